@@ -1,0 +1,153 @@
+"""What a method is: frozen hyper-parameters, a pure round on a small frozen state, and its line in the registry."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, get_type_hints
+
+from torch import Tensor
+
+from pfl_core.federation import Federation
+from pfl_core.ops import Rows
+from pfl_core.outside import find
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything that outlives a round; methods add fields named after their paper."""
+
+    shared: Tensor | None = None  # [e], the server's model
+    local: Rows | None = None  # [N, e], what each client keeps
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A method. Its fields are the hyper-parameters, each with its paper's symbol.
+
+    ``round`` returns the next state and the round's notes: ``trained`` (the rows [S, e] before aggregation, or the
+    ``Scores`` of ``fed.average``), and any number or tensor [S] worth a line in the record (``train_loss``, ``upload``
+    in values, ``upload_bits``, ``passes``, ``personal_share``, ...).
+    """
+
+    readings: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {}}
+
+    def init(self, fed: Federation, theta0: Tensor) -> State:
+        """The state before round 0; theta0 [e]."""
+        return State(shared=theta0)
+
+    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+        """Round t (from 0) with the sampled ``clients`` [S]. Pure: the state it is given stays as it was."""
+        raise NotImplementedError(f"{type(self).__name__}.round")
+
+    def models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
+        """[S, e]: what each client is scored with after aggregation. Default: the shared model."""
+        return fed.broadcast(state.shared, clients)
+
+    def predict(self, fed: Federation, state: State, k: int, theta_k: Tensor, x: Tensor) -> Tensor:
+        """Scores [B, C] of client k; mixtures and gates override this."""
+        return fed.logits(theta_k, x)
+
+    def adapt(self, fed: Federation, state: State, clients: Tensor, t: int) -> State:
+        """What clients that never took part do before they are scored. Default: nothing."""
+        return state
+
+    def keep(self, fed: Federation, state: State) -> dict[str, Tensor]:
+        """Small arrays of the last state that a figure needs (overlaps of masks, say); stored with the run."""
+        return {}
+
+    def prefix(self, fed: Federation) -> tuple[Algorithm, int]:
+        """Another method and a number of rounds for which the two compute the same; so runs can share their start."""
+        return self, 0
+
+    @classmethod
+    def reading(cls, name: str, **changes: Any) -> Self:
+        """A specification's column of options: ``paper`` (the default) or ``authors_code``; ``changes`` on top.
+
+        Raises ValueError for a reading that the method does not have.
+        """
+        if name not in cls.readings:
+            raise ValueError(f"{cls.__name__}: no reading {name!r}; there is {', '.join(cls.readings)}")
+        return cls(**{**cls.readings[name], **changes})
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method's line in the registry."""
+
+    name: str
+    cls: type[Algorithm]
+    papers: tuple[str, ...]
+    shares: str  # the personal/shared rule in one line
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # named settings of the fields
+    ci: Mapping[str, Any] = field(default_factory=dict)  # a configuration small enough for the common tests
+
+
+_REGISTRY: dict[str, Entry] = {}
+
+
+def register(
+    name: str,
+    *,
+    papers: tuple[str, ...],
+    shares: str,
+    variants: Mapping[str, Mapping[str, Any]] | None = None,
+    ci: Mapping[str, Any] | None = None,
+) -> Callable[[type[Algorithm]], type[Algorithm]]:
+    """Class decorator: a method that is not registered does not exist for tests, command line and README."""
+
+    def add(cls: type[Algorithm]) -> type[Algorithm]:
+        _REGISTRY[name] = Entry(name, cls, papers, shares, variants or {}, ci or {})
+        return cls
+
+    return add
+
+
+def methods() -> dict[str, Entry]:
+    """All registered methods by name."""
+    importlib.import_module("pfl_core.algorithms")
+    return dict(_REGISTRY)
+
+
+def method(name: str) -> type[Algorithm]:
+    """The class of a registered method, or of ``module:Class`` from outside the package.
+
+    Raises ValueError for an unknown name.
+    """
+    cls = find("method", name, {entry.name: entry.cls for entry in methods().values()})
+    if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
+        raise ValueError(f"method {name!r} is not a subclass of pfl_core.Algorithm")
+    return cls
+
+
+def build(name: str, options: Mapping[str, Any], reading: str = "paper") -> Algorithm:
+    """A method from plain data, types checked and converted; raises ValueError in one line."""
+    cls = method(name)
+    return cls.reading(reading, **checked(cls, options, f"method {name}"))
+
+
+def did_you_mean(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def checked(cls: type, options: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """``options`` converted to the types of the dataclass's fields; raises ValueError for a wrong name or type."""
+    from pydantic import TypeAdapter, ValidationError
+
+    hints = get_type_hints(cls)
+    types = {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+    out = {}
+    for name, value in options.items():
+        if name not in types:
+            names = ", ".join(types) or "none"
+            raise ValueError(f"{owner}: no setting {name!r}{did_you_mean(name, types)}; it has {names}")
+        try:
+            out[name] = TypeAdapter(types[name]).validate_python(value)
+        except ValidationError as error:
+            raise ValueError(f"{owner}: {name}={value!r}: {error.errors()[0]['msg'].lower()}") from None
+    return out
+

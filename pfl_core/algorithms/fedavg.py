@@ -1,0 +1,68 @@
+r"""FedAvg: one model, the mean of what the clients trained; and FedAvg-FT, the same, fine-tuned before it is scored.
+
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017, Algorithm 1.
+
+    θ_k ← SGD(θ; D_k)        θ ← θ + lr_server (Σ_k w_k θ_k / Σ_k w_k − θ)
+
+Differs from the paper: w_k = 1 by default, as the FedSelect and FedPeWS papers have it (there w_k = n_k, here
+``client_weighting="samples"``). Batch-norm statistics are averaged with the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pfl_core.algorithm import Algorithm, State, register
+from pfl_core.federation import Federation, Trained
+from pfl_core.ops import server_step
+
+
+def client_weight(fed: Federation, clients: Tensor, weighting: str) -> Tensor:
+    """[S] weights of an average: all equal ("uniform"), or by training samples ("samples")."""
+    return fed.num_train[clients] if weighting == "samples" else torch.ones(len(clients)).to(fed.theta0)
+
+
+@register(
+    "fedavg",
+    papers=("fedselect", "fedpews", "pfedgate", "star_pfl"),
+    shares="everything; one model for all",
+    variants={"weighted": {"client_weighting": "samples"}},
+)
+@dataclass(frozen=True)
+class FedAvg(Algorithm):
+    """Local epochs from the shared model, then the mean."""
+
+    client_weighting: Literal["uniform", "samples"] = "uniform"
+    lr_server: float = 1.0  # η_g
+
+    def local(self, fed: Federation, state: State, clients: Tensor, t: int) -> Trained:
+        """What the sampled clients train, from the shared model."""
+        return fed.sgd(fed.broadcast(state.shared, clients), clients, key=t)
+
+    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+        weight = client_weight(fed, clients, self.client_weighting)
+        mean, notes = fed.average(lambda chunk, rows: self.local(fed, state, chunk, t), clients, weight)
+        notes |= {"upload": torch.full((len(clients),), fed.num_params), "passes": fed.train.epochs}
+        return replace(state, shared=server_step(state.shared, mean, self.lr_server)), notes
+
+
+@register(
+    "fedavg_ft",
+    papers=("fedselect", "pfedgate"),
+    shares="everything in training; each client is scored with its own fine-tuned copy",
+    variants={"one_epoch": {"finetune_epochs": 1}, "ten_epochs": {"finetune_epochs": 10}},
+    ci={"finetune_epochs": 1},
+)
+@dataclass(frozen=True)
+class FedAvgFT(FedAvg):
+    """FedAvg; for scoring, a copy of the model is trained on the client's data and never fed back."""
+
+    finetune_epochs: int = 3  # FedSelect does not state it; 3 = its local epochs is our choice, pFedGate uses 1
+
+    def models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
+        start = fed.broadcast(state.shared, clients)
+        return fed.sgd(start, clients, key=(t, "finetune"), epochs=self.finetune_epochs).theta

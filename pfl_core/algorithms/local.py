@@ -1,0 +1,35 @@
+r"""Local: every client on its own, the baseline without federation.
+
+    θ_k ← SGD(θ_k; D_k)
+
+All clients start from the same model; nothing is ever sent. FedSelect, section 6 of its specification ("Local only");
+Star-PFL and pFedGate name it Local.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pfl_core.algorithm import Algorithm, State, register
+from pfl_core.federation import Federation
+from pfl_core.ops import put, take
+
+
+@register("local", papers=("fedselect", "pfedgate", "star_pfl"), shares="nothing; every client keeps its whole model")
+@dataclass(frozen=True)
+class Local(Algorithm):
+    """Rounds of local epochs, the model carried over."""
+
+    def init(self, fed: Federation, theta0: Tensor) -> State:
+        return State(local=theta0.repeat(fed.num_clients, 1))
+
+    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+        out = fed.sgd(take(state.local, clients), clients, key=t)  # [S, e]
+        notes = {"trained": out.theta, "train_loss": out.loss, "upload": torch.zeros(len(clients)), "passes": fed.train.epochs}
+        return replace(state, local=put(state.local, clients, out.theta)), notes
+
+    def models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
+        return take(state.local, clients)

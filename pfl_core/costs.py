@@ -1,0 +1,40 @@
+"""What a run costs: bytes, FLOPs, rounds to a target."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+VALUE_BYTES = 4  # a float32 on the wire
+
+
+def payload_bytes(values: float, bits: float = 0.0) -> float:
+    """Bytes of that many float32 values and of that many mask bits."""
+    return VALUE_BYTES * values + math.ceil(bits / 8) if bits else VALUE_BYTES * values
+
+
+def step_flops(model: nn.Module, shape: tuple[int, ...]) -> tuple[int, int]:
+    """FLOPs of one sample's forward pass, and of its forward and backward pass (2 per multiply-add).
+
+    Counted by torch on a copy; ``shape`` is one sample's. Norms, activations and pooling count 0, as in the papers.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = copy.deepcopy(model).train()
+    x = torch.zeros(2, *shape)  # two samples: batch norm needs them
+    with FlopCounterMode(display=False) as forward:
+        logits = model(x)
+    with FlopCounterMode(display=False) as both:
+        cross_entropy(model(x), torch.zeros(2, dtype=torch.int64)).backward()
+    del logits
+    return forward.get_total_flops() // 2, both.get_total_flops() // 2
+
+
+def rounds_to(values: Sequence[float], target: float) -> int | None:
+    """The first round, from 1, whose value reaches ``target``; None if none does (never the number of rounds)."""
+    return next((t for t, value in enumerate(values, start=1) if value >= target), None)

@@ -1,0 +1,150 @@
+"""The module bound to a row: parameters, gradients and statistics are views, so that nothing is copied per step.
+
+The only file that calls ``backward()``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from pfl_core.federation.records import LossHook, Output, Weights
+from pfl_core.layout import Layout
+
+
+class Bound:
+    """One network whose tensors are views of whichever vector it is bound to, its gradients views of ``flat_grad``."""
+
+    def __init__(self, model: nn.Module, device: str, dtype: torch.dtype) -> None:
+        self.model = copy.deepcopy(model).to(device=device, dtype=dtype)
+        self.layout = Layout.of(self.model)
+        self.flat_grad = torch.zeros(self.layout.num_params, device=device, dtype=dtype)
+        self._derived = torch.empty_like(self.flat_grad)  # where derived weights are put (see `weights`)
+        self._modules = dict(self.model.named_modules())
+        self._params = tuple(self.model.parameters())
+        self._address: tuple[int, int] | None = None
+        self._alive: tuple[Tensor, ...] = ()
+        self._wanted: list[bool] | None = None
+        self._features: Tensor | None = None
+        self._modules[self.layout.head].register_forward_pre_hook(self._keep_features)
+
+    def bind(self, params: Tensor, statistics: Tensor) -> None:
+        """Make the module's tensors views of ``params`` [d] and ``statistics`` [e - d]; free if they already are."""
+        address = (params.data_ptr(), statistics.data_ptr())
+        if address == self._address:
+            return
+        params = params.detach()
+        for f, p in zip(self.layout.params, self._params, strict=True):
+            p.data = params[f.start : f.stop].view(f.shape)
+            p.grad = self.flat_grad[f.start : f.stop].view(f.shape)
+        for f in self.layout.fields[len(self._params) :]:
+            owner, _, name = f.name.rpartition(".")
+            start = f.start - self.layout.num_params
+            self._modules[owner]._buffers[name] = statistics[start : start + f.stop - f.start].view(f.shape)
+        self._address, self._alive = address, (params, statistics)  # kept alive: only then is an address unique
+
+    def set_mode(self, mode: str) -> None:
+        """Batch norm: "train" uses and moves statistics by the batch, "eval" leaves them frozen."""
+        if self.model.training != (mode == "train"):
+            self.model.train(mode == "train")
+
+    def want(self, trainable: Tensor | None) -> bool:
+        """Leave out the gradient work of tensors in which nothing is trainable [d]; False if nothing is at all."""
+        wanted = [trainable is None or bool(trainable[f.start : f.stop].any()) for f in self.layout.params]
+        if wanted != self._wanted:
+            for p, want in zip(self._params, wanted, strict=True):
+                p.requires_grad_(want)
+            self._wanted = wanted
+        return any(wanted)
+
+    def gradient(
+        self,
+        theta: Tensor,
+        sample: tuple[Tensor, Tensor, Tensor],
+        place: tuple[int, int],
+        loss: LossHook | None = None,
+        weights: Weights | None = None,
+        variables: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Put the gradient of one batch's loss into ``flat_grad``; returns the loss and the variables' gradient.
+
+        theta [e], sample (x, y, index), place (row, client). Batch norm moves theta's statistics.
+        """
+        x, y, index = sample
+        params, statistics = theta[: self.layout.num_params], theta[self.layout.num_params :]
+        if weights is not None:  # two stages: through the network to the derived weights, then on to their sources
+            sources = params.detach().requires_grad_(), variables.detach().requires_grad_()
+            derived = weights(*sources, x)
+            params = self._derived.copy_(derived.detach())
+        self.bind(params, statistics)
+        self.flat_grad.zero_()
+        logits = self.model(x)
+        if loss is None:
+            value = cross_entropy(logits, y)
+        else:
+            value = loss(Output(logits, self._features, y, index, x, theta, *place))
+        value.backward()
+        if weights is None:
+            return value.detach(), None
+        found = torch.autograd.grad(derived, sources, self.flat_grad, allow_unused=True, materialize_grads=True)
+        self.flat_grad.copy_(found[0])
+        return value.detach(), found[1]
+
+    def hessian_product(self, theta: Tensor, x: Tensor, y: Tensor, vector: Tensor) -> Tensor:
+        """Hessian of the batch's mean cross-entropy times ``vector`` [d]; theta's statistics stay as they are."""
+        self.bind(theta[: self.layout.num_params], theta[self.layout.num_params :].clone())
+        self.want(None)
+        first = torch.autograd.grad(cross_entropy(self.model(x), y), self._params, create_graph=True)
+        named = self.layout.unflatten(vector)
+        inner = sum((g * named[f.name]).sum() for g, f in zip(first, self.layout.params, strict=True))
+        second = torch.autograd.grad(inner, self._params, allow_unused=True, materialize_grads=True)
+        return torch.cat([g.reshape(-1) for g in second])
+
+    @contextmanager
+    def tapped(self, layer: str) -> Iterator[Callable[[Tensor], Tensor]]:
+        """A function from the logits just computed to the output of ``layer``, computed with them."""
+        if layer == "logits":
+            yield lambda logits: logits
+        elif layer == "features":
+            yield lambda logits: self._features
+        elif layer in self._modules:
+            seen: list[Tensor] = []
+            hook = self._modules[layer].register_forward_hook(lambda module, inputs, output: seen.append(output))
+            try:
+                yield lambda logits: seen.pop()
+            finally:
+                hook.remove()
+        else:
+            known = ", ".join(filter(None, self._modules))
+            raise ValueError(f"no layer {layer!r} in the network: give logits, features or one of {known}")
+
+    @contextmanager
+    def gated(self, gates: Tensor | None) -> Iterator[None]:
+        """Multiply the hidden neurons' activations by ``gates`` [h] while this lasts; None costs nothing."""
+        if gates is None:
+            yield
+            return
+        chain = self.layout.chain
+        if chain is None:
+            raise ValueError(f"gates need a plain chain of layers, each with its ReLU; {type(self.model).__name__} is none")
+        hooks = [
+            self._modules[name].register_forward_hook(_multiply_by(gate))
+            for name, gate in zip(chain.activations, gates.split(chain.sizes), strict=True)
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _keep_features(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self._features = inputs[0]
+
+
+def _multiply_by(gate: Tensor) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
+    return lambda module, inputs, output: output * gate.view(-1, *[1] * (output.dim() - 2))

@@ -1,0 +1,100 @@
+"""What goes into the verbs and what comes out: plain frozen records of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of all clients' data, client by client: samples ``bounds[k]:bounds[k + 1]`` are client k's."""
+
+    x: Tensor  # [n, ...] float
+    y: Tensor  # [n] int64
+    bounds: tuple[int, ...]  # [N + 1]
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[Tensor, Tensor]]) -> Split:
+        """Join (x [n_k, ...], y [n_k]) of every client."""
+        bounds = [0]
+        for _, y in parts:
+            bounds.append(bounds[-1] + len(y))
+        return cls(torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts]), tuple(bounds))
+
+    def client(self, k: int) -> tuple[Tensor, Tensor]:
+        """Views (x [n_k, ...], y [n_k])."""
+        start, stop = self.bounds[k], self.bounds[k + 1]
+        return self.x[start:stop], self.y[start:stop]
+
+    @property
+    def sizes(self) -> Tensor:
+        return torch.tensor(self.bounds).diff()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One mini-batch of each row: x [S, B, ...], y [S, B], index [S, B] into the client's samples, clients [S]."""
+
+    x: Tensor
+    y: Tensor
+    index: Tensor
+    clients: Tensor
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a loss hook sees of one row's batch."""
+
+    logits: Tensor  # [B, C]
+    features: Tensor  # [B, f], the head's input
+    labels: Tensor  # [B]
+    index: Tensor  # [B], which of the client's samples
+    x: Tensor  # [B, ...]
+    theta: Tensor  # [e], a live view of the row in training: read only
+    row: int  # s
+    client: int  # k
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What local training returns."""
+
+    theta: Tensor  # [S, e]
+    loss: Tensor  # [S] mean training loss over the samples seen (not a number after 0 steps)
+    steps: Tensor  # [S] mini-batches
+    velocity: Tensor | None = None  # [S, d] where the method carries momentum over rounds
+    variables: Tensor | None = None  # [S, v] where the method trains variables of its own
+
+
+@dataclass(frozen=True)
+class Grad:
+    """Gradients of one batch's mean loss for every row; None for what was not asked for."""
+
+    loss: Tensor  # [S]
+    theta: Tensor | None  # [S, d]
+    variables: Tensor | None = None  # [S, v]
+    gates: Tensor | None = None  # [S, h]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Sums per client, never a mean of batch means."""
+
+    correct: Tensor  # [S] int
+    count: Tensor  # [S] int
+    loss: Tensor  # [S] mean cross-entropy
+
+    @classmethod
+    def join(cls, parts: Sequence[Scores]) -> Scores:
+        """Chunks of clients, one after the other."""
+        return cls(*(torch.cat([getattr(p, name) for p in parts]) for name in ("correct", "count", "loss")))
+
+
+LossHook = Callable[[Output], Tensor]
+GradHook = Callable[[Tensor, Tensor, int], Tensor]  # (g [d], theta_k [d], row) -> g [d]
+Weights = Callable[[Tensor, Tensor, Tensor], Tensor]  # (theta_k [d], variables_k [v], x [B, ...]) -> theta'_k [d]
+Predict = Callable[[int, Tensor, Tensor], Tensor]  # (client, theta_k [e], x [B, ...]) -> scores [B, C]

@@ -1,0 +1,56 @@
+"""Local training as data: the optimizer's settings, its schedule, and the augmentation of training images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a client trains: mini-batch SGD. Papers' symbols: lr η, epochs E (FedSelect: L), batch_size B."""
+
+    lr: float = 0.05
+    epochs: int = 1
+    batch_size: int = 32
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip_norm: float | None = None  # clip the L2 norm of the whole gradient
+    milestones: tuple[float, ...] = ()  # shares of the rounds after which the rate is multiplied by `decay`
+    decay: float = 0.1
+    augment: str = "none"  # "none" | "crop_flip" (4 pixels of padding, random crop, horizontal flip)
+
+    def __post_init__(self) -> None:
+        for name, low in (("lr", 0.0), ("momentum", 0.0), ("weight_decay", 0.0), ("decay", 0.0)):
+            if not getattr(self, name) >= low:
+                raise ValueError(f"training: {name}={getattr(self, name)} is below {low:g}")
+        if self.batch_size < 1 or self.epochs < 0:
+            raise ValueError(f"training: batch_size={self.batch_size}, epochs={self.epochs}: at least 1 and 0 are needed")
+        if self.augment not in AUGMENT:
+            raise ValueError(f"training: augment={self.augment!r} is unknown; choose from {', '.join(AUGMENT)}")
+
+    def factor(self, t: int, rounds: int) -> float:
+        """The schedule's factor in round t (from 0) of ``rounds``."""
+        return self.decay ** sum(t >= share * rounds for share in self.milestones)
+
+
+def _keep(x: Tensor, stream: torch.Generator) -> Tensor:
+    return x
+
+
+def crop_flip(x: Tensor, stream: torch.Generator) -> Tensor:
+    """Random crop out of 4 pixels of padding and random horizontal flip of each image, [B, c, h, w] -> the same."""
+    b, _, h, w = x.shape
+    top, left = (torch.randint(0, 9, (b, 1), generator=stream).to(x.device) for _ in range(2))
+    flip = (torch.rand(b, 1, generator=stream) < 0.5).to(x.device)
+    rows = top + torch.arange(h, device=x.device)  # [b, h]
+    columns = left + torch.where(flip, torch.arange(w - 1, -1, -1, device=x.device), torch.arange(w, device=x.device))
+    image = torch.arange(b, device=x.device)[:, None, None]
+    return pad(x, (4, 4, 4, 4))[image, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+AUGMENT: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {"none": _keep, "crop_flip": crop_flip}
