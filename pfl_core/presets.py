@@ -1,0 +1,158 @@
+"""Settings by paper, data set and preset: what differs between ``ci``, ``quick``, ``real`` and ``paper``.
+
+A setting is everything of a run but its method and seed. Every paper value says where it comes from; the smaller
+presets keep the paper's clients, partition and optimizer, and say what they shrink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from pfl_core.algorithm import checked, did_you_mean
+from pfl_core.runs.spec import Part, RunSpec
+from pfl_core.training import Training
+
+PRESETS = ("ci", "quick", "real", "paper")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A run's frame; see RunSpec for the fields."""
+
+    data: Part
+    partition: Part
+    model: Part
+    train: Training
+    clients: int
+    rounds: int
+    participation: float = 1.0
+    sampling: str = "each_round"
+    eval_every: int = 1
+
+
+# FedSelect, CVPR 2024. Stated: clients, classes per client, 100 training images a client, ResNet18, 200 rounds, 3 local
+# epochs, plain SGD. From the authors' code: lr 0.05, batch 32, ImageNet constants. Ours: 100 test images per class and
+# client; no max-pool in ResNet18 on 32x32 (with it 62 % of the parameters could never move); no augmentation.
+_FEDSELECT = Setting(
+    data={"name": "cifar10", "normalise": "imagenet"},
+    partition={"name": "shards", "classes_per_client": 2, "train_per_class": 50, "test_per_class": 100},
+    model={"name": "resnet18", "stem": "no_pool"},
+    train=Training(lr=0.05, epochs=3, batch_size=32),
+    clients=10,
+    rounds=200,
+)
+_FEDSELECT_PAPER = {
+    "cifar10": _FEDSELECT,
+    "cifar10_c": replace(_FEDSELECT, data={**_FEDSELECT.data, "corrupt": True, "corrupt_severity": 3}),
+    # 100 classes in 500/100 images; 20 % of the training images over 20 clients = 50 per class and client
+    "mini_imagenet": replace(
+        _FEDSELECT,
+        data={"name": "mini_imagenet", "normalise": "imagenet", "resize": 84},
+        partition={"name": "shards", "classes_per_client": 10, "train_per_class": 50, "test_per_class": 50},
+        model={"name": "resnet18", "stem": "imagenet"},
+        clients=20,
+    ),
+    # one client per domain, about 2,000 training images each (half of the domain); lr is our guess
+    "office_home": replace(
+        _FEDSELECT,
+        data={"name": "office_home", "normalise": "imagenet", "resize": 224},
+        partition={"name": "by_source"},
+        model={"name": "resnet18", "stem": "imagenet", "pretrained": True},
+        train=Training(lr=0.01, epochs=3, batch_size=32),
+        clients=4,
+        rounds=30,
+    ),
+}
+# real: the paper's clients and images, a small network, 60 of 200 rounds
+_FEDSELECT_REAL = replace(_FEDSELECT, model={"name": "cnn_small"}, rounds=60)
+# quick: handwritten digits of 8x8 pixels, which need no file; the same clients, 40 rounds
+_FEDSELECT_QUICK = replace(
+    _FEDSELECT,
+    data={"name": "digits"},
+    partition={"name": "shards", "classes_per_client": 2, "train_per_class": 50, "test_per_class": 25},
+    model={"name": "cnn_small"},
+    rounds=40,
+)
+_FEDSELECT_CI = replace(
+    _FEDSELECT_QUICK,
+    partition={"name": "shards", "classes_per_client": 2, "train_per_class": 20, "test_per_class": 10},
+    train=Training(lr=0.05, epochs=1, batch_size=20),
+    rounds=4,
+)
+
+SETTINGS: dict[tuple[str, str], dict[str, Setting]] = {  # (paper, preset) -> data set of the paper -> setting
+    ("fedselect", "paper"): _FEDSELECT_PAPER,
+    ("fedselect", "real"): {
+        "cifar10": _FEDSELECT_REAL,
+        "cifar10_c": replace(_FEDSELECT_REAL, data=_FEDSELECT_PAPER["cifar10_c"].data),
+    },
+    ("fedselect", "quick"): {"cifar10": _FEDSELECT_QUICK},
+    ("fedselect", "ci"): {"cifar10": _FEDSELECT_CI},
+}
+
+# A method's own settings where a paper uses others than the class's defaults: (paper, method) -> fields.
+METHODS: dict[tuple[str, str], dict[str, Any]] = {
+    ("fedselect", "fedavg_ft"): {"finetune_epochs": 3},  # not stated; as many as its local epochs (ours)
+    ("fedpews", "fedavg"): {"client_weighting": "uniform"},
+    ("pfedgate", "fedavg"): {"client_weighting": "samples"},
+    ("pfedgate", "fedavg_ft"): {"client_weighting": "samples", "finetune_epochs": 1},
+    ("star_pfl", "fedavg"): {"client_weighting": "samples"},
+}
+TRAINING = {f.name for f in fields(Training)}
+
+
+def setting(paper: str, preset: str, dataset: str | None = None) -> Setting:
+    """The frame of a paper's experiment; ``dataset`` is the paper's, default its first.
+
+    Raises ValueError for an unknown paper, preset or data set.
+    """
+    if preset not in PRESETS:
+        raise ValueError(f"unknown preset {preset!r}{did_you_mean(preset, PRESETS)}; choose from {', '.join(PRESETS)}")
+    papers = sorted({name for name, _ in SETTINGS})
+    if paper not in papers:
+        raise ValueError(f"no settings for paper {paper!r}{did_you_mean(paper, papers)}; there are {', '.join(papers)}")
+    known = SETTINGS[paper, preset]
+    name = dataset or next(iter(known))
+    if name not in known:
+        raise ValueError(f"{paper} has no data set {name!r} at preset {preset}; it has {', '.join(known)}")
+    return known[name]
+
+
+def spec(
+    paper: str,
+    method: str,
+    *,
+    preset: str,
+    dataset: str | None = None,
+    seed: int = 0,
+    overrides: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> RunSpec:
+    """A run of a paper's experiment: its frame, the paper's settings of the method, then ``settings`` of its fields.
+
+    ``overrides`` replaces fields of the frame (rounds, clients, participation, ...) or of its training (lr, epochs, ...)
+    by name; parts take a name or a dictionary. Raises ValueError for unknown names.
+    """
+    frame = setting(paper, preset, dataset)
+    part = {"name": method} | METHODS.get((paper, method), {}) | settings
+    made = RunSpec(
+        method=part, **{f.name: getattr(frame, f.name) for f in fields(frame)}, seed=seed, paper=paper, preset=preset
+    )
+    return override(made, overrides or {})
+
+
+def override(made: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
+    """``made`` with fields of the run or of its training replaced; raises ValueError for unknown names."""
+    own = {f.name for f in fields(RunSpec)} - {"train"}
+    for name in changes:
+        if name not in own | TRAINING:
+            known = ", ".join(sorted(own | TRAINING))
+            raise ValueError(f"no setting {name!r}{did_you_mean(name, own | TRAINING)}; overrides may set {known}")
+    train = replace(made.train, **checked(Training, {k: v for k, v in changes.items() if k in TRAINING}, "training"))
+    rest = {k: {"name": v} if isinstance(v, str) and k in PARTS else v for k, v in changes.items() if k in own}
+    return replace(made, train=train, **checked(RunSpec, rest, "run"))
+
+
+PARTS = ("method", "data", "partition", "model")

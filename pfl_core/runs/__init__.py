@@ -1,0 +1,23 @@
+"""Runs: a spec in, a record out, and nothing ever computed twice."""
+
+from pfl_core.runs.build import build, deal, load_data
+from pfl_core.runs.execute import execute
+from pfl_core.runs.spec import RunSpec
+from pfl_core.runs.store import RESULTS, Record, Store, read_record, write_record
+from pfl_core.runs.sweep import SweepError, run, sweep
+
+__all__ = [
+    "RESULTS",
+    "Record",
+    "RunSpec",
+    "Store",
+    "SweepError",
+    "build",
+    "deal",
+    "execute",
+    "load_data",
+    "read_record",
+    "run",
+    "sweep",
+    "write_record",
+]

@@ -1,0 +1,66 @@
+"""From a spec to a federation: load the data, deal it out, build the network."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pfl_core import data, models
+from pfl_core.algorithm import Algorithm
+from pfl_core.data import Dataset
+from pfl_core.federation import Federation, Split
+from pfl_core.partition import Partition, partition
+from pfl_core.runs.spec import RunSpec, options
+from pfl_core.seeding import generator
+
+SPLITS = ("train", "val", "test")
+
+
+@lru_cache(maxsize=2)
+def _load(name: str, settings: tuple[tuple[str, Any], ...]) -> Dataset:
+    return data.load(name, **dict(settings))
+
+
+def load_data(spec: RunSpec) -> Dataset:
+    """The spec's data set; the last two stay in memory."""
+    settings = options(spec.data, "corrupt", "corrupt_severity")
+    return _load(spec.data["name"], tuple(sorted(settings.items())))
+
+
+def deal(spec: RunSpec, dataset: Dataset) -> Partition:
+    """Who gets which sample; the partition's own ``seed`` option, or the run's."""
+    settings = options(spec.partition)
+    return partition(spec.partition["name"], dataset, spec.clients, settings.pop("seed", spec.seed), **settings)
+
+
+def build(spec: RunSpec) -> tuple[Algorithm, Federation, Partition]:
+    """What ``engine.run`` needs; raises ValueError where data, partition and network do not fit together."""
+    dataset = load_data(spec)
+    dealt = deal(spec, dataset)
+    splits = {
+        name: Split.of([(_prepare(spec, dataset, k, index), dataset.y[index]) for k, index in enumerate(parts)])
+        for name, parts in ((name, getattr(dealt, name)) for name in SPLITS)
+        if any(len(index) for index in parts)
+    }
+    shape = tuple(splits["train"].x.shape[1:])
+    net = models.build(spec.model["name"], shape, dataset.num_classes, spec.seed, **options(spec.model))
+    fed = Federation(net, splits, seed=spec.seed, rounds=spec.rounds, train=spec.train, device=spec.device)
+    return spec.build_method(), fed, dealt
+
+
+def _prepare(spec: RunSpec, dataset: Dataset, k: int, index: Tensor) -> Tensor:
+    """Client k's samples as the network sees them; with ``corrupt`` each client has a corruption of its own."""
+    x = dataset.x[index]
+    if spec.data.get("corrupt"):
+        kinds = list(data.CORRUPTIONS)
+        stream = generator(spec.seed, "corrupt", k, len(index))
+        x = data.corrupt(x, kinds[k % len(kinds)], spec.data.get("corrupt_severity", 3), stream)
+    return dataset.prepare(x)
+
+
+def class_counts(dataset: Dataset, parts: tuple[Tensor, ...]) -> list[list[int]]:
+    """[N][C] samples of each class that each client holds."""
+    return [torch.bincount(dataset.y[index], minlength=dataset.num_classes).tolist() for index in parts]

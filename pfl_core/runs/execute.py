@@ -1,0 +1,156 @@
+"""One run: from spec to record, through checkpoints, so that a kill loses little and changes no bit."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from pfl_core import engine
+from pfl_core.algorithm import Algorithm, State
+from pfl_core.engine import History, Snapshot
+from pfl_core.federation import Federation
+from pfl_core.partition import Partition
+from pfl_core.provenance import describe
+from pfl_core.runs.build import SPLITS, build, class_counts, load_data
+from pfl_core.runs.spec import RunSpec
+from pfl_core.runs.store import Record, Store, atomic_write
+
+CHECKPOINT_SECONDS = 60.0
+
+Start = tuple[State, History, int]
+
+
+def execute(
+    spec: RunSpec,
+    store: Store,
+    *,
+    branch: Path | None = None,
+    marks: tuple[int, ...] = (),
+    until: int | None = None,
+    on_round: Callable[[int], object] = lambda done: None,
+) -> Record | None:
+    """Compute the run that ``spec`` describes and store its record.
+
+    Goes on from its own checkpoint, else from ``branch`` (a checkpoint of another run that is equal up to there), else
+    from the start. ``marks``: rounds after which a checkpoint is left for branches, see ``mark_path``; ``until``: stop
+    after that many rounds without a record. ``on_round`` is told the number of rounds done.
+    """
+    torch.set_num_threads(1)
+    key = spec.key()
+    algorithm, fed, dealt = build(spec)
+    began = perf_counter()
+    start, spent = _resume(algorithm, fed, [store.checkpoint(key), branch])
+    clock = {"saved": perf_counter()}
+
+    def after(snapshot: Snapshot, history: History) -> None:
+        done = snapshot.t + 1
+        on_round(done)
+        elapsed = spent + perf_counter() - began
+        if done in marks:
+            save_checkpoint(mark_path(store, key, done), snapshot.state, history, done, elapsed)
+        if perf_counter() - clock["saved"] >= CHECKPOINT_SECONDS and done < spec.rounds:
+            save_checkpoint(store.checkpoint(key), snapshot.state, history, done, elapsed)
+            clock["saved"] = perf_counter()
+
+    state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=until, on_round=after)
+    store.progress(key).unlink(missing_ok=True)
+    if until is not None:
+        return None
+    record = _record(spec, key, algorithm, fed, dealt, state, history, spent + perf_counter() - began)
+    store.put(record)
+    store.checkpoint(key).unlink(missing_ok=True)
+    return record
+
+
+def _record(
+    spec: RunSpec,
+    key: str,
+    algorithm: Algorithm,
+    fed: Federation,
+    dealt: Partition,
+    state: State,
+    history: History,
+    seconds: float,
+) -> Record:
+    dataset = load_data(spec)
+    return Record(
+        key=key,
+        spec=spec,
+        series=history.series,
+        arrays=algorithm.keep(fed, state),
+        clients={name: class_counts(dataset, getattr(dealt, name)) for name in SPLITS},
+        about=dataset.about,
+        seconds=seconds,
+        state=state_hash(state),
+        provenance=describe() | ({"dropped_clients": str(dealt.dropped)} if dealt.dropped else {}),
+    )
+
+
+def mark_path(store: Store, key: str, rounds: int) -> Path:
+    """Where the state of run ``key`` after that many rounds is left for branches."""
+    return store.root / f"{key}.{rounds}.mark"
+
+
+def save_checkpoint(path: Path, state: State, history: History, done: int, seconds: float) -> None:
+    """State, history, rounds done and seconds spent, written at once or not at all."""
+    buffer = io.BytesIO()
+    torch.save({"state": _packed(state), "series": history.series, "done": done, "seconds": seconds}, buffer)
+    atomic_write(path, buffer.getvalue())
+
+
+def _resume(algorithm: Algorithm, fed: Federation, paths: list[Path | None]) -> tuple[Start | None, float]:
+    """The first readable checkpoint, and the seconds that it took; a damaged one is set aside."""
+    for path in paths:
+        if path is None or not path.exists():
+            continue
+        try:
+            saved = torch.load(path, weights_only=True)
+            state = _unpacked(algorithm.init(fed, fed.theta0), saved["state"])
+            return (state, History(saved["series"]), saved["done"]), saved["seconds"]
+        except (RuntimeError, EOFError, KeyError, OSError, ValueError):
+            os.replace(path, path.with_name(path.name + ".damaged"))
+    return None, 0.0
+
+
+def _packed(value: Any) -> Any:
+    """A state as plain dicts, tuples and tensors."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: _packed(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return [_packed(v) for v in value] if isinstance(value, tuple) else value
+
+
+def _unpacked(template: Any, packed: Any) -> Any:
+    """The state that ``_packed`` took apart; ``template`` is a state of the same method."""
+    if dataclasses.is_dataclass(template):
+        return dataclasses.replace(template, **{k: _unpacked(getattr(template, k), v) for k, v in packed.items()})
+    return tuple(packed) if isinstance(packed, list) else packed
+
+
+def state_hash(state: State) -> str:
+    """16 hex digits of the bits of every tensor of a state: two runs with the same hash are the same run."""
+    digest = hashlib.sha256()
+
+    def feed(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            digest.update(str((value.dtype, tuple(value.shape))).encode())
+            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        elif isinstance(value, dict):
+            for name, part in value.items():
+                digest.update(name.encode())
+                feed(part)
+        elif isinstance(value, list):
+            for part in value:
+                feed(part)
+        else:
+            digest.update(repr(value).encode())
+
+    feed(_packed(state))
+    return digest.hexdigest()[:16]

@@ -1,0 +1,191 @@
+"""Records on disk: one JSON file per run, written at once or not at all, checked when read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from pfl_core.costs import payload_bytes
+from pfl_core.data import data_dir
+from pfl_core.provenance import ROOT
+from pfl_core.runs.spec import RunSpec
+
+RESULTS = ROOT / "data" / "results"  # committed records of runs that took long
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished run. ``series``: metric -> (rounds from 1, values: numbers, or lists with one per client)."""
+
+    key: str
+    spec: RunSpec
+    series: dict[str, tuple[list[int], list]]
+    arrays: dict[str, Any] = field(default_factory=dict)  # what the method keeps for figures
+    clients: dict[str, list[list[int]]] = field(default_factory=dict)  # split -> [N][C] samples of each class
+    about: str = ""  # the data set's own text
+    seconds: float = math.nan
+    state: str = ""  # hash of the final state's bits
+    provenance: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def stale(self) -> bool:
+        """Whether the code or the data have changed since, so that the run would be made anew."""
+        try:
+            return self.spec.key() != self.key
+        except (ValueError, OSError):  # the data are not on this machine
+            return False
+
+    def values(self, metric: str) -> pd.DataFrame:
+        """One metric as a frame: a row per noted round (index, from 1), a column per client (or the column 0)."""
+        rounds, values = self.series[metric]
+        return pd.DataFrame(np.atleast_2d(np.array(values, dtype=float).T).T, index=pd.Index(rounds, name="round"))
+
+    def tidy(self) -> pd.DataFrame:
+        """A row per (round, client, metric); client -1 for numbers of the whole round."""
+        frames = []
+        for metric, (_, values) in self.series.items():
+            frame = self.values(metric).reset_index().melt("round", var_name="client", value_name="value")
+            frames.append(frame.assign(metric=metric, client=frame["client"] if isinstance(values[0], list) else -1))
+        return pd.concat(frames, ignore_index=True)
+
+    def curve(self, trained: bool = False) -> pd.DataFrame:
+        """Percent, by round: acc_mean, acc_pooled, acc_bottom_decile; after aggregation, or after local training."""
+        suffix = "_trained" if trained else ""
+        correct, count = self.values(f"correct{suffix}"), self.values(f"count{suffix}")
+        accuracy = 100 * correct / count.where(count > 0)
+        decile = np.sort(accuracy.to_numpy(), axis=1)[:, math.floor(accuracy.shape[1] / 10)]  # NaN sorts last
+        pooled = 100 * correct.sum(axis=1) / count.sum(axis=1)
+        return pd.DataFrame({"acc_mean": accuracy.mean(axis=1), "acc_pooled": pooled, "acc_bottom_decile": decile})
+
+    def final(self) -> pd.Series:
+        """Each client's accuracy in percent in the last round."""
+        return 100 * self.values("correct").iloc[-1] / self.values("count").iloc[-1]
+
+    def summary(self) -> dict[str, float]:
+        """The run in a few numbers: accuracies (percent) of the last and the best round, traffic, seconds."""
+        curve, trained = self.curve(), self.curve(trained=True)
+        upload = self.values("upload").sum().sum() if "upload" in self.series else math.nan
+        bits = self.values("upload_bits").sum().sum() if "upload_bits" in self.series else 0.0
+        shares = {n: self.values(n).iloc[-1].mean() for n in ("personal_share", "movable_share") if n in self.series}
+        numbers = {
+            **curve.iloc[-1],
+            **{f"{name}_best": value for name, value in curve.max().items()},
+            **{f"{name}_trained": value for name, value in trained.iloc[-1].items()},
+            "loss": self.values("loss").iloc[-1].mean(),
+            "upload_mb": payload_bytes(upload, bits) / 1e6,
+            **shares,
+            "seconds": self.seconds,
+        }
+        return {name: float(value) for name, value in numbers.items()}
+
+
+class Store:
+    """Finished records under ``<data>/runs`` and, read only, those committed under ``data/results``."""
+
+    def __init__(self, root: Path | None = None, results: Path | None = None) -> None:
+        self.root = root or data_dir() / "runs"
+        self.results = RESULTS if results is None else results
+
+    def path(self, key: str) -> Path:
+        return self.root / f"{key}.json"
+
+    def checkpoint(self, key: str) -> Path:
+        return self.root / f"{key}.ckpt"
+
+    def progress(self, key: str) -> Path:
+        return self.root / f"{key}.round"
+
+    def get(self, key: str) -> Record | None:
+        """The record of that key, or None; a damaged file is set aside with a warning and counts as missing."""
+        for path in (self.path(key), *self.results.glob(f"**/{key}.json")):
+            if path.exists() and (record := self._read(path)) is not None:
+                return record
+        return None
+
+    def put(self, record: Record) -> Path:
+        """Write at once or not at all."""
+        return write_record(record, self.path(record.key))
+
+    def __iter__(self) -> Iterator[Record]:
+        """All readable records, each once."""
+        seen = set()
+        for path in sorted((*self.root.glob("*.json"), *self.results.glob("**/*.json"))):
+            record = None if path.stem in seen else self._read(path)
+            if record is not None:
+                seen.add(path.stem)
+                yield record
+
+    def _read(self, path: Path) -> Record | None:
+        try:
+            return read_record(path)
+        except (ValueError, KeyError, TypeError) as error:
+            aside = path.with_suffix(".damaged")
+            os.replace(path, aside)
+            warnings.warn(f"record {path.name} is damaged ({error}); set aside as {aside.name}, the run counts as missing", stacklevel=3)
+            return None
+
+
+def write_record(record: Record, path: Path) -> Path:
+    """The record as JSON, a line per entry, with a checksum over its content."""
+    content = {
+        "key": record.key,
+        "spec": record.spec.to_json(),
+        "about": record.about,
+        "seconds": record.seconds,
+        "state": record.state,
+        "provenance": record.provenance,
+        "clients": record.clients,
+        "arrays": record.arrays,
+        "series": {name: list(pair) for name, pair in record.series.items()},
+    }
+    content = json.loads(json.dumps(content, default=_listed), parse_float=_short, parse_constant=lambda text: None)
+    lines = [f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in content.items() if k != "series"]
+    series = [f"  {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in content["series"].items()]
+    lines += ['"series": {\n' + ",\n".join(series) + "\n}", f'"sha256": "{_checksum(content)}"']
+    atomic_write(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    return path
+
+
+def read_record(path: Path) -> Record:
+    """The record in a file; raises ValueError if it is not one, or not whole."""
+    content = json.loads(path.read_text())
+    if content.pop("sha256", None) != _checksum(content):
+        raise ValueError("its checksum does not match")
+    series = {name: (rounds, values) for name, (rounds, values) in content.pop("series").items()}
+    seconds = content.pop("seconds")
+    return Record(
+        spec=RunSpec.from_json(content.pop("spec")), series=series, seconds=math.nan if seconds is None else seconds, **content
+    )
+
+
+def atomic_write(path: Path, content: bytes) -> None:
+    """Write beside, then rename: a reader sees the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_bytes(content)
+    os.replace(part, path)
+
+
+def _listed(value: Any) -> Any:
+    return value.tolist() if isinstance(value, torch.Tensor | np.ndarray | np.generic) else str(value)
+
+
+def _short(text: str) -> float | int:
+    """Seven digits, what a float32 holds; whole numbers as such."""
+    value = float(f"{float(text):.7g}")
+    return int(value) if value.is_integer() else value
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
