@@ -1,0 +1,80 @@
+# `make figures` and `make test` each do all the set-up on a fresh machine; `make` alone lists what there is.
+# ARGS is handed on: make figures ARGS="fedselect --preset real", make test ARGS="-k layout".
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTHONS := $(or $(PYTHON),python3.11 python3 python)
+IS_311 := import sys; sys.exit(sys.version_info[:2] != (3, 11))
+# One thread: numbers then do not depend on how many cores the machine has, and neighbours do not slow us down.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
+# torch must be pinned in the very command that brings in its dependants, or they pull in another build of it.
+WHAT := -c constraints.txt -e '.[test]'
+
+.DEFAULT_GOAL := help
+.PHONY: help setup figures test lint format bench notebooks references clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## create .venv (Python 3.11; PYTHON=... to choose it) and install everything into it
+
+figures: setup ## regenerate every figure at the quick preset
+	@$(BIN)/pfl figures $(ARGS)
+
+test: setup ## the whole test suite, reference notebooks by nbval included
+	$(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout=300 $(ARGS)
+
+lint: setup ## ruff: rules and format, nothing changed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup ## ruff: mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## speed against the bare PyTorch loop
+	$(PYTEST) tests/benchmarks $(ARGS)
+
+notebooks: setup ## refresh the quick outputs that notebooks/ carries
+	@$(BIN)/pfl figures --write-notebooks $(ARGS)
+
+references: setup ## rewrite tests/notebooks/, the ci copies that nbval compares with
+	@$(BIN)/python tests/notebooks/write.py $(ARGS)
+
+clean: ## remove caches and build leftovers; .venv/ and data/ stay
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
+	find pfl_core tests notebooks -name __pycache__ -o -name .ipynb_checkpoints | xargs rm -rf
+
+# Done anew only when one of the two files changes. A .venv that is half-made or has another Python is replaced.
+$(STAMP): pyproject.toml constraints.txt
+	@$(BIN)/python -c 'import pip; $(IS_311)' 2>/dev/null || { $(find_python); $$found -m venv --clear $(VENV); }
+	@echo "Installing torch and about 150 packages into $(VENV) (2 GB on disk; a minute or two)"
+	@$(dots); start=$$(date +%s); { $(by_uv) || $(by_pip); }; failed=$$?; kill $$dots; \
+	[ $$failed -eq 0 ] && echo " done in $$(( $$(date +%s) - start )) s"
+	@touch $@
+
+define find_python
+found=; for python in $(PYTHONS); do $$python -c '$(IS_311)' 2>/dev/null && found=$$python && break; done; \
+[ "$$found" ] || { echo "No Python 3.11 among: $(PYTHONS). Install it, or say where: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+endef
+
+# A sign of life every two seconds, for as long as the shell that starts it lives.
+define dots
+( while sleep 2 && kill -0 $$$$; do printf .; done 2>/dev/null ) & dots=$$!
+endef
+
+# Three times as fast as pip. It does not read pip's settings, so where pip looks for packages is handed over.
+define by_uv
+( setting() { $(BIN)/python -m pip config get "global.$$1" 2>/dev/null; }; \
+  links=$${PIP_FIND_LINKS:-$$(setting find-links)}; index=$${PIP_INDEX_URL:-$$(setting index-url)}; \
+  [ -z "$$links" ] || export UV_FIND_LINKS="$$links"; [ -z "$$index" ] || export UV_DEFAULT_INDEX="$$index"; \
+  $(BIN)/python -m pip install --retries 1 -c constraints.txt uv && \
+  $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(WHAT) ) > $(VENV)/uv.log 2>&1
+endef
+
+# Kept quiet unless it fails: the settings of many machines make pip print harmless warnings.
+define by_pip
+{ printf ' uv could not (see $(VENV)/uv.log), so pip does it '; \
+  $(BIN)/python -m pip install $(WHAT) > $(VENV)/pip.log 2>&1 || { echo; tail -n 20 $(VENV)/pip.log >&2; false; }; }
+endef

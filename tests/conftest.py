@@ -1,0 +1,31 @@
+"""What holds for every test: one thread, no progress bars, no windows, the same hypothesis examples every time.
+
+The variables are set before any import, so that what a test starts (workers, notebook kernels) has them too.
+"""
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["TQDM_DISABLE"] = "1"
+
+import hypothesis  # noqa: E402
+import matplotlib  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from jupyter_client.manager import KernelManager  # noqa: E402
+
+torch.set_num_threads(1)
+matplotlib.use("Agg")  # not by MPLBACKEND: a notebook's kernel would lose its inline pictures
+KernelManager.transport_encryption.default_value = "auto"  # else every kernel that nbval starts warns
+hypothesis.settings.register_profile("same every time, however slow the machine", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("same every time, however slow the machine")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip ``@pytest.mark.realdata("cifar10", ...)`` where a file is missing; without names, where there is none."""
+    for marker in item.iter_markers("realdata"):
+        from pfl_core.data import data_dir
+
+        missing = [name for name in marker.args or ["*"] if not any(data_dir().glob(f"{name}.npz"))]
+        if missing:
+            pytest.skip(f"no {missing[0]}.npz in the data folder (PFL_DATA_DIR, else data/)")

@@ -1,0 +1,71 @@
+"""pyproject.toml, constraints.txt, environment.yml and what is installed say the same."""
+
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CONDA_NAMES = {"pytorch": "torch"}
+CONDA_ONLY = {"pip"}
+
+
+def parse(lines: list[str]) -> dict[str, SpecifierSet]:
+    """Canonical name -> versions allowed; a name given twice would hide one of the two, so it is an error."""
+    parsed = [Requirement(line) for line in lines]
+    names = [canonicalize_name(requirement.name) for requirement in parsed]
+    assert len(names) == len(set(names)), f"named twice: {sorted(names)}"
+    return {name: requirement.specifier for name, requirement in zip(names, parsed, strict=True)}
+
+
+def declared(*extras: str) -> dict[str, SpecifierSet]:
+    return parse([*PROJECT["dependencies"], *(line for e in extras for line in PROJECT["optional-dependencies"][e])])
+
+
+def conda() -> dict[str, SpecifierSet]:
+    *lines, pip = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    named = parse([line for line in [*lines, *pip["pip"]] if not line.startswith("--editable")])
+    return {CONDA_NAMES.get(name, name): specifier for name, specifier in named.items() if name not in CONDA_ONLY}
+
+
+def pinned() -> dict[str, SpecifierSet]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return parse([line for line in lines if line and not line.startswith("#")])
+
+
+def test_conda_users_get_what_pip_users_get():
+    assert conda() == declared("test") | {"python": SpecifierSet(PROJECT["requires-python"])}
+
+
+def test_every_dependency_is_pinned_within_its_range():
+    pins = pinned()
+    for name, specifier in declared("test", "cluster").items():
+        assert name in pins, f"constraints.txt does not pin {name}"
+        (pin,) = pins[name]
+        assert specifier.contains(pin.version), f"constraints.txt has {name}{pin}, pyproject.toml wants {specifier}"
+
+
+def test_pins_are_exact_and_can_be_installed_anywhere():
+    for name, specifier in pinned().items():
+        assert [pin.operator for pin in specifier] == ["=="], f"{name}{specifier} is not one exact version"
+        assert "+" not in str(specifier) and "*" not in str(specifier), (
+            f"{name}{specifier} names one build or several versions"
+        )
+
+
+@pytest.mark.parametrize(("name", "specifier"), declared("test").items())
+def test_installed_version_is_in_range(name, specifier):
+    assert specifier.contains(version(name)), f"{name} {version(name)} is installed, pyproject.toml wants {specifier}"
+
+
+def test_one_version_number_everywhere():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    newest = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
+    assert {str(citation["version"]), newest.split()[1]} == {PROJECT["version"]}
+    assert citation["license"] == PROJECT["license"]
