@@ -1,0 +1,45 @@
+"""Who gets which sample: named partitions, and what each promises.
+
+Official test images never reach a training part unless a specification pools both parts first (``Partition.joined``).
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pfl_core.outside import check_options, find
+from pfl_core.partition.base import Partition, verify
+from pfl_core.partition.dirichlet import dirichlet
+from pfl_core.partition.legacy import pathological
+from pfl_core.partition.paired import paired_dirichlet
+from pfl_core.partition.shards import shards
+from pfl_core.partition.simple import by_class, by_source, iid
+
+if TYPE_CHECKING:
+    from pfl_core.data import Dataset
+
+__all__ = ["PARTITIONS", "Partition", "partition"]
+
+PARTITIONS: dict[str, Callable[..., Partition]] = {
+    "iid": iid,
+    "shards": shards,
+    "dirichlet": dirichlet,
+    "paired_dirichlet": paired_dirichlet,
+    "by_source": by_source,
+    "by_class": by_class,
+    "pathological": pathological,
+}
+
+
+def partition(name: str, data: "Dataset", num_clients: int, seed: int, **options: Any) -> Partition:
+    """Divide ``data`` by a named rule, or by one of your own, ``package.module:function``.
+
+    Raises ValueError for unknown names and options, for requests that the data cannot meet, and for a rule of your own
+    that gives a sample away twice or trains on official test images.
+    """
+    rule = find("partition", name, PARTITIONS)
+    check_options(f"partition {name!r}", rule, options, reserved=3)
+    if num_clients < 1:
+        raise ValueError(f"partition {name!r}: num_clients={num_clients} must be at least 1")
+    part = rule(data, num_clients, seed, **options)
+    verify(part, data, name)
+    return part

@@ -1,0 +1,117 @@
+"""Partitions that only sort and count: even shares, whole sources, whole classes."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pfl_core.partition.base import Partition, assemble, capped, counts, grouped, limited, pools, shuffled
+
+if TYPE_CHECKING:
+    from pfl_core.data import Dataset
+
+
+def iid(
+    data: "Dataset",
+    num_clients: int,
+    seed: int,
+    *,
+    pool: str = "official",
+    val: float = 0.0,
+    test: float = 0.2,
+    train_per_class: int | None = None,
+    test_per_class: int | None = None,
+) -> Partition:
+    """Shuffle and deal evenly: sizes differ by at most one (the IID case of McMahan et al. 2017).
+
+    The counts use exactly so many official images of each class, over all clients.
+    """
+
+    def deal(indices: Tensor, name: str) -> Sequence[Tensor]:
+        return shuffled(indices, seed, "partition", "iid", name).tensor_split(num_clients)
+
+    return assemble(data, seed, limited(data, seed, pool, train_per_class, test_per_class), deal, val, test)
+
+
+def by_source(
+    data: "Dataset",
+    num_clients: int,
+    seed: int,
+    *,
+    order: Sequence[int] | None = None,
+    pool: str = "official",
+    val: float = 0.0,
+    test: float = 0.2,
+    train_per_class: int | None = None,
+    test_per_class: int | None = None,
+) -> Partition:
+    """Client k holds one source set, domain or writer: the k-th of ``order`` (default 0, 1, ...; fedpews.md 8.3, A12).
+
+    The counts are for each class of a source (FedPeWS: 400 and 200). Office-Home's halves (fedselect.md 8) are
+    ``pool="joined", test=0.5``. Raises ValueError if ``order`` (all sources by default) does not
+    name one source for each client.
+    """
+    num_sources = int(data.source.max()) + 1
+    chosen = list(range(num_sources)) if order is None else list(order)
+    if not len(set(chosen)) == len(chosen) == num_clients or not set(chosen) <= set(range(num_sources)):
+        raise ValueError(f"by_source: {num_clients} clients need one source each of 0..{num_sources - 1}, not {chosen}")
+    per_class = counts(pool, train_per_class, test_per_class)
+
+    def deal(indices: Tensor, name: str) -> Sequence[Tensor]:
+        sources = grouped(indices, data.source, num_sources)
+        return [capped(data, sources[s], per_class[name], seed, name) for s in chosen]
+
+    return assemble(data, seed, pools(data, pool), deal, val, test)
+
+
+def by_class(
+    data: "Dataset",
+    num_clients: int,
+    seed: int,
+    *,
+    order: str = "cyclic",
+    clients_per_group: int = 1,
+    classes_per_group: int | None = None,
+    pool: str = "official",
+    val: float = 0.0,
+    test: float = 0.2,
+    train_per_class: int | None = None,
+    test_per_class: int | None = None,
+) -> Partition:
+    """No class on two clients, or on two groups of clients that share theirs evenly.
+
+    ``order="cyclic"``: group g takes the classes g, g + G, ... (fedpews.md 8.1: even and odd, or class i to client i).
+    ``"shuffled"``: the classes are dealt at random, C / G to each (fedpews.md 8.3, 'NOC'). Star-PFL's Figure 2 has
+    several clients with one label: ``clients_per_group``, and ``classes_per_group`` to use only so many (None: all).
+    Raises ValueError if groups or classes do not come out even.
+    """
+    groups, rest = divmod(num_clients, max(clients_per_group, 1))
+    if clients_per_group < 1 or rest or groups > data.num_classes:
+        raise ValueError(
+            f"by_class: {num_clients} clients in groups of {clients_per_group} need full groups, at most "
+            f"{data.num_classes} of them (one for each class)"
+        )
+    classes = [owned[:classes_per_group] for owned in _owned_classes(data.num_classes, groups, order, seed)]
+    if classes_per_group is not None and min(map(len, classes)) < max(classes_per_group, 1):
+        raise ValueError(
+            f"by_class: {groups} groups cannot have {classes_per_group} of {data.num_classes} classes each"
+        )
+
+    def deal(indices: Tensor, name: str) -> Sequence[Tensor]:
+        members = grouped(shuffled(indices, seed, "partition", "by_class", name), data.y, data.num_classes)
+        shares = [[members[c].tensor_split(clients_per_group) for c in owned] for owned in classes]
+        return [torch.cat(pieces) for group in shares for pieces in zip(*group, strict=True)]
+
+    return assemble(data, seed, limited(data, seed, pool, train_per_class, test_per_class), deal, val, test)
+
+
+def _owned_classes(num_classes: int, groups: int, order: str, seed: int) -> list[list[int]]:
+    """The classes of each group."""
+    if order == "cyclic":
+        return [list(range(g, num_classes, groups)) for g in range(groups)]
+    if order != "shuffled":
+        raise ValueError(f"by_class: order={order!r} is neither 'cyclic' nor 'shuffled'")
+    if num_classes % groups:
+        raise ValueError(f"by_class: {num_classes} classes do not divide evenly over {groups} clients or groups")
+    return shuffled(torch.arange(num_classes), seed, "partition", "classes").reshape(groups, -1).tolist()

@@ -1,0 +1,32 @@
+"""A stand-in for a data set: labels, sources and test marks are all that a partition may look at."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from pfl_core.seeding import generator
+
+
+@dataclass(frozen=True)
+class Pool:
+    y: torch.Tensor
+    source: torch.Tensor
+    is_test: torch.Tensor
+    num_classes: int
+    name: str = "toy"
+
+
+def make_pool(train, test=(), sources=1, seed=0):
+    """``train[c]`` and ``test[c]`` samples of class c in random order, test images last; source = label mod sources."""
+    parts = []
+    for name, sizes in (("train", train), ("test", test)):
+        y = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes, dtype=torch.int64))
+        parts.append(y[torch.randperm(len(y), generator=generator(seed, "pool", name))])
+    y = torch.cat(parts)
+    return Pool(y, y % sources, torch.arange(len(y)) >= len(parts[0]), len(train))
+
+
+@pytest.fixture(scope="session")
+def pool():
+    return make_pool
