@@ -150,4 +150,3 @@ def checked(cls: type, options: Mapping[str, Any], owner: str) -> dict[str, Any]
         except ValidationError as error:
             raise ValueError(f"{owner}: {name}={value!r}: {error.errors()[0]['msg'].lower()}") from None
     return out
-

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pfl_core.algorithm import Algorithm, State
 from pfl_core.federation import Federation, Scores
+from pfl_core.federation.records import Predict
 from pfl_core.seeding import generator
 
 
@@ -99,28 +100,31 @@ def rounds(
         clients = schedule.clients(fed.num_clients, fed.seed, t)
         seen |= set(clients.tolist())
         due = schedule.scores(t)
-        fed.score = partial(_score, algorithm, fed, state) if due else None
+        fed.score = (lambda theta, chunk, predict: fed.evaluate(theta, chunk, predict=predict)) if due else None
         began = perf_counter()
-        new, info = algorithm.round(fed, state, clients, t)
+        state, info = algorithm.round(fed, state, clients, t)
         seconds = perf_counter() - began
         notes = {name: _per_client(value, clients, fed.num_clients) for name, value in _noted(info).items()}
         if due:
             trained = info.get("trained")
             if isinstance(trained, Tensor):
-                trained = _score(algorithm, fed, new, trained, clients)
+                trained = fed.evaluate(trained, clients, predict=_predict(algorithm, fed, state))
             if trained is not None:
                 notes |= _columns(trained, clients, fed.num_clients, "_trained")
-            notes |= _columns(_score_all(algorithm, fed, new, seen, t), torch.arange(fed.num_clients), fed.num_clients)
-        state = new
+            for split, suffix in (("test", ""), ("val", "_val")):
+                if split in fed.splits:
+                    scores = _score_all(algorithm, fed, state, seen, t, split)
+                    notes |= _columns(scores, torch.arange(fed.num_clients), fed.num_clients, suffix)
         yield Snapshot(t, state, {**notes, "seconds": seconds})
 
 
-def _score(algorithm: Algorithm, fed: Federation, state: State, theta: Tensor, clients: Tensor) -> Scores:
+def _predict(algorithm: Algorithm, fed: Federation, state: State) -> Predict | None:
+    """The method's own prediction rule; None for the plain forward pass, which can take many clients at once."""
     own = type(algorithm).predict is not Algorithm.predict
-    return fed.evaluate(theta, clients, predict=partial(algorithm.predict, fed, state) if own else None)
+    return partial(algorithm.predict, fed, state) if own else None
 
 
-def _score_all(algorithm: Algorithm, fed: Federation, state: State, seen: set[int], t: int) -> Scores:
+def _score_all(algorithm: Algorithm, fed: Federation, state: State, seen: set[int], t: int, split: str) -> Scores:
     """Every client with the model it would use now; clients that never took part adapt first."""
     everyone = torch.arange(fed.num_clients)
     absent = torch.tensor([k for k in everyone.tolist() if k not in seen], dtype=torch.int64)
@@ -128,7 +132,7 @@ def _score_all(algorithm: Algorithm, fed: Federation, state: State, seen: set[in
     parts = []
     for rows in fed.chunks(everyone):
         theta = algorithm.models(fed, state, everyone[rows], t)
-        parts.append(_score(algorithm, fed, state, theta, everyone[rows]))
+        parts.append(fed.evaluate(theta, everyone[rows], split, _predict(algorithm, fed, state)))
     return Scores.join(parts)
 
 

@@ -136,6 +136,8 @@ class Chain:
             if isinstance(module, nn.ReLU) and hidden:
                 activations.append(name)
                 hidden = ""
+            elif isinstance(module, nn.MaxPool2d) and activations and not hidden:
+                activations[-1] = name  # after the pool: a gate of 0 before it would make ties of the whole window
         sizes = [model.get_submodule(n).weight.shape[0] for n in weighted[:-1]]
         if not weighted or len(activations) != len(sizes):
             return None
@@ -150,7 +152,9 @@ def _ends(model: nn.Sequential, weighted: list[str], sizes: list[int]) -> tuple[
         if name in weighted:
             weight = module.weight
             rows, columns = weight.shape[:2]
-            before = torch.full((columns,), none) if current is None else current.repeat_interleave(columns // len(current))
+            before = (
+                torch.full((columns,), none) if current is None else current.repeat_interleave(columns // len(current))
+            )
             last = name == weighted[-1]
             current = torch.full((rows,), none) if last else torch.arange(first, first + rows)
             first += 0 if last else rows

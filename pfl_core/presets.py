@@ -67,19 +67,20 @@ _FEDSELECT_PAPER = {
 }
 # real: the paper's clients and images, a small network, 60 of 200 rounds
 _FEDSELECT_REAL = replace(_FEDSELECT, model={"name": "cnn_small"}, rounds=60)
-# quick: handwritten digits of 8x8 pixels, which need no file; the same clients, 40 rounds
+# quick: handwritten digits of 8x8 pixels, which need no file; the same clients with
+# half the images, 40 rounds
 _FEDSELECT_QUICK = replace(
     _FEDSELECT,
     data={"name": "digits"},
-    partition={"name": "shards", "classes_per_client": 2, "train_per_class": 50, "test_per_class": 25},
+    partition={"name": "shards", "classes_per_client": 2, "train_per_class": 25, "test_per_class": 25},
     model={"name": "cnn_small"},
     rounds=40,
 )
 _FEDSELECT_CI = replace(
     _FEDSELECT_QUICK,
     partition={"name": "shards", "classes_per_client": 2, "train_per_class": 20, "test_per_class": 10},
-    train=Training(lr=0.05, epochs=1, batch_size=20),
-    rounds=4,
+    train=Training(lr=0.1, epochs=1, batch_size=10),
+    rounds=5,
 )
 
 SETTINGS: dict[tuple[str, str], dict[str, Setting]] = {  # (paper, preset) -> data set of the paper -> setting

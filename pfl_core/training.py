@@ -29,7 +29,9 @@ class Training:
             if not getattr(self, name) >= low:
                 raise ValueError(f"training: {name}={getattr(self, name)} is below {low:g}")
         if self.batch_size < 1 or self.epochs < 0:
-            raise ValueError(f"training: batch_size={self.batch_size}, epochs={self.epochs}: at least 1 and 0 are needed")
+            raise ValueError(
+                f"training: batch_size={self.batch_size}, epochs={self.epochs}: at least 1 and 0 are needed"
+            )
         if self.augment not in AUGMENT:
             raise ValueError(f"training: augment={self.augment!r} is unknown; choose from {', '.join(AUGMENT)}")
 

@@ -106,7 +106,9 @@ class FedSelect(Algorithm):
         for name in ("p", "alpha"):
             if not 0 <= getattr(self, name) <= 1:
                 given = getattr(self, name)
-                raise ValueError(f"FedSelect: {name}={given} is outside [0, 1]; for {given} percent give {given / 100:g}")
+                raise ValueError(
+                    f"FedSelect: {name}={given} is outside [0, 1]; for {given} percent give {given / 100:g}"
+                )
         if self.mask_update_every < 1 or self.mask_update_start < 0:
             raise ValueError("FedSelect: mask_update_every must be at least 1 and mask_update_start at least 0")
 
@@ -148,13 +150,23 @@ class FedSelect(Algorithm):
         loss = torch.full((len(clients),), torch.nan)
         for epoch in range(fed.train.epochs):
             for name, part, rate in (("v", personal, self.lr_personal), ("u", ~personal, self.lr_shared)):
-                key = (t, epoch) if self.batch_order == "same_for_both_passes" else (t, epoch, name)
-                busy = part[:, : fed.num_params].any(1) if self.skip_empty_pass else torch.ones(len(part), dtype=torch.bool)
+                key = t if self.batch_order == "same_for_both_passes" else (t, name)
+                busy = (
+                    part[:, : fed.num_params].any(1)
+                    if self.skip_empty_pass
+                    else torch.ones(len(part), dtype=torch.bool)
+                )
                 rows = busy.nonzero().squeeze(1)
                 if len(rows):
                     norm_mode = "eval" if self.bn_mode == "eval_after_round_0" and t > 0 else "train"
                     out = fed.sgd(
-                        theta[rows], clients[rows], key=key, epochs=1, lr=rate, trainable=part[rows], norm_mode=norm_mode
+                        theta[rows],
+                        clients[rows],
+                        key=key,
+                        epochs=range(epoch, epoch + 1),
+                        lr=rate,
+                        trainable=part[rows],
+                        norm_mode=norm_mode,
                     )
                     theta, loss = put(theta, rows, out.theta), put(loss, rows, out.loss)
         return theta, loss
@@ -211,7 +223,8 @@ class FedSelect(Algorithm):
             "movable_share": (grown & movable).sum(1) / movable.sum().clamp(min=1),
             "upload": d - count,
             "upload_bits": d * (grown.sum(1) > count),
-            "passes": fed.train.epochs * (1 + (count > 0).float() if self.skip_empty_pass else torch.full_like(count, 2)),
+            "passes": fed.train.epochs
+            * (1 + (count > 0).float() if self.skip_empty_pass else torch.full_like(count, 2)),
         }
 
     def keep(self, fed: Federation, state: SelectState) -> dict[str, Tensor]:

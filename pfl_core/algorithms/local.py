@@ -28,7 +28,12 @@ class Local(Algorithm):
 
     def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
         out = fed.sgd(take(state.local, clients), clients, key=t)  # [S, e]
-        notes = {"trained": out.theta, "train_loss": out.loss, "upload": torch.zeros(len(clients)), "passes": fed.train.epochs}
+        notes = {
+            "trained": out.theta,
+            "train_loss": out.loss,
+            "upload": torch.zeros(len(clients)),
+            "passes": fed.train.epochs,
+        }
         return replace(state, local=put(state.local, clients, out.theta)), notes
 
     def models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:

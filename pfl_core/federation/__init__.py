@@ -16,6 +16,7 @@ from pfl_core.federation.records import (
     LossHook,
     Output,
     Predict,
+    Samples,
     Scores,
     Split,
     Trained,
@@ -32,14 +33,14 @@ __all__ = ["Batch", "Federation", "Grad", "Output", "Scores", "Split", "Trained"
 ROW_BUDGET = 2**28  # bytes of rows in a chunk; a constant, since the order of sums must not depend on the machine
 EVAL_BATCH = 256  # samples of a forward pass when nothing is trained
 
-Samples = str | Sequence[tuple[Tensor, Tensor]]  # a split's name, or (x, y) for each row
+Epochs = int | range | None  # how many passes, or which; None: as many as the federation's training says
 
 
 class Federation:
     """N clients' data and one network.
 
-    ``model`` is copied. ``splits`` has ``train`` and ``test``, and may have ``val``. ``score`` is how trained rows are
-    scored while a round runs in chunks; the engine sets it for the rounds that it scores.
+    ``model`` is copied. ``splits`` has ``train`` and ``test``, and may have others (``val``, public data). ``score`` is
+    how trained rows are scored while a round runs in chunks; the engine sets it for the rounds that it scores.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Federation:
             name: Split(s.x.to(device=device, dtype=dtype), s.y.to(device), s.bounds) for name, s in splits.items()
         }
         self.seed, self.rounds, self.train = seed, rounds, train or Training()
-        self.score: Callable[[Tensor, Tensor], Scores] | None = None
+        self.score: Callable[[Tensor, Tensor, Predict | None], Scores] | None = None
 
     # ---- what a method may ask ----------------------------------------------------------------------------------
 
@@ -88,13 +89,13 @@ class Federation:
         """[n_k] the client's labels."""
         return self.splits[split].client(client)[1]
 
-    def num_steps(self, client: int, epochs: int | None = None) -> int:
+    def num_steps(self, client: int, epochs: Epochs = None) -> int:
         """Mini-batches of ``epochs`` passes over the client's training data."""
-        return self._epochs(epochs) * len(self._cuts(len(self.labels(client)), self.train.batch_size))
+        return len(self._passes(epochs)) * len(self._cuts(len(self.labels(client)), self.train.batch_size))
 
     def lr(self, t: int, base: float | None = None) -> float:
         """The rate of round t (from 0): ``base``, or the federation's own, times the schedule's factor."""
-        return (self.train.lr if base is None else base) * self.train.factor(t, self.rounds)
+        return (self.train.lr if base is None else base) * self.train.factor(int(t), self.rounds)
 
     # ---- verbs --------------------------------------------------------------------------------------------------
 
@@ -108,18 +109,20 @@ class Federation:
         clients: Tensor,
         *,
         key: Key | tuple[Key, ...],
-        epochs: int | None = None,
+        epochs: Epochs = None,
         lr: float | Tensor | None = None,
         trainable: Tensor | None = None,
         grad: GradHook | None = None,
         loss: LossHook | None = None,
         data: Samples = "train",
         batch_size: int | None = None,
+        smallest: int = 1,
         velocity: Tensor | None = None,
         norm_mode: str = "train",
         weights: Weights | None = None,
         variables: Tensor | None = None,
         lr_variables: float | None = None,
+        velocity_variables: Tensor | None = None,
     ) -> Trained:
         """Local training of every row by mini-batch SGD; the caller's tensors stay as they were.
 
@@ -127,28 +130,32 @@ class Federation:
         (it is also the place in the learning-rate schedule), then whatever tells two calls of a round apart; equal keys
         give equal batches. Each further keyword is one place where papers differ:
 
-        - ``epochs`` passes over the data (0: nothing happens); ``lr`` one rate, or one per row [S];
+        - ``epochs`` passes over the data (0: nothing happens), or which passes, where one round takes several calls:
+          ``range(2, 3)`` has the third pass's batches; ``lr`` one rate, or one per row [S];
         - ``trainable`` bool [d] or [e], or a row of that for each client: other entries do not move by one bit;
         - ``grad(g, theta_k, s)`` changes a row's flat gradient [d]; ``loss(output)`` replaces mean cross-entropy;
-        - ``data`` other than the client's training split; ``norm_mode`` "eval" freezes batch-norm statistics;
+        - ``data`` other than the client's training split; ``smallest`` batch that is used (2 at least, where there is
+          batch norm); ``norm_mode`` "eval" freezes batch-norm statistics;
         - ``velocity`` [S, d]: momentum carried in and, in the result, out (else each call starts at rest);
-        - ``weights(theta_k, variables_k, x)`` -> [d]: the forward pass runs through derived weights, and gradients
-          reach theta and ``variables`` [S, v] (rate ``lr_variables``) together.
+        - ``weights(theta_k, variables_k, x, s)`` -> [d]: the forward pass runs through derived weights, and gradients
+          reach theta and ``variables`` [S, v] together; these have their own rate and velocity.
         """
         address = key if isinstance(key, tuple) else (key,)
         num = len(clients)
-        rates = [self.lr(address[0], base) for base in torch.as_tensor(self.train.lr if lr is None else lr).expand(num).tolist()]
+        bases = lr.tolist() if isinstance(lr, Tensor) and lr.dim() else [None if lr is None else float(lr)] * num
         out = torch.empty((num, self.num_entries)).to(theta)
-        moving = velocity.clone() if velocity is not None else self._rest(num)
-        own = None if variables is None else variables.clone()
         masks = None if trainable is None else trainable.expand(num, -1)[:, : self.num_params]
+        own = None if variables is None else variables.clone()
+        moving, moving_own = self._moving(velocity, out[:, : self.num_params]), self._moving(velocity_variables, own)
         losses, steps = torch.full((num,), torch.nan), torch.zeros(num, dtype=torch.int64)
         for s, k in enumerate(clients.tolist()):
-            state = [None if each is None else each[s] for each in (masks, moving, own)]
-            row = Row(s, k, out[s].copy_(theta[s]), rates[s], self.train, *state, lr_variables)
-            batches = self._epochs_of(k, self._samples(data, s, k), address, self._epochs(epochs), batch_size)
+            mask, speed, v, speed_v = (None if each is None else each[s] for each in (masks, moving, own, moving_own))
+            rates = self.lr(address[0], bases[s]), self.lr(address[0], lr_variables)
+            row = Row(s, k, out[s].copy_(theta[s]), rates[0], self.train, mask, speed, v, speed_v, rates[1])
+            batches = self._batches(k, self._samples(data, s, k), address, epochs, batch_size, smallest)
             losses[s], steps[s] = self._train(row, batches, grad, loss, weights, norm_mode)
-        return Trained(out, losses, steps, moving if velocity is not None else None, own)
+        carried = (None if given is None else m for given, m in ((velocity, moving), (velocity_variables, moving_own)))
+        return Trained(out, losses, steps, next(carried), own, next(carried))
 
     def groups(self, clients: Tensor) -> Iterator[slice]:
         """Which of the sampled clients to take together in an inner loop over ``batches``: here one at a time."""
@@ -159,14 +166,15 @@ class Federation:
         clients: Tensor,
         key: Key | tuple[Key, ...],
         *,
-        epochs: int | None = None,
+        epochs: Epochs = None,
         batch_size: int | None = None,
+        smallest: int = 1,
         data: Samples = "train",
     ) -> Iterator[Batch]:
         """The batches of one of the ``groups``, the same that ``sgd`` takes at the same address."""
         address = key if isinstance(key, tuple) else (key,)
         (k,) = clients.tolist()
-        for sample in self._epochs_of(k, self._samples(data, 0, k), address, self._epochs(epochs), batch_size):
+        for sample in self._batches(k, self._samples(data, 0, k), address, epochs, batch_size, smallest):
             yield Batch(*(part[None] for part in sample), clients)
 
     def grad(
@@ -181,27 +189,28 @@ class Federation:
         frozen: bool = False,
         norm_mode: str = "train",
     ) -> Grad:
-        """Gradients of a batch's mean loss, for inner loops that a method writes itself.
+        """Gradients of a batch's mean loss at theta [S, e], for inner loops that a method writes itself (plain SGD).
 
-        theta [S, e] is the caller's own: batch norm moves its statistics in place. ``gates`` [S, h] multiply the hidden
-        neurons' activations (networks with a ``layout.chain``) and get gradients; ``frozen`` leaves out theta's own
-        gradient. ``weights`` and ``variables`` as in ``sgd``.
+        Pure: batch norm's new statistics come back in the result. ``gates`` [S, h] multiply the hidden neurons'
+        activations (networks with a ``layout.chain``) and get gradients; ``frozen`` leaves out theta's own gradient.
+        ``weights`` and ``variables`` as in ``sgd``.
         """
         self._net.set_mode(norm_mode)
-        self._net.want(torch.zeros(self.num_params, dtype=torch.bool) if frozen else None)
+        self._net.want(torch.zeros(self.num_params, dtype=torch.bool) if frozen and weights is None else None)
+        statistics = theta[:, self.num_params :].clone()
         losses, of_theta, of_variables, of_gates = [], [], [], []
         for s, k in enumerate(batch.clients.tolist()):
             leaf = None if gates is None else gates[s].detach().requires_grad_()
             own = None if variables is None else variables[s]
+            sample = batch.x[s], batch.y[s], batch.index[s]
             with self._net.gated(leaf):
-                value, slope = self._net.gradient(
-                    theta[s], (batch.x[s], batch.y[s], batch.index[s]), (s, k), loss, weights, own
-                )
+                value, slope = self._net.gradient(theta[s], statistics[s], sample, (s, k), loss, weights, own)
             losses.append(value)
             of_theta.append(None if frozen else self._net.flat_grad.clone())
             of_variables.append(slope)
             of_gates.append(None if leaf is None else leaf.grad)
-        return Grad(torch.stack(losses), *(_stack(parts) for parts in (of_theta, of_variables, of_gates)))
+        found = (_stack(parts) for parts in (of_theta, of_variables, of_gates))
+        return Grad(torch.stack(losses), statistics, *found)
 
     def hessian_product(self, theta: Tensor, batch: Batch, vector: Tensor) -> Tensor:
         """Hessian of a batch's mean cross-entropy times ``vector`` [S, d], row by row -> [S, d]."""
@@ -211,19 +220,19 @@ class Federation:
 
     @torch.no_grad()
     def forward(
-        self, theta: Tensor, clients: Tensor, split: str = "test", *, layer: str = "logits", mode: str = "eval"
+        self, theta: Tensor, clients: Tensor, data: Samples = "test", *, layer: str = "logits", mode: str = "eval"
     ) -> list[Tensor]:
-        """Per-sample outputs of each row on its client's split: a list of [n_k, ...].
+        """Per-sample outputs of each row on its client's split, or on the samples given: a list of [n_k, ...].
 
-        ``layer``: "logits", "features" (the head's input), or a module whose output is wanted. ``mode`` "train" uses
-        each batch's own statistics and leaves the row's as they are.
+        ``layer``: "logits", "features" (the head's input), or a module whose output (``name:input``: input) is wanted.
+        ``mode`` "train" uses each batch's own statistics and leaves the row's as they are.
         """
         self._net.set_mode(mode)
         out = []
-        for row, k in zip(theta, clients.tolist(), strict=True):
+        for s, (row, k) in enumerate(zip(theta, clients.tolist(), strict=True)):
             self._net.bind(row[: self.num_params], row[self.num_params :].clone())
             with self._net.tapped(layer) as tap:
-                parts = self.splits[split].client(k)[0].split(EVAL_BATCH)
+                parts = self._samples(data, s, k)[0].split(EVAL_BATCH)
                 out.append(torch.cat([tap(self._net.model(part)) for part in parts]))
         return out
 
@@ -239,7 +248,7 @@ class Federation:
 
         ``predict(k, theta_k, x)`` replaces the forward pass (mixtures, gates).
         """
-        data, numbers = self.splits[split], clients.tolist()
+        data, numbers = self._split(split), clients.tolist()
         sizes = data.sizes[clients].tolist()
         one_model = predict is None and len(numbers) > 1 and theta.stride(0) == 0
         if one_model and numbers == list(range(numbers[0], numbers[-1] + 1)):
@@ -253,7 +262,9 @@ class Federation:
             ]
             hits, losses = (torch.cat(parts) for parts in zip(*found, strict=True))
         correct = torch.stack([part.sum() for part in hits.split(sizes)])
-        return Scores(correct.cpu(), torch.tensor(sizes), torch.stack([part.mean() for part in losses.split(sizes)]).cpu())
+        return Scores(
+            correct.cpu(), torch.tensor(sizes), torch.stack([part.mean() for part in losses.split(sizes)]).cpu()
+        )
 
     def chunks(self, clients: Tensor) -> Iterator[slice]:
         """Slices of the sampled clients whose rows together stay within ``ROW_BUDGET``."""
@@ -261,21 +272,26 @@ class Federation:
         return (slice(s, min(s + size, len(clients))) for s in range(0, len(clients), size))
 
     def average(
-        self, local: Callable[[Tensor, slice], Trained], clients: Tensor, weight: Tensor | None = None
+        self,
+        local: Callable[[Tensor, slice], Trained],
+        clients: Tensor,
+        weight: Tensor | None = None,
+        predict: Predict | None = None,
     ) -> tuple[Tensor, dict]:
         """Train in chunks and reduce: the weighted mean [e] of what ``local`` trains, and the round's notes.
 
         ``local(chunk, rows)`` trains ``chunk`` = clients[rows]; only one chunk's rows exist at a time, and they are
-        scored while they do. ``weight`` [S], default all equal.
+        scored while they do (by ``predict``, where a row alone does not tell). ``weight`` [S], default all equal.
         """
         weight = torch.ones(len(clients)) if weight is None else weight
         share = weight / weight.sum()
-        total, losses, scores = torch.zeros_like(self.theta0), [], []
+        total, losses, scores = None, [], []
         for rows in self.chunks(clients):
             out = local(clients[rows], rows)
+            total = torch.zeros_like(out.theta[0]) if total is None else total
             accumulate(total, out.theta, share[rows])
             losses.append(out.loss)
-            scores += [self.score(out.theta, clients[rows])] if self.score else []
+            scores += [self.score(out.theta, clients[rows], predict)] if self.score else []
         return total, {"train_loss": torch.cat(losses)} | ({"trained": Scores.join(scores)} if scores else {})
 
     # ---- inside -------------------------------------------------------------------------------------------------
@@ -283,40 +299,50 @@ class Federation:
     def _train(self, row: Row, batches, grad, loss, weights, norm_mode) -> tuple[float, int]:
         """Run one row's batches; returns its mean loss per sample and its steps."""
         self._net.set_mode(norm_mode)
-        moves = self._net.want(row.trainable if grad is None and self.train.clip_norm is None else None)
+        moves = self._net.want(row.trainable if grad is None and weights is None else None)
+        params, statistics = row.theta[: self.num_params], row.theta[self.num_params :]
         total, seen, steps = torch.zeros((), device=self.theta0.device), 0, 0
-        for x, y, index in batches:
-            if moves or row.variables is not None:
-                value, own = self._net.gradient(row.theta, (x, y, index), (row.s, row.k), loss, weights, row.variables)
-                row.step(self._net.flat_grad, own, grad)
+        for sample in batches:
+            if moves:
+                found = self._net.gradient(row.theta, statistics, sample, (row.s, row.k), loss, weights, row.variables)
+                row.step(self._net.flat_grad, found[1], grad)
+                value = found[0]
             else:  # nothing to train: the pass only moves batch-norm statistics
-                self._net.bind(row.theta[: self.num_params], row.theta[self.num_params :])
+                self._net.bind(params, statistics)
                 with torch.no_grad():
-                    value = cross_entropy(self._net.model(x), y)
-            total += value * len(y)
-            seen, steps = seen + len(y), steps + 1
+                    value = self._net.loss(row.theta, sample, (row.s, row.k), loss)
+            total += value * len(sample[1])
+            seen, steps = seen + len(sample[1]), steps + 1
         return (total.item() / seen if seen else torch.nan), steps
 
-    def _rest(self, num: int) -> Tensor | None:
-        return torch.zeros((num, self.num_params)).to(self.theta0) if self.train.momentum else None
+    def _moving(self, velocity: Tensor | None, like: Tensor | None) -> Tensor | None:
+        """Velocities to move: a copy of those carried in, or at rest where momentum is on."""
+        if velocity is not None:
+            return velocity.clone()
+        return torch.zeros_like(like) if self.train.momentum and like is not None else None
 
-    def _epochs(self, epochs: int | None) -> int:
-        return self.train.epochs if epochs is None else epochs
+    def _passes(self, epochs: Epochs) -> range:
+        return epochs if isinstance(epochs, range) else range(self.train.epochs if epochs is None else epochs)
 
     def _samples(self, data: Samples, s: int, k: int) -> tuple[Tensor, Tensor]:
-        return self.splits[data].client(k) if isinstance(data, str) else data[s]
+        return self._split(data).client(k) if isinstance(data, str) else data[s]
 
-    def _cuts(self, n: int, batch_size: int) -> list[tuple[int, int]]:
+    def _split(self, name: str) -> Split:
+        if name not in self.splits:
+            raise ValueError(f"the federation has no split {name!r}, only {', '.join(self.splits)}")
+        return self.splits[name]
+
+    def _cuts(self, n: int, batch_size: int, smallest: int = 1) -> list[tuple[int, int]]:
         """Batch bounds; a last batch of one sample is left out where there is batch norm, which cannot use it."""
-        smallest = 2 if self.layout.num_statistics else 1
+        smallest = max(smallest, 2 if self._net.has_batch_norm else 1)
         cuts = [(start, min(start + batch_size, n)) for start in range(0, n, batch_size)]
         return [(start, stop) for start, stop in cuts if stop - start >= smallest]
 
-    def _epochs_of(self, k, samples, address, epochs, batch_size) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def _batches(self, k, samples, address, epochs, batch_size, smallest) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         x, y = samples
-        cuts = self._cuts(len(y), batch_size or self.train.batch_size)
+        cuts = self._cuts(len(y), batch_size or self.train.batch_size, smallest)
         augment = AUGMENT[self.train.augment]
-        for epoch in range(epochs):
+        for epoch in self._passes(epochs):
             stream = generator(self.seed, "batches", *address, k, epoch)
             order = torch.randperm(len(y), generator=stream).to(y.device)
             for start, stop in cuts:

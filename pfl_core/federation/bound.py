@@ -31,6 +31,9 @@ class Bound:
         self._alive: tuple[Tensor, ...] = ()
         self._wanted: list[bool] | None = None
         self._features: Tensor | None = None
+        self._in_hook = False
+        norms = nn.modules.batchnorm._BatchNorm
+        self.has_batch_norm = any(isinstance(module, norms) for module in self.model.modules())
         self._modules[self.layout.head].register_forward_pre_hook(self._keep_features)
 
     def bind(self, params: Tensor, statistics: Tensor) -> None:
@@ -38,6 +41,10 @@ class Bound:
         address = (params.data_ptr(), statistics.data_ptr())
         if address == self._address:
             return
+        if self._in_hook:
+            raise RuntimeError(
+                "a loss hook must not call the federation's verbs: its network is in use; call them before"
+            )
         params = params.detach()
         for f, p in zip(self.layout.params, self._params, strict=True):
             p.data = params[f.start : f.stop].view(f.shape)
@@ -65,6 +72,7 @@ class Bound:
     def gradient(
         self,
         theta: Tensor,
+        statistics: Tensor,
         sample: tuple[Tensor, Tensor, Tensor],
         place: tuple[int, int],
         loss: LossHook | None = None,
@@ -73,27 +81,36 @@ class Bound:
     ) -> tuple[Tensor, Tensor | None]:
         """Put the gradient of one batch's loss into ``flat_grad``; returns the loss and the variables' gradient.
 
-        theta [e], sample (x, y, index), place (row, client). Batch norm moves theta's statistics.
+        theta [e], sample (x, y, index), place (row, client). Batch norm moves ``statistics`` [e - d].
         """
-        x, y, index = sample
-        params, statistics = theta[: self.layout.num_params], theta[self.layout.num_params :]
+        params = theta[: self.layout.num_params]
         if weights is not None:  # two stages: through the network to the derived weights, then on to their sources
-            sources = params.detach().requires_grad_(), variables.detach().requires_grad_()
-            derived = weights(*sources, x)
+            sources = [part.detach().requires_grad_() for part in (params, variables) if part is not None]
+            derived = weights(sources[0], sources[1] if variables is not None else None, sample[0], place[0])
             params = self._derived.copy_(derived.detach())
         self.bind(params, statistics)
         self.flat_grad.zero_()
-        logits = self.model(x)
-        if loss is None:
-            value = cross_entropy(logits, y)
-        else:
-            value = loss(Output(logits, self._features, y, index, x, theta, *place))
+        value = self.loss(theta, sample, place, loss)
         value.backward()
         if weights is None:
             return value.detach(), None
         found = torch.autograd.grad(derived, sources, self.flat_grad, allow_unused=True, materialize_grads=True)
         self.flat_grad.copy_(found[0])
-        return value.detach(), found[1]
+        return value.detach(), found[1] if variables is not None else None
+
+    def loss(
+        self, theta: Tensor, sample: tuple[Tensor, Tensor, Tensor], place: tuple[int, int], hook: LossHook | None
+    ) -> Tensor:
+        """The loss of one batch under the tensors now bound: mean cross-entropy, or what the hook makes of it."""
+        x, y, index = sample
+        logits = self.model(x)
+        if hook is None:
+            return cross_entropy(logits, y)
+        self._in_hook = True
+        try:
+            return hook(Output(logits, self._features, y, index, x, theta, *place))
+        finally:
+            self._in_hook = False
 
     def hessian_product(self, theta: Tensor, x: Tensor, y: Tensor, vector: Tensor) -> Tensor:
         """Hessian of the batch's mean cross-entropy times ``vector`` [d]; theta's statistics stay as they are."""
@@ -112,16 +129,20 @@ class Bound:
             yield lambda logits: logits
         elif layer == "features":
             yield lambda logits: self._features
-        elif layer in self._modules:
+        elif (name := layer.removesuffix(":input")) in self._modules:
             seen: list[Tensor] = []
-            hook = self._modules[layer].register_forward_hook(lambda module, inputs, output: seen.append(output))
+            hook = self._modules[name].register_forward_hook(
+                lambda module, inputs, output: seen.append(output if name == layer else inputs[0])
+            )
             try:
                 yield lambda logits: seen.pop()
             finally:
                 hook.remove()
         else:
             known = ", ".join(filter(None, self._modules))
-            raise ValueError(f"no layer {layer!r} in the network: give logits, features or one of {known}")
+            raise ValueError(
+                f"no layer {layer!r} in the network: give logits, features or one of {known} (with :input for its input)"
+            )
 
     @contextmanager
     def gated(self, gates: Tensor | None) -> Iterator[None]:
@@ -131,7 +152,9 @@ class Bound:
             return
         chain = self.layout.chain
         if chain is None:
-            raise ValueError(f"gates need a plain chain of layers, each with its ReLU; {type(self.model).__name__} is none")
+            raise ValueError(
+                f"gates need a plain chain of layers, each with its ReLU; {type(self.model).__name__} is none"
+            )
         hooks = [
             self._modules[name].register_forward_hook(_multiply_by(gate))
             for name, gate in zip(chain.activations, gates.split(chain.sizes), strict=True)

@@ -54,7 +54,7 @@ class Output:
     labels: Tensor  # [B]
     index: Tensor  # [B], which of the client's samples
     x: Tensor  # [B, ...]
-    theta: Tensor  # [e], a live view of the row in training: read only
+    theta: Tensor  # [e], a live view of the row in training (under ``weights``: their source): read only
     row: int  # s
     client: int  # k
 
@@ -68,6 +68,7 @@ class Trained:
     steps: Tensor  # [S] mini-batches
     velocity: Tensor | None = None  # [S, d] where the method carries momentum over rounds
     variables: Tensor | None = None  # [S, v] where the method trains variables of its own
+    velocity_variables: Tensor | None = None  # [S, v]
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Grad:
     """Gradients of one batch's mean loss for every row; None for what was not asked for."""
 
     loss: Tensor  # [S]
+    statistics: Tensor  # [S, e - d], as the forward pass left them
     theta: Tensor | None  # [S, d]
     variables: Tensor | None = None  # [S, v]
     gates: Tensor | None = None  # [S, h]
@@ -94,7 +96,9 @@ class Scores:
         return cls(*(torch.cat([getattr(p, name) for p in parts]) for name in ("correct", "count", "loss")))
 
 
+Samples = str | Sequence[tuple[Tensor, Tensor]]  # a split's name, or (x, y) for each of the clients given
 LossHook = Callable[[Output], Tensor]
 GradHook = Callable[[Tensor, Tensor, int], Tensor]  # (g [d], theta_k [d], row) -> g [d]
-Weights = Callable[[Tensor, Tensor, Tensor], Tensor]  # (theta_k [d], variables_k [v], x [B, ...]) -> theta'_k [d]
+# (theta_k [d], variables_k [v] or None, x [B, ...], row) -> theta'_k [d]
+Weights = Callable[[Tensor, Tensor | None, Tensor, int], Tensor]
 Predict = Callable[[int, Tensor, Tensor], Tensor]  # (client, theta_k [e], x [B, ...]) -> scores [B, C]

@@ -23,21 +23,26 @@ class Row:
     trainable: Tensor | None  # bool [d]
     velocity: Tensor | None  # [d]
     variables: Tensor | None  # [v]
-    lr_variables: float | None
+    velocity_variables: Tensor | None  # [v]
+    lr_variables: float
 
     def step(self, g: Tensor, own: Tensor | None, hook: GradHook | None) -> None:
-        """theta <- theta - lr (g + decay theta), with momentum; frozen entries do not move by one bit."""
+        """One step of theta, and of the method's variables; each has its gradient clipped by itself."""
         params = self.theta[: len(g)]
-        if hook is not None:
-            g = hook(g, params, self.s)
+        self._move(params, g if hook is None else hook(g, params, self.s), self.velocity, self.lr, self.trainable)
+        if own is not None:
+            self._move(self.variables, own, self.velocity_variables, self.lr_variables, None)
+
+    def _move(self, x: Tensor, g: Tensor, velocity: Tensor | None, lr: float, trainable: Tensor | None) -> None:
+        """x <- x - lr (g + decay x), with clipping and momentum; frozen entries do not move by one bit."""
+        if trainable is not None:
+            g = torch.where(trainable, g, 0.0)
         if self.config.clip_norm is not None:
             g = g * (self.config.clip_norm / (g.norm() + 1e-6)).clamp(max=1.0)
         if self.config.weight_decay:
-            g = g.add(params, alpha=self.config.weight_decay)
-        if self.velocity is not None:
-            g = self.velocity.mul_(self.config.momentum).add_(g)
-        if self.trainable is not None:
-            g = torch.where(self.trainable, g, 0.0)
-        params.add_(g, alpha=-self.lr)
-        if own is not None:
-            self.variables.add_(own, alpha=-self.lr_variables)
+            g = g.add(x, alpha=self.config.weight_decay)
+        if velocity is not None:
+            g = velocity.mul_(self.config.momentum).add_(g)
+        if trainable is not None and (self.config.weight_decay or velocity is not None):
+            g = torch.where(trainable, g, 0.0)
+        x.add_(g, alpha=-lr)

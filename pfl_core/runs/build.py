@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from pfl_core import data, models
@@ -20,14 +19,13 @@ SPLITS = ("train", "val", "test")
 
 
 @lru_cache(maxsize=2)
-def _load(name: str, settings: tuple[tuple[str, Any], ...]) -> Dataset:
-    return data.load(name, **dict(settings))
+def _load(name: str, settings: str) -> Dataset:
+    return data.load(name, **json.loads(settings))
 
 
 def load_data(spec: RunSpec) -> Dataset:
     """The spec's data set; the last two stay in memory."""
-    settings = options(spec.data, "corrupt", "corrupt_severity")
-    return _load(spec.data["name"], tuple(sorted(settings.items())))
+    return _load(spec.data["name"], json.dumps(options(spec.data, "corrupt", "corrupt_severity"), sort_keys=True))
 
 
 def deal(spec: RunSpec, dataset: Dataset) -> Partition:
@@ -41,7 +39,7 @@ def build(spec: RunSpec) -> tuple[Algorithm, Federation, Partition]:
     dataset = load_data(spec)
     dealt = deal(spec, dataset)
     splits = {
-        name: Split.of([(_prepare(spec, dataset, k, index), dataset.y[index]) for k, index in enumerate(parts)])
+        name: Split.of([(_prepare(spec, dataset, name, k, index), dataset.y[index]) for k, index in enumerate(parts)])
         for name, parts in ((name, getattr(dealt, name)) for name in SPLITS)
         if any(len(index) for index in parts)
     }
@@ -51,16 +49,11 @@ def build(spec: RunSpec) -> tuple[Algorithm, Federation, Partition]:
     return spec.build_method(), fed, dealt
 
 
-def _prepare(spec: RunSpec, dataset: Dataset, k: int, index: Tensor) -> Tensor:
-    """Client k's samples as the network sees them; with ``corrupt`` each client has a corruption of its own."""
+def _prepare(spec: RunSpec, dataset: Dataset, split: str, k: int, index: Tensor) -> Tensor:
+    """Client k's samples of one split as the network sees them; with ``corrupt`` each client has a corruption of its own."""
     x = dataset.x[index]
     if spec.data.get("corrupt"):
         kinds = list(data.CORRUPTIONS)
-        stream = generator(spec.seed, "corrupt", k, len(index))
+        stream = generator(spec.seed, "corrupt", split, k)
         x = data.corrupt(x, kinds[k % len(kinds)], spec.data.get("corrupt_severity", 3), stream)
     return dataset.prepare(x)
-
-
-def class_counts(dataset: Dataset, parts: tuple[Tensor, ...]) -> list[list[int]]:
-    """[N][C] samples of each class that each client holds."""
-    return [torch.bincount(dataset.y[index], minlength=dataset.num_classes).tolist() for index in parts]

@@ -19,7 +19,7 @@ from pfl_core.engine import History, Snapshot
 from pfl_core.federation import Federation
 from pfl_core.partition import Partition
 from pfl_core.provenance import describe
-from pfl_core.runs.build import SPLITS, build, class_counts, load_data
+from pfl_core.runs.build import build, load_data
 from pfl_core.runs.spec import RunSpec
 from pfl_core.runs.store import Record, Store, atomic_write
 
@@ -86,7 +86,8 @@ def _record(
         spec=spec,
         series=history.series,
         arrays=algorithm.keep(fed, state),
-        clients={name: class_counts(dataset, getattr(dealt, name)) for name in SPLITS},
+        clients={name: counts.tolist() for name, counts in dealt.table(dataset).items()},
+        num_params=fed.num_params,
         about=dataset.about,
         seconds=seconds,
         state=state_hash(state),

@@ -48,8 +48,8 @@ class RunSpec:
         _ = self.schedule
         if self.clients < 1:
             raise ValueError(f"clients={self.clients}: at least 1 is needed")
-        find("partition", self.partition["name"], partition.PARTITIONS)
-        find("model", self.model["name"], models.MODELS)
+        check_part("partition", self.partition, partition.PARTITIONS, reserved=3)
+        check_part("model", self.model, models.MODELS, reserved=2)
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> RunSpec:
@@ -66,7 +66,9 @@ class RunSpec:
         return Schedule(self.rounds, self.participation, self.sampling, self.eval_every)
 
     def build_method(self) -> algorithm.Algorithm:
-        return algorithm.build(self.method["name"], options(self.method, "reading"), self.method.get("reading", "paper"))
+        return algorithm.build(
+            self.method["name"], options(self.method, "reading"), self.method.get("reading", "paper")
+        )
 
     def identity(self) -> dict[str, Any]:
         """The spec with every default written out and without its tags; what is equal here gives equal numbers."""
@@ -82,13 +84,20 @@ class RunSpec:
 
     def key(self) -> str:
         """16 hex digits: the identity, the data's checksum, and the code that computes it."""
-        where = [find("partition", self.partition["name"], partition.PARTITIONS), find("model", self.model["name"], models.MODELS)]
+        where = [
+            find("partition", self.partition["name"], partition.PARTITIONS),
+            find("model", self.model["name"], models.MODELS),
+        ]
         lineage = [c.__module__ for c in type(self.build_method()).__mro__ if issubclass(c, algorithm.Algorithm)]
         code = code_hash(
             ["pfl_core.engine", *lineage, *(function.__module__ for function in where)],
-            alone=["pfl_core.runs.build", "pfl_core.data.dataset"],
+            alone=["pfl_core.runs.build", "pfl_core.data.dataset", "pfl_core.data.combine", "pfl_core.data.corrupt"],
         )
-        content = [self.identity(), data.checksum(self.data["name"], **options(self.data, "corrupt", "corrupt_severity")), code]
+        content = [
+            self.identity(),
+            data.checksum(self.data["name"], **options(self.data, "corrupt", "corrupt_severity")),
+            code,
+        ]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def label(self) -> str:
@@ -104,4 +113,6 @@ def options(part: Part, *without: str) -> dict[str, Any]:
 
 def check_part(kind: str, part: Part, table: Mapping, reserved: int) -> None:
     """Raise ValueError if the part's name or one of its options does not exist."""
-    check_options(f"{kind} {part['name']!r}", find(kind, part["name"], table), options(part), reserved)
+    if "name" not in part:
+        raise ValueError(f"{kind}={dict(part)} has no name; give e.g. {{'name': {next(iter(table))!r}}}")
+    check_options(f"{kind} {part['name']!r}", find(kind, part["name"], table), options(part, "seed"), reserved)

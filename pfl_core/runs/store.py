@@ -33,6 +33,7 @@ class Record:
     series: dict[str, tuple[list[int], list]]
     arrays: dict[str, Any] = field(default_factory=dict)  # what the method keeps for figures
     clients: dict[str, list[list[int]]] = field(default_factory=dict)  # split -> [N][C] samples of each class
+    num_params: int = 0  # d
     about: str = ""  # the data set's own text
     seconds: float = math.nan
     state: str = ""  # hash of the final state's bits
@@ -132,7 +133,10 @@ class Store:
         except (ValueError, KeyError, TypeError) as error:
             aside = path.with_suffix(".damaged")
             os.replace(path, aside)
-            warnings.warn(f"record {path.name} is damaged ({error}); set aside as {aside.name}, the run counts as missing", stacklevel=3)
+            warnings.warn(
+                f"record {path.name} is damaged ({error}); set aside as {aside.name}, the run counts as missing",
+                stacklevel=3,
+            )
             return None
 
 
@@ -141,6 +145,7 @@ def write_record(record: Record, path: Path) -> Path:
     content = {
         "key": record.key,
         "spec": record.spec.to_json(),
+        "num_params": record.num_params,
         "about": record.about,
         "seconds": record.seconds,
         "state": record.state,
@@ -165,7 +170,10 @@ def read_record(path: Path) -> Record:
     series = {name: (rounds, values) for name, (rounds, values) in content.pop("series").items()}
     seconds = content.pop("seconds")
     return Record(
-        spec=RunSpec.from_json(content.pop("spec")), series=series, seconds=math.nan if seconds is None else seconds, **content
+        spec=RunSpec.from_json(content.pop("spec")),
+        series=series,
+        seconds=math.nan if seconds is None else seconds,
+        **content,
     )
 
 

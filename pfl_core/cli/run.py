@@ -1,0 +1,170 @@
+"""``pfl run``: one run from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from typing import Any
+
+from pfl_core import presets
+from pfl_core.cli.text import as_json, device, duration, positive, value
+from pfl_core.data import names
+from pfl_core.partition import PARTITIONS
+from pfl_core.runs import Record, RunSpec, Store, execute
+
+PARTS = ("data", "partition", "model")
+FRAME = ("clients", "rounds", "participation", "lr", "epochs", "batch_size")  # flags that are fields of a run
+SHORT = {"shards": "classes_per_client", "dirichlet": "alpha", "paired_dirichlet": "alpha", "pathological": "shards"}
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    run = commands.add_parser(
+        "run",
+        help="one run of one method",
+        description="One run. METHOD, --data and --model may be one's own: my_module:Thing, found in this folder. "
+        "Without --paper: handwritten digits, 10 clients with 2 classes each, a small convolutional network.",
+    )
+    run.add_argument("method", metavar="METHOD", help="see pfl methods")
+    run.add_argument("--paper", help="start from this paper's settings (fedselect, ...)")
+    run.add_argument("--preset", help=f"their size: {', '.join(presets.PRESETS)} (default quick)")
+    run.add_argument("--reading", help="paper (default) or authors_code")
+    run.add_argument("--data", metavar="D", help="see pfl data")
+    forms = [f"{name}:{option.upper()}" if (option := SHORT.get(name)) else name for name in PARTITIONS]
+    run.add_argument("--partition", metavar="P", type=partition, help=", ".join(forms))
+    run.add_argument("--clients", type=positive, metavar="N")
+    run.add_argument("--rounds", type=positive, metavar="T")
+    run.add_argument("--model", metavar="M")
+    run.add_argument("--lr", type=float)
+    run.add_argument("--epochs", type=int, help="local epochs")
+    run.add_argument("--batch-size", type=positive)
+    run.add_argument("--participation", type=float, help="share of the clients in a round, e.g. 0.1")
+    run.add_argument("--seed", type=int, default=0)
+    run.add_argument("--device", type=device, default="cpu")
+    run.add_argument(
+        "--set",
+        metavar="FIELD=VALUE",
+        action="append",
+        default=[],
+        type=setting,
+        help="a field of the method, an option of a part (data.x=, partition.x=, model.x=), or another field of the "
+        "training or the run (train.momentum=0.9, run.eval_every=5); values as in JSON",
+    )
+    run.add_argument("--json", action="store_true", help="print the result as one line of JSON")
+    run.set_defaults(do=do_run)
+
+
+def setting(text: str) -> tuple[str, str, Any]:
+    """'partition.val=0.1' -> ("partition", "val", 0.1); a name without a dot belongs to the method."""
+    name, equals, given = text.partition("=")
+    owner, dot, field = name.rpartition(".")
+    if not equals or not field or owner not in ("", *PARTS, "train", "run") or bool(dot) != bool(owner):
+        raise argparse.ArgumentTypeError(f"{text!r} is not FIELD=VALUE with FIELD like alpha, data.x, model.x, train.x")
+    if field == "name":
+        raise argparse.ArgumentTypeError(f"{text!r}: name it by METHOD, --data, --partition or --model")
+    return owner or "method", field, value(given)
+
+
+def partition(text: str) -> dict[str, Any]:
+    """'shards:2' -> {"name": "shards", "classes_per_client": 2}; 'my_module:rule' is a rule of one's own."""
+    name, colon, given = text.partition(":")
+    if name not in PARTITIONS or not colon:
+        return {"name": text}
+    if name not in SHORT:
+        raise argparse.ArgumentTypeError(f"{text!r}: {name} takes no value; options by --set partition.x=")
+    return {"name": name, SHORT[name]: value(given)}
+
+
+def spec_of(args: argparse.Namespace) -> RunSpec:
+    """The run that the arguments describe; raises ValueError for what does not exist or fit.
+
+    A run keeps its preset's name only if nothing of the preset's frame was changed: else `pfl compare` would show it as
+    that preset's result.
+    """
+    sets = {owner: {f: v for o, f, v in args.set if o == owner} for owner in ("method", *PARTS, "train", "run")}
+    if args.reading:
+        sets["method"]["reading"] = args.reading
+    changes = (
+        {name: given for name in FRAME if (given := getattr(args, name)) is not None} | sets["train"] | sets["run"]
+    )
+    changes |= {name: given for name in PARTS if (given := getattr(args, name)) is not None}
+    if args.paper:
+        dataset = _paper_dataset(args, changes)
+        made = presets.spec(
+            args.paper, args.method, preset=args.preset or "quick", dataset=dataset, seed=args.seed, **sets["method"]
+        )
+    elif args.preset:
+        raise ValueError(f"--preset {args.preset} is the size of a paper's experiment; add --paper")
+    else:
+        made = RunSpec(method={"name": args.method, **sets["method"]}, seed=args.seed)
+    changed = presets.override(made, changes)
+    parts = {name: {**getattr(changed, name), **sets[name]} for name in PARTS if sets[name]}
+    changed = dataclasses.replace(changed, device=args.device, **parts)
+    return dataclasses.replace(changed, preset="") if changes or parts else changed
+
+
+def _paper_dataset(args: argparse.Namespace, changes: dict[str, Any]) -> str | None:
+    """The paper's own setting for --data, if it has one (which then is no change); None: its first."""
+    frames = presets.SETTINGS.get((args.paper, args.preset or "quick"), {})
+    if args.data in frames and (args.data not in names() or frames[args.data].data["name"] == args.data):
+        return changes.pop("data")
+    return None
+
+
+def do_run(args: argparse.Namespace) -> int:
+    spec, store = spec_of(args), Store()
+    key = spec.key()
+    record = store.get(key)
+    was_stored = record is not None
+    if not args.json:
+        print(describe(spec, key))
+    if record is None:
+        record = compute(spec, store)
+    record = dataclasses.replace(record, spec=spec)
+    print(as_json(result(record, was_stored)) if args.json else summary(record, was_stored, store))
+    return 0
+
+
+def compute(spec: RunSpec, store: Store) -> Record:
+    """The run, in this process, with a bar on stderr."""
+    from tqdm import tqdm
+
+    with tqdm(total=spec.rounds, unit="round", file=sys.stderr, desc=spec.method["name"]) as bar:
+        return execute(spec, store, on_round=lambda done: bar.update(done - bar.n))
+
+
+def result(record: Record, was_stored: bool) -> dict[str, Any]:
+    spec = record.spec
+    where = {"data": spec.data["name"], "about": record.about, "rounds": spec.rounds, "seed": spec.seed}
+    return {"method": spec.method["name"], **record.summary(), "key": record.key, **where, "stored": was_stored}
+
+
+def describe(spec: RunSpec, key: str) -> str:
+    """The whole configuration, a line for each part."""
+    plain = spec.identity()
+    lines = [(name, plain.pop(name)) for name in ("method", *PARTS, "train")]
+    lines += [
+        ("run", plain),
+        ("for", {"name": f"{spec.paper or '-'}, preset {spec.preset or '-'}"}),
+        ("key", {"name": key}),
+    ]
+    return "\n".join(f"{name:<10} {_options(options)}" for name, options in lines)
+
+
+def _options(options: dict[str, Any]) -> str:
+    rest = dict(options)
+    first = [str(rest.pop("name"))] if "name" in rest else []
+    return "  ".join(first + [f"{name}={given}" for name, given in rest.items()])
+
+
+def summary(record: Record, was_stored: bool, store: Store) -> str:
+    """The result for people: accuracies, traffic, time, and where it lies."""
+    numbers = record.summary()
+    lines = [f"{'accuracy, percent':<22}{'mean':>8}{'pooled':>8}{'bottom decile':>15}"]
+    for title, suffix in (("last round", ""), ("best round", "_best"), ("before aggregation", "_trained")):
+        mean, pooled, decile = (numbers[f"acc_{kind}{suffix}"] for kind in ("mean", "pooled", "bottom_decile"))
+        lines.append(f"{title:<22}{mean:>8.2f}{pooled:>8.2f}{decile:>15.2f}")
+    lines += [f"data: {record.about}"] if record.about else []
+    lines.append(f"sent by clients: {numbers['upload_mb']:.2f} MB; computing took {duration(record.seconds)}")
+    lines.append("read from the store, nothing was computed" if was_stored else f"stored in {store.path(record.key)}")
+    return "\n".join(lines)

@@ -1,0 +1,129 @@
+"""``pfl runs``: what is stored, copied out, dropped."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pfl_core.cli.text import duration, size, table
+from pfl_core.runs import Record, Store
+from pfl_core.runs.store import atomic_write
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    runs = commands.add_parser("runs", help="stored runs: list, export, clean")
+    runs.set_defaults(do=show, paper=None, preset=None)
+    what = runs.add_subparsers(dest="what", metavar="list|export|clean")
+    listed = what.add_parser("list", help="every stored run (the default)")
+    listed.set_defaults(do=show)
+    export = what.add_parser("export", help="copy records out, as JSON and as tidy CSV")
+    export.add_argument("where", nargs="*", metavar="DIR [KEY ...]", help="with --results: KEY ...; default: all runs")
+    export.add_argument("--results", action="store_true", help="copy the JSON into data/results/, to be committed")
+    export.set_defaults(do=copy_out)
+    for chosen in (listed, export):
+        chosen.add_argument("--paper", help="only runs made for this paper")
+        chosen.add_argument("--preset", help="only runs of this preset")
+    clean = what.add_parser("clean", help="drop stale and damaged records from the data folder; data/results/ stays")
+    kind = clean.add_mutually_exclusive_group()
+    kind.add_argument("--stale", action="store_true", help="only records that other code or other data made")
+    kind.add_argument("--damaged", action="store_true", help="only files that were set aside as damaged")
+    kind.add_argument("--all", action="store_true", help="every record, and the checkpoints of unfinished runs")
+    clean.set_defaults(do=drop)
+
+
+def show(args: argparse.Namespace) -> int:
+    store = Store()
+    records = chosen(store, args)
+    columns = ("key", "paper", "preset", "method", "data", "rounds", "seed", "acc_mean", "took", "size", "state")
+    rows = [_row(record, store) for record in records]
+    print(
+        table(columns, rows) if rows else f"no runs in {store.root}" + " of that kind" * bool(args.paper or args.preset)
+    )
+    return 0
+
+
+def _row(record: Record, store: Store) -> tuple[object, ...]:
+    spec, path = record.spec, where(record, store)
+    settings = ", ".join(f"{name}={given}" for name, given in spec.method.items() if name != "name")
+    state = ["stale" if record.stale else "fresh"] + ["committed"] * path.is_relative_to(store.results)
+    return (
+        record.key,
+        spec.paper,
+        spec.preset,
+        spec.method["name"] + (f"({settings})" if settings else ""),
+        spec.data["name"],
+        spec.rounds,
+        spec.seed,
+        f"{record.summary()['acc_mean']:.2f}",
+        duration(record.seconds),
+        size(path.stat().st_size),
+        ", ".join(state),
+    )
+
+
+def where(record: Record, store: Store) -> Path:
+    """The record's file: in the data folder, else among the committed results."""
+    own = store.path(record.key)
+    return own if own.exists() else next(store.results.glob(f"**/{record.key}.json"))
+
+
+def chosen(store: Store, args: argparse.Namespace, keys: list[str] | None = None) -> list[Record]:
+    """The stored records that were asked for. Raises ValueError for a key that is not stored."""
+    records = {record.key: record for record in store}
+    unknown = [key for key in keys or [] if key not in records]
+    if unknown:
+        raise ValueError(f"no stored run has the key {unknown[0]!r}; `pfl runs list` shows the keys")
+    wanted = [records[key] for key in keys] if keys else records.values()
+    return [r for r in wanted if args.paper in (None, r.spec.paper) and args.preset in (None, r.spec.preset)]
+
+
+def copy_out(args: argparse.Namespace) -> int:
+    store = Store()
+    if args.results:
+        if not (args.where or args.paper or args.preset):
+            raise ValueError("pfl runs export --results: name the runs to commit, by key, --paper or --preset")
+        return _commit(chosen(store, args, args.where), store)
+    if not args.where:
+        raise ValueError("pfl runs export: name the folder to write to")
+    folder, records = Path(args.where[0]), chosen(store, args, args.where[1:])
+    if not records:
+        raise ValueError("pfl runs export: no such run is stored, nothing to write")
+    for record in records:
+        atomic_write(folder / f"{record.key}.json", where(record, store).read_bytes())
+        atomic_write(folder / f"{record.key}.csv", record.tidy().to_csv(index=False).encode())
+    atomic_write(folder / "runs.csv", _index(records).encode())
+    print(
+        f"{len(records)} runs in {folder}: KEY.json and KEY.csv (a row per round, client and metric) of each, and runs.csv"
+    )
+    return 0
+
+
+def _index(records: list[Record]) -> str:
+    """One row for each run: its key, settings and numbers, as CSV."""
+    from pfl_core.results import summaries
+
+    frame = summaries(records)
+    frame.insert(0, "key", [record.key for record in records])
+    return frame.to_csv(index=False)
+
+
+def _commit(records: list[Record], store: Store) -> int:
+    for record in records:
+        path = store.results / (record.spec.paper or "other") / (record.spec.preset or "other") / f"{record.key}.json"
+        atomic_write(path, where(record, store).read_bytes())
+        print(f"{path}  {record.spec.label()}{', STALE' if record.stale else ''}")
+    return 0
+
+
+def drop(args: argparse.Namespace) -> int:
+    """Only below the data folder's runs/; says what goes. Reading all records is what finds damaged ones."""
+    store = Store()
+    own = [record for record in store if store.path(record.key).exists()]
+    stale = [store.path(record.key) for record in own if record.stale and not args.damaged]
+    damaged = sorted(store.root.glob("*.damaged")) if not args.stale else []
+    paths = sorted(store.root.glob("*")) if args.all else stale + damaged
+    for path in paths:
+        print(f"dropped {path.name}  {size(path.stat().st_size)}")
+        path.unlink()
+    print(f"{len(paths)} files dropped from {store.root}")
+    return 0

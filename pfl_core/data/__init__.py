@@ -1,0 +1,24 @@
+"""Named data sets.
+
+`load(name)` gives a `Dataset`; `names()` tells what there is, `fetch()` gets and checks files, `checksum(name)`
+identifies content, `corrupt()` damages images on purpose. Nothing here touches the network unless it is asked to.
+"""
+
+from pfl_core.data.corrupt import CORRUPTIONS, corrupt
+from pfl_core.data.dataset import NORMALISE, Dataset
+from pfl_core.data.entry import Info
+from pfl_core.data.inventory import checksum, fetch, names
+from pfl_core.data.lookup import data_dir, load
+
+__all__ = [
+    "CORRUPTIONS",
+    "NORMALISE",
+    "Dataset",
+    "Info",
+    "checksum",
+    "corrupt",
+    "data_dir",
+    "fetch",
+    "load",
+    "names",
+]

@@ -1,0 +1,107 @@
+r"""Sets that need neither file nor network: handwritten digits, and the two synthetic sets of FedPeWS."""
+
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pfl_core.data.dataset import Dataset
+from pfl_core.data.entry import Entry
+from pfl_core.seeding import generator
+
+DATA_SEED = 0  # the seed of a run does not change the data
+TEST_SHARE = 0.3  # of each class of `digits`; ours, scikit-learn's copy has no official split
+
+GRID, SPACING = 4, 3.0  # a 4x4 grid of Gaussian clusters
+LONG, SHORT = 0.36, 0.21  # standard deviations of a cluster along its two axes
+TRAIN_PER_CLUSTER = {"synthetic_32k": 2000, "synthetic_3200": 200}
+TEST_PER_CLUSTER = 500
+
+
+def digits(_folder: Path) -> Dataset:
+    """1,797 handwritten digits, 8x8 grey; scikit-learn's 0..16 is stretched to bytes 0..255.
+
+    About 30 % of each class, always the same images, are marked as test.
+    """
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    x = torch.from_numpy(bunch.images).mul(255 / 16).round().to(torch.uint8)[:, None]
+    y = torch.from_numpy(bunch.target).to(torch.int64)
+    is_test = torch.zeros(len(y), dtype=torch.bool)
+    for c in range(10):
+        mine = torch.nonzero(y == c)[:, 0]
+        order = torch.randperm(len(mine), generator=generator(DATA_SEED, "digits", "test", c))
+        is_test[mine[order[: round(TEST_SHARE * len(mine))]]] = True
+    names = tuple(str(c) for c in range(10))
+    return Dataset("digits", x, y, torch.zeros_like(y), is_test, num_classes=10, class_names=names)
+
+
+def synthetic(name: str) -> Dataset:
+    """FedPeWS's Synthetic-32K (`synthetic_32k`) and Synthetic-3.2K (`synthetic_3200`), with our geometry.
+
+    The paper gives four classes of four two-dimensional Gaussian clusters and the features (x, y, x², y², xy), but no
+    centres, covariances or test size. Ours (fedpews, section 8.1): row r and column c of a 4x4 grid with spacing 3
+    hold class (r + c) mod 4 with covariance R diag(0.36², 0.21²) Rᵀ, R the rotation by 45° ((r + 2c) mod 4).
+    2,000 or 200 training points a cluster, the same 500 test points a cluster for both, features as they are.
+    """
+    train = _points(TRAIN_PER_CLUSTER[name], name)
+    test = _points(TEST_PER_CLUSTER, "synthetic_test")
+    (x, y), size = (torch.cat(both) for both in zip(train, test, strict=True)), len(train[1])
+    return Dataset(
+        name=name,
+        x=x,
+        y=y,
+        source=torch.zeros_like(y),
+        is_test=torch.arange(len(y)) >= size,
+        num_classes=GRID,
+        class_names=tuple(str(c) for c in range(GRID)),
+        about="our generator: the paper does not publish its cluster centres and covariances",
+    )
+
+
+def _points(per_cluster: int, stream: str) -> tuple[Tensor, Tensor]:
+    """Features [16 m, 5] float32 and labels [16 m], cluster after cluster; one random stream for each cluster."""
+    x, y = [], []
+    for row in range(GRID):
+        for column in range(GRID):
+            draws = torch.randn(
+                per_cluster, 2, generator=generator(DATA_SEED, stream, row, column), dtype=torch.float64
+            )
+            xy = draws * torch.tensor([LONG, SHORT], dtype=torch.float64) @ _rotation(row, column).T
+            x.append(xy + SPACING * (torch.tensor([column, row], dtype=torch.float64) - (GRID - 1) / 2))
+            y.append(torch.full((per_cluster,), (row + column) % GRID))
+    a, b = torch.cat(x).T
+    return torch.stack([a, b, a * a, b * b, a * b], dim=1).to(torch.float32), torch.cat(y)
+
+
+def _rotation(row: int, column: int) -> Tensor:
+    angle = math.pi / 4 * ((row + 2 * column) % GRID)
+    return torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]], dtype=torch.float64)
+
+
+ENTRIES = {
+    "digits": Entry(
+        where="scikit-learn's copy of UCI 'Optical Recognition of Handwritten Digits' (test part)",
+        licence="CC BY 4.0",
+        size="1,797 images 1x8x8, 10 classes",
+        read=digits,
+        version="1",
+        class_names=tuple(str(c) for c in range(10)),
+    ),
+    "synthetic_32k": Entry(
+        where="generated; FedPeWS's Synthetic-32K with our geometry",
+        licence="this project's",
+        size="32,000 + 8,000 points, 5 features, 4 classes",
+        read=lambda _folder: synthetic("synthetic_32k"),
+        version="1",
+    ),
+    "synthetic_3200": Entry(
+        where="generated; FedPeWS's Synthetic-3.2K with our geometry",
+        licence="this project's",
+        size="3,200 + 8,000 points, 5 features, 4 classes",
+        read=lambda _folder: synthetic("synthetic_3200"),
+        version="1",
+    ),
+}

@@ -1,0 +1,127 @@
+"""What every data set is here: one pool of samples in memory, images as bytes."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+# name -> (mean, std) per channel of v = byte / 255; "unit" gives 0..1, "half" -1..1, "raw" 0..255 again.
+NORMALISE: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "unit": ((0.0,), (1.0,)),
+    "half": ((0.5,), (0.5,)),
+    "raw": ((0.0,), (1 / 255,)),
+    "mnist": ((0.1307,), (0.3081,)),  # pFedGate, section 10: EMNIST and FEMNIST as well
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),  # pFedGate, section 10: CIFAR-100 as well
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # FedSelect's code: for CIFAR as well
+}
+LUMINANCE = (0.299, 0.587, 0.114)  # red, green, blue to grey (ITU-R BT.601, as Pillow's mode "L")
+CHUNK = 4096  # images resized at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """One pool of samples; official test images are marked, so that no partition can train on them by accident.
+
+    Raises ValueError if the fields do not belong together.
+    """
+
+    name: str
+    x: Tensor  # [n, c, h, w] uint8 images (0..255), or [n, f] float features
+    y: Tensor  # [n] int64, 0..num_classes-1
+    source: Tensor  # [n] int64: which source set, domain or writer (all zeros for a plain set)
+    is_test: Tensor  # [n] bool: official test part
+    num_classes: int
+    class_names: tuple[str, ...]
+    about: str = ""  # text to show beside every result ('' if nothing special)
+    mean: tuple[float, ...] = (0.0,)  # one for all channels or one each, after division by 255 (images only)
+    std: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        problem = _problem(self)
+        if problem:
+            raise ValueError(f"data set {self.name!r}: {problem}")
+
+    @property
+    def has_images(self) -> bool:
+        """True for images [n, c, h, w] uint8, False for features, which pass through `prepare` as they are."""
+        return self.x.dtype == torch.uint8
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """Selected samples as the network sees them: uint8 [m, c, h, w] -> float32 (v / 255 − mean) / std.
+
+        Features pass through. Only what was selected is converted, so the pool stays at one byte a pixel.
+        """
+        if x.dtype != torch.uint8:
+            return x
+        mean, std = (255 * torch.tensor(v, dtype=torch.float64) for v in (self.mean, self.std))
+        mean, std = (v.to(x.device, torch.float32)[:, None, None] for v in (mean, std))
+        return x.to(torch.float32).sub_(mean).div_(std)
+
+
+def _problem(data: Dataset) -> str:
+    """Why the fields do not fit together; '' if they do."""
+    x, n = data.x, len(data.y)
+    if (x.ndim != 4) if x.dtype == torch.uint8 else (x.ndim < 2 or not x.is_floating_point()):
+        return f"x is {x.dtype} {list(x.shape)}; give uint8 [n, c, h, w] images or float [n, f] features"
+    for field, dtype in (("y", torch.int64), ("source", torch.int64), ("is_test", torch.bool)):
+        value = getattr(data, field)
+        if value.dtype != dtype or value.shape != (len(x),):
+            return f"{field} is {value.dtype} {list(value.shape)}; give {dtype} [{len(x)}], one entry a sample"
+    if n and not 0 <= int(data.y.min()) <= int(data.y.max()) < data.num_classes:
+        return f"labels run from {data.y.min()} to {data.y.max()}; with num_classes={data.num_classes} give 0..n-1"
+    if len(data.class_names) != data.num_classes:
+        return f"{len(data.class_names)} class_names for num_classes={data.num_classes}; give one name a class"
+    return ""
+
+
+def subset(data: Dataset, index: Tensor) -> Dataset:
+    """The samples at `index` [m] in that order; sources are numbered 0, 1, ... again, classes stay as they are."""
+    source = data.source[index].unique(return_inverse=True)[1]
+    return replace(data, x=data.x[index], y=data.y[index], source=source, is_test=data.is_test[index])
+
+
+def resized(x: Tensor, size: int) -> Tensor:
+    """uint8 [n, c, h, w] -> uint8 [n, c, size, size], bilinear (antialiased when shrinking), rounded to nearest."""
+    if x.shape[-2:] == (size, size):
+        return x
+    out = x.new_empty(*x.shape[:2], size, size)
+    for start in range(0, len(x), CHUNK):
+        part = x[start : start + CHUNK].to(torch.float32)
+        part = functional.interpolate(part, size=(size, size), mode="bilinear", align_corners=False, antialias=True)
+        out[start : start + CHUNK] = part.round_().clamp_(0, 255).to(torch.uint8)
+    return out
+
+
+def with_channels(x: Tensor, channels: int) -> Tensor:
+    """uint8 [n, c, h, w] with 1 or 3 channels: grey is repeated (a view, no copy), colour becomes its luminance."""
+    if x.shape[1] == channels:
+        return x
+    if (x.shape[1], channels) == (1, 3):
+        return x.expand(-1, 3, -1, -1)
+    if (x.shape[1], channels) == (3, 1):
+        grey = sum(weight * x[:, c].to(torch.float32) for c, weight in enumerate(LUMINANCE))
+        return grey.round_().to(torch.uint8)[:, None]
+    raise ValueError(f"channels={channels}: images with {x.shape[1]} channels can be given 1 or 3 channels only")
+
+
+def finished(data: Dataset, normalise: str, resize: int | None, channels: int | None) -> Dataset:
+    """`data` with the size, channels and scaling asked for; "unit" leaves the set's own mean and std alone."""
+    if normalise not in NORMALISE:
+        raise ValueError(f"normalise={normalise!r} is unknown; choose one of {', '.join(NORMALISE)}")
+    if not data.has_images:
+        if resize is not None or channels is not None or normalise not in ("unit", "raw"):
+            raise ValueError(
+                f"data set {data.name!r} holds features, not images; leave out normalise, resize, channels"
+            )
+        return data
+    if resize is not None and (not isinstance(resize, int) or resize < 1):
+        raise ValueError(f"resize={resize!r} is no image size; give the number of pixels of one side, e.g. resize=32")
+    x = data.x if channels is None else with_channels(data.x, channels)
+    x = x if resize is None else resized(x, resize)
+    mean, std = NORMALISE[normalise] if normalise != "unit" else (data.mean, data.std)
+    if len(mean) not in (1, x.shape[1]):
+        raise ValueError(
+            f"normalise={normalise!r} is for {len(mean)} channels, {data.name!r} has {x.shape[1]}; give channels"
+        )
+    return replace(data, x=x, mean=mean, std=std)

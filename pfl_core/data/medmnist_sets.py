@@ -1,0 +1,57 @@
+"""MedMNIST's two-dimensional single-label sets (28x28), as `<name>.npz` exactly as its authors publish them.
+
+Addresses, MD5 sums, licences and class names come from medmnist's own table. Its validation part counts as trainable.
+The table of medmnist 3 describes the files since version 2.2.4: without 20 blank training images of `organamnist`, 8
+training and 2 test images of `organsmnist`.
+"""
+
+import runpy
+from functools import cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pfl_core.data.entry import Entry
+from pfl_core.data.npz import read_npz
+
+NAMES = tuple(
+    f"{kind}mnist" for kind in "path derma oct pneumonia retina breast blood tissue organa organc organs".split()
+)
+REFUSED = {
+    "chestmnist": "is multi-label: an image has 14 yes/no labels, and every method here needs one class an image"
+}
+
+
+@cache
+def table() -> dict[str, dict[str, Any]]:
+    """medmnist.INFO, read from its one plain file: importing the package takes seconds and needs plotting libraries."""
+    spec = find_spec("medmnist")
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError("the package medmnist is not installed; install it with `pip install medmnist`")
+    return runpy.run_path(str(Path(spec.submodule_search_locations[0], "info.py")))["INFO"]
+
+
+def entry(name: str) -> Entry:
+    """The entry of one of NAMES."""
+    info = table()[name]
+    names = tuple(info["label"][str(c)] for c in range(len(info["label"])))
+    train, val, test = (f"{info['n_samples'][part]:,}" for part in ("train", "val", "test"))
+    return Entry(
+        where="MedMNIST v2, Zenodo",
+        licence=info["license"],
+        size=f"{train} + {val} + {test} images {info['n_channels']}x28x28, {len(names)} classes",
+        read=lambda folder: read_npz(folder / f"{name}.npz", name, names),
+        files=(f"{name}.npz",),
+        download=partial(download, name=name),
+        class_names=names,
+        md5=info["MD5"],
+    )
+
+
+def download(folder: Path, name: str) -> None:
+    """Fetches `<name>.npz` and keeps it only if its MD5 sum is the one that medmnist gives."""
+    import pooch
+
+    pooch.get_logger().setLevel("WARNING")
+    info = table()[name]
+    pooch.retrieve(info["url"], known_hash=f"md5:{info['MD5']}", fname=f"{name}.npz", path=folder)

@@ -1,0 +1,131 @@
+"""Sets that torchvision reads and downloads: MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100, EMNIST (by class).
+
+Their files lie below the data folder where torchvision puts them. CIFAR's are checked against torchvision's MD5 sums at
+every reading; of the MNIST family it checks only what it downloads.
+"""
+
+import os
+import string
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pfl_core.data.dataset import Dataset
+from pfl_core.data.entry import Entry
+
+DIGITS = tuple(string.digits)
+BY_CLASS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)  # EMNIST's and FEMNIST's 62 classes
+CLOTHES = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+OPTIONS: dict[str, dict[str, Any]] = {"EMNIST": {"split": "byclass"}}
+
+
+def open_split(class_name: str, folder: Path, train: bool, download: bool = False) -> Any:
+    """torchvision's own data set object of one official part."""
+    from pfl_core.vision import torchvision
+
+    reader = getattr(torchvision().datasets, class_name)
+    return reader(root=str(folder), train=train, download=download, **OPTIONS.get(class_name, {}))
+
+
+def read(folder: Path, name: str, class_name: str, class_names: tuple[str, ...] = ()) -> Dataset:
+    """Training part, then test part; without `class_names` torchvision's names.
+
+    EMNIST's files store images mirrored along the diagonal; they are turned upright here.
+    Raises ValueError if the files are damaged.
+    """
+    try:
+        splits = [open_split(class_name, folder, train) for train in (True, False)]
+    except (RuntimeError, ValueError, TypeError, AssertionError, EOFError, LookupError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ValueError(
+            f"{name}: the files below {folder / TORCHVISION_FILES[class_name][0]} are damaged ({reason}); delete them "
+            f"and fetch them again with `pfl data {name}`"
+        ) from error
+    x = torch.cat([_images(split.data) for split in splits])
+    y = torch.cat([torch.as_tensor(split.targets, dtype=torch.int64) for split in splits])
+    class_names = class_names or tuple(splits[0].classes)
+    return Dataset(
+        name=name,
+        x=x.transpose(2, 3).contiguous() if class_name == "EMNIST" else x,
+        y=y,
+        source=torch.zeros_like(y),
+        is_test=torch.arange(len(y)) >= len(splits[0].targets),
+        num_classes=len(class_names),
+        class_names=class_names,
+    )
+
+
+def _images(images: Tensor | np.ndarray) -> Tensor:
+    """[n, h, w] or [n, h, w, c] -> [n, c, h, w]."""
+    x = torch.as_tensor(images)
+    return x[:, None] if x.ndim == 3 else x.permute(0, 3, 1, 2).contiguous()
+
+
+def download(folder: Path, class_name: str) -> None:
+    """Lets torchvision fetch and check the archives aside, then moves the finished files into place one by one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    base = TORCHVISION_FILES[class_name][0]
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as aside:
+        open_split(class_name, Path(aside), train=True, download=True)
+        for pattern in TORCHVISION_FILES[class_name][1]:
+            for path in Path(aside, base).glob(pattern):
+                (folder / base).mkdir(parents=True, exist_ok=True)
+                os.replace(path, folder / base / path.name)
+
+
+IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+EMNIST_IDX = tuple(f"emnist-byclass-{p}-{k}-ubyte" for p in ("train", "test") for k in ("images-idx3", "labels-idx1"))
+TORCHVISION_FILES: dict[str, tuple[str, tuple[str, ...]]] = {  # class -> (folder, its files)
+    "MNIST": ("MNIST/raw", IDX),
+    "FashionMNIST": ("FashionMNIST/raw", IDX),
+    "EMNIST": ("EMNIST/raw", EMNIST_IDX),
+    "CIFAR10": ("cifar-10-batches-py", (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta")),
+    "CIFAR100": ("cifar-100-python", ("train", "test", "meta")),
+}
+
+
+def _entry(name: str, class_name: str, class_names: tuple[str, ...], where: str, licence: str, size: str) -> Entry:
+    base, files = TORCHVISION_FILES[class_name]
+    return Entry(
+        where=f"{where}, through torchvision",
+        licence=licence,
+        size=size,
+        read=partial(read, name=name, class_name=class_name, class_names=class_names),
+        files=tuple(f"{base}/{file}" for file in files),
+        download=partial(download, class_name=class_name),
+        class_names=class_names,
+        checked_by_reader=class_name.startswith("CIFAR"),
+    )
+
+
+_UNSTATED = "none stated by its authors; cite Krizhevsky 2009"
+ENTRIES = {
+    name: _entry(name, *rest)
+    for name, *rest in (
+        (
+            "mnist",
+            "MNIST",
+            DIGITS,
+            "LeCun, Cortes, Burges",
+            "CC BY-SA 3.0",
+            "60,000 + 10,000 images 1x28x28, 10 classes",
+        ),
+        ("fashion_mnist", "FashionMNIST", CLOTHES, "Zalando", "MIT", "60,000 + 10,000 images 1x28x28, 10 classes"),
+        ("cifar10", "CIFAR10", OBJECTS, "Krizhevsky", _UNSTATED, "50,000 + 10,000 images 3x32x32, 10 classes"),
+        ("cifar100", "CIFAR100", (), "Krizhevsky", _UNSTATED, "50,000 + 10,000 images 3x32x32, 100 classes"),
+        (
+            "emnist",
+            "EMNIST",
+            BY_CLASS,
+            "Cohen et al.; NIST",
+            "none stated",
+            "697,932 + 116,323 images 1x28x28, 62 classes",
+        ),
+    )
+}

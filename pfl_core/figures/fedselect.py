@@ -1,0 +1,140 @@
+"""Figures of the FedSelect notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from pfl_core.figures.common import COLORS, NAMES, band, captioned, dots
+
+SHADES = {0.0: 0.15, 0.05: 0.3, 0.30: 0.45, 0.50: 0.6, 0.80: 0.75, 1.0: 0.9}  # one shade of red per limit
+
+
+def shade(alpha: float) -> tuple:
+    """The colour of a personalization limit."""
+    return plt.get_cmap("Reds")(SHADES.get(round(alpha, 2), 0.5))
+
+
+def labelled(runs: pd.DataFrame) -> pd.DataFrame:
+    """``runs`` with a label and a colour for each method, and for each limit of FedSelect. Columns: method, alpha."""
+    own = runs["method"] == "fedselect"
+    label = runs["method"].map(NAMES).where(~own, "FedSelect, α = " + runs["alpha"].map("{:g}".format))
+    color = [shade(a) if mine else COLORS[m] for m, a, mine in zip(runs["method"], runs["alpha"], own, strict=True)]
+    return runs.assign(label=label, color=color)
+
+
+def personalization_limit(
+    ours: pd.DataFrame, paper: pd.DataFrame, baselines: pd.DataFrame, caption: str = ""
+) -> Figure:
+    """Table 2 as a picture: the paper's numbers, ours by limit, and ours by the share that was really reached.
+
+    ours: alpha, personal_share, acc_mean (a row per seed); paper: dataset, alpha, value; baselines: method, acc_mean.
+    """
+    fig, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
+    for name, group in paper.groupby("dataset", sort=False):
+        axes[0].plot(group["alpha"], group["value"], "-s", markersize=4, label=name)
+    axes[0].set(title="paper: Table 2", xlabel=r"personalization limit $\alpha$", ylabel="mean client accuracy (%)")
+    axes[0].legend(frameon=False, fontsize=7)
+    alphas = np.array(sorted(ours["alpha"].unique()))
+    columns = [ours.loc[ours["alpha"] == alpha] for alpha in alphas]
+    accuracy = [c["acc_mean"].to_numpy() for c in columns]
+    dots(axes[1], alphas, accuracy, COLORS["fedselect"], "FedSelect")
+    dots(axes[2], np.array([c["personal_share"].mean() for c in columns]), accuracy, COLORS["fedselect"], "FedSelect")
+    for ax in axes[1:]:
+        for method, group in baselines.groupby("method", sort=False):
+            ax.axhline(group["acc_mean"].mean(), color=COLORS[method], linestyle="--", linewidth=1, label=NAMES[method])
+    axes[1].set(title="ours", xlabel=r"personalization limit $\alpha$")
+    axes[2].set(title="ours, by the share reached", xlabel="personal share of the parameters at the end")
+    axes[2].legend(frameon=False, fontsize=7)
+    axes[2].sharey(axes[1])
+    return captioned(fig, caption)
+
+
+def personalization_rate(ours: pd.DataFrame, caption: str = "") -> Figure:
+    """The effect of p at each limit: accuracy, and the share reached. Columns: alpha, p, acc_mean, personal_share."""
+    fig, axes = plt.subplots(1, 2, figsize=(7.4, 3.2), layout="constrained")
+    for alpha, group in ours.groupby("alpha"):
+        rates = np.array(sorted(group["p"].unique()))
+        for ax, metric in zip(axes, ("acc_mean", "personal_share"), strict=True):
+            values = [group.loc[group["p"] == p, metric].to_numpy() for p in rates]
+            dots(ax, rates, values, shade(alpha), rf"$\alpha$ = {alpha:g}")
+    for ax, label in zip(axes, ("mean client accuracy (%)", "personal share at the end"), strict=True):
+        ax.set(xscale="log", xlabel="personalization rate p", ylabel=label)
+        ax.set_xticks(sorted(ours["p"].unique()), [f"{p:g}" for p in sorted(ours["p"].unique())])
+        ax.minorticks_off()
+    axes[1].legend(frameon=False, fontsize=8)
+    return captioned(fig, caption)
+
+
+def mask_growth(runs: pd.DataFrame, caption: str = "") -> Figure:
+    """Personal share of the parameters, and of those that can move, over rounds. Columns: alpha, seed, round, metric, value."""
+    fig, axes = plt.subplots(1, 2, figsize=(7.4, 3.2), layout="constrained", sharey=True)
+    for ax, metric in zip(axes, ("personal_share", "movable_share"), strict=True):
+        for alpha, group in runs[runs["metric"] == metric].groupby("alpha"):
+            band(ax, group, rf"$\alpha$ = {alpha:g}", shade(alpha))
+        ax.set(xlabel="communication round", title=metric.replace("_", " "))
+    axes[0].set_ylabel("share")
+    axes[1].legend(frameon=False, fontsize=8)
+    return captioned(fig, caption)
+
+
+def overlap_matrices(
+    matrices: Mapping[float, np.ndarray], classes: Sequence[str], label: str, caption: str = ""
+) -> Figure:
+    """Figure 4: a heat map [N, N] for each limit, growing to the right; rows and columns carry the clients' classes."""
+    import seaborn as sns
+
+    fig, axes = plt.subplots(
+        1, len(matrices), figsize=(3.0 * len(matrices) + 0.8, 3.4), layout="constrained", squeeze=False
+    )
+    low = min(0.0, *(float(np.nanmin(m)) for m in matrices.values() if not np.isnan(m).all()), 0.0)
+    for ax, (alpha, matrix) in zip(axes[0], sorted(matrices.items()), strict=True):
+        last = ax is axes[0][-1]
+        sns.heatmap(
+            matrix, ax=ax, vmin=low, vmax=1, cmap="viridis", square=True, cbar=last, cbar_kws={"label": label},
+            xticklabels=classes, yticklabels=classes,
+        )  # fmt: skip
+        ax.set_title(rf"$\alpha$ = {alpha:g}")
+        ax.tick_params(labelsize=6, length=0)
+    axes[0][0].set_ylabel("client (its classes)")
+    return captioned(fig, caption)
+
+
+def overlap_contrast(runs: pd.DataFrame, caption: str = "") -> Figure:
+    """Mean overlap of client pairs, and how much more pairs with a common class have, by limit, for each normalisation.
+
+    Columns: alpha, seed, and ``iou_*_mean``, ``iou_*_contrast`` for raw, minmax, chance.
+    """
+    fig, axes = plt.subplots(1, 2, figsize=(7.4, 3.2), layout="constrained")
+    colors = {"iou_raw": "#4c72b0", "iou_minmax": "#dd8452", "iou_chance": "#55a868"}
+    alphas = np.array(sorted(runs["alpha"].unique()))
+    for ax, kind in zip(axes, ("mean", "contrast"), strict=True):
+        for name, color in colors.items():
+            values = [runs.loc[runs["alpha"] == a, f"{name}_{kind}"].to_numpy() for a in alphas]
+            dots(ax, alphas, values, color, name)
+        ax.set(xlabel=r"personalization limit $\alpha$")
+    axes[0].set_ylabel("mean overlap of client pairs")
+    axes[1].set_ylabel("pairs with a common class minus without")
+    axes[1].axhline(0, color="0.6", linewidth=0.8)
+    axes[1].legend(frameon=False, fontsize=8)
+    return captioned(fig, caption)
+
+
+def layer_contrast(layers: pd.DataFrame, caption: str = "") -> Figure:
+    """Contrast of the chance-corrected overlap, layer by layer. Columns: alpha, seed, tensor, contrast."""
+    fig, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+    tensors = list(dict.fromkeys(layers["tensor"]))
+    for alpha, group in layers.groupby("alpha"):
+        values = [group.loc[group["tensor"] == tensor, "contrast"].to_numpy() for tensor in tensors]
+        dots(ax, np.arange(len(tensors)), values, shade(alpha), rf"$\alpha$ = {alpha:g}")
+    ax.axhline(0, color="0.6", linewidth=0.8)
+    ax.set_xticks(
+        range(len(tensors)), [t.removesuffix(".weight") for t in tensors], rotation=60 if len(tensors) > 8 else 0
+    )
+    ax.set(ylabel="contrast of iou_chance", xlabel="weight tensor")
+    ax.legend(frameon=False, fontsize=8)
+    return captioned(fig, caption)

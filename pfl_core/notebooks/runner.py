@@ -1,0 +1,132 @@
+"""One notebook through papermill, into a file that appears only when all cells have run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # numbers then do not depend on the machine's cores: runs go in parallel instead
+MESSAGE_LINES = 10
+
+
+class NotebookError(RuntimeError):
+    """A notebook did not run to its end; the message says where and why, in a few lines."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a notebook ended: seconds, and the error's text if it failed."""
+
+    seconds: float
+    error: str = ""
+
+
+def execute(
+    source: NotebookNode | Path,
+    target: Path,
+    parameters: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> None:
+    """Run a notebook into ``target``; what its kernel writes to stderr is shown at once.
+
+    A notebook that failed is left beside it as ``NAME.failed.ipynb``. ``env`` is added to the kernel's environment.
+    Raises NotebookError if a cell fails or the kernel dies (one that dies before its first cell is tried again).
+    """
+    partial, failed = target.with_suffix(".partial.ipynb"), target.with_suffix(".failed.ipynb")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    failed.unlink(missing_ok=True)
+    try:
+        for last_try in (False, True):
+            try:
+                _papermill(source, partial, dict(parameters or {}), {**ONE_THREAD, **(env or {})})
+                break
+            except RuntimeError as error:  # NotebookError, or a kernel that did not start
+                if last_try or _has_begun(partial):
+                    if partial.exists():
+                        os.replace(partial, failed)
+                    raise NotebookError(str(error)) from None
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _papermill(source: NotebookNode | Path, target: Path, parameters: dict[str, Any], env: Mapping[str, str]) -> None:
+    """Raises NotebookError for a failed cell and a kernel that died, RuntimeError for one that did not start."""
+    import papermill
+    from nbclient.exceptions import DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+
+    try:
+        papermill.execute_notebook(
+            source,
+            target,
+            parameters,
+            kernel_name="python3",
+            progress_bar=False,
+            stderr_file=sys.stderr,
+            coalesce_streams=True,
+            kernel_manager_class=_kernel_manager(env),
+            on_notebook_start=_let_interrupts_through,
+        )
+    except PapermillExecutionError as error:
+        raise NotebookError(_in_few_lines(error)) from None
+    except DeadKernelError:
+        raise NotebookError("its kernel died; too little memory is the usual cause (fewer --jobs may help)") from None
+
+
+def _let_interrupts_through(notebook: NotebookNode) -> None:
+    """nbclient takes Ctrl-C as the end of this kernel only, and the next notebook would start."""
+    try:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+    except RuntimeError:  # not in the main thread: nothing was set
+        pass
+
+
+def _has_begun(path: Path) -> bool:
+    """Whether a cell of the (unfinished) copy was executed."""
+    import nbformat
+
+    cells = nbformat.read(path, as_version=4).cells if path.exists() else []
+    return any(cell.get("execution_count") for cell in cells)
+
+
+def _in_few_lines(error: Any) -> str:
+    """Cell, error and message; long messages are cut."""
+    lines = str(error.evalue).strip().splitlines() or [""]
+    rest = len(lines) - MESSAGE_LINES
+    shown = lines[:MESSAGE_LINES] + ([f"... and {rest} lines more"] if rest > 0 else [])
+    first = next((line.strip() for line in error.source.splitlines() if line.strip()), "")
+    return "\n".join([f"in cell [{error.exec_count}] {first}", f"{error.ename}: {shown[0]}", *shown[1:]])
+
+
+def _kernel_manager(env: Mapping[str, str]) -> type:
+    """A kernel manager for this environment's own Python, whatever kernels the user has, with ``env`` added."""
+    import zmq
+    from jupyter_client.kernelspec import KernelSpecManager
+    from jupyter_client.manager import AsyncKernelManager
+    from traitlets import default
+
+    class OwnKernel(AsyncKernelManager):
+        @default("kernel_spec_manager")
+        def _only_this_environment(self) -> KernelSpecManager:
+            return KernelSpecManager(kernel_dirs=[])  # no folder to search: it then takes the ipykernel beside us
+
+        @default("transport_encryption")
+        def _encrypted_where_possible(self) -> str:  # ipykernel warns at every start otherwise
+            return "auto" if zmq.has("curve") else "disabled"
+
+        async def _async_start_kernel(self, **options: Any) -> None:
+            await super()._async_start_kernel(**{**options, "env": {**os.environ, **env}})
+
+        start_kernel = _async_start_kernel
+
+    return OwnKernel

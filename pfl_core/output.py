@@ -1,0 +1,68 @@
+"""What a notebook prints about itself, and where its figures go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from pfl_core.provenance import ROOT, describe
+from pfl_core.results import data_name
+from pfl_core.runs import Record, RunSpec
+from pfl_core.runs.store import atomic_write
+
+
+def figures_dir() -> Path:
+    """Where figures go: the environment's PFL_FIGURES_DIR, else the repository's figures/."""
+    return Path(os.environ.get("PFL_FIGURES_DIR") or ROOT / "figures")
+
+
+def save(figure: Figure, data: pd.DataFrame, name: str, preset: str) -> None:
+    """Write figures/<preset>/<name>.png and, beside it, the numbers that it was drawn from as .csv.
+
+    ``name`` is ``paper/figure``. The same numbers give the same bytes.
+    """
+    path = figures_dir() / preset / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part.png")
+    figure.savefig(part, dpi=120, metadata={"Software": None})
+    os.replace(part, path.with_suffix(".png"))
+    atomic_write(path.with_suffix(".csv"), data.to_csv(index=False, float_format="%.6g", lineterminator="\n").encode())
+
+
+def caption(records: Sequence[Record]) -> str:
+    """One line below a figure: preset, data, network, rounds, seeds."""
+    spec = records[0].spec
+    seeds = sorted({record.spec.seed for record in records})
+    data = " + ".join(dict.fromkeys(data_name(record) for record in records))
+    return (
+        f"preset {spec.preset}: {data}, {spec.clients} clients, {spec.model['name']}, {spec.rounds} rounds, "
+        f"{spec.train.epochs} local epochs, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    )
+
+
+def about(specs: Iterable[RunSpec]) -> pd.DataFrame:
+    """What is going to be run, one column: every setting that the runs have in common, and how many runs."""
+    specs = list(specs)
+    plain = [spec.to_json() for spec in specs]
+    common = {k: v for k, v in plain[0].items() if all(other[k] == v for other in plain)}
+    train = common.pop("train", {})
+    rows = {"runs": len(specs), "seeds": sorted({spec.seed for spec in specs}), **common, **train}
+    return pd.DataFrame({"setting": [str(value) for value in rows.values()]}, index=list(rows))
+
+
+def provenance() -> pd.Series:
+    """Versions, commit and machine of this session."""
+    return pd.Series(describe(), name="provenance")
+
+
+def show_claims(claims: pd.DataFrame) -> None:
+    """Print a table of claims, one block each: the claim, what the paper's tables say, and what these runs say."""
+    for row in claims.reset_index().itertuples(index=False):
+        number, text, source, supported, published, ours, numbers = row
+        print(f"{number}. {text} [{source}]")
+        print(f"   in the paper's own tables: {supported} ({published})")
+        print(f"   here: {ours.upper()} ({numbers})\n")

@@ -1,0 +1,48 @@
+"""The papers' claims: what they say, what their own tables say to it, and what stored results say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from pfl_core.paper import checks as _checks  # noqa: F401  (registers the checks)
+from pfl_core.paper.tables import facts
+from pfl_core.paper.verdicts import CHECKS, Verdict
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim in our words. `supported` by the paper's own tables: yes | partly | no | no table."""
+
+    paper: str
+    number: int  # within the paper, as on its method page
+    text: str
+    source: str  # table, figure or section
+    supported: str
+    published: str  # the numbers behind `supported`
+    needs: str = ""  # what a verdict would take, where there is no check yet
+    check: Callable[[pd.DataFrame], Verdict] | None = None
+
+    def verdict(self, results: pd.DataFrame) -> Verdict:
+        """Decided by our results (see `paper.results`); undecided, with the reason, where nothing decides it."""
+        if self.check is None:
+            return Verdict("undecided", f"not checked yet: needs {self.needs}")
+        return self.check(results)
+
+
+def claims(paper: str) -> list[Claim]:
+    """All claims of a paper, in order. Raises ValueError for an unknown paper."""
+    return [Claim(paper, **claim, check=CHECKS.get((paper, claim["number"]))) for claim in facts(paper)["claim"]]
+
+
+def claims_table(paper: str, results: pd.DataFrame, numbers: list[int] | None = None) -> pd.DataFrame:
+    """Claims (all, or those named) beside both verdicts, one row each, for the end of a notebook."""
+    rows = []
+    for claim in claims(paper):
+        if numbers is None or claim.number in numbers:
+            verdict = claim.verdict(results)
+            rows.append((claim.number, claim.text, claim.source, claim.supported, claim.published, *verdict))
+    columns = ["claim", "text", "source", "in the paper's tables", "published", "ours", "numbers"]
+    return pd.DataFrame(rows, columns=columns).set_index("claim")

@@ -1,0 +1,155 @@
+"""The papers' numbers beside ours, cell by cell, with what ours was made from."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from statistics import fmean, stdev
+
+import pandas as pd
+
+from pfl_core.paper.results import COLUMNS, DEFAULTS, PRESETS, fresh_first, require, variants
+from pfl_core.paper.tables import BASES, parse_variant, table
+
+Fields = dict[str, float | str]
+Runs = dict[tuple[str, str, str], list[dict]]  # (method, metric, data set) -> our runs, fresh ones first
+ROW = "table dataset method variant metric paper ours spread preset data seeds stale".split()
+SHOWN = tuple(preset for preset in PRESETS if preset != "ci")
+
+# Data set in a paper -> our name of the same data set.
+DATASETS = {
+    "CIFAR-10": "cifar10",
+    "CIFAR10": "cifar10",
+    "CIFAR100": "cifar100",
+    "CIFAR10-C": "cifar10_c",
+    "Mini-ImageNet": "mini_imagenet",
+    "OfficeHome": "office_home",
+    "EMNIST": "emnist",
+    "FEMNIST": "femnist",
+    "Axial": "organamnist",
+    "Sagital": "organsmnist",
+    "CIFAR-MNIST": "cifar_mnist",
+    "{Path-OCT-Tissue}MNIST": "path_oct_tissue",
+    "Synthetic-32K": "synthetic_32k",
+    "Synthetic-3.2K": "synthetic_3200",
+}
+# Shown, under its own name, only where nothing of the paper's data set is stored. Star-PFL's page forbids stand-ins.
+STAND_INS = {("fedselect", "CIFAR-10"): "digits"}
+# Metric in a paper -> ours. FedPeWS scores one global model on all test data, which is our pooled accuracy.
+METRICS = {"mean_client_accuracy": "acc_mean", "final_accuracy": "acc_pooled"}
+PER_UNIT = {("star_pfl", "mean_client_accuracy"): 0.01}  # Star-PFL prints shares, we store percent
+FIELDS = {"lambda": "lam", "eta_g": "lr_server"}  # a field in a paper's variant -> ours
+CONTEXT = {"T", "batch_size", "target"}  # belong to a column of the paper's table, told by our preset
+BEST_OF = {("fedselect", "table1", "FedSelect"): "table2"}  # the paper's cell is the best row of another table
+
+
+def compare(paper: str, results: pd.DataFrame) -> list[dict]:
+    """A row (keys ROW) for each number of the paper's tables; `ours` None where nothing fits.
+
+    results: tidy, columns `results.COLUMNS`; `variant` holds only fields that differ from the paper's main setting or
+    that its tables vary. The paper's own data come before a stand-in (marked in `data`), then preset paper before real
+    before quick (ci never shows), then longer runs (by a column `rounds`, if there is one), then a fresh run before a
+    stale one. `ours` is the mean over seeds in the paper's unit, `spread` the sample standard deviation (n - 1; None
+    for one seed), `seeds` their list, `stale` whether any of them is stale.
+    Raises ValueError for an unknown paper and for missing columns.
+    """
+    require(results, COLUMNS)
+    cells, runs = table(paper), defaultdict(list)
+    usable = results[(results["paper"] == paper) & results["preset"].isin(SHOWN)].dropna(subset="value")
+    usable = fresh_first(usable)
+    for run, fields in zip(usable.to_dict("records"), variants(usable), strict=True):
+        runs[run["method"], run["metric"], run["dataset"]].append({**run, "fields": fields})
+    return [_row(cell, runs, cells) for cell in cells.itertuples()]
+
+
+def _row(cell: tuple, runs: Runs, cells: pd.DataFrame) -> dict:
+    other = BEST_OF.get((cell.paper, cell.table, cell.method))
+    if other is None:
+        variant, stored = cell.variant, _stored(cell, cell.variant, runs)
+    else:
+        variant, stored = f"best row of {other}", _best(cell, other, runs, cells)
+    paper = None if math.isnan(cell.value) else cell.value
+    shown = dict(table=cell.table, dataset=cell.dataset, method=cell.method, variant=variant, metric=cell.metric)
+    return {**shown, "paper": paper, **_summary(stored, PER_UNIT.get((cell.paper, cell.metric), 1.0))}
+
+
+def _stored(cell: tuple, variant: str, runs: Runs) -> list[dict]:
+    """Our runs for a cell: one data set, one preset, one run for each seed."""
+    theirs, metric = _our_fields(cell, variant), METRICS.get(cell.metric, cell.metric)
+    sources = ((DATASETS.get(cell.dataset), ""), (STAND_INS.get((cell.paper, cell.dataset)), " (stand-in)"))
+    for dataset, mark in sources:
+        found = runs.get((cell.key, metric, dataset), [])
+        found = [run for run in found if _same_setting(theirs, run["fields"], DEFAULTS[cell.paper])]
+        if found:
+            source = min(map(_source, found))
+            chosen = [{**run, "data": run["data"] + mark} for run in found if _source(run) == source]
+            return list({run["seed"]: run for run in reversed(chosen)}.values())
+    return []
+
+
+def _source(run: dict) -> tuple:
+    """What must not be mixed in one cell, best first: preset, length, copy of the data (the plain name first)."""
+    return SHOWN.index(run["preset"]), -run.get("rounds", 0), run["data"]
+
+
+def _our_fields(cell: tuple, variant: str) -> Fields:
+    fields = {FIELDS.get(name, name): value for name, value in parse_variant(variant).items() if name not in CONTEXT}
+    return {**fields, "base": BASES[cell.method]} if cell.method in BASES else fields
+
+
+def _same_setting(theirs: Fields, ours: Fields, default: Fields) -> bool:
+    """Each field of the paper's variant is ours, and ours has no other that departs from the paper's main setting."""
+    fields = theirs.keys() | ours.keys()
+    return all(_equal(ours.get(name, default.get(name)), theirs.get(name, default.get(name))) for name in fields)
+
+
+def _equal(a: float | str | None, b: float | str | None) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b)
+    return a is not None and a == b
+
+
+def _best(cell: tuple, other: str, runs: Runs, cells: pd.DataFrame) -> list[dict]:
+    """As the paper does: the best of another table's settings, once all of them are stored from the same source."""
+    here = (cells["table"] == other) & (cells["dataset"] == cell.dataset) & (cells["method"] == cell.method)
+    found = [_stored(cell, variant, runs) for variant in cells.loc[here, "variant"]]
+    sources = {(stored[0]["data"], stored[0]["preset"]) if stored else None for stored in found}
+    if len(sources) > 1 or None in sources:
+        return []
+    return max(found, key=lambda stored: fmean(run["value"] for run in stored))
+
+
+def _summary(stored: list[dict], unit: float) -> dict:
+    if not stored:
+        return dict.fromkeys(ROW[ROW.index("ours") :])
+    values = [run["value"] * unit for run in stored]
+    return {
+        "ours": fmean(values),
+        "spread": stdev(values) if len(values) > 1 else None,
+        "preset": stored[0]["preset"],
+        "data": stored[0]["data"],
+        "seeds": sorted(int(run["seed"]) for run in stored),
+        "stale": any(bool(run["stale"]) for run in stored),
+    }
+
+
+def as_frame(rows: list[dict]) -> pd.DataFrame:
+    """The rows as a data frame, for notebooks."""
+    return pd.DataFrame(rows, columns=ROW)
+
+
+def as_text(rows: list[dict]) -> str:
+    """The rows as an aligned table, for the terminal; '-' where there is nothing."""
+    lines = [ROW, *([_shown(row[name]) for name in ROW] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(ROW))]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "stale" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "-" if value in (None, "") else str(value)

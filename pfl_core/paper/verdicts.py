@@ -1,0 +1,74 @@
+"""How the check of a claim answers, and how checks are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import NamedTuple
+
+import pandas as pd
+
+from pfl_core.paper.results import Missing, each_dataset, tidy
+
+
+class Verdict(NamedTuple):
+    """status: holds | does not hold | undecided; numbers: what says so, in one line."""
+
+    status: str
+    numbers: str
+
+
+Check = Callable[[pd.DataFrame], Verdict]
+CHECKS: dict[tuple[str, int], Check] = {}  # (paper, number of the claim) -> check of a results frame
+
+
+def both(statuses: list[str]) -> str:
+    """All must hold; one failure is enough to fail."""
+    if "does not hold" in statuses:
+        return "does not hold"
+    return "holds" if statuses and set(statuses) == {"holds"} else "undecided"
+
+
+def either(statuses: list[str]) -> str:
+    """One that holds is enough; fails only if all fail."""
+    if "holds" in statuses:
+        return "holds"
+    return "does not hold" if statuses and set(statuses) == {"does not hold"} else "undecided"
+
+
+def decides(paper: str, number: int) -> Callable[[Check], Check]:
+    """Registers the check of a claim; it gets tidied results, and what they lack makes the claim undecided."""
+
+    def register(check: Check) -> Check:
+        @wraps(check)
+        def judge(results: pd.DataFrame) -> Verdict:
+            try:
+                rows = tidy(results, paper)
+                return check(rows) if len(rows) else Verdict("undecided", "nothing is stored")
+            except Missing as missing:
+                return Verdict("undecided", str(missing))
+
+        CHECKS[paper, number] = judge
+        return judge
+
+    return register
+
+
+def on_each_dataset(check: Check) -> Check:
+    """The check on the rows of each data set; it must hold on all that are stored."""
+
+    @wraps(check)
+    def judge(results: pd.DataFrame) -> Verdict:
+        verdicts = []
+        for label, rows in each_dataset(results):
+            try:
+                status, numbers = check(rows)
+            except Missing as missing:
+                status, numbers = "undecided", str(missing)
+            verdicts.append((status, f"{label}: {numbers}"))
+        if not verdicts:
+            raise Missing("no data set of this claim is stored")
+        statuses, texts = zip(*verdicts, strict=True)
+        return Verdict(both(list(statuses)), "; ".join(texts))
+
+    return judge

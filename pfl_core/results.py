@@ -1,0 +1,152 @@
+"""From records to tidy data frames: what figures draw, claims are checked on, and tables show."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from pfl_core import overlap
+from pfl_core.runs import Record, RunSpec
+
+
+def settings(spec: RunSpec) -> dict[str, object]:
+    """The method's fields, defaults written out."""
+    return dataclasses.asdict(spec.build_method())
+
+
+def summaries(records: Iterable[Record]) -> pd.DataFrame:
+    """A row per run: method, its fields, seed, data, preset, and the numbers of ``Record.summary``."""
+    rows = []
+    for record in records:
+        frame = {"method": record.spec.method["name"], "seed": record.spec.seed, "preset": record.spec.preset}
+        rows.append({**frame, "data": data_name(record), **settings(record.spec), **record.summary()})
+    return pd.DataFrame(rows)
+
+
+def data_name(record: Record) -> str:
+    """What the run was really made on: the set's own text if it has one, else its name."""
+    return record.about or record.spec.data["name"]
+
+
+def dataset(spec: RunSpec) -> str:
+    """The data set as the papers' tables name it: corrupted CIFAR-10 is a set of its own."""
+    return spec.data["name"] + ("_c" if spec.data.get("corrupt") else "")
+
+
+def variant(spec: RunSpec) -> str:
+    """The reading, and the fields in which the method differs from it, e.g. "alpha=0.5;p=0.1"."""
+    reading = spec.method.get("reading", "paper")
+    plain = dataclasses.asdict(type(spec.build_method()).reading(reading))
+    parts = [] if reading == "paper" else [f"reading={reading}"]
+    changed = {k: v for k, v in settings(spec).items() if v != plain[k]}
+    return ";".join(parts + [f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in changed.items()])
+
+
+def tidy(records: Iterable[Record]) -> pd.DataFrame:
+    """A row per run and metric, with the columns that ``paper.compare`` and the claims take.
+
+    Metrics of the last round: those of ``Record.summary``; ``uplink_fraction``, what a client sends relative to the whole
+    model; and where masks were kept, of the head's weights, ``iou_raw`` (mean over client pairs) and ``iou_contrast``
+    (chance-corrected, pairs with a common class minus pairs without).
+    """
+    rows = []
+    for record in records:
+        spec = record.spec
+        base = {
+            "paper": spec.paper,
+            "dataset": dataset(spec),
+            "method": spec.method["name"],
+            "variant": variant(spec),
+            "seed": spec.seed,
+            "preset": spec.preset,
+            "data": data_name(record),
+            "rounds": spec.rounds,
+            "stale": record.stale,
+        }
+        numbers = record.summary()
+        if "upload" in record.series:
+            numbers["uplink_fraction"] = float(record.values("upload").iloc[-1].mean() / record.num_params)
+        if masks(record):
+            found = overlap_contrast(record, head_weight(record))
+            numbers |= {"iou_raw": found["iou_raw_mean"], "iou_contrast": found["iou_chance_contrast"]}
+        rows += [{**base, "metric": metric, "value": value} for metric, value in numbers.items()]
+    return pd.DataFrame(rows)
+
+
+def curves(records: Iterable[Record]) -> pd.DataFrame:
+    """A row per run, round and metric (accuracies after aggregation and, ``_trained``, after local training; shares)."""
+    frames = []
+    for record in records:
+        frame = record.curve().join(record.curve(trained=True), rsuffix="_trained")
+        for metric in ("personal_share", "movable_share", "train_loss", "upload"):
+            if metric in record.series:
+                frame[metric] = record.values(metric).mean(axis=1)
+        tags = {"method": record.spec.method["name"], **settings(record.spec), "seed": record.spec.seed}
+        frames.append(frame.reset_index().melt("round", var_name="metric").assign(**tags))
+    return pd.concat(frames, ignore_index=True)
+
+
+def clients(records: Iterable[Record]) -> pd.DataFrame:
+    """A row per run and client: the accuracy (percent) of the last round."""
+    frames = []
+    for record in records:
+        tags = {"method": record.spec.method["name"], **settings(record.spec), "seed": record.spec.seed}
+        frames.append(record.final().rename("accuracy").rename_axis("client").reset_index().assign(**tags))
+    return pd.concat(frames, ignore_index=True)
+
+
+def masks(record: Record) -> dict[str, tuple[np.ndarray, int]]:
+    """Tensor -> (entries that two clients both have personal [N, N], entries of the tensor), where masks were kept."""
+    names = [name.removeprefix("overlap/") for name in record.arrays if name.startswith("overlap/")]
+    return {n: (np.array(record.arrays[f"overlap/{n}"]), int(record.arrays[f"size/{n}"])) for n in names}
+
+
+def head_weight(record: Record) -> str:
+    """The weights of the last linear layer, Figure 4's tensor."""
+    return [name for name in masks(record) if name.endswith("weight")][-1]
+
+
+def overlaps(record: Record, tensor: str) -> dict[str, np.ndarray]:
+    """The three overlap matrices [N, N] of one tensor's masks."""
+    both, entries = masks(record)[tensor]
+    return {
+        "iou_raw": overlap.iou_raw(both),
+        "iou_minmax": overlap.iou_minmax(both),
+        "iou_chance": overlap.iou_chance(both, entries),
+    }
+
+
+def overlap_contrast(record: Record, tensor: str) -> dict[str, float]:
+    """For each normalisation of one tensor's overlap: its mean over pairs, contrast, and permutation p-value."""
+    common = overlap.common_classes(np.array(record.clients["train"]))
+    pairs = np.triu_indices(len(common), 1)
+    out = {}
+    for name, matrix in overlaps(record, tensor).items():
+        values = matrix[pairs]
+        out[f"{name}_mean"] = float(np.nanmean(values)) if not np.isnan(values).all() else np.nan
+        out[f"{name}_contrast"], out[f"{name}_p"] = overlap.contrast(matrix, common)
+    return out
+
+
+def layer_contrasts(records: Sequence[Record], normalisation: str = "iou_chance") -> pd.DataFrame:
+    """A row per run and weight tensor: alpha, seed, tensor, personal share of the tensor, contrast, p_value."""
+    rows = []
+    for record in records:
+        for tensor, (both, entries) in masks(record).items():
+            if not tensor.endswith("weight"):
+                continue
+            found = overlap_contrast(record, tensor)
+            rows.append(
+                {
+                    "alpha": settings(record.spec)["alpha"],
+                    "seed": record.spec.seed,
+                    "tensor": tensor,
+                    "personal": float(np.diag(both).mean() / entries),
+                    "contrast": found[f"{normalisation}_contrast"],
+                    "p_value": found[f"{normalisation}_p"],
+                }
+            )
+    return pd.DataFrame(rows)

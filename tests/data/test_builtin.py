@@ -1,0 +1,108 @@
+"""The embedded digits, and FedPeWS's synthetic sets against the table of fedpews, section 8.1."""
+
+import pytest
+import torch
+
+from pfl_core.data import load
+
+# (x, y, angle in degrees) of the four clusters of each class, as the specification lists them
+CLUSTERS = {
+    0: [(-4.5, -4.5, 0), (4.5, -1.5, 135), (1.5, 1.5, 90), (-1.5, 4.5, 45)],
+    1: [(-1.5, -4.5, 90), (-4.5, -1.5, 45), (4.5, 1.5, 0), (1.5, 4.5, 135)],
+    2: [(1.5, -4.5, 0), (-1.5, -1.5, 135), (-4.5, 1.5, 90), (4.5, 4.5, 45)],
+    3: [(4.5, -4.5, 90), (1.5, -1.5, 45), (-1.5, 1.5, 0), (-4.5, 4.5, 135)],
+}
+COVARIANCE = {  # its table as well
+    0: [[0.1296, 0.0], [0.0, 0.0441]],
+    90: [[0.0441, 0.0], [0.0, 0.1296]],
+    45: [[0.08685, 0.04275], [0.04275, 0.08685]],
+    135: [[0.08685, -0.04275], [-0.04275, 0.08685]],
+}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load("digits")
+
+
+def test_digits_has_a_fixed_test_part_of_30_percent_of_each_class(digits):
+    assert digits.x.shape == (1797, 1, 8, 8) and digits.num_classes == 10
+    for c in range(10):
+        mine = digits.y == c
+        assert digits.is_test[mine].sum() == round(0.3 * int(mine.sum()))
+    assert torch.equal(load("digits").is_test, digits.is_test)
+    assert not digits.source.any()
+
+
+def test_digits_fills_the_bytes_evenly(digits):
+    levels = digits.x.unique()
+    assert levels.tolist() == [round(255 * v / 16) for v in range(17)]
+
+
+def test_digits_images_belong_to_their_labels(digits):
+    x = digits.prepare(digits.x).flatten(1)
+    centres = torch.stack([x[(digits.y == c) & ~digits.is_test].mean(0) for c in range(10)])
+    guess = torch.cdist(x[digits.is_test], centres).argmin(1)
+    assert (guess == digits.y[digits.is_test]).float().mean() > 0.85
+
+
+@pytest.mark.parametrize(("name", "per_cluster"), [("synthetic_32k", 2000), ("synthetic_3200", 200)])
+def test_synthetic_has_the_clusters_of_the_specification(name, per_cluster):
+    data = load(name)
+    assert data.x.shape == (16 * per_cluster + 8000, 5) and data.x.dtype == torch.float32
+    for part, size in ((~data.is_test, per_cluster), (data.is_test, 500)):
+        x, y = data.x[part].double(), data.y[part]
+        for c, clusters in CLUSTERS.items():
+            mine = x[y == c, :2]
+            nearest = torch.cdist(mine, torch.tensor(clusters, dtype=torch.float64)[:, :2]).argmin(1)
+            assert nearest.bincount().tolist() == [size] * 4
+            for k, (a, b, angle) in enumerate(clusters):
+                points = mine[nearest == k]
+                error = 4 * 0.36 / size**0.5  # four standard errors
+                torch.testing.assert_close(points.mean(0), torch.tensor([a, b]).double(), atol=error, rtol=0)
+                expected = torch.tensor(COVARIANCE[angle], dtype=torch.float64)
+                torch.testing.assert_close(points.T.cov(), expected, atol=6 * 0.13 / size**0.5, rtol=0)
+
+
+def test_synthetic_features_are_x_y_and_their_products():
+    x = load("synthetic_3200").x
+    a, b = x[:, 0], x[:, 1]
+    torch.testing.assert_close(x[:, 2:], torch.stack([a * a, b * b, a * b], dim=1))
+
+
+def test_the_two_synthetic_sets_share_their_test_points_and_nothing_else():
+    large, small = load("synthetic_32k"), load("synthetic_3200")
+    assert torch.equal(large.x[large.is_test], small.x[small.is_test])
+    train, test = (set(map(tuple, small.x[part].tolist())) for part in (~small.is_test, small.is_test))
+    assert len(train) == 3200 and len(test) == 8000
+    assert not train & test
+    assert not train & set(map(tuple, large.x[~large.is_test].tolist()))
+
+
+def test_one_who_knows_the_clusters_makes_no_mistake():
+    """fedpews, section 8.2: 100.00 % on the test set with the 16 Gaussians known."""
+    data = load("synthetic_32k")
+    x, y = data.x[data.is_test, :2].double(), data.y[data.is_test]
+    scores = []
+    for c in range(4):
+        each = []
+        for a, b, angle in CLUSTERS[c]:
+            away = x - torch.tensor([a, b])
+            precision = torch.linalg.inv(torch.tensor(COVARIANCE[angle], dtype=torch.float64))
+            each.append(-((away @ precision) * away).sum(1))
+        scores.append(torch.stack(each).amax(0))
+    assert torch.equal(torch.stack(scores).argmax(0), y)
+
+
+def test_version_1_of_the_generator_has_not_changed():
+    """Made by this generator on 2026-11-21 (torch 2.13). A change on purpose raises `version` in builtin.ENTRIES."""
+    large, small = load("synthetic_32k"), load("synthetic_3200")
+    got = torch.stack([large.x[0, :2], large.x[-1, :2], small.x[0, :2]])
+    expected = torch.tensor([[-4.53256, -4.43232], [4.15558, 3.80756], [-4.72176, -4.39845]])
+    torch.testing.assert_close(got, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["digits", "synthetic_32k"])
+def test_the_seed_of_a_run_does_not_change_the_data(name):
+    with pytest.raises(ValueError, match=f"data set '{name}' has no option 'seed'"):
+        load(name, seed=1)

@@ -1,0 +1,120 @@
+"""What there is, checksums, and the rows behind `pfl data`."""
+
+import os
+import sys
+
+import pytest
+
+from pfl_core.data import checksum, fetch, names
+from pfl_core.data import inventory as module
+
+
+def test_names_tells_what_is_here(write_npz):
+    before = names()
+    assert before["digits"].available and before["synthetic_32k"].available
+    assert not before["cifar10"].available and not before["cifar_mnist"].available
+    write_npz("cifar10", classes=10, train=10, shape=(32, 32, 3))
+    write_npz("mnist", classes=10, train=10)
+    write_npz("mine")
+    after = names()
+    assert after["cifar10"].available and after["cifar_mnist"].available and after["mine"].where == "your own file"
+    assert set(after) - set(before) == {"mine"}
+    for info in after.values():
+        assert info.licence and info.where and info.size
+
+
+def test_files_that_have_no_usable_name_are_left_out(write_npz):
+    for name in ("two words", "a+b", "chestmnist", "cifar_mnist", ".hidden"):
+        write_npz(name)
+    assert set(names()) == set(names("nowhere"))
+
+
+def test_checksum_follows_content_and_nothing_else(write_npz, folder, tmp_path_factory):
+    write_npz("mine")
+    path = folder / "mine.npz"
+    first = checksum("mine", normalise="half", resize=8, offline=True)
+    assert first == checksum("mine") and len(first) == 64
+    os.utime(path, (1, 1))
+    assert checksum("mine") == first
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "mine.npz").write_bytes(path.read_bytes())
+    assert checksum("mine", folder=elsewhere) == first
+    write_npz("mine", train=7)
+    assert checksum("mine") != first
+
+
+def test_an_unchanged_file_is_read_once(write_npz, monkeypatch):
+    write_npz("mine")
+    first = checksum("mine")
+    monkeypatch.setattr(module.hashlib, "file_digest", lambda *_: pytest.fail("read a second time"))
+    assert checksum("mine") == first
+
+
+def test_checksum_covers_all_files_of_a_set(write_cifar):
+    base = write_cifar("CIFAR10", "labels", 10)
+    first = checksum("cifar10")
+    (base / "test_batch").write_bytes(b"changed")
+    assert checksum("cifar10") != first
+
+
+def test_checksums_of_generated_sets_differ_and_stay():
+    sums = [checksum(name) for name in ("digits", "synthetic_32k", "synthetic_3200")]
+    assert len(set(sums)) == 3 and checksum("digits") == sums[0]
+
+
+def test_checksum_of_a_combination_follows_its_parts(write_npz):
+    write_npz("mine")
+    write_npz("yours")
+    first = checksum("mine+yours")
+    assert checksum("yours+mine") != first
+    write_npz("yours", train=7)
+    assert checksum("mine+yours") != first
+
+
+def test_checksum_of_a_set_from_outside_follows_its_arrays(tmp_path, monkeypatch):
+    (tmp_path / "someones_data.py").write_text(
+        "import torch\nfrom pfl_core.data import Dataset\n"
+        "def made(size=3):\n"
+        "    y = torch.zeros(size, dtype=torch.int64)\n"
+        "    return Dataset('made', torch.ones(size, 2), y, y, y > 0, 1, ('only',))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "someones_data", raising=False)
+    assert checksum("someones_data:made") == checksum("someones_data:made", size=3, normalise="unit")
+    assert checksum("someones_data:made", size=4) != checksum("someones_data:made")
+
+
+def test_checksum_of_what_is_not_here(folder):
+    with pytest.raises(FileNotFoundError, match="'cifar10' is not here"):
+        checksum("cifar10")
+    with pytest.raises(ValueError, match="'cifar11' is unknown"):
+        checksum("cifar11")
+
+
+def test_listing_touches_no_file(write_npz, folder):
+    write_npz("mine")
+    (folder / "mnist.npz").write_bytes(b"damaged, but nobody asked")
+    rows = {row["name"]: row for row in fetch()}
+    assert rows["digits"]["status"] == "built in" and rows["mine"]["status"] == "here"
+    assert rows["mnist"]["status"] == "here" and rows["cifar_mnist"]["status"] == "missing"
+    assert set(rows["mine"]) == {"name", "status", "note", "where", "licence", "size"}
+
+
+def test_one_bad_set_does_not_stop_the_others(write_npz, folder):
+    write_npz("mine")
+    (folder / "mnist.npz").write_bytes(b"damaged")
+    rows = fetch(["mnist", "office_home", "mine", "digits"], offline=True)
+    assert [row["status"] for row in rows] == ["damaged", "missing", "sound", "built in"]
+    assert rows[2]["note"] == "6 + 4 samples 1x4x4" and rows[3]["note"] == "1,258 + 539 samples 1x8x8"
+    assert "mnist.npz is damaged" in rows[0]["note"]
+
+
+def test_a_combination_is_fetched_part_by_part(write_npz):
+    write_npz("mnist", classes=10, train=10)
+    rows = fetch(["cifar_mnist", "mnist"], offline=True)
+    assert [(row["name"], row["status"]) for row in rows] == [("mnist", "sound"), ("cifar10", "missing")]
+
+
+def test_unknown_names_are_refused_before_anything_is_done(folder):
+    with pytest.raises(ValueError, match="'cifar11' is unknown"):
+        fetch(["digits", "cifar11"])

@@ -1,0 +1,128 @@
+"""From a name to the right source: order, errors, and data sets from outside the package."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import pfl_core
+from pfl_core.data import Dataset, data_dir, load
+
+MODULE = """
+import torch
+from pfl_core.data import Dataset
+
+def points(size=4, *, shift: float = 0.0):
+    y = torch.arange(size) % 2
+    return Dataset("points", y[:, None] + torch.full((size, 1), shift), y, y * 0, y > 1, 2, ("even", "odd"))
+
+def needs(size):
+    return points(size)
+
+def wrong():
+    return [1, 2, 3]
+
+NUMBER = 3
+"""
+
+
+@pytest.fixture
+def outside(tmp_path_factory, monkeypatch):
+    where = tmp_path_factory.mktemp("outside")
+    (where / "their_data.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(where))
+    monkeypatch.delitem(sys.modules, "their_data", raising=False)
+
+
+def test_data_dir(monkeypatch, tmp_path):
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    assert data_dir() == tmp_path and data_dir("other") == Path("other")
+    for unset in ("", None):
+        monkeypatch.delenv("PFL_DATA_DIR") if unset is None else monkeypatch.setenv("PFL_DATA_DIR", unset)
+        assert data_dir() == Path(pfl_core.__file__).parents[1] / "data"
+
+
+def test_npz_goes_before_the_owners_files_and_before_what_is_built_in(write_npz, write_idx, folder):
+    write_idx(folder / "MNIST" / "raw", ("train", "t10k"), np.zeros((4, 28, 28)), np.arange(4))
+    assert len(load("mnist").y) == 4
+    write_npz("mnist")
+    assert len(load("mnist").y) == 10
+    write_npz("digits")
+    assert len(load("digits").y) == 10
+    assert len(load("digits", folder=folder / "elsewhere").y) == 1797
+
+
+def test_the_error_of_a_missing_set_says_what_is_here_and_what_to_do(write_npz, folder):
+    write_npz("mine")
+    with pytest.raises(FileNotFoundError) as caught:
+        load("cifar10")
+    line = str(caught.value)
+    assert "\n" not in line
+    for part in (
+        "'cifar10'",
+        "cifar10.npz or cifar-10-batches-py",
+        str(folder),
+        "digits",
+        "mine",
+        "`pfl data cifar10`",
+    ):
+        assert part in line
+
+
+def test_part_of_the_owners_files_is_not_enough(write_cifar):
+    (write_cifar("CIFAR10", "labels", 10) / "data_batch_4").unlink()
+    with pytest.raises(FileNotFoundError, match="'cifar10' is not here"):
+        load("cifar10")
+
+
+def test_what_nobody_can_download_says_so(folder):
+    with pytest.raises(FileNotFoundError, match="bring its files, see data/README.md"):
+        load("office_home", offline=False)
+
+
+@pytest.mark.parametrize("name", ["cifar11", "CIFAR10", "", "../mine", "a/b", ".hidden", "organmnist3d"])
+def test_unknown_names(write_npz, name):
+    write_npz("mine")
+    with pytest.raises(ValueError, match="^data set .* (is unknown|is no name)") as caught:
+        load(name)
+    assert repr(name) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_unknown_options(write_npz):
+    write_npz("mine")
+    with pytest.raises(ValueError, match="'mine' has no option 'shrink'"):
+        load("mine", shrink=2)
+
+
+def test_from_outside_the_package(outside):
+    data = load("their_data:points", size=6, shift=0.5)
+    assert isinstance(data, Dataset) and torch.equal(data.x[:, 0], data.y + 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("no_such_module:f", {}, "no_such_module cannot be imported"),
+        ("their_data:none", {}, "has no function 'none'"),
+        ("their_data:NUMBER", {}, "has no function 'NUMBER'"),
+        ("their_data:points", {"sise": 3}, "has no option 'sise'"),
+        ("their_data:points", {"shift": "far"}, "shift='far' is not of type float"),
+        ("their_data:needs", {}, "missing a required argument: 'size'"),
+        ("their_data:wrong", {}, "returned a list; return a pfl_core.data.Dataset"),
+    ],
+)
+def test_from_outside_gone_wrong(outside, name, options, message):
+    with pytest.raises(ValueError, match=message):
+        load(name, **options)
+
+
+def test_import_is_light():
+    """Nothing heavy comes in with the package nor with a set that needs none of it."""
+    code = (
+        "import sys, pfl_core, pfl_core.data as d; d.load('synthetic_3200'); d.names('nowhere');"
+        "print(sys.modules.keys() & {'torchvision', 'medmnist', 'sklearn', 'pandas', 'seaborn', 'pooch', 'PIL'})"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

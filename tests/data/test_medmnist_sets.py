@@ -1,0 +1,82 @@
+"""MedMNIST: names against medmnist's table, small files, downloads from a server on this machine."""
+
+import numpy as np
+import pytest
+
+from pfl_core.data import fetch, load, names
+from pfl_core.data.medmnist_sets import NAMES, REFUSED, table
+
+from .conftest import md5, some_images
+
+
+def test_every_flat_single_label_set_of_medmnist_has_a_name():
+    flat = {name: info for name, info in table().items() if not name.endswith("3d")}
+    assert set(NAMES) == {name for name, info in flat.items() if "multi-label" not in info["task"]}
+    assert set(REFUSED) == set(flat) - set(NAMES)
+
+
+def test_the_table_is_medmnists():
+    medmnist = pytest.importorskip("medmnist")
+    assert table() == medmnist.INFO
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_set_from_a_small_file(write_npz, name):
+    info = table()[name]
+    classes, colour = len(info["label"]), info["n_channels"] == 3
+    val = dict(val_images=some_images(2, 28, 28, *[3] * colour), val_labels=np.array([[0], [1]]))
+    write_npz(name, train=classes, test=4, shape=(28, 28, *[3] * colour), classes=classes, **val)
+    data = load(name)
+    assert data.x.shape == (classes + 6, info["n_channels"], 28, 28)
+    assert data.num_classes == classes and data.class_names[1] == info["label"]["1"]
+    assert int(data.is_test.sum()) == 4  # the validation part is not marked
+
+
+def test_number_of_classes_does_not_depend_on_the_file(write_npz):
+    write_npz("organsmnist", shape=(28, 28), classes=3)
+    assert load("organsmnist").num_classes == 11
+
+
+def test_multi_label_is_refused_even_where_the_file_is_here(write_npz):
+    write_npz("chestmnist")
+    with pytest.raises(ValueError, match="'chestmnist' is multi-label.*choose one of pathmnist"):
+        load("chestmnist")
+    assert "chestmnist" not in names()
+
+
+@pytest.fixture
+def online(server, monkeypatch, write_npz, folder):
+    """breastmnist's table entry led to a small file served here."""
+    address, served = server
+    write_npz("breastmnist", shape=(28, 28))
+    (folder / "breastmnist.npz").rename(served / "breastmnist.npz")
+    monkeypatch.setitem(table()["breastmnist"], "url", f"{address}/breastmnist.npz?download=1")
+    monkeypatch.setitem(table()["breastmnist"], "MD5", md5(served / "breastmnist.npz"))
+    return served / "breastmnist.npz"
+
+
+def test_download_and_verify(folder, online):
+    assert fetch(["breastmnist"], offline=True)[0]["status"] == "missing"
+    row = fetch(["breastmnist"])[0]
+    assert row["status"] == "verified" and row["note"] == "6 + 4 samples 1x28x28"
+    assert (folder / "breastmnist.npz").read_bytes() == online.read_bytes()
+    online.unlink()
+    assert load("breastmnist", offline=False).x.shape == (10, 1, 28, 28)  # not fetched a second time
+
+
+def test_another_file_of_the_same_name_is_sound_but_not_verified(write_npz):
+    write_npz("breastmnist", shape=(28, 28))
+    assert fetch(["breastmnist"], offline=True)[0]["status"] == "sound"
+
+
+def test_a_download_with_a_wrong_checksum_leaves_nothing(folder, online):
+    online.write_bytes(b"something else")
+    row = fetch(["breastmnist"])[0]
+    assert row["status"] == "not downloaded" and "breastmnist" in row["note"] and "\n" not in row["note"]
+    assert list(folder.iterdir()) == []
+
+
+def test_no_network(folder, online):
+    online.unlink()  # 404
+    with pytest.raises(ConnectionError, match="'breastmnist' could not be downloaded from MedMNIST.*404"):
+        load("breastmnist", offline=False)

@@ -1,0 +1,87 @@
+"""Files in MedMNIST's layout, whole and damaged."""
+
+import numpy as np
+import pytest
+import torch
+
+from pfl_core.data import load
+
+
+def test_own_file_by_its_name(write_npz):
+    made = write_npz("mine", about=np.array("a made-up set"))
+    data = load("mine")
+    assert data.name == "mine" and data.about == "a made-up set"
+    assert data.x.shape == (10, 1, 4, 4) and data.num_classes == 2 and data.class_names == ("0", "1")
+    assert data.y.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0, 1]
+    assert data.is_test.tolist() == [False] * 6 + [True] * 4
+    assert torch.equal(data.x[6:, 0], torch.from_numpy(made["test_images"]))
+    assert not data.source.any()
+
+
+def test_colour_comes_channels_first(write_npz):
+    made = write_npz("mine", shape=(5, 4, 3))
+    x = load("mine").x
+    assert x.shape == (10, 3, 5, 4) and x.is_contiguous()
+    assert x[2, 1, 4, 3] == made["train_images"][2, 4, 3, 1]
+
+
+def test_validation_images_count_as_trainable(write_npz):
+    write_npz("mine", val_images=np.zeros((3, 4, 4), dtype=np.uint8), val_labels=np.array([1, 1, 1]))
+    data = load("mine")
+    assert data.is_test.tolist() == [False] * 9 + [True] * 4
+    assert data.y[6:9].tolist() == [1, 1, 1]
+
+
+def test_the_test_part_may_be_missing(write_npz, folder):
+    made = write_npz("mine")
+    np.savez(folder / "mine.npz", train_images=made["train_images"], train_labels=made["train_labels"][:, 0])
+    assert not load("mine").is_test.any()
+
+
+def test_sources_are_numbered_over_all_parts(write_npz):
+    write_npz("mine", train_source=np.array(list("caacca")), test_source=np.array(list("bbca")))
+    assert load("mine").source.tolist() == [2, 0, 0, 2, 2, 0, 1, 1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (dict(train_images=np.zeros((6, 4, 4))), "train_images is float64"),
+        (dict(train_images=np.zeros((6, 16), dtype=np.uint8)), r"train_images is uint8 \[6, 16\]"),
+        (dict(train_labels=np.zeros((6, 14), dtype=np.uint8)), "multi-label"),
+        (dict(train_labels=np.zeros(6)), "train_labels is float64"),
+        (dict(train_labels=np.zeros(5, dtype=np.uint8)), "one entry a sample"),
+        (dict(train_labels=np.full(6, -1)), "labels run from -1"),
+        (dict(train_source=np.arange(6)), "_source arrays"),
+        (dict(test_images=np.zeros((4, 9, 9), dtype=np.uint8)), "must match exactly"),
+        (dict(about=np.array({"pickled": "object"}, dtype=object)), "allow_pickle"),
+    ],
+)
+def test_a_wrong_layout_is_named(write_npz, change, reason):
+    write_npz("mine", **change)
+    with pytest.raises(ValueError, match=rf"mine\.npz is damaged or not in MedMNIST's layout \(.*{reason}.*delete it"):
+        load("mine")
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "text", "one array", "no train", "flipped"])
+def test_a_damaged_file_gives_one_line_with_its_name(write_npz, folder, damage):
+    made, path = write_npz("mine", shape=(28, 28)), folder / "mine.npz"
+    content = path.read_bytes()
+    middle = len(content) // 2
+    if damage == "one array":
+        with path.open("wb") as file:
+            np.save(file, np.zeros(3))
+    elif damage == "no train":
+        np.savez(path, test_images=made["test_images"], test_labels=made["test_labels"])
+    else:
+        flipped = content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
+        path.write_bytes({"cut": content[:middle], "empty": b"", "text": b"<html>", "flipped": flipped}[damage])
+    with pytest.raises(ValueError) as caught:
+        load("mine")
+    assert str(path) in str(caught.value) and "damaged" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_labels_beyond_the_known_classes_are_refused(write_npz):
+    write_npz("mnist", classes=11, train=22)
+    with pytest.raises(ValueError, match="labels run from 0 to 10; with num_classes=10"):
+        load("mnist")

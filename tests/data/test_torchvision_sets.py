@@ -1,0 +1,117 @@
+"""torchvision's sets, read from small files that lie where torchvision puts the real ones."""
+
+import numpy as np
+import pytest
+import torch
+
+from pfl_core.data import fetch, load
+from pfl_core.data.torchvision_sets import ENTRIES
+from pfl_core.vision import torchvision
+
+from .conftest import md5, some_images
+
+IDX = ("train", "t10k")
+
+
+@pytest.mark.parametrize(("name", "base"), [("mnist", "MNIST"), ("fashion_mnist", "FashionMNIST")])
+def test_mnist_family(folder, write_idx, name, base):
+    images, labels = some_images(8, 28, 28), np.array([3, 1, 4, 1, 5, 9, 2, 6])
+    write_idx(folder / base / "raw", IDX, images, labels)
+    data = load(name)
+    assert torch.equal(data.x[:, 0], torch.from_numpy(images))
+    assert data.y.tolist() == labels.tolist() and data.num_classes == 10
+    assert data.is_test.tolist() == [False] * 4 + [True] * 4
+
+
+def test_class_names_are_those_of_torchvision():
+    """Ours are at hand without importing torchvision; they may differ in case."""
+    sets = torchvision().datasets
+    for name, theirs in (
+        ("fashion_mnist", sets.FashionMNIST.classes),
+        ("emnist", sets.EMNIST.classes_split_dict["byclass"]),
+    ):
+        ours = ENTRIES[name].class_names
+        assert [c.lower() for c in ours] == [c.lower() for c in theirs]
+
+
+def test_emnist_by_class_is_turned_upright(folder, write_idx):
+    images = some_images(4, 28, 28)
+    write_idx(
+        folder / "EMNIST" / "raw", ("emnist-byclass-train", "emnist-byclass-test"), images, np.array([0, 10, 36, 61])
+    )
+    data = load("emnist")
+    assert torch.equal(data.x[:, 0], torch.from_numpy(images).transpose(1, 2))
+    assert [data.class_names[c] for c in data.y] == ["0", "A", "a", "z"] and data.num_classes == 62
+
+
+@pytest.mark.parametrize(
+    ("name", "class_name", "label_key", "classes", "train"),
+    [("cifar10", "CIFAR10", "labels", 10, 10), ("cifar100", "CIFAR100", "fine_labels", 100, 2)],
+)
+def test_cifar(write_cifar, name, class_name, label_key, classes, train):
+    write_cifar(class_name, label_key, classes)
+    data = load(name)
+    assert data.x.shape == (train + 2, 3, 32, 32) and data.num_classes == classes
+    assert data.is_test.tolist() == [False] * train + [True] * 2
+    rows = torch.from_numpy(some_images(2, 3072) // 8).reshape(2, 3, 32, 32)
+    assert torch.equal(data.x[:2], rows) and data.y[:2].tolist() == [0, 1]
+    assert data.class_names[1] == ("automobile" if name == "cifar10" else "class 1")
+
+
+def test_a_file_whose_checksum_is_wrong_is_damaged(write_cifar):
+    base = write_cifar("CIFAR100", "fine_labels", 100)
+    (base / "train").write_bytes((base / "train").read_bytes() + b" ")
+    with pytest.raises(
+        ValueError, match=r"cifar100: the files below .*cifar-100-python are damaged .*`pfl data cifar100`"
+    ):
+        load("cifar100")
+    assert fetch(["cifar100"], offline=True)[0]["status"] == "damaged"
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0\x08\x03\0\0\0\x04", b"<html>not found</html>"])
+def test_a_damaged_file_of_the_mnist_family(folder, write_idx, content):
+    write_idx(folder / "MNIST" / "raw", IDX, some_images(4, 28, 28), np.arange(4))
+    (folder / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(content)
+    with pytest.raises(ValueError, match=r"mnist: the files below .* are damaged") as caught:
+        load("mnist")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def mnist_online(server, write_idx, monkeypatch):
+    """torchvision's MNIST fetched from here: mirrors and checksums of small files."""
+    address, served = server
+    images, labels = some_images(8, 28, 28), np.arange(8)
+    write_idx(served / "mnist", IDX, images, labels, pack=True)
+    reader = torchvision().datasets.MNIST
+    names = [f"{part}-{kind}-ubyte.gz" for part in IDX for kind in ("images-idx3", "labels-idx1")]
+    monkeypatch.setattr(reader, "mirrors", [f"{address}/mnist/"])
+    monkeypatch.setattr(reader, "resources", [(name, md5(served / "mnist" / name)) for name in names])
+    return images, served / "mnist" / names[0]
+
+
+def test_download_leaves_only_what_is_read(folder, mnist_online):
+    with pytest.raises(FileNotFoundError):
+        load("mnist")  # offline unless told otherwise
+    data = load("mnist", offline=False)
+    assert torch.equal(data.x[:, 0], torch.from_numpy(mnist_online[0]))
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    assert files == [
+        f"MNIST/raw/{part}-{kind}-ubyte" for part in ("t10k", "train") for kind in ("images-idx3", "labels-idx1")
+    ]
+
+
+def test_a_download_with_a_wrong_checksum_leaves_nothing(folder, mnist_online):
+    mnist_online[1].write_bytes(b"something else")
+    with pytest.raises(ConnectionError, match="data set 'mnist' could not be downloaded") as caught:
+        load("mnist", offline=False)
+    assert "\n" not in str(caught.value)
+    assert list(folder.rglob("*")) == []
+
+
+def test_no_network(folder, monkeypatch):
+    monkeypatch.setattr(torchvision().datasets.CIFAR10, "url", "http://127.0.0.1:9/cifar-10-python.tar.gz")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with pytest.raises(ConnectionError, match="cifar10.*try again with a network, or put cifar10.npz into"):
+        load("cifar10", offline=False)
+    assert list(folder.iterdir()) == []

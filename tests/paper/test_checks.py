@@ -1,0 +1,283 @@
+"""Verdicts on small made-up results: each check can hold, fail, and stay undecided."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pfl_core.paper import Interval, claims, claims_table, paired
+from pfl_core.paper.checks import BASELINES, above, below
+from pfl_core.paper.results import COLUMNS, Missing, tidy
+from pfl_core.paper.verdicts import both, either
+
+SEEDS = (0, 1, 2)
+NOISE = (0.0, 0.2, -0.2)  # one number per seed, the same for all methods: paired differences are exact
+
+
+def rows(method, value, variant="", metric="acc_mean", seeds=SEEDS, **fields):
+    """A run's metric for each seed; `value` is one number, or one per seed."""
+    values = value if isinstance(value, tuple) else tuple(value + noise for noise in NOISE)
+    known = dict(paper="fedselect", dataset="cifar10", preset="real", data="cifar10 (JPEG copy)", stale=False) | fields
+    return [
+        dict(known, method=method, variant=variant, metric=metric, value=v, seed=s)
+        for s, v in zip(seeds, values, strict=False)
+    ]
+
+
+def frame(*runs):
+    return pd.DataFrame([row for run in runs for row in run], columns=COLUMNS)
+
+
+def limits(values, metric="acc_mean", **fields):
+    """FedSelect at several limits: {alpha: value}."""
+    return [row for a, v in values.items() for row in rows("fedselect", v, f"alpha={a}", metric, **fields)]
+
+
+def baselines(values, **fields):
+    return [row for name, value in values.items() for row in rows(name, value, **fields)]
+
+
+def verdict(number, *runs):
+    return claims("fedselect")[number - 1].verdict(frame(*runs))
+
+
+ALL = dict.fromkeys(BASELINES, 70.0) | {"fedavg": 30.0}
+
+
+# paired differences
+
+
+def test_paired_by_hand():
+    """Differences 1, 2, 3: mean 2, standard error 1/sqrt(3), t(0.975, 2) = 4.3027, half width 2.4841."""
+    results = frame(rows("local", (11.0, 22.0, 33.0)), rows("fedavg", (10.0, 20.0, 30.0)))
+    lead = paired(results, {"method": "local"}, {"method": "fedavg"})
+    assert (lead.mean, lead.seeds) == (2.0, 3)
+    assert (lead.low, lead.high) == pytest.approx((2 - 2.4841, 2 + 2.4841), abs=1e-4)
+    assert lead.status == "undecided" and str(lead) == "+2.00 [-0.48, +4.48]"
+
+
+def test_paired_uses_common_seeds_only():
+    results = frame(rows("local", (11.0, 22.0, 99.0), seeds=(0, 1, 7)), rows("fedavg", (10.0, 20.0, 0.0)))
+    assert paired(results, {"method": "local"}, {"method": "fedavg"}).mean == 1.5
+
+
+def test_one_seed_decides_nothing():
+    results = frame(rows("local", (90.0,), seeds=(0,)), rows("fedavg", (10.0,), seeds=(0,)))
+    lead = paired(results, {"method": "local"}, {"method": "fedavg"})
+    assert lead.status == "undecided" and math.isnan(lead.low) and str(lead) == "+80.00 (1 seed, no interval)"
+
+
+@given(st.lists(st.floats(-50, 50), min_size=2, max_size=6), st.floats(-20, 20))
+def test_paired_turns_with_its_arguments(differences, shift):
+    seeds = tuple(range(len(differences)))
+    results = frame(
+        rows("local", tuple(d + shift for d in differences), seeds=seeds), rows("fedavg", (shift,) * 6, seeds=seeds)
+    )
+    forth = paired(results, {"method": "local"}, {"method": "fedavg"})
+    back = paired(results, {"method": "fedavg"}, {"method": "local"})
+    assert (back.mean, back.low, back.high) == pytest.approx((-forth.mean, -forth.high, -forth.low))
+    assert forth.low <= forth.mean <= forth.high
+    assert {forth.status, back.status} in ({"undecided"}, {"holds", "does not hold"})
+
+
+def test_paired_says_what_is_missing_or_too_much():
+    results = frame(rows("local", 70.0), rows("local", 71.0, data="another copy"), rows("ditto", 70.0, seeds=(7, 8, 9)))
+    with pytest.raises(ValueError, match="several results: acc_mean of local, seed 0"):
+        paired(results, {"method": "local"}, {"method": "local"})
+    with pytest.raises(Missing, match="acc_mean of fedavg is not stored"):
+        paired(results, {"method": "ditto"}, {"method": "fedavg"})
+    with pytest.raises(Missing, match="local beta=1 is not stored"):
+        paired(results, {"method": "local", "beta": 1.0}, {"method": "ditto"})
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "up", "down"),
+    [(3.1, 5, "holds", "does not hold"), (1, 2.9, "does not hold", "holds"), (2, 4, "undecided", "undecided")],
+)
+def test_an_interval_against_a_bound(low, high, up, down):
+    lead = Interval((low + high) / 2, low, high, 3)
+    assert (above(lead, 3.0), below(lead, 3.0)) == (up, down)
+
+
+def test_both_and_either():
+    yes, no, open_ = "holds", "does not hold", "undecided"
+    assert [both(s) for s in ([yes, yes], [yes, no], [yes, open_], [no, open_], [])] == [yes, no, open_, no, open_]
+    assert [either(s) for s in ([yes, no], [no, no], [no, open_], [])] == [yes, no, open_, open_]
+
+
+# tidying
+
+
+def test_tidy_keeps_the_default_of_what_is_not_varied():
+    results = frame(
+        rows("fedselect", 80.0, "alpha=0.3"),
+        rows("fedselect", 60.0, "alpha=0.3;p=0.25"),
+        rows("fedselect", 50.0, "alpha=0.3;stem=cifar"),
+        rows("local", 70.0),
+    )
+    kept = tidy(results, "fedselect")
+    assert kept["value"].round().astype(int).unique().tolist() == [80, 70]
+
+
+def test_tidy_keeps_the_one_value_there_is():
+    kept = tidy(frame(rows("fedselect", 80.0, "alpha=0.3;p=0.25"), rows("local", 70.0)), "fedselect")
+    assert len(kept) == 6
+
+
+def test_tidy_takes_the_best_preset_and_the_fresh_run():
+    results = frame(
+        rows("local", 10.0, preset="quick"),
+        rows("local", 20.0, preset="real", stale=True),
+        rows("local", 30.0, preset="real"),
+        rows("local", 40.0, preset="ci"),
+        rows("local", 50.0, preset="paper", paper="pfedgate"),
+    )
+    assert tidy(results, "fedselect")["value"].tolist() == [30 + noise for noise in NOISE]
+
+
+def test_tidy_takes_the_longest_runs_of_a_data_set():
+    results = frame(rows("local", 10.0), rows("local", 20.0), rows("local", 30.0, dataset="mnist", data="mnist"))
+    assert tidy(results.assign(rounds=[5] * 3 + [60] * 3 + [5] * 3), "fedselect")[
+        "value"
+    ].round().unique().tolist() == [20, 30]
+
+
+def test_fields_may_be_columns():
+    wide = pd.DataFrame(limits({0.05: 70.0, 0.3: 80.0, 0.5: 80.0, 0.8: 70.0})).drop(columns=["preset", "data", "stale"])
+    wide = wide.assign(alpha=wide["variant"].str.removeprefix("alpha=").astype(float)).drop(columns=["variant"])
+    found = claims("fedselect")[3].verdict(wide)
+    assert found.status == "holds" and found.numbers.startswith("cifar10: alpha=0.30 over 0.05 +10.00")
+
+
+def test_a_file_without_variants_has_a_column_of_nan():
+    results = frame(baselines(ALL)).assign(variant=math.nan)
+    assert claims("fedselect")[6].verdict(results).status == "holds"
+
+
+def test_columns_are_checked():
+    with pytest.raises(ValueError, match="results lack seed; expected a tidy frame"):
+        claims("fedselect")[3].verdict(frame().drop(columns="seed"))
+
+
+# the claims
+
+TABLE_2 = {0.05: 80.10, 0.3: 82.25, 0.5: 82.20, 0.8: 81.40}
+
+
+@pytest.mark.parametrize("number", [3, 4, 5, 6, 7, 8, 15, 16, 17])
+def test_nothing_stored_decides_nothing(number):
+    assert verdict(number) == ("undecided", "nothing is stored")
+    assert verdict(number, rows("fedselect", 1.0, "alpha=0.3", "seconds")).status == "undecided"
+
+
+def test_3_needs_all_nine_to_hold_and_one_to_fail():
+    won = limits({0.3: 82.0, 0.5: 71.0})
+    assert verdict(3, won, baselines(ALL)).status == "holds"
+    some = verdict(3, won, baselines({"local": 70.0, "fedavg": 30.0}))
+    assert some.status == "undecided" and "holds against those stored, without fedavg_ft, ditto" in some.numbers
+    assert verdict(3, limits({0.3: 69.0, 0.5: 68.0}), baselines({"local": 70.0})).status == "does not hold"
+    assert verdict(3, limits({0.3: 82.0, 0.5: 68.0}), baselines({"local": 70.0})).status == "undecided"
+
+
+def test_3_one_limit_must_win_on_every_data_set():
+    office = dict(dataset="office_home", data="office_home")
+    runs = [limits({0.3: 82.0, 0.5: 82.0}), baselines(ALL), baselines(ALL, **office)]
+    assert verdict(3, *runs, limits({0.3: 80.0, 0.5: 60.0}, **office)).status == "holds"
+    assert verdict(3, *runs, limits({0.3: 60.0, 0.5: 60.0}, **office)).status == "does not hold"
+
+
+def test_4_each_middle_limit_against_each_extreme():
+    found = verdict(4, limits(TABLE_2))
+    assert found.status == "holds"
+    assert found.numbers.startswith("cifar10 (JPEG copy), real: alpha=0.30 over 0.05 +2.15 [+2.15, +2.15], ")
+    assert verdict(4, limits(TABLE_2 | {0.8: 82.22})).status == "does not hold"
+    assert verdict(4, limits(TABLE_2 | {0.8: (82.5, 81.0, 81.0)})).status == "undecided"
+    assert verdict(4, limits({0.3: 82.0})).numbers.endswith("acc_mean of fedselect alpha=0.05 is not stored")
+
+
+def test_5_the_better_of_each_pair():
+    assert verdict(5, limits(TABLE_2 | {0.5: 70.0})).status == "holds"
+    assert verdict(5, limits(TABLE_2 | {0.8: 83.0})).status == "does not hold"
+    assert verdict(5, limits(TABLE_2 | {0.8: (82.3, 82.4, 82.1)})).status == "undecided"
+
+
+def test_5_must_hold_on_every_data_set():
+    other = dict(dataset="office_home", data="office_home")
+    found = verdict(5, limits(TABLE_2), limits(TABLE_2 | {0.8: 83.0}, **other))
+    assert found.status == "does not hold" and "office_home, real: " in found.numbers
+
+
+def test_6_ends_of_the_range():
+    fedavg, full = rows("fedavg", 30.0), limits({1.0: (1.0, 1.0, 1.0)}, "personal_share")
+    assert verdict(6, limits({0.0: 30.0}), fedavg, full).status == "holds"
+    assert verdict(6, limits({0.0: 30.5}), fedavg, full).status == "does not hold"
+    partial = limits({1.0: (0.87, 0.87, 0.87)}, "personal_share")
+    assert verdict(6, limits({0.0: 30.0}), fedavg, partial).status == "undecided"
+    assert "alpha=1 is not stored" in verdict(6, limits({0.0: 30.0}), fedavg).numbers
+
+
+def test_7_far_below_all_others():
+    assert verdict(7, baselines(ALL)).status == "holds"
+    assert verdict(7, baselines({"fedavg": 30.0, "local": 70.0})).status == "undecided"
+    assert verdict(7, baselines({"fedavg": 62.0, "local": 70.0})).status == "does not hold"
+    office = dict(dataset="office_home", data="office_home")
+    assert verdict(7, baselines(ALL | {"fedavg": 66.0}, **office)).status == "holds"
+    assert verdict(7, baselines(ALL, **office)).status == "does not hold"
+
+
+def test_8_within_three_points_of_the_best():
+    assert verdict(8, baselines(ALL | {"fedavg_ft": 68.0})).status == "holds"
+    assert verdict(8, baselines(ALL | {"fedavg_ft": 66.0})).status == "does not hold"
+    assert verdict(8, baselines({"fedavg_ft": 69.0, "local": 70.0})).status == "undecided"
+    apart = dict(dataset="mini_imagenet", data="mini_imagenet")
+    assert verdict(8, baselines(ALL, **apart)) == ("undecided", "no data set of this claim is stored")
+
+
+def test_15_contrast_at_each_inner_limit():
+    ends = limits({0.0: -9.0, 1.0: -9.0}, "iou_contrast")
+    assert verdict(15, limits({0.3: 1.0, 0.8: 0.5}, "iou_contrast"), ends).status == "holds"
+    assert verdict(15, limits({0.3: 1.0, 0.8: -0.5}, "iou_contrast")).status == "does not hold"
+    assert verdict(15, limits({0.3: 1.0, 0.8: 0.1}, "iou_contrast")).status == "undecided"
+    assert "between 0 and 1 is not stored" in verdict(15, ends).numbers
+
+
+def test_16_slopes():
+    def found(contrast, raw):
+        return verdict(16, limits(contrast, "iou_contrast"), limits(raw, "iou_raw")).status
+
+    falling, rising = {0.05: 0.4, 0.3: 0.3, 0.8: 0.1}, {0.05: 0.1, 0.3: 0.3, 0.8: 0.7}
+    assert found(falling, rising) == "holds"
+    assert found(rising, rising) == "does not hold"
+    assert found(falling, falling) == "does not hold"
+    assert found(falling, {0.05: (0.1, 0.5, 0.3), 0.3: 0.3, 0.8: (0.2, 0.4, 0.7)}) == "undecided"
+    assert "fewer than two limits" in verdict(16, limits({0.3: 0.1}, "iou_contrast")).numbers
+
+
+def test_17_uplink():
+    def found(alpha, sent, share):
+        values = (np.array([sent] * 3), np.array([share] * 3))
+        runs = zip(("uplink_fraction", "personal_share"), values, strict=True)
+        return verdict(17, *(limits({alpha: tuple(value)}, metric) for metric, value in runs)).status
+
+    assert found(0.8, 0.19, 0.81) == "holds"
+    assert found(0.8, 0.40, 0.81) == "does not hold"  # not 1 - share
+    assert found(0.8, 0.38, 0.64) == "holds"  # small enough, though the limit is not reached
+    assert found(0.8, 0.58, 0.44) == "undecided"  # the limit is not reached yet
+    assert found(0.51, 0.51, 0.52) == "does not hold"  # not below one half
+    assert found(0.3, 0.69, 0.31) == "undecided"  # no limit above one half
+
+
+def test_a_claim_without_a_check_says_what_it_needs():
+    status, numbers = verdict(12, limits(TABLE_2))
+    assert status == "undecided" and numbers == "not checked yet: needs the ablation 'personalize least'"
+
+
+def test_the_table_for_notebooks():
+    shown = claims_table("fedselect", frame(limits(TABLE_2)), [4, 12])
+    assert shown.index.tolist() == [4, 12]
+    assert shown["ours"].tolist() == ["holds", "undecided"]
+    assert shown.loc[4, "in the paper's tables"] == "yes"
+    assert len(claims_table("star_pfl", frame())) == 12

@@ -1,0 +1,170 @@
+"""The papers' cells beside made-up results."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from pfl_core.paper import PAPERS, as_frame, as_text, compare, table
+from pfl_core.paper.compare import ROW
+from pfl_core.paper.results import COLUMNS
+
+RUN = dict(
+    paper="fedselect", dataset="cifar10", method="fedselect", variant="alpha=0.3", metric="acc_mean", value=80.0,
+    seed=0, preset="real", data="cifar10 (JPEG copy)", stale=False,
+)  # fmt: skip
+
+
+def results(*runs):
+    return pd.DataFrame([RUN | run for run in runs], columns=COLUMNS)
+
+
+def cell(stored, **where):
+    """The one row of the comparison that fits."""
+    where = dict(table="table2", dataset="CIFAR-10", variant="alpha=0.30") | where
+    found = [row for row in compare(where.pop("paper", "fedselect"), stored) if where.items() <= row.items()]
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_row_for_each_cell_and_nothing_of_ours_in_an_empty_store(paper):
+    rows = compare(paper, results())
+    assert len(rows) == len(table(paper))
+    assert all(list(row) == ROW for row in rows)
+    assert all(row["ours"] is None and row["seeds"] is None and row["stale"] is None for row in rows)
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+
+
+def test_mean_spread_and_seeds():
+    row = cell(results(dict(value=80.0), dict(value=84.0, seed=2), dict(value=82.0, seed=1)))
+    assert (row["paper"], row["ours"], row["spread"], row["seeds"]) == (82.25, 82.0, 2.0, [0, 1, 2])
+    assert (row["preset"], row["data"], row["stale"]) == ("real", "cifar10 (JPEG copy)", False)
+    json.dumps(row)
+
+
+def test_one_seed_has_no_spread():
+    assert cell(results({}))["spread"] is None
+
+
+def test_the_same_run_stands_in_table_3_too():
+    assert cell(results({}), table="table3")["ours"] == 80.0
+
+
+def test_presets_in_order_and_never_ci():
+    stored = [dict(preset=preset, value=value) for preset, value in (("quick", 1.0), ("real", 2.0), ("paper", 3.0))]
+    assert [cell(results(*stored[:n]))["ours"] for n in (1, 2, 3)] == [1.0, 2.0, 3.0]
+    assert cell(results(dict(preset="ci")))["ours"] is None
+
+
+def test_a_fresh_run_before_a_stale_one():
+    row = cell(results(dict(value=1.0, stale=True), dict(value=2.0)))
+    assert (row["ours"], row["stale"], row["seeds"]) == (2.0, False, [0])
+    assert cell(results(dict(stale=True), dict(seed=1)))["stale"] is True
+
+
+def test_a_stand_in_shows_its_name_and_only_where_the_papers_data_are_not_stored():
+    digits = dict(dataset="digits", data="digits", value=99.0, preset="paper")
+    row = cell(results(digits))
+    assert (row["ours"], row["data"]) == (99.0, "digits (stand-in)")
+    row = cell(results(digits, dict(preset="quick")))
+    assert (row["ours"], row["data"]) == (80.0, "cifar10 (JPEG copy)")
+
+
+@pytest.mark.parametrize("other", [dict(dataset="mnist", data="mnist"), dict(paper="pfedgate"), dict(method="ditto")])
+def test_other_data_papers_and_methods_never_fill_a_cell(other):
+    assert cell(results(other))["ours"] is None
+
+
+def test_digits_stand_in_for_nothing_else():
+    rows = compare("fedselect", results(dict(dataset="digits", data="digits")))
+    assert {row["dataset"] for row in rows if row["ours"] is not None} == {"CIFAR-10"}
+
+
+def test_runs_of_different_length_are_not_mixed():
+    stored = results(dict(value=90.0), dict(value=10.0), dict(seed=1)).assign(rounds=[60, 5, 5])
+    row = cell(stored)
+    assert (row["ours"], row["seeds"]) == (90.0, [0])
+
+
+def test_copies_of_a_data_set_are_not_mixed():
+    row = cell(results(dict(value=90.0, data="cifar10"), dict(seed=1)))
+    assert (row["ours"], row["data"], row["seeds"]) == (90.0, "cifar10", [0])
+
+
+@pytest.mark.parametrize(
+    ("variant", "fits"),
+    [
+        ("", True),  # alpha = 0.30 is the default
+        ("p=0.05;alpha=0.3", True),
+        ("alpha=0.3;p=0.1", False),  # an experiment on p
+        ("alpha=0.3;reading=authors_code", False),
+        ("alpha=0.3;stem=cifar", False),
+        ("alpha=0.8", False),
+    ],
+)
+def test_settings_must_be_the_papers(variant, fits):
+    assert (cell(results(dict(variant=variant)))["ours"] is not None) == fits
+
+
+def test_table_1_takes_the_best_limit_once_all_four_are_stored():
+    values = {"alpha=0.05": 70.0, "alpha=0.3": 71.0, "alpha=0.5": 72.0, "alpha=0.8": 60.0}
+    stored = [dict(variant=variant, value=value, seed=s) for variant, value in values.items() for s in (0, 1)]
+    where = dict(table="table1", method="FedSelect", variant="best row of table2")
+    row = cell(results(*stored), **where)
+    assert (row["paper"], row["ours"], row["seeds"]) == (82.25, 72.0, [0, 1])
+    assert cell(results(*stored[:-2]), **where)["ours"] is None
+    assert cell(results(*stored[:-2], *({**run, "preset": "quick"} for run in stored[-2:])), **where)["ours"] is None
+
+
+def test_fedavg_of_one_paper_fills_table_1():
+    row = cell(results(dict(method="fedavg", variant="")), table="table1", method="FedAvg", variant="")
+    assert (row["paper"], row["ours"]) == (27.7, 80.0)
+
+
+def test_a_file_without_variants_has_a_column_of_nan():
+    stored = results(dict(method="fedavg", variant=float("nan")))
+    assert cell(stored, table="table1", method="FedAvg", variant="")["ours"] == 80.0
+
+
+def test_star_pfl_is_shown_in_its_unit():
+    run = dict(paper="star_pfl", dataset="organamnist", data="organamnist", method="star_pfl", variant="alpha=0.1")
+    where = dict(paper="star_pfl", dataset="Axial", method="Star-PFL", variant="alpha=0.1", table="table2")
+    row = cell(results(dict(run, value=91.0), dict(run, value=93.0, seed=1)), **where)
+    assert (row["paper"], row["ours"], row["spread"]) == (0.9247, pytest.approx(0.92), pytest.approx(0.0141421356))
+
+
+def test_fedpews_on_another_base_and_pooled_accuracy():
+    run = dict(paper="fedpews", dataset="cifar_mnist", data="cifar_mnist", method="fedpews", metric="acc_pooled")
+    stored = results(dict(run, variant="base=fedprox", value=74.0), dict(run, variant="lam=2;tau=0.5", value=75.0))
+    where = dict(paper="fedpews", dataset="CIFAR-MNIST", metric="final_accuracy")
+    assert cell(stored, **where, table="table3", method="FedProx+PeWS", variant="")["ours"] == 74.0
+    assert cell(stored, **where, table="table3", method="FedAvg+PeWS", variant="")["ours"] is None
+    assert cell(stored, **where, table="table7", method="FedAvg+PeWS", variant="lambda=2.0;tau=0.5")["ours"] == 75.0
+
+
+def test_fedpews_columns_differ_by_the_server_rate():
+    run = dict(paper="fedpews", dataset="synthetic_32k", data="synthetic_32k", method="fedavg", metric="acc_pooled")
+    stored = results(dict(run, variant="", value=99.0), dict(run, variant="lr_server=0.5", value=91.0))
+    rows = [row for row in compare("fedpews", stored) if row["ours"] is not None]
+    assert [(row["table"], row["paper"], row["ours"]) for row in rows] == [
+        ("table2", 99.94, 99.0),
+        ("table2", 91.4, 91.0),
+    ]
+
+
+def test_columns_are_checked():
+    with pytest.raises(ValueError, match="results lack stale; expected a tidy frame with paper, dataset"):
+        compare("fedselect", results().drop(columns="stale"))
+
+
+def test_text_and_frame():
+    rows = compare("fedselect", results({}, dict(seed=1, value=81.0)))
+    lines = as_text(rows).splitlines()
+    assert lines[0].split() == ROW and len(lines) == 1 + len(rows)
+    shown = next(line.split() for line in lines if "80.5 " in line and line.startswith("table2"))
+    assert shown[:4] == ["table2", "CIFAR-10", "FedSelect", "alpha=0.30"]
+    assert shown[5:] == "82.25 80.5 0.7071 real cifar10 (JPEG copy) 0,1 no".split()
+    starts = {line.index("mean_client_accuracy") for line in lines[1:]}
+    assert starts == {lines[0].index("metric")}
+    assert as_frame(rows).shape == (len(rows), len(ROW)) and list(as_frame([]).columns) == ROW
