@@ -83,6 +83,7 @@ def run(
     each round (progress, checkpoints).
     """
     state, history, first = start or (algorithm.init(fed, fed.theta0), History(), 0)
+    history = History({metric: (list(times), list(values)) for metric, (times, values) in history.series.items()})
     for snapshot in islice(rounds(algorithm, fed, schedule, state, first), None if until is None else until - first):
         history.add(snapshot)
         state = snapshot.state
@@ -103,7 +104,7 @@ def rounds(
         fed.score = (lambda theta, chunk, predict: fed.evaluate(theta, chunk, predict=predict)) if due else None
         began = perf_counter()
         state, info = algorithm.round(fed, state, clients, t)
-        seconds = perf_counter() - began
+        seconds, fed.score = perf_counter() - began, None
         notes = {name: _per_client(value, clients, fed.num_clients) for name, value in _noted(info).items()}
         if due:
             trained = info.get("trained")

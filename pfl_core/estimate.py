@@ -1,8 +1,8 @@
 """What missing runs would take on this machine: time, memory, disk.
 
-Time comes from runs of the same kind (all equal but the method's options, the seed and the rounds) that this data folder
-holds; where there is none, from a few training steps and forward passes with the very network, batch and device. Good
-to about a factor of two: it answers "minutes or days?".
+Time comes from runs of the same kind (all equal but the method's options, the seed and the rounds) that this data
+folder holds; where there is none, from a few training steps and forward passes with the very network, batch and device.
+Good to about a factor of two: it answers "minutes or days?".
 """
 
 from __future__ import annotations

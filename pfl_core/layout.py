@@ -127,7 +127,7 @@ class Chain:
 
     @classmethod
     def of(cls, model: nn.Sequential) -> Chain | None:
-        """Read the neurons off a chain; None if a hidden layer is not followed by a ReLU of its own."""
+        """Read the neurons off a chain; None if they nest, or lack a ReLU of their own."""
         layers = [(n, m) for n, m in model.named_children() if any(True for _ in m.parameters(recurse=False))]
         weighted = [n for n, m in layers if isinstance(m, nn.Linear | nn.Conv2d)]
         activations, hidden = [], ""
@@ -139,7 +139,8 @@ class Chain:
             elif isinstance(module, nn.MaxPool2d) and activations and not hidden:
                 activations[-1] = name  # after the pool: a gate of 0 before it would make ties of the whole window
         sizes = [model.get_submodule(n).weight.shape[0] for n in weighted[:-1]]
-        if not weighted or len(activations) != len(sizes):
+        flat = all(name.count(".") == 1 for name, _ in model.named_parameters())
+        if not weighted or not flat or len(activations) != len(sizes):
             return None
         return cls(tuple(activations), tuple(sizes), *_ends(model, weighted, sizes))
 
@@ -165,6 +166,8 @@ def _ends(model: nn.Sequential, weighted: list[str], sizes: list[int]) -> tuple[
             )
         for tensor, value in (*module.named_parameters(recurse=False), *_statistics(module)):
             here = current if current is not None else torch.full(value.shape, none)
+            if here.dim() == value.dim() == 1:  # batch norm after flattening: a channel owns several features
+                here = here.repeat_interleave(len(value) // len(here))
             ends.setdefault(f"{name}.{tensor}", (here, torch.full(value.shape, none)))
     order = [name for name, _ in (*model.named_parameters(), *_statistics(model))]
     out, into = (torch.cat([ends[name][side].reshape(-1) for name in order]) for side in (0, 1))

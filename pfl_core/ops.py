@@ -7,7 +7,8 @@ not several gigabytes, and so that a plain mean and a masked mean over the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from functools import reduce
+from operator import add
 
 import torch
 from torch import Tensor
@@ -25,8 +26,12 @@ def accumulate(total: Tensor, theta: Tensor, share: Tensor) -> Tensor:
 
 def mean(theta: Tensor, weight: Tensor | None = None) -> Tensor:
     """sum_k w_k theta_k / sum_k w_k; theta [S, e], weight [S] (default: all equal) -> [e]."""
-    weight = _weights(theta, weight)
-    return accumulate(torch.zeros_like(theta[0]), theta, weight / weight.sum())
+    return accumulate(torch.zeros_like(theta[0]), theta, normalised(_weights(theta, weight)))
+
+
+def normalised(weight: Tensor) -> Tensor:
+    """weight [S] over its sum, added up one by one as ``masked_mean`` does, so that the two give the same bits."""
+    return weight / reduce(add, weight)
 
 
 def _weights(theta: Tensor, weight: Tensor | None) -> Tensor:
@@ -44,7 +49,7 @@ def masked_mean(theta: Tensor, active: Tensor, weight: Tensor | None, otherwise:
     for w, mask in zip(weight, active, strict=True):
         total.add_(mask, alpha=w)
     for w, row, mask in zip(weight, theta, active, strict=True):
-        torch.div(torch.tensor(w).to(total), total, out=share)
+        torch.div(total.new_tensor(w), total, out=share)
         out += share.mul_(row).masked_fill_(~mask, 0.0)
     return torch.where(total > 0, out, otherwise)
 
@@ -82,8 +87,8 @@ def select(personal: Tensor, own: Tensor, shared: Tensor) -> Tensor:
 def top_count(score: Tensor, among: Tensor, count: int) -> Tensor:
     """Bool mask of the ``count`` largest scores among the True entries of ``among``; ties: lower index first.
 
-    score [d], among [d] bool; not-a-number ranks first, so that a diverged entry cannot hide. All of ``among`` if it has
-    no more than ``count`` entries.
+    score [d], among [d] bool; not-a-number ranks first, so that a diverged entry cannot hide. All of ``among`` if it
+    has no more than ``count`` entries.
     """
     index = among.nonzero().squeeze(1)
     if count >= len(index):
@@ -102,8 +107,3 @@ def top_count(score: Tensor, among: Tensor, count: int) -> Tensor:
 def round_half_up(x: float) -> int:
     """floor(x + 0.5): the rounding that the papers' counts use (Python's round() goes to even)."""
     return math.floor(x + 0.5)
-
-
-def concatenate(parts: Sequence[Tensor]) -> Tensor:
-    """Chunks of rows [C, ...] back into [S, ...] without a copy where there is one chunk."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

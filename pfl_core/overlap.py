@@ -60,8 +60,8 @@ def common_classes(counts: np.ndarray) -> np.ndarray:
 def contrast(matrix: np.ndarray, common: np.ndarray, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
     """Mean over pairs with a common class minus mean over pairs without, and its permutation p-value (one-sided).
 
-    Client labels are permuted ``draws`` times; the p-value counts the observed labelling as one more draw. NaN where one
-    of the two groups has no pair.
+    Client labels are permuted ``draws`` times; the p-value counts the observed labelling as one more draw. NaN where
+    one of the two groups has no pair.
     """
     i, j = np.triu_indices(len(matrix), 1)
     usable = ~np.isnan(matrix[i, j])

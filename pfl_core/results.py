@@ -48,9 +48,9 @@ def variant(spec: RunSpec) -> str:
 def tidy(records: Iterable[Record]) -> pd.DataFrame:
     """A row per run and metric, with the columns that ``paper.compare`` and the claims take.
 
-    Metrics of the last round: those of ``Record.summary``; ``uplink_fraction``, what a client sends relative to the whole
-    model; and where masks were kept, of the head's weights, ``iou_raw`` (mean over client pairs) and ``iou_contrast``
-    (chance-corrected, pairs with a common class minus pairs without).
+    Metrics of the last round: those of ``Record.summary``; ``uplink_fraction``, what a client sends relative to the
+    whole model; and where masks were kept, of the head's weights, ``iou_raw`` (mean over client pairs) and
+    ``iou_contrast`` (chance-corrected, pairs with a common class minus pairs without).
     """
     rows = []
     for record in records:
@@ -77,7 +77,7 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def curves(records: Iterable[Record]) -> pd.DataFrame:
-    """A row per run, round and metric (accuracies after aggregation and, ``_trained``, after local training; shares)."""
+    """A row per run, round and metric: accuracies after aggregation and (``_trained``) after local training, shares."""
     frames = []
     for record in records:
         frame = record.curve().join(record.curve(trained=True), rsuffix="_trained")

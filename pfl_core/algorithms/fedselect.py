@@ -8,8 +8,8 @@ CVPR 2024: Algorithm 1 (the round), Algorithm 2 (LocalAlt), Algorithm 3 (GradSel
     server    θ_g[j] = mean of θ_k⁺[j] over the clients that share j (old masks)
     client    θ_k = θ_k⁺ on m_k, θ_g elsewhere;   m_k = m_k⁺
 
-So a newly chosen entry still takes part in this round's mean and starts the next round as personal from there, and round
-0 is FedAvg whatever p and α are.
+So a newly chosen entry still takes part in this round's mean and starts the next round as personal from there;
+round 0 is FedAvg whatever p and α are.
 
 Differs from the paper: nothing by default. Ours where it is silent: an entry that nobody shares keeps its last global
 value; batch-norm statistics stay with their client; absent clients keep model and mask and receive what they share.
@@ -223,12 +223,11 @@ class FedSelect(Algorithm):
             "movable_share": (grown & movable).sum(1) / movable.sum().clamp(min=1),
             "upload": d - count,
             "upload_bits": d * (grown.sum(1) > count),
-            "passes": fed.train.epochs
-            * (1 + (count > 0).float() if self.skip_empty_pass else torch.full_like(count, 2)),
+            "passes": fed.train.epochs * ((count > 0).int() + (count < d) if self.skip_empty_pass else 2 + 0 * count),
         }
 
     def keep(self, fed: Federation, state: SelectState) -> dict[str, Tensor]:
-        """For every tensor how many entries each pair of clients has personal in common [N, N], and the tensor's size."""
+        """For every tensor the entries that each pair of clients has personal in common [N, N], and its size."""
         out = {}
         for f in fed.layout.params:
             masks = torch.stack([row[f.start : f.stop] for row in state.in_force]).float()
@@ -277,5 +276,6 @@ def grow_mask(personal: Tensor, change: Tensor, rule: FedSelect) -> Tensor:
         return personal
     picked = top_count(change, ~personal, count)
     if rule.tie_rule == "threshold":
+        change = torch.nan_to_num(change, nan=torch.inf)  # a diverged entry ranks first, as in top_count
         picked = ~personal & (change >= change[picked].min())
     return personal | picked

@@ -36,10 +36,8 @@ def show_methods(args: argparse.Namespace) -> int:
     if args.json:
         print(as_json(rows))
         return 0
-    columns = ("name", "papers", "what is shared", "variants", "file")
-    print(
-        table(columns, [(r["name"], _names(r["papers"]), r["shares"], _names(r["variants"]), r["file"]) for r in rows])
-    )
+    cells = [(r["name"], _names(r["papers"]), r["shares"], _names(r["variants"]), r["file"]) for r in rows]
+    print(table(("name", "papers", "what is shared", "variants", "file"), cells))
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from pfl_core.federation.records import (
 )
 from pfl_core.federation.row import Row
 from pfl_core.layout import Layout
-from pfl_core.ops import accumulate
+from pfl_core.ops import accumulate, normalised
 from pfl_core.seeding import Key, generator
 from pfl_core.training import AUGMENT, Training
 
@@ -232,7 +232,8 @@ class Federation:
         for s, (row, k) in enumerate(zip(theta, clients.tolist(), strict=True)):
             self._net.bind(row[: self.num_params], row[self.num_params :].clone())
             with self._net.tapped(layer) as tap:
-                parts = self._samples(data, s, k)[0].split(EVAL_BATCH)
+                x = self._samples(data, s, k)[0]
+                parts = x.tensor_split(max(1, -(-len(x) // EVAL_BATCH)))  # even: batch norm takes no lone sample
                 out.append(torch.cat([tap(self._net.model(part)) for part in parts]))
         return out
 
@@ -283,8 +284,7 @@ class Federation:
         ``local(chunk, rows)`` trains ``chunk`` = clients[rows]; only one chunk's rows exist at a time, and they are
         scored while they do (by ``predict``, where a row alone does not tell). ``weight`` [S], default all equal.
         """
-        weight = torch.ones(len(clients)) if weight is None else weight
-        share = weight / weight.sum()
+        share = normalised(torch.ones(len(clients)).to(self.theta0) if weight is None else weight.to(self.theta0))
         total, losses, scores = None, [], []
         for rows in self.chunks(clients):
             out = local(clients[rows], rows)

@@ -71,7 +71,7 @@ def personalization_rate(ours: pd.DataFrame, caption: str = "") -> Figure:
 
 
 def mask_growth(runs: pd.DataFrame, caption: str = "") -> Figure:
-    """Personal share of the parameters, and of those that can move, over rounds. Columns: alpha, seed, round, metric, value."""
+    """Personal share of all parameters, and of the movable ones. Columns: alpha, seed, round, metric, value."""
     fig, axes = plt.subplots(1, 2, figsize=(7.4, 3.2), layout="constrained", sharey=True)
     for ax, metric in zip(axes, ("personal_share", "movable_share"), strict=True):
         for alpha, group in runs[runs["metric"] == metric].groupby("alpha"):

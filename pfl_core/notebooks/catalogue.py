@@ -65,9 +65,7 @@ def check(name: str, parameters: Mapping[str, Any]) -> None:
             has = ", ".join(known) or "none"
             raise ValueError(f"{name} has no parameter {parameter!r}{did_you_mean(parameter, known)}; it has {has}")
         if not _is_plain(value):
-            raise ValueError(
-                f"{name}: {parameter}={value!r} is no plain JSON: use numbers, strings, lists, dictionaries"
-            )
+            raise ValueError(f"{name}: {parameter}={value!r} is no plain JSON; use numbers, strings, lists, objects")
 
 
 def _is_plain(value: Any) -> bool:

@@ -27,7 +27,7 @@ _PRESET = re.compile(r'^PRESET = "\w*"', re.MULTILINE)
 
 
 def rewrite(name: str, preset: str, target: Path, scratch: Path) -> Outcome:
-    """Run a notebook with ``preset`` written into it, in the folder ``scratch``, and put its cleaned copy at ``target``.
+    """Run a notebook with ``preset`` written into it, below ``scratch``, and put its cleaned copy at ``target``.
 
     "quick" is what the notebook itself shows, with pictures and with a bar on stderr; a "ci" reference has neither.
     """

@@ -6,7 +6,9 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,7 +77,7 @@ def _papermill(source: NotebookNode | Path, target: Path, parameters: dict[str, 
             stderr_file=sys.stderr,
             coalesce_streams=True,
             kernel_manager_class=_kernel_manager(env),
-            on_notebook_start=_let_interrupts_through,
+            on_notebook_start=_interruptible,
         )
     except PapermillExecutionError as error:
         raise NotebookError(_in_few_lines(error)) from None
@@ -83,12 +85,12 @@ def _papermill(source: NotebookNode | Path, target: Path, parameters: dict[str, 
         raise NotebookError("its kernel died; too little memory is the usual cause (fewer --jobs may help)") from None
 
 
-def _let_interrupts_through(notebook: NotebookNode) -> None:
-    """nbclient takes Ctrl-C as the end of this kernel only, and the next notebook would start."""
-    try:
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
-    except RuntimeError:  # not in the main thread: nothing was set
-        pass
+def _interruptible(notebook: NotebookNode) -> None:
+    """Ctrl-C and a polite kill raise KeyboardInterrupt; nbclient would end this kernel only, and the next would start."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().remove_signal_handler(number)
+            signal.signal(number, signal.default_int_handler)
 
 
 def _has_begun(path: Path) -> bool:
@@ -128,5 +130,13 @@ def _kernel_manager(env: Mapping[str, str]) -> type:
             await super()._async_start_kernel(**{**options, "env": {**os.environ, **env}})
 
         start_kernel = _async_start_kernel
+
+        async def _async_cleanup_resources(self, restart: bool = False) -> None:
+            """At the very end: worker processes of a kernel that had to be killed are left in its process group."""
+            with suppress(OSError, AttributeError):  # as a rule there are none
+                os.killpg(self.provisioner.pgid, signal.SIGTERM)
+            await super()._async_cleanup_resources(restart)
+
+        cleanup_resources = _async_cleanup_resources
 
     return OwnKernel

@@ -50,7 +50,7 @@ def build(spec: RunSpec) -> tuple[Algorithm, Federation, Partition]:
 
 
 def _prepare(spec: RunSpec, dataset: Dataset, split: str, k: int, index: Tensor) -> Tensor:
-    """Client k's samples of one split as the network sees them; with ``corrupt`` each client has a corruption of its own."""
+    """Client k's samples of one split as the network sees them; ``corrupt``: each client its own corruption."""
     x = dataset.x[index]
     if spec.data.get("corrupt"):
         kinds = list(data.CORRUPTIONS)

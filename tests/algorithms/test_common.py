@@ -1,0 +1,207 @@
+"""One table over all registered methods, each in the configuration that its registration calls ``ci``."""
+
+import copy
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from pfl_core import Algorithm, Schedule, methods, run
+from pfl_core.algorithm import build
+from pfl_core.federation import Scores
+from tests.helpers import accuracy, cnn, everyone, federation, leaves, mlp, same_bits, without_times
+
+TABLE = sorted(methods())
+every_method = pytest.mark.parametrize("name", TABLE)
+both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
+ROUNDS = 3
+
+
+def small(name: str) -> Algorithm:
+    options = dict(methods()[name].ci)
+    reading = options.pop("reading", "paper")
+    return build(name, options, reading)
+
+
+def fed_of(net: str = "cnn", **kwargs):
+    """A chain without batch norm, or with it; the last client's last batch has one sample."""
+    model, shape = (mlp(), (6,)) if net == "mlp" else (cnn(bn=True), (1, 4, 4))
+    return federation(model, **{"shape": shape, "sizes": (12, 9, 14, 10), "rounds": ROUNDS, "epochs": 2} | kwargs)
+
+
+def play(name: str, fed=None, **schedule):
+    fed = fed or fed_of()
+    return run(small(name), fed, Schedule(**{"rounds": ROUNDS} | schedule))
+
+
+def middle_state(name: str, fed):
+    """A state that a round has left behind, all clients having taken part."""
+    return run(small(name), fed, Schedule(ROUNDS), until=1)[0]
+
+
+@every_method
+@both_nets
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_it_runs_and_stays_finite(name, net, participation):
+    state, history = play(name, fed_of(net), participation=participation)
+    for at, value in leaves(state):
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            assert value.isfinite().all(), at
+    for metric in ("correct", "count", "loss"):
+        assert all(math.isfinite(x) for row in history.series[metric][1] for x in row)
+        trained = [x for row in history.series[f"{metric}_trained"][1] for x in row]
+        assert sum(math.isfinite(x) for x in trained) == ROUNDS * 4 * participation
+    assert all(
+        0 <= c <= n == 8 for c, n in zip(*(sum(history.series[m][1], []) for m in ("correct", "count")), strict=True)
+    )
+
+
+@every_method
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(name):
+    first = play(name, participation=0.5)
+    torch.rand(3)
+    again = play(name, participation=0.5)
+    assert same_bits(first[0], again[0])
+    assert same_bits(without_times(first[1]), without_times(again[1]))
+    assert not same_bits(first[0], play(name, fed_of(seed=1), participation=0.5)[0])
+
+
+@every_method
+def test_nothing_is_drawn_from_the_global_generator(name):
+    fed = fed_of()
+    torch.manual_seed(0)
+    before = torch.random.get_rng_state()
+    play(name, fed)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@every_method
+@both_nets
+def test_shapes(name, net):
+    algorithm, fed = small(name), fed_of(net)
+    clients = torch.tensor([0, 2, 3])
+    start = algorithm.init(fed, fed.theta0)
+    state, notes = algorithm.round(fed, start, clients, 0)
+    assert type(state) is type(start)
+    assert [at for at, _ in leaves(state)] == [at for at, _ in leaves(start)]
+    assert state.shared is None or state.shared.shape == (fed.num_entries,)
+    assert state.local is None or [len(row) for row in state.local] == [fed.num_entries] * 4
+    for chosen in (clients, torch.tensor([1]), everyone(fed)):
+        theta = algorithm.models(fed, state, chosen, 0)
+        assert theta.shape == (len(chosen), fed.num_entries)
+        assert theta.dtype == fed.theta0.dtype
+    x = fed.splits["test"].client(1)[0]
+    assert algorithm.predict(fed, state, 1, algorithm.models(fed, state, torch.tensor([1]), 0)[0], x).shape == (8, 3)
+    trained = notes.pop("trained", None)
+    assert trained is None or isinstance(trained, Scores) or trained.shape == (3, fed.num_entries)
+    for metric, value in notes.items():
+        assert not isinstance(value, torch.Tensor) or value.shape in ((), (3,)), metric
+        assert isinstance(value, torch.Tensor) or float(value) == value, metric
+
+
+@every_method
+def test_both_scores_are_there(name):
+    """fedselect.md A12: before and after aggregation, for every method in every round."""
+    _, history = play(name)
+    assert history.series["correct"][0] == history.series["correct_trained"][0] == [1, 2, 3]
+
+
+@every_method
+def test_traffic_and_passes_are_noted(name):
+    _, history = play(name)
+    assert {"upload", "passes", "train_loss"} <= set(history.series)
+    assert all(0 <= x <= fed_of().num_params for row in history.series["upload"][1] for x in row)
+
+
+@every_method
+@both_nets
+def test_a_round_leaves_everything_it_is_given_as_it_was(name, net):
+    algorithm, fed = small(name), fed_of(net)
+    clients = torch.tensor([0, 1, 3])
+    for state in (algorithm.init(fed, fed.theta0), middle_state(name, fed)):
+        given = (state, clients, fed.theta0, {n: (s.x, s.y) for n, s in fed.splits.items()})
+        kept = copy.deepcopy(given)
+        first = algorithm.round(fed, state, clients, 1)
+        assert same_bits(given, kept)
+        models = algorithm.models(fed, state, clients, 1)
+        algorithm.adapt(fed, state, torch.tensor([2]), 1)
+        algorithm.keep(fed, state)
+        fed.evaluate(models, clients)
+        assert same_bits(given, kept)
+        assert same_bits(algorithm.models(fed, state, clients, 1), models)
+        again = algorithm.round(fed, state, clients, 1)  # a round can be replayed
+        assert same_bits(first[0], again[0])
+        assert same_bits(_without_scores(first[1]), _without_scores(again[1]))
+
+
+def _without_scores(notes):
+    return {name: value for name, value in notes.items() if name != "trained"}
+
+
+@every_method
+def test_a_state_shares_no_memory_that_a_later_round_writes_to(name):
+    algorithm, fed = small(name), fed_of()
+    history = []
+    state = algorithm.init(fed, fed.theta0)
+    for t in range(ROUNDS):
+        history.append((state, copy.deepcopy(state)))
+        state, _ = algorithm.round(fed, state, everyone(fed), t)
+    assert all(same_bits(kept, copied) for kept, copied in history)
+
+
+@every_method
+@both_nets
+def test_the_order_of_clients_changes_nothing_but_rounding(name, net):
+    algorithm, fed = small(name), fed_of(net, dtype=torch.float64)
+    state = middle_state(name, fed)
+    clients, order = torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1])
+    one, notes = algorithm.round(fed, state, clients, 1)
+    other, shuffled = algorithm.round(fed, state, clients[order], 1)
+    for (at, x), (_, y) in zip(leaves(one), leaves(other), strict=True):
+        if isinstance(x, torch.Tensor):
+            torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-9, msg=lambda text, at=at: f"{at}: {text}")
+    for metric, value in _without_scores(notes).items():
+        if isinstance(value, torch.Tensor) and value.dim():
+            torch.testing.assert_close(value[order], shuffled[metric], rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+@every_method
+def test_scoring_changes_no_bit_of_the_training(name):
+    often, _ = play(name, fed_of(rounds=6), rounds=6, participation=0.5, eval_every=1)
+    seldom, _ = play(name, fed_of(rounds=6), rounds=6, participation=0.5, eval_every=5)
+    assert same_bits(often, seldom)
+
+
+@every_method
+def test_it_learns(name):
+    """Three clusters that hardly overlap: chance is a third."""
+    fed = federation(mlp(), sizes=(30,) * 4, test=50, spread=0.3, rounds=8, batch_size=10, lr=0.2, epochs=2)
+    _, history = run(small(name), fed, Schedule(8, eval_every=8))
+    assert accuracy(history)[-1] > 0.8
+
+
+@every_method
+def test_a_run_shares_its_start_with_the_method_that_it_names(name):
+    """``prefix``: for that many rounds the two leave the same state, bit for bit."""
+    algorithm, rounds = small(name), 6
+    fed = fed_of("mlp", rounds=rounds)
+    other, same = algorithm.prefix(fed)
+    assert 0 <= same <= rounds
+    if same:
+        one, _ = run(algorithm, fed, Schedule(rounds), until=same)
+        assert same_bits(one, run(other, fed_of("mlp", rounds=rounds), Schedule(rounds), until=same)[0])
+
+
+@every_method
+def test_what_is_kept_for_figures_is_small_and_named(name):
+    algorithm, fed = small(name), fed_of()
+    kept = algorithm.keep(fed, middle_state(name, fed))
+    assert all(isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in kept.items())
+
+
+@every_method
+def test_settings_are_plain_data(name):
+    """A method can be written into a run's specification and read back."""
+    algorithm = small(name)
+    assert build(name, dataclasses.asdict(algorithm)) == algorithm

@@ -1,0 +1,553 @@
+"""FedSelect's counts, readings and options (fedselect.md sections 3.4, 3.8 and 4), its notes, and shared starts."""
+
+import dataclasses
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pfl_core import Schedule, run
+from pfl_core.algorithm import build
+from pfl_core.algorithms.fedselect import FedSelect, grow_mask, num_new
+from pfl_core.layout import Layout
+from pfl_core.models import build as build_model
+from pfl_core.ops import masked_mean, round_half_up
+from tests.helpers import cnn, coin, everyone, federation, linear_federation, mlp, same_bits, some_rows
+
+IMAGES = {"shape": (1, 4, 4)}
+RESNET18 = 11_181_642
+
+
+def steps(algorithm, fed, num, clients=None):
+    """(state before, state after, notes) of each round."""
+    state, out = algorithm.init(fed, fed.theta0), []
+    for t in range(num):
+        new, notes = algorithm.round(fed, state, everyone(fed) if clients is None else clients, t)
+        out.append((state, new, notes))
+        state = new
+    return out
+
+
+def growth(rule: FedSelect, size: int, updates: int = 2000) -> list[int]:
+    """Personal entries after each update, until nothing is added any more."""
+    counts = [0]
+    for _ in range(updates):
+        more = num_new(counts[-1], size, rule)
+        if more == 0:
+            break
+        counts.append(counts[-1] + more)
+    return counts
+
+
+# ---- counts (3.4) ---------------------------------------------------------------------------------------------------
+
+REALISED = {  # p: final share (updates) for α = 0.05, 0.30, 0.50, 0.80
+    0.01: [(0.059, 6), (0.304, 36), (0.500, 69), (0.802, 161)],
+    0.05: [(0.050, 1), (0.302, 7), (0.512, 14), (0.806, 32)],
+    0.10: [(0.100, 1), (0.344, 4), (0.522, 7), (0.815, 16)],
+    0.25: [(0.250, 1), (0.438, 2), (0.578, 3), (0.822, 6)],
+}
+
+
+@pytest.mark.parametrize(
+    ("p", "alpha", "share", "updates"),
+    [(p, a, *cell) for p, cells in REALISED.items() for a, cell in zip((0.05, 0.30, 0.50, 0.80), cells, strict=True)],
+)
+def test_the_realised_share_overshoots_the_limit(p, alpha, share, updates):
+    counts = growth(FedSelect(p=p, alpha=alpha), RESNET18)
+    assert (round(counts[-1] / RESNET18, 3), len(counts) - 1) == (share, updates)
+
+
+@pytest.mark.parametrize("p", REALISED)
+@pytest.mark.parametrize("alpha", [0.05, 0.30, 0.50, 0.80, 1.0])
+def test_a_cap_is_met_exactly(p, alpha):
+    counts = growth(FedSelect(p=p, alpha=alpha, limit_policy="cap"), RESNET18)
+    assert counts[-1] == int(alpha * RESNET18 + 1e-9)
+
+
+def test_a_share_equal_to_the_limit_stops_growth():
+    """p = α: in floating point 0.07 * 100 > 7, so a comparison of shares would let the mask grow twice."""
+    assert growth(FedSelect(p=0.07, alpha=0.07), 100) == [0, 7]
+    assert growth(FedSelect(p=0.29, alpha=0.29), 100) == [0, 29]
+
+
+def test_at_least_one_entry_is_added_and_never_more_than_there_are():
+    rule = FedSelect(p=0.001, alpha=1.0)
+    assert growth(rule, 20) == list(range(21))
+    assert num_new(19, 20, FedSelect(p=1.0, alpha=1.0)) == 1
+    assert num_new(20, 20, FedSelect(p=1.0, alpha=1.0, limit_comparison="inclusive")) == 0
+    assert num_new(20, 20, FedSelect(p=0.5, alpha=1.0, rate_basis="all", limit_comparison="inclusive")) == 0
+
+
+def test_counts_are_rounded_half_up():
+    assert [num_new(0, size, FedSelect(p=0.5, alpha=1.0)) for size in (1, 3, 5, 7)] == [1, 2, 3, 4]
+
+
+def test_a2_alpha_zero_never_grows_but_the_codes_comparison_lets_it_grow_once():
+    assert growth(FedSelect(p=0.25, alpha=0.0), 100) == [0]
+    assert growth(FedSelect(p=0.25, alpha=0.0, limit_comparison="inclusive"), 100) == [0, 25]
+    assert growth(FedSelect(p=0.0, alpha=1.0, limit_comparison="inclusive"), 100) == [0]
+
+
+def test_option_limit_comparison():
+    assert growth(FedSelect(p=0.25, alpha=0.25), 100) == [0, 25]
+    assert growth(FedSelect(p=0.25, alpha=0.25, limit_comparison="inclusive"), 100) == [0, 25, 44]
+
+
+def test_a3_option_limit_policy():
+    assert growth(FedSelect(p=0.25, alpha=0.3), 100) == [0, 25, 44]
+    assert growth(FedSelect(p=0.25, alpha=0.3, limit_policy="cap"), 100) == [0, 25, 30]
+    assert growth(FedSelect(p=0.25, alpha=0.25, limit_policy="cap", limit_comparison="inclusive"), 100) == [0, 25]
+
+
+def test_a4_option_rate_basis():
+    """Of the still shared entries: 25, 19, 14; of all of them: 25 each time."""
+    assert growth(FedSelect(p=0.25, alpha=1.0), 100)[:4] == [0, 25, 44, 58]
+    assert growth(FedSelect(p=0.25, alpha=1.0, rate_basis="all"), 100) == [0, 25, 50, 75, 100]
+    assert growth(FedSelect(p=0.3, alpha=1.0, rate_basis="all"), 100) == [0, 30, 60, 90, 100]
+
+
+# ---- which entries --------------------------------------------------------------------------------------------------
+
+
+def test_the_largest_changes_among_the_shared_are_chosen():
+    personal = torch.tensor([True, False, False, False, False, False])
+    change = torch.tensor([9.0, 1.0, 3.0, 2.0, 5.0, 4.0])
+    got = grow_mask(personal, change, FedSelect(p=0.4, alpha=1.0))  # 0.4 * 5 = 2 of the shared
+    assert got.int().tolist() == [1, 0, 0, 0, 1, 1]
+    assert personal.int().tolist() == [1, 0, 0, 0, 0, 0]
+
+
+def test_a20_option_tie_rule():
+    """Exactly the count, lower index first; or everything that reaches the cut-off."""
+    change = torch.tensor([1.0, 2.0, 1.0, 1.0, 0.0])
+    nothing = torch.zeros(5, dtype=torch.bool)
+    rule = FedSelect(p=0.4, alpha=1.0)
+    assert grow_mask(nothing, change, rule).int().tolist() == [1, 1, 0, 0, 0]
+    assert grow_mask(nothing, change, replace(rule, tie_rule="threshold")).int().tolist() == [1, 1, 1, 1, 0]
+    still = torch.zeros(5)
+    assert grow_mask(nothing, still, rule).int().tolist() == [1, 1, 0, 0, 0]
+    assert grow_mask(nothing, still, replace(rule, tie_rule="threshold")).all()
+
+
+@pytest.mark.parametrize("tie_rule", ["index", "threshold"])
+def test_a20_nothing_fails_where_the_code_does(tie_rule):
+    """A p so small that it rounds to nothing; a full mask at α = 1; both comparisons."""
+    change = torch.tensor([0.1, 0.2, 0.3])
+    for comparison in ("strict", "inclusive"):
+        rule = FedSelect(p=0.01, alpha=1.0, tie_rule=tie_rule, limit_comparison=comparison)
+        assert grow_mask(torch.zeros(3, dtype=torch.bool), change, rule).int().tolist() == [0, 0, 1]
+        assert grow_mask(torch.ones(3, dtype=torch.bool), change, rule).all()
+
+
+@pytest.mark.parametrize("tie_rule", ["index", "threshold"])
+def test_a_diverged_entry_does_not_stop_growth(tie_rule):
+    change = torch.tensor([0.1, torch.nan, 0.3, 0.2])
+    rule = FedSelect(p=0.5, alpha=1.0, tie_rule=tie_rule)
+    assert grow_mask(torch.zeros(4, dtype=torch.bool), change, rule).int().tolist() == [0, 1, 1, 0]
+
+
+def test_a5_option_selection_scope():
+    """One tensor changes far more than the other: ranked together it takes all, ranked apart each takes its share."""
+    fed = federation(mlp())
+    algorithm = FedSelect(p=0.25, alpha=0.9)
+    state = algorithm.init(fed, fed.theta0)
+    head = fed.layout.mask(fed.layout.in_head)
+    trained = state.local + torch.where(head, 1.0, 0.001) * (1 + torch.arange(fed.num_entries) / 1000)
+    together = algorithm.grad_select(fed, state, everyone(fed), trained, state.personal, 0)
+    apart = replace(algorithm, selection_scope="per_tensor")
+    apart = apart.grad_select(fed, state, everyone(fed), trained, state.personal, 0)
+    assert together.sum(1).tolist() == [round_half_up(0.25 * 53)] * 4
+    assert not together[:, ~head].any()
+    for f in fed.layout.params:
+        assert apart[:, f.start : f.stop].sum(1).tolist() == [max(1, round_half_up(0.25 * (f.stop - f.start)))] * 4
+
+
+@pytest.mark.parametrize("scope", ["global", "per_tensor"])
+def test_a5_option_eligible_params(scope):
+    fed = federation(cnn(bn=True), **IMAGES)
+    weights = fed.layout.mask(lambda f: "weight" in f.name)[: fed.num_params]
+    assert fed.layout.mask(lambda f: f.name == "bn1.weight")[: fed.num_params][weights].any()
+    algorithm = FedSelect(p=1.0, alpha=0.9, eligible_params="weights_only", selection_scope=scope)
+    ((_, state, _),) = steps(algorithm, fed, 1)
+    assert torch.equal(state.personal[:, : fed.num_params], weights.expand(4, -1))
+    half = replace(algorithm, p=0.5, selection_scope="global")
+    ((_, state, _),) = steps(half, fed, 1)
+    assert state.personal[:, : fed.num_params].sum(1).tolist() == [round_half_up(int(weights.sum()) / 2)] * 4
+
+
+def test_a5_eligible_entries_of_resnet18():
+    """41 weight tensors with 11,176,832 scalars; globally they are one unit, else 41; biases and statistics never."""
+    layout = Layout.of(build_model("resnet18", (3, 32, 32), 10, 0))
+    assert [len(range(RESNET18)[u]) for u in FedSelect().units(layout)] == [RESNET18]
+    (weights,) = FedSelect(eligible_params="weights_only").units(layout)
+    assert len(weights) == 11_176_832
+    code = FedSelect.reading("authors_code").units(layout)
+    assert len(code) == 41
+    assert sum(u.stop - u.start for u in code) == 11_176_832
+    assert len(FedSelect(selection_scope="per_tensor").units(layout)) == 62
+
+
+# ---- readings -------------------------------------------------------------------------------------------------------
+
+
+def test_the_papers_reading_is_the_default():
+    """Section 3.8, left column."""
+    assert (
+        dataclasses.asdict(FedSelect.reading("paper"))
+        == dataclasses.asdict(FedSelect())
+        == {
+            "p": 0.05,
+            "alpha": 0.30,
+            "lr_personal": None,
+            "lr_shared": None,
+            "selection_scope": "global",
+            "eligible_params": "all",
+            "rate_basis": "shared",
+            "limit_policy": "check_before",
+            "limit_comparison": "strict",
+            "tie_rule": "index",
+            "mask_update_every": 1,
+            "mask_update_start": 0,
+            "change_reference": "round_start",
+            "batch_order": "same_for_both_passes",
+            "skip_empty_pass": True,
+            "bn_mode": "train",
+            "buffer_policy": "local",
+            "client_weighting": "uniform",
+            "aggregate_last_round": True,
+            "eval_point": "after_merge",
+        }
+    )
+
+
+def test_the_authors_codes_reading():
+    """Section 3.8, right column; the bound of 80 % is the code's default (section 8)."""
+    code = FedSelect.reading("authors_code")
+    assert code == build("fedselect", {}, "authors_code")
+    differs = {n: v for n, v in dataclasses.asdict(code).items() if v != getattr(FedSelect(), n)}
+    assert differs == {
+        "p": 0.25,
+        "alpha": 0.80,
+        "selection_scope": "per_tensor",
+        "eligible_params": "weights_only",
+        "limit_comparison": "inclusive",
+        "tie_rule": "threshold",
+        "mask_update_every": 3,
+        "mask_update_start": 3,
+        "change_reference": "last_mask_update",
+        "batch_order": "reshuffle_each_pass",
+        "skip_empty_pass": False,
+        "bn_mode": "eval_after_round_0",
+        "aggregate_last_round": False,
+        "eval_point": "after_local_update",
+    }
+
+
+def test_the_authors_codes_reading_runs():
+    """Masks change in rounds 3 and 6 only, biases stay shared, the last round is not averaged."""
+    fed = federation(cnn(bn=True), **IMAGES, rounds=8, lr=0.01)
+    state, history = run(FedSelect.reading("authors_code"), fed, Schedule(8))
+    share = [row[0] for row in history.series["personal_share"][1]]
+    assert [t for t in range(8) if share[t] > (share[t - 1] if t else 0)] == [3, 6]
+    biases = fed.layout.mask(lambda f: "weight" not in f.name)[: fed.num_params]
+    assert not state.personal[:, : fed.num_params][:, biases].any()
+    assert torch.equal(state.local, state.trained)
+    assert history.series["correct"] == history.series["correct_trained"]
+    assert history.series["passes"][1][-1] == [2.0] * 4 or history.series["passes"][1][-1] == 2.0
+
+
+# ---- the other options, one by one ----------------------------------------------------------------------------------
+
+
+def test_a6_options_mask_update_every_and_start():
+    for every, start, want in ((1, 0, [0, 1, 2, 3, 4, 5, 6]), (3, 3, [3, 6]), (2, 1, [1, 3, 5]), (1, 5, [5, 6])):
+        algorithm = FedSelect(p=0.05, alpha=0.9, mask_update_every=every, mask_update_start=start)
+        taken = steps(algorithm, federation(), 7)
+        grew = [t for t, (before, after, _) in enumerate(taken) if not torch.equal(before.personal, after.personal)]
+        assert grew == want
+
+
+def test_a7_option_change_reference():
+    """Trained now minus trained at the last mask update; the initial model before the first."""
+    fed = federation()
+    algorithm = FedSelect(
+        p=0.2, alpha=0.9, change_reference="last_mask_update", mask_update_every=2, mask_update_start=1
+    )
+    reference = fed.theta0.repeat(4, 1)
+    chosen = {"last_mask_update": [], "round_start": []}
+    for t, (before, after, notes) in enumerate(steps(algorithm, fed, 6)):
+        if t % 2 == 0:
+            assert torch.equal(before.personal, after.personal)
+            continue
+        for name, start in (("last_mask_update", reference), ("round_start", before.local)):
+            change = (notes["trained"] - start).abs()
+            want = torch.stack([grow_mask(m, c, algorithm) for m, c in zip(before.personal, change, strict=True)])
+            chosen[name].append(torch.equal(after.personal, want))
+        reference = notes["trained"]
+    assert chosen["last_mask_update"] == [True] * 3
+    assert not any(chosen["round_start"])
+    assert steps(FedSelect(), fed, 1)[0][1].reference is None
+
+
+def test_a16_option_batch_order():
+    """The same batches in both passes: a full mask then trains like an empty one; reshuffled, it does not."""
+    fed = federation(epochs=2)
+    clients = everyone(fed)
+    theta = some_rows(fed, clients)
+    ends = torch.zeros(4, fed.num_entries, dtype=torch.bool), torch.ones(4, fed.num_entries, dtype=torch.bool)
+    same, other = FedSelect(), FedSelect(batch_order="reshuffle_each_pass")
+    by_u, by_v = (same.local_alt(fed, theta, mask, clients, 0)[0] for mask in ends)
+    assert torch.equal(by_u, by_v)
+    by_u, by_v = (other.local_alt(fed, theta, mask, clients, 0)[0] for mask in ends)
+    assert not torch.equal(by_u, by_v)
+    whole = federation(dtype=torch.float64, batch_size=100)  # one batch: no order to tell apart
+    mask, rows = coin(4, 53), some_rows(whole, clients)
+    one, two = (a.local_alt(whole, rows, mask, clients, 0)[0] for a in (same, other))
+    torch.testing.assert_close(one, two)
+
+
+def test_a15_option_skip_empty_pass():
+    """An empty pass changes no parameter; it takes time, and moves statistics."""
+    fed = federation(mlp(bn=True), epochs=2)
+    d = fed.num_params
+    ((_, lean, less),) = steps(FedSelect(), fed, 1)
+    ((_, full, more),) = steps(FedSelect(skip_empty_pass=False), fed, 1)
+    assert torch.equal(less["trained"][:, :d], more["trained"][:, :d])
+    assert torch.equal(lean.local[:, :d], full.local[:, :d])
+    assert (lean.local[:, d:] != full.local[:, d:]).any()
+    assert (less["passes"].tolist(), more["passes"].tolist()) == ([2] * 4, [4] * 4)
+
+
+def test_a17_passes_are_counted_for_each_client():
+    """One pass an epoch with an empty or a full mask, else two."""
+    fed, fixed = federation(epochs=3), FedSelect(p=0.0)
+    state = fixed.init(fed, fed.theta0)
+    masks = torch.zeros(4, fed.num_entries, dtype=torch.bool)
+    masks[1, 4], masks[2] = True, True
+    _, notes = fixed.round(fed, replace(state, personal=masks), everyone(fed), 1)
+    assert notes["passes"].tolist() == [3, 6, 3, 3]
+
+
+def test_a14_option_bn_mode():
+    fed = federation(mlp(bn=True))
+    d = fed.num_params
+    usual = steps(FedSelect(p=0.2), fed, 3)
+    frozen = steps(FedSelect(p=0.2, bn_mode="eval_after_round_0"), fed, 3)
+    assert same_bits(usual[0][1], frozen[0][1])
+    tails = [after.local[:, d:] for _, after, _ in frozen]
+    assert not torch.equal(tails[0], fed.theta0[d:].expand(4, -1))
+    assert torch.equal(tails[0], tails[1])
+    assert torch.equal(tails[1], tails[2])
+    assert not torch.equal(usual[0][1].local[:, d:], usual[1][1].local[:, d:])
+    assert not torch.equal(usual[1][1].local[:, :d], frozen[1][1].local[:, :d])
+
+
+def test_a13_option_buffer_policy():
+    """Averaged statistics have the plain mean; with weighted clients, see invariant 1."""
+    fed = federation(mlp(bn=True))
+    d = fed.num_params
+    averaged = FedSelect(p=0.2, buffer_policy="average")
+    for _, after, notes in steps(averaged, fed, 3):
+        mean = notes["trained"][:, d:].mean(0)
+        torch.testing.assert_close(after.local[:, d:], mean.expand(4, -1), rtol=1e-5, atol=1e-6)
+        assert torch.equal(after.local[0, d:], after.local[3, d:])
+        assert torch.equal(after.shared[d:], after.local[0, d:])
+        assert not after.personal[:, d:].any()
+
+
+def test_a19_option_client_weighting():
+    fed = federation(sizes=(12, 9, 30, 10))
+    for before, after, notes in steps(FedSelect(p=0.3, alpha=0.9, client_weighting="samples"), fed, 3):
+        want = masked_mean(notes["trained"], ~before.personal, torch.tensor([12.0, 9.0, 30.0, 10.0]), before.shared)
+        assert torch.equal(after.shared, want)
+        torch.testing.assert_close(
+            after.shared[0], _mean(notes["trained"], before.personal, fed.num_train, before.shared)
+        )
+
+
+def _mean(trained, personal, weight, otherwise):
+    """The weighted mean of entry 0 over its sharers, written out."""
+    pairs = [(w, row[0]) for row, mask, w in zip(trained, personal, weight, strict=True) if not mask[0]]
+    return sum(w * x for w, x in pairs) / sum(w for w, _ in pairs) if pairs else otherwise[0]
+
+
+def test_a11_option_aggregate_last_round():
+    fed = federation(rounds=3)
+    usual = steps(FedSelect(p=0.2), fed, 3)
+    last = steps(FedSelect(p=0.2, aggregate_last_round=False), fed, 3)
+    for t in range(2):
+        assert same_bits(usual[t][1], last[t][1])
+    before, after, notes = last[2]
+    assert torch.equal(after.local, notes["trained"])
+    assert torch.equal(after.shared, before.shared)
+    assert torch.equal(after.personal, usual[2][1].personal)
+    assert not torch.equal(usual[2][1].local, notes["trained"])
+
+
+def test_a12_option_eval_point():
+    fed = federation()
+    for point in ("after_merge", "after_local_update"):
+        algorithm = FedSelect(p=0.2, eval_point=point)
+        for t, (_, after, notes) in enumerate(steps(algorithm, fed, 2)):
+            want = after.local if point == "after_merge" else notes["trained"]
+            chosen = torch.tensor([2, 0])
+            assert torch.equal(algorithm.models(fed, after, chosen, t), want[chosen])
+    merged, history = run(FedSelect(p=0.2), fed, Schedule(3))
+    trained, other = run(FedSelect(p=0.2, eval_point="after_local_update"), fed, Schedule(3))
+    assert torch.equal(merged.local, trained.local)
+    assert history.series["correct_trained"] == other.series["correct_trained"] == other.series["correct"]
+    assert history.series["loss"] != history.series["loss_trained"]
+
+
+def test_a18_two_rates_follow_the_schedule():
+    late = federation(rounds=2, milestones=(0.5,), decay=0.0)
+    algorithm = FedSelect(lr_personal=0.3, lr_shared=0.2)
+    clients, mask = everyone(late), coin(4, late.num_entries)
+    theta = some_rows(late, clients)
+    assert torch.equal(algorithm.local_alt(late, theta, mask, clients, 1)[0], theta)
+    assert not torch.equal(algorithm.local_alt(late, theta, mask, clients, 0)[0], theta)
+
+
+# ---- absent clients (A21) -------------------------------------------------------------------------------------------
+
+
+def test_a21_absent_clients_keep_model_and_mask_and_receive_what_they_share():
+    fed, fixed = federation(), FedSelect(p=0.3, alpha=0.9)
+    d = fed.num_params
+    state = replace(
+        fixed.init(fed, fed.theta0), personal=coin(4, d), local=some_rows(fed, everyone(fed)), shared=2 * fed.theta0
+    )
+    present = torch.tensor([0, 3])
+    new, notes = fixed.round(fed, state, present, 1)
+    somebody = (~state.personal[present]).any(0)
+    for k in (1, 2):
+        receives = ~state.personal[k] & somebody
+        assert 0 < receives.sum() < (~state.personal[k]).sum()
+        assert torch.equal(new.local[k][receives], new.shared[receives])
+        assert torch.equal(new.local[k][~receives], state.local[k][~receives])
+        assert torch.equal(new.personal[k], state.personal[k])
+    assert torch.equal(new.shared[~somebody], state.shared[~somebody])
+    assert (new.personal[present] != state.personal[present]).any(1).all()
+    assert torch.equal(new.in_force, state.personal)
+    assert notes["upload"].shape == (2,)
+
+
+def test_a21_absent_clients_keep_their_statistics():
+    fed = federation(mlp(bn=True))
+    algorithm = FedSelect()
+    state = replace(algorithm.init(fed, fed.theta0), local=some_rows(fed, everyone(fed)))
+    new, _ = algorithm.round(fed, state, torch.tensor([0, 3]), 0)
+    d = fed.num_params
+    assert torch.equal(new.local[[1, 2], d:], state.local[[1, 2], d:])
+    assert torch.equal(new.local[1, :d], new.shared[:d])
+
+
+def test_a21_drawn_once_the_others_never_exist():
+    fed = federation(sizes=(12, 9, 14, 10))
+    clients = Schedule(3, 0.5, "once").clients(4, 0, 0)
+    state, history = run(FedSelect(p=0.2), fed, Schedule(3, 0.5, "once"))
+    absent = [k for k in range(4) if k not in clients.tolist()]
+    assert not state.personal[absent].any()
+    assert all(row[k] != row[k] for row in history.series["personal_share"][1] for k in absent)
+
+
+# ---- notes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a22_movable_entries_are_those_that_changed_somewhere_so_far():
+    """The second input is 0 at every client: half of the entries never move. p = 1/2 then takes all movable ones."""
+    fed = linear_federation([([[2, 0]], [0]), ([[1, 0]], [1])])
+    taken = steps(FedSelect(p=0.5, alpha=0.9), fed, 2)
+    assert taken[0][1].movable.tolist() == [True, False, True, False]
+    assert taken[0][1].personal.tolist() == [[True, False, True, False]] * 2
+    assert taken[0][2]["personal_share"].tolist() == [0.5, 0.5]
+    assert taken[0][2]["movable_share"].tolist() == [1.0, 1.0]
+    quarter = steps(FedSelect(p=0.25, alpha=0.9), fed, 1)[0][2]
+    assert (quarter["personal_share"].tolist(), quarter["movable_share"].tolist()) == ([0.25] * 2, [0.5] * 2)
+
+
+def test_what_moves_at_one_client_is_movable_for_all():
+    fed = linear_federation([([[2, 0]], [0]), ([[1, 3]], [1])])
+    ((_, state, notes),) = steps(FedSelect(p=0.5, alpha=0.9), fed, 1)
+    assert state.movable.all()
+    assert notes["movable_share"].tolist() == [0.5, 0.5]
+
+
+def test_overlaps_are_of_the_masks_in_force():
+    fed = federation(cnn(bn=True), **IMAGES)
+    algorithm = FedSelect(p=0.2, alpha=0.9)
+    before, after, _ = steps(algorithm, fed, 3)[-1]
+    kept = algorithm.keep(fed, after)
+    assert set(kept) == {f"{what}/{f.name}" for what in ("overlap", "size") for f in fed.layout.params}
+    for f in fed.layout.params:
+        masks = before.personal[:, f.start : f.stop]
+        want = [[int((a & b).sum()) for b in masks] for a in masks]
+        assert kept[f"overlap/{f.name}"].tolist() == want
+        assert kept[f"size/{f.name}"] == f.stop - f.start
+    assert any(kept[f"overlap/{f.name}"].any() for f in fed.layout.params)
+
+
+# ---- runs that share their start ------------------------------------------------------------------------------------
+
+STARTS = [  # settings, rounds that are the same as without a limit (of 8; D = 53)
+    ({"p": 0.25, "alpha": 0.3}, 2),
+    ({"p": 0.25, "alpha": 0.05}, 1),
+    ({"p": 0.25, "alpha": 0.0}, 0),
+    ({"p": 0.1, "alpha": 0.3}, 4),
+    ({"p": 0.25, "alpha": 0.3, "limit_policy": "cap"}, 1),
+    ({"p": 0.25, "alpha": 0.3, "mask_update_every": 2, "mask_update_start": 1}, 5),
+    ({"p": 0.25, "alpha": 0.3, "mask_update_start": 5}, 7),
+    ({"p": 0.25, "alpha": 0.3, "rate_basis": "all"}, 2),
+    ({"p": 0.25, "alpha": 0.5, "selection_scope": "per_tensor"}, 1),  # the head's 3 biases: 1 = floor(1.5) of 3
+    ({"p": 0.25, "alpha": 0.7, "selection_scope": "per_tensor"}, 2),  # 1, 2 = floor(2.1) of 3
+    ({"p": 0.25, "alpha": 0.0, "limit_comparison": "inclusive"}, 1),
+    ({"p": 0.25, "alpha": 0.3, "eval_point": "after_local_update", "change_reference": "last_mask_update"}, 2),
+    ({"p": 0.05, "alpha": 0.9}, 8),
+    ({"p": 0.0, "alpha": 0.3}, 8),
+    ({"p": 0.05, "alpha": 0.9, "aggregate_last_round": False}, 7),
+]
+
+
+@pytest.mark.parametrize(("settings", "same"), STARTS)
+def test_prefix(settings, same):
+    """So many rounds are the same bit for bit, state and all; in the next one the masks part."""
+    algorithm, fed = FedSelect(**settings), federation(rounds=8)
+    free, rounds = algorithm.prefix(fed)
+    assert (free.alpha, free.limit_policy) == (1.0, "check_before")
+    assert replace(free, alpha=algorithm.alpha, limit_policy=algorithm.limit_policy) == algorithm
+    assert rounds == same
+    schedule = Schedule(8, eval_every=8)
+    one, other = (run(a, federation(rounds=8), schedule, until=same + 1) for a in (algorithm, free))
+    if same:
+        ends = [run(a, federation(rounds=8), schedule, until=same)[0] for a in (algorithm, free)]
+        assert same_bits(*ends)
+    if same < 7:
+        assert not torch.equal(one[0].personal, other[0].personal)
+
+
+def test_prefix_can_be_continued():
+    """The shared start, then the rest with the limit: the same bits as the whole run with the limit."""
+    algorithm, schedule = FedSelect(p=0.25, alpha=0.3), Schedule(6, eval_every=2)
+    free, same = algorithm.prefix(federation(rounds=6))
+    trunk = run(free, federation(rounds=6), schedule, until=same)
+    branch, _ = run(algorithm, federation(rounds=6), schedule, start=(*trunk, same))
+    whole, _ = run(algorithm, federation(rounds=6), schedule)
+    assert same_bits(branch, whole)
+
+
+def test_prefix_with_some_clients_absent_promises_no_more_than_it_keeps():
+    algorithm, schedule = FedSelect(p=0.25, alpha=0.3), Schedule(8, 0.5)
+    free, same = algorithm.prefix(federation(rounds=8))
+    ends = [run(a, federation(rounds=8), schedule, until=same)[0] for a in (algorithm, free)]
+    assert same_bits(*ends)
+
+
+def test_prefix_is_one_method_for_all_limits_and_none_where_counts_depend_on_data():
+    fed = federation(rounds=8)
+    shared = {FedSelect(p=0.1, alpha=a).prefix(fed)[0] for a in (0.05, 0.3, 0.5, 0.8)}
+    assert shared == {FedSelect(p=0.1, alpha=1.0)}
+    free = FedSelect(p=0.1, alpha=1.0)
+    assert free.prefix(fed) == (free, 0)
+    ties = FedSelect(tie_rule="threshold")
+    assert ties.prefix(fed) == (ties, 0)

@@ -1,0 +1,335 @@
+"""Hooks see what they say; gradients through derived weights and gates are autograd's."""
+
+import pytest
+import torch
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy, relu
+
+from tests.helpers import cnn, coin, everyone, federation, mlp, module_of, same_bits, some_rows
+
+F64 = torch.float64
+IMAGES = {"shape": (1, 4, 4), "dtype": F64}
+
+
+def first_batch(fed, k=0, key=0):
+    return next(fed.batches(torch.tensor([k]), key))
+
+
+def reference(model, fed, vector, x, mode="train"):
+    """Logits of a plain functional call with the parameters of ``vector`` [d], differentiable."""
+    plain = module_of(fed, model, fed.theta0).train(mode == "train")
+    buffers = {name: b.clone() for name, b in plain.named_buffers()}
+    return functional_call(plain, fed.layout.unflatten(vector) | buffers, (x,))
+
+
+# ---- loss and gradient hooks ----------------------------------------------------------------------------------------
+
+
+def test_the_loss_hook_sees_its_batch():
+    model = mlp(bn=True)
+    fed = federation(model)
+    clients, seen = torch.tensor([2, 0]), []
+
+    def loss(output):
+        seen.append((output, output.theta.clone()))
+        return cross_entropy(output.logits, output.labels)
+
+    out = fed.sgd(fed.broadcast(fed.theta0, clients), clients, key=0, loss=loss)
+    assert [o.row for o, _ in seen] == [0] * out.steps[0] + [1] * out.steps[1]
+    assert [o.client for o, _ in seen] == [2] * out.steps[0] + [0] * out.steps[1]
+    for output, theta in seen:
+        x, y = fed.splits["train"].client(output.client)
+        assert torch.equal(output.x, x[output.index])
+        assert torch.equal(output.labels, y[output.index])
+        assert theta.shape == (fed.num_entries,)
+        plain = module_of(fed, model, theta)
+        features = plain.relu1(plain.bn1(plain.fc1(output.x)))
+        torch.testing.assert_close(output.features, features)
+        torch.testing.assert_close(output.logits, plain.head(features))
+    assert torch.equal(seen[0][1][: fed.num_params], fed.theta0[: fed.num_params])
+    assert not torch.equal(seen[1][1], seen[0][1])
+    plain = fed.sgd(fed.broadcast(fed.theta0, clients), clients, key=0)
+    assert same_bits(out, plain)
+
+
+def test_the_loss_hook_is_what_is_minimised():
+    """A loss of logits, features and labels against autograd over the plain module."""
+    model = mlp()
+    fed = federation(model, dtype=F64)
+
+    def value(logits, features, labels):
+        return 2 * cross_entropy(logits, labels, reduction="sum") + features.pow(3).mean()
+
+    batch = first_batch(fed)
+    got = fed.grad(fed.theta0[None], batch, loss=lambda o: value(o.logits, o.features, o.labels))
+    plain = module_of(fed, model, fed.theta0)
+    features = plain.relu1(plain.fc1(batch.x[0]))
+    want = value(plain.head(features), features, batch.y[0])
+    want.backward()
+    torch.testing.assert_close(got.theta[0], torch.cat([p.grad.flatten() for p in plain.parameters()]))
+    torch.testing.assert_close(got.loss[0], want.detach())
+
+
+def test_the_gradient_hook_sees_gradient_row_and_place():
+    fed = federation(dtype=F64, batch_size=100)
+    clients, seen = torch.tensor([3, 1]), []
+    theta = some_rows(fed, clients)
+
+    def hook(g, theta_k, s):
+        seen.append((g.clone(), theta_k.clone(), s))
+        return g
+
+    fed.sgd(theta, clients, key=0, grad=hook)
+    for (g, theta_k, s), k in zip(seen, (3, 1), strict=True):
+        assert torch.equal(theta_k, theta[s])
+        assert torch.equal(g, fed.grad(theta[s : s + 1], first_batch(fed, k)).theta[0])
+    assert [s for *_, s in seen] == [0, 1]
+
+
+def test_weight_decay_as_a_gradient_hook():
+    fed, decayed = federation(dtype=F64), federation(dtype=F64, weight_decay=0.1)
+    clients = everyone(fed)
+    theta = some_rows(fed, clients)
+    got = fed.sgd(theta, clients, key=0, grad=lambda g, theta_k, s: g + 0.1 * theta_k)
+    torch.testing.assert_close(got.theta, decayed.sgd(theta, clients, key=0).theta)
+
+
+def test_clipping_comes_after_the_hook_and_before_weight_decay():
+    fed = federation(dtype=F64, clip_norm=0.5, weight_decay=0.1, batch_size=100)
+    g = torch.full((fed.num_params,), 3.0, dtype=F64)
+    one = torch.tensor([0])
+    got = fed.sgd(fed.theta0[None], one, key=0, grad=lambda *_: g).theta[0]
+    torch.testing.assert_close(got, fed.theta0 - 0.1 * (0.5 * g / g.norm() + 0.1 * fed.theta0), rtol=1e-6, atol=1e-7)
+
+
+# ---- derived weights ------------------------------------------------------------------------------------------------
+
+
+def scaled(theta_k, variables_k, x, s=0):
+    """Every entry times one of three scales; the last scale depends on the batch as well."""
+    scale = variables_k.sigmoid() * torch.stack([torch.ones_like(x[0, 0]), torch.ones_like(x[0, 0]), x.mean().exp()])
+    return theta_k * scale[torch.arange(len(theta_k)) % 3]
+
+
+def scaled_images(theta_k, variables_k, x, s=0):
+    return scaled(theta_k, variables_k, x.flatten(1))
+
+
+def autograd_through(model, fed, theta_k, variables_k, x, y, weights):
+    """Loss and gradients of cross-entropy through weights(theta, variables, x), by one backward pass."""
+    sources = [theta_k[: fed.num_params].clone().requires_grad_(), variables_k.clone().requires_grad_()]
+    value = cross_entropy(reference(model, fed, weights(*sources, x), x), y)
+    return value.detach(), *torch.autograd.grad(value, sources)
+
+
+@pytest.mark.parametrize("bn", [False, True], ids=["no norm", "batch norm"])
+@pytest.mark.parametrize("frozen", [False, True], ids=["", "theta frozen"])
+def test_gradients_through_derived_weights(bn, frozen):
+    model = cnn(bn)
+    fed = federation(model, **IMAGES)
+    variables = torch.tensor([[0.3, -1.0, 0.5]], dtype=F64)
+    batch = first_batch(fed)
+    got = fed.grad(fed.theta0[None].clone(), batch, weights=scaled_images, variables=variables, frozen=frozen)
+    sample = batch.x[0], batch.y[0], scaled_images
+    value, of_theta, of_variables = autograd_through(model, fed, fed.theta0, variables[0], *sample)
+    torch.testing.assert_close(got.loss[0], value, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(got.variables[0], of_variables, rtol=1e-6, atol=1e-9)
+    if frozen:
+        assert got.theta is None
+    else:
+        torch.testing.assert_close(got.theta[0], of_theta, rtol=1e-6, atol=1e-9)
+
+
+MASKS = {"all": lambda f: True, "head": lambda f: f.layer == "head", "nothing": lambda f: False}
+
+
+@pytest.mark.parametrize("select", MASKS.values(), ids=MASKS)
+def test_training_theta_and_variables_together(select):
+    """Both step from the same point; a mask on theta takes nothing away from the variables' gradient."""
+    model = mlp()
+    fed = federation(model, dtype=F64, epochs=2)
+    clients, mask = torch.tensor([1, 3]), fed.layout.mask(select)
+    variables = torch.tensor([[0.3, -1.0, 0.5], [0.1, 0.2, 0.3]], dtype=F64)
+    start = fed.broadcast(fed.theta0, clients)
+    how = {"weights": scaled, "variables": variables, "lr_variables": 0.7}
+    out = fed.sgd(start, clients, key=0, trainable=mask, **how)
+    for s, k in enumerate(clients.tolist()):
+        theta, v = fed.theta0.clone(), variables[s].clone()
+        for batch in fed.batches(torch.tensor([k]), 0):
+            _, of_theta, of_variables = autograd_through(model, fed, theta, v, batch.x[0], batch.y[0], scaled)
+            theta -= 0.1 * torch.where(mask, of_theta, 0.0)
+            v -= 0.7 * of_variables
+        torch.testing.assert_close(out.theta[s], theta, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(out.variables[s], v, rtol=1e-6, atol=1e-7)
+
+
+def test_a_loss_hook_sees_the_derived_forward_pass():
+    model = mlp()
+    fed = federation(model, dtype=F64)
+    variables = torch.zeros(1, 3, dtype=F64)
+    logits = []
+
+    def loss(output):
+        logits.append(output.logits.detach())
+        assert torch.equal(output.theta, fed.theta0)
+        return output.logits.pow(2).mean()
+
+    batch = first_batch(fed)
+    fed.grad(fed.theta0[None], batch, loss=loss, weights=scaled, variables=variables)
+    with pytest.raises(RuntimeError, match="a loss hook must not call the federation's verbs"):
+        fed.grad(fed.theta0[None], batch, loss=lambda o: fed.logits(fed.theta0.clone(), o.x).sum())
+    want = reference(model, fed, scaled(fed.theta0, variables[0], batch.x[0]), batch.x[0])
+    torch.testing.assert_close(logits[0], want)
+
+
+def test_weights_may_have_no_variables_and_know_their_row():
+    """FedPeWS's product variant: a fixed mask for each row."""
+    model = mlp()
+    fed = federation(model, dtype=F64)
+    masks, one = coin(2, fed.num_params), torch.tensor([0, 0])
+    start = fed.broadcast(fed.theta0, one)
+    out = fed.sgd(start, one, key=0, weights=lambda theta_k, _, x, s: theta_k * masks[s])
+    assert out.variables is None
+    for s in range(2):
+        theta = fed.theta0.clone()
+        for batch in fed.batches(torch.tensor([0]), 0):
+            sample = batch.x[0], batch.y[0], lambda t, v, x, s=s: t * masks[s] + 0 * v.sum()
+            theta -= 0.1 * autograd_through(model, fed, theta, torch.zeros(1, dtype=F64), *sample)[1]
+        torch.testing.assert_close(out.theta[s], theta, rtol=1e-6, atol=1e-7)
+        assert torch.equal(out.theta[s][~masks[s]], fed.theta0[~masks[s]])
+
+
+def test_variables_have_a_clip_a_decay_and_a_velocity_of_their_own():
+    """pFedGate: both optimizers carry momentum, and clip their own gradient's norm."""
+    model = mlp()
+    fed = federation(model, dtype=F64, momentum=0.9, weight_decay=0.1, clip_norm=0.05, milestones=(0.5,), rounds=2)
+    one, key = torch.tensor([1]), 1  # the schedule's second half: a tenth of each rate
+    v = torch.tensor([0.3, -1.0, 0.5], dtype=F64)
+    at_rest = {"velocity": torch.zeros(1, 53, dtype=F64), "velocity_variables": torch.zeros(1, 3, dtype=F64)}
+    how = {"weights": scaled, "variables": v[None], "lr_variables": 0.7}
+    first = fed.sgd(fed.theta0[None], one, key=key, **how, **at_rest)
+    how |= {"variables": first.variables}
+    velocities = {"velocity": first.velocity, "velocity_variables": first.velocity_variables}
+    second = fed.sgd(first.theta, one, key=key, epochs=range(1, 2), **how, **velocities)
+    x = [fed.theta0.clone(), v.clone()]
+    speed = [torch.zeros_like(part) for part in x]
+    for batch in fed.batches(one, key, epochs=2):
+        found = autograd_through(model, fed, *x, batch.x[0], batch.y[0], scaled)[1:]
+        for i, rate in enumerate((0.01, 0.07)):
+            g = found[i] * min(1.0, 0.05 / (found[i].norm().item() + 1e-6)) + 0.1 * x[i]
+            speed[i] = 0.9 * speed[i] + g
+            x[i] = x[i] - rate * speed[i]
+    torch.testing.assert_close(second.theta[0], x[0], rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(second.variables[0], x[1], rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(second.velocity_variables[0], speed[1], rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(second.velocity[0], speed[0], rtol=1e-6, atol=1e-7)
+
+
+def test_variables_without_a_rate_take_the_federations():
+    fed = federation(dtype=F64)
+    how = {"key": 0, "weights": scaled, "variables": torch.ones(1, 3, dtype=F64)}
+    usual = fed.sgd(fed.theta0[None], torch.tensor([0]), **how)
+    assert same_bits(usual, fed.sgd(fed.theta0[None], torch.tensor([0]), lr_variables=0.1, **how))
+
+
+def test_batch_norm_statistics_move_with_derived_weights():
+    fed = federation(mlp(bn=True))
+    one, d = torch.tensor([0]), fed.num_params
+    ones = {"weights": lambda t, v, x, s: t * v, "variables": torch.ones(1, d), "lr_variables": 0.0}
+    plain = fed.sgd(fed.theta0[None], one, key=0).theta
+    assert torch.equal(fed.sgd(fed.theta0[None], one, key=0, **ones).theta, plain)
+
+
+# ---- gates ----------------------------------------------------------------------------------------------------------
+
+
+def gated_logits(plain, gates, x):
+    """The networks of the helpers with every hidden activation times its neuron's gate."""
+    if not hasattr(plain, "conv1"):
+        return plain.head(relu(plain.fc1(x)) * gates)
+    hidden = (plain.pool1(relu(plain.conv1(x))) * gates[:3, None, None]).flatten(1)
+    return plain.head(relu(plain.fc1(hidden)) * gates[3:])
+
+
+@pytest.mark.parametrize("conv", [False, True], ids=["mlp", "cnn"])
+@pytest.mark.parametrize("binary", [False, True], ids=["real gates", "0/1 gates"])
+def test_gradients_of_gates_are_autograds(conv, binary):
+    """Real gates, and 0/1 masks (fedpews.md 3.2, 3.3): the slope is there for neurons that are off, too."""
+    model = cnn(bn=False) if conv else mlp()
+    fed = federation(model, **(IMAGES if conv else {"dtype": F64}))
+    h = fed.layout.chain.num_neurons
+    gates = torch.arange(h)[None] % 3 != 1 if binary else torch.linspace(0.2, 1.8, h)[None]
+    gates = gates.to(F64)
+    theta, batch = some_rows(fed, torch.arange(1)), first_batch(fed)
+    got = fed.grad(theta, batch, gates=gates)
+    plain, leaf = module_of(fed, model, theta[0]), gates[0].clone().requires_grad_()
+    value = cross_entropy(gated_logits(plain, leaf, batch.x[0]), batch.y[0])
+    value.backward()
+    torch.testing.assert_close(got.loss[0], value.detach())
+    torch.testing.assert_close(got.gates[0], leaf.grad)
+    torch.testing.assert_close(got.theta[0], torch.cat([p.grad.flatten() for p in plain.parameters()]))
+    if binary:
+        assert (got.gates[0][1::3] != 0).all()
+
+
+def test_gate_gradients_are_finite_differences():
+    fed = federation(cnn(bn=False), **IMAGES)
+    batch, h, step = first_batch(fed), 7, 1e-6
+    gates = torch.rand(1, h, dtype=F64, generator=torch.Generator().manual_seed(0)) + 0.5
+    slope = fed.grad(fed.theta0[None], batch, gates=gates).gates[0]
+    for j in range(h):
+        shift = torch.zeros(1, h, dtype=F64)
+        shift[0, j] = step
+        up, down = (fed.grad(fed.theta0[None], batch, gates=gates + sign * shift).loss[0] for sign in (1, -1))
+        torch.testing.assert_close(slope[j], (up - down) / (2 * step), rtol=1e-5, atol=1e-8)
+
+
+def test_gates_are_the_network_without_the_unselected_neurons():
+    """fedpews.md invariant 4: the same loss as x * m, and no gradient outside m."""
+    fed = federation(cnn(bn=False), **IMAGES)
+    batch, gates = first_batch(fed), coin(1, 7)
+    active = fed.layout.chain.expand(gates[0])
+    got = fed.grad(fed.theta0[None], batch, gates=gates.to(F64))
+    product = fed.grad((fed.theta0 * active)[None], batch)
+    torch.testing.assert_close(got.loss, product.loss)
+    torch.testing.assert_close(got.theta[0], torch.where(active, product.theta[0], 0.0))
+    assert (got.theta[0][~active] == 0).all()
+
+
+def test_frozen_leaves_out_only_thetas_gradient():
+    fed = federation(cnn(bn=False), **IMAGES)
+    batch, gates = first_batch(fed), coin(1, 7).to(F64)
+    lean, whole = (fed.grad(fed.theta0[None], batch, gates=gates, frozen=frozen) for frozen in (True, False))
+    assert lean.theta is None
+    assert same_bits((lean.loss, lean.gates), (whole.loss, whole.gates))
+
+
+def test_gates_leave_no_trace():
+    fed = federation(mlp())
+    batch = first_batch(fed)
+    before = fed.grad(fed.theta0[None], batch)
+    gates = torch.zeros(1, 5)
+    fed.grad(fed.theta0[None], batch, gates=gates)
+
+    def broken(output):
+        raise KeyError("a fault in a loss hook")
+
+    with pytest.raises(KeyError):
+        fed.grad(fed.theta0[None], batch, gates=gates, loss=broken)
+    assert same_bits(fed.grad(fed.theta0[None], batch), before)
+    assert not gates.requires_grad
+    assert before.gates is None
+
+
+def test_gates_of_one_change_nothing():
+    fed = federation(cnn(bn=True), shape=(1, 4, 4))
+    batch = first_batch(fed)
+    plain, gated = fed.grad(fed.theta0[None], batch), fed.grad(fed.theta0[None], batch, gates=torch.ones(1, 7))
+    for name in ("loss", "theta", "statistics"):
+        assert same_bits(getattr(plain, name), getattr(gated, name))
+
+
+def test_gates_need_a_chain():
+    fed = federation(torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3)))
+    with pytest.raises(ValueError, match="gates need a plain chain"):
+        fed.grad(fed.theta0[None], first_batch(fed), gates=torch.ones(1, 4))

@@ -1,0 +1,160 @@
+"""The registry, readings, and methods built from plain data."""
+
+import dataclasses
+
+import pytest
+import torch
+
+import pfl_core.algorithm as algorithm_module
+from pfl_core.algorithm import Algorithm, State, build, method, methods, register
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.fedselect import FedSelect
+from tests.helpers import everyone, federation
+
+
+class NotAMethod:
+    """A class that is no Algorithm."""
+
+
+def no_class() -> None:
+    """Not even a class."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outside(FedAvg):
+    """A method brought from outside the package."""
+
+    mu: float = 0.5
+
+
+def test_the_first_methods_are_registered():
+    assert {"local", "fedavg", "fedavg_ft", "fedselect"} <= set(methods())
+
+
+@pytest.mark.parametrize("name", sorted(methods()))
+def test_a_line_of_the_registry_is_complete(name):
+    entry = methods()[name]
+    assert entry.name == name
+    assert issubclass(entry.cls, Algorithm)
+    assert dataclasses.is_dataclass(entry.cls)
+    assert set(entry.papers) <= {"fedselect", "star_pfl", "fedpews", "pfedgate"}
+    assert entry.papers
+    assert "\n" not in entry.shares
+    assert entry.cls.__doc__
+    assert "paper" in entry.cls.readings
+
+
+@pytest.mark.parametrize("name", sorted(methods()))
+def test_the_default_is_the_papers_reading_and_every_setting_is_frozen(name):
+    default = build(name, {})
+    assert default == methods()[name].cls() == methods()[name].cls.reading("paper")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        default.anything = 1
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [(name, v) for name, e in methods().items() for v in (*e.variants.values(), e.ci)]
+)
+def test_every_variant_can_be_built(name, options):
+    options = dict(options)
+    reading = options.pop("reading", "paper")
+    built = build(name, options, reading)
+    assert all(getattr(built, option) == value for option, value in options.items())
+
+
+def test_registering_makes_a_method_known(monkeypatch):
+    monkeypatch.setattr(algorithm_module, "_REGISTRY", dict(algorithm_module._REGISTRY))
+    register("mine", papers=("fedselect",), shares="nothing at all", ci={"mu": 0.1})(Outside)
+    assert methods()["mine"].ci == {"mu": 0.1}
+    assert build("mine", {"mu": 2}) == Outside(mu=2.0)
+
+
+def test_the_list_of_methods_is_a_copy():
+    methods().clear()
+    assert methods()
+
+
+def test_a_method_from_outside_the_package():
+    address = f"{__name__}:Outside"
+    assert method(address) is Outside
+    assert build(address, {"mu": "0.25", "client_weighting": "samples"}) == Outside("samples", mu=0.25)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fedavgg", "unknown method 'fedavgg'"),
+        ("no_such_module:Thing", "no_such_module"),
+        (f"{__name__}:Nothing", "Nothing"),
+        (f"{__name__}:NotAMethod", "not a subclass of pfl_core.Algorithm"),
+        (f"{__name__}:no_class", "not a subclass of pfl_core.Algorithm"),
+    ],
+)
+def test_unknown_methods_are_refused_in_one_line(name, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        method(name)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reading", "message"),
+    [
+        (
+            "fedselect",
+            {"alfa": 0.3},
+            "paper",
+            r"method fedselect: no setting 'alfa' \(did you mean 'alpha'\?\); it has p,",
+        ),
+        ("fedselect", {"alpha": "much"}, "paper", "method fedselect: alpha='much': input should be a valid number"),
+        (
+            "fedselect",
+            {"limit_policy": "never"},
+            "paper",
+            "limit_policy='never': input should be 'check_before' or 'cap'",
+        ),
+        ("fedselect", {"mask_update_every": 1.5}, "paper", r"mask_update_every=1\.5: .*integer"),
+        ("fedselect", {"alpha": 30}, "paper", r"alpha=30\.0 is outside \[0, 1\]; for 30\.0 percent give 0\.3"),
+        ("fedselect", {"p": -0.1}, "paper", r"p=-0\.1 is outside"),
+        ("fedselect", {"p": float("nan")}, "paper", "p=nan is outside"),
+        ("fedselect", {"mask_update_every": 0}, "paper", "mask_update_every must be at least 1"),
+        ("fedselect", {}, "authors", "no reading 'authors'; there is paper, authors_code"),
+        ("local", {"epochs": 3}, "paper", "method local: no setting 'epochs'; it has none"),
+        ("local", {}, "authors_code", "Local: no reading 'authors_code'; there is paper"),
+    ],
+)
+def test_bad_options_are_refused_in_one_line(name, options, reading, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        build(name, options, reading)
+    assert "\n" not in str(caught.value)
+
+
+def test_plain_data_is_converted_to_the_fields_types():
+    built = build("fedselect", {"p": "0.25", "alpha": 1, "mask_update_every": "3", "skip_empty_pass": "false"})
+    assert built == FedSelect(p=0.25, alpha=1.0, mask_update_every=3, skip_empty_pass=False)
+    assert isinstance(built.alpha, float)
+    assert build("fedselect", {"lr_shared": None, "lr_personal": 0.1}).lr_personal == 0.1
+
+
+def test_changes_go_on_top_of_a_reading():
+    code = FedSelect.reading("authors_code")
+    assert FedSelect.reading("authors_code", alpha=0.3) == dataclasses.replace(code, alpha=0.3)
+    assert code.alpha == 0.80
+
+
+def test_an_algorithm_without_a_round_says_so():
+    fed = federation()
+    with pytest.raises(NotImplementedError, match="Algorithm.round"):
+        Algorithm().round(fed, State(fed.theta0), everyone(fed), 0)
+
+
+def test_what_a_method_need_not_write():
+    fed, plain = federation(), Algorithm()
+    state = plain.init(fed, fed.theta0)
+    assert torch.equal(state.shared, fed.theta0)
+    assert state.local is None
+    assert torch.equal(plain.models(fed, state, torch.arange(3), 0), fed.theta0.expand(3, -1))
+    assert plain.adapt(fed, state, torch.arange(2), 0) is state
+    assert plain.keep(fed, state) == {}
+    assert plain.prefix(fed) == (plain, 0)
+    x = fed.splits["test"].client(0)[0]
+    assert torch.equal(plain.predict(fed, state, 0, fed.theta0, x), fed.logits(fed.theta0, x))

@@ -1,0 +1,234 @@
+"""Pure functions on rows, by hypothesis and by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pfl_core import ops
+from pfl_core.seeding import generator
+
+SEED, ROWS = st.integers(0, 999), st.integers(1, 12)
+DTYPE = st.sampled_from([torch.float32, torch.float64])
+WIDTH = 9
+
+
+def rows(seed, num, dtype=torch.float32):
+    """theta [num, 9], weight [num], active [num, 9]."""
+    stream = generator(seed, "rows", num)
+    theta = torch.randn(num, WIDTH, generator=stream, dtype=dtype)
+    weight = 0.1 + torch.rand(num, generator=stream, dtype=dtype)
+    return theta, weight, torch.rand(num, WIDTH, generator=stream) < 0.5
+
+
+def otherwise(theta):
+    return torch.full_like(theta[0], 7.0)
+
+
+# ---- means ----------------------------------------------------------------------------------------------------------
+
+
+@given(SEED, ROWS, DTYPE)
+def test_mean_is_the_weighted_mean(seed, num, dtype):
+    theta, weight, _ = rows(seed, num, dtype)
+    torch.testing.assert_close(ops.mean(theta), theta.mean(0))
+    torch.testing.assert_close(ops.mean(theta, weight), (weight[:, None] * theta).sum(0) / weight.sum())
+    torch.testing.assert_close(ops.mean(theta, 1000 * weight), ops.mean(theta, weight))
+
+
+@given(SEED, ROWS, DTYPE, st.booleans())
+def test_masked_mean_with_everything_active_is_the_mean_bit_for_bit(seed, num, dtype, weighted):
+    theta, weight, _ = rows(seed, num, dtype)
+    weight = weight if weighted else None
+    got = ops.masked_mean(theta, torch.ones_like(theta, dtype=torch.bool), weight, otherwise(theta))
+    assert torch.equal(got, ops.mean(theta, weight))
+
+
+@given(SEED, ROWS, DTYPE, st.booleans())
+def test_masked_mean_is_the_mean_over_the_active(seed, num, dtype, weighted):
+    theta, weight, active = rows(seed, num, dtype)
+    got = ops.masked_mean(theta, active, weight if weighted else None, otherwise(theta))
+    for j in range(WIDTH):
+        who = active[:, j]
+        w = (weight if weighted else torch.ones_like(weight))[who]
+        want = (w * theta[who, j]).sum() / w.sum() if who.any() else torch.tensor(7.0, dtype=dtype)
+        torch.testing.assert_close(got[j], want)
+
+
+@given(SEED, ROWS, DTYPE, st.booleans())
+def test_a_lone_sharer_keeps_its_bits(seed, num, dtype, weighted):
+    theta, weight, _ = rows(seed, num, dtype)
+    active = torch.zeros_like(theta, dtype=torch.bool)
+    who = torch.arange(WIDTH) % num
+    active[who, torch.arange(WIDTH)] = True
+    got = ops.masked_mean(theta, active, weight if weighted else None, otherwise(theta))
+    assert torch.equal(got, theta[who, torch.arange(WIDTH)])
+
+
+@given(SEED, ROWS)
+def test_an_entry_that_nobody_shares_is_the_otherwise(seed, num):
+    theta, weight, active = rows(seed, num)
+    active[:, ::2] = False
+    got = ops.masked_mean(theta, active, weight, otherwise(theta))
+    assert (got[::2] == 7.0).all()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_a_number_stays_out_of_the_mean_unless_it_is_active(bad):
+    theta, weight, active = rows(3, 5)
+    clean = ops.masked_mean(theta, active, weight, otherwise(theta))
+    spoilt = ops.masked_mean(torch.where(active, theta, bad), active, weight, otherwise(theta))
+    assert torch.equal(clean, spoilt)
+    theta[active] = bad
+    assert not ops.masked_mean(theta, active, weight, otherwise(theta))[active.any(0)].isfinite().any()
+
+
+@given(SEED, ROWS)
+def test_the_order_of_clients_changes_nothing_but_rounding(seed, num):
+    theta, weight, active = rows(seed, num)
+    order = torch.randperm(num, generator=generator(seed, "order"))
+    one = ops.masked_mean(theta, active, weight, otherwise(theta))
+    other = ops.masked_mean(theta[order], active[order], weight[order], otherwise(theta))
+    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@given(SEED, ROWS, DTYPE)
+def test_a_mean_of_equal_weights_needs_no_weights(seed, num, dtype):
+    theta, _, active = rows(seed, num, dtype)
+    ones = torch.ones(num)
+    assert torch.equal(ops.mean(theta), ops.mean(theta, ones))
+    none = ops.masked_mean(theta, active, None, otherwise(theta))
+    assert torch.equal(none, ops.masked_mean(theta, active, ones, otherwise(theta)))
+
+
+def test_means_write_into_nothing_that_they_are_given():
+    given_ = rows(1, 4)
+    theta, weight, active = (x.clone() for x in given_)
+    ops.mean(theta, weight), ops.masked_mean(theta, active, weight, otherwise(theta))
+    assert all(torch.equal(a, b) for a, b in zip((theta, weight, active), given_, strict=True))
+
+
+def test_accumulate_adds_in_place():
+    total = torch.ones(WIDTH)
+    theta, weight, _ = rows(0, 3)
+    assert ops.accumulate(total, theta, weight) is total
+    torch.testing.assert_close(total, 1 + weight @ theta)
+
+
+def test_mix_gives_every_client_its_own_average():
+    theta, _, _ = rows(0, 3)
+    matrix = torch.tensor([[1.0, 0, 0], [0, 0.5, 0.5], [0.2, 0.3, 0.5]], dtype=torch.float64)
+    got = ops.mix(matrix, theta)
+    assert torch.equal(got[0], theta[0])
+    torch.testing.assert_close(got[1], (theta[1] + theta[2]) / 2)
+    torch.testing.assert_close(got[2], 0.2 * theta[0] + 0.3 * theta[1] + 0.5 * theta[2])
+
+
+@given(SEED, st.floats(0, 2), DTYPE)
+def test_server_step(seed, lr_server, dtype):
+    old, new = rows(seed, 2, dtype)[0]
+    torch.testing.assert_close(ops.server_step(old, new, lr_server), old + lr_server * (new - old))
+
+
+@given(SEED, DTYPE)
+def test_a_server_step_of_one_is_exactly_the_mean_and_of_zero_exactly_the_old_model(seed, dtype):
+    old, new = rows(seed, 2, dtype)[0]
+    old[0], new[0], old[1], new[1] = 1e8, 1e-8, -3e-30, 1 / 3
+    assert torch.equal(ops.server_step(old, new, 1.0), new)
+    assert torch.equal(ops.server_step(old, new, 0.0), old)
+
+
+# ---- rows -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_sequence", [False, True])
+def test_take_and_put(as_sequence):
+    block = torch.arange(12.0).view(4, 3)
+    x = tuple(block) if as_sequence else block
+    clients, new = torch.tensor([2, 0]), torch.tensor([[-1.0] * 3, [-2.0] * 3])
+    assert torch.equal(ops.take(x, clients), block[[2, 0]])
+    changed = ops.put(x, clients, new)
+    assert isinstance(changed, tuple if as_sequence else torch.Tensor)
+    assert [row[0].item() for row in changed] == [-2.0, 3.0, -1.0, 9.0]
+    assert [row[0].item() for row in x] == [0.0, 3.0, 6.0, 9.0]
+    assert torch.equal(ops.take(changed, clients), new)
+
+
+def test_what_was_put_is_no_view_of_what_was_given():
+    block = torch.zeros(3, 2)
+    ops.put(block, torch.tensor([0]), torch.ones(1, 2))[1] = 5.0
+    assert not block.any()
+
+
+@pytest.mark.parametrize("as_sequence", [False, True])
+def test_nobody_to_take_or_put(as_sequence):
+    block = torch.zeros(3, 2)
+    x = tuple(block) if as_sequence else block
+    none = torch.tensor([], dtype=torch.int64)
+    assert len(ops.put(x, none, torch.zeros(0, 2))) == 3
+    if not as_sequence:
+        assert ops.take(x, none).shape == (0, 2)
+
+
+def test_select():
+    own, shared = torch.ones(2, 3), torch.zeros(3)
+    personal = torch.tensor([[True, False, True], [False, False, True]])
+    assert torch.equal(ops.select(personal, own, shared), personal.float())
+    assert torch.equal(ops.select(personal[0], own, shared), personal[0].float().expand(2, 3))
+
+
+# ---- counts and ranks -----------------------------------------------------------------------------------------------
+
+
+@given(SEED, st.integers(1, 40), st.integers(-1, 45), st.integers(1, 50))
+@settings(max_examples=300)
+def test_top_count_takes_what_a_stable_sort_takes(seed, size, count, levels):
+    """Few levels: many ties, also at the cut-off. The reference sorts by falling score, and by index among equals."""
+    stream = generator(seed, "scores")
+    score = torch.randint(0, levels, (size,), generator=stream) / 7.0
+    among = torch.rand(size, generator=stream) < 0.7
+    got = ops.top_count(score, among, count)
+    eligible = among.nonzero().squeeze(1).numpy()
+    order = eligible[np.argsort(-score.numpy()[eligible], kind="stable")]
+    want = torch.zeros(size, dtype=torch.bool)
+    want[torch.from_numpy(order[: max(0, count)].copy())] = True
+    assert torch.equal(got, want)
+    assert got.sum() == min(max(0, count), int(among.sum()))
+
+
+def test_ties_go_to_the_lower_index():
+    score = torch.tensor([1.0, 2.0, 1.0, 1.0, 0.0])
+    assert ops.top_count(score, torch.ones(5, dtype=torch.bool), 2).tolist() == [True, True, False, False, False]
+    among = torch.tensor([False, True, True, True, True])
+    assert ops.top_count(score, among, 2).tolist() == [False, True, True, False, False]
+
+
+def test_all_zero_scores_still_give_the_exact_count():
+    assert ops.top_count(torch.zeros(6), torch.ones(6, dtype=torch.bool), 4).tolist() == [True] * 4 + [False] * 2
+
+
+def test_not_a_number_ranks_first():
+    score = torch.tensor([3.0, math.nan, 5.0, math.inf, math.nan])
+    everything = torch.ones(5, dtype=torch.bool)
+    assert ops.top_count(score, everything, 2).nonzero().squeeze(1).tolist() == [1, 4]
+    assert ops.top_count(score, everything, 3).nonzero().squeeze(1).tolist() == [1, 3, 4]
+    assert ops.top_count(score, everything, 4).nonzero().squeeze(1).tolist() == [1, 2, 3, 4]
+
+
+def test_top_count_leaves_its_arguments_alone():
+    score, among = torch.tensor([math.nan, 1.0]), torch.tensor([True, True])
+    ops.top_count(score, among, 2).logical_not_()
+    ops.top_count(score, among, 1).logical_not_()
+    assert among.all()
+    assert score.isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("x", "rounded"), [(0.5, 1), (1.5, 2), (2.5, 3), (2.4999, 2), (0.0, 0), (-0.5, 0), (3, 3), (559082.1, 559082)]
+)
+def test_round_half_up(x, rounded):
+    assert ops.round_half_up(x) == rounded
+    assert isinstance(ops.round_half_up(x), int)

@@ -1,0 +1,178 @@
+"""Every setting of every paper is a run that can be made, and says what its paper says."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from pfl_core import data, methods, presets
+from pfl_core.experiments import EXPERIMENTS
+from pfl_core.presets import METHODS, PRESETS, SETTINGS, override, setting, spec
+from pfl_core.runs import RunSpec, build
+
+PAPERS = sorted({paper for paper, _ in SETTINGS})
+ALL = [(paper, preset, name) for (paper, preset), sets in SETTINGS.items() for name in sets]
+WITHOUT_FILES = [case for case in ALL if case[1] in ("ci", "quick")]
+
+
+def one_line(match: str):
+    return pytest.raises(ValueError, match=re.compile(rf"\A(?=.*{match})[^\n]+\Z"))
+
+
+def test_every_paper_has_all_presets():
+    assert set(SETTINGS) == {(paper, preset) for paper in PAPERS for preset in PRESETS}
+    for paper in PAPERS:
+        assert {p for entry in methods().values() for p in entry.papers} >= {paper}
+
+
+@pytest.mark.parametrize("case", ALL, ids="-".join)
+def test_every_setting_is_a_run_of_each_of_its_papers_methods(case):
+    paper, preset, name = case
+    for method in (entry.name for entry in methods().values() if paper in entry.papers):
+        made = spec(paper, method, preset=preset, dataset=name, seed=2)
+        assert (made.paper, made.preset, made.seed, made.method["name"]) == (paper, preset, 2, method)
+        assert RunSpec.from_json(made.to_json()) == made
+    assert made.data["name"] in data.names()
+
+
+@pytest.mark.parametrize("case", WITHOUT_FILES, ids="-".join)
+def test_small_presets_need_no_files_and_their_data_suffice(case):
+    paper, preset, name = case
+    _, fed, dealt = build(spec(paper, "fedavg", preset=preset, dataset=name))
+    assert fed.num_clients == setting(paper, preset, name).clients
+    assert all(len(index) for index in (*dealt.train, *dealt.test))
+
+
+@pytest.mark.realdata("cifar10")
+def test_the_paper_scale_of_fedselect_deals_100_training_images_a_client():
+    made = spec("fedselect", "fedselect", preset="real")
+    _, fed, _ = build(made)
+    assert fed.splits["train"].sizes.tolist() == [100] * 10
+    assert fed.splits["test"].sizes.tolist() == [200] * 10
+
+
+def test_fedselect_has_the_stated_values_of_its_paper():
+    """fedselect.md section 8: clients, classes, training images, rounds, epochs; batch and rate of the authors' code."""
+    frame = setting("fedselect", "paper", "cifar10")
+    assert (frame.clients, frame.rounds, frame.participation) == (10, 200, 1.0)
+    assert (frame.train.epochs, frame.train.batch_size, frame.train.lr) == (3, 32, 0.05)
+    assert frame.train.momentum == frame.train.weight_decay == 0
+    assert frame.partition["classes_per_client"] * frame.partition["train_per_class"] == 100
+    assert frame.model["name"] == "resnet18"
+    mini = setting("fedselect", "paper", "mini_imagenet")
+    assert (mini.clients, mini.partition["classes_per_client"], mini.partition["train_per_class"]) == (20, 10, 50)
+    office = setting("fedselect", "paper", "office_home")
+    assert (office.clients, office.rounds, office.train.lr, office.model["pretrained"]) == (4, 30, 0.01, True)
+
+
+@pytest.mark.parametrize("case", [case for case in ALL if case[1] == "real"], ids="-".join)
+def test_the_real_preset_shrinks_rounds_and_network_alone(case):
+    paper, _, name = case
+    real, full = setting(paper, "real", name), setting(paper, "paper", name)
+    assert real.rounds <= full.rounds
+    same = ("data", "partition", "train", "clients", "participation", "sampling")
+    assert [getattr(real, f) for f in same] == [getattr(full, f) for f in same]
+
+
+def test_the_first_data_set_is_the_default():
+    for (paper, preset), sets in SETTINGS.items():
+        assert setting(paper, preset) == next(iter(sets.values()))
+
+
+@pytest.mark.parametrize("case", METHODS, ids="-".join)
+def test_a_papers_own_settings_of_a_method_exist(case):
+    paper, method = case
+    assert paper in methods()[method].papers
+    made = RunSpec(method={"name": method, **METHODS[case]})
+    plain = type(made.build_method())()
+    assert {k: getattr(made.build_method(), k) for k in METHODS[case]} == METHODS[case]
+    assert dataclasses.asdict(plain).keys() >= METHODS[case].keys()
+
+
+def test_settings_of_the_paper_then_those_asked_for():
+    assert spec("fedselect", "fedavg_ft", preset="ci").build_method().finetune_epochs == 3
+    assert spec("fedselect", "fedavg_ft", preset="ci", finetune_epochs=1).build_method().finetune_epochs == 1
+    code = spec("fedselect", "fedselect", preset="ci", reading="authors_code", p=0.5).build_method()
+    assert (code.p, code.alpha, code.selection_scope) == (0.5, 0.8, "per_tensor")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_experiments_ask_for_runs_and_for_each_once(name, preset):
+    specs = EXPERIMENTS[name](preset, (0, 1), {"rounds": 3})
+    assert {s.preset for s in specs} == {preset} and {s.seed for s in specs} == {0, 1}
+    assert {s.rounds for s in specs} == {3}
+    identities = [str(s.identity()) for s in specs]
+    assert len(set(identities)) == len(identities)
+
+
+# ---- overrides ------------------------------------------------------------------------------------------------------
+
+
+def test_overrides_reach_run_and_training():
+    changes = {"rounds": 7, "participation": 1, "lr": 1, "milestones": [0.5], "model": "mlp", "clients": 5}
+    made = spec("fedselect", "fedavg", preset="ci", overrides=changes)
+    assert (made.rounds, made.participation, made.clients) == (7, 1.0, 5)
+    assert (made.train.lr, made.train.milestones, made.model) == (1.0, (0.5,), {"name": "mlp"})
+    assert made.train.batch_size == setting("fedselect", "ci").train.batch_size, "the rest stays"
+    assert type(made.train.lr) is type(made.participation) is float
+
+
+def test_overrides_take_parts_with_options():
+    changes = {"partition": {"name": "dirichlet", "alpha": 0.3}, "data": {"name": "digits", "normalise": "half"}}
+    made = override(spec("fedselect", "local", preset="quick"), changes)
+    assert (made.partition, made.data) == (changes["partition"], changes["data"])
+
+
+def test_no_overrides_change_nothing():
+    made = spec("fedselect", "local", preset="quick")
+    assert override(made, {}) == made == spec("fedselect", "local", preset="quick", overrides=None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"round": 3}, "'round'.*did you mean 'rounds'.*overrides may set"),
+        ({"LR": 3}, "'LR'"),
+        ({"alpha": 0.3}, "'alpha'"),
+        ({"train": {"lr": 0.3}}, "'train'"),
+        ({"rounds": "many"}, "rounds='many'"),
+        ({"rounds": 0}, "rounds=0"),
+        ({"rounds": 1.5}, "rounds=1.5"),
+        ({"lr": "fast"}, "lr='fast'"),
+        ({"lr": -1}, "lr=-1"),
+        ({"participation": 10}, "participation=10"),
+        ({"model": "lenet5"}, "lenet5"),
+        ({"model": {"hidden": [3]}}, "name"),
+        ({"partition": {"name": "shards", "classes": 3}}, "classes"),
+        ({"sampling": "often"}, "often"),
+    ],
+    ids=str,
+)
+def test_bad_overrides_are_one_line(changes, match):
+    with one_line(match):
+        spec("fedselect", "fedavg", preset="ci", overrides=changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"paper": "fedselct"}, "'fedselct'.*did you mean 'fedselect'"),
+        ({"preset": "quik"}, "'quik'.*did you mean 'quick'"),
+        ({"preset": "ci", "dataset": "cifar100"}, "'cifar100'.*cifar10"),
+        ({"method": "fedselekt"}, "'fedselekt'"),
+        ({"aplha": 0.3}, "'aplha'.*did you mean 'alpha'"),
+    ],
+    ids=str,
+)
+def test_unknown_names_are_one_line(change, match):
+    asked = {"paper": "fedselect", "method": "fedselect", "preset": "ci", **change}
+    with one_line(match):
+        spec(asked.pop("paper"), asked.pop("method"), **asked)
+
+
+def test_names_of_run_and_training_do_not_clash():
+    """An override says by its name alone where it belongs."""
+    assert not presets.TRAINING & {f.name for f in dataclasses.fields(RunSpec)}

@@ -1,0 +1,87 @@
+"""Settings of local training: refusals, the schedule, the augmentation."""
+
+import math
+
+import pytest
+import torch
+
+from pfl_core.seeding import generator
+from pfl_core.training import AUGMENT, Training, crop_flip
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"lr": -0.1}, r"lr=-0\.1 is below 0"),
+        ({"lr": math.nan}, "lr=nan is below 0"),
+        ({"momentum": -1.0}, r"momentum=-1\.0 is below 0"),
+        ({"weight_decay": -1e-4}, "weight_decay=-0.0001 is below 0"),
+        ({"decay": -2.0}, r"decay=-2\.0 is below 0"),
+        ({"batch_size": 0}, "batch_size=0, epochs=1: at least 1 and 0"),
+        ({"epochs": -1}, "epochs=-1: at least 1 and 0"),
+        ({"augment": "rotate"}, "augment='rotate' is unknown; choose from none, crop_flip"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(setting, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        Training(**setting)
+    assert "\n" not in str(caught.value)
+
+
+def test_zero_is_allowed():
+    assert Training(lr=0.0, epochs=0).epochs == 0
+
+
+def test_the_schedule_multiplies_after_each_milestone():
+    """Milestones 1/2 and 3/4 of 8 rounds: rounds 4 and 5 (from 0) at a tenth, 6 and 7 at a hundredth."""
+    train = Training(milestones=(0.5, 0.75), decay=0.1)
+    factors = [train.factor(t, 8) for t in range(8)]
+    assert factors == pytest.approx([1, 1, 1, 1, 0.1, 0.1, 0.01, 0.01])
+    assert all(Training().factor(t, 8) == 1 for t in range(8))
+
+
+def images(b=40, c=2, h=6, w=5):
+    """Every pixel a number of its own, none of them 0 (0 is padding)."""
+    return torch.arange(1.0, b * c * h * w + 1).view(b, c, h, w)
+
+
+def test_no_augmentation_returns_the_samples():
+    x = images()
+    assert AUGMENT["none"](x, generator(0)) is x
+
+
+def test_every_image_becomes_a_shifted_and_perhaps_mirrored_copy_of_itself():
+    """Reference: cut out of the padded image at every place, mirrored or not; the result must be one of these."""
+    x = images()
+    got = crop_flip(x, generator(0, "augment"))
+    assert got.shape == x.shape
+    found = set()
+    for image, out in zip(torch.nn.functional.pad(x, (4, 4, 4, 4)), got, strict=True):
+        places = {
+            (top, left, flip)
+            for top in range(9)
+            for left in range(9)
+            for flip, cut in enumerate(2 * [image[:, top : top + 6, left : left + 5]])
+            if torch.equal(cut.flip(-1) if flip else cut, out)
+        }
+        assert len(places) == 1
+        found |= places
+    assert {flip for *_, flip in found} == {0, 1}
+    assert len({top for top, *_ in found}) > 5
+    assert len({left for _, left, _ in found}) > 5
+
+
+def test_all_shifts_are_drawn_about_equally():
+    x = torch.zeros(20_000, 1, 1, 1)
+    x += torch.arange(1.0, 20_001).view(-1, 1, 1, 1)
+    inside = crop_flip(x, generator(1)).flatten() > 0
+    assert abs(inside.float().mean() - 1 / 81) < 0.004  # one of 9 x 9 places shows the only pixel
+
+
+def test_augmentation_depends_on_its_stream_alone_and_leaves_the_images_alone():
+    x = images()
+    kept = x.clone()
+    one, again, other = (crop_flip(x, generator(seed)) for seed in (0, 0, 1))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    assert torch.equal(x, kept)
