@@ -10,10 +10,27 @@ import math
 from functools import reduce
 from operator import add
 
+import numpy as np
 import torch
 from torch import Tensor
 
+BLOCK = 2**16  # entries worked on together where temporaries would leave the cache
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # as wide as a float of that many bytes
 Rows = Tensor | tuple[Tensor, ...]  # [N, e] as one block, or as a sequence of rows where N e is large
+
+
+def bits(mask: Tensor, like: Tensor) -> Tensor:
+    """A mask as integers of ``like``'s width, all bits set where True: ``keep_`` takes it.
+
+    On a CPU an "and" of bits is many times as fast as ``torch.where`` or ``masked_fill`` with a scattered mask.
+    """
+    return mask.to(_INTEGERS[like.element_size()]).neg_()
+
+
+def keep_(x: Tensor, on: Tensor) -> Tensor:
+    """x where ``on = bits(mask, x)`` is set, 0 elsewhere (even where x is not a number); in place."""
+    x.view(on.dtype).bitwise_and_(on)
+    return x
 
 
 def accumulate(total: Tensor, theta: Tensor, share: Tensor) -> Tensor:
@@ -44,13 +61,23 @@ def masked_mean(theta: Tensor, active: Tensor, weight: Tensor | None, otherwise:
     theta [S, e], active [S, e] bool, weight [S] > 0 or None for equal ones. The weights are normalised first, so that a
     lone sharer keeps its bits; an inactive entry counts for nothing even if it is not a number.
     """
-    weight = _weights(theta, weight).tolist()
-    total, out, share = (torch.zeros_like(theta[0]) for _ in range(3))
-    for w, mask in zip(weight, active, strict=True):
-        total.add_(mask, alpha=w)
-    for w, row, mask in zip(weight, theta, active, strict=True):
-        torch.div(total.new_tensor(w), total, out=share)
-        out += share.mul_(row).masked_fill_(~mask, 0.0)
+    out = torch.empty_like(otherwise)
+    for start in range(0, theta.shape[1], BLOCK):  # block by block, so that what is in work stays in the cache
+        part = slice(start, start + BLOCK)
+        out[part] = _masked_mean(theta[:, part], active[:, part], weight, otherwise[part])
+    return out
+
+
+def _masked_mean(theta: Tensor, active: Tensor, weight: Tensor | None, otherwise: Tensor) -> Tensor:
+    weights = _weights(theta, weight)
+    total, out, term = (torch.zeros_like(theta[0]) for _ in range(3))
+    kept = [bits(mask, theta) for mask in active]
+    for w, on in zip(weights.tolist(), kept, strict=True):
+        total.sub_(on.to(total.dtype), alpha=w)  # on = -1 where active
+    share = 1 / total if weight is None else None
+    for w, row, on in zip(weights, theta, kept, strict=True):
+        torch.mul(row, w / total if share is None else share, out=term)
+        out += keep_(term, on)
     return torch.where(total > 0, out, otherwise)
 
 
@@ -65,13 +92,17 @@ def server_step(old: Tensor, new: Tensor, lr_server: float) -> Tensor:
 
 
 def take(x: Rows, clients: Tensor) -> Tensor:
-    """The rows of these clients as a block [S, e]."""
-    return x[clients] if isinstance(x, Tensor) else torch.stack([x[k] for k in clients.tolist()])
+    """The rows of these clients as a block [S, e]; ``x`` itself if they are all, in order."""
+    if not isinstance(x, Tensor):
+        return torch.stack([x[k] for k in clients.tolist()])
+    return x if _all_of(x, clients) else x[clients]
 
 
 def put(x: Rows, clients: Tensor, rows: Tensor) -> Rows:
-    """A copy of ``x`` with the rows of these clients replaced."""
+    """``x`` with the rows of these clients replaced, ``x`` itself unchanged; ``rows`` if they are all, in order."""
     if isinstance(x, Tensor):
+        if _all_of(x, clients):
+            return rows
         out = x.clone()
         out[clients] = rows
         return out
@@ -79,28 +110,57 @@ def put(x: Rows, clients: Tensor, rows: Tensor) -> Rows:
     return tuple(new.get(k, row) for k, row in enumerate(x))
 
 
+def _all_of(x: Tensor, clients: Tensor) -> bool:
+    return clients.tolist() == list(range(len(x)))
+
+
 def select(personal: Tensor, own: Tensor, shared: Tensor) -> Tensor:
-    """``own`` where personal, ``shared`` elsewhere; personal [S, e] or [e], own [S, e], shared [e]."""
-    return torch.where(personal, own, shared)
+    """``own`` where personal, ``shared`` elsewhere, to the bit; own and personal [S, e] or [e], shared [e]."""
+    out = own.clone(memory_format=torch.contiguous_format)
+    if out.dim() > 1:
+        for row, mask, other in zip(out, personal.expand_as(own), shared.expand_as(own), strict=True):
+            _put_elsewhere(row, mask, other)
+    else:
+        _put_elsewhere(out, personal, shared)
+    return out
+
+
+def _put_elsewhere(row: Tensor, mask: Tensor, other: Tensor) -> None:
+    """row <- row where mask, other elsewhere: other ^ ((row ^ other) & bits)."""
+    for start in range(0, len(row), BLOCK):
+        part = slice(start, start + BLOCK)
+        on = bits(mask[part], row)
+        there = other[part].contiguous().view(on.dtype)
+        row[part].view(on.dtype).bitwise_xor_(there).bitwise_and_(on).bitwise_xor_(there)
+
+
+def count_true(mask: Tensor) -> int:
+    """True entries of one mask [e]; many times as fast as ``mask.sum()``, and as a count over rows."""
+    return int(torch.count_nonzero(mask))
+
+
+def counts_true(masks: Tensor) -> Tensor:
+    """[S] True entries of each mask [S, e]."""
+    return torch.tensor([count_true(mask) for mask in masks])
 
 
 def top_count(score: Tensor, among: Tensor, count: int) -> Tensor:
     """Bool mask of the ``count`` largest scores among the True entries of ``among``; ties: lower index first.
 
-    score [d], among [d] bool; not-a-number ranks first, so that a diverged entry cannot hide. All of ``among`` if it
-    has no more than ``count`` entries.
+    score [d] >= 0, among [d] bool; not-a-number ranks first, so that a diverged entry cannot hide. All of ``among`` if
+    it has no more than ``count`` entries.
     """
-    index = among.nonzero().squeeze(1)
-    if count >= len(index):
+    if count >= count_true(among):
         return among.clone()
-    out = torch.zeros_like(among)
     if count <= 0:
-        return out
-    values = torch.nan_to_num(score[index], nan=torch.inf)
-    threshold = torch.kthvalue(values, len(values) - count + 1).values
-    above = values > threshold
-    out[index[above]] = True
-    out[index[(values == threshold).nonzero().squeeze(1)[: count - int(above.sum())]]] = True
+        return torch.zeros_like(among)
+    values = keep_(score.clone(), bits(among, score))
+    place = len(values) - count
+    threshold = np.partition(values.cpu().numpy(), place)[place].item()  # ten times as fast as torch.kthvalue
+    diverged = math.isnan(threshold)
+    out = torch.zeros_like(among) if diverged else (values <= threshold).logical_not_()  # and so are all NaN above
+    ties = np.flatnonzero((among & (values.isnan() if diverged else values == threshold)).cpu().numpy())
+    out[ties[: count - count_true(out)]] = True
     return out
 
 

@@ -29,7 +29,7 @@ from pfl_core.algorithm import Algorithm, State, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
-from pfl_core.ops import Rows, masked_mean, put, round_half_up, select, take, top_count
+from pfl_core.ops import Rows, count_true, counts_true, masked_mean, put, round_half_up, select, take, top_count
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,9 @@ class FedSelect(Algorithm):
     def round(self, fed: Federation, state: SelectState, clients: Tensor, t: int) -> tuple[SelectState, dict]:
         start, personal = take(state.local, clients), take(state.personal, clients)  # [S, e]
         trained, loss = self.local_alt(fed, start, personal, clients, t)
-        movable = state.movable | (trained != start)[:, : fed.num_params].any(0)
+        movable = state.movable.clone()
+        for before, row in zip(start, trained, strict=True):
+            movable |= (row != before)[: fed.num_params]
         grown = self.grad_select(fed, state, clients, trained, personal, t)
         new = self.merge(fed, state, clients, trained, personal, t)
         new = replace(new, personal=put(state.personal, clients, grown), in_force=state.personal, movable=movable)
@@ -152,7 +154,7 @@ class FedSelect(Algorithm):
             for name, part, rate in (("v", personal, self.lr_personal), ("u", ~personal, self.lr_shared)):
                 key = t if self.batch_order == "same_for_both_passes" else (t, name)
                 busy = (
-                    part[:, : fed.num_params].any(1)
+                    counts_true(part[:, : fed.num_params]) > 0
                     if self.skip_empty_pass
                     else torch.ones(len(part), dtype=torch.bool)
                 )
@@ -160,12 +162,12 @@ class FedSelect(Algorithm):
                 if len(rows):
                     norm_mode = "eval" if self.bn_mode == "eval_after_round_0" and t > 0 else "train"
                     out = fed.sgd(
-                        theta[rows],
+                        take(theta, rows),
                         clients[rows],
                         key=key,
                         epochs=range(epoch, epoch + 1),
                         lr=rate,
-                        trainable=part[rows],
+                        trainable=take(part, rows),
                         norm_mode=norm_mode,
                     )
                     theta, loss = put(theta, rows, out.theta), put(loss, rows, out.loss)
@@ -217,12 +219,13 @@ class FedSelect(Algorithm):
     def notes(self, fed: Federation, personal: Tensor, grown: Tensor, movable: Tensor) -> dict:
         """Shares of the next mask, and the traffic under the mask in force (mask bits go up when a mask changed)."""
         d = fed.num_params
-        count, grown = personal[:, :d].sum(1), grown[:, :d]
+        count, grown = counts_true(personal[:, :d]), grown[:, :d]
+        after = counts_true(grown)
         return {
-            "personal_share": grown.sum(1) / d,
-            "movable_share": (grown & movable).sum(1) / movable.sum().clamp(min=1),
+            "personal_share": after / d,
+            "movable_share": counts_true(grown & movable) / max(1, count_true(movable)),
             "upload": d - count,
-            "upload_bits": d * (grown.sum(1) > count),
+            "upload_bits": d * (after > count),
             "passes": fed.train.epochs * ((count > 0).int() + (count < d) if self.skip_empty_pass else 2 + 0 * count),
         }
 
@@ -271,7 +274,7 @@ def grow_mask(personal: Tensor, change: Tensor, rule: FedSelect) -> Tensor:
 
     Ties: the lower index first (an exact count), or all that reach the cut-off (``tie_rule="threshold"``).
     """
-    count = num_new(int(personal.sum()), len(personal), rule)
+    count = num_new(count_true(personal), len(personal), rule)
     if count == 0:
         return personal
     picked = top_count(change, ~personal, count)

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("pfl:", " ".join(str(error).split()), file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
-        print("pfl: interrupted; finished runs are stored, and the others go on from where they were", file=sys.stderr)
+        print("pfl: interrupted; finished runs are stored, the next call goes on from there", file=sys.stderr)
         return INTERRUPTED
 
 

@@ -12,7 +12,11 @@ from typing import Any
 from pfl_core import notebooks
 from pfl_core.cli.text import device, duration, positive, size, table, value
 from pfl_core.data import data_dir
-from pfl_core.presets import PRESETS, override, spec
+from pfl_core.experiments import EXPERIMENTS, seeds
+from pfl_core.presets import PRESETS
+from pfl_core.runs import RunSpec, Store
+
+Parameters = dict[str, Any]
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -29,25 +33,27 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def do_figures(args: argparse.Namespace) -> int:
-    chosen = notebooks.chosen(args.wanted)
-    parameters = parameters_of(args)
-    for name in chosen:
-        notebooks.check(name, parameters)
-    if args.list:
-        print(table(("notebook", "title"), [(name, notebooks.title(name)) for name in chosen]))
-        return 0
-    check_runs(chosen, parameters)
-    if args.dry_run:
-        print(plan(chosen, parameters, args.jobs or os.cpu_count() or 1))
-        return 0
+    wanted = {name: parameters_of(name, args) for name in notebooks.chosen(args.wanted)}
     if args.write_notebooks and (args.parameters or args.device or args.preset not in (None, "quick")):
         raise ValueError("--write-notebooks refreshes what notebooks/ show, preset quick; give it no other parameters")
-    return run_all(chosen, parameters, args)
+    if args.list:
+        print(table(("notebook", "title"), [(name, notebooks.title(name)) for name in wanted]))
+        return 0
+    for name, parameters in wanted.items():  # all that can be wrong, before anything starts
+        notebooks.check(name, parameters)
+        experiment(name, parameters)
+    if args.dry_run:
+        print(plan(wanted, args.jobs or os.cpu_count() or 1))
+        return 0
+    return run_all(wanted, args)
 
 
-def parameters_of(args: argparse.Namespace) -> dict[str, Any]:
-    """What the notebooks get: PRESET, and OVERRIDES and others as given. Raises ValueError for wrong types."""
-    given = {name: value(text) for name, text in args.parameters}
+def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
+    """What a notebook gets: PRESET, and what -p gives. Raises ValueError for values of the wrong kind.
+
+    --device goes into the OVERRIDES of notebooks that ask for runs; a walkthrough has none.
+    """
+    given = {parameter: value(text) for parameter, text in args.parameters}
     preset = given.setdefault("PRESET", args.preset or "quick")
     if preset not in PRESETS or args.preset not in (None, preset):
         raise ValueError(f"-p PRESET {preset}: choose one of {', '.join(PRESETS)}, the same as --preset")
@@ -56,49 +62,40 @@ def parameters_of(args: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(f"-p SEEDS {seeds!r}: give a list of whole numbers such as [0, 1, 2]")
     if not isinstance(overrides, dict):
         raise ValueError(f"-p OVERRIDES {overrides!r}: give a JSON object such as " + '{"rounds": 5}')
-    if args.device:
-        overrides = {**overrides, "device": args.device}
-    return {**given, "OVERRIDES": overrides} if overrides else given
+    if args.device and name in EXPERIMENTS:
+        given["OVERRIDES"] = {**overrides, "device": args.device}
+    return given
 
 
-def experiment(name: str, parameters: Mapping[str, Any]) -> list:
-    """The runs that a notebook asks for; none if it is a walkthrough."""
-    from pfl_core.experiments import EXPERIMENTS, seeds
-
+def experiment(name: str, parameters: Parameters) -> list[RunSpec]:
+    """The runs that a notebook asks for; none if it is a walkthrough. Raises ValueError for wrong OVERRIDES."""
     make, preset = EXPERIMENTS.get(name), parameters["PRESET"]
     return make(preset, seeds(preset, parameters.get("SEEDS")), parameters.get("OVERRIDES", {})) if make else []
 
 
-def check_runs(chosen: list[str], parameters: Mapping[str, Any]) -> None:
-    """Raises ValueError for overrides that no run takes, before anything is started."""
-    override(spec("fedselect", "local", preset="ci"), parameters.get("OVERRIDES", {}))
-    for name in chosen:
-        experiment(name, parameters)
-
-
-def run_all(chosen: list[str], parameters: Mapping[str, Any], args: argparse.Namespace) -> int:
+def run_all(wanted: Mapping[str, Parameters], args: argparse.Namespace) -> int:
     """One notebook after the other (their runs are what goes in parallel); returns 1 if one failed."""
     from pfl_core.output import figures_dir
 
-    preset, began, failed = parameters["PRESET"], perf_counter(), []
+    preset, began, failed = next(iter(wanted.values()))["PRESET"], perf_counter(), []
     figures, copies = figures_dir() / preset, data_dir() / "notebooks" / preset
     env = {"PFL_JOBS": str(args.jobs)} if args.jobs else {}
-    for i, name in enumerate(chosen, 1):
-        print(f"[{i}/{len(chosen)}] {name}, preset {preset}", flush=True)
+    for i, (name, parameters) in enumerate(wanted.items(), 1):
+        print(f"[{i}/{len(wanted)}] {name}, preset {preset}", flush=True)
         before = _files(figures)
         outcome = _refresh(name, copies) if args.write_notebooks else _run(name, copies, parameters, env)
         made = sorted(path for path, stamp in _files(figures).items() if before.get(path) != stamp)
         lines = [f"{duration(outcome.seconds)}{', failed' if outcome.error else ''}", *outcome.error.splitlines()]
         print("\n".join(f"    {line}" for line in [*lines, *map(_short, made)]), flush=True)
         failed += [name] if outcome.error else []
-    done, took = len(chosen) - len(failed), duration(perf_counter() - began)
-    print(f"{done} of {len(chosen)} notebooks in {took}; executed copies in {_short(copies)}")
+    done, took = len(wanted) - len(failed), duration(perf_counter() - began)
+    print(f"{done} of {len(wanted)} notebooks in {took}; executed copies in {_short(copies)}")
     if failed:
         print(f"failed: {', '.join(failed)}; see NAME.failed.ipynb beside the copies")
     return 1 if failed else 0
 
 
-def _run(name: str, copies: Path, parameters: Mapping[str, Any], env: Mapping[str, str]) -> notebooks.Outcome:
+def _run(name: str, copies: Path, parameters: Parameters, env: Mapping[str, str]) -> notebooks.Outcome:
     began, error = perf_counter(), ""
     try:
         notebooks.execute(notebooks.path_of(name), copies / f"{name}.ipynb", parameters, env)
@@ -121,23 +118,23 @@ def _short(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def plan(chosen: list[str], parameters: Mapping[str, Any], jobs: int) -> str:
+def plan(wanted: Mapping[str, Parameters], jobs: int) -> str:
     """A row for each notebook: stored and missing runs, and what the missing ones take."""
     from pfl_core.estimate import Survey, estimate
-    from pfl_core.runs import Store
 
     store, everything, rows, notes = Store(), {}, [], []
-    for name in chosen:
+    for name, parameters in wanted.items():
         survey = Survey.of(experiment(name, parameters), store)
         everything |= survey.missing
         missing = len(survey.missing) + survey.lacking
         rows.append((name, survey.stored, missing, *_costs(estimate(survey.missing.values(), store), jobs)))
         notes += [f"{name}: {survey.lacking} runs cannot be made here: {why}" for why in survey.reasons]
     total = estimate(everything.values(), store)
-    rows.append(("together", None, len(everything), *_costs(total, jobs)))
+    if total.runs:
+        rows.append(("together", None, total.runs, *_costs(total, jobs)))
+        notes.insert(0, f"{jobs} runs at a time; times {total.basis}")
     columns = ("notebook", "runs stored", "missing", "time", "memory", "disk")
-    basis = f"preset {parameters['PRESET']}; {jobs} runs at a time; times {total.basis}"
-    return "\n".join([table(columns, rows), basis, *notes])
+    return "\n".join([f"preset {parameters['PRESET']}", table(columns, rows), *notes])
 
 
 def _costs(cost: Any, jobs: int) -> list[str | None]:

@@ -61,7 +61,7 @@ def _method(entry: algorithm.Entry) -> dict[str, Any]:
 
 def show_data(args: argparse.Namespace) -> int:
     rows = data.fetch(args.names, folder=args.dir, offline=args.offline)
-    columns = ("name", "status", "size", "licence", "where")
+    columns = ("name", "status", "licence", "where", "size")
     print(table(columns, [[row[name] for name in columns] for row in rows]))
     notes = [row for row in rows if row["note"]]
     bad = [row for row in notes if row["status"] not in ("built in", "verified", "sound")]

@@ -8,7 +8,8 @@ import sys
 from typing import Any
 
 from pfl_core import presets
-from pfl_core.cli.text import as_json, device, duration, positive, value
+from pfl_core.algorithm import did_you_mean
+from pfl_core.cli.text import BadArgument, as_json, device, duration, positive, value
 from pfl_core.data import names
 from pfl_core.partition import PARTITIONS
 from pfl_core.runs import Record, RunSpec, Store, execute
@@ -59,19 +60,21 @@ def setting(text: str) -> tuple[str, str, Any]:
     name, equals, given = text.partition("=")
     owner, dot, field = name.rpartition(".")
     if not equals or not field or owner not in ("", *PARTS, "train", "run") or bool(dot) != bool(owner):
-        raise argparse.ArgumentTypeError(f"{text!r} is not FIELD=VALUE with FIELD like alpha, data.x, model.x, train.x")
+        raise BadArgument(f"{text!r} is not FIELD=VALUE with FIELD like alpha, data.x, model.x, train.x")
     if field == "name":
-        raise argparse.ArgumentTypeError(f"{text!r}: name it by METHOD, --data, --partition or --model")
+        raise BadArgument(f"{text!r}: name it by METHOD, --data, --partition or --model")
     return owner or "method", field, value(given)
 
 
 def partition(text: str) -> dict[str, Any]:
     """'shards:2' -> {"name": "shards", "classes_per_client": 2}; 'my_module:rule' is a rule of one's own."""
     name, colon, given = text.partition(":")
+    if colon and name not in PARTITIONS and not given.isidentifier():
+        raise BadArgument(f"no partition {name!r}{did_you_mean(name, PARTITIONS)}; there are {', '.join(PARTITIONS)}")
     if name not in PARTITIONS or not colon:
         return {"name": text}
     if name not in SHORT:
-        raise argparse.ArgumentTypeError(f"{text!r}: {name} takes no value; options by --set partition.x=")
+        raise BadArgument(f"{text!r}: {name} takes no value; options by --set partition.x=")
     return {"name": name, SHORT[name]: value(given)}
 
 
@@ -130,7 +133,8 @@ def compute(spec: RunSpec, store: Store) -> Record:
     from tqdm import tqdm
 
     with tqdm(total=spec.rounds, unit="round", file=sys.stderr, desc=spec.method["name"]) as bar:
-        return execute(spec, store, on_round=lambda done: bar.update(done - bar.n))
+        made = execute(spec, store, on_round=lambda done: bar.update(done - bar.n))
+    return store.get(made.key)  # as it was written, so that a second call gives the same digits
 
 
 def result(record: Record, was_stored: bool) -> dict[str, Any]:

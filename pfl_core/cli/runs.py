@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pfl_core.cli.text import duration, size, table
+from pfl_core.results import summaries, variant
 from pfl_core.runs import Record, Store
 from pfl_core.runs.store import atomic_write
 
@@ -34,7 +35,20 @@ def add(commands: argparse._SubParsersAction) -> None:
 def show(args: argparse.Namespace) -> int:
     store = Store()
     records = chosen(store, args)
-    columns = ("key", "paper", "preset", "method", "data", "rounds", "seed", "acc_mean", "took", "size", "state")
+    columns = (
+        "key",
+        "paper",
+        "preset",
+        "method",
+        "variant",
+        "data",
+        "rounds",
+        "seed",
+        "acc_mean",
+        "took",
+        "size",
+        "state",
+    )
     rows = [_row(record, store) for record in records]
     print(
         table(columns, rows) if rows else f"no runs in {store.root}" + " of that kind" * bool(args.paper or args.preset)
@@ -44,13 +58,13 @@ def show(args: argparse.Namespace) -> int:
 
 def _row(record: Record, store: Store) -> tuple[object, ...]:
     spec, path = record.spec, where(record, store)
-    settings = ", ".join(f"{name}={given}" for name, given in spec.method.items() if name != "name")
     state = ["stale" if record.stale else "fresh"] + ["committed"] * path.is_relative_to(store.results)
     return (
         record.key,
         spec.paper,
         spec.preset,
-        spec.method["name"] + (f"({settings})" if settings else ""),
+        spec.method["name"],
+        variant(spec),
         spec.data["name"],
         spec.rounds,
         spec.seed,
@@ -98,8 +112,6 @@ def copy_out(args: argparse.Namespace) -> int:
 
 def _index(records: list[Record]) -> str:
     """One row for each run: its key, settings and numbers, as CSV."""
-    from pfl_core.results import summaries
-
     frame = summaries(records)
     frame.insert(0, "key", [record.key for record in records])
     return frame.to_csv(index=False)

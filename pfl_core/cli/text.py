@@ -9,6 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 
+class BadArgument(argparse.ArgumentTypeError, ValueError):
+    """Of a flag or not: argparse keeps the message, and `main` prints it."""
+
+
 def value(text: str) -> Any:
     """JSON where the text is JSON (0.3, true, null, [1, 2]), the text itself where it is not."""
     try:
@@ -18,13 +22,13 @@ def value(text: str) -> Any:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no finite number; give one")
+    raise BadArgument(f"{text} is no finite number; give one")
 
 
 def positive(text: str) -> int:
     """An argument of 1 or more."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+        raise BadArgument(f"{text!r} is no whole number of at least 1")
     return int(text)
 
 
@@ -35,9 +39,9 @@ def device(text: str) -> str:
     try:
         kind = torch.device(text).type
     except RuntimeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no device; give cpu, cuda or cuda:1") from None
+        raise BadArgument(f"{text!r} is no device; give cpu, cuda or cuda:1") from None
     if kind == "cuda" and not torch.cuda.is_available():
-        raise argparse.ArgumentTypeError(f"{text!r} is not available, torch sees no GPU here; use cpu")
+        raise BadArgument(f"{text!r} is not available, torch sees no GPU here; use cpu")
     return text
 
 

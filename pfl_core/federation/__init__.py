@@ -24,7 +24,7 @@ from pfl_core.federation.records import (
 )
 from pfl_core.federation.row import Row
 from pfl_core.layout import Layout
-from pfl_core.ops import accumulate, normalised
+from pfl_core.ops import accumulate, bits, normalised
 from pfl_core.seeding import Key, generator
 from pfl_core.training import AUGMENT, Training
 
@@ -151,9 +151,11 @@ class Federation:
         for s, k in enumerate(clients.tolist()):
             mask, speed, v, speed_v = (None if each is None else each[s] for each in (masks, moving, own, moving_own))
             rates = self.lr(address[0], bases[s]), self.lr(address[0], lr_variables)
-            row = Row(s, k, out[s].copy_(theta[s]), rates[0], self.train, mask, speed, v, speed_v, rates[1])
+            wanted = self._net.want(mask if grad is None and weights is None else None)
+            on = None if mask is None else bits(mask, out)
+            row = Row(s, k, out[s].copy_(theta[s]), rates[0], self.train, on, speed, v, speed_v, rates[1])
             batches = self._batches(k, self._samples(data, s, k), address, epochs, batch_size, smallest)
-            losses[s], steps[s] = self._train(row, batches, grad, loss, weights, norm_mode)
+            losses[s], steps[s] = self._train(row, batches, wanted, grad, loss, weights, norm_mode)
         carried = (None if given is None else m for given, m in ((velocity, moving), (velocity_variables, moving_own)))
         return Trained(out, losses, steps, next(carried), own, next(carried))
 
@@ -296,14 +298,13 @@ class Federation:
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
-    def _train(self, row: Row, batches, grad, loss, weights, norm_mode) -> tuple[float, int]:
+    def _train(self, row: Row, batches, wanted: bool, grad, loss, weights, norm_mode) -> tuple[float, int]:
         """Run one row's batches; returns its mean loss per sample and its steps."""
         self._net.set_mode(norm_mode)
-        moves = self._net.want(row.trainable if grad is None and weights is None else None)
         params, statistics = row.theta[: self.num_params], row.theta[self.num_params :]
         total, seen, steps = torch.zeros((), device=self.theta0.device), 0, 0
         for sample in batches:
-            if moves:
+            if wanted:
                 found = self._net.gradient(row.theta, statistics, sample, (row.s, row.k), loss, weights, row.variables)
                 row.step(self._net.flat_grad, found[1], grad)
                 value = found[0]

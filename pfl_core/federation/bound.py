@@ -141,7 +141,7 @@ class Bound:
         else:
             known = ", ".join(filter(None, self._modules))
             raise ValueError(
-                f"no layer {layer!r} in the network: give logits, features, or one of {known} (:input for its input)"
+                f"no layer {layer!r} in the network: give logits, features or one of {known} (:input for its input)"
             )
 
     @contextmanager

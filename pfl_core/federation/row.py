@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from pfl_core.federation.records import GradHook
+from pfl_core.ops import keep_
 from pfl_core.training import Training
 
 
@@ -20,7 +20,7 @@ class Row:
     theta: Tensor  # [e]
     lr: float
     config: Training
-    trainable: Tensor | None  # bool [d]
+    trainable: Tensor | None  # [d], ``ops.bits`` of the mask
     velocity: Tensor | None  # [d]
     variables: Tensor | None  # [v]
     velocity_variables: Tensor | None  # [v]
@@ -34,9 +34,9 @@ class Row:
             self._move(self.variables, own, self.velocity_variables, self.lr_variables, None)
 
     def _move(self, x: Tensor, g: Tensor, velocity: Tensor | None, lr: float, trainable: Tensor | None) -> None:
-        """x <- x - lr (g + decay x), with clipping and momentum; frozen entries do not move by one bit."""
+        """x <- x - lr (g + decay x), with clipping and momentum; frozen entries do not move by one bit. Uses g up."""
         if trainable is not None:
-            g = torch.where(trainable, g, 0.0)
+            keep_(g, trainable)
         if self.config.clip_norm is not None:
             g = g * (self.config.clip_norm / (g.norm() + 1e-6)).clamp(max=1.0)
         if self.config.weight_decay:
@@ -44,5 +44,5 @@ class Row:
         if velocity is not None:
             g = velocity.mul_(self.config.momentum).add_(g)
         if trainable is not None and (self.config.weight_decay or velocity is not None):
-            g = torch.where(trainable, g, 0.0)
+            g = keep_(g.clone(), trainable)
         x.add_(g, alpha=-lr)

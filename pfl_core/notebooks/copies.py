@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 from pfl_core.notebooks.catalogue import path_of
 from pfl_core.notebooks.runner import NotebookError, Outcome, execute
-from pfl_core.provenance import ROOT
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-REFERENCES = ROOT / "tests" / "notebooks"
 NOISE = [  # differs from machine to machine or from time to time; keys as nbstripout takes them
     "metadata.papermill",
     "metadata.widgets",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -78,15 +79,19 @@ def _papermill(source: NotebookNode | Path, target: Path, parameters: dict[str, 
             coalesce_streams=True,
             kernel_manager_class=_kernel_manager(env),
             on_notebook_start=_interruptible,
+            extra_arguments=["--log-level=CRITICAL"],  # at shutdown it may complain of the interrupt that ends it
         )
     except PapermillExecutionError as error:
         raise NotebookError(_in_few_lines(error)) from None
     except DeadKernelError:
         raise NotebookError("its kernel died; too little memory is the usual cause (fewer --jobs may help)") from None
+    except KeyboardInterrupt:
+        logging.getLogger("asyncio").disabled = True  # it would report the cell's task as lost
+        raise
 
 
 def _interruptible(notebook: NotebookNode) -> None:
-    """Ctrl-C and a polite kill raise KeyboardInterrupt; nbclient would end this kernel only, and the next would start."""
+    """Ctrl-C and a polite kill raise KeyboardInterrupt; nbclient would end this kernel, and the next would start."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().remove_signal_handler(number)

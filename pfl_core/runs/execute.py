@@ -13,14 +13,15 @@ from typing import Any
 
 import torch
 
-from pfl_core import engine
+from pfl_core import engine, models
 from pfl_core.algorithm import Algorithm, State
+from pfl_core.costs import step_flops
 from pfl_core.engine import History, Snapshot
 from pfl_core.federation import Federation
 from pfl_core.partition import Partition
 from pfl_core.provenance import describe
 from pfl_core.runs.build import build, load_data
-from pfl_core.runs.spec import RunSpec
+from pfl_core.runs.spec import RunSpec, options
 from pfl_core.runs.store import Record, Store, atomic_write
 
 CHECKPOINT_SECONDS = 60.0
@@ -88,11 +89,17 @@ def _record(
         arrays=algorithm.keep(fed, state),
         clients={name: counts.tolist() for name, counts in dealt.table(dataset).items()},
         num_params=fed.num_params,
+        flops=_flops(spec, tuple(fed.splits["train"].x.shape[1:]), dataset.num_classes),
         about=dataset.about,
         seconds=seconds,
         state=state_hash(state),
         provenance=describe() | ({"dropped_clients": str(dealt.dropped)} if dealt.dropped else {}),
     )
+
+
+def _flops(spec: RunSpec, shape: tuple[int, ...], num_classes: int) -> int:
+    """Of one sample's forward and backward pass; counted once, never while training."""
+    return step_flops(models.build(spec.model["name"], shape, num_classes, spec.seed, **options(spec.model)), shape)[1]
 
 
 def mark_path(store: Store, key: str, rounds: int) -> Path:

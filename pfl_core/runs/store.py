@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from pfl_core.costs import payload_bytes
+from pfl_core.costs import payload_bytes, rounds_to
 from pfl_core.data import data_dir
 from pfl_core.provenance import ROOT
 from pfl_core.runs.spec import RunSpec
@@ -34,6 +34,7 @@ class Record:
     arrays: dict[str, Any] = field(default_factory=dict)  # what the method keeps for figures
     clients: dict[str, list[list[int]]] = field(default_factory=dict)  # split -> [N][C] samples of each class
     num_params: int = 0  # d
+    flops: int = 0  # of one training sample, forward and backward
     about: str = ""  # the data set's own text
     seconds: float = math.nan
     state: str = ""  # hash of the final state's bits
@@ -78,17 +79,28 @@ class Record:
         curve, trained = self.curve(), self.curve(trained=True)
         upload = self.values("upload").sum().sum() if "upload" in self.series else math.nan
         bits = self.values("upload_bits").sum().sum() if "upload_bits" in self.series else 0.0
+        reached = rounds_to(curve["acc_mean"].tolist(), 0.95 * curve["acc_mean"].iloc[-1])
         shares = {n: self.values(n).iloc[-1].mean() for n in ("personal_share", "movable_share") if n in self.series}
         numbers = {
             **curve.iloc[-1],
             **{f"{name}_best": value for name, value in curve.max().items()},
             **{f"{name}_trained": value for name, value in trained.iloc[-1].items()},
             "loss": self.values("loss").iloc[-1].mean(),
-            "upload_mb": payload_bytes(upload, bits) / 1e6,
+            "rounds_to_95": curve.index[reached - 1] if reached else math.nan,  # to 95 % of its own last accuracy
+            "upload_mb": payload_bytes(upload, bits) / 1e6,  # all clients, all rounds
+            "train_tflop": self.flops * self._samples_trained() / 1e12,
             **shares,
             "seconds": self.seconds,
         }
         return {name: float(value) for name, value in numbers.items()}
+
+    def _samples_trained(self) -> float:
+        """Samples that went through training, all clients and rounds: passes times training samples."""
+        if "passes" not in self.series:
+            return math.nan
+        sizes = np.array(self.clients["train"]).sum(axis=1)
+        passes = self.values("passes").to_numpy()  # [rounds, N], or one number a round; NaN for absent clients
+        return float(np.nansum(passes * sizes if passes.shape[1] > 1 else passes * sizes.sum()))
 
 
 class Store:
@@ -146,6 +158,7 @@ def write_record(record: Record, path: Path) -> Path:
         "key": record.key,
         "spec": record.spec.to_json(),
         "num_params": record.num_params,
+        "flops": record.flops,
         "about": record.about,
         "seconds": record.seconds,
         "state": record.state,
