@@ -29,14 +29,15 @@ class Row:
     def step(self, g: Tensor, own: Tensor | None, hook: GradHook | None) -> None:
         """One step of theta, and of the method's variables; each has its gradient clipped by itself."""
         params = self.theta[: len(g)]
-        self._move(params, g if hook is None else hook(g, params, self.s), self.velocity, self.lr, self.trainable)
+        wanted = g if hook is None else hook(g, params, self.s)
+        if self.trainable is not None:
+            wanted = keep_(wanted if wanted is g else wanted.clone(), self.trainable)
+        self._move(params, wanted, self.velocity, self.lr, self.trainable)
         if own is not None:
             self._move(self.variables, own, self.velocity_variables, self.lr_variables, None)
 
     def _move(self, x: Tensor, g: Tensor, velocity: Tensor | None, lr: float, trainable: Tensor | None) -> None:
-        """x <- x - lr (g + decay x), with clipping and momentum; frozen entries do not move by one bit. Uses g up."""
-        if trainable is not None:
-            keep_(g, trainable)
+        """x <- x - lr (g + decay x), with clipping and momentum; frozen entries, 0 in g, do not move by one bit."""
         if self.config.clip_norm is not None:
             g = g * (self.config.clip_norm / (g.norm() + 1e-6)).clamp(max=1.0)
         if self.config.weight_decay:
