@@ -7,7 +7,7 @@ import difflib
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
@@ -18,7 +18,10 @@ from pfl_core.outside import find
 
 @dataclass(frozen=True)
 class State:
-    """Everything that outlives a round; methods add fields named after their paper."""
+    """Everything that outlives a round; methods add fields named after their paper.
+
+    Tensors may be shared between states and notes: nothing writes into them.
+    """
 
     shared: Tensor | None = None  # [e], the server's model
     local: Rows | None = None  # [N, e], what each client keeps
@@ -34,6 +37,7 @@ class Algorithm:
     """
 
     readings: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {}}
+    reported: ClassVar[str] = "after_merge"  # or "after_local_update": the score to report; both are always noted
 
     def init(self, fed: Federation, theta0: Tensor) -> State:
         """The state before round 0; theta0 [e]."""
@@ -84,6 +88,7 @@ class Entry:
     shares: str  # the personal/shared rule in one line
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # named settings of the fields
     ci: Mapping[str, Any] = field(default_factory=dict)  # a configuration small enough for the common tests
+    passes: float = 1.0  # gradient passes in a local epoch, to estimate times by
 
 
 _REGISTRY: dict[str, Entry] = {}
@@ -96,11 +101,12 @@ def register(
     shares: str,
     variants: Mapping[str, Mapping[str, Any]] | None = None,
     ci: Mapping[str, Any] | None = None,
+    passes: float = 1.0,
 ) -> Callable[[type[Algorithm]], type[Algorithm]]:
     """Class decorator: a method that is not registered does not exist for tests, command line and README."""
 
     def add(cls: type[Algorithm]) -> type[Algorithm]:
-        _REGISTRY[name] = Entry(name, cls, papers, shares, variants or {}, ci or {})
+        _REGISTRY[name] = Entry(name, cls, papers, shares, variants or {}, ci or {}, passes)
         return cls
 
     return add
@@ -127,6 +133,14 @@ def build(name: str, options: Mapping[str, Any], reading: str = "paper") -> Algo
     """A method from plain data, types checked and converted; raises ValueError in one line."""
     cls = method(name)
     return cls.reading(reading, **checked(cls, options, f"method {name}"))
+
+
+def check_choices(made: Algorithm) -> None:
+    """Raise ValueError if a field that offers a choice has another value."""
+    for name, hint in get_type_hints(type(made)).items():
+        if get_origin(hint) is Literal and getattr(made, name) not in get_args(hint):
+            known = ", ".join(get_args(hint))
+            raise ValueError(f"{type(made).__name__}: {name}={getattr(made, name)!r} is none of {known}")
 
 
 def did_you_mean(name: str, known: Any) -> str:

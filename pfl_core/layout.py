@@ -14,6 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+_Norm = nn.modules.batchnorm._NormBase
 WEIGHT, NORM, STATISTIC = "weight", "norm", "statistic"  # kinds of entries: of a layer, of batch norm, its statistics
 
 
@@ -43,11 +44,18 @@ class Layout:
 
     @classmethod
     def of(cls, model: nn.Module) -> Layout:
-        """Read the layout off a module; raises ValueError if it has no linear layer to be its head."""
+        """Read the layout off a module.
+
+        Raises ValueError if it has no linear layer to be its head, or batch norm that counts its batches in place of a
+        momentum (integer counters are not stored, so its statistics would depend on what ran before).
+        """
         modules = dict(model.named_modules())
+        counting = [name for name, m in modules.items() if isinstance(m, _Norm) and m.momentum is None]
+        if counting:
+            raise ValueError(f"batch norm {counting[0]!r} has momentum=None; give it a number such as 0.1")
         fields, start = [], 0
         for name, tensor in (*model.named_parameters(), *_statistics(model)):
-            norm = isinstance(modules[name.rpartition(".")[0]], nn.modules.batchnorm._NormBase)
+            norm = isinstance(modules[name.rpartition(".")[0]], _Norm)
             kind = STATISTIC if not isinstance(tensor, nn.Parameter) else NORM if norm else WEIGHT
             fields.append(Field(name, tuple(tensor.shape), start, start := start + tensor.numel(), kind))
         linear = [name for name, module in modules.items() if isinstance(module, nn.Linear)]
@@ -127,7 +135,7 @@ class Chain:
 
     @classmethod
     def of(cls, model: nn.Sequential) -> Chain | None:
-        """Read the neurons off a chain; None if they nest, or lack a ReLU of their own."""
+        """Read the neurons off a chain; None if they nest, come in groups, or lack a ReLU of their own."""
         layers = [(n, m) for n, m in model.named_children() if any(True for _ in m.parameters(recurse=False))]
         weighted = [n for n, m in layers if isinstance(m, nn.Linear | nn.Conv2d)]
         activations, hidden = [], ""
@@ -140,7 +148,8 @@ class Chain:
                 activations[-1] = name  # after the pool: a gate of 0 before it would make ties of the whole window
         sizes = [model.get_submodule(n).weight.shape[0] for n in weighted[:-1]]
         flat = all(name.count(".") == 1 for name, _ in model.named_parameters())
-        if not weighted or not flat or len(activations) != len(sizes):
+        grouped = any(isinstance(m, nn.Conv2d) and m.groups > 1 for _, m in layers)
+        if not weighted or not flat or grouped or len(activations) != len(sizes):
             return None
         return cls(tuple(activations), tuple(sizes), *_ends(model, weighted, sizes))
 

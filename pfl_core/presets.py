@@ -101,6 +101,10 @@ METHODS: dict[tuple[str, str], dict[str, Any]] = {
     ("pfedgate", "fedavg_ft"): {"client_weighting": "samples", "finetune_epochs": 1},
     ("star_pfl", "fedavg"): {"client_weighting": "samples"},
 }
+# Training that goes with a reading: (paper, reading) -> fields of Training.
+READINGS: dict[tuple[str, str], dict[str, Any]] = {
+    ("fedselect", "authors_code"): {"epochs": 15, "lr": 0.05, "batch_size": 32, "augment": "crop_flip"},
+}
 TRAINING = {f.name for f in fields(Training)}
 
 
@@ -141,7 +145,8 @@ def spec(
     made = RunSpec(
         method=part, **{f.name: getattr(frame, f.name) for f in fields(frame)}, seed=seed, paper=paper, preset=preset
     )
-    return override(made, overrides or {})
+    training = READINGS.get((paper, settings.get("reading", "paper")), {}) if preset == "paper" else {}
+    return override(made, {**training, **(overrides or {})})
 
 
 def override(made: RunSpec, changes: Mapping[str, Any]) -> RunSpec:

@@ -19,7 +19,7 @@ class Training:
     batch_size: int = 32
     momentum: float = 0.0
     weight_decay: float = 0.0
-    clip_norm: float | None = None  # clip the L2 norm of the whole gradient
+    clip_norm: float | None = None  # bound on the L2 norm of the gradient of all that is trainable together
     milestones: tuple[float, ...] = ()  # shares of the rounds after which the rate is multiplied by `decay`
     decay: float = 0.1
     augment: str = "none"  # "none" | "crop_flip" (4 pixels of padding, random crop, horizontal flip)

@@ -48,7 +48,8 @@ def test_counting_leaves_the_model_alone():
 
 
 @pytest.mark.parametrize(
-    ("values", "bits", "expected"), [(0, 0, 0), (3, 0, 12), (0, 1, 1), (0, 8, 1), (0, 9, 2), (3, 9, 14), (2.0, 16.0, 10)]
+    ("values", "bits", "expected"),
+    [(0, 0, 0), (3, 0, 12), (0, 1, 1), (0, 8, 1), (0, 9, 2), (3, 9, 14), (2.0, 16.0, 10)],
 )
 def test_payload_is_four_bytes_a_value_and_one_for_eight_bits(values, bits, expected):
     assert payload_bytes(values, bits) == expected

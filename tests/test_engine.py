@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from pfl_core import Algorithm, Schedule, State, run
+from pfl_core import Algorithm, Federation, Schedule, Split, State, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedselect import FedSelect
 from pfl_core.algorithms.local import Local
 from pfl_core.engine import rounds
-from tests.helpers import federation, same_bits, without_times
+from tests.helpers import federation, mlp, same_bits, samples, without_times
 
 TEN = (6,) * 10
 
@@ -96,6 +96,20 @@ def test_scores_come_every_so_many_rounds_and_at_the_end(eval_every, scored):
         assert history.series[name][0] == scored
     for name in ("train_loss", "upload", "seconds"):
         assert history.series[name][0] == [1, 2, 3, 4, 5]
+
+
+def test_a_validation_split_is_scored_where_there_is_one():
+    """Aggregated models on the clients' own validation data; the other columns stay as they were."""
+    plain = federation()
+    splits = plain.splits | {"val": Split.of([samples(5, key=200 + k) for k in range(4)])}
+    fed = Federation(mlp(), splits, seed=0, rounds=3, train=plain.train)
+    state, history = run(FedAvg(), fed, Schedule(2))
+    _, without = run(FedAvg(), plain, Schedule(2))
+    scores = fed.evaluate(state.shared.expand(4, -1), torch.arange(4), "val")
+    assert history.series["count_val"][1] == [[5.0] * 4] * 2
+    assert history.series["correct_val"][1][-1] == scores.correct.tolist()
+    assert history.series["correct"] == without.series["correct"]
+    assert not any(name.endswith("_val") for name in without.series)
 
 
 def test_scoring_more_often_changes_no_bit_of_the_training():

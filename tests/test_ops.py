@@ -180,6 +180,28 @@ def test_select():
     assert torch.equal(ops.select(personal[0], own, shared), personal[0].float().expand(2, 3))
 
 
+@pytest.mark.parametrize("block", [1, 4, 9])
+def test_working_block_by_block_changes_no_bit(monkeypatch, block):
+    theta, weight, active = rows(5, 4)
+    active[:, 3:5] = False
+    last = torch.arange(9.0)
+    whole = ops.masked_mean(theta, active, weight, last), ops.select(active, theta, theta[0])
+    monkeypatch.setattr(ops, "BLOCK", block)
+    parts = ops.masked_mean(theta, active, weight, last), ops.select(active, theta, theta[0])
+    assert all(torch.equal(a, b) for a, b in zip(whole, parts, strict=True))
+    assert torch.equal(whole[1], torch.where(active, theta, theta[0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_selecting_keeps_every_bit(dtype):
+    own = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-42, 1 / 3], dtype=dtype)
+    personal = torch.arange(7) % 2 == 0
+    for mask in (personal, ~personal):
+        got = ops.select(mask, own[None], own.flip(0))
+        want = torch.where(mask, own[None], own.flip(0))
+        assert got.numpy().tobytes() == want.numpy().tobytes()
+
+
 # ---- counts and ranks -----------------------------------------------------------------------------------------------
 
 

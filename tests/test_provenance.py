@@ -62,7 +62,7 @@ def hashed(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     if package:
         (folder / "__init__.py").touch()
     if place == "ours":
-        monkeypatch.setattr(pfl_core, "__path__", [*pfl_core.__path__, str(tmp_path)])
+        pfl_core.__path__.append(str(tmp_path))
     else:
         monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -75,6 +75,8 @@ def hashed(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         return code_hash([method_name])
 
     yield write
+    if place == "ours":
+        pfl_core.__path__.remove(str(tmp_path))
     for name in [n for n in sys.modules if n.startswith(("pfl_core.for_this_test", "somebodys_package"))]:
         del sys.modules[name]
     forget()

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, State, register
+from pfl_core.algorithm import Algorithm, State, check_choices, register
 from pfl_core.federation import Federation, Trained
 from pfl_core.ops import server_step
 
@@ -39,6 +39,9 @@ class FedAvg(Algorithm):
     client_weighting: Literal["uniform", "samples"] = "uniform"
     lr_server: float = 1.0  # η_g
 
+    def __post_init__(self) -> None:
+        check_choices(self)
+
     def local(self, fed: Federation, state: State, clients: Tensor, t: int) -> Trained:
         """What the sampled clients train, from the shared model."""
         return fed.sgd(fed.broadcast(state.shared, clients), clients, key=t)
@@ -56,6 +59,7 @@ class FedAvg(Algorithm):
     shares="everything in training; each client is scored with its own fine-tuned copy",
     variants={"one_epoch": {"finetune_epochs": 1}, "ten_epochs": {"finetune_epochs": 10}},
     ci={"finetune_epochs": 1},
+    passes=2.0,
 )
 @dataclass(frozen=True)
 class FedAvgFT(FedAvg):

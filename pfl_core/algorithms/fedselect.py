@@ -25,7 +25,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, State, register
+from pfl_core.algorithm import Algorithm, State, check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
@@ -40,7 +40,6 @@ class SelectState(State):
     in_force: Rows = ()  # [N, e] bool, the mask of the last round
     movable: Tensor | None = None  # [d] bool, entries that changed on some client so far
     reference: Rows | None = None  # [N, e], only for change_reference="last_mask_update"
-    trained: Rows | None = None  # [N, e], only for eval_point="after_local_update"
 
 
 @register(
@@ -56,6 +55,7 @@ class SelectState(State):
         "capped": {"limit_policy": "cap"},
     },
     ci={"p": 0.25, "alpha": 0.5},
+    passes=2.0,
 )
 @dataclass(frozen=True)
 class FedSelect(Algorithm):
@@ -80,7 +80,7 @@ class FedSelect(Algorithm):
     buffer_policy: Literal["local", "average"] = "local"
     client_weighting: Literal["uniform", "samples"] = "uniform"
     aggregate_last_round: bool = True
-    eval_point: Literal["after_merge", "after_local_update"] = "after_merge"
+    eval_point: Literal["after_merge", "after_local_update"] = "after_merge"  # of the two scores, the reported one
 
     readings: ClassVar = {
         "paper": {},
@@ -109,8 +109,13 @@ class FedSelect(Algorithm):
                 raise ValueError(
                     f"FedSelect: {name}={given} is outside [0, 1]; for {given} percent give {given / 100:g}"
                 )
+        check_choices(self)
         if self.mask_update_every < 1 or self.mask_update_start < 0:
             raise ValueError("FedSelect: mask_update_every must be at least 1 and mask_update_start at least 0")
+
+    @property
+    def reported(self) -> str:
+        return self.eval_point
 
     def init(self, fed: Federation, theta0: Tensor) -> SelectState:
         local = theta0.repeat(fed.num_clients, 1)
@@ -123,7 +128,6 @@ class FedSelect(Algorithm):
             in_force=personal,
             movable=torch.zeros_like(personal[0, : fed.num_params]),
             reference=local if self.change_reference == "last_mask_update" else None,
-            trained=local if self.eval_point == "after_local_update" else None,
         )
 
     def round(self, fed: Federation, state: SelectState, clients: Tensor, t: int) -> tuple[SelectState, dict]:
@@ -140,31 +144,27 @@ class FedSelect(Algorithm):
         return new, {"trained": trained, "train_loss": loss, **self.notes(fed, personal, grown, movable)}
 
     def models(self, fed: Federation, state: SelectState, clients: Tensor, t: int) -> Tensor:
-        return take(state.local if state.trained is None else state.trained, clients)
+        return take(state.local, clients)
 
     def local_alt(
         self, fed: Federation, theta: Tensor, personal: Tensor, clients: Tensor, t: int
     ) -> tuple[Tensor, Tensor]:
         """Algorithm 2, L times: a pass over the personal entries, then one over the shared ones, on the same batches.
 
-        theta [S, e], personal [S, e] bool -> (theta⁺ [S, e], mean loss of the last pass [S]).
+        theta [S, e], personal [S, e] bool -> (theta⁺ [S, e], mean loss of the last pass [S]). Momentum, which the paper
+        does not use, starts at rest in each pass.
         """
         loss = torch.full((len(clients),), torch.nan)
+        parts = [("v", personal, self.lr_personal), ("u", ~personal, self.lr_shared)]
+        parts = [(*part, self.busy(fed, part[1])) for part in parts]
+        norm_mode = "eval" if self.bn_mode == "eval_after_round_0" and t > 0 else "train"
         for epoch in range(fed.train.epochs):
-            for name, part, rate in (("v", personal, self.lr_personal), ("u", ~personal, self.lr_shared)):
-                key = t if self.batch_order == "same_for_both_passes" else (t, name)
-                busy = (
-                    counts_true(part[:, : fed.num_params]) > 0
-                    if self.skip_empty_pass
-                    else torch.ones(len(part), dtype=torch.bool)
-                )
-                rows = busy.nonzero().squeeze(1)
+            for name, part, rate, rows in parts:
                 if len(rows):
-                    norm_mode = "eval" if self.bn_mode == "eval_after_round_0" and t > 0 else "train"
                     out = fed.sgd(
                         take(theta, rows),
                         clients[rows],
-                        key=key,
+                        key=t if self.batch_order == "same_for_both_passes" else (t, name),
                         epochs=range(epoch, epoch + 1),
                         lr=rate,
                         trainable=take(part, rows),
@@ -172,6 +172,12 @@ class FedSelect(Algorithm):
                     )
                     theta, loss = put(theta, rows, out.theta), put(loss, rows, out.loss)
         return theta, loss
+
+    def busy(self, fed: Federation, part: Tensor) -> Tensor:
+        """Rows of a pass: all, or (default) those with something to train in it; part [S, e] bool."""
+        if not self.skip_empty_pass:
+            return torch.arange(len(part))
+        return counts_true(part[:, : fed.num_params]).nonzero().squeeze(1)
 
     def grad_select(
         self, fed: Federation, state: SelectState, clients: Tensor, trained: Tensor, personal: Tensor, t: int
@@ -204,13 +210,12 @@ class FedSelect(Algorithm):
     ) -> SelectState:
         """Server mean over the sharers of each entry, and what every client then holds; old masks in both."""
         kept = put(state.local, clients, trained)
-        state = replace(state, trained=None if state.trained is None else put(state.trained, clients, trained))
         if t + 1 == fed.rounds and not self.aggregate_last_round:
             return replace(state, local=kept)
         weight = client_weight(fed, clients, self.client_weighting)
         shared = masked_mean(trained, ~personal, weight, state.shared)
         local = put(kept, clients, select(personal, trained, shared))
-        absent = torch.tensor([k for k in range(fed.num_clients) if k not in clients.tolist()], dtype=torch.int64)
+        absent = torch.tensor(sorted(set(range(fed.num_clients)) - set(clients.tolist())), dtype=torch.int64)
         if len(absent):  # extension: they receive the mean where they share an entry that some participant shares too
             receives = ~take(state.personal, absent) & (~personal).any(0)
             local = put(local, absent, select(~receives, take(local, absent), shared))

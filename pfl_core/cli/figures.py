@@ -42,10 +42,9 @@ def do_figures(args: argparse.Namespace) -> int:
     for name, parameters in wanted.items():  # all that can be wrong, before anything starts
         notebooks.check(name, parameters)
         experiment(name, parameters)
-    if args.dry_run:
-        print(plan(wanted, args.jobs or os.cpu_count() or 1))
-        return 0
-    return run_all(wanted, args)
+    if args.dry_run or parameters["PRESET"] == "paper":  # hours or days: told before they begin
+        print(plan(wanted, args.jobs or os.cpu_count() or 1), flush=True)
+    return 0 if args.dry_run else run_all(wanted, args)
 
 
 def parameters_of(name: str, args: argparse.Namespace) -> Parameters:

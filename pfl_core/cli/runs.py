@@ -50,9 +50,7 @@ def show(args: argparse.Namespace) -> int:
         "state",
     )
     rows = [_row(record, store) for record in records]
-    print(
-        table(columns, rows) if rows else f"no runs in {store.root}" + " of that kind" * bool(args.paper or args.preset)
-    )
+    print(table(columns, rows) if rows else f"no such runs in {store.root}")
     return 0
 
 

@@ -75,8 +75,13 @@ class Record:
         return 100 * self.values("correct").iloc[-1] / self.values("count").iloc[-1]
 
     def summary(self) -> dict[str, float]:
-        """The run in a few numbers: accuracies (percent) of the last and the best round, traffic, seconds."""
-        curve, trained = self.curve(), self.curve(trained=True)
+        """The run in a few numbers: accuracies (percent) of the last and the best round, traffic, compute, seconds.
+
+        ``acc_*`` are the scores that the method reports (``Algorithm.reported``), as a rule those after aggregation;
+        ``_trained`` and ``_merged`` name theirs.
+        """
+        merged, trained = self.curve(), self.curve(trained=True)
+        curve = trained if self.spec.build_method().reported == "after_local_update" else merged
         upload = self.values("upload").sum().sum() if "upload" in self.series else math.nan
         bits = self.values("upload_bits").sum().sum() if "upload_bits" in self.series else 0.0
         reached = rounds_to(curve["acc_mean"].tolist(), 0.95 * curve["acc_mean"].iloc[-1])
@@ -85,6 +90,7 @@ class Record:
             **curve.iloc[-1],
             **{f"{name}_best": value for name, value in curve.max().items()},
             **{f"{name}_trained": value for name, value in trained.iloc[-1].items()},
+            **{f"{name}_merged": value for name, value in merged.iloc[-1].items()},
             "loss": self.values("loss").iloc[-1].mean(),
             "rounds_to_95": curve.index[reached - 1] if reached else math.nan,  # to 95 % of its own last accuracy
             "upload_mb": payload_bytes(upload, bits) / 1e6,  # all clients, all rounds

@@ -474,6 +474,16 @@ def test_what_moves_at_one_client_is_movable_for_all():
     assert notes["movable_share"].tolist() == [0.5, 0.5]
 
 
+def test_what_moved_once_stays_movable():
+    """Round 0 moves the first input's weights, at client 0; round 1 the second's, at client 1."""
+    fed = linear_federation([([[2, 0]], [0]), ([[0, 3]], [1])])
+    algorithm = FedSelect(p=0.0)
+    first, _ = algorithm.round(fed, algorithm.init(fed, fed.theta0), torch.tensor([0]), 0)
+    second, _ = algorithm.round(fed, first, torch.tensor([1]), 1)
+    assert first.movable.tolist() == [True, False, True, False]
+    assert second.movable.all()
+
+
 def test_overlaps_are_of_the_masks_in_force():
     fed = federation(cnn(bn=True), **IMAGES)
     algorithm = FedSelect(p=0.2, alpha=0.9)

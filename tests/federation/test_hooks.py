@@ -86,6 +86,23 @@ def test_the_gradient_hook_sees_gradient_row_and_place():
     assert [s for *_, s in seen] == [0, 1]
 
 
+def test_the_gradient_hook_sees_the_whole_gradient_also_where_a_mask_freezes_it():
+    fed = federation(mlp(), dtype=F64, batch_size=100)
+    head, seen = fed.layout.mask(fed.layout.in_head), []
+    theta, one = fed.theta0[None], torch.tensor([0])
+    fed.sgd(theta, one, key=0, trainable=head, grad=lambda g, theta_k, s: seen.append(g.clone()) or g)
+    assert torch.equal(seen[0], fed.grad(theta, first_batch(fed)).theta[0])
+
+
+def test_what_a_gradient_hook_returns_is_left_as_it_was():
+    """A hook may return a tensor that the method keeps, a control variate for example."""
+    fed = federation(momentum=0.9, weight_decay=0.1, clip_norm=1.0, epochs=2)
+    kept = torch.ones(fed.num_params)
+    frozen = fed.layout.mask(fed.layout.in_head)
+    fed.sgd(fed.theta0[None], torch.tensor([0]), key=0, trainable=~frozen, grad=lambda g, theta_k, s: kept)
+    assert (kept == 1).all()
+
+
 def test_weight_decay_as_a_gradient_hook():
     fed, decayed = federation(dtype=F64), federation(dtype=F64, weight_decay=0.1)
     clients = everyone(fed)

@@ -130,18 +130,19 @@ def test_results_of_one_call_are_not_written_by_the_next():
 @pytest.mark.parametrize("rows", [False, True], ids=["one mask", "a mask for each row"])
 @pytest.mark.parametrize("tail", [False, True], ids=["[d]", "[e]"])
 @pytest.mark.parametrize("with_hook", [False, True], ids=["", "with a hook"])
-def test_frozen_entries_do_not_move_by_one_bit(rows, tail, with_hook):
-    fed = federation(mlp(bn=True), momentum=0.9, weight_decay=0.1, epochs=2)
+@pytest.mark.parametrize("setting", [{}, {"weight_decay": 0.1}, {"momentum": 0.9, "weight_decay": 0.1}])
+def test_frozen_entries_do_not_move_by_one_bit(rows, tail, with_hook, setting):
+    fed = federation(mlp(bn=True), epochs=2, **setting)
     clients, d = everyone(fed), fed.num_params
     mask = coin(*([4] if rows else []), fed.num_entries if tail else d)
     theta = some_rows(fed, clients)
     theta[:, :3] = torch.tensor([0.0, -0.0, 1e-42])
-    velocity = torch.ones(4, d)
+    velocity = torch.ones(4, d) if "momentum" in setting else None
     hook = (lambda g, theta_k, s: g + 1.0) if with_hook else None
     out = train(fed, theta=theta, trainable=mask, velocity=velocity, grad=hook)
     frozen = ~mask.expand(4, -1)[:, :d]
     assert torch.equal(out.theta[:, :d][frozen].view(torch.int32), theta[:, :d][frozen].view(torch.int32))
-    assert (out.theta[:, :d] != theta[:, :d])[~frozen].float().mean() > 0.9
+    assert (out.theta[:, :d] != theta[:, :d])[~frozen].float().mean() > 0.8
 
 
 def test_a_gradient_that_is_not_a_number_does_not_reach_a_frozen_entry():

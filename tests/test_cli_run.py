@@ -1,0 +1,197 @@
+"""``pfl run`` and ``pfl runs`` on a store of their own."""
+
+import dataclasses
+import json
+import sys
+
+import pandas as pd
+import pytest
+
+from pfl_core import presets
+from pfl_core.cli import main
+from pfl_core.cli.run import partition, setting
+from pfl_core.runs import Store
+
+SMALL = "--model mlp --clients 5 --rounds 2".split()
+KEYS = {
+    *("method", "acc_mean", "acc_pooled", "acc_bottom_decile", "acc_mean_best", "acc_mean_trained", "upload_mb"),
+    *("seconds", "key", "data", "rounds", "seed", "stored"),
+}
+OUTSIDE = '''
+from dataclasses import dataclass
+import torch
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.data import Dataset
+
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    """FedAvg under another name."""
+    strength: float = 1.0
+
+def points(size: int = 40) -> Dataset:
+    y = torch.arange(size) % 2
+    x = torch.stack([y.float(), 1 - y.float()], 1)
+    zeros = torch.zeros(size, dtype=torch.int64)
+    return Dataset("points", x, y, zeros, torch.arange(size) >= size // 2, 2, ("a", "b"), about="two points")
+'''
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    """An empty data folder, no committed results, and a working folder of its own."""
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setattr("pfl_core.runs.store.RESULTS", tmp_path / "results")
+    monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+
+
+def answer(capsys, *command: str) -> dict:
+    """The last line of a --json call."""
+    assert main([*command, "--json"]) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_json_contract_and_a_second_call_reads_the_store(capsys):
+    first = answer(capsys, "run", "fedselect", *SMALL, "--set", "alpha=0.5", "--seed", "3")
+    assert first.keys() >= KEYS and not first["stored"]
+    assert 0 <= first["acc_bottom_decile"] <= first["acc_mean"] <= 100
+    assert Store().get(first["key"]).spec.method == {"name": "fedselect", "alpha": 0.5}
+    again = answer(capsys, "run", "fedselect", *SMALL, "--set", "alpha=0.5", "--seed", "3")
+    assert again == first | {"stored": True}
+
+
+def test_for_people_it_prints_settings_and_scores_and_says_where_they_come_from(capsys):
+    command = ["run", "local", *SMALL, "--set", "train.momentum=0.5"]
+    assert main(command) == 0
+    first = capsys.readouterr().out
+    assert "momentum=0.5" in first and "bottom decile" in first and "stored in" in first
+    assert main(command) == 0
+    assert "read from the store" in capsys.readouterr().out
+    assert "stored in" not in capsys.readouterr().out
+
+
+def test_every_flag_reaches_the_run(capsys):
+    flags = "--partition dirichlet:0.4 --clients 3 --rounds 1 --model mlp --lr 0.2 --epochs 2 --batch-size 50"
+    rest = "--participation 0.7 --seed 7 --set model.hidden=[8] --set partition.min_size=5 --set run.eval_every=2"
+    spec = Store().get(answer(capsys, "run", "fedavg", *flags.split(), *rest.split())["key"]).spec
+    assert spec.partition == {"name": "dirichlet", "alpha": 0.4, "min_size": 5}
+    assert spec.model == {"name": "mlp", "hidden": [8]}
+    assert (spec.clients, spec.rounds, spec.participation, spec.seed, spec.eval_every) == (3, 1, 0.7, 7, 2)
+    assert (spec.train.lr, spec.train.epochs, spec.train.batch_size) == (0.2, 2, 50)
+
+
+def test_a_papers_settings_and_what_changes_them(capsys):
+    untouched = "run fedselect --paper fedselect --preset ci --set alpha=0.5 --reading authors_code".split()
+    spec = Store().get(answer(capsys, *untouched)["key"]).spec
+    wanted = presets.spec("fedselect", "fedselect", preset="ci", alpha=0.5, reading="authors_code")
+    assert spec == wanted and (spec.paper, spec.preset) == ("fedselect", "ci")
+    changed = Store().get(answer(capsys, *untouched, "--rounds", "1")["key"]).spec
+    assert (changed.rounds, changed.preset) == (1, ""), "a changed frame is no result of the preset"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("iid", {"name": "iid"}),
+        ("shards:2", {"name": "shards", "classes_per_client": 2}),
+        ("dirichlet:0.4", {"name": "dirichlet", "alpha": 0.4}),
+        ("paired_dirichlet:0.1", {"name": "paired_dirichlet", "alpha": 0.1}),
+        ("pathological:2", {"name": "pathological", "shards": 2}),
+        ("my_module:rule", {"name": "my_module:rule"}),
+    ],
+)
+def test_partition_grammar(text, part):
+    assert partition(text) == part
+
+
+def test_set_grammar():
+    assert setting("tie_rule=threshold") == ("method", "tie_rule", "threshold")
+    assert setting("data.corrupt=true") == ("data", "corrupt", True)
+    assert setting("train.milestones=[0.5]") == ("train", "milestones", [0.5])
+
+
+def test_a_method_and_a_data_set_from_the_working_folder(capsys, tmp_path, monkeypatch):
+    (tmp_path / "my_pfl_module.py").write_text(OUTSIDE)
+    monkeypatch.delitem(sys.modules, "my_pfl_module", raising=False)
+    command = "run my_pfl_module:Mine --data my_pfl_module:points --partition iid --clients 2 --rounds 1 --model mlp"
+    found = answer(capsys, *command.split(), "--set", "strength=2", "--set", "data.size=60")
+    assert found["method"] == "my_pfl_module:Mine" and found["about"] == "two points"
+    assert sum(map(sum, Store().get(found["key"]).clients["train"])) == 30
+    assert main([*command.split(), "--set", "power=2"]) == 2
+    assert "'power'" in capsys.readouterr().err
+
+
+def test_a_damaged_record_is_told_and_computed_again(capsys):
+    first = answer(capsys, "run", "local", *SMALL)
+    path = Store().path(first["key"])
+    path.write_text(path.read_text().replace('"seed":0', '"seed":1'))
+    assert main(["run", "local", *SMALL, "--json"]) == 0
+    out, err = capsys.readouterr()
+    again = json.loads(out)
+    assert "is damaged" in err and err.startswith("pfl: record") and not again["stored"]
+    assert {**again, "seconds": 0} == {**first, "seconds": 0}
+    assert main(["runs", "clean", "--damaged"]) == 0
+    assert ".damaged" in capsys.readouterr().out and path.exists()
+    assert not list(path.parent.glob("*.damaged"))
+
+
+def test_a_run_that_cannot_be_made_leaves_nothing(capsys, tmp_path):
+    assert main(["run", "local", "--clients", "2000", "--partition", "iid", "--model", "mlp"]) == 2
+    assert "client" in capsys.readouterr().err
+    assert not list((tmp_path / "data").glob("**/*.json"))
+
+
+def test_list_export_and_clean(capsys, tmp_path):
+    mine = answer(capsys, "run", "local", *SMALL)["key"]
+    theirs = answer(capsys, *"run fedavg --paper fedselect --preset ci".split())["key"]
+    assert main(["runs"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert lines.keys() == {"key", mine, theirs} and "fresh" in lines[mine]
+    main("runs list --paper fedselect --preset ci".split())
+    assert mine not in capsys.readouterr().out
+
+    assert main(["runs", "export", "out"]) == 0
+    frame, index = pd.read_csv(tmp_path / "out" / f"{mine}.csv"), pd.read_csv(tmp_path / "out" / "runs.csv")
+    assert {"round", "client", "metric", "value"} <= set(frame) and set(frame["client"]) >= {-1, 0, 4}
+    assert set(index["key"]) == {mine, theirs}
+    assert (tmp_path / "out" / f"{mine}.json").read_bytes() == Store().path(mine).read_bytes()
+
+    assert main(["runs", "export", "--results", "--preset", "ci"]) == 0
+    kept = tmp_path / "results" / "fedselect" / "ci" / f"{theirs}.json"
+    assert [*(tmp_path / "results").glob("**/*.json")] == [kept]
+
+    assert main(["runs", "clean"]) == 0
+    assert "0 files dropped" in capsys.readouterr().out
+    assert main(["runs", "clean", "--all"]) == 0
+    assert f"dropped {mine}.json" in capsys.readouterr().out
+    assert not Store().path(mine).exists() and kept.exists()
+    main(["runs", "list"])
+    assert "committed" in capsys.readouterr().out, "what data/results holds is still there"
+    assert answer(capsys, *"run fedavg --paper fedselect --preset ci".split())["stored"]
+
+
+def test_clean_drops_what_other_code_made(capsys, monkeypatch):
+    stale = answer(capsys, "run", "local", *SMALL)["key"]
+    monkeypatch.setattr("pfl_core.runs.spec.code_hash", lambda *names, **more: "other code")
+    fresh = answer(capsys, "run", "local", *SMALL)["key"]
+    assert main(["runs", "clean", "--stale"]) == 0
+    assert f"dropped {stale}.json" in capsys.readouterr().out
+    assert Store().get(fresh) is not None and Store().get(stale) is None
+
+
+def test_compare_shows_runs_of_a_preset_but_not_those_that_were_changed_by_hand(capsys):
+    """FedAvg of Table 1, CIFAR-10; ours are digits, its stand-in at preset quick, here with one short round."""
+    command = "run fedavg --paper fedselect --preset quick --rounds 1 --epochs 1".split()
+    record = Store().get(answer(capsys, *command)["key"])
+    assert all(row["ours"] is None for row in compared(capsys))
+    Store().put(dataclasses.replace(record, spec=dataclasses.replace(record.spec, preset="quick")))
+    (row,) = [row for row in compared(capsys) if row["ours"] is not None]
+    assert (row["table"], row["dataset"], row["method"]) == ("table1", "CIFAR-10", "FedAvg")
+    assert row["ours"] == pytest.approx(record.summary()["acc_mean"])
+    assert (row["preset"], row["seeds"], row["stale"], row["spread"]) == ("quick", [0], False, None)
+    assert "digits" in row["data"]
+
+
+def compared(capsys) -> list[dict]:
+    assert main(["compare", "fedselect", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
