@@ -11,6 +11,8 @@ import pandas as pd
 from pfl_core import overlap
 from pfl_core.runs import Record, RunSpec
 
+TIDY = "paper dataset method variant seed preset data rounds stale metric value".split()
+
 
 def settings(spec: RunSpec) -> dict[str, object]:
     """The method's fields, defaults written out."""
@@ -73,7 +75,7 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
             found = overlap_contrast(record, head_weight(record))
             numbers |= {"iou_raw": found["iou_raw_mean"], "iou_contrast": found["iou_chance_contrast"]}
         rows += [{**base, "metric": metric, "value": value} for metric, value in numbers.items()]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=TIDY)
 
 
 def curves(records: Iterable[Record]) -> pd.DataFrame:

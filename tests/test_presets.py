@@ -54,7 +54,7 @@ def test_the_paper_scale_of_fedselect_deals_100_training_images_a_client():
 
 
 def test_fedselect_has_the_stated_values_of_its_paper():
-    """fedselect.md section 8: clients, classes, training images, rounds, epochs; batch and rate of the authors' code."""
+    """fedselect.md section 8: clients, classes, images, rounds, epochs; batch and rate of the authors' code."""
     frame = setting("fedselect", "paper", "cifar10")
     assert (frame.clients, frame.rounds, frame.participation) == (10, 200, 1.0)
     assert (frame.train.epochs, frame.train.batch_size, frame.train.lr) == (3, 32, 0.05)

@@ -74,16 +74,12 @@ def show_data(args: argparse.Namespace) -> int:
 
 
 def show_compare(args: argparse.Namespace) -> int:
-    import pandas as pd
-
     from pfl_core import paper, results
-    from pfl_core.paper.results import COLUMNS
     from pfl_core.runs import Store
 
     papers = [args.paper] if args.paper else list(paper.PAPERS)
     paper.table(papers[0])  # an unknown name, before the store is read
     stored = results.tidy(Store())
-    stored = stored if len(stored) else pd.DataFrame(columns=COLUMNS)
     found = {name: paper.compare(name, stored) for name in papers}
     if args.json:
         print(as_json([row for rows in found.values() for row in rows]))

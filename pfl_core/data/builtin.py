@@ -1,8 +1,10 @@
 r"""Sets that need neither file nor network: handwritten digits, and the two synthetic sets of FedPeWS."""
 
+import importlib.util
 import math
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,11 +26,11 @@ def digits(_folder: Path) -> Dataset:
 
     About 30 % of each class, always the same images, are marked as test.
     """
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    x = torch.from_numpy(bunch.images).mul(255 / 16).round().to(torch.uint8)[:, None]
-    y = torch.from_numpy(bunch.target).to(torch.int64)
+    # The file that sklearn.datasets.load_digits reads; importing scikit-learn for it would take a second.
+    package = Path(importlib.util.find_spec("sklearn").submodule_search_locations[0])
+    table = torch.from_numpy(np.loadtxt(package / "datasets" / "data" / "digits.csv.gz", delimiter=","))
+    x = table[:, :-1].mul(255 / 16).round().to(torch.uint8).view(-1, 1, 8, 8)
+    y = table[:, -1].to(torch.int64)
     is_test = torch.zeros(len(y), dtype=torch.bool)
     for c in range(10):
         mine = torch.nonzero(y == c)[:, 0]

@@ -146,15 +146,24 @@ class Store:
                 yield record
 
     def _read(self, path: Path) -> Record | None:
+        """The record in a file; None, with a warning, if it is damaged or its method is not to be had here."""
         try:
-            return read_record(path)
-        except (ValueError, KeyError, TypeError) as error:
+            content = whole(path)
+        except ValueError as error:
+            if self.results in path.parents:
+                warnings.warn(f"record {path.name} is damaged ({error}); the run counts as missing", stacklevel=3)
+                return None
             aside = path.with_suffix(".damaged")
             os.replace(path, aside)
             warnings.warn(
                 f"record {path.name} is damaged ({error}); set aside as {aside.name}, the run counts as missing",
                 stacklevel=3,
             )
+            return None
+        try:
+            return _record(content)
+        except (ValueError, KeyError, TypeError) as error:
+            warnings.warn(f"record {path.name} is passed over, its run cannot be made here: {error}", stacklevel=3)
             return None
 
 
@@ -182,18 +191,25 @@ def write_record(record: Record, path: Path) -> Path:
 
 
 def read_record(path: Path) -> Record:
-    """The record in a file; raises ValueError if it is not one, or not whole."""
-    content = json.loads(path.read_text())
-    if content.pop("sha256", None) != _checksum(content):
+    """The record in a file; raises ValueError if it is damaged, or if its run cannot be made here."""
+    return _record(whole(path))
+
+
+def whole(path: Path) -> dict[str, Any]:
+    """A record's plain content; raises ValueError if it is not one, or not whole."""
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError:
+        raise ValueError("it is not JSON") from None
+    if not isinstance(content, dict) or content.pop("sha256", None) != _checksum(content):
         raise ValueError("its checksum does not match")
+    return content
+
+
+def _record(content: dict[str, Any]) -> Record:
     series = {name: (rounds, values) for name, (rounds, values) in content.pop("series").items()}
-    seconds = content.pop("seconds")
-    return Record(
-        spec=RunSpec.from_json(content.pop("spec")),
-        series=series,
-        seconds=math.nan if seconds is None else seconds,
-        **content,
-    )
+    seconds, spec = content.pop("seconds"), RunSpec.from_json(content.pop("spec"))
+    return Record(spec=spec, series=series, seconds=math.nan if seconds is None else seconds, **content)
 
 
 def atomic_write(path: Path, content: bytes) -> None:

@@ -1,0 +1,166 @@
+"""Shared by the benchmarks: one thread, the bare PyTorch loop, and how the two are compared.
+
+Only ratios within one run count: both sides take turns, and each ratio is the median over the turns. Times are those of
+the processor, so that other programs on the machine count less. At the end the table is printed as Markdown.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from pfl_core.federation import Federation, Split
+from pfl_core.models import build
+from pfl_core.training import Training
+
+NETWORKS = {  # name -> (input shape, turns)
+    "lenet_star": ((1, 28, 28), 10),
+    "conv_pews": ((3, 32, 32), 5),
+    "resnet18": ((3, 32, 32), 2),
+}
+CLIENTS, SAMPLES, BATCH, CLASSES = 10, 100, 32, 10
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table; seconds are those of one turn."""
+
+    what: str
+    against: str
+    bare: float
+    ours: float
+    ratio: float
+    bound: float
+
+
+ROWS: list[Row] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not ROWS:
+        return
+    terminalreporter.section("measured, for the README")
+    terminalreporter.line("| what | against | bare, s | ours, s | ratio | at most |")
+    terminalreporter.line("| --- | --- | --- | --- | --- | --- |")
+    for row in ROWS:
+        numbers = f"{row.bare:.3f} | {row.ours:.3f} | {row.ratio:.2f} | {row.bound:.2f}"
+        terminalreporter.line(f"| {row.what} | {row.against} | {numbers} |")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def compare(benchmark) -> Callable[..., float]:
+    """``compare(what, against, bare, ours, turns=5, bound=1.1)``: the median ratio of ours to bare, turn by turn.
+
+    Both run once before they are measured, if ``warm_up``.
+    """
+    benchmark._timer = time.process_time
+
+    def measure(
+        what: str, against: str, bare: Callable, ours: Callable, *, turns: int, bound: float, warm_up: bool = True
+    ) -> float:
+        seconds: list[float] = []
+
+        def before() -> None:
+            seconds.append(processor_time(bare))
+
+        if warm_up:
+            bare()
+            ours()
+        benchmark.pedantic(ours, setup=before, rounds=turns)
+        if benchmark.disabled:
+            pytest.skip("nothing is measured with --benchmark-disable")
+        taken = benchmark.stats.stats.data
+        ratio = statistics.median(one / other for one, other in zip(taken, seconds, strict=True))
+        row = Row(what, against, statistics.median(seconds), statistics.median(taken), ratio, bound)
+        ROWS.append(row)
+        benchmark.extra_info.update(vars(row))
+        return ratio
+
+    return measure
+
+
+def processor_time(function: Callable[[], object]) -> float:
+    began = time.process_time()
+    function()
+    return time.process_time() - began
+
+
+def network(name: str) -> nn.Module:
+    options = {"stem": "no_pool"} if name == "resnet18" else {}
+    return build(name, NETWORKS[name][0], CLASSES, 0, **options)
+
+
+@pytest.fixture
+def federation() -> Callable[[str], Federation]:
+    """10 clients x 100 random images, one epoch, batch 32."""
+
+    def make(name: str) -> Federation:
+        shape, _ = NETWORKS[name]
+        stream = torch.Generator().manual_seed(0)
+        parts = [
+            (torch.randn(SAMPLES, *shape, generator=stream), torch.randint(0, CLASSES, (SAMPLES,), generator=stream))
+            for _ in range(CLIENTS)
+        ]
+        split = Split.of(parts)
+        train = Training(lr=0.01, epochs=1, batch_size=BATCH)
+        return Federation(network(name), {"train": split, "test": split}, seed=0, rounds=9, train=train)
+
+    return make
+
+
+def bare_round(model: nn.Module, start: dict[str, Tensor], fed: Federation, passes: int = 1) -> dict[str, Tensor]:
+    """A FedAvg round as plain PyTorch: load, train each client with torch.optim.SGD, average the state dicts."""
+    total: dict[str, Tensor] = {}
+    for k in range(CLIENTS):
+        model.load_state_dict(start)
+        model.train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        x, y = fed.splits["train"].client(k)
+        for _ in range(passes):
+            order = torch.randperm(len(y))
+            for i in range(0, len(y), BATCH):
+                index = order[i : i + BATCH]
+                optimizer.zero_grad()
+                cross_entropy(model(x[index]), y[index]).backward()
+                optimizer.step()
+        for name, value in model.state_dict().items():
+            total[name] = value.clone() if k == 0 else total[name] + value
+    return {name: value / CLIENTS for name, value in total.items()}
+
+
+def bare_forward(model: nn.Module, batches: Sequence[Tensor]) -> None:
+    model.eval()
+    with torch.no_grad():
+        for x in batches:
+            model(x)
+
+
+def peak_extra(function: Callable[[], object]) -> int:
+    """Bytes by which the process's memory grew while the function ran, at its peak (Linux only)."""
+    status, reset = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+    if not reset.exists():
+        pytest.skip("peak memory is read from /proc")
+
+    def kilobytes(field: str) -> int:
+        (line,) = [line for line in status.read_text().splitlines() if line.startswith(field)]
+        return int(line.split()[1])
+
+    reset.write_text("5")  # the peak starts anew
+    before = kilobytes("VmRSS")
+    result = function()
+    after = kilobytes("VmHWM")
+    del result
+    return 1024 * max(after - before, 0)

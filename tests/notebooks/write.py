@@ -1,0 +1,45 @@
+"""Writes the references beside it: every notebook as it comes out at preset ci, which nbval then holds it to.
+
+    python tests/notebooks/write.py [PAPER or NOTEBOOK ...]
+
+Look at the difference before you commit it: a changed number here is a changed result. With --quick it refreshes what
+the notebooks in notebooks/ show instead (the same as `pfl figures --write-notebooks`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from pfl_core import notebooks
+from pfl_core.cli import main as pfl
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wanted", nargs="*", metavar="PAPER or NOTEBOOK", help="default: all")
+    parser.add_argument("--quick", action="store_true", help="refresh the outputs kept in notebooks/ instead")
+    args = parser.parse_args()
+    if args.quick:
+        return pfl(["figures", "--write-notebooks", *args.wanted])
+    failed = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["PFL_FIGURES_DIR"] = f"{scratch}/figures"
+        for name in notebooks.chosen(args.wanted):
+            outcome = notebooks.rewrite(name, "ci", HERE / f"{name}.ipynb", Path(scratch))
+            print(f"{name}  {outcome.seconds:.1f} s  {outcome.error}", flush=True)
+            failed += bool(outcome.error)
+    for path in HERE.glob("**/*.ipynb"):
+        if not notebooks.path_of(path.relative_to(HERE).with_suffix("").as_posix()).exists():
+            path.unlink()
+            print(f"removed {path.name}, which has no notebook any more")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

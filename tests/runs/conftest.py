@@ -1,0 +1,37 @@
+"""A small run that takes a few hundredths of a second, and an empty store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pfl_core.runs import RunSpec, Store
+from pfl_core.training import Training
+from tests.runs.outside import HERE
+
+SMALL = {
+    "data": {"name": f"{HERE}:blobs"},
+    "partition": {"name": "shards", "classes_per_client": 2},
+    "model": {"name": "mlp", "hidden": [6]},
+    "train": Training(lr=0.1, epochs=1, batch_size=8),
+    "clients": 4,
+    "rounds": 4,
+}
+
+
+@pytest.fixture
+def spec() -> Callable[..., RunSpec]:
+    """``spec("fedselect", alpha=0.3, rounds=2)``: fields of the run by their names, all others are the method's."""
+
+    def make(method: str = "fedavg", **changes) -> RunSpec:
+        fields = {k: changes.pop(k) for k in list(changes) if k in RunSpec.__dataclass_fields__}
+        return RunSpec(**{**SMALL, "method": {"name": method, **changes}, **fields})
+
+    return make
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "runs", tmp_path / "results")

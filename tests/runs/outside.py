@@ -1,0 +1,101 @@
+"""What a user would bring: data, a network, and methods that go wrong; workers import it by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pfl_core import Federation, State
+from pfl_core.algorithms.local import Local
+from pfl_core.data import Dataset
+from pfl_core.seeding import generator
+
+HERE = __name__  # "tests.runs.outside": names are f"{HERE}:blobs"
+TRAIN, TEST, CLASSES = 24, 8, 4  # images of each class
+
+
+def blobs(colours: int = 1, flat: bool = False, about: str = "") -> Dataset:
+    """Four classes of 4x4 images around a centre each; ``flat``: every pixel 128, so that only a change shows."""
+    stream, n = generator(0, "blobs"), CLASSES * (TRAIN + TEST)
+    y = torch.arange(n) % CLASSES
+    centres = 255 * torch.rand(CLASSES, colours, 4, 4, generator=stream)
+    x = (centres[y] + 40 * torch.randn(n, colours, 4, 4, generator=stream)).clamp(0, 255)
+    x = torch.full_like(x, 128) if flat else x
+    return Dataset(
+        name="blobs",
+        x=x.to(torch.uint8),
+        y=y,
+        source=y % 2,
+        is_test=torch.arange(n) >= CLASSES * TRAIN,
+        num_classes=CLASSES,
+        class_names=tuple("abcd"),
+        about=about,
+    )
+
+
+def write_npz(folder: Path, name: str, value: int) -> None:
+    """A file of their own: 8 training and 8 test images of 4x4, all pixels ``value``, two classes."""
+    folder.mkdir(exist_ok=True)
+    images, labels = np.full((8, 4, 4), value, np.uint8), np.arange(8) % 2
+    arrays = {f"{part}_images": images for part in ("train", "test")}
+    np.savez(folder / f"{name}.npz", **arrays, **{f"{part}_labels": labels for part in ("train", "test")})
+    os.utime(folder / f"{name}.npz", ns=(value * 10**9, value * 10**9))  # a moment for each value
+
+
+def slow_net(in_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Takes its time between two layers, so that networks built in threads overlap."""
+    first = nn.Linear(torch.Size(in_shape).numel(), 5)
+    time.sleep(0.1)
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(5, num_classes))
+
+
+@dataclass(frozen=True)
+class Raises(Local):
+    """Fails in its second round, with two lines."""
+
+    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+        if t == 1:
+            raise RuntimeError("first line\nsecond line")
+        return super().round(fed, state, clients, t)
+
+
+@dataclass(frozen=True)
+class Dies(Local):
+    """Takes its process down, by a signal and the next time by leaving; ``log`` gets a line each time."""
+
+    log: str = ""
+    parent: int = 0  # never this process
+
+    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+        assert os.getpid() != self.parent, "this must run in a worker"
+        with Path(self.log).open("a+") as file:
+            file.seek(0)
+            again = bool(file.read())
+            file.write(f"{os.getpid()}\n")
+        if again:
+            os._exit(3)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class Slow(Local):
+    """A second a round."""
+
+    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+        time.sleep(1)
+        return super().round(fed, state, clients, t)
+
+
+@dataclass(frozen=True)
+class Silent(Local):
+    """Leaves out everything that a round may note, even the trained rows."""
+
+    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+        return super().round(fed, state, clients, t)[0], {}

@@ -1,0 +1,327 @@
+"""One run from start to end: killed and continued, or branched off another, it has the bits of an undisturbed one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from pfl_core import engine, methods
+from pfl_core.data import Dataset, load
+from pfl_core.partition import Partition
+from pfl_core.runs import Record, RunSpec, Store, build, execute, read_record
+from pfl_core.runs.execute import mark_path, save_checkpoint, state_hash
+from pfl_core.training import Training
+from tests.runs.outside import HERE
+
+execute_module = sys.modules[execute.__module__]
+ROOT = Path(__file__).parents[2]
+
+
+class Interrupted(Exception):
+    """Stands for whatever ends a process in the middle of a run."""
+
+
+@pytest.fixture
+def always_saving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint after every round."""
+    monkeypatch.setattr(execute_module, "CHECKPOINT_SECONDS", 0.0)
+
+
+def interrupt_at(rounds: int) -> Callable[[int], None]:
+    def on_round(done: int) -> None:
+        if done == rounds:
+            raise Interrupted
+
+    return on_round
+
+
+def bits(record: Record) -> tuple[str, str]:
+    """What must be equal: the state's hash, and all that the rounds noted but their times."""
+    series = {name: pair for name, pair in record.series.items() if name != "seconds"}
+    return record.state, json.dumps(
+        [series, {k: str(v) for k, v in record.arrays.items()}, record.clients], default=list
+    )
+
+
+def alone(spec: RunSpec, store: Store) -> Record:
+    """The undisturbed run, in a store of its own."""
+    return execute(spec, Store(store.root.parent / "alone", store.results))
+
+
+# ---- a run ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_its_record_and_nothing_else(spec, store, always_saving):
+    made = spec("fedselect", p=0.25, data={"name": f"{HERE}:blobs", "about": "four clouds"})
+    record = execute(made, store)
+    assert [path.name for path in store.root.iterdir()] == [f"{made.key()}.json"]
+    read = read_record(store.path(made.key()))
+    assert (read.key, read.spec, read.state) == (made.key(), made, record.state)
+    assert record.about == "four clouds"
+    assert record.seconds > 0 and not read.stale
+    assert {"python", "torch", "commit"} <= read.provenance.keys()
+
+
+def test_a_record_says_who_had_what_and_how_large_the_model_was(spec, store):
+    """Two of four classes a client: 12 + 12 images to train on, 4 + 4 to test on; 16 x 6 + 6 + 6 x 4 + 4 parameters."""
+    record = execute(spec(), store)
+    for name, each in (("train", 12), ("test", 4)):
+        counts = torch.tensor(record.clients[name])
+        assert counts.shape == (4, 4)
+        assert sorted(counts.flatten().tolist()) == [0] * 8 + [each] * 8
+        assert ((counts > 0).sum(0) == 2).all() and ((counts > 0).sum(1) == 2).all()
+    assert torch.tensor(record.clients["val"]).sum() == 0
+    assert torch.equal(torch.tensor(record.clients["train"]) > 0, torch.tensor(record.clients["test"]) > 0)
+    assert record.num_params == 16 * 6 + 6 + 6 * 4 + 4
+
+
+def test_a_record_is_what_the_engine_found(spec, store):
+    made = spec("fedselect", p=0.25)
+    record = execute(made, store)
+    algorithm, fed, _ = build(made)
+    state, history = engine.run(algorithm, fed, made.schedule)
+    assert record.state == state_hash(state)
+    assert record.series.keys() == history.series.keys()
+    assert all(record.series[name] == pair for name, pair in history.series.items() if name != "seconds")
+    assert record.curve().index.tolist() == [1, 2, 3, 4]
+
+
+def test_rounds_are_told_as_they_are_done(spec, store):
+    told = []
+    execute(spec(rounds=3), store, on_round=told.append)
+    assert told == [1, 2, 3]
+
+
+def two_clients(dataset: Dataset, num_clients: int, seed: int) -> Partition:
+    """A partition of one's own that gave up three clients."""
+    train, test = (torch.where(mark)[0].split(16)[:2] for mark in (~dataset.is_test, dataset.is_test))
+    return Partition(train=train, val=(train[0][:0],) * 2, test=test, dropped=3)
+
+
+def test_dropped_clients_are_told(spec, store):
+    record = execute(spec(partition={"name": f"{__name__}:two_clients"}, clients=2, rounds=1), store)
+    assert record.provenance["dropped_clients"] == "3"
+
+
+# ---- killed and continued -------------------------------------------------------------------------------------------
+
+HARD = Training(lr=0.1, epochs=2, batch_size=5, momentum=0.9, milestones=(0.5,))
+
+
+@pytest.mark.parametrize("name", sorted(methods()))
+def test_every_method_continues_with_the_same_bits(name, spec, store, always_saving):
+    made = spec(
+        name,
+        **methods()[name].ci,
+        model={"name": "cnn_small"},
+        train=HARD,
+        participation=0.5,
+        eval_every=2,
+        rounds=5,
+    )
+    with pytest.raises(Interrupted):
+        execute(made, store, on_round=interrupt_at(4))
+    assert store.checkpoint(made.key()).exists() and store.get(made.key()) is None
+    told = []
+    continued = execute(made, store, on_round=told.append)
+    assert told == [4, 5], "rounds 1 to 3 are not made again"
+    assert bits(continued) == bits(alone(made, store))
+
+
+@pytest.mark.parametrize("options", [{"reading": "authors_code"}, {"p": 0.25, "alpha": 1.0}], ids=str)
+def test_more_state_continues_too(options, spec, store, always_saving):
+    made = spec("fedselect", **options, rounds=6)
+    for stop in (2, 5):
+        with pytest.raises(Interrupted):
+            execute(made, store, on_round=interrupt_at(stop))
+    assert bits(execute(made, store)) == bits(alone(made, store))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pfl_core.runs import RunSpec, Store, execute
+import json
+module = sys.modules[execute.__module__]
+module.CHECKPOINT_SECONDS = 0.0
+store = Store(Path(sys.argv[1]), Path(sys.argv[2]))
+def on_round(done):
+    if done == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+execute(RunSpec.from_json(json.loads(sys.argv[3])), store, on_round=on_round)
+"""
+
+
+def test_a_killed_process_loses_a_round_and_no_bit(spec, store):
+    made = spec("fedselect", p=0.25, train=HARD, participation=0.5, model={"name": "cnn_small"}, rounds=6)
+    command = [sys.executable, "-c", KILLED, str(store.root), str(store.results), json.dumps(made.to_json())]
+    ended = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert store.get(made.key()) is None
+    told = []
+    continued = execute(made, store, on_round=told.append)
+    assert told == [4, 5, 6]
+    assert bits(continued) == bits(alone(made, store))
+    assert [path.name for path in store.root.iterdir()] == [f"{made.key()}.json"]
+
+
+def test_seconds_of_all_attempts_are_counted(spec, store, always_saving):
+    made = spec(rounds=3)
+    algorithm, fed, _ = build(made)
+    state, history = engine.run(algorithm, fed, made.schedule, until=2)
+    save_checkpoint(store.checkpoint(made.key()), state, history, 2, seconds=1000.0)
+    assert 1000 < execute(made, store).seconds < 1100
+
+
+def test_checkpoints_are_for_long_runs(spec, store):
+    """Below a minute there is none, so that short runs cost no disk."""
+    made = spec(rounds=3)
+    with pytest.raises(Interrupted):
+        execute(made, store, on_round=interrupt_at(3))
+    assert not store.checkpoint(made.key()).exists()
+
+
+# ---- damaged checkpoints --------------------------------------------------------------------------------------------
+
+
+def a_shared_weight(spec: RunSpec) -> bytes:
+    algorithm, fed, _ = build(spec)
+    return engine.run(algorithm, fed, spec.schedule, until=2)[0].shared.numpy().tobytes()[:64]
+
+
+def flip_a_weight(content: bytes, spec: RunSpec) -> bytes:
+    at = content.index(a_shared_weight(spec)) + 3
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+DAMAGE = {
+    "empty": lambda content, spec: b"",
+    "truncated": lambda content, spec: content[: len(content) // 2],
+    "not a checkpoint": lambda content, spec: b"these are no tensors at all",
+    "zeros": lambda content, spec: bytes(len(content)),
+    "one bit of one weight": flip_a_weight,
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_checkpoint_is_set_aside_and_the_run_starts_anew(kind, spec, store, always_saving):
+    made = spec(rounds=4)
+    with pytest.raises(Interrupted):
+        execute(made, store, on_round=interrupt_at(3))
+    path = store.checkpoint(made.key())
+    damaged = DAMAGE[kind](path.read_bytes(), made)
+    path.write_bytes(damaged)
+    told = []
+    record = execute(made, store, on_round=told.append)
+    assert bits(record) == bits(alone(made, store))
+    assert told == [1, 2, 3, 4]
+    (aside,) = store.root.glob("*damaged*")
+    assert aside.read_bytes() == damaged and not path.exists()
+
+
+def test_a_checkpoint_that_holds_something_else_is_set_aside(spec, store):
+    made = spec(rounds=2)
+    store.root.mkdir()
+    torch.save({"weights": torch.zeros(3)}, store.checkpoint(made.key()))
+    assert bits(execute(made, store)) == bits(alone(made, store))
+    assert [path.suffix for path in sorted(store.root.iterdir())] == [".damaged", ".json"]
+
+
+# ---- branches -------------------------------------------------------------------------------------------------------
+
+
+def test_until_leaves_marks_and_no_record(spec, store):
+    made = spec("fedselect", p=0.25)
+    assert execute(made, store, marks=(1, 3), until=3) is None
+    names = {mark_path(store, made.key(), rounds).name for rounds in (1, 3)}
+    assert {path.name for path in store.root.iterdir()} == names
+    assert store.get(made.key()) is None
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 4])
+def test_a_run_continues_from_its_own_mark_with_the_same_bits(rounds, spec, store):
+    made = spec("fedselect", p=0.25)
+    execute(made, store, marks=(rounds,), until=rounds)
+    told = []
+    branched = execute(made, store, branch=mark_path(store, made.key(), rounds), on_round=told.append)
+    assert told == list(range(rounds + 1, 5))
+    assert bits(branched) == bits(alone(made, store))
+
+
+def test_its_own_checkpoint_goes_before_a_branch(spec, store, always_saving):
+    made = spec(rounds=4)
+    execute(made, store, marks=(1,), until=1)
+    with pytest.raises(Interrupted):
+        execute(made, store, on_round=interrupt_at(4))
+    told = []
+    execute(made, store, branch=mark_path(store, made.key(), 1), on_round=told.append)
+    assert told == [4]
+
+
+def test_a_missing_or_damaged_branch_is_a_start_from_the_beginning(spec, store):
+    made, mark = spec(rounds=2), store.root / "trunk.1.mark"
+    assert bits(execute(made, store, branch=mark)) == bits(alone(made, store))
+    store.path(made.key()).unlink()
+    mark.write_bytes(b"nonsense")
+    assert bits(execute(made, store, branch=mark)) == bits(alone(made, store))
+
+
+def test_a_trunk_that_is_already_further_stops_at_once(spec, store, always_saving):
+    """Killed after round 4, now wanted up to round 2 only: nothing to do, nothing to complain about."""
+    made = spec(rounds=5)
+    with pytest.raises(Interrupted):
+        execute(made, store, on_round=interrupt_at(5))
+    assert execute(made, store, marks=(2,), until=2) is None
+
+
+# ---- the hash of a state --------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Nested:
+    a: torch.Tensor
+    rows: tuple[torch.Tensor, ...] = ()
+    more: dict | None = None
+    number: float = 0.0
+
+
+def test_the_hash_sees_every_bit_shape_and_type():
+    base = Nested(torch.zeros(4), (torch.ones(2), torch.ones(3)), {"x": torch.zeros(1)})
+    same = Nested(torch.zeros(4), (torch.ones(2), torch.ones(3)), {"x": torch.zeros(1)})
+    others = [
+        dataclasses.replace(base, a=torch.tensor([0.0, 0.0, 0.0, 1e-45])),
+        dataclasses.replace(base, a=torch.tensor([0.0, 0.0, 0.0, -0.0])),
+        dataclasses.replace(base, a=torch.zeros(2, 2)),
+        dataclasses.replace(base, a=torch.zeros(4, dtype=torch.int32)),
+        dataclasses.replace(base, rows=(torch.ones(3), torch.ones(2))),
+        dataclasses.replace(base, more={"y": torch.zeros(1)}),
+        dataclasses.replace(base, number=1.0),
+        dataclasses.replace(base, more=None),
+    ]
+    hashes = [state_hash(state) for state in (base, *others)]
+    assert state_hash(same) == hashes[0]
+    assert len(set(hashes)) == len(hashes)
+    assert all(len(h) == 16 and not math.isnan(int(h, 16)) for h in hashes)
+
+
+def test_the_hash_does_not_depend_on_how_a_tensor_lies_in_memory():
+    block = torch.arange(12.0).view(3, 4)
+    assert state_hash(Nested(block.T)) == state_hash(Nested(block.T.contiguous()))
+
+
+def test_blobs_are_what_these_tests_think():
+    """The tests above would pass on empty data."""
+    pool = load(f"{HERE}:blobs")
+    assert pool.x.shape == (128, 1, 4, 4) and pool.is_test.sum() == 32

@@ -1,0 +1,420 @@
+"""Records: numbers worked out by hand, and files that are whole or do not count."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import random
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from pfl_core import provenance
+from pfl_core.runs import Record, RunSpec, Store, read_record, sweep, write_record
+from pfl_core.runs.store import atomic_write
+from pfl_core.training import Training
+from tests.runs.outside import HERE
+
+NAN = math.nan
+
+
+def record(key: str = "0123456789abcdef", spec: RunSpec | None = None, **series) -> Record:
+    """Two clients, two rounds unless ``series`` says otherwise."""
+    both = [1, 2]
+    plain = {
+        "correct": (both, [[1, 2], [3, 2]]),
+        "count": (both, [[4, 4], [4, 4]]),
+        "loss": (both, [[1.5, 2.5], [0.5, 1.0]]),
+        "correct_trained": (both, [[2, 2], [4, NAN]]),
+        "count_trained": (both, [[4, 4], [4, NAN]]),
+        "loss_trained": (both, [[1.0, 1.0], [1.0, NAN]]),
+        "seconds": (both, [0.5, 0.25]),
+    }
+    return Record(key, spec or RunSpec(method={"name": "fedavg"}), {**plain, **series}, seconds=2.0, state="ff" * 8)
+
+
+def same(one: Record, other: Record) -> bool:
+    """Equal in everything; 7 is 7.0, a tuple a list, and not-a-number equals itself."""
+    texts = [json.dumps(dataclasses.asdict(record), sort_keys=True) for record in (one, other)]
+    plain = [json.loads(text, parse_int=float, parse_constant=lambda name: None) for text in texts]
+    return plain[0] == plain[1]
+
+
+# ---- numbers --------------------------------------------------------------------------------------------------------
+
+
+def test_curve_by_hand():
+    """Round 1: 25 % and 50 %, round 2: 75 % and 50 %, four samples each; rounds count from 1."""
+    curve = record().curve()
+    assert curve.index.tolist() == [1, 2] and curve.index.name == "round"
+    assert curve["acc_mean"].tolist() == [37.5, 62.5]
+    assert curve["acc_pooled"].tolist() == [37.5, 62.5]
+    assert curve["acc_bottom_decile"].tolist() == [25.0, 50.0]
+
+
+def test_trained_clients_alone_count_in_the_trained_curve():
+    """In round 2 client 1 did not take part: 4 of 4 for client 0."""
+    curve = record().curve(trained=True)
+    assert curve["acc_mean"].tolist() == curve["acc_pooled"].tolist() == [50.0, 100.0]
+    assert curve["acc_bottom_decile"].tolist() == [50.0, 100.0]
+
+
+def test_the_mean_is_over_clients_and_the_pooled_accuracy_over_samples():
+    """1 of 2 and 9 of 10: mean 70 %, pooled 10 / 12."""
+    curve = record(correct=([5], [[1, 9]]), count=([5], [[2, 10]])).curve()
+    assert curve.index.tolist() == [5]
+    assert curve.loc[5, "acc_mean"] == pytest.approx(70)
+    assert curve.loc[5, "acc_pooled"] == pytest.approx(1000 / 12)
+
+
+@pytest.mark.parametrize(("clients", "index"), [(1, 0), (9, 0), (10, 1), (19, 1), (20, 2), (30, 3)])
+def test_the_bottom_decile_is_the_client_at_index_n_over_10(clients, index):
+    """Accuracies 0, 1, 2, ... percent in any order: the index is the value."""
+    correct = random.Random(0).sample(range(clients), clients)
+    curve = record(correct=([1], [correct]), count=([1], [[100] * clients])).curve()
+    assert curve["acc_bottom_decile"].tolist() == [index]
+
+
+def test_clients_without_test_samples_are_in_no_average():
+    """Ten of twenty have none: the mean of 0, 10, ..., 90 percent, and the bottom decile of ten clients (index 1)."""
+    correct, count = [v for k in range(10) for v in (k, 0)], [10, 0] * 10
+    made = record(correct=([1], [correct]), count=([1], [count]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        curve, final = made.curve(), made.final()
+    assert curve["acc_mean"].tolist() == curve["acc_pooled"].tolist() == [45.0]
+    assert curve["acc_bottom_decile"].tolist() == [10.0]
+    assert final[::2].tolist() == pytest.approx([10.0 * k for k in range(10)]) and final[1::2].isna().all()
+
+
+def test_the_bottom_decile_of_few_participants_is_theirs():
+    """5 of 100 clients took part and none else was scored after training: the worst of five."""
+    correct = [float(k) if k < 5 else NAN for k in range(100)]
+    count = [10.0 if k < 5 else NAN for k in range(100)]
+    curve = record(correct_trained=([1], [correct]), count_trained=([1], [count])).curve(trained=True)
+    assert curve["acc_bottom_decile"].tolist() == [0.0]
+
+
+def test_summary_by_hand():
+    """Values 3 + 4 and 5 + 6 are 18 x 4 bytes; mask bits 0 + 9 and 0 + 9 are 18 bits, 3 bytes. Clients have 4 and 2
+    training samples, client 1 sits out round 2: 1 x 4 + 2 x 2 and 1 x 4 samples of half a teraflop. 95 % of 62.5 is
+    reached in round 2.
+    """
+    made = record(
+        upload=([1, 2], [[3, 4], [5, 6]]),
+        upload_bits=([1, 2], [[0, 9], [0, 9]]),
+        personal_share=([1, 2], [[0.1, 0.2], [0.3, 0.5]]),
+        passes=([1, 2], [[1, 2], [1, NAN]]),
+    )
+    made = dataclasses.replace(made, clients={"train": [[3, 1], [0, 2]]}, flops=500_000_000_000)
+    expected = {
+        "acc_mean": 62.5,
+        "acc_pooled": 62.5,
+        "acc_bottom_decile": 50.0,
+        "acc_mean_best": 62.5,
+        "acc_pooled_best": 62.5,
+        "acc_bottom_decile_best": 50.0,
+        "acc_mean_trained": 100.0,
+        "acc_pooled_trained": 100.0,
+        "acc_bottom_decile_trained": 100.0,
+        "acc_mean_merged": 62.5,
+        "acc_pooled_merged": 62.5,
+        "acc_bottom_decile_merged": 50.0,
+        "loss": 0.75,
+        "rounds_to_95": 2,
+        "upload_mb": 75e-6,
+        "train_tflop": 6.0,
+        "personal_share": 0.4,
+        "seconds": 2.0,
+    }
+    summary = made.summary()
+    assert summary.keys() == expected.keys()
+    assert summary == pytest.approx(expected)
+    assert all(type(value) is float for value in summary.values())
+
+
+def test_the_method_says_which_of_the_two_scores_is_reported():
+    """FedSelect's code scores after local training: 50 percent, then 100 (of client 0 alone), best 100."""
+    made = record(spec=RunSpec(method={"name": "fedselect", "reading": "authors_code"})).summary()
+    assert (made["acc_mean"], made["acc_mean_best"], made["rounds_to_95"]) == (100.0, 100.0, 2)
+    assert (made["acc_mean_trained"], made["acc_mean_merged"]) == (100.0, 62.5)
+
+
+def test_rounds_to_95_is_a_round_and_not_a_place():
+    """Scored every third round: 95 % of the last 50 percent is reached in round 6."""
+    made = record(correct=([3, 6, 9], [[1, 1], [2, 2], [2, 2]]), count=([3, 6, 9], [[4, 4]] * 3))
+    assert made.summary()["rounds_to_95"] == 6
+
+
+def test_a_run_that_scored_nobody_right_reached_nothing_early():
+    made = record(correct=([1, 2], [[NAN, NAN]] * 2), count=([1, 2], [[0, 0]] * 2))
+    assert math.isnan(made.summary()["rounds_to_95"])
+
+
+@pytest.mark.parametrize("method", ["fedavg", "local", "fedselect"])
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_training_work_is_that_of_the_clients_that_took_part(method, participation, spec, store):
+    """Sums over rounds and sampled clients of passes x training samples x FLOPs of one sample."""
+    made = spec(method, participation=participation, train=Training(epochs=2, batch_size=8), rounds=3)
+    (done,) = sweep([made], jobs=1, store=store)
+    sizes = np.array(done.clients["train"]).sum(1)
+    total = 0.0
+    for t in range(3):
+        for k in made.schedule.clients(4, made.seed, t).tolist():
+            second = method == "fedselect" and done.values("upload").loc[t + 1, k] < done.num_params
+            total += 2 * (1 + second) * sizes[k]
+    assert done.summary()["train_tflop"] == pytest.approx(done.flops * total / 1e12)
+
+
+def test_the_best_round_is_not_the_last():
+    made = record(correct=([2, 4, 6], [[1, 1], [4, 3], [2, 2]]), count=([2, 4, 6], [[4, 4]] * 3))
+    assert made.summary()["acc_mean"] == 50.0
+    assert made.summary()["acc_mean_best"] == 87.5
+
+
+def test_a_method_that_notes_nothing_has_a_summary(spec, store):
+    (made,) = sweep([spec(f"{HERE}:Silent", rounds=2)], jobs=1, store=store)
+    assert made.summary()["acc_mean"] == made.curve()["acc_mean"].iloc[-1]
+    assert math.isnan(made.summary()["upload_mb"])
+
+
+def test_tidy_has_a_row_for_each_round_client_and_metric():
+    frame = record().tidy()
+    assert sorted(frame.columns) == ["client", "metric", "round", "value"]
+    assert len(frame) == 6 * 2 * 2 + 2
+    assert not frame.duplicated(["round", "client", "metric"]).any()
+    one = frame[(frame["metric"] == "correct") & (frame["round"] == 2) & (frame["client"] == 0)]
+    assert one["value"].tolist() == [3]
+    whole = frame[frame["metric"] == "seconds"]
+    assert whole["client"].tolist() == [-1, -1] and whole["value"].tolist() == [0.5, 0.25]
+    assert all(pd.api.types.is_integer_dtype(frame[name]) for name in ("round", "client"))
+
+
+# ---- to disk and back -----------------------------------------------------------------------------------------------
+
+
+def full_record(spec: RunSpec | None = None) -> Record:
+    made = record(
+        spec=spec,
+        train_loss=([1, 2], [[0.1234567, NAN], [1e-9, 7.0]]),
+        upload=([1, 2], [[11_181_642.0, 11_181_641.0], [0.0, 123_456_789.0]]),
+    )
+    return dataclasses.replace(
+        made,
+        arrays={"overlap": torch.arange(4).view(2, 2), "gate": np.array([0.5, 0.25])},
+        clients={"train": [[3, 0], [1, 2]], "val": [[0, 0], [0, 0]], "test": [[1, 0], [0, 1]]},
+        about="ours — “quoted”\nand a second line",
+        provenance={"torch": "2.13.0", "commit": "unknown"},
+    )
+
+
+def test_a_record_survives_the_disk(tmp_path):
+    written = full_record()
+    read = read_record(write_record(written, tmp_path / "deep" / "folder" / "r.json"))
+    listed = {"overlap": [[0, 1], [2, 3]], "gate": [0.5, 0.25]}
+    assert same(read, dataclasses.replace(written, arrays=listed))
+    assert read.spec == written.spec
+    assert read.series["upload"][1] == [[11_181_642, 11_181_641], [0, 123_456_789]], "counts are whole, never rounded"
+    assert np.isnan(read.values("train_loss").loc[1, 1])
+    assert same(read_record(write_record(read, tmp_path / "again.json")), read)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"train": dataclasses.replace(RunSpec(method={"name": "fedavg"}).train, lr=1 / 3)},
+        {"method": {"name": "fedselect", "alpha": 0.123456789}},
+        {"participation": 2 / 3},
+        {"partition": {"name": "dirichlet", "alpha": 1.0}},
+        {"partition": {"name": "dirichlet", "alpha": 0.123456789}},
+    ],
+)
+def test_a_spec_comes_back_from_disk_as_it_was(tmp_path, fields):
+    """Values of a run may be shortened, its settings never: they decide which run it is."""
+    spec = RunSpec(**{"method": {"name": "fedavg"}, **fields})
+    read = read_record(write_record(record(spec.key(), spec), tmp_path / "r.json"))
+    assert read.spec == spec
+    assert not read.stale
+
+
+def test_values_keep_what_a_float32_holds(tmp_path):
+    values = torch.rand(200, generator=torch.Generator().manual_seed(0)).double()
+    read = read_record(write_record(record(loss=([1], [values.tolist()])), tmp_path / "r.json"))
+    assert torch.allclose(torch.tensor(read.series["loss"][1][0], dtype=torch.float64), values, rtol=1e-6, atol=0)
+
+
+def test_a_diverged_run_can_be_stored(tmp_path):
+    read = read_record(write_record(record(loss=([1], [[math.inf, NAN]])), tmp_path / "r.json"))
+    assert not np.isfinite(read.values("loss").to_numpy()).any()
+    json.loads((tmp_path / "r.json").read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+# ---- damage ---------------------------------------------------------------------------------------------------------
+
+
+def flipped(content: bytes) -> bytes:
+    at = content.index(b'"correct"') + 20
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+DAMAGE = {
+    "empty": lambda content: b"",
+    "truncated": lambda content: content[: len(content) // 2],
+    "last byte lost": lambda content: content[:-2],
+    "one bit flipped": flipped,
+    "not JSON": lambda content: b"correct: 12",
+    "not text": lambda content: b"\xff\xfe\x00" + content,
+    "a list": lambda content: b"[]",
+    "a number": lambda content: b"17",
+    "a text": lambda content: b'"record"',
+    "null": lambda content: b"null",
+    "an empty object": lambda content: b"{}",
+    "zeros": lambda content: bytes(len(content)),
+    "another seed": lambda content: content.replace(b'"seed":0', b'"seed":1', 1),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_record_is_set_aside_and_made_again(kind, spec, store):
+    made = spec(rounds=1)
+    (first,) = sweep([made], jobs=1, store=store)
+    path = store.path(made.key())
+    damaged = DAMAGE[kind](path.read_bytes())
+    path.write_bytes(damaged)
+    with pytest.warns(UserWarning, match=rf"{path.name}.*damaged.*set aside") as caught:
+        assert store.get(made.key()) is None
+    assert len(caught) == 1
+    assert not path.exists()
+    (aside,) = store.root.glob("*damaged*")
+    assert aside.read_bytes() == damaged
+    (again,) = sweep([made], jobs=1, store=store)
+    assert again.state == first.state and store.get(made.key()) is not None
+
+
+def test_no_flipped_bit_goes_unnoticed(tmp_path):
+    path = write_record(full_record(), tmp_path / "r.json")
+    whole, content = read_record(path), path.read_bytes()
+    stream = random.Random(0)
+    for at in stream.sample(range(len(content)), 300):
+        path.write_bytes(content[:at] + bytes([content[at] ^ (1 << stream.randrange(8))]) + content[at + 1 :])
+        try:
+            read = read_record(path)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        assert same(read, whole), f"byte {at}"
+
+
+def test_reading_all_records_sets_the_damaged_aside_and_goes_on(spec, store):
+    kept, lost = spec(rounds=1, seed=1), spec(rounds=1, seed=2)
+    sweep([kept, lost], jobs=1, store=store)
+    store.path(lost.key()).write_text("{")
+    with pytest.warns(UserWarning, match="damaged"):
+        assert [r.spec.seed for r in store] == [1]
+    assert [r.spec.seed for r in store] == [1]
+
+
+def test_a_method_that_cannot_be_imported_here_is_no_damage(store, tmp_path, monkeypatch):
+    """Somebody's own method, seen from a folder without their module: the record stays where it is."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "mine_for_now.py").write_text("from pfl_core.algorithms.local import Local\nclass Mine(Local): ...\n")
+    spec = RunSpec(method={"name": "mine_for_now:Mine"})
+    path = write_record(record("aaaa", spec), store.path("aaaa"))
+    assert store.get("aaaa") is not None
+    content = path.read_bytes()
+    (tmp_path / "mine_for_now.py").unlink()
+    monkeypatch.delitem(sys.modules, "mine_for_now")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        list(store)
+    assert path.exists() and path.read_bytes() == content
+
+
+# ---- where records lie ----------------------------------------------------------------------------------------------
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_committed_results_are_read_and_never_written(spec, store):
+    stored, fresh = spec(rounds=1, seed=1), spec(rounds=1, seed=2)
+    elsewhere = Store(store.root.parent / "made_before", store.results)
+    (made,) = sweep([stored], jobs=1, store=elsewhere)
+    write_record(made, store.results / "fedselect" / f"{made.key}.json")
+    before = tree(store.results)
+    assert same(store.get(made.key), made)
+    sweep([stored, fresh], jobs=1, store=store)
+    assert sorted(r.spec.seed for r in store) == [1, 2]
+    assert tree(store.results) == before
+    assert [path.stem for path in store.root.glob("*.json")] == [fresh.key()]
+
+
+def test_a_damaged_committed_record_stays_where_it_is(spec, store):
+    made = spec(rounds=1)
+    path = store.results / "fedselect" / f"{made.key()}.json"
+    atomic_write(path, b"{")
+    with pytest.warns(UserWarning, match="damaged"):
+        (again,) = sweep([made], jobs=1, store=store)
+    assert tree(store.results) == {f"fedselect/{made.key()}.json": b"{"}
+    assert same(store.get(made.key()), again)
+
+
+def test_the_same_run_in_both_places_counts_once(spec, store):
+    (made,) = sweep([spec(rounds=1)], jobs=1, store=store)
+    write_record(made, store.results / f"{made.key}.json")
+    assert len(list(store)) == 1
+
+
+def test_an_empty_or_missing_folder_has_no_records(store):
+    assert list(store) == [] and store.get("0" * 16) is None
+
+
+def test_the_store_lies_in_the_data_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    assert Store().root == tmp_path / "runs"
+
+
+def test_changed_code_makes_a_record_stale(spec, monkeypatch):
+    made = spec("fedselect")
+    kept = record(made.key(), made)
+    assert not kept.stale
+    skeleton = provenance._skeleton
+    monkeypatch.setattr(provenance, "_skeleton", lambda m: "new" if m.endswith("fedselect") else skeleton(m))
+    assert kept.stale
+
+
+def test_a_record_whose_data_are_not_here_is_not_called_stale(spec, tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    assert not record("a" * 16, spec(data={"name": "mnist"})).stale
+
+
+# ---- atomic writing -------------------------------------------------------------------------------------------------
+
+
+def test_writing_makes_folders_and_leaves_only_the_file(tmp_path):
+    atomic_write(tmp_path / "a" / "b" / "f.json", b"one")
+    atomic_write(tmp_path / "a" / "b" / "f.json", b"two")
+    assert tree(tmp_path) == {"a/b/f.json": b"two"}
+
+
+@pytest.mark.parametrize("step", ["write_bytes", "replace"])
+def test_a_failed_write_leaves_the_old_file_and_no_part(tmp_path, monkeypatch, step):
+    path = tmp_path / "f.json"
+    atomic_write(path, b"old")
+
+    def full(*args, **kwargs):
+        if step == "write_bytes":
+            args[0].open("wb").close()
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(*((Path, "write_bytes") if step == "write_bytes" else (os, "replace")), full)
+    with pytest.raises(OSError, match="no space left"):
+        atomic_write(path, b"new")
+    assert tree(tmp_path) == {"f.json": b"old"}

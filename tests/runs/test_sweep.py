@@ -1,0 +1,392 @@
+"""Many runs: each made once, wherever and beside whatever it is made, and none lost because another one fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+import torch
+
+from pfl_core.runs import Record, RunSpec, Store, SweepError, execute, run, sweep
+from pfl_core.runs.sweep import _rounds_done, plan
+from tests.runs.outside import HERE
+
+sweep_module = sys.modules[sweep.__module__]
+execute_module = sys.modules[execute.__module__]
+
+
+def bits(record: Record) -> tuple:
+    """All but times and the machine; series as text, so that not-a-number equals itself."""
+    series = {name: str(pair) for name, pair in record.series.items() if name != "seconds"}
+    return record.key, record.state, series, record.arrays, record.clients
+
+
+def beside(store: Store, name: str) -> Store:
+    return Store(store.root.parent / name, store.results)
+
+
+@pytest.fixture
+def no_more_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args, **kwargs):
+        raise AssertionError("this run was stored already")
+
+    monkeypatch.setattr(sweep_module, "execute", refuse)
+    monkeypatch.setattr(sweep_module, "_job", refuse)
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Keys of the runs that were made in this process, in order."""
+    keys: list[str] = []
+
+    def note(spec: RunSpec, *args, **kwargs):
+        keys.append(spec.key())
+        return execute(spec, *args, **kwargs)
+
+    monkeypatch.setattr(sweep_module, "execute", note)
+    return keys
+
+
+# ---- what comes back ------------------------------------------------------------------------------------------------
+
+
+def test_records_come_in_the_order_of_the_specs(spec, store):
+    specs = [spec("local", seed=1, rounds=1), spec("fedavg", rounds=2), spec("local", seed=0, rounds=1)]
+    assert [r.spec for r in sweep(specs, jobs=1, store=store)] == specs
+    assert [r.spec for r in sweep(specs[::-1], jobs=1, store=store)] == specs[::-1]
+    assert sweep([], store=store) == []
+
+
+def test_nothing_is_made_twice(spec, store, executed):
+    one, two = spec(rounds=1), spec(rounds=2)
+    sweep([one, two, one, one], jobs=1, store=store)
+    assert sorted(executed) == sorted([one.key(), two.key()])
+
+
+def test_stored_runs_are_read(spec, store, executed, request):
+    made, more = spec(rounds=1), spec(rounds=2)
+    first = sweep([made], jobs=1, store=store)
+    sweep([made, more], jobs=1, store=store)
+    assert executed == [made.key(), more.key()]
+    request.getfixturevalue("no_more_runs")
+    assert bits(*sweep([made], store=store)) == bits(*first)
+    assert bits(run(made, store)) == bits(*first)
+
+
+def test_one_run_under_two_names_is_made_once_and_keeps_both(spec, store, executed):
+    """The same experiment in two papers: equal numbers, each with the tags that were asked for."""
+    plain = spec(rounds=1)
+    tagged = spec(rounds=1, paper="fedselect", preset="ci", partition={**plain.partition, "pool": "official"})
+    records = sweep([plain, tagged], jobs=1, store=store)
+    assert len(executed) == 1
+    assert [r.spec for r in records] == [plain, tagged]
+    assert bits(records[0]) == bits(records[1])
+
+
+def test_bad_specs_stop_a_sweep_before_it_starts(spec, store, executed):
+    with pytest.raises(ValueError, match="no_such_data"):
+        sweep([spec(rounds=1), spec(data={"name": "no_such_data"})], jobs=1, store=store)
+    assert executed == []
+
+
+@pytest.mark.parametrize("value", ["two", "-1", "1.5"])
+def test_a_bad_number_of_jobs_is_one_line(spec, store, monkeypatch, value):
+    monkeypatch.setenv("PFL_JOBS", value)
+    with pytest.raises(ValueError, match=f"PFL_JOBS.*{value}") as caught:
+        sweep([spec(rounds=1)], store=store)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "jobs", "runs", "workers"), [("3", None, 5, 3), ("3", None, 2, 2), ("", 2, 3, 2)]
+)
+def test_arguments_then_the_environment_choose_the_number_of_jobs(
+    environment, jobs, runs, workers, spec, store, monkeypatch
+):
+    """Never more workers than runs."""
+    asked = set()
+    monkeypatch.setattr(
+        sweep_module, "get_reusable_executor", lambda max_workers, **_: asked.add(max_workers) or Here()
+    )
+    monkeypatch.setenv("PFL_JOBS", environment)
+    sweep([spec("local", seed=s, rounds=1) for s in range(runs)], jobs=jobs, store=store)
+    assert asked == {workers}
+
+
+class Here(Executor):
+    """The smallest executor: runs at once, in this process."""
+
+    def submit(self, fn, /, *args, **kwargs) -> Future:
+        future: Future = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+# ---- wherever it is made --------------------------------------------------------------------------------------------
+
+
+def mixed(spec) -> list[RunSpec]:
+    """Three methods, and two limits that share their start."""
+    alphas = [spec("fedselect", p=0.25, alpha=alpha, rounds=4) for alpha in (0.3, 0.6)]
+    return [*alphas, spec("fedavg", seed=1), spec("local", participation=0.5)]
+
+
+@contextlib.contextmanager
+def threads() -> Iterator[Executor]:
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+    torch.set_num_threads(1)
+
+
+@contextlib.contextmanager
+def process() -> Iterator[Executor]:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+@contextlib.contextmanager
+def dask() -> Iterator[Executor]:
+    distributed = pytest.importorskip("dask.distributed", reason="dask is not installed")
+    with distributed.Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+        yield client.get_executor()
+
+
+@pytest.mark.parametrize("somewhere", [threads, process, dask])
+def test_any_executor_gives_the_same_bits(somewhere, spec, store):
+    with somewhere() as pool:
+        there = sweep(mixed(spec), executor=pool, store=beside(store, "there"))
+    here = sweep(mixed(spec), jobs=1, store=store)
+    assert [bits(r) for r in there] == [bits(r) for r in here]
+    assert leftovers(beside(store, "there")) == []
+
+
+def test_networks_built_side_by_side_in_threads_do_not_mix(spec, store):
+    """PyTorch's initialisation draws from one generator for the whole process."""
+    specs = [spec(seed=s, rounds=1, model={"name": f"{HERE}:slow_net"}) for s in range(3)]
+    here = sweep(specs, jobs=1, store=store)
+    with ThreadPoolExecutor(3) as pool:
+        there = sweep(specs, executor=pool, store=beside(store, "there"))
+    assert [r.state for r in there] == [r.state for r in here]
+
+
+def leftovers(store: Store) -> list[str]:
+    return sorted(path.name for path in store.root.iterdir() if path.suffix != ".json")
+
+
+# ---- a common start -------------------------------------------------------------------------------------------------
+
+LIMITS = (0.05, 0.3, 0.6, 1.0)
+
+
+def limits(spec, alphas: tuple[float, ...] = LIMITS, **changes) -> list[RunSpec]:
+    return [spec("fedselect", **{"p": 0.2, "rounds": 6, **changes}, alpha=alpha) for alpha in alphas]
+
+
+def rounds_made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    made: list[int] = []
+
+    def note(spec, store, *, on_round=lambda done: None, **options):
+        return execute(spec, store, on_round=lambda done: (made.append(done), on_round(done)), **options)
+
+    monkeypatch.setattr(sweep_module, "execute", note)
+    return made
+
+
+@pytest.mark.parametrize(("alphas", "saving"), [(LIMITS, 60.0), (LIMITS[:3], 0.0)], ids=["short", "long"])
+def test_a_sweep_over_the_limit_shares_its_start_and_keeps_every_bit(alphas, saving, spec, store, monkeypatch):
+    """p = 0.2: shares 0.2, 0.36, 0.488, 0.59, 0.67 of the entries are personal after rounds 1, 2, ...; so the limit
+    0.05 parts from the others after round 1, 0.3 after 2, 0.6 after 5. ``long``: runs that write checkpoints.
+    """
+    monkeypatch.setattr(execute_module, "CHECKPOINT_SECONDS", saving)
+    specs, made = limits(spec, alphas), rounds_made(monkeypatch)
+    records = sweep(specs, jobs=1, store=store)
+    parted = {0.05: 1, 0.3: 2, 0.6: 5}
+    trunk = 6 if 1.0 in alphas else max(parted[alpha] for alpha in alphas)
+    assert len(made) == trunk + sum(6 - parted[alpha] for alpha in alphas if alpha != 1.0)
+    assert leftovers(store) == [], "marks and checkpoints are removed"
+    assert len(list(store)) == len(alphas), "the common start alone is no run"
+    monkeypatch.undo()
+    for spec_k, record in zip(specs, records, strict=True):
+        (alone,) = sweep([spec_k], jobs=1, store=beside(store, spec_k.key()))
+        assert bits(record) == bits(alone)
+        assert record.curve().index.tolist() == list(range(1, 7))
+    assert len({r.state for r in records}) == len(alphas), "else the comparison says nothing"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"participation": 0.5},
+        {"limit_policy": "cap"},
+        {"selection_scope": "per_tensor"},
+        {"mask_update_every": 2, "mask_update_start": 1},
+        {"limit_comparison": "inclusive"},
+        {"eligible_params": "weights_only"},
+        {"aggregate_last_round": False, "eval_point": "after_local_update"},
+        {"rate_basis": "all"},
+        {"reading": "authors_code", "p": 0.25, "rounds": 8},
+    ],
+    ids=str,
+)
+def test_every_variant_keeps_its_bits_in_a_sweep(changes, spec, store):
+    specs = limits(spec, (0.1, 0.5), **changes)
+    for spec_k, record in zip(specs, sweep(specs, jobs=1, store=store), strict=True):
+        assert bits(record) == bits(run(spec_k, beside(store, spec_k.key())))
+    assert leftovers(store) == []
+
+
+def test_runs_that_differ_in_more_share_nothing(spec, store):
+    """Another seed, another p, another method: no common start, no extra run."""
+    specs = [spec("fedselect", alpha=0.3), spec("fedselect", alpha=0.3, seed=1), spec("fedselect", alpha=0.6, p=0.1)]
+    tasks = plan([*specs, spec("fedavg")], store)
+    assert [task.spec for task in tasks] == [*specs, spec("fedavg")]
+    assert all(task.branch is None and task.marks == () and task.until is None for task in tasks)
+
+
+def test_a_start_that_exists_further_along_is_no_failure(spec, store, monkeypatch):
+    """The trunk, alpha = 1, was once started for its own sake and killed in round 6."""
+    monkeypatch.setattr(execute_module, "CHECKPOINT_SECONDS", 0.0)
+    (trunk,) = limits(spec, (1.0,))
+
+    def stop(done: int) -> None:
+        if done == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(trunk, store, on_round=stop)
+    specs = limits(spec, (0.05, 0.3))
+    for spec_k, record in zip(specs, sweep(specs, jobs=1, store=store), strict=True):
+        assert bits(record) == bits(run(spec_k, beside(store, spec_k.key())))
+
+
+# ---- when a run fails -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pool", ["here", "threads"])
+def test_a_failing_run_is_named_and_the_others_are_stored(pool, spec, store):
+    bad = spec(f"{HERE}:Raises", seed=5)
+    good = [spec(rounds=1), spec(rounds=2)]
+    with ThreadPoolExecutor(1) as executor, pytest.raises(SweepError) as caught:
+        sweep([good[0], bad, good[1]], jobs=1, executor=executor if pool == "threads" else None, store=store)
+    head, *lines = str(caught.value).splitlines()
+    assert head.startswith("1 of 3 runs failed")
+    assert len(lines) == 1, "a line for each failed run, however long its message"
+    assert all(part in lines[0] for part in (bad.label(), "RuntimeError", "first line"))
+    assert store.get(bad.key()) is None
+    assert all(store.get(s.key()) is not None for s in good)
+    assert leftovers(store) == []
+
+
+def test_every_failing_run_is_counted(spec, store):
+    """Two runs whose short names are equal are still two."""
+    bad = [spec(f"{HERE}:Raises", rounds=rounds) for rounds in (2, 3)]
+    assert bad[0].label() == bad[1].label()
+    with pytest.raises(SweepError, match="^2 of 3 runs failed") as caught:
+        sweep([*bad, spec(rounds=1)], jobs=1, store=store)
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_a_failed_start_leaves_its_branches_to_run_alone(spec, store, monkeypatch):
+    specs = limits(spec)
+
+    def fail_trunk(made, *args, **options):
+        if made.key() == specs[-1].key():
+            raise RuntimeError("trunk")
+        return execute(made, *args, **options)
+
+    monkeypatch.setattr(sweep_module, "execute", fail_trunk)
+    with pytest.raises(SweepError, match="1 of 4 runs failed"):
+        sweep(specs, jobs=1, store=store)
+    assert all(store.get(s.key()) is not None for s in specs[:3])
+
+
+def test_a_killed_worker_takes_no_other_run_with_it(spec, store, tmp_path):
+    """The first run kills its process whenever it is tried, and the second is in the middle of a round by then.
+
+    The one is tried twice and reported; the others come out as if it were not there.
+    """
+    log = tmp_path / "log"
+    killer = spec(f"{HERE}:Dies", log=str(log), parent=os.getpid())
+    bad, good = spec(f"{HERE}:Raises"), [spec(f"{HERE}:Slow", rounds=1), *(spec(seed=s, rounds=2) for s in range(3))]
+    with pytest.raises(SweepError) as caught:
+        sweep([killer, good[0], bad, *good[1:]], jobs=2, store=store)
+    message = str(caught.value)
+    assert len(log.read_text().splitlines()) == 2, "tried once more, then given up"
+    assert [s.label() for s in good if store.get(s.key()) is None] == [], message
+    head, *lines = message.splitlines()
+    assert head.startswith("2 of 6 runs failed"), message
+    assert any(killer.label() in line and "died" in line for line in lines)
+    assert any(bad.label() in line and "first line" in line for line in lines)
+
+
+def test_two_workers_give_the_bits_of_one(spec, store):
+    """Processes of their own, the way a sweep runs by default; and the pool works again after the kill above."""
+    one = sweep(mixed(spec), jobs=1, store=store)
+    two = sweep(mixed(spec), jobs=2, store=beside(store, "two"))
+    assert [bits(r) for r in two] == [bits(r) for r in one]
+    assert leftovers(beside(store, "two")) == []
+
+
+def test_an_interrupt_stops_the_workers(spec, store, monkeypatch):
+    """Ctrl-C while workers are busy: they do not go on behind the user's back."""
+    stopped = []
+
+    class Busy(Executor):
+        def submit(self, fn, /, *args, **kwargs) -> Future:
+            return Future()
+
+        def shutdown(self, **options) -> None:
+            stopped.append(options)
+
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep_module, "get_reusable_executor", lambda **options: Busy())
+    monkeypatch.setattr(sweep_module, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sweep([spec("local"), spec("fedavg")], jobs=2, store=store)
+    assert stopped == [{"wait": False, "kill_workers": True}]
+
+
+# ---- progress -------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_ends_while_its_progress_is_read_is_no_error(store, monkeypatch):
+    """The worker removes the file between the look and the reading."""
+    monkeypatch.setattr(Path, "exists", lambda self, **options: True)
+    assert _rounds_done(store, "gone") == 0
+
+
+def test_progress_is_told_in_rounds(spec, store, monkeypatch):
+    bars = []
+
+    class Bar:
+        n = 0
+
+        def __init__(self, total: int, **options) -> None:
+            self.total = total
+            bars.append(self)
+
+        def __enter__(self) -> Bar:
+            return self
+
+        def __exit__(self, *problem) -> None:
+            pass
+
+        def update(self, more: int) -> None:
+            self.n += more
+
+    monkeypatch.setattr(sweep_module, "tqdm", Bar)
+    specs = [spec(seed=s, rounds=r) for s, r in enumerate((1, 2, 3))]
+    sweep(specs, jobs=1, store=store)
+    sweep(specs, executor=Here(), store=beside(store, "there"))
+    assert [(bar.total, bar.n) for bar in bars] == [(6, 6), (6, 6)]
