@@ -84,7 +84,9 @@ def run(
     """
     state, history, first = start or (algorithm.init(fed, fed.theta0), History(), 0)
     history = History({metric: (list(times), list(values)) for metric, (times, values) in history.series.items()})
-    for snapshot in islice(rounds(algorithm, fed, schedule, state, first), None if until is None else until - first):
+    for snapshot in islice(
+        rounds(algorithm, fed, schedule, state, first), None if until is None else max(until - first, 0)
+    ):
         history.add(snapshot)
         state = snapshot.state
         if on_round is not None:

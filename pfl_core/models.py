@@ -9,6 +9,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pickle import UnpicklingError
+from threading import Lock
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from torch import nn
 
 from pfl_core.outside import check_options, find
 from pfl_core.seeding import generator
+
+_ONE_AT_A_TIME = Lock()  # of the threads of a process: PyTorch's initialisation draws from the process's one generator
 
 Shape = tuple[int, ...]  # of one sample: (channels, height, width), or (features,)
 SMALL = 32  # up to this side, ResNet18's full stem leaves maps of 1 x 1 (fedselect.md A22)
@@ -31,7 +34,7 @@ def build(name: str, in_shape: Shape, num_classes: int, seed: int, **options: An
     check_options(f"model {name!r}", function, options, reserved=2)
     if num_classes < 1 or len(in_shape) not in (1, 3) or min(in_shape) < 1:
         raise ValueError(f"model {name!r}: no network has in_shape={tuple(in_shape)} and num_classes={num_classes}")
-    with torch.random.fork_rng(devices=[]):
+    with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(generator(seed, "init").initial_seed())
         try:
             return function(tuple(in_shape), num_classes, **options)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+SAMPLED = 257  # every 257th entry tells where a cut-off lies
 BLOCK = 2**16  # entries worked on together where temporaries would leave the cache
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # as wide as a float of that many bytes
 Rows = Tensor | tuple[Tensor, ...]  # [N, e] as one block, or as a sequence of rows where N e is large
@@ -147,21 +148,44 @@ def counts_true(masks: Tensor) -> Tensor:
 def top_count(score: Tensor, among: Tensor, count: int) -> Tensor:
     """Bool mask of the ``count`` largest scores among the True entries of ``among``; ties: lower index first.
 
-    score [d] >= 0, among [d] bool; not-a-number ranks first, so that a diverged entry cannot hide. All of ``among`` if
-    it has no more than ``count`` entries.
+    score [d], among [d] bool; not-a-number ranks first, so that a diverged entry cannot hide. All of ``among`` if it
+    has no more than ``count`` entries.
     """
-    if count >= count_true(among):
+    total = count_true(among)
+    if count >= total:
         return among.clone()
+    out = torch.zeros_like(among)
     if count <= 0:
-        return torch.zeros_like(among)
-    values = keep_(score.clone(), bits(among, score))
+        return out
+    index = _candidates(score, among, count, total)
+    values = score[index].nan_to_num_(nan=torch.inf)
     place = len(values) - count
-    threshold = np.partition(values.cpu().numpy(), place)[place].item()  # ten times as fast as torch.kthvalue
-    diverged = math.isnan(threshold)
-    out = torch.zeros_like(among) if diverged else (values <= threshold).logical_not_()  # and so are all NaN above
-    ties = np.flatnonzero((among & (values.isnan() if diverged else values == threshold)).cpu().numpy())
-    out[ties[: count - count_true(out)]] = True
+    threshold = np.partition(values.cpu().numpy(), place)[place].item()  # many times as fast as torch.kthvalue
+    above = index[values > threshold]
+    out[above] = True
+    out[index[values == threshold][: count - len(above)]] = True
     return out
+
+
+def _candidates(score: Tensor, among: Tensor, count: int, total: int) -> Tensor:
+    """Indices, ascending, of entries that hold the ``count`` largest of ``total``: those above a sample's estimate.
+
+    The estimate only saves time: where it leaves too few, all of ``among`` are candidates.
+    """
+    sample = score[::SAMPLED][among[::SAMPLED]].nan_to_num_(nan=torch.inf)
+    expected = count * len(sample) / total
+    rank = math.ceil(expected + 4 * math.sqrt(expected)) + 1
+    if rank < len(sample):
+        cut = sample.sort(descending=True).values[rank]
+        index = _true((score < cut).logical_not_().logical_and_(among))
+        if len(index) >= count:
+            return index
+    return _true(among)
+
+
+def _true(mask: Tensor) -> Tensor:
+    """Indices of the True entries; numpy finds them three times as fast."""
+    return torch.from_numpy(np.flatnonzero(mask.cpu().numpy())).to(mask.device)
 
 
 def round_half_up(x: float) -> int:

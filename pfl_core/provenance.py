@@ -7,8 +7,10 @@ import hashlib
 import importlib.util
 import platform
 import subprocess
-from collections.abc import Iterable
+import sysconfig
+from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import torch
 
 PACKAGE = "pfl_core"
 ROOT = Path(__file__).resolve().parent.parent  # the checkout: notebooks/, data/, figures/ lie beside the package
+LIBRARIES = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 
 
 def describe() -> dict[str, str]:
@@ -31,21 +34,27 @@ def describe() -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """The checkout's commit, with a + where files differ from it; "unknown" outside a checkout."""
+    """The checkout's commit, with a + where files differ from it; "unknown" outside a checkout of ours."""
     try:
         run = [subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True, check=True) for args in _GIT]
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return run[0].stdout.strip() + ("+" if run[1].stdout.strip() else "")
+    head, changes, inside = (part.stdout.strip() for part in run)
+    return "unknown" if inside else head + ("+" if changes else "")  # inside: installed within somebody's checkout
 
 
-_GIT = (("rev-parse", "--short=10", "HEAD"), ("status", "--porcelain", "--untracked-files=no", "--", PACKAGE))
+_GIT = (
+    ("rev-parse", "--short=10", "HEAD"),
+    ("status", "--porcelain", "--untracked-files=no", "--", PACKAGE),
+    ("rev-parse", "--show-prefix"),
+)
 
 
 def code_hash(modules: Iterable[str], alone: Iterable[str] = ()) -> str:
-    """Hash of the syntax trees, without comments and docstrings, of ``modules`` and all that they import here.
+    """Hash of the syntax trees, without comments and docstrings, of ``modules`` and all that they import.
 
-    ``alone`` are modules whose imports do not count (readers of data: their files have a checksum of their own).
+    Installed libraries do not count, nor what is imported for type checkers only. ``alone`` are modules whose imports
+    do not count (readers of data: their files have a checksum of their own).
     """
     names = set(alone)
     todo = set(modules)
@@ -61,9 +70,8 @@ def code_hash(modules: Iterable[str], alone: Iterable[str] = ()) -> str:
 
 @cache
 def _tree(module: str) -> ast.Module:
-    spec = importlib.util.find_spec(module)
-    source = Path(spec.origin).read_text() if spec and spec.origin and spec.origin.endswith(".py") else ""
-    tree = ast.parse(source)
+    spec = _spec(module)
+    tree = ast.parse(Path(spec.origin).read_text() if spec and spec.origin and spec.origin.endswith(".py") else "")
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if (
@@ -82,20 +90,55 @@ def _skeleton(module: str) -> str:
 
 
 @cache
-def _imports(module: str) -> set[str]:
-    """Modules of this package that a module imports by name."""
+def _imports(module: str) -> frozenset[str]:
+    """Modules, but for libraries, that a module imports by name."""
     names: set[str] = set()
-    for node in ast.walk(_tree(module)):
+    for node in _walk(_tree(module)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return {n for n in names if n.startswith(f"{PACKAGE}.") and _is_module(n)}
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(module, node)
+            names |= {base} | {f"{base}.{alias.name}" for alias in node.names}
+    return frozenset(n for n in names if n != PACKAGE and _is_followed(n.partition(".")[0]) and _spec(n))
+
+
+def _walk(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those that only a type checker sees."""
+    yield node
+    unseen = node.body if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING") else []
+    for child in ast.iter_child_nodes(node):
+        if child not in unseen:
+            yield from _walk(child)
+
+
+def _absolute(module: str, node: ast.ImportFrom) -> str:
+    """The module that ``from ... import`` names, dots resolved."""
+    if not node.level:
+        return node.module
+    is_package = _spec(module).submodule_search_locations is not None
+    above = module.split(".")[: (1 if is_package else 0) - node.level or None]
+    return ".".join([*above, *([node.module] if node.module else [])])
 
 
 @cache
-def _is_module(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
+def _is_followed(top: str) -> bool:
+    """Whether a top-level name is this package or a user's own code, and no library."""
+    spec = _spec(top)
+    places = [] if spec is None else [*(spec.submodule_search_locations or ()), *filter(None, [spec.origin])]
+    return (
+        top == PACKAGE
+        or any(Path(at).is_file() or Path(at).is_dir() for at in places)
+        and not any(Path(at).is_relative_to(library) for at in places for library in LIBRARIES)
+    )
+
+
+@cache
+def _spec(module: str) -> ModuleSpec | None:
+    """Where a module lies, found without running it; None if there is none."""
+    top, *rest = module.split(".")
+    spec = importlib.util.find_spec(top)
+    for name in rest:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        spec = PathFinder.find_spec(f"{spec.name}.{name}", spec.submodule_search_locations)
+    return spec

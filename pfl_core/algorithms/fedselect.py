@@ -186,9 +186,9 @@ class FedSelect(Algorithm):
         if not self.updates_masks(t):
             return personal
         start = take(state.local if state.reference is None else state.reference, clients)
-        grown = personal.clone()
+        grown, change = personal.clone(), torch.empty_like(trained[0])
         for s in range(len(clients)):
-            change = (trained[s] - start[s]).abs_()  # Δu_k
+            torch.sub(trained[s], start[s], out=change).abs_()  # Δu_k
             for unit in self.units(fed.layout):
                 grown[s, unit] = grow_mask(personal[s, unit], change[unit], self)
         return grown

@@ -12,20 +12,21 @@ from pfl_core.algorithm import Algorithm
 from pfl_core.data import Dataset
 from pfl_core.federation import Federation, Split
 from pfl_core.partition import Partition, partition
-from pfl_core.runs.spec import RunSpec, options
+from pfl_core.runs.spec import RunSpec, check_device, options
 from pfl_core.seeding import generator
 
 SPLITS = ("train", "val", "test")
 
 
 @lru_cache(maxsize=2)
-def _load(name: str, settings: str) -> Dataset:
+def _load(name: str, settings: str, checksum: str) -> Dataset:
     return data.load(name, **json.loads(settings))
 
 
 def load_data(spec: RunSpec) -> Dataset:
     """The spec's data set; the last two stay in memory."""
-    return _load(spec.data["name"], json.dumps(options(spec.data, "corrupt", "corrupt_severity"), sort_keys=True))
+    name, settings = spec.data["name"], options(spec.data, "corrupt", "corrupt_severity")
+    return _load(name, json.dumps(settings, sort_keys=True), data.checksum(name, **settings))
 
 
 def deal(spec: RunSpec, dataset: Dataset) -> Partition:
@@ -36,6 +37,7 @@ def deal(spec: RunSpec, dataset: Dataset) -> Partition:
 
 def build(spec: RunSpec) -> tuple[Algorithm, Federation, Partition]:
     """What ``engine.run`` needs; raises ValueError where data, partition and network do not fit together."""
+    check_device(spec.device)
     dataset = load_data(spec)
     dealt = deal(spec, dataset)
     splits = {

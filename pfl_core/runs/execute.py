@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -61,9 +64,12 @@ def execute(
             save_checkpoint(store.checkpoint(key), snapshot.state, history, done, elapsed)
             clock["saved"] = perf_counter()
 
-    state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=until, on_round=after)
-    store.progress(key).unlink(missing_ok=True)
+    try:
+        state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=until, on_round=after)
+    finally:
+        store.progress(key).unlink(missing_ok=True)
     if until is not None:
+        store.checkpoint(key).unlink(missing_ok=True)
         return None
     record = _record(spec, key, algorithm, fed, dealt, state, history, spent + perf_counter() - began)
     store.put(record)
@@ -89,7 +95,7 @@ def _record(
         arrays=algorithm.keep(fed, state),
         clients={name: counts.tolist() for name, counts in dealt.table(dataset).items()},
         num_params=fed.num_params,
-        flops=_flops(spec, tuple(fed.splits["train"].x.shape[1:]), dataset.num_classes),
+        flops=_flops(json.dumps(dict(spec.model)), tuple(fed.splits["train"].x.shape[1:]), dataset.num_classes),
         about=dataset.about,
         seconds=seconds,
         state=state_hash(state),
@@ -97,9 +103,11 @@ def _record(
     )
 
 
-def _flops(spec: RunSpec, shape: tuple[int, ...], num_classes: int) -> int:
-    """Of one sample's forward and backward pass; counted once, never while training."""
-    return step_flops(models.build(spec.model["name"], shape, num_classes, spec.seed, **options(spec.model)), shape)[1]
+@cache
+def _flops(model: str, shape: tuple[int, ...], num_classes: int) -> int:
+    """Of one sample's forward and backward pass; counted once for each network, never while training."""
+    part = json.loads(model)
+    return step_flops(models.build(part["name"], shape, num_classes, 0, **options(part)), shape)[1]
 
 
 def mark_path(store: Store, key: str, rounds: int) -> Path:
@@ -111,7 +119,16 @@ def save_checkpoint(path: Path, state: State, history: History, done: int, secon
     """State, history, rounds done and seconds spent, written at once or not at all."""
     buffer = io.BytesIO()
     torch.save({"state": _packed(state), "series": history.series, "done": done, "seconds": seconds}, buffer)
-    atomic_write(path, buffer.getvalue())
+    content = buffer.getvalue()
+    atomic_write(path, hashlib.sha256(content).digest() + content)
+
+
+def _read_checkpoint(path: Path) -> dict[str, Any]:
+    """What ``save_checkpoint`` wrote, whole; raises ValueError otherwise (torch itself would not see a flipped bit)."""
+    digest, content = (data := path.read_bytes())[:32], data[32:]
+    if hashlib.sha256(content).digest() != digest:
+        raise ValueError("its checksum does not match")
+    return torch.load(io.BytesIO(content), weights_only=True)
 
 
 def _resume(algorithm: Algorithm, fed: Federation, paths: list[Path | None]) -> tuple[Start | None, float]:
@@ -120,11 +137,12 @@ def _resume(algorithm: Algorithm, fed: Federation, paths: list[Path | None]) -> 
         if path is None or not path.exists():
             continue
         try:
-            saved = torch.load(path, weights_only=True)
+            saved = _read_checkpoint(path)
             state = _unpacked(algorithm.init(fed, fed.theta0), saved["state"])
             return (state, History(saved["series"]), saved["done"]), saved["seconds"]
-        except (RuntimeError, EOFError, KeyError, OSError, ValueError):
-            os.replace(path, path.with_name(path.name + ".damaged"))
+        except (OSError, ValueError, KeyError):
+            with suppress(FileNotFoundError):  # another branch was faster
+                os.replace(path, path.with_name(path.name + ".damaged"))
     return None, 0.0
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from pfl_core import algorithm, data, models, partition
 from pfl_core.engine import Schedule
 from pfl_core.outside import check_options, find
@@ -17,6 +19,11 @@ from pfl_core.provenance import code_hash
 from pfl_core.training import Training
 
 Part = Mapping[str, Any]  # {"name": ..., and its options}
+DATA_DEFAULTS = {  # of ``data.load`` and of ``build``, for a run's identity
+    **{n: inspect.signature(data.load).parameters[n].default for n in ("normalise", "resize", "channels")},
+    "corrupt": False,
+    "corrupt_severity": 3,
+}
 
 
 @dataclass(frozen=True)
@@ -44,22 +51,34 @@ class RunSpec:
     preset: str = ""
 
     def __post_init__(self) -> None:
+        for kind in ("method", "data", "partition", "model"):
+            part = getattr(self, kind)
+            if not isinstance(part, Mapping) or not isinstance(part.get("name"), str):
+                raise ValueError(f"{kind}={part!r}: a part is a name and its options, e.g. {{'name': ...}}")
         self.build_method()
         _ = self.schedule
         if self.clients < 1:
             raise ValueError(f"clients={self.clients}: at least 1 is needed")
-        check_part("partition", self.partition, partition.PARTITIONS, reserved=3)
-        check_part("model", self.model, models.MODELS, reserved=2)
+        check_part("partition", self.partition, partition.PARTITIONS, 3, "seed")
+        check_part("model", self.model, models.MODELS, 2)
+        if self.data.get("corrupt", False) not in (True, False):
+            raise ValueError(
+                f"data: corrupt={self.data['corrupt']!r} is neither true nor false; each client has its own kind"
+            )
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> RunSpec:
         """The spec that ``to_json`` wrote; raises ValueError for unknown or wrong fields."""
+        if not isinstance(plain, Mapping) or "method" not in plain:
+            raise ValueError(f"run {plain!r} names no method; give e.g. {{'method': {{'name': 'fedavg'}}}}")
         values = algorithm.checked(cls, {k: v for k, v in plain.items() if k != "train"}, "run")
         train = plain.get("train", {})
+        if not isinstance(train, Mapping):
+            raise ValueError(f"run: train={train!r} is no dictionary; give e.g. {{'lr': 0.05}}")
         return cls(**values, train=Training(**algorithm.checked(Training, train, "training")))
 
     def to_json(self) -> dict[str, Any]:
-        return json.loads(json.dumps(dataclasses.asdict(self)))
+        return json.loads(json.dumps(dataclasses.asdict(self), default=lambda value: value.item()))  # numpy's numbers
 
     @property
     def schedule(self) -> Schedule:
@@ -80,7 +99,8 @@ class RunSpec:
             function = find(kind, plain[kind]["name"], table)
             defaults = {n: p.default for n, p in inspect.signature(function).parameters.items()}
             plain[kind] = {n: v for n, v in defaults.items() if v is not inspect.Parameter.empty} | plain[kind]
-        return json.loads(json.dumps(plain))
+        plain["data"] = DATA_DEFAULTS | {k: v for k, v in plain["data"].items() if k not in ("folder", "offline")}
+        return json.loads(json.dumps(plain), parse_float=_number)
 
     def key(self) -> str:
         """16 hex digits: the identity, the data's checksum, and the code that computes it."""
@@ -106,13 +126,27 @@ class RunSpec:
         return f"{self.method['name']}({settings}) on {self.data['name']}, seed {self.seed}"
 
 
+def _number(text: str) -> float | int:
+    """1.0 as 1: they are one setting."""
+    return int(float(text)) if float(text).is_integer() else float(text)
+
+
 def options(part: Part, *without: str) -> dict[str, Any]:
     """A part's options: everything but its name and ``without``."""
     return {k: v for k, v in part.items() if k not in ("name", *without)}
 
 
-def check_part(kind: str, part: Part, table: Mapping, reserved: int) -> None:
-    """Raise ValueError if the part's name or one of its options does not exist."""
-    if "name" not in part:
-        raise ValueError(f"{kind}={dict(part)} has no name; give e.g. {{'name': {next(iter(table))!r}}}")
-    check_options(f"{kind} {part['name']!r}", find(kind, part["name"], table), options(part, "seed"), reserved)
+def check_part(kind: str, part: Part, table: Mapping, reserved: int, *own: str) -> None:
+    """Raise ValueError if the part's name or one of its options, but for ``own``, does not exist."""
+    check_options(f"{kind} {part['name']!r}", find(kind, part["name"], table), options(part, *own), reserved)
+
+
+def check_device(name: str) -> None:
+    """Raise ValueError if torch does not know the device or this machine does not have it."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"device={name!r} cannot be used here ({reason}); use cpu, or cuda where there is a GPU"
+        ) from None

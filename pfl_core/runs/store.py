@@ -58,15 +58,17 @@ class Record:
         frames = []
         for metric, (_, values) in self.series.items():
             frame = self.values(metric).reset_index().melt("round", var_name="client", value_name="value")
-            frames.append(frame.assign(metric=metric, client=frame["client"] if isinstance(values[0], list) else -1))
+            clients = frame["client"].astype(int) if isinstance(values[0], list) else -1
+            frames.append(frame.assign(metric=metric, client=clients))
         return pd.concat(frames, ignore_index=True)
 
     def curve(self, trained: bool = False) -> pd.DataFrame:
         """Percent, by round: acc_mean, acc_pooled, acc_bottom_decile; after aggregation, or after local training."""
-        suffix = "_trained" if trained else ""
+        suffix = "_trained" if trained and "correct_trained" in self.series else ""
         correct, count = self.values(f"correct{suffix}"), self.values(f"count{suffix}")
         accuracy = 100 * correct / count.where(count > 0)
-        decile = np.sort(accuracy.to_numpy(), axis=1)[:, math.floor(accuracy.shape[1] / 10)]  # NaN sorts last
+        ranked, scored = np.sort(accuracy.to_numpy(), axis=1), accuracy.count(axis=1).to_numpy()  # NaN sorts last
+        decile = ranked[np.arange(len(ranked)), scored // 10]
         pooled = 100 * correct.sum(axis=1) / count.sum(axis=1)
         return pd.DataFrame({"acc_mean": accuracy.mean(axis=1), "acc_pooled": pooled, "acc_bottom_decile": decile})
 
@@ -105,8 +107,11 @@ class Record:
         if "passes" not in self.series:
             return math.nan
         sizes = np.array(self.clients["train"]).sum(axis=1)
-        passes = self.values("passes").to_numpy()  # [rounds, N], or one number a round; NaN for absent clients
-        return float(np.nansum(passes * sizes if passes.shape[1] > 1 else passes * sizes.sum()))
+        total, passes = 0.0, self.values("passes")  # [rounds, N], or one number a round
+        for t, row in zip(passes.index - 1, passes.to_numpy(), strict=True):
+            took_part = self.spec.schedule.clients(len(sizes), self.spec.seed, int(t)).numpy()
+            total += np.nansum((np.broadcast_to(row, sizes.shape) * sizes)[took_part])
+        return float(total)
 
 
 class Store:
@@ -171,7 +176,7 @@ def write_record(record: Record, path: Path) -> Path:
     """The record as JSON, a line per entry, with a checksum over its content."""
     content = {
         "key": record.key,
-        "spec": record.spec.to_json(),
+        "spec": None,
         "num_params": record.num_params,
         "flops": record.flops,
         "about": record.about,
@@ -183,6 +188,7 @@ def write_record(record: Record, path: Path) -> Path:
         "series": {name: list(pair) for name, pair in record.series.items()},
     }
     content = json.loads(json.dumps(content, default=_listed), parse_float=_short, parse_constant=lambda text: None)
+    content["spec"] = record.spec.to_json()  # settings are never shortened
     lines = [f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in content.items() if k != "series"]
     series = [f"  {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in content["series"].items()]
     lines += ['"series": {\n' + ",\n".join(series) + "\n}", f'"sha256": "{_checksum(content)}"']
@@ -216,8 +222,11 @@ def atomic_write(path: Path, content: bytes) -> None:
     """Write beside, then rename: a reader sees the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_bytes(content)
-    os.replace(part, path)
+    try:
+        part.write_bytes(content)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _listed(value: Any) -> Any:
@@ -225,9 +234,9 @@ def _listed(value: Any) -> Any:
 
 
 def _short(text: str) -> float | int:
-    """Seven digits, what a float32 holds; whole numbers as such."""
-    value = float(f"{float(text):.7g}")
-    return int(value) if value.is_integer() else value
+    """Seven digits, about what a float32 holds; whole numbers as such."""
+    value = float(text)
+    return int(value) if value.is_integer() else float(f"{value:.7g}")
 
 
 def _checksum(content: dict[str, Any]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, wait
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from pfl_core.runs.spec import RunSpec
 from pfl_core.runs.store import Record, Store, atomic_write
 
 POLL_SECONDS = 0.5
-TRIES = 2  # a worker that dies takes its neighbours' runs with it, so those are tried once more
 
 
 class SweepError(RuntimeError):
@@ -53,25 +52,39 @@ def sweep(
     ``concurrent.futures`` executor serves in their place, e.g. ``dask.distributed.Client(...).get_executor()`` for a
     cluster whose machines share the data folder. Raises SweepError, after all others are done, if some runs failed.
     """
-    store = store or Store()
+    store, jobs = store or Store(), _num_jobs(jobs)
     missing = {key: spec for spec in specs if store.get(key := spec.key()) is None}
     failures: dict[str, str] = {}
     if missing:
         tasks = plan(list(missing.values()), store)
-        jobs = min(jobs or int(os.environ.get("PFL_JOBS", 0)) or os.cpu_count() or 1, len(tasks))
+        jobs = min(jobs, len(tasks))
         total = sum(task.until or task.spec.rounds for task in tasks)
         with tqdm(total=total, unit="round", file=sys.stderr, desc=f"{len(missing)} runs") as bar:
             if executor is None and jobs == 1:
                 failures = _one_by_one(tasks, store, bar)
             else:
-                failures = _in_parallel(tasks, store, bar, executor, jobs)
+                try:
+                    failures = _in_parallel(tasks, store, bar, executor, jobs)
+                except KeyboardInterrupt:
+                    if executor is None:
+                        _own_pool(jobs).shutdown(wait=False, kill_workers=True)
+                    raise
         for task in tasks:
             if task.branch is not None:
                 task.branch.unlink(missing_ok=True)
+    failures = {key: why for key, why in failures.items() if key in missing}  # a common start alone is no run
     if failures:
-        lines = "\n".join(f"  {label}: {why}" for label, why in failures.items())
+        lines = "\n".join(f"  {missing[key].label()}: {why}" for key, why in failures.items())
         raise SweepError(f"{len(failures)} of {len(missing)} runs failed, the others are stored:\n{lines}")
     return [dataclasses.replace(store.get(spec.key()), spec=spec) for spec in specs]
+
+
+def _num_jobs(asked: int | None) -> int:
+    """How many processes: those asked for, else the environment's PFL_JOBS, else all cores."""
+    name, wanted = ("PFL_JOBS", os.environ.get("PFL_JOBS") or os.cpu_count() or 1) if asked is None else ("jobs", asked)
+    if not str(wanted).isdigit() or int(wanted) < 1:
+        raise ValueError(f"{name}={wanted} is no number of processes; give 1 or more")
+    return int(wanted)
 
 
 def plan(missing: Sequence[RunSpec], store: Store) -> list[Task]:
@@ -131,59 +144,68 @@ def _one_by_one(tasks: Sequence[Task], store: Store, bar: tqdm) -> dict[str, str
                 on_round=lambda done, before=before: bar.update(before + done - bar.n),
             )
         except Exception as error:  # whatever a method raises is reported, and the others go on
-            failures[task.spec.label()] = f"{type(error).__name__}: {error}"
+            failures[task.spec.key()] = _line(error)
     return failures
+
+
+def _line(error: BaseException) -> str:
+    return (
+        "its worker process died"
+        if isinstance(error, BrokenProcessPool)
+        else f"{type(error).__name__}: {' '.join(str(error).split())}"
+    )
 
 
 def _in_parallel(
     tasks: Sequence[Task], store: Store, bar: tqdm, executor: Executor | None, jobs: int
 ) -> dict[str, str]:
+    """Each task as soon as the one that it waits for has ended and a worker is free.
+
+    A worker that dies takes its neighbours' runs with it, so whatever was running then is tried once more at the end,
+    one run at a time: whoever dies now has nobody else to blame.
+    """
     failures: dict[str, str] = {}
-    todo = {task.spec.key(): task for task in tasks}
-
-    def show(open_keys: set[str]) -> None:
-        rounds = {task.spec.key(): task.until or task.spec.rounds for task in tasks}
-        bar.update(sum(_rounds_done(store, k) if k in open_keys else n for k, n in rounds.items()) - bar.n)
-
-    for _ in range(TRIES):
-        pool = executor or get_reusable_executor(max_workers=jobs, env={"OMP_NUM_THREADS": "1"})
-        try:
-            todo = _attempt(pool, todo, store, failures, show)
-        except KeyboardInterrupt:
-            if executor is None:
-                pool.shutdown(wait=False, kill_workers=True)
-            raise
-        if not todo:
-            break
-    return failures | {task.spec.label(): "its worker process died" for task in todo.values()}
-
-
-def _attempt(
-    pool: Executor, todo: dict[str, Task], store: Store, failures: dict[str, str], show: Callable[[set[str]], None]
-) -> dict[str, Task]:
-    """Run each task as soon as the one that it waits for has ended; returns those whose worker died."""
-    dead: dict[str, Task] = {}
-    waiting, running = dict(todo), {}
-    while waiting or running:
-        busy = set(waiting) | set(running.values())
-        for key in [key for key, task in waiting.items() if task.after not in busy]:
+    waiting, running, again = {task.spec.key(): task for task in tasks}, {}, {}
+    width, alone = len(tasks) if executor else jobs, False
+    rounds = {task.spec.key(): task.until or task.spec.rounds for task in tasks}
+    while waiting or running or again:
+        if not waiting and not running:
+            waiting, again, width, alone = again, {}, 1, True
+        busy = {*waiting, *(task.spec.key() for task, _ in running.values())}
+        ready = [key for key, task in waiting.items() if task.after not in busy]
+        for key in ready[: width - len(running)]:
             task = waiting.pop(key)
-            try:
-                running[pool.submit(_job, task, store)] = key
-            except BrokenProcessPool:
-                dead[key] = task
-        done, _ = wait(running, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
-        for future in done:
-            key, error = running.pop(future), future.exception()
-            if isinstance(error, BrokenProcessPool):
-                dead[key] = todo[key]
+            running[_submit(executor, jobs, task, store)] = task, alone
+        for future in wait(running, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED).done:
+            (task, second), error = running.pop(future), future.exception()
+            key = task.spec.key()
+            if isinstance(error, BrokenProcessPool) and not second:
+                again |= {} if store.get(key) else {key: task}
             elif error is not None:
-                failures[todo[key].spec.label()] = f"{type(error).__name__}: {error}"
-        show(set(waiting) | set(running.values()) | set(dead))
-    return dead
+                failures[key] = _line(error)
+        unfinished = {*waiting, *again, *(task.spec.key() for task, _ in running.values())}
+        bar.update(sum(_rounds_done(store, k) if k in unfinished else n for k, n in rounds.items()) - bar.n)
+    return failures
+
+
+def _own_pool(jobs: int) -> Executor:
+    """Processes that stay for the next sweep; new ones after a death."""
+    return get_reusable_executor(max_workers=jobs, env={"OMP_NUM_THREADS": "1"})
+
+
+def _submit(executor: Executor | None, jobs: int, task: Task, store: Store) -> Future:
+    """A future in any case: of a pool whose worker has died, one that says so."""
+    try:
+        return (executor or _own_pool(jobs)).submit(_job, task, store)
+    except BrokenProcessPool as error:
+        future: Future = Future()
+        future.set_exception(error)
+        return future
 
 
 def _rounds_done(store: Store, key: str) -> int:
     """What a worker last wrote of its progress; 0 before it has written anything."""
-    path = store.progress(key)
-    return int(path.read_text()) if path.exists() else 0
+    try:
+        return int(store.progress(key).read_text())
+    except FileNotFoundError:
+        return 0

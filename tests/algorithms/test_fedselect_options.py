@@ -255,7 +255,7 @@ def test_the_authors_codes_reading_runs():
     assert (
         history.series["correct"][1][-1] == history.series["correct_trained"][1][-1]
     )  # the last round is not averaged
-    assert history.series["correct"][1][:-1] != history.series["correct_trained"][1][:-1]  # and both scores are noted
+    assert history.series["loss"][1][:-1] != history.series["loss_trained"][1][:-1]  # and both scores are noted
     assert history.series["passes"][1][-1] == [2.0] * 4 or history.series["passes"][1][-1] == 2.0
 
 
