@@ -28,8 +28,10 @@ def personalization_limit(preset: str, wanted: Sequence[int], overrides: Mapping
     """FedSelect, Table 2 and the effect of p: α at one p with α = 0 and 1 added, p at two α, and three baselines."""
     small = preset == "ci"
     pairs = [{"alpha": alpha} for alpha in ((0.0, 0.10, 0.30) if small else (0.0, *LIMITS, 1.0))]
-    pairs += [{"alpha": a, "p": p} for a in (0.30, 0.50) for p in RATES if p != 0.05]  # default
-    runs = [("fedselect", options) for options in (pairs[:4] if small else pairs)]
+    rates = {"ci": [(0.30, 0.01)], "real": [(0.30, 0.25)]}  # one more p each; all of them at the other presets
+    every = [(alpha, p) for alpha in (0.30, 0.50) for p in RATES if p != 0.05]  # 0.05, the default, is there already
+    pairs += [{"alpha": alpha, "p": p} for alpha, p in rates.get(preset, every)]
+    runs = [("fedselect", options) for options in pairs]
     runs += [(baseline, {}) for baseline in ("local", "fedavg", "fedavg_ft")]
     return [
         spec("fedselect", method, preset=preset, seed=seed, overrides=overrides, **options)
