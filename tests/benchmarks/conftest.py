@@ -141,11 +141,11 @@ def bare_round(model: nn.Module, start: dict[str, Tensor], fed: Federation, pass
     return {name: value / CLIENTS for name, value in total.items()}
 
 
-def bare_forward(model: nn.Module, batches: Sequence[Tensor]) -> None:
-    model.eval()
+def bare_forward(models: Sequence[nn.Module], batches: Sequence[Tensor]) -> None:
+    """Each batch through its own module; nothing is scored."""
     with torch.no_grad():
-        for x in batches:
-            model(x)
+        for model, x in zip(models, batches, strict=True):
+            model.eval()(x)
 
 
 def peak_extra(function: Callable[[], object]) -> int:

@@ -31,6 +31,7 @@ def test_aggregation_and_mask_growth_are_small_beside_a_round(share, federation,
         masked_mean(trained, ~personal, None, fed.theta0)
         algorithm.grad_select(fed, state, clients, trained, personal, 1)
 
+    ours()
     ratio = compare(
         f"aggregation and mask growth, 10 x ResNet18, {share:.0%} personal",
         "a ResNet18 round",
