@@ -7,13 +7,17 @@ import difflib
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
 from pfl_core.federation import Federation
 from pfl_core.ops import Rows
 from pfl_core.outside import find
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,7 @@ def build(name: str, options: Mapping[str, Any], reading: str = "paper") -> Algo
 
 def check_choices(made: Algorithm) -> None:
     """Raise ValueError if a field that offers a choice has another value."""
-    for name, hint in get_type_hints(type(made)).items():
+    for name, hint in _types(type(made)).items():
         if get_origin(hint) is Literal and getattr(made, name) not in get_args(hint):
             known = ", ".join(get_args(hint))
             raise ValueError(f"{type(made).__name__}: {name}={getattr(made, name)!r} is none of {known}")
@@ -148,19 +152,33 @@ def did_you_mean(name: str, known: Any) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
+@cache
+def _types(cls: type) -> dict[str, Any]:
+    """The types of a dataclass's fields, annotations evaluated."""
+    hints = get_type_hints(cls)
+    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+
+
+@cache
+def _adapter(cls: type, name: str) -> TypeAdapter:
+    """What checks and converts one field's values."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(_types(cls)[name])
+
+
 def checked(cls: type, options: Mapping[str, Any], owner: str) -> dict[str, Any]:
     """``options`` converted to the types of the dataclass's fields; raises ValueError for a wrong name or type."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
-    hints = get_type_hints(cls)
-    types = {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+    types = _types(cls)
     out = {}
     for name, value in options.items():
         if name not in types:
             names = ", ".join(types) or "none"
             raise ValueError(f"{owner}: no setting {name!r}{did_you_mean(name, types)}; it has {names}")
         try:
-            out[name] = TypeAdapter(types[name]).validate_python(value)
+            out[name] = _adapter(cls, name).validate_python(value)
         except ValidationError as error:
             raise ValueError(f"{owner}: {name}={value!r}: {error.errors()[0]['msg'].lower()}") from None
     return out

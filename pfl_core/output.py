@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pandas as pd
+from IPython.display import Image, display
 from matplotlib.figure import Figure
 
 from pfl_core.provenance import ROOT, describe
@@ -14,23 +17,30 @@ from pfl_core.results import data_name
 from pfl_core.runs import Record, RunSpec
 from pfl_core.runs.store import atomic_write
 
+DPI = 120  # of the files
+SHOWN = 80  # pixels an inch in a notebook
+
 
 def figures_dir() -> Path:
     """Where figures go: the environment's PFL_FIGURES_DIR, else the repository's figures/."""
     return Path(os.environ.get("PFL_FIGURES_DIR") or ROOT / "figures")
 
 
-def save(figure: Figure, data: pd.DataFrame, name: str, preset: str) -> None:
-    """Write figures/<preset>/<name>.png and, beside it, the numbers that it was drawn from as .csv.
+def show(figure: Figure, data: pd.DataFrame | None = None, name: str = "", preset: str = "") -> None:
+    """Show a figure; with a ``name``, also write it and, beside it, the numbers that it was drawn from.
 
-    ``name`` is ``paper/figure``. The same numbers give the same bytes.
+    ``name`` is ``paper/figure``: figures/<preset>/<name>.png and .csv. The figure is drawn once, for both, and closed.
+    The same numbers give the same bytes.
     """
-    path = figures_dir() / preset / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part.png")
-    figure.savefig(part, dpi=120, metadata={"Software": None})
-    os.replace(part, path.with_suffix(".png"))
-    atomic_write(path.with_suffix(".csv"), data.to_csv(index=False, float_format="%.6g", lineterminator="\n").encode())
+    png = io.BytesIO()
+    figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
+    plt.close(figure)
+    if name:
+        path = figures_dir() / preset / name
+        atomic_write(path.with_suffix(".png"), png.getvalue())
+        numbers = data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+        atomic_write(path.with_suffix(".csv"), numbers.encode())
+    display(Image(png.getvalue(), width=round(figure.get_figwidth() * SHOWN)))
 
 
 def caption(records: Sequence[Record]) -> str:

@@ -5,6 +5,8 @@ FedSelect, Figure 4; its specification's section 9 ("Mask overlap").
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from pfl_core.seeding import numpy_generator
@@ -66,8 +68,7 @@ def contrast(matrix: np.ndarray, common: np.ndarray, draws: int = 1000, seed: in
     i, j = np.triu_indices(len(matrix), 1)
     usable = ~np.isnan(matrix[i, j])
     i, j = i[usable], j[usable]
-    stream = numpy_generator(seed, "overlap", "permutation")
-    orders = np.array([np.arange(len(matrix)), *(stream.permutation(len(matrix)) for _ in range(draws))])
+    orders = _relabellings(len(matrix), draws, seed)
     together = common[orders[:, i], orders[:, j]]  # [1 + draws, pairs]
     groups = together.sum(1), (~together).sum(1)
     if len(i) == 0 or min(groups[0][0], groups[1][0]) == 0:
@@ -77,3 +78,10 @@ def contrast(matrix: np.ndarray, common: np.ndarray, draws: int = 1000, seed: in
         differences = together @ values / groups[0] - ~together @ values / groups[1]
     differences = differences[~np.isnan(differences)]
     return float(differences[0]), float((differences >= differences[0] - 1e-12).mean())
+
+
+@cache
+def _relabellings(clients: int, draws: int, seed: int) -> np.ndarray:
+    """[1 + draws, clients]: the order as it is, then permutations of it; the same for every matrix of one size."""
+    stream = numpy_generator(seed, "overlap", "permutation")
+    return np.array([np.arange(clients), *(stream.permutation(clients) for _ in range(draws))])

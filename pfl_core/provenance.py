@@ -56,6 +56,11 @@ def code_hash(modules: Iterable[str], alone: Iterable[str] = ()) -> str:
     Installed libraries do not count, nor what is imported for type checkers only. ``alone`` are modules whose imports
     do not count (readers of data: their files have a checksum of their own).
     """
+    return _code_hash(frozenset(modules), frozenset(alone))
+
+
+@cache
+def _code_hash(modules: frozenset[str], alone: frozenset[str]) -> str:
     names = set(alone)
     todo = set(modules)
     while todo:

@@ -23,6 +23,7 @@ from pfl_core.data.lookup import (
     single_names,
 )
 
+REMEMBERED = 10_000_000  # bytes; the sums of smaller files are quicker made than found
 FOR_ALL = {"normalise", "resize", "channels", "offline"}  # options of load() that do not touch the content
 
 
@@ -66,7 +67,7 @@ def checksum(name: str, *, folder: str | Path | None = None, **options: Any) -> 
         raise FileNotFoundError(missing(name, at))
     if not files:
         return _sha256([name, entry_of(name, at).version])
-    return _sha256([part for file in files for part in (file.relative_to(at).as_posix(), _sum_of_file(*_state(file)))])
+    return _sha256([part for file in files for part in (file.relative_to(at).as_posix(), _known_sum(at, *_state(file)))])
 
 
 def _sha256(parts: Sequence[str]) -> str:
@@ -79,8 +80,18 @@ def _state(path: Path) -> tuple[Path, int, int]:
 
 
 @cache
-def _sum_of_file(path: Path, _size: int, _mtime_ns: int, kind: str = "sha256") -> str:
-    """Read once for each (path, size, time)."""
+def _known_sum(folder: Path, path: Path, size: int, mtime_ns: int) -> str:
+    """sha256 of a file; read once for each (path, size, time), and remembered below ``folder`` for other processes."""
+    if size < REMEMBERED:
+        return _sum_of_file(path, "sha256")
+    from joblib import Memory
+
+    remembered = Memory(folder / "runs" / "checksums", verbose=0).cache(_sum_of_file)
+    return remembered(path, "sha256", (size, mtime_ns))
+
+
+def _sum_of_file(path: Path, kind: str, _state: tuple[int, int] | None = None) -> str:
+    """Hex digits of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, kind).hexdigest()
 
@@ -137,7 +148,7 @@ def _is_official(name: str, folder: Path) -> bool:
     """True if every byte was compared with its publisher's checksum."""
     files, entry = files_of(name, folder) or [], entry_of(name, folder)
     if entry.md5:
-        return [_sum_of_file(*_state(file), "md5") for file in files] == [entry.md5]
+        return [_sum_of_file(file, "md5") for file in files] == [entry.md5]
     return entry.checked_by_reader and npz_of(name, folder) not in files
 
 

@@ -86,20 +86,17 @@ def overlap_matrices(
     matrices: Mapping[float, np.ndarray], classes: Sequence[str], label: str, caption: str = ""
 ) -> Figure:
     """Figure 4: a heat map [N, N] for each limit, growing to the right; rows and columns carry the clients' classes."""
-    import seaborn as sns
-
     fig, axes = plt.subplots(
         1, len(matrices), figsize=(3.0 * len(matrices) + 0.8, 3.4), layout="constrained", squeeze=False
     )
     low = min(0.0, *(float(np.nanmin(m)) for m in matrices.values() if not np.isnan(m).all()), 0.0)
     for ax, (alpha, matrix) in zip(axes[0], sorted(matrices.items()), strict=True):
-        last = ax is axes[0][-1]
-        sns.heatmap(
-            matrix, ax=ax, vmin=low, vmax=1, cmap="viridis", square=True, cbar=last, cbar_kws={"label": label},
-            xticklabels=classes, yticklabels=classes,
-        )  # fmt: skip
+        shown = ax.imshow(matrix, vmin=low, vmax=1, cmap="viridis")
+        ax.set_xticks(range(len(classes)), classes, rotation=90, fontsize=6)
+        ax.set_yticks(range(len(classes)), classes if ax is axes[0][0] else [], fontsize=6)
+        ax.tick_params(length=0)
         ax.set_title(rf"$\alpha$ = {alpha:g}")
-        ax.tick_params(labelsize=6, length=0)
+    fig.colorbar(shown, ax=axes[0], label=label)
     axes[0][0].set_ylabel("client (its classes)")
     return captioned(fig, caption)
 
