@@ -106,6 +106,13 @@ class Layout:
         return torch.cat([tensors[f.name].detach().reshape(-1) for f in self.fields])
 
 
+def wanted(fields: tuple[Field, ...], trainable: Tensor | bool) -> tuple[Field, ...]:
+    """All (True) or none of the fields, or those in which some row of ``trainable`` [R, d] is True somewhere."""
+    if isinstance(trainable, bool):
+        return fields if trainable else ()
+    return tuple(f for f in fields if bool(trainable[:, f.start : f.stop].any()))
+
+
 def _statistics(model: nn.Module) -> list[tuple[str, Tensor]]:
     return [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
 

@@ -40,10 +40,6 @@ class Training:
         return self.decay ** sum(t >= share * rounds for share in self.milestones)
 
 
-def _keep(x: Tensor, stream: torch.Generator) -> Tensor:
-    return x
-
-
 def crop_flip(x: Tensor, stream: torch.Generator) -> Tensor:
     """Random crop out of 4 pixels of padding and random horizontal flip of each image, [B, c, h, w] -> the same."""
     b, _, h, w = x.shape
@@ -55,4 +51,4 @@ def crop_flip(x: Tensor, stream: torch.Generator) -> Tensor:
     return pad(x, (4, 4, 4, 4))[image, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
-AUGMENT: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {"none": _keep, "crop_flip": crop_flip}
+AUGMENT: dict[str, Callable[[Tensor, torch.Generator], Tensor] | None] = {"none": None, "crop_flip": crop_flip}

@@ -63,6 +63,7 @@ def federation(
     dtype: torch.dtype = torch.float32,
     test: int = 8,
     spread: float = 0.5,
+    stacked: bool | None = None,
     **training,
 ) -> Federation:
     """One client for each size; rate 0.1, batches of 4, one epoch unless ``training`` says otherwise."""
@@ -75,6 +76,7 @@ def federation(
         rounds=rounds,
         train=Training(**{"lr": 0.1, "batch_size": 4, **training}),
         dtype=dtype,
+        stacked=stacked,
     )
 
 

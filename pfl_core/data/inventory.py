@@ -67,7 +67,9 @@ def checksum(name: str, *, folder: str | Path | None = None, **options: Any) -> 
         raise FileNotFoundError(missing(name, at))
     if not files:
         return _sha256([name, entry_of(name, at).version])
-    return _sha256([part for file in files for part in (file.relative_to(at).as_posix(), _known_sum(at, *_state(file)))])
+    return _sha256(
+        [part for file in files for part in (file.relative_to(at).as_posix(), _known_sum(at, *_state(file)))]
+    )
 
 
 def _sha256(parts: Sequence[str]) -> str:

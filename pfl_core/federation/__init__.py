@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 
 from pfl_core.federation.bound import Bound
 from pfl_core.federation.records import (
@@ -22,7 +25,8 @@ from pfl_core.federation.records import (
     Trained,
     Weights,
 )
-from pfl_core.federation.row import Row
+from pfl_core.federation.rows import Rows
+from pfl_core.federation.stack import Stack
 from pfl_core.layout import Layout
 from pfl_core.ops import accumulate, bits, normalised
 from pfl_core.seeding import Key, generator
@@ -41,6 +45,8 @@ class Federation:
 
     ``model`` is copied. ``splits`` has ``train`` and ``test``, and may have others (``val``, public data). ``score`` is
     how trained rows are scored while a round runs in chunks; the engine sets it for the rounds that it scores.
+    ``stacked``: whether clients train together in one batched computation or one by one; default: together where the
+    network, the device and the training say that it pays (plain dense chains; on a GPU also with convolutions).
     """
 
     def __init__(
@@ -53,6 +59,7 @@ class Federation:
         train: Training | None = None,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
+        stacked: bool | None = None,
     ) -> None:
         self._net = Bound(model, device, dtype)
         self.theta0 = self.layout.flatten(self._net.model.state_dict())  # [e] the initial model
@@ -60,6 +67,9 @@ class Federation:
             name: Split(s.x.to(device=device, dtype=dtype), s.y.to(device), s.bounds) for name, s in splits.items()
         }
         self.seed, self.rounds, self.train = seed, rounds, train or Training()
+        suits = Stack.suits(self._net.model, self.layout, device) and self.train.augment == "none"
+        stacked = suits if stacked is None else stacked
+        self._backend = Stack(self._net.model, self.layout, self.theta0) if stacked else self._net
         self.score: Callable[[Tensor, Tensor, Predict | None], Scores] | None = None
 
     # ---- what a method may ask ----------------------------------------------------------------------------------
@@ -141,27 +151,51 @@ class Federation:
           reach theta and ``variables`` [S, v] together; these have their own rate and velocity.
         """
         address = key if isinstance(key, tuple) else (key,)
-        num = len(clients)
+        num, d = len(clients), self.num_params
         bases = lr.tolist() if isinstance(lr, Tensor) and lr.dim() else [None if lr is None else float(lr)] * num
         out = torch.empty((num, self.num_entries)).to(theta)
-        masks = None if trainable is None else trainable.expand(num, -1)[:, : self.num_params]
+        masks = None if trainable is None else trainable.expand(num, -1)[:, :d]
         own = None if variables is None else variables.clone()
-        moving, moving_own = self._moving(velocity, out[:, : self.num_params]), self._moving(velocity_variables, own)
+        moving, moving_own = self._moving(velocity, out[:, :d]), self._moving(velocity_variables, own)
         losses, steps = torch.full((num,), torch.nan), torch.zeros(num, dtype=torch.int64)
-        for s, k in enumerate(clients.tolist()):
-            mask, speed, v, speed_v = (None if each is None else each[s] for each in (masks, moving, own, moving_own))
-            rates = self.lr(address[0], bases[s]), self.lr(address[0], lr_variables)
-            wanted = self._net.want(mask if grad is None and weights is None else None)
-            on = None if mask is None else bits(mask, out)
-            row = Row(s, k, out[s].copy_(theta[s]), rates[0], self.train, on, speed, v, speed_v, rates[1])
-            batches = self._batches(k, self._samples(data, s, k), address, epochs, batch_size, smallest)
-            losses[s], steps[s] = self._train(row, batches, wanted, grad, loss, weights, norm_mode)
-        carried = (None if given is None else m for given, m in ((velocity, moving), (velocity_variables, moving_own)))
-        return Trained(out, losses, steps, next(carried), own, next(carried))
+        for rows in self.groups(clients, data):
+            parts = (None if each is None else each[rows] for each in (masks, moving, own, moving_own))
+            mask, *carried = parts
+            numbers = torch.arange(num)[rows].tolist()
+            group = Rows(
+                numbers,
+                out[rows].copy_(theta[rows]),
+                [self.lr(address[0], bases[s]) for s in numbers],
+                self.train,
+                None if mask is None else bits(mask, out),
+                *carried,
+                self.lr(address[0], lr_variables),
+            )
+            wanted = self._backend.want(len(numbers), True if mask is None or grad or weights else mask)
+            samples = data if isinstance(data, str) else [data[s] for s in numbers]
+            batches = self.batches(
+                clients[rows], address, epochs=epochs, batch_size=batch_size, smallest=smallest, data=samples
+            )
+            losses[rows], steps[rows] = self._train(group, batches, wanted, grad, loss, weights, norm_mode)
+            for whole, part in ((out, group.theta), (moving, carried[0]), (own, carried[1]), (moving_own, carried[2])):
+                if whole is not None and not isinstance(rows, slice):  # taken out in another order, so put back
+                    whole[rows] = part
+        kept = (None if given is None else m for given, m in ((velocity, moving), (velocity_variables, moving_own)))
+        return Trained(out, losses, steps, next(kept), own, next(kept))
 
-    def groups(self, clients: Tensor) -> Iterator[slice]:
-        """Which of the sampled clients to take together in an inner loop over ``batches``: here one at a time."""
-        return (slice(s, s + 1) for s in range(len(clients)))
+    def groups(self, clients: Tensor, data: Samples = "train") -> Iterator[slice | Tensor]:
+        """Which of the sampled clients to take together in an inner loop over ``batches``: places in ``clients``.
+
+        As many as the network's backend takes at once; within a group those with most samples come first, so that at
+        every step the rows that have a batch left are its first ones.
+        """
+        if isinstance(self._backend, Bound):
+            yield from (slice(s, s + 1) for s in range(len(clients)))
+            return
+        for rows in self.chunks(clients):
+            sizes = self._sizes(clients, data)[rows]
+            order = torch.argsort(sizes, descending=True, stable=True)
+            yield rows if bool((order.diff() == 1).all()) else order + rows.start
 
     def batches(
         self,
@@ -173,11 +207,39 @@ class Federation:
         smallest: int = 1,
         data: Samples = "train",
     ) -> Iterator[Batch]:
-        """The batches of one of the ``groups``, the same that ``sgd`` takes at the same address."""
+        """The batches of one of the ``groups``, the same that ``sgd`` takes at the same address.
+
+        Raises ValueError for clients that are no group, since those with most samples must come first.
+        """
         address = key if isinstance(key, tuple) else (key,)
-        (k,) = clients.tolist()
-        for sample in self._batches(k, self._samples(data, 0, k), address, epochs, batch_size, smallest):
-            yield Batch(*(part[None] for part in sample), clients)
+        if isinstance(data, str):
+            split = self._split(data)
+            x, y, bounds = split.x, split.y, [(split.bounds[k], split.bounds[k + 1]) for k in clients.tolist()]
+        else:
+            joined = Split.of(data)
+            x, y, bounds = joined.x, joined.y, list(pairwise(joined.bounds))
+        if any(b[1] - b[0] > a[1] - a[0] for a, b in pairwise(bounds)):
+            raise ValueError(f"clients {clients.tolist()} are no group; take the rows of one of federation.groups(...)")
+        cuts = [self._cuts(stop - start, batch_size or self.train.batch_size, smallest) for start, stop in bounds]
+        starts = torch.tensor([start for start, _ in bounds], device=y.device)[:, None]
+        augment = AUGMENT[self.train.augment]
+        for epoch in self._passes(epochs):
+            streams = [generator(self.seed, "batches", *address, k, epoch) for k in clients.tolist()]
+            orders = [
+                torch.randperm(stop - start, generator=stream)
+                for (start, stop), stream in zip(bounds, streams, strict=True)
+            ]
+            order = pad_sequence(orders, batch_first=True).to(y.device)  # [R, most samples], filled up with 0
+            place = order + starts
+            for step in range(len(cuts[0])):
+                bound = [cut[step] for cut in cuts if step < len(cut)]  # of the first rows, which have one left
+                count = tuple(stop - start for start, stop in bound)
+                part = slice(len(bound)), slice(bound[0][0], bound[0][0] + count[0])
+                at = place[part]
+                taken = x[at]
+                if augment is not None:
+                    taken = torch.stack([augment(*each) for each in zip(taken, streams, strict=True)])
+                yield Batch(taken, y[at], order[part], clients[: len(bound)], count)
 
     def grad(
         self,
@@ -188,37 +250,31 @@ class Federation:
         weights: Weights | None = None,
         variables: Tensor | None = None,
         gates: Tensor | None = None,
-        frozen: bool = False,
+        of: Collection[str] = ("theta",),
         norm_mode: str = "train",
     ) -> Grad:
-        """Gradients of a batch's mean loss at theta [S, e], for inner loops that a method writes itself (plain SGD).
+        """Gradients of a batch's mean loss at theta [R, e], for inner loops that a method writes itself (plain SGD).
 
-        Pure: batch norm's new statistics come back in the result. ``gates`` [S, h] multiply the hidden neurons'
-        activations (networks with a ``layout.chain``) and get gradients; ``frozen`` leaves out theta's own gradient.
-        ``weights`` and ``variables`` as in ``sgd``.
+        Pure: batch norm's new statistics come back in the result. ``gates`` [R, h] multiply the hidden neurons'
+        activations (networks with a ``layout.chain``). ``of`` names whose gradients are wanted: "theta", "gates" (the
+        work of others is left out). ``weights`` and ``variables`` as in ``sgd``; variables always get gradients. The
+        batch's R clients are the rows; hooks number them from 0.
         """
         self._net.set_mode(norm_mode)
-        self._net.want(torch.zeros(self.num_params, dtype=torch.bool) if frozen and weights is None else None)
+        num = len(batch.clients)
+        if num > 1 and self._backend is self._net:
+            raise ValueError(f"grad was given {num} rows at once; take the rows of one of federation.groups(...)")
+        self._backend.want(num, "theta" in of or weights is not None)
         statistics = theta[:, self.num_params :].clone()
-        losses, of_theta, of_variables, of_gates = [], [], [], []
-        for s, k in enumerate(batch.clients.tolist()):
-            leaf = None if gates is None else gates[s].detach().requires_grad_()
-            own = None if variables is None else variables[s]
-            sample = batch.x[s], batch.y[s], batch.index[s]
-            with self._net.gated(leaf):
-                value, slope = self._net.gradient(theta[s], statistics[s], sample, (s, k), loss, weights, own)
-            losses.append(value)
-            of_theta.append(None if frozen else self._net.flat_grad.clone())
-            of_variables.append(slope)
-            of_gates.append(None if leaf is None else leaf.grad)
-        found = (_stack(parts) for parts in (of_theta, of_variables, of_gates))
-        return Grad(torch.stack(losses), statistics, *found)
+        numbers, with_gates = list(range(num)), "gates" in of
+        found = self._backend.gradient(theta, statistics, batch, numbers, loss, weights, variables, gates, with_gates)
+        return Grad(found[0], statistics, self._backend.flat_grad[:num].clone() if "theta" in of else None, *found[1:])
 
     def hessian_product(self, theta: Tensor, batch: Batch, vector: Tensor) -> Tensor:
         """Hessian of a batch's mean cross-entropy times ``vector`` [S, d], row by row -> [S, d]."""
         self._net.set_mode("train")
-        rows = zip(theta, batch.x, batch.y, vector, strict=True)
-        return torch.stack([self._net.hessian_product(*row) for row in rows])
+        rows = zip(theta, batch.x, batch.y, batch.count, vector, strict=True)
+        return torch.stack([self._net.hessian_product(row, x[:n], y[:n], v) for row, x, y, n, v in rows])
 
     @torch.no_grad()
     def forward(
@@ -298,23 +354,32 @@ class Federation:
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
-    def _train(self, row: Row, batches, wanted: bool, grad, loss, weights, norm_mode) -> tuple[float, int]:
-        """Run one row's batches; returns its mean loss per sample and its steps."""
+    def _train(
+        self, rows: Rows, batches: Iterator[Batch], wanted: bool, grad, loss, weights, norm_mode: str
+    ) -> tuple[Tensor, Tensor]:
+        """Run a group's batches; returns each row's mean loss per sample [R] and its steps [R]."""
         self._net.set_mode(norm_mode)
-        params, statistics = row.theta[: self.num_params], row.theta[self.num_params :]
-        total, seen, steps = torch.zeros((), device=self.theta0.device), 0, 0
-        for sample in batches:
+        params, statistics = rows.theta[:, : self.num_params], rows.theta[:, self.num_params :]
+        total = torch.zeros(len(params), device=self.theta0.device)
+        seen, steps = torch.zeros(len(params)), torch.zeros(len(params), dtype=torch.int64)
+        counts, weights_of = Counter(), {}  # how often rows had so many samples in a batch
+        for batch in batches:
+            num = len(batch.count)
+            here = rows.theta[:num], statistics[:num], batch, rows.numbers
             if wanted:
-                found = self._net.gradient(row.theta, statistics, sample, (row.s, row.k), loss, weights, row.variables)
-                row.step(self._net.flat_grad, found[1], grad)
-                value = found[0]
+                own = None if rows.variables is None else rows.variables[:num]
+                value, of_own, _ = self._backend.gradient(*here, loss, weights, own)
+                rows.step(self._backend.flat_grad[:num], of_own, grad)
             else:  # nothing to train: the pass only moves batch-norm statistics
-                self._net.bind(params, statistics)
-                with torch.no_grad():
-                    value = self._net.loss(row.theta, sample, (row.s, row.k), loss)
-            total += value * len(sample[1])
-            seen, steps = seen + len(sample[1]), steps + 1
-        return (total.item() / seen if seen else torch.nan), steps
+                value = self._backend.losses(*here, loss)
+            if batch.count not in weights_of:
+                weights_of[batch.count] = torch.tensor(batch.count).to(total)
+            counts[batch.count] += 1
+            total[:num].addcmul_(value.to(total), weights_of[batch.count])
+        for count, times in counts.items():
+            seen[: len(count)] += times * torch.tensor(count)
+            steps[: len(count)] += times
+        return total.cpu() / seen, steps
 
     def _moving(self, velocity: Tensor | None, like: Tensor | None) -> Tensor | None:
         """Velocities to move: a copy of those carried in, or at rest where momentum is on."""
@@ -328,6 +393,10 @@ class Federation:
     def _samples(self, data: Samples, s: int, k: int) -> tuple[Tensor, Tensor]:
         return self._split(data).client(k) if isinstance(data, str) else data[s]
 
+    def _sizes(self, clients: Tensor, data: Samples) -> Tensor:
+        """[S] samples of each."""
+        return self._split(data).sizes[clients] if isinstance(data, str) else torch.tensor([len(y) for _, y in data])
+
     def _split(self, name: str) -> Split:
         if name not in self.splits:
             raise ValueError(f"the federation has no split {name!r}, only {', '.join(self.splits)}")
@@ -339,17 +408,6 @@ class Federation:
         cuts = [(start, min(start + batch_size, n)) for start in range(0, n, batch_size)]
         return [(start, stop) for start, stop in cuts if stop - start >= smallest]
 
-    def _batches(self, k, samples, address, epochs, batch_size, smallest) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        x, y = samples
-        cuts = self._cuts(len(y), batch_size or self.train.batch_size, smallest)
-        augment = AUGMENT[self.train.augment]
-        for epoch in self._passes(epochs):
-            stream = generator(self.seed, "batches", *address, k, epoch)
-            order = torch.randperm(len(y), generator=stream).to(y.device)
-            for start, stop in cuts:
-                index = order[start:stop]
-                yield augment(x[index], stream), y[index], index
-
     @staticmethod
     def _hits(predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Per sample: correct? [n] and cross-entropy [n]."""
@@ -359,7 +417,3 @@ class Federation:
             hits.append(logits.argmax(1) == labels)
             losses.append(cross_entropy(logits, labels, reduction="none"))
         return torch.cat(hits), torch.cat(losses)
-
-
-def _stack(parts: list[Tensor | None]) -> Tensor | None:
-    return None if parts[0] is None else torch.stack(parts)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_core.federation.records import LossHook, Output, Weights
-from pfl_core.layout import Layout
+from pfl_core.federation.records import Batch, LossHook, Output, Weights
+from pfl_core.layout import Field, Layout, wanted
 
 
 class Bound:
@@ -23,13 +23,13 @@ class Bound:
     def __init__(self, model: nn.Module, device: str, dtype: torch.dtype) -> None:
         self.model = copy.deepcopy(model).to(device=device, dtype=dtype)
         self.layout = Layout.of(self.model)
-        self.flat_grad = torch.zeros(self.layout.num_params, device=device, dtype=dtype)
-        self._derived = torch.empty_like(self.flat_grad)  # where derived weights are put (see `weights`)
+        self.flat_grad = torch.zeros(1, self.layout.num_params, device=device, dtype=dtype)
+        self._derived = torch.empty_like(self.flat_grad[0])  # where derived weights are put (see `weights`)
         self._modules = dict(self.model.named_modules())
         self._params = tuple(self.model.parameters())
         self._address: tuple[int, int] | None = None
         self._alive: tuple[Tensor, ...] = ()
-        self._wanted: list[bool] | None = None
+        self._wanted: tuple[Field, ...] | None = None
         self._features: Tensor | None = None
         self._in_hook = False
         norms = nn.modules.batchnorm._BatchNorm
@@ -48,7 +48,7 @@ class Bound:
         params = params.detach()
         for f, p in zip(self.layout.params, self._params, strict=True):
             p.data = params[f.start : f.stop].view(f.shape)
-            p.grad = self.flat_grad[f.start : f.stop].view(f.shape)
+            p.grad = self.flat_grad[0, f.start : f.stop].view(f.shape)
         for f in self.layout.fields[len(self._params) :]:
             owner, _, name = f.name.rpartition(".")
             start = f.start - self.layout.num_params
@@ -60,62 +60,72 @@ class Bound:
         if self.model.training != (mode == "train"):
             self.model.train(mode == "train")
 
-    def want(self, trainable: Tensor | None) -> bool:
-        """Leave out the gradient work of tensors in which nothing is trainable [d]; False if nothing is at all."""
-        wanted = [trainable is None or bool(trainable[f.start : f.stop].any()) for f in self.layout.params]
-        if wanted != self._wanted:
-            for p, want in zip(self._params, wanted, strict=True):
-                p.requires_grad_(want)
-            self._wanted = wanted
-        return any(wanted)
+    def want(self, rows: int, trainable: Tensor | bool) -> bool:
+        """Leave out the gradient work of tensors in which nothing is trainable [1, d]; False if nothing is at all."""
+        fields = wanted(self.layout.params, trainable)
+        if fields != self._wanted:
+            for p, f in zip(self._params, self.layout.params, strict=True):
+                p.requires_grad_(f in fields)
+            self._wanted = fields
+        return bool(fields)
 
     def gradient(
         self,
         theta: Tensor,
         statistics: Tensor,
-        sample: tuple[Tensor, Tensor, Tensor],
-        place: tuple[int, int],
+        batch: Batch,
+        rows: list[int],
         loss: LossHook | None = None,
         weights: Weights | None = None,
         variables: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Put the gradient of one batch's loss into ``flat_grad``; returns the loss and the variables' gradient.
+        gates: Tensor | None = None,
+        with_gates: bool = False,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Put the gradient of the batch's loss into ``flat_grad``; returns loss [1], slopes of variables and gates.
 
-        theta [e], sample (x, y, index), place (row, client). Batch norm moves ``statistics`` [e - d].
+        theta [1, e], ``rows`` its number for the hooks, gates [1, h]. Batch norm moves ``statistics`` [1, e - d].
         """
-        params = theta[: self.layout.num_params]
+        params = theta[0, : self.layout.num_params]
         if weights is not None:  # two stages: through the network to the derived weights, then on to their sources
             sources = [part.detach().requires_grad_() for part in (params, variables) if part is not None]
-            derived = weights(sources[0], sources[1] if variables is not None else None, sample[0], place[0])
+            own = None if variables is None else sources[1][0]
+            derived = weights(sources[0], own, batch.x[0], rows[0])
             params = self._derived.copy_(derived.detach())
-        self.bind(params, statistics)
+        self.bind(params, statistics[0])
         self.flat_grad.zero_()
-        value = self.loss(theta, sample, place, loss)
+        leaf = None if gates is None else gates.detach().requires_grad_(with_gates)
+        with self.gated(leaf):
+            value = self._loss(theta, batch, rows, loss)
         value.backward()
+        of_gates = leaf.grad if with_gates else None
         if weights is None:
-            return value.detach(), None
-        found = torch.autograd.grad(derived, sources, self.flat_grad, allow_unused=True, materialize_grads=True)
+            return value.detach()[None], None, of_gates
+        found = torch.autograd.grad(derived, sources, self.flat_grad[0], allow_unused=True, materialize_grads=True)
         self.flat_grad.copy_(found[0])
-        return value.detach(), found[1] if variables is not None else None
+        return value.detach()[None], None if variables is None else found[1], of_gates
 
-    def loss(
-        self, theta: Tensor, sample: tuple[Tensor, Tensor, Tensor], place: tuple[int, int], hook: LossHook | None
-    ) -> Tensor:
+    def losses(self, theta: Tensor, statistics: Tensor, batch: Batch, rows: list[int], loss: LossHook | None) -> Tensor:
+        """The batch's loss [1]; nothing moves but the statistics."""
+        self.bind(theta[0, : self.layout.num_params], statistics[0])
+        with torch.no_grad():
+            return self._loss(theta, batch, rows, loss)[None]
+
+    def _loss(self, theta: Tensor, batch: Batch, rows: list[int], hook: LossHook | None) -> Tensor:
         """The loss of one batch under the tensors now bound: mean cross-entropy, or what the hook makes of it."""
-        x, y, index = sample
+        x, y = batch.x[0], batch.y[0]
         logits = self.model(x)
         if hook is None:
             return cross_entropy(logits, y)
         self._in_hook = True
         try:
-            return hook(Output(logits, self._features, y, index, x, theta, *place))
+            return hook(Output(logits, self._features, y, batch.index[0], x, theta[0], rows[0], int(batch.clients[0])))
         finally:
             self._in_hook = False
 
     def hessian_product(self, theta: Tensor, x: Tensor, y: Tensor, vector: Tensor) -> Tensor:
         """Hessian of the batch's mean cross-entropy times ``vector`` [d]; theta's statistics stay as they are."""
         self.bind(theta[: self.layout.num_params], theta[self.layout.num_params :].clone())
-        self.want(None)
+        self.want(1, True)
         first = torch.autograd.grad(cross_entropy(self.model(x), y), self._params, create_graph=True)
         named = self.layout.unflatten(vector)
         inner = sum((g * named[f.name]).sum() for g, f in zip(first, self.layout.params, strict=True))
@@ -146,7 +156,7 @@ class Bound:
 
     @contextmanager
     def gated(self, gates: Tensor | None) -> Iterator[None]:
-        """Multiply the hidden neurons' activations by ``gates`` [h] while this lasts; None costs nothing."""
+        """Multiply the hidden neurons' activations by ``gates`` [1, h] while this lasts; None costs nothing."""
         if gates is None:
             yield
             return
@@ -157,7 +167,7 @@ class Bound:
             )
         hooks = [
             self._modules[name].register_forward_hook(_multiply_by(gate))
-            for name, gate in zip(chain.activations, gates.split(chain.sizes), strict=True)
+            for name, gate in zip(chain.activations, gates.split(chain.sizes, 1), strict=True)
         ]
         try:
             yield

@@ -37,12 +37,17 @@ class Split:
 
 @dataclass(frozen=True)
 class Batch:
-    """One mini-batch of each row: x [S, B, ...], y [S, B], index [S, B] into the client's samples, clients [S]."""
+    """One mini-batch of each row: x [R, B, ...], y [R, B], index [R, B] into the client's samples.
+
+    ``clients`` [R]: those of the group that have a batch left, always its first R. ``count``: a row's samples; what
+    lies beyond them fills up the block and counts for nothing.
+    """
 
     x: Tensor
     y: Tensor
     index: Tensor
     clients: Tensor
+    count: tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -29,19 +29,25 @@ def test_groups_batches_and_grad_reproduce_sgd(bn):
     torch.testing.assert_close(losses / seen, out.loss.double(), rtol=1e-6, atol=1e-6)
 
 
-def test_grad_takes_several_rows_at_once():
+@pytest.mark.parametrize("stacked", [True, False])
+def test_grad_takes_a_group(stacked):
     from pfl_core.federation import Batch
 
-    fed = federation(mlp(bn=True), sizes=(8, 8), dtype=F64)
+    fed = federation(mlp(), sizes=(8, 8), dtype=F64, stacked=stacked)
     parts = [next(fed.batches(torch.tensor([k]), 0)) for k in range(2)]
-    both = Batch(*(torch.cat([getattr(p, name) for p in parts]) for name in ("x", "y", "index", "clients")))
+    joined = (torch.cat([getattr(p, name) for p in parts]) for name in ("x", "y", "index", "clients"))
+    both = Batch(*joined, parts[0].count + parts[1].count)
     theta = some_rows(fed, torch.arange(2))
+    if not stacked:
+        with pytest.raises(ValueError, match="2 rows at once"):
+            fed.grad(theta, both)
+        return
     alone = [fed.grad(theta[s : s + 1].clone(), part) for s, part in enumerate(parts)]
     got = fed.grad(theta.clone(), both)
     assert got.theta.shape == (2, fed.num_params)
     assert got.loss.shape == (2,)
     for name in ("theta", "loss", "statistics"):
-        assert torch.equal(getattr(got, name), torch.cat([getattr(a, name) for a in alone]))
+        torch.testing.assert_close(getattr(got, name), torch.cat([getattr(a, name) for a in alone]))
 
 
 def test_grad_is_the_plain_gradient_and_tells_the_new_statistics():
@@ -101,7 +107,7 @@ def test_hessian_products_after_training_with_a_mask():
     slope = fed.grad(fed.theta0[None], batch).theta
     fed.sgd(fed.theta0[None], clients, key=0, trainable=fed.layout.mask(fed.layout.in_head))
     assert torch.equal(fed.hessian_product(fed.theta0[None], batch, vector), want)
-    fed.grad(fed.theta0[None], batch, frozen=True, gates=torch.ones(1, 5, dtype=F64))
+    fed.grad(fed.theta0[None], batch, of=["gates"], gates=torch.ones(1, 5, dtype=F64))
     assert torch.equal(fed.grad(fed.theta0[None], batch).theta, slope)
 
 

@@ -1,0 +1,63 @@
+"""Rows in training together: their places, their optimizer state, and the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pfl_core.federation.records import GradHook
+from pfl_core.ops import keep_
+from pfl_core.training import Training
+
+
+@dataclass
+class Rows:
+    """A group of R rows of a call; every tensor is written into by ``step``."""
+
+    numbers: list[int]  # [R] s, as the hooks know them
+    theta: Tensor  # [R, e]
+    lr: list[float]  # [R]
+    config: Training
+    trainable: Tensor | None = None  # [R, d], ``ops.bits`` of the mask
+    velocity: Tensor | None = None  # [R, d]
+    variables: Tensor | None = None  # [R, v]
+    velocity_variables: Tensor | None = None  # [R, v]
+    lr_variables: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._one_lr = self.lr[0] if len(set(self.lr)) == 1 else None
+
+    def step(self, g: Tensor, own: Tensor | None, hook: GradHook | None) -> None:
+        """One step of the first rows, g [R', d], and of their variables; each has its gradient clipped by itself."""
+        num, d = g.shape
+        params, trainable = self.theta[:num, :d], _first(self.trainable, num)
+        wanted = g
+        if hook is not None:
+            wanted = torch.stack([hook(*each) for each in zip(g, params, self.numbers[:num], strict=True)])
+        if trainable is not None:
+            wanted = keep_(wanted, trainable)
+        self._move(params, wanted, _first(self.velocity, num), self._one_lr, trainable)
+        if own is not None:
+            self._move(self.variables[:num], own, _first(self.velocity_variables, num), self.lr_variables, None)
+
+    def _move(self, x: Tensor, g: Tensor, velocity: Tensor | None, lr: float | None, trainable: Tensor | None) -> None:
+        """x <- x - lr (g + decay x), with clipping and momentum; frozen entries, 0 in g, do not move by one bit."""
+        if self.config.clip_norm is not None:
+            g = g * (self.config.clip_norm / (g.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)
+        if self.config.weight_decay:
+            g = g.add(x, alpha=self.config.weight_decay)
+        if velocity is not None:
+            g = velocity.mul_(self.config.momentum).add_(g)
+        if trainable is not None and (self.config.weight_decay or velocity is not None):
+            g = keep_(g.clone(), trainable)
+        if lr is not None:
+            x.add_(g, alpha=-lr)
+            return
+        for row, slope, rate in zip(x, g, self.lr, strict=False):
+            row.add_(slope, alpha=-rate)
+
+
+def _first(x: Tensor | None, num: int) -> Tensor | None:
+    return None if x is None else x[:num]

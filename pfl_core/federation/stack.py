@@ -1,0 +1,268 @@
+"""Many rows of one small network at once: explicit batched matrix products, forward and backward.
+
+A dense net of a few thousand parameters spends its time in calls, not in sums. Here a layer of all rows is one call,
+and the chain rule is written out; only loss hooks are differentiated. Images of all rows lie side by side as channels
+[B, R * C, H, W], so that a convolution of all rows is one grouped convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, log_softmax, max_pool2d, max_unpool2d
+from torch.nn.grad import conv2d_input, conv2d_weight
+
+from pfl_core.federation.records import Batch, LossHook, Output, Weights
+from pfl_core.layout import Field, Layout, wanted
+
+threshold_backward = torch.ops.aten.threshold_backward  # of ReLU: the slope where the output is positive
+Back = Callable[[Tensor, bool], Tensor | None]  # (slope of the output, is the input's wanted?) -> slope of the input
+
+
+class Stack:
+    """A plain chain of layers, R rows at a time; ``gradient`` leaves [R, d] in ``flat_grad``."""
+
+    def __init__(self, model: nn.Module, layout: Layout, like: Tensor) -> None:
+        self.layout = layout
+        self.layers = dict(model.named_children())
+        self._takes_images = not isinstance(next(iter(self.layers.values())), nn.Flatten)
+        self.flat_grad = torch.zeros(0, layout.num_params).to(like)
+        self._slopes: dict[str, Tensor] = {}  # of the tensors that are wanted, views of ``flat_grad``
+        self._rooms: dict[tuple[int, tuple[Field, ...]], tuple[Tensor, dict[str, Tensor]]] = {}
+        self._bound: tuple[Tensor, dict[str, Tensor]] = (self.flat_grad, {})
+
+    @staticmethod
+    def suits(model: nn.Module, layout: Layout, device: str) -> bool:
+        """Whether rows of this network go together: chains without batch norm, on a CPU only without convolutions.
+
+        (There, a grouped convolution takes longer than one client after the other.)
+        """
+        kinds = (nn.Flatten, nn.ReLU, nn.Linear) + (() if device == "cpu" else (nn.Conv2d, nn.MaxPool2d))
+        return layout.chain is not None and all(isinstance(m, kinds) and _is_plain(m) for m in model.children())
+
+    def want(self, rows: int, trainable: Tensor | bool) -> bool:
+        """Make room for ``rows`` gradients: all (True), none, or those of tensors where a row may train [R, d].
+
+        False if nothing is trainable at all.
+        """
+        fields = wanted(self.layout.params, trainable)
+        if (rows, fields) not in self._rooms:
+            grad = self.flat_grad.new_zeros(rows if fields else 0, self.layout.num_params)
+            named = self._named(grad)
+            kept = list(self._rooms.items())[-1:]  # two at a time: inner loops alternate
+            self._rooms = dict([*kept, ((rows, fields), (grad, {f.name: named[f.name] for f in fields}))])
+        self.flat_grad, self._slopes = self._rooms[rows, fields]
+        return bool(fields)
+
+    def gradient(
+        self,
+        theta: Tensor,
+        statistics: Tensor,
+        batch: Batch,
+        rows: list[int],
+        loss: LossHook | None = None,
+        weights: Weights | None = None,
+        variables: Tensor | None = None,
+        gates: Tensor | None = None,
+        with_gates: bool = False,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Put every row's gradient into ``flat_grad[:R]``; returns losses [R] and the slopes of variables and gates.
+
+        theta [R, d]; ``rows`` [R] are their numbers for the hooks; gates [R, h]; there are no statistics [R, 0]. Call
+        ``want`` before.
+        """
+        grad, params = self.flat_grad[: len(theta)], theta  # e = d: no statistics
+        if weights is not None:  # two stages: through the network to the derived weights, then on to their sources
+            sources, derived = _derive(theta, batch, rows, weights, variables)
+            params = torch.stack([row.detach() for row in derived])
+        tape, logits = self._forward(params, batch.x, gates, with_gates)
+        value, slope, of_features = _loss(tape, logits, theta, batch, rows, loss)
+        tape.back(slope, of_features)
+        of_gates = torch.cat(tape.gate_slopes[::-1], 1) if tape.gate_slopes else None
+        if weights is None:
+            return value, None, of_gates
+        found = [
+            torch.autograd.grad(row, leaves, g, allow_unused=True, materialize_grads=True)
+            for row, leaves, g in zip(derived, sources, grad, strict=True)
+        ]
+        grad.copy_(torch.stack([parts[0] for parts in found]))
+        return value, None if variables is None else torch.stack([parts[1] for parts in found]), of_gates
+
+    def losses(self, theta: Tensor, statistics: Tensor, batch: Batch, rows: list[int], loss: LossHook | None) -> Tensor:
+        """The batch's losses [R], nothing else."""
+        tape, logits = self._forward(theta, batch.x)
+        return _loss(tape, logits, theta, batch, rows, loss)[0]
+
+    def _forward(
+        self, params: Tensor, x: Tensor, gates: Tensor | None = None, with_gates: bool = False
+    ) -> tuple[_Tape, Tensor]:
+        """The way back and the logits [R, B, C] of x [R, B, ...]."""
+        if self._bound[0].data_ptr() != params.data_ptr() or len(self._bound[0]) != len(params):
+            self._bound = params, self._named(params)  # the tensor is kept: only then is an address unique
+        chain = self.layout.chain
+        gated = {} if gates is None else dict(zip(chain.activations, gates.split(chain.sizes, 1), strict=True))
+        num = len(params)
+        whole = num == len(self.flat_grad)
+        tape = _Tape(self._bound[1], self._slopes if whole else {n: s[:num] for n, s in self._slopes.items()})
+        h = x.transpose(0, 1).flatten(1, 2) if self._takes_images and x.dim() == 5 else x.flatten(2)
+        for name, layer in self.layers.items():
+            if name == self.layout.head:
+                tape.mark(h)
+            if isinstance(layer, nn.Linear):
+                h = tape.linear(name, h)
+            elif isinstance(layer, nn.Conv2d):
+                h = tape.conv(name, h, layer)
+            elif isinstance(layer, nn.ReLU):
+                h = tape.relu(h)
+            elif isinstance(layer, nn.MaxPool2d):
+                h = tape.pool(h, layer)
+            elif h.dim() == 4:
+                h = tape.flatten(h, num)
+            if name in gated:
+                h = tape.gate(h, gated[name], with_gates)
+        return tape, h
+
+    def _named(self, rows: Tensor) -> dict[str, Tensor]:
+        """Views [R, *shape] of [R, d] by name."""
+        return {f.name: rows[:, f.start : f.stop].view(len(rows), *f.shape) for f in self.layout.params}
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Whether the layer has no setting that is not written out here."""
+    if isinstance(module, nn.Conv2d):
+        return module.padding_mode == "zeros" and module.groups == 1 and module.bias is not None
+    if isinstance(module, nn.MaxPool2d):  # windows side by side: a value has one window
+        settings = (module.stride, module.padding, module.dilation, module.ceil_mode)
+        return settings == (module.kernel_size, 0, 1, False)
+    return not isinstance(module, nn.Linear) or module.bias is not None
+
+
+def _derive(
+    theta: Tensor, batch: Batch, rows: list[int], weights: Weights, variables: Tensor | None
+) -> tuple[list[list[Tensor]], list[Tensor]]:
+    """Each row's sources (theta, variables) as leaves, and the weights [d] derived from them."""
+    sources, derived = [], []
+    for r, s in enumerate(rows[: len(theta)]):
+        leaves = [part[r].detach().requires_grad_() for part in (theta, variables) if part is not None]
+        own = leaves[1] if variables is not None else None
+        derived.append(weights(leaves[0], own, batch.x[r, : batch.count[r]], s))
+        sources.append(leaves)
+    return sources, derived
+
+
+def _loss(
+    tape: _Tape, logits: Tensor, theta: Tensor, batch: Batch, rows: list[int], hook: LossHook | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Losses [R] (mean cross-entropy, or the hook's), and their slopes by logits and (of a hook) by features."""
+    size = batch.y.shape[1]
+    if hook is None:
+        log_p, label = log_softmax(logits, 2), batch.y.unsqueeze(2)
+        share = 1 / size
+        if min(batch.count) < size:  # padded samples weigh nothing
+            count = torch.tensor(batch.count).to(logits).view(-1, 1, 1)
+            share = (torch.arange(size).to(logits).view(1, -1, 1) < count) / count
+        slope = log_p.exp().scatter_add_(2, label, -torch.ones_like(label, dtype=logits.dtype)).mul_(share)
+        return -(log_p.gather(2, label) * share).sum((1, 2)), slope, None
+    values, slope, of_features = [], torch.zeros_like(logits), torch.zeros_like(tape.features)
+    for r, (s, n) in enumerate(zip(rows, batch.count, strict=False)):
+        leaves = [part[r, :n].detach().requires_grad_() for part in (logits, tape.features)]
+        sample = batch.y[r, :n], batch.index[r, :n], batch.x[r, :n]
+        with torch.enable_grad():
+            value = hook(Output(*leaves, *sample, theta[r], s, int(batch.clients[r])))
+        slope[r, :n], of_features[r, :n] = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
+        values.append(value.detach())
+    return torch.stack(values), slope, of_features
+
+
+@dataclass
+class _Tape:
+    """One forward pass step by step, each with its way back; parameters and wanted slopes by name, [R, *shape]."""
+
+    params: dict[str, Tensor]
+    slopes: dict[str, Tensor]
+    steps: list[Back] = field(default_factory=list)
+    gate_slopes: list[Tensor] = field(default_factory=list)  # [R, n] each, last layer first
+    features: Tensor | None = None
+    head: int = 0
+    first: int | None = None  # the first step that leads to a slope that somebody wants
+
+    def mark(self, h: Tensor) -> None:
+        """Here comes the head; its input is the samples' features."""
+        self.features, self.head = h, len(self.steps)
+
+    def back(self, slope: Tensor, of_features: Tensor | None) -> None:
+        """From the slope of the logits to all that are wanted; ``of_features`` is what the loss adds to the head's."""
+        first = len(self.steps) if self.first is None else self.first
+        for i in range(len(self.steps) - 1, first - 1, -1):
+            slope = self.steps[i](slope, i > first)
+            if i == self.head and i > first and of_features is not None:
+                slope += of_features
+
+    def _add(self, step: Back, wanted: bool = False) -> None:
+        if wanted and self.first is None:
+            self.first = len(self.steps)
+        self.steps.append(step)
+
+    def linear(self, name: str, h: Tensor) -> Tensor:
+        """h [R, B, in] -> [R, B, out]."""
+        weight, bias = self.params[f"{name}.weight"], self.params[f"{name}.bias"]
+        of_weight, of_bias = self.slopes.get(f"{name}.weight"), self.slopes.get(f"{name}.bias")
+
+        def back(slope: Tensor, wanted: bool) -> Tensor | None:
+            if of_weight is not None:
+                torch.bmm(slope.transpose(1, 2), h, out=of_weight)
+            if of_bias is not None:
+                torch.sum(slope, 1, out=of_bias)
+            return slope.bmm(weight) if wanted else None
+
+        self._add(back, of_weight is not None or of_bias is not None)
+        return torch.baddbmm(bias.unsqueeze(1), h, weight.transpose(1, 2))
+
+    def conv(self, name: str, h: Tensor, layer: nn.Conv2d) -> Tensor:
+        """h [B, R * in, H, W] -> [B, R * out, H', W']."""
+        weight, bias = self.params[f"{name}.weight"], self.params[f"{name}.bias"]
+        of_weight, of_bias = self.slopes.get(f"{name}.weight"), self.slopes.get(f"{name}.bias")
+        grouped, how = weight.flatten(0, 1), (layer.stride, layer.padding, layer.dilation, len(weight))
+
+        def back(slope: Tensor, wanted: bool) -> Tensor | None:
+            if of_weight is not None:
+                of_weight.copy_(conv2d_weight(h, grouped.shape, slope, *how).view_as(of_weight))
+            if of_bias is not None:
+                of_bias.copy_(slope.sum((0, 2, 3)).view_as(of_bias))
+            return conv2d_input(h.shape, grouped, slope, *how) if wanted else None
+
+        self._add(back, of_weight is not None or of_bias is not None)
+        return conv2d(h, grouped, bias.flatten(), *how)
+
+    def relu(self, h: Tensor) -> Tensor:
+        out = h.relu()
+        self._add(lambda slope, wanted: threshold_backward(slope, out, 0) if wanted else None)
+        return out
+
+    def pool(self, h: Tensor, layer: nn.MaxPool2d) -> Tensor:
+        out, index = max_pool2d(h, layer.kernel_size, return_indices=True)
+        size = h.shape[-2:]
+        self._add(
+            lambda slope, wanted: max_unpool2d(slope, index, layer.kernel_size, output_size=size) if wanted else None
+        )
+        return out
+
+    def flatten(self, h: Tensor, num: int) -> Tensor:
+        """h [B, R * C, H, W] -> [R, B, C * H * W]."""
+        self._add(lambda slope, wanted: slope.transpose(0, 1).reshape(h.shape) if wanted else None)
+        return h.reshape(len(h), num, -1).transpose(0, 1)
+
+    def gate(self, h: Tensor, gate: Tensor, with_slope: bool) -> Tensor:
+        """Each neuron's (or channel's) activation times its gate [R, n]."""
+        wide = gate.unsqueeze(1) if h.dim() == 3 else gate.reshape(1, -1, 1, 1)
+
+        def back(slope: Tensor, wanted: bool) -> Tensor | None:
+            if with_slope:
+                self.gate_slopes.append((slope * h).sum(1 if h.dim() == 3 else (0, 2, 3)).view_as(gate))
+            return slope * wide if wanted else None
+
+        self._add(back, with_slope)
+        return h * wide
