@@ -67,6 +67,11 @@ class Algorithm:
         """Small arrays of the last state that a figure needs (overlaps of masks, say); stored with the run."""
         return {}
 
+    @property
+    def wraps(self) -> tuple[Algorithm, ...]:
+        """The methods that this one runs inside itself: their code decides its numbers, too."""
+        return ()
+
     def prefix(self, fed: Federation) -> tuple[Algorithm, int]:
         """Another method and a number of rounds for which the two compute the same; so runs can share their start."""
         return self, 0

@@ -135,10 +135,17 @@ class Chain:
         return sum(self.sizes)
 
     def expand(self, neuron_active: Tensor) -> Tensor:
-        """Neuron masks [..., h] bool to entry masks [..., e] bool."""
-        always = torch.ones_like(neuron_active[..., :1])
-        padded = torch.cat([neuron_active, always], dim=-1)
-        return padded[..., self.out] & padded[..., self.into]
+        """Neuron masks [..., h] to entry masks [..., e], both bool, or floats to be differentiated."""
+        padded = self._padded(neuron_active)
+        return padded[..., self.out] * padded[..., self.into]
+
+    def expand_rows(self, neuron_active: Tensor) -> Tensor:
+        """The same where a parameter belongs only to the neuron that it feeds, not to the one that it reads."""
+        return self._padded(neuron_active)[..., self.out]
+
+    def _padded(self, neuron_active: Tensor) -> Tensor:
+        """[..., h + 1]: inputs and logits, the last, always count as selected."""
+        return torch.cat([neuron_active, torch.ones_like(neuron_active[..., :1])], dim=-1)
 
     @classmethod
     def of(cls, model: nn.Sequential) -> Chain | None:

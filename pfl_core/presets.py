@@ -84,6 +84,43 @@ _FEDSELECT_CI = replace(
     rounds=5,
 )
 
+# FedPeWS. Stated (section 9 of its specification): data, clients, rounds, rates, batch sizes. Ours: one local epoch (A10),
+# the geometry of the synthetic sets, pixels scaled to [-1, 1]; T = 500 for four clients.
+_PEWS = Setting(
+    data={"name": "synthetic_32k"},
+    partition={"name": "by_class"},
+    model={"name": "fc_pews"},
+    train=Training(lr=0.001, batch_size=32),
+    clients=2,
+    rounds=200,
+)
+_PEWS_SMALL = replace(_PEWS, data={"name": "synthetic_3200"}, train=Training(lr=0.01, batch_size=8))
+_CIFAR_MNIST = Setting(
+    data={"name": "cifar_mnist", "normalise": "half"},
+    partition={"name": "by_source"},
+    model={"name": "conv_pews"},
+    train=Training(lr=0.01, batch_size=64),
+    clients=2,
+    rounds=300,
+)
+_FEDPEWS_PAPER = {
+    "lr_server=1": _PEWS,
+    "lr_server=0.5": replace(_PEWS, rounds=250),
+    "lr_server=0.25": replace(_PEWS, rounds=400),
+    "lr_server=0.1": replace(_PEWS_SMALL, rounds=500),
+    "four clients": replace(_PEWS, clients=4, rounds=500),
+    "cifar_mnist": _CIFAR_MNIST,
+    "path_oct_tissue": replace(
+        _CIFAR_MNIST, data={"name": "path_oct_tissue", "normalise": "half"}, clients=3
+    ),
+}
+# quick: a tenth of the points, 40 rounds of many small steps
+_FEDPEWS_QUICK = {
+    **{f"lr_server={rate:g}": replace(_PEWS_SMALL, rounds=40) for rate in (1.0, 0.5, 0.25, 0.1)},
+    "four clients": replace(_PEWS_SMALL, clients=4, rounds=60),
+}
+_FEDPEWS_CI = {name: replace(setting, rounds=4) for name, setting in _FEDPEWS_QUICK.items()}
+
 SETTINGS: dict[tuple[str, str], dict[str, Setting]] = {  # (paper, preset) -> data set of the paper -> setting
     ("fedselect", "paper"): _FEDSELECT_PAPER,
     ("fedselect", "real"): {
@@ -92,6 +129,10 @@ SETTINGS: dict[tuple[str, str], dict[str, Setting]] = {  # (paper, preset) -> da
     },
     ("fedselect", "quick"): {"cifar10": _FEDSELECT_QUICK},
     ("fedselect", "ci"): {"cifar10": _FEDSELECT_CI},
+    ("fedpews", "paper"): _FEDPEWS_PAPER,
+    ("fedpews", "real"): _FEDPEWS_PAPER,
+    ("fedpews", "quick"): _FEDPEWS_QUICK,
+    ("fedpews", "ci"): _FEDPEWS_CI,
 }
 
 # A method's own settings where a paper uses others than the class's defaults: (paper, method) -> fields.

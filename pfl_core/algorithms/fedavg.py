@@ -11,7 +11,7 @@ Differs from the paper: w_k = 1 by default, as the FedSelect and FedPeWS papers 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -42,15 +42,36 @@ class FedAvg(Algorithm):
     def __post_init__(self) -> None:
         check_choices(self)
 
-    def local(self, fed: Federation, state: State, clients: Tensor, t: int) -> Trained:
-        """What the sampled clients train, from the shared model."""
-        return fed.sgd(fed.broadcast(state.shared, clients), clients, key=t)
+    def hooks(self, fed: Federation, state: State, clients: Tensor, t: int) -> dict[str, Any]:
+        """What the local step adds to plain SGD: ``grad`` and ``loss`` of ``fed.sgd``. Here nothing."""
+        return {}
+
+    def remember(self, fed: Federation, state: State, new: State, clients: Tensor, out: Trained, t: int) -> State:
+        """``new`` with what the method keeps of the rows that these clients trained from ``state``. Here nothing."""
+        return new
 
     def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
-        weight = client_weight(fed, clients, self.client_weighting)
-        mean, notes = fed.average(lambda chunk, rows: self.local(fed, state, chunk, t), clients, weight)
-        notes |= {"upload": torch.full((len(clients),), fed.num_params), "passes": fed.train.epochs}
-        return replace(state, shared=server_step(state.shared, mean, self.lr_server)), notes
+        new, notes, mean = self.trained_mean(fed, state, clients, t, self.weight(fed, clients))
+        return replace(new, shared=server_step(state.shared, mean, self.lr_server)), notes
+
+    def weight(self, fed: Federation, clients: Tensor) -> Tensor:
+        """[S] weights of the mean."""
+        return client_weight(fed, clients, self.client_weighting)
+
+    def trained_mean(
+        self, fed: Federation, state: State, clients: Tensor, t: int, weight: Tensor
+    ) -> tuple[State, dict, Tensor]:
+        """Local training from the shared model: what is remembered of it, the notes, and the weighted mean [e]."""
+        new = state
+
+        def local(chunk: Tensor, rows: slice) -> Trained:
+            nonlocal new
+            out = fed.sgd(fed.broadcast(state.shared, chunk), chunk, key=t, **self.hooks(fed, state, chunk, t))
+            new = self.remember(fed, state, new, chunk, out, t)
+            return out
+
+        mean, notes = fed.average(local, clients, weight)
+        return new, notes | {"upload": torch.full((len(clients),), fed.num_params), "passes": fed.train.epochs}, mean
 
 
 @register(

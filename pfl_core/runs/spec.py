@@ -108,7 +108,9 @@ class RunSpec:
             find("partition", self.partition["name"], partition.PARTITIONS),
             find("model", self.model["name"], models.MODELS),
         ]
-        lineage = [c.__module__ for c in type(self.build_method()).__mro__ if issubclass(c, algorithm.Algorithm)]
+        method = self.build_method()
+        bases = [c for part in (method, *method.wraps) for c in type(part).__mro__]
+        lineage = {c.__module__ for c in bases if issubclass(c, algorithm.Algorithm)}
         code = code_hash(
             ["pfl_core.engine", *lineage, *(function.__module__ for function in where)],
             alone=["pfl_core.runs.build", "pfl_core.data.dataset", "pfl_core.data.combine", "pfl_core.data.corrupt"],

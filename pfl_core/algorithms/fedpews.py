@@ -1,0 +1,306 @@
+r"""FedPeWS: for the first W rounds each client trains a subnetwork of its own; after that, the base method as it is.
+
+Tastan et al., "FedPeWS: Personalized Warmup via Subnetworks for Enhanced Heterogeneous Federated Learning", Algorithm 1
+(learned masks) and FedPeWS-Fixed (a fixed share of the neurons for each client).
+
+    p_k = sigmoid(s_k)        m̃_k ~ Bernoulli(p_k)        m_k = expand(m̃_k)
+    Procedure I   s_k ← s_k − η_s ∇_s [ f_k(θ_k ∘ m_k) − λ ‖p_k − p_others‖² ]
+    Procedure II  θ_k ← θ_k − η ∇_θ f_k(θ_k ∘ m_k)
+    server        θ_j ← θ_j + lr_server (Σ_k m_kj θ_kj / Σ_k m_kj − θ_j); θ_j stays where nobody covers it
+
+The result is one dense model. Where the text is silent (section 3.8 of its specification, A1 to A15), each choice is a
+field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from pfl_core.algorithm import Algorithm, State, build, check_choices, register
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.federation import Batch, Federation
+from pfl_core.layout import Chain
+from pfl_core.ops import counts_true, masked_mean, put, round_half_up, server_step, take
+from pfl_core.seeding import generator
+
+
+@dataclass(frozen=True)
+class WarmState(State):
+    base: State | None = None  # the base method's own, from round W on
+    score: Tensor | None = None  # [N, h] s_k
+    mask_prob: Tensor | None = None  # [N, h] what the server last heard of p_k
+
+
+@dataclass(frozen=True)
+class Warmup(Algorithm):
+    """The frame: warm-up rounds on subnetworks, then the rounds of ``base``, any method built on FedAvg.
+
+    The base's own memory (control variates, previous models) starts after the warm-up (ours).
+    """
+
+    base: str = "fedavg"
+    base_options: Mapping[str, Any] = field(default_factory=dict)
+    tau: float = 0.125  # τ = W / T
+    lr_server: float = 1.0  # η_g
+    client_weighting: Literal["uniform", "samples"] = "uniform"  # A7
+    expand_rule: Literal["both_ends", "row"] = "both_ends"  # A1
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if not 0 <= self.tau <= 1:
+            raise ValueError(f"{type(self).__name__}: tau={self.tau} is outside [0, 1]; it is the share W / T")
+        _ = self.inner
+
+    @cached_property
+    def inner(self) -> FedAvg:
+        """The base method. Raises ValueError if it is not built on FedAvg."""
+        common = {"lr_server": self.lr_server, "client_weighting": self.client_weighting}
+        made = build(self.base, {**self.base_options, **common})
+        if not isinstance(made, FedAvg):
+            raise ValueError(f"base={self.base!r} is not built on FedAvg: its local step cannot run on a subnetwork")
+        return made
+
+    @property
+    def wraps(self) -> tuple[Algorithm, ...]:
+        return (self.inner,)
+
+    def warmup_rounds(self, fed: Federation) -> int:
+        """W."""
+        return round_half_up(self.tau * fed.rounds)
+
+    def init(self, fed: Federation, theta0: Tensor) -> WarmState:
+        """Raises ValueError for a network that has no neurons to select, if there is a warm-up."""
+        if self.warmup_rounds(fed) and fed.layout.chain is None:
+            raise ValueError(f"{type(self).__name__} selects neurons: it needs a plain chain of layers with ReLUs")
+        return WarmState(shared=theta0, base=self.inner.init(fed, theta0))
+
+    def round(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> tuple[WarmState, dict]:
+        warm = self.warmup_rounds(fed)
+        if t < warm:
+            return self.warm_round(fed, state, clients, t)
+        inner = self.inner.init(fed, state.shared) if t == warm else replace(state.base, shared=state.shared)
+        inner, notes = self.inner.round(fed, inner, clients, t)
+        return replace(state, shared=inner.shared, base=inner), notes
+
+    def warm_round(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> tuple[WarmState, dict]:
+        raise NotImplementedError(f"{type(self).__name__}.warm_round")
+
+    def merge(
+        self, fed: Federation, state: WarmState, clients: Tensor, theta: Tensor, neurons: Tensor, loss: Tensor
+    ) -> tuple[WarmState, dict]:
+        """The server's step over the entries that masks cover; theta [S, e], neurons [S, h] bool."""
+        chain = fed.layout.chain
+        active = expand(chain, neurons, self.expand_rule)
+        mean = masked_mean(theta, active, self.inner.weight(fed, clients), state.shared)
+        covered, d = neurons.sum(0), fed.num_params
+        notes = {
+            "trained": theta * active,  # the subnetworks that go up
+            "train_loss": loss,
+            "upload": counts_true(active[:, :d]),
+            "upload_bits": chain.num_neurons,
+            "passes": fed.train.epochs,
+            "selected": neurons.float().mean(1),
+            "neurons_covered": float((covered >= 1).float().mean()),
+            "neurons_shared": float((covered >= 2).float().mean()),
+            "params_covered": int(active[:, :d].any(0).sum()) / d,
+        }
+        return replace(state, shared=server_step(state.shared, mean, self.lr_server)), notes
+
+    def prefix(self, fed: Federation) -> tuple[Algorithm, int]:
+        """Runs that differ in τ alone are equal until the earlier switch."""
+        return replace(self, tau=1.0), self.warmup_rounds(fed)
+
+
+def expand(chain: Chain, neurons: Tensor, rule: str) -> Tensor:
+    """Neuron masks [..., h] to entry masks [..., e]: both ends must be active, or (row) the neuron that it feeds."""
+    return chain.expand(neurons) if rule == "both_ends" else chain.expand_rows(neurons)
+
+
+@register(
+    "fedpews_fixed",
+    papers=("fedpews",),
+    shares="one model; in the warm-up each client trains and sends its own fixed share of the neurons",
+    variants={"unequal": {"shares": (0.1, 0.2, 0.3, 0.4)}, "row": {"expand_rule": "row"}},
+    ci={"tau": 0.5},
+)
+@dataclass(frozen=True)
+class FedPeWSFixed(Warmup):
+    """Section 3.6: disjoint groups of neurons, layer by layer, group i to client i."""
+
+    shares: tuple[float, ...] | None = None  # |m_i| as shares of the neurons; None: 1/N each
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shares is not None and (min(self.shares, default=0) < 0 or abs(sum(self.shares) - 1) > 1e-6):
+            raise ValueError(f"FedPeWSFixed: shares={self.shares} are no shares; they must sum to 1")
+
+    def neurons(self, fed: Federation) -> Tensor:
+        """[N, h] bool, client by client; raises ValueError unless there is one share for each client."""
+        shares = self.shares or (1 / fed.num_clients,) * fed.num_clients
+        if len(shares) != fed.num_clients:
+            raise ValueError(f"FedPeWSFixed: {len(shares)} shares for {fed.num_clients} clients; give one for each")
+        return split_neurons(fed.layout.chain.sizes, shares)
+
+    def warm_round(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> tuple[WarmState, dict]:
+        neurons = self.neurons(fed)[clients]
+        active = expand(fed.layout.chain, neurons, self.expand_rule)
+        inner = self.inner.init(fed, state.shared)
+        hooks = self.inner.hooks(fed, inner, clients, t)
+        out = fed.sgd(state.shared * active, clients, key=t, trainable=active, **hooks)  # x ∘ m: the others deleted
+        return self.merge(fed, state, clients, out.theta, neurons, out.loss)
+
+
+def split_neurons(sizes: tuple[int, ...], shares: tuple[float, ...]) -> Tensor:
+    """[N, h] bool: contiguous blocks in every layer, from floor(n c_i + 0.5) to floor(n c_{i+1} + 0.5)."""
+    blocks = []
+    for n in sizes:
+        ends = [round_half_up(n * sum(shares[:i])) for i in range(len(shares))] + [n]
+        place = torch.arange(n)
+        blocks.append(torch.stack([(place >= a) & (place < b) for a, b in zip(ends, ends[1:], strict=False)]))
+    return torch.cat(blocks, 1)
+
+
+@register(
+    "fedpews",
+    papers=("fedpews",),
+    shares="one model; in the warm-up each client trains and sends a subnetwork that it learns",
+    variants={
+        "no_diversity": {"lam": 0.0},
+        "fedprox": {"base": "fedprox"},
+        "product": {"score_gradient": "product"},
+        "samples": {"prob_update": "samples"},
+        "one_draw": {"draws": "one_per_round", "straight_through": "draw_and_sigmoid"},
+        "uniform": {"score_init": "uniform_per_client"},
+    },
+    ci={"tau": 0.5, "lam": 1.0},
+    passes=1.3,
+)
+@dataclass(frozen=True)
+class FedPeWS(Warmup):
+    """Algorithm 1: masks drawn from learned scores, pushed apart by the diversity term."""
+
+    lam: float = 5.0  # λ
+    lr_mask: float = 0.1  # η_s
+    score_init: Literal["zeros", "uniform", "uniform_per_client"] = "zeros"  # A3
+    prob_update: Literal["mean", "samples", "constant"] = "mean"  # A2: what the others are taken to be
+    prob_over: Literal["all", "participants"] = "all"  # A8
+    straight_through: Literal["draw", "draw_and_sigmoid"] = "draw"  # A4
+    draws: Literal["every", "one_per_step", "one_per_round"] = "every"  # A5
+    score_gradient: Literal["gate", "product"] = "gate"  # 3.3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lam < 0 or self.lr_mask < 0:
+            raise ValueError(f"FedPeWS: lam={self.lam}, lr_mask={self.lr_mask}: both must be at least 0")
+
+    def init(self, fed: Federation, theta0: Tensor) -> WarmState:
+        """Raises ValueError for training that Procedure II does not do, if there is a warm-up."""
+        state = super().init(fed, theta0)
+        if self.warmup_rounds(fed) and (fed.train.momentum or fed.train.weight_decay or fed.train.clip_norm):
+            raise ValueError(
+                "FedPeWS: its warm-up is plain SGD; leave momentum, weight_decay and clip_norm at 0 or none"
+            )
+        h = fed.layout.chain.num_neurons if fed.layout.chain else 0
+        score = torch.zeros(fed.num_clients, h).to(theta0)
+        if self.score_init != "zeros":
+            rows = fed.num_clients if self.score_init == "uniform_per_client" else 1
+            prob = 0.01 + 0.98 * torch.rand(rows, h, generator=generator(fed.seed, "score_init"))
+            score = score + torch.logit(prob).to(theta0)
+        return replace(state, score=score, mask_prob=torch.sigmoid(score))
+
+    def warm_round(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> tuple[WarmState, dict]:
+        others = self.others(fed, state, clients, t)
+        theta, score, neurons, loss = self.learn(fed, state, others, clients, t)
+        prob = torch.sigmoid(score)
+        new, notes = self.merge(fed, state, clients, theta, neurons, loss)
+        heard = {"mean": prob, "samples": neurons.to(prob), "constant": take(state.mask_prob, clients)}
+        new = replace(
+            new,
+            score=put(state.score, clients, score),
+            mask_prob=put(state.mask_prob, clients, heard[self.prob_update]),
+        )
+        sent = notes["upload"] + (prob.shape[1] if self.prob_update == "mean" else 0)
+        return new, notes | self.diagnostics(prob, others) | {"upload": sent, "passes": 2 * fed.train.epochs}
+
+    def others(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> Tensor:
+        """p_others [S, h]: the mean probability of the other clients, as the server knows it at the round's start."""
+        if self.prob_update == "constant":
+            return take(state.mask_prob, clients)
+        heard = state.mask_prob if self.prob_over == "all" else take(state.mask_prob, clients)
+        num, everyone = len(heard), heard.mean(0)
+        own = take(state.mask_prob, clients)
+        return (num * everyone - own) / (num - 1) if num > 1 else everyone.expand_as(own)
+
+    def learn(
+        self, fed: Federation, state: WarmState, others: Tensor, clients: Tensor, t: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Procedures I and II on every batch: theta [S, e], scores [S, h], the masks that go up [S, h], losses [S]."""
+        theta, score = fed.broadcast(state.shared, clients).clone(), take(state.score, clients).clone()
+        neurons, loss = torch.zeros_like(score, dtype=torch.bool), torch.zeros(len(clients))
+        inner, lr, d = self.inner.init(fed, state.shared), fed.lr(t), fed.num_params
+        for rows in fed.groups(clients):
+            x, s, apart, mine = theta[rows], score[rows], others[rows], clients[rows]
+            hooks = self.inner.hooks(fed, inner, mine, t)
+            numbers = uniform_numbers(fed, mine, t)  # [R, 1 + 2 steps, h]; the first decide what goes up
+            fixed = numbers[:, 0] < torch.sigmoid(s) if self.draws == "one_per_round" else None
+            total = torch.zeros(len(mine)).to(x)
+            for step, batch in enumerate(fed.batches(mine, t)):
+                now = slice(len(batch.clients))
+                neuron = numbers[now, 1 + 2 * step] < torch.sigmoid(s[now]) if fixed is None else fixed[now]
+                s[now] -= self.lr_mask * self.score_slope(fed, x[now], s[now], neuron, apart[now], batch)  # I
+                if self.draws == "every":
+                    neuron = numbers[now, 2 + 2 * step] < torch.sigmoid(s[now])
+                found = fed.grad(x[now], batch, gates=neuron.to(x), loss=hooks.get("loss"))  # II
+                g = found.theta
+                if "grad" in hooks:
+                    g = torch.stack([hooks["grad"](*each) for each in zip(g, x[now, :d], range(len(g)), strict=True)])
+                x[now, :d].sub_(g, alpha=lr)
+                x[now, d:] = found.statistics
+                total[now] += found.loss * torch.tensor(batch.count).to(x)
+            theta[rows], score[rows], loss[rows] = x, s, (total / fed.num_train[mine]).to(loss)
+            neurons[rows] = numbers[:, 0] < torch.sigmoid(s) if fixed is None else fixed
+        return theta, score, neurons, loss
+
+    def score_slope(
+        self, fed: Federation, theta: Tensor, score: Tensor, neuron: Tensor, others: Tensor, batch: Batch
+    ) -> Tensor:
+        """dL_s / ds [R, h] of 3.3 and 3.4: the data's slope, straight through the draw, minus that of the diversity."""
+        prob = torch.sigmoid(score)
+        slope = prob * (1 - prob)
+        if self.score_gradient == "gate":
+            data = fed.grad(theta, batch, gates=neuron.to(theta), of=("gates",)).gates
+        else:
+            chain = fed.layout.chain
+
+            def product(theta_k: Tensor, neuron_k: Tensor, x: Tensor, r: int) -> Tensor:
+                return theta_k * expand(chain, neuron_k, self.expand_rule)[: len(theta_k)]
+
+            data = fed.grad(theta, batch, weights=product, variables=neuron.to(theta), of=()).variables
+        if self.straight_through == "draw":
+            data = data * slope
+        return data - 2 * self.lam * (prob - others) * slope
+
+    def diagnostics(self, prob: Tensor, others: Tensor) -> dict:
+        """What the masks are like at the end of a warm-up round; prob and others [S, h]."""
+        pairs = torch.pdist(prob, p=1) / prob.shape[1]
+        return {
+            "mask_prob": float(prob.mean()),
+            "mask_low": float((prob < 0.1).float().mean()),
+            "mask_high": float((prob > 0.9).float().mean()),
+            "mask_distance": float(pairs.mean()) if len(pairs) else 0.0,
+            "diversity": (prob - others).square().sum(1),  # ‖p_k - p_others‖²
+        }
+
+
+def uniform_numbers(fed: Federation, clients: Tensor, t: int) -> Tensor:
+    """[R, 1 + 2 steps, h] in [0, 1), a stream of its own for each round and client; filled up with 0."""
+    h = fed.layout.chain.num_neurons
+    streams = [(1 + 2 * fed.num_steps(k), generator(fed.seed, "mask", t, k)) for k in clients.tolist()]
+    return pad_sequence([torch.rand(n, h, generator=s) for n, s in streams], batch_first=True).to(fed.theta0)

@@ -1,0 +1,36 @@
+r"""FedProx: FedAvg whose clients are held back by a spring to the model that they started from.
+
+Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020. FedPeWS, section 5 of its specification.
+
+    θ_k ← θ_k − η (∇f_k(θ_k) + μ (θ_k − θ))        θ ← θ + lr_server (mean_k θ_k − θ)
+
+Differs from the paper: a fixed number of local steps stands for its inexact solver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from pfl_core.algorithm import State, register
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.federation import Federation
+
+
+@register("fedprox", papers=("fedpews",), shares="everything; one model for all", variants={"strong": {"mu": 0.5}})
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    """FedAvg with a proximal term; mu = 0 is FedAvg to the bit."""
+
+    mu: float = 0.01  # μ
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mu < 0:
+            raise ValueError(f"FedProx: mu={self.mu} is below 0")
+
+    def hooks(self, fed: Federation, state: State, clients: Tensor, t: int) -> dict[str, Any]:
+        anchor = state.shared[: fed.num_params]
+        return {"grad": lambda g, theta, s: g.add(theta - anchor, alpha=self.mu)} if self.mu else {}

@@ -1,0 +1,57 @@
+r"""SCAFFOLD: control variates take the drift out of local steps.
+
+Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1 with
+option II. FedPeWS, section 5 of its specification.
+
+    θ_k ← θ_k − η (∇f_k(θ_k) + c − c_k), K_k times
+    c_k⁺ = c_k − c + (θ − θ_k) / (K_k η)        c ← c + (1/N) Σ_{k sampled} (c_k⁺ − c_k)
+    θ ← θ + lr_server (mean_k θ_k − θ)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pfl_core.algorithm import State, register
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.federation import Federation, Trained
+from pfl_core.ops import put, take
+
+
+@dataclass(frozen=True)
+class ScaffoldState(State):
+    control: Tensor | None = None  # [d] c
+    controls: Tensor | None = None  # [N, d] c_k
+
+
+@register("scaffold", papers=("fedpews",), shares="everything; one model for all, and a control variate")
+@dataclass(frozen=True)
+class Scaffold(FedAvg):
+    """FedAvg with control variates; they start at zero, so that the first round is FedAvg's."""
+
+    def init(self, fed: Federation, theta0: Tensor) -> ScaffoldState:
+        zeros = torch.zeros_like(theta0[: fed.num_params])
+        return ScaffoldState(shared=theta0, control=zeros, controls=zeros.repeat(fed.num_clients, 1))
+
+    def hooks(self, fed: Federation, state: ScaffoldState, clients: Tensor, t: int) -> dict[str, Any]:
+        correction = state.control - take(state.controls, clients)  # [S, d]
+        return {"grad": lambda g, theta, s: g + correction[s]}
+
+    def remember(
+        self, fed: Federation, state: ScaffoldState, new: ScaffoldState, clients: Tensor, out: Trained, t: int
+    ) -> ScaffoldState:
+        before = take(state.controls, clients)
+        drift = state.shared - out.theta
+        after = before - state.control + drift[:, : fed.num_params] / (out.steps[:, None] * fed.lr(t)).to(drift)
+        after = torch.where(out.steps[:, None].to(after) > 0, after, before)  # no step, no news
+        return replace(new, controls=put(new.controls, clients, after))
+
+    def round(self, fed: Federation, state: ScaffoldState, clients: Tensor, t: int) -> tuple[ScaffoldState, dict]:
+        new, notes = super().round(fed, state, clients, t)
+        news = take(new.controls, clients) - take(state.controls, clients)
+        control = state.control + news.sum(0) / fed.num_clients
+        return replace(new, control=control), notes | {"upload": torch.full((len(clients),), 2 * fed.num_params)}
