@@ -25,22 +25,29 @@ class Schedule:
     participation: float = 1.0  # share of the clients in a round
     sampling: str = "each_round"  # "each_round" (uniform, without replacement) | "once" (one draw for all rounds)
     eval_every: int = 1  # the last round is always scored
+    novel: float = 0.0  # share of the clients that never take part, and are scored after they adapt
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.eval_every < 1:
             raise ValueError(f"rounds={self.rounds}, eval_every={self.eval_every}: both must be at least 1")
         if not 0 < self.participation <= 1:
             raise ValueError(f"participation={self.participation} is outside (0, 1]; for 10 percent give 0.1")
+        if not 0 <= self.novel < 1:
+            raise ValueError(f"novel={self.novel} is outside [0, 1); for 20 percent give 0.2")
         if self.sampling not in ("each_round", "once"):
             raise ValueError(f"sampling={self.sampling!r} is unknown; choose each_round or once")
 
     def clients(self, num_clients: int, seed: int, t: int) -> Tensor:
-        """The clients of round t, ascending: max(1, floor(participation N)) of them."""
-        size = max(1, int(self.participation * num_clients + 1e-9))
-        if size == num_clients:
-            return torch.arange(num_clients)
+        """The clients of round t, ascending: max(1, floor(participation N)) of the N that are not novel."""
+        known = torch.arange(num_clients)
+        if self.novel:
+            order = torch.randperm(num_clients, generator=generator(seed, "novel"))
+            known = order[int(self.novel * num_clients + 1e-9) :].sort().values
+        size = max(1, int(self.participation * len(known) + 1e-9))
+        if size == len(known):
+            return known
         stream = generator(seed, "clients", t if self.sampling == "each_round" else 0)
-        return torch.randperm(num_clients, generator=stream)[:size].sort().values
+        return known[torch.randperm(len(known), generator=stream)[:size].sort().values]
 
     def scores(self, t: int) -> bool:
         return (t + 1) % self.eval_every == 0 or t + 1 == self.rounds

@@ -320,3 +320,15 @@ def test_a_run_leaves_no_scoring_behind():
     state, _ = run(FedAvg(), fed, Schedule(2))
     _, notes = FedAvg().round(fed, state, torch.arange(4), 2)
     assert "trained" not in notes
+
+
+def test_novel_clients_never_take_part_and_are_scored():
+    schedule = Schedule(rounds=20, participation=0.5, novel=0.3)
+    drawn = [schedule.clients(10, 0, t).tolist() for t in range(20)]
+    assert {len(clients) for clients in drawn} == {3}
+    assert len(set().union(*drawn)) == 7
+    everyone = Schedule(rounds=20, novel=0.3).clients(10, 0, 5).tolist()
+    assert set().union(*drawn) == set(everyone)
+    assert everyone != Schedule(rounds=20, novel=0.3).clients(10, 1, 5).tolist()
+    with pytest.raises(ValueError, match=r"novel=1.0 is outside"):
+        Schedule(rounds=1, novel=1.0)

@@ -249,43 +249,47 @@ class FedPeWS(Warmup):
             x, s, apart, mine = theta[rows], score[rows], others[rows], clients[rows]
             hooks = self.inner.hooks(fed, inner, mine, t)
             numbers = uniform_numbers(fed, mine, t)  # [R, 1 + 2 steps, h]; the first decide what goes up
-            fixed = numbers[:, 0] < torch.sigmoid(s) if self.draws == "one_per_round" else None
-            total = torch.zeros(len(mine)).to(x)
+            prob, total = torch.sigmoid(s), torch.zeros(len(mine)).to(x)
+            fixed = numbers[:, 0] < prob if self.draws == "one_per_round" else None
             for step, batch in enumerate(fed.batches(mine, t)):
-                now = slice(len(batch.clients))
-                neuron = numbers[now, 1 + 2 * step] < torch.sigmoid(s[now]) if fixed is None else fixed[now]
-                s[now] -= self.lr_mask * self.score_slope(fed, x[now], s[now], neuron, apart[now], batch)  # I
+                now = slice(len(batch.count))
+                neuron = numbers[now, 1 + 2 * step] < prob[now] if fixed is None else fixed[now]
+                slope = self.score_slope(fed, x[now], prob[now], neuron.to(x), apart[now], batch)
+                s[now].sub_(slope, alpha=self.lr_mask)  # Procedure I
+                torch.sigmoid(s[now], out=prob[now])
                 if self.draws == "every":
-                    neuron = numbers[now, 2 + 2 * step] < torch.sigmoid(s[now])
-                found = fed.grad(x[now], batch, gates=neuron.to(x), loss=hooks.get("loss"))  # II
+                    neuron = numbers[now, 2 + 2 * step] < prob[now]
+                found = fed.grad(x[now], batch, gates=neuron.to(x), loss=hooks.get("loss"))
                 g = found.theta
                 if "grad" in hooks:
                     g = torch.stack([hooks["grad"](*each) for each in zip(g, x[now, :d], range(len(g)), strict=True)])
-                x[now, :d].sub_(g, alpha=lr)
+                x[now, :d].sub_(g, alpha=lr)  # Procedure II
                 x[now, d:] = found.statistics
-                total[now] += found.loss * torch.tensor(batch.count).to(x)
+                total[now].addcmul_(found.loss, batch.weight(x))
             theta[rows], score[rows], loss[rows] = x, s, (total / fed.num_train[mine]).to(loss)
-            neurons[rows] = numbers[:, 0] < torch.sigmoid(s) if fixed is None else fixed
+            neurons[rows] = numbers[:, 0] < prob if fixed is None else fixed
         return theta, score, neurons, loss
 
     def score_slope(
-        self, fed: Federation, theta: Tensor, score: Tensor, neuron: Tensor, others: Tensor, batch: Batch
+        self, fed: Federation, theta: Tensor, prob: Tensor, neuron: Tensor, others: Tensor, batch: Batch
     ) -> Tensor:
-        """dL_s / ds [R, h] of 3.3 and 3.4: the data's slope, straight through the draw, minus that of the diversity."""
-        prob = torch.sigmoid(score)
-        slope = prob * (1 - prob)
+        """dL_s / ds [R, h] of 3.3 and 3.4: the data's slope, straight through the draw, minus that of the diversity.
+
+        prob [R, h] is sigmoid(s), neuron [R, h] the mask drawn from it as 0 and 1.
+        """
         if self.score_gradient == "gate":
-            data = fed.grad(theta, batch, gates=neuron.to(theta), of=("gates",)).gates
+            data = fed.grad(theta, batch, gates=neuron, of=("gates",)).gates
         else:
             chain = fed.layout.chain
 
             def product(theta_k: Tensor, neuron_k: Tensor, x: Tensor, r: int) -> Tensor:
                 return theta_k * expand(chain, neuron_k, self.expand_rule)[: len(theta_k)]
 
-            data = fed.grad(theta, batch, weights=product, variables=neuron.to(theta), of=()).variables
+            data = fed.grad(theta, batch, weights=product, variables=neuron, of=()).variables
+        of_sigmoid, away = prob * (1 - prob), prob - others
         if self.straight_through == "draw":
-            data = data * slope
-        return data - 2 * self.lam * (prob - others) * slope
+            return data.sub_(away, alpha=2 * self.lam).mul_(of_sigmoid)
+        return data.sub_(away.mul_(of_sigmoid), alpha=2 * self.lam)
 
     def diagnostics(self, prob: Tensor, others: Tensor) -> dict:
         """What the masks are like at the end of a warm-up round; prob and others [S, h]."""

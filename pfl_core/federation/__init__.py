@@ -265,7 +265,7 @@ class Federation:
         if num > 1 and self._backend is self._net:
             raise ValueError(f"grad was given {num} rows at once; take the rows of one of federation.groups(...)")
         self._backend.want(num, "theta" in of or weights is not None)
-        statistics = theta[:, self.num_params :].clone()
+        statistics = theta[:, self.num_params :].clone() if self.layout.num_statistics else theta[:, :0]
         numbers, with_gates = list(range(num)), "gates" in of
         found = self._backend.gradient(theta, statistics, batch, numbers, loss, weights, variables, gates, with_gates)
         return Grad(found[0], statistics, self._backend.flat_grad[:num].clone() if "theta" in of else None, *found[1:])
@@ -362,7 +362,7 @@ class Federation:
         params, statistics = rows.theta[:, : self.num_params], rows.theta[:, self.num_params :]
         total = torch.zeros(len(params), device=self.theta0.device)
         seen, steps = torch.zeros(len(params)), torch.zeros(len(params), dtype=torch.int64)
-        counts, weights_of = Counter(), {}  # how often rows had so many samples in a batch
+        counts: Counter[tuple[int, ...]] = Counter()  # how often rows had so many samples in a batch
         for batch in batches:
             num = len(batch.count)
             here = rows.theta[:num], statistics[:num], batch, rows.numbers
@@ -372,10 +372,8 @@ class Federation:
                 rows.step(self._backend.flat_grad[:num], of_own, grad)
             else:  # nothing to train: the pass only moves batch-norm statistics
                 value = self._backend.losses(*here, loss)
-            if batch.count not in weights_of:
-                weights_of[batch.count] = torch.tensor(batch.count).to(total)
             counts[batch.count] += 1
-            total[:num].addcmul_(value.to(total), weights_of[batch.count])
+            total[:num].addcmul_(value.to(total), batch.weight(total))
         for count, times in counts.items():
             seen[: len(count)] += times * torch.tensor(count)
             steps[: len(count)] += times

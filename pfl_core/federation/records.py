@@ -49,6 +49,10 @@ class Batch:
     clients: Tensor
     count: tuple[int, ...]
 
+    def weight(self, like: Tensor) -> Tensor:
+        """[R] ``count`` as a tensor."""
+        return torch.tensor(self.count).to(like)
+
 
 @dataclass(frozen=True)
 class Output:

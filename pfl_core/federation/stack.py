@@ -31,7 +31,7 @@ class Stack:
         self._takes_images = not isinstance(next(iter(self.layers.values())), nn.Flatten)
         self.flat_grad = torch.zeros(0, layout.num_params).to(like)
         self._slopes: dict[str, Tensor] = {}  # of the tensors that are wanted, views of ``flat_grad``
-        self._rooms: dict[tuple[int, tuple[Field, ...]], tuple[Tensor, dict[str, Tensor]]] = {}
+        self._rooms: dict[tuple[int, bool | tuple[Field, ...]], tuple[Tensor, dict[str, Tensor]]] = {}
         self._bound: tuple[Tensor, dict[str, Tensor]] = (self.flat_grad, {})
 
     @staticmethod
@@ -48,14 +48,15 @@ class Stack:
 
         False if nothing is trainable at all.
         """
-        fields = wanted(self.layout.params, trainable)
-        if (rows, fields) not in self._rooms:
+        key = rows, trainable if isinstance(trainable, bool) else wanted(self.layout.params, trainable)
+        if key not in self._rooms:
+            fields = wanted(self.layout.params, trainable)
             grad = self.flat_grad.new_zeros(rows if fields else 0, self.layout.num_params)
             named = self._named(grad)
             kept = list(self._rooms.items())[-1:]  # two at a time: inner loops alternate
-            self._rooms = dict([*kept, ((rows, fields), (grad, {f.name: named[f.name] for f in fields}))])
-        self.flat_grad, self._slopes = self._rooms[rows, fields]
-        return bool(fields)
+            self._rooms = dict([*kept, (key, (grad, {f.name: named[f.name] for f in fields}))])
+        self.flat_grad, self._slopes = self._rooms[key]
+        return bool(self._slopes)
 
     def gradient(
         self,
@@ -101,7 +102,11 @@ class Stack:
     ) -> tuple[_Tape, Tensor]:
         """The way back and the logits [R, B, C] of x [R, B, ...]."""
         if self._bound[0].data_ptr() != params.data_ptr() or len(self._bound[0]) != len(params):
-            self._bound = params, self._named(params)  # the tensor is kept: only then is an address unique
+            named = self._named(params)
+            wide = {
+                f"{n}:": v.unsqueeze(1) if v.dim() == 2 else v.transpose(1, 2) for n, v in named.items() if v.dim() < 4
+            }
+            self._bound = params, named | wide  # the tensor is kept: only then is an address unique
         chain = self.layout.chain
         gated = {} if gates is None else dict(zip(chain.activations, gates.split(chain.sizes, 1), strict=True))
         num = len(params)
@@ -160,12 +165,12 @@ def _loss(
     size = batch.y.shape[1]
     if hook is None:
         log_p, label = log_softmax(logits, 2), batch.y.unsqueeze(2)
-        share = 1 / size
-        if min(batch.count) < size:  # padded samples weigh nothing
-            count = torch.tensor(batch.count).to(logits).view(-1, 1, 1)
-            share = (torch.arange(size).to(logits).view(1, -1, 1) < count) / count
-        slope = log_p.exp().scatter_add_(2, label, -torch.ones_like(label, dtype=logits.dtype)).mul_(share)
-        return -(log_p.gather(2, label) * share).sum((1, 2)), slope, None
+        losses, slope = log_p.gather(2, label), log_p.exp_().scatter_(2, label, -1.0, reduce="add")
+        if min(batch.count) == size:
+            return losses.sum((1, 2)).mul_(-1 / size), slope.mul_(1 / size), None
+        count = torch.tensor(batch.count).to(logits).view(-1, 1, 1)
+        share = (torch.arange(size).to(logits).view(1, -1, 1) < count) / count  # padded samples weigh nothing
+        return (losses * -share).sum((1, 2)), slope.mul_(share), None
     values, slope, of_features = [], torch.zeros_like(logits), torch.zeros_like(tape.features)
     for r, (s, n) in enumerate(zip(rows, batch.count, strict=False)):
         leaves = [part[r, :n].detach().requires_grad_() for part in (logits, tape.features)]
@@ -208,7 +213,7 @@ class _Tape:
 
     def linear(self, name: str, h: Tensor) -> Tensor:
         """h [R, B, in] -> [R, B, out]."""
-        weight, bias = self.params[f"{name}.weight"], self.params[f"{name}.bias"]
+        weight = self.params[f"{name}.weight"]
         of_weight, of_bias = self.slopes.get(f"{name}.weight"), self.slopes.get(f"{name}.bias")
 
         def back(slope: Tensor, wanted: bool) -> Tensor | None:
@@ -219,7 +224,7 @@ class _Tape:
             return slope.bmm(weight) if wanted else None
 
         self._add(back, of_weight is not None or of_bias is not None)
-        return torch.baddbmm(bias.unsqueeze(1), h, weight.transpose(1, 2))
+        return torch.baddbmm(self.params[f"{name}.bias:"], h, self.params[f"{name}.weight:"])
 
     def conv(self, name: str, h: Tensor, layer: nn.Conv2d) -> Tensor:
         """h [B, R * in, H, W] -> [B, R * out, H', W']."""

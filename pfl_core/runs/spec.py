@@ -45,6 +45,7 @@ class RunSpec:
     participation: float = 1.0
     sampling: str = "each_round"
     eval_every: int = 1
+    novel: float = 0.0
     seed: int = 0
     device: str = "cpu"
     paper: str = ""
@@ -82,7 +83,7 @@ class RunSpec:
 
     @property
     def schedule(self) -> Schedule:
-        return Schedule(self.rounds, self.participation, self.sampling, self.eval_every)
+        return Schedule(self.rounds, self.participation, self.sampling, self.eval_every, self.novel)
 
     def build_method(self) -> algorithm.Algorithm:
         return algorithm.build(

@@ -103,6 +103,7 @@ OTHER_RUN = {
     "participation": 0.5,
     "sampling": "once",
     "eval_every": 2,
+    "novel": 0.2,
     "seed": 1,
     "device": "cuda",
 }
@@ -172,12 +173,14 @@ COUNTS = [  # (what a run passes through, a spec)
     ("pfl_core.models", {}),
     ("pfl_core.federation", {}),
     ("pfl_core.federation.bound", {}),
-    ("pfl_core.federation.row", {}),
+    ("pfl_core.federation.rows", {}),
+    ("pfl_core.federation.stack", {}),
     ("pfl_core.runs.build", {}),
     ("pfl_core.data.dataset", {}),
     ("pfl_core.algorithms.fedavg", {}),
     ("pfl_core.algorithms.fedselect", FEDSELECT),
     ("pfl_core.algorithms.fedavg", FEDSELECT),
+    ("pfl_core.algorithms.fedprox", {"method": {"name": "fedpews", "base": "fedprox"}}),
     ("pfl_core.partition.base", {}),
     ("pfl_core.partition.shards", {}),
     ("pfl_core.partition.simple", {"partition": {"name": "iid"}}),
@@ -204,8 +207,11 @@ DOES_NOT_COUNT = [
 def keys_before_and_after(module: str, fields: dict, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     spec, skeleton = RunSpec(**{"method": FEDAVG, **fields}), provenance._skeleton
     before = spec.key()
+    provenance._code_hash.cache_clear()  # sources are read once in a process; this is another process
     monkeypatch.setattr(provenance, "_skeleton", lambda name: "changed" if name == module else skeleton(name))
-    return before, spec.key()
+    after = spec.key()
+    provenance._code_hash.cache_clear()
+    return before, after
 
 
 @pytest.mark.parametrize(("module", "fields"), COUNTS, ids=[f"{m}-{i}" for i, (m, _) in enumerate(COUNTS)])

@@ -1,0 +1,148 @@
+"""FedPeWS in plain PyTorch, slow and without the package's engine, to compare rounds with; and its networks."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from pfl_core import Federation
+from pfl_core.algorithms.fedpews import FedPeWS, WarmState, uniform_numbers
+from tests.helpers import cnn, federation, module_of, seeded, some_rows
+
+F64 = torch.float64
+GATED = ("relu1", "pool1", "relu2")  # after these, unless a pooling follows
+
+
+def deep(seed: int = 0) -> nn.Sequential:
+    """6 features -> 5 neurons -> 4 neurons -> 3 classes: weights between two masked layers."""
+    first = OrderedDict(fc1=nn.Linear(6, 5), relu1=nn.ReLU(), fc2=nn.Linear(5, 4))
+    return seeded(first | OrderedDict(relu2=nn.ReLU(), head=nn.Linear(4, 3)), seed)
+
+
+def net(name: str) -> nn.Sequential:
+    return deep() if name == "dense" else cnn(bn=False)
+
+
+def fed_of(name: str = "dense", **options) -> Federation:
+    """A federation on the dense or the convolutional chain."""
+    return federation(net(name), **{"shape": (6,) if name == "dense" else (1, 4, 4)} | options)
+
+
+def with_scores(algorithm: FedPeWS, fed: Federation, score: Tensor) -> WarmState:
+    """The start, with these scores [N, h]."""
+    return replace(algorithm.init(fed, fed.theta0), score=score, mask_prob=torch.sigmoid(score))
+
+
+def some_scores(fed: Federation, key: int = 0) -> Tensor:
+    """[N, h] of size about 1, and different for every client."""
+    stream = torch.Generator().manual_seed(key)
+    return torch.randn(fed.num_clients, fed.layout.chain.num_neurons, generator=stream).to(fed.theta0)
+
+
+def middle(algorithm: FedPeWS, fed: Federation) -> WarmState:
+    """A state with scores, probabilities and a model of its own."""
+    state = with_scores(algorithm, fed, some_scores(fed))
+    return replace(state, shared=some_rows(fed, torch.arange(1))[0])
+
+
+def first_batch(fed: Federation, k: int = 0):
+    return next(fed.batches(torch.tensor([k]), 0))
+
+
+class Draw(torch.autograd.Function):
+    """Straight through: bits forward, the incoming gradient unchanged backward."""
+
+    @staticmethod
+    def forward(ctx, prob: Tensor, bits: Tensor) -> Tensor:
+        return bits.to(prob)
+
+    @staticmethod
+    def backward(ctx, slope: Tensor) -> tuple[Tensor, None]:
+        return slope, None
+
+
+def gated(model: nn.Sequential, x: Tensor, gates: Tensor) -> Tensor:
+    """Logits with every hidden neuron's activation times its gate [h]."""
+    names = dict(model.named_children())
+    for name, layer in names.items():
+        x = layer(x)
+        if name in GATED and name.replace("relu", "pool") in (name, *set(GATED) - set(names), "pool2"):
+            gate, gates = gates[: x.shape[1]], gates[x.shape[1] :]
+            x = x * gate.view(1, -1, *[1] * (x.dim() - 2))
+    return x
+
+
+def expanded(model: nn.Sequential, on: Tensor, rule: str = "both_ends") -> Tensor:
+    """Neuron mask [h] -> [d], layer by layer as section 3.1 has it; floats, so that it can be differentiated."""
+    layers = [m for m in model if hasattr(m, "weight")]
+    parts, before = [], torch.ones(layers[0].weight.shape[1]).to(on)
+    for layer in layers:
+        rows, columns = layer.weight.shape[:2]
+        own, on = (torch.ones(rows).to(on), on) if layer is layers[-1] else (on[:rows], on[rows:])
+        into = before.repeat_interleave(columns // len(before)) if rule == "both_ends" else torch.ones(columns).to(on)
+        weight = (own[:, None] * into).view(rows, columns, *[1] * (layer.weight.dim() - 2))
+        parts += [weight.expand_as(layer.weight).flatten(), own]
+        before = own
+    return torch.cat(parts)
+
+
+def plain_local(
+    algorithm: FedPeWS, fed: Federation, model: nn.Sequential, x_g: Tensor, score: Tensor, others: Tensor, k: int, t: int
+) -> tuple[Tensor, Tensor, Tensor, float]:
+    """Procedures I and II on every batch: theta [d], scores [h], the mask that goes up [h], the mean loss."""
+    plain, numbers, total = module_of(fed, model, x_g), uniform_numbers(fed, torch.tensor([k]), t)[0], 0.0
+    params = list(plain.parameters())
+    anchor = [p.detach().clone() for p in params]
+    mu = algorithm.base_options.get("mu", 0.01) if algorithm.base == "fedprox" else 0.0
+    once = numbers[0] < torch.sigmoid(score) if algorithm.draws == "one_per_round" else None
+    for step, batch in enumerate(fed.batches(torch.tensor([k]), t)):
+        x, y = batch.x[0], batch.y[0]
+        s = score.clone().requires_grad_()
+        p = torch.sigmoid(s)
+        on = numbers[1 + 2 * step] < p if once is None else once
+        drawn = Draw.apply(s if algorithm.straight_through == "draw_and_sigmoid" else p, on)
+        if algorithm.score_gradient == "gate":
+            logits = gated(plain, x, drawn)
+        else:
+            flat = nn.utils.parameters_to_vector(params).detach()
+            named = fed.layout.unflatten(flat * expanded(model, drawn, algorithm.expand_rule))
+            logits = torch.func.functional_call(plain, named, x)
+        value = cross_entropy(logits, y) - algorithm.lam * (p - others).square().sum()
+        (slope,) = torch.autograd.grad(value, s)
+        score = score - algorithm.lr_mask * slope  # I
+        if algorithm.draws == "every":
+            on = numbers[2 + 2 * step] < torch.sigmoid(score)
+        value = cross_entropy(gated(plain, x, on.to(score)), y)
+        total += float(value) * len(y)
+        value = value + mu / 2 * sum((p - a).square().sum() for p, a in zip(params, anchor, strict=True))
+        slopes = torch.autograd.grad(value, params)
+        with torch.no_grad():
+            for p, g in zip(params, slopes, strict=True):
+                p -= fed.lr(t) * g  # II
+    final = numbers[0] < torch.sigmoid(score) if once is None else once
+    return nn.utils.parameters_to_vector(params).detach(), score, final, total / len(fed.labels(k))
+
+
+def plain_round(
+    algorithm: FedPeWS, fed: Federation, model: nn.Sequential, state: WarmState, clients: Tensor, t: int
+) -> tuple[WarmState, list[float]]:
+    """A learned warm-up round, client by client and entry by entry; and the clients' losses."""
+    score, heard, losses = state.score.clone(), state.mask_prob.clone(), []
+    top, bottom = torch.zeros_like(state.shared), torch.zeros_like(state.shared)
+    listened = list(range(fed.num_clients)) if algorithm.prob_over == "all" else clients.tolist()
+    for k in clients.tolist():
+        others = torch.stack([state.mask_prob[i] for i in listened if i != k]).mean(0)
+        others = state.mask_prob[k] if algorithm.prob_update == "constant" else others
+        theta, score[k], on, loss = plain_local(algorithm, fed, model, state.shared, state.score[k], others, k, t)
+        if algorithm.prob_update != "constant":
+            heard[k] = torch.sigmoid(score[k]) if algorithm.prob_update == "mean" else on.to(heard)
+        weight = float(len(fed.labels(k))) if algorithm.client_weighting == "samples" else 1.0
+        active = expanded(model, on.to(theta), algorithm.expand_rule)
+        top, bottom, losses = top + weight * active * theta, bottom + weight * active, [*losses, loss]
+    mean = torch.where(bottom > 0, top / bottom.clamp(min=1e-9), state.shared)
+    shared = state.shared - algorithm.lr_server * (state.shared - mean)
+    return replace(state, shared=shared, score=score, mask_prob=heard), losses
