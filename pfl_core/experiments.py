@@ -8,20 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pfl_core.presets import spec
+from pfl_core.presets import check_preset, spec
 from pfl_core.runs import RunSpec
 
 Experiment = Callable[[str, Sequence[int], Mapping[str, Any]], list[RunSpec]]
 
-SEEDS = {"ci": (0, 1), "quick": (0, 1, 2), "real": (0, 1, 2), "paper": (0, 1, 2, 3, 4)}
+SEEDS = {  # notebook, or paper, or "" -> seeds at each preset
+    "": {"ci": (0, 1), "quick": (0, 1, 2), "real": (0, 1, 2), "paper": (0, 1, 2, 3, 4)},
+    "fedpews": {"ci": (0, 1), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
+    "fedpews/01_synthetic": {"ci": (0, 1), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2, 3, 4)},
+}
 
 LIMITS = (0.05, 0.30, 0.50, 0.80)  # FedSelect, Table 2
 RATES = (0.01, 0.05, 0.10, 0.25)  # ours: the paper's appendix with the effect of p is not at hand
 
 
-def seeds(preset: str, wanted: Sequence[int] | None = None) -> tuple[int, ...]:
-    """The seeds to run: those wanted, or the preset's own."""
-    return tuple(SEEDS[preset] if wanted is None else wanted)
+def specs(
+    notebook: str, preset: str, seeds: Sequence[int] | None = None, overrides: Mapping[str, Any] | None = None
+) -> list[RunSpec]:
+    """The runs of a notebook; ``seeds`` None: the preset's own. Raises ValueError for an unknown preset or setting."""
+    check_preset(preset)
+    own = next(SEEDS[name] for name in (notebook, notebook.partition("/")[0], "") if name in SEEDS)
+    return EXPERIMENTS[notebook](preset, own[preset] if seeds is None else seeds, overrides or {})
 
 
 def personalization_limit(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
@@ -50,7 +58,100 @@ def mask_overlap(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any
     ]
 
 
+# FedPeWS, Tables 2 and 6: setting -> (server's rate, λ with FedAvg, λ with FedProx, τ)
+COLUMNS = {
+    "lr_server=1": (1.0, 5.0, 0.1, 0.125),
+    "lr_server=0.5": (0.5, 2.0, 0.1, 0.2),
+    "lr_server=0.25": (0.25, 1.0, 1.0, 0.1875),
+    "lr_server=0.1": (0.1, 2.0, 1.0, 0.1),
+}
+FOUR = [  # Figure 5; λ = 5 and the fixed masks are ours to add
+    ("fedavg", {}),
+    ("fedpews", {"lam": 0.0, "tau": 0.124}),
+    ("fedpews", {"lam": 5.0, "tau": 0.124}),
+    ("fedpews_fixed", {"tau": 0.124}),
+]
+LAMBDAS = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0, 1000.0)  # Tables 7 and 8
+TAUS = (0.2, 0.4, 0.5, 0.6, 0.8)
+MAIN = {"cifar_mnist": (2.0, 0.5), "path_oct_tissue": (10.0, 0.2)}  # λ and τ of Table 3, the best of Tables 7 and 8
+ALPHAS = (0.1, 0.5, 1.0, 2.0, 5.0)  # Figure 8
+
+
+def fedpews_specs(
+    preset: str, wanted: Sequence[int], overrides: Mapping[str, Any], setting: str, runs: Sequence[tuple[str, dict]]
+) -> list[RunSpec]:
+    """FedPeWS's runs of one setting, all methods for each seed."""
+    return [
+        spec("fedpews", method, preset=preset, dataset=setting, seed=seed, overrides=overrides, **options)
+        for seed in wanted
+        for method, options in runs
+    ]
+
+
+def synthetic(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """FedPeWS, Tables 2 and 6, Figures 4, 5, 9 and 10."""
+    made = []
+    for setting, (rate, lam, lam_prox, tau) in COLUMNS.items():
+        common = {"lr_server": rate}
+        runs = [("fedavg", common), ("fedpews", {"lam": lam, "tau": tau, **common})]
+        if preset != "real":  # it has fifteen minutes: Table 2 alone
+            runs += [("fedprox", common), ("fedpews", {"base": "fedprox", "lam": lam_prox, "tau": tau, **common})]
+        made += fedpews_specs(preset, wanted, overrides, setting, runs)
+    return made + fedpews_specs(preset, wanted, overrides, "four clients", FOUR)
+
+
+def sensitivity(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """FedPeWS, Figure 6, Tables 7 and 8: the grid of λ and τ, fixed masks for each τ, and FedAvg, on two data sets."""
+    lams = {"ci": (0.0, 5.0), "quick": (0.0, 0.5, 5.0, 100.0), "real": (0.0, 0.5, 5.0, 100.0)}.get(preset, LAMBDAS)
+    taus = {"ci": (0.5,), "quick": (0.2, 0.5, 0.8), "real": (0.2, 0.5, 0.8)}.get(preset, TAUS)
+    runs = [("fedpews", {"lam": lam, "tau": tau}) for lam in lams for tau in taus]
+    runs += [("fedpews_fixed", {"tau": tau}) for tau in taus] + [("fedavg", {})]
+    settings = ("cifar_mnist",) if preset == "real" else tuple(MAIN)  # the real preset has fifteen minutes
+    return [s for setting in settings for s in fedpews_specs(preset, wanted, overrides, setting, runs)]
+
+
+def baselines(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """FedPeWS, Table 3: five baselines and the warm-up on two of them, on two data sets."""
+    made = []
+    for setting, (lam, tau) in MAIN.items():
+        warm = {"lam": lam, "tau": tau}
+        runs = [(name, {}) for name in ("fedavg", "fedprox", "scaffold", "fednova", "moon")]
+        runs += [("fedpews", warm), ("fedpews", {"base": "fedprox", **warm})]
+        made += fedpews_specs(preset, wanted, overrides, setting, runs)
+    return made
+
+
+def heterogeneity(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """FedPeWS, Figures 8, 12 and 13: Dirichlet splits, clients without common classes, many clients."""
+    made = []
+    for alpha in (0.1, 5.0) if preset == "ci" else (0.1, 1.0, 5.0) if preset in ("quick", "real") else ALPHAS:
+        part = {"partition": {"name": "dirichlet", "alpha": alpha}, **overrides}
+        made += fedpews_specs(
+            preset, wanted, part, "dirichlet", [("fedavg", {}), ("fedpews", {"lam": 5.0, "tau": 0.4})]
+        )
+    prox = [("fedprox", {}), ("fedpews", {"base": "fedprox", "lam": 5.0, "tau": 0.2})]
+    for clients in (5, 10):
+        made += fedpews_specs(preset, wanted, {"clients": clients, **overrides}, "classes of cifar10", prox)
+    if preset == "paper":
+        made += fedpews_specs(preset, wanted, overrides, "classes of cifar100", prox)
+    many = [("fedavg", {}), ("fedpews", {"lam": 0.5, "tau": 0.05})]
+    return made + fedpews_specs(preset, wanted, overrides, "many clients", many)
+
+
+def masks(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """FedPeWS, Figure 11 (equal and unequal fixed masks) and Figures 14 and 15 (activations with and without them)."""
+    lengths = [("fedpews_fixed", {"tau": 0.4, "shares": shares}) for shares in ((0.5, 0.5), (0.25, 0.75))]
+    probed = [("fedpews_fixed", {"tau": tau, "probe": 256}) for tau in (0.2, 0.0)]  # without a warm-up it is FedAvg
+    made = fedpews_specs(preset, wanted, overrides, "cifar_mnist", lengths)
+    return made + fedpews_specs(preset, wanted[:1], overrides, "activations", probed)
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     "fedselect/02_personalization_limit": personalization_limit,
     "fedselect/05_mask_overlap": mask_overlap,
+    "fedpews/01_synthetic": synthetic,
+    "fedpews/02_sensitivity_heatmaps": sensitivity,
+    "fedpews/03_baselines": baselines,
+    "fedpews/04_heterogeneity_and_scale": heterogeneity,
+    "fedpews/05_masks_and_activations": masks,
 }

@@ -115,7 +115,7 @@ class TestWithoutKernels:
     def test_dry_run_counts_missing_and_stored_runs(self, capsys, monkeypatch):
         runs = [spec("fedselect", "local", preset="ci", seed=seed, overrides={"rounds": 1}) for seed in (0, 1)]
         experiments = {"paper_a/01_draws": lambda preset, seeds, overrides: runs}
-        monkeypatch.setattr("pfl_core.cli.figures.EXPERIMENTS", experiments)
+        monkeypatch.setattr("pfl_core.experiments.EXPERIMENTS", experiments)
         assert main(["figures", "--dry-run", "--jobs", "1"]) == 0
         rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
         assert rows["paper_a/01_draws"][1:3] == ["0", "2"] and rows["together"][2] == "2"
@@ -134,7 +134,7 @@ class TestWithoutKernels:
 
     def test_dry_run_names_the_data_that_are_not_here(self, capsys, monkeypatch):
         run = spec("fedselect", "local", preset="paper", dataset="cifar10")
-        monkeypatch.setattr("pfl_core.cli.figures.EXPERIMENTS", {"paper_a/01_draws": lambda *_: [run, run]})
+        monkeypatch.setattr("pfl_core.experiments.EXPERIMENTS", {"paper_a/01_draws": lambda *_: [run, run]})
         assert main(["figures", "--dry-run", "--preset", "paper"]) == 0
         assert "2 runs cannot be made here: data set 'cifar10' is not here" in capsys.readouterr().out
 

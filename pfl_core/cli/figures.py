@@ -9,10 +9,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from pfl_core import notebooks
+from pfl_core import experiments, notebooks
 from pfl_core.cli.text import device, duration, positive, size, table, value
 from pfl_core.data import data_dir
-from pfl_core.experiments import EXPERIMENTS, seeds
 from pfl_core.presets import PRESETS
 from pfl_core.runs import RunSpec, Store
 
@@ -61,15 +60,16 @@ def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
         raise ValueError(f"-p SEEDS {seeds!r}: give a list of whole numbers such as [0, 1, 2]")
     if not isinstance(overrides, dict):
         raise ValueError(f"-p OVERRIDES {overrides!r}: give a JSON object such as " + '{"rounds": 5}')
-    if args.device and name in EXPERIMENTS:
+    if args.device and name in experiments.EXPERIMENTS:
         given["OVERRIDES"] = {**overrides, "device": args.device}
     return given
 
 
 def experiment(name: str, parameters: Parameters) -> list[RunSpec]:
     """The runs that a notebook asks for; none if it is a walkthrough. Raises ValueError for wrong OVERRIDES."""
-    make, preset = EXPERIMENTS.get(name), parameters["PRESET"]
-    return make(preset, seeds(preset, parameters.get("SEEDS")), parameters.get("OVERRIDES", {})) if make else []
+    if name not in experiments.EXPERIMENTS:
+        return []
+    return experiments.specs(name, parameters["PRESET"], parameters.get("SEEDS"), parameters.get("OVERRIDES"))
 
 
 def run_all(wanted: Mapping[str, Parameters], args: argparse.Namespace) -> int:
