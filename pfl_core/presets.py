@@ -183,6 +183,7 @@ _FEDPEWS_QUICK = {
 }
 _FEDPEWS_CI = {name: replace(setting, rounds=4) for name, setting in _FEDPEWS_QUICK.items()}
 
+COLUMNS = {f"lr_server={rate:g}": rate for rate in (1.0, 0.5, 0.25, 0.1)}  # of Tables 2 and 6 -> lr_server
 # FedPeWS's targets, percent of the test samples: (data set, lr_server) -> Tables 2 and 6
 TARGETS = {
     ("synthetic_32k", 1.0): 99.0,
@@ -266,10 +267,16 @@ def spec(
     ``overrides`` replaces fields of the frame (rounds, clients, participation, ...) or of its training (lr, epochs,
     ...) by name; parts take a name or a dictionary. Raises ValueError for unknown names.
     """
+    name = dataset or next(iter(SETTINGS.get((paper, preset), [""])))
     frame = setting(paper, preset, dataset)
     part = {"name": method} | METHODS.get((paper, method), {}) | settings
     made = RunSpec(
-        method=part, **{f.name: getattr(frame, f.name) for f in fields(frame)}, seed=seed, paper=paper, preset=preset
+        method=part,
+        **{f.name: getattr(frame, f.name) for f in fields(frame)},
+        seed=seed,
+        paper=paper,
+        preset=preset,
+        setting=name,
     )
     training = READINGS.get((paper, settings.get("reading", "paper")), {}) if preset == "paper" else {}
     return override(made, {**training, **(overrides or {})})

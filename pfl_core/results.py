@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 
-from pfl_core import overlap
+from pfl_core import overlap, presets
+from pfl_core.costs import rounds_to
 from pfl_core.runs import Record, RunSpec
 
-TIDY = "paper dataset method variant seed preset data rounds stale metric value".split()
+TIDY = "paper dataset setting method variant seed preset data rounds stale metric value".split()
 
 
 def settings(spec: RunSpec) -> dict[str, object]:
@@ -50,7 +52,8 @@ def variant(spec: RunSpec) -> str:
 def tidy(records: Iterable[Record]) -> pd.DataFrame:
     """A row per run and metric, with the columns that ``paper.compare`` and the claims take.
 
-    Metrics of the last round: those of ``Record.summary``; ``uplink_fraction``, what a client sends relative to the
+    Metrics of the last round: those of ``Record.summary``; ``rounds_to_target``, the first round that reaches the
+    target of the paper's table (not a number if none does); ``uplink_fraction``, what a client sends relative to the
     whole model; and where masks were kept, of the head's weights, ``iou_raw`` (mean over client pairs) and
     ``iou_contrast`` (chance-corrected, pairs with a common class minus pairs without).
     """
@@ -60,6 +63,7 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
         base = {
             "paper": spec.paper,
             "dataset": dataset(spec),
+            "setting": spec.setting,
             "method": spec.method["name"],
             "variant": variant(spec),
             "seed": spec.seed,
@@ -71,6 +75,10 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
         numbers = record.summary()
         if "upload" in record.series:
             numbers["uplink_fraction"] = float(record.values("upload").iloc[-1].mean() / record.num_params)
+        if (target := presets.target(spec)) is not None:
+            accuracy = record.curve()["acc_pooled"]
+            reached = rounds_to(accuracy.tolist(), target)
+            numbers["rounds_to_target"] = accuracy.index[reached - 1] if reached else math.nan
         if masks(record):
             found = overlap_contrast(record, head_weight(record))
             numbers |= {"iou_raw": found["iou_raw_mean"], "iou_contrast": found["iou_chance_contrast"]}

@@ -123,6 +123,11 @@ def expand(chain: Chain, neurons: Tensor, rule: str) -> Tensor:
     return chain.expand(neurons) if rule == "both_ends" else chain.expand_rows(neurons)
 
 
+@dataclass(frozen=True)
+class FixedState(WarmState):
+    activations: Tensor | None = None  # [t, N, h] sums over the probe samples, round by round
+
+
 @register(
     "fedpews_fixed",
     papers=("fedpews",),
@@ -135,6 +140,7 @@ class FedPeWSFixed(Warmup):
     """Section 3.6: disjoint groups of neurons, layer by layer, group i to client i."""
 
     shares: tuple[float, ...] | None = None  # |m_i| as shares of the neurons; None: 1/N each
+    probe: int = 0  # samples of each client on which activations are noted after every round (Figures 14 and 15)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,6 +153,47 @@ class FedPeWSFixed(Warmup):
         if len(shares) != fed.num_clients:
             raise ValueError(f"FedPeWSFixed: {len(shares)} shares for {fed.num_clients} clients; give one for each")
         return split_neurons(fed.layout.chain.sizes, shares)
+
+    def init(self, fed: Federation, theta0: Tensor) -> FixedState:
+        state = super().init(fed, theta0)
+        seen = None
+        if self.probe:
+            seen = torch.zeros(0, fed.num_clients, self.neurons(fed).shape[1]).to(theta0)
+        return FixedState(shared=theta0, base=state.base, activations=seen)
+
+    def round(self, fed: Federation, state: FixedState, clients: Tensor, t: int) -> tuple[FixedState, dict]:
+        new, notes = super().round(fed, state, clients, t)
+        if self.probe:
+            new = replace(new, activations=torch.cat([state.activations, self.activations(fed, new, t)[None]]))
+        return new, notes
+
+    def activations(self, fed: Federation, state: FixedState, t: int) -> Tensor:
+        """[N, h] each neuron's activations, summed over a client's probe samples (and positions).
+
+        Of x_g after round t; in the warm-up of each client's own part of it. (The paper does not say of which model.)
+        """
+        everyone = torch.arange(fed.num_clients)
+        theta = fed.broadcast(state.shared, everyone)
+        if t < self.warmup_rounds(fed):
+            theta = theta * expand(fed.layout.chain, self.neurons(fed), self.expand_rule)
+        data = []
+        for k in everyone.tolist():
+            x, y = fed.splits["train"].client(k)
+            index = torch.randperm(len(y), generator=generator(fed.seed, "probe", k))[: self.probe].to(y.device)
+            data.append((x[index], y[index]))
+        layers = [fed.forward(theta, everyone, data, layer=name) for name in fed.layout.chain.activations]
+        return torch.stack(
+            [
+                torch.cat([a[k].flatten(2).sum((0, 2)) if a[k].dim() > 2 else a[k].sum(0) for a in layers])
+                for k in everyone
+            ]
+        )
+
+    def keep(self, fed: Federation, state: FixedState) -> dict[str, Tensor]:
+        if state.activations is None:
+            return {}
+        sizes = torch.tensor(fed.layout.chain.sizes)
+        return {"activations": state.activations.double().round(decimals=1), "layer_sizes": sizes}
 
     def warm_round(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> tuple[WarmState, dict]:
         neurons = self.neurons(fed)[clients]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from pfl_core.paper import checks as _checks  # noqa: F401  (registers the checks)
+from pfl_core.paper import checks_fedpews, checks_fedselect  # noqa: F401  (they register the checks)
 from pfl_core.paper.tables import facts
 from pfl_core.paper.verdicts import CHECKS, Verdict
 

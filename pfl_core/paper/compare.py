@@ -40,6 +40,10 @@ METRICS = {"mean_client_accuracy": "acc_mean", "final_accuracy": "acc_pooled"}
 PER_UNIT = {("star_pfl", "mean_client_accuracy"): 0.01}  # Star-PFL prints shares, we store percent
 FIELDS = {"lambda": "lam", "eta_g": "lr_server"}  # a field in a paper's variant -> ours
 CONTEXT = {"T", "batch_size", "target"}  # belong to a column of the paper's table, told by our preset
+# Settings (presets.py) of figures alone: on the same data as a table, with other clients or splits
+IN_NO_TABLE = {
+    "fedpews": ("four clients", "activations", "dirichlet", "classes of cifar10", "classes of cifar100", "many clients")
+}
 BEST_OF = {("fedselect", "table1", "FedSelect"): "table2"}  # the paper's cell is the best row of another table
 
 
@@ -56,6 +60,8 @@ def compare(paper: str, results: pd.DataFrame) -> list[dict]:
     require(results, COLUMNS)
     cells, runs = table(paper), defaultdict(list)
     usable = results[(results["paper"] == paper) & results["preset"].isin(SHOWN)].dropna(subset="value")
+    if "setting" in usable.columns:
+        usable = usable[~usable["setting"].isin(IN_NO_TABLE.get(paper, ()))]
     usable = fresh_first(usable)
     for run, fields in zip(usable.to_dict("records"), variants(usable), strict=True):
         runs[run["method"], run["metric"], run["dataset"]].append({**run, "fields": fields})

@@ -19,6 +19,7 @@ from pfl_core.provenance import code_hash
 from pfl_core.training import Training
 
 Part = Mapping[str, Any]  # {"name": ..., and its options}
+TAGS = ("paper", "preset", "setting")  # what a run is made for; no part of its identity
 DATA_DEFAULTS = {  # of ``data.load`` and of ``build``, for a run's identity
     **{n: inspect.signature(data.load).parameters[n].default for n in ("normalise", "resize", "channels")},
     "corrupt": False,
@@ -28,7 +29,7 @@ DATA_DEFAULTS = {  # of ``data.load`` and of ``build``, for a run's identity
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything that decides a run's numbers, and (not part of its identity) for which paper and preset it is made.
+    """Everything that decides a run's numbers, and (TAGS, not part of its identity) what it is made for.
 
     ``method``, ``data``, ``partition`` and ``model`` are parts: a name and its options, e.g.
     ``{"name": "fedselect", "alpha": 0.3}``; ``method`` may have a ``reading``. Raises ValueError, in one line, for
@@ -50,6 +51,7 @@ class RunSpec:
     device: str = "cpu"
     paper: str = ""
     preset: str = ""
+    setting: str = ""  # which of the paper's experiments, as presets.py names it
 
     def __post_init__(self) -> None:
         for kind in ("method", "data", "partition", "model"):
@@ -93,7 +95,7 @@ class RunSpec:
     def identity(self) -> dict[str, Any]:
         """The spec with every default written out and without its tags; what is equal here gives equal numbers."""
         plain = self.to_json()
-        for tag in ("paper", "preset"):
+        for tag in TAGS:
             del plain[tag]
         plain["method"] = {"name": self.method["name"], **dataclasses.asdict(self.build_method())}
         for kind, table in (("partition", partition.PARTITIONS), ("model", models.MODELS)):

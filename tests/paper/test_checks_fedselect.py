@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pfl_core.paper import Interval, claims, claims_table, paired
-from pfl_core.paper.checks import BASELINES, above, below
+from pfl_core.paper.checks_fedselect import BASELINES, above, below
 from pfl_core.paper.results import COLUMNS, Missing, tidy
 from pfl_core.paper.verdicts import both, either
 
