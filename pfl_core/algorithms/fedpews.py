@@ -295,26 +295,33 @@ class FedPeWS(Warmup):
         for rows in fed.groups(clients):
             x, s, apart, mine = theta[rows], score[rows], others[rows], clients[rows]
             hooks = self.inner.hooks(fed, inner, mine, t)
-            numbers = uniform_numbers(fed, mine, t)  # [R, 1 + 2 steps, h]; the first decide what goes up
+            first, *numbers = uniform_numbers(fed, mine, t).unbind(1)  # two for each step
             prob, total = torch.sigmoid(s), torch.zeros(len(mine)).to(x)
-            fixed = numbers[:, 0] < prob if self.draws == "one_per_round" else None
+            fixed = first < prob if self.draws == "one_per_round" else None
+            every, num = (x, s, prob, apart, total, fixed), 0
             for step, batch in enumerate(fed.batches(mine, t)):
-                now = slice(len(batch.count))
-                neuron = numbers[now, 1 + 2 * step] < prob[now] if fixed is None else fixed[now]
-                slope = self.score_slope(fed, x[now], prob[now], neuron.to(x), apart[now], batch)
-                s[now].sub_(slope, alpha=self.lr_mask)  # Procedure I
-                torch.sigmoid(s[now], out=prob[now])
+                if len(batch.count) != num:  # the rows that have a batch left
+                    num = len(batch.count)
+                    x_now, s_now, prob_now, apart_now, total_now, fixed_now = (
+                        v if v is None else v[:num] for v in every
+                    )
+                    params = x_now[:, :d]
+                neuron = numbers[2 * step][:num] < prob_now if fixed is None else fixed_now
+                slope = self.score_slope(fed, x_now, prob_now, neuron, apart_now, batch)
+                s_now.sub_(slope, alpha=self.lr_mask)  # Procedure I
+                torch.sigmoid(s_now, out=prob_now)
                 if self.draws == "every":
-                    neuron = numbers[now, 2 + 2 * step] < prob[now]
-                found = fed.grad(x[now], batch, gates=neuron.to(x), loss=hooks.get("loss"))
+                    neuron = numbers[2 * step + 1][:num] < prob_now
+                found = fed.grad(x_now, batch, gates=neuron, loss=hooks.get("loss"))
                 g = found.theta
                 if "grad" in hooks:
-                    g = torch.stack([hooks["grad"](*each) for each in zip(g, x[now, :d], range(len(g)), strict=True)])
-                x[now, :d].sub_(g, alpha=lr)  # Procedure II
-                x[now, d:] = found.statistics
-                total[now].addcmul_(found.loss, batch.weight(x))
+                    g = torch.stack([hooks["grad"](*each) for each in zip(g, params, range(num), strict=True)])
+                params.sub_(g, alpha=lr)  # Procedure II
+                if fed.layout.num_statistics:
+                    x_now[:, d:] = found.statistics
+                total_now.addcmul_(found.loss, batch.weight)
             theta[rows], score[rows], loss[rows] = x, s, (total / fed.num_train[mine]).to(loss)
-            neurons[rows] = numbers[:, 0] < prob if fixed is None else fixed
+            neurons[rows] = first < prob if fixed is None else fixed
         return theta, score, neurons, loss
 
     def score_slope(
@@ -322,7 +329,7 @@ class FedPeWS(Warmup):
     ) -> Tensor:
         """dL_s / ds [R, h] of 3.3 and 3.4: the data's slope, straight through the draw, minus that of the diversity.
 
-        prob [R, h] is sigmoid(s), neuron [R, h] the mask drawn from it as 0 and 1.
+        prob [R, h] is sigmoid(s), neuron [R, h] bool the mask drawn from it.
         """
         if self.score_gradient == "gate":
             data = fed.grad(theta, batch, gates=neuron, of=("gates",)).gates
@@ -332,7 +339,7 @@ class FedPeWS(Warmup):
             def product(theta_k: Tensor, neuron_k: Tensor, x: Tensor, r: int) -> Tensor:
                 return theta_k * expand(chain, neuron_k, self.expand_rule)[: len(theta_k)]
 
-            data = fed.grad(theta, batch, weights=product, variables=neuron, of=()).variables
+            data = fed.grad(theta, batch, weights=product, variables=neuron.to(theta), of=()).variables
         of_sigmoid, away = prob * (1 - prob), prob - others
         if self.straight_through == "draw":
             return data.sub_(away, alpha=2 * self.lam).mul_(of_sigmoid)
@@ -351,7 +358,10 @@ class FedPeWS(Warmup):
 
 
 def uniform_numbers(fed: Federation, clients: Tensor, t: int) -> Tensor:
-    """[R, 1 + 2 steps, h] in [0, 1), a stream of its own for each round and client; filled up with 0."""
+    """[R, 1 + 2 steps, h] in [0, 1): for the upload, then two for each step; filled up with 0.
+
+    Each round and client has a stream of its own.
+    """
     h = fed.layout.chain.num_neurons
     streams = [(1 + 2 * fed.num_steps(k), generator(fed.seed, "mask", t, k)) for k in clients.tolist()]
     return pad_sequence([torch.rand(n, h, generator=s) for n, s in streams], batch_first=True).to(fed.theta0)

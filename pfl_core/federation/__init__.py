@@ -231,15 +231,18 @@ class Federation:
             ]
             order = pad_sequence(orders, batch_first=True).to(y.device)  # [R, most samples], filled up with 0
             place = order + starts
+            count: tuple[int, ...] = ()
             for step in range(len(cuts[0])):
                 bound = [cut[step] for cut in cuts if step < len(cut)]  # of the first rows, which have one left
-                count = tuple(stop - start for start, stop in bound)
+                sizes = tuple(stop - start for start, stop in bound)
+                if sizes != count:
+                    count, weight = sizes, torch.tensor(sizes).to(self.theta0)
                 part = slice(len(bound)), slice(bound[0][0], bound[0][0] + count[0])
                 at = place[part]
                 taken = x[at]
                 if augment is not None:
                     taken = torch.stack([augment(*each) for each in zip(taken, streams, strict=True)])
-                yield Batch(taken, y[at], order[part], clients[: len(bound)], count)
+                yield Batch(taken, y[at], order[part], clients[: len(bound)], count, weight)
 
     def grad(
         self,
@@ -255,10 +258,10 @@ class Federation:
     ) -> Grad:
         """Gradients of a batch's mean loss at theta [R, e], for inner loops that a method writes itself (plain SGD).
 
-        Pure: batch norm's new statistics come back in the result. ``gates`` [R, h] multiply the hidden neurons'
-        activations (networks with a ``layout.chain``). ``of`` names whose gradients are wanted: "theta", "gates" (the
-        work of others is left out). ``weights`` and ``variables`` as in ``sgd``; variables always get gradients. The
-        batch's R clients are the rows; hooks number them from 0.
+        Pure: batch norm's new statistics come back in the result. ``gates`` [R, h], real or bool, multiply the hidden
+        neurons' activations (networks with a ``layout.chain``). ``of`` names whose gradients are wanted: "theta",
+        "gates"; the work of others is left out. ``weights`` and ``variables`` as in ``sgd``; variables always get
+        gradients. The batch's R clients are the rows; hooks number them from 0.
         """
         self._net.set_mode(norm_mode)
         num = len(batch.clients)
@@ -373,7 +376,7 @@ class Federation:
             else:  # nothing to train: the pass only moves batch-norm statistics
                 value = self._backend.losses(*here, loss)
             counts[batch.count] += 1
-            total[:num].addcmul_(value.to(total), batch.weight(total))
+            total[:num].addcmul_(value.to(total), batch.weight.to(total))
         for count, times in counts.items():
             seen[: len(count)] += times * torch.tensor(count)
             steps[: len(count)] += times

@@ -93,7 +93,7 @@ class Bound:
             params = self._derived.copy_(derived.detach())
         self.bind(params, statistics[0])
         self.flat_grad.zero_()
-        leaf = None if gates is None else gates.detach().requires_grad_(with_gates)
+        leaf = None if gates is None else gates.detach().to(theta).requires_grad_(with_gates)
         with self.gated(leaf):
             value = self._loss(theta, batch, rows, loss)
         value.backward()

@@ -48,10 +48,7 @@ class Batch:
     index: Tensor
     clients: Tensor
     count: tuple[int, ...]
-
-    def weight(self, like: Tensor) -> Tensor:
-        """[R] ``count`` as a tensor."""
-        return torch.tensor(self.count).to(like)
+    weight: Tensor  # [R] ``count`` as floats
 
 
 @dataclass(frozen=True)

@@ -101,14 +101,17 @@ class Stack:
         self, params: Tensor, x: Tensor, gates: Tensor | None = None, with_gates: bool = False
     ) -> tuple[_Tape, Tensor]:
         """The way back and the logits [R, B, C] of x [R, B, ...]."""
-        if self._bound[0].data_ptr() != params.data_ptr() or len(self._bound[0]) != len(params):
+        before = self._bound[0]
+        if (before.data_ptr(), before.shape, before.stride()) != (params.data_ptr(), params.shape, params.stride()):
             named = self._named(params)
             wide = {
                 f"{n}:": v.unsqueeze(1) if v.dim() == 2 else v.transpose(1, 2) for n, v in named.items() if v.dim() < 4
             }
             self._bound = params, named | wide  # the tensor is kept: only then is an address unique
         chain = self.layout.chain
-        gated = {} if gates is None else dict(zip(chain.activations, gates.split(chain.sizes, 1), strict=True))
+        gated, of_masks = {}, gates is not None and gates.dtype == torch.bool
+        if gates is not None:
+            gated = dict(zip(chain.activations, gates.to(x).split(chain.sizes, 1), strict=True))
         num = len(params)
         whole = num == len(self.flat_grad)
         tape = _Tape(self._bound[1], self._slopes if whole else {n: s[:num] for n, s in self._slopes.items()})
@@ -120,6 +123,8 @@ class Stack:
                 h = tape.linear(name, h)
             elif isinstance(layer, nn.Conv2d):
                 h = tape.conv(name, h, layer)
+            elif isinstance(layer, nn.ReLU) and of_masks and name in gated:
+                h = tape.masked_relu(h, gated.pop(name), with_gates)
             elif isinstance(layer, nn.ReLU):
                 h = tape.relu(h)
             elif isinstance(layer, nn.MaxPool2d):
@@ -246,6 +251,20 @@ class _Tape:
         out = h.relu()
         self._add(lambda slope, wanted: threshold_backward(slope, out, 0) if wanted else None)
         return out
+
+    def masked_relu(self, h: Tensor, gate: Tensor, with_slope: bool) -> Tensor:
+        """``relu`` and ``gate`` in one, for gates of 0 and 1: behind a 0 nothing has a slope before the ReLU."""
+        wide, axes = (gate.unsqueeze(1), 1) if h.dim() == 3 else (gate.reshape(1, -1, 1, 1), (0, 2, 3))
+        out = h.relu()
+        masked = out * wide if with_slope else out.mul_(wide)
+
+        def back(slope: Tensor, wanted: bool) -> Tensor | None:
+            if with_slope:
+                self.gate_slopes.append((slope * out).sum(axes).view_as(gate))
+            return threshold_backward(slope, masked, 0) if wanted else None
+
+        self._add(back, with_slope)
+        return masked
 
     def pool(self, h: Tensor, layer: nn.MaxPool2d) -> Tensor:
         out, index = max_pool2d(h, layer.kernel_size, return_indices=True)

@@ -124,7 +124,7 @@ def federation() -> Callable[[str], Federation]:
 def bare_round(model: nn.Module, start: dict[str, Tensor], fed: Federation, passes: int = 1) -> dict[str, Tensor]:
     """A FedAvg round as plain PyTorch: load, train each client with torch.optim.SGD, average the state dicts."""
     total: dict[str, Tensor] = {}
-    for k in range(CLIENTS):
+    for k in range(fed.num_clients):
         model.load_state_dict(start)
         model.train()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -138,7 +138,7 @@ def bare_round(model: nn.Module, start: dict[str, Tensor], fed: Federation, pass
                 optimizer.step()
         for name, value in model.state_dict().items():
             total[name] = value.clone() if k == 0 else total[name] + value
-    return {name: value / CLIENTS for name, value in total.items()}
+    return {name: value / fed.num_clients for name, value in total.items()}
 
 
 def bare_forward(models: Sequence[nn.Module], batches: Sequence[Tensor]) -> None:

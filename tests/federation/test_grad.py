@@ -36,7 +36,7 @@ def test_grad_takes_a_group(stacked):
     fed = federation(mlp(), sizes=(8, 8), dtype=F64, stacked=stacked)
     parts = [next(fed.batches(torch.tensor([k]), 0)) for k in range(2)]
     joined = (torch.cat([getattr(p, name) for p in parts]) for name in ("x", "y", "index", "clients"))
-    both = Batch(*joined, parts[0].count + parts[1].count)
+    both = Batch(*joined, parts[0].count + parts[1].count, torch.cat([p.weight for p in parts]))
     theta = some_rows(fed, torch.arange(2))
     if not stacked:
         with pytest.raises(ValueError, match="2 rows at once"):

@@ -110,13 +110,15 @@ def test_repeated_clients_and_other_data():
 
 
 @pytest.mark.parametrize("of", [("theta",), ("gates",), ("theta", "gates")])
+@pytest.mark.parametrize("kind", ["mask", "0 and 1", "real"])
 @pytest.mark.parametrize("network", ["dense", "conv"])
-def test_gates_and_their_gradients(network, of):
+def test_gates_and_their_gradients(network, kind, of):
     """Every group of every batch; unselected neurons have gradients of their gates too."""
     together, alone = both(network)
     clients = torch.arange(4)
     theta, h = some_rows(together, clients), together.layout.chain.num_neurons
-    gates = (torch.rand(4, h, generator=torch.Generator().manual_seed(0)) < 0.6).double()
+    numbers = torch.rand(4, h, generator=torch.Generator().manual_seed(0), dtype=F64)
+    gates = {"mask": numbers < 0.6, "0 and 1": (numbers < 0.6).double(), "real": 2 * numbers - 0.5}[kind]
     (rows,) = together.groups(clients)
     firsts = [next(alone.batches(clients[k : k + 1], 0)) for k in range(4)]
     one = [alone.grad(theta[k : k + 1], b, gates=gates[k : k + 1], of=of) for k, b in enumerate(firsts)]
@@ -128,7 +130,7 @@ def test_gates_and_their_gradients(network, of):
             close(getattr(got, name), torch.cat([getattr(one[k], name) for k in order]))
         else:
             assert getattr(got, name) is None
-    assert "gates" not in of or (got.gates[gates[rows] == 0] != 0).any()
+    assert "gates" not in of or kind == "real" or (got.gates[gates[rows] == 0] != 0).any()
 
 
 def test_a_group_runs_out_of_batches_from_its_end():
@@ -159,6 +161,15 @@ def test_neighbours_do_not_change_a_row():
     some = fed.sgd(theta[[3, 1]], clients[[3, 1]], key=0).theta
     assert torch.equal(some, every[[3, 1]])
     assert torch.equal(theta, kept)
+
+
+def test_one_row_for_all_and_the_rows_beside_it():
+    """Views are kept from call to call; another stride at the same address is another block."""
+    fed = both("dense", sizes=(8, 8))[0]
+    theta = some_rows(fed, torch.arange(2))
+    batch = next(fed.batches(torch.arange(2), 0))
+    fed.grad(theta, batch)
+    close(fed.grad(theta[:1].expand(2, -1), batch).theta, fed.grad(theta[:1].repeat(2, 1), batch).theta)
 
 
 def test_what_is_stacked_is_decided_by_network_device_and_training():
