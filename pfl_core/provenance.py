@@ -141,6 +141,10 @@ def _is_followed(top: str) -> bool:
 def _spec(module: str) -> ModuleSpec | None:
     """Where a module lies, found without running it; None if there is none."""
     top, *rest = module.split(".")
+    if top == "__main__":
+        raise ValueError(
+            "code of a notebook cell or script cannot be part of a run: put it into a module and import it"
+        )
     spec = importlib.util.find_spec(top)
     for name in rest:
         if spec is None or spec.submodule_search_locations is None:

@@ -227,3 +227,8 @@ def test_an_installed_package_does_not_take_the_commit_of_the_checkout_around_it
     provenance.commit.cache_clear()
     assert provenance.commit() == "unknown"
     provenance.commit.cache_clear()
+
+
+def test_code_of_a_notebook_cell_is_one_line():
+    with pytest.raises(ValueError, match="put it into a module and import it"):
+        provenance.code_hash(["__main__"])

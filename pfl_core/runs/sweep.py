@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
 from pathlib import Path
 
 from joblib.externals.loky import get_reusable_executor
 from tqdm import tqdm
 
 from pfl_core.algorithm import Algorithm
+from pfl_core.federation import Federation
 from pfl_core.runs.build import build
 from pfl_core.runs.execute import execute, mark_path
 from pfl_core.runs.spec import RunSpec
@@ -95,6 +98,7 @@ def plan(missing: Sequence[RunSpec], store: Store) -> list[Task]:
         trunk, rounds = _prefix(spec)
         if rounds and trunk.key() != key:
             branches.setdefault(trunk.key(), (trunk, []))[1].append((spec, rounds))
+    _federation.cache_clear()
     trunks, rest, parted = [], [], set()
     for key, (trunk, children) in branches.items():
         if key not in wanted and len(children) == 1:
@@ -110,10 +114,16 @@ def _prefix(spec: RunSpec) -> tuple[RunSpec, int]:
     """The run that this one shares its first rounds with, and how many."""
     if type(spec.build_method()).prefix is Algorithm.prefix:
         return spec, 0
-    algorithm, fed, _ = build(spec)
-    other, rounds = algorithm.prefix(fed)
+    shell = json.dumps({**spec.to_json(), "method": {"name": "local"}})
+    other, rounds = spec.build_method().prefix(_federation(shell))
     part = {"name": spec.method["name"], **dataclasses.asdict(other)}
     return dataclasses.replace(spec, method=part), rounds
+
+
+@lru_cache(maxsize=1)
+def _federation(spec: str) -> Federation:
+    """What runs that differ in their method alone have in common; built once for all of them."""
+    return build(RunSpec.from_json(json.loads(spec)))[1]
 
 
 def _job(task: Task, store: Store) -> str:
