@@ -37,7 +37,8 @@ class FedNova(FedAvg):
         length = effective_steps(steps, fed.train.momentum)
         weight = normalised(self.weight(fed, clients))
         per_step = torch.where(length > 0, weight / length, 0.0)  # w_k / K_k; who made no step has no direction
-        new, notes, mean = self.trained_mean(fed, state, clients, t, per_step)
+        moved = bool(per_step.any())
+        new, notes, mean = self.trained_mean(fed, state, clients, t, per_step if moved else weight)
         far = server_step(state.shared, mean, self.lr_server * float((weight * length).sum() * per_step.sum()))
         near = server_step(state.shared, mean, self.lr_server)
         d = fed.num_params

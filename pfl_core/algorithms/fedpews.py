@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
 
@@ -23,12 +24,14 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pfl_core.algorithm import Algorithm, State, build, check_choices, register
+from pfl_core.algorithm import Algorithm, State, build, check_choices, method, register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.federation import Batch, Federation
 from pfl_core.layout import Chain
 from pfl_core.ops import counts_true, masked_mean, put, round_half_up, server_step, take
 from pfl_core.seeding import generator
+
+NO_NEURONS = "FedPeWS selects neurons: it needs a plain chain of layers, each with a ReLU of its own"
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,12 @@ class Warmup(Algorithm):
     @cached_property
     def inner(self) -> FedAvg:
         """The base method. Raises ValueError if it is not built on FedAvg."""
-        common = {"lr_server": self.lr_server, "client_weighting": self.client_weighting}
-        made = build(self.base, {**self.base_options, **common})
-        if not isinstance(made, FedAvg):
+        if not issubclass(method(self.base), FedAvg):
             raise ValueError(f"base={self.base!r} is not built on FedAvg: its local step cannot run on a subnetwork")
-        return made
+        common = {"lr_server": self.lr_server, "client_weighting": self.client_weighting}
+        if twice := common.keys() & self.base_options.keys():
+            raise ValueError(f"base_options: {', '.join(sorted(twice))} is a setting of {type(self).__name__} itself")
+        return build(self.base, {**self.base_options, **common})
 
     @property
     def wraps(self) -> tuple[Algorithm, ...]:
@@ -78,7 +82,7 @@ class Warmup(Algorithm):
     def init(self, fed: Federation, theta0: Tensor) -> WarmState:
         """Raises ValueError for a network that has no neurons to select, if there is a warm-up."""
         if self.warmup_rounds(fed) and fed.layout.chain is None:
-            raise ValueError(f"{type(self).__name__} selects neurons: it needs a plain chain of layers with ReLUs")
+            raise ValueError(NO_NEURONS)
         return WarmState(shared=theta0, base=self.inner.init(fed, theta0))
 
     def round(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> tuple[WarmState, dict]:
@@ -88,6 +92,9 @@ class Warmup(Algorithm):
         inner = self.inner.init(fed, state.shared) if t == warm else replace(state.base, shared=state.shared)
         inner, notes = self.inner.round(fed, inner, clients, t)
         return replace(state, shared=inner.shared, base=inner), notes
+
+    def models(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> Tensor:
+        return self.inner.models(fed, replace(state.base, shared=state.shared), clients, t)
 
     def warm_round(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> tuple[WarmState, dict]:
         raise NotImplementedError(f"{type(self).__name__}.warm_round")
@@ -144,21 +151,26 @@ class FedPeWSFixed(Warmup):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.shares is not None and (min(self.shares, default=0) < 0 or abs(sum(self.shares) - 1) > 1e-6):
+        if self.shares is not None and not (min(self.shares, default=-1) >= 0 and abs(sum(self.shares) - 1) <= 1e-6):
             raise ValueError(f"FedPeWSFixed: shares={self.shares} are no shares; they must sum to 1")
 
     def neurons(self, fed: Federation) -> Tensor:
-        """[N, h] bool, client by client; raises ValueError unless there is one share for each client."""
+        """[N, h] bool, client by client.
+
+        Raises ValueError unless the network has neurons to select and there is one share for each client.
+        """
+        if fed.layout.chain is None:
+            raise ValueError(NO_NEURONS)
         shares = self.shares or (1 / fed.num_clients,) * fed.num_clients
         if len(shares) != fed.num_clients:
             raise ValueError(f"FedPeWSFixed: {len(shares)} shares for {fed.num_clients} clients; give one for each")
         return split_neurons(fed.layout.chain.sizes, shares)
 
     def init(self, fed: Federation, theta0: Tensor) -> FixedState:
-        state = super().init(fed, theta0)
-        seen = None
-        if self.probe:
-            seen = torch.zeros(0, fed.num_clients, self.neurons(fed).shape[1]).to(theta0)
+        state, seen = super().init(fed, theta0), None
+        if self.probe or self.warmup_rounds(fed):
+            neurons = self.neurons(fed)
+            seen = torch.zeros(0, *neurons.shape).to(theta0) if self.probe else None
         return FixedState(shared=theta0, base=state.base, activations=seen)
 
     def round(self, fed: Federation, state: FixedState, clients: Tensor, t: int) -> tuple[FixedState, dict]:
@@ -206,9 +218,12 @@ class FedPeWSFixed(Warmup):
 
 def split_neurons(sizes: tuple[int, ...], shares: tuple[float, ...]) -> Tensor:
     """[N, h] bool: contiguous blocks in every layer, from floor(n c_i + 0.5) to floor(n c_{i+1} + 0.5)."""
+    exact = [
+        Fraction(share).limit_denominator(10**6) for share in shares
+    ]  # 0.7 + 0.2 is 0.9, also where n c_i is a tie
     blocks = []
     for n in sizes:
-        ends = [round_half_up(n * sum(shares[:i])) for i in range(len(shares))] + [n]
+        ends = [round_half_up(n * sum(exact[:i])) for i in range(len(shares))] + [n]
         place = torch.arange(n)
         blocks.append(torch.stack([(place >= a) & (place < b) for a, b in zip(ends, ends[1:], strict=False)]))
     return torch.cat(blocks, 1)
@@ -279,7 +294,7 @@ class FedPeWS(Warmup):
     def others(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> Tensor:
         """p_others [S, h]: the mean probability of the other clients, as the server knows it at the round's start."""
         if self.prob_update == "constant":
-            return take(state.mask_prob, clients)
+            return state.mask_prob.mean(0).expand(len(clients), -1)
         heard = state.mask_prob if self.prob_over == "all" else take(state.mask_prob, clients)
         num, everyone = len(heard), heard.mean(0)
         own = take(state.mask_prob, clients)
@@ -296,13 +311,13 @@ class FedPeWS(Warmup):
             x, s, apart, mine = theta[rows], score[rows], others[rows], clients[rows]
             hooks = self.inner.hooks(fed, inner, mine, t)
             first, *numbers = uniform_numbers(fed, mine, t).unbind(1)  # two for each step
-            prob, total = torch.sigmoid(s), torch.zeros(len(mine)).to(x)
+            prob, total, seen = torch.sigmoid(s), torch.zeros(len(mine)).to(x), torch.zeros(len(mine)).to(x)
             fixed = first < prob if self.draws == "one_per_round" else None
-            every, num = (x, s, prob, apart, total, fixed), 0
+            every, num = (x, s, prob, apart, total, seen, fixed), 0
             for step, batch in enumerate(fed.batches(mine, t)):
                 if len(batch.count) != num:  # the rows that have a batch left
                     num = len(batch.count)
-                    x_now, s_now, prob_now, apart_now, total_now, fixed_now = (
+                    x_now, s_now, prob_now, apart_now, total_now, seen_now, fixed_now = (
                         v if v is None else v[:num] for v in every
                     )
                     params = x_now[:, :d]
@@ -320,7 +335,8 @@ class FedPeWS(Warmup):
                 if fed.layout.num_statistics:
                     x_now[:, d:] = found.statistics
                 total_now.addcmul_(found.loss, batch.weight)
-            theta[rows], score[rows], loss[rows] = x, s, (total / fed.num_train[mine]).to(loss)
+                seen_now.add_(batch.weight)
+            theta[rows], score[rows], loss[rows] = x, s, (total / seen).to(loss)
             neurons[rows] = first < prob if fixed is None else fixed
         return theta, score, neurons, loss
 

@@ -75,4 +75,4 @@ class Moon(FedAvg):
 
     def round(self, fed: Federation, state: MoonState, clients: Tensor, t: int) -> tuple[MoonState, dict]:
         new, notes = super().round(fed, state, clients, t)
-        return new, notes | {"passes": fed.train.epochs + 2 / 3}  # two more forward passes in a round
+        return new, notes | {"passes": fed.train.epochs + (2 / 3 if self.mu_con else 0)}  # two more forward passes

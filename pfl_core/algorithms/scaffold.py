@@ -46,8 +46,9 @@ class Scaffold(FedAvg):
     ) -> ScaffoldState:
         before = take(state.controls, clients)
         drift = state.shared - out.theta
-        after = before - state.control + drift[:, : fed.num_params] / (out.steps[:, None] * fed.lr(t)).to(drift)
-        after = torch.where(out.steps[:, None].to(after) > 0, after, before)  # no step, no news
+        length = (out.steps[:, None] * fed.lr(t)).to(drift)  # [S, 1] K_k η
+        after = before - state.control + drift[:, : fed.num_params] / length
+        after = torch.where(length > 0, after, before)  # no step, no news
         return replace(new, controls=put(new.controls, clients, after))
 
     def round(self, fed: Federation, state: ScaffoldState, clients: Tensor, t: int) -> tuple[ScaffoldState, dict]:

@@ -1,20 +1,21 @@
-"""FedPeWS in plain PyTorch, slow and without the package's engine, to compare rounds with; and its networks."""
+"""FedPeWS in plain PyTorch, slow and without the package's engine, to compare rounds with; and networks for it."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_core import Federation
+from pfl_core import Algorithm, Federation, Schedule, State
 from pfl_core.algorithms.fedpews import FedPeWS, WarmState, uniform_numbers
+from pfl_core.engine import rounds
 from tests.helpers import cnn, federation, module_of, seeded, some_rows
 
 F64 = torch.float64
-GATED = ("relu1", "pool1", "relu2")  # after these, unless a pooling follows
 
 
 def deep(seed: int = 0) -> nn.Sequential:
@@ -27,9 +28,9 @@ def net(name: str) -> nn.Sequential:
     return deep() if name == "dense" else cnn(bn=False)
 
 
-def fed_of(name: str = "dense", **options) -> Federation:
+def fed_of(name: str = "dense", sizes: tuple[int, ...] = (12, 9, 14, 10), **options) -> Federation:
     """A federation on the dense or the convolutional chain."""
-    return federation(net(name), **{"shape": (6,) if name == "dense" else (1, 4, 4)} | options)
+    return federation(net(name), sizes, **{"shape": (6,) if name == "dense" else (1, 4, 4)} | options)
 
 
 def with_scores(algorithm: FedPeWS, fed: Federation, score: Tensor) -> WarmState:
@@ -49,8 +50,59 @@ def middle(algorithm: FedPeWS, fed: Federation) -> WarmState:
     return replace(state, shared=some_rows(fed, torch.arange(1))[0])
 
 
+def states(algorithm: Algorithm, fed: Federation, num: int, schedule: Schedule | None = None) -> list[State]:
+    """The state before the first of ``num`` rounds, and after each."""
+    start = algorithm.init(fed, fed.theta0)
+    return [start, *(s.state for s in rounds(algorithm, fed, schedule or Schedule(num), start))]
+
+
 def first_batch(fed: Federation, k: int = 0):
     return next(fed.batches(torch.tensor([k]), 0))
+
+
+def after(
+    algorithm: Algorithm, fed: Federation, num: int, clients: list[list[int]] | None = None
+) -> list[tuple[State, dict]]:
+    """State and notes after each round; ``clients``: who takes part in each (default all)."""
+    state, out = algorithm.init(fed, fed.theta0), []
+    for t in range(num):
+        chosen = torch.tensor(clients[t]) if clients else torch.arange(fed.num_clients)
+        state, notes = algorithm.round(fed, state, chosen, t)
+        out.append((state, notes))
+    return out
+
+
+def shared_of(algorithm: Algorithm, fed: Federation, num: int = 3, **schedule) -> list[Tensor]:
+    """The server's model after each round."""
+    start = algorithm.init(fed, fed.theta0)
+    return [s.state.shared for s in rounds(algorithm, fed, Schedule(num, **schedule), start)]
+
+
+def plain_steps(
+    fed: Federation,
+    model: nn.Module,
+    theta: Tensor,
+    k: int,
+    t: int,
+    *,
+    change: Callable | None = None,
+    loss: Callable | None = None,
+    epochs: int = 1,
+) -> tuple[Tensor, int]:
+    """Local training with plain autograd: (theta [d], steps).
+
+    ``change(g, theta)`` of flat vectors; ``loss(module, x, y)`` in place of cross-entropy.
+    """
+    plain, steps = module_of(fed, model, theta), 0
+    params = list(plain.parameters())
+    for batch in fed.batches(torch.tensor([k]), t, epochs=epochs):
+        x, y = batch.x[0], batch.y[0]
+        value = cross_entropy(plain(x), y) if loss is None else loss(plain, x, y)
+        g = torch.cat([part.flatten() for part in torch.autograd.grad(value, params)])
+        now = nn.utils.parameters_to_vector(params).detach()
+        nn.utils.vector_to_parameters(now - fed.lr(t) * (g if change is None else change(g, now)), params)
+        steps += 1
+    return nn.utils.parameters_to_vector(params).detach(), steps
 
 
 class Draw(torch.autograd.Function):
@@ -67,10 +119,10 @@ class Draw(torch.autograd.Function):
 
 def gated(model: nn.Sequential, x: Tensor, gates: Tensor) -> Tensor:
     """Logits with every hidden neuron's activation times its gate [h]."""
-    names = dict(model.named_children())
-    for name, layer in names.items():
+    after = ("pool1", "relu2") if hasattr(model, "pool1") else ("relu1", "relu2")
+    for name, layer in model.named_children():
         x = layer(x)
-        if name in GATED and name.replace("relu", "pool") in (name, *set(GATED) - set(names), "pool2"):
+        if name in after:
             gate, gates = gates[: x.shape[1]], gates[x.shape[1] :]
             x = x * gate.view(1, -1, *[1] * (x.dim() - 2))
     return x
@@ -91,7 +143,14 @@ def expanded(model: nn.Sequential, on: Tensor, rule: str = "both_ends") -> Tenso
 
 
 def plain_local(
-    algorithm: FedPeWS, fed: Federation, model: nn.Sequential, x_g: Tensor, score: Tensor, others: Tensor, k: int, t: int
+    algorithm: FedPeWS,
+    fed: Federation,
+    model: nn.Sequential,
+    x_g: Tensor,
+    score: Tensor,
+    others: Tensor,
+    k: int,
+    t: int,
 ) -> tuple[Tensor, Tensor, Tensor, float]:
     """Procedures I and II on every batch: theta [d], scores [h], the mask that goes up [h], the mean loss."""
     plain, numbers, total = module_of(fed, model, x_g), uniform_numbers(fed, torch.tensor([k]), t)[0], 0.0
@@ -117,7 +176,7 @@ def plain_local(
         if algorithm.draws == "every":
             on = numbers[2 + 2 * step] < torch.sigmoid(score)
         value = cross_entropy(gated(plain, x, on.to(score)), y)
-        total += float(value) * len(y)
+        total += value.item() * len(y)
         value = value + mu / 2 * sum((p - a).square().sum() for p, a in zip(params, anchor, strict=True))
         slopes = torch.autograd.grad(value, params)
         with torch.no_grad():
@@ -136,7 +195,7 @@ def plain_round(
     listened = list(range(fed.num_clients)) if algorithm.prob_over == "all" else clients.tolist()
     for k in clients.tolist():
         others = torch.stack([state.mask_prob[i] for i in listened if i != k]).mean(0)
-        others = state.mask_prob[k] if algorithm.prob_update == "constant" else others
+        others = state.mask_prob.mean(0) if algorithm.prob_update == "constant" else others
         theta, score[k], on, loss = plain_local(algorithm, fed, model, state.shared, state.score[k], others, k, t)
         if algorithm.prob_update != "constant":
             heard[k] = torch.sigmoid(score[k]) if algorithm.prob_update == "mean" else on.to(heard)
