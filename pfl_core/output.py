@@ -12,8 +12,9 @@ import pandas as pd
 from IPython.display import Image, display
 from matplotlib.figure import Figure
 
+from pfl_core.paper.results import data_label
 from pfl_core.provenance import ROOT, describe
-from pfl_core.results import data_name
+from pfl_core.results import data_name, dataset
 from pfl_core.runs import Record, RunSpec
 from pfl_core.runs.store import atomic_write
 
@@ -47,10 +48,11 @@ def caption(records: Sequence[Record]) -> str:
     """One line below a figure: preset, data, network, rounds, seeds."""
     spec = records[0].spec
     seeds = sorted({record.spec.seed for record in records})
-    data = " + ".join(dict.fromkeys(data_name(record) for record in records))
+    data = " + ".join(dict.fromkeys(data_label(dataset(r.spec), data_name(r)) for r in records))
     return (
         f"preset {spec.preset}: {data}, {spec.clients} clients, {spec.model['name']}, {spec.rounds} rounds, "
-        f"{spec.train.epochs} local epochs, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+        f"{spec.train.epochs} local epoch{'s' * (spec.train.epochs > 1)}, "
+        f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     )
 
 

@@ -1,6 +1,28 @@
 """Figures: a tidy DataFrame in, a Figure out. No training, no files, no global style; one colour per method."""
 
 from pfl_core.figures.common import COLORS, NAMES, accuracy_curves, who_got_what
+from pfl_core.figures.fedpews import (
+    accuracy_over_seconds,
+    mask_diagnostics,
+    sensitivity,
+    sensitivity_grid,
+    warmup_curves,
+    warmup_labels,
+)
+from pfl_core.figures.fedpews_masks import (
+    OWNERS,
+    SHARED,
+    activation_maps,
+    baseline_dots,
+    diversity_push,
+    edges,
+    gains,
+    group_activations,
+    labels_by_base,
+    networks,
+    plane,
+    splits_and_curves,
+)
 from pfl_core.figures.fedselect import (
     labelled,
     layer_contrast,
@@ -14,13 +36,31 @@ from pfl_core.figures.fedselect import (
 __all__ = [
     "COLORS",
     "NAMES",
+    "OWNERS",
+    "SHARED",
     "accuracy_curves",
+    "accuracy_over_seconds",
+    "activation_maps",
+    "baseline_dots",
+    "diversity_push",
+    "edges",
+    "gains",
+    "group_activations",
     "labelled",
+    "labels_by_base",
     "layer_contrast",
+    "mask_diagnostics",
     "mask_growth",
+    "networks",
     "overlap_contrast",
     "overlap_matrices",
     "personalization_limit",
     "personalization_rate",
+    "plane",
+    "sensitivity",
+    "sensitivity_grid",
+    "splits_and_curves",
+    "warmup_curves",
+    "warmup_labels",
     "who_got_what",
 ]

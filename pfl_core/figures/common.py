@@ -8,8 +8,30 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-NAMES = {"local": "Local", "fedavg": "FedAvg", "fedavg_ft": "FedAvg + FT", "fedselect": "FedSelect"}
-COLORS = {"local": "#7f7f7f", "fedavg": "#4c72b0", "fedavg_ft": "#55a868", "fedselect": "#c44e52"}
+NAMES = {
+    "local": "Local",
+    "fedavg": "FedAvg",
+    "fedavg_ft": "FedAvg + FT",
+    "fedselect": "FedSelect",
+    "fedprox": "FedProx",
+    "scaffold": "SCAFFOLD",
+    "fednova": "FedNova",
+    "moon": "MOON",
+    "fedpews": "FedPeWS",
+    "fedpews_fixed": "FedPeWS-Fixed",
+}
+COLORS = {
+    "local": "#7f7f7f",
+    "fedavg": "#4c72b0",
+    "fedavg_ft": "#55a868",
+    "fedselect": "#c44e52",
+    "fedprox": "#17a2b8",
+    "scaffold": "#937860",
+    "fednova": "#da8bc3",
+    "moon": "#b8a01f",
+    "fedpews": "#dd7a2a",
+    "fedpews_fixed": "#8172b3",
+}
 
 
 def who_got_what(counts: np.ndarray, title: str = "") -> Figure:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from pfl_core.paper.results import Interval, Missing, by_seed, each_dataset, interval, paired, settings
-from pfl_core.paper.verdicts import Verdict, both, decides, either, on_each_dataset
+from pfl_core.paper.results import Missing, by_seed, each_dataset, interval, paired, settings
+from pfl_core.paper.verdicts import Verdict, above, below, both, decides, either, on_each_dataset
 
 BASELINES = ("local", "fedavg", "fedavg_ft", "ditto", "fedpac", "fedrep", "fedper", "fedbabu", "lg_fedavg")  # Table 1
 MIDDLE, EXTREMES = (0.30, 0.50), (0.05, 0.80)  # limits of Table 2
@@ -182,13 +182,3 @@ def against_stored(results: pd.DataFrame, status: str, text: str) -> Verdict:
     if not absent or status == "does not hold":
         return Verdict(status, text)
     return Verdict("undecided", f"{text}; {status} against those stored, without {', '.join(absent)}")
-
-
-def above(lead: Interval, bound: float) -> str:
-    """Whether the interval lies above the bound; NaN bounds decide nothing."""
-    return "holds" if lead.low > bound else "does not hold" if lead.high < bound else "undecided"
-
-
-def below(lead: Interval, bound: float) -> str:
-    """Whether the interval lies below the bound."""
-    return "holds" if lead.high < bound else "does not hold" if lead.low > bound else "undecided"

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 import pandas as pd
 
-from pfl_core.paper.results import COLUMNS, DEFAULTS, PRESETS, fresh_first, require, variants
+from pfl_core.paper.results import COLUMNS, PRESETS, data_label, defaults, fresh_first, require, variants
 from pfl_core.paper.tables import BASES, parse_variant, table
 
 Fields = dict[str, float | str]
@@ -34,15 +34,28 @@ DATASETS = {
     "Synthetic-3.2K": "synthetic_3200",
 }
 # Shown, under its own name, only where nothing of the paper's data set is stored. Star-PFL's page forbids stand-ins.
-STAND_INS = {("fedselect", "CIFAR-10"): "digits"}
+STAND_INS = {
+    ("fedselect", "CIFAR-10"): ("digits",),
+    ("fedpews", "Synthetic-32K"): ("synthetic_3200",),
+    ("fedpews", "CIFAR-MNIST"): ("synthetic_3200",),
+    ("fedpews", "{Path-OCT-Tissue}MNIST"): ("mnist+fashion_mnist+cifar10", "synthetic_3200"),
+}
 # Metric in a paper -> ours. FedPeWS scores one global model on all test data, which is our pooled accuracy.
 METRICS = {"mean_client_accuracy": "acc_mean", "final_accuracy": "acc_pooled"}
 PER_UNIT = {("star_pfl", "mean_client_accuracy"): 0.01}  # Star-PFL prints shares, we store percent
 FIELDS = {"lambda": "lam", "eta_g": "lr_server"}  # a field in a paper's variant -> ours
 CONTEXT = {"T", "batch_size", "target"}  # belong to a column of the paper's table, told by our preset
-# Settings (presets.py) of figures alone: on the same data as a table, with other clients or splits
-IN_NO_TABLE = {
-    "fedpews": ("four clients", "activations", "dirichlet", "classes of cifar10", "classes of cifar100", "many clients")
+# Settings (presets.py) whose runs are a data set's tables; the others have other clients or splits, for a figure
+SETTINGS = {
+    ("fedpews", "Synthetic-32K"): ("lr_server=1", "lr_server=0.5", "lr_server=0.25"),
+    ("fedpews", "Synthetic-3.2K"): ("lr_server=0.1",),
+    ("fedpews", "CIFAR-MNIST"): ("cifar_mnist",),
+    ("fedpews", "{Path-OCT-Tissue}MNIST"): ("path_oct_tissue",),
+}
+# Fields of FedPeWS that a table leaves open, as we run them: the best of its Tables 7 and 8
+UNSTATED = {
+    ("fedpews", "table3", "CIFAR-MNIST"): {"lam": 2.0, "tau": 0.5},
+    ("fedpews", "table3", "{Path-OCT-Tissue}MNIST"): {"lam": 10.0, "tau": 0.2},
 }
 BEST_OF = {("fedselect", "table1", "FedSelect"): "table2"}  # the paper's cell is the best row of another table
 
@@ -60,8 +73,6 @@ def compare(paper: str, results: pd.DataFrame) -> list[dict]:
     require(results, COLUMNS)
     cells, runs = table(paper), defaultdict(list)
     usable = results[(results["paper"] == paper) & results["preset"].isin(SHOWN)].dropna(subset="value")
-    if "setting" in usable.columns:
-        usable = usable[~usable["setting"].isin(IN_NO_TABLE.get(paper, ()))]
     usable = fresh_first(usable)
     for run, fields in zip(usable.to_dict("records"), variants(usable), strict=True):
         runs[run["method"], run["metric"], run["dataset"]].append({**run, "fields": fields})
@@ -82,13 +93,16 @@ def _row(cell: tuple, runs: Runs, cells: pd.DataFrame) -> dict:
 def _stored(cell: tuple, variant: str, runs: Runs) -> list[dict]:
     """Our runs for a cell: one data set, one preset, one run for each seed."""
     theirs, metric = _our_fields(cell, variant), METRICS.get(cell.metric, cell.metric)
-    sources = ((DATASETS.get(cell.dataset), ""), (STAND_INS.get((cell.paper, cell.dataset)), " (stand-in)"))
-    for dataset, mark in sources:
+    main, settings = defaults(cell.paper, cell.key), SETTINGS.get((cell.paper, cell.dataset))
+    for dataset in (DATASETS.get(cell.dataset), *STAND_INS.get((cell.paper, cell.dataset), ())):
         found = runs.get((cell.key, metric, dataset), [])
-        found = [run for run in found if _same_setting(theirs, run["fields"], DEFAULTS[cell.paper])]
+        found = [run for run in found if settings is None or run.get("setting", settings[0]) in settings]
+        found = [run for run in found if _same_setting(theirs, run["fields"], main)]
         if found:
             source = min(map(_source, found))
-            chosen = [{**run, "data": run["data"] + mark} for run in found if _source(run) == source]
+            chosen = [run for run in found if _source(run) == source]
+            if dataset != DATASETS.get(cell.dataset):
+                chosen = [{**run, "data": f"{data_label(dataset, run['data'])} (stand-in)"} for run in chosen]
             return list({run["seed"]: run for run in reversed(chosen)}.values())
     return []
 
@@ -100,7 +114,9 @@ def _source(run: dict) -> tuple:
 
 def _our_fields(cell: tuple, variant: str) -> Fields:
     fields = {FIELDS.get(name, name): value for name, value in parse_variant(variant).items() if name not in CONTEXT}
-    return {**fields, "base": BASES[cell.method]} if cell.method in BASES else fields
+    if cell.method not in BASES:
+        return fields
+    return {**UNSTATED.get((cell.paper, cell.table, cell.dataset), {}), **fields, "base": BASES[cell.method]}
 
 
 def _same_setting(theirs: Fields, ours: Fields, default: Fields) -> bool:

@@ -2,7 +2,8 @@
 
 A results frame has a row for each run and metric, with COLUMNS. `variant` names the fields that a sweep varies
 ("alpha=0.3;p=0.05"); a field may have a column of its own as well or instead. With a column `rounds`, runs of different
-length are never mixed. Metrics, all of the last round:
+length are never mixed; `setting` names the experiment (presets.py) that a run belongs to, `clients` their number and
+`dirichlet` the alpha of their split. Metrics, all of the last round (FedPeWS's own: ``pfl_core.results``):
 
     acc_mean, acc_pooled, acc_bottom_decile   percent
     personal_share     0 to 1, mean over clients
@@ -28,10 +29,12 @@ PRESETS = ("paper", "real", "quick", "ci")  # best first
 # Settings of a paper's main results, and our values where it is silent; any other value is an experiment of its own.
 DEFAULTS = {
     "fedselect": {"alpha": 0.30, "p": 0.05, "reading": "paper", "finetune_epochs": 3.0},
-    "fedpews": {"base": "fedavg", "lr_server": 1.0},
+    "fedpews": {"base": "fedavg", "lam": 5.0, "tau": 0.125, "lr_server": 1.0, "shares": "equal"},
     "pfedgate": {"B": 5.0, "alpha": 0.4, "step": 1.0, "finetune_epochs": 1.0},
     "star_pfl": {},
 }
+WITHOUT_WARMUP = ("fedavg", "fedprox", "scaffold", "fednova", "moon")  # FedPeWS's baselines: tau = 0
+VARIED = {"fedpews": ("base", "lam", "tau", "shares")}  # fields whose values the claims compare; else FedSelect's alpha
 
 
 class Missing(LookupError):
@@ -80,15 +83,21 @@ def paired(results: pd.DataFrame, a: dict, b: dict, metric: str = "acc_mean") ->
     return interval(difference)
 
 
-def by_seed(results: pd.DataFrame, where: dict, metric: str) -> pd.Series:
-    """The metric's value for each seed, of the rows named by `where`; numbers match to rounding."""
-    here = results["metric"] == metric
+def by_seed(results: pd.DataFrame, where: dict, metric: str, *, unknown: bool = False) -> pd.Series:
+    """The metric's value for each seed, of the rows named by `where`; numbers match to rounding.
+
+    Values that are not numbers count as not stored, unless `unknown`.
+    """
+    here = (results["metric"] == metric).to_numpy(copy=True)
     for column, value in where.items():
         if column not in results.columns:
             raise Missing(f"{named(where)} is not stored")
+        known = results[column]
         is_number = isinstance(value, float)
-        here &= np.isclose(results[column].astype(float), value) if is_number else results[column] == value
-    found = results[here].dropna(subset="value").set_index("seed")["value"].astype(float)
+        here &= np.isclose(known.to_numpy(float), value) if is_number else (known == value).to_numpy()
+    seeds = pd.Index(results["seed"].to_numpy()[here], name="seed")
+    found = pd.Series(results["value"].to_numpy(float)[here], seeds, name="value")
+    found = found if unknown else found.dropna()
     if found.empty:
         raise Missing(f"{metric} of {named(where)} is not stored")
     if found.index.has_duplicates:
@@ -104,28 +113,36 @@ def settings(results: pd.DataFrame, method: str, field: str) -> list[float]:
     return sorted(results.loc[results["method"] == method, field].dropna().astype(float).unique())
 
 
-def tidy(results: pd.DataFrame, paper: str, varied: tuple[str, ...] = ("alpha",)) -> pd.DataFrame:
-    """The best preset's rows, with a column for each field of `variant`, where fields outside `varied` stand still.
+def tidy(results: pd.DataFrame, paper: str, settings: tuple[str, ...] = ()) -> pd.DataFrame:
+    """The best preset's rows, with a column for each field of `variant`, where fields outside VARIED stand still.
 
-    A field that a row does not name has its default (DEFAULTS). Where a method was run with several values of a field
-    outside `varied`, the default's rows are kept; where it has one value, that one.
+    A field that a row does not name has its method's default. Where a method was run with several values of a field
+    outside VARIED (in one setting), the default's rows are kept; where it has one value, that one. With `settings`,
+    only their rows.
     Raises ValueError for missing columns.
     """
-    require(results, NEEDED)
+    require(results, [*NEEDED, "setting", "rounds"] if settings else NEEDED)
     frame = results[results["paper"] == paper] if "paper" in results.columns else results
+    frame = frame[frame["setting"].isin(settings)] if settings else frame
     frame = fresh_first(best_preset(frame)).copy()
     parsed = variants(frame)
     fields = {name for variant in parsed for name in variant}
     for name in sorted(fields - set(results.columns)):
         frame[name] = [variant.get(name) for variant in parsed]
+    groups = [name for name in ("setting", "method") if name in frame.columns]
     for name in sorted(fields | DEFAULTS[paper].keys()):
-        default = DEFAULTS[paper].get(name, "not named")
-        value = frame.get(name, pd.Series(default, frame.index)).astype(object)
+        default = frame["method"].map(lambda method, name=name: defaults(paper, method).get(name, "not named"))
+        value = frame.get(name, default).astype(object)
         frame[name] = value.where(value.notna(), default)
-        if name not in varied:
-            one = frame.groupby("method")[name].transform("nunique") == 1
+        if name not in VARIED.get(paper, ("alpha",)):
+            one = frame.groupby(groups)[name].transform("nunique") == 1
             frame = frame[one | (frame[name] == default)].copy()
     return frame
+
+
+def defaults(paper: str, method: str) -> dict[str, float | str]:
+    """A method's fields in the paper's main results."""
+    return DEFAULTS[paper] | ({"tau": 0.0} if paper == "fedpews" and method in WITHOUT_WARMUP else {})
 
 
 def variants(results: pd.DataFrame) -> list[dict[str, float | str]]:
@@ -150,12 +167,16 @@ def fresh_first(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_preset(results: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the most faithful preset stored: paper, then real, quick, ci; of each data set the longest runs."""
+    """The rows of the most faithful preset stored: paper, then real, quick, ci.
+
+    Of each data set (and setting, if there is such a column) the longest runs.
+    """
     if "preset" in results.columns:
         stored = [preset for preset in PRESETS if (results["preset"] == preset).any()]
         results = results[results["preset"] == stored[0]] if stored else results.iloc[:0]
     if "rounds" in results.columns:
-        results = results[results["rounds"] == results.groupby("dataset")["rounds"].transform("max")]
+        groups = [name for name in ("setting", "dataset") if name in results.columns]
+        results = results[results["rounds"] == results.groupby(groups)["rounds"].transform("max")]
     return results
 
 
@@ -165,6 +186,11 @@ def each_dataset(results: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     for names, rows in results.groupby(by, sort=False):
         preset = [rows["preset"].iloc[0]] if "preset" in rows.columns else []
         yield ", ".join([str(names[-1]), *preset]), rows
+
+
+def data_label(dataset: str, data: str) -> str:
+    """The data set's name and its own text, if that does not name it."""
+    return data if dataset in data else f"{dataset} ({data})"
 
 
 def named(where: dict) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterable
+from functools import partial, wraps
 from typing import NamedTuple
 
 import pandas as pd
 
-from pfl_core.paper.results import Missing, each_dataset, tidy
+from pfl_core.paper.results import Interval, Missing, each_dataset, tidy
 
 
 class Verdict(NamedTuple):
@@ -36,14 +36,27 @@ def either(statuses: list[str]) -> str:
     return "does not hold" if statuses and set(statuses) == {"does not hold"} else "undecided"
 
 
-def decides(paper: str, number: int) -> Callable[[Check], Check]:
-    """Registers the check of a claim; it gets tidied results, and what they lack makes the claim undecided."""
+def above(lead: Interval, bound: float) -> str:
+    """Whether the interval lies above the bound; NaN bounds decide nothing."""
+    return "holds" if lead.low > bound else "does not hold" if lead.high < bound else "undecided"
+
+
+def below(lead: Interval, bound: float) -> str:
+    """Whether the interval lies below the bound."""
+    return "holds" if lead.high < bound else "does not hold" if lead.low > bound else "undecided"
+
+
+def decides(paper: str, number: int, settings: tuple[str, ...] = ()) -> Callable[[Check], Check]:
+    """Registers the check of a claim; it gets tidied results, and what they lack makes the claim undecided.
+
+    `settings`: the experiments (column `setting`) that the claim is about; none: all of the paper's.
+    """
 
     def register(check: Check) -> Check:
         @wraps(check)
         def judge(results: pd.DataFrame) -> Verdict:
             try:
-                rows = tidy(results, paper)
+                rows = tidy(results, paper, settings)
                 return check(rows) if len(rows) else Verdict("undecided", "nothing is stored")
             except Missing as missing:
                 return Verdict("undecided", str(missing))
@@ -59,16 +72,22 @@ def on_each_dataset(check: Check) -> Check:
 
     @wraps(check)
     def judge(results: pd.DataFrame) -> Verdict:
-        verdicts = []
-        for label, rows in each_dataset(results):
-            try:
-                status, numbers = check(rows)
-            except Missing as missing:
-                status, numbers = "undecided", str(missing)
-            verdicts.append((status, f"{label}: {numbers}"))
-        if not verdicts:
+        parts = [(label, partial(check, rows)) for label, rows in each_dataset(results)]
+        if not parts:
             raise Missing("no data set of this claim is stored")
-        statuses, texts = zip(*verdicts, strict=True)
-        return Verdict(both(list(statuses)), "; ".join(texts))
+        return all_hold(parts)
 
     return judge
+
+
+def all_hold(parts: Iterable[tuple[str, Callable[[], Verdict]]]) -> Verdict:
+    """A claim of several parts, (label, verdict) each: what one lacks leaves that one undecided."""
+    verdicts = []
+    for label, part in parts:
+        try:
+            status, numbers = part()
+        except Missing as missing:
+            status, numbers = "undecided", str(missing)
+        verdicts.append((status, f"{label}: {numbers}"))
+    statuses, texts = zip(*verdicts, strict=True)
+    return Verdict(both(list(statuses)), "; ".join(texts))

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pfl_core.paper import Interval, claims, claims_table, paired
-from pfl_core.paper.checks_fedselect import BASELINES, above, below
+from pfl_core.paper.checks_fedselect import BASELINES
 from pfl_core.paper.results import COLUMNS, Missing, tidy
-from pfl_core.paper.verdicts import both, either
+from pfl_core.paper.verdicts import above, below, both, either
 
 SEEDS = (0, 1, 2)
 NOISE = (0.0, 0.2, -0.2)  # one number per seed, the same for all methods: paired differences are exact
