@@ -81,7 +81,8 @@ def mask_diagnostics(runs: pd.DataFrame, caption: str = "") -> Figure:
     """
     metrics, labels = list(dict.fromkeys(runs["metric"])), list(dict.fromkeys(runs["label"]))
     rows = len(metrics) // 5 + 1  # one place is left for the legend
-    fig, axes = plt.subplots(rows, 5, figsize=(12, 2.2 * rows + 0.4), layout="constrained", squeeze=False)
+    size = (12, 2.2 * rows + 0.4)
+    fig, axes = plt.subplots(rows, 5, figsize=size, sharex=True, layout="constrained", squeeze=False)
     for ax in axes.flat[len(metrics) :]:
         ax.set_axis_off()
     for ax, metric in zip(axes.flat, metrics, strict=False):
@@ -92,10 +93,10 @@ def mask_diagnostics(runs: pd.DataFrame, caption: str = "") -> Figure:
         if metric == "selected":
             ax.axhspan(0.1, 0.5, color="0.88", zorder=0)
         if metric != "diversity":
-            ax.set_ylim(-0.03, 1.03)
-        ax.set_xlim(0.5, runs["round"].max() + 0.5)
+            ax.set(ylim=(-0.03, 1.03), yticks=(0, 0.5, 1))
         ax.set_title(metric, fontsize=9)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes[0][0].set_xlim(0.5, runs["round"].max() + 0.5)
+    axes[0][0].xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes[-1][0].set_xlabel("warm-up round")
     lines, names = axes[0][0].get_legend_handles_labels()
     axes.flat[-1].legend(lines, names, loc="center", frameon=False, fontsize=8)
