@@ -110,10 +110,11 @@ def rounds(
         clients = schedule.clients(fed.num_clients, fed.seed, t)
         seen |= set(clients.tolist())
         due = schedule.scores(t)
-        fed.score = (lambda theta, chunk, predict: fed.evaluate(theta, chunk, predict=predict)) if due else None
+        scoring = _Timed(lambda theta, chunk, predict: fed.evaluate(theta, chunk, predict=predict))
+        fed.score = scoring if due else None
         began = perf_counter()
         state, info = algorithm.round(fed, state, clients, t)
-        seconds, fed.score = perf_counter() - began, None
+        seconds, fed.score = perf_counter() - began - scoring.seconds, None  # scoring is no part of a round
         notes = {name: _per_client(value, clients, fed.num_clients) for name, value in _noted(info).items()}
         if due:
             trained = info.get("trained")
@@ -126,6 +127,21 @@ def rounds(
                     scores = _score_all(algorithm, fed, state, seen, t, split)
                     notes |= _columns(scores, torch.arange(fed.num_clients), fed.num_clients, suffix)
         yield Snapshot(t, state, {**notes, "seconds": seconds})
+
+
+@dataclass
+class _Timed:
+    """A function, and the seconds that it took in all."""
+
+    function: Callable
+    seconds: float = 0.0
+
+    def __call__(self, *arguments: object) -> object:
+        began = perf_counter()
+        try:
+            return self.function(*arguments)
+        finally:
+            self.seconds += perf_counter() - began
 
 
 def _predict(algorithm: Algorithm, fed: Federation, state: State) -> Predict | None:

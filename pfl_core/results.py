@@ -115,7 +115,7 @@ def warmup(record: Record) -> dict[str, float]:
     warm = warmup_rounds(record)
     if not len(warm):
         return {}
-    neurons, seconds = record.values("upload_bits")[0].iloc[0], record.values("seconds")[0]
+    neurons, seconds = record.values("upload_bits").max(axis=None), record.values("seconds")[0]
     sent = (record.values("upload").loc[warm] + neurons / (8 * VALUE_BYTES)).to_numpy() / record.num_params
     numbers = {
         "neurons": neurons,

@@ -111,7 +111,7 @@ class Warmup(Algorithm):
             "trained": theta * active,  # the subnetworks that go up
             "train_loss": loss,
             "upload": counts_true(active[:, :d]),
-            "upload_bits": chain.num_neurons,
+            "upload_bits": torch.full((len(clients),), chain.num_neurons),
             "passes": fed.train.epochs,
             "selected": neurons.float().mean(1),
             "neurons_covered": float((covered >= 1).float().mean()),

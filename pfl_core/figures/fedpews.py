@@ -179,7 +179,7 @@ def _heat_map(ax: Axes, grid: pd.DataFrame, spread: pd.DataFrame | None, form: s
     ax.set_xticks(range(grid.shape[1]), [f"{tau:g}" for tau in grid.columns])
     ax.set_yticks(range(len(grid)), grid.index)
     ax.tick_params(length=0)
-    ax.set(xlabel=r"$\tau$ (0: FedAvg)", ylabel=r"$\lambda$ (-: fixed masks)")
+    ax.set(xlabel="τ (0: FedAvg)", ylabel="λ (-: fixed masks)")
     ax.figure.colorbar(shown, ax=ax, label=label, pad=0.02)
 
 

@@ -64,7 +64,7 @@ def test_warm_rounds_against_plain_autograd(case, name, stacked):
         torch.testing.assert_close(state.mask_prob, want.mask_prob)
         torch.testing.assert_close(notes["train_loss"].double(), torch.tensor(losses).double(), rtol=1e-5, atol=1e-6)
         assert notes["passes"] == 2
-        assert notes["upload_bits"] == fed.layout.chain.num_neurons
+        assert set(notes["upload_bits"].tolist()) == {fed.layout.chain.num_neurons}
 
 
 @both_nets

@@ -164,7 +164,8 @@ def test_warm_rounds_against_gates_and_plain_autograd(options, name, stacked):
         assert notes["upload"].tolist() == [
             int(expanded(model, neurons[k].float(), algorithm.expand_rule).sum()) for k in clients.tolist()
         ]
-        assert (notes["passes"], notes["upload_bits"]) == (2, fed.layout.chain.num_neurons)
+        assert notes["passes"] == 2
+        assert set(notes["upload_bits"].tolist()) == {fed.layout.chain.num_neurons}
         state = new
 
 
