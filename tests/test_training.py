@@ -45,9 +45,8 @@ def images(b=40, c=2, h=6, w=5):
     return torch.arange(1.0, b * c * h * w + 1).view(b, c, h, w)
 
 
-def test_no_augmentation_returns_the_samples():
-    x = images()
-    assert AUGMENT["none"](x, generator(0)) is x
+def test_no_augmentation_touches_no_sample():
+    assert AUGMENT["none"] is None
 
 
 def test_every_image_becomes_a_shifted_and_perhaps_mirrored_copy_of_itself():
