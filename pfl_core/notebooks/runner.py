@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # numbers then do not depend on the machine's cores: runs go in parallel instead
 MESSAGE_LINES = 10
+QUIET = [  # of the kernel, which at its end may complain of the interrupt, or of sockets that are closed already
+    "--log-level=CRITICAL",
+    "--IPKernelApp.exec_lines=__import__('logging').getLogger('tornado').setLevel('CRITICAL')",
+]
 
 
 class NotebookError(RuntimeError):
@@ -79,7 +83,7 @@ def _papermill(source: NotebookNode | Path, target: Path, parameters: dict[str, 
             coalesce_streams=True,
             kernel_manager_class=_kernel_manager(env),
             on_notebook_start=_interruptible,
-            extra_arguments=["--log-level=CRITICAL"],  # at shutdown it may complain of the interrupt that ends it
+            extra_arguments=QUIET,
         )
     except PapermillExecutionError as error:
         raise NotebookError(_in_few_lines(error)) from None
