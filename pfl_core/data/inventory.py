@@ -93,7 +93,7 @@ def _known_sum(folder: Path, path: Path, size: int, mtime_ns: int) -> str:
 
 
 def _sum_of_file(path: Path, kind: str, _state: tuple[int, int] | None = None) -> str:
-    """Hex digits of a file's bytes."""
+    """Hex digits of a file's bytes; ``_state`` only tells those who remember the answer when to ask again."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, kind).hexdigest()
 
