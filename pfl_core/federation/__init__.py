@@ -24,6 +24,7 @@ from pfl_core.federation.records import (
     Split,
     Trained,
     Weights,
+    Wish,
 )
 from pfl_core.federation.rows import Rows
 from pfl_core.federation.stack import Stack
@@ -269,8 +270,8 @@ class Federation:
             raise ValueError(f"grad was given {num} rows at once; take the rows of one of federation.groups(...)")
         self._backend.want(num, "theta" in of or weights is not None)
         statistics = theta[:, self.num_params :].clone() if self.layout.num_statistics else theta[:, :0]
-        numbers, with_gates = list(range(num)), "gates" in of
-        found = self._backend.gradient(theta, statistics, batch, numbers, loss, weights, variables, gates, with_gates)
+        wish = Wish(loss, weights, variables, gates, "gates" in of)
+        found = self._backend.gradient(theta, statistics, batch, list(range(num)), wish)
         return Grad(found[0], statistics, self._backend.flat_grad[:num].clone() if "theta" in of else None, *found[1:])
 
     def hessian_product(self, theta: Tensor, batch: Batch, vector: Tensor) -> Tensor:
@@ -371,7 +372,7 @@ class Federation:
             here = rows.theta[:num], statistics[:num], batch, rows.numbers
             if wanted:
                 own = None if rows.variables is None else rows.variables[:num]
-                value, of_own, _ = self._backend.gradient(*here, loss, weights, own)
+                value, of_own, _ = self._backend.gradient(*here, Wish(loss, weights, own))
                 rows.step(self._backend.flat_grad[:num], of_own, grad)
             else:  # nothing to train: the pass only moves batch-norm statistics
                 value = self._backend.losses(*here, loss)

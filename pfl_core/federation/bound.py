@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_core.federation.records import Batch, LossHook, Output, Weights
+from pfl_core.federation.records import Batch, LossHook, Output, Wish
 from pfl_core.layout import Field, Layout, wanted
 
 
@@ -70,21 +70,13 @@ class Bound:
         return bool(fields)
 
     def gradient(
-        self,
-        theta: Tensor,
-        statistics: Tensor,
-        batch: Batch,
-        rows: list[int],
-        loss: LossHook | None = None,
-        weights: Weights | None = None,
-        variables: Tensor | None = None,
-        gates: Tensor | None = None,
-        with_gates: bool = False,
+        self, theta: Tensor, statistics: Tensor, batch: Batch, rows: list[int], wish: Wish
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Put the gradient of the batch's loss into ``flat_grad``; returns loss [1], slopes of variables and gates.
 
         theta [1, e], ``rows`` its number for the hooks, gates [1, h]. Batch norm moves ``statistics`` [1, e - d].
         """
+        loss, weights, variables, gates = wish.loss, wish.weights, wish.variables, wish.gates
         params = theta[0, : self.layout.num_params]
         if weights is not None:  # two stages: through the network to the derived weights, then on to their sources
             sources = [part.detach().requires_grad_() for part in (params, variables) if part is not None]
@@ -93,11 +85,11 @@ class Bound:
             params = self._derived.copy_(derived.detach())
         self.bind(params, statistics[0])
         self.flat_grad.zero_()
-        leaf = None if gates is None else gates.detach().to(theta).requires_grad_(with_gates)
+        leaf = None if gates is None else gates.detach().to(theta).requires_grad_(wish.with_gates)
         with self.gated(leaf):
             value = self._loss(theta, batch, rows, loss)
         value.backward()
-        of_gates = leaf.grad if with_gates else None
+        of_gates = leaf.grad if wish.with_gates else None
         if weights is None:
             return value.detach()[None], None, of_gates
         found = torch.autograd.grad(derived, sources, self.flat_grad[0], allow_unused=True, materialize_grads=True)

@@ -102,6 +102,17 @@ class Scores:
         return cls(*(torch.cat([getattr(p, name) for p in parts]) for name in ("correct", "count", "loss")))
 
 
+@dataclass(frozen=True)
+class Wish:
+    """What a gradient is taken of, beyond the network's mean cross-entropy at theta; see ``Federation.grad``."""
+
+    loss: LossHook | None = None
+    weights: Weights | None = None
+    variables: Tensor | None = None  # [R, v]
+    gates: Tensor | None = None  # [R, h]
+    with_gates: bool = False  # whether the gates' own slopes are wanted
+
+
 Samples = str | Sequence[tuple[Tensor, Tensor]]  # a split's name, or (x, y) for each of the clients given
 LossHook = Callable[[Output], Tensor]
 GradHook = Callable[[Tensor, Tensor, int], Tensor]  # (g [d], theta_k [d], row) -> g [d]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, log_softmax, max_pool2d, max_unpool2d
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-from pfl_core.federation.records import Batch, LossHook, Output, Weights
+from pfl_core.federation.records import Batch, LossHook, Output, Weights, Wish
 from pfl_core.layout import Field, Layout, wanted
 
 threshold_backward = torch.ops.aten.threshold_backward  # of ReLU: the slope where the output is positive
@@ -59,27 +59,19 @@ class Stack:
         return bool(self._slopes)
 
     def gradient(
-        self,
-        theta: Tensor,
-        statistics: Tensor,
-        batch: Batch,
-        rows: list[int],
-        loss: LossHook | None = None,
-        weights: Weights | None = None,
-        variables: Tensor | None = None,
-        gates: Tensor | None = None,
-        with_gates: bool = False,
+        self, theta: Tensor, statistics: Tensor, batch: Batch, rows: list[int], wish: Wish
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Put every row's gradient into ``flat_grad[:R]``; returns losses [R] and the slopes of variables and gates.
 
         theta [R, d]; ``rows`` [R] are their numbers for the hooks; gates [R, h]; there are no statistics [R, 0]. Call
         ``want`` before.
         """
+        loss, weights, variables, gates = wish.loss, wish.weights, wish.variables, wish.gates
         grad, params = self.flat_grad[: len(theta)], theta  # e = d: no statistics
         if weights is not None:  # two stages: through the network to the derived weights, then on to their sources
             sources, derived = _derive(theta, batch, rows, weights, variables)
             params = torch.stack([row.detach() for row in derived])
-        tape, logits = self._forward(params, batch.x, gates, with_gates)
+        tape, logits = self._forward(params, batch.x, gates, wish.with_gates)
         value, slope, of_features = _loss(tape, logits, theta, batch, rows, loss)
         tape.back(slope, of_features)
         of_gates = torch.cat(tape.gate_slopes[::-1], 1) if tape.gate_slopes else None
