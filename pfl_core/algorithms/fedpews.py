@@ -31,6 +31,7 @@ from pfl_core.layout import Chain
 from pfl_core.ops import counts_true, masked_mean, put, round_half_up, server_step, take
 from pfl_core.seeding import generator
 
+sigmoid_backward = torch.ops.aten.sigmoid_backward  # (g, p) -> g p (1 - p)
 NO_NEURONS = "FedPeWS selects neurons: it needs a plain chain of layers, each with a ReLU of its own"
 
 
@@ -356,10 +357,10 @@ class FedPeWS(Warmup):
                 return theta_k * expand(chain, neuron_k, self.expand_rule)[: len(theta_k)]
 
             data = fed.grad(theta, batch, weights=product, variables=neuron.to(theta), of=()).variables
-        of_sigmoid, away = prob * (1 - prob), prob - others
+        away = prob - others
         if self.straight_through == "draw":
-            return data.sub_(away, alpha=2 * self.lam).mul_(of_sigmoid)
-        return data.sub_(away.mul_(of_sigmoid), alpha=2 * self.lam)
+            return sigmoid_backward(data.sub_(away, alpha=2 * self.lam), prob)
+        return data.sub_(sigmoid_backward(away, prob), alpha=2 * self.lam)
 
     def diagnostics(self, prob: Tensor, others: Tensor) -> dict:
         """What the masks are like at the end of a warm-up round; prob and others [S, h]."""

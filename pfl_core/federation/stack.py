@@ -103,7 +103,7 @@ class Stack:
         chain = self.layout.chain
         gated, of_masks = {}, gates is not None and gates.dtype == torch.bool
         if gates is not None:
-            gated = dict(zip(chain.activations, gates.to(x).split(chain.sizes, 1), strict=True))
+            gated = dict(zip(chain.activations, gates.to(x).split_with_sizes(chain.sizes, 1), strict=True))
         num = len(params)
         whole = num == len(self.flat_grad)
         tape = _Tape(self._bound[1], self._slopes if whole else {n: s[:num] for n, s in self._slopes.items()})
@@ -240,14 +240,14 @@ class _Tape:
         return conv2d(h, grouped, bias.flatten(), *how)
 
     def relu(self, h: Tensor) -> Tensor:
-        out = h.relu()
+        out = h.relu_() if self.steps else h.relu()  # the batch itself stays as it is
         self._add(lambda slope, wanted: threshold_backward(slope, out, 0) if wanted else None)
         return out
 
     def masked_relu(self, h: Tensor, gate: Tensor, with_slope: bool) -> Tensor:
         """``relu`` and ``gate`` in one, for gates of 0 and 1: behind a 0 nothing has a slope before the ReLU."""
         wide, axes = (gate.unsqueeze(1), 1) if h.dim() == 3 else (gate.reshape(1, -1, 1, 1), (0, 2, 3))
-        out = h.relu()
+        out = h.relu_()  # of a layer that nobody else reads
         masked = out * wide if with_slope else out.mul_(wide)
 
         def back(slope: Tensor, wanted: bool) -> Tensor | None:
