@@ -217,6 +217,9 @@ def test_the_papers_reading_is_the_default():
             "client_weighting": "uniform",
             "aggregate_last_round": True,
             "eval_point": "after_merge",
+            "ranking": "change",
+            "masks": "grown",
+            "layers": (),
         }
     )
 

@@ -1,0 +1,94 @@
+r"""What FedSelect's ablations change: the score that ranks shared entries, and masks that are fixed from the start.
+
+Tamirisa et al., "FedSelect", CVPR 2024, Table 3 (section 7 of its specification). Everything else is Algorithm 1.
+
+    change          |θ_k⁺ − θ_k|, the paper's rule            least_change    −|θ_k⁺ − θ_k|
+    random          a new uniform number for each entry       magnitude       |θ_k⁺|
+    gradient        |∇f_k(θ_k)| on all of the client's data, where its round starts
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from pfl_core.federation import Federation
+from pfl_core.ops import top_count
+from pfl_core.seeding import generator
+
+
+def scores(
+    fed: Federation, ranking: str, since: Tensor, start: Tensor, trained: Tensor, clients: Tensor, t: int
+) -> Iterator[Tensor]:
+    """Each client's scores [e or d], the largest to become personal; each is overwritten by the next one.
+
+    since, start, trained [S, e]: where the change is counted from, where the round started and where it ended.
+    """
+    gradient = gradients(fed, start, clients, t) if ranking == "gradient" else None
+    room = torch.empty_like(trained[0])
+    for s, k in enumerate(clients.tolist()):
+        if gradient is not None:
+            yield gradient[s].abs_()
+        elif ranking == "random":
+            yield torch.rand(len(room), generator=generator(fed.seed, "ranking", t, k)).to(room)
+        elif ranking == "magnitude":
+            yield torch.abs(trained[s], out=room)
+        else:
+            change = torch.sub(trained[s], since[s], out=room).abs_()  # Δu_k
+            yield change.nan_to_num_(nan=torch.inf).neg_() if ranking == "least_change" else change
+
+
+def tie_order(fed: Federation, ranking: str, size: int, t: int, k: int) -> Tensor | None:
+    """The order in which equal scores are taken: at random where many entries did not move at all, else by index."""
+    return torch.randperm(size, generator=generator(fed.seed, "ties", t, k)) if ranking == "least_change" else None
+
+
+def gradients(fed: Federation, theta: Tensor, clients: Tensor, t: int) -> Tensor:
+    """[S, d] each client's gradient at its row, the mean over all of its training data (batch by batch)."""
+    out = torch.zeros_like(theta[:, : fed.num_params])
+    for rows in fed.groups(clients):
+        total, seen = torch.zeros_like(out[rows]), torch.zeros(len(clients[rows]), 1).to(out)
+        for batch in fed.batches(clients[rows], (t, "ranking"), epochs=1):
+            num = len(batch.count)
+            weight = batch.weight[:, None]
+            total[:num].addcmul_(fed.grad(theta[rows][:num], batch).theta, weight)
+            seen[:num] += weight
+        out[rows] = total / seen
+    return out
+
+
+def fixed_masks(
+    fed: Federation, units: Sequence[slice | Tensor], masks: str, alpha: float, layers: tuple[str, ...]
+) -> Tensor:
+    """[N, d] bool, True on what is personal from round 0 on; nothing where masks are "grown".
+
+    "layers": the tensors whose names begin with one of ``layers``. "random": floor(α D) entries of each of ``units``,
+    drawn for each client, or once for all of them ("common_random"). Raises ValueError for an unknown layer.
+    """
+    if masks == "layers":
+        return chosen_layers(fed, layers)[: fed.num_params].repeat(fed.num_clients, 1)
+    out = torch.zeros(fed.num_clients, fed.num_params, dtype=torch.bool)
+    for k in range(fed.num_clients if masks in ("random", "common_random") else 0):
+        stream = generator(fed.seed, "masks", *([k] if masks == "random" else []))
+        for unit in units:
+            size = len(out[k, unit])
+            everything = torch.ones(size, dtype=torch.bool)
+            count = math.floor(alpha * size + 1e-9)
+            out[k, unit] = top_count(torch.rand(size, generator=stream), everything, count)
+    return out
+
+
+def chosen_layers(fed: Federation, layers: tuple[str, ...]) -> Tensor:
+    """[e] bool of the tensors of these layers; raises ValueError for a name that the network does not have."""
+    for layer in layers:
+        if not any(_within(f.name, layer) for f in fed.layout.params):
+            known = ", ".join(dict.fromkeys(f.layer for f in fed.layout.params))
+            raise ValueError(f"FedSelect: the network has no layer {layer!r}; it has {known}")
+    return fed.layout.mask(lambda f: any(_within(f.name, layer) for layer in layers))
+
+
+def _within(tensor: str, layer: str) -> bool:
+    return f"{tensor}.".startswith(f"{layer}.")

@@ -1,0 +1,112 @@
+r"""FedSelect's workshop version: a lottery-ticket search in every round finds what each client keeps for itself.
+
+Tamirisa et al., "FedSelect: Customized Selection of Parameters for Fine-Tuning during Personalized Federated Learning",
+ICML 2023 workshop on federated learning: Algorithm 1 (GradLTN), Algorithm 2 (the round).
+
+    search    m ← 1;  L times:  train the entries of m from θ_k for E epochs,  keep in m the share p that changed most
+    client    θ_k⁺ = LocalAlt(θ_k, m_k)
+    server    θ_g[j] = mean of θ_k⁺[j] over the sampled clients that share j
+    client    θ_k = θ_k⁺ on m_k, θ_g elsewhere; clients that were not sampled receive θ_g where they share
+
+The search starts from a full mask in every round and leaves nothing behind but the mask: about p^L of the model.
+
+Differs from the paper: L trainings, not L + 1 (the last one would be unused); training goes on over the E epochs of a
+search. Ours where it is silent: the search uses the shared entries' rate; batch-norm statistics stay with their client;
+an entry that nobody shares keeps its last global value; equal changes: the lower index stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pfl_core.algorithm import register
+from pfl_core.algorithms.alternating import Alternating, MaskState
+from pfl_core.federation import Federation
+from pfl_core.ops import count_true, counts_true, put, round_half_up, take, top_count
+
+
+@register(
+    "fedselect_gradltn",
+    papers=("fedselect",),
+    shares="each client, anew in each round, a set of entries that a search finds; the others are averaged",
+    variants={
+        "keep_0.25": {"keep_rate": 0.25},
+        "keep_0.50": {"keep_rate": 0.50},
+        "keep_0.75": {"keep_rate": 0.75},
+        "return_trained": {"return_trained": True},
+    },
+    ci={"keep_rate": 0.5, "num_search_iters": 2},
+    passes=7.0,
+)
+@dataclass(frozen=True)
+class FedSelectGradLTN(Alternating):
+    """Algorithm 2. The three numbers of epochs default to the federation's own, five in the paper's experiments."""
+
+    keep_rate: float = 0.50  # p, share of the active entries that stays in the mask per iteration
+    num_search_iters: int = 5  # L
+    search_epochs: int | None = None  # E
+    local_alt_epochs: int | None = None
+    rate_basis: Literal["active", "all"] = "active"  # W2; "all", to demonstrate only: no iteration after the first acts
+    return_trained: bool = (
+        False  # what the paper leaves to the future: go on from the subnetwork that was found, trained
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.keep_rate <= 1:
+            given = self.keep_rate
+            raise ValueError(
+                f"FedSelectGradLTN: keep_rate={given} is outside [0, 1]; for {given} percent give {given / 100:g}"
+            )
+        if self.num_search_iters < 0:
+            raise ValueError(f"FedSelectGradLTN: num_search_iters={self.num_search_iters} is below 0")
+
+    def round(self, fed: Federation, state: MaskState, clients: Tensor, t: int) -> tuple[MaskState, dict]:
+        start = take(state.local, clients)  # [S, e]
+        active, searched = self.grad_ltn(fed, start, clients, t)
+        personal = active.clone()
+        personal[:, fed.num_params :] = self.buffer_policy == "local"
+        if self.return_trained:
+            start = self.search(fed, start, active, clients, (t, "subnetwork")).clone()
+            searched += fed.train.epochs if self.search_epochs is None else self.search_epochs
+        epochs = fed.train.epochs if self.local_alt_epochs is None else self.local_alt_epochs
+        trained, loss = self.local_alt(fed, start, personal, clients, t, epochs)
+        movable = self.moved(fed, state, take(state.local, clients), trained)
+        new = self.merge(fed, state, clients, trained, personal)
+        masks = put(state.personal, clients, personal)
+        count = counts_true(personal[:, : fed.num_params])
+        return replace(new, personal=masks, in_force=masks, movable=movable), {
+            "trained": trained,
+            "train_loss": loss,
+            "upload": fed.num_params - count,
+            "upload_bits": torch.full_like(count, fed.num_params),
+            "passes": searched + self.passes(count, fed, epochs),
+            **self.shares(fed, personal, movable),
+        }
+
+    def grad_ltn(self, fed: Federation, start: Tensor, clients: Tensor, t: int) -> tuple[Tensor, int]:
+        """Algorithm 1: the masks [S, e] bool that the search ends with, and the passes that it took; start [S, e].
+
+        The tail is False: batch-norm statistics are trained anew in every iteration and thrown away.
+        """
+        active = torch.zeros_like(start, dtype=torch.bool)
+        active[:, : fed.num_params] = True
+        for i in range(self.num_search_iters):
+            trained = self.search(fed, start, active, clients, (t, "search", i))
+            active = torch.stack(
+                [self.shrink(fed, m, (b - a).abs_()) for m, a, b in zip(active, start, trained, strict=True)]
+            )
+        return active, self.num_search_iters * (fed.train.epochs if self.search_epochs is None else self.search_epochs)
+
+    def search(self, fed: Federation, start: Tensor, active: Tensor, clients: Tensor, key: tuple) -> Tensor:
+        """[S, e] ``start`` with the active entries trained for E epochs."""
+        return fed.sgd(start, clients, key=key, epochs=self.search_epochs, lr=self.lr_shared, trainable=active).theta
+
+    def shrink(self, fed: Federation, active: Tensor, change: Tensor) -> Tensor:
+        """The part of ``active`` [e] that changed most; change [e] >= 0."""
+        basis = count_true(active) if self.rate_basis == "active" else fed.num_params
+        return top_count(change, active, round_half_up(self.keep_rate * basis))

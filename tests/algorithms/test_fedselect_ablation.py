@@ -1,0 +1,221 @@
+"""FedSelect's ablations (fedselect.md section 7): what ranks first, and masks fixed before the first round."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from pfl_core import Schedule, run
+from pfl_core.algorithms.fedselect import FedSelect, num_new
+from pfl_core.algorithms.fedselect_ablation import chosen_layers, gradients, scores
+from pfl_core.algorithms.local import Local
+from pfl_core.engine import rounds
+from tests.helpers import cnn, everyone, federation, linear_federation, mlp, module_of, same_bits, some_rows
+
+F64 = torch.float64
+IMAGES = {"shape": (1, 4, 4)}
+RANKINGS = ["change", "least_change", "random", "magnitude", "gradient"]
+
+
+def masks_of(algorithm, fed, num=4):
+    """The next masks [N, d] after each round, those before the first one in front."""
+    states = [algorithm.init(fed, fed.theta0)]
+    states += [snap.state for snap in rounds(algorithm, fed, Schedule(num), states[0])]
+    return [state.personal[:, : fed.num_params] for state in states]
+
+
+# ---- rankings -------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_choice_by_hand():
+    """Logits W x from W = 0, rate 1, x = (3, 1) of class 0: the step is (1.5, .5; -1.5, -.5); least: ties at random.
+
+    A quarter of four entries is one. Most change: entry 0 (equal to entry 2, which comes later). Least: 1 or 3.
+    Magnitude: |W| after a step from 0 is the change, so entry 0; the gradient is the step, too.
+    """
+    fed = linear_federation([([[3, 1]], [0]), ([[3, 1]], [0])])
+    for ranking in ("change", "magnitude", "gradient"):
+        picked = masks_of(FedSelect(p=0.25, alpha=0.5, ranking=ranking), fed, 1)[1]
+        assert picked.int().tolist() == [[1, 0, 0, 0]] * 2, ranking
+    least = masks_of(FedSelect(p=0.25, alpha=0.5, ranking="least_change"), fed, 1)[1]
+    assert least.sum(1).tolist() == [1, 1]
+    assert not least[:, [0, 2]].any()
+
+
+@pytest.mark.parametrize("ranking", RANKINGS)
+@pytest.mark.parametrize("scope", ["global", "per_tensor"])
+def test_every_ranking_grows_by_the_same_numbers(ranking, scope):
+    """Isolating the rule that ranks: at equal p and α all have FedSelect's shares, round for round."""
+    fed, rule = federation(rounds=4), FedSelect(p=0.3, alpha=0.6, selection_scope=scope, ranking=ranking)
+    before = None
+    for now in masks_of(rule, fed):
+        if before is not None:
+            assert (now | before).equal(now)
+            for unit in rule.units(fed.layout):
+                size = len(before[0, unit])
+                for old, new in zip(before[:, unit], now[:, unit], strict=True):
+                    assert int(new.sum()) - int(old.sum()) == num_new(int(old.sum()), size, rule)
+        before = now
+
+
+def test_least_change_takes_the_smallest_changes():
+    fed, rule = federation(rounds=3), FedSelect(p=0.3, alpha=0.9, ranking="least_change")
+    state = rule.init(fed, fed.theta0)
+    for t in range(3):
+        new, notes = rule.round(fed, state, everyone(fed), t)
+        for k in range(fed.num_clients):
+            change = (notes["trained"][k] - state.local[k]).abs()[: fed.num_params]
+            old, grown = (m[k, : fed.num_params] for m in (state.personal, new.personal))
+            assert change[grown & ~old].max() <= change[~grown].min()
+        state = new
+
+
+def test_entries_that_do_not_move_are_taken_in_random_order():
+    """With a rate of 0 all changes are equal; by index, every client would take the first entries."""
+    fed = federation(rounds=2)
+    _, first, second = masks_of(FedSelect(p=0.3, alpha=0.9, ranking="least_change", lr_shared=0.0), fed, 2)
+    d = fed.num_params
+    count = math.floor(0.3 * d + 0.5)
+    assert first.sum(1).tolist() == [count] * 4
+    assert not any(row[:count].all() for row in first)
+    assert len({tuple(row.tolist()) for row in first}) == 4
+    assert not torch.equal(second & ~first, first)
+
+
+def test_what_diverged_has_not_changed_least():
+    fed, client = federation(), torch.tensor([0])
+    start = fed.theta0[None]
+    trained = start + 0.5
+    trained[0, 7] = torch.nan
+    (score,) = scores(fed, "least_change", start, start, trained, client, 0)
+    assert score[7] == -torch.inf
+    assert score.isinf().sum() == 1
+
+
+def test_random_growth_depends_on_client_round_and_seed_alone():
+    fed, rule = federation(rounds=3), FedSelect(p=0.3, alpha=0.9, ranking="random")
+    _, *grown = masks_of(rule, fed, 3)
+    _, *again = masks_of(replace(rule, lr_personal=0.5, lr_shared=0.01), federation(rounds=3), 3)
+    assert all(torch.equal(a, b) for a, b in zip(grown, again, strict=True))
+    assert not torch.equal(grown[0][0], grown[0][1])
+    assert not torch.equal(grown[0], masks_of(rule, federation(rounds=3, seed=1), 1)[1])
+
+
+def test_magnitude_ranks_what_training_ended_with():
+    fed, rule = federation(rounds=2), FedSelect(p=0.3, alpha=0.9, ranking="magnitude")
+    state = rule.init(fed, fed.theta0)
+    state, _ = rule.round(fed, state, everyone(fed), 0)
+    new, notes = rule.round(fed, state, everyone(fed), 1)
+    size = notes["trained"][:, : fed.num_params].abs()
+    for k in range(fed.num_clients):
+        old, grown = (m[k, : fed.num_params] for m in (state.personal, new.personal))
+        assert size[k][grown & ~old].min() >= size[k][~grown].max()
+
+
+@pytest.mark.parametrize("net", ["dense", "conv"])
+@pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
+def test_the_gradient_is_that_of_all_the_clients_data(net, stacked):
+    model, shape = (mlp(), (6,)) if net == "dense" else (cnn(bn=False), (1, 4, 4))
+    fed = federation(model, shape=shape, dtype=F64, stacked=stacked)
+    clients = torch.tensor([0, 3, 1])
+    theta = some_rows(fed, clients)
+    for s, k in enumerate(clients.tolist()):
+        plain, (x, y) = module_of(fed, model, theta[s]), fed.splits["train"].client(k)
+        slopes = torch.autograd.grad(cross_entropy(plain(x), y), list(plain.parameters()))
+        want = torch.cat([g.flatten() for g in slopes])
+        torch.testing.assert_close(gradients(fed, theta, clients, 2)[s], want)
+
+
+def test_one_full_batch_changes_as_its_gradient_does():
+    """One step of SGD: the change is the rate times the gradient, so both rank alike."""
+    one, other = (
+        masks_of(FedSelect(p=0.3, alpha=0.9, ranking=ranking), federation(dtype=F64, batch_size=100), 1)[1]
+        for ranking in ("change", "gradient")
+    )
+    assert torch.equal(one, other)
+
+
+# ---- fixed masks ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("masks", ["random", "common_random"])
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_random_masks_have_their_share_from_the_start_and_never_change(masks, alpha):
+    fed = federation(rounds=3)
+    start, *later = masks_of(FedSelect(alpha=alpha, masks=masks), fed, 3)
+    assert start.sum(1).tolist() == [math.floor(alpha * fed.num_params + 1e-9)] * 4
+    assert all(torch.equal(start, mask) for mask in later)
+    if alpha == 0.3:
+        assert torch.equal(start[0], start[1]) == (masks == "common_random")
+        assert not torch.equal(start, masks_of(FedSelect(alpha=alpha, masks=masks), federation(seed=1), 1)[0])
+
+
+def test_random_masks_per_tensor_have_their_share_in_each():
+    fed, rule = federation(), FedSelect(alpha=0.5, masks="random", selection_scope="per_tensor")
+    start = masks_of(rule, fed, 1)[0]
+    for unit in rule.units(fed.layout):
+        assert start[:, unit].sum(1).tolist() == [len(start[0, unit]) // 2] * 4
+
+
+def test_all_layers_personal_is_local_training():
+    fed = federation(rounds=3)
+    state, _ = run(FedSelect(masks="layers", layers=("fc1", "head")), fed, Schedule(3))
+    local, _ = run(Local(), federation(rounds=3), Schedule(3))
+    assert same_bits(state.local, local.local)
+
+
+@pytest.mark.parametrize("bn", [False, True], ids=["no norm", "batch norm"])
+def test_the_heads_layer_is_the_heads_mask(bn):
+    """As if the masks had been put in by hand and p were 0 (fedselect.md section 5, invariant 14)."""
+    fed = federation(cnn(bn), rounds=3, **IMAGES)
+    fixed, none = FedSelect(masks="layers", layers=("head",)), FedSelect(p=0.0)
+    by_hand = none.init(fed, fed.theta0)
+    masks = by_hand.personal.clone()
+    masks[:, : fed.num_params] = fed.layout.mask(fed.layout.in_head)[: fed.num_params]
+    by_hand = replace(by_hand, personal=masks, in_force=masks)
+    one, other = fixed.init(fed, fed.theta0), by_hand
+    assert same_bits(one, other)
+    for t in range(3):
+        one, _ = fixed.round(fed, one, everyone(fed), t)
+        other, _ = none.round(fed, other, everyone(fed), t)
+    assert same_bits(one, other)
+
+
+def test_layers_are_named_by_the_beginning_of_their_tensors_names():
+    from pfl_core.models import build
+
+    fed = federation(build("resnet18", (3, 32, 32), 10, 0, stem="no_pool"), shape=(3, 32, 32), sizes=(2,), test=2)
+    sizes = {  # section 7
+        ("layer1",): 147_968,
+        ("layer2",): 525_568,
+        ("layer3",): 2_099_712,
+        ("layer4",): 8_393_728,
+        ("conv1", "bn1"): 9_536,
+        ("fc",): 5_130,
+    }
+    found = {layers: int(chosen_layers(fed, layers)[: fed.num_params].sum()) for layers in sizes}
+    assert found == sizes
+    assert int(chosen_layers(fed, ("layer1.1.conv2",)).sum()) == 64 * 64 * 9
+
+
+def test_wrong_settings_are_told_in_one_line():
+    with pytest.raises(ValueError, match=r"no layer 'layer1'; it has fc1, head"):
+        FedSelect(masks="layers", layers=("layer1",)).init(fed := federation(), fed.theta0)
+    with pytest.raises(ValueError, match="give both or none"):
+        FedSelect(masks="layers")
+    with pytest.raises(ValueError, match="give both or none"):
+        FedSelect(layers=("head",))
+    with pytest.raises(ValueError, match="ranking='most' is none of"):
+        FedSelect(ranking="most")
+
+
+@pytest.mark.parametrize("options", [{"ranking": r} for r in RANKINGS] + [{"masks": "random"}])
+def test_a_shared_start_has_the_same_bits(options):
+    """Runs that differ in α alone; fixed random masks share nothing, since α decides about round 0."""
+    rule = FedSelect(p=0.3, alpha=0.6, **options)
+    other, same = rule.prefix(federation(rounds=6))
+    assert same == (0 if "masks" in options else 3)  # .3, .51, .657: the third growth is the last
+    one, _ = run(rule, federation(rounds=6), Schedule(6), until=same)
+    assert same_bits(one, run(other, federation(rounds=6), Schedule(6), until=same)[0])
