@@ -103,7 +103,7 @@ def test_unknown_methods_are_refused_in_one_line(name, message):
             "fedselect",
             {"alfa": 0.3},
             "paper",
-            r"method fedselect: no setting 'alfa' \(did you mean 'alpha'\?\); it has p,",
+            r"method fedselect: no setting 'alfa' \(did you mean 'alpha'\?\); it has lr_personal,",
         ),
         ("fedselect", {"alpha": "much"}, "paper", "method fedselect: alpha='much': input should be a valid number"),
         (

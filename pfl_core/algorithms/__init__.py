@@ -1,6 +1,7 @@
 """One file per method; importing this package registers them all."""
 
 from pfl_core.algorithms import (
+    ditto,
     fedavg,
     fednova,
     fedpac,
@@ -11,10 +12,12 @@ from pfl_core.algorithms import (
     local,
     lotteryfl,
     moon,
+    partial,
     scaffold,
 )
 
 __all__ = [
+    "ditto",
     "fedavg",
     "fednova",
     "fedpac",
@@ -25,5 +28,6 @@ __all__ = [
     "local",
     "lotteryfl",
     "moon",
+    "partial",
     "scaffold",
 ]
