@@ -45,7 +45,7 @@ METRICS = {"mean_client_accuracy": "acc_mean", "final_accuracy": "acc_pooled"}
 PER_UNIT = {("star_pfl", "mean_client_accuracy"): 0.01}  # Star-PFL prints shares, we store percent
 FIELDS = {"lambda": "lam", "eta_g": "lr_server"}  # a field in a paper's variant -> ours
 CONTEXT = {"T", "batch_size", "target"}  # belong to a column of the paper's table, told by our preset
-# Settings (presets.py) whose runs are a data set's tables; the others have other clients or splits, for a figure
+# Settings (presets) whose runs are a data set's tables; the others have other clients or splits, for a figure
 SETTINGS = {
     ("fedpews", "Synthetic-32K"): ("lr_server=1", "lr_server=0.5", "lr_server=0.25"),
     ("fedpews", "Synthetic-3.2K"): ("lr_server=0.1",),

@@ -2,7 +2,7 @@
 
 A results frame has a row for each run and metric, with COLUMNS. `variant` names the fields that a sweep varies
 ("alpha=0.3;p=0.05"); a field may have a column of its own as well or instead. With a column `rounds`, runs of different
-length are never mixed; `setting` names the experiment (presets.py) that a run belongs to, `clients` their number and
+length are never mixed; `setting` names the experiment (presets) that a run belongs to, `clients` their number and
 `dirichlet` the alpha of their split. Metrics, all of the last round (FedPeWS's own: ``pfl_core.results``):
 
     acc_mean, acc_pooled, acc_bottom_decile   percent

@@ -51,7 +51,7 @@ class RunSpec:
     device: str = "cpu"
     paper: str = ""
     preset: str = ""
-    setting: str = ""  # which of the paper's experiments, as presets.py names it
+    setting: str = ""  # which of the paper's experiments, as presets names it
 
     def __post_init__(self) -> None:
         for kind in ("method", "data", "partition", "model"):

@@ -63,8 +63,8 @@ def columns(warm, plain, metric="acc_pooled", base="fedavg", names=tuple(COLUMNS
 def grid(setting, value, fedavg=71.0, **fields):
     """Tables 7 and 8: `value` of (lambda, tau), and FedAvg."""
     made = rows(setting, "fedavg", fedavg, **fields)
-    for lam in experiments.LAMBDAS:
-        for tau in experiments.TAUS:
+    for lam in experiments.fedpews.LAMBDAS:
+        for tau in experiments.fedpews.TAUS:
             made += rows(setting, "fedpews", value(lam, tau), f"lam={lam:g};tau={tau:g}", **fields)
     return made
 
@@ -81,9 +81,9 @@ def on_both(make):
 
 
 def test_constants_are_the_runs_of_the_notebooks():
-    assert {name: (lam, prox, tau) for name, (_, lam, prox, tau) in experiments.COLUMNS.items()} == COLUMNS
-    assert experiments.MAIN == MAIN
-    assert any(method == "fedpews" and options == FIGURE_5 for method, options in experiments.FOUR)
+    assert {name: (lam, prox, tau) for name, (_, lam, prox, tau) in experiments.fedpews.COLUMNS.items()} == COLUMNS
+    assert experiments.fedpews.MAIN == MAIN
+    assert any(method == "fedpews" and options == FIGURE_5 for method, options in experiments.fedpews.FOUR)
 
 
 @pytest.mark.parametrize("number", [2, 6])
@@ -240,7 +240,7 @@ def test_6_counts_cells():
     def eight(lam, tau):
         return 74.0 if tau < 0.45 else 70.0
 
-    fixed = masks("cifar_mnist", dict.fromkeys(experiments.TAUS, 75.0))
+    fixed = masks("cifar_mnist", dict.fromkeys(experiments.fedpews.TAUS, 75.0))
     found = verdict(6, on_both(lambda name: grid(name, seven)), fixed)
     assert found.status == "holds"
     counts = "all 39 of 50, lambda<0.3 0 of 10, lambda>=0.3 39 of 40, tau<=0.4 16 of 20, tau>=0.5 23 of 30"

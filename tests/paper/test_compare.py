@@ -151,7 +151,7 @@ def test_fedpews_on_another_base_and_pooled_accuracy():
 
 
 def test_fedpews_open_fields_of_table_3_are_those_of_our_runs():
-    ours = {dataset: experiments.MAIN[DATASETS[dataset]] for _, _, dataset in UNSTATED}
+    ours = {dataset: experiments.fedpews.MAIN[DATASETS[dataset]] for _, _, dataset in UNSTATED}
     assert ours == {dataset: tuple(fields.values()) for (_, _, dataset), fields in UNSTATED.items()}
 
 

@@ -1,62 +1,12 @@
-"""Which runs a notebook needs: one function for each experiment section, from a preset to specs.
-
-Notebooks, ``pfl figures --dry-run`` and evidence made on another machine ask for the same runs here, and so share them.
-"""
+"""The runs behind each section of FedPeWS (section 10 of its specification)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pfl_core.presets import check_preset, spec
+from pfl_core.presets import spec
 from pfl_core.runs import RunSpec
-
-Experiment = Callable[[str, Sequence[int], Mapping[str, Any]], list[RunSpec]]
-
-SEEDS = {  # notebook, or paper, or "" -> seeds at each preset
-    "": {"ci": (0, 1), "quick": (0, 1, 2), "real": (0, 1, 2), "paper": (0, 1, 2, 3, 4)},
-    "fedpews": {"ci": (0, 1), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
-    "fedpews/01_synthetic": {"ci": (0, 1), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2, 3, 4)},
-}
-
-LIMITS = (0.05, 0.30, 0.50, 0.80)  # FedSelect, Table 2
-RATES = (0.01, 0.05, 0.10, 0.25)  # ours: the paper's appendix with the effect of p is not at hand
-
-
-def specs(
-    notebook: str, preset: str, seeds: Sequence[int] | None = None, overrides: Mapping[str, Any] | None = None
-) -> list[RunSpec]:
-    """The runs of a notebook; ``seeds`` None: the preset's own. Raises ValueError for an unknown preset or setting."""
-    check_preset(preset)
-    own = next(SEEDS[name] for name in (notebook, notebook.partition("/")[0], "") if name in SEEDS)
-    return EXPERIMENTS[notebook](preset, own[preset] if seeds is None else seeds, overrides or {})
-
-
-def personalization_limit(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """FedSelect, Table 2 and the effect of p: α at one p with α = 0 and 1 added, p at two α, and three baselines."""
-    small = preset == "ci"
-    pairs = [{"alpha": alpha} for alpha in ((0.0, 0.10, 0.30) if small else (0.0, *LIMITS, 1.0))]
-    rates = {"ci": [(0.30, 0.01)], "real": []}  # the real preset has fifteen minutes: Table 2, and the default p only
-    every = [(alpha, p) for alpha in (0.30, 0.50) for p in RATES if p != 0.05]  # 0.05, the default, is there already
-    pairs += [{"alpha": alpha, "p": p} for alpha, p in rates.get(preset, every)]
-    runs = [("fedselect", options) for options in pairs]
-    runs += [(baseline, {}) for baseline in ("local", "fedavg", "fedavg_ft")]
-    return [
-        spec("fedselect", method, preset=preset, seed=seed, overrides=overrides, **options)
-        for seed in wanted
-        for method, options in runs
-    ]
-
-
-def mask_overlap(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """FedSelect, Figure 4: the masks that the runs of Table 2 end with."""
-    limits = (0.10, 0.30) if preset == "ci" else LIMITS
-    return [
-        spec("fedselect", "fedselect", preset=preset, seed=seed, overrides=overrides, alpha=alpha)
-        for seed in wanted
-        for alpha in limits
-    ]
-
 
 # FedPeWS, Tables 2 and 6: setting -> (server's rate, λ with FedAvg, λ with FedProx, τ)
 COLUMNS = {
@@ -144,14 +94,3 @@ def masks(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> l
     probed = [("fedpews_fixed", {"tau": tau, "probe": 256}) for tau in (0.2, 0.0)]  # without a warm-up it is FedAvg
     made = fedpews_specs(preset, wanted, overrides, "cifar_mnist", lengths)
     return made + fedpews_specs(preset, wanted[:1], overrides, "activations", probed)
-
-
-EXPERIMENTS: dict[str, Experiment] = {
-    "fedselect/02_personalization_limit": personalization_limit,
-    "fedselect/05_mask_overlap": mask_overlap,
-    "fedpews/01_synthetic": synthetic,
-    "fedpews/02_sensitivity_heatmaps": sensitivity,
-    "fedpews/03_baselines": baselines,
-    "fedpews/04_heterogeneity_and_scale": heterogeneity,
-    "fedpews/05_masks_and_activations": masks,
-}

@@ -1,0 +1,65 @@
+"""Which runs a notebook needs: one function for each experiment section, from a preset to specs.
+
+Notebooks, ``pfl figures --dry-run`` and evidence made on another machine ask for the same runs here, and so share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pfl_core.experiments import fedpews, fedselect
+from pfl_core.presets import check_preset
+from pfl_core.runs import RunSpec
+
+Experiment = Callable[[str, Sequence[int], Mapping[str, Any]], list[RunSpec]]
+
+SEEDS = {  # notebook, or paper, or "" -> seeds at each preset
+    "": {"ci": (0, 1), "quick": (0, 1, 2), "real": (0, 1, 2), "paper": (0, 1, 2, 3, 4)},
+    "fedpews": {"ci": (0, 1), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
+    "fedpews/01_synthetic": {"ci": (0, 1), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2, 3, 4)},
+}
+
+
+def specs(
+    notebook: str, preset: str, seeds: Sequence[int] | None = None, overrides: Mapping[str, Any] | None = None
+) -> list[RunSpec]:
+    """The runs of a notebook; ``seeds`` None: the preset's own. Raises ValueError for an unknown preset or setting."""
+    check_preset(preset)
+    own = next(SEEDS[name] for name in (notebook, notebook.partition("/")[0], "") if name in SEEDS)
+    return EXPERIMENTS[notebook](preset, own[preset] if seeds is None else seeds, overrides or {})
+
+
+def available(wanted: Sequence[RunSpec]) -> list[RunSpec]:
+    """Those of the runs whose data are on this machine; a line is printed for each data set that is not.
+
+    Raises FileNotFoundError if none is left.
+    """
+    here, absent = [], {}
+    for one in wanted:
+        try:
+            one.key()
+            here.append(one)
+        except FileNotFoundError as error:
+            absent.setdefault(str(error), []).append(one)
+    if not here:
+        raise FileNotFoundError(next(iter(absent), "no runs were asked for"))
+    for why, left_out in absent.items():
+        print(f"left out, {len(left_out)} runs: {why}")
+    return here
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "fedselect/01_main_comparison": fedselect.main_comparison,
+    "fedselect/02_personalization_limit": fedselect.personalization_limit,
+    "fedselect/03_selection_rule_ablation": fedselect.selection_rule_ablation,
+    "fedselect/04_training_size": fedselect.training_size,
+    "fedselect/05_mask_overlap": fedselect.mask_overlap,
+    "fedselect/06_workshop_gradltn": fedselect.workshop,
+    "fedselect/07_paper_vs_code": fedselect.paper_vs_code,
+    "fedpews/01_synthetic": fedpews.synthetic,
+    "fedpews/02_sensitivity_heatmaps": fedpews.sensitivity,
+    "fedpews/03_baselines": fedpews.baselines,
+    "fedpews/04_heterogeneity_and_scale": fedpews.heterogeneity,
+    "fedpews/05_masks_and_activations": fedpews.masks,
+}

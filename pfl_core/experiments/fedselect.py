@@ -1,0 +1,141 @@
+"""The runs behind each section of FedSelect (section 9 of its specification), both versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pfl_core.algorithms.fedselect import FedSelect
+from pfl_core.presets import setting, spec
+from pfl_core.runs import RunSpec
+
+Runs = Sequence[tuple[str, dict[str, Any]]]
+
+DATASETS = ("cifar10", "cifar10_c", "mini_imagenet", "office_home")  # of Tables 1 to 3
+LIMITS = (0.05, 0.30, 0.50, 0.80)  # Table 2
+MAIN = (0.30, 0.50)  # stand for FedSelect beside other methods; chosen before any result was seen
+RATES = (0.01, 0.05, 0.10, 0.25)  # ours: the paper's appendix with the effect of p is not at hand
+BASELINES = ("local", "fedavg", "fedavg_ft", "ditto", "fedpac", "fedrep", "fedper", "fedbabu", "lg_fedavg")  # Table 1
+RANKINGS = ("least_change", "random", "magnitude", "gradient")  # Table 3 has the first two; the others are ours
+LAYERS = {  # Table 3's layers A to D; the paper's appendix that names them is not at hand
+    "resnet18": {"A": "layer1", "B": "layer2", "C": "layer3", "D": "layer4"},
+    "cnn_small": {"A": "conv1", "B": "conv2", "C": "fc1", "D": "head"},
+    "mlp": {"A": "fc1", "D": "head"},
+}
+SINGLE_CONV = {name: f"{stage}.1.conv2" for name, stage in LAYERS["resnet18"].items()}  # the other way to read them
+SIZES = {  # Figure 3, training images of a client; the paper's own sizes are not at hand
+    "ci": (20, 40),
+    "quick": (10, 20, 50),
+    "real": (20, 50, 100),
+    "paper": (20, 50, 100, 200, 500),
+}
+KEEP_RATES = (0.25, 0.50, 0.75)  # p of the workshop version
+WORKSHOP = ("workshop s=2", "workshop s=4")
+WORKSHOP_BASELINES = ("fedavg", "lotteryfl", "fedbabu", "fedrep", "fedper", "ditto", "lg_fedavg")
+ALTERNATION = ("local", "fedavg", "fedavg_ft", "lg_fedavg")  # also with the 2 L passes that FedSelect takes (A17)
+TOGETHER = {"mask_update_start": "mask_update_every"}  # options that mean something only with another one
+NOT_A_READING = ("eval_point",)  # both scores are in every run
+
+
+def code_options() -> dict[str, dict[str, Any]]:
+    """Where the released code reads the paper in another way, each way on its own."""
+    code, out = dict(FedSelect.readings["authors_code"]), {}
+    for name, value in code.items():
+        if name not in NOT_A_READING:
+            out.setdefault(TOGETHER.get(name, name), {})[name] = value
+    return out
+
+
+def on_datasets(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any], runs: Runs) -> list[RunSpec]:
+    """All runs for each seed: on the four data sets at preset paper, else on CIFAR-10 (or what stands for it)."""
+    return [
+        made
+        for name in (DATASETS if preset == "paper" else DATASETS[:1])
+        for made in on(name, preset, wanted, overrides, runs)
+    ]
+
+
+def on(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any], runs: Runs) -> list[RunSpec]:
+    """All runs for each seed in one of the paper's settings."""
+    return [
+        spec("fedselect", method, preset=preset, dataset=name, seed=seed, overrides=overrides, **options)
+        for seed in wanted
+        for method, options in runs
+    ]
+
+
+def main_comparison(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Table 1 and Figure 2: nine baselines, and FedSelect at two limits that are fixed in advance."""
+    runs = [("fedselect", {"alpha": alpha}) for alpha in MAIN] + [(name, {}) for name in BASELINES]
+    return on_datasets(preset, wanted, overrides, runs)
+
+
+def personalization_limit(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Table 2 and the effect of p: α at one p with α = 0 and 1 added, p at two α, and three baselines."""
+    small = preset == "ci"
+    pairs = [{"alpha": alpha} for alpha in ((0.0, 0.10, 0.30) if small else (0.0, *LIMITS, 1.0))]
+    rates = {"ci": [(0.30, 0.01)], "real": []}  # the real preset has fifteen minutes: Table 2, and the default p only
+    every = [(alpha, p) for alpha in MAIN for p in RATES if p != FedSelect().p]  # the default is there already
+    of_p = [("fedselect", {"alpha": alpha, "p": p}) for alpha, p in rates.get(preset, every)]
+    runs = [("fedselect", options) for options in pairs] + [(name, {}) for name in BASELINES[:3]]
+    return on_datasets(preset, wanted, overrides, runs) + on("cifar10", preset, wanted, overrides, of_p)
+
+
+def layer_groups(model: str) -> dict[str, tuple[str, ...]]:
+    """Table 3's fixed masks on a network: what is personal, by name; ResNet18's in both ways."""
+    groups = {f"layer {name}": (layer,) for name, layer in LAYERS[model].items()}
+    single = {f"layer {name}, one convolution": (layer,) for name, layer in SINGLE_CONV.items()}
+    return groups | single if model == "resnet18" else groups
+
+
+def selection_rule_ablation(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Table 3: other rules of who becomes personal, at two limits; and masks fixed to one group of layers."""
+    limits = MAIN[:1] if preset == "ci" else MAIN
+    rules = [{}, *({"ranking": name} for name in RANKINGS), {"masks": "random"}, {"masks": "common_random"}]
+    runs = [("fedselect", {"alpha": alpha, **rule}) for alpha in limits for rule in rules]
+    made = on_datasets(preset, wanted, overrides, runs)
+    for one in on_datasets(preset, wanted, overrides, [("fedselect", {})]):
+        groups = layer_groups(one.model["name"]).values()
+        made += [replace(one, method={**one.method, "masks": "layers", "layers": list(layers)}) for layers in groups]
+    return made
+
+
+def training_size(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Figure 3: all methods with fewer and more training images on each client."""
+    frame = setting("fedselect", preset, "cifar10").partition
+    limits, methods = (MAIN[:1], BASELINES[:3]) if preset == "ci" else (MAIN, BASELINES)
+    runs = [("fedselect", {"alpha": alpha}) for alpha in limits] + [(name, {}) for name in methods]
+    made = []
+    for size in SIZES[preset]:
+        per_class = size // frame["classes_per_client"]
+        changes = {"partition": {**frame, "train_per_class": per_class}, **overrides}
+        name = "cifar10" if per_class == frame["train_per_class"] else f"cifar10, {size} images"
+        made += [replace(one, setting=name) for one in on("cifar10", preset, wanted, changes, runs)]
+    return made
+
+
+def mask_overlap(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Figure 4: the masks that the runs of Table 2 end with."""
+    limits = (0.10, 0.30) if preset == "ci" else LIMITS
+    return on("cifar10", preset, wanted, overrides, [("fedselect", {"alpha": alpha}) for alpha in limits])
+
+
+def workshop(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """The workshop version's Table 1 and Figures 1 and 2: two and four classes a client, three rates p."""
+    rates = (0.50,) if preset == "ci" else KEEP_RATES
+    runs = [("fedselect_gradltn", {"keep_rate": rate}) for rate in rates]
+    runs += [(name, {}) for name in (("fedavg", "fedper") if preset == "ci" else WORKSHOP_BASELINES)]
+    return [made for name in WORKSHOP for made in on(name, preset, wanted, overrides, runs)]
+
+
+def paper_vs_code(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """The paper's reading, each of the released code's options on its own and all together; equal numbers of passes."""
+    options = list(code_options().values())
+    options = options[:3] if preset == "ci" else options
+    runs = [("fedselect", option) for option in [{}, *options, {"reading": "authors_code"}]]
+    runs += [(name, {}) for name in ALTERNATION]
+    made = on("cifar10", preset, wanted, overrides, runs)
+    twice = {"epochs": 2 * setting("fedselect", preset, "cifar10").train.epochs, **overrides}
+    doubled = on("cifar10", preset, wanted, twice, [(name, {}) for name in ALTERNATION])
+    return made + [replace(one, setting="cifar10, twice the epochs") for one in doubled]

@@ -1,0 +1,24 @@
+"""A run's frame: everything of it but its method and seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pfl_core.runs.spec import Part
+from pfl_core.training import Training
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A run's frame; see RunSpec for the fields."""
+
+    data: Part
+    partition: Part
+    model: Part
+    train: Training
+    clients: int
+    rounds: int
+    participation: float = 1.0
+    sampling: str = "each_round"
+    eval_every: int = 1
+    novel: float = 0.0
