@@ -23,10 +23,11 @@ def settings(spec: RunSpec) -> dict[str, object]:
 
 
 def summaries(records: Iterable[Record]) -> pd.DataFrame:
-    """A row per run: method, its fields, seed, data, preset, and the numbers of ``Record.summary``."""
+    """A row per run: method, its fields, seed, data, preset, setting, and the numbers of ``Record.summary``."""
     rows = []
     for record in records:
-        frame = {"method": record.spec.method["name"], "seed": record.spec.seed, "preset": record.spec.preset}
+        spec = record.spec
+        frame = {"method": spec.method["name"], "seed": spec.seed, "preset": spec.preset, "setting": spec.setting}
         rows.append({**frame, "data": data_name(record), **settings(record.spec), **record.summary()})
     return pd.DataFrame(rows)
 
@@ -162,8 +163,9 @@ def curves(records: Iterable[Record]) -> pd.DataFrame:
         for metric in ("personal_share", "movable_share", "train_loss", "upload"):
             if metric in record.series:
                 frame[metric] = record.values(metric).mean(axis=1)
-        tags = {"method": record.spec.method["name"], **settings(record.spec), "seed": record.spec.seed}
-        frames.append(frame.reset_index().melt("round", var_name="metric").assign(**tags))
+        spec = record.spec
+        tags = {"method": spec.method["name"], **settings(spec), "seed": spec.seed, "setting": spec.setting}
+        frames.append(_tagged(frame.reset_index().melt("round", var_name="metric"), tags))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -172,8 +174,13 @@ def clients(records: Iterable[Record]) -> pd.DataFrame:
     frames = []
     for record in records:
         tags = {"method": record.spec.method["name"], **settings(record.spec), "seed": record.spec.seed}
-        frames.append(record.final().rename("accuracy").rename_axis("client").reset_index().assign(**tags))
+        frames.append(_tagged(record.final().rename("accuracy").rename_axis("client").reset_index(), tags))
     return pd.concat(frames, ignore_index=True)
+
+
+def _tagged(frame: pd.DataFrame, tags: dict[str, object]) -> pd.DataFrame:
+    """``frame`` with a column for each tag; a tuple is one value."""
+    return frame.assign(**{name: [value] * len(frame) for name, value in tags.items()})
 
 
 def masks(record: Record) -> dict[str, tuple[np.ndarray, int]]:

@@ -1,6 +1,6 @@
 """Figures: a tidy DataFrame in, a Figure out. No training, no files, no global style; one colour per method."""
 
-from pfl_core.figures.common import COLORS, NAMES, accuracy_curves, who_got_what
+from pfl_core.figures.common import COLORS, NAMES, accuracy_curves, curve_panels, mean_dots, who_got_what
 from pfl_core.figures.fedpews import (
     accuracy_over_seconds,
     mask_diagnostics,
@@ -13,7 +13,6 @@ from pfl_core.figures.fedpews_masks import (
     OWNERS,
     SHARED,
     activation_maps,
-    baseline_dots,
     diversity_push,
     edges,
     gains,
@@ -31,6 +30,8 @@ from pfl_core.figures.fedselect import (
     overlap_matrices,
     personalization_limit,
     personalization_rate,
+    rules,
+    training_sizes,
 )
 
 __all__ = [
@@ -41,7 +42,7 @@ __all__ = [
     "accuracy_curves",
     "accuracy_over_seconds",
     "activation_maps",
-    "baseline_dots",
+    "curve_panels",
     "diversity_push",
     "edges",
     "gains",
@@ -51,15 +52,18 @@ __all__ = [
     "layer_contrast",
     "mask_diagnostics",
     "mask_growth",
+    "mean_dots",
     "networks",
     "overlap_contrast",
     "overlap_matrices",
     "personalization_limit",
     "personalization_rate",
     "plane",
+    "rules",
     "sensitivity",
     "sensitivity_grid",
     "splits_and_curves",
+    "training_sizes",
     "warmup_curves",
     "warmup_labels",
     "who_got_what",

@@ -13,6 +13,14 @@ NAMES = {
     "fedavg": "FedAvg",
     "fedavg_ft": "FedAvg + FT",
     "fedselect": "FedSelect",
+    "fedselect_gradltn": "FedSelect (GradLTN)",
+    "ditto": "Ditto",
+    "fedpac": "FedPAC",
+    "fedrep": "FedRep",
+    "fedper": "FedPer",
+    "fedbabu": "FedBABU",
+    "lg_fedavg": "LG-FedAvg",
+    "lotteryfl": "LotteryFL",
     "fedprox": "FedProx",
     "scaffold": "SCAFFOLD",
     "fednova": "FedNova",
@@ -25,6 +33,14 @@ COLORS = {
     "fedavg": "#4c72b0",
     "fedavg_ft": "#55a868",
     "fedselect": "#c44e52",
+    "fedselect_gradltn": "#7b1e2b",
+    "ditto": "#e0a458",
+    "fedpac": "#00798c",
+    "fedrep": "#8e6bbf",
+    "fedper": "#3aa6a0",
+    "fedbabu": "#a0522d",
+    "lg_fedavg": "#2f4b7c",
+    "lotteryfl": "#9aa84b",
     "fedprox": "#17a2b8",
     "scaffold": "#937860",
     "fednova": "#da8bc3",
@@ -49,11 +65,44 @@ def who_got_what(counts: np.ndarray, title: str = "") -> Figure:
 
 def accuracy_curves(runs: pd.DataFrame, caption: str = "") -> Figure:
     """Mean client accuracy per round; the band spans the seeds. Columns: label, color, seed, round, value."""
-    fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-    for (label, color), group in runs.groupby(["label", "color"], sort=False):
-        band(ax, group, label, color)
-    ax.set(xlabel="communication round", ylabel="mean client accuracy (%)")
-    ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return curve_panels(runs.assign(panel=""), caption)
+
+
+def curve_panels(runs: pd.DataFrame, caption: str = "") -> Figure:
+    """``accuracy_curves``, a panel for each experiment, the legend beside the last. Columns: panel and those of it."""
+    panels = list(dict.fromkeys(runs["panel"]))
+    size = (4.0 * len(panels) + 1.9, 3.6)
+    fig, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
+    for ax, panel in zip(axes[0], panels, strict=True):
+        for (label, color), group in runs[runs["panel"] == panel].groupby(["label", "color"], sort=False):
+            band(ax, group, label, color)
+        ax.set(xlabel="communication round", title=panel if len(panels) > 1 else "")
+    axes[0][0].set_ylabel("mean client accuracy (%)")
+    axes[0][-1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return captioned(fig, caption)
+
+
+def mean_dots(table: pd.DataFrame, caption: str = "") -> Figure:
+    """A table as a picture: a row of panels for each data set, means and deviations over seeds, labels downwards.
+
+    Columns: dataset (its row), panel (title), label, color, value, std (missing for one seed); a row for each mean.
+    Every panel has its own scale; the dashed line is the first label's mean.
+    """
+    sets, labels = list(dict.fromkeys(table["dataset"])), list(dict.fromkeys(table["label"]))
+    columns = table.groupby("dataset")["panel"].nunique().max()
+    size = (4.6 * columns, 0.32 * len(labels) * len(sets) + 1.6)
+    fig, axes = plt.subplots(len(sets), columns, figsize=size, layout="constrained", squeeze=False, sharey=True)
+    for row, name in zip(axes, sets, strict=True):
+        for ax, (panel, here) in zip(row, table[table["dataset"] == name].groupby("panel", sort=False), strict=False):
+            for cell in here.itertuples():
+                place = -labels.index(cell.label)
+                ax.errorbar(cell.value, place, xerr=np.nan_to_num(cell.std), fmt="o", color=cell.color, capsize=3)
+            ax.axvline(here["value"].iloc[0], color="0.6", linewidth=0.8, linestyle="--")
+            ax.set_title(panel, fontsize=9)
+            ax.set_yticks([-place for place in range(len(labels))], labels)
+            ax.margins(y=0.08)
+    for ax in axes[-1]:
+        ax.set_xlabel("accuracy (%)")
     return captioned(fig, caption)
 
 

@@ -103,30 +103,6 @@ def labels_by_base(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(color=runs["color"].mask(darker, ON_FEDPROX)).drop(columns="lam")
 
 
-def baseline_dots(table: pd.DataFrame, caption: str = "") -> Figure:
-    """FedPeWS, Table 3: a row of panels for each data set, means and deviations over seeds, the paper beside ours.
-
-    Columns: dataset (its row), panel (title), label, color, value, std (missing for one seed); a row for each mean.
-    Every panel has its own scale; the dashed line is the first label's mean.
-    """
-    sets, labels = list(dict.fromkeys(table["dataset"])), list(dict.fromkeys(table["label"]))
-    columns = table.groupby("dataset")["panel"].nunique().max()
-    size = (4.6 * columns, 0.32 * len(labels) * len(sets) + 1.6)
-    fig, axes = plt.subplots(len(sets), columns, figsize=size, layout="constrained", squeeze=False, sharey=True)
-    for row, name in zip(axes, sets, strict=True):
-        for ax, (panel, here) in zip(row, table[table["dataset"] == name].groupby("panel", sort=False), strict=False):
-            for cell in here.itertuples():
-                place = -labels.index(cell.label)
-                ax.errorbar(cell.value, place, xerr=np.nan_to_num(cell.std), fmt="o", color=cell.color, capsize=3)
-            ax.axvline(here["value"].iloc[0], color="0.6", linewidth=0.8, linestyle="--")
-            ax.set_title(panel, fontsize=9)
-            ax.set_yticks([-place for place in range(len(labels))], labels)
-            ax.margins(y=0.08)
-    for ax in axes[-1]:
-        ax.set_xlabel("accuracy (%)")
-    return captioned(fig, caption)
-
-
 def splits_and_curves(counts: pd.DataFrame, curves: pd.DataFrame, caption: str = "") -> Figure:
     """FedPeWS, Figure 8: a column for each α; above who got what (area = samples), below accuracy over rounds.
 

@@ -27,6 +27,24 @@ def labelled(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(label=label, color=color)
 
 
+def rules(runs: pd.DataFrame) -> pd.DataFrame:
+    """``runs`` of FedSelect with a label and a colour for each rule of Table 3. Columns: ranking, masks, layers."""
+    fixed = {"random": "random, fixed", "common_random": "one random mask for all"}
+    named = {
+        "change": "most change (FedSelect)",
+        "least_change": "least change",
+        "random": "random, growing",
+        "magnitude": "largest weights",
+        "gradient": "largest gradients",
+    }
+    layered = runs["masks"] == "layers"
+    label = runs["ranking"].map(named).mask(runs["masks"] != "grown", runs["masks"].map(fixed))
+    label = label.mask(layered, "only " + runs["layers"].map(lambda names: "".join(names)))
+    colors = plt.get_cmap("tab20")
+    color = {text: "#c44e52" if "FedSelect" in text else colors(i % 20) for i, text in enumerate(dict.fromkeys(label))}
+    return runs.assign(label=label, color=label.map(color))
+
+
 def personalization_limit(
     ours: pd.DataFrame, paper: pd.DataFrame, baselines: pd.DataFrame, caption: str = ""
 ) -> Figure:
@@ -83,21 +101,37 @@ def mask_growth(runs: pd.DataFrame, caption: str = "") -> Figure:
 
 
 def overlap_matrices(
-    matrices: Mapping[float, np.ndarray], classes: Sequence[str], label: str, caption: str = ""
+    matrices: Mapping[str, np.ndarray], classes: Mapping[str, Sequence[str]], label: str, caption: str = ""
 ) -> Figure:
-    """Figure 4: a heat map [N, N] for each limit, growing to the right; rows and columns carry the clients' classes."""
+    """Figure 4, and the workshop version's Figure 1: a heat map [N, N] a panel; rows and columns carry the classes."""
     fig, axes = plt.subplots(
         1, len(matrices), figsize=(3.0 * len(matrices) + 0.8, 3.4), layout="constrained", squeeze=False
     )
     low = min(0.0, *(float(np.nanmin(m)) for m in matrices.values() if not np.isnan(m).all()), 0.0)
-    for ax, (alpha, matrix) in zip(axes[0], sorted(matrices.items()), strict=True):
+    same = len({tuple(names) for names in classes.values()}) == 1
+    for ax, (title, matrix) in zip(axes[0], matrices.items(), strict=True):
         shown = ax.imshow(matrix, vmin=low, vmax=1, cmap="viridis")
-        ax.set_xticks(range(len(classes)), classes, rotation=90, fontsize=6)
-        ax.set_yticks(range(len(classes)), classes if ax is axes[0][0] else [], fontsize=6)
+        places, names = range(len(matrix)), classes[title]
+        ax.set_xticks(places, names, rotation=90, fontsize=6)
+        ax.set_yticks(places, names if ax is axes[0][0] or not same else [], fontsize=6)
         ax.tick_params(length=0)
-        ax.set_title(rf"$\alpha$ = {alpha:g}")
+        ax.set_title(title)
     fig.colorbar(shown, ax=axes[0], label=label)
     axes[0][0].set_ylabel("client (its classes)")
+    return captioned(fig, caption)
+
+
+def training_sizes(ours: pd.DataFrame, caption: str = "") -> Figure:
+    """Figure 3: accuracy by training images of a client. Columns: label, color, images, acc_mean (a row per seed)."""
+    fig, ax = plt.subplots(figsize=(6.8, 3.8), layout="constrained")
+    for (label, color), group in ours.groupby(["label", "color"], sort=False):
+        sizes = np.array(sorted(group["images"].unique()))
+        dots(ax, sizes, [group.loc[group["images"] == n, "acc_mean"].to_numpy() for n in sizes], color, label)
+    ticks = sorted(ours["images"].unique())
+    ax.set(xscale="log", xlabel="training images of a client", ylabel="mean client accuracy (%)")
+    ax.set_xticks(ticks, [str(n) for n in ticks])
+    ax.minorticks_off()
+    ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return captioned(fig, caption)
 
 

@@ -7,7 +7,7 @@ run, no store.
 
 from pfl_core.paper.claims import Claim, claims, claims_table
 from pfl_core.paper.compare import as_frame, as_text, compare
-from pfl_core.paper.results import Interval, paired
+from pfl_core.paper.results import Interval, leads, paired
 from pfl_core.paper.tables import PAPERS, notes, repo_root, table
 from pfl_core.paper.verdicts import Verdict
 
@@ -21,6 +21,7 @@ __all__ = [
     "claims",
     "claims_table",
     "compare",
+    "leads",
     "notes",
     "paired",
     "repo_root",

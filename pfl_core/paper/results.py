@@ -83,6 +83,20 @@ def paired(results: pd.DataFrame, a: dict, b: dict, metric: str = "acc_mean") ->
     return interval(difference)
 
 
+def leads(table: pd.DataFrame, own: str, value: str = "acc_mean") -> pd.DataFrame:
+    """How far ``own`` is ahead of each other label, paired over seeds. Columns: label, seed and ``value``.
+
+    A row for each label: its mean, the mean lead, the 95 % interval of the lead, and the seeds that both have.
+    """
+    wide = table.pivot(index="seed", columns="label", values=value)
+    rows = {}
+    for label in dict.fromkeys(table["label"]):
+        if label != own:
+            lead = interval((wide[own] - wide[label]).dropna())
+            rows[label] = (wide[label].mean(), lead.mean, lead.low, lead.high, lead.seeds)
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", f"{own} leads by", "from", "to", "seeds"])
+
+
 def by_seed(results: pd.DataFrame, where: dict, metric: str, *, unknown: bool = False) -> pd.Series:
     """The metric's value for each seed, of the rows named by `where`; numbers match to rounding.
 
