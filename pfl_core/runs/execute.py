@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import io
 import json
 import os
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -28,6 +31,7 @@ from pfl_core.runs.spec import RunSpec, options
 from pfl_core.runs.store import Record, Store, atomic_write
 
 CHECKPOINT_SECONDS = 60.0
+CLASS = "class"  # a keyword, so no field of a state has that name
 
 Start = tuple[State, History, int]
 
@@ -51,7 +55,7 @@ def execute(
     key = spec.key()
     algorithm, fed, dealt = build(spec)
     began = perf_counter()
-    start, spent = _resume(algorithm, fed, [store.checkpoint(key), branch])
+    start, spent = _resume([store.checkpoint(key), branch])
     clock = {"saved": perf_counter()}
 
     def after(snapshot: Snapshot, history: History) -> None:
@@ -131,33 +135,39 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
     return torch.load(io.BytesIO(content), weights_only=True)
 
 
-def _resume(algorithm: Algorithm, fed: Federation, paths: list[Path | None]) -> tuple[Start | None, float]:
+def _resume(paths: list[Path | None]) -> tuple[Start | None, float]:
     """The first readable checkpoint, and the seconds that it took; a damaged one is set aside."""
     for path in paths:
         if path is None or not path.exists():
             continue
         try:
             saved = _read_checkpoint(path)
-            state = _unpacked(algorithm.init(fed, fed.theta0), saved["state"])
-            return (state, History(saved["series"]), saved["done"]), saved["seconds"]
-        except (OSError, ValueError, KeyError):
+            return (_unpacked(saved["state"]), History(saved["series"]), saved["done"]), saved["seconds"]
+        except (OSError, ValueError, KeyError) as error:
             with suppress(FileNotFoundError):  # another branch was faster
                 os.replace(path, path.with_name(path.name + ".damaged"))
+            warnings.warn(f"checkpoint {path.name} is damaged ({error}); set aside, the run starts over", stacklevel=2)
     return None, 0.0
 
 
 def _packed(value: Any) -> Any:
-    """A state as plain dicts, tuples and tensors."""
+    """A state as plain dicts, lists and tensors; a dataclass with its own address, so that it comes back as it was."""
     if dataclasses.is_dataclass(value):
-        return {f.name: _packed(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = {f.name: _packed(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {CLASS: f"{type(value).__module__}:{type(value).__qualname__}", **fields}
     return [_packed(v) for v in value] if isinstance(value, tuple) else value
 
 
-def _unpacked(template: Any, packed: Any) -> Any:
-    """The state that ``_packed`` took apart; ``template`` is a state of the same method."""
-    if dataclasses.is_dataclass(template):
-        return dataclasses.replace(template, **{k: _unpacked(getattr(template, k), v) for k, v in packed.items()})
-    return tuple(packed) if isinstance(packed, list) else packed
+def _unpacked(packed: Any) -> Any:
+    """What ``_packed`` took apart; raises ValueError for a class that is not there any more."""
+    if isinstance(packed, dict):
+        fields = {name: _unpacked(value) for name, value in packed.items()}
+        module, _, name = fields.pop(CLASS).partition(":")
+        try:
+            return attrgetter(name)(importlib.import_module(module))(**fields)
+        except (ImportError, AttributeError, TypeError) as error:
+            raise ValueError(f"it holds a {name}, which has changed ({error})") from None
+    return tuple(map(_unpacked, packed)) if isinstance(packed, list) else packed
 
 
 def state_hash(state: State) -> str:
@@ -168,15 +178,15 @@ def state_hash(state: State) -> str:
         if isinstance(value, torch.Tensor):
             digest.update(str((value.dtype, tuple(value.shape))).encode())
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-        elif isinstance(value, dict):
-            for name, part in value.items():
-                digest.update(name.encode())
-                feed(part)
-        elif isinstance(value, list):
+        elif dataclasses.is_dataclass(value):
+            for field in dataclasses.fields(value):
+                digest.update(field.name.encode())
+                feed(getattr(value, field.name))
+        elif isinstance(value, tuple):
             for part in value:
                 feed(part)
         else:
             digest.update(repr(value).encode())
 
-    feed(_packed(state))
+    feed(state)
     return digest.hexdigest()[:16]

@@ -99,3 +99,30 @@ class Silent(Local):
 
     def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
         return super().round(fed, state, clients, t)[0], {}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a state that is no state itself."""
+
+    total: Tensor
+    inner: Part | None = None
+
+
+@dataclass(frozen=True)
+class NestedState(State):
+    parts: tuple[Part, ...] = ()
+    last: Part | None = None  # None until the first round has ended
+
+
+@dataclass(frozen=True)
+class Nested(Local):
+    """Its state grows: tuples of records, and a record where there was nothing."""
+
+    def init(self, fed: Federation, theta0: Tensor) -> NestedState:
+        return NestedState(local=super().init(fed, theta0).local)
+
+    def round(self, fed: Federation, state: NestedState, clients: Tensor, t: int) -> tuple[NestedState, dict]:
+        new, notes = super().round(fed, state, clients, t)
+        part = Part(new.local.sum(), state.last)
+        return NestedState(local=new.local, parts=(*state.parts, part), last=part), notes

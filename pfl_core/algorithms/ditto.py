@@ -1,0 +1,88 @@
+r"""Ditto: FedAvg, and beside it a model of each client's own, held close to the shared one.
+
+Li, Hu, Beirami and Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm 1.
+
+    v_k ← v_k − η (∇f_k(v_k) + λ (v_k − θ))        for the personal epochs; θ as it was received
+    θ_k ← SGD(θ; D_k)        θ ← θ + lr_server (mean_k θ_k − θ)
+
+Clients are scored with v_k. FedSelect, section 6 of its specification; pFedGate, section 8. Differs from the paper:
+v_k is trained before θ_k, which changes nothing, as both start from what the round began with. Ours: both take the
+round's batches in the same orders, so that λ = 0 is FedAvg and Local side by side; v_k trains as many epochs as θ_k;
+its batch-norm statistics are its own, those of θ are averaged (FedSelect's A13). A client that never took part starts
+its v_k from θ before it is scored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pfl_core.algorithm import State, register
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.federation import Federation, Trained
+from pfl_core.ops import put, server_step, take
+
+
+@register(
+    "ditto",
+    papers=("fedselect", "pfedgate"),
+    shares="one model for all; each client is scored with another of its own, pulled towards it",
+    variants={f"lam_{lam:g}": {"lam": lam} for lam in (0.01, 0.05, 0.5, 0.8, 1.0, 2.0)},
+    passes=2.0,
+)
+@dataclass(frozen=True)
+class Ditto(FedAvg):
+    """``shared`` [e] is θ, ``local`` N rows [e] are the v_k."""
+
+    lam: float = 0.1  # λ
+    personal_epochs: int | None = None  # of v_k; None: as many as θ_k has
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.lam >= 0:
+            raise ValueError(f"Ditto: lam={self.lam} is below 0, which would push v_k away; give 0 or more")
+        if self.personal_epochs is not None and self.personal_epochs < 1:
+            raise ValueError(f"Ditto: personal_epochs={self.personal_epochs} is below 1: v_k would never be trained")
+
+    def init(self, fed: Federation, theta0: Tensor) -> State:
+        return State(shared=theta0, local=(theta0,) * fed.num_clients)
+
+    def personal(
+        self, fed: Federation, v: Tensor, shared: Tensor, clients: Tensor, key: int | tuple[int | str, ...]
+    ) -> Trained:
+        """The clients' own models v [S, e], trained towards what they received."""
+        anchor = shared[: fed.num_params]
+        pull = (lambda g, v_k, s: g.add(v_k - anchor, alpha=self.lam)) if self.lam else None
+        return fed.sgd(v, clients, key=key, epochs=self.personal_epochs, grad=pull)
+
+    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+        own, losses = {}, []
+
+        def local(chunk: Tensor, rows: slice) -> Trained:
+            out = self.personal(fed, take(state.local, chunk), state.shared, chunk, t)
+            own.update(zip(chunk.tolist(), (row.clone() for row in out.theta), strict=True))
+            losses.append(out.loss)
+            return fed.sgd(fed.broadcast(state.shared, chunk), chunk, key=t)
+
+        mean, notes = fed.average(
+            local, clients, self.weight(fed, clients), predict=lambda k, theta_k, x: fed.logits(own[k], x)
+        )
+        shared = server_step(state.shared, mean, self.lr_server)
+        personal_epochs = fed.train.epochs if self.personal_epochs is None else self.personal_epochs
+        return State(shared=shared, local=put(state.local, clients, list(own.values()))), notes | {
+            "train_loss": torch.cat(losses),  # of v_k, without the pull
+            "upload": torch.full((len(clients),), fed.num_params),
+            "passes": fed.train.epochs + personal_epochs,
+        }
+
+    def models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
+        return take(state.local, clients)
+
+    def adapt(self, fed: Federation, state: State, clients: Tensor, t: int) -> State:
+        for rows in fed.chunks(clients):
+            chunk = clients[rows]
+            out = self.personal(fed, fed.broadcast(state.shared, chunk), state.shared, chunk, (t, "adapt"))
+            state = replace(state, local=put(state.local, chunk, [row.clone() for row in out.theta]))
+        return state

@@ -1,0 +1,198 @@
+"""Ditto: by hand, in plain PyTorch, and with lam = 0 FedAvg and Local side by side."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import pfl_core.federation as federation_module
+from pfl_core import Schedule, methods, run
+from pfl_core.algorithms.ditto import Ditto
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.local import Local
+from tests.helpers import cnn, everyone, federation, linear_federation, mlp, module_of, plain_sgd, same_bits
+
+F64 = torch.float64
+both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
+
+
+def net_of(net):
+    return mlp() if net == "mlp" else cnn(bn=True)
+
+
+def fed_of(net="cnn", **options):
+    return federation(net_of(net), **{"shape": (6,) if net == "mlp" else (1, 4, 4), "epochs": 2} | options)
+
+
+def play(algorithm, fed, chosen):
+    """State and notes after each round with these clients."""
+    state, out = algorithm.init(fed, fed.theta0), []
+    for t, clients in enumerate(chosen):
+        state, notes = algorithm.round(fed, state, torch.tensor(clients), t)
+        out.append((state, notes))
+    return out
+
+
+def wrong(margin):
+    return 1 / (1 + torch.as_tensor(margin, dtype=F64).exp())
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.1, 2.0])
+def test_two_rounds_by_hand(lam):
+    """Logits W x, W = 0, rate 1, one sample a client: x = (2, 1), y = 0 and x = (1, 3), y = 1.
+
+    Round 0: everything starts at 0, so v_k and theta_k are A = (1, .5; -1, -.5) and B = (-.5, -1.5; .5, 1.5) (+x/2 on
+    the label's row, -x/2 on the other); theta = M = (A + B) / 2.
+
+    Round 1: v_0 is at A with margin 2 (2 * 1 + 1 * .5) = 5, wrong class q = 1 / (1 + e^5), gradient -2 q A, anchor M,
+    as received: A + 2 q A - lam (A - M). v_1: margin 10, r = 1 / (1 + e^10). theta: margins 0 and 2.5 at M, so it
+    becomes M + A / 2 + B / (1 + e^2.5).
+    """
+    fed = linear_federation([([[2, 1]], [0]), ([[1, 3]], [1])])
+    (first, _), (second, notes) = play(Ditto(lam=lam), fed, [[0, 1]] * 2)
+    a, b = torch.tensor([[1, 0.5, -1, -0.5], [-0.5, -1.5, 0.5, 1.5]], dtype=F64)
+    mean = (a + b) / 2
+    torch.testing.assert_close(first.shared, mean)
+    torch.testing.assert_close(torch.stack(first.local), torch.stack([a, b]))
+    q, r = wrong(5.0), wrong(10.0)
+    want = torch.stack([a + 2 * q * a - lam * (a - mean), b + 2 * r * b - lam * (b - mean)])
+    torch.testing.assert_close(torch.stack(second.local), want)
+    torch.testing.assert_close(second.shared, mean + a / 2 + wrong(2.5) * b)
+    torch.testing.assert_close(notes["train_loss"], -torch.stack([1 - q, 1 - r]).log().float())
+    assert notes["upload"].tolist() == [4, 4]
+    assert notes["passes"] == 2
+
+
+# ---- lam = 0 --------------------------------------------------------------------------------------------------------
+
+
+@both_nets
+@pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01}], ids=str)
+def test_without_lam_it_is_fedavg_and_local_side_by_side(net, training):
+    """To the bit, absent clients and statistics included."""
+    fed, chosen = fed_of(net, **training), [[0, 1, 2, 3], [3, 1], [2, 1, 0]]
+    options = {"client_weighting": "samples", "lr_server": 0.7}
+    runs = (play(algorithm, fed, chosen) for algorithm in (Ditto(**options, lam=0.0), FedAvg(**options), Local()))
+    for (state, notes), (shared, _), (local, of_local) in zip(*runs, strict=True):
+        assert torch.equal(state.shared, shared.shared)
+        assert torch.equal(torch.stack(state.local), local.local)
+        assert torch.equal(notes["train_loss"], of_local["train_loss"])
+
+
+@both_nets
+def test_whatever_lam_is_the_shared_model_is_fedavgs(net):
+    fed = fed_of(net)
+    want, _ = run(FedAvg(), fed, Schedule(3, participation=0.5))
+    for algorithm in (Ditto(lam=1.0), Ditto(personal_epochs=3)):
+        assert torch.equal(run(algorithm, fed, Schedule(3, participation=0.5))[0].shared, want.shared)
+
+
+@both_nets
+def test_its_scores_are_those_of_the_clients_own_models(net):
+    """Before aggregation as after, as Local's; never those of what is averaged."""
+    fed = fed_of(net)
+    _, history = run(Ditto(lam=0.0), fed, Schedule(3))
+    _, of_local = run(Local(), fed, Schedule(3))
+    for metric in ("correct", "loss", "correct_trained", "loss_trained"):
+        assert same_bits(history.series[metric], of_local.series[metric]), metric
+
+
+# ---- the pull -------------------------------------------------------------------------------------------------------
+
+
+def plain_pulled(fed, model, v, anchor, k, t, lam, epochs):
+    """Steps on cross-entropy plus lam / 2 |v - anchor|^2, written as a loss."""
+    plain, still = module_of(fed, model, v), dict(module_of(fed, model, anchor).named_parameters())
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for batch in fed.batches(torch.tensor([k]), t, epochs=epochs):
+        apart = sum((p - still[name].detach()).square().sum() for name, p in plain.named_parameters())
+        optimizer.zero_grad()
+        (cross_entropy(plain(batch.x[0]), batch.y[0]) + lam / 2 * apart).backward()
+        optimizer.step()
+    return fed.layout.flatten(dict(plain.state_dict()))
+
+
+@both_nets
+@pytest.mark.parametrize("personal_epochs", [None, 1, 3])
+def test_rounds_against_plain_modules(net, personal_epochs):
+    """The anchor is what the round began with; v_k is carried over; absent clients keep theirs."""
+    model, fed = net_of(net), fed_of(net, sizes=(12, 8, 20), dtype=F64)
+    v, theta, chosen = fed.theta0.repeat(3, 1), fed.theta0, [[0, 1, 2], [2, 0], [1, 2]]
+    rounds = play(Ditto(lam=0.5, personal_epochs=personal_epochs), fed, chosen)
+    for t, (state, notes) in enumerate(rounds):
+        for k in chosen[t]:
+            v[k] = plain_pulled(fed, model, v[k], theta, k, t, 0.5, personal_epochs or 2)
+        theta = torch.stack([plain_sgd(fed, model, theta, k, t, lr=0.1, epochs=2)[0] for k in chosen[t]]).mean(0)
+        torch.testing.assert_close(torch.stack(state.local), v)
+        torch.testing.assert_close(state.shared, theta)
+        assert notes["passes"] == 2 + (personal_epochs or 2)
+
+
+def test_a_stronger_pull_keeps_models_closer():
+    fed, far = fed_of("mlp", epochs=3), []
+    for lam in (0.0, 0.1, 1.0, 5.0):
+        (before, _), (now, _) = play(Ditto(lam=lam), fed, [[0, 1, 2, 3]] * 2)
+        far.append(float((torch.stack(now.local) - before.shared).norm()))
+    assert far == sorted(far, reverse=True)
+
+
+def test_statistics_are_the_clients_own_and_averaged():
+    fed = fed_of()
+    state, _ = run(Ditto(), fed, Schedule(1))
+    d = fed.num_params
+    own = fed.sgd(fed.broadcast(fed.theta0, everyone(fed)), everyone(fed), key=0).theta[:, d:]
+    torch.testing.assert_close(state.shared[d:], own.mean(0))
+    assert not torch.equal(state.local[0][d:], state.local[1][d:])
+
+
+# ---- who is not there, memory, settings -----------------------------------------------------------------------------
+
+
+@both_nets
+def test_a_novel_clients_model_starts_from_the_shared_one(net):
+    fed, novel, algorithm = fed_of(net), torch.tensor([3, 1]), Ditto(lam=0.0, personal_epochs=3)
+    ((state, _),) = play(algorithm, fed, [[0, 2]])
+    adapted = algorithm.adapt(fed, state, novel, 0)
+    want = fed.sgd(fed.broadcast(state.shared, novel), novel, key=(0, "adapt"), epochs=3).theta
+    assert torch.equal(algorithm.models(fed, adapted, novel, 0), want)
+    assert same_bits((adapted.shared, adapted.local[0], adapted.local[2]), (state.shared, *state.local[::2]))
+    pulled = replace(algorithm, lam=2.0).adapt(fed, state, novel, 0)
+    near, far = ((torch.stack(s.local)[novel] - state.shared).norm() for s in (pulled, adapted))
+    assert 0 < near < far
+
+
+@both_nets
+def test_chunks_change_no_bit(net, monkeypatch):
+    whole = run(Ditto(), fed_of(net), Schedule(2, participation=0.5))
+    monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
+    parts = run(Ditto(), fed_of(net), Schedule(2, participation=0.5))
+    assert same_bits(whole[0], parts[0])
+    assert same_bits(whole[1].series["loss_trained"], parts[1].series["loss_trained"])
+
+
+def test_a_client_holds_no_other_clients_memory():
+    fed = fed_of()
+    (state, _), *_ = play(Ditto(), fed, [[0, 1, 3]])
+    assert all(row.untyped_storage().nbytes() == 4 * fed.num_entries for row in state.local)
+
+
+def test_settings_of_section_6():
+    """lam = 0.1, as many personal epochs as the federation has, and values to tune over as variants."""
+    assert (Ditto().lam, Ditto().personal_epochs, Ditto().client_weighting, Ditto().lr_server) == (
+        0.1,
+        None,
+        "uniform",
+        1.0,
+    )
+    entry = methods()["ditto"]
+    assert entry.papers == ("fedselect", "pfedgate")
+    assert {0.01, 0.5, 1.0, 2.0} <= {v["lam"] for v in entry.variants.values()}
+
+
+@pytest.mark.parametrize("options", [{"lam": -0.1}, {"lam": float("nan")}, {"personal_epochs": 0}], ids=str)
+def test_bad_settings_say_so_in_one_line(options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=re.compile(rf"\ADitto: (?=.*{name}={value})[^\n]+\Z")):
+        Ditto(**options)

@@ -1,0 +1,400 @@
+"""FedPer, FedRep, FedBABU and LG-FedAvg: by hand, in plain PyTorch, and where they are other methods to the bit."""
+
+import re
+from collections import OrderedDict
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import pfl_core.federation as federation_module
+from pfl_core import Federation, Schedule, Split, Training, methods, run
+from pfl_core.algorithms.fedavg import FedAvg, FedAvgFT, client_weight
+from pfl_core.algorithms.fedselect import FedSelect
+from pfl_core.algorithms.local import Local
+from pfl_core.algorithms.partial import FedBABU, FedPer, FedRep, LGFedAvg, spans, taken, top
+from pfl_core.engine import rounds
+from tests.helpers import cnn, everyone, federation, mlp, plain_sgd, same_bits
+
+F64 = torch.float64
+ALL = [FedPer(), FedRep(), FedBABU(finetune_epochs=1), LGFedAvg()]
+both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
+every_method = pytest.mark.parametrize("algorithm", ALL, ids=lambda a: type(a).__name__)
+PART = {"participation": 0.5}
+
+
+def fed_of(net="cnn", **options):
+    model, shape = (mlp(), (6,)) if net == "mlp" else (cnn(bn=True), (1, 4, 4))
+    return federation(model, **{"shape": shape, "epochs": 2} | options)
+
+
+def models_of(algorithm, fed, num=3, **schedule):
+    """What every client is scored with, after each round [N, e]."""
+    start = algorithm.init(fed, fed.theta0)
+    after = rounds(algorithm, fed, Schedule(num, **schedule), start)
+    return [algorithm.models(fed, s.state, everyone(fed), s.t) for s in after]
+
+
+def head_of(fed):
+    return fed.layout.mask(fed.layout.in_head)
+
+
+# ---- by hand --------------------------------------------------------------------------------------------------------
+
+
+def by_hand(head=(0.0, 0.0), **training):
+    """Logits h w x of one number x: body w = 1, head h [2]; client 0: x = 2, y = 0; client 1: x = 1, y = 1; rate 1."""
+    model = nn.Sequential(OrderedDict(body=nn.Linear(1, 1, bias=False), head=nn.Linear(1, 2, bias=False)))
+    model.body.weight.data.fill_(1.0)
+    model.head.weight.data = torch.tensor(head).view(2, 1)
+    data = Split.of([(torch.tensor([[2.0]]), torch.tensor([0])), (torch.tensor([[1.0]]), torch.tensor([1]))])
+    train = Training(lr=1.0, **training)
+    return Federation(model, {"train": data, "test": data}, seed=0, rounds=5, train=train, dtype=F64)
+
+
+def wrong(margin):
+    return 1 / (1 + torch.as_tensor(margin, dtype=F64).exp())
+
+
+def test_fedrep_by_hand():
+    """Margin z = (h_y - h_o) w x, wrong class q = 1 / (1 + e^z): h_y += q w x, h_o -= q w x, w += q (h_y - h_o) x.
+
+    Head pass at h = 0: q = 1/2, so h = (1, -1) and (-1/2, 1/2). Body pass: margins 2 * 2 = 4 and 1, so w = 1 + 4 q and
+    1 + r with q = 1 / (1 + e^4), r = 1 / (1 + e). Mean: 1 + 2 q + r / 2; the heads stay at home.
+    """
+    fed, algorithm = by_hand(), FedRep(head_epochs=1)
+    state, notes = algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)
+    w = 1 + 2 * wrong(4.0) + wrong(1.0) / 2
+    torch.testing.assert_close(state.shared, torch.stack([w, *torch.zeros(2, dtype=F64)]))
+    torch.testing.assert_close(torch.stack(state.own), torch.tensor([[1, -1], [-0.5, 0.5]], dtype=F64))
+    models = algorithm.models(fed, state, torch.tensor([1, 0]), 0)
+    torch.testing.assert_close(models, torch.tensor([[w, -0.5, 0.5], [w, 1, -1]], dtype=F64))
+    assert notes["upload"].tolist() == [1, 1]
+    assert notes["passes"] == 2
+    torch.testing.assert_close(notes["train_loss"], -torch.stack([1 - wrong(4.0), 1 - wrong(1.0)]).log().float())
+
+
+def test_fedper_by_hand():
+    """Both at once: in round 0 the head is 0, so that the body does not move; then FedRep's body step and a head step.
+
+    Round 1, client 0: z = 4, h = (1, -1) + 2 q (1, -1), w = 1 + 4 q; client 1: z = 1, h = (1 + 2 r) (-1/2, 1/2), 1 + r.
+    """
+    fed, algorithm = by_hand(), FedPer()
+    state, _ = run(algorithm, fed, Schedule(2))
+    q, r = wrong(4.0), wrong(1.0)
+    torch.testing.assert_close(state.shared[0], 1 + 2 * q + r / 2)
+    rows = (1 + 2 * q) * torch.tensor([1, -1], dtype=F64), (1 + 2 * r) * torch.tensor([-0.5, 0.5], dtype=F64)
+    torch.testing.assert_close(torch.stack(state.own), torch.stack(rows))
+
+
+def test_lg_fedavg_by_hand():
+    """Round 0 as above; mean head (1/4, -1/4), bodies 1.
+
+    Round 1, client 0: z = 1, r as above: h = (1/4 + 2 r, ...), w = 1 + r. Client 1: z = -1/2, s = 1 / (1 + e^-1/2):
+    h = (1/4 - s, ...), w = 1 - s / 2. Mean: h_0 = 1/4 + r - s / 2 = -h_1; the bodies stay at home.
+    """
+    fed = by_hand()
+    state, history = run(LGFedAvg(), fed, Schedule(2))
+    r, s = wrong(1.0), wrong(-0.5)
+    h = 0.25 + r - s / 2
+    torch.testing.assert_close(state.shared[1:], torch.stack([h, -h]))
+    torch.testing.assert_close(torch.cat(state.own), torch.stack([1 + r, 1 - s / 2]))
+    assert history.series["upload"][1] == [[2.0, 2.0]] * 2
+    assert history.series["personal_share"][1] == [pytest.approx(1 / 3)] * 2
+
+
+def test_fedbabu_by_hand():
+    """Head (1, 0), never trained: margins 2 and -1, w = 1 + 2 q and 1 - s with q = 1 / (1 + e^2), s = 1 / (1 + e^-1).
+
+    Fine-tuning from their mean m is one step on both parts, or on one: client 0 has z = 2 m, wrong class u.
+    """
+    fed = by_hand(head=(1.0, 0.0))
+    algorithm = FedBABU(finetune_epochs=1)
+    state, notes = algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)
+    m = 1 + wrong(2.0) - wrong(-1.0) / 2
+    torch.testing.assert_close(state.shared, torch.tensor([m, 1, 0], dtype=F64))
+    assert notes["upload"].tolist() == [1, 1]
+    u = wrong(2 * m)
+    head, body = (1 + 2 * u * m, -2 * u * m), m + 2 * u
+    for part, want in {"all": (body, *head), "head": (m, *head), "body": (body, 1.0, 0.0)}.items():
+        tuned = replace(algorithm, finetune_part=part).models(fed, state, torch.tensor([0]), 0)[0]
+        torch.testing.assert_close(tuned, torch.tensor(want, dtype=F64))
+
+
+# ---- plain PyTorch --------------------------------------------------------------------------------------------------
+
+
+def plain_local(algorithm, fed, model, theta_k, k, t):
+    """One client's round with ``torch.optim.SGD``."""
+    names = [f.name for f in fed.layout.params]
+    head, body = (set(filter(lambda n, of=of: n.startswith("head") == of, names)) for of in (True, False))
+    if isinstance(algorithm, FedRep):
+        theta_k, _ = plain_sgd(fed, model, theta_k, k, t, lr=0.3, epochs=2, only=head)
+        return plain_sgd(fed, model, theta_k, k, t, lr=0.1, epochs=1, only=body)[0]
+    only = body if isinstance(algorithm, FedBABU) else None
+    return plain_sgd(fed, model, theta_k, k, t, lr=0.1, epochs=2, only=only)[0]
+
+
+@both_nets
+@pytest.mark.parametrize("policy", ["local", "average"])
+@pytest.mark.parametrize("method", [FedPer, FedRep, FedBABU, LGFedAvg])
+def test_rounds_against_plain_modules(method, net, policy):
+    """Two rounds, the second without client 1, weights by samples; statistics at home or averaged."""
+    fed = fed_of(net, sizes=(12, 8, 20), dtype=F64)
+    model = mlp() if net == "mlp" else cnn(bn=True)
+    rate = {"lr_head": 0.3} if method is FedRep else {}
+    algorithm = method("samples", policy, **rate)
+    own = ~head_of(fed) if method is LGFedAvg else head_of(fed)
+    own[fed.num_params :] = policy == "local"
+    theta, state = fed.theta0.repeat(3, 1), algorithm.init(fed, fed.theta0)
+    for t, chosen in enumerate(([0, 1, 2], [2, 0])):
+        state, _ = algorithm.round(fed, state, torch.tensor(chosen), t)
+        for k in chosen:
+            theta[k] = plain_local(algorithm, fed, model, theta[k], k, t)
+        weight = torch.tensor([12.0, 8, 20], dtype=F64)[chosen]
+        mean = (weight / weight.sum()) @ theta[chosen]
+        theta[:, ~own] = mean[~own]
+        torch.testing.assert_close(algorithm.rows(fed, state, everyone(fed)), theta)
+
+
+# ---- where they are other methods, bit for bit ----------------------------------------------------------------------
+
+
+@both_nets
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+def test_fedper_without_a_personal_part_is_fedavg(net, weighting):
+    fed, schedule = fed_of(net), Schedule(3, participation=0.75)
+    state, history = run(FedPer(weighting, "average", personal_layers=0), fed, schedule)
+    want, of_fedavg = run(FedAvg(weighting), fed, schedule)
+    assert torch.equal(state.shared, want.shared)
+    for metric in ("correct", "loss", "loss_trained", "train_loss", "upload", "passes"):
+        assert same_bits(history.series[metric], of_fedavg.series[metric]), metric
+
+
+@both_nets
+def test_lg_fedavg_that_shares_nothing_is_local(net):
+    fed = fed_of(net)
+    pairs = zip(models_of(LGFedAvg(shared_layers=0), fed, **PART), models_of(Local(), fed, **PART), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+    _, history = run(LGFedAvg(shared_layers=0), fed, Schedule(3))
+    _, of_local = run(Local(), fed, Schedule(3))
+    for metric in ("loss", "loss_trained", "train_loss", "upload"):
+        assert same_bits(history.series[metric], of_local.series[metric]), metric
+
+
+@both_nets
+@pytest.mark.parametrize("options", [{}, {"buffer_policy": "average"}, {"client_weighting": "samples"}], ids=str)
+@pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01}], ids=str)
+def test_14_fedrep_is_fedselect_with_the_head_as_everybodys_mask(net, options, training):
+    """fedselect.md section 5, invariant 14: one epoch each on one list of batches; also with absent clients."""
+    fed = fed_of(net, epochs=1, **training)
+    select, rep = FedSelect(p=0.0, lr_personal=0.3, **options), FedRep(head_epochs=1, lr_head=0.3, **options)
+    start, state = select.init(fed, fed.theta0), rep.init(fed, fed.theta0)
+    fixed = replace(start, personal=start.personal | head_of(fed))
+    for t, chosen in enumerate(([0, 1, 2, 3], [3, 1, 0], [2])):
+        fixed, want = select.round(fed, fixed, torch.tensor(chosen), t)
+        state, notes = rep.round(fed, state, torch.tensor(chosen), t)
+        assert torch.equal(rep.models(fed, state, everyone(fed), t), fixed.local)
+        assert torch.equal(state.shared, fixed.shared)
+        for metric in ("train_loss", "upload"):
+            assert torch.equal(notes[metric], want[metric]), metric
+        assert (want["passes"] == notes["passes"]).all()
+    twice = FedRep(head_epochs=2, lr_head=0.3, **options)
+    other, _ = twice.round(fed, twice.init(fed, fed.theta0), everyone(fed), 0)
+    assert not torch.equal(other.own[0], rep.round(fed, rep.init(fed, fed.theta0), everyone(fed), 0)[0].own[0])
+
+
+@both_nets
+def test_a_warm_start_is_fedavg_and_then_every_body_is_its(net):
+    """Also that of a client that took no part in those rounds."""
+    fed, warm = fed_of(net), LGFedAvg("samples", warm_start_rounds=2)
+    chosen = torch.tensor([0, 2, 3])
+    state, of_fedavg = warm.init(fed, fed.theta0), FedAvg("samples")
+    want = of_fedavg.init(fed, fed.theta0)
+    for t in range(2):
+        state, notes = warm.round(fed, state, chosen, t)
+        want, _ = of_fedavg.round(fed, want, chosen, t)
+        assert torch.equal(state.shared, want.shared)
+        assert torch.equal(warm.models(fed, state, everyone(fed), t), want.shared.expand(4, -1))
+        assert notes["upload"].tolist() == [fed.num_params] * 3
+        assert notes["personal_share"] == 0
+        assert same_bits(warm.adapt(fed, state, torch.tensor([1]), t), state)
+    later, notes = warm.round(fed, state, chosen, 2)
+    theta = fed.sgd(fed.broadcast(want.shared, chosen), chosen, key=2).theta
+    assert torch.equal(torch.stack(later.own)[[0, 2, 3]], theta[:, ~head_of(fed)])
+    assert torch.equal(later.own[1], want.shared[~head_of(fed)])
+    mean = client_weight(fed, chosen, "samples") @ theta / fed.num_train[chosen].sum()
+    torch.testing.assert_close(later.shared[head_of(fed)], mean[head_of(fed)])
+    assert notes["upload"].tolist() == [18 if net == "mlp" else 15] * 3
+
+
+# ---- what stays and what moves --------------------------------------------------------------------------------------
+
+
+@every_method
+@both_nets
+def test_the_absent_keep_their_part_and_the_server_never_sees_it(algorithm, net):
+    fed = fed_of(net)
+    before, _ = algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)
+    now, _ = algorithm.round(fed, before, torch.tensor([2, 0]), 1)
+    personal = algorithm.personal(fed)
+    assert torch.equal(now.own[1], before.own[1]) and torch.equal(now.own[3], before.own[3])
+    frozen = isinstance(algorithm, FedBABU)
+    assert torch.equal(now.own[0], before.own[0]) == torch.equal(before.own[0], before.own[2]) == frozen
+    assert torch.equal(now.shared[personal], fed.theta0[personal])
+    assert not torch.equal(now.shared[~personal], before.shared[~personal])
+    models = algorithm.rows(fed, now, everyone(fed))
+    assert torch.equal(models[:, ~personal], now.shared[~personal].expand(4, -1))
+    assert torch.equal(models[:, personal], torch.stack(now.own))
+
+
+@both_nets
+@pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.1, "clip_norm": 1.0}], ids=str)
+def test_fedbabus_head_never_moves_by_one_bit(net, training):
+    """With three clients a plain mean of equal heads would be off by rounding."""
+    fed = fed_of(net, sizes=(12, 9, 14), **training)
+    algorithm = FedBABU(finetune_epochs=0)
+    head = head_of(fed)
+    for models in models_of(algorithm, fed):
+        assert torch.equal(models[:, head], fed.theta0[head].expand(3, -1))
+        assert torch.equal(models, models[:1].expand(3, -1))  # one body for all, statistics included
+        assert not torch.equal(models[0, ~head], fed.theta0[~head])
+
+
+@both_nets
+def test_fedbabus_fine_tuning_moves_its_part_alone_and_comes_back_to_nobody(net):
+    fed, states = fed_of(net), {}
+    head = head_of(fed)[: fed.num_params]
+    for part in ("all", "head", "body"):
+        algorithm = FedBABU(finetune_epochs=2, finetune_part=part)
+        states[part], _ = run(algorithm, fed, Schedule(2))
+        moved = (algorithm.models(fed, states[part], everyone(fed), 1) != states[part].shared)[:, : fed.num_params]
+        assert moved[:, head].any() == (part != "body")
+        assert moved[:, ~head].any() == (part != "head")
+    assert same_bits(states["all"], states["head"]) and same_bits(states["all"], states["body"])
+    like_fedavg_ft = FedAvgFT(finetune_epochs=2).models(fed, states["all"], everyone(fed), 1)
+    assert torch.equal(FedBABU(finetune_epochs=2).models(fed, states["all"], everyone(fed), 1), like_fedavg_ft)
+
+
+@pytest.mark.parametrize("method", [FedPer, FedRep, FedBABU, LGFedAvg])
+def test_statistics_stay_at_home_or_are_averaged(method):
+    """FedSelect's A13; FedBABU alone averages by default."""
+    fed = fed_of()
+    assert method().buffer_policy == ("average" if method is FedBABU else "local")
+    for policy in ("local", "average"):
+        algorithm = method(buffer_policy=policy)
+        state, _ = run(algorithm, fed, Schedule(1))
+        tail = algorithm.rows(fed, state, everyone(fed))[:, fed.num_params :]
+        assert torch.equal(tail[0], tail[1]) == (policy == "average")
+        assert not torch.equal(tail[0], fed.theta0[fed.num_params :])
+
+
+@every_method
+@both_nets
+def test_chunks_change_no_bit(algorithm, net, monkeypatch):
+    whole = run(algorithm, fed_of(net), Schedule(2, **PART))
+    monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
+    parts = run(algorithm, fed_of(net), Schedule(2, **PART))
+    assert same_bits(whole[0], parts[0])
+    assert same_bits(whole[1].series["loss_trained"], parts[1].series["loss_trained"])
+
+
+def test_a_client_keeps_its_entries_and_no_more():
+    """Ten heads of a large network must not cost ten networks, in memory or in a checkpoint."""
+    fed = fed_of()
+    for algorithm, size in ((FedPer(), 15 + 6), (FedBABU(), 15), (LGFedAvg(), fed.num_entries - 15)):
+        state, _ = run(algorithm, fed, Schedule(1))
+        assert [len(row) for row in state.own] == [size] * 4
+        assert all(row.untyped_storage().nbytes() == 4 * size for row in state.own)
+
+
+# ---- clients that never took part -----------------------------------------------------------------------------------
+
+
+@both_nets
+@pytest.mark.parametrize("algorithm", [FedPer(), FedRep(lr_head=0.3, head_epochs=3), LGFedAvg()], ids=repr)
+def test_a_novel_client_trains_its_own_part(algorithm, net):
+    fed, novel = fed_of(net), torch.tensor([3, 1])
+    state, _ = algorithm.round(fed, algorithm.init(fed, fed.theta0), torch.tensor([0, 2]), 0)
+    personal = algorithm.personal(fed)
+    adapted = algorithm.adapt(fed, state, novel, 0)
+    settings = {"epochs": 3, "lr": 0.3} if isinstance(algorithm, FedRep) else {}
+    start = torch.where(personal, fed.theta0, state.shared).expand(2, -1)
+    want = fed.sgd(start, novel, key=(0, "adapt"), trainable=personal, **settings).theta
+    assert torch.equal(torch.stack([adapted.own[3], adapted.own[1]]), want[:, personal])
+    assert torch.equal(adapted.shared, state.shared)
+    assert same_bits((adapted.own[0], adapted.own[2]), (state.own[0], state.own[2]))
+    assert torch.equal(algorithm.models(fed, adapted, novel, 0)[:, ~personal], start[:, ~personal])
+
+
+def test_others_need_no_adaptation():
+    fed = fed_of("mlp")
+    for algorithm in (FedBABU(), FedPer(personal_layers=0)):
+        state = algorithm.init(fed, fed.theta0)
+        assert algorithm.adapt(fed, state, torch.tensor([1]), 0) is state
+
+
+# ---- layers and settings --------------------------------------------------------------------------------------------
+
+
+@every_method
+@both_nets
+@pytest.mark.parametrize("policy", ["local", "average"])
+def test_what_a_client_keeps_as_slices_and_as_a_mask(algorithm, net, policy):
+    fed, algorithm = fed_of(net), replace(algorithm, buffer_policy=policy)
+    personal, row = algorithm.personal(fed), torch.arange(float(fed_of(net).num_entries))
+    for parts in (algorithm.parts(fed.layout), spans(personal)):
+        assert torch.equal(taken(row, parts), row[personal])
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_top_layers_take_their_norms_along(count):
+    layout = fed_of().layout
+    assert top(layout, count) == [set(), {"head"}, {"fc1", "head"}, {"conv1", "bn1", "fc1", "head"}][count]
+    fed = fed_of()
+    own, rest = FedPer(buffer_policy="average", personal_layers=count), LGFedAvg(shared_layers=count)
+    assert torch.equal(own.personal(fed)[: fed.num_params], ~rest.personal(fed)[: fed.num_params])
+    if count == 1:
+        assert torch.equal(own.personal(fed), head_of(fed))
+
+
+def test_more_layers_than_there_are():
+    with pytest.raises(ValueError, match=re.compile(r"\A(?=.*last 4 layers)(?=.*has 3)[^\n]+\Z")):
+        FedPer(personal_layers=4).init(fed_of(), fed_of().theta0)
+
+
+def test_settings_of_section_6():
+    """2 + 1 epochs; 5 epochs of fine-tuning on everything; one layer; no warm start; equal weights."""
+    fed = fed_of("mlp", epochs=3)
+    assert (FedRep().head_epochs, FedRep().body_epochs, FedRep().passes(fed)) == (2, 1, 3)
+    assert (FedBABU().finetune_epochs, FedBABU().finetune_part) == (5, "all")
+    assert (LGFedAvg().shared_layers, LGFedAvg().warm_start_rounds, FedPer().personal_layers) == (1, 0, 1)
+    assert all(a.client_weighting == "uniform" for a in ALL)
+    table = methods()
+    assert {n for n in ("fedper", "fedrep", "fedbabu", "lg_fedavg") if "pfedgate" in table[n].papers} == {
+        "fedrep",
+        "lg_fedavg",
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        (FedPer, {"personal_layers": -1}),
+        (FedRep, {"head_epochs": 0}),
+        (FedRep, {"body_epochs": 0}),
+        (FedRep, {"lr_head": -0.1}),
+        (FedRep, {"lr_head": float("nan")}),
+        (FedBABU, {"finetune_epochs": -1}),
+        (FedBABU, {"finetune_part": "tail"}),
+        (LGFedAvg, {"shared_layers": -1}),
+        (LGFedAvg, {"warm_start_rounds": -1}),
+        (FedPer, {"buffer_policy": "away"}),
+        (FedRep, {"client_weighting": "size"}),
+    ],
+)
+def test_bad_settings_say_so_in_one_line(method, options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=re.compile(rf"\A{method.__name__}: (?=.*{name}={value!r})[^\n]+\Z")):
+        method(**options)
