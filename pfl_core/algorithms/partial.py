@@ -31,18 +31,12 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from pfl_core.algorithm import Algorithm, State, check_choices, register
 from pfl_core.algorithms.fedavg import FedAvg, client_weight
 from pfl_core.federation import Federation, Trained
 from pfl_core.layout import STATISTIC, WEIGHT, Field, Layout
 from pfl_core.ops import put, select
-
-
-def spans(mask: Tensor) -> list[slice]:
-    """Where a mask [e] is True."""
-    return [slice(*edges) for edges in pad(mask, (1, 1)).diff().nonzero().view(-1, 2).tolist()]
 
 
 def taken(row: Tensor, parts: Sequence[slice]) -> Tensor:

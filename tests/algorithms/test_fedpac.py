@@ -1,0 +1,451 @@
+"""FedPAC: rounds by hand, plain PyTorch with a brute-force programme, and the programme's optimality."""
+
+import itertools
+import re
+from collections import OrderedDict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import pfl_core.federation as federation_module
+from pfl_core import Federation, Schedule, Split, Training, run
+from pfl_core.algorithms.fedpac import SMALLEST, FedPAC, quadratic, simplex_minimum, without_crumbs
+from pfl_core.algorithms.partial import FedRep
+from pfl_core.seeding import generator
+from tests.helpers import cnn, everyone, federation, linear_federation, mlp, module_of, same_bits, samples
+
+F64 = torch.float64
+
+
+class OwnHeads(FedPAC):
+    """Without the mixture."""
+
+    def head_weights(self, A, V):
+        return torch.eye(len(V)).to(V)
+
+
+def head_of(fed):
+    """Bool [e]."""
+    return fed.layout.mask(fed.layout.in_head)
+
+
+def heads(fed, state):
+    """[N, h]"""
+    return FedPAC().rows(fed, state, everyone(fed))[:, head_of(fed)]
+
+
+def after(algorithm, fed, taking_part):
+    """(state, notes) after each round."""
+    state, out = algorithm.init(fed, fed.theta0), []
+    for t, clients in enumerate(taking_part):
+        state, notes = algorithm.round(fed, state, torch.tensor(clients), t)
+        out.append((state, notes))
+    return out
+
+
+# ---- by hand --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("weighting", "first"), [("counts", [1, 2 / 3]), ("uniform", [1, 1 / 2])])
+def test_a_round_by_hand(weighting, first):
+    """Logits W x, W = 0, rate 1: the head is the whole network, the features are the inputs.
+
+    Client 0: (1, 0) of class 0 and (0, 2) of class 1, so A = (1/2, 0), (0, 1) and mean |z|² = 5/2, V = (5/2 - 5/4) / 2.
+    Client 1: (2, 0) and (0, 2) of class 0, so A = (1, 1), (0, 0) and mean |z|² = 4, V = (4 - 2) / 2 = 1.
+    |A_0 - A_1|² = 1/4 + 1 + 1 = 9/4. A programme of two has no products between them: G_0 = diag(0, 9/4), so that
+    w_0 ~ (1 / V_0, 1 / (V_1 + 9/4)) = (26, 5) / 31 and w_1 ~ (1 / (V_0 + 9/4), 1 / V_1) = (8, 23) / 31.
+
+    Head epoch, p = 1/2, gradient (p_c - [c = y]) x: row 0 of W becomes (1/4, -1/2) and (1/2, 1/2), row 1 its negative.
+    Prototypes: class 0 has (1, 0) of one sample and (1, 1) of two; class 1 has (0, 2).
+    """
+    fed = linear_federation([([[1, 0], [0, 2]], [0, 1]), ([[2, 0], [0, 2]], [0, 0])])
+    ((state, notes),) = after(FedPAC(prototype_weighting=weighting), fed, [[0, 1]])
+    rows = torch.tensor([[26 / 4 + 5 / 2, -26 / 2 + 5 / 2], [8 / 4 + 23 / 2, -8 / 2 + 23 / 2]], dtype=F64) / 31
+    torch.testing.assert_close(heads(fed, state), torch.cat([rows, -rows], 1))
+    torch.testing.assert_close(state.prototypes, torch.tensor([first, [0, 2]], dtype=F64))
+    assert state.known.all()
+    assert notes["upload"].tolist() == [4 + 8 + 3, 4 + 4 + 3]  # head, two vectors per class of one's own, counts and V
+    assert notes["passes"] == pytest.approx(1 + 1 + 2 / 3)
+
+
+def scalar_federation(**training):
+    """z = b x, b = 1, and a head of zeros; one sample a client, x = 1 and 3, both of class 0, a third of class 1."""
+    body, head = nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False)
+    nn.init.ones_(body.weight)
+    nn.init.zeros_(head.weight)
+    x = torch.tensor([[[1.0]], [[3.0]], [[5.0]]], dtype=F64)
+    split = Split.of([(x[k], torch.tensor([int(k == 2)])) for k in range(3)])
+    train = Training(**{"lr": 0.1, "batch_size": 9, **training})
+    model = nn.Sequential(OrderedDict(body=body, head=head))
+    return Federation(model, {"train": split, "test": split}, seed=0, rounds=5, train=train, dtype=F64)
+
+
+@pytest.mark.parametrize("lam", [0.0, 1.0, 2.0])
+def test_the_pull_of_the_prototypes_by_hand(lam):
+    """A head of zeros that stays so has no slope for the body: all that moves b is λ (b x - P)², by 2 λ (b x - P) x.
+
+    Round 0: no prototypes, b = 1, P_0 = (1 + 3) / 2. Round 1, clients 0 and 1: b = 1 + 0.2 λ and 1 - 0.6 λ, mean
+    1 - 0.2 λ; the classes' means are 1 + 0.2 λ and 3 - 1.8 λ. Round 2, client 2 alone, whose class nobody had: its own
+    start is its aim, nothing moves; and class 0 is unknown afterwards.
+    """
+    fed = scalar_federation()
+    steps = after(FedPAC(lam=lam, lr_head=0.0), fed, [[0, 1], [0, 1], [2]])
+    b = [float(state.shared[0]) for state, _ in steps]
+    assert b == pytest.approx([1, 1 - 0.2 * lam, 1 - 0.2 * lam])
+    P = [state.prototypes.squeeze(1).tolist() for state, _ in steps]
+    assert P[0] == pytest.approx([2, 0])
+    assert P[1] == pytest.approx([2 - 0.8 * lam, 0])
+    assert P[2] == pytest.approx([0, 5 - lam])
+    assert [state.known.tolist() for state, _ in steps] == [[True, False], [True, False], [False, True]]
+
+
+# ---- plain PyTorch --------------------------------------------------------------------------------------------------
+
+
+def by_supports(H):
+    """argmin wᵀ H w on the simplex: every support's equality-constrained optimum, the best that is not negative."""
+    n, best = len(H), (np.inf, None)
+    for size in range(1, n + 1):
+        for support in map(list, itertools.combinations(range(n), size)):
+            kkt = np.ones((size + 1, size + 1))
+            kkt[:size, :size], kkt[-1, -1] = H[np.ix_(support, support)], 0
+            w = np.zeros(n)
+            w[support] = np.linalg.lstsq(kkt, np.eye(size + 1)[-1], rcond=None)[0][:size]
+            if w.min() >= -1e-12 and abs(w.sum() - 1) < 1e-9:
+                best = min(best, (w @ H @ w, tuple(w)))
+    return np.array(best[1])
+
+
+def literal(A, V):
+    """diag(V) + G_i, sum by sum."""
+    num, classes = A.shape[:2]
+    H = torch.diag(V).repeat(num, 1, 1)
+    for i, j, l, c in itertools.product(range(num), range(num), range(num), range(classes)):  # noqa: E741
+        H[i, j, l] += (A[i, c] - A[j, c]) @ (A[i, c] - A[l, c])
+    return H
+
+
+def plain_features(plain, x):
+    plain.eval()
+    for layer in list(plain)[:-1]:
+        x = layer(x)
+    plain.train()
+    return x.detach()
+
+
+def plain_client(algorithm, fed, model, theta_k, k, t, P):
+    """One client with ``torch.optim.SGD``; P: class -> prototype, None before there are any."""
+    plain = module_of(fed, model, theta_k)
+    x, y = fed.splits["train"].client(k)
+    z, n = plain_features(plain, x), len(y)
+    A, V, own = torch.zeros(3, z.shape[1], dtype=F64), torch.tensor(0.0, dtype=F64), {}
+    for c in y.unique().tolist():
+        pi, own[c] = (y == c).sum() / n, z[y == c].mean(0)
+        A[c] = pi * own[c]
+        V += (pi * z[y == c].square().sum(1).mean() - pi**2 * own[c].square().sum()) / n
+    aims = None if P is None or algorithm.lam == 0 else own | {c: P[c] for c in P if c in own}
+    head = list(plain.head.parameters())
+    body = [p for p in plain.parameters() if all(p is not q for q in head)]
+    optimizer = torch.optim.SGD(head, lr=fed.train.lr if algorithm.lr_head is None else algorithm.lr_head)
+    for batch in fed.batches(torch.tensor([k]), t, epochs=1):
+        optimizer.zero_grad()
+        cross_entropy(plain(batch.x[0]), batch.y[0]).backward()
+        optimizer.step()
+    optimizer = torch.optim.SGD(body, lr=fed.train.lr)
+    for batch in fed.batches(torch.tensor([k]), t):
+        optimizer.zero_grad()
+        z = plain[:-1](batch.x[0])
+        loss = cross_entropy(plain.head(z), batch.y[0])
+        if aims is not None:
+            loss = loss + algorithm.lam * (z - torch.stack([aims[c] for c in batch.y[0].tolist()])).square().mean()
+        loss.backward()
+        optimizer.step()
+    z = plain_features(plain, x)
+    means = {c: (int((y == c).sum()), z[y == c].mean(0)) for c in own}
+    return fed.layout.flatten(dict(plain.state_dict())), A, V, means
+
+
+def plain_rounds(algorithm, fed, model, taking_part, mixing=True):
+    """(the clients' models [N, e], prototypes by class) after each round."""
+    head, own = head_of(fed), head_of(fed)
+    own[fed.num_params :] = algorithm.buffer_policy == "local"
+    models, P = fed.theta0.repeat(fed.num_clients, 1), None
+    for t, clients in enumerate(taking_part):
+        told = [plain_client(algorithm, fed, model, models[k], k, t, P) for k in clients]
+        theta, A, V, means = zip(*told, strict=True)
+        n, H, models = fed.num_train[clients], literal(torch.stack(A), torch.stack(V)).numpy(), models.clone()
+        shared = sum(n_k * theta_k for n_k, theta_k in zip(n, theta, strict=True)) / n.sum()
+        for i, k in enumerate(clients):
+            w = by_supports(H[i]) if mixing else np.eye(len(clients))[i]
+            w[w < 1e-3] = 0
+            models[k] = theta[i]
+            models[k, head] = sum(w_j / w.sum() * theta_j[head] for w_j, theta_j in zip(w, theta, strict=True))
+        models[:, ~own] = shared[~own]
+        P = {}
+        for c in range(3):
+            having = [m[c] for m in means if c in m]
+            if having and algorithm.prototype_weighting == "counts":
+                P[c] = sum(count * mean for count, mean in having) / sum(count for count, _ in having)
+            elif having:
+                P[c] = sum(mean for _, mean in having) / len(having)
+        yield models, P
+
+
+NETS = {
+    "mlp, stacked": (mlp, (6,), True),
+    "mlp": (mlp, (6,), False),
+    "mlp with batch norm": (lambda: mlp(bn=True), (6,), False),
+    "cnn": (lambda: cnn(bn=False), (1, 4, 4), False),
+    "cnn with batch norm": (lambda: cnn(bn=True), (1, 4, 4), False),
+}
+every_net = pytest.mark.parametrize("name", NETS)
+PARTS = [[0, 2], [1, 3], [0, 1, 2, 3], [0, 2, 3]]
+
+
+def fed_of(name, sizes=(12, 6, 9, 4), **options):
+    """Clients with two classes each; nobody in the first of ``PARTS`` has class 2."""
+    make, shape, stacked = NETS[name]
+    fed = federation(make(), sizes, shape=shape, dtype=F64, stacked=stacked, epochs=2, **options)
+    owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    classes = torch.tensor([[0, 1], [0, 2], [0, 1], [1, 2]])
+    train = fed.splits["train"]
+    fed.splits["train"] = replace(train, y=classes[owner, torch.arange(len(owner)) % 2])
+    return make(), fed
+
+
+OPTIONS = [
+    FedPAC(),
+    FedPAC(lam=2.0, lr_head=0.3, prototype_weighting="uniform", buffer_policy="average"),
+    OwnHeads(lam=0.0),
+]
+
+
+@every_net
+@pytest.mark.parametrize("algorithm", OPTIONS, ids=["default", "options", "own heads"])
+def test_against_plain_pytorch(name, algorithm):
+    model, fed = fed_of(name)
+    plain = plain_rounds(algorithm, fed, model, PARTS, mixing=not isinstance(algorithm, OwnHeads))
+    for (state, _), (models, P) in zip(after(algorithm, fed, PARTS), plain, strict=True):
+        torch.testing.assert_close(algorithm.models(fed, state, everyone(fed), 0), models, rtol=1e-6, atol=1e-8)
+        assert state.known.tolist() == [c in P for c in range(3)]
+        for c in P:
+            torch.testing.assert_close(state.prototypes[c], P[c], rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [("mlp, stacked", "local"), ("cnn with batch norm", "local"), ("cnn with batch norm", "average")],
+)
+def test_without_prototypes_and_mixture_it_is_fedrep_to_the_bit(name, policy):
+    """One head epoch, then the body's, on the same batches."""
+    _, fed = fed_of(name)
+    options = {"lr_head": 0.3, "buffer_policy": policy}
+    want = after(FedRep(**options, client_weighting="samples", head_epochs=1, body_epochs=2), fed, PARTS)
+    for (state, _), (other, _) in zip(after(OwnHeads(lam=0.0, **options), fed, PARTS), want, strict=True):
+        assert same_bits((state.shared, state.own), (other.shared, other.own))
+
+
+# ---- who exchanges what ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn with batch norm"])
+def test_without_prototypes_the_pull_is_left_out_and_with_them_it_is_not(name):
+    _, fed = fed_of(name)
+    free, pulled = (after(FedPAC(lam=lam), fed, [[0, 1, 2, 3]] * 2) for lam in (0.0, 3.0))
+    assert same_bits(free[0], pulled[0])
+    assert not torch.allclose(free[1][0].shared, pulled[1][0].shared)
+
+
+@pytest.mark.parametrize("policy", ["local", "average"])
+def test_absent_clients_keep_what_is_theirs_and_get_the_body_when_they_are_scored(policy):
+    _, fed = fed_of("cnn with batch norm")
+    algorithm = FedPAC(buffer_policy=policy)
+    (first, _), (second, _) = after(algorithm, fed, [[0, 1, 2, 3], [1, 3]])
+    assert [same_bits(a, b) for a, b in zip(first.own, second.own, strict=True)] == [True, False, True, False]
+    before, now = (algorithm.models(fed, state, torch.tensor([2]), 1)[0] for state in (first, second))
+    own = head_of(fed)
+    own[fed.num_params :] = policy == "local"
+    assert torch.equal(now, torch.where(own, before, second.shared))
+    assert (before != now)[~own].any()
+
+
+def test_equal_clients_weigh_the_same_and_have_equal_heads():
+    part = samples(9)
+    data = {"train": Split.of([part] * 4), "test": Split.of([part] * 4)}
+    fed = Federation(mlp(), data, seed=0, rounds=3, train=Training(lr=0.1, batch_size=9), dtype=F64)
+    state, _ = after(FedPAC(), fed, [[0, 1, 2, 3]] * 2)[-1]
+    torch.testing.assert_close(heads(fed, state), heads(fed, state)[:1].expand(4, -1))
+    A = torch.randn(1, 3, 5, generator=generator(0, "A"), dtype=F64).expand(4, -1, -1)
+    w = FedPAC().head_weights(A, torch.full((4,), 0.1, dtype=F64))
+    torch.testing.assert_close(w, torch.full((4, 4), 0.25, dtype=F64))
+
+
+def test_clients_mix_with_those_who_have_their_labels():
+    """Clients 0 to 2 have class 0, clients 3 to 5 have class 1: nothing comes from the other side."""
+    x, y = samples(600, spread=0.3)
+    parts = [(x[y == k // 3][k % 3 :: 3], y[y == k // 3][k % 3 :: 3]) for k in range(6)]
+    data = {"train": Split.of(parts), "test": Split.of(parts)}
+    fed = Federation(mlp(), data, seed=0, rounds=3, train=Training(lr=0.1, batch_size=10), dtype=F64)
+    seen = []
+
+    class Watched(FedPAC):
+        def head_weights(self, A, V):
+            seen.append(super().head_weights(A, V))
+            return seen[-1]
+
+    run(Watched(), fed, Schedule(3))
+    for w in seen:
+        torch.testing.assert_close(w.sum(1), torch.ones(6, dtype=F64))
+        inside = torch.block_diag(w[:3, :3], w[3:, 3:])
+        assert (w - inside).sum() < 0.02
+        assert (inside.diagonal() < 0.9).all()  # and it is a mixture
+
+
+@pytest.mark.parametrize("name", ["mlp, stacked", "cnn with batch norm"])
+def test_chunks_change_no_bit(name, monkeypatch):
+    whole = after(FedPAC(), fed_of(name)[1], PARTS)
+    monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
+    assert same_bits(whole, after(FedPAC(), fed_of(name)[1], PARTS))
+
+
+# ---- the programme --------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 999), st.integers(1, 6))
+def test_the_programme_is_the_papers(seed, num):
+    stream = generator(seed, "A")
+    A, V = torch.randn(num, 3, 2, generator=stream, dtype=F64), torch.rand(num, generator=stream, dtype=F64)
+    torch.testing.assert_close(quadratic(A, V), literal(A, V))
+
+
+def test_a_large_common_part_cancels():
+    """Clients that differ by a millionth of what they have in common."""
+    A = torch.randn(3, 2, 2, generator=generator(0, "A"), dtype=F64)
+    exact = quadratic(A, torch.zeros(3, dtype=F64)) * 1e-12
+    got = quadratic(1e-6 * A + 100, torch.zeros(3, dtype=F64))
+    torch.testing.assert_close(got, exact, rtol=1e-5, atol=1e-18)
+
+
+def programmes(seed, num, size):
+    """H [num, num, num] of random clients, the A of some of them equal or 0."""
+    stream = generator(seed, "programme")
+    A = torch.randn(num, 1, size, generator=stream, dtype=F64)
+    A = A[torch.randint(0, num, (num,), generator=stream)] * (torch.rand(num, 1, 1, generator=stream) < 0.8)
+    V = 10 ** (2 - 4 * torch.rand(num, generator=stream, dtype=F64))
+    return A, V, quadratic(A, V)
+
+
+SEED = st.integers(0, 99_999)
+
+
+@settings(max_examples=50)
+@given(SEED, st.integers(1, 5), st.integers(1, 4))
+def test_the_minimum_against_all_supports(seed, num, size):
+    _, _, H = programmes(seed, num, size)
+    want = torch.tensor(np.stack([by_supports(each.numpy()) for each in H]))
+    torch.testing.assert_close(simplex_minimum(H), want, rtol=1e-6, atol=1e-7)
+
+
+@given(SEED, st.integers(1, 20), st.integers(1, 12), st.floats(0, 1))
+@example(seed=1, num=20, size=1, zeros=1.0)
+def test_the_minimum_satisfies_karush_kuhn_tucker(seed, num, size, zeros):
+    """w ≥ 0, Σ w = 1, and every slope at least wᵀ H w, with equality where w > 0; also for V with zeros."""
+    A, V, _ = programmes(seed, num, size)
+    V = V * (torch.rand(num, generator=generator(seed, "zeros")) >= zeros)
+    H = quadratic(A, V)
+    w = simplex_minimum(H)
+    scale = H.diagonal(dim1=1, dim2=2).amax(1)
+    found = scale > 0  # nothing to choose by: no result
+    assert w[~found].isnan().all()
+    w, H, scale = w[found], H[found] / scale[found, None, None], scale[found]
+    assert (w >= 0).all()
+    torch.testing.assert_close(w.sum(1), torch.ones_like(scale))
+    slope = (H @ w[:, :, None]).squeeze(2)
+    excess = slope - (w * slope).sum(1, keepdim=True)
+    assert (excess > -1e-10).all()
+    assert ((w * excess).abs() < 1e-10).all()
+
+
+def test_signs_that_keep_changing_places_are_settled_one_by_one():
+    """Of 4,000 arbitrary matrices a few would go in circles if all wrong signs were always exchanged together."""
+    B = torch.randn(4000, 8, 8, generator=generator(0, "arbitrary"), dtype=F64)
+    H = B @ B.mT + 1e-3 * torch.eye(8)
+    w = simplex_minimum(H)
+    slope = (H @ w[:, :, None]).squeeze(2)
+    assert (w >= 0).all()
+    assert (slope - (w * slope).sum(1, keepdim=True) > -1e-9).all()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_minimum_against_slsqp(seed):
+    from scipy.optimize import minimize
+
+    _, _, H = programmes(seed, 8, 12)
+    for each, w in zip(H.numpy(), simplex_minimum(H).numpy(), strict=True):
+        found = minimize(
+            lambda v, each=each: v @ each @ v,
+            np.full(8, 1 / 8),
+            jac=lambda v, each=each: 2 * each @ v,
+            bounds=[(0, 1)] * 8,
+            constraints={"type": "eq", "fun": lambda v: v.sum() - 1, "jac": np.ones_like},
+            method="SLSQP",
+            options={"ftol": 1e-14, "maxiter": 500},
+        )
+        assert w @ each @ w <= found.fun * (1 + 1e-9)
+        np.testing.assert_allclose(w, found.x, atol=1e-4)
+
+
+@settings(max_examples=30)
+@given(SEED, st.integers(1, 30), st.integers(1, 12))
+def test_weights_are_no_crumbs_and_add_up(seed, num, size):
+    A, V, H = programmes(seed, num, size)
+    w, exact = FedPAC().head_weights(A, V), simplex_minimum(H)
+    torch.testing.assert_close(w.sum(1), torch.ones(num, dtype=F64))
+    assert torch.equal(w == 0, exact < SMALLEST)
+    assert ((w == 0) | (w >= SMALLEST)).all()
+    torch.testing.assert_close(w, torch.where(w > 0, exact, 0) / torch.where(w > 0, exact, 0).sum(1, keepdim=True))
+
+
+@pytest.mark.parametrize("value", [0.0, torch.nan, torch.inf])
+def test_without_a_solution_everybody_keeps_the_own_head(value):
+    w = FedPAC().head_weights(torch.full((3, 2, 2), value, dtype=F64), torch.full((3,), 0 * value, dtype=F64))
+    assert torch.equal(w, torch.eye(3, dtype=F64))
+
+
+def test_where_all_weights_are_crumbs_the_own_head_stays():
+    even = torch.full((1200, 1200), 1 / 1200, dtype=F64)
+    even[1] = torch.where(torch.arange(1200) == 7, 1.0, 0.0)
+    w = without_crumbs(even)
+    assert torch.equal(w[1], even[1])
+    assert torch.equal(w[[0, *range(2, 1200)]], torch.eye(1200, dtype=F64)[[0, *range(2, 1200)]])
+
+
+def test_a_client_without_noise_keeps_its_head_and_equals_without_noise_share_theirs():
+    """V = 0 for clients 0 to 2, of whom 1 and 2 have equal features: many minima, the even one is taken."""
+    A = torch.tensor([[[5.0]], [[1.0]], [[1.0]], [[1.5]]], dtype=F64)
+    w = FedPAC().head_weights(A, torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=F64))
+    torch.testing.assert_close(w[0], torch.tensor([1.0, 0, 0, 0], dtype=F64), atol=1e-6, rtol=0)
+    torch.testing.assert_close(w[1:3], torch.tensor([[0, 0.5, 0.5, 0]], dtype=F64).expand(2, -1), atol=1e-6, rtol=0)
+
+
+# ---- settings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"lam": -1.0}, "lam=-1.0"), ({"lr_head": -0.5}, "lr_head=-0.5"), ({"lam": float("nan")}, "lam=nan")]
+    + [
+        ({name: "nonsense"}, f"{name}='nonsense'")
+        for name in ("prototype_weighting", "client_weighting", "buffer_policy")
+    ],
+)
+def test_bad_settings_are_named(options, named):
+    with pytest.raises(ValueError, match=rf"\A(?=.*{re.escape(named)})[^\n]+\Z"):
+        FedPAC(**options)

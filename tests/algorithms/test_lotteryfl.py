@@ -1,0 +1,335 @@
+"""LotteryFL: rounds by hand, a plain PyTorch reference, and what pruning and averaging must leave alone."""
+
+import re
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from pfl_core import Federation, Schedule, Split, Training, run
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.lotteryfl import LotteryFL, cut_off, divided
+from pfl_core.engine import rounds
+from pfl_core.ops import round_half_up
+from tests.helpers import cnn, everyone, federation, mlp, module_of, same_bits, samples
+
+F64 = torch.float64
+NETS = {
+    "mlp, stacked": (mlp, (6,), True),
+    "mlp": (mlp, (6,), False),
+    "cnn": (lambda: cnn(bn=False), (1, 4, 4), False),
+    "cnn with batch norm": (lambda: cnn(bn=True), (1, 4, 4), False),
+}
+every_net = pytest.mark.parametrize("name", NETS)
+
+
+def fed_of(name, val=True, **options):
+    make, shape, stacked = NETS[name]
+    fed = federation(make(), shape=shape, stacked=stacked, **{"rounds": 6, "epochs": 2} | options)
+    if val:
+        held_out = Split.of([samples(10, shape, key=50 + k) for k in range(fed.num_clients)])
+        fed.splits["val"] = Split(held_out.x.to(fed.theta0), held_out.y, held_out.bounds)
+    return fed
+
+
+def steps(algorithm, fed, taking_part):
+    """(state before, state after, notes) of each round."""
+    state, out = algorithm.init(fed, fed.theta0), []
+    for t, clients in enumerate(taking_part):
+        new, notes = algorithm.round(fed, state, torch.as_tensor(clients), t)
+        out.append((state, new, notes))
+        state = new
+    return out
+
+
+def weights_of(fed):
+    return [slice(f.start, f.stop) for f in fed.layout.params if f.name.endswith("weight")]
+
+
+# ---- by hand --------------------------------------------------------------------------------------------------------
+
+
+def linear(val):
+    """Logits W x, W = (1, 1/2; -1/4, -2), rate 1. Client 0 trains on (1, 0), client 1 on (0, 1), both of class 0."""
+    head = nn.Linear(2, 2, bias=False)
+    head.weight.data = torch.tensor([[1, 0.5], [-0.25, -2]])
+    train = Split.of([(torch.eye(2, dtype=F64)[k : k + 1], torch.tensor([0])) for k in range(2)])
+    splits = {"train": train, "test": train, "val": Split.of([(x.to(F64), torch.tensor(y)) for x, y in val])}
+    training = Training(lr=1.0, batch_size=9)
+    return Federation(nn.Sequential(OrderedDict(head=head)), splits, seed=0, rounds=5, train=training, dtype=F64)
+
+
+def test_two_rounds_by_hand():
+    """Half of the weights go each time; client 0 is right about its validation sample, client 1 never is.
+
+    Round 0. Client 0 drops -1/4 and 1/2; reset to (1, 0; 0, -2). Wrong class q = 1 / (1 + e): (1 + q, 0; 0, -2), the
+    slope of w2 is held back. Client 1, whole: wrong class r = 1 / (1 + e^2.5): (1, 1/2 + r; -1/4, -2 - r).
+    Means: (1 + q/2, 1/2 + r; -1/4, -2 - r/2).
+    Round 1. Client 0 has (1 + q/2, 0; 0, -2 - r/2), drops the first; reset to (0, 0; 0, -2), whose slope is 0.
+    Client 1: wrong class s = 1 / (1 + e^(2.5 + 1.5 r)), w1 + s and w3 - s. Only w3 has two who keep it.
+    """
+    fed = linear([(torch.tensor([[1, 0]]), [0]), (torch.tensor([[0, 1]]), [1])])
+    algorithm = LotteryFL(prune_rate=0.5, target_density=0.25)
+    (_, first, notes), (_, second, later) = steps(algorithm, fed, [[0, 1]] * 2)
+    q, r = 1 / (1 + np.exp(1)), 1 / (1 + np.exp(2.5))
+    s = 1 / (1 + np.exp(2.5 + 1.5 * r))
+    mean = torch.tensor([1 + q / 2, 0.5 + r, -0.25, -2 - r / 2], dtype=F64)
+    torch.testing.assert_close(notes["trained"][0], torch.tensor([1 + q, 0, 0, -2], dtype=F64))
+    torch.testing.assert_close(first.shared, mean)
+    assert first.active.int().tolist() == [[1, 0, 0, 1], [1, 1, 1, 1]]
+    torch.testing.assert_close(algorithm.models(fed, first, everyone(fed), 0), mean * first.active)
+    assert notes["upload"].tolist() == [2, 4]
+    assert notes["upload_bits"].tolist() == [4, 0]
+    assert second.active.int().tolist() == [[0, 0, 0, 1], [1, 1, 1, 1]]
+    assert later["trained"][0].tolist() == [0, 0, 0, -2]
+    want = [1 + q / 2, 0.5 + r + s, -0.25, -2 - (r / 2 + s) / 2]
+    torch.testing.assert_close(second.shared, torch.tensor(want, dtype=F64))
+    assert later["density"].tolist() == second.density.tolist() == [0.25, 1]
+    assert later["upload"].tolist() == [1, 4]
+
+
+def test_what_nobody_keeps_stays_as_it_was():
+    fed = linear([(torch.tensor([[1, 0]]), [0]), (torch.tensor([[0, 1]]), [0])])
+    ((_, state, _),) = steps(LotteryFL(prune_rate=0.5), fed, [[0, 1]])
+    assert state.active.int().tolist() == [[1, 0, 0, 1]] * 2
+    assert state.shared[1:3].tolist() == [0.5, -0.25]
+    assert state.shared[0] != 1 or state.shared[3] != -2
+
+
+@pytest.mark.parametrize(("threshold", "prunes"), [(0.49, True), (0.5, False), (1.0, False)])
+def test_the_accuracy_must_exceed_the_threshold(threshold, prunes):
+    """One of two validation samples is right."""
+    fed = linear([(torch.tensor([[1, 0], [1, 0]]), [0, 1])] * 2)
+    ((_, state, _),) = steps(LotteryFL(acc_threshold=threshold), fed, [[0, 1]])
+    assert bool((~state.active).any()) is prunes
+
+
+# ---- a plain reference ----------------------------------------------------------------------------------------------
+
+
+def plain_client(algorithm, fed, model, initial, shared, mask, density, k, t):
+    """A client's round with plain modules and masks by name; returns (trained, mask, density)."""
+    mask = {name: m.clone() for name, m in mask.items()}
+    plain = module_of(fed, model, fed.layout.flatten({name: shared[name] * mask[name] for name in shared}))
+    x, y = fed.splits["val"].client(k)
+    accuracy = float((plain.eval()(x).argmax(1) == y).double().mean())
+    if accuracy > algorithm.acc_threshold and density > algorithm.target_density + 1e-9:
+        for name, p in plain.named_parameters():
+            if name.endswith("weight") and (algorithm.prune_norms or "bn" not in name):
+                alive = sorted(p.data[mask[name] == 1].abs().tolist())
+                mask[name][p.data.abs() < alive[round_half_up(algorithm.prune_rate * len(alive))]] = 0
+        density *= 1 - algorithm.prune_rate
+        plain = module_of(fed, model, fed.layout.flatten({name: initial[name] * mask[name] for name in initial}))
+    plain.train()
+    for batch in fed.batches(torch.tensor([k]), t):
+        slopes = torch.autograd.grad(cross_entropy(plain(batch.x[0]), batch.y[0]), list(plain.parameters()))
+        for (name, p), g in zip(plain.named_parameters(), slopes, strict=True):
+            p.data -= fed.lr(t) * g * mask[name]
+    return {name: value.clone() for name, value in plain.state_dict().items() if name in mask}, mask, density
+
+
+@every_net
+@pytest.mark.parametrize(
+    "algorithm",
+    [LotteryFL(), LotteryFL(prune_rate=0.4, target_density=0.1, prune_norms=False, client_weighting="samples")],
+    ids=["default", "options"],
+)
+def test_against_plain_pytorch(name, algorithm):
+    """Six rounds, partly with some of the clients, from a model that some clients are right with."""
+    fed, model = fed_of(name, dtype=F64), NETS[name][0]()
+    initial = fed.layout.unflatten(fed.theta0)
+    shared, masks, density = initial, [{n: torch.ones_like(v) for n, v in initial.items()} for _ in range(4)], [1.0] * 4
+    taking_part = [[0, 1, 2, 3], [0, 2], [1, 2, 3], [0, 1, 2, 3], [3], [0, 1, 2]]
+    pruned = set()
+    for t, (clients, (_, state, notes)) in enumerate(zip(taking_part, steps(algorithm, fed, taking_part), strict=True)):
+        trained, weight = [], fed.num_train[clients] if algorithm.client_weighting == "samples" else torch.ones(4)
+        for s, k in enumerate(clients):
+            theta, masks[k], after = plain_client(algorithm, fed, model, initial, shared, masks[k], density[k], k, t)
+            pruned |= {(t, k)} if after < density[k] else set()
+            density[k] = after
+            trained.append(theta)
+            torch.testing.assert_close(notes["trained"][s], fed.layout.flatten(theta))
+        shared = {
+            name: average(
+                old, [(w, masks[k][name], theta[name]) for w, k, theta in zip(weight, clients, trained, strict=False)]
+            )
+            for name, old in shared.items()
+        }
+        torch.testing.assert_close(state.shared, fed.layout.flatten(shared))
+        for k in range(4):
+            mask = fed.layout.flatten(masks[k])
+            assert torch.equal(state.active[k], mask.bool())
+            torch.testing.assert_close(algorithm.models(fed, state, torch.tensor([k]), t)[0], mask * state.shared)
+        assert state.density.tolist() == pytest.approx(density)
+    assert 3 < len(pruned) < sum(map(len, taking_part))
+
+
+def average(old, parts):
+    """Entry by entry over those whose mask is 1; parts: (weight, mask, value)."""
+    top, bottom = (sum(w * m * v for w, m, v in parts), sum(w * m for w, m, _ in parts))
+    return torch.where(bottom > 0, top / bottom.clamp(min=1e-9), old)
+
+
+# ---- FedAvg at one end ----------------------------------------------------------------------------------------------
+
+
+@every_net
+@pytest.mark.parametrize(
+    ("weighting", "gate"), [("uniform", {"target_density": 1.0}), ("samples", {"acc_threshold": 1.0})]
+)
+def test_without_pruning_it_is_fedavg_to_the_bit(name, weighting, gate):
+    schedule = Schedule(4, participation=0.75)
+    state, history = run(LotteryFL(**gate, client_weighting=weighting), fed_of(name), schedule)
+    averaged, of_fedavg = run(FedAvg(weighting), fed_of(name), schedule)
+    assert same_bits(state.shared, averaged.shared)
+    for metric in ("correct", "correct_trained", "train_loss", "upload", "passes"):
+        assert same_bits(history.series[metric], of_fedavg.series[metric])
+    assert state.active.all()
+    assert not np.nansum(history.series["upload_bits"][1])
+
+
+# ---- pruning --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "norms"), [("mlp, stacked", True), ("cnn with batch norm", True), ("cnn with batch norm", False)]
+)
+def test_masks_shrink_tensor_by_tensor_until_they_are_sparse_enough(name, norms):
+    """0.8³ is above 0.5, and 0.8⁴ is not; a threshold of 0 is exceeded by anybody who gets one sample right."""
+    fed, algorithm = fed_of(name), LotteryFL(acc_threshold=0.0, prune_norms=norms)
+    statistics = torch.arange(fed.num_entries) >= fed.num_params
+    for before, after, notes in steps(algorithm, fed, [[0, 1, 2, 3]] * 6):
+        assert (after.active <= before.active).all()
+        for k in range(4):
+            pruned = after.density[k] < before.density[k]
+            assert not (pruned and before.density[k] <= 0.5)
+            for f in fed.layout.fields:
+                old, new = (int(state.active[k, f.start : f.stop].sum()) for state in (before, after))
+                falls = pruned and f.name.endswith("weight") and (norms or f.kind != "norm")
+                first = before.density[k] == 1 and f.kind == "norm"  # its scales are all 1
+                assert new == (old - round_half_up(0.2 * old) if falls and not first else old)
+            changed = int((after.active[k] != before.active[k]).any())
+            prunable = sum(f.stop - f.start for f in fed.layout.fields if algorithm.is_prunable(f))
+            assert notes["upload_bits"][k] == changed * prunable
+        assert after.active[:, statistics].all()
+        assert not notes["trained"][~after.active].any()
+        assert torch.equal(notes["upload"], after.active[:, ~statistics].sum(1))
+    torch.testing.assert_close(after.density, torch.full((4,), 0.8**4, dtype=F64))
+
+
+def test_the_smallest_of_every_tensor_go_and_the_rest_returns_to_the_start():
+    fed = fed_of("cnn with batch norm", epochs=0)
+    algorithm = LotteryFL(acc_threshold=0.0)
+    start = algorithm.init(fed, fed.theta0)
+    moved = type(start)(**{**vars(start), "shared": fed.theta0 * torch.linspace(2, 3, fed.num_entries)})
+    state, notes = algorithm.round(fed, moved, everyone(fed), 0)
+    assert (state.density == 0.8).any()
+    for k in (state.density == 0.8).nonzero().flatten().tolist():
+        assert torch.equal(notes["trained"][k], torch.where(state.active[k], fed.theta0, 0.0))
+        for place in weights_of(fed):
+            size, kept = moved.shared[place].abs(), state.active[k, place]
+            assert kept.all() or size[kept].min() >= size[~kept].max()
+    for k in (state.density == 1).nonzero().flatten().tolist():
+        assert torch.equal(notes["trained"][k], moved.shared)
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.floats(0, 1))
+def test_a_cut_off_drops_the_share_or_less_where_sizes_are_equal(sizes, rate):
+    """Whole numbers, so that many are equal: what goes are the smallest, and never some of several equals."""
+    size, count = torch.tensor(sizes, dtype=F64), round_half_up(rate * len(sizes))
+    gone = size < cut_off(size, rate)
+    assert gone.sum() <= count
+    assert len(set(sizes)) < len(sizes) or gone.sum() == count
+    assert not gone.any() or gone.all() or size[gone].max() < size[~gone].min()
+    assert (size <= size[gone].max()).sum() == gone.sum() if gone.any() else True
+    smallest = (size == size.min()).sum()
+    assert gone.any() == (smallest <= count)
+
+
+def test_a_diverged_weight_is_not_a_small_one():
+    fed, algorithm = fed_of("mlp"), LotteryFL(prune_rate=0.5)
+    theta, place = fed.theta0.clone(), weights_of(fed)[0]
+    theta[place.start : place.start + 3] = torch.tensor([torch.nan, torch.inf, -torch.inf])
+    active = algorithm.prune(fed, theta, torch.ones(fed.num_entries, dtype=torch.bool))
+    assert active[place.start : place.start + 3].all()
+    assert active[place].sum() == 15
+
+
+def test_the_density_is_reckoned_without_slips_of_rounding():
+    """0.8 * 0.8 * 0.8 = 0.5120000000000001 in floats: not above 0.512."""
+    state = steps(LotteryFL(acc_threshold=0.0, target_density=0.512), fed_of("mlp"), [[0, 1, 2, 3]] * 6)[-1][1]
+    assert state.density.tolist() == pytest.approx([0.8**3] * 4)
+
+
+# ---- what the accuracy is measured on -------------------------------------------------------------------------------
+
+
+def test_a_tenth_of_the_training_data_is_held_out_once():
+    sizes = (30, 25, 4, 2, 1)
+    fed = federation(sizes=sizes)
+    training, held_out = divided(fed, torch.arange(5))
+    assert [len(y) for _, y in held_out] == [3, 3, 1, 1, 0]
+    for k in range(5):
+        x, y = fed.splits["train"].client(k)
+        both = torch.cat([torch.cat([part[k][0], part[k][1][:, None]], 1) for part in (training, held_out)])
+        assert sorted(both.tolist()) == sorted(torch.cat([x, y[:, None]], 1).tolist())
+    assert same_bits([training[3], held_out[3]], [part[0] for part in divided(fed, torch.tensor([3]))])
+    assert not same_bits(held_out[0], divided(federation(sizes=sizes, seed=1), torch.tensor([0]))[1][0])
+
+
+@pytest.mark.parametrize("name", ["mlp, stacked", "cnn with batch norm"])
+def test_holding_out_is_a_validation_split(name):
+    """The same bits as with clients who have been given nine tenths to train on and the others to measure with."""
+    fed, other = fed_of(name, val=False), fed_of(name, val=False)
+    other.splits |= {
+        split: Split.of(parts) for split, parts in zip(("train", "val"), divided(fed, everyone(fed)), strict=True)
+    }
+    one, _ = run(LotteryFL(), fed, Schedule(4))
+    two, _ = run(LotteryFL(), other, Schedule(4))
+    assert same_bits(one, two)
+    assert (one.density < 1).any()
+
+
+def test_test_data_choose_nothing():
+    fed, other = fed_of("mlp", val=False), fed_of("mlp", val=False)
+    test = other.splits["test"]
+    other.splits["test"] = Split(-test.x, (test.y + 1) % 3, test.bounds)
+    states = [run(LotteryFL(), each, Schedule(4))[0] for each in (fed, other)]
+    assert same_bits(*states)
+
+
+def test_a_client_with_nothing_to_measure_on_never_prunes():
+    state, _ = run(LotteryFL(acc_threshold=0.0), federation(sizes=(20, 1), epochs=2), Schedule(3))
+    assert state.density[0] < 1
+    assert state.density[1] == 1
+
+
+def test_absent_clients_keep_their_masks():
+    fed = fed_of("cnn with batch norm")
+    state = LotteryFL().init(fed, fed.theta0)
+    for snapshot in rounds(LotteryFL(acc_threshold=0.0), fed, Schedule(5, participation=0.5), state):
+        here = Schedule(5, participation=0.5).clients(4, fed.seed, snapshot.t).tolist()
+        for k in set(range(4)) - set(here):
+            assert torch.equal(snapshot.state.active[k], state.active[k])
+        assert not torch.equal(snapshot.state.active, state.active) or snapshot.t > 1
+        state = snapshot.state
+
+
+# ---- settings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["prune_rate", "acc_threshold", "target_density"])
+@pytest.mark.parametrize("value", [-0.1, 20.0, float("nan")])
+def test_shares_lie_between_0_and_1(name, value):
+    with pytest.raises(ValueError, match=rf"\A(?=.*{re.escape(f'{name}={value}')})[^\n]+\Z"):
+        LotteryFL(**{name: value})
+
+
+def test_an_unknown_weighting_is_named():
+    with pytest.raises(ValueError, match="client_weighting='nonsense'"):
+        LotteryFL(client_weighting="nonsense")
