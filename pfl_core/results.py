@@ -14,7 +14,7 @@ from pfl_core.algorithms.fedpews import split_neurons
 from pfl_core.costs import VALUE_BYTES, rounds_to
 from pfl_core.runs import Record, RunSpec
 
-TIDY = "paper dataset setting clients dirichlet method variant seed preset data rounds stale metric value".split()
+TIDY = "paper dataset setting clients dirichlet model method variant seed preset data rounds stale metric value".split()
 
 
 def settings(spec: RunSpec) -> dict[str, object]:
@@ -56,8 +56,10 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
 
     ``clients`` is their number, ``dirichlet`` the alpha of a Dirichlet split (else not a number). Metrics of the last
     round: those of ``Record.summary``; ``uplink_fraction``, what a client sends relative to the whole model; and where
-    masks were kept, of the head's weights, ``iou_raw`` (mean over client pairs) and ``iou_contrast`` (chance-corrected,
-    pairs with a common class minus pairs without). FedPeWS's: those of ``to_target``, ``warmup``, ``own_groups``.
+    masks were kept, of the head's weights, ``iou_raw`` and ``iou_chance`` (chance-corrected; means over client pairs)
+    and ``iou_contrast`` (chance-corrected, pairs with a common class minus pairs without). Of the whole run:
+    ``train_images``, a client's, on average, and ``roughness``. FedPeWS's: those of ``to_target``, ``warmup``,
+    ``own_groups``.
     """
     rows = []
     for record in records:
@@ -68,6 +70,7 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
             "setting": spec.setting,
             "clients": spec.clients,
             "dirichlet": spec.identity()["partition"].get("alpha", math.nan),
+            "model": spec.model["name"],
             "method": spec.method["name"],
             "variant": variant(spec),
             "seed": spec.seed,
@@ -79,12 +82,25 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
         numbers = record.summary()
         if "upload" in record.series:
             numbers["uplink_fraction"] = float(record.values("upload").iloc[-1].mean() / record.num_params)
+        if "train" in record.clients:
+            numbers["train_images"] = float(np.sum(record.clients["train"], axis=1).mean())
+        numbers["roughness"] = roughness(record)
         numbers |= to_target(record) | warmup(record) | own_groups(record)
         if masks(record):
             found = overlap_contrast(record, head_weight(record))
-            numbers |= {"iou_raw": found["iou_raw_mean"], "iou_contrast": found["iou_chance_contrast"]}
+            numbers |= {"iou_raw": found["iou_raw_mean"], "iou_chance": found["iou_chance_mean"]}
+            numbers["iou_contrast"] = found["iou_chance_contrast"]
         rows += [{**base, "metric": metric, "value": value} for metric, value in numbers.items()]
     return pd.DataFrame(rows, columns=TIDY)
+
+
+def roughness(record: Record) -> float:
+    """Sample deviation (points) of the changes in ``acc_mean`` between scored rounds, from the middle of the run on.
+
+    Not a number with fewer than two changes. Of runs that were scored equally often the smoother one has less.
+    """
+    curve = record.curve(trained=record.spec.build_method().reported == "after_local_update")["acc_mean"]
+    return float(curve[curve.index >= record.spec.rounds / 2].diff().std())
 
 
 def to_target(record: Record) -> dict[str, float]:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from pfl_core.paper import checks_fedpews, checks_fedselect  # noqa: F401  (they register the checks)
+from pfl_core.paper import (  # noqa: F401  (they register the checks)
+    checks_fedpews,
+    checks_fedselect,
+    checks_fedselect_masks,
+    checks_fedselect_methods,
+    checks_fedselect_workshop,
+)
 from pfl_core.paper.tables import facts
 from pfl_core.paper.verdicts import CHECKS, Verdict
 

@@ -45,8 +45,13 @@ METRICS = {"mean_client_accuracy": "acc_mean", "final_accuracy": "acc_pooled"}
 PER_UNIT = {("star_pfl", "mean_client_accuracy"): 0.01}  # Star-PFL prints shares, we store percent
 FIELDS = {"lambda": "lam", "eta_g": "lr_server"}  # a field in a paper's variant -> ours
 CONTEXT = {"T", "batch_size", "target"}  # belong to a column of the paper's table, told by our preset
-# Settings (presets) whose runs are a data set's tables; the others have other clients or splits, for a figure
+# Settings (presets) whose runs are a data set's tables; the others have other clients, splits or epochs, for a figure
+# or another table. FedSelect's oldest stored runs name none ("").
 SETTINGS = {
+    ("fedselect", "CIFAR-10"): ("cifar10", ""),
+    ("fedselect", "CIFAR10-C"): ("cifar10_c", ""),
+    ("fedselect", "Mini-ImageNet"): ("mini_imagenet", ""),
+    ("fedselect", "OfficeHome"): ("office_home", ""),
     ("fedpews", "Synthetic-32K"): ("lr_server=1", "lr_server=0.5", "lr_server=0.25"),
     ("fedpews", "Synthetic-3.2K"): ("lr_server=0.1",),
     ("fedpews", "CIFAR-MNIST"): ("cifar_mnist",),
@@ -56,6 +61,13 @@ SETTINGS = {
 UNSTATED = {
     ("fedpews", "table3", "CIFAR-MNIST"): {"lam": 2.0, "tau": 0.5},
     ("fedpews", "table3", "{Path-OCT-Tissue}MNIST"): {"lam": 10.0, "tau": 0.2},
+}
+# Table 3 of FedSelect names rules where we have fields; which layers are its A to D is ours, for each network.
+RULES = {("ranking", "least_change"): "Personalize Least", ("masks", "random"): "Random"}
+LAYERS = {
+    "resnet18": {"layer1": "Layer A", "layer2": "Layer B", "layer3": "Layer C", "layer4": "Layer D"},
+    "cnn_small": {"conv1": "Layer A", "conv2": "Layer B", "fc1": "Layer C", "head": "Layer D"},
+    "mlp": {"fc1": "Layer A", "head": "Layer D"},
 }
 BEST_OF = {("fedselect", "table1", "FedSelect"): "table2"}  # the paper's cell is the best row of another table
 
@@ -75,6 +87,7 @@ def compare(paper: str, results: pd.DataFrame) -> list[dict]:
     usable = results[(results["paper"] == paper) & results["preset"].isin(SHOWN)].dropna(subset="value")
     usable = fresh_first(usable)
     for run, fields in zip(usable.to_dict("records"), variants(usable), strict=True):
+        fields = _with_rule(fields, run.get("model")) if run["method"] == "fedselect" else fields
         runs[run["method"], run["metric"], run["dataset"]].append({**run, "fields": fields})
     return [_row(cell, runs, cells) for cell in cells.itertuples()]
 
@@ -117,6 +130,17 @@ def _our_fields(cell: tuple, variant: str) -> Fields:
     if cell.method not in BASES:
         return fields
     return {**UNSTATED.get((cell.paper, cell.table, cell.dataset), {}), **fields, "base": BASES[cell.method]}
+
+
+def _with_rule(ours: Fields, model: str | None) -> Fields:
+    """FedSelect's fields, those that are a rule of Table 3 under its name."""
+    if ours.get("masks") == "layers":
+        rule = LAYERS.get(model, {}).get(str(ours.get("layers")).strip("(',)"))
+    else:
+        rule = next((name for field, name in RULES.items() if ours.get(field[0]) == field[1]), None)
+    if rule is None:
+        return ours
+    return {"rule": rule, **{name: value for name, value in ours.items() if name not in ("ranking", "masks", "layers")}}
 
 
 def _same_setting(theirs: Fields, ours: Fields, default: Fields) -> bool:

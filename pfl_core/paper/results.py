@@ -2,14 +2,19 @@
 
 A results frame has a row for each run and metric, with COLUMNS. `variant` names the fields that a sweep varies
 ("alpha=0.3;p=0.05"); a field may have a column of its own as well or instead. With a column `rounds`, runs of different
-length are never mixed; `setting` names the experiment (presets) that a run belongs to, `clients` their number and
-`dirichlet` the alpha of their split. Metrics, all of the last round (FedPeWS's own: ``pfl_core.results``):
+length are never mixed; `setting` names the experiment (presets) that a run belongs to, `model` its network, `clients`
+their number and `dirichlet` the alpha of their split. Metrics, of the last round where no other is named (FedPeWS's
+own: ``pfl_core.results``):
 
     acc_mean, acc_pooled, acc_bottom_decile   percent
     personal_share     0 to 1, mean over clients
     uplink_fraction    numbers that a client sends, over those of FedAvg; mean over clients
     iou_raw            overlap of two clients' masks of the last layer, mean over pairs
-    iou_contrast       the same corrected for chance, pairs with a common class minus pairs without
+    iou_chance         the same corrected for chance: 0 as random masks of that size would have, 1 for equal masks
+    iou_contrast       corrected for chance, pairs with a common class minus pairs without
+    roughness          spread of acc_mean's changes from one scored round to the next, over the second half; points
+    rounds_to_95       first round with 95 % of the run's own last accuracy
+    train_images       of a client, mean over clients
 """
 
 from __future__ import annotations
@@ -28,13 +33,20 @@ NEEDED = ["dataset", "method", "metric", "value", "seed"]
 PRESETS = ("paper", "real", "quick", "ci")  # best first
 # Settings of a paper's main results, and our values where it is silent; any other value is an experiment of its own.
 DEFAULTS = {
-    "fedselect": {"alpha": 0.30, "p": 0.05, "reading": "paper", "finetune_epochs": 3.0},
+    "fedselect": {
+        **{"alpha": 0.30, "p": 0.05, "reading": "paper", "finetune_epochs": 3.0},
+        **{"ranking": "change", "masks": "grown", "layers": "()"},  # what Table 3 ablates
+        **{"keep_rate": 0.50, "num_search_iters": 5.0},  # of the workshop version
+    },
     "fedpews": {"base": "fedavg", "lam": 5.0, "tau": 0.125, "lr_server": 1.0, "shares": "equal"},
     "pfedgate": {"B": 5.0, "alpha": 0.4, "step": 1.0, "finetune_epochs": 1.0},
     "star_pfl": {},
 }
 WITHOUT_WARMUP = ("fedavg", "fedprox", "scaffold", "fednova", "moon")  # FedPeWS's baselines: tau = 0
-VARIED = {"fedpews": ("base", "lam", "tau", "shares")}  # fields whose values the claims compare; else FedSelect's alpha
+VARIED = {  # fields whose values the claims compare; of the other papers alpha
+    "fedpews": ("base", "lam", "tau", "shares"),
+    "fedselect": ("alpha", "ranking", "masks", "layers", "keep_rate"),
+}
 
 
 class Missing(LookupError):

@@ -108,6 +108,40 @@ def test_settings_must_be_the_papers(variant, fits):
     assert (cell(results(dict(variant=variant)))["ours"] is not None) == fits
 
 
+def test_fedselect_cells_are_of_table_1s_runs():
+    """Not of other sizes or epochs, nor of the workshop's; runs from before settings had names count."""
+    for setting, fits in {
+        "cifar10": True, "": True, "cifar10, 20 images": False, "cifar10, twice the epochs": False,
+        "workshop s=2": False, "cifar10_c": False,
+    }.items():  # fmt: skip
+        stored = pd.DataFrame([RUN | dict(setting=setting)])
+        assert (cell(stored)["ours"] is not None) == fits
+    corrupt = pd.DataFrame([RUN | dict(dataset="cifar10_c", setting="cifar10_c", value=60.0)])
+    assert cell(corrupt, dataset="CIFAR10-C")["ours"] == 60.0 and cell(corrupt)["ours"] is None
+
+
+@pytest.mark.parametrize(
+    ("variant", "model", "rule"),
+    [
+        ("ranking=least_change", "cnn_small", "Personalize Least"),
+        ("masks=random", "cnn_small", "Random"),
+        ("masks=layers;layers=('fc1',)", "cnn_small", "Layer C"),
+        ("masks=layers;layers=('fc1',)", "mlp", "Layer A"),
+        ("masks=layers;layers=('layer4',)", "resnet18", "Layer D"),
+        ("masks=layers;layers=('layer4.1.conv2',)", "resnet18", None),
+        ("masks=layers;layers=('conv1', 'conv2')", "cnn_small", None),
+        ("ranking=random", "cnn_small", None),  # grows at random: not the paper's "random partition"
+        ("masks=common_random", "cnn_small", None),
+        ("ranking=least_change;alpha=0.5", "cnn_small", None),
+        ("ranking=least_change;p=0.1", "cnn_small", None),
+    ],
+)
+def test_a_rule_of_table_3(variant, model, rule):
+    stored = pd.DataFrame([RUN | dict(variant=variant, model=model)])
+    found = [(row["table"], row["variant"]) for row in compare("fedselect", stored) if row["ours"] is not None]
+    assert found == ([("table3", rule)] if rule else [])
+
+
 def test_table_1_takes_the_best_limit_once_all_four_are_stored():
     values = {"alpha=0.05": 70.0, "alpha=0.3": 71.0, "alpha=0.5": 72.0, "alpha=0.8": 60.0}
     stored = [dict(variant=variant, value=value, seed=s) for variant, value in values.items() for s in (0, 1)]

@@ -121,7 +121,9 @@ class TestFedSelect:
 
         ablations = self.three.drop(["alpha=0.30", "alpha=0.50"])
         assert odd(ablations["CIFAR-10"]).all()
-        assert not odd(self.one["CIFAR-10"]).any() and not odd(self.two["CIFAR-10"]).any()
+        assert odd(ablations["CIFAR10-C"]).sum() == 4
+        for name in self.sets[:2]:
+            assert not odd(self.one[name]).any() and not odd(self.two[name]).any()
 
 
 class TestFedPeWS:
