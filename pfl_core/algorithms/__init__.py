@@ -13,6 +13,7 @@ from pfl_core.algorithms import (
     lotteryfl,
     moon,
     partial,
+    pfedgate,
     scaffold,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "lotteryfl",
     "moon",
     "partial",
+    "pfedgate",
     "scaffold",
 ]

@@ -1,0 +1,160 @@
+"""A client's round of pFedGate: specification sections 4.6 and 4.10."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from pfl_core.algorithms.pfedgate_adapt import Adapter
+from pfl_core.algorithms.pfedgate_eval import client_vector, mean_image
+from pfl_core.federation import Federation, Output
+from pfl_core.federation.records import Weights
+from pfl_core.ops import take
+
+if TYPE_CHECKING:
+    from pfl_core.algorithms.pfedgate import GateState
+
+
+@dataclass(eq=False)
+class Log:
+    """What adaptations did, row by row: sums over batches. Written into while clients train."""
+
+    used: np.ndarray  # [S, L] int, batches that kept a block
+    scale: Tensor  # [S, L] sum of M'
+    masks: set[bytes] = field(default_factory=set)  # distinct ones, over all rows and batches
+
+    @classmethod
+    def empty(cls, rows: int, adapter: Adapter, like: Tensor) -> Log:
+        shape = rows, adapter.blocks.num_blocks
+        return cls(np.zeros(shape, dtype=np.int64), torch.zeros(shape).to(like))
+
+    def add(self, s: int, scale: Tensor, kept: np.ndarray) -> None:
+        self.used[s] += kept
+        self.scale[s] += scale.detach()
+        self.masks.add(kept.tobytes())
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """What a round leaves of some clients."""
+
+    theta: Tensor  # [S, e]
+    gate: Tensor  # [S, v]
+    statistics: Tensor  # [S, q]
+    velocity: Tensor | None  # [S, d]
+    gate_velocity: Tensor | None  # [S, v]
+    loss: Tensor  # [S]
+    steps: Tensor  # [S]
+    log: Log
+
+
+def relu_loss(output: Output) -> Tensor:
+    """Cross-entropy after one more ReLU, as in the released code."""
+    return cross_entropy(output.logits.relu(), output.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Trainer:
+    """Trains clients from one state; ``smallest``: batches with fewer samples are left out."""
+
+    adapter: Adapter
+    fed: Federation
+    state: GateState
+    t: int
+
+    def __call__(self, clients: Tensor, smallest: int) -> Local:
+        """Model and gate together, or the gate first and the model after it."""
+        options, state = self.adapter.options, self.state
+        gate, statistics = take(state.gate, clients), take(state.statistics, clients).clone()
+        moving, moving_gate = (None if v is None else take(v, clients) for v in (state.velocity, state.gate_velocity))
+        theta, log = self.fed.broadcast(state.shared, clients), Log.empty(len(clients), self.adapter, gate)
+        common = {"smallest": smallest, "loss": relu_loss if options.logit_relu else None}
+        if not options.alternates:
+            with_gate = self.with_gate(clients, statistics, log)
+            out = self.fed.sgd(
+                theta,
+                clients,
+                key=self.t,
+                weights=with_gate,
+                variables=gate,
+                lr_variables=options.lr_gate,
+                velocity=moving,
+                velocity_variables=moving_gate,
+                **common,
+            )
+            return Local(
+                out.theta,
+                out.variables,
+                statistics,
+                out.velocity,
+                out.velocity_variables,
+                out.loss,
+                out.steps,
+                log,
+            )
+        gate, moving_gate = self.gate_pass(clients, statistics, gate, moving_gate, key=self.t, **common)
+        fixed = self.fixed_gate(clients, gate, statistics, log)
+        key = (self.t, "model")
+        out = self.fed.sgd(theta, clients, key=key, weights=fixed, velocity=moving, **common)
+        return Local(out.theta, gate, statistics, out.velocity, moving_gate, out.loss, out.steps, log)
+
+    def gate_pass(
+        self, clients: Tensor, statistics: Tensor, gate: Tensor, moving: Tensor | None, **options
+    ) -> tuple[Tensor, Tensor | None]:
+        """Train the gates alone, the model frozen: gates [S, v] and their velocities; moves ``statistics``."""
+        out = self.fed.sgd(
+            self.fed.broadcast(self.state.shared, clients),
+            clients,
+            trainable=torch.zeros_like(self.fed.theta0, dtype=torch.bool),
+            norm_mode="eval",
+            weights=self.with_gate(clients, statistics, None),
+            variables=gate,
+            lr_variables=self.adapter.options.lr_gate,
+            velocity_variables=moving,
+            **options,
+        )
+        return out.variables, out.velocity_variables
+
+    def with_gate(self, clients: Tensor, statistics: Tensor, log: Log | None) -> Weights:
+        """The hook of ``fed.sgd``: theta' from theta and the gate in training; moves ``statistics`` [S, q]."""
+        adapt = self.adaptation(clients, statistics, log)
+        return lambda theta_k, gate_k, x, s: self.adapter.blocks.scale(theta_k, adapt(gate_k, x, s)[0])
+
+    def adaptation(
+        self, clients: Tensor, statistics: Tensor, log: Log | None
+    ) -> Callable[[Tensor, Tensor, int], tuple[Tensor, np.ndarray]]:
+        """(gate [v], x [N, ...], row) -> M' [L] and I of a step of training; moves ``statistics``, fills ``log``."""
+        numbers, images = clients.tolist(), None
+        if self.adapter.options.gate_granularity == "client":
+            images = [mean_image(self.fed, k) for k in numbers]
+
+        def adapt(gate_k: Tensor, x: Tensor, s: int) -> tuple[Tensor, np.ndarray]:
+            seen, mode = (x, "train") if images is None else (images[s], "client")
+            moved = statistics[s].clone()  # autograd watches over what a forward pass was given
+            scale, kept = self.adapter(gate_k, moved, seen, numbers[s], mode)
+            statistics[s] = moved
+            if log is not None:
+                log.add(s, scale, kept)
+            return scale, kept
+
+        return adapt
+
+    def fixed_gate(self, clients: Tensor, gate: Tensor, statistics: Tensor, log: Log) -> Weights:
+        """The hook where gates stand still, in evaluation mode."""
+        adapter, numbers = self.adapter, clients.tolist()
+        with torch.no_grad():
+            found = [client_vector(adapter, self.fed, *row) for row in zip(gate, statistics, numbers, strict=True)]
+
+        def weights(theta_k: Tensor, _: None, x: Tensor, s: int) -> Tensor:
+            with torch.no_grad():
+                scale, kept = found[s] or adapter(gate[s], statistics[s], x, numbers[s], "eval")
+            log.add(s, scale, kept)
+            return adapter.blocks.scale(theta_k, scale)
+
+        return weights

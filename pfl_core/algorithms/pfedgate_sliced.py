@@ -1,0 +1,145 @@
+"""pFedGate with really smaller kernels: dropped rows are left out, and so is what reads them (section 7).
+
+A hidden neuron whose block is dropped outputs exactly 0 through ReLU and max pooling, so the next layer needs none of
+the columns that read it. Weights are gathered, scaled and run through ordinary dense kernels; autograd scatters their
+gradients back. Equal to masked dense kernels with ``straight_through="kept"`` up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, cross_entropy, linear
+
+from pfl_core.algorithms.pfedgate_adapt import Adapter
+from pfl_core.algorithms.pfedgate_local import Local, Log, Trainer
+from pfl_core.federation.rows import Rows
+from pfl_core.layout import Layout
+from pfl_core.ops import take
+
+
+@dataclass(frozen=True, eq=False)
+class Sliced:
+    """A plain chain of layers cut down to the neurons that are kept."""
+
+    model: nn.Sequential
+    layout: Layout
+    group: tuple[np.ndarray, ...]  # for each hidden layer, the block of each neuron
+
+    @classmethod
+    def of(cls, adapter: Adapter, model: nn.Module, layout: Layout) -> Sliced:
+        """Raises ValueError for layers that are not written out here."""
+        kinds = nn.Conv2d | nn.Linear | nn.ReLU | nn.MaxPool2d | nn.Flatten
+        odd = [name for name, m in model.named_children() if not isinstance(m, kinds) or not _is_plain(m)]
+        if odd:
+            raise ValueError(
+                f'PFedGate: execution="sliced" takes convolutions, linear layers, ReLU, max pooling and flattening, '
+                f'not {", ".join(odd)}; use execution="dense"'
+            )
+        firsts = np.cumsum([0, *map(len, adapter.blocks.rows)])
+        group = (np.repeat(np.arange(len(r)) + f, r) for r, f in zip(adapter.blocks.rows, firsts, strict=False))
+        return cls(model, layout, tuple(group))
+
+    def __call__(self, theta: Tensor, scale: Tensor, kept: np.ndarray, x: Tensor) -> Tensor:
+        """Logits [B, classes] of x [B, ...] under theta [d] times M' (``scale`` [L]), differentiable by both."""
+        named = dict(zip((f.name for f in self.layout.params), theta.split(self._lengths), strict=True))
+        shapes = {f.name: f.shape for f in self.layout.params}
+        into, hidden, h = None, 0, x  # into: the neurons that h holds; None: all
+        for name, layer in self.model.named_children():
+            if not isinstance(layer, nn.Conv2d | nn.Linear):
+                h = layer(h)
+                continue
+            shape = shapes[f"{name}.weight"]
+            weight, bias = named[f"{name}.weight"].view(shape), named[f"{name}.bias"]
+            rows, factor = None, scale[-1:]
+            if name != self.layout.head:
+                group, hidden = self.group[hidden], hidden + 1
+                rows = torch.from_numpy(np.flatnonzero(kept[group])).to(theta.device)
+                factor = scale[torch.from_numpy(group[kept[group]]).to(theta.device)]
+            weight, bias = _cut(weight, bias, rows, into, factor)
+            h = (
+                conv2d(h, weight, bias, layer.stride, layer.padding, layer.dilation)
+                if weight.dim() == 4
+                else linear(h, weight, bias)
+            )
+            into = None if rows is None or len(rows) == shape[0] else (rows, shape[0])
+        return h
+
+    @property
+    def _lengths(self) -> list[int]:
+        return [f.stop - f.start for f in self.layout.params]
+
+
+def _cut(
+    weight: Tensor, bias: Tensor, rows: Tensor | None, into: tuple[Tensor, int] | None, factor: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Rows (None: all) times ``factor``, without the columns that read neurons not in ``into`` (kept, out of how many).
+
+    After flattening, a neuron (channel) has several columns.
+    """
+    if rows is not None and len(rows) < len(weight):
+        weight, bias = weight.index_select(0, rows), bias.index_select(0, rows)
+    if into is not None:
+        neurons, num = into
+        each = weight.shape[1] // num
+        shape = weight.shape
+        weight = weight.reshape(len(weight), num, -1).index_select(1, neurons)
+        weight = weight.reshape(len(weight), len(neurons) * each, *shape[2:])
+    return weight * factor.view(-1, *[1] * (weight.dim() - 1)), bias * factor
+
+
+def _is_plain(module: nn.Module) -> bool:
+    if isinstance(module, nn.Conv2d):
+        return module.padding_mode == "zeros" and module.groups == 1 and module.bias is not None
+    return not isinstance(module, nn.Linear) or module.bias is not None
+
+
+@dataclass(frozen=True, eq=False)
+class SlicedTrainer(Trainer):
+    """The same batches, steps and results as ``Trainer``, up to rounding, in its own loop over smaller kernels."""
+
+    def __call__(self, clients: Tensor, smallest: int) -> Local:
+        fed, state = self.fed, self.state
+        theta, gate = fed.broadcast(state.shared, clients).clone(), take(state.gate, clients).clone()
+        statistics = take(state.statistics, clients).clone()
+        moving = self._moving(state.velocity, theta, clients)
+        moving_gate = self._moving(state.gate_velocity, gate, clients)
+        log = Log.empty(len(clients), self.adapter, gate)
+        slope = self._slope(self.adaptation(clients, statistics, log))
+        loss, steps = torch.full((len(clients),), torch.nan), torch.zeros(len(clients), dtype=torch.int64)
+        for s in range(len(clients)):
+            mine = (None if each is None else each[s : s + 1] for each in (theta, moving, gate, moving_gate))
+            values, velocity, own, own_velocity = mine
+            lr_gate = fed.lr(self.t, self.adapter.options.lr_gate)
+            rows = Rows([s], values, [fed.lr(self.t)], fed.train, None, velocity, own, own_velocity, lr_gate)
+            total, seen = torch.zeros(()), 0
+            for batch in fed.batches(clients[s : s + 1], self.t, smallest=smallest):
+                value, of_theta, of_gate = slope(theta[s], gate[s], batch.x[0], batch.y[0], s)
+                rows.step(of_theta[None], of_gate[None], None)
+                total += value.cpu() * batch.count[0]
+                seen, steps[s] = seen + batch.count[0], steps[s] + 1
+            loss[s] = total / seen if seen else torch.nan
+        kept = (None if state.velocity is None else v for v in (moving, moving_gate))
+        return Local(theta, gate, statistics, next(kept), next(kept), loss, steps, log)
+
+    def _slope(self, adapt: Callable) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+        """(theta [d], gate [v], x, y, row) -> the batch's loss, its slopes [d] and [v]."""
+        sliced = Sliced.of(self.adapter, self.fed._net.model, self.fed.layout)  # no verb gives the network itself
+
+        def slope(theta: Tensor, gate: Tensor, x: Tensor, y: Tensor, s: int) -> tuple[Tensor, Tensor, Tensor]:
+            leaves = theta.detach().requires_grad_(), gate.detach().requires_grad_()
+            value = cross_entropy(sliced(leaves[0], *adapt(leaves[1], x, s), x), y)
+            found = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
+            return value.detach(), *found
+
+        return slope
+
+    def _moving(self, carried: Tensor | None, like: Tensor, clients: Tensor) -> Tensor | None:
+        """Velocities to move: a copy of those carried in, or at rest where momentum is on."""
+        if carried is not None:
+            return take(carried, clients).clone()
+        return torch.zeros_like(like) if self.fed.train.momentum else None

@@ -1,0 +1,187 @@
+"""pFedGate's options, readings and controls: specification sections 4, 5 and 11."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import pfl_core.federation as federation_module
+from pfl_core import Schedule, run
+from pfl_core.algorithms.pfedgate import PFedGate
+from pfl_core.algorithms.pfedgate_adapt import Adapter
+from pfl_core.algorithms.pfedgate_local import Trainer
+from tests.algorithms.gate_plain import F64, after, fed_of, trained
+from tests.helpers import everyone, same_bits
+
+
+def test_chunks_change_nothing_but_memory(monkeypatch):
+    def last(**options):
+        return after(PFedGate(keep_ratio=0.6, **options), fed_of(momentum=0.9), 3)[0]
+
+    whole, dropped = last(), last(last_batch="dropped")
+    monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
+    assert same_bits(whole, last())
+    torch.testing.assert_close(dropped.shared, last(last_batch="dropped").shared)
+
+
+def test_an_interrupted_run_goes_on_with_the_same_bits():
+    fed, algorithm, schedule = fed_of(momentum=0.9), PFedGate(), Schedule(3, participation=0.7)
+    whole, _ = run(algorithm, fed, schedule)
+    state, history = run(algorithm, fed, schedule, until=2)
+    assert same_bits(whole, run(algorithm, fed, schedule, start=(state, history, 2))[0])
+    assert whole.velocity.shape == (3, fed.num_params)
+    assert after(PFedGate(keep_momentum=False), fed)[0].velocity is None
+    assert after(algorithm, fed_of())[0].gate_velocity is None
+
+
+def test_novel_clients_train_their_gates_alone():
+    fed = fed_of()
+    algorithm = PFedGate()
+    state, _ = after(algorithm, fed, clients=torch.tensor([0, 1]))
+    adapted = algorithm.adapt(fed, state, torch.tensor([2]), 0)
+    assert same_bits(adapted.shared, state.shared)
+    assert same_bits(adapted.gate[:2], state.gate[:2])
+    assert not same_bits(adapted.gate[2], state.gate[2])
+    assert same_bits(replace(algorithm, novel_epochs=0).adapt(fed, state, torch.tensor([2]), 0), state)
+
+
+def test_budgets():
+    fed = fed_of("dense", (6,) * 10)
+    mixed = Adapter.of(PFedGate(keep_ratio=(0.5, 0.1)), fed)
+    assert sorted(mixed.budget.tolist()) == [0.1] * 5 + [0.5] * 5
+    assert mixed.budget.tolist() != sorted(mixed.budget.tolist())
+    assert mixed.least == 0.05  # half of the smallest budget, since 1/5 is above it
+    each = tuple(0.1 * (i + 1) for i in range(10))
+    assert tuple(Adapter.of(PFedGate(keep_ratio=each), fed).budget) == each
+    assert Adapter.of(PFedGate(keep_ratio=0.5), fed).least == 0.2
+    assert Adapter.of(PFedGate(keep_ratio=0.2), fed).least == 0.1
+    assert Adapter.of(PFedGate(keep_ratio=0.05, min_keep_rule="authors_code"), fed).least == 0.05
+    assert Adapter.of(PFedGate(blocks_per_tensor=20, min_keep_rule="authors_code"), fed).least == 0.1
+    with pytest.raises(ValueError, match=r"\A[^\n]*11[^\n]*10[^\n]*\Z"):
+        Adapter.of(PFedGate(keep_ratio=(0.5,) * 11), fed)
+
+
+def test_alternating_trains_the_gate_first_and_the_model_under_a_gate_that_stands_still():
+    fed = fed_of("dense")
+    joint, first = (trained(PFedGate(training=how, keep_ratio=1.0), fed) for how in ("joint", "alternating"))
+    assert not same_bits(joint[2].gate, first[2].gate)
+    adapter, state, out = first
+    alone, _ = Trainer(adapter, fed, state, 0).gate_pass(
+        everyone(fed), state.statistics.clone(), state.gate, None, key=0, smallest=2
+    )
+    assert same_bits(alone, out.gate)
+    assert after(PFedGate(training="alternating"), fed)[1]["passes"] == 2
+
+
+def test_client_wise_adaptation_has_one_mask_for_a_client():
+    """The mean image gives a vector within the budget; the released code's mean of masked vectors may exceed it."""
+    fed = fed_of("norm", (40, 40, 40), lr=0.2)
+    for granularity, within in (("client", True), ("client_masked_mean", False)):
+        algorithm = PFedGate(gate_granularity=granularity, lr_gate=2.0, keep_ratio=0.5)
+        state, notes = after(algorithm, fed, 2)
+        assert (notes["kept_ratio"] <= 0.5).all() == within
+        if granularity == "client":
+            assert same_bits(state.statistics, algorithm.init(fed, fed.theta0).statistics)
+        assert len(algorithm.keep(fed, state)["test_masks"].unique()) == 2
+
+
+def test_the_last_batch_is_dropped_only_where_there_are_others():
+    fed = fed_of("dense", (9, 3, 1))  # batches of four
+    steps = {}
+    for last in ("kept", "dropped"):
+        adapter, state, _ = trained(PFedGate(last_batch=last), fed)
+        steps[last] = [
+            (places.tolist(), Trainer(adapter, fed, state, 0)(places, smallest).steps.tolist())
+            for places, smallest in PFedGate(last_batch=last)._parts(fed, everyone(fed))
+        ]
+    assert steps == {"kept": [([0, 1, 2], [2, 1, 0])], "dropped": [([0], [2]), ([1, 2], [1, 0])]}
+    fed = fed_of("dense", (10, 3))
+    _, notes = after(PFedGate(last_batch="dropped"), fed)
+    _, history = run(PFedGate(last_batch="dropped"), fed, Schedule(1))
+    assert [len(history.series[m][1][0]) for m in ("correct_trained", "upload")] == [2, 2]
+
+
+def test_a_client_without_a_step_sends_nothing():
+    fed = fed_of("dense", (8, 1))
+    state, notes = after(PFedGate(), fed)
+    assert notes["upload"].tolist()[1] == 0
+    alone, _ = after(PFedGate(), fed, clients=torch.tensor([1]))
+    assert same_bits(alone.shared, fed.theta0)
+    assert notes["kept_ratio"][1].isnan()
+
+
+def test_one_more_relu():
+    fed = fed_of("dense", dtype=F64)
+    plain, more = (after(PFedGate(logit_relu=on), fed)[0] for on in (False, True))
+    assert not same_bits(plain.shared, more.shared)
+    x = fed.splits["test"].client(0)[0]
+    one, two = (PFedGate(logit_relu=on).predict(fed, plain, 0, plain.shared, x) for on in (False, True))
+    assert same_bits(one.relu(), two)
+    assert (one < 0).any()
+
+
+def test_controls():
+    """Masks that nobody learns, and scales of 1; section 11, notebook C."""
+    fed = fed_of("norm")
+    small, drawn = (Adapter.of(PFedGate(mask=mask), fed) for mask in ("small_blocks", "random"))
+    assert len({small.select(small.fixed(k), k).tobytes() for k in range(3)}) == 1
+    assert len({drawn.select(drawn.fixed(k), k).tobytes() for k in range(3)}) > 1
+    for mask in ("small_blocks", "random"):
+        adapter, state, out = trained(PFedGate(mask=mask), fed)
+        assert set(np.unique(out.log.used / out.steps[:, None].numpy())) == {0.0, 1.0}
+        importance = (out.gate != state.gate).split(adapter.gate.sizes, 1)[4].chunk(2, 1)[1]
+        assert not importance.any()
+    log = trained(PFedGate(gate_override=1.0), fed)[2].log
+    assert log.scale.tolist() == log.used.tolist()
+
+
+def test_what_is_kept_for_figures():
+    fed = fed_of("norm", test=300, rounds=4)
+    algorithm = PFedGate(keep_ratio=0.5)
+    state, _ = after(algorithm, fed, 2)
+    kept = algorithm.keep(fed, state)
+    assert (kept["achieved_keep_ratio"] <= 0.5).all()
+    assert kept["test_masks"].shape == (3, len(kept["block_sizes"]))
+    share = (kept["test_masks"] * kept["block_sizes"]).sum(1) / fed.num_params
+    torch.testing.assert_close(share, kept["achieved_keep_ratio"])
+    assert kept["distinct_masks"] >= 1
+    assert kept["gate_values"][:2].abs().sum() > 0 == kept["gate_values"][2:].abs().sum()
+    torch.testing.assert_close(kept["gate_distances"][0, 1], (state.gate[0] - state.gate[1]).norm(), rtol=1e-3, atol=0)
+
+
+def test_readings():
+    authors = PFedGate.reading("authors_code")
+    assert (authors.reported, PFedGate().reported) == ("after_local_update", "after_merge")
+    assert Adapter.of(authors, fed_of()).gate.num_paths == 1
+    state, history = run(authors, fed_of(), Schedule(2))
+    assert state.shared.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"keep_ratio": 0.0},
+        {"keep_ratio": (0.5, 1.1)},
+        {"keep_ratio": ()},
+        {"min_keep_ratio": 0.6},
+        {"blocks_per_tensor": 1},
+        {"lr_gate": -1.0},
+        {"novel_epochs": -1},
+        {"eval_batch_size": 100},
+        {"selector": "best"},
+        {"scale_bias_init": 3.0, "sigmoid": False},
+        {"execution": "sliced"},
+        {"execution": "sliced", "block_layout": "output_rows", "straight_through": "kept", "training": "alternating"},
+    ],
+    ids=str,
+)
+def test_bad_settings(options):
+    with pytest.raises(ValueError, match=rf"\APFedGate: [^\n]*{next(iter(options))}[^\n]*\Z"):
+        PFedGate(**options)
+
+
+def test_sliced_kernels_refuse_batch_norm():
+    options = {"block_layout": "output_rows", "straight_through": "kept", "execution": "sliced"}
+    with pytest.raises(ValueError, match=r"\APFedGate: [^\n]*bn1[^\n]*dense[^\n]*\Z"):
+        after(PFedGate(**options), fed_of("norm"))
