@@ -14,10 +14,15 @@ from pfl_core.runs import RunSpec
 
 Experiment = Callable[[str, Sequence[int], Mapping[str, Any]], list[RunSpec]]
 
-SEEDS = {  # notebook, or paper, or "" -> seeds at each preset
+TWO = {"quick": (0, 1)}  # of notebooks that ask for many small runs: a paper's notebooks have five minutes together
+SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook, else paper, else "" -> seeds at each preset
     "": {"ci": (0, 1), "quick": (0, 1, 2), "real": (0, 1, 2), "paper": (0, 1, 2, 3, 4)},
-    "fedpews": {"ci": (0, 1), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
-    "fedpews/01_synthetic": {"ci": (0, 1), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2, 3, 4)},
+    "fedselect/03_selection_rule_ablation": TWO,
+    "fedselect/04_training_size": TWO,
+    "fedselect/06_workshop_gradltn": TWO,
+    "fedselect/07_paper_vs_code": TWO,
+    "fedpews": {"quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
+    "fedpews/01_synthetic": {"paper": (0, 1, 2, 3, 4)},
 }
 
 
@@ -26,8 +31,10 @@ def specs(
 ) -> list[RunSpec]:
     """The runs of a notebook; ``seeds`` None: the preset's own. Raises ValueError for an unknown preset or setting."""
     check_preset(preset)
-    own = next(SEEDS[name] for name in (notebook, notebook.partition("/")[0], "") if name in SEEDS)
-    return EXPERIMENTS[notebook](preset, own[preset] if seeds is None else seeds, overrides or {})
+    if seeds is None:
+        names = (notebook, notebook.partition("/")[0], "")
+        seeds = next(SEEDS[name][preset] for name in names if preset in SEEDS.get(name, {}))
+    return EXPERIMENTS[notebook](preset, seeds, overrides or {})
 
 
 def available(wanted: Sequence[RunSpec]) -> list[RunSpec]:
