@@ -9,6 +9,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,17 @@ class Record:
 
     def curve(self, trained: bool = False) -> pd.DataFrame:
         """Percent, by round: acc_mean, acc_pooled, acc_bottom_decile; after aggregation, or after local training."""
-        suffix = "_trained" if trained and "correct_trained" in self.series else ""
+        return (self._trained if trained and "correct_trained" in self.series else self._merged).copy()
+
+    @cached_property
+    def _merged(self) -> pd.DataFrame:
+        return self._accuracies("")
+
+    @cached_property
+    def _trained(self) -> pd.DataFrame:
+        return self._accuracies("_trained")
+
+    def _accuracies(self, suffix: str) -> pd.DataFrame:
         correct, count = self.values(f"correct{suffix}"), self.values(f"count{suffix}")
         accuracy = 100 * correct / count.where(count > 0)
         ranked, scored = np.sort(accuracy.to_numpy(), axis=1), accuracy.count(axis=1).to_numpy()  # NaN sorts last
@@ -82,6 +93,10 @@ class Record:
         ``acc_*`` are the scores that the method reports (``Algorithm.reported``), as a rule those after aggregation;
         ``_trained`` and ``_merged`` name theirs.
         """
+        return dict(self._summary)
+
+    @cached_property
+    def _summary(self) -> dict[str, float]:
         merged, trained = self.curve(), self.curve(trained=True)
         curve = trained if self.spec.build_method().reported == "after_local_update" else merged
         upload = self.values("upload").sum().sum() if "upload" in self.series else math.nan

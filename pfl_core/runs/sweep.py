@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -56,7 +57,9 @@ def sweep(
     cluster whose machines share the data folder. Raises SweepError, after all others are done, if some runs failed.
     """
     store, jobs = store or Store(), _num_jobs(jobs)
-    missing = {key: spec for spec in specs if store.get(key := spec.key()) is None}
+    keys = [spec.key() for spec in specs]
+    records = {key: store.get(key) for key in dict.fromkeys(keys)}
+    missing = {key: spec for key, spec in zip(keys, specs, strict=True) if records[key] is None}
     failures: dict[str, str] = {}
     if missing:
         tasks = plan(list(missing.values()), store)
@@ -79,7 +82,8 @@ def sweep(
     if failures:
         lines = "\n".join(f"  {missing[key].label()}: {why}" for key, why in failures.items())
         raise SweepError(f"{len(failures)} of {len(missing)} runs failed, the others are stored:\n{lines}")
-    return [dataclasses.replace(store.get(spec.key()), spec=spec) for spec in specs]
+    records |= {key: store.get(key) for key in missing}
+    return [dataclasses.replace(records[key], spec=spec) for key, spec in zip(keys, specs, strict=True)]
 
 
 def _num_jobs(asked: int | None) -> int:
@@ -200,7 +204,12 @@ def _in_parallel(
 
 def _own_pool(jobs: int) -> Executor:
     """Processes that stay for the next sweep; new ones after a death."""
-    return get_reusable_executor(max_workers=jobs, env={"OMP_NUM_THREADS": "1"})
+    return get_reusable_executor(max_workers=jobs, env={"OMP_NUM_THREADS": "1"}, initializer=_ignore_interrupts)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches workers, too, but it is the process that started them that ends them, without a traceback each."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _submit(executor: Executor | None, jobs: int, task: Task, store: Store) -> Future:
