@@ -1,12 +1,15 @@
 """Figures of FedPeWS: the layout of the heat maps, labels, and that every figure draws what it is given."""
 
+import io
 import math
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
-from pfl_core import figures, paper
+from pfl_core import figures, output, paper
 from pfl_core.paper.tables import parse_variant
 
 
@@ -83,3 +86,19 @@ def test_every_diagnostic_has_a_panel():
     frame = figures.warmup_labels(runs())
     fig = figures.mask_diagnostics(pd.concat([frame.assign(metric=name) for name in ("selected", "diversity")]))
     assert [ax.get_title() for ax in fig.axes if ax.lines] == ["selected", "diversity"]
+
+
+def test_a_figure_that_is_drawn_once_has_the_bytes_of_savefig():
+    """A layout engine, several panels, a colour bar and a caption: all that the first of two drawings could move."""
+
+    def drawn() -> Figure:
+        figure, axes = plt.subplots(1, 2, figsize=(5, 2), layout="constrained")
+        figure.colorbar(axes[0].imshow(np.eye(3)), ax=axes[0], label="label")
+        axes[1].plot([1, 2], label="line")
+        figure.legend(loc="outside upper center")
+        figure.supxlabel("caption", fontsize=7)
+        return figure
+
+    saved = io.BytesIO()
+    drawn().savefig(saved, dpi=output.DPI, metadata={"Software": None})
+    assert output._png(drawn()) == saved.getvalue()

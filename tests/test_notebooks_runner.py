@@ -1,4 +1,4 @@
-"""``pfl figures`` on small notebooks: what it checks, runs, prints, and leaves behind. One call starts two kernels."""
+"""``pfl figures`` on small notebooks: what it checks, runs, prints, and leaves behind. Few tests start kernels."""
 
 import json
 import sys
@@ -12,7 +12,8 @@ from pfl_core import notebooks
 from pfl_core.cli import main, parser
 from pfl_core.cli.figures import parameters_of
 from pfl_core.experiments import EXPERIMENTS
-from pfl_core.notebooks import runner
+from pfl_core.notebooks import kernels, runner
+from pfl_core.notebooks.forker import LIBRARIES
 from pfl_core.presets import spec
 from pfl_core.runs import Store, execute
 
@@ -58,8 +59,10 @@ def no_kernels(monkeypatch):
     monkeypatch.setattr(runner, "_papermill", lambda *arguments: pytest.fail("a notebook was started"))
 
 
-def test_one_failing_notebook_does_not_stop_the_others(capfd, tmp_path, monkeypatch):
-    """The two kernels of this file. The failing notebook comes first."""
+@pytest.mark.parametrize("forks", [True, False])
+def test_one_failing_notebook_does_not_stop_the_others(capfd, tmp_path, monkeypatch, forks):
+    """The failing notebook comes first."""
+    monkeypatch.setattr(kernels, "FORKS", forks and kernels.FORKS)
     monkeypatch.setitem(EXPERIMENTS, "paper_a/01_draws", lambda *_: [])
     command = ["figures", "00_start", "paper_a", "--preset", "ci", "--jobs", "3", "--device", "cpu"]
     assert main([*command, "-p", "SEEDS", "[4]"]) == 1
@@ -75,6 +78,75 @@ def test_one_failing_notebook_does_not_stop_the_others(capfd, tmp_path, monkeypa
     *given, python = json.loads(printed)
     assert given == ["ci", [4], {"device": "cpu"}, "3", "1"]
     assert Path(python).parent == Path(sys.executable).parent
+
+
+ABOUT_ITSELF = f"""
+import importlib, os, signal, sys, warnings
+print([name for name in ("pandas", "torch", "pfl_core") if name in sys.modules and READY])
+for name in {LIBRARIES}:
+    importlib.import_module(name)
+import matplotlib, pandas, torch, tqdm
+print([pandas.get_option("display." + name) for name in ("max_columns", "width", "html.border")])
+print(matplotlib.rcParams._get_backend_or_none(), torch.get_num_threads(), tqdm.tqdm(range(1)).disable)
+print(signal.getsignal(signal.SIGCHLD), signal.getsignal(signal.SIGINT), os.getsid(0) == os.getpid(), os.getcwd())
+print(sys.path, sys.argv[1], sys.flags, sorted(os.environ), os.read(0, 1), sorted(w[0] for w in warnings.filters))
+matplotlib.pyplot.plot([1, 2])
+"""
+
+
+def source(code: str) -> nbformat.NotebookNode:
+    notebook = new_notebook(cells=[new_code_cell(code)])
+    notebook.metadata.kernelspec = {"name": "python3", "language": "python", "display_name": "Python 3"}
+    return notebook
+
+
+forked = pytest.mark.skipif(not kernels.FORKS, reason="kernels are forked on Linux only")
+
+
+@forked
+def test_a_forked_kernel_is_as_a_fresh_one_but_for_its_imports(tmp_path, monkeypatch):
+    """What libraries set as they find themselves in a notebook, pictures, signals, session, folder, environment."""
+    said = {}
+    for forks in (False, True):
+        monkeypatch.setattr(kernels, "FORKS", forks)
+        target = tmp_path / f"{forks}.ipynb"
+        notebooks.execute(source(ABOUT_ITSELF.replace("READY", str(forks))), target, env={"TQDM_DISABLE": "1"})
+        text, *shown = outputs(target)
+        assert [output.output_type for output in shown] == ["execute_result", "display_data"]
+        said[forks] = text.text.splitlines()
+    assert said[True][0] == "['pandas', 'torch']", "libraries are there, our own code is not"
+    assert said[True][1:] == said[False][1:] and said[True][2].endswith("1 True")
+
+
+@forked
+def test_kernels_that_die_leave_no_process(tmp_path):
+    """The kernel alone, then the one process that it and the next would be forked from."""
+
+    def execute(ends: str) -> None:
+        noted = (
+            f"import os, time\nwith open('{tmp_path}/pids', 'w') as file: print(os.getpid(), os.getppid(), file=file)"
+        )
+        notebooks.execute(source(f"{noted}\n{ends}"), tmp_path / "copy.ipynb")
+
+    def pids() -> tuple[int, int]:
+        kernel, parent = map(int, (tmp_path / "pids").read_text().split())
+        return kernel, parent
+
+    for victim in ("os.getpid()", "os.getppid()"):
+        with pytest.raises(notebooks.NotebookError, match="its kernel died"):
+            execute(f"os.kill({victim}, 9)\ntime.sleep(60)")
+        kernel, parent = pids()
+        assert not runs(kernel) and runs(parent) == (victim == "os.getpid()")
+        execute("")
+        assert (pids()[1] == parent) == runs(parent)
+    kernels.forker.cache_clear()
+    assert not any(map(runs, pids()))
+
+
+def runs(pid: int) -> bool:
+    """Whether the process exists and is no zombie that waits for us."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def outputs(path: Path) -> list[nbformat.NotebookNode]:

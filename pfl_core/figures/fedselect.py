@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,6 +15,7 @@ from pfl_core.figures.common import COLORS, NAMES, band, captioned, dots
 SHADES = {0.0: 0.15, 0.05: 0.3, 0.30: 0.45, 0.50: 0.6, 0.80: 0.75, 1.0: 0.9}  # one shade of red per limit
 
 
+@cache  # each call of get_cmap makes the colour map anew
 def shade(alpha: float) -> tuple:
     """The colour of a personalization limit."""
     return plt.get_cmap("Reds")(SHADES.get(round(alpha, 2), 0.5))

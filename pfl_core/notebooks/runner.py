@@ -9,10 +9,11 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pfl_core.notebooks.kernels import kernel_manager
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -81,7 +82,7 @@ def _papermill(source: NotebookNode | Path, target: Path, parameters: dict[str, 
             progress_bar=False,
             stderr_file=sys.stderr,
             coalesce_streams=True,
-            kernel_manager_class=_kernel_manager(env),
+            kernel_manager_class=kernel_manager(env),
             on_notebook_start=_interruptible,
             extra_arguments=QUIET,
         )
@@ -117,35 +118,3 @@ def _in_few_lines(error: Any) -> str:
     shown = lines[:MESSAGE_LINES] + ([f"... and {rest} lines more"] if rest > 0 else [])
     first = next((line.strip() for line in error.source.splitlines() if line.strip()), "")
     return "\n".join([f"in cell [{error.exec_count}] {first}", f"{error.ename}: {shown[0]}", *shown[1:]])
-
-
-def _kernel_manager(env: Mapping[str, str]) -> type:
-    """A kernel manager for this environment's own Python, whatever kernels the user has, with ``env`` added."""
-    import zmq
-    from jupyter_client.kernelspec import KernelSpecManager
-    from jupyter_client.manager import AsyncKernelManager
-    from traitlets import default
-
-    class OwnKernel(AsyncKernelManager):
-        @default("kernel_spec_manager")
-        def _only_this_environment(self) -> KernelSpecManager:
-            return KernelSpecManager(kernel_dirs=[])  # no folder to search: it then takes the ipykernel beside us
-
-        @default("transport_encryption")
-        def _encrypted_where_possible(self) -> str:  # ipykernel warns at every start otherwise
-            return "auto" if zmq.has("curve") else "disabled"
-
-        async def _async_start_kernel(self, **options: Any) -> None:
-            await super()._async_start_kernel(**{**options, "env": {**os.environ, **env}})
-
-        start_kernel = _async_start_kernel
-
-        async def _async_cleanup_resources(self, restart: bool = False) -> None:
-            """At the very end: worker processes of a kernel that had to be killed are left in its process group."""
-            with suppress(OSError, AttributeError):  # as a rule there are none
-                os.killpg(self.provisioner.pgid, signal.SIGTERM)
-            await super()._async_cleanup_resources(restart)
-
-        cleanup_resources = _async_cleanup_resources
-
-    return OwnKernel
