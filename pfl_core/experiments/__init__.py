@@ -21,7 +21,7 @@ SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook, else paper, else "
     "fedselect/04_training_size": TWO,
     "fedselect/06_workshop_gradltn": TWO,
     "fedselect/07_paper_vs_code": TWO,
-    "fedpews": {"quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
+    "fedpews": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
     "fedpews/01_synthetic": {"paper": (0, 1, 2, 3, 4)},
 }
 

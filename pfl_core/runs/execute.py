@@ -22,10 +22,12 @@ import torch
 from pfl_core import engine, models
 from pfl_core.algorithm import Algorithm, State
 from pfl_core.costs import step_flops
+from pfl_core.data import data_dir
 from pfl_core.engine import History, Snapshot
 from pfl_core.federation import Federation
+from pfl_core.outside import find
 from pfl_core.partition import Partition
-from pfl_core.provenance import describe
+from pfl_core.provenance import code_hash, describe
 from pfl_core.runs.build import build, load_data
 from pfl_core.runs.spec import RunSpec, options
 from pfl_core.runs.store import Record, Store, atomic_write
@@ -109,7 +111,20 @@ def _record(
 
 @cache
 def _flops(model: str, shape: tuple[int, ...], num_classes: int) -> int:
-    """Of one sample's forward and backward pass; counted once for each network, never while training."""
+    """Of one sample's forward and backward pass; counted once for each network, never while training.
+
+    The count is remembered on disk, for torch's counter takes two seconds to import.
+    """
+    from joblib import Memory
+
+    code = code_hash([find("model", json.loads(model)["name"], models.MODELS).__module__])
+    return Memory(data_dir() / "runs" / "flops", verbose=0).cache(_counted_flops)(
+        model, shape, num_classes, (code, torch.__version__)
+    )
+
+
+def _counted_flops(model: str, shape: tuple[int, ...], num_classes: int, made_by: tuple[str, str]) -> int:
+    """``made_by``: hash of the network's code, and torch's version."""
     part = json.loads(model)
     return step_flops(models.build(part["name"], shape, num_classes, 0, **options(part)), shape)[1]
 
