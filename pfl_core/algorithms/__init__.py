@@ -13,7 +13,9 @@ from pfl_core.algorithms import (
     lotteryfl,
     moon,
     partial,
+    perfedavg,
     pfedgate,
+    pfedme,
     scaffold,
 )
 
@@ -30,6 +32,8 @@ __all__ = [
     "lotteryfl",
     "moon",
     "partial",
+    "perfedavg",
     "pfedgate",
+    "pfedme",
     "scaffold",
 ]
