@@ -111,7 +111,7 @@ def test_both_scores_are_there(name):
 def test_traffic_and_passes_are_noted(name):
     _, history = play(name)
     assert {"upload", "passes", "train_loss"} <= set(history.series)
-    models = 2 if name in ("scaffold", "fedpac") else 1  # control variates, or statistics of features, go up as well
+    models = 2 if name in ("scaffold", "fedpac", "fedem") else 1  # control variates, features, two components
     assert all(0 <= x <= models * fed_of().num_params for row in history.series["upload"][1] for x in row)
 
 

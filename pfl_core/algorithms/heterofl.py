@@ -1,0 +1,184 @@
+r"""HeteroFL: clients train nested sub-networks of one model, the first neurons of every hidden layer, by what they can.
+
+Diao, Ding and Tarokh, "HeteroFL: Computation and Communication Efficient Federated Learning for Heterogeneous Clients",
+ICLR 2021, Algorithm 1. pFedGate, section 8 of its specification.
+
+    width r_k     the first ⌈r_k n⌉ of the n neurons of every hidden layer, with the inputs that they read; all classes
+    client        θ_k ← SGD(θ ∘ m_k), entries outside m_k held at 0
+    server        θ[j] ← Σ_k w_k θ_k[j] / Σ_k w_k over the participants with j in m_k; as before where nobody has it
+    scored        θ ∘ m_k
+
+pFedGate's setting: a tenth of the clients, drawn once, have the whole network (at least one, ours), the others the half
+of it: r such that the count of parameters kept is nearest to ``small`` d, or, with ``half="width"``, r = ``small``.
+
+Differs from the paper, as pFedGate has it: by n_k (there, and in its code: w_k = 1); no static batch norm; no scaler
+unless asked for (``scaler``: what hidden layers put out is divided by r while training). ``absent_labels="zero"``, on
+in the paper's code: while training the logits of labels that a client does not have are 0, and the server averages a
+class's weights only over clients that have it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from pfl_core.algorithm import Algorithm, State, check_choices, register
+from pfl_core.algorithms.fedavg import client_weight
+from pfl_core.federation import Federation, Output, Scores
+from pfl_core.layout import WEIGHT, Layout
+from pfl_core.ops import bits, counts_true, keep_, round_half_up
+from pfl_core.seeding import generator
+
+NO_NEURONS = "HeteroFL takes neurons away: it needs a plain chain of layers, each with a ReLU of its own"
+
+
+@dataclass(frozen=True)
+class HeteroState(State):
+    widths: Tensor | None = None  # [N] float64, r_k
+
+
+@register(
+    "heterofl",
+    papers=("pfedgate",),
+    shares="one model; most clients have only the first neurons of every layer of it",
+    variants={
+        "width": {"half": "width"},
+        "scaler": {"scaler": True},
+        "authors_code": {"reading": "authors_code"},
+    },
+    ci={"full_share": 0.25, "small": 0.6},
+)
+@dataclass(frozen=True)
+class HeteroFL(Algorithm):
+    """``shared`` [e] is the whole model."""
+
+    readings = {"paper": {}, "authors_code": {"client_weighting": "uniform", "absent_labels": "zero", "scaler": True}}
+
+    full_share: float = 0.1  # of the clients have the whole network
+    small: float = 0.5  # what the others have of it
+    half: Literal["params", "width"] = "params"  # whether that is a share of the parameters, or r itself
+    client_weighting: Literal["uniform", "samples"] = "samples"
+    absent_labels: Literal["keep", "zero"] = "keep"
+    scaler: bool = False
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if not 0 <= self.full_share <= 1:
+            raise ValueError(f"HeteroFL: full_share={self.full_share} is outside [0, 1]; for 10 percent give 0.1")
+        if not 0 < self.small <= 1:
+            raise ValueError(f"HeteroFL: small={self.small} is outside (0, 1]; for half of the network give 0.5")
+
+    def init(self, fed: Federation, theta0: Tensor) -> HeteroState:
+        """Raises ValueError for a network without neurons to take away."""
+        if fed.layout.chain is None:
+            raise ValueError(NO_NEURONS)
+        return HeteroState(shared=theta0, widths=self.widths(fed))
+
+    def widths(self, fed: Federation) -> Tensor:
+        """[N] r_k of every client."""
+        num = fed.num_clients
+        full = min(max(1, round_half_up(self.full_share * num)), num) if self.full_share else 0
+        order = torch.randperm(num, generator=generator(fed.seed, "widths")).tolist()
+        small = width_for(fed.layout, self.small) if self.half == "params" else self.small
+        widths = torch.full((num,), small, dtype=torch.float64)
+        widths[order[:full]] = 1.0
+        return widths
+
+    def round(self, fed: Federation, state: HeteroState, clients: Tensor, t: int) -> tuple[HeteroState, dict]:
+        widths = state.widths.tolist()
+        masks = subnetworks(fed, widths)
+        has = [masks[widths[k]] for k in clients.tolist()]  # one mask for each width, however many clients have it
+        weight = client_weight(fed, clients, self.client_weighting).tolist()
+        covered = torch.zeros_like(state.shared)
+        for k, mask, w in zip(clients.tolist(), has, weight, strict=True):
+            covered.sub_(bits(self.averaged(fed, mask, k), covered).to(covered), alpha=w)  # a set bit is -1
+        new, losses, scores = torch.zeros_like(state.shared), [], []
+        for rows in fed.chunks(clients):
+            chunk, active = clients[rows], torch.stack(has[rows])
+            out = fed.sgd(state.shared * active, chunk, key=t, trainable=active, **self.hooks(fed, chunk, widths))
+            for k, theta, mask, w in zip(chunk.tolist(), out.theta, active, weight[rows], strict=True):
+                new += keep_(theta * (w / covered), bits(self.averaged(fed, mask, k), theta))
+            losses.append(out.loss)
+            scores += [fed.score(out.theta, chunk, None)] if fed.score else []
+        sizes = {r: int(counts_true(mask[None, : fed.num_params])) for r, mask in masks.items()}
+        upload = torch.tensor([sizes[widths[k]] for k in clients.tolist()])
+        notes = {
+            "train_loss": torch.cat(losses),
+            "upload": upload,
+            "passes": fed.train.epochs,
+            "kept_share": upload / fed.num_params,
+        }
+        shared = torch.where(covered > 0, new, state.shared)
+        return replace(state, shared=shared), notes | ({"trained": Scores.join(scores)} if scores else {})
+
+    def averaged(self, fed: Federation, mask: Tensor, k: int) -> Tensor:
+        """Of a client's entries [e] those that count in the mean."""
+        if self.absent_labels == "keep":
+            return mask
+        mask, absent = mask.clone(), self.absent(fed, k)
+        for f in filter(fed.layout.in_head, fed.layout.params):
+            mask[f.start : f.stop].view(f.shape)[absent] = False
+        return mask
+
+    def absent(self, fed: Federation, k: int) -> Tensor:
+        """Bool [C]: classes of which the client has no training sample."""
+        head = next(filter(fed.layout.in_head, fed.layout.params))
+        return torch.bincount(fed.labels(k), minlength=head.shape[0]) == 0
+
+    def hooks(self, fed: Federation, clients: Tensor, widths: list[float]) -> dict[str, Any]:
+        """``loss`` and ``weights`` of ``fed.sgd``, where an option asks for them."""
+        hooks: dict[str, Any] = {}
+        numbers = clients.tolist()
+        if self.absent_labels == "zero":
+            absent = {k: self.absent(fed, k) for k in numbers}
+            hooks["loss"] = partial(zeroed_loss, absent)
+        if self.scaler:
+            hidden = fed.layout.mask(lambda f: f.kind == WEIGHT and not fed.layout.in_head(f))[: fed.num_params]
+            scale = {r: torch.where(hidden.to(fed.theta0.device), 1 / r, 1.0).to(fed.theta0) for r in set(widths)}
+            hooks["weights"] = lambda theta_k, _, x, s: theta_k * scale[widths[numbers[s]]]
+        return hooks
+
+    def models(self, fed: Federation, state: HeteroState, clients: Tensor, t: int) -> Tensor:
+        widths = state.widths.tolist()
+        masks = subnetworks(fed, widths)
+        return state.shared * torch.stack([masks[widths[k]] for k in clients.tolist()])
+
+
+def subnetworks(fed: Federation, widths: list[float]) -> dict[float, Tensor]:
+    """r -> what a client of that width has, bool [e]."""
+    return {r: nested(fed.layout, r).to(fed.theta0.device) for r in set(widths)}
+
+
+def zeroed_loss(absent: dict[int, Tensor], output: Output) -> Tensor:
+    """Cross-entropy with the logits of absent classes at 0."""
+    return cross_entropy(output.logits.masked_fill(absent[output.client], 0.0), output.labels)
+
+
+def nested(layout: Layout, r: float) -> Tensor:
+    """Bool [e]: the sub-network of width r, the first ⌈r n⌉ neurons of every hidden layer."""
+    counts = [math.ceil(r * n - 1e-9) for n in layout.chain.sizes]  # 0.3 * 10 is a little more than 3
+    neurons = [torch.arange(n) < count for n, count in zip(layout.chain.sizes, counts, strict=True)]
+    return layout.chain.expand(torch.cat([*neurons, torch.zeros(0, dtype=torch.bool)]))
+
+
+def width_for(layout: Layout, share: float) -> float:
+    """The width whose sub-network has the count of parameters nearest to ``share`` d; the narrower of two as near.
+
+    Counts only change at j / n for a layer of n neurons, and grow with the width: bisection finds the place.
+    """
+    steps = sorted({j / n for n in layout.chain.sizes for j in range(1, n + 1)}) or [1.0]
+    goal, low, high = share * layout.num_params, 0, len(steps) - 1
+
+    def size(place: int) -> int:
+        return int(counts_true(nested(layout, steps[place])[None, : layout.num_params]))
+
+    while low < high:  # the first that has at least as many as wanted
+        middle = (low + high) // 2
+        low, high = (low, middle) if size(middle) >= goal else (middle + 1, high)
+    return steps[min(range(max(low - 1, 0), low + 1), key=lambda place: (abs(size(place) - goal), place))]

@@ -1,0 +1,187 @@
+"""FedEM: a round by hand, against plain autograd, and where it is FedAvg."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import pfl_core.federation as federation_module
+from pfl_core import Schedule, run
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.fedem import FedEM
+from tests.algorithms.pews_plain import F64, after
+from tests.helpers import cnn, everyone, federation, linear_federation, mlp, module_of, same_bits
+
+both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
+SOME = [[0, 1, 2, 3], [3, 1], [2, 1, 0]]
+SIZES = (12, 9, 14, 10)
+
+
+def net_of(net):
+    return mlp() if net == "mlp" else cnn(bn=True)
+
+
+def fed_of(net="mlp", **options):
+    return federation(net_of(net), **{"shape": (6,) if net == "mlp" else (1, 4, 4), "epochs": 2} | options)
+
+
+def wrong(margin):
+    return 1 / (1 + torch.as_tensor(margin, dtype=F64).exp())
+
+
+def test_a_round_by_hand():
+    """Logits W x, two components: 0 and A = (1, .5; -1, -.5); rate 1, one full batch.
+
+    Client 0, x = (2, 1), y = 0: its losses are log 2 and log(1 + e^-5), so its duties go as 1 / 2 to 1 - wrong(5); call
+    them p and 1 - p. The slopes are -A at 0 and -2 wrong(5) A at A, times the duty. Client 1, twice x = (1, 3), y = 1:
+    A gives it the margin -5; duties r and 1 - r as 1 / 2 to wrong(5); slopes -B, B = (-.5, -1.5; .5, 1.5), and
+    -2 (1 - wrong(5)) B. It weighs twice as much.
+    """
+    fed, algorithm = linear_federation([([[2, 1]], [0]), ([[1, 3]] * 2, [1] * 2)]), FedEM(components=2)
+    a, b = torch.tensor([[1, 0.5, -1, -0.5], [-0.5, -1.5, 0.5, 1.5]], dtype=F64)
+    start = replace(algorithm.init(fed, fed.theta0), components=torch.stack([0 * a, a]))
+    state, notes = algorithm.round(fed, start, torch.tensor([0, 1]), 0)
+    w = wrong(5.0)
+    p, r = 0.5 / (0.5 + 1 - w), 0.5 / (0.5 + w)
+    torch.testing.assert_close(state.mixture, torch.stack([torch.stack([p, 1 - p]), torch.stack([r, 1 - r])]))
+    torch.testing.assert_close(state.components[0], (p * a + 2 * r * b) / 3)
+    second = a + (1 - p) * 2 * w * a, a + (1 - r) * 2 * (1 - w) * b
+    torch.testing.assert_close(state.components[1], (second[0] + 2 * second[1]) / 3)
+    loss = [p * -torch.log(wrong(0)) - (1 - p) * torch.log(1 - w), r * -torch.log(wrong(0)) - (1 - r) * torch.log(w)]
+    torch.testing.assert_close(notes["train_loss"], torch.stack(loss).float())
+    assert notes["upload"].tolist() == [8, 8]
+
+
+@both_nets
+@pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01}], ids=str)
+def test_one_component_is_fedavg_to_the_bit(net, training):
+    fed, options = fed_of(net, **training), {"client_weighting": "samples", "lr_server": 0.7}
+    runs = (run(a, fed, Schedule(3, participation=0.5)) for a in (FedEM(components=1, **options), FedAvg(**options)))
+    (state, history), (want, of_fedavg) = runs
+    assert torch.equal(state.components[0], want.shared)
+    assert torch.equal(state.mixture, torch.ones(4, 1))
+    for metric in ("correct", "correct_trained", "loss_trained", "train_loss"):
+        assert same_bits(history.series[metric], of_fedavg.series[metric]), metric
+    loss, other = (torch.tensor(h.series["loss"][1]) for h in (history, of_fedavg))
+    torch.testing.assert_close(loss, other)  # one shared model is scored in other batches
+
+
+# ---- against plain autograd -----------------------------------------------------------------------------------------
+
+
+def plain_losses(fed, model, theta, k):
+    x, y = fed.splits["train"].client(k)
+    return cross_entropy(module_of(fed, model, theta).eval()(x), y, reduction="none").detach()
+
+
+def plain_component(fed, model, theta, k, t, duty):
+    """Two epochs on the loss with every sample's weight [n_k]."""
+    plain = module_of(fed, model, theta)
+    optimizer = torch.optim.SGD(plain.parameters(), 0.1)
+    for batch in fed.batches(torch.tensor([k]), t):
+        each = cross_entropy(plain(batch.x[0]), batch.y[0], reduction="none")
+        optimizer.zero_grad()
+        ((duty[batch.index[0]] * each).sum() / len(each)).backward()
+        optimizer.step()
+    return fed.layout.flatten(dict(plain.state_dict()))
+
+
+@pytest.mark.parametrize(("net", "stacked"), [("mlp", True), ("mlp", False), ("cnn", False)])
+@pytest.mark.parametrize("options", [{}, {"components": 2, "client_weighting": "uniform", "lr_server": 0.6}], ids=str)
+def test_rounds_against_plain_modules(net, stacked, options):
+    fed, model, algorithm = fed_of(net, dtype=F64, stacked=stacked), net_of(net), FedEM(**options)
+    start, num = algorithm.init(fed, fed.theta0), algorithm.components
+    components, mixture = start.components, torch.full((4, num), 1 / num, dtype=F64)
+    for t, (state, _) in enumerate(after(algorithm, fed, 3, SOME)):
+        own = []
+        for k in SOME[t]:
+            likely = torch.stack([plain_losses(fed, model, c, k).neg().exp() for c in components], 1) * mixture[k]
+            duty = likely / likely.sum(1, keepdim=True)
+            mixture[k] = duty.mean(0)
+            own.append(
+                torch.stack([plain_component(fed, model, c, k, t, duty[:, m]) for m, c in enumerate(components)])
+            )
+        n = torch.tensor([SIZES[k] if algorithm.client_weighting == "samples" else 1 for k in SOME[t]], dtype=F64)
+        mean = ((n / n.sum())[:, None, None] * torch.stack(own)).sum(0)
+        components = components + algorithm.lr_server * (mean - components)
+        torch.testing.assert_close(state.mixture, mixture, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(state.components, components, rtol=1e-6, atol=1e-8)
+
+
+# ---- prediction, the start, the absent ------------------------------------------------------------------------------
+
+
+@both_nets
+def test_the_prediction_is_the_mixture_of_the_predictions(net):
+    fed, model, algorithm = fed_of(net, dtype=F64), net_of(net), FedEM()
+    state = after(algorithm, fed, 2)[-1][0]
+    x = fed.splits["test"].client(2)[0]
+    got = algorithm.predict(fed, state, 2, state.components[0], x)
+    rows = [torch.softmax(module_of(fed, model, c).eval()(x), 1) for c in state.components]
+    want = sum(p * row for p, row in zip(state.mixture[2], rows, strict=True))
+    torch.testing.assert_close(got.exp(), want.detach())
+
+
+@both_nets
+def test_before_aggregation_a_client_is_scored_with_its_own_components(net):
+    """Alone, its components are the shared ones, so the two scores are one."""
+    fed = fed_of(net, sizes=(14,))
+    _, history = run(FedEM(), fed, Schedule(2))
+    assert same_bits(history.series["loss"], history.series["loss_trained"])
+    _, several = run(FedEM(), fed_of(net), Schedule(2))
+    assert several.series["loss"] != several.series["loss_trained"]
+
+
+@both_nets
+def test_components_start_apart_with_the_same_values(net):
+    fed = fed_of(net)
+    components = FedEM().init(fed, fed.theta0).components
+    assert torch.equal(components[0], fed.theta0)
+    for f in fed.layout.fields:
+        parts = components[:, f.start : f.stop]
+        assert torch.equal(parts.sort(1).values, parts[:1].sort(1).values.expand_as(parts)), f.name
+        if f.kind == "weight" and f.stop - f.start > 10:
+            assert not torch.equal(parts[1], parts[0]) and not torch.equal(parts[1], parts[2])
+
+
+@both_nets
+def test_a_novel_client_makes_one_e_step_from_equal_weights(net):
+    fed, model, algorithm = fed_of(net, dtype=F64), net_of(net), FedEM()
+    ((state, _),) = after(algorithm, fed, 1, [[0, 2]])
+    other = replace(state, mixture=torch.softmax(torch.arange(12, dtype=F64).view(4, 3), 1))
+    adapted = algorithm.adapt(fed, other, torch.tensor([3, 1]), 0)
+    for k in (3, 1):
+        likely = torch.stack([plain_losses(fed, model, c, k).neg().exp() for c in state.components], 1)
+        torch.testing.assert_close(adapted.mixture[k], (likely / likely.sum(1, keepdim=True)).mean(0))
+    assert same_bits((adapted.components, adapted.mixture[[0, 2]]), (state.components, other.mixture[[0, 2]]))
+
+
+@both_nets
+def test_chunks_change_no_bit(net, monkeypatch):
+    whole = run(FedEM(), fed_of(net), Schedule(2))
+    monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
+    parts = run(FedEM(), fed_of(net), Schedule(2))
+    assert same_bits(whole[0], parts[0])
+    assert same_bits(whole[1].series["loss_trained"], parts[1].series["loss_trained"])
+
+
+def test_clients_of_two_kinds_part():
+    """Two clients with each other's labels: mixtures tell them apart, one model could not serve both."""
+    parts = [([[1.0, 0], [0, 1.0]] * 8, [0, 1] * 8), ([[1.0, 0], [0, 1.0]] * 8, [1, 0] * 8)] * 2
+    fed, algorithm = linear_federation(parts), FedEM(components=2)
+    start = algorithm.init(fed, fed.theta0)
+    noise = torch.tensor([[0.1, 0, 0, 0.1], [0, 0.1, 0.1, 0]], dtype=F64)
+    state = replace(start, components=noise)
+    for t in range(15):
+        state, _ = algorithm.round(fed, state, everyone(fed), t)
+    assert state.mixture[0].argmax() == state.mixture[2].argmax() != state.mixture[1].argmax()
+    assert state.mixture.max(1).values.min() > 0.95
+
+
+@pytest.mark.parametrize("options", [{"components": 0}, {"client_weighting": "none"}], ids=str)
+def test_bad_settings_say_so_in_one_line(options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=re.compile(rf"\AFedEM: (?=.*{name}='?{value})[^\n]+\Z")):
+        FedEM(**options)

@@ -1,0 +1,183 @@
+"""FedMD: rounds by hand, against plain autograd, and where it is Local."""
+
+import re
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import pfl_core.federation as federation_module
+from pfl_core import Schedule, Split, run
+from pfl_core.algorithms.fedmd import FedMD
+from pfl_core.algorithms.local import Local
+from tests.algorithms.pews_plain import F64, after
+from tests.helpers import cnn, federation, linear_federation, mlp, module_of, same_bits, samples
+
+both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
+SOME = [[0, 1, 2, 3], [3, 1], [2, 1, 0]]
+SIZES = (12, 9, 14, 10)
+
+
+def net_of(net):
+    return mlp() if net == "mlp" else cnn(bn=True)
+
+
+def fed_of(net="mlp", public=11, **options):
+    """With that many public samples."""
+    shape = (6,) if net == "mlp" else (1, 4, 4)
+    fed = federation(net_of(net), **{"shape": shape, "epochs": 2} | options)
+    x, y = samples(public, shape, key=200)
+    fed.splits["public"] = Split.of([(x.to(fed.theta0), y)])
+    return fed
+
+
+def wrong(margin):
+    return 1 / (1 + torch.as_tensor(margin, dtype=F64).exp())
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+def test_two_rounds_by_hand(weighting):
+    """Logits W x, W = 0, rate 1; one public sample, x = (0, 1): opinions are the second columns.
+
+    Round 0: all opinions are 0 and nothing is digested; W_0 = A = (1, .5; -1, -.5), W_1 = B = (-.5, -1.5; .5, 1.5).
+    Round 1: the consensus is f = (c, -c), c = (.5 - 2 * 1.5) / 3 or (.5 - 1.5) / 2. The squared error's mean over two
+    classes has the slope W_k x - f in the second column, so a step of 1 makes that column f. Then client 0, x = (2, 1),
+    has the margin 2 (2 + c), client 1, x = (1, 3), y = 1, the margin 2 (.5 - 3 c); the steps are 2 q A and 2 r B.
+    """
+    fed = linear_federation([([[2, 1]], [0]), ([[1, 3]] * 2, [1] * 2)])
+    fed.splits["public"] = Split.of([(torch.tensor([[0.0, 1]], dtype=F64), torch.tensor([0]))])
+    (first, _), (second, notes) = after(FedMD(client_weighting=weighting), fed, 2)
+    a, b = torch.tensor([[1, 0.5, -1, -0.5], [-0.5, -1.5, 0.5, 1.5]], dtype=F64)
+    torch.testing.assert_close(torch.stack(first.local), torch.stack([a, b]))
+    c = -2.5 / 3 if weighting == "samples" else -0.5
+    digested = torch.tensor([[1, c, -1, -c], [-0.5, c, 0.5, -c]], dtype=F64)
+    q, r = wrong(2 * (2 + c)), wrong(2 * (0.5 - 3 * c))
+    torch.testing.assert_close(torch.stack(second.local), digested + torch.stack([2 * q * a, 2 * r * b]))
+    torch.testing.assert_close(notes["train_loss"], -torch.stack([1 - q, 1 - r]).log().float())
+    assert notes["upload"].tolist() == [2, 2]
+
+
+@both_nets
+@pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01}], ids=str)
+def test_without_digestion_it_is_local_to_the_bit(net, training):
+    fed = fed_of(net, **training)
+    state, history = run(FedMD(digest_epochs=0), fed, Schedule(3, participation=0.5))
+    want, of_local = run(Local(), fed, Schedule(3, participation=0.5))
+    assert torch.equal(torch.stack(state.local), want.local)
+    for metric in ("correct", "loss", "loss_trained", "train_loss"):
+        assert same_bits(history.series[metric], of_local.series[metric]), metric
+
+
+def test_a_client_alone_has_nothing_to_digest():
+    """Its opinion is the consensus; without batch norm the first step has no slope, and so none has."""
+    fed = fed_of(sizes=(14,), dtype=F64)
+    state, _ = after(FedMD(), fed, 2)[-1]
+    want, _ = after(Local(), fed, 2)[-1]
+    torch.testing.assert_close(state.local[0], want.local[0])
+
+
+# ---- against plain autograd -----------------------------------------------------------------------------------------
+
+
+def plain_client(fed, model, theta, k, t, x, target, epochs):
+    """Digest, then two epochs of its own."""
+    plain = module_of(fed, model, theta)
+    optimizer = torch.optim.SGD(plain.parameters(), 0.1)
+    public = [(x, torch.zeros(len(x), dtype=torch.int64))]
+    digest = fed.batches(torch.tensor([k]), (t, "digest"), epochs=epochs, data=public)
+    for batch in digest:
+        optimizer.zero_grad()
+        (plain(batch.x[0]) - target[batch.index[0]]).square().mean().backward()
+        optimizer.step()
+    for batch in fed.batches(torch.tensor([k]), t):
+        optimizer.zero_grad()
+        cross_entropy(plain(batch.x[0]), batch.y[0]).backward()
+        optimizer.step()
+    return fed.layout.flatten(dict(plain.state_dict()))
+
+
+@pytest.mark.parametrize(("net", "stacked"), [("mlp", True), ("mlp", False), ("cnn", False)])
+@pytest.mark.parametrize("options", [{}, {"digest_epochs": 3, "client_weighting": "uniform"}], ids=str)
+@pytest.mark.parametrize("some", [6, 5000])
+def test_rounds_against_plain_modules(net, stacked, options, some):
+    fed, model = fed_of(net, dtype=F64, stacked=stacked), net_of(net)
+    algorithm, theta = FedMD(public_samples=some, **options), fed.theta0.repeat(4, 1)
+    for t, (state, notes) in enumerate(after(algorithm, fed, 3, SOME)):
+        x = algorithm.samples(fed, t)
+        n = torch.tensor([SIZES[k] if algorithm.client_weighting == "samples" else 1 for k in SOME[t]], dtype=F64)
+        opinions = torch.stack([module_of(fed, model, theta[k]).eval()(x).detach() for k in SOME[t]])
+        target = ((n / n.sum())[:, None, None] * opinions).sum(0)
+        for k in SOME[t]:
+            theta[k] = plain_client(fed, model, theta[k], k, t, x, target, algorithm.digest_epochs)
+        torch.testing.assert_close(torch.stack(state.local), theta, rtol=1e-6, atol=1e-8)
+        assert notes["upload"].tolist() == [3 * min(some, 11)] * len(SOME[t])
+
+
+# ---- public samples -------------------------------------------------------------------------------------------------
+
+
+def test_each_round_has_its_own_public_samples_each_at_most_once():
+    fed, algorithm = fed_of(public=20), FedMD(public_samples=6)
+    first, second = (algorithm.samples(fed, t) for t in (0, 1))
+    pool = {tuple(row) for row in fed.splits["public"].x.tolist()}
+    for x in (first, second):
+        assert len({tuple(row) for row in x.tolist()}) == 6 and {tuple(row) for row in x.tolist()} <= pool
+    assert not torch.equal(first, second) and torch.equal(first, algorithm.samples(fed, 0))
+    assert sorted(FedMD().samples(fed, 3).tolist()) == sorted(fed.splits["public"].x.tolist())
+
+
+def test_labels_of_public_samples_do_not_count():
+    one, other = fed_of(), fed_of()
+    split = other.splits["public"]
+    other.splits["public"] = Split(split.x, (split.y + 1) % 3, split.bounds)
+    assert same_bits(after(FedMD(), one, 2)[-1][0], after(FedMD(), other, 2)[-1][0])
+
+
+def test_opinions_bring_models_together():
+    fed, far = fed_of(epochs=3, spread=1.5), []
+    for epochs in (0, 5):
+        state, _ = after(FedMD(digest_epochs=epochs), fed, 4)[-1]
+        logits = torch.stack(
+            fed.forward(torch.stack(state.local), torch.arange(4), [fed.splits["public"].client(0)] * 4)
+        )
+        far.append(float(logits.var(0).mean()))
+    assert far[1] < far[0] / 2
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 4), (3, 6, 6)])
+def test_a_data_set_by_name_is_made_to_fit(shape):
+    """The embedded digits are grey, 8 x 8."""
+    from torch import nn
+
+    net = nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] ** 2, 3))
+    fed = federation(net, shape=shape)
+    x = FedMD(public="digits", public_samples=7).samples(fed, 0)
+    assert x.shape == (7, *shape) and x.dtype == fed.theta0.dtype
+    assert 0 <= x.min() < x.max() <= 1
+    assert after(FedMD(public="digits", public_samples=7), fed, 1)[0][0].local[0].isfinite().all()
+
+
+def test_a_data_set_that_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match=re.compile(r"\AFedMD: public='digits'[^\n]+\Z")):
+        FedMD(public="digits").init(fed_of(), fed_of().theta0)
+    with pytest.raises(ValueError, match="no_such_set"):
+        FedMD(public="no_such_set").init(fed_of("cnn"), fed_of("cnn").theta0)
+
+
+# ---- chunks, settings -----------------------------------------------------------------------------------------------
+
+
+@both_nets
+def test_chunks_change_no_bit(net, monkeypatch):
+    whole = run(FedMD(), fed_of(net), Schedule(2, participation=0.5))
+    monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
+    parts = run(FedMD(), fed_of(net), Schedule(2, participation=0.5))
+    assert same_bits(whole[0], parts[0])
+    assert same_bits(whole[1].series["loss_trained"], parts[1].series["loss_trained"])
+
+
+@pytest.mark.parametrize("options", [{"public_samples": 0}, {"digest_epochs": -1}], ids=str)
+def test_bad_settings_say_so_in_one_line(options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=re.compile(rf"\AFedMD: (?=.*{name}={value})[^\n]+\Z")):
+        FedMD(**options)

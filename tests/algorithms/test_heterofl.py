@@ -1,0 +1,223 @@
+"""HeteroFL: sub-networks against really smaller ones, the server's mean, and where it is FedAvg."""
+
+import math
+import re
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import pfl_core.federation as federation_module
+from pfl_core import Schedule, run
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.heterofl import HeteroFL, nested, width_for
+from pfl_core.layout import Layout
+from pfl_core.models import build
+from tests.algorithms.pews_plain import F64, after, deep
+from tests.helpers import cnn, everyone, federation, mlp, module_of, same_bits
+
+both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
+SOME = [[0, 1, 2, 3], [3, 1], [2, 1, 0]]
+SIZES = (12, 9, 14, 10)
+
+
+def net_of(net):
+    return mlp() if net == "mlp" else cnn(bn=True)
+
+
+def fed_of(net="mlp", **options):
+    return federation(net_of(net), **{"shape": (6,) if net == "mlp" else (1, 4, 4), "epochs": 2} | options)
+
+
+@both_nets
+@pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01}], ids=str)
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+@pytest.mark.parametrize("options", [{"full_share": 1.0}, {"full_share": 0.0, "small": 1.0, "half": "width"}], ids=str)
+def test_at_full_width_it_is_fedavg_to_the_bit(net, training, weighting, options):
+    fed = fed_of(net, **training)
+    state, history = run(HeteroFL(client_weighting=weighting, **options), fed, Schedule(3, participation=0.75))
+    want, of_fedavg = run(FedAvg(weighting), fed, Schedule(3, participation=0.75))
+    assert torch.equal(state.shared, want.shared)
+    for metric in ("loss_trained", "correct", "train_loss", "upload"):
+        assert same_bits(history.series[metric], of_fedavg.series[metric]), metric
+
+
+# ---- widths ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_sub_network_by_hand():
+    """6 -> 5 -> 4 -> 3 at r = 0.4: 2 and 2 neurons; kept 2 * 6 + 2, 2 * 2 + 2 and 3 * 2 + 3."""
+    named = Layout.of(deep()).unflatten(nested(Layout.of(deep()), 0.4))
+    assert [int(named[n].sum()) for n in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")] == [12, 2, 4, 2]
+    assert named["fc1.weight"][:2].all() and named["fc2.weight"][:2, :2].all()
+    assert named["head.weight"][:, :2].all() and not named["head.weight"][:, 2:].any() and named["head.bias"].all()
+
+
+@pytest.mark.parametrize("n", [3, 7, 10, 64])
+def test_counts_are_rounded_up(n):
+    layout = Layout.of(nn.Sequential(OrderedDict(fc1=nn.Linear(2, n), relu1=nn.ReLU(), head=nn.Linear(n, 2))))
+    for j in range(1, n + 1):
+        for r, count in ((j / n, j), ((j - 0.5) / n, j)):
+            assert int(layout.unflatten(nested(layout, r))["fc1.bias"].sum()) == count
+
+
+@pytest.mark.parametrize("model", [mlp, cnn, deep], ids=["mlp", "cnn", "deep"])
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.5, 0.77, 1.0])
+def test_the_width_for_a_share_of_the_parameters_is_the_nearest(model, share):
+    layout = Layout.of(model())
+    d, steps = layout.num_params, sorted({j / n for n in layout.chain.sizes for j in range(1, n + 1)})
+    off = [abs(int(nested(layout, r)[:d].sum()) - share * d) for r in steps]
+    assert width_for(layout, share) == steps[off.index(min(off))]
+
+
+def test_half_of_the_papers_networks():
+    """pfedgate.md section 8: half the parameters, or half the width, which keeps about a quarter of them."""
+    layout = Layout.of(build("lenet_cifar", (3, 32, 32), 10, 0))
+    kept = [int(nested(layout, r)[: layout.num_params].sum()) / 256830 for r in (width_for(layout, 0.5), 0.5)]
+    assert kept == pytest.approx([0.498, 0.253], abs=1e-3)
+
+
+def test_a_tenth_of_the_clients_has_everything():
+    fed = federation(mlp(), sizes=(4,) * 30)
+    widths = HeteroFL().init(fed, fed.theta0).widths
+    assert (widths == 1).sum() == 3
+    assert set(widths.tolist()) == {1.0, width_for(fed.layout, 0.5)}
+    assert (HeteroFL(full_share=0.01).widths(fed) == 1).sum() == 1
+    assert (HeteroFL(full_share=0.0, half="width").widths(fed) == 0.5).all()
+    assert not torch.equal(HeteroFL().widths(federation(mlp(), sizes=(4,) * 30, seed=1)), widths)
+
+
+# ---- against really smaller networks --------------------------------------------------------------------------------
+
+
+def smaller(fed, model, theta, mask):
+    """A plain module with only the entries of the mask, and the function that puts them back into [e]."""
+    plain, on = module_of(fed, model, theta), fed.layout.unflatten(mask)
+    tensors = dict(plain.state_dict(keep_vars=True))
+    for name, m in on.items():
+        shape = [int(m.movedim(i, 0).flatten(1).any(1).sum()) if m.dim() > 1 else int(m.sum()) for i in range(m.dim())]
+        owner, _, short = name.rpartition(".")
+        part = tensors[name].detach()[m].view(shape)
+        module = plain.get_submodule(owner)
+        setattr(module, short, nn.Parameter(part) if short in module._parameters else part)
+
+    def back():
+        out = torch.zeros_like(theta)
+        for name, m in on.items():
+            fed.layout.unflatten(out)[name][m] = plain.state_dict()[name].flatten()
+        return out
+
+    return plain, back
+
+
+def plain_client(algorithm, fed, model, theta, k, t, r):
+    mask = nested(fed.layout, r)
+    plain, back = smaller(fed, model, theta, mask)
+    if algorithm.scaler:
+        for name in ("conv1", "fc1"):
+            if hasattr(plain, name):
+                getattr(plain, name).register_forward_hook(lambda module, inputs, output: output / r)
+    absent = torch.tensor([c not in fed.labels(k) for c in range(3)])
+    optimizer = torch.optim.SGD(plain.parameters(), 0.1, momentum=0.9, weight_decay=0.01)
+    for batch in fed.batches(torch.tensor([k]), t):
+        logits = plain(batch.x[0])
+        logits = torch.where(absent, 0.0, logits) if algorithm.absent_labels == "zero" else logits
+        optimizer.zero_grad()
+        cross_entropy(logits, batch.y[0]).backward()
+        optimizer.step()
+    counted = fed.layout.unflatten(mask.clone())
+    if algorithm.absent_labels == "zero":
+        counted["head.weight"][absent] = False
+        counted["head.bias"][absent] = False
+    return back(), torch.cat([m.flatten() for m in counted.values()])
+
+
+@both_nets
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"half": "width", "client_weighting": "uniform"}, {"scaler": True}, {"absent_labels": "zero"}],
+    ids=str,
+)
+def test_rounds_against_smaller_modules(net, options):
+    """All, two, then three of four; where nobody has an entry it stays."""
+    sizes = (3, 9, 2, 10)
+    fed, model = fed_of(net, sizes=sizes, dtype=F64, momentum=0.9, weight_decay=0.01), net_of(net)
+    algorithm = HeteroFL(full_share=0.25, **options)
+    assert algorithm.absent_labels == "keep" or any(algorithm.absent(fed, k).any() for k in range(4))
+    widths, theta = algorithm.widths(fed).tolist(), fed.theta0
+    assert len(set(widths)) == 2
+    for t, (state, notes) in enumerate(after(algorithm, fed, 3, SOME)):
+        top, bottom = torch.zeros_like(theta), torch.zeros_like(theta)
+        for k in SOME[t]:
+            row, counted = plain_client(algorithm, fed, model, theta, k, t, widths[k])
+            w = sizes[k] if algorithm.client_weighting == "samples" else 1.0
+            top, bottom = top + w * counted * row, bottom + w * counted
+        theta = torch.where(bottom > 0, top / bottom.clamp(min=1e-9), theta)
+        torch.testing.assert_close(state.shared, theta, rtol=1e-6, atol=1e-8)
+        assert notes["upload"].tolist() == [int(nested(fed.layout, widths[k])[: fed.num_params].sum()) for k in SOME[t]]
+
+
+@both_nets
+def test_what_one_client_alone_has_keeps_its_bits_and_what_nobody_has_stays(net):
+    fed, algorithm = fed_of(net), HeteroFL(full_share=0.25)
+    start = algorithm.init(fed, fed.theta0)
+    (full,) = (start.widths == 1).nonzero()[0].tolist()
+    small = nested(fed.layout, float(start.widths.min()))
+    state, _ = algorithm.round(fed, start, everyone(fed), 0)
+    alone = fed.sgd(fed.theta0[None], torch.tensor([full]), key=0).theta[0]
+    assert torch.equal(state.shared[~small], alone[~small])
+    assert not torch.equal(state.shared[small], alone[small])
+    without, _ = algorithm.round(fed, start, torch.tensor([k for k in range(4) if k != full]), 0)
+    assert torch.equal(without.shared[~small], fed.theta0[~small])
+
+
+# ---- scores, chunks, settings ---------------------------------------------------------------------------------------
+
+
+@both_nets
+def test_a_client_is_scored_with_its_sub_network(net):
+    fed, model, algorithm = fed_of(net, dtype=F64), net_of(net), HeteroFL()
+    state = after(algorithm, fed, 2)[-1][0]
+    x = fed.splits["test"].client(0)[0]
+    for k, row in enumerate(algorithm.models(fed, state, everyone(fed), 1)):
+        plain, _ = smaller(fed, model, state.shared, nested(fed.layout, float(state.widths[k])))
+        torch.testing.assert_close(fed.logits(row, x), plain.eval()(x).detach())
+
+
+@both_nets
+def test_chunks_change_no_bit(net, monkeypatch):
+    options = {"full_share": 0.3, "absent_labels": "zero"}
+    whole = run(HeteroFL(**options), fed_of(net), Schedule(2, participation=0.75))
+    monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
+    parts = run(HeteroFL(**options), fed_of(net), Schedule(2, participation=0.75))
+    assert same_bits(whole[0], parts[0])
+    assert same_bits(whole[1].series["loss_trained"], parts[1].series["loss_trained"])
+
+
+def test_readings_and_the_mean_size_of_section_8():
+    made = HeteroFL.reading("authors_code")
+    assert (made.client_weighting, made.absent_labels, made.scaler) == ("uniform", "zero", True)
+    assert math.isclose(HeteroFL().full_share + (1 - HeteroFL().full_share) * HeteroFL().small, 0.55)
+
+
+def test_a_network_without_neurons_is_refused():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc1, self.head = nn.Linear(6, 4), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(self.fc1(x).relu())
+
+    fed = federation(Net())
+    with pytest.raises(ValueError, match="plain chain"):
+        HeteroFL().init(fed, fed.theta0)
+
+
+@pytest.mark.parametrize("options", [{"full_share": 1.5}, {"small": 0.0}, {"half": "depth"}], ids=str)
+def test_bad_settings_say_so_in_one_line(options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=re.compile(rf"\AHeteroFL: (?=.*{name}='?{value})[^\n]+\Z")):
+        HeteroFL(**options)

@@ -1,0 +1,161 @@
+"""Per-FedAvg: a round by hand, against plain autograd through the inner step, and where it is FedAvg."""
+
+import re
+
+import pytest
+import torch
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+import pfl_core.federation as federation_module
+from pfl_core import Schedule, run
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.perfedavg import PerFedAvg
+from tests.algorithms.pews_plain import F64, after
+from tests.helpers import cnn, federation, linear_federation, mlp, module_of, same_bits
+
+both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
+both_orders = pytest.mark.parametrize("order", ["first_order", "hessian"])
+SOME = [[0, 1, 2, 3], [3, 1], [2, 1, 0]]
+
+
+def net_of(net, bn=True):
+    return mlp() if net == "mlp" else cnn(bn=bn)
+
+
+def fed_of(net="mlp", bn=True, **options):
+    return federation(net_of(net, bn), **{"shape": (6,) if net == "mlp" else (1, 4, 4), "epochs": 2} | options)
+
+
+def wrong(margin):
+    return 1 / (1 + torch.as_tensor(margin, dtype=F64).exp())
+
+
+@both_orders
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_a_round_by_hand(order, alpha):
+    """Logits W x, W = 0, beta = 1. Client 0 has one sample, both batches in one; client 1 twice the same, in two.
+
+    Client 0, x = (2, 1), y = 0: the slope at 0 is -A, A = (1, .5; -1, -.5), and w' = alpha A with margin 5 alpha: the
+    slope there is -2 q A, q = 1 / (1 + e^{5 alpha}), so w = 2 q A in first order. Along A the margin of s A is 5 s and
+    the loss log(1 + e^{-5 s}), with second derivative 25 / 4 at 0; as |A|^2 = 2.5, H A = 2.5 A. The Hessian so takes
+    alpha 2.5 2 q A away. Client 1, x = (1, 3), y = 1: B = (-.5, -1.5; .5, 1.5), |B|^2 = 5, margin 10 s, H B = 5 B.
+    """
+    fed = linear_federation([([[2, 1]], [0]), ([[1, 3]] * 2, [1] * 2)], batch_size=1)
+    ((state, notes),) = after(PerFedAvg(alpha=alpha, order=order), fed, 1)
+    a, b = torch.tensor([[1, 0.5, -1, -0.5], [-0.5, -1.5, 0.5, 1.5]], dtype=F64)
+    q, r = wrong(5 * alpha), wrong(10 * alpha)
+    less = [1 - alpha * 2.5, 1 - alpha * 5] if order == "hessian" else [1, 1]
+    torch.testing.assert_close(state.shared, (2 * q * less[0] * a + 2 * 2 * r * less[1] * b) / 3)
+    torch.testing.assert_close(notes["train_loss"], -torch.stack([1 - q, 1 - r]).log().float())
+    assert notes["upload"].tolist() == [4, 4]
+
+
+@both_nets
+@both_orders
+@pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01, "clip_norm": 0.1}], ids=str)
+def test_without_an_inner_step_one_batch_an_epoch_is_fedavg_to_the_bit(net, order, training):
+    fed = fed_of(net, batch_size=20, epochs=3, **training)
+    options = {"client_weighting": "samples", "lr_server": 0.7}
+    runs = (after(a, fed, 3, SOME) for a in (PerFedAvg(**options, alpha=0.0, order=order), FedAvg(**options)))
+    for (state, notes), (want, of_fedavg) in zip(*runs, strict=True):
+        assert torch.equal(state.shared, want.shared)
+        torch.testing.assert_close(notes["train_loss"], of_fedavg["train_loss"])
+
+
+# ---- against plain autograd -----------------------------------------------------------------------------------------
+
+
+def plain_client(fed, model, theta, k, t, alpha, order):
+    """Every pair through one graph: differentiated through the inner step, or with that step cut off."""
+    plain = module_of(fed, model, theta)
+    for epoch in range(2):
+        batches = list(fed.batches(torch.tensor([k]), t, epochs=range(epoch, epoch + 1)))
+        for i in range(0, len(batches), 2):
+            (x1, y1), (x2, y2) = ((b.x[0], b.y[0]) for b in (batches[i], batches[min(i + 1, len(batches) - 1)]))
+            params = dict(plain.named_parameters())
+            aside = {n: v.clone() for n, v in plain.named_buffers()}  # the first pass moves no statistics
+            first = cross_entropy(functional_call(plain, {**params, **aside}, x1), y1)
+            slopes = torch.autograd.grad(first, list(params.values()), create_graph=order == "hessian")
+            ahead = {n: p - alpha * g for (n, p), g in zip(params.items(), slopes, strict=True)}
+            second = cross_entropy(functional_call(plain, ahead, x2), y2)
+            outer = torch.autograd.grad(second, list(params.values()))
+            with torch.no_grad():
+                for p, g in zip(params.values(), outer, strict=True):
+                    p -= 0.1 * g
+    return fed.layout.flatten(dict(plain.state_dict()))
+
+
+@pytest.mark.parametrize(("net", "stacked"), [("mlp", True), ("mlp", False), ("cnn", False)])
+@both_orders
+@pytest.mark.parametrize("alpha", [None, 0.4])
+def test_rounds_against_plain_modules(net, stacked, order, alpha):
+    """Clients of 3, 3, 4 and 1 batches: with a whole pair and a half, with two pairs, with half a pair."""
+    sizes = (12, 9, 14, 3)
+    fed, model = fed_of(net, sizes=sizes, dtype=F64, stacked=stacked), net_of(net)
+    theta = fed.theta0
+    for t, (state, _) in enumerate(after(PerFedAvg(alpha=alpha, order=order), fed, 3, SOME)):
+        rows = [plain_client(fed, model, theta, k, t, 0.1 if alpha is None else alpha, order) for k in SOME[t]]
+        n = torch.tensor([float(sizes[k]) for k in SOME[t]], dtype=F64)
+        theta = (n / n.sum()) @ torch.stack(rows)
+        torch.testing.assert_close(state.shared, theta, rtol=1e-6, atol=1e-8)
+
+
+@both_nets
+def test_momentum_belongs_to_the_outer_steps(net):
+    """Against plain SGD with momentum and decay on the slopes of a method without inner step: every second batch."""
+    fed, model = fed_of(net, sizes=(16, 8), dtype=F64, epochs=1, momentum=0.9, weight_decay=0.01), net_of(net)
+    ((state, _),) = after(PerFedAvg(alpha=0.0, client_weighting="uniform"), fed, 1)
+    rows = []
+    for k in range(2):
+        plain = module_of(fed, model, fed.theta0)
+        optimizer = torch.optim.SGD(plain.parameters(), 0.1, momentum=0.9, weight_decay=0.01)
+        for batch in list(fed.batches(torch.tensor([k]), 0))[1::2]:
+            optimizer.zero_grad()
+            cross_entropy(plain(batch.x[0]), batch.y[0]).backward()
+            optimizer.step()
+        rows.append(fed.layout.flatten(dict(plain.state_dict())))
+    torch.testing.assert_close(state.shared, torch.stack(rows).mean(0), rtol=1e-6, atol=1e-8)
+
+
+# ---- scores, chunks, settings ---------------------------------------------------------------------------------------
+
+
+@both_nets
+def test_clients_are_scored_after_one_step_on_one_batch(net):
+    fed, model, algorithm = fed_of(net, dtype=F64), net_of(net), PerFedAvg(alpha=0.3)
+    ((state, _),) = after(algorithm, fed, 1)
+    rows = algorithm.models(fed, state, torch.tensor([2, 0]), 5)
+    for row, k in zip(rows, (2, 0), strict=True):
+        plain, batch = module_of(fed, model, state.shared), next(fed.batches(torch.tensor([k]), (5, "adapt")))
+        optimizer = torch.optim.SGD(plain.parameters(), 0.3)
+        cross_entropy(plain(batch.x[0]), batch.y[0]).backward()
+        optimizer.step()
+        torch.testing.assert_close(row, fed.layout.flatten(dict(plain.state_dict())))
+
+
+@both_nets
+def test_or_after_one_epoch(net):
+    fed, algorithm = fed_of(net), PerFedAvg(adaptation="epoch")
+    ((state, _),) = after(algorithm, fed, 1)
+    clients = torch.tensor([3, 1])
+    want = fed.sgd(fed.broadcast(state.shared, clients), clients, key=(2, "adapt"), epochs=1).theta
+    assert torch.equal(algorithm.models(fed, state, clients, 2), want)
+    _, history = run(algorithm, fed, Schedule(2))
+    assert history.series["correct"][1] != history.series["correct_trained"][1]
+
+
+@both_orders
+def test_chunks_change_no_bit(order, monkeypatch):
+    whole = run(PerFedAvg(order=order), fed_of(), Schedule(2, participation=0.5))
+    monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
+    parts = run(PerFedAvg(order=order), fed_of(), Schedule(2, participation=0.5))
+    assert same_bits(whole[0], parts[0])
+    assert same_bits(whole[1].series["loss_trained"], parts[1].series["loss_trained"])
+
+
+@pytest.mark.parametrize("options", [{"alpha": -0.1}, {"order": "third"}, {"adaptation": "none"}], ids=str)
+def test_bad_settings_say_so_in_one_line(options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=re.compile(rf"\APerFedAvg: (?=.*{name}='?{value})[^\n]+\Z")):
+        PerFedAvg(**options)

@@ -1,0 +1,193 @@
+"""pFedMe: a round by hand, against plain autograd, and where it is FedAvg."""
+
+import re
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import pfl_core.federation as federation_module
+from pfl_core import Schedule, methods, run
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.pfedme import PFedMe
+from tests.algorithms.pews_plain import F64, after
+from tests.helpers import cnn, federation, linear_federation, mlp, module_of, same_bits
+
+both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
+both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
+SOME = [[0, 1, 2, 3], [3, 1], [2, 1, 0]]
+
+
+def net_of(net):
+    return mlp() if net == "mlp" else cnn(bn=True)
+
+
+def fed_of(net="mlp", **options):
+    return federation(net_of(net), **{"shape": (6,) if net == "mlp" else (1, 4, 4), "epochs": 2} | options)
+
+
+def wrong(margin):
+    return 1 / (1 + torch.as_tensor(margin, dtype=F64).exp())
+
+
+@pytest.mark.parametrize("beta", [1.0, 0.5])
+@pytest.mark.parametrize("lam", [0.0, 0.1, 2.0])
+def test_a_round_by_hand(lam, beta):
+    """Logits W x, W = 0, one sample a client, eta = 1, eta_v = h = 0.5, K = 2.
+
+    Client 0, x = (2, 1), y = 0: the slope at 0 is -A, A = (1, .5; -1, -.5), so v = h A after a step, without a pull.
+    Its margin there is 5 h, the slope -2 q A with q = 1 / (1 + e^{5 h}); the pull is lam h A. So the second step leads
+    to a A with a = h + h (2 q - lam h), and w moves from 0 to lam a A. Client 1, x = (1, 3), y = 1, twice the same
+    sample: B = (-.5, -1.5; .5, 1.5), margin 10 h. It weighs twice as much.
+    """
+    fed = linear_federation([([[2, 1]], [0]), ([[1, 3]] * 2, [1] * 2)])
+    ((state, notes),) = after(PFedMe(lam=lam, inner_steps=2, lr_personal=0.5, lr_server=beta), fed, 1)
+    a, b = torch.tensor([[1, 0.5, -1, -0.5], [-0.5, -1.5, 0.5, 1.5]], dtype=F64)
+    far = [0.5 + 0.5 * (2 * wrong(m) - lam * 0.5) for m in (2.5, 5.0)]
+    torch.testing.assert_close(torch.stack(state.local), torch.stack([far[0] * a, far[1] * b]))
+    torch.testing.assert_close(state.shared, beta * lam * (far[0] * a + 2 * far[1] * b) / 3)
+    first, second = wrong(torch.zeros(2)), wrong(torch.tensor([2.5, 5.0]))
+    want = -(torch.log(1 - first) + torch.log(1 - second)) / 2  # the losses before the two steps
+    torch.testing.assert_close(notes["train_loss"], want.float())
+    assert notes["upload"].tolist() == [4, 4]
+    assert notes["passes"] == 2
+
+
+def test_a_round_of_the_released_code_by_hand():
+    """Two rounds of one step at rate 1, lam = 0.5: to A and B, theta = M = (A + 2 B) / 3; then A + 2 q A - (A - M) / 2.
+
+    v persists; what goes up is v itself. Margins at A and B: 5 and 10.
+    """
+    fed = linear_federation([([[2, 1]], [0]), ([[1, 3]] * 2, [1] * 2)])
+    (first, _), (second, notes) = after(PFedMe(lam=0.5, algorithm="fedem_code"), fed, 2)
+    a, b = torch.tensor([[1, 0.5, -1, -0.5], [-0.5, -1.5, 0.5, 1.5]], dtype=F64)
+    mean = (a + 2 * b) / 3
+    torch.testing.assert_close(first.shared, mean)
+    own = [a + 2 * wrong(5.0) * a - (a - mean) / 2, b + 2 * wrong(10.0) * b - (b - mean) / 2]
+    torch.testing.assert_close(torch.stack(second.local), torch.stack(own))
+    torch.testing.assert_close(second.shared, (own[0] + 2 * own[1]) / 3)
+    assert notes["passes"] == 1
+
+
+# ---- where it is FedAvg ---------------------------------------------------------------------------------------------
+
+
+@both_nets
+@both_backends
+def test_one_inner_step_that_w_follows_all_the_way_is_fedavg_to_the_bit(net, stacked):
+    """K = 1 and eta lam = 1: w is v after every batch, so v is never pulled."""
+    if net == "cnn" and stacked:
+        pytest.skip("batch norm goes one by one")
+    fed = fed_of(net, lr=0.125, stacked=stacked)
+    runs = (after(a, fed, 3, SOME) for a in (PFedMe(lam=8.0, inner_steps=1), FedAvg("samples")))
+    for (state, notes), (want, of_fedavg) in zip(*runs, strict=True):
+        assert torch.equal(state.shared, want.shared)
+        torch.testing.assert_close(notes["train_loss"], of_fedavg["train_loss"])
+
+
+@both_nets
+def test_without_lam_the_shared_model_never_moves(net):
+    fed = fed_of(net)
+    d = fed.num_params
+    for state, _ in after(PFedMe("uniform", lam=0.0), fed, 2):  # quarters add up without rounding
+        assert torch.equal(state.shared[:d], fed.theta0[:d])
+        assert not torch.equal(state.local[0][:d], fed.theta0[:d])
+
+
+# ---- against plain autograd -----------------------------------------------------------------------------------------
+
+
+def plain_client(algorithm, fed, model, theta, v, k, t):
+    """w [e] and v [e] after a round, the pull written as a penalty in the loss."""
+    paper = algorithm.algorithm == "paper"
+    plain, w = module_of(fed, model, theta if paper else v), theta[: fed.num_params].clone()
+    optimizer = torch.optim.SGD(plain.parameters(), algorithm.lr_personal or 0.1, weight_decay=algorithm.personal_decay)
+    for batch in fed.batches(torch.tensor([k]), t):
+        for _ in range(algorithm.inner_steps if paper else 1):
+            apart = (torch.cat([p.flatten() for p in plain.parameters()]) - w).square().sum()
+            optimizer.zero_grad()
+            (cross_entropy(plain(batch.x[0]), batch.y[0]) + algorithm.lam / 2 * apart).backward()
+            optimizer.step()
+        now = fed.layout.flatten(dict(plain.state_dict()))
+        w = w - 0.1 * algorithm.lam * (w - now[: fed.num_params]) if paper else w
+    return (torch.cat([w, now[fed.num_params :]]) if paper else now), now
+
+
+@both_nets
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"lam": 0.3, "inner_steps": 2, "lr_personal": 0.05, "lr_server": 0.7, "personal_decay": 0.01}]
+    + [{"algorithm": "fedem_code", "lam": 0.4, "client_weighting": "uniform"}],
+    ids=str,
+)
+def test_rounds_against_plain_modules(net, options):
+    """Ragged clients; all, two, then three of four. The absent keep what they have."""
+    fed, model, algorithm = fed_of(net, dtype=F64), net_of(net), PFedMe(**options)
+    theta, v = fed.theta0, fed.theta0.repeat(4, 1)
+    for t, (state, _) in enumerate(after(algorithm, fed, 3, SOME)):
+        sent = torch.zeros_like(v)
+        for k in SOME[t]:
+            sent[k], v[k] = plain_client(algorithm, fed, model, theta, v[k].clone(), k, t)
+        n = torch.tensor([(12.0, 9, 14, 10)[k] if algorithm.client_weighting == "samples" else 1 for k in SOME[t]])
+        mean = ((n / n.sum()).to(F64)[:, None] * sent[SOME[t]]).sum(0)
+        theta = theta + algorithm.lr_server * (mean - theta)
+        torch.testing.assert_close(torch.stack(state.local), v, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(state.shared, theta, rtol=1e-6, atol=1e-7)
+
+
+def test_momentum_and_clipping_leave_it_as_it_is_and_decay_does_not():
+    plain, other, decayed = (fed_of(**o) for o in ({}, {"momentum": 0.9, "clip_norm": 0.01}, {"weight_decay": 0.1}))
+    one, same, apart = (after(PFedMe(), fed, 2)[-1][0] for fed in (plain, other, decayed))
+    assert same_bits(one, same)
+    assert same_bits(apart, after(PFedMe(personal_decay=0.1), plain, 2)[-1][0])
+    assert not same_bits(one, apart)
+
+
+# ---- scores, the absent, memory, settings ---------------------------------------------------------------------------
+
+
+@both_nets
+def test_it_is_scored_with_the_personal_models(net):
+    fed = fed_of(net)
+    state, history = run(PFedMe(), fed, Schedule(2))
+    for metric in ("correct", "loss"):
+        assert same_bits(history.series[metric], history.series[f"{metric}_trained"])
+    want = fed.evaluate(torch.stack(state.local), torch.arange(4))
+    assert history.series["correct"][1][-1] == want.correct.tolist()
+
+
+@both_nets
+@pytest.mark.parametrize("algorithm", ["paper", "fedem_code"])
+def test_a_novel_client_trains_from_the_shared_model(net, algorithm):
+    fed, method, novel = fed_of(net), PFedMe(algorithm=algorithm), torch.tensor([3, 1])
+    ((state, _),) = after(method, fed, 1, [[0, 2]])
+    adapted = method.adapt(fed, state, novel, 0)
+    _, want = method.train(fed, fed.broadcast(state.shared, novel), state.shared, novel, (0, "adapt"))
+    assert torch.equal(method.models(fed, adapted, novel, 0), want)
+    assert not torch.equal(want[0], state.shared)
+    assert same_bits((adapted.shared, adapted.local[0], adapted.local[2]), (state.shared, *state.local[::2]))
+
+
+@both_nets
+@pytest.mark.parametrize("algorithm", ["paper", "fedem_code"])
+def test_chunks_change_no_bit(net, algorithm, monkeypatch):
+    whole = run(PFedMe(algorithm=algorithm), fed_of(net), Schedule(2, participation=0.5))
+    monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
+    parts = run(PFedMe(algorithm=algorithm), fed_of(net), Schedule(2, participation=0.5))
+    assert same_bits(whole[0], parts[0])
+    assert same_bits(whole[1].series["loss_trained"], parts[1].series["loss_trained"])
+
+
+def test_settings_of_section_8():
+    made = PFedMe()
+    assert (made.inner_steps, made.lr_server, made.client_weighting, made.algorithm) == (5, 1.0, "samples", "paper")
+    assert {v.get("lam") for v in methods()["pfedme"].variants.values()} >= {0.0001, 0.001, 0.01, 0.1, 1, 10}
+
+
+@pytest.mark.parametrize(
+    "options", [{"lam": -0.1}, {"lam": float("nan")}, {"inner_steps": 0}, {"lr_personal": -1.0}], ids=str
+)
+def test_bad_settings_say_so_in_one_line(options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=re.compile(rf"\ApFedMe: (?=.*{name}={value})[^\n]+\Z")):
+        PFedMe(**options)
