@@ -2,7 +2,9 @@
 
 from pfl_core.algorithms import (
     ditto,
+    fedap,
     fedavg,
+    fedbn,
     fedem,
     fedmask,
     fedmd,
@@ -21,11 +23,14 @@ from pfl_core.algorithms import (
     pfedgate,
     pfedme,
     scaffold,
+    star_pfl,
 )
 
 __all__ = [
     "ditto",
+    "fedap",
     "fedavg",
+    "fedbn",
     "fedem",
     "fedmask",
     "fedmd",
@@ -44,4 +49,5 @@ __all__ = [
     "pfedgate",
     "pfedme",
     "scaffold",
+    "star_pfl",
 ]
