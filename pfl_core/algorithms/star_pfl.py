@@ -1,0 +1,141 @@
+r"""Star-PFL: entries whose updates cancel out are frozen; a client trains and sends only what still moves.
+
+Guo, Liu, Zhou, Cai and Xiao, "Efficient Personalized Federated Learning on Selective Model Training", ICASSP 2023,
+Algorithms 1 (the round) and 2 (Measure, Check: ``star_pfl_masks``). g server, i client, p_i = n_i / n:
+
+    server    M_g ← Measure(R_g)                                     not the entries that are on probation
+    client    W_i ← W_g,   M_i ← Measure(R_i)
+              each epoch: SGD on the entries M_i;   R_i gets what the first |R_i| epochs changed
+              sends ΔW_i = W_i − W_g on M_g ∧ M_i;   Check(i)
+    server    ΔW = Σ_i p_i ΔW_i,   W_g ← W_g + ΔW on M_g;   R_g gets ΔW;   Check(g)
+
+Nothing of a client's model outlives the round, only its masks; it is scored after local training (W_i), and W_g before
+it. Memory between rounds, for each parameter: 11 bytes a client, 12 + 4 |R_g| the server. The clients' windows, another
+1 + 4 |R_i| bytes, are kept only where they matter: with at least |R_i| local epochs they fill anew in every round.
+
+Differs from the paper: M starts as 1 (its text says 0 and means 1, A1); 0 / 0 is stable (A2). Ours where it is silent:
+weights over the participants of a round, absent clients keep their masks; batch-norm statistics are averaged with the
+weights p_i and never frozen; momentum, which it does not use, runs on over a round's epochs; not-a-number counts as
+moving. With ``stability_floor_quantile`` Check measures against the entries of its round, and the 0.7 % is a quantile.
+``StarPFL.reading("authors_code")`` sets the released code's choices; each is a field (A3 to A16).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pfl_core.algorithm import State, register
+from pfl_core.algorithms.fedavg import client_weight
+from pfl_core.algorithms.star_pfl_client import Client
+from pfl_core.algorithms.star_pfl_masks import Entries, Window, check, measure
+from pfl_core.algorithms.star_pfl_rules import Rule
+from pfl_core.algorithms.star_pfl_server import Collected
+from pfl_core.federation import Federation, Trained
+from pfl_core.ops import count_true, normalised, put
+from pfl_core.star_costs import weight_uses
+
+
+@dataclass(frozen=True)
+class StarState(State):
+    """``shared`` [e] is W_g."""
+
+    server: Entries | None = None  # of [d]
+    window: Window | None = None  # R_g
+    clients: tuple[Entries, ...] = ()  # N, of [d] each
+    windows: tuple[Window, ...] = ()  # N R_i, where they outlive a round
+    uses: Tensor | None = None  # [d] how often an image uses each weight, to count FLOPs by
+
+
+@register(
+    "star_pfl",
+    papers=("star_pfl",),
+    shares="one model; a client trains what still moves for itself and sends what moves for the server, too",
+    variants={
+        "authors_code": {"reading": "authors_code"},
+        "never_frozen": {"threshold_global": None, "threshold_local": None},
+        "local_only": {"threshold_global": None},
+        "global_only": {"threshold_local": None},
+        "never_thawed": {"thaw": False},
+        "inclusive": {"threshold_rule": "inclusive"},
+        "full_history": {"min_history": "full"},
+        "skip_zeros": {"zero_update_policy": "skip"},
+        "floor": {"interval_halving": "floor"},
+        "round_history": {"history_scope": "round"},
+        "active_mean": {"masked_aggregation": "active_mean"},
+        "active_weighted": {"masked_aggregation": "active_weighted"},
+        "weights_only": {"train_mask_scope": "weights"},
+        "after_check": {"upload_mask_timing": "after_check"},
+        "floor_quantile": {"stability_floor_quantile": 0.007},
+        "capped": {"max_frozen_fraction": 0.7},
+        "ema": {"stability_measure": "ema"},
+    },
+    ci={"threshold_global": 0.5, "threshold_local": 0.5},
+)
+@dataclass(frozen=True)
+class StarPFL(Client):
+    """Algorithm 1; the fields are those of ``Options``."""
+
+    def init(self, fed: Federation, theta0: Tensor) -> StarState:
+        entries = Entries.start(theta0[: fed.num_params])
+        windows = self.carries_windows(fed) * (self.empty_window(entries.score, self.history_len_local),)
+        return StarState(
+            shared=theta0,
+            server=entries,
+            window=self.empty_window(entries.score, self.history_len_global),
+            clients=(entries,) * fed.num_clients,
+            windows=windows * fed.num_clients,
+            uses=weight_uses(fed, theta0),
+        )
+
+    def round(self, fed: Federation, state: StarState, clients: Tensor, t: int) -> tuple[StarState, dict]:
+        (rule, own_rule), most = self.rules(fed), self.most_frozen(fed)
+        active = measure(state.server, rule, most)
+        collected = Collected.empty(state.shared[: fed.num_params])
+        share = normalised(client_weight(fed, clients, "samples")).tolist()  # p_i
+        after: list[tuple[Entries, Window]] = []
+
+        def local(chunk: Tensor, rows: slice) -> Trained:
+            masks = [measure(state.clients[k], own_rule, most) for k in chunk.tolist()]
+            carried = [state.windows[k] if state.windows else None for k in chunk.tolist()]
+            windows = [self.own_window(state.clients[k], w) for k, w in zip(chunk.tolist(), carried, strict=True)]
+            out = self.train(fed, state.shared, chunk, masks, windows, t)
+            for theta_k, k, mask, window, p in zip(out.theta, chunk.tolist(), masks, windows, share[rows], strict=True):
+                entries = self.checked(fed, state.clients[k], window, mask)
+                after.append((entries, window))
+                sent = active & (mask if self.upload_mask_timing == "before_check" else entries.active)
+                weight = 1.0 if self.masked_aggregation == "active_mean" else p
+                collected.add_(theta_k[: fed.num_params] - state.shared[: fed.num_params], sent, weight)
+                collected.note(mask, sent, state.uses)
+            return out
+
+        mean, notes = fed.average(local, clients, client_weight(fed, clients, self.buffer_aggregation))
+        entries, windows = zip(*after, strict=True)
+        update = collected.total if self.masked_aggregation == "zero_fill" else collected.mean()
+        new = self.serve(state, active, update, mean[fed.num_params :], rule)
+        new = replace(
+            new,
+            clients=put(state.clients, clients, entries),
+            windows=put(state.windows, clients, windows) if state.windows else (),
+        )
+        return new, notes | collected.notes() | {
+            "upload_bits": torch.full((len(clients),), fed.num_params),
+            "active_share_global": count_true(active) / fed.num_params,
+            "passes": fed.train.epochs,
+        }
+
+    def serve(self, state: StarState, active: Tensor, update: Tensor, statistics: Tensor, rule: Rule) -> StarState:
+        """The server's part: add ``update`` [d] where active, record it, check."""
+        params = state.shared[: len(update)]
+        window = state.window.clone()
+        self.record_(window, update, active)
+        score, count = self.scored(state.server, window, active)
+        entries = replace(state.server, score=score, count=count)
+        return replace(
+            state,
+            shared=torch.cat([torch.where(active, params + update, params), statistics]),
+            server=check(entries, active, rule, self.interval_halving, self.thaw),
+            window=window,
+        )
