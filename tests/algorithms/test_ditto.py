@@ -12,18 +12,10 @@ from pfl_core import Schedule, methods, run
 from pfl_core.algorithms.ditto import Ditto
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.local import Local
-from tests.helpers import cnn, everyone, federation, linear_federation, mlp, module_of, plain_sgd, same_bits
+from tests.algorithms.two_nets import both_nets, fed_of, net_of, wrong
+from tests.helpers import everyone, linear_federation, module_of, plain_sgd, same_bits
 
 F64 = torch.float64
-both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
-
-
-def net_of(net):
-    return mlp() if net == "mlp" else cnn(bn=True)
-
-
-def fed_of(net="cnn", **options):
-    return federation(net_of(net), **{"shape": (6,) if net == "mlp" else (1, 4, 4), "epochs": 2} | options)
 
 
 def play(algorithm, fed, chosen):
@@ -33,10 +25,6 @@ def play(algorithm, fed, chosen):
         state, notes = algorithm.round(fed, state, torch.tensor(clients), t)
         out.append((state, notes))
     return out
-
-
-def wrong(margin):
-    return 1 / (1 + torch.as_tensor(margin, dtype=F64).exp())
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.1, 2.0])
@@ -139,7 +127,7 @@ def test_a_stronger_pull_keeps_models_closer():
 
 
 def test_statistics_are_the_clients_own_and_averaged():
-    fed = fed_of()
+    fed = fed_of("cnn")
     state, _ = run(Ditto(), fed, Schedule(1))
     d = fed.num_params
     own = fed.sgd(fed.broadcast(fed.theta0, everyone(fed)), everyone(fed), key=0).theta[:, d:]
@@ -173,7 +161,7 @@ def test_chunks_change_no_bit(net, monkeypatch):
 
 
 def test_a_client_holds_no_other_clients_memory():
-    fed = fed_of()
+    fed = fed_of("cnn")
     (state, _), *_ = play(Ditto(), fed, [[0, 1, 3]])
     assert all(row.untyped_storage().nbytes() == 4 * fed.num_entries for row in state.local)
 

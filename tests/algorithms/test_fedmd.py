@@ -11,15 +11,8 @@ from pfl_core import Schedule, Split, run
 from pfl_core.algorithms.fedmd import FedMD
 from pfl_core.algorithms.local import Local
 from tests.algorithms.pews_plain import F64, after
-from tests.helpers import cnn, federation, linear_federation, mlp, module_of, same_bits, samples
-
-both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
-SOME = [[0, 1, 2, 3], [3, 1], [2, 1, 0]]
-SIZES = (12, 9, 14, 10)
-
-
-def net_of(net):
-    return mlp() if net == "mlp" else cnn(bn=True)
+from tests.algorithms.two_nets import SIZES, SOME, both_nets, net_of, wrong
+from tests.helpers import federation, linear_federation, module_of, same_bits, samples
 
 
 def fed_of(net="mlp", public=11, **options):
@@ -29,10 +22,6 @@ def fed_of(net="mlp", public=11, **options):
     x, y = samples(public, shape, key=200)
     fed.splits["public"] = Split.of([(x.to(fed.theta0), y)])
     return fed
-
-
-def wrong(margin):
-    return 1 / (1 + torch.as_tensor(margin, dtype=F64).exp())
 
 
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])

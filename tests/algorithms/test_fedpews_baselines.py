@@ -14,6 +14,7 @@ from pfl_core.algorithms.fednova import FedNova, effective_steps
 from pfl_core.algorithms.fedprox import FedProx
 from pfl_core.algorithms.scaffold import Scaffold
 from tests.algorithms.pews_plain import F64, after, fed_of, net, plain_steps, shared_of
+from tests.algorithms.two_nets import wrong
 from tests.helpers import cnn, everyone, federation, linear_federation, same_bits
 
 both_nets = pytest.mark.parametrize("name", ["dense", "conv"])
@@ -25,11 +26,6 @@ B = torch.tensor([-0.5, -1.5, 0.5, 1.5], dtype=F64)  # client 1, x = (1, 3), y =
 def by_hand(**training):
     """Logits W x, W = 0, rate 1. Client 0 has one sample, client 1 twice the same one."""
     return linear_federation([([[2, 1]], [0]), ([[1, 3]] * 2, [1] * 2)], **training)
-
-
-def wrong(margin):
-    """Probability of the wrong one of two classes."""
-    return 1 / (1 + torch.as_tensor(margin, dtype=F64).exp())
 
 
 # ---- FedProx --------------------------------------------------------------------------------------------------------

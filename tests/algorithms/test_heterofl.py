@@ -16,19 +16,8 @@ from pfl_core.algorithms.heterofl import HeteroFL, nested, width_for
 from pfl_core.layout import Layout
 from pfl_core.models import build
 from tests.algorithms.pews_plain import F64, after, deep
+from tests.algorithms.two_nets import SOME, both_nets, fed_of, net_of
 from tests.helpers import cnn, everyone, federation, mlp, module_of, same_bits
-
-both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
-SOME = [[0, 1, 2, 3], [3, 1], [2, 1, 0]]
-SIZES = (12, 9, 14, 10)
-
-
-def net_of(net):
-    return mlp() if net == "mlp" else cnn(bn=True)
-
-
-def fed_of(net="mlp", **options):
-    return federation(net_of(net), **{"shape": (6,) if net == "mlp" else (1, 4, 4), "epochs": 2} | options)
 
 
 @both_nets

@@ -15,18 +15,13 @@ from pfl_core.algorithms.fedselect import FedSelect
 from pfl_core.algorithms.local import Local
 from pfl_core.algorithms.partial import FedBABU, FedPer, FedRep, LGFedAvg, taken, top
 from pfl_core.engine import rounds
-from tests.helpers import cnn, everyone, federation, mlp, plain_sgd, same_bits
+from tests.algorithms.two_nets import both_nets, fed_of, wrong
+from tests.helpers import cnn, everyone, mlp, plain_sgd, same_bits
 
 F64 = torch.float64
 ALL = [FedPer(), FedRep(), FedBABU(finetune_epochs=1), LGFedAvg()]
-both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
 every_method = pytest.mark.parametrize("algorithm", ALL, ids=lambda a: type(a).__name__)
 PART = {"participation": 0.5}
-
-
-def fed_of(net="cnn", **options):
-    model, shape = (mlp(), (6,)) if net == "mlp" else (cnn(bn=True), (1, 4, 4))
-    return federation(model, **{"shape": shape, "epochs": 2} | options)
 
 
 def models_of(algorithm, fed, num=3, **schedule):
@@ -51,10 +46,6 @@ def by_hand(head=(0.0, 0.0), **training):
     data = Split.of([(torch.tensor([[2.0]]), torch.tensor([0])), (torch.tensor([[1.0]]), torch.tensor([1]))])
     train = Training(lr=1.0, **training)
     return Federation(model, {"train": data, "test": data}, seed=0, rounds=5, train=train, dtype=F64)
-
-
-def wrong(margin):
-    return 1 / (1 + torch.as_tensor(margin, dtype=F64).exp())
 
 
 def test_fedrep_by_hand():
@@ -280,7 +271,7 @@ def test_fedbabus_fine_tuning_moves_its_part_alone_and_comes_back_to_nobody(net)
 @pytest.mark.parametrize("method", [FedPer, FedRep, FedBABU, LGFedAvg])
 def test_statistics_stay_at_home_or_are_averaged(method):
     """FedSelect's A13; FedBABU alone averages by default."""
-    fed = fed_of()
+    fed = fed_of("cnn")
     assert method().buffer_policy == ("average" if method is FedBABU else "local")
     for policy in ("local", "average"):
         algorithm = method(buffer_policy=policy)
@@ -302,7 +293,7 @@ def test_chunks_change_no_bit(algorithm, net, monkeypatch):
 
 def test_a_client_keeps_its_entries_and_no_more():
     """Ten heads of a large network must not cost ten networks, in memory or in a checkpoint."""
-    fed = fed_of()
+    fed = fed_of("cnn")
     for algorithm, size in ((FedPer(), 15 + 6), (FedBABU(), 15), (LGFedAvg(), fed.num_entries - 15)):
         state, _ = run(algorithm, fed, Schedule(1))
         assert [len(row) for row in state.own] == [size] * 4
@@ -349,9 +340,9 @@ def test_what_a_client_keeps_as_slices_and_as_a_mask(algorithm, net, policy):
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
 def test_top_layers_take_their_norms_along(count):
-    layout = fed_of().layout
+    layout = fed_of("cnn").layout
     assert top(layout, count) == [set(), {"head"}, {"fc1", "head"}, {"conv1", "bn1", "fc1", "head"}][count]
-    fed = fed_of()
+    fed = fed_of("cnn")
     own, rest = FedPer(buffer_policy="average", personal_layers=count), LGFedAvg(shared_layers=count)
     assert torch.equal(own.personal(fed)[: fed.num_params], ~rest.personal(fed)[: fed.num_params])
     if count == 1:
@@ -360,7 +351,7 @@ def test_top_layers_take_their_norms_along(count):
 
 def test_more_layers_than_there_are():
     with pytest.raises(ValueError, match=re.compile(r"\A(?=.*last 4 layers)(?=.*has 3)[^\n]+\Z")):
-        FedPer(personal_layers=4).init(fed_of(), fed_of().theta0)
+        FedPer(personal_layers=4).init(fed_of("cnn"), fed_of("cnn").theta0)
 
 
 def test_settings_of_section_6():

@@ -11,23 +11,10 @@ from pfl_core import Schedule, methods, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.pfedme import PFedMe
 from tests.algorithms.pews_plain import F64, after
-from tests.helpers import cnn, federation, linear_federation, mlp, module_of, same_bits
+from tests.algorithms.two_nets import SOME, both_nets, fed_of, net_of, wrong
+from tests.helpers import linear_federation, module_of, same_bits
 
-both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
 both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
-SOME = [[0, 1, 2, 3], [3, 1], [2, 1, 0]]
-
-
-def net_of(net):
-    return mlp() if net == "mlp" else cnn(bn=True)
-
-
-def fed_of(net="mlp", **options):
-    return federation(net_of(net), **{"shape": (6,) if net == "mlp" else (1, 4, 4), "epochs": 2} | options)
-
-
-def wrong(margin):
-    return 1 / (1 + torch.as_tensor(margin, dtype=F64).exp())
 
 
 @pytest.mark.parametrize("beta", [1.0, 0.5])

@@ -1,0 +1,28 @@
+"""What baselines are tested on: a dense net, which trains stacked, and a convolutional one with batch norm."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pfl_core import Federation
+from tests.helpers import cnn, federation, mlp
+
+F64 = torch.float64
+SIZES = (12, 9, 14, 10)  # samples of the four clients; the last batch of one of them has one sample
+SOME = [[0, 1, 2, 3], [3, 1], [2, 1, 0]]  # who takes part, round by round
+both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
+
+
+def net_of(net: str, bn: bool = True) -> nn.Module:
+    return mlp() if net == "mlp" else cnn(bn=bn)
+
+
+def fed_of(net: str = "mlp", bn: bool = True, **options) -> Federation:
+    return federation(net_of(net, bn), **{"shape": (6,) if net == "mlp" else (1, 4, 4), "epochs": 2} | options)
+
+
+def wrong(margin: float | Tensor) -> Tensor:
+    """Probability of the wrong one of two classes."""
+    return 1 / (1 + torch.as_tensor(margin, dtype=F64).exp())
