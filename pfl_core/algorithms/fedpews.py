@@ -328,7 +328,7 @@ class FedPeWS(Warmup):
                 torch.sigmoid(s_now, out=prob_now)
                 if self.draws == "every":
                     neuron = numbers[2 * step + 1][:num] < prob_now
-                found = fed.grad(x_now, batch, gates=neuron, loss=hooks.get("loss"))
+                found = fed.grad(x_now, batch, gates=neuron, loss=hooks.get("loss"), copy=False)
                 g = found.theta
                 if "grad" in hooks:
                     g = torch.stack([hooks["grad"](*each) for each in zip(g, params, range(num), strict=True)])

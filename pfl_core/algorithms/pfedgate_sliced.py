@@ -128,7 +128,7 @@ class SlicedTrainer(Trainer):
 
     def _slope(self, adapt: Callable) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
         """(theta [d], gate [v], x, y, row) -> the batch's loss, its slopes [d] and [v]."""
-        sliced = Sliced.of(self.adapter, self.fed._net.model, self.fed.layout)  # no verb gives the network itself
+        sliced = Sliced.of(self.adapter, self.fed.network, self.fed.layout)
 
         def slope(theta: Tensor, gate: Tensor, x: Tensor, y: Tensor, s: int) -> tuple[Tensor, Tensor, Tensor]:
             leaves = theta.detach().requires_grad_(), gate.detach().requires_grad_()

@@ -80,6 +80,11 @@ class Federation:
         return self._net.layout
 
     @property
+    def network(self) -> nn.Module:
+        """The module itself, bound to whichever row was used last: for its structure, not for its values."""
+        return self._net.model
+
+    @property
     def num_clients(self) -> int:
         return len(self.splits["train"].bounds) - 1
 
@@ -254,25 +259,30 @@ class Federation:
         weights: Weights | None = None,
         variables: Tensor | None = None,
         gates: Tensor | None = None,
-        of: Collection[str] = ("theta",),
+        of: Collection[str] = ("loss", "theta"),
         norm_mode: str = "train",
+        copy: bool = True,
     ) -> Grad:
         """Gradients of a batch's mean loss at theta [R, e], for inner loops that a method writes itself (plain SGD).
 
         Pure: batch norm's new statistics come back in the result. ``gates`` [R, h], real or bool, multiply the hidden
-        neurons' activations (networks with a ``layout.chain``). ``of`` names whose gradients are wanted: "theta",
-        "gates"; the work of others is left out. ``weights`` and ``variables`` as in ``sgd``; variables always get
-        gradients. The batch's R clients are the rows; hooks number them from 0.
+        neurons' activations (networks with a ``layout.chain``). ``of`` names what is wanted: the "loss", the gradients
+        of "theta" and "gates"; the work of others is left out. ``weights`` and ``variables`` as in ``sgd``; variables
+        always get gradients. The batch's R clients are the rows; hooks number them from 0. Without ``copy`` theta's
+        gradient lies where the next one is written: for a step that is taken at once.
         """
         self._net.set_mode(norm_mode)
-        num = len(batch.clients)
+        num = len(batch.count)
         if num > 1 and self._backend is self._net:
             raise ValueError(f"grad was given {num} rows at once; take the rows of one of federation.groups(...)")
         self._backend.want(num, "theta" in of or weights is not None)
-        statistics = theta[:, self.num_params :].clone() if self.layout.num_statistics else theta[:, :0]
-        wish = Wish(loss, weights, variables, gates, "gates" in of)
-        found = self._backend.gradient(theta, statistics, batch, list(range(num)), wish)
-        return Grad(found[0], statistics, self._backend.flat_grad[:num].clone() if "theta" in of else None, *found[1:])
+        statistics = theta[:, self.num_params :]
+        statistics = statistics.clone() if self.layout.num_statistics else statistics
+        wish = Wish(loss, weights, variables, gates, "gates" in of, "loss" in of)
+        value, *slopes = self._backend.gradient(theta, statistics, batch, range(num), wish)
+        slope = self._backend.flat_grad[:num] if "theta" in of else None
+        value = value if wish.with_loss else None
+        return Grad(value, statistics, slope.clone() if copy and slope is not None else slope, *slopes)
 
     def hessian_product(self, theta: Tensor, batch: Batch, vector: Tensor) -> Tensor:
         """Hessian of a batch's mean cross-entropy times ``vector`` [S, d], row by row -> [S, d]."""

@@ -81,7 +81,7 @@ class Trained:
 class Grad:
     """Gradients of one batch's mean loss for every row; None for what was not asked for."""
 
-    loss: Tensor  # [S]
+    loss: Tensor | None  # [S]
     statistics: Tensor  # [S, e - d], as the forward pass left them
     theta: Tensor | None  # [S, d]
     variables: Tensor | None = None  # [S, v]
@@ -111,6 +111,7 @@ class Wish:
     variables: Tensor | None = None  # [R, v]
     gates: Tensor | None = None  # [R, h]
     with_gates: bool = False  # whether the gates' own slopes are wanted
+    with_loss: bool = True  # whether its value is
 
 
 Samples = str | Sequence[tuple[Tensor, Tensor]]  # a split's name, or (x, y) for each of the clients given

@@ -28,8 +28,11 @@ class Stack:
     def __init__(self, model: nn.Module, layout: Layout, like: Tensor) -> None:
         self.layout = layout
         self.layers = dict(model.named_children())
+        gated = layout.chain.activations if layout.chain else ()
+        self._gated_at_relus = all(isinstance(self.layers[name], nn.ReLU) for name in gated)  # not after their pools
         self._takes_images = not isinstance(next(iter(self.layers.values())), nn.Flatten)
         self.flat_grad = torch.zeros(0, layout.num_params).to(like)
+        self._zero = self.flat_grad.new_zeros(())
         self._slopes: dict[str, Tensor] = {}  # of the tensors that are wanted, views of ``flat_grad``
         self._rooms: dict[tuple[int, bool | tuple[Field, ...]], tuple[Tensor, dict[str, Tensor]]] = {}
         self._bound: tuple[Tensor, dict[str, Tensor]] = (self.flat_grad, {})
@@ -60,7 +63,7 @@ class Stack:
 
     def gradient(
         self, theta: Tensor, statistics: Tensor, batch: Batch, rows: list[int], wish: Wish
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """Put every row's gradient into ``flat_grad[:R]``; returns losses [R] and the slopes of variables and gates.
 
         theta [R, d]; ``rows`` [R] are their numbers for the hooks; gates [R, h]; there are no statistics [R, 0]. Call
@@ -72,7 +75,7 @@ class Stack:
             sources, derived = _derive(theta, batch, rows, weights, variables)
             params = torch.stack([row.detach() for row in derived])
         tape, logits = self._forward(params, batch.x, gates, wish.with_gates)
-        value, slope, of_features = _loss(tape, logits, theta, batch, rows, loss)
+        value, slope, of_features = _loss(tape, logits, theta, batch, rows, loss, wish.with_loss)
         tape.back(slope, of_features)
         of_gates = torch.cat(tape.gate_slopes[::-1], 1) if tape.gate_slopes else None
         if weights is None:
@@ -103,10 +106,13 @@ class Stack:
         chain = self.layout.chain
         gated, of_masks = {}, gates is not None and gates.dtype == torch.bool
         if gates is not None:
-            gated = dict(zip(chain.activations, gates.to(x).split_with_sizes(chain.sizes, 1), strict=True))
+            shut = of_masks and not with_gates and self._gated_at_relus
+            wide = (x.new_zeros(gates.shape).masked_fill_(gates, torch.inf) if shut else gates.to(x)).unsqueeze(1)
+            gated = dict(zip(chain.activations, wide.split_with_sizes(chain.sizes, 2), strict=True))
         num = len(params)
         whole = num == len(self.flat_grad)
-        tape = _Tape(self._bound[1], self._slopes if whole else {n: s[:num] for n, s in self._slopes.items()})
+        slopes = self._slopes if whole else {n: s[:num] for n, s in self._slopes.items()}
+        tape = _Tape(self._bound[1], slopes, self._zero)
         h = x.transpose(0, 1).flatten(1, 2) if self._takes_images and x.dim() == 5 else x.flatten(2)
         for name, layer in self.layers.items():
             if name == self.layout.head:
@@ -116,7 +122,8 @@ class Stack:
             elif isinstance(layer, nn.Conv2d):
                 h = tape.conv(name, h, layer)
             elif isinstance(layer, nn.ReLU) and of_masks and name in gated:
-                h = tape.masked_relu(h, gated.pop(name), with_gates)
+                gate = gated.pop(name)
+                h = tape.relu(h, gate) if shut else tape.masked_relu(h, gate, with_gates)
             elif isinstance(layer, nn.ReLU):
                 h = tape.relu(h)
             elif isinstance(layer, nn.MaxPool2d):
@@ -156,18 +163,24 @@ def _derive(
 
 
 def _loss(
-    tape: _Tape, logits: Tensor, theta: Tensor, batch: Batch, rows: list[int], hook: LossHook | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
+    tape: _Tape,
+    logits: Tensor,
+    theta: Tensor,
+    batch: Batch,
+    rows: list[int],
+    hook: LossHook | None,
+    with_loss: bool = True,
+) -> tuple[Tensor | None, Tensor, Tensor | None]:
     """Losses [R] (mean cross-entropy, or the hook's), and their slopes by logits and (of a hook) by features."""
     size = batch.y.shape[1]
     if hook is None:
         log_p, label = log_softmax(logits, 2), batch.y.unsqueeze(2)
-        losses, slope = log_p.gather(2, label), log_p.exp_().scatter_(2, label, -1.0, reduce="add")
-        if min(batch.count) == size:
-            return losses.sum((1, 2)).mul_(-1 / size), slope.mul_(1 / size), None
-        count = torch.tensor(batch.count).to(logits).view(-1, 1, 1)
-        share = (torch.arange(size).to(logits).view(1, -1, 1) < count) / count  # padded samples weigh nothing
-        return (losses * -share).sum((1, 2)), slope.mul_(share), None
+        losses = log_p.gather(2, label) if with_loss else None
+        slope, share = log_p.exp_().scatter_(2, label, -1.0, reduce="add"), 1 / size
+        if min(batch.count) < size:
+            count = torch.tensor(batch.count).to(logits).view(-1, 1, 1)
+            share = (torch.arange(size).to(logits).view(1, -1, 1) < count) / count  # padded samples weigh nothing
+        return None if losses is None else losses.mul_(-share).sum((1, 2)), slope.mul_(share), None
     values, slope, of_features = [], torch.zeros_like(logits), torch.zeros_like(tape.features)
     for r, (s, n) in enumerate(zip(rows, batch.count, strict=False)):
         leaves = [part[r, :n].detach().requires_grad_() for part in (logits, tape.features)]
@@ -185,6 +198,7 @@ class _Tape:
 
     params: dict[str, Tensor]
     slopes: dict[str, Tensor]
+    zero: Tensor  # []
     steps: list[Back] = field(default_factory=list)
     gate_slopes: list[Tensor] = field(default_factory=list)  # [R, n] each, last layer first
     features: Tensor | None = None
@@ -239,20 +253,23 @@ class _Tape:
         self._add(back, of_weight is not None or of_bias is not None)
         return conv2d(h, grouped, bias.flatten(), *how)
 
-    def relu(self, h: Tensor) -> Tensor:
-        out = h.relu_() if self.steps else h.relu()  # the batch itself stays as it is
+    def relu(self, h: Tensor, limit: Tensor | None = None) -> Tensor:
+        """``limit`` [R, 1, n]: 0 for neurons that are shut, infinity for the others."""
+        if limit is not None:
+            out = h.clamp_(self.zero, _along(h, limit))
+        else:
+            out = h.relu_() if self.steps else h.relu()  # the batch itself stays as it is
         self._add(lambda slope, wanted: threshold_backward(slope, out, 0) if wanted else None)
         return out
 
     def masked_relu(self, h: Tensor, gate: Tensor, with_slope: bool) -> Tensor:
         """``relu`` and ``gate`` in one, for gates of 0 and 1: behind a 0 nothing has a slope before the ReLU."""
-        wide, axes = (gate.unsqueeze(1), 1) if h.dim() == 3 else (gate.reshape(1, -1, 1, 1), (0, 2, 3))
         out = h.relu_()  # of a layer that nobody else reads
-        masked = out * wide if with_slope else out.mul_(wide)
+        masked = out * _along(h, gate)
 
         def back(slope: Tensor, wanted: bool) -> Tensor | None:
             if with_slope:
-                self.gate_slopes.append((slope * out).sum(axes).view_as(gate))
+                self.gate_slopes.append(_summed(slope * out, gate))
             return threshold_backward(slope, masked, 0) if wanted else None
 
         self._add(back, with_slope)
@@ -272,13 +289,23 @@ class _Tape:
         return h.reshape(len(h), num, -1).transpose(0, 1)
 
     def gate(self, h: Tensor, gate: Tensor, with_slope: bool) -> Tensor:
-        """Each neuron's (or channel's) activation times its gate [R, n]."""
-        wide = gate.unsqueeze(1) if h.dim() == 3 else gate.reshape(1, -1, 1, 1)
+        """Each neuron's (or channel's) activation times its gate [R, 1, n]."""
+        wide = _along(h, gate)
 
         def back(slope: Tensor, wanted: bool) -> Tensor | None:
             if with_slope:
-                self.gate_slopes.append((slope * h).sum(1 if h.dim() == 3 else (0, 2, 3)).view_as(gate))
+                self.gate_slopes.append(_summed(slope * h, gate))
             return slope * wide if wanted else None
 
         self._add(back, with_slope)
         return h * wide
+
+
+def _along(h: Tensor, gate: Tensor) -> Tensor:
+    """[R, 1, n] in the shape that goes with h: [R, B, n], or [B, R * n, H, W]."""
+    return gate if h.dim() == 3 else gate.reshape(1, -1, 1, 1)
+
+
+def _summed(h: Tensor, gate: Tensor) -> Tensor:
+    """h as in ``_along`` summed over samples and positions -> [R, n]."""
+    return h.sum(1) if h.dim() == 3 else h.sum((0, 2, 3)).view(len(gate), -1)

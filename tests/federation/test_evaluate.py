@@ -78,7 +78,7 @@ def test_forward_makes_no_graph_and_leaves_no_hook():
     fed = federation()
     assert not fed.forward(fed.theta0[None], torch.tensor([0]), layer="relu1")[0].requires_grad
     assert not fed.forward(fed.theta0[None], torch.tensor([0]), layer="features")[0].requires_grad
-    module = fed._net.model.relu1
+    module = fed.network.relu1
     assert not module._forward_hooks
 
 

@@ -78,6 +78,27 @@ def test_two_gradients_do_not_share_memory():
     assert torch.equal(first, kept)
 
 
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_gradient_that_is_not_copied_lies_where_the_next_one_is_written(stacked):
+    fed = federation(mlp(), stacked=stacked)
+    batch = next(fed.batches(torch.tensor([0]), 0))
+    kept = fed.grad(fed.theta0[None], batch).theta
+    first = fed.grad(fed.theta0[None], batch, copy=False).theta
+    assert torch.equal(first, kept)
+    second = fed.grad(2 * fed.theta0[None], batch, copy=False).theta
+    assert second.data_ptr() == first.data_ptr()
+    assert not torch.equal(second, kept)
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_what_is_not_asked_for_is_none(stacked):
+    fed = federation(mlp(), stacked=stacked)
+    batch = next(fed.batches(torch.tensor([0]), 0))
+    for of in (("theta",), ("gates",), ("loss", "theta"), ("loss", "gates")):
+        got = fed.grad(fed.theta0[None], batch, gates=torch.ones(1, 5), of=of)
+        assert {name for name in ("loss", "theta", "gates") if getattr(got, name) is not None} == set(of)
+
+
 @pytest.mark.parametrize("bn", [False, True], ids=["no norm", "batch norm"])
 def test_hessian_products_are_finite_differences_of_the_gradient(bn):
     fed = federation(cnn(bn), shape=(1, 4, 4), dtype=F64, batch_size=6)

@@ -147,7 +147,11 @@ def test_gradients_through_derived_weights(bn, frozen):
     variables = torch.tensor([[0.3, -1.0, 0.5]], dtype=F64)
     batch = first_batch(fed)
     got = fed.grad(
-        fed.theta0[None].clone(), batch, weights=scaled_images, variables=variables, of=[] if frozen else ["theta"]
+        fed.theta0[None].clone(),
+        batch,
+        weights=scaled_images,
+        variables=variables,
+        of=["loss"] + ["theta"] * (not frozen),
     )
     sample = batch.x[0], batch.y[0], scaled_images
     value, of_theta, of_variables = autograd_through(model, fed, fed.theta0, variables[0], *sample)
@@ -284,7 +288,7 @@ def test_gradients_of_gates_are_autograds(conv, binary):
     gates = torch.arange(h)[None] % 3 != 1 if binary else torch.linspace(0.2, 1.8, h)[None]
     gates = gates.to(F64)
     theta, batch = some_rows(fed, torch.arange(1)), first_batch(fed)
-    got = fed.grad(theta, batch, gates=gates, of=("theta", "gates"))
+    got = fed.grad(theta, batch, gates=gates, of=("loss", "theta", "gates"))
     plain, leaf = module_of(fed, model, theta[0]), gates[0].clone().requires_grad_()
     value = cross_entropy(gated_logits(plain, leaf, batch.x[0]), batch.y[0])
     value.backward()
@@ -322,7 +326,7 @@ def test_gates_are_the_network_without_the_unselected_neurons():
 def test_only_the_wanted_gradients_are_made():
     fed = federation(cnn(bn=False), **IMAGES)
     batch, gates = first_batch(fed), coin(1, 7).to(F64)
-    wanted = (["gates"], ["theta"], ["theta", "gates"])
+    wanted = (["loss", "gates"], ["loss", "theta"], ["loss", "theta", "gates"])
     of_gates, of_theta, both = (fed.grad(fed.theta0[None], batch, gates=gates, of=of) for of in wanted)
     assert of_gates.theta is None
     assert of_theta.gates is None

@@ -109,7 +109,7 @@ def test_repeated_clients_and_other_data():
     same(*(fed.sgd(theta, clients, key=0, data=data) for fed in (together, alone)))
 
 
-@pytest.mark.parametrize("of", [("theta",), ("gates",), ("theta", "gates")])
+@pytest.mark.parametrize("of", [("loss", "theta"), ("loss", "gates"), ("loss", "theta", "gates")])
 @pytest.mark.parametrize("kind", ["mask", "0 and 1", "real"])
 @pytest.mark.parametrize("network", ["dense", "conv"])
 def test_gates_and_their_gradients(network, kind, of):
