@@ -13,10 +13,9 @@ from pfl_core import Schedule, models, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedpews import FedPeWSFixed, expand, split_neurons
 from pfl_core.layout import Layout
-from tests.algorithms.pews_plain import F64, expanded, fed_of, gated, net
+from tests.algorithms.pews_plain import F64, both_nets, expanded, fed_of, gated, net
 from tests.helpers import cnn, coin, everyone, federation, module_of, same_bits, some_rows
 
-both_nets = pytest.mark.parametrize("name", ["dense", "conv"])
 both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 SHARES = [(0.5, 0.5), (0.25, 0.75), (1 / 3,) * 3, (0.1, 0.2, 0.3, 0.4), (0.2,) * 5, (0.9, 0.1), (1.0, 0.0), (1.0,)]
 

@@ -12,20 +12,21 @@ from pfl_core.algorithms.fedselect import FedSelect, grow_mask, num_new
 from pfl_core.layout import Layout
 from pfl_core.models import build as build_model
 from pfl_core.ops import masked_mean, round_half_up
-from tests.helpers import cnn, coin, everyone, federation, linear_federation, mlp, same_bits, some_rows, without_times
+from tests.helpers import (
+    cnn,
+    coin,
+    everyone,
+    federation,
+    linear_federation,
+    mlp,
+    same_bits,
+    some_rows,
+    steps,
+    without_times,
+)
 
 IMAGES = {"shape": (1, 4, 4)}
 RESNET18 = 11_181_642
-
-
-def steps(algorithm, fed, num, clients=None):
-    """(state before, state after, notes) of each round."""
-    state, out = algorithm.init(fed, fed.theta0), []
-    for t in range(num):
-        new, notes = algorithm.round(fed, state, everyone(fed) if clients is None else clients, t)
-        out.append((state, new, notes))
-        state = new
-    return out
 
 
 def growth(rule: FedSelect, size: int, updates: int = 2000) -> list[int]:
