@@ -66,6 +66,11 @@ def test_a_cap_is_met_exactly(p, alpha):
     assert counts[-1] == int(alpha * RESNET18 + 1e-9)
 
 
+def test_a_cap_that_is_a_whole_number_is_met_although_floats_fall_short_of_it():
+    """0.29 * 100 < 29 in floating point."""
+    assert growth(FedSelect(p=0.07, alpha=0.29, limit_policy="cap"), 100)[-1] == 29
+
+
 def test_a_share_equal_to_the_limit_stops_growth():
     """p = α: in floating point 0.07 * 100 > 7, so a comparison of shares would let the mask grow twice."""
     assert growth(FedSelect(p=0.07, alpha=0.07), 100) == [0, 7]
