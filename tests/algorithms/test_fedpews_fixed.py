@@ -56,8 +56,8 @@ def test_11_equal_shares_round_as_fractions_do(num):
 
 
 def test_11_shares_are_the_fractions_that_are_meant():
-    """0.7 + 0.2 falls short of 0.9 in floating point, so that 5 * 0.9 would not be rounded up."""
-    assert split_neurons((5,), (0.7, 0.2, 0.1)).sum(1).tolist() == [4, 1, 0]
+    """0.3 + 0.35 falls short of 0.65 in floating point, so that 10 * 0.65 would not be rounded up."""
+    assert split_neurons((10,), (0.3, 0.35, 0.35)).sum(1).tolist() == [3, 4, 3]
 
 
 @pytest.mark.parametrize(
