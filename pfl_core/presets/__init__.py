@@ -32,8 +32,8 @@ METHODS: dict[tuple[str, str], dict[str, Any]] = {
     ("pfedgate", "fedavg_ft"): {"client_weighting": "samples", "finetune_epochs": 1},
     ("star_pfl", "fedavg"): {"client_weighting": "samples"},
 }
-# What goes with a reading at preset paper: (paper, reading) -> fields of Training, and options of the model. FedSelect's
-# released code gives images of 32x32 to torchvision's network as it is (A22).
+# What goes with a reading at preset paper: (paper, reading) -> fields of Training, and options of the model.
+# FedSelect's released code gives images of 32x32 to torchvision's network as it is (A22).
 READINGS: dict[tuple[str, str], dict[str, Any]] = {
     ("fedselect", "authors_code"): {
         "epochs": 15,
