@@ -4,6 +4,8 @@ The variables are set before any import, so that what a test starts (workers, no
 """
 
 import os
+import sys
+from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TQDM_DISABLE"] = "1"
@@ -19,6 +21,15 @@ matplotlib.use("Agg")  # not by MPLBACKEND: a notebook's kernel would lose its i
 KernelManager.transport_encryption.default_value = "auto"  # else every kernel that nbval starts warns
 hypothesis.settings.register_profile("same every time, however slow the machine", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same every time, however slow the machine")
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty data folder, no committed results, and a working folder of its own."""
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setattr("pfl_core.runs.store.RESULTS", tmp_path / "results")
+    monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

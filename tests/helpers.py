@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_core import Federation, Split, Training
+from pfl_core import Algorithm, Federation, Split, State, Training
 from pfl_core.seeding import generator
 
 NUM_CLASSES, WIDTH = 3, 6
@@ -92,6 +92,26 @@ def linear_federation(parts: list[tuple[list[list[float]], list[int]]], **kwargs
 
 def everyone(fed: Federation) -> Tensor:
     return torch.arange(fed.num_clients)
+
+
+def steps(
+    algorithm: Algorithm, fed: Federation, taking_part: int | Sequence[Sequence[int] | Tensor]
+) -> list[tuple[State, State, dict]]:
+    """(state before, state after, notes) of each round; ``taking_part``: who is in it, or the number of full rounds."""
+    chosen = [everyone(fed)] * taking_part if isinstance(taking_part, int) else taking_part
+    state, out = algorithm.init(fed, fed.theta0), []
+    for t, clients in enumerate(chosen):
+        new, notes = algorithm.round(fed, state, torch.as_tensor(clients), t)
+        out.append((state, new, notes))
+        state = new
+    return out
+
+
+def after(
+    algorithm: Algorithm, fed: Federation, taking_part: int | Sequence[Sequence[int] | Tensor]
+) -> list[tuple[State, dict]]:
+    """State and notes after each of these rounds."""
+    return [(state, notes) for _, state, notes in steps(algorithm, fed, taking_part)]
 
 
 def some_rows(fed: Federation, clients: Tensor) -> Tensor:

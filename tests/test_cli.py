@@ -1,7 +1,6 @@
 """The ``pfl`` command: one clear line for bad input, and what methods, data and compare print."""
 
 import json
-import sys
 
 import pytest
 
@@ -10,16 +9,7 @@ from pfl_core.cli import main
 from pfl_core.cli.text import as_json, duration, size, table, value
 from pfl_core.paper.compare import ROW
 
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
-    """An empty data folder, no committed results, and a working folder of its own."""
-    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr("pfl_core.runs.store.RESULTS", tmp_path / "results")
-    monkeypatch.setattr("sys.path", list(sys.path))
-    monkeypatch.chdir(tmp_path)
-
-
+pytestmark = pytest.mark.usefixtures("folders")
 BAD = [  # command line -> what its line must tell: the value, what was expected or what to do
     ("", "required: COMMAND", "pfl --help"),
     ("figurs", "'figurs'", "figures"),

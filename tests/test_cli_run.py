@@ -36,13 +36,7 @@ def points(size: int = 40) -> Dataset:
 '''
 
 
-@pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
-    """An empty data folder, no committed results, and a working folder of its own."""
-    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr("pfl_core.runs.store.RESULTS", tmp_path / "results")
-    monkeypatch.setattr("sys.path", list(sys.path))
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("folders")
 
 
 def answer(capsys, *command: str) -> dict:

@@ -98,6 +98,26 @@ def test_settings_of_the_paper_then_those_asked_for():
     assert (code.p, code.alpha, code.selection_scope) == (0.5, 0.8, "per_tensor")
 
 
+@pytest.mark.parametrize("name", ["cifar10", "office_home"])
+def test_the_released_codes_reading_has_its_training_and_its_network(name):
+    """At preset paper alone; what the reading does not speak of stays the data set's."""
+    code = spec("fedselect", "fedselect", preset="paper", dataset=name, reading="authors_code")
+    text = spec("fedselect", "fedselect", preset="paper", dataset=name)
+    assert (code.train.epochs, code.train.lr, code.train.batch_size, code.train.augment) == (15, 0.05, 32, "crop_flip")
+    assert code.model == {**text.model, "stem": "imagenet"}
+    small = (spec("fedselect", "fedselect", preset="quick", reading=reading) for reading in ("paper", "authors_code"))
+    assert len({str((one.train, one.model)) for one in small}) == 1
+
+
+@pytest.mark.parametrize(("preset", "changes"), [("quick", {}), ("real", {}), ("paper", {}), ("paper", {"epochs": 3})])
+def test_every_method_of_the_workshops_comparison_has_the_same_local_epochs(preset, changes):
+    """FedRep's are its own fields; FedSelect's search and Ditto's second model come on top."""
+    for one in EXPERIMENTS["fedselect/06_workshop_gradltn"](preset, (0,), changes):
+        if one.method["name"] == "fedrep":
+            rule = one.build_method()
+            assert rule.head_epochs + rule.body_epochs == one.train.epochs
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_experiments_ask_for_runs_and_for_each_once(name, preset):

@@ -125,7 +125,10 @@ def workshop(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -
     """The workshop version's Table 1 and Figures 1 and 2: two and four classes a client, three rates p."""
     rates = (0.50,) if preset == "ci" else KEEP_RATES
     runs = [("fedselect_gradltn", {"keep_rate": rate}) for rate in rates]
-    runs += [(name, {}) for name in (("fedavg", "fedper") if preset == "ci" else WORKSHOP_BASELINES)]
+    epochs = overrides.get("epochs", setting("fedselect", preset, WORKSHOP[0]).train.epochs)
+    own = {"fedrep": {"head_epochs": max(1, epochs - 1)}}  # and one for the body: as many in all as the others have
+    names = ("fedavg", "fedper") if preset == "ci" else WORKSHOP_BASELINES
+    runs += [(name, own.get(name, {})) for name in names]
     return [made for name in WORKSHOP for made in on(name, preset, wanted, overrides, runs)]
 
 

@@ -32,9 +32,16 @@ METHODS: dict[tuple[str, str], dict[str, Any]] = {
     ("pfedgate", "fedavg_ft"): {"client_weighting": "samples", "finetune_epochs": 1},
     ("star_pfl", "fedavg"): {"client_weighting": "samples"},
 }
-# Training that goes with a reading: (paper, reading) -> fields of Training.
+# What goes with a reading at preset paper: (paper, reading) -> fields of Training, and options of the model.
+# FedSelect's released code gives images of 32x32 to torchvision's network as it is (A22).
 READINGS: dict[tuple[str, str], dict[str, Any]] = {
-    ("fedselect", "authors_code"): {"epochs": 15, "lr": 0.05, "batch_size": 32, "augment": "crop_flip"},
+    ("fedselect", "authors_code"): {
+        "epochs": 15,
+        "lr": 0.05,
+        "batch_size": 32,
+        "augment": "crop_flip",
+        "model": {"stem": "imagenet"},
+    },
 }
 TRAINING = {f.name for f in fields(Training)}
 
@@ -92,8 +99,10 @@ def spec(
         preset=preset,
         setting=name,
     )
-    training = READINGS.get((paper, settings.get("reading", "paper")), {}) if preset == "paper" else {}
-    return override(made, {**training, **(overrides or {})})
+    reading = READINGS.get((paper, settings.get("reading", "paper")), {}) if preset == "paper" else {}
+    if "model" in reading:
+        reading = {**reading, "model": {**frame.model, **reading["model"]}}
+    return override(made, {**reading, **(overrides or {})})
 
 
 def override(made: RunSpec, changes: Mapping[str, Any]) -> RunSpec:

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
@@ -133,14 +133,7 @@ def _federation(spec: str) -> Federation:
 def _job(task: Task, store: Store) -> str:
     """What a worker does; its rounds show in a file that the parent reads."""
     key = task.spec.key()
-    execute(
-        task.spec,
-        store,
-        branch=task.branch,
-        marks=task.marks,
-        until=task.until,
-        on_round=lambda done: atomic_write(store.progress(key), str(done).encode()),
-    )
+    _execute(task, store, lambda done: atomic_write(store.progress(key), str(done).encode()))
     return key
 
 
@@ -149,17 +142,14 @@ def _one_by_one(tasks: Sequence[Task], store: Store, bar: tqdm) -> dict[str, str
     for task in tasks:
         before = bar.n
         try:
-            execute(
-                task.spec,
-                store,
-                branch=task.branch,
-                marks=task.marks,
-                until=task.until,
-                on_round=lambda done, before=before: bar.update(before + done - bar.n),
-            )
+            _execute(task, store, lambda done, before=before: bar.update(before + done - bar.n))
         except Exception as error:  # whatever a method raises is reported, and the others go on
             failures[task.spec.key()] = _line(error)
     return failures
+
+
+def _execute(task: Task, store: Store, on_round: Callable[[int], object]) -> None:
+    execute(task.spec, store, branch=task.branch, marks=task.marks, until=task.until, on_round=on_round)
 
 
 def _line(error: BaseException) -> str:

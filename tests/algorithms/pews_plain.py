@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -16,6 +17,7 @@ from pfl_core.engine import rounds
 from tests.helpers import cnn, federation, module_of, seeded, some_rows
 
 F64 = torch.float64
+both_nets = pytest.mark.parametrize("name", ["dense", "conv"])
 
 
 def deep(seed: int = 0) -> nn.Sequential:
@@ -58,18 +60,6 @@ def states(algorithm: Algorithm, fed: Federation, num: int, schedule: Schedule |
 
 def first_batch(fed: Federation, k: int = 0):
     return next(fed.batches(torch.tensor([k]), 0))
-
-
-def after(
-    algorithm: Algorithm, fed: Federation, num: int, clients: list[list[int]] | None = None
-) -> list[tuple[State, dict]]:
-    """State and notes after each round; ``clients``: who takes part in each (default all)."""
-    state, out = algorithm.init(fed, fed.theta0), []
-    for t in range(num):
-        chosen = torch.tensor(clients[t]) if clients else torch.arange(fed.num_clients)
-        state, notes = algorithm.round(fed, state, chosen, t)
-        out.append((state, notes))
-    return out
 
 
 def shared_of(algorithm: Algorithm, fed: Federation, num: int = 3, **schedule) -> list[Tensor]:

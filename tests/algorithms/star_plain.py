@@ -5,29 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
 from pfl_core.algorithms.star_pfl_masks import measure
-from tests.helpers import cnn, federation, mlp, module_of
+from tests.algorithms.two_nets import named_fed
+from tests.helpers import module_of
 
-NETS = {
-    "mlp, stacked": (mlp, (6,), True),
-    "mlp": (mlp, (6,), False),
-    "cnn": (lambda: cnn(bn=False), (1, 4, 4), False),
-    "cnn with batch norm": (lambda: cnn(bn=True), (1, 4, 4), False),
-}
-every_net = pytest.mark.parametrize("name", NETS)
-both_nets = pytest.mark.parametrize("name", ["mlp, stacked", "cnn with batch norm"])
 EAGER = {"threshold_global": 0.6, "threshold_local": 0.6}  # freezes plenty within a few rounds
 SHORT = {"history_len_local": 2, "history_len_global": 3}
 PARTS = [[0, 1, 2, 3], [0, 2], [1, 2, 3], [0, 1, 2, 3], [3], [0, 1, 2, 3], [0, 1]]
 
 
 def fed_of(name="cnn with batch norm", **options):
-    make, shape, stacked = NETS[name]
-    return federation(make(), shape=shape, stacked=stacked, **{"rounds": 9, "epochs": 2} | options)
+    return named_fed(name, **{"rounds": 9} | options)
 
 
 def steps(algorithm, fed, taking_part=PARTS):

@@ -10,11 +10,12 @@ import torch
 from pfl_core import Algorithm, Schedule, methods, run
 from pfl_core.algorithm import build
 from pfl_core.federation import Scores
-from tests.helpers import accuracy, cnn, everyone, federation, leaves, mlp, same_bits, without_times
+from tests.algorithms import two_nets
+from tests.algorithms.two_nets import both_nets
+from tests.helpers import accuracy, everyone, federation, leaves, mlp, same_bits, without_times
 
 TABLE = sorted(methods())
 every_method = pytest.mark.parametrize("name", TABLE)
-both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
 ROUNDS = 3
 
 
@@ -26,8 +27,7 @@ def small(name: str) -> Algorithm:
 
 def fed_of(net: str = "cnn", **kwargs):
     """A chain without batch norm, or with it; the last client's last batch has one sample."""
-    model, shape = (mlp(), (6,)) if net == "mlp" else (cnn(bn=True), (1, 4, 4))
-    return federation(model, **{"shape": shape, "sizes": (12, 9, 14, 10), "rounds": ROUNDS, "epochs": 2} | kwargs)
+    return two_nets.fed_of(net, **{"rounds": ROUNDS} | kwargs)
 
 
 def play(name: str, fed=None, **schedule):

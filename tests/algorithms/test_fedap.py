@@ -9,14 +9,15 @@ from pfl_core import Schedule, run
 from pfl_core.algorithms.fedap import FedAP, distances, drawn, mixing, norm_inputs
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedbn import FedBN
+from tests.algorithms import two_nets
+from tests.algorithms.two_nets import F64
 from tests.helpers import cnn, everyone, federation, mlp, module_of, plain_sgd, same_bits
 
-F64 = torch.float64
 QUICK = {"pretrain_epochs": 2, "pretrain_rounds": 2}
 
 
 def fed_of(bn=True, **options):
-    return federation(cnn(bn=bn), shape=(1, 4, 4), **{"epochs": 2, "rounds": 4, "dtype": F64} | options)
+    return two_nets.fed_of("cnn", bn, **{"rounds": 4, "dtype": F64} | options)
 
 
 # ---- the matrix -----------------------------------------------------------------------------------------------------

@@ -11,13 +11,13 @@ from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedbn import FedBN
 from pfl_core.layout import WEIGHT
 from pfl_core.models import build
+from tests.algorithms import two_nets
+from tests.algorithms.two_nets import F64
 from tests.helpers import cnn, everyone, federation, mlp, plain_sgd, same_bits
-
-F64 = torch.float64
 
 
 def fed_of(bn=True, **options):
-    return federation(cnn(bn=bn), shape=(1, 4, 4), **{"epochs": 2, "rounds": 4} | options)
+    return two_nets.fed_of("cnn", bn, **{"rounds": 4} | options)
 
 
 def test_a_round_by_hand():

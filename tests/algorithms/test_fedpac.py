@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-import pfl_core.federation as federation_module
 from pfl_core import Federation, Schedule, Split, Training, run
 from pfl_core.algorithms.fedpac import SMALLEST, FedPAC, quadratic, simplex_minimum, without_crumbs
 from pfl_core.algorithms.partial import FedRep
 from pfl_core.seeding import generator
-from tests.helpers import cnn, everyone, federation, linear_federation, mlp, module_of, same_bits, samples
-
-F64 = torch.float64
+from tests.algorithms.two_nets import F64, NETS, every_net, named_fed, simplest_and_fullest
+from tests.helpers import after, everyone, linear_federation, mlp, module_of, same_bits, samples
 
 
 class OwnHeads(FedPAC):
@@ -38,15 +36,6 @@ def head_of(fed):
 def heads(fed, state):
     """[N, h]"""
     return FedPAC().rows(fed, state, everyone(fed))[:, head_of(fed)]
-
-
-def after(algorithm, fed, taking_part):
-    """(state, notes) after each round."""
-    state, out = algorithm.init(fed, fed.theta0), []
-    for t, clients in enumerate(taking_part):
-        state, notes = algorithm.round(fed, state, torch.tensor(clients), t)
-        out.append((state, notes))
-    return out
 
 
 # ---- by hand --------------------------------------------------------------------------------------------------------
@@ -197,26 +186,17 @@ def plain_rounds(algorithm, fed, model, taking_part, mixing=True):
         yield models, P
 
 
-NETS = {
-    "mlp, stacked": (mlp, (6,), True),
-    "mlp": (mlp, (6,), False),
-    "mlp with batch norm": (lambda: mlp(bn=True), (6,), False),
-    "cnn": (lambda: cnn(bn=False), (1, 4, 4), False),
-    "cnn with batch norm": (lambda: cnn(bn=True), (1, 4, 4), False),
-}
-every_net = pytest.mark.parametrize("name", NETS)
 PARTS = [[0, 2], [1, 3], [0, 1, 2, 3], [0, 2, 3]]
 
 
 def fed_of(name, sizes=(12, 6, 9, 4), **options):
     """Clients with two classes each; nobody in the first of ``PARTS`` has class 2."""
-    make, shape, stacked = NETS[name]
-    fed = federation(make(), sizes, shape=shape, dtype=F64, stacked=stacked, epochs=2, **options)
+    fed = named_fed(name, sizes=sizes, dtype=F64, **options)
     owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     classes = torch.tensor([[0, 1], [0, 2], [0, 1], [1, 2]])
     train = fed.splits["train"]
     fed.splits["train"] = replace(train, y=classes[owner, torch.arange(len(owner)) % 2])
-    return make(), fed
+    return NETS[name][0](), fed
 
 
 OPTIONS = [
@@ -307,10 +287,10 @@ def test_clients_mix_with_those_who_have_their_labels():
         assert (inside.diagonal() < 0.9).all()  # and it is a mixture
 
 
-@pytest.mark.parametrize("name", ["mlp, stacked", "cnn with batch norm"])
-def test_chunks_change_no_bit(name, monkeypatch):
+@simplest_and_fullest
+def test_chunks_change_no_bit(name, one_by_one):
     whole = after(FedPAC(), fed_of(name)[1], PARTS)
-    monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
+    one_by_one()
     assert same_bits(whole, after(FedPAC(), fed_of(name)[1], PARTS))
 
 

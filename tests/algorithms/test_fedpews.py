@@ -5,14 +5,22 @@ from dataclasses import replace
 import pytest
 import torch
 
-import pfl_core.federation as federation_module
 from pfl_core import Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedpews import FedPeWS, uniform_numbers
-from tests.algorithms.pews_plain import F64, fed_of, first_batch, middle, net, plain_round, some_scores, with_scores
+from tests.algorithms.pews_plain import (
+    F64,
+    both_nets,
+    fed_of,
+    first_batch,
+    middle,
+    net,
+    plain_round,
+    some_scores,
+    with_scores,
+)
 from tests.helpers import cnn, coin, everyone, federation, mlp, some_rows
 
-both_nets = pytest.mark.parametrize("name", ["dense", "conv"])
 both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 
 
@@ -80,7 +88,7 @@ def test_several_epochs_are_more_batches(name):
     assert notes["passes"] == 4
 
 
-def test_backends_and_chunks_agree(monkeypatch):
+def test_backends_and_chunks_agree(one_by_one):
     """Stacked in one group, in groups of one row, and one client after the other."""
     algorithm = FedPeWS(tau=1.0)
 
@@ -88,7 +96,7 @@ def test_backends_and_chunks_agree(monkeypatch):
         return run(algorithm, fed_of(dtype=F64, stacked=stacked), Schedule(3, participation=0.75))[0]
 
     one, other = last(True), last(False)
-    monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
+    one_by_one()
     for state in (other, last(True)):
         torch.testing.assert_close(state.shared, one.shared)
         torch.testing.assert_close(state.score, one.score)

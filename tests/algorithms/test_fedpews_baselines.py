@@ -6,18 +6,16 @@ import re
 import pytest
 import torch
 
-import pfl_core.federation as federation_module
 from pfl_core import Schedule, run
 from pfl_core.algorithm import build
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fednova import FedNova, effective_steps
 from pfl_core.algorithms.fedprox import FedProx
 from pfl_core.algorithms.scaffold import Scaffold
-from tests.algorithms.pews_plain import F64, after, fed_of, net, plain_steps, shared_of
+from tests.algorithms.pews_plain import F64, both_nets, fed_of, net, plain_steps, shared_of
 from tests.algorithms.two_nets import wrong
-from tests.helpers import cnn, everyone, federation, linear_federation, same_bits
+from tests.helpers import after, cnn, everyone, federation, linear_federation, same_bits
 
-both_nets = pytest.mark.parametrize("name", ["dense", "conv"])
 both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 A = torch.tensor([1, 0.5, -1, -0.5], dtype=F64)  # what client 0, x = (2, 1), y = 0, trains from W = 0 in a step of 1
 B = torch.tensor([-0.5, -1.5, 0.5, 1.5], dtype=F64)  # client 1, x = (1, 3), y = 1: class y has + x/2, the other - x/2
@@ -128,7 +126,7 @@ def test_scaffold_against_plain_autograd(name, stacked):
     x_g, c = fed.theta0, torch.zeros(fed.num_params, dtype=F64)
     own = torch.zeros(3, fed.num_params, dtype=F64)
     taking_part = [[0, 2], [0, 1, 2], [1]]
-    for t, (state, _) in enumerate(after(Scaffold(lr_server=0.8), fed, 3, taking_part)):
+    for t, (state, _) in enumerate(after(Scaffold(lr_server=0.8), fed, taking_part)):
         trained, news = [], torch.zeros_like(own)
         for k in taking_part[t]:
             theta, steps = plain_steps(fed, model, x_g, k, t, change=drift_of(c - own[k]), epochs=2)
@@ -145,14 +143,14 @@ def test_scaffold_against_plain_autograd(name, stacked):
 def test_scaffold_c_is_the_mean_of_all_controls(name):
     """With all clients c moves by their mean; with some, by 1/N of their sum, so that it stays the mean of all N."""
     fed = fed_of(name, dtype=F64, epochs=2)
-    for clients in (None, [[0, 1, 2, 3], [2], [0, 3]], [[1], [2, 1], [3]]):
-        for state, _ in after(Scaffold(), fed, 3, clients):
+    for clients in (3, [[0, 1, 2, 3], [2], [0, 3]], [[1], [2, 1], [3]]):
+        for state, _ in after(Scaffold(), fed, clients):
             torch.testing.assert_close(state.control, state.controls.mean(0))
 
 
 def test_scaffold_the_absent_keep_their_control():
     fed = fed_of()
-    (before, _), (now, _) = after(Scaffold(), fed, 2, [[0, 1, 2, 3], [1, 3]])
+    (before, _), (now, _) = after(Scaffold(), fed, [[0, 1, 2, 3], [1, 3]])
     assert torch.equal(now.controls[[0, 2]], before.controls[[0, 2]])
     moved = (now.controls - before.controls)[[1, 3]].sum(0) / 4
     torch.testing.assert_close(now.control - before.control, moved, rtol=1e-4, atol=1e-6)
@@ -175,13 +173,13 @@ def test_scaffold_with_a_rate_of_zero_has_no_news():
         torch.testing.assert_close(state.shared, first.shared)
 
 
-def test_scaffold_with_batch_norm_and_in_chunks(monkeypatch):
+def test_scaffold_with_batch_norm_and_in_chunks(one_by_one):
     def last():
         return after(Scaffold(), federation(cnn(bn=True), shape=(1, 4, 4), epochs=2), 2)[-1][0]
 
     whole = last()
     assert whole.shared.isfinite().all()
-    monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
+    one_by_one()
     assert same_bits(whole, last())
 
 
@@ -222,7 +220,7 @@ def test_fednova_literally(name, weighting, momentum):
     sizes = (12, 4, 9, 18)
     fed = fed_of(name, sizes, dtype=F64, epochs=2, momentum=momentum)
     clients, x_g = [[0, 1, 3], [1, 2]], fed.theta0
-    for t, (state, _) in enumerate(after(FedNova(weighting, 0.8), fed, 2, clients)):
+    for t, (state, _) in enumerate(after(FedNova(weighting, 0.8), fed, clients)):
         chosen = torch.tensor(clients[t])
         theta = fed.sgd(fed.broadcast(x_g, chosen), chosen, key=t).theta
         n = torch.tensor([float(sizes[k]) if weighting == "samples" else 1.0 for k in clients[t]], dtype=F64)

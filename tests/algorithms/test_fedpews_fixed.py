@@ -13,10 +13,10 @@ from pfl_core import Schedule, models, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedpews import FedPeWSFixed, expand, split_neurons
 from pfl_core.layout import Layout
-from tests.algorithms.pews_plain import F64, expanded, fed_of, gated, net
-from tests.helpers import cnn, coin, everyone, federation, module_of, same_bits, some_rows
+from pfl_core.seeding import generator
+from tests.algorithms.pews_plain import F64, both_nets, expanded, fed_of, gated, net
+from tests.helpers import after, cnn, coin, everyone, federation, module_of, same_bits, some_rows
 
-both_nets = pytest.mark.parametrize("name", ["dense", "conv"])
 both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 SHARES = [(0.5, 0.5), (0.25, 0.75), (1 / 3,) * 3, (0.1, 0.2, 0.3, 0.4), (0.2,) * 5, (0.9, 0.1), (1.0, 0.0), (1.0,)]
 
@@ -53,6 +53,11 @@ def test_11_equal_shares_round_as_fractions_do(num):
         ends = [math.floor(Fraction(n * i, num) + Fraction(1, 2)) for i in range(num)] + [n]
         got = split_neurons((n,), (1 / num,) * num).sum(1)
         assert got.tolist() == [b - a for a, b in zip(ends, ends[1:], strict=False)]
+
+
+def test_11_shares_are_the_fractions_that_are_meant():
+    """0.3 + 0.35 falls short of 0.65 in floating point, so that 10 * 0.65 would not be rounded up."""
+    assert split_neurons((10,), (0.3, 0.35, 0.35)).sum(1).tolist() == [3, 4, 3]
 
 
 @pytest.mark.parametrize(
@@ -323,3 +328,44 @@ def test_a_wrong_number_of_shares_is_refused(num):
     algorithm = FedPeWSFixed(tau=1.0, shares=(1 / num,) * num)
     with pytest.raises(ValueError, match=re.compile(rf"\A(?=.*{num} shares for 4 clients)[^\n]+\Z")):
         algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)
+
+
+# ---- activations (Figures 14 and 15) --------------------------------------------------------------------------------
+
+
+@both_nets
+@pytest.mark.parametrize("tau", [0.5, 0.0])
+def test_activations_against_plain_modules(name, tau):
+    """Sums over a client's probe samples and positions: in the warm-up of its own part, then of the whole model."""
+    fed, algorithm = fed_of(name, dtype=F64, rounds=4), FedPeWSFixed(tau=tau, probe=11)
+    own, num, warm = algorithm.neurons(fed), fed.layout.chain.num_neurons, int(4 * tau)
+    parts = [expanded(net(name), row.double()) for row in own]
+    for t, (state, _) in enumerate(after(algorithm, fed, 4)):
+        assert state.activations.shape == (t + 1, 4, num)
+        for k in range(4):
+            x, _ = fed.splits["train"].client(k)
+            x = x[torch.randperm(len(x), generator=generator(0, "probe", k))[:11]]
+            theta_k = state.shared * parts[k] if t < warm else state.shared
+            torch.testing.assert_close(state.activations[t, k], summed(fed, name, theta_k, x))
+    assert not state.activations[:warm, ~own].any()
+    assert state.activations[warm:, ~own].any()
+    kept = algorithm.keep(fed, state)
+    torch.testing.assert_close(kept["activations"], state.activations, atol=0.05, rtol=0)
+    assert kept["layer_sizes"].tolist() == list(fed.layout.chain.sizes)
+
+
+def summed(fed, name, theta_k, x):
+    """[h] each neuron's activations over all of x, layer by layer."""
+    found = []
+    for layer, module in module_of(fed, net(name), theta_k).eval().named_children():
+        x = module(x)
+        if layer in fed.layout.chain.activations:
+            found.append(x.detach().flatten(2).sum((0, 2)) if x.dim() > 2 else x.detach().sum(0))
+    return torch.cat(found)
+
+
+def test_a_probe_changes_nothing_and_without_one_nothing_is_kept():
+    fed = fed_of(rounds=3)
+    plain, probed = (after(FedPeWSFixed(tau=0.5, probe=probe), fed, 3)[-1][0] for probe in (0, 5))
+    assert torch.equal(plain.shared, probed.shared)
+    assert FedPeWSFixed().keep(fed, plain) == {}

@@ -8,13 +8,11 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-import pfl_core.federation as federation_module
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.moon import Moon
-from tests.algorithms.pews_plain import F64, after, fed_of, plain_steps, shared_of
-from tests.helpers import cnn, everyone, federation, mlp, module_of, same_bits
+from tests.algorithms.pews_plain import F64, both_nets, fed_of, plain_steps, shared_of
+from tests.helpers import after, cnn, everyone, federation, mlp, module_of, same_bits
 
-both_nets = pytest.mark.parametrize("name", ["dense", "conv"])
 both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 
 
@@ -80,7 +78,7 @@ def test_moon_against_plain_autograd(name, stacked, mu_con):
     fed = federation(model, (12, 6, 9), shape=shape, dtype=F64, epochs=2, stacked=stacked)
     algorithm, x_g, previous = Moon(mu_con=mu_con, temperature=0.5), fed.theta0, fed.theta0.repeat(3, 1)
     taking_part = [[0, 2], [0, 1, 2], [1, 2]]
-    for t, (state, notes) in enumerate(after(algorithm, fed, 3, taking_part)):
+    for t, (state, notes) in enumerate(after(algorithm, fed, taking_part)):
         trained = {}
         for k in taking_part[t]:
             shared, last = (module_of(fed, model, theta) for theta in (x_g, previous[k]))
@@ -95,7 +93,7 @@ def test_moon_against_plain_autograd(name, stacked, mu_con):
         torch.testing.assert_close(state.shared, x_g)
         torch.testing.assert_close(state.previous, previous)
         assert notes["passes"] == pytest.approx(2 + 2 / 3)
-    without = after(FedAvg(), fed, 3, taking_part)[-1][0].shared
+    without = after(FedAvg(), fed, taking_part)[-1][0].shared
     assert not torch.allclose(state.shared, without)
 
 
@@ -112,13 +110,13 @@ def test_moon_on_images_pulls_representations_together():
     assert found[1] < found[0]
 
 
-def test_moon_with_batch_norm_and_in_chunks(monkeypatch):
+def test_moon_with_batch_norm_and_in_chunks(one_by_one):
     def last():
         return after(Moon(mu_con=2.0), federation(cnn(bn=True), shape=(1, 4, 4), epochs=2), 3)[-1][0]
 
     whole = last()
     assert whole.shared.isfinite().all()
-    monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
+    one_by_one()
     assert same_bits(whole, last())
 
 

@@ -8,10 +8,8 @@ import torch
 from pfl_core import Schedule, run
 from pfl_core.algorithms.fedpews import FedPeWS, FedPeWSFixed, uniform_numbers
 from pfl_core.engine import rounds
-from tests.algorithms.pews_plain import F64, fed_of, first_batch, middle, some_scores, with_scores
+from tests.algorithms.pews_plain import F64, both_nets, fed_of, first_batch, middle, some_scores, with_scores
 from tests.helpers import everyone, some_rows
-
-both_nets = pytest.mark.parametrize("name", ["dense", "conv"])
 
 
 def a_round(algorithm, fed, state=None, clients=None, t=0):

@@ -15,11 +15,10 @@ from pfl_core.algorithms.fedpews import FedPeWS, FedPeWSFixed
 from pfl_core.engine import History
 from pfl_core.runs import RunSpec, Store, execute, sweep
 from pfl_core.training import Training
-from tests.algorithms.pews_plain import F64, fed_of, middle, some_scores, states, with_scores
+from tests.algorithms.pews_plain import F64, both_nets, fed_of, middle, some_scores, states, with_scores
 from tests.helpers import cnn, everyone, federation, same_bits
 from tests.runs.outside import HERE
 
-both_nets = pytest.mark.parametrize("name", ["dense", "conv"])
 both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 BASES = [  # (base, its options): every method built on FedAvg
     ("fedavg", {}),

@@ -26,20 +26,11 @@ from tests.helpers import (
     same_bits,
     samples,
     some_rows,
+    steps,
 )
 
 F64 = torch.float64
 IMAGES = {"shape": (1, 4, 4)}
-
-
-def steps(algorithm, fed, num):
-    """(state before, state after, notes) of each round, all clients taking part."""
-    state, out = algorithm.init(fed, fed.theta0), []
-    for t in range(num):
-        new, notes = algorithm.round(fed, state, everyone(fed), t)
-        out.append((state, new, notes))
-        state = new
-    return out
 
 
 def with_masks(algorithm, fed, masks, local=None):

@@ -100,6 +100,8 @@ def test_random_growth_depends_on_client_round_and_seed_alone():
     _, *again = masks_of(replace(rule, lr_personal=0.5, lr_shared=0.01), federation(rounds=3), 3)
     assert all(torch.equal(a, b) for a, b in zip(grown, again, strict=True))
     assert not torch.equal(grown[0][0], grown[0][1])
+    later = masks_of(replace(rule, mask_update_start=1), federation(rounds=3), 2)[-1]  # the first choice, a round later
+    assert not torch.equal(grown[0], later)
     assert not torch.equal(grown[0], masks_of(rule, federation(rounds=3, seed=1), 1)[1])
 
 

@@ -113,6 +113,15 @@ def test_the_search_leaves_nothing_but_its_mask(bn):
     assert torch.equal(rule.merge(fed, state, everyone(fed), trained, new.personal).local, new.local)
 
 
+def test_the_search_has_the_shared_entries_rate():
+    fed = federation()
+    start, everything = fed.theta0.repeat(4, 1), torch.ones(4, fed.num_entries, dtype=torch.bool)
+    for lr_shared, lr_personal in ((0.0, 0.5), (0.5, 0.0)):
+        rule = FedSelectGradLTN(lr_shared=lr_shared, lr_personal=lr_personal)
+        found = rule.search(fed, start, everything, everyone(fed), (0, "search", 0))
+        assert torch.equal(found, start) is (lr_shared == 0)
+
+
 def test_return_trained_goes_on_from_the_subnetwork():
     fed = federation(epochs=2)
     rule = FedSelectGradLTN(keep_rate=0.5, num_search_iters=2, return_trained=True)

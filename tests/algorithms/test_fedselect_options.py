@@ -12,20 +12,21 @@ from pfl_core.algorithms.fedselect import FedSelect, grow_mask, num_new
 from pfl_core.layout import Layout
 from pfl_core.models import build as build_model
 from pfl_core.ops import masked_mean, round_half_up
-from tests.helpers import cnn, coin, everyone, federation, linear_federation, mlp, same_bits, some_rows, without_times
+from tests.helpers import (
+    cnn,
+    coin,
+    everyone,
+    federation,
+    linear_federation,
+    mlp,
+    same_bits,
+    some_rows,
+    steps,
+    without_times,
+)
 
 IMAGES = {"shape": (1, 4, 4)}
 RESNET18 = 11_181_642
-
-
-def steps(algorithm, fed, num, clients=None):
-    """(state before, state after, notes) of each round."""
-    state, out = algorithm.init(fed, fed.theta0), []
-    for t in range(num):
-        new, notes = algorithm.round(fed, state, everyone(fed) if clients is None else clients, t)
-        out.append((state, new, notes))
-        state = new
-    return out
 
 
 def growth(rule: FedSelect, size: int, updates: int = 2000) -> list[int]:
@@ -63,6 +64,11 @@ def test_the_realised_share_overshoots_the_limit(p, alpha, share, updates):
 def test_a_cap_is_met_exactly(p, alpha):
     counts = growth(FedSelect(p=p, alpha=alpha, limit_policy="cap"), RESNET18)
     assert counts[-1] == int(alpha * RESNET18 + 1e-9)
+
+
+def test_a_cap_that_is_a_whole_number_is_met_although_floats_fall_short_of_it():
+    """0.29 * 100 < 29 in floating point."""
+    assert growth(FedSelect(p=0.07, alpha=0.29, limit_policy="cap"), 100)[-1] == 29
 
 
 def test_a_share_equal_to_the_limit_stops_growth():

@@ -16,35 +16,16 @@ from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.lotteryfl import LotteryFL, cut_off, divided
 from pfl_core.engine import rounds
 from pfl_core.ops import round_half_up
-from tests.helpers import cnn, everyone, federation, mlp, module_of, same_bits, samples
-
-F64 = torch.float64
-NETS = {
-    "mlp, stacked": (mlp, (6,), True),
-    "mlp": (mlp, (6,), False),
-    "cnn": (lambda: cnn(bn=False), (1, 4, 4), False),
-    "cnn with batch norm": (lambda: cnn(bn=True), (1, 4, 4), False),
-}
-every_net = pytest.mark.parametrize("name", NETS)
+from tests.algorithms.two_nets import F64, NETS, every_net, named_fed, simplest_and_fullest
+from tests.helpers import everyone, federation, module_of, same_bits, samples, steps
 
 
 def fed_of(name, val=True, **options):
-    make, shape, stacked = NETS[name]
-    fed = federation(make(), shape=shape, stacked=stacked, **{"rounds": 6, "epochs": 2} | options)
+    fed = named_fed(name, **{"rounds": 6} | options)
     if val:
-        held_out = Split.of([samples(10, shape, key=50 + k) for k in range(fed.num_clients)])
+        held_out = Split.of([samples(10, NETS[name][1], key=50 + k) for k in range(fed.num_clients)])
         fed.splits["val"] = Split(held_out.x.to(fed.theta0), held_out.y, held_out.bounds)
     return fed
-
-
-def steps(algorithm, fed, taking_part):
-    """(state before, state after, notes) of each round."""
-    state, out = algorithm.init(fed, fed.theta0), []
-    for t, clients in enumerate(taking_part):
-        new, notes = algorithm.round(fed, state, torch.as_tensor(clients), t)
-        out.append((state, new, notes))
-        state = new
-    return out
 
 
 def weights_of(fed):
@@ -282,7 +263,7 @@ def test_a_tenth_of_the_training_data_is_held_out_once():
     assert not same_bits(held_out[0], divided(federation(sizes=sizes, seed=1), torch.tensor([0]))[1][0])
 
 
-@pytest.mark.parametrize("name", ["mlp, stacked", "cnn with batch norm"])
+@simplest_and_fullest
 def test_holding_out_is_a_validation_split(name):
     """The same bits as with clients who have been given nine tenths to train on and the others to measure with."""
     fed, other = fed_of(name, val=False), fed_of(name, val=False)

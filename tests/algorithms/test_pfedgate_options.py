@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-import pfl_core.federation as federation_module
 from pfl_core import Schedule, run
 from pfl_core.algorithms.pfedgate import PFedGate
 from pfl_core.algorithms.pfedgate_adapt import Adapter
@@ -15,12 +14,12 @@ from tests.algorithms.gate_plain import F64, after, fed_of, trained
 from tests.helpers import everyone, same_bits
 
 
-def test_chunks_change_nothing_but_memory(monkeypatch):
+def test_chunks_change_nothing_but_memory(one_by_one):
     def last(**options):
         return after(PFedGate(keep_ratio=0.6, **options), fed_of(momentum=0.9), 3)[0]
 
     whole, dropped = last(), last(last_batch="dropped")
-    monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
+    one_by_one()
     assert same_bits(whole, last())
     torch.testing.assert_close(dropped.shared, last(last_batch="dropped").shared)
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-import pfl_core.federation as federation_module
 from pfl_core import Schedule, run
 from pfl_core.algorithm import State
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.star_pfl import StarPFL
 from pfl_core.algorithms.star_pfl_server import Collected
 from pfl_core.star_costs import traffic, weight_uses
-from tests.algorithms.star_plain import EAGER, SHORT, both_nets, every_net, fed_of, masks_of, steps
+from tests.algorithms.star_plain import EAGER, SHORT, fed_of, masks_of, steps
+from tests.algorithms.two_nets import every_net, simplest_and_fullest
 from tests.helpers import everyone, leaves, same_bits
 
 F64 = torch.float64
@@ -52,7 +52,7 @@ def test_2_without_freezing_a_round_is_fedavgs(name, options, training):
 # ---- invariants 6, 7, 10, 12 ----------------------------------------------------------------------------------------
 
 
-@both_nets
+@simplest_and_fullest
 @pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.1}], ids=str)
 def test_6_frozen_entries_do_not_move_by_one_bit(name, training):
     fed, d, held = fed_of(name, **training), fed_of(name).num_params, [0, 0]
@@ -85,7 +85,7 @@ def test_7_records_of_frozen_entries_stay_as_they_are(options):
     assert count > 50
 
 
-@both_nets
+@simplest_and_fullest
 def test_10_what_is_sent_and_counted(name):
     fed, algorithm = fed_of(name), StarPFL(**EAGER, **SHORT)
     uses, short = weight_uses(fed, fed.theta0), 0
@@ -104,7 +104,7 @@ def test_10_what_is_sent_and_counted(name):
     assert short > 5
 
 
-@both_nets
+@simplest_and_fullest
 @pytest.mark.parametrize("epochs", [2, 3])
 def test_12_a_window_that_fills_anew_may_be_forgotten(name, epochs, monkeypatch):
     """Cleared each round, left out of the state, or carried on: the same bits, but for the counts of frozen entries."""
@@ -145,7 +145,7 @@ def test_11_three_ways_to_average_by_hand():
     assert plain.mean().tolist() == pytest.approx([11 / 3, 3 / 2, 0])
 
 
-@both_nets
+@simplest_and_fullest
 def test_11_the_modes_agree_where_nobody_froze(name):
     fed = fed_of(name, sizes=(12, 12, 12))
     shared = [
@@ -168,14 +168,10 @@ def test_an_absent_client_keeps_everything(options):
             assert not after.windows or after.windows[k] is before.windows[k]
 
 
-@both_nets
-def test_chunks_change_no_bit(name, monkeypatch):
+@simplest_and_fullest
+def test_chunks_change_no_bit(name, same_in_chunks):
     algorithm = StarPFL(**EAGER, **SHORT)
-    whole = run(algorithm, fed_of(name), Schedule(4))
-    monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
-    parts = run(algorithm, fed_of(name), Schedule(4))
-    assert same_bits(whole[0], parts[0])
-    assert same_bits(whole[1].series["loss_trained"], parts[1].series["loss_trained"])
+    same_in_chunks(lambda: run(algorithm, fed_of(name), Schedule(4)))
 
 
 def test_scored_after_local_training_and_before_it():

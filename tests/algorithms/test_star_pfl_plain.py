@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from pfl_core.algorithms.star_pfl import StarPFL
-from tests.algorithms.star_plain import EAGER, NETS, SHORT, Side, both_nets, fed_of, plain_round, steps
+from tests.algorithms.star_plain import EAGER, SHORT, Side, fed_of, plain_round, steps
+from tests.algorithms.two_nets import NETS, simplest_and_fullest
 
 F64 = torch.float64
 
@@ -22,7 +23,7 @@ READINGS = {
 }
 
 
-@both_nets
+@simplest_and_fullest
 @pytest.mark.parametrize("reading", READINGS)
 def test_against_plain_pytorch(name, reading):
     """Seven rounds, partly with some of the clients. A bias before batch norm has no gradient but rounding's."""

@@ -1,4 +1,4 @@
-"""What baselines are tested on: a dense net, which trains stacked, and a convolutional one with batch norm."""
+"""What methods are tested on: a dense net, which can train stacked, and a convolutional one; with batch norm or not."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ F64 = torch.float64
 SIZES = (12, 9, 14, 10)  # samples of the four clients; the last batch of one of them has one sample
 SOME = [[0, 1, 2, 3], [3, 1], [2, 1, 0]]  # who takes part, round by round
 both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
+NETS = {  # name -> (network, shape of a sample, whether clients train stacked)
+    "mlp, stacked": (mlp, (6,), True),
+    "mlp": (mlp, (6,), False),
+    "mlp with batch norm": (lambda: mlp(bn=True), (6,), False),
+    "cnn": (lambda: cnn(bn=False), (1, 4, 4), False),
+    "cnn with batch norm": (lambda: cnn(bn=True), (1, 4, 4), False),
+}
+every_net = pytest.mark.parametrize("name", NETS)
+simplest_and_fullest = pytest.mark.parametrize("name", ["mlp, stacked", "cnn with batch norm"])
 
 
 def net_of(net: str, bn: bool = True) -> nn.Module:
@@ -21,6 +30,12 @@ def net_of(net: str, bn: bool = True) -> nn.Module:
 
 def fed_of(net: str = "mlp", bn: bool = True, **options) -> Federation:
     return federation(net_of(net, bn), **{"shape": (6,) if net == "mlp" else (1, 4, 4), "epochs": 2} | options)
+
+
+def named_fed(name: str, **options) -> Federation:
+    """A federation on one of ``NETS``."""
+    make, shape, stacked = NETS[name]
+    return federation(make(), **{"shape": shape, "stacked": stacked, "epochs": 2} | options)
 
 
 def wrong(margin: float | Tensor) -> Tensor:

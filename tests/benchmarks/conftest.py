@@ -6,6 +6,7 @@ the processor, so that other programs on the machine count less. At the end the 
 
 from __future__ import annotations
 
+import copy
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -17,8 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from pfl_core.algorithm import Algorithm
+from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.federation import Federation, Split
 from pfl_core.models import build
+from pfl_core.seeding import generator
 from pfl_core.training import Training
 
 NETWORKS = {  # name -> (input shape, turns)
@@ -92,6 +96,69 @@ def compare(benchmark) -> Callable[..., float]:
     return measure
 
 
+@pytest.fixture
+def beside_fedavg(compare) -> Callable[..., None]:
+    """``beside_fedavg(what, algorithm, fed, bound=2)``: its round ``t`` with all clients costs so many of FedAvg's."""
+
+    def measure(
+        what: str,
+        algorithm: Algorithm,
+        fed: Federation,
+        *,
+        bound: float,
+        t: int = 0,
+        turns: int = 9,
+        weighting: str = "uniform",
+    ) -> None:
+        clients, state = torch.arange(fed.num_clients), algorithm.init(fed, fed.theta0)
+        for earlier in range(t):
+            state, _ = algorithm.round(fed, state, clients, earlier)
+        plain = FedAvg(client_weighting=weighting)
+        start = plain.init(fed, fed.theta0)
+        ratio = compare(
+            what,
+            "FedAvg's round",
+            lambda: plain.round(fed, start, clients, t),
+            lambda: algorithm.round(fed, state, clients, t),
+            turns=turns,
+            bound=bound,
+        )
+        assert ratio <= bound
+
+    return measure
+
+
+@pytest.fixture
+def beside_the_bare_loop(compare) -> Callable[..., None]:
+    """``beside_the_bare_loop(what, fed, model, turns=5, bound=1.1)``: what FedAvg's round costs at most."""
+
+    def measure(what: str, fed: Federation, model: nn.Module, *, turns: int, bound: float) -> None:
+        algorithm, start, clients = FedAvg(), copy.deepcopy(model.state_dict()), torch.arange(fed.num_clients)
+        state = algorithm.init(fed, fed.theta0)
+        ratio = compare(
+            f"FedAvg round, {what}",
+            "the bare loop",
+            lambda: bare_round(model, start, fed),
+            lambda: algorithm.round(fed, state, clients, 0),
+            turns=turns,
+            bound=bound,
+        )
+        assert ratio <= bound
+
+    return measure
+
+
+def random_federation(
+    model: nn.Module, shape: tuple[int, ...], classes: int, clients: int, samples: int, train: Training
+) -> Federation:
+    """Random inputs and labels, the same at every call."""
+    stream = generator(0, "samples")
+    x = torch.randn(clients, samples, *shape, generator=stream)
+    y = torch.randint(0, classes, (clients, samples), generator=stream)
+    split = Split.of(list(zip(x, y, strict=True)))
+    return Federation(model, {"train": split, "test": split}, seed=0, rounds=9, train=train)
+
+
 def processor_time(function: Callable[[], object]) -> float:
     began = time.process_time()
     function()
@@ -108,15 +175,8 @@ def federation() -> Callable[[str], Federation]:
     """10 clients x 100 random images, one epoch, batch 32."""
 
     def make(name: str) -> Federation:
-        shape, _ = NETWORKS[name]
-        stream = torch.Generator().manual_seed(0)
-        parts = [
-            (torch.randn(SAMPLES, *shape, generator=stream), torch.randint(0, CLASSES, (SAMPLES,), generator=stream))
-            for _ in range(CLIENTS)
-        ]
-        split = Split.of(parts)
         train = Training(lr=0.01, epochs=1, batch_size=BATCH)
-        return Federation(network(name), {"train": split, "test": split}, seed=0, rounds=9, train=train)
+        return random_federation(network(name), NETWORKS[name][0], CLASSES, CLIENTS, SAMPLES, train)
 
     return make
 

@@ -8,29 +8,21 @@ import numpy as np
 import pytest
 import torch
 
-from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.pfedgate import PFedGate
 from pfl_core.algorithms.pfedgate_blocks import build_blocks
 from pfl_core.algorithms.pfedgate_knapsack import exact
-from pfl_core.federation import Federation, Split
+from pfl_core.federation import Federation
 from pfl_core.models import build
-from pfl_core.seeding import generator
 from pfl_core.training import Training
-from tests.benchmarks.conftest import peak_extra, processor_time
+from tests.benchmarks.conftest import peak_extra, processor_time, random_federation
 
 SHAPE, BATCH, STEPS = (3, 32, 32), 128, 3
 STRUCTURED = {"block_layout": "output_rows", "straight_through": "kept"}
 
 
 def cifar_federation(clients: int, samples: int) -> Federation:
-    stream = generator(0, "images")
-    x = torch.randn(clients, samples, *SHAPE, generator=stream)
-    y = torch.randint(0, 10, (clients, samples), generator=stream)
-    split = Split.of(list(zip(x, y, strict=True)))
     train = Training(lr=0.03, batch_size=BATCH, momentum=0.9, weight_decay=5e-4, clip_norm=10.0)
-    return Federation(
-        build("lenet_cifar", SHAPE, 10, 0), {"train": split, "test": split}, seed=0, rounds=9, train=train
-    )
+    return random_federation(build("lenet_cifar", SHAPE, 10, 0), SHAPE, 10, clients, samples, train)
 
 
 @pytest.mark.parametrize(
@@ -44,22 +36,12 @@ def cifar_federation(clients: int, samples: int) -> Federation:
         ("structured, sliced, s = 0.3", STRUCTURED | {"keep_ratio": 0.3, "execution": "sliced"}, 1.0),
     ],
 )
-def test_a_step_costs_little_more_than_a_plain_one(what, options, bound, compare):
+def test_a_step_costs_little_more_than_a_plain_one(what, options, bound, beside_fedavg):
     """The clients' part of a round of three steps, B = 5. At s = 0.3, sliced kernels are to win."""
     options = dict(options)
-    fed, plain = cifar_federation(1, STEPS * BATCH), FedAvg()
     gated = PFedGate.reading(options.pop("reading", "paper"), **options)
-    clients = torch.arange(1)
-    states = [algorithm.init(fed, fed.theta0) for algorithm in (plain, gated)]
-    ratio = compare(
-        f"pFedGate, lenet_cifar, batch 128, {what}",
-        "FedAvg's round",
-        lambda: plain.round(fed, states[0], clients, 0),
-        lambda: gated.round(fed, states[1], clients, 0),
-        turns=9,
-        bound=bound,
-    )
-    assert ratio <= bound
+    what = f"pFedGate, lenet_cifar, batch 128, {what}"
+    beside_fedavg(what, gated, cifar_federation(1, STEPS * BATCH), bound=bound)
 
 
 @pytest.mark.parametrize("low", [0.49, 0.2], ids=["tied", "spread"])

@@ -7,15 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.star_pfl import StarPFL
 from pfl_core.algorithms.star_pfl_masks import Entries, Window, check, measure, overwrite_, push_, stability
 from pfl_core.algorithms.star_pfl_rules import Rule
-from pfl_core.federation import Federation, Split
+from pfl_core.federation import Federation
 from pfl_core.models import build
 from pfl_core.seeding import generator
 from pfl_core.training import Training
-from tests.benchmarks.conftest import processor_time
+from tests.benchmarks.conftest import processor_time, random_federation
 
 CLIENTS, PARAMS, SAMPLES = 20, 44_555, 64
 SHAPE = (1, 28, 28)
@@ -23,31 +22,15 @@ SHAPE = (1, 28, 28)
 
 def lenet_federation() -> Federation:
     """20 clients x 64 random images, ten local epochs, batch 32."""
-    stream = generator(0, "images")
-    x = torch.randn(CLIENTS, SAMPLES, *SHAPE, generator=stream)
-    y = torch.randint(0, 11, (CLIENTS, SAMPLES), generator=stream)
-    split = Split.of(list(zip(x, y, strict=True)))
     train = Training(lr=0.01, epochs=10, batch_size=32)
-    net = build("lenet_star", SHAPE, 11, 0)
-    return Federation(net, {"train": split, "test": split}, seed=0, rounds=9, train=train)
+    return random_federation(build("lenet_star", SHAPE, 11, 0), SHAPE, 11, CLIENTS, SAMPLES, train)
 
 
-@pytest.mark.parametrize("options", [{}, {"reading": "authors_code"}], ids=["paper", "authors' code"])
-def test_a_round_costs_little_more_than_fedavgs(options, compare):
+@pytest.mark.parametrize("reading", ["paper", "authors_code"])
+def test_a_round_costs_little_more_than_fedavgs(reading, beside_fedavg):
     """The second round, when every window is full and entries freeze."""
-    fed, plain = lenet_federation(), FedAvg(client_weighting="samples")
-    algorithm, clients = StarPFL.reading(options.get("reading", "paper")), torch.arange(CLIENTS)
-    start = plain.init(fed, fed.theta0)
-    state, _ = algorithm.round(fed, algorithm.init(fed, fed.theta0), clients, 0)
-    ratio = compare(
-        f"Star-PFL round, lenet_star, 20 clients, 10 epochs, {options.get('reading', 'paper')}",
-        "FedAvg's round",
-        lambda: plain.round(fed, start, clients, 1),
-        lambda: algorithm.round(fed, state, clients, 1),
-        turns=5,
-        bound=1.15,
-    )
-    assert ratio <= 1.15
+    what = f"Star-PFL round, lenet_star, 20 clients, 10 epochs, {reading}"
+    beside_fedavg(what, StarPFL.reading(reading), lenet_federation(), t=1, turns=5, bound=1.15, weighting="samples")
 
 
 def test_measure_and_check_for_twenty_clients_take_twenty_milliseconds_at_most(benchmark):

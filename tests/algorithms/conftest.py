@@ -1,0 +1,31 @@
+"""What every method is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import pfl_core.federation as federation_module
+from tests.helpers import same_bits
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """``one_by_one()``: from then on rows are trained and folded one at a time, as if memory held no second one."""
+    return lambda: monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
+
+
+@pytest.fixture
+def same_in_chunks(one_by_one: Callable[[], None]) -> Callable[..., None]:
+    """``same_in_chunks(play, *series)``: ``play() -> (state, history)`` gives the same bits with rows one at a time."""
+
+    def check(play: Callable, *series: str) -> None:
+        whole, history = play()
+        one_by_one()
+        parts, other = play()
+        assert same_bits(whole, parts)
+        for metric in series or ("loss_trained",):
+            assert same_bits(history.series[metric], other.series[metric])
+
+    return check
