@@ -176,3 +176,23 @@ def test_unknown_names_are_one_line(change, match):
 def test_names_of_run_and_training_do_not_clash():
     """An override says by its name alone where it belongs."""
     assert not presets.TRAINING & {f.name for f in dataclasses.fields(RunSpec)}
+
+
+def test_star_pfls_own_fields_are_overrides_of_its_runs_alone():
+    changes = {"threshold_local": 0.2, "history_len_local": 4, "rounds": 2}
+    made = {s.method["name"]: s for s in EXPERIMENTS["star_pfl/05_costs"]("ci", (0,), changes)}
+    star = made["star_pfl"].build_method()
+    assert (star.threshold_local, star.history_len_local, made["star_pfl"].rounds) == (0.2, 4, 2)
+    assert made["fedavg"].method == {"name": "fedavg", "client_weighting": "samples"} and made["fedavg"].rounds == 2
+    frozen = EXPERIMENTS["star_pfl/01_stability_traces"]("ci", (0,), {"threshold_local": 0.2})
+    assert [s.method["threshold_local"] for s in frozen] == [0.2, None], "what an experiment varies stays varied"
+
+
+def test_star_pfl_has_the_stated_values_of_its_paper():
+    """star_pfl.md section 9; batch and rate of the authors' code, the number of rounds ours."""
+    for name, source in (("axial", "organamnist"), ("sagital", "organsmnist")):
+        frame = setting("star_pfl", "paper", name)
+        assert (frame.clients, frame.participation, frame.train.epochs) == (20, 1.0, 10)
+        assert (frame.train.lr, frame.train.batch_size, frame.train.momentum) == (0.01, 32, 0.0)
+        assert frame.data == {"name": source} and frame.partition == {"name": "paired_dirichlet", "alpha": 0.1}
+        assert frame.rounds >= 389

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from pfl_core.algorithm import checked, did_you_mean
-from pfl_core.presets import fedpews, fedselect
+from pfl_core.presets import fedpews, fedselect, star_pfl
 from pfl_core.presets.frame import Setting
 from pfl_core.runs.spec import RunSpec
 from pfl_core.training import Training
@@ -20,7 +20,7 @@ PRESETS = ("ci", "quick", "real", "paper")
 
 SETTINGS: dict[tuple[str, str], dict[str, Setting]] = {  # (paper, preset) -> the paper's data set or experiment
     (paper, preset): settings
-    for paper, module in (("fedselect", fedselect), ("fedpews", fedpews))
+    for paper, module in (("fedselect", fedselect), ("fedpews", fedpews), ("star_pfl", star_pfl))
     for preset, settings in module.SETTINGS.items()
 }
 
@@ -30,7 +30,7 @@ METHODS: dict[tuple[str, str], dict[str, Any]] = {
     ("fedpews", "fedavg"): {"client_weighting": "uniform"},
     ("pfedgate", "fedavg"): {"client_weighting": "samples"},
     ("pfedgate", "fedavg_ft"): {"client_weighting": "samples", "finetune_epochs": 1},
-    ("star_pfl", "fedavg"): {"client_weighting": "samples"},
+    **{("star_pfl", method): own for method, own in star_pfl.METHODS.items()},
 }
 # Training that goes with a reading: (paper, reading) -> fields of Training.
 READINGS: dict[tuple[str, str], dict[str, Any]] = {

@@ -1,0 +1,105 @@
+"""The runs behind each section of Star-PFL (section 10 of its specification)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from pfl_core.algorithms.star_pfl import StarPFL
+from pfl_core.presets import setting, spec
+from pfl_core.runs import RunSpec
+
+Runs = Sequence[tuple[str, dict[str, Any]]]
+FIELDS = {field.name for field in fields(StarPFL)}
+
+BASELINES = ("local", "fedavg", "fedbn", "fedap", "lotteryfl")  # Tables 2 and 3
+ALPHAS = (0.01, 0.1, 1.0)
+TASKS = ("axial", "sagital")
+WITHOUT = {"threshold_global": None, "threshold_local": None}  # claim 9: nothing is ever frozen, all else is equal
+PARTS = {  # of the method: what each of its two masks does, and the probes
+    "no mask": WITHOUT,
+    "local mask alone": {"threshold_global": None},
+    "global mask alone": {"threshold_local": None},
+    "never thawed": {"thaw": False},
+}
+READINGS = {  # what the paper leaves open (section 3.6), one at a time, and all as in the released code
+    "A3 inclusive threshold": {"threshold_rule": "inclusive"},
+    "A4 full windows only": {"min_history": "full"},
+    "A5 zero updates skipped": {"zero_update_policy": "skip"},
+    "A7 windows of one round": {"history_scope": "round"},
+    "A8 mean of the active": {"masked_aggregation": "active_mean"},
+    "A8 weighted mean of the active": {"masked_aggregation": "active_weighted"},
+    "A12 biases always train": {"train_mask_scope": "weights"},
+    "A13 mask after Check": {"upload_mask_timing": "after_check"},
+    "A16 0.7 % floor": {"stability_floor_quantile": 0.007},
+    "A16 at most 70 % frozen": {"max_frozen_fraction": 0.7},
+    "moving averages": {"stability_measure": "ema"},
+    "authors' code": {"reading": "authors_code"},
+}
+
+
+def on(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any], runs: Runs) -> list[RunSpec]:
+    """All runs for each seed in one of the settings; ``overrides`` may set Star-PFL's own fields, too (T, H, ...)."""
+    own = {k: v for k, v in overrides.items() if k in FIELDS}
+    frame = {k: v for k, v in overrides.items() if k not in FIELDS}
+    return [
+        spec(
+            "star_pfl",
+            method,
+            preset=preset,
+            dataset=name,
+            seed=seed,
+            overrides=frame,
+            **((own if method == "star_pfl" else {}) | options),
+        )
+        for seed in wanted
+        for method, options in runs
+    ]
+
+
+def with_alpha(name: str, preset: str, alpha: float) -> dict[str, Any]:
+    """The setting's split with another alpha."""
+    return {"partition": {**setting("star_pfl", preset, name).partition, "alpha": alpha}}
+
+
+def tasks(preset: str) -> tuple[str, ...]:
+    """Digits stand for both data sets at the small presets: once is enough."""
+    return TASKS[:1] if preset in ("ci", "quick") else TASKS
+
+
+def stability_traces(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Figure 1 and what goes with it: Star-PFL with its probe, and with nothing frozen, which is FedAvg."""
+    runs = [("star_pfl", {}), ("star_pfl", WITHOUT)]
+    return on("traces", preset, wanted, overrides, runs)
+
+
+def mask_similarity(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Figure 2: clients grouped by label, nothing frozen; and the Dirichlet split."""
+    made = on("labels", preset, wanted, overrides, [("star_pfl", WITHOUT), ("star_pfl", {})])
+    return made + on("traces", preset, wanted, overrides, [("star_pfl", {})])
+
+
+def accuracy(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Table 2: six methods, three alphas, two data sets."""
+    runs = [("star_pfl", {}), *((name, {}) for name in BASELINES)]
+    return [
+        made
+        for name in tasks(preset)
+        for alpha in (ALPHAS[:2] if preset == "ci" else ALPHAS)
+        for made in on(name, preset, wanted, {**with_alpha(name, preset, alpha), **overrides}, runs)
+    ]
+
+
+def costs(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Table 3: the runs of Table 2 with alpha = 0.1."""
+    runs = [("star_pfl", {}), *((name, {}) for name in BASELINES)]
+    return [made for name in tasks(preset) for made in on(name, preset, wanted, overrides, runs)]
+
+
+def ablations(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """What each mask, the probes and the readings do (alpha = 0.1)."""
+    options = [{}, *PARTS.values(), *READINGS.values()]
+    options = options[:5] if preset == "ci" else options
+    made = on("axial", preset, wanted, overrides, [("star_pfl", each) for each in options])
+    return made + on("axial", preset, wanted, overrides, [("local", {}), ("fedavg", {})])
