@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from pfl_core import overlap, presets
+from pfl_core import overlap, presets, star_results
 from pfl_core.algorithms.fedpews import split_neurons
 from pfl_core.costs import VALUE_BYTES, rounds_to
 from pfl_core.runs import Record, RunSpec
@@ -59,7 +59,7 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
     masks were kept, of the head's weights, ``iou_raw`` and ``iou_chance`` (chance-corrected; means over client pairs)
     and ``iou_contrast`` (chance-corrected, pairs with a common class minus pairs without). Of the whole run:
     ``train_images``, a client's, on average, and ``roughness``. FedPeWS's: those of ``to_target``, ``warmup``,
-    ``own_groups``.
+    ``own_groups``. Star-PFL's: those of ``star_results``.
     """
     rows = []
     for record in records:
@@ -86,6 +86,8 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
             numbers["train_images"] = float(np.sum(record.clients["train"], axis=1).mean())
         numbers["roughness"] = roughness(record)
         numbers |= to_target(record) | warmup(record) | own_groups(record)
+        if spec.paper == "star_pfl":
+            numbers |= star_results.numbers(record)
         if masks(record):
             found = overlap_contrast(record, head_weight(record))
             numbers |= {"iou_raw": found["iou_raw_mean"], "iou_chance": found["iou_chance_mean"]}

@@ -37,7 +37,7 @@ SIDES = (28, 8, 32)  # of images; a record does not tell, but the number of para
 def numbers(record: Record) -> dict[str, float]:
     """All of it for one run: of the methods compared ``costs`` and ``picked``, of the instrument ``likeness``."""
     if "ranks" in record.arrays:
-        return likeness(record).iloc[-1].to_dict()
+        return likeness(record).iloc[-1].to_dict() | moving(record)
     return costs(record) | picked(record) if record.spec.method["name"] in METHODS else {}
 
 
@@ -177,6 +177,18 @@ def likeness(record: Record) -> pd.DataFrame:
     return pd.DataFrame(rows, index=pd.RangeIndex(1, len(rows) + 1, name="round"))
 
 
+def moving(record: Record) -> dict[str, float]:
+    """``moving_contrast``: the last round's ``stable_contrast`` without entries that never moved."""
+    common = overlap.common_classes(np.array(record.clients["train"]))
+    both = shared(record, "moving")
+    return {"moving_contrast": overlap.contrast(overlap.iou_chance(both, record.num_params), common)[0]}
+
+
+def shared(record: Record, kind: str) -> np.ndarray:
+    """[N, N] stable entries ("overlap"), or those that ever moved ("moving"), that two clients have in common."""
+    return sum(np.array(of) for name, of in record.arrays.items() if name.startswith(f"{kind}/"))
+
+
 def likeness_by_layer(record: Record) -> pd.DataFrame:
     """A row per weight tensor of the last round: contrasts of scores, of stable sets, and of those that ever moved.
 
@@ -216,8 +228,7 @@ def stable_sets(record: Record) -> pd.DataFrame:
     common, rows = overlap.common_classes(np.array(record.clients["train"])), []
     pairs = np.triu_indices(len(common), 1)
     for kind, label in (("overlap", "all stable"), ("moving", "those that moved")):
-        names = [name for name in record.arrays if name.startswith(f"{kind}/")]
-        both = sum(np.array(record.arrays[name]) for name in names)
+        both = shared(record, kind)
         found = {
             "iou": overlap.iou_raw(both),
             "expected": overlap.iou_expected(both, record.num_params),

@@ -40,7 +40,7 @@ DEFAULTS = {
     },
     "fedpews": {"base": "fedavg", "lam": 5.0, "tau": 0.125, "lr_server": 1.0, "shares": "equal"},
     "pfedgate": {"B": 5.0, "alpha": 0.4, "step": 1.0, "finetune_epochs": 1.0},
-    "star_pfl": {},
+    "star_pfl": {"client_weighting": "samples"},
 }
 WITHOUT_WARMUP = ("fedavg", "fedprox", "scaffold", "fednova", "moon")  # FedPeWS's baselines: tau = 0
 VARIED = {  # fields whose values the claims compare; of the other papers alpha
