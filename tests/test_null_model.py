@@ -38,7 +38,7 @@ def by_chain(q, rounds=3000, longest=40):
         np.zeros(longest),
         np.zeros(longest),
         np.zeros((longest, longest)),
-    )  # by F; F and the wait
+    )  # by F; the wait
     active[1], shares = 1.0, []
     for _ in range(rounds):
         shares.append(waiting.sum())
