@@ -11,6 +11,7 @@ from pfl_core.presets import setting, spec
 from pfl_core.runs import RunSpec
 
 Runs = Sequence[tuple[str, dict[str, Any]]]
+PROBED = 200  # entries whose course is noted for the stability traces
 FIELDS = {field.name for field in fields(StarPFL)}
 
 BASELINES = ("local", "fedavg", "fedbn", "fedap", "lotteryfl")  # Tables 2 and 3
@@ -70,7 +71,7 @@ def tasks(preset: str) -> tuple[str, ...]:
 
 def stability_traces(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Figure 1 and what goes with it: Star-PFL with its probe, and with nothing frozen, which is FedAvg."""
-    runs = [("star_pfl", {}), ("star_pfl", WITHOUT)]
+    runs = [("star_pfl", {"probe": PROBED}), ("star_pfl", {"probe": PROBED, **WITHOUT})]
     return on("traces", preset, wanted, overrides, runs)
 
 
