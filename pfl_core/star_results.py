@@ -48,9 +48,9 @@ def costs(record: Record) -> dict[str, float]:
     """A round's costs, means over clients and rounds, in two accounts; then until convergence.
 
     Table 3's: ``comm_mb_per_client_per_round``, ``flops_1e10_per_round``, ``rounds_to_convergence`` (with
-    ``rounds_to_plateau``), and the products ``comm_total``, ``flops_total`` that the abstract compares. Honest: bytes of
-    a client ``upload_bytes``, ``mask_bytes``, ``download_bytes``, their sum over all rounds until convergence
-    ``bytes_total``, and ``dense_1e10_per_round``, the operations that are really done.
+    ``rounds_to_plateau``), and the products ``comm_total``, ``flops_total`` that the abstract compares. Honest: a
+    client's ``upload_bytes``, ``mask_bytes``, ``download_bytes``, their sum times rounds ``bytes_total``, and
+    ``dense_1e10_per_round``, the operations that are really done.
     """
     method = record.spec.method["name"]
     layout, macs = network(record)

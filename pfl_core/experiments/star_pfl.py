@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from pfl_core.algorithms.star_pfl import StarPFL
@@ -14,6 +14,7 @@ Runs = Sequence[tuple[str, dict[str, Any]]]
 PROBED = 200  # entries whose course is noted for the stability traces
 FIELDS = {field.name for field in fields(StarPFL)}
 
+LIKENESS = "pfl_core.algorithms.star_pfl_likeness:Likeness"  # watches Figure 2's scores; changes nothing
 BASELINES = ("local", "fedavg", "fedbn", "fedap", "lotteryfl")  # Tables 2 and 3
 ALPHAS = (0.01, 0.1, 1.0)
 TASKS = ("axial", "sagital")
@@ -26,18 +27,20 @@ PARTS = {  # of the method: what each of its two masks does, and the probes
 }
 READINGS = {  # what the paper leaves open (section 3.6), one at a time, and all as in the released code
     "A3 inclusive threshold": {"threshold_rule": "inclusive"},
-    "A4 full windows only": {"min_history": "full"},
     "A5 zero updates skipped": {"zero_update_policy": "skip"},
-    "A7 windows of one round": {"history_scope": "round"},
     "A8 mean of the active": {"masked_aggregation": "active_mean"},
-    "A8 weighted mean of the active": {"masked_aggregation": "active_weighted"},
     "A12 biases always train": {"train_mask_scope": "weights"},
     "A13 mask after Check": {"upload_mask_timing": "after_check"},
     "A16 0.7 % floor": {"stability_floor_quantile": 0.007},
-    "A16 at most 70 % frozen": {"max_frozen_fraction": 0.7},
-    "moving averages": {"stability_measure": "ema"},
     "authors' code": {"reading": "authors_code"},
 }
+MORE_READINGS = {  # not at preset quick: a paper's notebooks have five minutes together
+    "A4 full windows only": {"min_history": "full"},
+    "A8 weighted mean of the active": {"masked_aggregation": "active_weighted"},
+    "A16 at most 70 % frozen": {"max_frozen_fraction": 0.7},
+    "moving averages": {"stability_measure": "ema"},
+}
+SCOPES = {"windows roll": {}, "A7 windows of one round": {"history_scope": "round"}}  # with one local epoch: see below
 
 
 def on(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any], runs: Runs) -> list[RunSpec]:
@@ -76,31 +79,50 @@ def stability_traces(preset: str, wanted: Sequence[int], overrides: Mapping[str,
 
 
 def mask_similarity(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Figure 2: clients grouped by label, nothing frozen; and the Dirichlet split."""
-    made = on("labels", preset, wanted, overrides, [("star_pfl", WITHOUT), ("star_pfl", {})])
-    return made + on("traces", preset, wanted, overrides, [("star_pfl", {})])
+    """Figure 2 while nothing is frozen: clients with one label, scores of one round and of two; with two labels.
+
+    Then the Dirichlet split, for as many rounds as the groups.
+    """
+    frame = setting("star_pfl", preset, "labels")
+    two = {"partition": {**frame.partition, "labels_per_group": 2}, **overrides}
+    longer = {"history_len_local": 2 * overrides.get("epochs", frame.train.epochs)}
+    made = on("labels", preset, wanted, overrides, [(LIKENESS, {}), (LIKENESS, longer)])
+    made += [replace(one, setting="labels, two each") for one in on("labels", preset, wanted, two, [(LIKENESS, {})])]
+    return made + on("traces", preset, wanted, {"rounds": frame.rounds, **overrides}, [(LIKENESS, {})])
+
+
+def compared(preset: str) -> Runs:
+    """The six methods; at preset ci FedAP's model is pretrained for two epochs."""
+    short = {"fedap": {"pretrain_epochs": 2}} if preset == "ci" else {}
+    return [("star_pfl", {}), *((name, short.get(name, {})) for name in BASELINES)]
 
 
 def accuracy(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Table 2: six methods, three alphas, two data sets."""
-    runs = [("star_pfl", {}), *((name, {}) for name in BASELINES)]
     return [
         made
         for name in tasks(preset)
         for alpha in (ALPHAS[:2] if preset == "ci" else ALPHAS)
-        for made in on(name, preset, wanted, {**with_alpha(name, preset, alpha), **overrides}, runs)
+        for made in on(name, preset, wanted, {**with_alpha(name, preset, alpha), **overrides}, compared(preset))
     ]
 
 
 def costs(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Table 3: the runs of Table 2 with alpha = 0.1."""
-    runs = [("star_pfl", {}), *((name, {}) for name in BASELINES)]
-    return [made for name in tasks(preset) for made in on(name, preset, wanted, overrides, runs)]
+    return [made for name in tasks(preset) for made in on(name, preset, wanted, overrides, compared(preset))]
+
+
+def options(preset: str) -> dict[str, dict[str, Any]]:
+    """The ablations by name: the method as it is, its parts, its readings."""
+    readings = {"ci": {}, "quick": READINGS}.get(preset, READINGS | MORE_READINGS)
+    return {"Star-PFL": {}} | PARTS | readings
 
 
 def ablations(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """What each mask, the probes and the readings do (alpha = 0.1)."""
-    options = [{}, *PARTS.values(), *READINGS.values()]
-    options = options[:5] if preset == "ci" else options
-    made = on("axial", preset, wanted, overrides, [("star_pfl", each) for each in options])
-    return made + on("axial", preset, wanted, overrides, [("local", {}), ("fedavg", {})])
+    """What each mask, the probes and the readings do (alpha = 0.1), beside Local and FedAvg.
+
+    A7 changes nothing where a round has as many epochs as a window: it is run with one local epoch.
+    """
+    runs = [("star_pfl", each) for each in options(preset).values()] + [("local", {}), ("fedavg", {})]
+    short = on("axial", preset, wanted, {**overrides, "epochs": 1}, [("star_pfl", each) for each in SCOPES.values()])
+    return on("axial", preset, wanted, overrides, runs) + [replace(s, setting="axial, one epoch") for s in short]
