@@ -29,16 +29,22 @@ from pfl_core.star_costs import (
     traffic,
     weight_uses,
 )
+from pfl_core.star_freezing import freezing, local_gain
 
 METHODS = ("star_pfl", "local", "fedavg", "fedbn", "fedap", "lotteryfl")  # Tables 2 and 3
 SIDES = (28, 8, 32)  # of images; a record does not tell, but the number of parameters does
 
 
 def numbers(record: Record) -> dict[str, float]:
-    """All of it for one run: of the methods compared ``costs`` and ``picked``, of the instrument ``likeness``."""
+    """All of it for one run: of the methods compared ``costs`` and ``picked``, of the instrument ``likeness``.
+
+    Of Star-PFL ``freezing``, too, and of all ``local_gain``.
+    """
     if "ranks" in record.arrays:
         return likeness(record).iloc[-1].to_dict() | moving(record)
-    return costs(record) | picked(record) if record.spec.method["name"] in METHODS else {}
+    if record.spec.method["name"] not in METHODS:
+        return {}
+    return costs(record) | picked(record) | freezing(record) | local_gain(record)
 
 
 # ---- Table 3 --------------------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ WITHOUT_WARMUP = ("fedavg", "fedprox", "scaffold", "fednova", "moon")  # FedPeWS
 VARIED = {  # fields whose values the claims compare; of the other papers alpha
     "fedpews": ("base", "lam", "tau", "shares"),
     "fedselect": ("alpha", "ranking", "masks", "layers", "keep_rate"),
+    "star_pfl": ("threshold_global", "threshold_local", "thaw"),
 }
 
 
