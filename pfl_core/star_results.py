@@ -242,6 +242,6 @@ def stable_sets(record: Record) -> pd.DataFrame:
         }
         for together in (True, False):
             here = common[pairs] == together
-            means = {name: float(np.nanmean(m[pairs][here])) if here.any() else math.nan for name, m in found.items()}
+            means = {name: pd.Series(matrix[pairs][here]).mean() for name, matrix in found.items()}
             rows.append({"sets": label, "common class": "yes" if together else "no", **means})
     return pd.DataFrame(rows).set_index(["sets", "common class"])
