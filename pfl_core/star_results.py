@@ -56,7 +56,7 @@ def costs(record: Record) -> dict[str, float]:
     Table 3's: ``comm_mb_per_client_per_round``, ``flops_1e10_per_round``, ``rounds_to_convergence`` (with
     ``rounds_to_plateau``), and the products ``comm_total``, ``flops_total`` that the abstract compares. Honest: a
     client's ``upload_bytes``, ``mask_bytes``, ``download_bytes``, their sum times rounds ``bytes_total``, and
-    ``dense_1e10_per_round``, the operations that are really done.
+    ``dense_1e10_per_round``, the operations that are really done. ``sent_share``: percent of the parameters that go up.
     """
     method = record.spec.method["name"]
     layout, macs = network(record)
@@ -70,6 +70,7 @@ def costs(record: Record) -> dict[str, float]:
     rounds = convergence(record)
     return {
         "comm_mb_per_client_per_round": comm,
+        "sent_share": 100 * upload / record.num_params,
         "flops_1e10_per_round": flops / 1e10,
         **rounds,
         "comm_total": comm * rounds["rounds_to_convergence"],
@@ -117,6 +118,17 @@ def weight_macs(record: Record, macs: int) -> np.ndarray:
 
 def _mean(record: Record, metric: str) -> float:
     return float(record.values(metric).mean(axis=None)) if metric in record.series else 0.0
+
+
+def progress(record: Record) -> pd.DataFrame:
+    """By scored round: validation accuracy (``value``, percent), and a client's ``megabytes`` up and down so far."""
+    curve, layout = validation(record), network(record)[0]
+    rounds = record.values("upload").mean(axis=1)
+    bits = record.values("upload_bits").mean(axis=1) if "upload_bits" in record.series else 0 * rounds
+    method = record.spec.method["name"]
+    sent = [traffic(method, layout, up, bit).total for up, bit in zip(rounds, bits, strict=True)]
+    so_far = pd.Series(np.cumsum(sent) / 1e6, index=rounds.index)
+    return pd.DataFrame({"round": curve.index, "value": curve.to_numpy(), "megabytes": so_far[curve.index].to_numpy()})
 
 
 # ---- rounds ---------------------------------------------------------------------------------------------------------

@@ -126,3 +126,10 @@ def ablations(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) 
     runs = [("star_pfl", each) for each in options(preset).values()] + [("local", {}), ("fedavg", {})]
     short = on("axial", preset, wanted, {**overrides, "epochs": 1}, [("star_pfl", each) for each in SCOPES.values()])
     return on("axial", preset, wanted, overrides, runs) + [replace(s, setting="axial, one epoch") for s in short]
+
+
+def named(spec: RunSpec) -> str:
+    """What an ablation is called: its option's name; '' for a run that is none."""
+    own = {name: value for name, value in spec.method.items() if name != "name"}
+    every = {"Star-PFL": {}} | PARTS | READINGS | MORE_READINGS | SCOPES
+    return next((name for name, each in every.items() if spec.method["name"] == "star_pfl" and each == own), "")

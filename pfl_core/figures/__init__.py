@@ -33,6 +33,8 @@ from pfl_core.figures.fedselect import (
     rules,
     training_sizes,
 )
+from pfl_core.figures.star_pfl_similarity import likeness_by_layer, likeness_curves, score_map
+from pfl_core.figures.star_pfl_tables import by_alpha, progress, two_accounts
 
 __all__ = [
     "COLORS",
@@ -42,6 +44,7 @@ __all__ = [
     "accuracy_curves",
     "accuracy_over_seconds",
     "activation_maps",
+    "by_alpha",
     "curve_panels",
     "diversity_push",
     "edges",
@@ -50,6 +53,8 @@ __all__ = [
     "labelled",
     "labels_by_base",
     "layer_contrast",
+    "likeness_by_layer",
+    "likeness_curves",
     "mask_diagnostics",
     "mask_growth",
     "mean_dots",
@@ -59,11 +64,14 @@ __all__ = [
     "personalization_limit",
     "personalization_rate",
     "plane",
+    "progress",
     "rules",
+    "score_map",
     "sensitivity",
     "sensitivity_grid",
     "splits_and_curves",
     "training_sizes",
+    "two_accounts",
     "warmup_curves",
     "warmup_labels",
     "who_got_what",
