@@ -24,7 +24,7 @@ SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook, else paper, else "
     "fedpews": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
     "fedpews/01_synthetic": {"paper": (0, 1, 2, 3, 4)},
     "star_pfl": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
-    "star_pfl/01_stability_traces": {"quick": (0,), "paper": (0,)},
+    "star_pfl/01_stability_traces": {"paper": (0,)},
 }
 
 

@@ -35,6 +35,14 @@ from pfl_core.figures.fedselect import (
 )
 from pfl_core.figures.star_pfl_similarity import likeness_by_layer, likeness_curves, score_map
 from pfl_core.figures.star_pfl_tables import by_alpha, progress, two_accounts
+from pfl_core.figures.star_pfl_traces import (
+    frozen_shares,
+    payload_and_accuracy,
+    raster,
+    size_against_score,
+    values_and_scores,
+    waits_and_scores,
+)
 
 __all__ = [
     "COLORS",
@@ -48,6 +56,7 @@ __all__ = [
     "curve_panels",
     "diversity_push",
     "edges",
+    "frozen_shares",
     "gains",
     "group_activations",
     "labelled",
@@ -61,17 +70,22 @@ __all__ = [
     "networks",
     "overlap_contrast",
     "overlap_matrices",
+    "payload_and_accuracy",
     "personalization_limit",
     "personalization_rate",
     "plane",
     "progress",
+    "raster",
     "rules",
     "score_map",
     "sensitivity",
     "sensitivity_grid",
+    "size_against_score",
     "splits_and_curves",
     "training_sizes",
     "two_accounts",
+    "values_and_scores",
+    "waits_and_scores",
     "warmup_curves",
     "warmup_labels",
     "who_got_what",
