@@ -12,7 +12,7 @@ from pfl_core.star_freezing import by_chance
 
 PARTIES = ("server", "client 0")
 STATES = {ACTIVE: "active", FROZEN: "frozen", PROBING: "probing"}
-LARGE, MEDIUM = 0.9, (0.25, 0.75)  # quantiles of |value| that the two entries of Figure 1 come from (ours)
+LARGE, MEDIUM = 0.9, (0.25, 0.75)  # quantiles that the two entries of Figure 1 come from (ours)
 DRAWN = 20_000  # scores of noise in a histogram
 
 
@@ -42,16 +42,20 @@ def traces(record: Record) -> pd.DataFrame:
 
 
 def two_entries(table: pd.DataFrame) -> dict[str, int]:
-    """Figure 1's pair, by rule, among one party's entries that moved: a large flat one, and a medium one that goes on.
+    """Figure 1's pair, by rule, among one party's weights and biases that moved: a large flat one, a medium moving one.
 
-    By means over the rounds: of the largest tenth by |value| the one with the lowest score, and of the middle half the
-    one with the highest. Columns: entry, value, score.
+    By means over the rounds: of the largest tenth by |value| the one with the lowest score; of the middle half, and in
+    it of the tenth with the highest scores, the one that went farthest. Batch norm's scales, all near 1, do not count.
+    Columns: entry, layer, round, value, score.
     """
-    means = table.assign(size=table["value"].abs()).groupby("entry")[["size", "score"]].mean()
+    table = table[~table["layer"].str.startswith("bn")]
+    grouped = table.assign(size=table["value"].abs()).sort_values("round").groupby("entry")
+    means = grouped[["size", "score"]].mean().assign(way=(grouped["value"].last() - grouped["value"].first()).abs())
     means = means[means["score"] > 0]
     large = means[means["size"] >= means["size"].quantile(LARGE)]
     medium = means[means["size"].between(*means["size"].quantile(MEDIUM))]
-    return {"large, flat": int(large["score"].idxmin()), "medium, moving": int(medium["score"].idxmax())}
+    moving = medium[medium["score"] >= medium["score"].quantile(LARGE)]
+    return {"large, flat": int(large["score"].idxmin()), "medium, moving": int(moving["way"].idxmax())}
 
 
 def frozen_by_layer(record: Record) -> pd.DataFrame:

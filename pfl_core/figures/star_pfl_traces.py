@@ -42,7 +42,7 @@ def values_and_scores(values: pd.DataFrame, scores: pd.DataFrame, threshold: flo
         if threshold is not None:
             ax.axhline(threshold, color="k", linewidth=0.8, linestyle="--")
         ax.set(xlabel="communication round", title=f"(b) {name}", ylim=(-0.04, 1.04))
-    axes[1].set_ylabel("score (0 steady, 1 moving one way)")
+    axes[1].set_ylabel("score (0 steady, 1 one way)")
     lines, labels = axes[1].get_legend_handles_labels()
     fig.legend(
         [*lines, *state_patches()],
@@ -104,7 +104,7 @@ def frozen_shares(layers: pd.DataFrame, why: pd.DataFrame, caption: str = "") ->
             )
             if name == "all" and party == "clients":
                 ax.fill_between(line["round"], line["low"], line["high"], color="k", alpha=0.12, linewidth=0)
-        ax.set_title(f"(d) {party}" + (", mean; band: all layers, from client to client" if party == "clients" else ""))
+        ax.set_title(f"(d) {party}" + (": mean; band over clients" if party == "clients" else ""))
     for ax, party in zip(axes[1], parties, strict=True):
         parts = why[why["party"] == party].pivot(index="round", columns="layer", values="mean")[list(WHY)]
         ax.stackplot(parts.index, parts.T.to_numpy(), colors=list(WHY.values()), labels=list(WHY))
