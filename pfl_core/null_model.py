@@ -95,6 +95,7 @@ class Simulated:
     probe: Tensor  # bool M', in training
     score: Tensor  # after the round, of the record as it stands then
     interval: Tensor  # F after the round
+    waited: Tensor  # L after the round
     value: Tensor  # sum of the updates taken
 
 
@@ -134,5 +135,5 @@ def simulate(
             value = torch.where(active, value + update, value)
         fresh = torch.where(active, score(window), state.score)
         state = check(replace(state, score=fresh, count=window.count.clone()), active, rule, thaw=thaw)
-        course.append((active, probe, state.score, state.interval, value))
+        course.append((active, probe, state.score, state.interval, state.frozen, value))
     return Simulated(*map(torch.stack, zip(*course, strict=True)))

@@ -6,8 +6,6 @@ import math
 from dataclasses import replace
 from functools import cache
 
-import numpy as np
-
 from pfl_core.algorithms.star_pfl import StarPFL
 from pfl_core.null_model import Chance, chance
 from pfl_core.runs import Record
@@ -34,7 +32,7 @@ def freezing(record: Record) -> dict[str, float]:
             out[f"excess_{side}"] = out[f"frozen_{side}"] - out[f"chance_{side}"]
     for metric in ("size_correlation", "size_correlation_global"):
         if metric in record.series:
-            out[metric] = float(np.nanmean(record.values(metric).iloc[-1]))
+            out[metric] = float(record.values(metric).iloc[-1].mean())
     return out
 
 

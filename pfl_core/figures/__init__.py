@@ -33,6 +33,7 @@ from pfl_core.figures.fedselect import (
     rules,
     training_sizes,
 )
+from pfl_core.figures.star_pfl import machine_steps, pattern_panels, triangular_rounds
 from pfl_core.figures.star_pfl_similarity import likeness_by_layer, likeness_curves, score_map
 from pfl_core.figures.star_pfl_tables import by_alpha, progress, two_accounts
 from pfl_core.figures.star_pfl_traces import (
@@ -64,12 +65,14 @@ __all__ = [
     "layer_contrast",
     "likeness_by_layer",
     "likeness_curves",
+    "machine_steps",
     "mask_diagnostics",
     "mask_growth",
     "mean_dots",
     "networks",
     "overlap_contrast",
     "overlap_matrices",
+    "pattern_panels",
     "payload_and_accuracy",
     "personalization_limit",
     "personalization_rate",
@@ -83,6 +86,7 @@ __all__ = [
     "size_against_score",
     "splits_and_curves",
     "training_sizes",
+    "triangular_rounds",
     "two_accounts",
     "values_and_scores",
     "waits_and_scores",

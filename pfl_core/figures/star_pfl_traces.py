@@ -174,7 +174,7 @@ def payload_and_accuracy(sent: pd.DataFrame, accuracy: pd.DataFrame, caption: st
         band(axes[0], sent.rename(columns={"noise": "value"}), "of noise, each round", NOISE)
     axes[0].axhline(100, color="0.6", linewidth=0.8, linestyle="--")
     axes[0].set(xlabel="communication round", ylabel="uploaded (% of FedAvg)", title="(i) payload")
-    axes[0].legend(frameon=False, fontsize=8)
+    axes[0].legend(frameon=False, fontsize=8, loc="center right")
     for ax, (panel, mine) in zip(axes[1:], accuracy.groupby("panel", sort=False), strict=True):
         for (label, color), line in mine.groupby(["label", "color"], sort=False):
             band(ax, line, label, color)
