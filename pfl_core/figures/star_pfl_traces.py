@@ -66,8 +66,8 @@ def shade(ax: Axes, rounds: np.ndarray, states: np.ndarray) -> None:
     ax.pcolormesh(edges, [-0.04, 1.04], states[None], cmap=colors, vmin=0, vmax=2, alpha=0.45, linewidth=0, zorder=0)
 
 
-def raster(table: pd.DataFrame, caption: str = "") -> Figure:
-    """Sampled entries (rows, by layer) by round in the colour of their state; a panel a party.
+def raster(table: pd.DataFrame, caption: str = "", panel: str = "") -> Figure:
+    """Sampled entries (rows, by layer) by round in the colour of their state; a panel a party, named with ``panel``.
 
     Columns: party, round, entry, layer, state.
     """
@@ -83,7 +83,7 @@ def raster(table: pd.DataFrame, caption: str = "") -> Figure:
         first = np.flatnonzero(np.append(True, layer[1:] != layer[:-1]))
         for place in first[1:]:
             ax.axhline(place - 0.5, color="k", linewidth=0.6)
-        ax.set(xlabel="communication round", title=f"(c) {party}")
+        ax.set(xlabel="communication round", title=f"{panel} {party}".strip())
         ax.set_yticks((first + np.append(first[1:], len(grid))) / 2 - 0.5, layer[first])
         ax.tick_params(axis="y", length=0)
     fig.legend(state_patches(), STATE_COLORS, loc="outside upper center", ncols=3, frameon=False, fontsize=9)
