@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -75,6 +76,6 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-def training(method: str, preset: str, dataset: str | None = None) -> dict[str, Any]:
+def training(method: Mapping[str, Any], preset: str, dataset: str) -> dict[str, Any]:
     """Fields of ``Training`` that go with a method: none, for the baselines train as Star-PFL does (section 7)."""
     return {}
