@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from pfl_core.figures.common import band, captioned
 
@@ -29,21 +30,21 @@ def two_accounts(table: pd.DataFrame, caption: str = "") -> Figure:
     for metric, alpha in SHADES.items():
         axes[1].barh(places, means[metric] / 1e3, left=left, color=means["color"], alpha=alpha)
         left = left + means[metric] / 1e3
-    axes[2].barh(places, means["flops_1e10_per_round"], color=means["color"])
-    axes[2].plot(means["dense_1e10_per_round"], places, "k|", markersize=12, label="really done")
+    axes[2].barh(places, 10 * means["flops_1e10_per_round"], color=means["color"])
+    axes[2].plot(10 * means["dense_1e10_per_round"], places, "k|", markersize=12)
     for place, label in zip(places, labels, strict=True):
         here = table[table["label"] == label]
         _dots(axes[3], place + 0.15, here["rounds_to_convergence"], here["color"].iloc[0], True)
         _dots(axes[3], place - 0.15, here["rounds_to_plateau"], here["color"].iloc[0], False)
-    axes[0].set(title="the paper's account", xlabel="MiB a round, up, 20 clients")
+    axes[0].set(title="the paper's account", xlabel="MiB a round: values up, × 20 clients")
     axes[1].set(title="all bytes: values up, mask up, down", xlabel="kB of a client in a round")
-    axes[2].set(title="operations", xlabel="10¹⁰ of a client in a round")
+    axes[2].set(title="operations (| really done)", xlabel="10⁹ of a client in a round")
     axes[3].set(title="rounds to best (●) and plateau (○)", xlabel="communication round")
     axes[3].set_xlim(left=0)
-    axes[2].legend(frameon=False, fontsize=7, loc="lower left")
     axes[0].set_yticks(places, labels)
     for ax in axes:
         ax.title.set_fontsize(9)
+        ax.xaxis.set_major_locator(MaxNLocator(4, integer=ax is axes[3]))
     return captioned(fig, caption)
 
 
@@ -65,6 +66,7 @@ def progress(curves: pd.DataFrame, marks: pd.DataFrame, caption: str = "") -> Fi
         here = best[best["label"] == label]
         left.plot(here["round"], here["value"], "o", color=color, markersize=5)
         right.plot(here["megabytes"], here["value"], "o", color=color, markersize=5)
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
     left.set(xlabel="communication round", ylabel="validation accuracy (%)")
     right.set(xlabel="MB up and down, of a client, so far")
     right.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))

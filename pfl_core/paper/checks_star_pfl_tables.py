@@ -128,8 +128,8 @@ def least_in_a_round(results: pd.DataFrame) -> Verdict:
 def _least(results: pd.DataFrame, metric: str) -> Verdict:
     own = by_seed(results, at("star_pfl", COSTS_AT), metric).mean()
     less = {name: paired(results, at(name, COSTS_AT), at("star_pfl", COSTS_AT), metric) for name in FEDERATED}
-    text = ", ".join(f"{name} {lead.mean:+.3f}" for name, lead in less.items())
-    return Verdict(both([lead.status for lead in less.values()]), f"{own:.3f}, above it {text}")
+    text = ", ".join(f"{name} {lead.mean:+.2g}" for name, lead in less.items())
+    return Verdict(both([lead.status for lead in less.values()]), f"{own:.4g}, the others minus it {text}")
 
 
 @decides_plain(5, *TASKS)
