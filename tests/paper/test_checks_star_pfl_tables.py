@@ -147,6 +147,7 @@ def totals(comm, flops, setting="axial"):
     everyone = dict.fromkeys(BASELINES, (100.0,) * 3)
     made = methods(everyone | {"local": (0.0,) * 3, "star_pfl": comm}, "comm_total", setting=setting)
     made += methods(everyone | {"local": (0.0,) * 3, "star_pfl": comm}, "bytes_total", setting=setting)
+    made += methods({"star_pfl": 150.0}, ROUNDS, setting=setting)
     return made + methods(everyone | {"star_pfl": flops}, "flops_total", setting=setting)
 
 
@@ -194,6 +195,14 @@ def test_5_between_fedbn_fedap_and_lotteryfl():
     assert status(5, rounds(250.0)) == "does not hold"
     assert status(5, rounds(90.0)) == "does not hold"
     assert status(5, rounds((174.0, 60.0, 240.0))) == "undecided"
+
+
+def test_3_and_5_a_run_that_is_best_in_its_last_round_is_too_short():
+    short = methods({"star_pfl": (174.0, 400.0, 174.0), "fedbn": 389.0, "fedap": 233.0}, ROUNDS)
+    found = verdict(5, short)
+    assert found.status == "undecided" and found.numbers.endswith("too short, best in the last round: star_pfl")
+    cheap = [row for row in totals((40.0, 44.0, 36.0), (90.0, 91.0, 89.0)) if row["metric"] != ROUNDS]
+    assert status(3, cheap, short) == "undecided"
 
 
 # ---- 7: like labels, like sets --------------------------------------------------------------------------------------
