@@ -82,21 +82,23 @@ def _by_layer(
 def likeness_curves(curves: pd.DataFrame, caption: str = "") -> Figure:
     """How well labels explain likeness, over the rounds; a panel for each split and statistic.
 
-    Columns: panel, kind ("rank" or "stable"), seed, round, value, p (one-sided); rounds with p > 0.05 have a hollow
-    dot, of the first seed.
+    Columns: panel, kind ("rank" or "stable"), seed, round, value, p (one-sided); the dot of a round is hollow where
+    some seed has p > 0.05.
     """
     panels = list(dict.fromkeys(curves["panel"]))
-    fig, axes = plt.subplots(1, len(panels), figsize=(4.4 * len(panels), 3.1), layout="constrained", squeeze=False)
+    size = (4.2 * len(panels), 3.5)
+    fig, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
     for ax, panel in zip(axes[0], panels, strict=True):
         for kind, group in curves[curves["panel"] == panel].groupby("kind", sort=False):
             label, color = KINDS[kind]
             band(ax, group, label, color)
-            first = group[group["seed"] == group["seed"].iloc[0]]
+            rounds = group.groupby("round").agg(value=("value", "mean"), p=("p", "max"))
             for sure, face in ((True, color), (False, "w")):
-                dots = first[(first["p"] <= 0.05) == sure]
-                ax.plot(dots["round"], dots["value"], "o", color=color, markerfacecolor=face, markersize=4)
+                dots = rounds.loc[(rounds["p"] <= 0.05) == sure, "value"]
+                ax.plot(dots.index, dots, "o", color=color, markerfacecolor=face, markersize=4)
         ax.axhline(0, color="0.6", linewidth=0.8)
         ax.set_title(panel, fontsize=9)
         ax.set_xlabel("communication round")
-    axes[0][-1].legend(frameon=False, fontsize=8)
+    lines, labels = axes[0][0].get_legend_handles_labels()
+    fig.legend(lines, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=8)
     return captioned(fig, caption)
