@@ -99,59 +99,54 @@ def public_sets(preset: str) -> Runs:
 
 
 def sparsity_studies(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Figures 5 and 7, Tables 10 to 13 and the controls, all in one setting."""
+    """Figures 5 and 7, Tables 10 to 13, ways to choose blocks, and the controls."""
     parts = (budgets, splits, selectors, skews, local_epochs, controls)
     return once([made for part in parts for name in studied(preset) for made in part(name, preset, wanted, overrides)])
 
 
 def budgets(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Accuracy over s, with FedAvg and FedAvg-FT beside it."""
-    kept = (1.0, 0.3) if preset == "ci" else (*SWEEP, MIXED)
-    rivals = [("fedavg", {})] if preset == "ci" else [("fedavg", {}), ("fedavg_ft", {})]
-    return on(name, preset, wanted, overrides, gates(kept) + rivals)
+    kept = (*(BUDGETS if preset == "ci" else SWEEP), MIXED)
+    return on(name, preset, wanted, overrides, [*gates(kept), ("fedavg", {}), ("fedavg_ft", {})])
 
 
 def splits(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Table 13: B, and FedMask."""
-    if preset == "ci":
-        return []
-    runs = gates((0.5, 0.3)) + [run for num in SPLITS[1:] for run in gates((0.5, 0.3), blocks_per_tensor=num)]
-    runs += [("fedmask", {"keep_ratio": s}) for s in (0.5, 0.3)]
-    return on(name, preset, wanted, overrides, runs)
+    kept, nums = ((0.5,), SPLITS[1:2]) if preset == "ci" else ((0.5, 0.3), SPLITS[1:])
+    runs = gates(kept) + [run for num in nums for run in gates(kept, blocks_per_tensor=num)]
+    return on(name, preset, wanted, overrides, runs + [("fedmask", {"keep_ratio": s}) for s in kept])
 
 
 def selectors(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """The exact knapsack against the released code's groups; blocks of rows against flat ones."""
-    if preset == "ci":
-        return []
-    runs = [*gates((0.5, 0.3), selector="greedy_groups"), *gates((0.5, 0.3), block_layout="output_rows")]
+    kept = (0.5,) if preset == "ci" else (0.5, 0.3)
+    runs = [*gates(kept, selector="greedy_groups"), *gates(kept, block_layout="output_rows")]
     return on(name, preset, wanted, overrides, runs)
 
 
 def skews(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Table 12: the Dirichlet alpha."""
     frame = setting("pfedgate", preset, name).partition
-    kept = {"paper": TENTH, "ci": ()}.get(preset, (0.5,))
-    made = on(name, preset, wanted, overrides, gates(kept))
-    for alpha in ALPHAS[1:]:
+    runs = gates(TENTH if preset == "paper" else (0.5,))
+    made = on(name, preset, wanted, overrides, runs)
+    for alpha in ALPHAS[1 : 2 if preset == "ci" else None]:
         changes = {"partition": {**frame, "alpha": alpha}}
-        made += changed(f"alpha={alpha:g}", name, preset, wanted, changes, overrides, gates(kept))
+        made += changed(f"alpha={alpha:g}", name, preset, wanted, changes, overrides, runs)
     return made
 
 
 def local_epochs(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Table 11: local epochs."""
-    kept = {"paper": TENTH, "ci": ()}.get(preset, (0.5,))
-    made = on(name, preset, wanted, overrides, gates(kept))
-    for epochs in EPOCHS[1:]:
-        made += changed(f"epochs={epochs}", name, preset, wanted, {"epochs": epochs}, overrides, gates(kept))
+    runs = gates(TENTH if preset == "paper" else (0.5,))
+    made = on(name, preset, wanted, overrides, runs)
+    for epochs in EPOCHS[1 : 2 if preset == "ci" else None]:
+        made += changed(f"epochs={epochs}", name, preset, wanted, {"epochs": epochs}, overrides, runs)
     return made
 
 
 def controls(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """A fixed mask with learned scales, a learned mask without, random masks: at s = 0.5, where there is a choice."""
-    kept = [] if preset == "ci" else CONTROLS.values()
-    return on(name, preset, wanted, overrides, [run for c in kept for run in gates((0.5,), **c)])
+    return on(name, preset, wanted, overrides, [run for c in CONTROLS.values() for run in gates((0.5,), **c)])
 
 
 # ---- D to G ---------------------------------------------------------------------------------------------------------

@@ -27,6 +27,13 @@ NAMES = {
     "moon": "MOON",
     "fedpews": "FedPeWS",
     "fedpews_fixed": "FedPeWS-Fixed",
+    "pfedgate": "pFedGate",
+    "pfedme": "pFedMe",
+    "perfedavg": "Per-FedAvg",
+    "fedem": "FedEM",
+    "heterofl": "HeteroFL",
+    "fedmask": "FedMask",
+    "fedmd": "FedMD",
 }
 COLORS = {
     "local": "#7f7f7f",
@@ -47,6 +54,13 @@ COLORS = {
     "moon": "#b8a01f",
     "fedpews": "#dd7a2a",
     "fedpews_fixed": "#8172b3",
+    "pfedgate": "#6a3d9a",
+    "pfedme": "#b8a01f",
+    "perfedavg": "#937860",
+    "fedem": "#dd7a2a",
+    "heterofl": "#17a2b8",
+    "fedmask": "#da8bc3",
+    "fedmd": "#5b8c5a",
 }
 
 

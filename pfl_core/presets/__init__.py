@@ -90,6 +90,15 @@ def spec(
     return override(made, {k: v for k, v in suited.items() if k in TRAINING} | dict(overrides or {}))
 
 
+def own_fields(made: RunSpec) -> dict[str, Any]:
+    """The fields of its method that a run has from its paper's settings, unless others were asked for."""
+    if made.paper not in PAPERS:
+        return {}
+    suited = PAPERS[made.paper].training(made.method, made.preset, made.setting)
+    own = METHODS.get((made.paper, made.method["name"]), {})
+    return {**own, **{k: v for k, v in suited.items() if k not in TRAINING}}
+
+
 def override(made: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
     """``made`` with fields of the run or of its training replaced; raises ValueError for unknown names."""
     own = {f.name for f in fields(RunSpec)} - {"train"}
