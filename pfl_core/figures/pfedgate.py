@@ -129,14 +129,14 @@ def _dots(ax: plt.Axes, table: pd.DataFrame, place: dict, metric: str, color: st
         ax.plot(np.full(len(values[i]), x[i]), values[i], "D", color=color, markersize=5)
 
 
-def over_options(table: pd.DataFrame, xlabel: str, caption: str = "") -> Figure:
-    """Accuracy over one option, the paper's on the left, ours on the right.
+def over_options(table: pd.DataFrame, xlabel: str, caption: str = "", *, falling: bool = False) -> Figure:
+    """Accuracy over one option, the paper's on the left, ours on the right; ``falling``: its large values first.
 
-    Columns: panel, label, color, x (text), value; a row for each number of the paper and for each run of ours.
+    Columns: panel, label, color, x (a number as text), value; a row for each number of the paper and each run of ours.
     """
     panels = list(dict.fromkeys(table["panel"]))
     fig, axes = plt.subplots(1, len(panels), figsize=(4.3 * len(panels), 3.5), layout="constrained", squeeze=False)
-    texts = list(dict.fromkeys(table["x"]))
+    texts = sorted(set(table["x"]), key=float, reverse=falling)
     for ax, panel in zip(axes[0], panels, strict=True):
         for (label, color), group in table[table["panel"] == panel].groupby(["label", "color"], sort=False):
             here = [i for i, text in enumerate(texts) if (group["x"] == text).any()]

@@ -30,6 +30,11 @@ def gate(s: float = 0.5, **changed: float | str) -> dict:
     return {"method": "pfedgate", **DEFAULTS["pfedgate"], "keep_ratio": s, **changed}
 
 
+def usual(method: str) -> dict:
+    """A baseline; FedMask at s = 0.5."""
+    return {"method": method, "keep_ratio": 0.5}
+
+
 MIXED = gate(budgets="0.5 and 0.1")
 
 
@@ -47,7 +52,7 @@ def _beats_all(metric: str, rows: pd.DataFrame) -> Verdict:
     stored = [name for name in BASELINES if (rows.loc[rows["metric"] == metric, "method"] == name).any()]
     if not stored:
         raise Missing("no baseline is stored")
-    leads = {(s, name): paired(rows, gate(s), {"method": name}, metric) for s in BUDGETS for name in stored}
+    leads = {(s, name): paired(rows, gate(s), usual(name), metric) for s in BUDGETS for name in stored}
     s, name = min(leads, key=lambda pair: leads[pair].mean)
     status = both([lead.status for lead in leads.values()])
     return against_stored(rows, status, f"least lead {leads[s, name]}, at s={s:g} over {name}", BASELINES)

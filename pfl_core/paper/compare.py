@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 
 import pandas as pd
 
+from pfl_core.paper import compare_pfedgate
 from pfl_core.paper.results import COLUMNS, PRESETS, data_label, defaults, fresh_first, require, variants
 from pfl_core.paper.tables import BASES, parse_variant, table
 
@@ -39,6 +40,8 @@ STAND_INS = {
     ("fedpews", "Synthetic-32K"): ("synthetic_3200",),
     ("fedpews", "CIFAR-MNIST"): ("synthetic_3200",),
     ("fedpews", "{Path-OCT-Tissue}MNIST"): ("mnist+fashion_mnist+cifar10", "synthetic_3200"),
+    ("pfedgate", "CIFAR10"): ("digits",),
+    ("pfedgate", "EMNIST"): ("fashion_mnist", "mnist", "digits"),
 }
 # Metric in a paper -> ours. FedPeWS scores one global model on all test data, which is our pooled accuracy.
 METRICS = {"mean_client_accuracy": "acc_mean", "final_accuracy": "acc_pooled"}
@@ -88,6 +91,7 @@ def compare(paper: str, results: pd.DataFrame) -> list[dict]:
     usable = fresh_first(usable)
     for run, fields in zip(usable.to_dict("records"), variants(usable), strict=True):
         fields = _with_rule(fields, run.get("model")) if run["method"] == "fedselect" else fields
+        fields = compare_pfedgate.fields_of(run, fields) if paper == "pfedgate" else fields
         runs[run["method"], run["metric"], run["dataset"]].append({**run, "fields": fields})
     return [_row(cell, runs, cells) for cell in cells.itertuples()]
 
@@ -106,6 +110,8 @@ def _row(cell: tuple, runs: Runs, cells: pd.DataFrame) -> dict:
 def _stored(cell: tuple, variant: str, runs: Runs) -> list[dict]:
     """Our runs for a cell: one data set, one preset, one run for each seed."""
     theirs, metric = _our_fields(cell, variant), METRICS.get(cell.metric, cell.metric)
+    if cell.paper == "pfedgate":
+        theirs, metric = compare_pfedgate.wanted(cell, theirs)
     main, settings = defaults(cell.paper, cell.key), SETTINGS.get((cell.paper, cell.dataset))
     for dataset in (DATASETS.get(cell.dataset), *STAND_INS.get((cell.paper, cell.dataset), ())):
         found = runs.get((cell.key, metric, dataset), [])
