@@ -121,11 +121,12 @@ SCRIPTS: dict[str, dict[float, tuple[float, float]]] = {
     "cifar10": {1.0: (0.05, 0.05), 0.5: (0.05, 0.05)},
     "cifar100": {1.0: (0.1, 0.5)},
 }
-# Ours: for digits, out of the paper's grids by the validation accuracy of one run (seed 0), as are those above; methods
-# that are not named have 0.3. FedMask's masks hardly move at the rates of the grid.
+# Ours: for digits, out of the paper's grids by the validation accuracy of one run (seed 0; Ditto and FedMask: two), as
+# are those above; methods that are not named have 0.3. FedMask's masks hardly move at the rates of the grid.
 DIGITS: dict[str, dict[str, Any]] = {
     **{name: {"lr": 0.5} for name in ("fedavg", "fedavg_ft", "fedem", "heterofl")},
-    "fedmask": {"layers": 2, "lr_mask": 50.0},
+    "ditto": {"lr": 0.1},
+    "fedmask": {"layers": 3, "lr_mask": 50.0},
 }
 
 

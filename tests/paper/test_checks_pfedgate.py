@@ -69,7 +69,7 @@ CASES = [  # claim, results that bear it out, that contradict it, that leave it 
     (
         9,
         [
-            rows("pfedgate", 0.4, "", "kept_ratio"),
+            exact("pfedgate", 0.4, "kept_ratio"),
             studies("epochs", {1: (0.5,) * 3, 8: (0.6, 0.61, 0.62)}, "upload_ratio"),
         ],
         [exact("pfedgate", 0.5, "kept_ratio"), exact("pfedgate", 0.5, "upload_ratio")],
