@@ -9,7 +9,7 @@ import pytest
 
 from pfl_core import data, methods, presets
 from pfl_core.experiments import EXPERIMENTS
-from pfl_core.presets import METHODS, PRESETS, SETTINGS, override, setting, spec
+from pfl_core.presets import METHODS, PRESETS, SETTINGS, TRAINING, override, setting, spec
 from pfl_core.runs import RunSpec, build
 
 PAPERS = sorted({paper for paper, _ in SETTINGS})
@@ -89,6 +89,24 @@ def test_a_papers_own_settings_of_a_method_exist(case):
     plain = type(made.build_method())()
     assert {k: getattr(made.build_method(), k) for k in METHODS[case]} == METHODS[case]
     assert dataclasses.asdict(plain).keys() >= METHODS[case].keys()
+
+
+@pytest.mark.parametrize("case", ALL, ids="-".join)
+def test_what_goes_with_a_method_are_fields_of_it_or_of_its_training(case):
+    paper, preset, name = case
+    for entry in (entry for entry in methods().values() if paper in entry.papers):
+        for options in ({}, *entry.variants.values()):
+            given = presets.PAPERS[paper].training({"name": entry.name, **options}, preset, name)
+            assert given.keys() <= TRAINING | {f.name for f in dataclasses.fields(entry.cls)}
+            spec(paper, entry.name, preset=preset, dataset=name, **options)
+
+
+def test_a_reading_has_its_own_training_at_the_papers_size_alone():
+    code = {p: spec("fedselect", "fedselect", preset=p, reading="authors_code").train for p in ("paper", "real")}
+    assert (code["paper"].epochs, code["paper"].augment) == (15, "crop_flip")
+    assert (code["real"].epochs, code["real"].augment) == (3, "none")
+    asked = spec("fedselect", "fedselect", preset="paper", reading="authors_code", overrides={"epochs": 2}).train
+    assert (asked.epochs, asked.augment) == (2, "crop_flip")
 
 
 def test_settings_of_the_paper_then_those_asked_for():

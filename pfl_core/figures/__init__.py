@@ -33,6 +33,17 @@ from pfl_core.figures.fedselect import (
     rules,
     training_sizes,
 )
+from pfl_core.figures.pfedgate import (
+    client_differences,
+    controls,
+    gates,
+    options,
+    over_budgets,
+    over_options,
+    published,
+    published_budgets,
+)
+from pfl_core.figures.pfedgate_masks import gate_histograms, gated_and_global, mask_use
 from pfl_core.figures.star_pfl import machine_steps, pattern_panels, triangular_rounds
 from pfl_core.figures.star_pfl_similarity import likeness_by_layer, likeness_curves, score_map
 from pfl_core.figures.star_pfl_tables import by_alpha, progress, two_accounts
@@ -54,11 +65,16 @@ __all__ = [
     "accuracy_over_seconds",
     "activation_maps",
     "by_alpha",
+    "client_differences",
+    "controls",
     "curve_panels",
     "diversity_push",
     "edges",
     "frozen_shares",
     "gains",
+    "gate_histograms",
+    "gated_and_global",
+    "gates",
     "group_activations",
     "labelled",
     "labels_by_base",
@@ -68,8 +84,12 @@ __all__ = [
     "machine_steps",
     "mask_diagnostics",
     "mask_growth",
+    "mask_use",
     "mean_dots",
     "networks",
+    "options",
+    "over_budgets",
+    "over_options",
     "overlap_contrast",
     "overlap_matrices",
     "pattern_panels",
@@ -78,6 +98,8 @@ __all__ = [
     "personalization_rate",
     "plane",
     "progress",
+    "published",
+    "published_budgets",
     "raster",
     "rules",
     "score_map",

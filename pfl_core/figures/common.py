@@ -30,6 +30,13 @@ NAMES = {
     "star_pfl": "Star-PFL",
     "fedbn": "FedBN",
     "fedap": "FedAP",
+    "pfedgate": "pFedGate",
+    "pfedme": "pFedMe",
+    "perfedavg": "Per-FedAvg",
+    "fedem": "FedEM",
+    "heterofl": "HeteroFL",
+    "fedmask": "FedMask",
+    "fedmd": "FedMD",
 }
 COLORS = {
     "local": "#7f7f7f",
@@ -53,6 +60,13 @@ COLORS = {
     "star_pfl": "#c2185b",
     "fedbn": "#2a9d8f",
     "fedap": "#e76f51",
+    "pfedgate": "#6a3d9a",
+    "pfedme": "#b8a01f",
+    "perfedavg": "#937860",
+    "fedem": "#dd7a2a",
+    "heterofl": "#17a2b8",
+    "fedmask": "#da8bc3",
+    "fedmd": "#5b8c5a",
 }
 
 

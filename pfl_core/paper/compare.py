@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 
 import pandas as pd
 
+from pfl_core.paper import compare_pfedgate
 from pfl_core.paper.results import COLUMNS, PRESETS, data_label, defaults, fresh_first, require, variants
 from pfl_core.paper.tables import BASES, parse_variant, table
 
@@ -39,6 +40,8 @@ STAND_INS = {
     ("fedpews", "Synthetic-32K"): ("synthetic_3200",),
     ("fedpews", "CIFAR-MNIST"): ("synthetic_3200",),
     ("fedpews", "{Path-OCT-Tissue}MNIST"): ("mnist+fashion_mnist+cifar10", "synthetic_3200"),
+    ("pfedgate", "CIFAR10"): ("digits",),
+    ("pfedgate", "EMNIST"): ("fashion_mnist", "mnist", "digits"),
 }
 # Metric in a paper -> ours. FedPeWS scores one global model on all test data, which is our pooled accuracy.
 # Star-PFL's round is that of the best validation accuracy (ours, A11: the paper does not say).
@@ -94,6 +97,7 @@ def compare(paper: str, results: pd.DataFrame) -> list[dict]:
         fields = _with_rule(fields, run.get("model")) if run["method"] == "fedselect" else fields
         if paper == "star_pfl" and "dirichlet" in run:
             fields["alpha"] = run["dirichlet"]  # of the split, which is what varies in its tables
+        fields = compare_pfedgate.fields_of(run, fields) if paper == "pfedgate" else fields
         runs[run["method"], run["metric"], run["dataset"]].append({**run, "fields": fields})
     return [_row(cell, runs, cells) for cell in cells.itertuples()]
 
@@ -113,6 +117,8 @@ def _stored(cell: tuple, variant: str, runs: Runs) -> list[dict]:
     """Our runs for a cell: one data set, one preset, one run for each seed."""
     theirs, metric = _our_fields(cell, variant), METRICS.get(cell.metric, cell.metric)
     metric = OWN_METRICS.get((cell.paper, cell.metric), metric)
+    if cell.paper == "pfedgate":
+        theirs, metric = compare_pfedgate.wanted(cell, theirs)
     main, settings = defaults(cell.paper, cell.key), SETTINGS.get((cell.paper, cell.dataset))
     for dataset in (DATASETS.get(cell.dataset), *STAND_INS.get((cell.paper, cell.dataset), ())):
         found = runs.get((cell.key, metric, dataset), [])

@@ -11,30 +11,24 @@ from dataclasses import fields, replace
 from typing import Any
 
 from pfl_core.algorithm import checked, did_you_mean
-from pfl_core.presets import fedpews, fedselect, star_pfl
+from pfl_core.presets import fedpews, fedselect, pfedgate, star_pfl
 from pfl_core.presets.frame import Setting
 from pfl_core.runs.spec import RunSpec
 from pfl_core.training import Training
 
 PRESETS = ("ci", "quick", "real", "paper")
 
-SETTINGS: dict[tuple[str, str], dict[str, Setting]] = {  # (paper, preset) -> the paper's data set or experiment
-    (paper, preset): settings
-    for paper, module in (("fedselect", fedselect), ("fedpews", fedpews), ("star_pfl", star_pfl))
-    for preset, settings in module.SETTINGS.items()
-}
+# Each paper's module has SETTINGS (preset -> the paper's data set or experiment -> frame), METHODS (method -> fields
+# where the paper uses others than the class's defaults) and training(method, preset, dataset): what goes with a method
+# as it is asked for, its reading, budget or options. Its result names fields of Training, and of the method itself
+# where a rate is one; what is asked for wins over both.
+PAPERS = {"fedselect": fedselect, "fedpews": fedpews, "pfedgate": pfedgate, "star_pfl": star_pfl}
 
-# A method's own settings where a paper uses others than the class's defaults: (paper, method) -> fields.
-METHODS: dict[tuple[str, str], dict[str, Any]] = {
-    ("fedselect", "fedavg_ft"): {"finetune_epochs": 3},  # not stated; as many as its local epochs (ours)
-    ("fedpews", "fedavg"): {"client_weighting": "uniform"},
-    ("pfedgate", "fedavg"): {"client_weighting": "samples"},
-    ("pfedgate", "fedavg_ft"): {"client_weighting": "samples", "finetune_epochs": 1},
-    **{("star_pfl", method): own for method, own in star_pfl.METHODS.items()},
+SETTINGS: dict[tuple[str, str], dict[str, Setting]] = {
+    (paper, preset): settings for paper, module in PAPERS.items() for preset, settings in module.SETTINGS.items()
 }
-# Training that goes with a reading: (paper, reading) -> fields of Training.
-READINGS: dict[tuple[str, str], dict[str, Any]] = {
-    ("fedselect", "authors_code"): {"epochs": 15, "lr": 0.05, "batch_size": 32, "augment": "crop_flip"},
+METHODS: dict[tuple[str, str], dict[str, Any]] = {
+    (paper, method): own for paper, module in PAPERS.items() for method, own in module.METHODS.items()
 }
 TRAINING = {f.name for f in fields(Training)}
 
@@ -84,16 +78,25 @@ def spec(
     name = dataset or next(iter(SETTINGS.get((paper, preset), [""])))
     frame = setting(paper, preset, dataset)
     part = {"name": method} | METHODS.get((paper, method), {}) | settings
+    suited = PAPERS[paper].training(part, preset, name)
     made = RunSpec(
-        method=part,
+        method={k: v for k, v in suited.items() if k not in TRAINING} | part,
         **{f.name: getattr(frame, f.name) for f in fields(frame)},
         seed=seed,
         paper=paper,
         preset=preset,
         setting=name,
     )
-    training = READINGS.get((paper, settings.get("reading", "paper")), {}) if preset == "paper" else {}
-    return override(made, {**training, **(overrides or {})})
+    return override(made, {k: v for k, v in suited.items() if k in TRAINING} | dict(overrides or {}))
+
+
+def own_fields(made: RunSpec) -> dict[str, Any]:
+    """The fields of its method that a run has from its paper's settings, unless others were asked for."""
+    if made.paper not in PAPERS:
+        return {}
+    suited = PAPERS[made.paper].training(made.method, made.preset, made.setting)
+    own = METHODS.get((made.paper, made.method["name"]), {})
+    return {**own, **{k: v for k, v in suited.items() if k not in TRAINING}}
 
 
 def override(made: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
