@@ -15,7 +15,6 @@ import pandas as pd
 from pfl_core.paper.results import by_seed, interval, paired
 from pfl_core.paper.verdicts import Check, Verdict, above, all_hold, both, decides, on_each_dataset
 
-PROBED = "probe=200"  # runs of the stability traces
 UNFROZEN = "threshold_global=None;threshold_local=None"
 LOCAL_ONLY = "threshold_global=None"  # clients freeze, the server does not
 NEVER_THAWED = "thaw=False"
@@ -59,7 +58,7 @@ def size_tells_nothing(results: pd.DataFrame) -> Verdict:
 
 
 def _nothing(results: pd.DataFrame, metric: str) -> Verdict:
-    found = by_seed(results, star(f"{UNFROZEN};{PROBED}"), metric)
+    found = by_seed(results, star(UNFROZEN), metric)
     seeds = f"{len(found)} seed{'s' * (len(found) > 1)}"
     return Verdict(unanimous(found.abs() < NOTHING), f"rank correlation {found.mean():+.2f} ({seeds})")
 
@@ -104,7 +103,7 @@ def more_than_noise(results: pd.DataFrame) -> Verdict:
 
 
 def _beyond_chance(results: pd.DataFrame, side: str) -> Verdict:
-    excess = by_seed(results, star(PROBED), f"excess_{side}")
-    seen, noise = (by_seed(results, star(PROBED), f"{kind}_{side}").mean() for kind in ("frozen", "chance"))
+    excess = by_seed(results, star(), f"excess_{side}")
+    seen, noise = (by_seed(results, star(), f"{kind}_{side}").mean() for kind in ("frozen", "chance"))
     seeds = f"{len(excess)} seed{'s' * (len(excess) > 1)}"
     return Verdict(unanimous(excess > 0), f"{seen:.1f} % frozen, of noise {noise:.1f} % ({seeds})")

@@ -7,13 +7,12 @@ import pytest
 
 from pfl_core import experiments
 from pfl_core.paper import claims
-from pfl_core.paper.checks_star_pfl import LOCAL_ONLY, NEVER_THAWED, PROBED, UNFROZEN
+from pfl_core.paper.checks_star_pfl import LOCAL_ONLY, NEVER_THAWED, UNFROZEN
 from pfl_core.results import TIDY, variant
 
 SEEDS = (0, 1, 2)
 NOISE, NOISY = (0.0, 0.1, -0.1), (0.0, 5.0, -5.0)
 BOTH = ("acc_mean_picked_trained", "acc_mean_picked_merged")
-FREE = f"{UNFROZEN};{PROBED}"
 
 
 def rows(name, metric, value, setting="axial", seeds=SEEDS, **fields):
@@ -46,14 +45,14 @@ def accuracies(name, trained, merged=None):
 
 def test_variants_are_named_as_the_runs_of_the_notebooks_are():
     traces = experiments.specs("star_pfl/01_stability_traces", "quick", [0])
-    assert [variant(spec) for spec in traces] == [PROBED, FREE]
+    assert [variant(spec) for spec in traces] == ["", UNFROZEN]
     ablations = {variant(spec) for spec in experiments.specs("star_pfl/06_ablations", "quick", [0])}
     assert {"", UNFROZEN, LOCAL_ONLY, NEVER_THAWED} <= ablations
 
 
 def correlations(client, server):
     names = ("size_correlation", "size_correlation_global")
-    return [r for n, value in zip(names, (client, server), strict=True) for r in rows(FREE, n, value, "traces")]
+    return [r for n, value in zip(names, (client, server), strict=True) for r in rows(UNFROZEN, n, value, "traces")]
 
 
 def test_6_size_and_score():
@@ -61,7 +60,7 @@ def test_6_size_and_score():
     assert status(6, correlations(0.02, -0.3)) == "does not hold"
     assert status(6, correlations((0.02, 0.3, 0.02), 0.0)) == "undecided"
     assert "rank correlation -0.30 (3 seeds)" in verdict(6, correlations(0.0, -0.3)).numbers
-    assert status(6, rows(PROBED, "size_correlation", 0.0, "traces")) == "undecided", "it wants nothing frozen"
+    assert status(6, rows("", "size_correlation", 0.0, "traces")) == "undecided", "it wants nothing frozen"
 
 
 def test_9_freezing_is_free():
@@ -104,7 +103,7 @@ def frozen(excess_local, excess_global):
     runs = []
     for side, excess in (("local", excess_local), ("global", excess_global)):
         seen = {"frozen": 9.0, "chance": 12.8, "excess": excess}
-        runs += [row for kind, value in seen.items() for row in rows(PROBED, f"{kind}_{side}", value, "traces")]
+        runs += [row for kind, value in seen.items() for row in rows("", f"{kind}_{side}", value, "traces")]
     return runs
 
 
@@ -113,7 +112,7 @@ def test_12_more_than_noise():
     assert status(12, frozen(2.0, -5.0)) == "does not hold"
     assert status(12, frozen((2.0, -1.0, 1.0), 5.0)) == "undecided"
     assert "9.0 % frozen, of noise 12.8 %" in verdict(12, frozen(-3.8, 1.0)).numbers
-    assert status(12, rows(PROBED, "frozen_local", 9.0, "traces")) == "undecided"
+    assert status(12, rows("", "frozen_local", 9.0, "traces")) == "undecided"
 
 
 @pytest.mark.parametrize("number", [6, 9, 10, 11, 12])
