@@ -20,7 +20,7 @@ def freezing(record: Record) -> dict[str, float]:
     what it freezes of noise with these thresholds and windows, and the differences ``excess_local``,
     ``excess_global``. Of the last round, with a probe: ``size_correlation`` and ``size_correlation_global``.
     """
-    if record.spec.method["name"] != "star_pfl":
+    if record.spec.method["name"] != "star_pfl" or "active_share" not in record.series:
         return {}
     out = {
         "frozen_local": 100 * (1 - float(record.values("active_share").mean(axis=None))),
