@@ -120,7 +120,7 @@ def score_shares(record: Record) -> pd.DataFrame:
         course = simulate(noise(0.0, record.spec.seed, party), 1, None, length, length, DRAWN)
         drawn, _ = np.histogram(course.score[0], BINS, (0, 1))
         for of, counts in (("run", np.array(record.arrays["scores"])[-1, p]), ("noise", drawn)):
-            share = 100 * counts / max(counts.sum(), 1)
+            share = 100 * counts / (counts.sum() or np.nan)  # of nothing there is no share
             rows.append(pd.DataFrame({"party": party, "of": of, "low": np.arange(BINS) / BINS, "share": share}))
     return pd.concat(rows, ignore_index=True)
 
