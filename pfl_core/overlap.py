@@ -1,6 +1,7 @@
 """How much clients' masks have in common: intersection over union, three ways, and whether labels explain it.
 
-FedSelect, Figure 4; its specification's section 9 ("Mask overlap").
+FedSelect, Figure 4; its specification's section 9 ("Mask overlap"). Star-PFL, Figure 2, has scores in place of masks:
+the same questions for their rank correlation.
 """
 
 from __future__ import annotations
@@ -41,10 +42,7 @@ def iou_chance(both: np.ndarray, entries: int) -> np.ndarray:
 
     Raw overlap grows with the personalization limit by density alone; use this one for numbers.
     """
-    density = np.diag(both) / entries
-    product = density[:, None] * density[None, :]
-    total = density[:, None] + density[None, :] - product
-    expected = np.divide(product, total, out=np.full(both.shape, np.nan), where=total > 0)
+    expected = iou_expected(both, entries)
     room = 1 - expected
     ratio = iou_raw(both)
     scaled = np.divide(ratio - expected, room, out=np.zeros(both.shape), where=room > 1e-12)
@@ -53,10 +51,60 @@ def iou_chance(both: np.ndarray, entries: int) -> np.ndarray:
     return scaled
 
 
+def iou_expected(both: np.ndarray, entries: int) -> np.ndarray:
+    """E, the IoU of random masks of the same densities [N, N]; NaN for two empty masks."""
+    density = np.diag(both) / entries
+    product = density[:, None] * density[None, :]
+    total = density[:, None] + density[None, :] - product
+    return np.divide(product, total, out=np.full(both.shape, np.nan), where=total > 0)
+
+
+def rank_correlation(scores: np.ndarray) -> np.ndarray:
+    """Spearman's correlation of every two rows of [N, d], as [N, N]; equal scores share their mean rank.
+
+    NaN for a row whose scores are all equal.
+    """
+    ranks = np.array([_ranks(row) for row in scores])
+    ranks -= ranks.mean(1, keepdims=True)
+    norm = np.sqrt((ranks**2).sum(1))
+    product = norm[:, None] * norm[None, :]
+    return np.divide(ranks @ ranks.T, product, out=np.full(product.shape, np.nan), where=product > 0)
+
+
+def _ranks(row: np.ndarray) -> np.ndarray:
+    """Ranks from 1 of one row, ties sharing their mean."""
+    _, place, times = np.unique(row, return_inverse=True, return_counts=True)
+    return (np.cumsum(times) - (times - 1) / 2)[place]
+
+
 def common_classes(counts: np.ndarray) -> np.ndarray:
     """[N, N] bool from class counts [N, C]: do two clients hold samples of one class?"""
     held = np.asarray(counts) > 0
     return (held[:, None, :] & held[None, :, :]).any(2)
+
+
+def label_distance(counts: np.ndarray) -> np.ndarray:
+    """[N, N] total variation between clients' label distributions, from class counts [N, C]; 0 alike, 1 disjoint."""
+    share = np.asarray(counts) / np.sum(counts, axis=1, keepdims=True)
+    return np.abs(share[:, None, :] - share[None, :, :]).sum(2) / 2
+
+
+def mantel(matrix: np.ndarray, other: np.ndarray, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
+    """Correlation of two symmetric [N, N] over pairs of clients, and its permutation p-value (one-sided, above 0).
+
+    Clients of ``other`` are permuted as in ``contrast``. NaN where one of the two does not vary.
+    """
+    i, j = np.triu_indices(len(matrix), 1)
+    usable = ~np.isnan(matrix[i, j])
+    i, j = i[usable], j[usable]
+    orders = _relabellings(len(matrix), draws, seed)
+    values, others = matrix[i, j], other.astype(float)[orders[:, i], orders[:, j]]  # [pairs], [1 + draws, pairs]
+    if len(i) < 2 or np.ptp(values) == 0 or np.ptp(others[0]) == 0:
+        return np.nan, np.nan
+    values, others = values - values.mean(), others - others.mean(1, keepdims=True)
+    spread = np.sqrt((values**2).sum() * (others**2).sum(1))
+    found = np.divide(others @ values, spread, out=np.zeros(len(others)), where=spread > 0)
+    return float(found[0]), float((found >= found[0] - 1e-12).mean())
 
 
 def contrast(matrix: np.ndarray, common: np.ndarray, draws: int = 1000, seed: int = 0) -> tuple[float, float]:

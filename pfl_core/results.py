@@ -9,12 +9,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from pfl_core import overlap, presets
+from pfl_core import overlap, presets, star_results
 from pfl_core.algorithms.fedpews import split_neurons
 from pfl_core.costs import VALUE_BYTES, rounds_to
+from pfl_core.results_gate import gate_numbers
 from pfl_core.runs import Record, RunSpec
 
-TIDY = "paper dataset setting clients dirichlet model method variant seed preset data rounds stale metric value".split()
+TIDY = (
+    "paper dataset setting clients dirichlet epochs participation novel model method variant seed preset data rounds "
+    "stale metric value"
+).split()
 
 
 def settings(spec: RunSpec) -> dict[str, object]:
@@ -43,23 +47,31 @@ def dataset(spec: RunSpec) -> str:
 
 
 def variant(spec: RunSpec) -> str:
-    """The reading, and the fields in which the method differs from it, e.g. "alpha=0.5;p=0.1"."""
+    """The reading, and the fields in which the method differs from it and its paper's settings: "alpha=0.5;p=0.1".
+
+    pFedGate's budgets are ``budgets`` if they are several; that a run is probed makes it no other one.
+    """
     reading = spec.method.get("reading", "paper")
-    plain = dataclasses.asdict(type(spec.build_method()).reading(reading))
+    plain = dataclasses.asdict(type(spec.build_method()).reading(reading)) | presets.own_fields(spec)
     parts = [] if reading == "paper" else [f"reading={reading}"]
-    changed = {k: v for k, v in settings(spec).items() if v != plain[k]}
-    return ";".join(parts + [f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in changed.items()])
+    for name, value in settings(spec).items():
+        if name == "keep_ratio" and isinstance(value, tuple):
+            parts.append(f"budgets={' and '.join(map(str, value))}")
+        elif value != plain[name] and name != "probe":
+            parts.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}")
+    return ";".join(parts)
 
 
 def tidy(records: Iterable[Record]) -> pd.DataFrame:
     """A row per run and metric, with the columns that ``paper.compare`` and the claims take.
 
-    ``clients`` is their number, ``dirichlet`` the alpha of a Dirichlet split (else not a number). Metrics of the last
+    ``clients`` is their number, ``dirichlet`` the alpha of a Dirichlet split (else not a number), ``novel`` the share
+    that never takes part. Metrics of the last
     round: those of ``Record.summary``; ``uplink_fraction``, what a client sends relative to the whole model; and where
     masks were kept, of the head's weights, ``iou_raw`` and ``iou_chance`` (chance-corrected; means over client pairs)
     and ``iou_contrast`` (chance-corrected, pairs with a common class minus pairs without). Of the whole run:
     ``train_images``, a client's, on average, and ``roughness``. FedPeWS's: those of ``to_target``, ``warmup``,
-    ``own_groups``.
+    ``own_groups``. pFedGate's: those of ``gate_numbers``. Star-PFL's: those of ``star_results``.
     """
     rows = []
     for record in records:
@@ -70,6 +82,9 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
             "setting": spec.setting,
             "clients": spec.clients,
             "dirichlet": spec.identity()["partition"].get("alpha", math.nan),
+            "epochs": spec.train.epochs,
+            "participation": spec.participation,
+            "novel": spec.novel,
             "model": spec.model["name"],
             "method": spec.method["name"],
             "variant": variant(spec),
@@ -86,6 +101,10 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
             numbers["train_images"] = float(np.sum(record.clients["train"], axis=1).mean())
         numbers["roughness"] = roughness(record)
         numbers |= to_target(record) | warmup(record) | own_groups(record)
+        if spec.paper == "star_pfl":
+            numbers |= star_results.numbers(record)
+        if spec.paper == "pfedgate":
+            numbers |= gate_numbers(record)
         if masks(record):
             found = overlap_contrast(record, head_weight(record))
             numbers |= {"iou_raw": found["iou_raw_mean"], "iou_chance": found["iou_chance_mean"]}

@@ -9,7 +9,7 @@ import pytest
 
 from pfl_core import data, methods, presets
 from pfl_core.experiments import EXPERIMENTS
-from pfl_core.presets import METHODS, PRESETS, SETTINGS, override, setting, spec
+from pfl_core.presets import METHODS, PRESETS, SETTINGS, TRAINING, override, setting, spec
 from pfl_core.runs import RunSpec, build
 
 PAPERS = sorted({paper for paper, _ in SETTINGS})
@@ -89,6 +89,24 @@ def test_a_papers_own_settings_of_a_method_exist(case):
     plain = type(made.build_method())()
     assert {k: getattr(made.build_method(), k) for k in METHODS[case]} == METHODS[case]
     assert dataclasses.asdict(plain).keys() >= METHODS[case].keys()
+
+
+@pytest.mark.parametrize("case", ALL, ids="-".join)
+def test_what_goes_with_a_method_are_fields_of_it_or_of_its_training(case):
+    paper, preset, name = case
+    for entry in (entry for entry in methods().values() if paper in entry.papers):
+        for options in ({}, *entry.variants.values()):
+            given = presets.PAPERS[paper].training({"name": entry.name, **options}, preset, name)
+            assert given.keys() <= presets.NOT_OF_METHOD | {f.name for f in dataclasses.fields(entry.cls)}
+            spec(paper, entry.name, preset=preset, dataset=name, **options)
+
+
+def test_a_reading_has_its_own_training_at_the_papers_size_alone():
+    code = {p: spec("fedselect", "fedselect", preset=p, reading="authors_code").train for p in ("paper", "real")}
+    assert (code["paper"].epochs, code["paper"].augment) == (15, "crop_flip")
+    assert (code["real"].epochs, code["real"].augment) == (3, "none")
+    asked = spec("fedselect", "fedselect", preset="paper", reading="authors_code", overrides={"epochs": 2}).train
+    assert (asked.epochs, asked.augment) == (2, "crop_flip")
 
 
 def test_settings_of_the_paper_then_those_asked_for():
@@ -196,3 +214,23 @@ def test_unknown_names_are_one_line(change, match):
 def test_names_of_run_and_training_do_not_clash():
     """An override says by its name alone where it belongs."""
     assert not presets.TRAINING & {f.name for f in dataclasses.fields(RunSpec)}
+
+
+def test_star_pfls_own_fields_are_overrides_of_its_runs_alone():
+    changes = {"threshold_local": 0.2, "history_len_local": 4, "rounds": 2}
+    made = {s.method["name"]: s for s in EXPERIMENTS["star_pfl/05_costs"]("ci", (0,), changes)}
+    star = made["star_pfl"].build_method()
+    assert (star.threshold_local, star.history_len_local, made["star_pfl"].rounds) == (0.2, 4, 2)
+    assert made["fedavg"].method == {"name": "fedavg", "client_weighting": "samples"} and made["fedavg"].rounds == 2
+    frozen = EXPERIMENTS["star_pfl/01_stability_traces"]("ci", (0,), {"threshold_local": 0.2})
+    assert [s.method["threshold_local"] for s in frozen] == [0.2, None], "what an experiment varies stays varied"
+
+
+def test_star_pfl_has_the_stated_values_of_its_paper():
+    """star_pfl.md section 9; batch and rate of the authors' code, the number of rounds ours."""
+    for name, source in (("axial", "organamnist"), ("sagital", "organsmnist")):
+        frame = setting("star_pfl", "paper", name)
+        assert (frame.clients, frame.participation, frame.train.epochs) == (20, 1.0, 10)
+        assert (frame.train.lr, frame.train.batch_size, frame.train.momentum) == (0.01, 32, 0.0)
+        assert frame.data == {"name": source} and frame.partition == {"name": "paired_dirichlet", "alpha": 0.1}
+        assert frame.rounds >= 389

@@ -34,6 +34,7 @@ from pfl_core.algorithms.pfedgate_adapt import Adapter
 from pfl_core.algorithms.pfedgate_eval import adapted, scored_masks
 from pfl_core.algorithms.pfedgate_local import Local, Trainer
 from pfl_core.algorithms.pfedgate_options import Options
+from pfl_core.algorithms.pfedgate_probe import probes
 from pfl_core.algorithms.pfedgate_server import Server
 from pfl_core.algorithms.pfedgate_sliced import SlicedTrainer
 from pfl_core.federation import Federation, Scores
@@ -167,6 +168,7 @@ class PFedGate(Options):
             "block_sizes": torch.from_numpy(adapter.blocks.sizes),  # [L] W
             "gate_distances": torch.cdist(state.gate, state.gate).cpu(),  # [N, N] Euclidean, of the flattened gates
             "gate_values": state.gate_values.cpu(),  # [T, L]
+            **(probes(self, fed, state) if self.probe else {}),
         }
 
 

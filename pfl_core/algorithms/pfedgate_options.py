@@ -46,6 +46,7 @@ class Options(Algorithm):
     # controls: does the mask or the scale personalize?
     mask: Literal["learned", "small_blocks", "random"] = "learned"
     gate_override: float | None = None  # M of every block, in place of the gate's
+    probe: bool = False  # ours: also keep how the end scores without gates and in other orders of the test samples
 
     readings: ClassVar = {
         "paper": {},

@@ -31,6 +31,7 @@ from pfl_core.algorithm import State, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.star_pfl_client import Client
 from pfl_core.algorithms.star_pfl_masks import Entries, Window, check, measure
+from pfl_core.algorithms.star_pfl_probe import Probe, Trace
 from pfl_core.algorithms.star_pfl_rules import Rule
 from pfl_core.algorithms.star_pfl_server import Collected
 from pfl_core.federation import Federation, Trained
@@ -47,6 +48,7 @@ class StarState(State):
     clients: tuple[Entries, ...] = ()  # N, of [d] each
     windows: tuple[Window, ...] = ()  # N R_i, where they outlive a round
     uses: Tensor | None = None  # [d] how often an image uses each weight, to count FLOPs by
+    trace: Trace | None = None  # with ``probe``
 
 
 @register(
@@ -88,6 +90,7 @@ class StarPFL(Client):
             clients=(entries,) * fed.num_clients,
             windows=windows * fed.num_clients,
             uses=weight_uses(fed, theta0),
+            trace=Trace.empty(fed, self.probe) if self.probe else None,
         )
 
     def round(self, fed: Federation, state: StarState, clients: Tensor, t: int) -> tuple[StarState, dict]:
@@ -96,6 +99,7 @@ class StarPFL(Client):
         collected = Collected.empty(state.shared[: fed.num_params])
         share = normalised(client_weight(fed, clients, "samples")).tolist()  # p_i
         after: list[tuple[Entries, Window]] = []
+        probe = Probe(fed, self.probe, (self.history_len_global, self.history_len_local))
 
         def local(chunk: Tensor, rows: slice) -> Trained:
             masks = [measure(state.clients[k], own_rule, most) for k in chunk.tolist()]
@@ -109,6 +113,7 @@ class StarPFL(Client):
                 weight = 1.0 if self.masked_aggregation == "active_mean" else p
                 collected.add_(theta_k[: fed.num_params] - state.shared[: fed.num_params], sent, weight)
                 collected.note(mask, sent, state.uses)
+                probe.note(k, theta_k, entries)
             return out
 
         mean, notes = fed.average(local, clients, client_weight(fed, clients, self.buffer_aggregation))
@@ -120,7 +125,9 @@ class StarPFL(Client):
             clients=put(state.clients, clients, entries),
             windows=put(state.windows, clients, windows) if state.windows else (),
         )
-        return new, notes | collected.notes() | {
+        if self.probe:
+            new = replace(new, trace=probe.added(state, new))
+        return new, notes | probe.notes(new, clients) | collected.notes() | {
             "upload_bits": torch.full((len(clients),), fed.num_params),
             "active_share_global": count_true(active) / fed.num_params,
             "passes": fed.train.epochs,
@@ -139,3 +146,6 @@ class StarPFL(Client):
             server=check(entries, active, rule, self.interval_halving, self.thaw),
             window=window,
         )
+
+    def keep(self, fed: Federation, state: StarState) -> dict[str, Tensor]:
+        return {} if state.trace is None else state.trace.arrays(fed, self.probe)

@@ -45,6 +45,7 @@ class Options(Algorithm):
     stability_measure: Literal["window", "ema"] = "window"  # "ema": APF's moving averages in place of windows
     ema_decay: float = 0.99  # APF's code
     thaw: bool = True  # False: what is frozen stays frozen (ours, an ablation)
+    probe: int = 0  # entries whose course is noted for the stability traces (``star_pfl_probe``); changes no number
 
     readings: ClassVar = {
         "paper": {},
@@ -71,6 +72,8 @@ class Options(Algorithm):
         for name in ("stability_floor_quantile", "max_frozen_fraction", "ema_decay"):
             if (given := getattr(self, name)) is not None and not 0 <= given <= 1:
                 raise ValueError(f"StarPFL: {name}={given} is outside [0, 1]; for {given} percent give {given / 100:g}")
+        if self.probe < 0:
+            raise ValueError(f"StarPFL: probe={self.probe}; give a number of entries, or 0 for no traces")
         lengths = (self.history_len_global, self.history_len_local)
         for name, high in (
             ("history_len_global", LONGEST),

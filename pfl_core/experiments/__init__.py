@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pfl_core.experiments import fedpews, fedselect
+from pfl_core.experiments import fedpews, fedselect, pfedgate, star_pfl
 from pfl_core.presets import check_preset
 from pfl_core.runs import RunSpec
 
@@ -23,6 +23,9 @@ SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook, else paper, else "
     "fedselect/07_paper_vs_code": TWO,
     "fedpews": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
     "fedpews/01_synthetic": {"paper": (0, 1, 2, 3, 4)},
+    "star_pfl": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
+    "star_pfl/01_stability_traces": {"paper": (0,)},
+    "pfedgate": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},  # three in the paper
 }
 
 
@@ -69,4 +72,15 @@ EXPERIMENTS: dict[str, Experiment] = {
     "fedpews/03_baselines": fedpews.baselines,
     "fedpews/04_heterogeneity_and_scale": fedpews.heterogeneity,
     "fedpews/05_masks_and_activations": fedpews.masks,
+    "star_pfl/01_stability_traces": star_pfl.stability_traces,
+    "star_pfl/02_mask_similarity": star_pfl.mask_similarity,
+    "star_pfl/04_accuracy": star_pfl.accuracy,
+    "star_pfl/05_costs": star_pfl.costs,
+    "star_pfl/06_ablations": star_pfl.ablations,
+    "pfedgate/01_main_comparison": pfedgate.main_comparison,
+    "pfedgate/02_sparsity_studies": pfedgate.sparsity_studies,
+    "pfedgate/03_efficiency": pfedgate.efficiency,
+    "pfedgate/04_gate_ablation": pfedgate.gate_ablation,
+    "pfedgate/05_participation_and_novel": pfedgate.participation,
+    "pfedgate/06_personalization_structure": pfedgate.structure,
 }

@@ -27,6 +27,16 @@ NAMES = {
     "moon": "MOON",
     "fedpews": "FedPeWS",
     "fedpews_fixed": "FedPeWS-Fixed",
+    "star_pfl": "Star-PFL",
+    "fedbn": "FedBN",
+    "fedap": "FedAP",
+    "pfedgate": "pFedGate",
+    "pfedme": "pFedMe",
+    "perfedavg": "Per-FedAvg",
+    "fedem": "FedEM",
+    "heterofl": "HeteroFL",
+    "fedmask": "FedMask",
+    "fedmd": "FedMD",
 }
 COLORS = {
     "local": "#7f7f7f",
@@ -47,6 +57,16 @@ COLORS = {
     "moon": "#b8a01f",
     "fedpews": "#dd7a2a",
     "fedpews_fixed": "#8172b3",
+    "star_pfl": "#c2185b",
+    "fedbn": "#2a9d8f",
+    "fedap": "#e76f51",
+    "pfedgate": "#6a3d9a",
+    "pfedme": "#b8a01f",
+    "perfedavg": "#937860",
+    "fedem": "#dd7a2a",
+    "heterofl": "#17a2b8",
+    "fedmask": "#da8bc3",
+    "fedmd": "#5b8c5a",
 }
 
 
@@ -82,7 +102,7 @@ def curve_panels(runs: pd.DataFrame, caption: str = "") -> Figure:
     return captioned(fig, caption)
 
 
-def mean_dots(table: pd.DataFrame, caption: str = "") -> Figure:
+def mean_dots(table: pd.DataFrame, caption: str = "", xlabel: str = "accuracy (%)") -> Figure:
     """A table as a picture: a row of panels for each data set, means and deviations over seeds, labels downwards.
 
     Columns: dataset (its row), panel (title), label, color, value, std (missing for one seed); a row for each mean.
@@ -102,7 +122,7 @@ def mean_dots(table: pd.DataFrame, caption: str = "") -> Figure:
             ax.set_yticks([-place for place in range(len(labels))], labels)
             ax.margins(y=0.08)
     for ax in axes[-1]:
-        ax.set_xlabel("accuracy (%)")
+        ax.set_xlabel(xlabel)
     return captioned(fig, caption)
 
 

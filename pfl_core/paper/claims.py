@@ -13,6 +13,10 @@ from pfl_core.paper import (  # noqa: F401  (they register the checks)
     checks_fedselect_masks,
     checks_fedselect_methods,
     checks_fedselect_workshop,
+    checks_pfedgate,
+    checks_pfedgate_studies,
+    checks_star_pfl,
+    checks_star_pfl_tables,
 )
 from pfl_core.paper.tables import facts
 from pfl_core.paper.verdicts import CHECKS, Verdict

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 
 import pandas as pd
 
+from pfl_core.paper import compare_pfedgate
 from pfl_core.paper.results import COLUMNS, PRESETS, data_label, defaults, fresh_first, require, variants
 from pfl_core.paper.tables import BASES, parse_variant, table
 
@@ -39,9 +40,13 @@ STAND_INS = {
     ("fedpews", "Synthetic-32K"): ("synthetic_3200",),
     ("fedpews", "CIFAR-MNIST"): ("synthetic_3200",),
     ("fedpews", "{Path-OCT-Tissue}MNIST"): ("mnist+fashion_mnist+cifar10", "synthetic_3200"),
+    ("pfedgate", "CIFAR10"): ("digits",),
+    ("pfedgate", "EMNIST"): ("fashion_mnist", "mnist", "digits"),
 }
 # Metric in a paper -> ours. FedPeWS scores one global model on all test data, which is our pooled accuracy.
+# Star-PFL's round is that of the best validation accuracy (ours, A11: the paper does not say).
 METRICS = {"mean_client_accuracy": "acc_mean", "final_accuracy": "acc_pooled"}
+OWN_METRICS = {("star_pfl", "mean_client_accuracy"): "acc_mean_picked"}
 PER_UNIT = {("star_pfl", "mean_client_accuracy"): 0.01}  # Star-PFL prints shares, we store percent
 FIELDS = {"lambda": "lam", "eta_g": "lr_server"}  # a field in a paper's variant -> ours
 CONTEXT = {"T", "batch_size", "target"}  # belong to a column of the paper's table, told by our preset
@@ -56,6 +61,8 @@ SETTINGS = {
     ("fedpews", "Synthetic-3.2K"): ("lr_server=0.1",),
     ("fedpews", "CIFAR-MNIST"): ("cifar_mnist",),
     ("fedpews", "{Path-OCT-Tissue}MNIST"): ("path_oct_tissue",),
+    ("star_pfl", "Axial"): ("axial",),
+    ("star_pfl", "Sagital"): ("sagital",),
 }
 # Fields of FedPeWS that a table leaves open, as we run them: the best of its Tables 7 and 8
 UNSTATED = {
@@ -88,6 +95,9 @@ def compare(paper: str, results: pd.DataFrame) -> list[dict]:
     usable = fresh_first(usable)
     for run, fields in zip(usable.to_dict("records"), variants(usable), strict=True):
         fields = _with_rule(fields, run.get("model")) if run["method"] == "fedselect" else fields
+        if paper == "star_pfl" and "dirichlet" in run:
+            fields["alpha"] = run["dirichlet"]  # of the split, which is what varies in its tables
+        fields = compare_pfedgate.fields_of(run, fields) if paper == "pfedgate" else fields
         runs[run["method"], run["metric"], run["dataset"]].append({**run, "fields": fields})
     return [_row(cell, runs, cells) for cell in cells.itertuples()]
 
@@ -106,6 +116,9 @@ def _row(cell: tuple, runs: Runs, cells: pd.DataFrame) -> dict:
 def _stored(cell: tuple, variant: str, runs: Runs) -> list[dict]:
     """Our runs for a cell: one data set, one preset, one run for each seed."""
     theirs, metric = _our_fields(cell, variant), METRICS.get(cell.metric, cell.metric)
+    metric = OWN_METRICS.get((cell.paper, cell.metric), metric)
+    if cell.paper == "pfedgate":
+        theirs, metric = compare_pfedgate.wanted(cell, theirs)
     main, settings = defaults(cell.paper, cell.key), SETTINGS.get((cell.paper, cell.dataset))
     for dataset in (DATASETS.get(cell.dataset), *STAND_INS.get((cell.paper, cell.dataset), ())):
         found = runs.get((cell.key, metric, dataset), [])

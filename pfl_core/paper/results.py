@@ -15,6 +15,7 @@ own: ``pfl_core.results``):
     roughness          spread of acc_mean's changes from one scored round to the next, over the second half; points
     rounds_to_95       first round with 95 % of the run's own last accuracy
     train_images       of a client, mean over clients
+    pFedGate's         see ``pfl_core.results_gate``
 """
 
 from __future__ import annotations
@@ -39,14 +40,21 @@ DEFAULTS = {
         **{"keep_rate": 0.50, "num_search_iters": 5.0},  # of the workshop version
     },
     "fedpews": {"base": "fedavg", "lam": 5.0, "tau": 0.125, "lr_server": 1.0, "shares": "equal"},
-    "pfedgate": {"B": 5.0, "alpha": 0.4, "step": 1.0, "finetune_epochs": 1.0},
-    "star_pfl": {},
+    "pfedgate": {
+        **{"keep_ratio": 0.5, "budgets": "equal", "blocks_per_tensor": 5.0, "reading": "paper"},
+        **{"selector": "exact", "block_layout": "first_min_ratio", "straight_through": "all", "execution": "dense"},
+        **{"pre_norm": "True", "post_norm": "True", "sigmoid": "True", "gate_granularity": "batch"},
+        **{"mask": "learned", "gate_override": 0.0},  # 0 stands for the gate's own scales
+    },
+    "star_pfl": {"client_weighting": "samples"},
 }
 WITHOUT_WARMUP = ("fedavg", "fedprox", "scaffold", "fednova", "moon")  # FedPeWS's baselines: tau = 0
 VARIED = {  # fields whose values the claims compare; of the other papers alpha
     "fedpews": ("base", "lam", "tau", "shares"),
     "fedselect": ("alpha", "ranking", "masks", "layers", "keep_rate"),
+    "star_pfl": ("threshold_global", "threshold_local", "thaw"),
 }
+VARIED["pfedgate"] = tuple(DEFAULTS["pfedgate"])
 
 
 class Missing(LookupError):
@@ -220,6 +228,8 @@ def data_label(dataset: str, data: str) -> str:
 
 
 def named(where: dict) -> str:
-    """{"method": "fedselect", "alpha": 0.3} -> 'fedselect alpha=0.3'."""
-    rest = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in where.items()]
+    """{"method": "fedselect", "alpha": 0.3} -> 'fedselect alpha=0.3'; of pFedGate's options those that are changed."""
+    usual = DEFAULTS["pfedgate"] if where.get("method") == "pfedgate" else {}
+    shown = {name: value for name, value in where.items() if name == "keep_ratio" or usual.get(name) != value}
+    rest = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in shown.items()]
     return " ".join(rest).removeprefix("method=")

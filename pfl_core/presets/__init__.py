@@ -11,39 +11,27 @@ from dataclasses import fields, replace
 from typing import Any
 
 from pfl_core.algorithm import checked, did_you_mean
-from pfl_core.presets import fedpews, fedselect
+from pfl_core.presets import fedpews, fedselect, pfedgate, star_pfl
 from pfl_core.presets.frame import Setting
 from pfl_core.runs.spec import RunSpec
 from pfl_core.training import Training
 
 PRESETS = ("ci", "quick", "real", "paper")
 
-SETTINGS: dict[tuple[str, str], dict[str, Setting]] = {  # (paper, preset) -> the paper's data set or experiment
-    (paper, preset): settings
-    for paper, module in (("fedselect", fedselect), ("fedpews", fedpews))
-    for preset, settings in module.SETTINGS.items()
-}
+# Each paper's module has SETTINGS (preset -> the paper's data set or experiment -> frame), METHODS (method -> fields
+# where the paper uses others than the class's defaults) and training(method, preset, dataset): what goes with a method
+# as it is asked for, its reading, budget or options. Its result names fields of Training, options of the model under
+# "model", and fields of the method itself where a rate is one; what is asked for wins over all of them.
+PAPERS = {"fedselect": fedselect, "fedpews": fedpews, "pfedgate": pfedgate, "star_pfl": star_pfl}
 
-# A method's own settings where a paper uses others than the class's defaults: (paper, method) -> fields.
-METHODS: dict[tuple[str, str], dict[str, Any]] = {
-    ("fedselect", "fedavg_ft"): {"finetune_epochs": 3},  # not stated; as many as its local epochs (ours)
-    ("fedpews", "fedavg"): {"client_weighting": "uniform"},
-    ("pfedgate", "fedavg"): {"client_weighting": "samples"},
-    ("pfedgate", "fedavg_ft"): {"client_weighting": "samples", "finetune_epochs": 1},
-    ("star_pfl", "fedavg"): {"client_weighting": "samples"},
+SETTINGS: dict[tuple[str, str], dict[str, Setting]] = {
+    (paper, preset): settings for paper, module in PAPERS.items() for preset, settings in module.SETTINGS.items()
 }
-# What goes with a reading at preset paper: (paper, reading) -> fields of Training, and options of the model.
-# FedSelect's released code gives images of 32x32 to torchvision's network as it is (A22).
-READINGS: dict[tuple[str, str], dict[str, Any]] = {
-    ("fedselect", "authors_code"): {
-        "epochs": 15,
-        "lr": 0.05,
-        "batch_size": 32,
-        "augment": "crop_flip",
-        "model": {"stem": "imagenet"},
-    },
+METHODS: dict[tuple[str, str], dict[str, Any]] = {
+    (paper, method): own for paper, module in PAPERS.items() for method, own in module.METHODS.items()
 }
 TRAINING = {f.name for f in fields(Training)}
+NOT_OF_METHOD = TRAINING | {"model"}  # in what ``training`` returns
 
 
 def target(spec: RunSpec) -> float | None:
@@ -91,18 +79,28 @@ def spec(
     name = dataset or next(iter(SETTINGS.get((paper, preset), [""])))
     frame = setting(paper, preset, dataset)
     part = {"name": method} | METHODS.get((paper, method), {}) | settings
+    suited = PAPERS[paper].training(part, preset, name)
     made = RunSpec(
-        method=part,
+        method={k: v for k, v in suited.items() if k not in NOT_OF_METHOD} | part,
         **{f.name: getattr(frame, f.name) for f in fields(frame)},
         seed=seed,
         paper=paper,
         preset=preset,
         setting=name,
     )
-    reading = READINGS.get((paper, settings.get("reading", "paper")), {}) if preset == "paper" else {}
-    if "model" in reading:
-        reading = {**reading, "model": {**frame.model, **reading["model"]}}
-    return override(made, {**reading, **(overrides or {})})
+    changes = {k: v for k, v in suited.items() if k in TRAINING}
+    if "model" in suited:
+        changes["model"] = {**frame.model, **suited["model"]}
+    return override(made, changes | dict(overrides or {}))
+
+
+def own_fields(made: RunSpec) -> dict[str, Any]:
+    """The fields of its method that a run has from its paper's settings, unless others were asked for."""
+    if made.paper not in PAPERS:
+        return {}
+    suited = PAPERS[made.paper].training(made.method, made.preset, made.setting)
+    own = METHODS.get((made.paper, made.method["name"]), {})
+    return {**own, **{k: v for k, v in suited.items() if k not in NOT_OF_METHOD}}
 
 
 def override(made: RunSpec, changes: Mapping[str, Any]) -> RunSpec:

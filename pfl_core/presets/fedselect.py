@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from pfl_core.presets.frame import Setting
 from pfl_core.training import Training
@@ -90,3 +92,20 @@ SETTINGS: dict[str, dict[str, Setting]] = {  # preset -> the paper's data set, o
     "quick": {"cifar10": _QUICK} | _workshop(_QUICK),
     "ci": {"cifar10": _CI} | _workshop(_CI),
 }
+METHODS: dict[str, dict[str, Any]] = {
+    "fedavg_ft": {"finetune_epochs": 3},  # not stated; as many as its local epochs (ours)
+}
+READINGS = {
+    "authors_code": {
+        "epochs": 15,
+        "lr": 0.05,
+        "batch_size": 32,
+        "augment": "crop_flip",
+        "model": {"stem": "imagenet"},  # images of 32x32 go into torchvision's network as it is (A22)
+    }
+}
+
+
+def training(method: Mapping[str, Any], preset: str, dataset: str) -> dict[str, Any]:
+    """At the paper's size a reading has its own training, and its own network."""
+    return READINGS.get(method.get("reading", "paper"), {}) if preset == "paper" else {}

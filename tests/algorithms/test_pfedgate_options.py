@@ -10,6 +10,7 @@ from pfl_core import Schedule, run
 from pfl_core.algorithms.pfedgate import PFedGate
 from pfl_core.algorithms.pfedgate_adapt import Adapter
 from pfl_core.algorithms.pfedgate_local import Trainer
+from pfl_core.algorithms.pfedgate_probe import ungated
 from tests.algorithms.gate_plain import F64, after, fed_of, trained
 from tests.helpers import everyone, same_bits
 
@@ -184,3 +185,29 @@ def test_sliced_kernels_refuse_batch_norm():
     options = {"block_layout": "output_rows", "straight_through": "kept", "execution": "sliced"}
     with pytest.raises(ValueError, match=r"\APFedGate: [^\n]*bn1[^\n]*dense[^\n]*\Z"):
         after(PFedGate(**options), fed_of("norm"))
+
+
+def test_a_probed_run_is_the_same_run_and_keeps_the_ends_scores():
+    fed, plain = fed_of("dense", (40, 30, 20)), PFedGate(keep_ratio=0.6, eval_batch_size=8)
+    state, _ = after(plain, fed, 2)
+    kept = replace(plain, probe=True).keep(fed, state)
+    clients = everyone(fed)
+    scores = fed.evaluate(
+        fed.broadcast(state.shared, clients), clients, predict=lambda k, row, x: plain.predict(fed, state, k, row, x)
+    )
+    assert kept["order_correct"].shape == (5, fed.num_clients)
+    assert kept["order_correct"][0].tolist() == scores.correct.tolist()
+    assert kept["test_count"].tolist() == scores.count.tolist()
+    assert all(
+        (kept[f"{n}_correct"] <= kept["test_count"]).all() for n in ("global", "sample", "sorted", "client_mean")
+    )
+    assert "global_correct" not in plain.keep(fed, state)
+
+
+def test_the_model_without_gates_is_one_more_round_of_fedavg():
+    fed = fed_of("dense", (40, 30, 20))
+    state, _ = after(PFedGate(keep_ratio=0.6), fed, 2)
+    clients, t = everyone(fed), (fed.rounds, "ungated")
+    theta = fed.sgd(fed.broadcast(state.shared, clients), clients, key=t).theta
+    weight = fed.num_train / fed.num_train.sum()
+    torch.testing.assert_close(ungated(fed, state), (weight[:, None] * theta).sum(0))

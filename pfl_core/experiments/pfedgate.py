@@ -1,0 +1,182 @@
+"""The runs behind each section of pFedGate (section 11 of its specification)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pfl_core.presets import setting, spec
+from pfl_core.runs import RunSpec
+
+Runs = Sequence[tuple[str, dict[str, Any]]]
+
+DATASETS = ("cifar10", "emnist", "femnist", "cifar100", "fashion_mnist", "mnist")  # the last two stand in
+BUDGETS = (1.0, 0.5, 0.3)  # s of Table 1
+TENTH = (*BUDGETS, 0.1)  # of Tables 10 and 12
+SWEEP = (1.0, 0.9, 0.7, 0.5, 0.3, 0.2, 0.1)  # Figure 5
+MIXED = (0.5, 0.1)
+BASELINES = ("local", "fedavg", "fedavg_ft", "pfedme", "lg_fedavg", "ditto", "fedem", "fedrep", "fedmask", "heterofl")
+EXTRA = ("perfedavg",)  # Table 6, whose FedMD is in `public_sets`
+SPLITS = (5, 2, 10, 20)  # B; 20 is ours
+ALPHAS = (0.4, 0.2, 0.1, 0.01)  # Table 12
+EPOCHS = (1, 2, 4, 8)  # Table 11
+ABLATION = {  # Table 4
+    "full": {},
+    "no pre-norm": {"pre_norm": False},
+    "no post-norm": {"post_norm": False},
+    "no sigmoid": {"sigmoid": False},
+    "client-wise": {"gate_granularity": "client"},
+}
+CONTROLS = {  # ours: is it the mask or the scale that personalizes?
+    "gate": {},
+    "fixed mask, learned scales": {"mask": "small_blocks"},
+    "random masks, learned scales": {"mask": "random"},
+    "learned mask, scales of 1": {"gate_override": 1.0},
+}
+
+
+def main_setting(preset: str) -> str:
+    """Where the studies of one data set are made: CIFAR-10, or what stands for it; Fashion-MNIST at preset real."""
+    return "fashion_mnist" if preset == "real" else "cifar10"
+
+
+def studied(preset: str) -> tuple[str, ...]:
+    """Where sparsity is studied: Tables 10 and 11 and Figure 5 are EMNIST's, Table 12 is CIFAR-10's."""
+    return ("cifar10", "emnist") if preset == "paper" else (main_setting(preset),)
+
+
+def on(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any], runs: Runs) -> list[RunSpec]:
+    """All runs for each seed in one setting."""
+    return [
+        spec("pfedgate", method, preset=preset, dataset=name, seed=seed, overrides=overrides, **options)
+        for seed in wanted
+        for method, options in runs
+    ]
+
+
+def gates(budgets: Sequence[float | tuple[float, ...]], **options: Any) -> list[tuple[str, dict[str, Any]]]:
+    """pFedGate at each budget; without other options also scored without gates and in other orders."""
+    return [("pfedgate", {"keep_ratio": s, **(options or {"probe": True})}) for s in budgets]
+
+
+def changed(
+    text: str, name: str, preset: str, wanted: Sequence[int], changes: Mapping[str, Any], over: Mapping, runs: Runs
+) -> list[RunSpec]:
+    """The runs with some of the frame's fields replaced, as a setting of their own: "cifar10, <text>"."""
+    return [replace(one, setting=f"{name}, {text}") for one in on(name, preset, wanted, {**changes, **over}, runs)]
+
+
+def once(runs: Sequence[RunSpec]) -> list[RunSpec]:
+    """The first of equal runs."""
+    return list({str(one.identity()): one for one in runs}.values())
+
+
+# ---- B: main comparison ---------------------------------------------------------------------------------------------
+
+
+def main_comparison(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Tables 1, 6 and 9, Figures 3 and 6: three budgets beside ten baselines and two more; both readings."""
+    if preset == "ci":
+        return on("cifar10", preset, wanted, overrides, [*gates((0.5,)), ("fedavg", {}), ("fedem", {})])
+    runs = [*gates(BUDGETS), *((name, {}) for name in (*BASELINES, *EXTRA)), *public_sets(preset)]
+    code = [("pfedgate", {"keep_ratio": 0.5, "reading": "authors_code"})]
+    if preset == "paper":
+        return [made for name in DATASETS for made in on(name, preset, wanted, overrides, runs + code)]
+    made = on(main_setting(preset), preset, wanted, overrides, runs + code)
+    if preset == "real":  # CIFAR-10 with the paper's clients and network, as far as a quarter of an hour goes
+        few = [("pfedgate", {"keep_ratio": 0.5}), ("fedavg", {}), ("fedavg_ft", {}), ("local", {})]
+        made += on("cifar10", preset, wanted[:1], overrides, few)
+    return made
+
+
+def public_sets(preset: str) -> Runs:
+    """Table 6's FedMD; the paper's public sets are none of ours, at preset real MNIST is, at quick there is none."""
+    return [("fedmd", {"public": "mnist", "public_normalise": "mnist"})] if preset == "real" else []
+
+
+# ---- C: sparsity studies --------------------------------------------------------------------------------------------
+
+
+def sparsity_studies(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Figures 5 and 7, Tables 10 to 13, ways to choose blocks, and the controls."""
+    parts = (budgets, splits, selectors, skews, local_epochs, controls)
+    return once([made for part in parts for name in studied(preset) for made in part(name, preset, wanted, overrides)])
+
+
+def budgets(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Accuracy over s, with FedAvg and FedAvg-FT beside it."""
+    kept = (*(BUDGETS if preset == "ci" else SWEEP), MIXED)
+    return on(name, preset, wanted, overrides, [*gates(kept), ("fedavg", {}), ("fedavg_ft", {})])
+
+
+def splits(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Table 13: B, and FedMask."""
+    kept, nums = ((0.5,), SPLITS[1:2]) if preset == "ci" else ((0.5, 0.3), SPLITS[1:])
+    runs = gates(kept) + [run for num in nums for run in gates(kept, blocks_per_tensor=num)]
+    return on(name, preset, wanted, overrides, runs + [("fedmask", {"keep_ratio": s}) for s in kept])
+
+
+def selectors(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """The exact knapsack against the released code's groups; blocks of rows against flat ones."""
+    kept = (0.5,) if preset == "ci" else (0.5, 0.3)
+    runs = [*gates(kept, selector="greedy_groups"), *gates(kept, block_layout="output_rows")]
+    return on(name, preset, wanted, overrides, runs)
+
+
+def skews(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Table 12: the Dirichlet alpha."""
+    frame = setting("pfedgate", preset, name).partition
+    runs = gates(TENTH if preset == "paper" else (0.5,))
+    made = on(name, preset, wanted, overrides, runs)
+    for alpha in ALPHAS[1 : 2 if preset == "ci" else None]:
+        changes = {"partition": {**frame, "alpha": alpha}}
+        made += changed(f"alpha={alpha:g}", name, preset, wanted, changes, overrides, runs)
+    return made
+
+
+def local_epochs(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Table 11: local epochs."""
+    runs = gates(TENTH if preset == "paper" else (0.5,))
+    made = on(name, preset, wanted, overrides, runs)
+    for epochs in EPOCHS[1 : 2 if preset == "ci" else None]:
+        made += changed(f"epochs={epochs}", name, preset, wanted, {"epochs": epochs}, overrides, runs)
+    return made
+
+
+def controls(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """A fixed mask with learned scales, a learned mask without, random masks: at s = 0.5, where there is a choice."""
+    return on(name, preset, wanted, overrides, [run for c in CONTROLS.values() for run in gates((0.5,), **c)])
+
+
+# ---- D to G ---------------------------------------------------------------------------------------------------------
+
+
+def efficiency(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Table 2 is timed in the notebook; its runs give traffic and s', masked dense and really smaller."""
+    structured = {"block_layout": "output_rows", "straight_through": "kept", "execution": "sliced"}
+    kept = (0.3,) if preset == "ci" else BUDGETS
+    runs = [("fedavg", {}), ("fedem", {}), *gates(kept), *gates([s for s in kept if s < 1], **structured)]
+    return on(main_setting(preset), preset, wanted, overrides, runs)
+
+
+def gate_ablation(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Table 4: the gate without one of its parts, at s = 0.5."""
+    names = {"paper": ("emnist", "cifar100", "cifar10")}.get(preset, (main_setting(preset),))
+    parts = list(ABLATION.values())[: 2 if preset == "ci" else None]
+    runs = [run for options in parts for run in gates((0.5,), **options)]
+    return [made for name in names for made in on(name, preset, wanted, overrides, runs)]
+
+
+def participation(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Tables 3 and 8: all clients, a fifth of them in each round, a fifth of them never."""
+    names = {"paper": ("femnist", "cifar10")}.get(preset, (main_setting(preset),))
+    kept = (0.5,) if preset == "ci" else BUDGETS
+    runs = [("fedavg", {}), ("fedem", {}), *gates(kept)]
+    here = [f"{name}{way}" for name in names for way in ("", ", sampled", ", novel")]
+    return [made for name in here for made in on(name, preset, wanted, overrides, runs)]
+
+
+def structure(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Figure 4: the gates of ten clients with two labels or so each, at s = 0.3; s = 0.5 is ours."""
+    return on("pathological", preset, wanted, overrides, gates((0.3,) if preset == "ci" else (0.3, 0.5)))

@@ -1,0 +1,62 @@
+"""Statistics on pairs of clients: against scipy, against permutations by hand, and at their edges."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from pfl_core import overlap
+
+GROUPS = np.kron(np.eye(3, dtype=bool), np.ones((2, 2), dtype=bool))  # three pairs of clients
+
+
+def test_rank_correlation_is_spearmans():
+    stream = np.random.default_rng(0)
+    scores = stream.integers(0, 5, (4, 30)) / 4.0  # with many ties
+    np.testing.assert_allclose(overlap.rank_correlation(scores), spearmanr(scores, axis=1).statistic, atol=1e-12)
+    np.testing.assert_allclose(overlap.rank_correlation(np.exp(3 * scores)), overlap.rank_correlation(scores))
+
+
+def test_a_row_without_order_has_no_rank_correlation():
+    found = overlap.rank_correlation(np.array([[1.0, 2.0, 3.0], [0.5, 0.5, 0.5], [3.0, 2.0, 1.0]]))
+    assert np.isnan(found[1]).all() and np.isnan(found[:, 1]).all()
+    assert found[0, 2] == pytest.approx(-1) and found[0, 0] == pytest.approx(1)
+
+
+def test_expected_iou_is_what_random_masks_have():
+    masks = np.random.default_rng(0).random((6, 40_000)) < np.array([0.1, 0.2, 0.3, 0.5, 0.8, 0.9])[:, None]
+    both = (masks.astype(float) @ masks.T).round()
+    pairs = np.triu_indices(6, 1)
+    np.testing.assert_allclose(overlap.iou_expected(both, 40_000)[pairs], overlap.iou_raw(both)[pairs], atol=0.01)
+    assert np.isnan(overlap.iou_expected(np.zeros((2, 2)), 10)).all()
+
+
+def test_label_distance():
+    counts = np.array([[10, 0, 0], [5, 0, 0], [0, 3, 3], [5, 5, 0]])
+    assert overlap.label_distance(counts).tolist() == [
+        [0.0, 0.0, 1.0, 0.5], [0.0, 0.0, 1.0, 0.5], [1.0, 1.0, 0.0, 0.5], [0.5, 0.5, 0.5, 0.0],
+    ]  # fmt: skip
+
+
+def test_mantel_finds_what_explains_a_matrix():
+    noise = np.random.default_rng(1).random((6, 6))
+    alike = GROUPS + 0.01 * (noise + noise.T)
+    strength, chance = overlap.mantel(alike, GROUPS.astype(float))
+    assert strength > 0.99 and chance < 0.12  # of 15 different ways to pair six clients one is this one
+    opposite, certain = overlap.mantel(alike, ~GROUPS)
+    assert opposite == pytest.approx(-strength) and certain == 1.0
+
+
+def test_mantel_of_noise_is_spread_evenly():
+    stream, found = np.random.default_rng(2), []
+    for _ in range(200):
+        a, b = stream.random((2, 8, 8))
+        found.append(overlap.mantel(a + a.T, b + b.T, draws=99)[1])
+    assert 0.02 <= np.mean(np.array(found) <= 0.1) <= 0.2
+
+
+def test_mantel_needs_something_that_varies():
+    assert all(math.isnan(x) for x in overlap.mantel(np.ones((4, 4)), np.random.default_rng(0).random((4, 4))))
+    holes = np.full((4, 4), np.nan)
+    assert all(math.isnan(x) for x in overlap.mantel(holes, np.ones((4, 4))))

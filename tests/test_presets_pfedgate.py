@@ -1,0 +1,88 @@
+"""pFedGate's settings are those of its paper: section 10 and Table 7 of its specification."""
+
+import pytest
+
+from pfl_core.experiments.pfedgate import BASELINES, gates
+from pfl_core.paper import table
+from pfl_core.paper.tables import parse_variant
+from pfl_core.presets import setting, spec
+from pfl_core.runs import build, deal, load_data
+
+SETS = {"EMNIST": "emnist", "FEMNIST": "femnist", "CIFAR10": "cifar10", "CIFAR100": "cifar100"}
+
+
+def gate(preset: str = "paper", dataset: str = "cifar10", **options):
+    return spec("pfedgate", "pfedgate", preset=preset, dataset=dataset, **options)
+
+
+def test_the_frame_of_the_paper():
+    clients = {"emnist": 100, "femnist": 539, "cifar10": 100, "cifar100": 50}
+    assert {name: setting("pfedgate", "paper", name).clients for name in clients} == clients
+    for name in clients:
+        frame = setting("pfedgate", "paper", name)
+        assert (frame.rounds, frame.eval_every, frame.train.batch_size, frame.train.epochs) == (400, 5, 128, 1)
+        assert (frame.train.momentum, frame.train.weight_decay, frame.train.clip_norm) == (0.9, 5e-4, 10.0)
+        assert name == "femnist" or (frame.partition["alpha"], frame.partition["split_seed"]) == (0.4, 12345)
+        assert setting("pfedgate", "paper", f"{name}, sampled").participation == 0.2
+        assert setting("pfedgate", "paper", f"{name}, novel").novel == 0.2
+    assert setting("pfedgate", "paper", "pathological").clients == 10
+
+
+@pytest.mark.parametrize(
+    "cell", list(table("pfedgate", 7).itertuples()), ids=lambda c: f"{c.dataset}-{c.variant}-{c.metric}"
+)
+def test_rates_are_those_of_table_7(cell):
+    made = gate(dataset=SETS[cell.dataset], keep_ratio=parse_variant(cell.variant)["s"])
+    assert {"lr_model": made.train.lr, "lr_gate": made.method["lr_gate"]}[cell.metric] == cell.value
+
+
+def test_what_is_asked_for_wins_over_table_7():
+    made = gate(keep_ratio=0.3, lr_gate=0.01, overrides={"lr": 0.2})
+    assert (made.train.lr, made.method["lr_gate"]) == (0.2, 0.01)
+
+
+def test_other_budgets_have_the_nearest_ones_rates():
+    def rates(s):
+        made = gate(dataset="emnist", keep_ratio=s)
+        return made.train.lr, made.method["lr_gate"]
+
+    assert rates(0.9) == rates(1.0) and rates(0.7) == rates(0.5) and rates(0.1) == rates((0.5, 0.1)) == rates(0.3)
+
+
+def test_the_released_scripts_rates_belong_to_their_reading():
+    assert gate(keep_ratio=0.5, reading="authors_code").train.lr == 0.05
+    assert gate(keep_ratio=0.3, reading="authors_code").train.lr == 0.03
+    assert gate("quick", keep_ratio=0.5, reading="authors_code").train == gate("quick", keep_ratio=0.5).train
+
+
+def test_the_gate_starts_open_in_short_runs_alone():
+    assert gate().build_method().scale_bias_init == 0
+    assert gate("real", "fashion_mnist").build_method().scale_bias_init == 3
+    assert gate("real", "fashion_mnist", sigmoid=False).build_method().scale_bias_init == 0
+
+
+def test_baselines_weigh_by_samples_and_fedmask_masks_two_layers_of_the_cifar_networks():
+    for name in BASELINES[1:]:
+        assert spec("pfedgate", name, preset="paper").build_method().client_weighting == "samples"
+    layers = [spec("pfedgate", "fedmask", preset="paper", dataset=d).build_method().layers for d in SETS.values()]
+    assert layers == [1, 1, 2, 2]
+
+
+@pytest.mark.realdata("cifar10")
+def test_the_split_of_cifar10_is_the_authors():
+    """Section 10: sizes from 53 to 1,531, median 557, 6:2:2."""
+    made = gate("real", "cifar10")
+    part = deal(made, load_data(made))
+    total = sorted(sum(len(split[k]) for split in (part.train, part.val, part.test)) for k in range(100))
+    assert (total[0], total[-1], len(part.train)) == (53, 1531, 100)
+    assert abs(sum(map(len, part.train)) / sum(total) - 0.6) < 0.01
+
+
+def test_plain_gates_are_probed_and_others_are_not():
+    assert gates((0.5,)) == [("pfedgate", {"keep_ratio": 0.5, "probe": True})]
+    assert gates((0.5,), mask="random") == [("pfedgate", {"keep_ratio": 0.5, "mask": "random"})]
+
+
+def test_quick_deals_digits_to_ten_clients_with_validation_samples():
+    _, fed, _ = build(gate("quick"))
+    assert fed.num_clients == 10 and set(fed.splits) == {"train", "val", "test"}
