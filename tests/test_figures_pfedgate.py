@@ -1,0 +1,94 @@
+"""Figures of pFedGate: labels, the paper's tables as lines, and that every figure draws what it is given."""
+
+import io
+import math
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from pfl_core import figures, paper
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def runs() -> pd.DataFrame:
+    budgets = [1.0, 0.5, 0.3, (0.5, 0.1)]
+    rows = [("pfedgate", s, seed, 90.0 - i) for i, s in enumerate(budgets) for seed in (0, 1)]
+    rows += [("fedavg", math.nan, seed, 80.0) for seed in (0, 1)]
+    frame = pd.DataFrame(rows, columns=["method", "keep_ratio", "seed", "acc_pooled"])
+    shares = {"acc_bottom_decile": 70.0, "achieved_keep_ratio": 0.4, "upload_ratio": 0.5}
+    return figures.gates(frame.assign(**shares))
+
+
+def drawn(fig) -> None:
+    fig.savefig(io.BytesIO(), format="png")
+
+
+def test_labels_name_budgets_and_methods():
+    table = runs()
+    assert list(dict.fromkeys(table["label"])) == [
+        *("pFedGate, s = 1", "pFedGate, s = 0.5", "pFedGate, s = 0.3", "pFedGate, s = mixed", "FedAvg")
+    ]
+    assert table.groupby("label")["color"].nunique().eq(1).all() and table["color"].nunique() == 5
+
+
+def test_controls_are_named_by_what_is_learned():
+    options = pd.DataFrame(
+        [("learned", None), ("small_blocks", None), ("learned", 1.0)], columns=["mask", "gate_override"]
+    )
+    assert figures.controls(options)["label"].tolist() == [
+        *("learned mask, learned scales", "fixed mask, learned scales", "learned mask, scales of 1")
+    ]
+
+
+def test_the_papers_accuracy_over_budgets():
+    lines = figures.published_budgets(paper.table("pfedgate")).pivot(index="label", columns="s", values="value")
+    assert lines.loc["EMNIST", ["1", "0.5", "0.3", "0.1"]].tolist() == [87.11, 87.28, 87.09, 83.58]
+    assert lines.loc["CIFAR10", "0.1"] == 70.26 and math.isnan(lines.loc["CIFAR100", "0.1"])
+
+
+@pytest.mark.parametrize(("number", "x", "texts"), [(11, "step", "1248"), (13, "B", ["2", "5", "10"])])
+def test_the_papers_tables_over_an_option(number, x, texts):
+    found = figures.published(paper.table("pfedgate", number), x)
+    assert set(found["x"]) == set(texts) and set(found["panel"]) == {f"paper: Table {number}"}
+    assert not found.duplicated(["label", "x"]).any()
+
+
+def test_over_budgets_keeps_mixed_ones_off_the_line():
+    table = runs()
+    own, rivals = table[table["method"] == "pfedgate"], table[table["method"] == "fedavg"]
+    fig = figures.over_budgets(own, figures.published_budgets(paper.table("pfedgate")), rivals, "caption")
+    assert [text.get_text() for text in fig.axes[1].get_xticklabels()] == ["1", "0.5", "0.3", "mixed"]
+    line = next(line for line in fig.axes[1].lines if line.get_label() == "pFedGate, mean")
+    assert len(line.get_xdata()) == 3
+    drawn(fig)
+
+
+@pytest.mark.parametrize(("falling", "order"), [(False, ["2", "5", "10"]), (True, ["10", "5", "2"])])
+def test_options_stand_in_order(falling, order):
+    ours = runs().query("method == 'pfedgate' and s != 'mixed'").assign(blocks_per_tensor=5)
+    table = [figures.published(paper.table("pfedgate", 13), "B"), figures.options(ours, "blocks_per_tensor")]
+    fig = figures.over_options(pd.concat(table), "B", falling=falling)
+    assert [text.get_text() for text in fig.axes[1].get_xticklabels()] == order
+    drawn(fig)
+
+
+def test_client_differences_are_sorted_and_counted():
+    fig = figures.client_differences(pd.Series([1.0, -2.0, 3.0, 0.0]), "a minus b")
+    assert [bar.get_height() for bar in fig.axes[0].patches] == [3.0, 1.0, 0.0, -2.0]
+    assert fig.axes[0].get_title() == "a minus b: better for 2, worse for 1"
+    drawn(fig)
+
+
+def test_masks_histograms_and_bars_are_drawn():
+    use = {"s = 0.5": np.eye(4), "s = 0.3": np.ones((4, 4))}
+    drawn(figures.mask_use(use, np.array([4, 3, 2, 1]), "caption"))
+    drawn(figures.gate_histograms({"s = 1": np.full((3, 6), 0.5), "s = 0.5": np.zeros((3, 6))}))
+    table = pd.DataFrame({"panel": ["mean"] * 2, "s": ["1", "0.5"], "gated": [90, 80], "global_model": [85, 70]})
+    drawn(figures.gated_and_global(table))
