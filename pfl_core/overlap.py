@@ -1,6 +1,7 @@
-"""How much clients' masks have in common: intersection over union, three ways, and whether labels explain it.
+"""How much clients have in common, in their masks or gates, and whether their labels explain it.
 
-FedSelect, Figure 4; its specification's section 9 ("Mask overlap").
+Masks: intersection over union, three ways (FedSelect, Figure 4; its specification's section 9, "Mask overlap"). Gates:
+distances, whose order is held against that of the label sets in common (pFedGate, Figure 4).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+import pandas as pd
 
 from pfl_core.seeding import numpy_generator
 
@@ -80,8 +82,53 @@ def contrast(matrix: np.ndarray, common: np.ndarray, draws: int = 1000, seed: in
     return float(differences[0]), float((differences >= differences[0] - 1e-12).mean())
 
 
+def common_share(held: np.ndarray) -> np.ndarray:
+    """[N, N] labels that two clients both hold over those that one of them holds; ``held`` bool [N, C]."""
+    held = np.asarray(held, dtype=float)
+    return iou_raw(held @ held.T)
+
+
+def rank_correlation(matrix: np.ndarray, other: np.ndarray, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
+    """Spearman's correlation of two matrices over the pairs of clients, and its permutation p-value (two-sided).
+
+    Pairs are not independent of each other, so clients of one matrix are relabelled as a whole, as in ``contrast``. NaN
+    where all pairs of one matrix are alike.
+    """
+    i, j = np.triu_indices(len(matrix), 1)
+    ranks = np.zeros(matrix.shape)
+    ranks[i, j] = pd.Series(matrix[i, j]).rank()
+    ranks += ranks.T
+    fixed = pd.Series(other[i, j]).rank().to_numpy()
+    orders = _relabellings(len(matrix), draws, seed)
+    moved = ranks[orders[:, i], orders[:, j]]  # [1 + draws, pairs]
+    moved, fixed = moved - moved.mean(1, keepdims=True), fixed - fixed.mean()
+    scale = np.sqrt((moved[0] ** 2).sum() * (fixed**2).sum())
+    if scale == 0:
+        return np.nan, np.nan
+    found = moved @ fixed / scale
+    return float(found[0]), float((np.abs(found) >= abs(found[0]) - 1e-12).mean())
+
+
+def neighbours(likeness: np.ndarray, draws: int = 1000, seed: int = 0) -> tuple[float, float, float]:
+    """Mean likeness [N, N] of clients next to each other in the order given, of all pairs, and a p-value (one-sided).
+
+    The p-value counts random orders, and the given one, with neighbours at least as much alike.
+    """
+    orders = _relabellings(len(likeness), draws, seed)
+    found = likeness[orders[:, :-1], orders[:, 1:]].mean(1)
+    pairs = likeness[np.triu_indices(len(likeness), 1)]
+    return float(found[0]), float(pairs.mean()), float((found >= found[0] - 1e-12).mean())
+
+
 @cache
 def _relabellings(clients: int, draws: int, seed: int) -> np.ndarray:
     """[1 + draws, clients]: the order as it is, then permutations of it; the same for every matrix of one size."""
     stream = numpy_generator(seed, "overlap", "permutation")
     return np.array([np.arange(clients), *(stream.permutation(clients) for _ in range(draws))])
+
+
+def ward(distances: np.ndarray) -> dict[str, list]:
+    """Ward's clustering of Euclidean distances [N, N], as scipy draws it: ``leaves``, and ``icoord``, ``dcoord``."""
+    from scipy.cluster.hierarchy import dendrogram, linkage
+
+    return dendrogram(linkage(distances[np.triu_indices(len(distances), 1)], "ward"), no_plot=True)

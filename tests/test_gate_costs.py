@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from pfl_core.algorithms.fedem import FedEM
 from pfl_core.algorithms.pfedgate import PFedGate
 from pfl_core.algorithms.pfedgate_gate import Gate
-from pfl_core.experiments.pfedgate_costs import MODES, Bench, analytic, methods, remembered, timed
+from pfl_core.gate_bench import MODES, Bench, analytic, methods, remembered, timed
 from pfl_core.gate_costs import (
     counted,
     fedem_step,
@@ -105,4 +105,3 @@ def test_the_bench_at_preset_ci():
     assert peak["FedAvg"] == 1 and (peak.drop("FedAvg") > 1).all()
     assert set(times["label"]) == {*MODES, "FedEM, without its E step"} and set(times["turn"]) == {1, 2}
     assert (times.loc[times["label"] == "FedAvg", "ratio"] == 1).all() and (times["ms"] > 0).all()
-

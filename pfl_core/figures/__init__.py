@@ -44,6 +44,7 @@ from pfl_core.figures.pfedgate import (
     published_budgets,
 )
 from pfl_core.figures.pfedgate_masks import gate_histograms, gated_and_global, mask_use
+from pfl_core.figures.pfedgate_parts import beside_paper, distance_by_overlap, label_tree, where_the_cost_sits
 
 __all__ = [
     "COLORS",
@@ -55,7 +56,9 @@ __all__ = [
     "activation_maps",
     "client_differences",
     "controls",
+    "beside_paper",
     "curve_panels",
+    "distance_by_overlap",
     "diversity_push",
     "edges",
     "gains",
@@ -63,6 +66,7 @@ __all__ = [
     "gated_and_global",
     "gates",
     "group_activations",
+    "label_tree",
     "labelled",
     "labels_by_base",
     "layer_contrast",
@@ -88,5 +92,6 @@ __all__ = [
     "training_sizes",
     "warmup_curves",
     "warmup_labels",
+    "where_the_cost_sits",
     "who_got_what",
 ]

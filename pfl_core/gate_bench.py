@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -13,9 +14,12 @@ import torch
 from pfl_core import measure, models
 from pfl_core.algorithm import Algorithm, build
 from pfl_core.algorithms.fedem import FedEM
+from pfl_core.algorithms.pfedgate import PFedGate
 from pfl_core.costs import payload_bytes
 from pfl_core.federation import Federation, Split
-from pfl_core.gate_costs import counted, fedem_step, layer_macs
+from pfl_core.gate_costs import counted, fedem_step, first_mask, kept_macs, layer_macs
+from pfl_core.paper.results import COLUMNS
+from pfl_core.paper.tables import parse_variant, table
 from pfl_core.seeding import generator
 from pfl_core.star_costs import weight_uses
 from pfl_core.training import Training
@@ -34,8 +38,10 @@ M_STEP = "FedEM, without its E step"
 STEPS = 2  # in a round
 SHAPE, CLASSES = (3, 32, 32), 10
 NETWORK = "lenet_cifar"
+NETWORKS = {"leaf_cnn": (1, 28, 28), "lenet_cifar": (3, 32, 32), "leaf_cnn_cifar": (3, 32, 32)}  # the paper's three
 BATCHES = {"ci": (4,), "quick": (32,)}  # the paper's three columns elsewhere
 TURNS = {"ci": 2, "quick": 3}
+PANELS = {"time_ms": "time of a step, FedAvg = 1", "peak_mem_mb": "peak memory, FedAvg = 1"}  # Table 2's metrics
 
 
 @dataclass(frozen=True)
@@ -119,5 +125,74 @@ def analytic(preset: str) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
+def by_layer() -> pd.DataFrame:
+    """Parameters and MACs of the paper's networks. Columns: network, layer, parameters, MACs (shares of the whole)."""
+    frames = []
+    for network, shape in NETWORKS.items():
+        fed = Bench(1, network, shape).federation()
+        macs = pd.Series(layer_macs(fed.layout, weight_uses(fed, fed.theta0)))
+        sizes = pd.Series({f.layer: 0 for f in fed.layout.params})
+        for f in fed.layout.params:
+            sizes[f.layer] += f.stop - f.start
+        frame = pd.DataFrame({"network": network, "parameters": sizes / sizes.sum(), "MACs": macs / macs.sum()})
+        frames.append(frame.rename_axis("layer").reset_index())
+    return pd.concat(frames, ignore_index=True)
+
+
+def kept_shares() -> pd.DataFrame:
+    """What a client's first batch keeps. Columns: network, s, reading, parameters, MACs (shares)."""
+    rows = []
+    for network, shape in NETWORKS.items():
+        fed = Bench(2, network, shape).federation()
+        uses = weight_uses(fed, fed.theta0)
+        for reading, s in product(("paper", "authors_code"), (0.5, 0.3)):
+            adapter, kept = first_mask(PFedGate.reading(reading, keep_ratio=s), fed)
+            shares = float(adapter.blocks.share(kept)), kept_macs(adapter.blocks, uses, kept)
+            rows.append((network, s, reading, *shares))
+    return pd.DataFrame(rows, columns=["network", "s", "reading", "parameters", "MACs"])
+
+
 def batches(preset: str) -> tuple[int, ...]:
     return BATCHES.get(preset, (32, 128, 512))
+
+
+def beside_table2(times: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
+    """Ratios to FedAvg, ours (medians over turns) and the paper's. Columns: panel, label, source, value, reference."""
+    median = times.groupby(["label", "batch"], sort=False)["ratio"].median().reset_index()
+    ours = pd.concat(frame.assign(panel=panel) for frame, panel in zip((median, memory), PANELS.values(), strict=True))
+    theirs = table2()
+    theirs = theirs[theirs["batch"].isin(times["batch"])]
+    both = pd.concat([ours.assign(source="ours"), theirs.assign(source="paper")], ignore_index=True)
+    both = both.assign(
+        source=both["source"] + ", batch " + both["batch"].astype(str), value=both["ratio"], reference=1.0
+    )
+    return both[["panel", "label", "source", "value", "reference"]]
+
+
+def table2() -> pd.DataFrame:
+    """The paper's Table 2 over FedAvg's row. Columns: panel, label, batch, ratio."""
+    printed, rows = table("pfedgate", 2), []
+    for cell in printed.itertuples():
+        fields = parse_variant(cell.variant)
+        label = cell.method + (f", s = {fields['s']:g}" if "s" in fields else "")
+        rows.append((PANELS[cell.metric], label, int(fields["batch"]), cell.value))
+    frame = pd.DataFrame(rows, columns=["panel", "label", "batch", "value"])
+    plain = frame[frame["label"] == "FedAvg"].set_index(["panel", "batch"])["value"]
+    return frame.assign(ratio=[row.value / plain[row.panel, row.batch] for row in frame.itertuples()])
+
+
+def measured(times: pd.DataFrame, memory: pd.DataFrame, preset: str) -> pd.DataFrame:
+    """The measurements as the claims take results: a turn is a seed, and ``mode`` names the row."""
+    named = times.assign(metric="step_ratio", seed=times["turn"]), memory.assign(metric="peak_ratio", seed=1)
+    frame = pd.concat(named, ignore_index=True).rename(columns={"label": "mode", "ratio": "value"})
+    frame = frame.assign(
+        paper="pfedgate",
+        dataset="random images",
+        data=f"random images, {NETWORK}",
+        setting="batch " + frame["batch"].astype(str),
+        method=frame["mode"].map({label: part["name"] for label, part in MODES.items()}).fillna("fedem"),
+        variant="",
+        preset=preset,
+        stale=False,
+    )
+    return frame[[*COLUMNS, "setting", "mode"]]
