@@ -28,6 +28,7 @@ ABLATION = {  # Table 4
     "no sigmoid": {"sigmoid": False},
     "client-wise": {"gate_granularity": "client"},
 }
+TUNED = [("fedavg_ft", {})]
 CONTROLS = {  # ours: is it the mask or the scale that personalizes?
     "gate": {},
     "fixed mask, learned scales": {"mask": "small_blocks"},
@@ -171,12 +172,15 @@ def gate_ablation(preset: str, wanted: Sequence[int], overrides: Mapping[str, An
 
 
 def participation(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Tables 3 and 8: all clients, a fifth of them in each round, a fifth of them never."""
+    """Tables 3 and 8: all clients, a fifth of them in each round, a fifth of them never.
+
+    FedAvg's novel clients fine-tune its model for an epoch; FedAvg-FT's run has that beside the same model.
+    """
     names = {"paper": ("femnist", "cifar10")}.get(preset, (main_setting(preset),))
     kept = (0.5,) if preset == "ci" else BUDGETS
     runs = [("fedavg", {}), ("fedem", {}), *gates(kept)]
-    here = [f"{name}{way}" for name in names for way in ("", ", sampled", ", novel")]
-    return [made for name in here for made in on(name, preset, wanted, overrides, runs)]
+    here = {f"{name}{way}": more for name in names for way, more in (("", []), (", sampled", []), (", novel", TUNED))}
+    return [made for name, more in here.items() for made in on(name, preset, wanted, overrides, [*runs, *more])]
 
 
 def structure(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:

@@ -1,11 +1,7 @@
 """Checks of pFedGate's claims on costs (7, 8), the gate's parts (10, 11), who takes part (12, 13) and its gates (19).
 
-Accuracies are pooled over all test samples, as the paper weighs its clients. Besides the metrics of ``paper.results``:
-
-    step_ratio, peak_ratio       a step's processor time (a row for each turn) and peak memory over FedAvg's
-    rounds_to_80                 first round with 80 % of the run's own best accuracy
-    acc_participating, acc_novel accuracies of clients that trained, and of those that never did
-    gate_rank                    rank correlation of two gates' distance and the labels that their clients share
+Accuracies are pooled over all test samples, as the paper weighs its clients. Metrics that only measurements have (a
+turn is a seed): ``step_ratio`` and ``peak_ratio``, a step's processor time and peak memory over FedAvg's.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ own: ``pfl_core.results``):
     iou_raw            overlap of two clients' masks of the last layer, mean over pairs
     iou_chance         the same corrected for chance: 0 as random masks of that size would have, 1 for equal masks
     iou_contrast       corrected for chance, pairs with a common class minus pairs without
+    acc_participating, acc_novel   of clients that trained and of those that never did (pFedGate)
+    gate_rank          rank correlation of two clients' gates' distance and their common labels (pFedGate)
     roughness          spread of acc_mean's changes from one scored round to the next, over the second half; points
     rounds_to_95       first round with 95 % of the run's own last accuracy
     train_images       of a client, mean over clients
@@ -127,7 +129,8 @@ def by_seed(results: pd.DataFrame, where: dict, metric: str, *, unknown: bool = 
             raise Missing(f"{named(where)} is not stored")
         known = results[column]
         is_number = isinstance(value, float)
-        here &= np.isclose(known.to_numpy(float), value) if is_number else (known == value).to_numpy()
+        number = pd.to_numeric(known, errors="coerce").to_numpy(float)  # a field may be a number here, a list there
+        here &= np.isclose(number, value) if is_number else (known == value).to_numpy()
     seeds = pd.Index(results["seed"].to_numpy()[here], name="seed")
     found = pd.Series(results["value"].to_numpy(float)[here], seeds, name="value")
     found = found if unknown else found.dropna()
@@ -143,7 +146,7 @@ def settings(results: pd.DataFrame, method: str, field: str) -> list[float]:
     """The values of a varied field that are stored for a method, ascending."""
     if field not in results.columns:
         return []
-    return sorted(results.loc[results["method"] == method, field].dropna().astype(float).unique())
+    return sorted(pd.to_numeric(results.loc[results["method"] == method, field], errors="coerce").dropna().unique())
 
 
 def tidy(results: pd.DataFrame, paper: str, settings: tuple[str, ...] = ()) -> pd.DataFrame:
