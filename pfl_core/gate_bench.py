@@ -18,8 +18,8 @@ from pfl_core.algorithms.pfedgate import PFedGate
 from pfl_core.costs import payload_bytes
 from pfl_core.federation import Federation, Split
 from pfl_core.gate_costs import counted, fedem_step, first_mask, kept_macs, layer_macs
+from pfl_core.paper.pfedgate_printed import MEASURED, table2
 from pfl_core.paper.results import COLUMNS
-from pfl_core.paper.tables import parse_variant, table
 from pfl_core.seeding import generator
 from pfl_core.star_costs import weight_uses
 from pfl_core.training import Training
@@ -41,7 +41,6 @@ NETWORK = "lenet_cifar"
 NETWORKS = {"leaf_cnn": (1, 28, 28), "lenet_cifar": (3, 32, 32), "leaf_cnn_cifar": (3, 32, 32)}  # the paper's three
 BATCHES = {"ci": (4,), "quick": (32,)}  # the paper's three columns elsewhere
 TURNS = {"ci": 2, "quick": 3}
-PANELS = {"time_ms": "time of a step, FedAvg = 1", "peak_mem_mb": "peak memory, FedAvg = 1"}  # Table 2's metrics
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,9 @@ def batches(preset: str) -> tuple[int, ...]:
 def beside_table2(times: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
     """Ratios to FedAvg, ours (medians over turns) and the paper's. Columns: panel, label, source, value, reference."""
     median = times.groupby(["label", "batch"], sort=False)["ratio"].median().reset_index()
-    ours = pd.concat(frame.assign(panel=panel) for frame, panel in zip((median, memory), PANELS.values(), strict=True))
+    ours = pd.concat(
+        frame.assign(panel=panel) for frame, panel in zip((median, memory), MEASURED.values(), strict=True)
+    )
     theirs = table2()
     theirs = theirs[theirs["batch"].isin(times["batch"])]
     both = pd.concat([ours.assign(source="ours"), theirs.assign(source="paper")], ignore_index=True)
@@ -167,18 +168,6 @@ def beside_table2(times: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
         source=both["source"] + ", batch " + both["batch"].astype(str), value=both["ratio"], reference=1.0
     )
     return both[["panel", "label", "source", "value", "reference"]]
-
-
-def table2() -> pd.DataFrame:
-    """The paper's Table 2 over FedAvg's row. Columns: panel, label, batch, ratio."""
-    printed, rows = table("pfedgate", 2), []
-    for cell in printed.itertuples():
-        fields = parse_variant(cell.variant)
-        label = cell.method + (f", s = {fields['s']:g}" if "s" in fields else "")
-        rows.append((PANELS[cell.metric], label, int(fields["batch"]), cell.value))
-    frame = pd.DataFrame(rows, columns=["panel", "label", "batch", "value"])
-    plain = frame[frame["label"] == "FedAvg"].set_index(["panel", "batch"])["value"]
-    return frame.assign(ratio=[row.value / plain[row.panel, row.batch] for row in frame.itertuples()])
 
 
 def measured(times: pd.DataFrame, memory: pd.DataFrame, preset: str) -> pd.DataFrame:

@@ -44,10 +44,11 @@ from pfl_core.figures.pfedgate import (
     published_budgets,
 )
 from pfl_core.figures.pfedgate_masks import gate_histograms, gated_and_global, mask_use
-from pfl_core.figures.pfedgate_parts import beside_paper, distance_by_overlap, label_tree, where_the_cost_sits
+from pfl_core.figures.pfedgate_parts import FIVE, beside_paper, distance_by_overlap, label_tree, where_the_cost_sits
 
 __all__ = [
     "COLORS",
+    "FIVE",
     "NAMES",
     "OWNERS",
     "SHARED",

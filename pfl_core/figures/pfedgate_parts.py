@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from pfl_core.figures.common import captioned
 
 MARKERS = "osD^vP"  # of ours in order, filled; then the paper's, hollow
+FIVE = ("#6a3d9a", "#e08214", "#1b7837", "#c51b7d", "#2166ac")  # colours of a few settings of one method
 PAPER = "paper"  # a source whose name begins so is the paper's
 
 
