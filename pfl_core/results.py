@@ -12,8 +12,8 @@ import pandas as pd
 from pfl_core import overlap, presets
 from pfl_core.algorithms.fedpews import split_neurons
 from pfl_core.costs import VALUE_BYTES, rounds_to
-from pfl_core.gate_results import gate_rank, novel
 from pfl_core.results_gate import gate_numbers
+from pfl_core.results_gate_parts import gate_rank, novel
 from pfl_core.runs import Record, RunSpec
 
 TIDY = (

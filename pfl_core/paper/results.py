@@ -129,8 +129,7 @@ def by_seed(results: pd.DataFrame, where: dict, metric: str, *, unknown: bool = 
             raise Missing(f"{named(where)} is not stored")
         known = results[column]
         is_number = isinstance(value, float)
-        number = pd.to_numeric(known, errors="coerce").to_numpy(float)  # a field may be a number here, a list there
-        here &= np.isclose(number, value) if is_number else (known == value).to_numpy()
+        here &= np.isclose(known.to_numpy(float), value) if is_number else (known == value).to_numpy()
     seeds = pd.Index(results["seed"].to_numpy()[here], name="seed")
     found = pd.Series(results["value"].to_numpy(float)[here], seeds, name="value")
     found = found if unknown else found.dropna()
@@ -146,7 +145,7 @@ def settings(results: pd.DataFrame, method: str, field: str) -> list[float]:
     """The values of a varied field that are stored for a method, ascending."""
     if field not in results.columns:
         return []
-    return sorted(pd.to_numeric(results.loc[results["method"] == method, field], errors="coerce").dropna().unique())
+    return sorted(results.loc[results["method"] == method, field].dropna().astype(float).unique())
 
 
 def tidy(results: pd.DataFrame, paper: str, settings: tuple[str, ...] = ()) -> pd.DataFrame:
