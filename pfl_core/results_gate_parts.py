@@ -69,13 +69,19 @@ def part(record: Record) -> str:
     return PARTS[changed[0]] if changed else FULL
 
 
+def where(record: Record) -> str:
+    """The setting under the name of the data that were really used: "digits, sampled"."""
+    base, comma, rest = record.spec.setting.partition(", ")
+    return record.spec.data["name"] + comma + rest
+
+
 def ablation(records: Iterable[Record]) -> pd.DataFrame:
     """A row per run: label, seed, setting, accuracy, rounds to 80 % of its best, and both against the full gate's."""
     rows = []
     for record in records:
         accuracy = record.curve()["acc_pooled"]
         reached = accuracy.index[accuracy >= 0.8 * accuracy.max()][0]
-        rows.append((record.spec.setting, part(record), record.spec.seed, accuracy.iloc[-1], reached))
+        rows.append((where(record), part(record), record.spec.seed, accuracy.iloc[-1], reached))
     frame = pd.DataFrame(rows, columns=["setting", "label", "seed", "accuracy", "rounds"])
     full = frame[frame["label"] == FULL].set_index(["setting", "seed"])
     own = full.loc[list(zip(frame["setting"], frame["seed"], strict=True))]
@@ -104,7 +110,7 @@ def participation(records: Iterable[Record]) -> pd.DataFrame:
     """A row per run: label, seed, way ("all", "sampled", "novel"), accuracies, and those of both kinds of clients."""
     rows = []
     for record in records:
-        base, _, way = record.spec.setting.partition(", ")
+        base, _, way = where(record).partition(", ")
         last = record.curve().iloc[-1]
         row = {"base": base, "label": label(record), "seed": record.spec.seed, "way": way or "all"}
         rows.append({**row, "mean": last["acc_pooled"], "worst tenth": last["acc_bottom_decile"], **novel(record)})

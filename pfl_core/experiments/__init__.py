@@ -24,6 +24,7 @@ SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook, else paper, else "
     "fedpews": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
     "fedpews/01_synthetic": {"paper": (0, 1, 2, 3, 4)},
     "pfedgate": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},  # three in the paper
+    "pfedgate/06_personalization_structure": {"quick": (0, 1, 2)},
 }
 
 
