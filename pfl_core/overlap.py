@@ -1,7 +1,7 @@
-"""How much clients' masks have in common: intersection over union, three ways, and whether labels explain it.
+"""How much clients have in common, in their masks or gates, and whether their labels explain it.
 
-FedSelect, Figure 4; its specification's section 9 ("Mask overlap"). Star-PFL, Figure 2, has scores in place of masks:
-the same questions for their rank correlation.
+Masks: intersection over union, three ways (FedSelect, Figure 4; its specification's section 9, "Mask overlap"). Scores:
+rank correlation (Star-PFL, Figure 2). Gates: distances (pFedGate, Figure 4).
 """
 
 from __future__ import annotations
@@ -89,22 +89,37 @@ def label_distance(counts: np.ndarray) -> np.ndarray:
     return np.abs(share[:, None, :] - share[None, :, :]).sum(2) / 2
 
 
-def mantel(matrix: np.ndarray, other: np.ndarray, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
-    """Correlation of two symmetric [N, N] over pairs of clients, and its permutation p-value (one-sided, above 0).
+def mantel(
+    matrix: np.ndarray,
+    other: np.ndarray,
+    draws: int = 1000,
+    seed: int = 0,
+    *,
+    ranks: bool = False,
+    two_sided: bool = False,
+) -> tuple[float, float]:
+    """Correlation of two symmetric [N, N] over pairs of clients, and its permutation p-value (one-sided: above 0).
 
-    Clients of ``other`` are permuted as in ``contrast``. NaN where one of the two does not vary.
+    ``ranks``: Spearman's. Pairs are not independent of each other, so clients of ``other`` are relabelled as a whole,
+    as in ``contrast``. NaN where one of the two does not vary.
     """
     i, j = np.triu_indices(len(matrix), 1)
+    moved = other.astype(float)
+    if ranks:
+        moved = np.zeros(other.shape)
+        moved[i, j] = moved[j, i] = _ranks(other[i, j])
     usable = ~np.isnan(matrix[i, j])
     i, j = i[usable], j[usable]
     orders = _relabellings(len(matrix), draws, seed)
-    values, others = matrix[i, j], other.astype(float)[orders[:, i], orders[:, j]]  # [pairs], [1 + draws, pairs]
+    values, others = matrix[i, j], moved[orders[:, i], orders[:, j]]  # [pairs], [1 + draws, pairs]
     if len(i) < 2 or np.ptp(values) == 0 or np.ptp(others[0]) == 0:
         return np.nan, np.nan
+    values = _ranks(values) if ranks else values
     values, others = values - values.mean(), others - others.mean(1, keepdims=True)
     spread = np.sqrt((values**2).sum() * (others**2).sum(1))
     found = np.divide(others @ values, spread, out=np.zeros(len(others)), where=spread > 0)
-    return float(found[0]), float((found >= found[0] - 1e-12).mean())
+    reached = (np.abs(found) if two_sided else found) >= (abs(found[0]) if two_sided else found[0]) - 1e-12
+    return float(found[0]), float(reached.mean())
 
 
 def contrast(matrix: np.ndarray, common: np.ndarray, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
@@ -128,8 +143,32 @@ def contrast(matrix: np.ndarray, common: np.ndarray, draws: int = 1000, seed: in
     return float(differences[0]), float((differences >= differences[0] - 1e-12).mean())
 
 
+def common_share(held: np.ndarray) -> np.ndarray:
+    """[N, N] labels that two clients both hold over those that one of them holds; ``held`` bool [N, C]."""
+    held = np.asarray(held, dtype=float)
+    return iou_raw(held @ held.T)
+
+
+def neighbours(likeness: np.ndarray, draws: int = 1000, seed: int = 0) -> tuple[float, float, float]:
+    """Mean likeness [N, N] of clients next to each other in the order given, of all pairs, and a p-value (one-sided).
+
+    The p-value counts random orders, and the given one, with neighbours at least as much alike.
+    """
+    orders = _relabellings(len(likeness), draws, seed)
+    found = likeness[orders[:, :-1], orders[:, 1:]].mean(1)
+    pairs = likeness[np.triu_indices(len(likeness), 1)]
+    return float(found[0]), float(pairs.mean()), float((found >= found[0] - 1e-12).mean())
+
+
 @cache
 def _relabellings(clients: int, draws: int, seed: int) -> np.ndarray:
     """[1 + draws, clients]: the order as it is, then permutations of it; the same for every matrix of one size."""
     stream = numpy_generator(seed, "overlap", "permutation")
     return np.array([np.arange(clients), *(stream.permutation(clients) for _ in range(draws))])
+
+
+def ward(distances: np.ndarray) -> dict[str, list]:
+    """Ward's clustering of Euclidean distances [N, N], as scipy draws it: ``leaves``, and ``icoord``, ``dcoord``."""
+    from scipy.cluster.hierarchy import dendrogram, linkage
+
+    return dendrogram(linkage(distances[np.triu_indices(len(distances), 1)], "ward"), no_plot=True)

@@ -13,6 +13,7 @@ from pfl_core import overlap, presets, star_results
 from pfl_core.algorithms.fedpews import split_neurons
 from pfl_core.costs import VALUE_BYTES, rounds_to
 from pfl_core.results_gate import gate_numbers
+from pfl_core.results_gate_parts import gate_rank, novel
 from pfl_core.runs import Record, RunSpec
 
 TIDY = (
@@ -71,7 +72,7 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
     masks were kept, of the head's weights, ``iou_raw`` and ``iou_chance`` (chance-corrected; means over client pairs)
     and ``iou_contrast`` (chance-corrected, pairs with a common class minus pairs without). Of the whole run:
     ``train_images``, a client's, on average, and ``roughness``. FedPeWS's: those of ``to_target``, ``warmup``,
-    ``own_groups``. pFedGate's: those of ``gate_numbers``. Star-PFL's: those of ``star_results``.
+    ``own_groups``. pFedGate's: those of ``gate_numbers``, ``novel``, ``gate_rank``. Star-PFL's: of ``star_results``.
     """
     rows = []
     for record in records:
@@ -104,7 +105,7 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
         if spec.paper == "star_pfl":
             numbers |= star_results.numbers(record)
         if spec.paper == "pfedgate":
-            numbers |= gate_numbers(record)
+            numbers |= gate_numbers(record) | novel(record) | gate_rank(record)
         if masks(record):
             found = overlap_contrast(record, head_weight(record))
             numbers |= {"iou_raw": found["iou_raw_mean"], "iou_chance": found["iou_chance_mean"]}

@@ -9,7 +9,7 @@ import pytest
 
 from pfl_core import data, methods, presets
 from pfl_core.experiments import EXPERIMENTS
-from pfl_core.presets import METHODS, PRESETS, SETTINGS, TRAINING, override, setting, spec
+from pfl_core.presets import METHODS, PRESETS, SETTINGS, override, setting, spec
 from pfl_core.runs import RunSpec, build
 
 PAPERS = sorted({paper for paper, _ in SETTINGS})

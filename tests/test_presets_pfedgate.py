@@ -86,3 +86,21 @@ def test_plain_gates_are_probed_and_others_are_not():
 def test_quick_deals_digits_to_ten_clients_with_validation_samples():
     _, fed, _ = build(gate("quick"))
     assert fed.num_clients == 10 and set(fed.splits) == {"train", "val", "test"}
+
+
+def test_short_runs_have_five_times_the_rounds_where_a_fifth_takes_part():
+    for preset, times in (("paper", 1), ("real", 5), ("quick", 5), ("ci", 1)):
+        name = "fashion_mnist" if preset == "real" else "cifar10"
+        whole, sampled = (setting("pfedgate", preset, f"{name}{way}") for way in ("", ", sampled"))
+        assert (sampled.rounds, sampled.eval_every) == (times * whole.rounds, times * whole.eval_every)
+
+
+def test_digits_have_rates_of_their_own_where_a_fifth_takes_part():
+    """Out of the same grids by validation; at FedAvg's rate with all clients it fails there."""
+    rates = {s: gate("quick", "cifar10, sampled", keep_ratio=s) for s in (1.0, 0.5, 0.3)}
+    assert {s: (made.train.lr, made.method["lr_gate"]) for s, made in rates.items()} == {
+        1.0: (0.1, 1.5), 0.5: (0.1, 0.05), 0.3: (0.1, 1.5)
+    }  # fmt: skip
+    fedavg = {way: spec("pfedgate", "fedavg", preset="quick", dataset=f"cifar10{way}") for way in ("", ", sampled")}
+    assert [made.train.lr for made in fedavg.values()] == [0.5, 0.3]
+    assert gate("real", "fashion_mnist, sampled").train == gate("real", "fashion_mnist").train

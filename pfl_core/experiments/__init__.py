@@ -26,6 +26,7 @@ SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook, else paper, else "
     "star_pfl": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
     "star_pfl/01_stability_traces": {"paper": (0,)},
     "pfedgate": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},  # three in the paper
+    "pfedgate/06_personalization_structure": {"quick": (0, 1, 2)},
 }
 
 

@@ -28,6 +28,9 @@ ABLATION = {  # Table 4
     "no sigmoid": {"sigmoid": False},
     "client-wise": {"gate_granularity": "client"},
 }
+SMALL_RATE = 0.05  # of the gate; without sigmoid nothing bounds M, so the rate matters most there
+SLOW = f"lr_gate={SMALL_RATE:g}"
+TUNED = [("fedavg_ft", {})]
 CONTROLS = {  # ours: is it the mask or the scale that personalizes?
     "gate": {},
     "fixed mask, learned scales": {"mask": "small_blocks"},
@@ -163,20 +166,28 @@ def efficiency(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any])
 
 
 def gate_ablation(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Table 4: the gate without one of its parts, at s = 0.5."""
+    """Table 4: the gate without one of its parts, at s = 0.5; ours: with and without sigmoid at a small rate too."""
     names = {"paper": ("emnist", "cifar100", "cifar10")}.get(preset, (main_setting(preset),))
-    parts = list(ABLATION.values())[: 2 if preset == "ci" else None]
+    small = preset == "ci"
+    parts = list(ABLATION.values())[: 2 if small else None]
     runs = [run for options in parts for run in gates((0.5,), **options)]
-    return [made for name in names for made in on(name, preset, wanted, overrides, runs)]
+    made = [one for name in names for one in on(name, preset, wanted, overrides, runs)]
+    if small:
+        return made
+    slow = [("pfedgate", {"keep_ratio": 0.5, "lr_gate": SMALL_RATE, **options}) for options in ({}, {"sigmoid": False})]
+    return made + [one for name in names for one in changed(SLOW, name, preset, wanted, {}, overrides, slow)]
 
 
 def participation(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Tables 3 and 8: all clients, a fifth of them in each round, a fifth of them never."""
+    """Tables 3 and 8: all clients, a fifth of them in each round, a fifth of them never.
+
+    FedAvg's novel clients fine-tune its model for an epoch; FedAvg-FT's run has that beside the same model.
+    """
     names = {"paper": ("femnist", "cifar10")}.get(preset, (main_setting(preset),))
     kept = (0.5,) if preset == "ci" else BUDGETS
     runs = [("fedavg", {}), ("fedem", {}), *gates(kept)]
-    here = [f"{name}{way}" for name in names for way in ("", ", sampled", ", novel")]
-    return [made for name in here for made in on(name, preset, wanted, overrides, runs)]
+    here = {f"{name}{way}": more for name in names for way, more in (("", []), (", sampled", []), (", novel", TUNED))}
+    return [made for name, more in here.items() for made in on(name, preset, wanted, overrides, [*runs, *more])]
 
 
 def structure(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:

@@ -44,6 +44,7 @@ from pfl_core.figures.pfedgate import (
     published_budgets,
 )
 from pfl_core.figures.pfedgate_masks import gate_histograms, gated_and_global, mask_use
+from pfl_core.figures.pfedgate_parts import FIVE, beside_paper, distance_by_overlap, label_tree, where_the_cost_sits
 from pfl_core.figures.star_pfl import machine_steps, pattern_panels, triangular_rounds
 from pfl_core.figures.star_pfl_similarity import likeness_by_layer, likeness_curves, score_map
 from pfl_core.figures.star_pfl_tables import by_alpha, progress, two_accounts
@@ -58,6 +59,7 @@ from pfl_core.figures.star_pfl_traces import (
 
 __all__ = [
     "COLORS",
+    "FIVE",
     "NAMES",
     "OWNERS",
     "SHARED",
@@ -67,7 +69,9 @@ __all__ = [
     "by_alpha",
     "client_differences",
     "controls",
+    "beside_paper",
     "curve_panels",
+    "distance_by_overlap",
     "diversity_push",
     "edges",
     "frozen_shares",
@@ -76,6 +80,7 @@ __all__ = [
     "gated_and_global",
     "gates",
     "group_activations",
+    "label_tree",
     "labelled",
     "labels_by_base",
     "layer_contrast",
@@ -114,5 +119,6 @@ __all__ = [
     "waits_and_scores",
     "warmup_curves",
     "warmup_labels",
+    "where_the_cost_sits",
     "who_got_what",
 ]

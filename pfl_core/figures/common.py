@@ -88,7 +88,7 @@ def accuracy_curves(runs: pd.DataFrame, caption: str = "") -> Figure:
     return curve_panels(runs.assign(panel=""), caption)
 
 
-def curve_panels(runs: pd.DataFrame, caption: str = "") -> Figure:
+def curve_panels(runs: pd.DataFrame, caption: str = "", ylabel: str = "mean client accuracy (%)") -> Figure:
     """``accuracy_curves``, a panel for each experiment, the legend beside the last. Columns: panel and those of it."""
     panels = list(dict.fromkeys(runs["panel"]))
     size = (4.0 * len(panels) + 1.9, 3.6)
@@ -97,7 +97,7 @@ def curve_panels(runs: pd.DataFrame, caption: str = "") -> Figure:
         for (label, color), group in runs[runs["panel"] == panel].groupby(["label", "color"], sort=False):
             band(ax, group, label, color)
         ax.set(xlabel="communication round", title=panel if len(panels) > 1 else "")
-    axes[0][0].set_ylabel("mean client accuracy (%)")
+    axes[0][0].set_ylabel(ylabel)
     axes[0][-1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return captioned(fig, caption)
 

@@ -14,6 +14,7 @@ from pfl_core.paper import (  # noqa: F401  (they register the checks)
     checks_fedselect_methods,
     checks_fedselect_workshop,
     checks_pfedgate,
+    checks_pfedgate_parts,
     checks_pfedgate_studies,
     checks_star_pfl,
     checks_star_pfl_tables,

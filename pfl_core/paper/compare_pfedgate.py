@@ -33,6 +33,8 @@ METRICS = {
     "acc_mean": "acc_pooled",
     "sparsity_achieved": "achieved_keep_ratio",
     "rounds_to_90pct": "rounds_to_90",
+    "acc_mean_participating": "acc_participating",
+    "acc_mean_novel": "acc_novel",
     "acc_mean_local_global_gap": "local_global_gap",
     "acc_bottom_decile_local_global_gap": "local_global_gap_decile",
 }

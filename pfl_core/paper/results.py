@@ -12,6 +12,8 @@ own: ``pfl_core.results``):
     iou_raw            overlap of two clients' masks of the last layer, mean over pairs
     iou_chance         the same corrected for chance: 0 as random masks of that size would have, 1 for equal masks
     iou_contrast       corrected for chance, pairs with a common class minus pairs without
+    acc_participating, acc_novel   of clients that trained and of those that never did (pFedGate)
+    gate_rank          rank correlation of two clients' gates' distance and their common labels (pFedGate)
     roughness          spread of acc_mean's changes from one scored round to the next, over the second half; points
     rounds_to_95       first round with 95 % of the run's own last accuracy
     train_images       of a client, mean over clients

@@ -1,0 +1,187 @@
+"""What pFedGate's notebook on efficiency measures (Table 2): a client's steps on random images, by method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+import pandas as pd
+import torch
+
+from pfl_core import measure, models
+from pfl_core.algorithm import Algorithm, build
+from pfl_core.algorithms.fedem import FedEM
+from pfl_core.algorithms.pfedgate import PFedGate
+from pfl_core.costs import payload_bytes
+from pfl_core.federation import Federation, Split
+from pfl_core.gate_costs import counted, fedem_step, first_mask, kept_macs, layer_macs
+from pfl_core.paper.pfedgate_printed import MEASURED, table2
+from pfl_core.paper.results import COLUMNS
+from pfl_core.seeding import generator
+from pfl_core.star_costs import weight_uses
+from pfl_core.training import Training
+
+ROWS = {"block_layout": "output_rows", "straight_through": "kept"}
+MODES: dict[str, dict[str, Any]] = {  # Table 2's rows; "whole neurons" are ours, alike but for how they are computed
+    "FedAvg": {"name": "fedavg", "client_weighting": "samples"},
+    "FedEM": {"name": "fedem"},
+    "pFedGate, s = 1": {"name": "pfedgate", "keep_ratio": 1.0},
+    "pFedGate, s = 0.5": {"name": "pfedgate", "keep_ratio": 0.5},
+    "pFedGate, s = 0.3": {"name": "pfedgate", "keep_ratio": 0.3},
+    "whole neurons, s = 0.3, masked": {"name": "pfedgate", "keep_ratio": 0.3, **ROWS},
+    "whole neurons, s = 0.3, sliced": {"name": "pfedgate", "keep_ratio": 0.3, **ROWS, "execution": "sliced"},
+}
+M_STEP = "FedEM, without its E step"
+STEPS = 2  # in a round
+SHAPE, CLASSES = (3, 32, 32), 10
+NETWORK = "lenet_cifar"
+NETWORKS = {"leaf_cnn": (1, 28, 28), "lenet_cifar": (3, 32, 32), "leaf_cnn_cifar": (3, 32, 32)}  # the paper's three
+BATCHES = {"ci": (4,), "quick": (32,)}  # the paper's three columns elsewhere
+TURNS = {"ci": 2, "quick": 3}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One client with ``STEPS`` batches of random images; what is measured does not depend on what they show."""
+
+    batch: int
+    network: str = NETWORK
+    shape: tuple[int, ...] = SHAPE
+
+    def federation(self) -> Federation:
+        """The optimizer as in the paper's experiments, its momentum kept; the same start and images for each method."""
+        stream, num = generator(0, "images"), STEPS * self.batch
+        x = torch.randn(num, *self.shape, generator=stream)
+        split = Split.of([(x, torch.randint(0, CLASSES, (num,), generator=stream))])
+        train = Training(lr=0.03, batch_size=self.batch, momentum=0.9, weight_decay=5e-4, clip_norm=10.0)
+        net = models.build(self.network, self.shape, CLASSES, 0)
+        return Federation(net, {"train": split, "test": split}, seed=0, rounds=1, train=train)
+
+    def work(self) -> dict[str, Callable[[], object]]:
+        """label -> one client's round from a state that is there, nothing scored."""
+        client, out = torch.arange(1), {}
+        for label, algorithm in methods().items():
+            fed = self.federation()
+            state = algorithm.init(fed, fed.theta0)
+            out[label] = partial(algorithm.round, fed, state, client, 0)
+            if isinstance(algorithm, FedEM):
+                duties = algorithm.duties(fed, state, client)
+                out[M_STEP] = partial(algorithm.maximise, fed, state, client, duties, 0)
+        return out
+
+    def memory(self) -> pd.Series:
+        """label -> MB of the tensors of a client's first round at its peak, what the method keeps for it among them."""
+        client, found = torch.arange(1), {}
+        for label, algorithm in methods().items():
+            fed = self.federation()
+
+            def first(algorithm: Algorithm = algorithm, fed: Federation = fed) -> object:
+                return algorithm.round(fed, algorithm.init(fed, fed.theta0), client, 0)
+
+            found[label] = measure.peak_bytes(first) / 1e6
+        return pd.Series(found, name="peak_mb")
+
+
+def methods() -> dict[str, Algorithm]:
+    return {label: build(part["name"], {k: v for k, v in part.items() if k != "name"}) for label, part in MODES.items()}
+
+
+def timed(preset: str) -> pd.DataFrame:
+    """Processor milliseconds of a step. Columns: label, batch, turn, ms, ratio (to FedAvg's in the same turn)."""
+    torch.set_num_threads(1)
+    frames = []
+    for batch in batches(preset):
+        frame = measure.seconds(Bench(batch).work(), TURNS.get(preset, 10)).assign(batch=batch)
+        plain = frame[frame["label"] == "FedAvg"].set_index("turn")["seconds"]
+        ratio = frame["seconds"] / frame["turn"].map(plain)
+        frames.append(frame.assign(ms=1e3 * frame["seconds"] / STEPS, ratio=ratio))
+    return pd.concat(frames, ignore_index=True)[["label", "batch", "turn", "ms", "ratio"]]
+
+
+def remembered(preset: str) -> pd.DataFrame:
+    """Memory. Columns: label, batch, peak_mb, ratio (to FedAvg's)."""
+    frames = []
+    for batch in batches(preset):
+        peak = Bench(batch).memory()
+        frames.append(pd.DataFrame({"batch": batch, "peak_mb": peak, "ratio": peak / peak["FedAvg"]}))
+    return pd.concat(frames).rename_axis("label").reset_index()
+
+
+def analytic(preset: str) -> pd.DataFrame:
+    """What is counted, not measured, of each method's round of two steps; the upload in kB."""
+    fed = Bench(batches(preset)[0]).federation()
+    uses, rows = weight_uses(fed, fed.theta0), {}
+    for label, algorithm in methods().items():
+        _, notes = algorithm.round(fed, algorithm.init(fed, fed.theta0), torch.arange(1), 0)
+        sent = payload_bytes(float(notes["upload"][0]), float(notes.get("upload_bits", torch.zeros(1))[0]))
+        own = counted(algorithm, fed, uses) if MODES[label]["name"] == "pfedgate" else {"step computed": 1.0}
+        if isinstance(algorithm, FedEM):
+            own["step computed"] = fedem_step(layer_macs(fed.layout, uses), algorithm.components)
+        rows[label] = {**own, "upload, kB": sent / 1e3, "upload / d": float(notes["upload"][0]) / fed.num_params}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def by_layer() -> pd.DataFrame:
+    """Parameters and MACs of the paper's networks. Columns: network, layer, parameters, MACs (shares of the whole)."""
+    frames = []
+    for network, shape in NETWORKS.items():
+        fed = Bench(1, network, shape).federation()
+        macs = pd.Series(layer_macs(fed.layout, weight_uses(fed, fed.theta0)))
+        sizes = pd.Series({f.layer: 0 for f in fed.layout.params})
+        for f in fed.layout.params:
+            sizes[f.layer] += f.stop - f.start
+        frame = pd.DataFrame({"network": network, "parameters": sizes / sizes.sum(), "MACs": macs / macs.sum()})
+        frames.append(frame.rename_axis("layer").reset_index())
+    return pd.concat(frames, ignore_index=True)
+
+
+def kept_shares() -> pd.DataFrame:
+    """What a client's first batch keeps. Columns: network, s, reading, parameters, MACs (shares)."""
+    rows = []
+    for network, shape in NETWORKS.items():
+        fed = Bench(2, network, shape).federation()
+        uses = weight_uses(fed, fed.theta0)
+        for reading, s in product(("paper", "authors_code"), (0.5, 0.3)):
+            adapter, kept = first_mask(PFedGate.reading(reading, keep_ratio=s), fed)
+            shares = float(adapter.blocks.share(kept)), kept_macs(adapter.blocks, uses, kept)
+            rows.append((network, s, reading, *shares))
+    return pd.DataFrame(rows, columns=["network", "s", "reading", "parameters", "MACs"])
+
+
+def batches(preset: str) -> tuple[int, ...]:
+    return BATCHES.get(preset, (32, 128, 512))
+
+
+def beside_table2(times: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
+    """Ratios to FedAvg, ours (medians over turns) and the paper's. Columns: panel, label, source, value, reference."""
+    median = times.groupby(["label", "batch"], sort=False)["ratio"].median().reset_index()
+    ours = pd.concat(
+        frame.assign(panel=panel) for frame, panel in zip((median, memory), MEASURED.values(), strict=True)
+    )
+    theirs = table2()
+    theirs = theirs[theirs["batch"].isin(times["batch"])]
+    both = pd.concat([ours.assign(source="ours"), theirs.assign(source="paper")], ignore_index=True)
+    both = both.assign(
+        source=both["source"] + ", batch " + both["batch"].astype(str), value=both["ratio"], reference=1.0
+    )
+    return both[["panel", "label", "source", "value", "reference"]]
+
+
+def measured(times: pd.DataFrame, memory: pd.DataFrame, preset: str) -> pd.DataFrame:
+    """The measurements as the claims take results: a turn is a seed, and ``mode`` names the row."""
+    named = times.assign(metric="step_ratio", seed=times["turn"]), memory.assign(metric="peak_ratio", seed=1)
+    frame = pd.concat(named, ignore_index=True).rename(columns={"label": "mode", "ratio": "value"})
+    frame = frame.assign(
+        paper="pfedgate",
+        dataset="random images",
+        data=f"random images, {NETWORK}",
+        setting="batch " + frame["batch"].astype(str),
+        method=frame["mode"].map({label: part["name"] for label, part in MODES.items()}).fillna("fedem"),
+        variant="",
+        preset=preset,
+        stale=False,
+    )
+    return frame[[*COLUMNS, "setting", "mode"]]

@@ -1,0 +1,181 @@
+"""Claims 7, 8, 10 to 13 and 19 of pFedGate on small made-up results: each can hold, fail, and stay undecided."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from pfl_core import gate_bench
+from pfl_core.paper import claims
+from pfl_core.results import TIDY
+
+SEEDS = (0, 1, 2)
+NOISE = (0.0, 0.2, -0.2)  # the same for all methods: paired differences are exact
+NOISY = (0.0, 5.0, -5.0)
+
+
+def rows(value, metric="acc_pooled", method="pfedgate", variant="", setting="cifar10", **fields):
+    """A run's metric for each seed; `value` is one number, or one for each seed."""
+    values = value if isinstance(value, tuple) else tuple(value + noise for noise in NOISE)
+    known = dict(paper="pfedgate", dataset="cifar10", data="cifar10", preset="real", rounds=40, stale=False)
+    named = dict(metric=metric, method=method, variant=variant, setting=setting)
+    return [known | named | dict(value=v, seed=s) | fields for s, v in zip(SEEDS, values, strict=True)]
+
+
+def exact(value, metric, **fields):
+    return rows((value,) * len(SEEDS), metric, **fields)
+
+
+def noisy(value):
+    return tuple(value + noise for noise in NOISY)
+
+
+def verdict(number, *runs):
+    return claims("pfedgate")[number - 1].verdict(pd.DataFrame([r for run in runs for r in run], columns=TIDY))
+
+
+def status(number, *runs):
+    return verdict(number, *runs).status
+
+
+# ---- 7 and 8: costs -------------------------------------------------------------------------------------------------
+
+
+def bench(label, times, peak, batch=32):
+    turns = [(label, batch, turn, 1.0, ratio) for turn, ratio in enumerate(times, start=1)]
+    memory = [(label, batch, 1.0, peak)]
+    return (
+        pd.DataFrame(turns, columns=["label", "batch", "turn", "ms", "ratio"]),
+        pd.DataFrame(memory, columns=["label", "batch", "peak_mb", "ratio"]),
+    )
+
+
+def judged(number, *parts):
+    times, memory = (pd.concat(frames, ignore_index=True) for frames in zip(*parts, strict=True))
+    return claims("pfedgate")[number - 1].verdict(gate_bench.measured(times, memory, "real"))
+
+
+SMALL, SLICED, E_STEP = "pFedGate, s = 0.3", "whole neurons, s = 0.3, sliced", "FedEM, without its E step"
+
+
+def test_7_both_time_and_memory_at_every_batch_size():
+    fast, slow, unsure = (0.7, 0.72, 0.71), (1.2, 1.22, 1.21), (0.7, 1.3, 0.9)
+    assert judged(7, bench(SMALL, fast, 0.66)).status == "holds"
+    assert judged(7, bench(SMALL, slow, 0.66)).status == "does not hold"
+    assert judged(7, bench(SMALL, fast, 1.8)).status == "does not hold"
+    assert judged(7, bench(SMALL, unsure, 0.66)).status == "undecided"
+    assert judged(7, bench(SMALL, fast, 0.66), bench(SMALL, slow, 0.9, 128)).status == "does not hold"
+    told = judged(7, bench(SMALL, slow, 1.8), bench(SLICED, fast, 0.9))
+    assert told.status == "does not hold" and "left out 0.71 and 0.90" in told.numbers
+    assert judged(7, bench(SLICED, fast, 0.66)).status == "undecided"  # ours is not the paper's
+
+
+def test_8_about_three_times():
+    assert judged(8, bench("FedEM", (2.9, 3.0, 3.1), 1.1)).status == "holds"
+    high = judged(8, bench("FedEM", (4.4, 4.5, 4.6), 2.1), bench(E_STEP, (3.0, 3.0, 3.0), 1.0))
+    assert high.status == "does not hold" and "3.00 times without the E step" in high.numbers
+    assert judged(8, bench("FedEM", (1.9, 2.0, 2.1), 1.1)).status == "does not hold"
+    assert judged(8, bench("FedEM", (2.0, 4.0, 3.0), 1.1)).status == "undecided"
+    assert judged(8, bench(SMALL, (1.0, 1.0, 1.0), 1.1)).status == "undecided"
+
+
+@pytest.mark.parametrize("number", [7, 8])
+def test_7_and_8_need_measurements(number):
+    assert "no timed steps" in verdict(number, rows(80.0)).numbers
+
+
+# ---- 10 and 11: the gate's parts ------------------------------------------------------------------------------------
+
+
+def gates(full, pre, post, sigmoid):
+    parts = {"": full, "pre_norm=False": pre, "post_norm=False": post, "sigmoid=False": sigmoid}
+    return [row for variant, value in parts.items() for row in rows(value, variant=variant)]
+
+
+def test_10_the_order_of_the_parts():
+    assert status(10, gates(87.0, 86.0, 86.9, 83.0)) == "holds"
+    assert status(10, gates(87.0, 82.0, 86.9, 83.0)) == "does not hold"  # the norm before matters more
+    assert status(10, gates(87.0, 86.0, 85.0, 83.0)) == "does not hold"
+    assert status(10, gates(87.0, 86.0, 86.9, noisy(83.0))) == "undecided"
+    assert status(10, gates(87.0, 86.0, 86.9, 83.0)[:9]) == "undecided"
+    rounds = exact(20, "rounds_to_80") + exact(37, "rounds_to_80", variant="sigmoid=False")
+    assert "without sigmoid +4.00 [+4.00, +4.00] (1.85 times the rounds)" in verdict(
+        10, gates(87.0, 86.0, 86.9, 83.0), rounds
+    ).numbers  # fmt: skip
+
+
+def test_10_runs_at_another_rate_do_not_count():
+    slow = [row | dict(setting="cifar10, lr_gate=0.05") for row in gates(50.0, 90.0, 90.0, 90.0)]
+    assert status(10, gates(87.0, 86.0, 86.9, 83.0), slow) == "holds"
+
+
+def test_11_faster_and_less_accurate():
+    def found(accuracy, rounds):
+        own = rows(accuracy, variant="gate_granularity=client")
+        own += exact(rounds, "rounds_to_80", variant="gate_granularity=client")
+        return status(11, rows(87.0), exact(20, "rounds_to_80"), own)
+
+    assert found(85.0, 15) == "holds"
+    assert found(88.0, 15) == "does not hold"
+    assert found(85.0, 25) == "does not hold"
+    assert found(noisy(85.0), 15) == "undecided"
+    assert status(11, rows(87.0), exact(20, "rounds_to_80")) == "undecided"
+
+
+# ---- 12 and 13: who takes part --------------------------------------------------------------------------------------
+
+
+def drop(method, all_, few, variant="", metrics=("acc_pooled", "acc_bottom_decile")):
+    fields = dict(method=method, variant=variant)
+    return [
+        row
+        for metric in metrics
+        for row in rows(all_, metric, **fields) + rows(few, metric, setting="cifar10, sampled", **fields)
+    ]
+
+
+def test_12_drops():
+    assert status(12, drop("fedavg", 70.0, 66.0), drop("pfedgate", 75.0, 74.5)) == "holds"
+    assert status(12, drop("fedavg", 70.0, 66.0), drop("pfedgate", 75.0, 73.0)) == "does not hold"  # two points
+    assert status(12, drop("fedavg", 70.0, 70.0), drop("pfedgate", 75.0, 74.5)) == "does not hold"  # FedAvg loses less
+    assert status(12, drop("fedavg", 70.0, 66.0), drop("pfedgate", 75.0, noisy(74.5))) == "undecided"
+    assert status(12, drop("fedavg", 70.0, 66.0)) == "undecided"
+    assert status(12, drop("fedavg", 70.0, 66.0), drop("pfedgate", 75.0, 74.5, metrics=("acc_pooled",))) == "undecided"
+    worse = drop("pfedgate", 75.0, 70.0, "keep_ratio=0.3")
+    assert status(12, drop("fedavg", 70.0, 66.0), drop("pfedgate", 75.0, 74.5), worse) == "does not hold"
+
+
+def gap(method, known, new, variant=""):
+    fields = dict(method=method, variant=variant, setting="cifar10, novel")
+    return rows(known, "acc_participating", **fields) + rows(new, "acc_novel", **fields)
+
+
+OTHERS = [*gap("fedavg", 70.0, 60.0), *gap("fedavg_ft", 75.0, 67.0), *gap("fedem", 70.0, 68.0)]
+
+
+def test_13_gaps():
+    assert status(13, OTHERS, gap("pfedgate", 74.0, 73.5)) == "holds"
+    assert status(13, OTHERS, gap("pfedgate", 74.0, 72.5)) == "does not hold"  # more than a point
+    close = [*gap("fedavg", 70.0, 69.8), *OTHERS[6:]]
+    assert status(13, close, gap("pfedgate", 74.0, 73.5)) == "does not hold"
+    assert status(13, OTHERS, gap("pfedgate", 74.0, noisy(73.5))) == "undecided"
+    assert status(13, OTHERS) == status(13, gap("pfedgate", 74.0, 73.5)) == "undecided"
+
+
+def test_13_fedavgs_gap_is_the_smaller_of_its_two():
+    assert "gap of fedavg +3.00" in verdict(13, OTHERS, gap("pfedgate", 74.0, 73.5)).numbers
+    plain = [*gap("fedavg", 70.0, 69.0), *OTHERS[6:]]
+    assert "gap of fedavg +1.00" in verdict(13, plain, gap("pfedgate", 74.0, 73.5)).numbers
+
+
+# ---- 19: gates ------------------------------------------------------------------------------------------------------
+
+
+def test_19_the_rank_correlation():
+    def found(value, setting="pathological"):
+        return status(19, rows(value, "gate_rank", variant="keep_ratio=0.3", setting=setting))
+
+    assert found(-0.5) == "holds"
+    assert found((0.5, 0.4, 0.6)) == "does not hold"
+    assert found((-0.5, 0.4, 0.0)) == "undecided"
+    assert found(-0.5, "cifar10") == "undecided"

@@ -1,0 +1,61 @@
+"""Measured by hand where that is possible: bytes exactly, seconds by their order."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from pfl_core.measure import peak_bytes, seconds
+
+
+def test_the_peak_counts_what_lives_together():
+    """y and z of 4,000 bytes each together; y is freed before w is made; a view is no memory of its own."""
+    x = torch.ones(1000)
+
+    def work():
+        y = x + 1
+        z = y * 2
+        del y
+        w = z - 1
+        return w.view(10, 100)
+
+    assert peak_bytes(work) == 2 * 4000
+
+
+def test_what_was_there_before_does_not_count():
+    x = torch.ones(1000)
+    assert peak_bytes(lambda: x.mul_(2)) == peak_bytes(lambda: x[:500].view(5, 100)) == 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_activations_wait_for_the_backward_pass():
+    """Of a chain of ReLUs every output stays for its slope; without slopes two at a time are enough."""
+    net = nn.Sequential(*(nn.ReLU() for _ in range(5)))
+    x = torch.ones(1000, requires_grad=True)
+
+    def forward():
+        with torch.no_grad():
+            return net(x)
+
+    assert peak_bytes(forward) == 2 * 4000
+    assert peak_bytes(lambda: net(x)) == 5 * 4000
+    assert peak_bytes(lambda: net(x).sum().backward()) > 5 * 4000
+
+
+def test_pieces_of_work_take_turns():
+    calls = []
+
+    def burn(name, much):
+        calls.append(name)
+        end = time.process_time() + much
+        while time.process_time() < end:
+            pass
+
+    frame = seconds({"a": lambda: burn("a", 0.001), "b": lambda: burn("b", 0.03)}, 2)
+    assert calls == ["a", "b"] * 3  # the first turn is not measured
+    assert frame[["label", "turn"]].values.tolist() == [["a", 1], ["b", 1], ["a", 2], ["b", 2]]
+    wide = frame.pivot(index="turn", columns="label", values="seconds")
+    assert (wide["b"] > wide["a"]).all() and (wide["a"] > 0).all()
