@@ -7,35 +7,16 @@ import pytest
 
 from pfl_core import gate_bench
 from pfl_core.paper import claims
-from pfl_core.results import TIDY
-
-SEEDS = (0, 1, 2)
-NOISE = (0.0, 0.2, -0.2)  # the same for all methods: paired differences are exact
-NOISY = (0.0, 5.0, -5.0)
+from tests.paper import pfedgate_frames as frames
+from tests.paper.pfedgate_frames import noisy, status, verdict
 
 
-def rows(value, metric="acc_pooled", method="pfedgate", variant="", setting="cifar10", **fields):
-    """A run's metric for each seed; `value` is one number, or one for each seed."""
-    values = value if isinstance(value, tuple) else tuple(value + noise for noise in NOISE)
-    known = dict(paper="pfedgate", dataset="cifar10", data="cifar10", preset="real", rounds=40, stale=False)
-    named = dict(metric=metric, method=method, variant=variant, setting=setting)
-    return [known | named | dict(value=v, seed=s) | fields for s, v in zip(SEEDS, values, strict=True)]
+def rows(value, metric="acc_pooled", method="pfedgate", variant="", **fields):
+    return frames.rows(method, value, variant, metric, **fields)
 
 
-def exact(value, metric, **fields):
-    return rows((value,) * len(SEEDS), metric, **fields)
-
-
-def noisy(value):
-    return tuple(value + noise for noise in NOISY)
-
-
-def verdict(number, *runs):
-    return claims("pfedgate")[number - 1].verdict(pd.DataFrame([r for run in runs for r in run], columns=TIDY))
-
-
-def status(number, *runs):
-    return verdict(number, *runs).status
+def exact(value, metric, variant=""):
+    return frames.exact("pfedgate", value, metric, variant)
 
 
 # ---- 7 and 8: costs -------------------------------------------------------------------------------------------------

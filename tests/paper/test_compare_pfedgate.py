@@ -55,6 +55,13 @@ def test_local_epochs_gates_and_the_global_model():
     assert ours(10, "s=0.5;model=local", *cell, one(74.0, **grey)) == 74.0
 
 
+def test_clients_that_never_took_part():
+    run = {"novel": 0.2, "setting": "cifar10, novel"}
+    cell = (8, "s=0.5", "pFedGate", "CIFAR10")
+    assert ours(*cell, "acc_mean_novel", one(73.0, "", "acc_novel", **run)) == 73.0
+    assert ours(*cell, "acc_mean_participating", one(74.0, "", "acc_participating", **run)) == 74.0
+
+
 def test_other_methods():
     assert ours(1, "s=0.55", "HeteroFL", "CIFAR10", "acc_mean", one(60.0, method="heterofl")) == 60.0
     assert ours(13, "s=0.3", "FedMask", "CIFAR10", "acc_mean", one(61.0, "keep_ratio=0.3", method="fedmask")) == 61.0
