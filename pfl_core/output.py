@@ -59,8 +59,9 @@ def caption(records: Sequence[Record]) -> str:
     spec = records[0].spec
     seeds = sorted({record.spec.seed for record in records})
     data = " + ".join(dict.fromkeys(data_label(dataset(r.spec), data_name(r)) for r in records))
+    network = spec.model["name"].rpartition(":")[2]  # without the module that one from outside the registry is in
     return (
-        f"preset {spec.preset}: {data}, {spec.clients} clients, {spec.model['name']}, {spec.rounds} rounds, "
+        f"preset {spec.preset}: {data}, {spec.clients} clients, {network}, {spec.rounds} rounds, "
         f"{spec.train.epochs} local epoch{'s' * (spec.train.epochs > 1)}, "
         f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     )

@@ -35,6 +35,12 @@ METHODS = ("star_pfl", "local", "fedavg", "fedbn", "fedap", "lotteryfl")  # Tabl
 SIDES = (28, 8, 32)  # of images; a record does not tell, but the number of parameters does
 
 
+def task(record: Record) -> str:
+    """The paper's task, for titles; with what stands in for its images: "axial (mnist stands in)"."""
+    data = record.spec.data["name"]
+    return record.spec.setting + ("" if data in ("organamnist", "organsmnist") else f" ({data} stands in)")
+
+
 def numbers(record: Record) -> dict[str, float]:
     """All of it for one run: of the methods compared ``costs`` and ``picked``, of the instrument ``likeness``.
 

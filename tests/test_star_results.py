@@ -1,6 +1,7 @@
 """Star-PFL's numbers from records: Table 3's columns to the printed digit, rounds by hand, likeness from its arrays."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,6 +25,13 @@ def record(method, *, val=(0.5, 0.9, 0.8), test=(0.4, 0.6, 0.7), trained=(0.6, 0
     return Record(
         "key", spec, given | counts | noted, clients={"train": TRAIN}, num_params=D, flops=6 * MACS - 2 * 86_400
     )
+
+
+def test_a_stand_in_is_named_as_one():
+    own = record("fedavg")
+    assert star_results.task(own) == "axial"
+    other = replace(own, spec=replace(own.spec, data={"name": "mnist"}))
+    assert star_results.task(other) == "axial (mnist stands in)"
 
 
 # ---- costs ----------------------------------------------------------------------------------------------------------
