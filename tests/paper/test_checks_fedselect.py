@@ -265,7 +265,6 @@ def test_a_claim_without_a_check_says_what_it_needs():
     assert claim.verdict(frame()) == ("undecided", "not checked yet: needs runs of Table 9")
 
 
-
 def test_the_table_for_notebooks():
     shown = claims_table("fedselect", frame(limits(TABLE_2)), [4, 12])
     assert shown.index.tolist() == [4, 12]
