@@ -10,6 +10,7 @@ from functools import partial
 
 import pandas as pd
 
+from pfl_core.paper.checks_pfedgate import SETTINGS, gate
 from pfl_core.paper.results import Interval, Missing, by_seed, interval, settings
 from pfl_core.paper.verdicts import Verdict, above, all_hold, below, both, decides, on_each_dataset
 
@@ -20,14 +21,9 @@ SLICED = "whole neurons, s = 0.3, sliced"  # ours
 THREE = (2.5, 3.5)  # "about three times"
 LITTLE = 1.13  # points; the largest drop of pFedGate in Table 3
 POINT = 1.0  # claim 13
-FULL = {"pre_norm": "True", "post_norm": "True", "sigmoid": "True", "gate_granularity": "batch"}
 PARTS = {"sigmoid": "sigmoid", "norm before": "pre_norm", "norm after": "post_norm"}  # by falling weight
-CLIENT_WISE = FULL | {"gate_granularity": "client"}
+CLIENT_WISE = {"gate_granularity": "client"}
 SAMPLED, NOVEL = ", sampled", ", novel"  # ends of the settings' names
-
-
-def gate(s: float, **fields: str) -> dict:
-    return {"method": "pfedgate", "keep_ratio": s, **fields}
 
 
 # ---- costs ----------------------------------------------------------------------------------------------------------
@@ -87,12 +83,11 @@ def _times(ratio: Interval) -> str:
 # ---- the gate's parts -----------------------------------------------------------------------------------------------
 
 
-@decides("pfedgate", 10)
+@decides("pfedgate", 10, SETTINGS)
 @on_each_dataset
 def sigmoid_then_first_norm_then_second(results: pd.DataFrame) -> Verdict:
     """What is lost without each part, in this order, and each next to the other; paired over seeds."""
-    results = _main(results)
-    full = by_seed(results, gate(0.5, **FULL), ACCURACY)
+    full = by_seed(results, gate(0.5), ACCURACY)
     lost = {name: full - by_seed(results, _without(field), ACCURACY) for name, field in PARTS.items()}
     sigmoid, before, after = (values.dropna() for values in lost.values())
     leads = [interval((sigmoid - before).dropna()), interval((before - after).dropna())]
@@ -101,13 +96,8 @@ def sigmoid_then_first_norm_then_second(results: pd.DataFrame) -> Verdict:
     return Verdict(both([lead.status for lead in leads]), f"points lost {', '.join(texts)}; {order}")
 
 
-def _main(results: pd.DataFrame) -> pd.DataFrame:
-    """Without runs at another rate, with other epochs, ...: their settings are named "data, what differs"."""
-    return results[~results["setting"].str.contains(", ", regex=False)]
-
-
 def _without(field: str) -> dict:
-    return gate(0.5, **FULL | {field: "False"})
+    return gate(0.5, **{field: "False"})
 
 
 def _slower(results: pd.DataFrame, field: str) -> str:
@@ -119,18 +109,17 @@ def _slower(results: pd.DataFrame, field: str) -> str:
 
 
 def _relative_rounds(results: pd.DataFrame, other: dict) -> Interval:
-    rounds = by_seed(results, other, "rounds_to_80") / by_seed(results, gate(0.5, **FULL), "rounds_to_80")
+    rounds = by_seed(results, other, "rounds_to_80") / by_seed(results, gate(0.5), "rounds_to_80")
     if rounds.dropna().empty:
         raise Missing("no seed has the rounds of both gates")
     return interval(rounds.dropna())
 
 
-@decides("pfedgate", 11)
+@decides("pfedgate", 11, SETTINGS)
 @on_each_dataset
 def client_wise_is_faster_and_worse(results: pd.DataFrame) -> Verdict:
     """Fewer rounds to 80 % of its own best than the gate for each batch, and a lower accuracy."""
-    results = _main(results)
-    lost = by_seed(results, gate(0.5, **FULL), ACCURACY) - by_seed(results, gate(0.5, **CLIENT_WISE), ACCURACY)
+    lost = by_seed(results, gate(0.5), ACCURACY) - by_seed(results, gate(0.5, **CLIENT_WISE), ACCURACY)
     points, rounds = interval(lost.dropna()), _relative_rounds(results, gate(0.5, **CLIENT_WISE))
     status = both([points.status, below(rounds, 1.0)])
     return Verdict(status, f"{_times(rounds)} times the rounds, points lost {points}")
@@ -139,7 +128,7 @@ def client_wise_is_faster_and_worse(results: pd.DataFrame) -> Verdict:
 # ---- who takes part -------------------------------------------------------------------------------------------------
 
 
-@decides("pfedgate", 12)
+@decides("pfedgate", 12, (*SETTINGS, *(name + SAMPLED for name in SETTINGS)))
 @on_each_dataset
 def few_clients_cost_little(results: pd.DataFrame) -> Verdict:
     """The drop from all clients to a fifth of them, of the mean and of the worst tenth; FedAvg's is larger."""
@@ -162,21 +151,19 @@ def _drops(results: pd.DataFrame, metric: str) -> Verdict:
 def _drop(results: pd.DataFrame, where: dict, metric: str) -> pd.Series:
     """Points lost by seed, all clients minus a fifth of them."""
     sampled = results["setting"].str.endswith(SAMPLED)
-    whole = ~sampled & ~results["setting"].str.endswith(NOVEL)
-    drop = by_seed(results[whole], where, metric) - by_seed(results[sampled], where, metric)
+    drop = by_seed(results[~sampled], where, metric) - by_seed(results[sampled], where, metric)
     if drop.dropna().empty:
         raise Missing(f"no seed has {where} with all clients and with a fifth of them")
     return drop.dropna()
 
 
-@decides("pfedgate", 13)
+@decides("pfedgate", 13, tuple(name + NOVEL for name in SETTINGS))
 @on_each_dataset
 def novel_clients_are_close(results: pd.DataFrame) -> Verdict:
     """Clients that trained minus those that never did: below a point, and below FedAvg's and FedEM's gap.
 
     FedAvg's is the smaller of two: its model as it is, or fine-tuned by the novel clients (as in FedAvg-FT's run).
     """
-    results = results[results["setting"].str.endswith(NOVEL)]
     gaps = [_gap(results, {"method": "fedavg"}, {"method": name}) for name in ("fedavg", "fedavg_ft")]
     plain = min(gaps, key=pd.Series.mean)
     mixture = _gap(results, {"method": "fedem"}, {"method": "fedem"})

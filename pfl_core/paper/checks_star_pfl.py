@@ -25,7 +25,8 @@ PARTIES = {"clients": "local", "server": "global"}
 
 
 def star(variant: str = "") -> dict:
-    return {"method": "star_pfl", "variant": variant}
+    """Star-PFL with the split of Table 3; the other alphas of Table 2 are stored beside it."""
+    return {"method": "star_pfl", "variant": variant, "dirichlet": 0.1}
 
 
 def decides_variants(number: int, *settings: str) -> Callable[[Check], Check]:

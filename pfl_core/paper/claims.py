@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 
 import pandas as pd
 
@@ -19,8 +19,9 @@ from pfl_core.paper import (  # noqa: F401  (they register the checks)
     checks_star_pfl,
     checks_star_pfl_tables,
 )
+from pfl_core.paper.results import tidy
 from pfl_core.paper.tables import facts
-from pfl_core.paper.verdicts import CHECKS, Verdict
+from pfl_core.paper.verdicts import CHECKS, Decision, Verdict
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Claim:
     supported: str
     published: str  # the numbers behind `supported`
     needs: str = ""  # what a verdict would take, where there is no check yet
-    check: Callable[[pd.DataFrame], Verdict] | None = None
+    check: Decision | None = None
 
     def verdict(self, results: pd.DataFrame) -> Verdict:
         """Decided by our results (see `paper.results`); undecided, with the reason, where nothing decides it."""
@@ -50,10 +51,10 @@ def claims(paper: str) -> list[Claim]:
 
 def claims_table(paper: str, results: pd.DataFrame, numbers: list[int] | None = None) -> pd.DataFrame:
     """Claims (all, or those named) beside both verdicts, one row each, for the end of a notebook."""
-    rows = []
+    rows, tidied = [], cache(partial(tidy, results, paper))
     for claim in claims(paper):
         if numbers is None or claim.number in numbers:
-            verdict = claim.verdict(results)
+            verdict = claim.check.judge(tidied(claim.check.settings)) if claim.check else claim.verdict(results)
             rows.append((claim.number, claim.text, claim.source, claim.supported, claim.published, *verdict))
     columns = ["claim", "text", "source", "in the paper's tables", "published", "ours", "numbers"]
     return pd.DataFrame(rows, columns=columns).set_index("claim")

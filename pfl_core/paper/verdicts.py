@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial, wraps
 from typing import NamedTuple
 
@@ -19,7 +20,6 @@ class Verdict(NamedTuple):
 
 
 Check = Callable[[pd.DataFrame], Verdict]
-CHECKS: dict[tuple[str, int], Check] = {}  # (paper, number of the claim) -> check of a results frame
 
 
 def both(statuses: list[str]) -> str:
@@ -46,23 +46,34 @@ def below(lead: Interval, bound: float) -> str:
     return "holds" if lead.high < bound else "does not hold" if lead.low > bound else "undecided"
 
 
-def decides(paper: str, number: int, settings: tuple[str, ...] = ()) -> Callable[[Check], Check]:
-    """Registers the check of a claim; it gets tidied results, and what they lack makes the claim undecided.
+@dataclass(frozen=True)
+class Decision:
+    """The check of a claim; it gets tidied results, and what they lack makes the claim undecided."""
 
-    `settings`: the experiments (column `setting`) that the claim is about; none: all of the paper's.
-    """
+    check: Check
+    paper: str
+    settings: tuple[str, ...]  # the experiments (column `setting`) that the claim is about; none: all of the paper's
 
-    def register(check: Check) -> Check:
-        @wraps(check)
-        def judge(results: pd.DataFrame) -> Verdict:
-            try:
-                rows = tidy(results, paper, settings)
-                return check(rows) if len(rows) else Verdict("undecided", "nothing is stored")
-            except Missing as missing:
-                return Verdict("undecided", str(missing))
+    def __call__(self, results: pd.DataFrame) -> Verdict:
+        return self.judge(tidy(results, self.paper, self.settings))
 
-        CHECKS[paper, number] = judge
-        return judge
+    def judge(self, rows: pd.DataFrame) -> Verdict:
+        """By results that are tidied already: one table serves all claims about the same experiments."""
+        try:
+            return self.check(rows) if len(rows) else Verdict("undecided", "nothing is stored")
+        except Missing as missing:
+            return Verdict("undecided", str(missing))
+
+
+CHECKS: dict[tuple[str, int], Decision] = {}  # (paper, number of the claim) -> check of a results frame
+
+
+def decides(paper: str, number: int, settings: tuple[str, ...] = ()) -> Callable[[Check], Decision]:
+    """Registers the check of a claim."""
+
+    def register(check: Check) -> Decision:
+        CHECKS[paper, number] = Decision(check, paper, settings)
+        return CHECKS[paper, number]
 
     return register
 

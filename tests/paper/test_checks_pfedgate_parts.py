@@ -90,6 +90,16 @@ def test_10_runs_at_another_rate_do_not_count():
     assert status(10, gates(87.0, 86.0, 86.9, 83.0), slow) == "holds"
 
 
+def test_10_and_11_other_options_in_the_same_setting_do_not_count():
+    """A notebook has its own runs only; all that is stored has those of the sparsity studies and the code's, too."""
+    others = [row for variant in ("selector=greedy_groups", "reading=authors_code", "mask=random")
+              for row in rows(10.0, variant=variant) + exact(99, "rounds_to_80", variant=variant)]  # fmt: skip
+    found = gates(90.0, 88.0, 89.0, 80.0)
+    assert verdict(10, found, others) == verdict(10, found)
+    client = rows(85.0, variant="gate_granularity=client")
+    assert verdict(11, found, client, others) == verdict(11, found, client)
+
+
 def test_11_faster_and_less_accurate():
     def found(accuracy, rounds):
         own = rows(accuracy, variant="gate_granularity=client")
