@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from textwrap import fill
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+CHARACTERS_PER_INCH = 18  # of a caption
 NAMES = {
     "local": "Local",
     "fedavg": "FedAvg",
@@ -143,5 +146,6 @@ def dots(ax: Axes, x: np.ndarray, values: list[np.ndarray], color: str, label: s
 def captioned(fig: Figure, caption: str) -> Figure:
     """Preset, data and seeds below the picture, so that it never travels without them."""
     if caption:
-        fig.supxlabel(caption, fontsize=7, color="0.35")
+        wide = int(CHARACTERS_PER_INCH * fig.get_figwidth())
+        fig.supxlabel("\n".join(fill(line, wide) for line in caption.splitlines()), fontsize=7, color="0.35")
     return fig

@@ -50,7 +50,7 @@ def warmup_curves(runs: pd.DataFrame, ylabel: str = "", caption: str = "") -> Fi
             ax.axvline(rounds, color="0.45", linestyle="--", linewidth=1)
         ax.set_title(name, fontsize=9)
         ax.set_xlabel("communication round")
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes[0].set_ylabel(ylabel)
     return captioned(_with_legend(fig, axes), caption)
 
