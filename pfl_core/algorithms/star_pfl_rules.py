@@ -42,12 +42,13 @@ class Rule:
         Percent there is share here: its 0.7, less what part of the model the tensor's frozen entries are, is read as a
         percentile (0.007 less a hundredth of that part).
         """
-        cut = torch.full_like(score, self.threshold)
+        cut, calm = torch.full_like(score, self.threshold), (score <= self.threshold).logical_and_(among)
         for part in self.tensors:
-            frozen = (part.stop - part.start - count_true(among[part])) / len(score)
-            scores = score[part][among[part]]
-            if len(scores) and frozen < 100 * self.floor:
-                cut[part] = max(self.threshold, quantile(scores, self.floor - frozen / 100))
+            known = count_true(among[part])
+            share = self.floor - (part.stop - part.start - known) / len(score) / 100
+            enough = int(share * (known - 1)) + 2  # with so many at most T the quantile is, too, and is not looked for
+            if known and share > 0 and count_true(calm[part]) < enough:
+                cut[part] = max(self.threshold, quantile(score[part][among[part]], share))
         return cut
 
 
