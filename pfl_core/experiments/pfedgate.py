@@ -87,8 +87,8 @@ def main_comparison(preset: str, wanted: Sequence[int], overrides: Mapping[str, 
     if preset == "paper":
         return [made for name in DATASETS for made in on(name, preset, wanted, overrides, runs + code)]
     made = on(main_setting(preset), preset, wanted, overrides, runs + code)
-    if preset == "real":  # CIFAR-10 with the paper's clients and network, as far as a quarter of an hour goes
-        few = [("pfedgate", {"keep_ratio": 0.5}), ("fedavg", {}), ("fedavg_ft", {}), ("local", {})]
+    if preset == "real":  # CIFAR-10 with the paper's clients and network, for rounds that two cores can pay for
+        few = [*gates(BUDGETS), *((name, {}) for name in ("fedavg", "fedavg_ft", "ditto", "fedrep", "local"))]
         made += on("cifar10", preset, wanted[:1], overrides, few)
     return made
 

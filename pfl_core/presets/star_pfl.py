@@ -29,7 +29,7 @@ _LABELS = replace(
 _PAPER = {"axial": _AXIAL, "sagital": _SAGITAL, "traces": replace(_SAGITAL, rounds=200), "labels": _LABELS}
 
 # real: MNIST stands in for Axial and Fashion-MNIST for Sagital, with the paper's network, clients, split and training;
-# 250 images a client and 15 rounds. The traces have as many images a client as Sagital, and 40 rounds.
+# 250 images a client and 15 rounds. The traces have as many images a client as Sagital, and 60 rounds.
 STAND_INS = {"axial": "mnist", "sagital": "fashion_mnist", "traces": "fashion_mnist", "labels": "fashion_mnist"}
 SAMPLED = "pfl_core.partition.sampled:paired_sample"  # paired_dirichlet on so many images a client
 _REAL = {
@@ -39,7 +39,7 @@ _REAL = {
         partition={"name": SAMPLED, "images": images, "alpha": 0.1},
         rounds=rounds,
     )
-    for name, images, rounds in (("axial", 250, 15), ("sagital", 250, 15), ("traces", 1261, 40))
+    for name, images, rounds in (("axial", 250, 15), ("sagital", 250, 15), ("traces", 1261, 60))
 }
 _REAL["labels"] = replace(
     _LABELS, data={"name": STAND_INS["labels"]}, partition={**_LABELS.partition, "images": 500}, rounds=10
