@@ -54,7 +54,7 @@ _QUICK = replace(
         **{"channels": [4, 8], "dense": [32], "kernel": 3, "padding": 1, "norm": True},
     },
     train=Training(lr=0.1, epochs=5, batch_size=32),
-    rounds=20,
+    rounds=16,
 )
 _SMALL = {
     "axial": _QUICK,
