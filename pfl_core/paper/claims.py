@@ -9,6 +9,8 @@ import pandas as pd
 
 from pfl_core.paper import (  # noqa: F401  (they register the checks)
     checks_fedpews,
+    checks_fedpews_grids,
+    checks_fedpews_parts,
     checks_fedselect,
     checks_fedselect_masks,
     checks_fedselect_methods,

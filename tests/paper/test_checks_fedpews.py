@@ -8,7 +8,9 @@ import pytest
 
 from pfl_core import experiments, presets, results
 from pfl_core.paper import claims
-from pfl_core.paper.checks_fedpews import BEST_TAUS, COLUMNS, COUNTED, FIGURE_5, MAIN
+from pfl_core.paper.checks_fedpews import COLUMNS, FIGURE_5, MAIN
+from pfl_core.paper.checks_fedpews_grids import BEST_TAUS
+from pfl_core.paper.checks_fedpews_parts import COUNTED
 from pfl_core.paper.results import by_seed, tidy
 from pfl_core.paper.tables import parse_variant, table
 from pfl_core.results import TIDY

@@ -1,0 +1,81 @@
+"""FedPeWS's numbers of a run: when it reaches the paper's target, its warm-up, whose neurons are active."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from pfl_core import presets
+from pfl_core.algorithms.fedpews import split_neurons
+from pfl_core.costs import VALUE_BYTES, rounds_to
+from pfl_core.runs import Record
+
+
+def to_target(record: Record) -> dict[str, float]:
+    """Where the paper's table has a target accuracy: the first round that reaches it, and the training seconds so far.
+
+    ``rounds_to_target`` and ``seconds_to_target`` are not numbers if no round does; ``train_seconds``: of all rounds.
+    """
+    if (target := presets.target(record.spec)) is None:
+        return {}
+    accuracy, seconds = record.curve()["acc_pooled"], record.values("seconds")[0]
+    reached = rounds_to(accuracy.tolist(), target)
+    first = accuracy.index[reached - 1] if reached else math.nan
+    spent = seconds.loc[:first].sum() if reached else math.nan
+    return {"rounds_to_target": first, "seconds_to_target": spent, "train_seconds": seconds.sum()}
+
+
+def warmup_rounds(record: Record) -> pd.Index:
+    """The rounds, from 1, in which clients trained subnetworks."""
+    return pd.Index(record.series.get("selected", ([], []))[0], dtype=int)
+
+
+def warmup(record: Record) -> dict[str, float]:
+    """The warm-up in a few numbers, if there was one.
+
+    ``neurons``, h; ``selected``, the share of them in a mask; ``warmup_upload_fraction`` and ``warmup_upload_max``,
+    what a client sends (h bits for the mask included) over the whole model, mean and largest; ``warmup_cost``, seconds
+    of a warm-up round over those of a later one; of learned masks ``diversity_max``, the largest ||p_k - p_others||^2.
+    """
+    warm = warmup_rounds(record)
+    if not len(warm):
+        return {}
+    neurons, seconds = record.values("upload_bits").max(axis=None), record.values("seconds")[0]
+    sent = (record.values("upload").loc[warm] + neurons / (8 * VALUE_BYTES)).to_numpy() / record.num_params
+    numbers = {
+        "neurons": neurons,
+        "selected": float(np.nanmean(record.values("selected"))),
+        "warmup_upload_fraction": float(np.nanmean(sent)),
+        "warmup_upload_max": float(np.nanmax(sent)),
+        "warmup_cost": float(seconds.loc[warm].mean() / seconds.drop(warm).mean()),
+    }
+    if "diversity" in record.series:
+        numbers["diversity_max"] = float(np.nanmax(record.values("diversity")))
+    return numbers
+
+
+def own_groups(record: Record) -> dict[str, float]:
+    """Where activations were noted: how far each client's own group of neurons dominates a layer.
+
+    ``own_group_warm`` and ``own_group_later``: the share of its own group in a client's summed activations of a layer,
+    mean over the rounds of the warm-up and over those after it, in the client and layer where it is least.
+    ``activation_rise``: a layer's activations in the first round without masks over those in the last with them, least.
+    """
+    if "activations" not in record.arrays:
+        return {}
+    sums, sizes = np.array(record.arrays["activations"]), [int(n) for n in record.arrays["layer_sizes"]]  # [T, N, h]
+    shares = record.spec.build_method().shares or (1 / sums.shape[1],) * sums.shape[1]
+    own, starts = split_neurons(tuple(sizes), shares).numpy(), np.cumsum([0, *sizes[:-1]])
+    total = np.add.reduceat(sums, starts, axis=2)  # [T, N, layers]
+    with np.errstate(divide="ignore", invalid="ignore"):  # a layer may be silent
+        share = np.add.reduceat(sums * own, starts, axis=2) / total
+        warm, numbers = len(warmup_rounds(record)), {}
+        if warm:
+            numbers["own_group_warm"] = float(share[:warm].mean(0).min())
+        if warm < len(sums):
+            numbers["own_group_later"] = float(share[warm:].mean(0).min())
+        if 0 < warm < len(sums):
+            numbers["activation_rise"] = float((total[warm] / total[warm - 1]).min())
+    return numbers
