@@ -69,9 +69,16 @@ def execute(
 
 def _papermill(source: NotebookNode | Path, target: Path, parameters: dict[str, Any], env: Mapping[str, str]) -> None:
     """Raises NotebookError for a failed cell and a kernel that died, RuntimeError for one that did not start."""
+    import nbformat
     import papermill
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
+
+    begun: list[NotebookNode] = []
+
+    def on_start(notebook: NotebookNode) -> None:
+        begun.append(notebook)
+        _interruptible()
 
     try:
         papermill.execute_notebook(
@@ -79,23 +86,26 @@ def _papermill(source: NotebookNode | Path, target: Path, parameters: dict[str, 
             target,
             parameters,
             kernel_name="python3",
+            request_save_on_cell_execute=False,  # a target is whole or not there; else it is written twice a cell
+            shutdown_kernel="immediate",  # half a second less than asking it to end; what it wrote is in its files
             progress_bar=False,
             stderr_file=sys.stderr,
             coalesce_streams=True,
             kernel_manager_class=kernel_manager(env),
-            on_notebook_start=_interruptible,
+            on_notebook_start=on_start,
             extra_arguments=QUIET,
         )
     except PapermillExecutionError as error:
         raise NotebookError(_in_few_lines(error)) from None
     except DeadKernelError:
+        nbformat.write(begun[-1], target)
         raise NotebookError("its kernel died; too little memory is the usual cause (fewer --jobs may help)") from None
     except KeyboardInterrupt:
         logging.getLogger("asyncio").disabled = True  # it would report the cell's task as lost
         raise
 
 
-def _interruptible(notebook: NotebookNode) -> None:
+def _interruptible() -> None:
     """Ctrl-C and a polite kill raise KeyboardInterrupt; nbclient would end this kernel, and the next would start."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
