@@ -15,7 +15,7 @@ from pfl_core.runs import Record
 
 OPTIONS = (  # what makes a pFedGate run another than the paper's, beside its budget
     *("blocks_per_tensor", "block_layout", "selector", "straight_through", "execution", "mask", "gate_override"),
-    *("gate_paths", "pre_norm", "post_norm", "sigmoid", "gate_granularity"),
+    *("gate_paths", "pre_norm", "post_norm", "sigmoid", "gate_granularity", "keep_momentum"),
 )
 
 
@@ -72,7 +72,8 @@ def use(record: Record) -> tuple[np.ndarray, np.ndarray] | None:
 def mask_numbers(record: Record) -> dict[str, float]:
     """``achieved_keep_ratio``: s' on test data, a plain mean over clients; ``distinct_masks``: on their test batches.
 
-    ``mask_distance``: mean over pairs of clients of the share of the parameters that one keeps and the other does not;
+    ``mask_distance``: mean over pairs of clients of the difference of how often they keep a parameter (of masks that do
+    not change from batch to batch, the share of the parameters that one keeps and the other does not);
     ``always_kept``, ``never_kept``: share of the blocks, over all clients.
     """
     if (found := use(record)) is None:

@@ -149,11 +149,12 @@ class PFedGate(Options):
     def adapt(self, fed: Federation, state: GateState, clients: Tensor, t: int) -> GateState:
         """Section 4.11: novel clients train their gates alone, the model frozen."""
         train, options = Trainer(Adapter.of(self, fed), fed, state, t), {"epochs": self.novel_epochs, "smallest": 2}
-        gate, statistics = take(state.gate, clients), take(state.statistics, clients).clone()
-        gate, _ = train.gate_pass(clients, statistics, gate, None, key=(t, "novel"), **options)
-        return replace(
-            state, gate=put(state.gate, clients, gate), statistics=put(state.statistics, clients, statistics)
-        )
+        for chunk in (clients[rows] for rows in fed.chunks(clients)):
+            gate, statistics = take(state.gate, chunk), take(state.statistics, chunk).clone()
+            gate, _ = train.gate_pass(chunk, statistics, gate, None, key=(t, "novel"), **options)
+            gates, kept = put(state.gate, chunk, gate), put(state.statistics, chunk, statistics)
+            state = replace(state, gate=gates, statistics=kept)
+        return state
 
     @torch.no_grad()
     def keep(self, fed: Federation, state: GateState) -> dict[str, Tensor]:

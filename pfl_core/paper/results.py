@@ -46,7 +46,7 @@ DEFAULTS = {
         **{"keep_ratio": 0.5, "budgets": "equal", "blocks_per_tensor": 5.0, "reading": "paper"},
         **{"selector": "exact", "block_layout": "first_min_ratio", "straight_through": "all", "execution": "dense"},
         **{"pre_norm": "True", "post_norm": "True", "sigmoid": "True", "gate_granularity": "batch"},
-        **{"mask": "learned", "gate_override": 0.0},  # 0 stands for the gate's own scales
+        **{"keep_momentum": "True", "mask": "learned", "gate_override": 0.0},  # 0 stands for the gate's own scales
     },
     "star_pfl": {"client_weighting": "samples"},
 }

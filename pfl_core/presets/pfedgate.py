@@ -150,8 +150,7 @@ def training(method: Mapping[str, Any], preset: str, dataset: str) -> dict[str, 
         if small or method["name"] != "fedmask":
             few = SAMPLED.get(method["name"], {}) if sampled else {}
             return DIGITS.get(method["name"], {}) | few if small else {}
-        layers = {"layers": 2 if name.startswith("cifar") else 1}
-        return layers if preset == "paper" else {**layers, "lr_mask": DIGITS["fedmask"]["lr_mask"]}
+        return {"layers": 2 if name.startswith("cifar") else 1, "lr_mask": DIGITS["fedmask"]["lr_mask"]}
     digits = "digits, sampled" if sampled else "digits"
     rates = RATES.get(digits if small else name, GREY)
     if method.get("reading") == "authors_code" and not small:

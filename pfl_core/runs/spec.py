@@ -19,6 +19,7 @@ from pfl_core.provenance import code_hash
 from pfl_core.training import Training
 
 Part = Mapping[str, Any]  # {"name": ..., and its options}
+OWN = ("train", "val", "test", "public")  # splits of the clients' data
 TAGS = ("paper", "preset", "setting")  # what a run is made for; no part of its identity
 DATA_DEFAULTS = {  # of ``data.load`` and of ``build``, for a run's identity
     **{n: inspect.signature(data.load).parameters[n].default for n in ("normalise", "resize", "channels")},
@@ -105,8 +106,16 @@ class RunSpec:
         plain["data"] = DATA_DEFAULTS | {k: v for k, v in plain["data"].items() if k not in ("folder", "offline")}
         return json.loads(json.dumps(plain), parse_float=_number)
 
+    def public_sets(self) -> tuple[str, ...]:
+        """Data sets that the method reads beside the clients' own (FedMD's ``public``)."""
+        name = getattr(self.build_method(), "public", "train")
+        return () if name in OWN else (name,)
+
     def key(self) -> str:
-        """16 hex digits: the identity, the data's checksum, and the code that computes it."""
+        """16 hex digits: the identity, the data's checksums, and the code that computes it.
+
+        Raises FileNotFoundError if data are not here.
+        """
         where = [
             find("partition", self.partition["name"], partition.PARTITIONS),
             find("model", self.model["name"], models.MODELS),
@@ -122,6 +131,7 @@ class RunSpec:
             self.identity(),
             data.checksum(self.data["name"], **options(self.data, "corrupt", "corrupt_severity")),
             code,
+            *(data.checksum(name) for name in self.public_sets()),
         ]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
