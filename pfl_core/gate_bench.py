@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -25,20 +25,30 @@ from pfl_core.star_costs import weight_uses
 from pfl_core.training import Training
 
 ROWS = {"block_layout": "output_rows", "straight_through": "kept"}
-MODES: dict[str, dict[str, Any]] = {  # Table 2's rows; "whole neurons" are ours, alike but for how they are computed
-    "FedAvg": {"name": "fedavg", "client_weighting": "samples"},
-    "FedEM": {"name": "fedem"},
-    "pFedGate, s = 1": {"name": "pfedgate", "keep_ratio": 1.0},
-    "pFedGate, s = 0.5": {"name": "pfedgate", "keep_ratio": 0.5},
-    "pFedGate, s = 0.3": {"name": "pfedgate", "keep_ratio": 0.3},
-    "whole neurons, s = 0.3, masked": {"name": "pfedgate", "keep_ratio": 0.3, **ROWS},
-    "whole neurons, s = 0.3, sliced": {"name": "pfedgate", "keep_ratio": 0.3, **ROWS, "execution": "sliced"},
+MODES: dict[
+    str, tuple[str, dict[str, Any]]
+] = {  # Table 2's rows; "whole neurons" are ours, alike but for how they are computed
+    "FedAvg": ("fedavg", {"client_weighting": "samples"}),
+    "FedEM": ("fedem", {}),
+    "pFedGate, s = 1": ("pfedgate", {"keep_ratio": 1.0}),
+    "pFedGate, s = 0.5": ("pfedgate", {"keep_ratio": 0.5}),
+    "pFedGate, s = 0.3": ("pfedgate", {"keep_ratio": 0.3}),
+    "whole neurons, s = 0.3, masked": ("pfedgate", {"keep_ratio": 0.3, **ROWS}),
+    "whole neurons, s = 0.3, sliced": ("pfedgate", {"keep_ratio": 0.3, **ROWS, "execution": "sliced"}),
+}
+MORE: dict[str, tuple[str, dict[str, Any]]] = {  # at presets real and paper
+    "whole neurons, s = 1, sliced": ("pfedgate", {"keep_ratio": 1.0, **ROWS, "execution": "sliced"}),
+    "whole neurons, s = 0.5, masked": ("pfedgate", {"keep_ratio": 0.5, **ROWS}),
+    "whole neurons, s = 0.5, sliced": ("pfedgate", {"keep_ratio": 0.5, **ROWS, "execution": "sliced"}),
 }
 M_STEP = "FedEM, without its E step"
 STEPS = 2  # in a round
-SHAPE, CLASSES = (3, 32, 32), 10
 NETWORK = "lenet_cifar"
-NETWORKS = {"leaf_cnn": (1, 28, 28), "lenet_cifar": (3, 32, 32), "leaf_cnn_cifar": (3, 32, 32)}  # the paper's three
+NETWORKS = {  # the paper's three: shape of an image, classes
+    "leaf_cnn": ((1, 28, 28), 62),
+    "lenet_cifar": ((3, 32, 32), 10),
+    "leaf_cnn_cifar": ((3, 32, 32), 100),
+}
 BATCHES = {"ci": (4,), "quick": (32,)}  # the paper's three columns elsewhere
 TURNS = {"ci": 2, "quick": 3}
 
@@ -49,21 +59,21 @@ class Bench:
 
     batch: int
     network: str = NETWORK
-    shape: tuple[int, ...] = SHAPE
 
     def federation(self) -> Federation:
         """The optimizer as in the paper's experiments, its momentum kept; the same start and images for each method."""
         stream, num = generator(0, "images"), STEPS * self.batch
-        x = torch.randn(num, *self.shape, generator=stream)
-        split = Split.of([(x, torch.randint(0, CLASSES, (num,), generator=stream))])
+        shape, classes = NETWORKS[self.network]
+        x = torch.randn(num, *shape, generator=stream)
+        split = Split.of([(x, torch.randint(0, classes, (num,), generator=stream))])
         train = Training(lr=0.03, batch_size=self.batch, momentum=0.9, weight_decay=5e-4, clip_norm=10.0)
-        net = models.build(self.network, self.shape, CLASSES, 0)
+        net = models.build(self.network, shape, classes, 0)
         return Federation(net, {"train": split, "test": split}, seed=0, rounds=1, train=train)
 
-    def work(self) -> dict[str, Callable[[], object]]:
+    def work(self, modes: Mapping[str, Algorithm]) -> dict[str, Callable[[], object]]:
         """label -> one client's round from a state that is there, nothing scored."""
         client, out = torch.arange(1), {}
-        for label, algorithm in methods().items():
+        for label, algorithm in modes.items():
             fed = self.federation()
             state = algorithm.init(fed, fed.theta0)
             out[label] = partial(algorithm.round, fed, state, client, 0)
@@ -72,10 +82,10 @@ class Bench:
                 out[M_STEP] = partial(algorithm.maximise, fed, state, client, duties, 0)
         return out
 
-    def memory(self) -> pd.Series:
+    def memory(self, modes: Mapping[str, Algorithm]) -> pd.Series:
         """label -> MB of the tensors of a client's first round at its peak, what the method keeps for it among them."""
         client, found = torch.arange(1), {}
-        for label, algorithm in methods().items():
+        for label, algorithm in modes.items():
             fed = self.federation()
 
             def first(algorithm: Algorithm = algorithm, fed: Federation = fed) -> object:
@@ -85,8 +95,10 @@ class Bench:
         return pd.Series(found, name="peak_mb")
 
 
-def methods() -> dict[str, Algorithm]:
-    return {label: build(part["name"], {k: v for k, v in part.items() if k != "name"}) for label, part in MODES.items()}
+def modes(preset: str) -> dict[str, Algorithm]:
+    """label -> the method to be measured."""
+    wanted = MODES if preset in BATCHES else MODES | MORE
+    return {label: build(name, options) for label, (name, options) in wanted.items()}
 
 
 def timed(preset: str) -> pd.DataFrame:
@@ -94,7 +106,7 @@ def timed(preset: str) -> pd.DataFrame:
     torch.set_num_threads(1)
     frames = []
     for batch in batches(preset):
-        frame = measure.seconds(Bench(batch).work(), TURNS.get(preset, 10)).assign(batch=batch)
+        frame = measure.seconds(Bench(batch).work(modes(preset)), TURNS.get(preset, 10)).assign(batch=batch)
         plain = frame[frame["label"] == "FedAvg"].set_index("turn")["seconds"]
         ratio = frame["seconds"] / frame["turn"].map(plain)
         frames.append(frame.assign(ms=1e3 * frame["seconds"] / STEPS, ratio=ratio))
@@ -105,7 +117,7 @@ def remembered(preset: str) -> pd.DataFrame:
     """Memory. Columns: label, batch, peak_mb, ratio (to FedAvg's)."""
     frames = []
     for batch in batches(preset):
-        peak = Bench(batch).memory()
+        peak = Bench(batch).memory(modes(preset))
         frames.append(pd.DataFrame({"batch": batch, "peak_mb": peak, "ratio": peak / peak["FedAvg"]}))
     return pd.concat(frames).rename_axis("label").reset_index()
 
@@ -114,10 +126,10 @@ def analytic(preset: str) -> pd.DataFrame:
     """What is counted, not measured, of each method's round of two steps; the upload in kB."""
     fed = Bench(batches(preset)[0]).federation()
     uses, rows = weight_uses(fed, fed.theta0), {}
-    for label, algorithm in methods().items():
+    for label, algorithm in modes(preset).items():
         _, notes = algorithm.round(fed, algorithm.init(fed, fed.theta0), torch.arange(1), 0)
         sent = payload_bytes(float(notes["upload"][0]), float(notes.get("upload_bits", torch.zeros(1))[0]))
-        own = counted(algorithm, fed, uses) if MODES[label]["name"] == "pfedgate" else {"step computed": 1.0}
+        own = counted(algorithm, fed, uses) if isinstance(algorithm, PFedGate) else {"step computed": 1.0}
         if isinstance(algorithm, FedEM):
             own["step computed"] = fedem_step(layer_macs(fed.layout, uses), algorithm.components)
         rows[label] = {**own, "upload, kB": sent / 1e3, "upload / d": float(notes["upload"][0]) / fed.num_params}
@@ -127,8 +139,8 @@ def analytic(preset: str) -> pd.DataFrame:
 def by_layer() -> pd.DataFrame:
     """Parameters and MACs of the paper's networks. Columns: network, layer, parameters, MACs (shares of the whole)."""
     frames = []
-    for network, shape in NETWORKS.items():
-        fed = Bench(1, network, shape).federation()
+    for network in NETWORKS:
+        fed = Bench(1, network).federation()
         macs = pd.Series(layer_macs(fed.layout, weight_uses(fed, fed.theta0)))
         sizes = pd.Series({f.layer: 0 for f in fed.layout.params})
         for f in fed.layout.params:
@@ -141,8 +153,8 @@ def by_layer() -> pd.DataFrame:
 def kept_shares() -> pd.DataFrame:
     """What a client's first batch keeps. Columns: network, s, reading, parameters, MACs (shares)."""
     rows = []
-    for network, shape in NETWORKS.items():
-        fed = Bench(2, network, shape).federation()
+    for network in NETWORKS:
+        fed = Bench(2, network).federation()
         uses = weight_uses(fed, fed.theta0)
         for reading, s in product(("paper", "authors_code"), (0.5, 0.3)):
             adapter, kept = first_mask(PFedGate.reading(reading, keep_ratio=s), fed)
@@ -179,7 +191,7 @@ def measured(times: pd.DataFrame, memory: pd.DataFrame, preset: str) -> pd.DataF
         dataset="random images",
         data=f"random images, {NETWORK}",
         setting="batch " + frame["batch"].astype(str),
-        method=frame["mode"].map({label: part["name"] for label, part in MODES.items()}).fillna("fedem"),
+        method=frame["mode"].map({label: name for label, (name, _) in (MODES | MORE).items()}).fillna("fedem"),
         variant="",
         preset=preset,
         stale=False,

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from pfl_core.algorithms.fedem import FedEM
 from pfl_core.algorithms.pfedgate import PFedGate
 from pfl_core.algorithms.pfedgate_gate import Gate
-from pfl_core.gate_bench import MODES, Bench, analytic, methods, remembered, timed
+from pfl_core.gate_bench import MODES, MORE, Bench, analytic, modes, remembered, timed
 from pfl_core.gate_costs import (
     counted,
     fedem_step,
@@ -23,12 +23,11 @@ from pfl_core.gate_costs import (
 )
 from pfl_core.star_costs import weight_uses
 
-NETS = {"leaf_cnn": (1, 28, 28), "lenet_cifar": (3, 32, 32), "leaf_cnn_cifar": (3, 32, 32)}
 ROWS = {"block_layout": "output_rows", "straight_through": "kept"}
 
 
 def bench(name="lenet_cifar", batch=2):
-    fed = Bench(batch, name, NETS[name]).federation()
+    fed = Bench(batch, name).federation()
     return fed, weight_uses(fed, fed.theta0)
 
 
@@ -42,7 +41,11 @@ def test_macs_by_layer():
 
 @pytest.mark.parametrize(
     ("name", "s", "expected"),
-    [("lenet_cifar", 0.5, 0.558), ("lenet_cifar", 0.3, 0.410)],
+    [
+        *(("leaf_cnn", 0.5, 0.459), ("leaf_cnn", 0.3, 0.279)),
+        *(("lenet_cifar", 0.5, 0.558), ("lenet_cifar", 0.3, 0.410)),
+        *(("leaf_cnn_cifar", 0.5, 0.519), ("leaf_cnn_cifar", 0.3, 0.359)),
+    ],
 )
 def test_the_released_codes_masks_keep_more_macs_than_parameters(name, s, expected):
     fed, uses = bench(name)
@@ -72,9 +75,9 @@ def test_sliced_layers_by_hand():
     assert macs["conv1"] == 1_881_600 * neurons and macs["conv2"] == 5_120_000 * neurons and macs["fc1"] == 192_000
 
 
-@pytest.mark.parametrize("label", [label for label in MODES if label != "FedEM"])
+@pytest.mark.parametrize("label", [label for label in MODES | MORE if label != "FedEM"])
 def test_what_is_counted_is_what_torch_counts_of_a_round(label):
-    algorithm, (fed, uses) = methods()[label], bench()
+    algorithm, (fed, uses) = modes("real")[label], bench()
     state = algorithm.init(fed, fed.theta0)
     with FlopCounterMode(display=False) as counter:
         algorithm.round(fed, state, torch.arange(1), 0)

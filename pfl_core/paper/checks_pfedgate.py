@@ -52,11 +52,12 @@ def _beats_all(metric: str, rows: pd.DataFrame) -> Verdict:
     if not stored:
         raise Missing("no baseline is stored")
     leads = {(s, name): paired(rows, gate(s), usual(name), metric) for s in BUDGETS for name in stored}
-    s, name = min(leads, key=lambda pair: leads[pair].mean)
     status = both([lead.status for lead in leads.values()])
-    text = f"least lead {leads[s, name]}, at s={s:g} over {name}"
+    lost = status == "does not hold"  # then show the clearest loss
+    s, name = min(leads, key=lambda pair: leads[pair].high if lost else leads[pair].mean)
+    text = f"{'clearest loss' if lost else 'least lead'} {leads[s, name]}, at s={s:g} over {name}"
     absent = [name for name in BASELINES if name not in stored]
-    if not absent or status == "does not hold":  # a loss to one of them is enough
+    if not absent or lost:  # a loss to one of them is enough
         return Verdict(status, text)
     return Verdict("undecided", f"{text}; {status} against those stored, without {', '.join(absent)}")
 
@@ -67,7 +68,10 @@ main(2)(partial(_beats_all, DECILE))
 
 @main(3)
 def stays_within_its_budget(rows: pd.DataFrame) -> Verdict:
-    """s' of every run at most s (a bound: one seed is enough)."""
+    """s' of every run at most s (a bound: one seed is enough).
+
+    The paper's 0.43 and 0.25 are what the released code's groups keep of one network: a test holds them, no run does.
+    """
     found, kept = [], "achieved_keep_ratio"
     here = rows[(rows["method"] == "pfedgate") & (rows["metric"] == kept) & (rows["budgets"] == "equal")]
     for s in sorted(here["keep_ratio"].astype(float).unique(), reverse=True):
@@ -103,10 +107,17 @@ def clients_differ_more(rows: pd.DataFrame) -> Verdict:
 
 @main(14)
 def rounds_to_nine_tenths(rows: pd.DataFrame) -> Verdict:
-    """Of its own best accuracy: fewer than FedAvg at s = 1 and 0.5, more at 0.3."""
+    """Of its own best accuracy: fewest at s = 1, fewer than FedAvg at 0.5, more at 0.3; FedEM's for comparison."""
     later = {s: paired(rows, gate(s), FEDAVG, "rounds_to_90") for s in BUDGETS}
-    status = both([below(later[1.0], 0), below(later[0.5], 0), above(later[0.3], 0)])
-    return Verdict(status, "rounds more than fedavg: " + ", ".join(f"s={s:g} {gap}" for s, gap in later.items()))
+    first = paired(rows, gate(0.5), gate(1.0), "rounds_to_90")
+    status = both([first.status, below(later[1.0], 0), below(later[0.5], 0), above(later[0.3], 0)])
+    text = "rounds more than fedavg: " + ", ".join(f"s={s:g} {gap}" for s, gap in later.items())
+    text += f"; s=0.5 after s=1 by {first}"
+    try:
+        text += f"; fedem after fedavg by {paired(rows, usual('fedem'), FEDAVG, 'rounds_to_90')}"
+    except Missing:
+        pass
+    return Verdict(status, text)
 
 
 @main(21)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 
 from pfl_core.paper.checks_pfedgate import BUDGETS, MEAN, SMALL, gate, in_each_study, main
 from pfl_core.paper.results import Interval, Missing, by_seed, interval, paired
-from pfl_core.paper.verdicts import Verdict, above, below, both, decides
+from pfl_core.paper.verdicts import Verdict, above, all_hold, below, both, decides
 
 WELL = 5.0  # points; "well ahead" is our reading, the paper's least lead is 7.13
 NO_DIFFERENCE = 1.0  # points, the claim's own
+GAPS = {"mean": "local_global_gap", "worst tenth": "local_global_gap_decile"}
 ALPHAS = (0.4, 0.2, 0.1, 0.01)
 
 
@@ -37,8 +40,15 @@ def sends_more_than_a_batch_uses(rows: pd.DataFrame, name: str) -> Verdict:
 
 @main(15)
 def gated_beats_global(rows: pd.DataFrame) -> Verdict:
-    """At every budget the gated model is WELL ahead of the one trained on without gates."""
-    gaps = {s: interval(by_seed(rows, gate(s), "local_global_gap")) for s in (*BUDGETS, SMALL)}
+    """At every budget the gated model is WELL ahead of the one trained on without gates, as is its worst tenth.
+
+    Which budget has the largest gap is shown, not judged.
+    """
+    return all_hold((name, partial(_ahead_of_global, rows, metric)) for name, metric in GAPS.items())
+
+
+def _ahead_of_global(rows: pd.DataFrame, metric: str) -> Verdict:
+    gaps = {s: interval(by_seed(rows, gate(s), metric)) for s in (*BUDGETS, SMALL)}
     text = ", ".join(f"s={s:g} {gap}" for s, gap in gaps.items())
     return Verdict(both([above(gap, WELL) for gap in gaps.values()]), f"gated minus global {text}")
 
