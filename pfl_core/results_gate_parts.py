@@ -37,7 +37,10 @@ def sent(record: Record) -> dict[str, object]:
 
 
 def novel(record: Record) -> dict[str, float]:
-    """Where some clients never took part: pooled accuracies (percent) of those that did and of those that never did."""
+    """Where some clients never took part: pooled accuracies (percent) of those that did and of those that never did.
+
+    And ``novel_gap``, the first minus the second.
+    """
     spec = record.spec
     if not spec.novel:
         return {}
@@ -46,7 +49,8 @@ def novel(record: Record) -> dict[str, float]:
     known[np.concatenate([spec.schedule.clients(len(count), spec.seed, t) for t in range(spec.rounds)])] = True
     correct = record.values("correct").iloc[-1].to_numpy()
     parts = {"acc_participating": known, "acc_novel": ~known}
-    return {name: float(100 * correct[here].sum() / count[here].sum()) for name, here in parts.items()}
+    found = {name: float(100 * correct[here].sum() / count[here].sum()) for name, here in parts.items()}
+    return found | {"novel_gap": found["acc_participating"] - found["acc_novel"]}
 
 
 def labels_held(record: Record) -> np.ndarray:

@@ -39,7 +39,8 @@ def test_novel_clients_are_those_that_no_round_has():
     never = set(range(5)) - set(made.spec.schedule.clients(5, 0, 0).tolist())
     assert len(never) == 1
     (k,) = never
-    assert parts.novel(made) == {"acc_participating": 10 * (15 - (k + 1)) / 4, "acc_novel": 10.0 * (k + 1)}
+    known, new = 10 * (15 - (k + 1)) / 4, 10.0 * (k + 1)
+    assert parts.novel(made) == {"acc_participating": known, "acc_novel": new, "novel_gap": known - new}
     assert parts.novel(record()) == {}
 
 

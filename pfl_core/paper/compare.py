@@ -115,13 +115,13 @@ def _row(cell: tuple, runs: Runs, cells: pd.DataFrame) -> dict:
 
 def _stored(cell: tuple, variant: str, runs: Runs) -> list[dict]:
     """Our runs for a cell: one data set, one preset, one run for each seed."""
-    theirs, metric = _our_fields(cell, variant), METRICS.get(cell.metric, cell.metric)
+    theirs, metric, key = _our_fields(cell, variant), METRICS.get(cell.metric, cell.metric), cell.key
     metric = OWN_METRICS.get((cell.paper, cell.metric), metric)
     if cell.paper == "pfedgate":
-        theirs, metric = compare_pfedgate.wanted(cell, theirs)
+        (theirs, metric), key = compare_pfedgate.wanted(cell, theirs), compare_pfedgate.method_of(cell)
     main, settings = defaults(cell.paper, cell.key), SETTINGS.get((cell.paper, cell.dataset))
     for dataset in (DATASETS.get(cell.dataset), *STAND_INS.get((cell.paper, cell.dataset), ())):
-        found = runs.get((cell.key, metric, dataset), [])
+        found = runs.get((key, metric, dataset), [])
         found = [run for run in found if settings is None or run.get("setting", settings[0]) in settings]
         found = [run for run in found if _same_setting(theirs, run["fields"], main)]
         if found:

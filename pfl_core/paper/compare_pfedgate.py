@@ -35,10 +35,20 @@ METRICS = {
     "rounds_to_90pct": "rounds_to_90",
     "acc_mean_participating": "acc_participating",
     "acc_mean_novel": "acc_novel",
+    "gap": "novel_gap",
     "acc_mean_local_global_gap": "local_global_gap",
     "acc_bottom_decile_local_global_gap": "local_global_gap_decile",
 }
 NOVEL = {"table8": 0.2}
+
+
+def method_of(cell: Any) -> str:
+    """Whose runs fill a cell. FedAvg's novel clients fine-tune its model (section 4.11), and so have FedAvg-FT's runs.
+
+    Its gap is between two runs: no run fills it, notebook 05 shows it.
+    """
+    tuned = cell.table in NOVEL and cell.key == "fedavg" and METRICS.get(cell.metric) in ("acc_novel", "novel_gap")
+    return ("fedavg_ft" if cell.metric == "acc_mean_novel" else "") if tuned else cell.key
 
 
 def fields_of(run: Mapping[str, Any], fields: Fields) -> Fields:

@@ -60,6 +60,15 @@ def test_clients_that_never_took_part():
     cell = (8, "s=0.5", "pFedGate", "CIFAR10")
     assert ours(*cell, "acc_mean_novel", one(73.0, "", "acc_novel", **run)) == 73.0
     assert ours(*cell, "acc_mean_participating", one(74.0, "", "acc_participating", **run)) == 74.0
+    assert ours(*cell, "gap", one(1.0, "", "novel_gap", **run)) == 1.0
+
+
+def test_novel_clients_of_fedavg_fine_tune():
+    run = {"novel": 0.2, "setting": "cifar10, novel"}
+    cell = (8, "", "FedAvg", "CIFAR10")
+    plain, tuned = (one(v, "", "acc_novel", m, **run) for m, v in (("fedavg", 60.0), ("fedavg_ft", 70.0)))
+    assert ours(*cell, "acc_mean_novel", plain, tuned) == 70.0 and ours(*cell, "acc_mean_novel", plain) is None
+    assert ours(*cell, "gap", one(5.0, "", "novel_gap", "fedavg", **run)) is None
 
 
 def test_other_methods():
@@ -70,8 +79,9 @@ def test_other_methods():
     assert ours(6, "public=far_transfer", "FedMD", "CIFAR10", "acc_mean", near) is None
 
 
-def test_the_released_codes_reading_fills_no_cell():
-    assert ours(1, "s=0.5", "pFedGate", "CIFAR10", "acc_mean", one(70.0, "reading=authors_code")) is None
+@pytest.mark.parametrize("variant", ["reading=authors_code", "keep_momentum=False"])
+def test_other_readings_and_options_fill_no_cell(variant):
+    assert ours(1, "s=0.5", "pFedGate", "CIFAR10", "acc_mean", one(70.0, variant)) is None
 
 
 def test_fashion_mnist_stands_in_for_emnist_under_its_name():
