@@ -291,8 +291,14 @@ def test_a_copy_whose_notebook_fails_stays_as_it_was(tmp_path, monkeypatch):
 
 
 def test_write_notebooks_refreshes_them_in_place(capsys, monkeypatch):
-    monkeypatch.setattr(runner, "_papermill", lambda source, target, parameters, env: executed(source, target))
-    assert main(["figures", "paper_a", "--write-notebooks"]) == 0
+    jobs = []
+
+    def papermill(source, target, parameters, env):
+        jobs.append(env["PFL_JOBS"])
+        executed(source, target)
+
+    monkeypatch.setattr(runner, "_papermill", papermill)
+    assert main(["figures", "paper_a", "--write-notebooks", "--jobs", "1"]) == 0 and jobs == ["1"]
     assert "1 of 1 notebooks" in capsys.readouterr().out
     assert [o.output_type for o in outputs(notebooks.path_of("paper_a/01_draws"))] == ["stream", "display_data"] * 2
     assert not outputs(notebooks.path_of("00_start"))

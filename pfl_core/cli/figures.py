@@ -82,7 +82,7 @@ def run_all(wanted: Mapping[str, Parameters], args: argparse.Namespace) -> int:
     for i, (name, parameters) in enumerate(wanted.items(), 1):
         print(f"[{i}/{len(wanted)}] {name}, preset {preset}", flush=True)
         before = _files(figures)
-        outcome = _refresh(name, copies) if args.write_notebooks else _run(name, copies, parameters, env)
+        outcome = _refresh(name, copies, env) if args.write_notebooks else _run(name, copies, parameters, env)
         made = sorted(path for path, stamp in _files(figures).items() if before.get(path) != stamp)
         lines = [f"{duration(outcome.seconds)}{', failed' if outcome.error else ''}", *outcome.error.splitlines()]
         print("\n".join(f"    {line}" for line in [*lines, *map(_short, made)]), flush=True)
@@ -103,8 +103,8 @@ def _run(name: str, copies: Path, parameters: Parameters, env: Mapping[str, str]
     return notebooks.Outcome(perf_counter() - began, error)
 
 
-def _refresh(name: str, copies: Path) -> notebooks.Outcome:
-    return notebooks.rewrite(name, "quick", notebooks.path_of(name), copies)
+def _refresh(name: str, copies: Path, env: Mapping[str, str]) -> notebooks.Outcome:
+    return notebooks.rewrite(name, "quick", notebooks.path_of(name), copies, env)
 
 
 def _files(folder: Path) -> dict[Path, int]:

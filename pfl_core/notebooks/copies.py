@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -24,17 +25,17 @@ NOISE = [  # differs from machine to machine or from time to time; keys as nbstr
 _PRESET = re.compile(r'^PRESET = "\w*"', re.MULTILINE)
 
 
-def rewrite(name: str, preset: str, target: Path, scratch: Path) -> Outcome:
+def rewrite(name: str, preset: str, target: Path, scratch: Path, env: Mapping[str, str] | None = None) -> Outcome:
     """Run a notebook with ``preset`` written into it, below ``scratch``, and put its cleaned copy at ``target``.
 
-    "quick" is what the notebook itself shows, with pictures and with a bar on stderr; a "ci" reference has neither.
+    ``env`` is added to the kernel's environment. "quick" is what the notebook itself shows, with pictures and with a bar on stderr; a "ci" reference has neither.
     """
     import nbformat
 
     began, is_reference, copy = perf_counter(), preset == "ci", scratch / f"{name}.ipynb"
     source = with_preset(nbformat.read(path_of(name), as_version=4), preset)
     try:
-        execute(source, copy, env={"TQDM_DISABLE": "1"} if is_reference else None)
+        execute(source, copy, env={**(env or {}), **({"TQDM_DISABLE": "1"} if is_reference else {})})
     except NotebookError as error:
         return Outcome(perf_counter() - began, str(error))
     clean = cleaned(nbformat.read(copy, as_version=4), pictures=not is_reference)
