@@ -28,7 +28,8 @@ _PRESET = re.compile(r'^PRESET = "\w*"', re.MULTILINE)
 def rewrite(name: str, preset: str, target: Path, scratch: Path, env: Mapping[str, str] | None = None) -> Outcome:
     """Run a notebook with ``preset`` written into it, below ``scratch``, and put its cleaned copy at ``target``.
 
-    ``env`` is added to the kernel's environment. "quick" is what the notebook itself shows, with pictures and with a bar on stderr; a "ci" reference has neither.
+    ``env`` is added to the kernel's environment. "quick" is what the notebook itself shows, with pictures and with
+    a bar on stderr; a "ci" reference has neither.
     """
     import nbformat
 
