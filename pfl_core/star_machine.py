@@ -23,12 +23,14 @@ EXAMPLE = {
     "d": (0.0,) * 8,
 }
 NAMES = {ACTIVE: "active", FROZEN: "frozen", PROBING: "probing"}
-# Pattern -> update number n from noise(n): oscillation, drift with noise, noise, a dead unit, and one that wakes up
+WAKES = 20  # updates after which the last pattern stops going back and forth
+# Pattern -> update number n (from 0) from noise(n)
 PATTERNS: dict[str, Callable[[int, float], float]] = {
     "oscillation": lambda n, noise: 1.0 - 2.0 * (n % 2),
     "drift": lambda n, noise: 0.7 + noise,
     "noise": lambda n, noise: noise,
     "dead": lambda n, noise: 0.0,
+    "wakes up": lambda n, noise: 1.0 - 2.0 * (n % 2) if n < WAKES else 0.7,
 }
 
 

@@ -72,6 +72,15 @@ def test_patterns_come_to_what_the_notebook_says():
     assert shares(0.1, 4, thaw=False)["noise"] < shares(0.1, 4)["noise"]
 
 
+@pytest.mark.parametrize("length", [4, 5, 10])
+def test_what_wakes_up_is_found_by_a_probe_and_by_nothing_else(length):
+    found, lost = (star_machine.courses(0.1, length, patterns=("wakes up",), thaw=thaw) for thaw in (True, False))
+    early = found["round"] <= star_machine.WAKES
+    assert (found["state"][early] == FROZEN).any() and (found["state"].tail(8) == 0).all()
+    assert found["score"].iloc[-1] == 1
+    assert (lost["state"].iloc[2:] == FROZEN).all(), "from its first two updates on, which cancel"
+
+
 def test_a_client_records_several_updates_a_round():
     course = star_machine.courses(0.1, 4, rounds=3, recorded=4, patterns=("oscillation", "drift"))
     assert course.loc[course["pattern"] == "oscillation", "score"].iloc[0] == 0

@@ -5,9 +5,9 @@ r"""Which entries are steady for which clients, while nothing is frozen: the mea
     server    W_g ← W_g + Σ_i p_i (W_i − W_g)                                    FedAvg: M_g and M_i are all 1
 
 After every round the clients' scores are compared, pair by pair: Spearman's correlation over all entries, and how many
-entries two clients both have stable. A score covers the last ``history_len_local`` local epochs: with more of them than
-a round has, several rounds. Scores are rounded before they are ranked: an entry that only ever moved one way has 1 up
-to the last bit, and that bit would rank it.
+entries two clients both have stable. A score covers the first ``history_len_local`` local epochs of the round; a window
+that is longer than a round has epochs reaches back over several. Scores are rounded before they are ranked: an entry
+that only ever moved one way has 1 up to the last bit, and that bit would rank it.
 
 An instrument of ours, not a method; with thresholds set it watches Star-PFL itself. It is not registered but named as
 whatever a user brings: ``pfl_core.algorithms.star_pfl_likeness:Likeness``.

@@ -34,7 +34,7 @@ class Trace:
     score: Tensor  # [t, 2, p]
     state: Tensor  # [t, 2, p] uint8, during the round
     frozen: Tensor  # [t, 1 + N, L] int32, entries frozen in the round by layer; the server comes first
-    unmoved: Tensor  # [t, 1 + N] int32, of these, entries whose recorded updates are all 0: the score is 0 to the bit
+    unmoved: Tensor  # [t, 1 + N] int32, of these, entries with score 0 to the bit: updates all 0, or cancelled exactly
     waits: Tensor  # [t, 2, LONGEST_WAIT] int32, entries with F = 1, 2, ... after the round: server; all clients
     scores: Tensor  # [t, 2, BINS] int32, entries that moved, full window, recorded in this round: server; all clients
 
