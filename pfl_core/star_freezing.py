@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
+
 from pfl_core.algorithms.star_pfl import StarPFL
 from pfl_core.null_model import Chance, chance
 from pfl_core.runs import Record
@@ -17,8 +19,10 @@ def freezing(record: Record) -> dict[str, float]:
     """Means over all rounds (and clients), shares in percent; nothing for other methods.
 
     ``frozen_local`` and ``frozen_global``; of the machine as the paper has it ``chance_local`` and ``chance_global``,
-    what it freezes of noise with these thresholds and windows, and the differences ``excess_local``,
-    ``excess_global``. Of the last round, with a probe: ``size_correlation`` and ``size_correlation_global``.
+    what it freezes of noise with these thresholds and windows, the differences ``excess_local``, ``excess_global``,
+    and ``chance_sent``. With a probe, ``cancelled_local`` and ``cancelled_global``: shares without what never moved,
+    (frozen - unmoved) / (all - unmoved). Of the last round: ``size_correlation``, the mean size of the clients'
+    correlations (+0.3 and -0.3 do not make 0), and ``size_correlation_global``, the server's with its sign.
     """
     if record.spec.method["name"] != "star_pfl" or "active_share" not in record.series:
         return {}
@@ -27,12 +31,17 @@ def freezing(record: Record) -> dict[str, float]:
         "frozen_global": 100 * (1 - float(record.values("active_share_global").mean(axis=None))),
     }
     if (noise := by_chance(record)) is not None:
+        out["chance_sent"] = 100 * float(noise.upload.mean())
         for side, shares in (("local", noise.frozen_local), ("global", noise.frozen_global)):
             out[f"chance_{side}"] = 100 * float(shares.mean())
             out[f"excess_{side}"] = out[f"frozen_{side}"] - out[f"chance_{side}"]
-    for metric in ("size_correlation", "size_correlation_global"):
-        if metric in record.series:
-            out[metric] = float(record.values(metric).iloc[-1].mean())
+    if "unmoved" in record.arrays:
+        frozen, unmoved = np.array(record.arrays["frozen"]).sum(2), np.array(record.arrays["unmoved"])  # [T, 1 + N]
+        cancelled = 100 * (frozen - unmoved) / np.maximum(record.num_params - unmoved, 1)
+        out |= {"cancelled_global": float(cancelled[:, 0].mean()), "cancelled_local": float(cancelled[:, 1:].mean())}
+    if "size_correlation" in record.series:
+        out["size_correlation"] = float(record.values("size_correlation").iloc[-1].abs().mean())
+        out["size_correlation_global"] = float(record.values("size_correlation_global").iloc[-1].mean())
     return out
 
 

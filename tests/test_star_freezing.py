@@ -23,6 +23,7 @@ def test_shares_are_means_in_percent_and_noise_is_the_null_models():
     noise = chance(2, threshold_local=0.3, epochs=1, entries=5000)
     assert found["chance_local"] == pytest.approx(100 * noise.frozen_local.mean())
     assert found["excess_global"] == pytest.approx(25 - 100 * noise.frozen_global.mean())
+    assert found["chance_sent"] == pytest.approx(100 * noise.upload.mean())
 
 
 @pytest.mark.parametrize("options", [{"stability_measure": "ema"}, {"reading": "authors_code"}, {"thaw": False}])
@@ -32,10 +33,21 @@ def test_noise_is_compared_with_the_papers_machine_only(options):
     assert freezing(replace(other, spec=replace(SPEC, method={"name": "fedavg"}))) == {}
 
 
-def test_correlations_are_the_last_rounds():
-    nan = math.nan
-    found = freezing(record(size_correlation=([1, 2], [[0.9, 0.9], [0.1, nan]]), size_correlation_global=([1], [0.5])))
-    assert (found["size_correlation"], found["size_correlation_global"]) == (0.1, 0.5)
+def test_correlations_are_the_last_rounds_and_signs_do_not_cancel():
+    last = [0.3, -0.3, 0.0, math.nan]
+    noted = dict(size_correlation=([1, 2], [[0.9] * 4, last]), size_correlation_global=([1, 2], [0.5, -0.5]))
+    found = freezing(record(**noted))
+    assert (found["size_correlation"], found["size_correlation_global"]) == (pytest.approx(0.2), -0.5)
+
+
+def test_what_never_moved_is_left_out_of_what_cancelled():
+    """Ten entries in two layers; server and two clients, two rounds. A party all of whose entries are dead has 0."""
+    frozen = [[[1, 1], [2, 2], [0, 0]], [[3, 0], [10, 0], [4, 1]]]
+    unmoved = [[0, 2, 0], [1, 10, 5]]
+    found = freezing(replace(record(), arrays={"frozen": frozen, "unmoved": unmoved}, num_params=10))
+    assert found["cancelled_global"] == pytest.approx(100 * (2 / 10 + 2 / 9) / 2)
+    assert found["cancelled_local"] == pytest.approx(100 * (2 / 8 + 0 + 0 + 0) / 4)
+    assert "cancelled_local" not in freezing(record())
 
 
 def test_local_gain_is_trained_minus_what_was_received_one_round_before():

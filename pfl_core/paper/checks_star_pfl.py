@@ -12,7 +12,7 @@ from functools import partial, wraps
 
 import pandas as pd
 
-from pfl_core.paper.results import by_seed, interval, paired
+from pfl_core.paper.results import Missing, by_seed, interval, paired
 from pfl_core.paper.verdicts import Check, Verdict, above, all_hold, both, decides, on_each_dataset
 
 UNFROZEN = "threshold_global=None;threshold_local=None"
@@ -50,7 +50,7 @@ def unanimous(said: pd.Series) -> str:
 
 @decides_variants(6, "traces")
 def size_tells_nothing(results: pd.DataFrame) -> Verdict:
-    """Where nothing is frozen, |rank correlation| of size and score is below 0.1, for the clients and for the server.
+    """Where nothing is frozen, |rank correlation| of size and score is below 0.1: mean over clients, and the server's.
 
     Entries that never moved do not count: they have the score 0 by definition.
     """
@@ -61,7 +61,7 @@ def size_tells_nothing(results: pd.DataFrame) -> Verdict:
 def _nothing(results: pd.DataFrame, metric: str) -> Verdict:
     found = by_seed(results, star(UNFROZEN), metric)
     seeds = f"{len(found)} seed{'s' * (len(found) > 1)}"
-    return Verdict(unanimous(found.abs() < NOTHING), f"rank correlation {found.mean():+.2f} ({seeds})")
+    return Verdict(unanimous(found.abs() < NOTHING), f"|rank correlation| {found.abs().mean():.2f} ({seeds})")
 
 
 @decides_variants(9, "axial")
@@ -99,12 +99,21 @@ def training_makes_it_personal(results: pd.DataFrame) -> Verdict:
 
 @decides_variants(12, "traces")
 def more_than_noise(results: pd.DataFrame) -> Verdict:
-    """Clients and server freeze more than the null model does of noise with the same thresholds and windows."""
+    """Clients and server freeze more than the null model does of noise with the same thresholds and windows.
+
+    What never moved is steady by definition: it is left out. Where no trace tells how much that is, freezing less than
+    noise still decides, for without it there is less; freezing more does not.
+    """
     return all_hold((label, partial(_beyond_chance, results, side)) for label, side in PARTIES.items())
 
 
 def _beyond_chance(results: pd.DataFrame, side: str) -> Verdict:
-    excess = by_seed(results, star(), f"excess_{side}")
-    seen, noise = (by_seed(results, star(), f"{kind}_{side}").mean() for kind in ("frozen", "chance"))
-    seeds = f"{len(excess)} seed{'s' * (len(excess) > 1)}"
-    return Verdict(unanimous(excess > 0), f"{seen:.1f} % frozen, of noise {noise:.1f} % ({seeds})")
+    frozen, noise = (by_seed(results, star(), f"{kind}_{side}") for kind in ("frozen", "chance"))
+    seeds = f"{len(noise)} seed{'s' * (len(noise) > 1)}"
+    text = f"{frozen.mean():.1f} % frozen, of noise {noise.mean():.1f} % ({seeds})"
+    try:
+        cancelled = by_seed(results, star(), f"cancelled_{side}")
+    except Missing:
+        status = "undecided" if (frozen > noise).any() else "does not hold"
+        return Verdict(status, f"{text}; how much of it never moved is not told")
+    return Verdict(unanimous((cancelled - noise).dropna() > 0), f"{text}; of what moved {cancelled.mean():.1f} %")

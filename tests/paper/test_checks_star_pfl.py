@@ -59,7 +59,7 @@ def test_6_size_and_score():
     assert status(6, correlations(0.02, -0.05)) == "holds"
     assert status(6, correlations(0.02, -0.3)) == "does not hold"
     assert status(6, correlations((0.02, 0.3, 0.02), 0.0)) == "undecided"
-    assert "rank correlation -0.30 (3 seeds)" in verdict(6, correlations(0.0, -0.3)).numbers
+    assert "server: |rank correlation| 0.30 (3 seeds)" in verdict(6, correlations(0.0, -0.3)).numbers
     assert status(6, rows("", "size_correlation", 0.0, "traces")) == "undecided", "it wants nothing frozen"
 
 
@@ -99,20 +99,30 @@ def test_11_training_and_mask():
     assert status(11, rows(UNFROZEN, "local_gain", 5.0)) == "undecided"
 
 
-def frozen(excess_local, excess_global):
+def frozen(local, server, names=("frozen", "cancelled")):
+    """Frozen, and of what moved, on clients and server; noise would freeze 12.0 %."""
     runs = []
-    for side, excess in (("local", excess_local), ("global", excess_global)):
-        seen = {"frozen": 9.0, "chance": 12.8, "excess": excess}
+    for side, values in (("local", local), ("global", server)):
+        seen = dict(zip(names, values, strict=False)) | {"chance": 12.0}
         runs += [row for kind, value in seen.items() for row in rows("", f"{kind}_{side}", value, "traces")]
     return runs
 
 
 def test_12_more_than_noise():
-    assert status(12, frozen(2.0, 5.0)) == "holds"
-    assert status(12, frozen(2.0, -5.0)) == "does not hold"
-    assert status(12, frozen((2.0, -1.0, 1.0), 5.0)) == "undecided"
-    assert "9.0 % frozen, of noise 12.8 %" in verdict(12, frozen(-3.8, 1.0)).numbers
+    more, less = (16.0, 14.0), (10.0, 8.0)
+    assert status(12, frozen(more, more)) == "holds"
+    assert status(12, frozen(more, less)) == status(12, frozen(less, more)) == "does not hold"
+    assert status(12, frozen((16.0, (14.0, 11.0, 13.0)), more)) == "undecided"
+    assert "10.0 % frozen, of noise 12.0 % (3 seeds); of what moved 8.0 %" in verdict(12, frozen(less, more)).numbers
     assert status(12, rows("", "frozen_local", 9.0, "traces")) == "undecided"
+
+
+def test_12_what_never_moved_does_not_count():
+    dead = (40.0, 5.0)
+    assert status(12, frozen(dead, dead)) == "does not hold", "more is frozen than of noise, but most of it is dead"
+    untold = verdict(12, frozen((16.0,), (16.0,)))
+    assert untold.status == "undecided" and "not told" in untold.numbers
+    assert status(12, frozen((16.0,), (10.0,))) == "does not hold", "without the dead it would be less still"
 
 
 @pytest.mark.parametrize("number", [6, 9, 10, 11, 12])
