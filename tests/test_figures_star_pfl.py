@@ -1,5 +1,7 @@
 """Star-PFL's stability traces and state machine: frames say what the record says, and every figure draws them."""
 
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -70,6 +72,16 @@ def test_histograms_are_shares_and_counts(records):
     assert sent["percent"].iloc[0] == 100 and sent["percent"].min() < 100
 
 
+def test_scores_stand_beside_those_of_noise(records):
+    """Section 6.6: of normal updates 12.7 % score below 0.1 in windows of five, 18.9 % in windows of ten."""
+    plain = replace(records[1], spec=replace(records[1].spec, method={"name": "star_pfl"}))
+    scores = star_traces.score_shares(plain)
+    low = scores[(scores["of"] == "noise") & (scores["low"] < 0.0999)].groupby("party")["share"].sum()
+    assert low["clients"] == pytest.approx(12.7, abs=0.8) and low["server"] == pytest.approx(18.9, abs=0.9)
+    counts, share = np.array(plain.arrays["scores"])[-1, 1], scores.query("of == 'run' and party == 'clients'")["share"]
+    assert share.tolist() == pytest.approx((100 * counts / counts.sum()).tolist())
+
+
 def test_every_trace_figure_draws(records):
     table = star_traces.traces(records[0])
     client = table[table["party"] == "client 0"]
@@ -77,8 +89,12 @@ def test_every_trace_figure_draws(records):
     drawn(figures.values_and_scores(pair, pair.assign(unfrozen=pair["score"]), 0.1, "caption"))
     drawn(figures.values_and_scores(pair, pair.assign(unfrozen=pair["score"]), None))
     assert [ax.get_title() for ax in drawn(figures.raster(table, "", "(c)")).axes] == ["(c) server", "(c) client 0"]
-    drawn(figures.frozen_shares(star_traces.frozen_by_layer(records[0]), star_traces.why_frozen(records[0])))
-    without = star_traces.frozen_by_layer(records[0]).query("layer != 'noise'")
+    layers = star_traces.frozen_by_layer(records[0])
+    server, clients, *_ = drawn(figures.frozen_shares(layers, star_traces.why_frozen(records[0]))).axes
+    bands = [band.get_paths()[0].vertices[:, 1].max() for band in clients.collections]
+    highest = layers[layers["party"] == "clients"].groupby("layer", sort=False)["high"].max()
+    assert not server.collections and bands == pytest.approx(highest.tolist())
+    without = layers.query("layer != 'noise'")
     drawn(figures.frozen_shares(without, star_traces.why_frozen(records[0])))
     drawn(figures.waits_and_scores(star_traces.waits(records[0], [2, 6]), star_traces.score_shares(records[1]), 0.1))
     fig = drawn(figures.size_against_score(table[table["round"] == 6], {"server": 0.1, "client 0": -0.2}))

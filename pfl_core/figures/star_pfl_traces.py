@@ -18,7 +18,7 @@ STATE_COLORS = {"active": "#f2f2f2", "frozen": "#6baed6", "probing": "#fd8d3c"}
 PAIR = ("#e07b00", "#2b6cb0")  # the paper's orange and blue
 WHY = {"never moved": "#bdbdbd", "cancelled out": "#6baed6"}
 NOISE = "#333333"
-STYLES = {"all": {"color": "k", "linewidth": 2.2}, "noise": {"color": NOISE, "linestyle": "--"}}
+STYLES = {"all": {"color": "k", "linewidth": 2.2}, "noise": {"color": NOISE, "linestyle": "--"}}  # of no layer
 
 
 def values_and_scores(values: pd.DataFrame, scores: pd.DataFrame, threshold: float | None, caption: str = "") -> Figure:
@@ -94,17 +94,16 @@ def frozen_shares(layers: pd.DataFrame, why: pd.DataFrame, caption: str = "") ->
     """(d) percent frozen by layer, beside noise; (e) because of what. Columns: party, layer, round, mean, low, high."""
     parties = ("server", "clients")
     fig, axes = plt.subplots(2, 2, figsize=(10.5, 6.2), layout="constrained", sharex=True, sharey="row")
-    names = [name for name in dict.fromkeys(layers["layer"]) if name not in ("all", "noise")]
-    palette = dict(zip(names, plt.get_cmap("viridis")(np.linspace(0, 0.92, len(names))), strict=True))
+    names = [name for name in dict.fromkeys(layers["layer"]) if name not in STYLES]
+    colors = plt.get_cmap("viridis")(np.linspace(0, 0.92, len(names)))
+    styles = STYLES | {name: {"color": color, "linewidth": 1} for name, color in zip(names, colors, strict=True)}
     for ax, party in zip(axes[0], parties, strict=True):
         for name, line in layers[layers["party"] == party].groupby("layer", sort=False):
-            style = {"all": dict(color="k", linewidth=2.2), "noise": dict(color=NOISE, linestyle="--")}
-            ax.plot(
-                line["round"], line["mean"], label=name, **style.get(name, dict(color=palette.get(name), linewidth=1))
-            )
-            if name == "all" and party == "clients":
-                ax.fill_between(line["round"], line["low"], line["high"], color="k", alpha=0.12, linewidth=0)
-        ax.set_title(f"(d) {party}" + (": mean; band over clients" if party == "clients" else ""))
+            ax.plot(line["round"], line["mean"], label=name, **styles[name])
+            if party == "clients":
+                band_color = styles[name]["color"]
+                ax.fill_between(line["round"], line["low"], line["high"], color=band_color, alpha=0.12, linewidth=0)
+        ax.set_title(f"(d) {party}" + (": means; bands over clients" if party == "clients" else ""))
     for ax, party in zip(axes[1], parties, strict=True):
         parts = why[why["party"] == party].pivot(index="round", columns="layer", values="mean")[list(WHY)]
         ax.stackplot(parts.index, parts.T.to_numpy(), colors=list(WHY.values()), labels=list(WHY))
