@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from math import comb
 
 import numpy as np
@@ -25,6 +26,7 @@ from pfl_core.seeding import generator
 STEP, REACH = 0.002, 8.0  # of the grid on which densities are added: width, and where a half-normal ends
 
 
+@cache
 def steady_chance(records: int, threshold: float = 0.1) -> float:
     """P(score <= threshold) of that many normal updates without drift; good to three digits up to 20 records."""
     if records < 2:

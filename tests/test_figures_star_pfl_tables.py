@@ -67,12 +67,13 @@ def test_the_score_map_divides_tensors_and_groups():
 
 
 def test_layers_have_a_bar_for_each_kind_and_a_dot_for_each_seed():
-    rows = [("conv1.weight", s, 0.4, 0.2, 0.1, 0.3, 0.2) for s in (0, 1)]
-    columns = ["tensor", "seed", "rank_contrast", "stable_contrast", "moving_contrast", "stable", "moving"]
+    rows = [("conv1.weight", s, 0.4, 0.2, 0.1, 0.3, 0.2, 0.127) for s in (0, 1)]
+    columns = ["tensor", "seed", "rank_contrast", "stable_contrast", "moving_contrast", "stable", "moving", "chance"]
     left, right = figures.likeness_by_layer(pd.DataFrame(rows, columns=columns)).axes
     assert [bar.get_height() for bar in left.patches] == pytest.approx([0.4, 0.2, 0.1])
     assert [bar.get_height() for bar in right.patches] == pytest.approx([0.3, 0.2])
     assert len(left.lines[0].get_xdata()) == 2
+    assert list(right.lines[-1].get_ydata()) == [0.127, 0.127]
 
 
 def test_curves_show_which_rounds_are_beyond_chance():

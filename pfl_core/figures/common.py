@@ -116,7 +116,10 @@ def mean_dots(table: pd.DataFrame, caption: str = "", xlabel: str = "accuracy (%
     size = (4.6 * columns, 0.32 * len(labels) * len(sets) + 1.6)
     fig, axes = plt.subplots(len(sets), columns, figsize=size, layout="constrained", squeeze=False, sharey=True)
     for row, name in zip(axes, sets, strict=True):
-        for ax, (panel, here) in zip(row, table[table["dataset"] == name].groupby("panel", sort=False), strict=False):
+        panels = list(table[table["dataset"] == name].groupby("panel", sort=False))
+        for ax in row[len(panels) :]:
+            ax.set_axis_off()
+        for ax, (panel, here) in zip(row, panels, strict=False):
             for cell in here.itertuples():
                 place = -labels.index(cell.label)
                 ax.errorbar(cell.value, place, xerr=np.nan_to_num(cell.std), fmt="o", color=cell.color, capsize=3)

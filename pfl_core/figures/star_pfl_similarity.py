@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from pfl_core.figures.common import band, captioned
+from pfl_core.figures.star_pfl_traces import NOISE
 
 KINDS = {  # what is compared -> label, colour
     "rank": ("scores (Spearman)", "#4c72b0"),
@@ -50,7 +51,8 @@ def _starts(names: Sequence[str]) -> list[tuple[int, str]]:
 
 def likeness_by_layer(layers: pd.DataFrame, caption: str = "") -> Figure:
     """Pairs with a common class minus pairs without, layer by layer; a dot for each seed. Columns: seed, tensor,
-    rank_contrast, stable_contrast, moving_contrast, and the shares ``stable`` and ``moving``, drawn on the right.
+    rank_contrast, stable_contrast, moving_contrast, and the shares ``stable`` and ``moving``, drawn on the right with
+    ``chance``, the share of noise that would be stable.
     """
     names = list(dict.fromkeys(layers["tensor"]))
     fig, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.2), layout="constrained")
@@ -59,12 +61,13 @@ def likeness_by_layer(layers: pd.DataFrame, caption: str = "") -> Figure:
     for shift, kind in ((-0.1, "stable"), (0.1, "moving")):
         _by_layer(right, layers, names, kind, shift, KINDS[kind][1], "")
     left.axhline(0, color="0.6", linewidth=0.8)
+    right.axhline(layers["chance"].iloc[0], color=NOISE, linestyle="--", label="noise would be stable (right)")
     left.set_ylabel("common class minus none")
     right.set_ylabel("share of the layer's entries")
     right.set_ylim(bottom=0)
     for ax in (left, right):
         ax.set_xticks(range(len(names)), [name.removesuffix(".weight") for name in names])
-    fig.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    fig.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=8)
     return captioned(fig, caption)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from pfl_core import presets, star_results
+from pfl_core import presets, star_likeness, star_results
 from pfl_core.results.fedpews import own_groups, to_target, warmup, warmup_rounds
 from pfl_core.results.mask_overlap import head_weight, layer_contrasts, masks, overlap_contrast, overlaps
 from pfl_core.results_gate import gate_numbers
@@ -94,7 +94,8 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
     ``iou_chance`` (chance-corrected; means over client pairs) and ``iou_contrast`` (chance-corrected, pairs with a
     common class minus pairs without). Of the whole run: ``train_images``, a client's, on average, and
     ``roughness``. FedPeWS's: those of ``to_target``, ``warmup``, ``own_groups``. pFedGate's: those of
-    ``gate_numbers``, ``novel``, ``gate_rank``. Star-PFL's: of ``star_results``.
+    ``gate_numbers``, ``novel``, ``gate_rank``. Star-PFL's: of ``star_results`` and
+    ``star_likeness``.
     """
     rows = []
     for record in records:
@@ -125,7 +126,7 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
         numbers["roughness"] = roughness(record)
         numbers |= to_target(record) | warmup(record) | own_groups(record)
         if spec.paper == "star_pfl":
-            numbers |= star_results.numbers(record)
+            numbers |= star_results.numbers(record) | star_likeness.numbers(record)
         if spec.paper == "pfedgate":
             numbers |= gate_numbers(record) | novel(record) | gate_rank(record)
         if masks(record):
