@@ -69,6 +69,11 @@ def test_the_server_freezes_a_quarter_of_pure_noise():
     assert found.upload == pytest.approx((1 - found.frozen_global) * (1 - found.frozen_local))
 
 
+@pytest.mark.parametrize(("drift", "share"), [(0.2, 0.70), (0.5, 0.85), (1.0, 0.99)])
+def test_drift_keeps_entries_active_by_the_specifications_numbers(drift, share):
+    assert chance(174, drift=drift, entries=2000).upload.mean() == pytest.approx(share, abs=0.02)
+
+
 def test_drift_keeps_entries_active():
     shares = [chance(60, drift=drift, entries=2000).upload[20:].mean() for drift in (0.0, 0.5, 1.0, 2.0)]
     assert sorted(shares) == shares and shares[-1] > 0.995

@@ -54,12 +54,26 @@ def test_values_scores_and_states_are_those_of_the_round(course):
             assert torch.equal(trace.state[t, 1] != FROZEN, client[0][where])
         else:
             assert trace.value[t, 1].isnan().all()
-        frozen = trace.frozen[t].sum(1)
-        assert int(frozen[0]) == int((~server).sum())
-        assert [int(frozen[1 + k]) for k in clients] == [int((~client[k]).sum()) for k in clients]
-        assert (trace.unmoved[t] <= frozen).all()
+        for place, part in enumerate(layers(fed.layout).values()):
+            frozen = trace.frozen[t, :, place]
+            assert int(frozen[0]) == int((~server[part]).sum())
+            assert [int(frozen[1 + k]) for k in clients] == [int((~client[k, part]).sum()) for k in clients]
         states |= set(trace.state[t].flatten().tolist())
     assert states == {ACTIVE, FROZEN, PROBING}, "the example shows all of them"
+
+
+def test_what_never_moved_is_what_the_windows_say():
+    """Windows longer than a round are kept, so that they can be looked into: frozen, recorded, and all of it 0."""
+    fed, algorithm = fed_of(), StarPFL(**EAGER, **SHORT | {"history_len_local": 3}, probe=40)
+    seen = steps(algorithm, fed)
+    trace = seen[-1][1].trace
+    for t, (_, after, _, _) in enumerate(seen):
+        parties = zip([after.server, *after.clients], [after.window, *after.windows], strict=True)
+        dead = [~e.trained & (w.count > 0) & (w.values == 0).all(0) for e, w in parties]
+        assert trace.unmoved[t].tolist() == [int(one.sum()) for one in dead]
+    frozen = trace.frozen.sum(2)
+    for counts in (trace.unmoved, frozen - trace.unmoved):
+        assert counts[:, 0].any() and counts[:, 1:].any(), "the example has both, on the server and on clients"
 
 
 def test_waits_and_scores_are_counts(course):
