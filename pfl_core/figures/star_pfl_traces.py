@@ -101,8 +101,8 @@ def frozen_shares(layers: pd.DataFrame, why: pd.DataFrame, caption: str = "") ->
         for name, line in layers[layers["party"] == party].groupby("layer", sort=False):
             ax.plot(line["round"], line["mean"], label=name, **styles[name])
             if party == "clients":
-                band_color = styles[name]["color"]
-                ax.fill_between(line["round"], line["low"], line["high"], color=band_color, alpha=0.12, linewidth=0)
+                shown = {"color": styles[name]["color"], "alpha": 0.2 if name == "all" else 0.06}
+                ax.fill_between(line["round"], line["low"], line["high"], linewidth=0, **shown)
         ax.set_title(f"(d) {party}" + (": means; bands over clients" if party == "clients" else ""))
     for ax, party in zip(axes[1], parties, strict=True):
         parts = why[why["party"] == party].pivot(index="round", columns="layer", values="mean")[list(WHY)]
