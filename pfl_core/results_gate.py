@@ -10,7 +10,10 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.algorithms.pfedgate import PFedGate
+from pfl_core.algorithms.pfedgate_adapt import least_ratio
+from pfl_core.algorithms.pfedgate_blocks import build_blocks
 from pfl_core.costs import rounds_to
+from pfl_core.rebuilt import network
 from pfl_core.runs import Record
 
 OPTIONS = (  # what makes a pFedGate run another than the paper's, beside its budget
@@ -88,6 +91,20 @@ def mask_numbers(record: Record) -> dict[str, float]:
         "always_kept": float((masks.min(0) == 1).mean()),
         "never_kept": float((masks.max(0) == 0).mean()),
     }
+
+
+def kept_macs(record: Record) -> float:
+    """The share of the forward pass's multiply-adds that belongs to what is kept on test data, a mean over clients.
+
+    Masked kernels compute all of them all the same. Not a number without masks.
+    """
+    if (found := use(record)) is None:
+        return math.nan
+    (layout, uses), method = network(record), record.spec.build_method()
+    least = min(least_ratio(method, float(s)) for s in np.atleast_1d(method.keep_ratio))
+    blocks = build_blocks(layout, method.blocks_per_tensor, least, method.block_layout)
+    macs = blocks.sums(uses.double()).numpy()
+    return float((found[0] @ macs / macs.sum()).mean())
 
 
 def probe_numbers(record: Record) -> dict[str, float]:

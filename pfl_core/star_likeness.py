@@ -7,8 +7,8 @@ import pandas as pd
 
 from pfl_core import overlap
 from pfl_core.null_model import steady_chance
+from pfl_core.rebuilt import network
 from pfl_core.runs import Record
-from pfl_core.star_results import network
 
 
 def numbers(record: Record) -> dict[str, float]:

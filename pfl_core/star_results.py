@@ -6,21 +6,16 @@ models after aggregation, so the same point serves all methods.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pandas as pd
-import torch
 
-from pfl_core import models
 from pfl_core.costs import VALUE_BYTES, rounds_to
-from pfl_core.federation import Federation, Split
 from pfl_core.layout import Layout
+from pfl_core.rebuilt import network
 from pfl_core.runs import Record
-from pfl_core.runs.spec import options
 from pfl_core.star_costs import (
     Traffic,
     as_paper_comm,
@@ -29,7 +24,6 @@ from pfl_core.star_costs import (
     rounds_to_convergence,
     rounds_to_plateau,
     traffic,
-    weight_uses,
 )
 from pfl_core.star_freezing import freezing, local_gain
 
@@ -37,7 +31,6 @@ METHODS = ("star_pfl", "local", "fedavg", "fedbn", "fedap", "lotteryfl")  # Tabl
 # x of ``rounds_to_accuracy``, percent, by task (ours; the same for stand-ins): just below what the weakest of the six
 # methods reaches in Table 2 at alpha = 0.1 (88.3 and 71.4), so that each of them can be expected to get there
 REACHED = {"axial": 85.0, "sagital": 70.0}
-SIDES = (28, 8, 32)  # of images; a record does not tell, but the number of parameters does
 
 
 def task(record: Record) -> str:
@@ -66,7 +59,8 @@ def costs(record: Record) -> dict[str, float]:
     parameters that go up.
     """
     method = record.spec.method["name"]
-    layout, macs = network(record)
+    layout, uses = network(record)
+    macs = int(uses.sum())
     upload, bits = _mean(record, "upload"), _mean(record, "upload_bits")
     masked = method in ("star_pfl", "lotteryfl")
     comm = as_paper_comm(VALUE_BYTES * paper_values(method, layout, upload if masked else None))
@@ -89,26 +83,6 @@ def costs(record: Record) -> dict[str, float]:
         "bytes_total": bytes_.total * rounds["rounds_to_convergence"],
         "dense_1e10_per_round": epochs * float(sizes.mean()) * record.flops / 1e10,
     }
-
-
-def network(record: Record) -> tuple[Layout, int]:
-    """The layout of the run's network, and the multiply-adds of one image."""
-    return _network(json.dumps(dict(record.spec.model)), len(record.clients["train"][0]), record.num_params)
-
-
-@cache
-def _network(model: str, num_classes: int, num_params: int) -> tuple[Layout, int]:
-    part = json.loads(model)
-    for shape in ((channels, side, side) for channels in (1, 3) for side in SIDES):
-        try:
-            net = models.build(part["name"], shape, num_classes, 0, **options(part))
-        except ValueError:  # a network of one size
-            continue
-        if sum(p.numel() for p in net.parameters()) == num_params:
-            few = Split.of([(torch.zeros(2, *shape), torch.tensor([0, 0]))])
-            fed = Federation(net, {"train": few, "test": few}, seed=0, rounds=1)
-            return fed.layout, int(weight_uses(fed, fed.theta0).sum())
-    raise ValueError(f"model {part['name']!r} has {num_params} parameters for no image side of {SIDES}")
 
 
 def weight_macs(record: Record, macs: int) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Numbers of pFedGate's runs, by hand on a made-up record; and how much its knapsack can choose from."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from pfl_core import results
 from pfl_core.gate_choice import masks_possible
 from pfl_core.presets import spec
-from pfl_core.results_gate import gate_numbers, gate_table, only
+from pfl_core.results_gate import gate_numbers, gate_table, kept_macs, only
 from pfl_core.runs import Record
 
 
@@ -46,6 +47,18 @@ def test_masks():
     numbers = gate_numbers(record(MASKS))
     assert numbers["mask_distance"] == pytest.approx(0.4) and numbers["achieved_keep_ratio"] == 0.4
     assert (numbers["distinct_masks"], numbers["always_kept"], numbers["never_kept"]) == (3, 0.25, 0.25)
+
+
+def test_kept_multiplications():
+    """Dense layers alone: a parameter is used once, and a bias not at all."""
+    arrays = MASKS | {"test_masks": np.ones((2, 30)).tolist()}
+    made = replace(record(arrays), num_params=6_570, clients={"train": [[1] * 10, [1] * 10]})
+    assert kept_macs(made) == 1.0 and math.isnan(kept_macs(record()))
+    weights = [64 * 64, 64 * 32, 32 * 10]
+    first = np.zeros((2, 30))
+    first[:, :5] = 1  # the five blocks of the first layer's weights
+    got = kept_macs(replace(made, arrays=arrays | {"test_masks": first.tolist()}))
+    assert got == pytest.approx(weights[0] / sum(weights))
 
 
 def test_probes():

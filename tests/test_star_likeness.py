@@ -9,8 +9,8 @@ import pytest
 from pfl_core import presets, results, star_likeness
 from pfl_core.experiments.star_pfl import LIKENESS
 from pfl_core.null_model import steady_chance
+from pfl_core.rebuilt import network
 from pfl_core.runs import Record
-from pfl_core.star_results import network
 
 D = 44_555
 

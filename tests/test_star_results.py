@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pfl_core import presets, results, star_results
+from pfl_core import presets, rebuilt, results, star_results
 from pfl_core.paper.tables import table
 from pfl_core.runs import Record
 
@@ -83,14 +83,14 @@ def test_clients_and_rounds_are_averaged():
 
 
 def test_the_networks_size_tells_the_images_side():
-    layout, macs = star_results.network(record("fedavg"))
-    assert (layout.num_params, macs) == (D, MACS)
+    layout, uses = rebuilt.network(record("fedavg"))
+    assert (layout.num_params, int(uses.sum())) == (D, MACS)
     small = presets.spec("star_pfl", "fedavg", preset="quick")
     model = '{"name": "%s", "channels": [4, 8], "dense": [32], "kernel": 3, "padding": 1, "norm": true}'
-    layout, macs = star_results._network(model % small.model["name"], 10, 1_746)
-    assert layout.num_params == 1_746 and macs == 4 * 9 * 64 + 8 * 36 * 16 + 32 * 32 + 320
+    layout, uses = rebuilt._network(model % small.model["name"], 10, 1_746)
+    assert layout.num_params == 1_746 and int(uses.sum()) == 4 * 9 * 64 + 8 * 36 * 16 + 32 * 32 + 320
     with pytest.raises(ValueError, match="no image side"):
-        star_results._network(model % small.model["name"], 10, 1)
+        rebuilt._network(model % small.model["name"], 10, 1)
 
 
 # ---- rounds ---------------------------------------------------------------------------------------------------------
