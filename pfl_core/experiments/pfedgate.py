@@ -19,7 +19,10 @@ SWEEP = (1.0, 0.9, 0.7, 0.5, 0.3, 0.2, 0.1)  # Figure 5
 MIXED = (0.5, 0.1)
 BASELINES = ("local", "fedavg", "fedavg_ft", "pfedme", "lg_fedavg", "ditto", "fedem", "fedrep", "fedmask", "heterofl")
 EXTRA = ("perfedavg",)  # Table 6, whose FedMD is in `public_sets`
-RESTARTED = ("pfedgate", {"keep_ratio": 0.5, "keep_momentum": False})  # ours: in each round, as all baselines' does
+MOMENTUM = [  # ours: pFedGate's starts anew in each round, as all baselines' does; FedAvg's stays, as pFedGate's does
+    ("pfedgate", {"keep_ratio": 0.5, "keep_momentum": False}),
+    ("fedavg_momentum", {}),
+]
 SPLITS = (5, 2, 10, 20)  # B; 20 is ours
 ALPHAS = (0.4, 0.2, 0.1, 0.01)  # Table 12
 EPOCHS = (1, 2, 4, 8)  # Table 11
@@ -85,7 +88,7 @@ def main_comparison(preset: str, wanted: Sequence[int], overrides: Mapping[str, 
     if preset == "ci":
         return on("cifar10", preset, wanted, overrides, [*gates((0.5,)), ("fedavg", {}), ("fedem", {})])
     code = ("pfedgate", {"keep_ratio": 0.5, "reading": "authors_code"})
-    runs = [*gates(BUDGETS), *((name, {}) for name in (*BASELINES, *EXTRA)), RESTARTED, code]
+    runs = [*gates(BUDGETS), *((name, {}) for name in (*BASELINES, *EXTRA)), *MOMENTUM, code]
     names = DATASETS if preset == "paper" else (main_setting(preset),)
     made = [one for name in names for one in on(name, preset, wanted, overrides, [*runs, *public_sets(name, preset)])]
     if preset == "real":  # CIFAR-10 with the paper's clients and network, for rounds that two cores can pay for

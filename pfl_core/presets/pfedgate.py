@@ -110,6 +110,7 @@ SETTINGS: dict[str, dict[str, Setting]] = {"paper": _PAPER, "real": _REAL, "quic
 
 METHODS: dict[str, dict[str, Any]] = {  # weights by n_k, and one epoch wherever the paper's text has one
     "fedavg": {"client_weighting": "samples"},
+    "fedavg_momentum": {"client_weighting": "samples"},
     "fedavg_ft": {"client_weighting": "samples", "finetune_epochs": 1},
     "ditto": {"client_weighting": "samples"},
     "lg_fedavg": {"client_weighting": "samples"},
