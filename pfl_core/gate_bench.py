@@ -25,9 +25,8 @@ from pfl_core.star_costs import weight_uses
 from pfl_core.training import Training
 
 ROWS = {"block_layout": "output_rows", "straight_through": "kept"}
-MODES: dict[
-    str, tuple[str, dict[str, Any]]
-] = {  # Table 2's rows; "whole neurons" are ours, alike but for how they are computed
+Modes = dict[str, tuple[str, dict[str, Any]]]  # label -> method and its fields
+MODES: Modes = {  # Table 2's rows; "whole neurons" are ours, alike but for how they are computed
     "FedAvg": ("fedavg", {"client_weighting": "samples"}),
     "FedEM": ("fedem", {}),
     "pFedGate, s = 1": ("pfedgate", {"keep_ratio": 1.0}),
@@ -36,7 +35,7 @@ MODES: dict[
     "whole neurons, s = 0.3, masked": ("pfedgate", {"keep_ratio": 0.3, **ROWS}),
     "whole neurons, s = 0.3, sliced": ("pfedgate", {"keep_ratio": 0.3, **ROWS, "execution": "sliced"}),
 }
-MORE: dict[str, tuple[str, dict[str, Any]]] = {  # at presets real and paper
+MORE: Modes = {  # at presets real and paper
     "whole neurons, s = 1, sliced": ("pfedgate", {"keep_ratio": 1.0, **ROWS, "execution": "sliced"}),
     "whole neurons, s = 0.5, masked": ("pfedgate", {"keep_ratio": 0.5, **ROWS}),
     "whole neurons, s = 0.5, sliced": ("pfedgate", {"keep_ratio": 0.5, **ROWS, "execution": "sliced"}),

@@ -84,7 +84,7 @@ def once(runs: Sequence[RunSpec]) -> list[RunSpec]:
 
 
 def main_comparison(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Tables 1, 6 and 9, Figures 3 and 6: three budgets beside ten baselines and two more; both readings."""
+    """Tables 1, 6 and 9, Figures 3 and 6: three budgets beside ten baselines and two more; both readings, controls."""
     if preset == "ci":
         return on("cifar10", preset, wanted, overrides, [*gates((0.5,)), ("fedavg", {}), ("fedem", {})])
     code = ("pfedgate", {"keep_ratio": 0.5, "reading": "authors_code"})
