@@ -137,7 +137,7 @@ def _put_elsewhere(row: Tensor, mask: Tensor, other: Tensor) -> None:
 
 def count_true(mask: Tensor) -> int:
     """True entries of one mask [e]; many times as fast as ``mask.sum()``, and as a count over rows."""
-    return int(torch.count_nonzero(mask))
+    return int(np.count_nonzero(mask.numpy()) if mask.device.type == "cpu" else torch.count_nonzero(mask))
 
 
 def counts_true(masks: Tensor) -> Tensor:
@@ -154,38 +154,45 @@ def top_count(score: Tensor, among: Tensor, count: int) -> Tensor:
     total = count_true(among)
     if count >= total:
         return among.clone()
-    out = torch.zeros_like(among)
     if count <= 0:
-        return out
-    index = _candidates(score, among, count, total)
-    values = score[index].nan_to_num_(nan=torch.inf)
-    place = len(values) - count
-    threshold = np.partition(values.cpu().numpy(), place)[place].item()  # many times as fast as torch.kthvalue
-    above = index[values > threshold]
-    out[above] = True
-    out[index[values == threshold][: count - len(above)]] = True
-    return out
+        return torch.zeros_like(among)
+    x, where = score.cpu().numpy(), among.cpu().numpy()  # numpy compares, finds and partitions several times as fast
+    out, index = _between(x, where, *_bracket(x, where, count / total))
+    missing = count - np.count_nonzero(out)
+    if not 0 <= missing <= len(index):  # the sample misled, or ties fill the bracket: look at all
+        out, index, missing = np.zeros_like(where), np.flatnonzero(where), count
+    if missing:
+        values = np.nan_to_num(x[index], copy=False, nan=np.inf)
+        place = len(values) - missing
+        threshold = np.partition(values, place)[place]
+        above = index[values > threshold]
+        out[above] = True
+        out[index[values == threshold][: missing - len(above)]] = True
+    return torch.from_numpy(out).to(among.device)
 
 
-def _candidates(score: Tensor, among: Tensor, count: int, total: int) -> Tensor:
-    """Indices, ascending, of entries that hold the ``count`` largest of ``total``: those above a sample's estimate.
-
-    The estimate only saves time: where it leaves too few, all of ``among`` are candidates.
-    """
-    sample = score[::SAMPLED][among[::SAMPLED]].nan_to_num_(nan=torch.inf)
-    expected = count * len(sample) / total
-    rank = math.ceil(expected + 4 * math.sqrt(expected)) + 1
-    if rank < len(sample):
-        cut = sample.sort(descending=True).values[rank]
-        index = _true((score < cut).logical_not_().logical_and_(among))
-        if len(index) >= count:
-            return index
-    return _true(among)
+def _bracket(x: np.ndarray, where: np.ndarray, share: float) -> tuple[float, float]:
+    """Two values that most likely lie on either side of the cut-off above which ``share`` of x[where] lies."""
+    sample = np.sort(np.nan_to_num(x[::SAMPLED][where[::SAMPLED]], copy=False, nan=np.inf))[::-1]
+    expected = share * len(sample)
+    margin = 4 * math.sqrt(expected) + 1
+    last, first = math.ceil(expected + margin), math.floor(expected - margin)
+    return float(sample[last]) if last < len(sample) else -math.inf, float(sample[first]) if first >= 0 else math.inf
 
 
-def _true(mask: Tensor) -> Tensor:
-    """Indices of the True entries; numpy finds them three times as fast."""
-    return torch.from_numpy(np.flatnonzero(mask.cpu().numpy())).to(mask.device)
+def _between(x: np.ndarray, where: np.ndarray, low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
+    """Within ``where``: a mask of what reaches ``high`` (or is not a number), indices of what reaches only ``low``."""
+    out, found = np.empty_like(where), []
+    for start in range(0, len(x), BLOCK):
+        part = slice(start, start + BLOCK)
+        values, here, reached = x[part], where[part], out[part]
+        np.logical_not(np.less(values, high, out=reached), out=reached)
+        reached &= here
+        only_low = ~np.less(values, low)
+        only_low &= here
+        only_low ^= reached
+        found.append(np.flatnonzero(only_low) + start)
+    return out, np.concatenate(found)
 
 
 def round_half_up(x: float) -> int:

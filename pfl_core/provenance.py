@@ -18,6 +18,15 @@ import torch
 
 PACKAGE = "pfl_core"
 ROOT = Path(__file__).resolve().parent.parent  # the checkout: notebooks/, data/, figures/ lie beside the package
+# Modules that were made faster and give what the one before gave, to the bit: hash of the new one -> hash of the old
+# one, under whose name its runs go on. Nothing is listed unless stored runs, made again, had the same numbers and the
+# same hash of the final state; a hash that no module has any more is dropped (a test sees to it).
+SAME_RESULTS = {
+    # top_count brackets the cut-off and compares with numpy; changes are taken block by block
+    "2e072cff423d2554c51eb1d45443ccf3": "daccd6f199122ef8338489821ae8d6d8",  # ops
+    "784567fb6bde5bdbaf61f7aaca00544a": "23e692daa045ea9223099899321840e7",  # algorithms.fedselect
+    "261f6bd484a550215225d8d50288fe93": "701ca682f4655fda52dcc6ed1944fa21",  # algorithms.fedselect_ablation
+}
 LIBRARIES = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 
 
@@ -91,7 +100,8 @@ def _tree(module: str) -> ast.Module:
 
 @cache
 def _skeleton(module: str) -> str:
-    return hashlib.blake2b(ast.dump(_tree(module)).encode(), digest_size=16).hexdigest()
+    digest = hashlib.blake2b(ast.dump(_tree(module)).encode(), digest_size=16).hexdigest()
+    return SAME_RESULTS.get(digest, digest)
 
 
 @cache

@@ -213,12 +213,39 @@ def test_top_count_takes_what_a_stable_sort_takes(seed, size, count, levels):
     score = torch.randint(0, levels, (size,), generator=stream) / 7.0
     among = torch.rand(size, generator=stream) < 0.7
     got = ops.top_count(score, among, count)
+    assert torch.equal(got, sorted_top(score, among, count))
+    assert got.sum() == min(max(0, count), int(among.sum()))
+
+
+def sorted_top(score: torch.Tensor, among: torch.Tensor, count: int) -> torch.Tensor:
     eligible = among.nonzero().squeeze(1).numpy()
     order = eligible[np.argsort(-score.numpy()[eligible], kind="stable")]
-    want = torch.zeros(size, dtype=torch.bool)
+    want = torch.zeros_like(among)
     want[torch.from_numpy(order[: max(0, count)].copy())] = True
-    assert torch.equal(got, want)
-    assert got.sum() == min(max(0, count), int(among.sum()))
+    return want
+
+
+LONG = 3 * ops.BLOCK + 11
+SCORES = {  # long enough for the sample to tell something, right or wrong
+    "spread": lambda x, every: x,
+    "rising": lambda x, every: x.sort().values,
+    "levels": lambda x, every: (4 * x).round() / 4,
+    "all equal": lambda x, every: torch.zeros_like(x),
+    "the sample is high": lambda x, every: x + 9 * every,
+    "the sample is low": lambda x, every: x - 9 * every,
+    "infinities": lambda x, every: torch.where(x > 2, torch.inf, x),
+}
+
+
+@pytest.mark.parametrize("scores", SCORES)
+@pytest.mark.parametrize("count", [1, 100, LONG // 20, LONG // 2, LONG - 1])
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_top_count_is_exact_whatever_its_sample_says(scores, count, share):
+    stream = generator(0, "scores")
+    every = torch.arange(LONG) % ops.SAMPLED == 0
+    score = SCORES[scores](torch.randn(LONG, generator=stream), every)
+    among = torch.rand(LONG, generator=stream) < share
+    assert torch.equal(ops.top_count(score, among, count), sorted_top(score, among, count))
 
 
 def test_ties_go_to_the_lower_index():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -148,6 +149,33 @@ def test_imports_of_modules_that_stand_alone_do_not_count(tmp_path, monkeypatch)
     assert code_hash([], alone=["stands_alone"]) == before
     assert code_hash(["stands_alone"]) != before
     forget()
+
+
+def test_modules_listed_as_equal_go_by_the_older_ones_hash(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = tmp_path / "made_faster.py"
+    module.write_text("x = 1 + 1\n")
+    forget()
+    before, old = code_hash(["made_faster"]), provenance._skeleton("made_faster")
+    module.write_text("x = 2\n")
+    forget()
+    new = provenance._skeleton("made_faster")
+    assert new != old
+    assert code_hash(["made_faster"]) != before
+    monkeypatch.setitem(provenance.SAME_RESULTS, new, old)
+    forget()
+    assert code_hash(["made_faster"]) == before
+    forget()
+
+
+def test_only_present_modules_are_listed_as_equal(monkeypatch):
+    listed = set(provenance.SAME_RESULTS)
+    monkeypatch.setattr(provenance, "SAME_RESULTS", {})
+    forget()
+    names = (name for _, name, _ in pkgutil.walk_packages(pfl_core.__path__, "pfl_core."))
+    present = {provenance._skeleton(name) for name in names}
+    forget()
+    assert listed <= present
 
 
 def test_the_hash_does_not_depend_on_order():

@@ -244,4 +244,4 @@ def grow_mask(personal: Tensor, change: Tensor, rule: FedSelect, order: Tensor |
     if rule.tie_rule == "threshold":
         change = torch.nan_to_num(change, nan=torch.inf)  # a diverged entry ranks first, as in top_count
         picked = ~personal & (change >= change[picked].min())
-    return personal | picked
+    return picked.logical_or_(personal)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.federation import Federation
-from pfl_core.ops import top_count
+from pfl_core.ops import BLOCK, top_count
 from pfl_core.seeding import generator
 
 
@@ -37,8 +37,11 @@ def scores(
         elif ranking == "magnitude":
             yield torch.abs(trained[s], out=room)
         else:
-            change = torch.sub(trained[s], since[s], out=room).abs_()  # Δu_k
-            yield change.nan_to_num_(nan=torch.inf).neg_() if ranking == "least_change" else change
+            for change, end, begin in zip(
+                room.split(BLOCK), trained[s].split(BLOCK), since[s].split(BLOCK), strict=True
+            ):
+                torch.sub(end, begin, out=change).abs_()  # Δu_k
+            yield room.nan_to_num_(nan=torch.inf).neg_() if ranking == "least_change" else room
 
 
 def tie_order(fed: Federation, ranking: str, size: int, t: int, k: int) -> Tensor | None:

@@ -28,7 +28,7 @@ from pfl_core.training import Training
 NETWORKS = {  # name -> (input shape, turns)
     "lenet_star": ((1, 28, 28), 10),
     "conv_pews": ((3, 32, 32), 5),
-    "resnet18": ((3, 32, 32), 2),
+    "resnet18": ((3, 32, 32), 5),
 }
 CLIENTS, SAMPLES, BATCH, CLASSES = 10, 100, 32, 10
 
