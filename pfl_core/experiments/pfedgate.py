@@ -112,7 +112,11 @@ def public_sets(name: str, preset: str) -> Runs:
 def sparsity_studies(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Figures 5 and 7, Tables 10 to 13, ways to choose blocks, and the controls."""
     parts = (budgets, splits, selectors, skews, local_epochs, controls)
-    return once([made for part in parts for name in studied(preset) for made in part(name, preset, wanted, overrides)])
+    runs = [made for part in parts for name in studied(preset) for made in part(name, preset, wanted, overrides)]
+    if preset == "real":  # Tables 12 and 13 with the paper's clients and network, as in `main_comparison`
+        more = [run for num in SPLITS[1:3] for run in gates((0.5,), blocks_per_tensor=num)]
+        runs += skews("cifar10", preset, wanted[:1], overrides) + on("cifar10", preset, wanted[:1], overrides, more)
+    return once(runs)
 
 
 def budgets(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
