@@ -102,6 +102,10 @@ def modes(preset: str) -> dict[str, Algorithm]:
 
 def timed(preset: str) -> pd.DataFrame:
     """Processor milliseconds of a step. Columns: label, batch, turn, ms, ratio (to FedAvg's in the same turn)."""
+    return measure.once(f"gate-times-{preset}", partial(_timed, preset), __name__)
+
+
+def _timed(preset: str) -> pd.DataFrame:
     torch.set_num_threads(1)
     frames = []
     for batch in batches(preset):
@@ -114,6 +118,10 @@ def timed(preset: str) -> pd.DataFrame:
 
 def remembered(preset: str) -> pd.DataFrame:
     """Memory. Columns: label, batch, peak_mb, ratio (to FedAvg's)."""
+    return measure.once(f"gate-memory-{preset}", partial(_remembered, preset), __name__)
+
+
+def _remembered(preset: str) -> pd.DataFrame:
     frames = []
     for batch in batches(preset):
         peak = Bench(batch).memory(modes(preset))
@@ -123,6 +131,10 @@ def remembered(preset: str) -> pd.DataFrame:
 
 def analytic(preset: str) -> pd.DataFrame:
     """What is counted, not measured, of each method's round of two steps; the upload in kB."""
+    return measure.once(f"gate-counts-{preset}", partial(_analytic, preset), __name__)
+
+
+def _analytic(preset: str) -> pd.DataFrame:
     fed = Bench(batches(preset)[0]).federation()
     uses, rows = weight_uses(fed, fed.theta0), {}
     for label, algorithm in modes(preset).items():

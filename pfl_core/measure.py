@@ -6,6 +6,8 @@ anything. Memory is counted, not sampled: equal computations give equal numbers 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping
 
@@ -14,6 +16,27 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from pfl_core.data import data_dir
+from pfl_core.provenance import code_hash, describe
+from pfl_core.runs.store import atomic_write
+
+
+def once(name: str, measure: Callable[[], pd.DataFrame], module: str) -> pd.DataFrame:
+    """What ``measure()`` returns, or returned before: here, with ``module``'s code and these versions of libraries.
+
+    Kept beside the runs as ``<name>-<hash>.measured``, JSON; ``pfl runs clean --all`` drops it. A damaged file is made
+    anew. The index and the columns must be plain: without levels, text or numbers.
+    """
+    here = {key: value for key, value in describe().items() if key != "commit"}
+    key = hashlib.sha256(json.dumps([code_hash([module]), here], sort_keys=True).encode()).hexdigest()[:16]
+    path = data_dir() / "runs" / f"{name}-{key}.measured"
+    try:
+        return pd.DataFrame(**json.loads(path.read_text()))
+    except (OSError, TypeError, ValueError):
+        table = measure()
+        atomic_write(path, json.dumps(table.to_dict("split")).encode())
+        return table
 
 
 def seconds(work: Mapping[str, Callable[[], object]], turns: int) -> pd.DataFrame:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
+from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
-from pfl_core.measure import peak_bytes, seconds
+from pfl_core import measure
+from pfl_core.measure import once, peak_bytes, seconds
 
 
 def test_the_peak_counts_what_lives_together():
@@ -59,3 +63,41 @@ def test_pieces_of_work_take_turns():
     assert frame[["label", "turn"]].values.tolist() == [["a", 1], ["b", 1], ["a", 2], ["b", 2]]
     wide = frame.pivot(index="turn", columns="label", values="seconds")
     assert (wide["b"] > wide["a"]).all() and (wide["a"] > 0).all()
+
+
+def test_what_was_measured_once_is_read_again_to_the_bit(tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    table = pd.DataFrame({"ms": [math.pi, 1e-300, 1 / 3], "batch": [1, 2, 3]}, index=["a", "b", "s = 0.5, masked"])
+    calls = []
+
+    def work() -> pd.DataFrame:
+        calls.append(1)
+        return table
+
+    first, again = (once("steps", work, "pfl_core.ops") for _ in range(2))
+    assert len(calls) == 1
+    pd.testing.assert_frame_equal(first, table, check_exact=True)
+    pd.testing.assert_frame_equal(again, table, check_exact=True)
+    once("other", work, "pfl_core.ops")
+    once("steps", work, "pfl_core.layout")
+    assert len(calls) == 3
+    assert len(list((tmp_path / "runs").glob("steps-*.measured"))) == 2
+
+
+def test_other_code_or_a_damaged_file_is_measured_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    calls = []
+
+    def work() -> pd.DataFrame:
+        calls.append(1)
+        return pd.DataFrame({"ms": [1.5]})
+
+    once("steps", work, "pfl_core.ops")
+    (path,) = Path(tmp_path).glob("runs/*.measured")
+    for made, damage in enumerate((b"", b"[1]", b'{"data": 3}', b"{"), start=2):
+        path.write_bytes(damage)
+        once("steps", work, "pfl_core.ops")
+        assert len(calls) == made
+    monkeypatch.setattr(measure, "code_hash", lambda modules: "other code")
+    once("steps", work, "pfl_core.ops")
+    assert len(calls) == 6

@@ -107,6 +107,7 @@ def _files(paper: str) -> dict[str, Path]:
     return dict(sorted(files.items(), key=lambda item: int(item[0].removeprefix("table"))))
 
 
+@cache
 def _read(paper: str, path: Path) -> pd.DataFrame:
     frame = pd.read_csv(path, keep_default_na=False, na_values={"value": [""], "std": [""]})
     absent = {"std": math.nan, "note": ""}  # columns that only FedPeWS's files have

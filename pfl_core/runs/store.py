@@ -51,8 +51,11 @@ class Record:
 
     def values(self, metric: str) -> pd.DataFrame:
         """One metric as a frame: a row per noted round (index, from 1), a column per client (or the column 0)."""
-        rounds, values = self.series[metric]
-        return pd.DataFrame(np.atleast_2d(np.array(values, dtype=float).T).T, index=pd.Index(rounds, name="round"))
+        return pd.DataFrame(self._numbers(metric), index=pd.Index(self.series[metric][0], name="round"))
+
+    def _numbers(self, metric: str) -> np.ndarray:
+        """[rounds, N], or [rounds, 1] of the whole."""
+        return np.atleast_2d(np.array(self.series[metric][1], dtype=float).T).T
 
     def tidy(self) -> pd.DataFrame:
         """A row per (round, client, metric); client -1 for numbers of the whole round."""
@@ -76,12 +79,15 @@ class Record:
         return self._accuracies("_trained")
 
     def _accuracies(self, suffix: str) -> pd.DataFrame:
-        correct, count = self.values(f"correct{suffix}"), self.values(f"count{suffix}")
-        accuracy = 100 * correct / count.where(count > 0)
-        ranked, scored = np.sort(accuracy.to_numpy(), axis=1), accuracy.count(axis=1).to_numpy()  # NaN sorts last
-        decile = ranked[np.arange(len(ranked)), scored // 10]
-        pooled = 100 * correct.sum(axis=1) / count.sum(axis=1)
-        return pd.DataFrame({"acc_mean": accuracy.mean(axis=1), "acc_pooled": pooled, "acc_bottom_decile": decile})
+        correct, count = self._numbers(f"correct{suffix}"), self._numbers(f"count{suffix}")
+        with np.errstate(invalid="ignore"):  # 0 of 0
+            accuracy = np.where(count > 0, 100 * correct / count, np.nan)
+            scored = np.count_nonzero(~np.isnan(accuracy), axis=1)
+            mean = np.nansum(accuracy, axis=1) / scored
+            pooled = 100 * np.nansum(correct, axis=1) / np.nansum(count, axis=1)
+        decile = np.sort(accuracy, axis=1)[np.arange(len(accuracy)), scored // 10]  # NaN sorts last
+        rounds = pd.Index(self.series[f"correct{suffix}"][0], name="round")
+        return pd.DataFrame({"acc_mean": mean, "acc_pooled": pooled, "acc_bottom_decile": decile}, index=rounds)
 
     def final(self) -> pd.Series:
         """Each client's accuracy in percent in the last round."""
@@ -99,8 +105,8 @@ class Record:
     def _summary(self) -> dict[str, float]:
         merged, trained = self.curve(), self.curve(trained=True)
         curve = trained if self.spec.build_method().reported == "after_local_update" else merged
-        upload = self.values("upload").sum().sum() if "upload" in self.series else math.nan
-        bits = self.values("upload_bits").sum().sum() if "upload_bits" in self.series else 0.0
+        upload = np.nansum(self._numbers("upload")) if "upload" in self.series else math.nan
+        bits = np.nansum(self._numbers("upload_bits")) if "upload_bits" in self.series else 0.0
         reached = rounds_to(curve["acc_mean"].tolist(), 0.95 * curve["acc_mean"].iloc[-1])
         shares = {n: self.values(n).iloc[-1].mean() for n in ("personal_share", "movable_share") if n in self.series}
         numbers = {
@@ -122,9 +128,9 @@ class Record:
         if "passes" not in self.series:
             return math.nan
         sizes = np.array(self.clients["train"]).sum(axis=1)
-        total, passes = 0.0, self.values("passes")  # [rounds, N], or one number a round
-        for t, row in zip(passes.index - 1, passes.to_numpy(), strict=True):
-            took_part = self.spec.schedule.clients(len(sizes), self.spec.seed, int(t)).numpy()
+        total = 0.0
+        for number, row in zip(self.series["passes"][0], self._numbers("passes"), strict=True):
+            took_part = self.spec.schedule.clients(len(sizes), self.spec.seed, number - 1).numpy()
             total += np.nansum((np.broadcast_to(row, sizes.shape) * sizes)[took_part])
         return float(total)
 
