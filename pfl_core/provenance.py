@@ -86,14 +86,9 @@ def _code_hash(modules: frozenset[str], alone: frozenset[str]) -> str:
 def _tree(module: str) -> ast.Module:
     spec = _spec(module)
     tree = ast.parse(Path(spec.origin).read_text() if spec and spec.origin and spec.origin.endswith(".py") else "")
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         body = getattr(node, "body", None)
-        if (
-            isinstance(body, list)
-            and body
-            and isinstance(body[0], ast.Expr)
-            and isinstance(body[0].value, ast.Constant)
-        ):
+        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             del body[0]
     return tree
 
@@ -108,7 +103,7 @@ def _skeleton(module: str) -> str:
 def _imports(module: str) -> frozenset[str]:
     """Modules, but for libraries, that a module imports by name."""
     names: set[str] = set()
-    for node in _walk(_tree(module)):
+    for node in _seen_at_run_time(_tree(module)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -117,13 +112,22 @@ def _imports(module: str) -> frozenset[str]:
     return frozenset(n for n in names if n != PACKAGE and _is_followed(n.partition(".")[0]) and _spec(n))
 
 
-def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those that only a type checker sees."""
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but expressions, in which there is neither an import nor a docstring."""
     yield node
-    unseen = node.body if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING") else []
     for child in ast.iter_child_nodes(node):
-        if child not in unseen:
-            yield from _walk(child)
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _statements(child)
+
+
+def _seen_at_run_time(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements but those that only a type checker sees."""
+    hidden = set()
+    for node in _statements(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            hidden |= {id(each) for child in node.body for each in _statements(child)}
+        if id(node) not in hidden:
+            yield node
 
 
 def _absolute(module: str, node: ast.ImportFrom) -> str:
