@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,34 @@ def test_the_gate_of_a_run():
     assert parts.part(record()) == "full gate"
     assert parts.part(record(sigmoid=False)) == "no sigmoid"
     assert parts.part(record(gate_granularity="client")) == "a gate per client"
+
+
+def rated(lr, on_validation, correct, seed=0, method="pfedgate", **options):
+    one = record(method, correct=correct, seed=seed, **options)
+    made = replace(one.spec, setting=f"cifar10, lr={lr:g}", train=replace(one.spec.train, lr=lr))
+    series = one.series | {"correct_val": ([1], [on_validation]), "count_val": ([1], [[10, 30]])}
+    return replace(one, spec=made, series=series)
+
+
+def test_a_rate_is_chosen_on_validation_data_by_the_mean_over_seeds():
+    """Pooled: 40 samples of two clients; the best on test data, 0.3, is not the one that is chosen."""
+    runs = [
+        rated(0.03, [4, 4], ((1, 1),), keep_ratio=0.5),
+        rated(0.1, [8, 12], ((5, 5),), keep_ratio=0.5),
+        rated(0.1, [10, 20], ((7, 7),), keep_ratio=0.5, seed=1),
+        rated(0.3, [6, 18], ((9, 9),), keep_ratio=0.5),
+        rated(0.1, [1, 1], ((2, 2),), keep_ratio=0.5, keep_momentum=False),
+        rated(0.1, [1, 1], ((2, 2),), keep_ratio=0.5, reading="authors_code"),
+        rated(0.1, [9, 9], ((3, 3),), method="fedavg_momentum"),
+        rated(0.3, [9, 9], ((4, 4),), method="fedavg_momentum"),
+        rated(0.3, [9, 9], ((4, 4),), method="fedem"),
+    ]
+    frame = parts.by_rate(runs)
+    own = frame[frame["label"] == "pFedGate, s = 0.5"]
+    assert set(frame["momentum"]) == {"stays"}  # the others ran at one rate
+    assert own[["lr", "validation", "test"]].values.tolist() == [[0.03, 20, 10], [0.1, 62.5, 60], [0.3, 60, 90]]
+    assert own["chosen"].tolist() == [False, True, False]
+    assert frame[frame["label"] == "FedAvg"]["lr"].tolist() == [0.1, 0.3]
 
 
 def test_an_ablation_is_paired_with_the_full_gate():
