@@ -165,6 +165,16 @@ def test_modules_listed_as_equal_go_by_the_older_ones_hash(tmp_path, monkeypatch
     monkeypatch.setitem(provenance.SAME_RESULTS, new, old)
     forget()
     assert code_hash(["made_faster"]) == before
+    module.write_text("x = 2\nimport moved_out\n")
+    (tmp_path / "moved_out.py").write_text("y = 3\n")
+    forget()
+    divided = provenance._skeleton("made_faster")
+    monkeypatch.setitem(provenance.SAME_RESULTS, divided, old)
+    forget()
+    assert code_hash(["made_faster"]) != before
+    monkeypatch.setitem(provenance.SAME_RESULTS, provenance._skeleton("moved_out"), "")
+    forget()
+    assert code_hash(["made_faster"]) == before
     forget()
 
 

@@ -11,7 +11,8 @@ from torch import nn
 from pfl_core import Schedule, provenance, run
 from pfl_core.algorithm import build
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.algorithms.fedpews import FedPeWS, FedPeWSFixed
+from pfl_core.algorithms.fedpews import FedPeWS
+from pfl_core.algorithms.fedpews_fixed import FedPeWSFixed
 from pfl_core.engine import History
 from pfl_core.runs import RunSpec, Store, execute, sweep
 from pfl_core.training import Training
