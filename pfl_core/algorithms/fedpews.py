@@ -1,6 +1,7 @@
 r"""FedPeWS: for the first W rounds each client trains a subnetwork of its own; after that, the base method as it is.
 
-Tastan et al., "FedPeWS: Personalized Warmup via Subnetworks for Enhanced Heterogeneous Federated Learning", Algorithm 1.
+Tastan et al., "FedPeWS: Personalized Warmup via Subnetworks for Enhanced Heterogeneous Federated Learning",
+Algorithm 1.
 
     p_k = sigmoid(s_k)        m̃_k ~ Bernoulli(p_k)        m_k = expand(m̃_k)
     Procedure I   s_k ← s_k − η_s ∇_s [ f_k(θ_k ∘ m_k) − λ ‖p_k − p_others‖² ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pandas as pd
 
 from pfl_core.paper.results import DEFAULTS, Missing, by_seed, each_dataset, interval, paired
@@ -54,7 +55,7 @@ def _beats_all(metric: str, rows: pd.DataFrame) -> Verdict:
     leads = {(s, name): paired(rows, gate(s), usual(name), metric) for s in BUDGETS for name in stored}
     status = both([lead.status for lead in leads.values()])
     lost = status == "does not hold"  # then show the clearest loss
-    s, name = min(leads, key=lambda pair: leads[pair].high if lost else leads[pair].mean)
+    s, name = min(leads, key=lambda pair: np.nan_to_num(leads[pair].high, nan=np.inf) if lost else leads[pair].mean)
     text = f"{'clearest loss' if lost else 'least lead'} {leads[s, name]}, at s={s:g} over {name}"
     absent = [name for name in BASELINES if name not in stored]
     if not absent or lost:  # a loss to one of them is enough

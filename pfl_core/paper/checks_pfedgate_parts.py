@@ -6,6 +6,7 @@ turn is a seed): ``step_ratio`` and ``peak_ratio``, a step's processor time and 
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import pandas as pd
@@ -77,7 +78,7 @@ def _ratio(rows: pd.DataFrame, mode: str, metric: str) -> Interval:
 
 
 def _times(ratio: Interval) -> str:
-    return f"{ratio.mean:.2f}" + ("" if ratio.seeds < 2 else f" [{ratio.low:.2f}, {ratio.high:.2f}]")
+    return f"{ratio.mean:.2f}" + ("" if math.isnan(ratio.low) else f" [{ratio.low:.2f}, {ratio.high:.2f}]")
 
 
 # ---- the gate's parts -----------------------------------------------------------------------------------------------

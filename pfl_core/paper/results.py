@@ -34,6 +34,7 @@ from pfl_core.paper.tables import parse_variant
 COLUMNS = ["paper", "dataset", "method", "variant", "metric", "value", "seed", "preset", "data", "stale"]
 NEEDED = ["dataset", "method", "metric", "value", "seed"]
 PRESETS = ("paper", "real", "quick", "ci")  # best first
+ALIKE = 1e-9  # numbers closer than this are the same but for rounding
 # Settings of a paper's main results, and our values where it is silent; any other value is an experiment of its own.
 DEFAULTS = {
     "fedselect": {
@@ -65,7 +66,10 @@ class Missing(LookupError):
 
 @dataclass(frozen=True)
 class Interval:
-    """Mean over seeds and its two-sided 95 % t-interval; NaN bounds for fewer than two seeds."""
+    """Mean over seeds and its two-sided 95 % t-interval; NaN bounds for one seed, or for two that agree.
+
+    (Accuracies are counts: two seeds may well agree to the last sample, and would then seem to leave no doubt.)
+    """
 
     mean: float
     low: float
@@ -80,6 +84,8 @@ class Interval:
     def __str__(self) -> str:
         if self.seeds < 2:
             return f"{self.mean:+.2f} (1 seed, no interval)"
+        if math.isnan(self.low):
+            return f"{self.mean:+.2f} (2 seeds alike, no interval)"
         return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 
 
@@ -88,7 +94,7 @@ def interval(values: pd.Series) -> Interval:
     from scipy.special import stdtrit  # the quantile of Student's t; scipy.stats takes a second to import
 
     n, mean = len(values), float(values.mean())
-    if n < 2:
+    if n < 2 or n == 2 and np.ptp(values) < ALIKE:
         return Interval(mean, math.nan, math.nan, n)
     half = float(stdtrit(n - 1, 0.975)) * float(values.std(ddof=1)) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n)

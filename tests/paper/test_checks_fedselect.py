@@ -52,7 +52,16 @@ def test_one_seed_decides_nothing():
     assert lead.status == "undecided" and math.isnan(lead.low) and str(lead) == "+80.00 (1 seed, no interval)"
 
 
-@given(st.lists(st.floats(-50, 50), min_size=2, max_size=6), st.floats(-20, 20))
+def test_two_seeds_that_agree_decide_nothing_three_do():
+    found = [
+        paired(frame(rows("local", (v,) * n), rows("fedavg", (10.0,) * n)), {"method": "local"}, {"method": "fedavg"})
+        for v, n in ((90.0, 2), (90.0, 3))
+    ]
+    assert [lead.status for lead in found] == ["undecided", "holds"]
+    assert [str(lead) for lead in found] == ["+80.00 (2 seeds alike, no interval)", "+80.00 [+80.00, +80.00]"]
+
+
+@given(st.lists(st.floats(-50, 50), min_size=3, max_size=6), st.floats(-20, 20))
 def test_paired_turns_with_its_arguments(differences, shift):
     seeds = tuple(range(len(differences)))
     results = frame(
