@@ -55,16 +55,25 @@ def _png(figure: Figure) -> bytes:
 
 
 def caption(records: Sequence[Record]) -> str:
-    """One line below a figure: preset, data, network, rounds, seeds."""
-    spec = records[0].spec
-    seeds = sorted({record.spec.seed for record in records})
+    """One line below a figure: preset, data, network, rounds, seeds; "2 to 4 clients" where runs differ."""
+    specs = [record.spec for record in records]
+    seeds = sorted({spec.seed for spec in specs})
     data = " + ".join(dict.fromkeys(data_label(dataset(r.spec), data_name(r)) for r in records))
-    network = spec.model["name"].rpartition(":")[2]  # without the module that one from outside the registry is in
+    networks = dict.fromkeys(
+        spec.model["name"].rpartition(":")[2] for spec in specs
+    )  # without an outside module's name
+    epochs = _span(spec.train.epochs for spec in specs)
     return (
-        f"preset {spec.preset}: {data}, {spec.clients} clients, {network}, {spec.rounds} rounds, "
-        f"{spec.train.epochs} local epoch{'s' * (spec.train.epochs > 1)}, "
+        f"preset {specs[0].preset}: {data}, {_span(spec.clients for spec in specs)} clients, {' + '.join(networks)}, "
+        f"{_span(spec.rounds for spec in specs)} rounds, {epochs} local epoch{'s' * (epochs != '1')}, "
         f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     )
+
+
+def _span(values: Iterable[int]) -> str:
+    """'3', or '2 to 4'."""
+    found = sorted(set(values))
+    return " to ".join(map(str, found[:1] + found[1:][-1:]))
 
 
 def about(specs: Iterable[RunSpec]) -> pd.DataFrame:
