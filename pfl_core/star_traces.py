@@ -42,7 +42,8 @@ def traces(record: Record) -> pd.DataFrame:
 
 
 def two_entries(table: pd.DataFrame) -> dict[str, int]:
-    """Figure 1's pair, by rule, among one party's weights and biases that moved: a large flat one, a medium moving one.
+    """Figure 1's pair, by rule, among one party's weights and biases that moved: a large one that
+    goes back and forth, a medium one that moves.
 
     By means over the rounds: of the largest tenth by |value| the one with the lowest score; of the middle half, and in
     it of the tenth with the highest scores, the one that went farthest. Batch norm's scales, all near 1, do not count.
@@ -55,7 +56,7 @@ def two_entries(table: pd.DataFrame) -> dict[str, int]:
     large = means[means["size"] >= means["size"].quantile(LARGE)]
     medium = means[means["size"].between(*means["size"].quantile(MEDIUM))]
     moving = medium[medium["score"] >= medium["score"].quantile(LARGE)]
-    return {"large, flat": int(large["score"].idxmin()), "medium, moving": int(moving["way"].idxmax())}
+    return {"large, lowest score": int(large["score"].idxmin()), "medium, moving": int(moving["way"].idxmax())}
 
 
 def frozen_by_layer(record: Record) -> pd.DataFrame:

@@ -50,7 +50,7 @@ def test_the_two_entries_follow_the_rule():
     value = size + np.where((rounds == 2) & (entry == 6), 0.5, 0.0)
     table = pd.DataFrame({"entry": entry, "round": rounds, "value": value, "score": score, "layer": "fc1"})
     large = table.assign(value=np.where(entry == 1, 9.5, table["value"]))
-    assert star_traces.two_entries(large)["large, flat"] == 1, "of the largest tenth, which is one entry"
+    assert star_traces.two_entries(large)["large, lowest score"] == 1, "of the largest tenth, which is one entry"
     assert star_traces.two_entries(table)["medium, moving"] == 6, "as high a score as 5, and it went farther"
 
 

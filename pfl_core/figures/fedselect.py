@@ -151,7 +151,7 @@ def overlap_contrast(runs: pd.DataFrame, caption: str = "") -> Figure:
             dots(ax, alphas, values, color, name)
         ax.set(xlabel=r"personalization limit $\alpha$")
     axes[0].set_ylabel("mean overlap of client pairs")
-    axes[1].set_ylabel("pairs with a common class minus without")
+    axes[1].set_ylabel("common class minus none")
     axes[1].axhline(0, color="0.6", linewidth=0.8)
     axes[1].legend(frameon=False, fontsize=8)
     return captioned(fig, caption)

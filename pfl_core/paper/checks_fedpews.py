@@ -82,7 +82,8 @@ def earlier(rows: pd.DataFrame, a: dict, b: dict) -> tuple[Interval, str]:
     first = on_common_seeds(rows, a, b, "rounds_to_target")
     late = first.fillna(rows["rounds"].max() + 1)
     ahead = interval(late["b"] - late["a"])
-    return ahead, f"{reaching(first['a'])} against {reaching(first['b'])}, earlier by {ahead}"
+    never = f", never = round {rows['rounds'].max() + 1:.0f}" if first.isna().to_numpy().any() else ""
+    return ahead, f"{reaching(first['a'])} against {reaching(first['b'])}, earlier by {ahead}{never}"
 
 
 def on_common_seeds(rows: pd.DataFrame, a: dict, b: dict, metric: str) -> pd.DataFrame:
@@ -122,7 +123,8 @@ def fedavg_fails_with_four(rows: pd.DataFrame, name: str) -> Verdict:
     accuracy = {"fedavg": FEDAVG, "lambda=0": {"method": "fedpews", **FIGURE_5}}
     found = {label: interval(by_seed(rows, where, "acc_pooled")) for label, where in accuracy.items()}
     statuses = [below(found["fedavg"], THREE_CLASSES), above(found["lambda=0"], THREE_CLASSES)]
-    texts = [f"{label} {value.mean:.1f}" for label, value in found.items()]
+    sides = zip(found.items(), ("below", "above"), strict=True)
+    texts = [f"{label} {str(value).lstrip('+')} to be {side} {THREE_CLASSES:g}" for (label, value), side in sides]
     others = {"lambda=5": pews(5.0, FIGURE_5["tau"]), "fixed masks": fixed(FIGURE_5["tau"])}
     for label, where in ({"lambda=0": accuracy["lambda=0"]} | others).items():
         try:

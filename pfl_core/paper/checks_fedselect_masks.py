@@ -30,11 +30,16 @@ def ablations_are_worse(results: pd.DataFrame) -> Verdict:
     rules = {"least change": {"ranking": "least_change"}, "random": {"masks": "random"}}
     layers = sorted(results.loc[results["masks"] == "layers", "layers"].unique())
     layers = [name for name in layers if "." not in name]  # single convolutions are another reading of A to D
-    rules |= {f"layers {name}": {"masks": "layers", "layers": name} for name in layers}
+    rules |= {f"layer {_plain(name)}": {"masks": "layers", "layers": name} for name in layers}
     verdict = _above_ablations(results, rules)
     if len(layers) >= LAYERS or verdict.status == "does not hold":
         return verdict
     return Verdict("undecided", f"{verdict.numbers}; {len(layers)} of {LAYERS} groups of layers are stored")
+
+
+def _plain(names: str) -> str:
+    """ "('conv1',)" as "conv1"."""
+    return names.strip("()").replace("'", "").rstrip(",")
 
 
 @decides("fedselect", 14, SETTINGS)

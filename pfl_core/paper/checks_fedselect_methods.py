@@ -133,7 +133,7 @@ def _settles(results: pd.DataFrame, alpha: float) -> Verdict:
         gaps = {name: paired(results, {"method": name}, limit(alpha), metric) for name in rivals}
         least = min(gaps, key=lambda name: gaps[name].mean)
         statuses += [gap.status for gap in gaps.values()]
-        texts.append(f"{metric} {by_seed(results, limit(alpha), metric).mean():.2f}, {least}'s is {gaps[least]} above")
+        texts.append(f"{metric} {by_seed(results, limit(alpha), metric).mean():.2f}, {least}'s larger by {gaps[least]}")
     return against_stored(results, both(statuses), ", ".join(texts))
 
 

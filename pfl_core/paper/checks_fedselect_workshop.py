@@ -65,7 +65,7 @@ def p_matters_little(results: pd.DataFrame) -> Verdict:
 def _hardly_matters(results: pd.DataFrame) -> Verdict:
     gaps = {(a, b): _lead(results, a, b, TWO) for a, b in ((0.50, 0.25), (0.50, 0.75), (0.75, 0.25))}
     status = both([side for gap in gaps.values() for side in (below(gap, HARDLY), above(gap, -HARDLY))])
-    return Verdict(status, _shown(gaps))
+    return Verdict(status, f"{_shown(gaps)}, for a bound of {HARDLY:g} either way")
 
 
 def _half_is_best(results: pd.DataFrame) -> Verdict:
@@ -104,7 +104,10 @@ def masks_differ(results: pd.DataFrame) -> Verdict:
 
 def _masks_differ_in(results: pd.DataFrame, setting: str) -> Verdict:
     corrected, raw = (interval(by_seed(results, found(0.50, setting), name)) for name in ("iou_chance", "iou_raw"))
-    return Verdict(below(corrected, HALFWAY), f"overlap {raw.mean:.3f}, corrected for chance {corrected}")
+    return Verdict(
+        below(corrected, HALFWAY),
+        f"overlap {raw.mean:.3f}, corrected for chance {corrected}, for a bound of {HALFWAY:g}",
+    )
 
 
 @decides("fedselect", 22, SETTINGS)

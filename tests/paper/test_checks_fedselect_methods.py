@@ -94,7 +94,7 @@ def curves(rough, reached, **fields):
 def test_10_smooth_and_early():
     found = verdict(10, curves((1.0,) * 3, (10.0,) * 3))
     assert found.status == "holds"
-    assert "roughness 1.00, local's is +1.00 [+1.00, +1.00] above" in found.numbers
+    assert "roughness 1.00, local's larger by +1.00 [+1.00, +1.00]" in found.numbers
     assert status(10, curves((2.5,) * 3, (10.0,) * 3)) == "does not hold"
     assert status(10, curves((1.0,) * 3, (24.0,) * 3)) == "does not hold"
     assert status(10, curves((1.0, 2.0, 3.0), (10.0,) * 3)) == "undecided"
