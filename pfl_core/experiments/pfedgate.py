@@ -94,9 +94,8 @@ def main_comparison(preset: str, wanted: Sequence[int], overrides: Mapping[str, 
     made = [one for name in names for one in on(name, preset, wanted, overrides, [*runs, *public_sets(name, preset)])]
     if preset == "real":  # CIFAR-10 with the paper's clients and network, for rounds that two cores can pay for
         few = [*gates(BUDGETS), *((name, {}) for name in ("fedavg", "fedavg_ft", "ditto", "fedrep", "local"))]
-        made += on("cifar10", preset, wanted[:1], overrides, few) + rates(
-            main_setting(preset), preset, wanted, overrides
-        )
+        made += on("cifar10", preset, wanted[:1], overrides, few)
+        made += rates(main_setting(preset), preset, wanted, overrides)
     return made
 
 
@@ -119,12 +118,17 @@ def public_sets(name: str, preset: str) -> Runs:
 
 
 def sparsity_studies(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Figures 5 and 7, Tables 10 to 13, ways to choose blocks, and the controls."""
+    """Figures 5 and 7, Tables 10 to 13, ways to choose blocks, and the controls; fewer of each at preset real."""
     parts = (budgets, splits, selectors, skews, local_epochs, controls)
-    runs = [made for part in parts for name in studied(preset) for made in part(name, preset, wanted, overrides)]
-    if preset == "real":  # Tables 12 and 13 with the paper's clients and network, as in `main_comparison`
-        more = [run for num in SPLITS[1:3] for run in gates((0.5,), blocks_per_tensor=num)]
-        runs += skews("cifar10", preset, wanted[:1], overrides) + on("cifar10", preset, wanted[:1], overrides, more)
+    if preset != "real":
+        names = studied(preset)
+        return once([run for part in parts for name in names for run in part(name, preset, wanted, overrides)])
+    name = main_setting(preset)
+    runs = on(name, preset, wanted, overrides, [("fedmask", {"keep_ratio": 0.5})])
+    for part in (budgets, selectors, local_epochs, controls):
+        runs += part(name, preset, wanted, overrides)
+    for part in (splits, skews):  # Tables 12 and 13 with the paper's clients and network, as in `main_comparison`
+        runs += part("cifar10", preset, wanted[:1], overrides)
     return once(runs)
 
 
@@ -135,16 +139,16 @@ def budgets(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[st
 
 
 def splits(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Table 13: B, and FedMask."""
-    kept, nums = (0.5, 0.3), SPLITS[1 : 3 if preset == "real" else None]
-    kept, nums = ((0.5,), SPLITS[1:2]) if preset == "ci" else (kept, nums)
+    """Table 13: B, and FedMask, but for preset real, which has it elsewhere."""
+    kept, nums = {"ci": ((0.5,), SPLITS[1:2]), "real": ((0.5,), SPLITS[1:3])}.get(preset, ((0.5, 0.3), SPLITS[1:]))
     runs = gates(kept) + [run for num in nums for run in gates(kept, blocks_per_tensor=num)]
-    return on(name, preset, wanted, overrides, runs + [("fedmask", {"keep_ratio": s}) for s in kept])
+    rivals = [] if preset == "real" else [("fedmask", {"keep_ratio": s}) for s in kept]
+    return on(name, preset, wanted, overrides, runs + rivals)
 
 
 def selectors(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """The exact knapsack against the released code's groups; blocks of rows against flat ones."""
-    kept = (0.5,) if preset == "ci" else (0.5, 0.3)
+    kept = (0.5,) if preset in ("ci", "real") else (0.5, 0.3)
     runs = [*gates(kept, selector="greedy_groups"), *gates(kept, block_layout="output_rows")]
     return on(name, preset, wanted, overrides, runs)
 
@@ -164,7 +168,7 @@ def local_epochs(name: str, preset: str, wanted: Sequence[int], overrides: Mappi
     """Table 11: local epochs."""
     runs = gates(TENTH if preset == "paper" else (0.5,))
     made = on(name, preset, wanted, overrides, runs)
-    for epochs in EPOCHS[1 : 2 if preset == "ci" else None]:
+    for epochs in EPOCHS[1 : {"ci": 2, "real": 3}.get(preset)]:
         made += changed(f"epochs={epochs}", name, preset, wanted, {"epochs": epochs}, overrides, runs)
     return made
 
