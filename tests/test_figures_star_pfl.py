@@ -86,8 +86,8 @@ def test_every_trace_figure_draws(records):
     table = star_traces.traces(records[0])
     client = table[table["party"] == "client 0"]
     pair = client[client["entry"].isin(client["entry"].unique()[:2])].assign(name=lambda t: t["entry"].astype(str))
-    drawn(figures.values_and_scores(pair, pair.assign(unfrozen=pair["score"]), 0.1, "caption"))
-    drawn(figures.values_and_scores(pair, pair.assign(unfrozen=pair["score"]), None))
+    drawn(figures.values_and_scores(pair, pair.assign(unfrozen_score=pair["score"]), 0.1, "caption"))
+    drawn(figures.values_and_scores(pair, pair.assign(unfrozen_score=pair["score"]), None))
     assert [ax.get_title() for ax in drawn(figures.raster(table, "", "(c)")).axes] == ["(c) server", "(c) client 0"]
     layers = star_traces.frozen_by_layer(records[0])
     server, clients, *_ = drawn(figures.frozen_shares(layers, star_traces.why_frozen(records[0]))).axes

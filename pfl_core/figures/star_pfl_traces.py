@@ -24,7 +24,7 @@ STYLES = {"all": {"color": "k", "linewidth": 2.2}, "noise": {"color": NOISE, "li
 def values_and_scores(values: pd.DataFrame, scores: pd.DataFrame, threshold: float | None, caption: str = "") -> Figure:
     """Figure 1 and below it why: values of two entries; and each one's score, over the states that it was in.
 
-    values: name, round, value; scores: name, round, score, unfrozen (the score where nothing is frozen), state.
+    values: name, round, value; scores: name, round, score, unfrozen_score (the score where nothing is frozen), state.
     """
     names = list(dict.fromkeys(values["name"]))
     fig, axes = plt.subplots(1, 1 + len(names), figsize=(11.5, 3.3), layout="constrained")
@@ -38,7 +38,7 @@ def values_and_scores(values: pd.DataFrame, scores: pd.DataFrame, threshold: flo
         line = scores[scores["name"] == name]
         shade(ax, line["round"].to_numpy(), line["state"].to_numpy())
         ax.plot(line["round"], line["score"], ".-", color=color, label="Star-PFL")
-        ax.plot(line["round"], line["unfrozen"], color="0.45", linewidth=0.9, linestyle=":", label="nothing frozen")
+        ax.plot(line["round"], line["unfrozen_score"], color="0.45", linewidth=0.9, linestyle=":", label="nothing frozen")
         if threshold is not None:
             ax.axhline(threshold, color="k", linewidth=0.8, linestyle="--")
         ax.set(xlabel="communication round", title=f"(b) {name}", ylim=(-0.04, 1.04))
