@@ -38,7 +38,9 @@ def values_and_scores(values: pd.DataFrame, scores: pd.DataFrame, threshold: flo
         line = scores[scores["name"] == name]
         shade(ax, line["round"].to_numpy(), line["state"].to_numpy())
         ax.plot(line["round"], line["score"], ".-", color=color, label="Star-PFL")
-        ax.plot(line["round"], line["unfrozen_score"], color="0.45", linewidth=0.9, linestyle=":", label="nothing frozen")
+        ax.plot(
+            line["round"], line["unfrozen_score"], color="0.45", linewidth=0.9, linestyle=":", label="nothing frozen"
+        )
         if threshold is not None:
             ax.axhline(threshold, color="k", linewidth=0.8, linestyle="--")
         ax.set(xlabel="communication round", title=f"(b) {name}", ylim=(-0.04, 1.04))
