@@ -59,9 +59,7 @@ def caption(records: Sequence[Record]) -> str:
     specs = [record.spec for record in records]
     seeds = sorted({spec.seed for spec in specs})
     data = " + ".join(dict.fromkeys(data_label(dataset(r.spec), data_name(r)) for r in records))
-    networks = dict.fromkeys(
-        spec.model["name"].rpartition(":")[2] for spec in specs
-    )  # without an outside module's name
+    networks = dict.fromkeys(spec.model["name"].rpartition(":")[2] for spec in specs)  # no outside module's name
     epochs = _span(spec.train.epochs for spec in specs)
     return (
         f"preset {specs[0].preset}: {data}, {_span(spec.clients for spec in specs)} clients, {' + '.join(networks)}, "

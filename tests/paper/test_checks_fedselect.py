@@ -13,7 +13,7 @@ from pfl_core.paper import Interval, claims, claims_table, paired, table
 from pfl_core.paper.checks_fedselect import SETTINGS
 from pfl_core.paper.claims import Claim
 from pfl_core.paper.compare import DATASETS
-from pfl_core.paper.results import DEFAULTS, Missing, tidy
+from pfl_core.paper.results import ALIKE, DEFAULTS, Missing, tidy
 from pfl_core.paper.verdicts import above, below, both, either
 from tests.paper.fedselect_frames import (
     ALL,
@@ -61,7 +61,7 @@ def test_two_seeds_that_agree_decide_nothing_three_do():
     assert [str(lead) for lead in found] == ["+80.00 (2 seeds alike, no interval)", "+80.00 [+80.00, +80.00]"]
 
 
-@given(st.lists(st.floats(-50, 50), min_size=3, max_size=6), st.floats(-20, 20))
+@given(st.lists(st.floats(-50, 50), min_size=2, max_size=6), st.floats(-20, 20))
 def test_paired_turns_with_its_arguments(differences, shift):
     seeds = tuple(range(len(differences)))
     results = frame(
@@ -69,8 +69,10 @@ def test_paired_turns_with_its_arguments(differences, shift):
     )
     forth = paired(results, {"method": "local"}, {"method": "fedavg"})
     back = paired(results, {"method": "fedavg"}, {"method": "local"})
-    assert (back.mean, back.low, back.high) == pytest.approx((-forth.mean, -forth.high, -forth.low))
-    assert forth.low <= forth.mean <= forth.high
+    bounds = (-forth.mean, -forth.high, -forth.low)
+    assert (back.mean, back.low, back.high) == pytest.approx(bounds, nan_ok=True)
+    alike = len(differences) == 2 and abs((differences[0] + shift) - (differences[1] + shift)) < ALIKE
+    assert math.isnan(forth.low) if alike else forth.low <= forth.mean <= forth.high
     assert {forth.status, back.status} in ({"undecided"}, {"holds", "does not hold"})
 
 

@@ -60,6 +60,7 @@ def test_13_all_six_ablations():
     own = fedselect({0.3: 80.0, 0.5: 79.0})
     six = [ablation(LEAST, 78.0), ablation(RANDOM, 78.0), layers(78.0)]
     assert status(13, own, *six) == "holds"
+    assert f"over layer {NAMES[0]}: +2.00" in verdict(13, own, *six).numbers
     assert status(13, own, *six[:2], layers(78.0, NAMES[:3]), layers(81.0, NAMES[3:])) == "does not hold"
     assert status(13, own, ablation(LEAST, 81.0), *six[1:]) == "does not hold"
     assert status(13, own, ablation(RANDOM, 81.0), ablation(LEAST, 78.0), layers(78.0)) == "does not hold"
