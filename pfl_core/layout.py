@@ -14,6 +14,8 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from pfl_core.ops import any_true
+
 _Norm = nn.modules.batchnorm._NormBase
 WEIGHT, NORM, STATISTIC = "weight", "norm", "statistic"  # kinds of entries: of a layer, of batch norm, its statistics
 
@@ -110,7 +112,7 @@ def wanted(fields: tuple[Field, ...], trainable: Tensor | bool) -> tuple[Field, 
     """All (True) or none of the fields, or those in which some row of ``trainable`` [R, d] is True somewhere."""
     if isinstance(trainable, bool):
         return fields if trainable else ()
-    return tuple(f for f in fields if bool(trainable[:, f.start : f.stop].any()))
+    return tuple(f for f in fields if any_true(trainable[:, f.start : f.stop]))
 
 
 def _statistics(model: nn.Module) -> list[tuple[str, Tensor]]:

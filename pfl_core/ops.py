@@ -7,6 +7,7 @@ not several gigabytes, and so that a plain mean and a masked mean over the same 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import reduce
 from operator import add
 
@@ -20,12 +21,15 @@ _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # as wide as a flo
 Rows = Tensor | tuple[Tensor, ...]  # [N, e] as one block, or as a sequence of rows where N e is large
 
 
-def bits(mask: Tensor, like: Tensor) -> Tensor:
+def bits(mask: Tensor, like: Tensor, room: Tensor | None = None) -> Tensor:
     """A mask as integers of ``like``'s width, all bits set where True: ``keep_`` takes it.
 
     On a CPU an "and" of bits is many times as fast as ``torch.where`` or ``masked_fill`` with a scattered mask.
+    ``room``: what an earlier call returned and is no longer needed, to be written into if it has the mask's shape.
     """
-    return mask.to(_INTEGERS[like.element_size()]).neg_()
+    if room is None or room.shape != mask.shape:
+        return mask.to(_INTEGERS[like.element_size()]).neg_()
+    return room.copy_(mask).neg_()
 
 
 def keep_(x: Tensor, on: Tensor) -> Tensor:
@@ -140,8 +144,18 @@ def count_true(mask: Tensor) -> int:
     return int(np.count_nonzero(mask.numpy()) if mask.device.type == "cpu" else torch.count_nonzero(mask))
 
 
-def counts_true(masks: Tensor) -> Tensor:
-    """[S] True entries of each mask [S, e]."""
+def any_true(mask: Tensor) -> bool:
+    """Whether the mask has a True entry; looks no further than the first."""
+    return bool(mask.numpy().any() if mask.device.type == "cpu" else mask.any())
+
+
+def differ(x: Tensor, y: Tensor) -> Tensor:
+    """Where two vectors [e] are not equal; numpy compares several times as fast."""
+    return torch.from_numpy(x.numpy() != y.numpy()) if x.device.type == "cpu" else x != y
+
+
+def counts_true(masks: Iterable[Tensor]) -> Tensor:
+    """[S] True entries of each mask: of a block [S, e], or of S masks one after the other."""
     return torch.tensor([count_true(mask) for mask in masks])
 
 

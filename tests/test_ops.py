@@ -202,7 +202,27 @@ def test_selecting_keeps_every_bit(dtype):
         assert got.numpy().tobytes() == want.numpy().tobytes()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bits_are_written_where_there_is_room(dtype):
+    first, second = torch.tensor([True, False, True]), torch.tensor([False, False, True])
+    x = torch.tensor([1.5, torch.nan, -2.0], dtype=dtype)
+    room = ops.bits(first, x)
+    on = ops.bits(second, x, room)
+    assert on is room
+    assert ops.keep_(x.clone(), on).tolist() == [0.0, 0.0, -2.0]
+    assert ops.bits(first[:2], x, room) is not room  # another shape has no room there
+
+
 # ---- counts and ranks -----------------------------------------------------------------------------------------------
+
+
+def test_masks_are_counted_and_vectors_compared():
+    masks = torch.tensor([[True, False, True], [False, False, False]])
+    assert ops.counts_true(masks).tolist() == [2, 0]
+    assert ops.counts_true(row & masks[0] for row in masks).tolist() == [2, 0]
+    assert [ops.any_true(row) for row in masks] == [True, False]
+    x = torch.tensor([0.0, 1.0, torch.nan, 2.0])
+    assert ops.differ(x, torch.tensor([-0.0, 1.5, torch.nan, 2.0])).tolist() == [False, True, True, False]
 
 
 @given(SEED, st.integers(1, 40), st.integers(-1, 45), st.integers(1, 50))

@@ -19,7 +19,7 @@ from torch import Tensor
 from pfl_core.algorithm import Algorithm, State, check_choices
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.federation import Federation
-from pfl_core.ops import Rows, count_true, counts_true, masked_mean, put, select, take
+from pfl_core.ops import Rows, count_true, counts_true, differ, masked_mean, put, select, take
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class Alternating(Algorithm):
         parts = [("v", personal, self.lr_personal), ("u", ~personal, self.lr_shared)]
         parts = [(*part, self.busy(fed, part[1])) for part in parts]
         norm_mode = "eval" if self.bn_mode == "eval_after_round_0" and t > 0 else "train"
+        ours = False  # whether theta is a copy already
         for epoch in range(fed.train.epochs if epochs is None else epochs):
             for name, part, rate, rows in parts:
                 if len(rows):
@@ -79,8 +80,10 @@ class Alternating(Algorithm):
                         lr=rate,
                         trainable=take(part, rows),
                         norm_mode=norm_mode,
+                        in_place=ours,
                     )
                     theta, loss = put(theta, rows, out.theta), put(loss, rows, out.loss)
+                    ours = True
         return theta, loss
 
     def busy(self, fed: Federation, part: Tensor) -> Tensor:
@@ -107,7 +110,7 @@ class Alternating(Algorithm):
         """``movable`` [d] with the entries that these rows [S, e] changed."""
         movable = state.movable.clone()
         for before, row in zip(start, trained, strict=True):
-            movable |= (row != before)[: fed.num_params]
+            movable |= differ(row[: fed.num_params], before[: fed.num_params])
         return movable
 
     def shares(self, fed: Federation, personal: Tensor, movable: Tensor) -> dict:
@@ -115,7 +118,7 @@ class Alternating(Algorithm):
         personal = personal[:, : fed.num_params]
         return {
             "personal_share": counts_true(personal) / fed.num_params,
-            "movable_share": counts_true(personal & movable) / max(1, count_true(movable)),
+            "movable_share": counts_true(row & movable for row in personal) / max(1, count_true(movable)),
         }
 
     def passes(self, count: Tensor, fed: Federation, epochs: int) -> Tensor:

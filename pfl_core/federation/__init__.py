@@ -139,8 +139,9 @@ class Federation:
         variables: Tensor | None = None,
         lr_variables: float | None = None,
         velocity_variables: Tensor | None = None,
+        in_place: bool = False,
     ) -> Trained:
-        """Local training of every row by mini-batch SGD; the caller's tensors stay as they were.
+        """Local training of every row by mini-batch SGD; the caller's tensors stay as they were, but for ``in_place``.
 
         theta [S, e]; clients [S], repetitions allowed. ``key`` is the random address of the batches: the round t first
         (it is also the place in the learning-rate schedule), then whatever tells two calls of a round apart; equal keys
@@ -154,26 +155,29 @@ class Federation:
           batch norm); ``norm_mode`` "eval" freezes batch-norm statistics;
         - ``velocity`` [S, d]: momentum carried in and, in the result, out (else each call starts at rest);
         - ``weights(theta_k, variables_k, x, s)`` -> [d]: the forward pass runs through derived weights, and gradients
-          reach theta and ``variables`` [S, v] together; these have their own rate and velocity.
+          reach theta and ``variables`` [S, v] together; these have their own rate and velocity;
+        - ``in_place`` trains theta itself, which the caller gives up: the next pass over rows that a pass has made.
         """
         address = key if isinstance(key, tuple) else (key,)
         num, d = len(clients), self.num_params
         bases = lr.tolist() if isinstance(lr, Tensor) and lr.dim() else [None if lr is None else float(lr)] * num
-        out = torch.empty((num, self.num_entries)).to(theta)
+        out = theta if in_place else torch.empty((num, self.num_entries)).to(theta)
         masks = None if trainable is None else trainable.expand(num, -1)[:, :d]
         own = None if variables is None else variables.clone()
         moving, moving_own = self._moving(velocity, out[:, :d]), self._moving(velocity_variables, own)
         losses, steps = torch.full((num,), torch.nan), torch.zeros(num, dtype=torch.int64)
+        on = None
         for rows in self.groups(clients, data):
             parts = (None if each is None else each[rows] for each in (masks, moving, own, moving_own))
             mask, *carried = parts
+            on = None if mask is None else bits(mask, out, on)
             numbers = torch.arange(num)[rows].tolist()
             group = Rows(
                 numbers,
-                out[rows].copy_(theta[rows]),
+                out[rows] if in_place else out[rows].copy_(theta[rows]),
                 [self.lr(address[0], bases[s]) for s in numbers],
                 self.train,
-                None if mask is None else bits(mask, out),
+                on,
                 *carried,
                 self.lr(address[0], lr_variables),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -10,6 +11,8 @@ from torch import Tensor
 from pfl_core.federation.records import GradHook
 from pfl_core.ops import keep_
 from pfl_core.training import Training
+
+BLOCK = 2**18  # entries of a row that go through all parts of a step together, while they are in the cache
 
 
 @dataclass
@@ -32,20 +35,32 @@ class Rows:
     def step(self, g: Tensor, own: Tensor | None, hook: GradHook | None) -> None:
         """One step of the first rows, g [R', d], and of their variables; each has its gradient clipped by itself."""
         num, d = g.shape
-        params, trainable = self.theta[:num, :d], _first(self.trainable, num)
+        params = self.theta[:num, :d]
         wanted = g
         if hook is not None:
             wanted = torch.stack([hook(*each) for each in zip(g, params, self.numbers[:num], strict=True)])
-        if trainable is not None:
-            wanted = keep_(wanted, trainable)
-        self._move(params, wanted, _first(self.velocity, num), self._one_lr, trainable)
+        self._move(params, wanted, _first(self.velocity, num), self._one_lr, _first(self.trainable, num))
         if own is not None:
             self._move(self.variables[:num], own, _first(self.velocity_variables, num), self.lr_variables, None)
 
     def _move(self, x: Tensor, g: Tensor, velocity: Tensor | None, lr: float | None, trainable: Tensor | None) -> None:
-        """x <- x - lr (g + decay x), with clipping and momentum; frozen entries, 0 in g, do not move by one bit."""
+        """x <- x - lr (g + decay x), with clipping and momentum, all [R', d] or None."""
         if self.config.clip_norm is not None:
+            g = g if trainable is None else keep_(g, trainable)
             g = g * (self.config.clip_norm / (g.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)
+        if x.shape[1] <= BLOCK:
+            self._move_block(x, g, velocity, trainable, lr)
+            return
+        parts = (repeat(None) if each is None else each.split(BLOCK, 1) for each in (x, g, velocity, trainable))
+        for part in zip(*parts, strict=False):
+            self._move_block(*part, lr)
+
+    def _move_block(
+        self, x: Tensor, g: Tensor, velocity: Tensor | None, trainable: Tensor | None, lr: float | None
+    ) -> None:
+        """``_move`` for some of the entries, clipped already; frozen ones do not move by one bit."""
+        if trainable is not None:
+            g = keep_(g, trainable)
         if self.config.weight_decay:
             g = g.add(x, alpha=self.config.weight_decay)
         if velocity is not None:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from pfl_core import Federation, Split, Training
+from pfl_core.federation import rows
 from tests.helpers import cnn, coin, everyone, federation, mlp, module_of, plain_sgd, same_bits, samples, some_rows
 
 F64 = torch.float64
@@ -115,6 +116,32 @@ def test_the_callers_tensors_stay_as_they_were():
     assert (variables == 1).all()
     assert torch.equal(fed.theta0, theta0)
     assert torch.equal(fed.splits["train"].x, data)
+
+
+@pytest.mark.parametrize("clients", [[0, 1, 2, 3], [2, 0]], ids=["all", "in another order"])
+def test_rows_trained_in_place_are_those_trained_elsewhere(clients):
+    fed = federation(mlp(bn=True), momentum=0.9)
+    theta, mask = some_rows(fed, torch.tensor(clients)), coin(len(clients), fed.num_params)
+    want = train(fed, clients, theta=theta, trainable=mask)
+    given = theta.clone()
+    out = train(fed, clients, theta=given, trainable=mask, in_place=True)
+    assert out.theta is given
+    assert same_bits(out, want)
+
+
+@pytest.mark.parametrize("block", [1, 7, 1000])
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_a_step_taken_block_by_block_is_the_whole_step(monkeypatch, block, setting):
+    options = {("clip_norm" if name == "clip" else name): value for name, value in setting.items()}
+    fed = federation(mlp(bn=True), dtype=F64, epochs=2, **options)
+    theta, mask = some_rows(fed, everyone(fed)), coin(4, fed.num_params)
+    rates = torch.tensor([0.1, 0.2, 0.0, 0.1])
+    want = [train(fed, theta=theta, trainable=mask), train(fed, theta=theta, lr=rates)]
+    monkeypatch.setattr(rows, "BLOCK", block)
+    for got, whole in zip(
+        [train(fed, theta=theta, trainable=mask), train(fed, theta=theta, lr=rates)], want, strict=True
+    ):
+        torch.testing.assert_close(got.theta, whole.theta, rtol=1e-14, atol=1e-15)
 
 
 def test_results_of_one_call_are_not_written_by_the_next():
