@@ -21,33 +21,14 @@ PARTS = {  # a changed option of the gate -> Table 4's row
 }
 
 
-def by_rate(records: Iterable[Record]) -> pd.DataFrame:
-    """Runs that differ in the learning rate alone: FedAvg and pFedGate, whose momentum stays or starts anew.
-
-    Percent, pooled, after aggregation, means over seeds. Columns: setting, label, momentum, lr, validation, test, and
-    ``chosen``: whether the rate is the best one on validation data. What ran at one rate only is left out.
-    """
-    rows = []
-    for record in records:
-        spec, method = record.spec, record.spec.build_method()
-        if spec.method["name"] not in ("fedavg", "fedavg_momentum", "pfedgate") or "reading" in spec.method:
-            continue
-        stays = getattr(method, "keep_momentum", spec.method["name"] == "fedavg_momentum")
-        correct, count = (record.values(f"{name}_val").iloc[-1].sum() for name in ("correct", "count"))
-        rows.append(
-            {
-                "setting": spec.setting.partition(", lr=")[0],
-                "label": label(record) if isinstance(method, PFedGate) else "FedAvg",
-                "momentum": "stays" if stays else "starts anew",
-                "lr": spec.train.lr,
-                "validation": 100 * correct / count,
-                "test": record.curve()["acc_pooled"].iloc[-1],
-            }
-        )
-    same = ["setting", "label", "momentum"]
-    found = pd.DataFrame(rows).groupby([*same, "lr"], sort=False).mean().reset_index()
-    found = found[found.groupby(same)["lr"].transform("size") > 1].sort_values([*same, "lr"], ignore_index=True)
-    return found.assign(chosen=found["validation"] == found.groupby(same)["validation"].transform("max"))
+def momentum(record: Record) -> tuple[str, str] | None:
+    """FedAvg's and pFedGate's runs for ``results.by_rate``: label, and what the momentum does; None for other runs."""
+    spec, method = record.spec, record.spec.build_method()
+    if spec.method["name"] not in ("fedavg", "fedavg_momentum", "pfedgate") or "reading" in spec.method:
+        return None
+    stays = getattr(method, "keep_momentum", spec.method["name"] == "fedavg_momentum")
+    name = label(record) if isinstance(method, PFedGate) else "FedAvg"
+    return name, "stays" if stays else "starts anew"
 
 
 def sent(record: Record) -> dict[str, object]:

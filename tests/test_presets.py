@@ -6,11 +6,13 @@ import dataclasses
 import re
 
 import pytest
+import torch
 
 from pfl_core import data, methods, presets
-from pfl_core.experiments import EXPERIMENTS
+from pfl_core.experiments import EXPERIMENTS, fedselect
 from pfl_core.presets import METHODS, PRESETS, SETTINGS, override, setting, spec
 from pfl_core.runs import RunSpec, build
+from pfl_core.runs.build import deal, load_data
 
 PAPERS = sorted({paper for paper, _ in SETTINGS})
 ALL = [(paper, preset, name) for (paper, preset), sets in SETTINGS.items() for name in sets]
@@ -144,6 +146,23 @@ def test_experiments_ask_for_runs_and_for_each_once(name, preset):
     assert {s.rounds for s in specs} == {3}
     identities = [str(s.identity()) for s in specs]
     assert len(set(identities)) == len(identities)
+
+
+def test_learning_rates_are_chosen_on_images_that_no_client_trains_or_is_tested_on():
+    """As many to train on as elsewhere, and as many again to choose by; all methods at each rate."""
+    specs = EXPERIMENTS["fedselect/01_main_comparison"]("quick", (0, 1), {})
+    main = [one for one in specs if one.setting == "cifar10" and one.seed == 0]
+    for rate in fedselect.LEARNING_RATES:
+        tried = [one for one in specs if one.setting == f"cifar10, lr={rate:g}"]
+        assert [one.method for one in tried] == [one.method for one in main]
+        assert {(one.train.lr, one.seed) for one in tried} == {(rate, 0)}
+    fed, held = build(main[0])[1], build(tried[0])[1]
+    assert (
+        held.splits["train"].sizes.tolist() == held.splits["val"].sizes.tolist() == fed.splits["train"].sizes.tolist()
+    )
+    dealt = deal(tried[0], load_data(tried[0]))
+    for parts in zip(dealt.train, dealt.val, dealt.test, strict=True):
+        assert len(torch.cat(parts).unique()) == sum(map(len, parts))
 
 
 # ---- overrides ------------------------------------------------------------------------------------------------------

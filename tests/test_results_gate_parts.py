@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pfl_core import results
 from pfl_core import results_gate_parts as parts
 from pfl_core.presets import spec
 from pfl_core.runs import Record
@@ -48,7 +49,8 @@ def test_a_rate_is_chosen_on_validation_data_by_the_mean_over_seeds():
         rated(0.3, [9, 9], ((4, 4),), method="fedavg_momentum"),
         rated(0.3, [9, 9], ((4, 4),), method="fedem"),
     ]
-    frame = parts.by_rate(runs)
+    frame = results.by_rate(runs, parts.momentum, ("label", "momentum"))
+    assert results.by_rate([], parts.momentum).columns.tolist() == "setting label lr validation test chosen".split()
     own = frame[frame["label"] == "pFedGate, s = 0.5"]
     assert set(frame["momentum"]) == {"stays"}  # the others ran at one rate
     assert own[["lr", "validation", "test"]].values.tolist() == [[0.03, 20, 10], [0.1, 62.5, 60], [0.3, 60, 90]]

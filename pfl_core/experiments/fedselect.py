@@ -15,7 +15,8 @@ Runs = Sequence[tuple[str, dict[str, Any]]]
 DATASETS = ("cifar10", "cifar10_c", "mini_imagenet", "office_home")  # of Tables 1 to 3
 LIMITS = (0.05, 0.30, 0.50, 0.80)  # Table 2
 MAIN = (0.30, 0.50)  # stand for FedSelect beside other methods; chosen before any result was seen
-RATES = (0.01, 0.05, 0.10, 0.25)  # ours: the paper's appendix with the effect of p is not at hand
+RATES = (0.01, 0.05, 0.10, 0.25)  # of p, ours: the paper's appendix with its effect is not at hand
+LEARNING_RATES = (0.01, 0.05, 0.1)  # section 8: chosen for each method on validation data
 BASELINES = ("local", "fedavg", "fedavg_ft", "ditto", "fedpac", "fedrep", "fedper", "fedbabu", "lg_fedavg")  # Table 1
 RANKINGS = ("least_change", "random", "magnitude", "gradient")  # Table 3 has the first two; the others are ours
 LAYERS = {  # Table 3's layers A to D; the paper's appendix that names them is not at hand
@@ -68,7 +69,22 @@ def on(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, An
 def main_comparison(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Table 1 and Figure 2: nine baselines, and FedSelect at two limits that are fixed in advance."""
     runs = [("fedselect", {"alpha": alpha}) for alpha in MAIN] + [(name, {}) for name in BASELINES]
-    return on_datasets(preset, wanted, overrides, runs)
+    tried = [] if preset == "ci" else learning_rates(preset, wanted[:1], overrides, runs)
+    return on_datasets(preset, wanted, overrides, runs) + tried
+
+
+def learning_rates(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any], runs: Runs) -> list[RunSpec]:
+    """The runs at three rates, with validation data: twice the images are dealt, and half of them held out to choose.
+
+    So every client trains on as many images as elsewhere, but not on the same.
+    """
+    frame = setting("fedselect", preset, "cifar10").partition
+    held = {"partition": {**frame, "train_per_class": 2 * frame["train_per_class"], "val": 0.5}}
+    return [
+        replace(one, setting=f"cifar10, lr={lr:g}")
+        for lr in LEARNING_RATES
+        for one in on("cifar10", preset, wanted, {**held, "lr": lr, **overrides}, runs)
+    ]
 
 
 def personalization_limit(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:

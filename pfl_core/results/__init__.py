@@ -12,12 +12,14 @@ import pandas as pd
 from pfl_core import presets, star_likeness, star_results
 from pfl_core.results.fedpews import own_groups, to_target, warmup, warmup_rounds
 from pfl_core.results.mask_overlap import head_weight, layer_contrasts, masks, overlap_contrast, overlaps
+from pfl_core.results.rates import by_rate
 from pfl_core.results_gate import gate_numbers
 from pfl_core.results_gate_parts import gate_rank, novel
 from pfl_core.runs import Record, RunSpec
 
 __all__ = [
     "TIDY",
+    "by_rate",
     "clients",
     "curves",
     "data_name",
