@@ -27,7 +27,7 @@ def runs(panel: str = "a", switch: int = 2) -> pd.DataFrame:
     methods = [("fedavg", None, math.nan, 0), ("fedpews", "fedavg", 0.0, switch), ("fedpews", "fedprox", 5.0, switch)]
     rows = [(*method, panel, seed, t, 10.0 * t + seed) for method in methods for seed in (0, 1) for t in (1, 2, 3)]
     frame = pd.DataFrame(rows, columns=["method", "base", "lam", "switch", "panel", "seed", "round", "value"])
-    return frame.assign(seconds=frame["round"] * 0.5)
+    return frame.assign(time=frame["round"] * 0.5)
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_labels_tell_methods_bases_and_where_asked_lambdas_apart():
 
 def test_curves_have_a_panel_each_and_a_line_at_the_switch():
     both = figures.warmup_labels(pd.concat([runs("a", 2), runs("b", 0)]))
-    for fig in (figures.warmup_curves(both, "accuracy"), figures.accuracy_over_seconds(both[both["seed"] == 0])):
+    for fig in (figures.warmup_curves(both, "accuracy"), figures.accuracy_over_time(both[both["seed"] == 0])):
         assert [ax.get_title() for ax in fig.axes] == ["a", "b"]
     first, second = figures.warmup_curves(both).axes
     assert [len(ax.lines) for ax in (first, second)] == [4, 3] and list(first.lines[-1].get_xdata()) == [2, 2]

@@ -63,9 +63,11 @@ class Warmup(Algorithm):
 
     @cached_property
     def inner(self) -> FedAvg:
-        """The base method. Raises ValueError if it is not built on FedAvg."""
+        """The base method. Raises ValueError unless it is FedAvg but for its local step or its server's."""
         if not issubclass(method(self.base), FedAvg):
             raise ValueError(f"base={self.base!r} is not built on FedAvg: its local step cannot run on a subnetwork")
+        if method(self.base).models is not FedAvg.models:
+            raise ValueError(f"base={self.base!r} trains more than the shared model, which is all that a warm-up has")
         common = {"lr_server": self.lr_server, "client_weighting": self.client_weighting}
         if twice := common.keys() & self.base_options.keys():
             raise ValueError(f"base_options: {', '.join(sorted(twice))} is a setting of {type(self).__name__} itself")

@@ -1,7 +1,7 @@
 """FedPeWS-Fixed: in the warm-up each client trains a fixed share of the neurons, disjoint from the others'.
 
-Tastan et al., "FedPeWS: Personalized Warmup via Subnetworks for Enhanced Heterogeneous Federated Learning",
-Section 3.6.
+Tastan et al., "FedPeWS: Personalized Warmup via Subnetworks for Enhanced Heterogeneous Federated Learning"; section 3.6
+of its specification.
 
     m̃_k = [neurons of block k of every layer]        m_k = expand(m̃_k)        θ_k ← SGD on f_k(θ_k ∘ m_k)
 
@@ -10,7 +10,7 @@ The frame, the server's step and what follows the warm-up are those of FedPeWS.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import torch
@@ -22,10 +22,12 @@ from pfl_core.federation import Federation
 from pfl_core.ops import round_half_up
 from pfl_core.seeding import generator
 
+ADDED = {"added": True}  # a run in which such an option has its default is the run that it was without the option
+
 
 @dataclass(frozen=True)
 class FixedState(WarmState):
-    activations: Tensor | None = None  # [t, N, h] sums over the probe samples, round by round
+    activations: Tensor | None = None  # [t, v, N, h] sums over the probe samples, round by round: own part, whole model
 
 
 @register(
@@ -37,10 +39,11 @@ class FixedState(WarmState):
 )
 @dataclass(frozen=True)
 class FedPeWSFixed(Warmup):
-    """Section 3.6: disjoint groups of neurons, layer by layer, group i to client i."""
+    """Disjoint groups of neurons, layer by layer, group i to client i (section 3.6 of the specification)."""
 
     shares: tuple[float, ...] | None = None  # |m_i| as shares of the neurons; None: 1/N each
     probe: int = 0  # samples of each client on which activations are noted after every round (Figures 14 and 15)
+    probe_whole: bool = field(default=False, metadata=ADDED)  # in the warm-up those of the whole model, too
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,7 +66,7 @@ class FedPeWSFixed(Warmup):
         state, seen = super().init(fed, theta0), None
         if self.probe or self.warmup_rounds(fed):
             neurons = self.neurons(fed)
-            seen = torch.zeros(0, *neurons.shape).to(theta0) if self.probe else None
+            seen = torch.zeros(0, 1 + self.probe_whole, *neurons.shape).to(theta0) if self.probe else None
         return FixedState(shared=theta0, base=state.base, activations=seen)
 
     def round(self, fed: Federation, state: FixedState, clients: Tensor, t: int) -> tuple[FixedState, dict]:
@@ -73,15 +76,19 @@ class FedPeWSFixed(Warmup):
         return new, notes
 
     def activations(self, fed: Federation, state: FixedState, t: int) -> Tensor:
-        """[N, h] each neuron's activations, summed over a client's probe samples (and positions).
+        """[1, N, h] each neuron's activations, summed over a client's probe samples (and positions).
 
         Of x_g after round t; in the warm-up of each client's own part of it. (The paper does not say of which model.)
+        With ``probe_whole`` [2, N, h], the second of all of x_g in the warm-up, too.
         """
         everyone = torch.arange(fed.num_clients)
-        theta = fed.broadcast(state.shared, everyone)
+        views = [fed.broadcast(state.shared, everyone)] * (1 + self.probe_whole)
         if t < self.warmup_rounds(fed):
-            theta = theta * expand(fed.layout.chain, self.neurons(fed), self.expand_rule)
-        data = []
+            views[0] = state.shared * expand(fed.layout.chain, self.neurons(fed), self.expand_rule)
+        return torch.stack([self._sums(fed, theta) for theta in views])
+
+    def _sums(self, fed: Federation, theta: Tensor) -> Tensor:
+        everyone, data = torch.arange(fed.num_clients), []
         for k in everyone.tolist():
             x, y = fed.splits["train"].client(k)
             index = torch.randperm(len(y), generator=generator(fed.seed, "probe", k))[: self.probe].to(y.device)
@@ -98,7 +105,9 @@ class FedPeWSFixed(Warmup):
         if state.activations is None:
             return {}
         sizes = torch.tensor(fed.layout.chain.sizes)
-        return {"activations": state.activations.double().round(decimals=1), "layer_sizes": sizes}
+        views = state.activations.double().round(decimals=1).unbind(1)
+        named = dict(zip(("activations", "activations_whole"), views, strict=False))
+        return {**named, "layer_sizes": sizes}
 
     def warm_round(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> tuple[WarmState, dict]:
         neurons = self.neurons(fed)[clients]

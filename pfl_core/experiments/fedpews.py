@@ -53,7 +53,7 @@ def synthetic(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) 
 def sensitivity(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """FedPeWS, Figure 6, Tables 7 and 8: the grid of λ and τ, fixed masks for each τ, and FedAvg, on two data sets."""
     lams = {"ci": (0.0, 5.0), "quick": (0.0, 0.5, 5.0, 100.0), "real": (0.0, 0.5, 5.0, 100.0)}.get(preset, LAMBDAS)
-    taus = {"ci": (0.5,), "quick": (0.2, 0.5, 0.8), "real": (0.2, 0.5, 0.8)}.get(preset, TAUS)
+    taus = {"ci": (0.2, 0.5), "quick": (0.2, 0.5, 0.8), "real": (0.2, 0.5, 0.8)}.get(preset, TAUS)
     runs = [("fedpews", {"lam": lam, "tau": tau}) for lam in lams for tau in taus]
     runs += [("fedpews_fixed", {"tau": tau}) for tau in taus] + [("fedavg", {})]
     settings = ("cifar_mnist",) if preset == "real" else tuple(MAIN)  # the real preset has fifteen minutes
@@ -90,7 +90,8 @@ def heterogeneity(preset: str, wanted: Sequence[int], overrides: Mapping[str, An
 
 def masks(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """FedPeWS, Figure 11 (equal and unequal fixed masks) and Figures 14 and 15 (activations with and without them)."""
-    lengths = [("fedpews_fixed", {"tau": 0.4, "shares": shares}) for shares in ((0.5, 0.5), (0.25, 0.75))]
-    probed = [("fedpews_fixed", {"tau": tau, "probe": 256}) for tau in (0.2, 0.0)]  # without a warm-up it is FedAvg
+    lengths = [("fedpews_fixed", {"tau": 0.4, **shares}) for shares in ({}, {"shares": (0.25, 0.75)})]  # {}: equal
+    probe = {"probe": 256, "probe_whole": True}
+    probed = [("fedpews_fixed", {"tau": tau, **probe}) for tau in (0.2, 0.0)]  # without a warm-up it is FedAvg
     made = fedpews_specs(preset, wanted, overrides, "cifar_mnist", lengths)
-    return made + fedpews_specs(preset, wanted[:1], overrides, "activations", probed)
+    return made + fedpews_specs(preset, wanted, overrides, "activations", probed)

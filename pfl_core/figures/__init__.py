@@ -2,7 +2,7 @@
 
 from pfl_core.figures.common import COLORS, NAMES, accuracy_curves, curve_panels, mean_dots, who_got_what
 from pfl_core.figures.fedpews import (
-    accuracy_over_seconds,
+    accuracy_over_time,
     mask_diagnostics,
     sensitivity,
     sensitivity_grid,
@@ -64,7 +64,7 @@ __all__ = [
     "OWNERS",
     "SHARED",
     "accuracy_curves",
-    "accuracy_over_seconds",
+    "accuracy_over_time",
     "activation_maps",
     "by_alpha",
     "client_differences",

@@ -55,21 +55,21 @@ def warmup_curves(runs: pd.DataFrame, ylabel: str = "", caption: str = "") -> Fi
     return captioned(_with_legend(fig, axes), caption)
 
 
-def accuracy_over_seconds(runs: pd.DataFrame, caption: str = "") -> Figure:
+def accuracy_over_time(runs: pd.DataFrame, caption: str = "") -> Figure:
     """Figure 10: accuracy over the time spent, a panel for each setting; a dot where the warm-up ends.
 
-    Columns: panel, label, color, round, seconds (since the run's start), value, switch.
+    Columns: panel, label, color, round, time (since the run's start, in rounds without a warm-up), value, switch.
     """
     names = list(dict.fromkeys(runs["panel"]))
     fig, axes = _panels(len(names), shared=True)
     for ax, name in zip(axes, names, strict=True):
         for (label, color), line in runs[runs["panel"] == name].groupby(["label", "color"], sort=False):
             line = line.sort_values("round")
-            ax.plot(line["seconds"], line["value"], color=color, label=label)
+            ax.plot(line["time"], line["value"], color=color, label=label)
             switch = line[line["round"] == line["switch"]]
-            ax.plot(switch["seconds"], switch["value"], "o", color=color, markersize=5)
+            ax.plot(switch["time"], switch["value"], "o", color=color, markersize=5)
         ax.set_title(name, fontsize=9)
-        ax.set_xlabel("seconds")
+        ax.set_xlabel("time (in rounds of FedAvg)")
     axes[0].set_ylabel("accuracy (%)")
     return captioned(_with_legend(fig, axes), caption)
 

@@ -95,9 +95,9 @@ def on_common_seeds(rows: pd.DataFrame, a: dict, b: dict, metric: str) -> pd.Dat
     return found
 
 
-def reaching(values: pd.Series, unit: str = "") -> str:
+def reaching(values: pd.Series) -> str:
     """'115.0 (3 of 3 seeds)': the mean over the seeds that reach the target."""
-    mean = f"{values.mean():.1f}{unit}" if values.notna().any() else "never"
+    mean = f"{values.mean():.1f}" if values.notna().any() else "never"
     return f"{mean} ({values.count()} of {len(values)} seeds)"
 
 
@@ -169,15 +169,16 @@ def only_the_warmup_helps(rows: pd.DataFrame, name: str) -> Verdict:
 
 
 @decides("fedpews", 12, tuple(COLUMNS))
-def even_in_seconds(results: pd.DataFrame) -> Verdict:
-    """Seconds of training until the target: ahead in two columns of Table 2, behind in two, each by its interval.
+def even_in_time(results: pd.DataFrame) -> Verdict:
+    """Time of training until the target: ahead in two columns of Table 2, behind in two, each by its interval.
 
-    A run that never reaches it counts as no earlier than either run's last round, see `earlier`.
+    Counted in rounds after the warm-up, see ``results.round_time``. A run that never reaches the target counts, in the
+    difference alone, as long as the longer of the two runs.
     """
     found, texts = [], []
     for name, (lam, _, tau) in COLUMNS.items():
         try:
-            ahead, text = _seconds_ahead(of(results, name), pews(lam, tau))
+            ahead, text = _time_ahead(of(results, name), pews(lam, tau))
         except Missing as missing:
             ahead, text = None, str(missing)
         found.append(ahead.status if ahead else "undecided")
@@ -187,10 +188,10 @@ def even_in_seconds(results: pd.DataFrame) -> Verdict:
     return on_their_data(results, Verdict(status, "; ".join(texts)))
 
 
-def _seconds_ahead(rows: pd.DataFrame, warm: dict) -> tuple[Interval, str]:
-    spent = on_common_seeds(rows, warm, FEDAVG, "seconds_to_target")
-    last = on_common_seeds(rows, warm, FEDAVG, "train_seconds").max(axis=1)
+def _time_ahead(rows: pd.DataFrame, warm: dict) -> tuple[Interval, str]:
+    spent = on_common_seeds(rows, warm, FEDAVG, "time_to_target")
+    last = on_common_seeds(rows, warm, FEDAVG, "run_time").max(axis=1)
     late = spent.apply(lambda column: column.fillna(last))
     ahead, cost = interval(late["b"] - late["a"]), by_seed(rows, warm, "warmup_cost").mean()
-    text = f"{reaching(spent['a'], ' s')} against {reaching(spent['b'], ' s')}, earlier by {ahead}"
-    return ahead, f"{text}; a warm-up round takes {cost:.2f} of a later one"
+    text = f"{reaching(spent['a'])} against {reaching(spent['b'])}, earlier by {ahead}"
+    return ahead, f"{text}, in later rounds, of which a warm-up round takes {cost:.2f}"

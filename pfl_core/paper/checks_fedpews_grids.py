@@ -104,5 +104,5 @@ def fixed_masks_as_good(rows: pd.DataFrame, name: str) -> Verdict:
 @decides_in(11, "cifar_mnist")
 def unequal_masks_are_better(rows: pd.DataFrame, name: str) -> Verdict:
     """Shares 25/75 (the first client has MNIST) above 50/50; the half point is reported, not tested."""
-    ahead = lead(rows, fixed(0.4, "(0.25, 0.75)"), fixed(0.4, "(0.5, 0.5)"))
+    ahead = lead(rows, fixed(0.4, "(0.25, 0.75)"), fixed(0.4))
     return Verdict(ahead.status, f"25/75 minus 50/50 {ahead}")

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pfl_core import presets, star_likeness, star_results
-from pfl_core.results.fedpews import own_groups, to_target, warmup, warmup_rounds
+from pfl_core.results.fedpews import own_groups, round_time, to_target, warmup, warmup_rounds
 from pfl_core.results.mask_overlap import head_weight, layer_contrasts, masks, overlap_contrast, overlaps
 from pfl_core.results.rates import by_rate
 from pfl_core.results_gate import gate_numbers
@@ -31,6 +31,7 @@ __all__ = [
     "overlaps",
     "own_groups",
     "roughness",
+    "round_time",
     "settings",
     "summaries",
     "tidy",
@@ -82,7 +83,7 @@ def variant(spec: RunSpec) -> str:
     for name, value in settings(spec).items():
         if name == "keep_ratio" and isinstance(value, tuple):
             parts.append(f"budgets={' and '.join(map(str, value))}")
-        elif value != plain[name] and name != "probe":
+        elif value != plain[name] and name not in ("probe", "probe_whole"):
             parts.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}")
     return ";".join(parts)
 

@@ -14,17 +14,29 @@ from pfl_core.runs import Record
 
 
 def to_target(record: Record) -> dict[str, float]:
-    """Where the paper's table has a target accuracy: the first round that reaches it, and the training seconds so far.
+    """Where the paper's table has a target accuracy: the first round that reaches it, and the time until then.
 
-    ``rounds_to_target`` and ``seconds_to_target`` are not numbers if no round does; ``train_seconds``: of all rounds.
+    ``rounds_to_target`` and ``time_to_target`` are not numbers if no round does; ``run_time``: of all rounds. Times are
+    those of ``round_time``.
     """
     if (target := presets.target(record.spec)) is None:
         return {}
-    accuracy, seconds = record.curve()["acc_pooled"], record.values("seconds")[0]
+    accuracy, took = record.curve()["acc_pooled"], round_time(record)
     reached = rounds_to(accuracy.tolist(), target)
     first = accuracy.index[reached - 1] if reached else math.nan
-    spent = seconds.loc[:first].sum() if reached else math.nan
-    return {"rounds_to_target": first, "seconds_to_target": spent, "train_seconds": seconds.sum()}
+    spent = took.loc[:first].sum() if reached else math.nan
+    return {"rounds_to_target": first, "time_to_target": spent, "run_time": took.sum()}
+
+
+def round_time(record: Record) -> pd.Series:
+    """What each round took, in rounds after the warm-up: the median of its phase over the median of that one.
+
+    So a round in which the machine did something else counts as the others do, and runs made under different load can
+    be compared. Not numbers if no round comes after the warm-up.
+    """
+    seconds = record.values("seconds")[0]
+    warm = seconds.index.isin(warmup_rounds(record))
+    return seconds.groupby(warm).transform("median") / seconds[~warm].median()
 
 
 def warmup_rounds(record: Record) -> pd.Index:
@@ -36,20 +48,20 @@ def warmup(record: Record) -> dict[str, float]:
     """The warm-up in a few numbers, if there was one.
 
     ``neurons``, h; ``selected``, the share of them in a mask; ``warmup_upload_fraction`` and ``warmup_upload_max``,
-    what a client sends (h bits for the mask included) over the whole model, mean and largest; ``warmup_cost``, seconds
-    of a warm-up round over those of a later one; of learned masks ``diversity_max``, the largest ||p_k - p_others||^2.
+    what a client sends (h bits for the mask included) over the whole model, mean and largest; ``warmup_cost``, the
+    ``round_time`` of a warm-up round; of learned masks ``diversity_max``, the largest ||p_k - p_others||^2.
     """
     warm = warmup_rounds(record)
     if not len(warm):
         return {}
-    neurons, seconds = record.values("upload_bits").max(axis=None), record.values("seconds")[0]
+    neurons = record.values("upload_bits").max(axis=None)
     sent = (record.values("upload").loc[warm] + neurons / (8 * VALUE_BYTES)).to_numpy() / record.num_params
     numbers = {
         "neurons": neurons,
         "selected": float(np.nanmean(record.values("selected"))),
         "warmup_upload_fraction": float(np.nanmean(sent)),
         "warmup_upload_max": float(np.nanmax(sent)),
-        "warmup_cost": float(seconds.loc[warm].mean() / seconds.drop(warm).mean()),
+        "warmup_cost": float(round_time(record).loc[warm[0]]),
     }
     if "diversity" in record.series:
         numbers["diversity_max"] = float(np.nanmax(record.values("diversity")))

@@ -94,11 +94,19 @@ class RunSpec:
         )
 
     def identity(self) -> dict[str, Any]:
-        """The spec with every default written out and without its tags; what is equal here gives equal numbers."""
+        """The spec with every default written out and without its tags; what is equal here gives equal numbers.
+
+        An option that a method got later (``metadata={"added": True}``) is left out where it has its default.
+        """
         plain = self.to_json()
         for tag in TAGS:
             del plain[tag]
-        plain["method"] = {"name": self.method["name"], **dataclasses.asdict(self.build_method())}
+        method = self.build_method()
+        fields = dataclasses.asdict(method)
+        for option in dataclasses.fields(method):
+            if option.metadata.get("added") and fields[option.name] == option.default:
+                del fields[option.name]
+        plain["method"] = {"name": self.method["name"], **fields}
         for kind, table in (("partition", partition.PARTITIONS), ("model", models.MODELS)):
             function = find(kind, plain[kind]["name"], table)
             defaults = {n: p.default for n, p in inspect.signature(function).parameters.items()}

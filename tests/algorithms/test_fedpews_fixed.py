@@ -337,22 +337,27 @@ def test_a_wrong_number_of_shares_is_refused(num):
 @both_nets
 @pytest.mark.parametrize("tau", [0.5, 0.0])
 def test_activations_against_plain_modules(name, tau):
-    """Sums over a client's probe samples and positions: in the warm-up of its own part, then of the whole model."""
-    fed, algorithm = fed_of(name, dtype=F64, rounds=4), FedPeWSFixed(tau=tau, probe=11)
+    """Sums over a client's probe samples and positions: of its own part, after the warm-up all; and of the whole."""
+    fed, algorithm = fed_of(name, dtype=F64, rounds=4), FedPeWSFixed(tau=tau, probe=11, probe_whole=True)
     own, num, warm = algorithm.neurons(fed), fed.layout.chain.num_neurons, int(4 * tau)
     parts = [expanded(net(name), row.double()) for row in own]
     for t, (state, _) in enumerate(after(algorithm, fed, 4)):
-        assert state.activations.shape == (t + 1, 4, num)
+        assert state.activations.shape == (t + 1, 2, 4, num)
         for k in range(4):
             x, _ = fed.splits["train"].client(k)
             x = x[torch.randperm(len(x), generator=generator(0, "probe", k))[:11]]
             theta_k = state.shared * parts[k] if t < warm else state.shared
-            torch.testing.assert_close(state.activations[t, k], summed(fed, name, theta_k, x))
-    assert not state.activations[:warm, ~own].any()
-    assert state.activations[warm:, ~own].any()
+            torch.testing.assert_close(state.activations[t, 0, k], summed(fed, name, theta_k, x))
+            torch.testing.assert_close(state.activations[t, 1, k], summed(fed, name, state.shared, x))
+    assert not state.activations[:warm, 0, ~own].any()
+    assert state.activations[warm:, 0, ~own].any()
     kept = algorithm.keep(fed, state)
-    torch.testing.assert_close(kept["activations"], state.activations, atol=0.05, rtol=0)
+    torch.testing.assert_close(kept["activations"], state.activations[:, 0], atol=0.05, rtol=0)
+    torch.testing.assert_close(kept["activations_whole"], state.activations[:, 1], atol=0.05, rtol=0)
     assert kept["layer_sizes"].tolist() == list(fed.layout.chain.sizes)
+    plain = FedPeWSFixed(tau=tau, probe=11)
+    alone = plain.keep(fed, after(plain, fed, 4)[-1][0])
+    assert torch.equal(alone["activations"], kept["activations"]) and alone.keys() == {"activations", "layer_sizes"}
 
 
 def summed(fed, name, theta_k, x):

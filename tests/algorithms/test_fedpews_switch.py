@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_core import Schedule, provenance, run
-from pfl_core.algorithm import build
+from pfl_core import Schedule, methods, provenance, run
+from pfl_core.algorithm import build, method
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedpews import FedPeWS
 from pfl_core.algorithms.fedpews_fixed import FedPeWSFixed
@@ -21,8 +21,9 @@ from tests.helpers import cnn, everyone, federation, same_bits
 from tests.runs.outside import HERE
 
 both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
-BASES = [  # (base, its options): every method built on FedAvg
+BASES = [  # (base, its options): every method that is FedAvg but for its local step or its server's
     ("fedavg", {}),
+    ("fedavg_momentum", {}),
     ("fedprox", {"mu": 0.0}),
     ("fedprox", {"mu": 0.5}),
     ("scaffold", {}),
@@ -46,6 +47,19 @@ def test_1_without_a_warm_up_it_is_the_base(base, options, warmup):
     assert same_bits(state.base, want)
     for metric in ("correct", "correct_trained", "upload", "passes"):
         assert same_bits(history.series[metric], of_base.series[metric])
+
+
+@pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
+def test_a_base_is_one_of_those_or_refused(warmup):
+    """Of all methods that are built on FedAvg; the others train models of their own beside the shared one."""
+    built = {name for name in methods() if issubclass(method(name), FedAvg)}
+    tested = {name for name, _ in BASES}
+    assert built - tested == {"fedavg_ft", "ditto", "pfedme", "perfedavg"}
+    for name in built - tested:
+        with pytest.raises(ValueError, match=f"base='{name}' trains more than the shared model"):
+            warmup(base=name)
+    with pytest.raises(ValueError, match="base='local' is not built on FedAvg"):
+        warmup(base="local")
 
 
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])

@@ -143,6 +143,15 @@ def test_every_option_of_a_method_makes_another_run(change):
     assert RunSpec(method={"name": "fedselect", **change}).key() != RunSpec(method={"name": "fedselect"}).key()
 
 
+def test_an_option_that_came_later_changes_no_run_that_was_there():
+    plain, written, other = (
+        RunSpec(method={"name": "fedpews_fixed", **more})
+        for more in ({}, {"probe_whole": False}, {"probe_whole": True})
+    )
+    assert "probe_whole" not in plain.identity()["method"]
+    assert plain.key() == written.key() != other.key()
+
+
 def test_the_key_is_sixteen_hex_digits_and_stays():
     spec = RunSpec(method=FEDAVG)
     assert re.fullmatch("[0-9a-f]{16}", spec.key())
