@@ -38,7 +38,7 @@ ALIKE = 1e-9  # numbers closer than this are the same but for rounding
 # Settings of a paper's main results, and our values where it is silent; any other value is an experiment of its own.
 DEFAULTS = {
     "fedselect": {
-        **{"alpha": 0.30, "p": 0.05, "reading": "paper", "finetune_epochs": 3.0},
+        **{"alpha": 0.30, "p": 0.05, "buffer_policy": "local", "reading": "paper", "finetune_epochs": 3.0},
         **{"ranking": "change", "masks": "grown", "layers": "()"},  # what Table 3 ablates
         **{"keep_rate": 0.50, "num_search_iters": 5.0},  # of the workshop version
     },
@@ -155,11 +155,13 @@ def settings(results: pd.DataFrame, method: str, field: str) -> list[float]:
     return sorted(results.loc[results["method"] == method, field].dropna().astype(float).unique())
 
 
-def tidy(results: pd.DataFrame, paper: str, settings: tuple[str, ...] = ()) -> pd.DataFrame:
-    """The best preset's rows, with a column for each field of `variant`, where fields outside VARIED stand still.
+def tidy(
+    results: pd.DataFrame, paper: str, settings: tuple[str, ...] = (), varied: tuple[str, ...] = ()
+) -> pd.DataFrame:
+    """The best preset's rows, with a column for each field of `variant`; fields outside VARIED + `varied` stand still.
 
     A field that a row does not name has its method's default. Where a method was run with several values of a field
-    outside VARIED (in one setting), the default's rows are kept; where it has one value, that one. With `settings`,
+    that stands still (in one setting), the default's rows are kept; where it has one value, that one. With `settings`,
     only their rows.
     Raises ValueError for missing columns.
     """
@@ -176,7 +178,7 @@ def tidy(results: pd.DataFrame, paper: str, settings: tuple[str, ...] = ()) -> p
         default = frame["method"].map(lambda method, name=name: defaults(paper, method).get(name, "not named"))
         value = frame.get(name, default).astype(object)
         frame[name] = value.where(value.notna(), default)
-        if name not in VARIED.get(paper, ("alpha",)):
+        if name not in VARIED.get(paper, ("alpha",)) + varied:
             one = frame.groupby(groups)[name].transform("nunique") == 1
             frame = frame[one | (frame[name] == default)].copy()
     return frame

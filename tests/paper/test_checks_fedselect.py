@@ -22,6 +22,7 @@ from tests.paper.fedselect_frames import (
     NOISE,
     OFFICE,
     baselines,
+    exact,
     frame,
     limits,
     noisy,
@@ -164,6 +165,7 @@ def test_defaults_are_those_of_the_methods():
 # the claims
 
 TABLE_2 = {0.05: 80.10, 0.3: 82.25, 0.5: 82.20, 0.8: 81.40}
+ENDS = ("alpha=1;p=1", "alpha=0;buffer_policy=average")  # for claim 6 alone
 
 
 @pytest.mark.parametrize("number", range(1, 23))
@@ -196,6 +198,7 @@ def test_other_experiments_and_ablations_change_nothing(number):
         rows("fedselect", 99.0, "alpha=0.5;masks=random"),
         rows("fedselect", 99.0, "masks=layers;layers=('conv1',)"),
         rows("fedselect", 99.0, "selection_scope=per_tensor"),
+        *((rows("fedselect", 99.0, end) for end in ENDS) if number != 6 else ()),
         *(
             rows(name, 99.0, setting=setting)
             for name in ("fedselect", *ALL)
@@ -232,6 +235,9 @@ def test_6_ends_of_the_range():
     assert verdict(6, limits({0.0: 30.5}), fedavg, full).status == "does not hold"
     partial = limits({1.0: (0.87, 0.87, 0.87)}, "personal_share")
     assert verdict(6, limits({0.0: 30.0}), fedavg, partial).status == "undecided"
+    at_once = exact("fedselect", 1.0, "personal_share", "alpha=1;p=1")
+    found = verdict(6, limits({0.0: 30.0}), fedavg, partial, at_once)
+    assert found.status == "holds" and found.numbers.endswith("alpha=1 ends with a personal share of 1.0000 (p=1)")
     assert "alpha=1 is not stored" in verdict(6, limits({0.0: 30.0}), fedavg).numbers
 
 
@@ -240,6 +246,15 @@ def test_6_batch_norm_leaves_a_difference_open():
     full = limits({1.0: (1.0, 1.0, 1.0)}, "personal_share", **norm)
     assert verdict(6, limits({0.0: 30.5}, **norm), rows("fedavg", 30.0, **norm), full).status == "undecided"
     assert verdict(6, limits({0.0: 30.0}, **norm), rows("fedavg", 30.0, **norm), full).status == "holds"
+
+
+def test_6_averaged_statistics_decide_with_batch_norm():
+    norm = dict(model="resnet18")
+    full = limits({1.0: (1.0, 1.0, 1.0)}, "personal_share", **norm)
+    runs = [limits({0.0: 30.5}, **norm), rows("fedavg", 30.0, **norm), full]
+    for value, status in ((30.0, "holds"), (30.5, "does not hold")):
+        averaged = rows("fedselect", value, "alpha=0;buffer_policy=average", **norm)
+        assert verdict(6, *runs, averaged).status == status
 
 
 def test_7_far_below_all_others():
