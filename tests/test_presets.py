@@ -138,6 +138,23 @@ def test_every_method_of_the_workshops_comparison_has_the_same_local_epochs(pres
             assert rule.head_epochs + rule.body_epochs == one.train.epochs
 
 
+@pytest.mark.parametrize(("preset", "changes"), [("ci", {}), ("paper", {}), ("quick", {"epochs": 5})])
+def test_every_baseline_also_runs_with_twice_the_epochs(preset, changes):
+    """Of its own, where it has some; but for Ditto, which trains two models as it is."""
+    specs = EXPERIMENTS["fedselect/07_paper_vs_code"](preset, (0,), changes)
+    once, twice = (
+        {one.method["name"]: one for one in specs if one.setting == name and one.method["name"] != "fedselect"}
+        for name in ("cifar10", "cifar10, twice the epochs")
+    )
+    assert once.keys() == twice.keys() == set(fedselect.BASELINES) - {"ditto"}
+    for name, one in once.items():
+        assert twice[name].train.epochs == 2 * one.train.epochs
+    before, after = (vars(runs["fedrep"].build_method()) for runs in (once, twice))
+    assert [after[part] for part in ("head_epochs", "body_epochs")] == [
+        2 * before[part] for part in ("head_epochs", "body_epochs")
+    ]
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_experiments_ask_for_runs_and_for_each_once(name, preset):

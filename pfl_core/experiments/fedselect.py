@@ -37,7 +37,8 @@ SIZES = {  # Figure 3, training images of a client; the paper's own sizes are no
 KEEP_RATES = (0.25, 0.50, 0.75)  # p of the workshop version
 WORKSHOP = ("workshop s=2", "workshop s=4")
 WORKSHOP_BASELINES = ("fedavg", "lotteryfl", "fedbabu", "fedrep", "fedper", "ditto", "lg_fedavg")
-ALTERNATION = ("local", "fedavg", "fedavg_ft", "lg_fedavg")  # also with the 2 L passes that FedSelect takes (A17)
+ALTERNATION = tuple(name for name in BASELINES if name != "ditto")  # also with the 2 L passes of FedSelect and Ditto
+EPOCHS_TWICE = {"fedrep": {"head_epochs": 4, "body_epochs": 2}}  # whose epochs are its own; 2 + 1 by default
 TOGETHER = {"mask_update_start": "mask_update_every"}  # options that mean something only with another one
 NOT_A_READING = ("eval_point",)  # both scores are in every run
 
@@ -159,6 +160,7 @@ def paper_vs_code(preset: str, wanted: Sequence[int], overrides: Mapping[str, An
     runs = [("fedselect", option) for option in [{}, *options, {"reading": "authors_code"}]]
     runs += [(name, {}) for name in ALTERNATION]
     made = on("cifar10", preset, wanted, overrides, runs)
-    twice = {"epochs": 2 * setting("fedselect", preset, "cifar10").train.epochs, **overrides}
-    doubled = on("cifar10", preset, wanted, twice, [(name, {}) for name in ALTERNATION])
+    epochs = overrides.get("epochs", setting("fedselect", preset, "cifar10").train.epochs)
+    doubled = [(name, EPOCHS_TWICE.get(name, {})) for name in ALTERNATION]
+    doubled = on("cifar10", preset, wanted, {**overrides, "epochs": 2 * epochs}, doubled)
     return made + [replace(one, setting="cifar10, twice the epochs") for one in doubled]
