@@ -225,11 +225,11 @@ def best_preset(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def each_dataset(results: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Label and rows of each data set; the label names the data really used, and the preset."""
+    """Label and rows of each data set; the label names it, the data really used, and the preset."""
     by = [name for name in ("dataset", "data") if name in results.columns]
     for names, rows in results.groupby(by, sort=False):
         preset = [rows["preset"].iloc[0]] if "preset" in rows.columns else []
-        yield ", ".join([str(names[-1]), *preset]), rows
+        yield ", ".join([data_label(names[0], names[-1]), *preset]), rows
 
 
 def data_label(dataset: str, data: str) -> str:

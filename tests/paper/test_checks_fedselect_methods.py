@@ -70,6 +70,18 @@ def test_2_needs_all_four_data_sets():
         assert found.status == "undecided" and found.numbers.endswith("; without cifar10_c, mini_imagenet")
 
 
+def test_2_and_3_tell_sets_of_the_same_images_apart():
+    """CIFAR10-C is made from CIFAR-10, and its data have the same text of their own."""
+    copy = dict(data="JPEG copy")
+    runs = [limits(FOUR, **copy), baselines(ALL, **copy), baselines(ALL, **CORRUPT | copy)]
+    runs.append(limits(dict.fromkeys(FOUR, 78.0), **CORRUPT | copy))
+    found = verdict(2, *runs).numbers
+    assert "cifar10 (JPEG copy), real: alpha=0.30 over local +12.00" in found
+    assert "cifar10_c (JPEG copy), real: alpha=0.05 over local +8.00" in found
+    runs[-1] = limits(dict.fromkeys(FOUR, 95.0), **CORRUPT | copy)
+    assert "alpha=0.50: least lead +11.00 [+11.00, +11.00] over local (cifar10 (" in verdict(3, *runs).numbers
+
+
 def test_2_with_something_missing():
     low = dict.fromkeys(FOUR, 71.0)
     assert status(2, everywhere(low, {"local": 70.0})) == "does not hold"  # the others can only lower the lead
