@@ -9,7 +9,8 @@ from scipy.cluster.hierarchy import ward as scipy_ward
 from scipy.spatial.distance import pdist, squareform
 from scipy.stats import spearmanr
 
-from pfl_core import overlap
+from pfl_core import overlap, presets, results
+from pfl_core.runs import Record
 
 RANKS = {"ranks": True, "two_sided": True}
 GROUPS = np.kron(np.eye(3, dtype=bool), np.ones((2, 2), dtype=bool))  # three pairs of clients
@@ -64,6 +65,24 @@ def test_mantel_needs_something_that_varies():
     assert all(math.isnan(x) for x in overlap.mantel(np.ones((4, 4)), np.random.default_rng(0).random((4, 4))))
     holes = np.full((4, 4), np.nan)
     assert all(math.isnan(x) for x in overlap.mantel(holes, np.ones((4, 4))))
+
+
+def test_masks_of_several_tensors_count_as_one():
+    """Clients share 1 of 2 + 2 entries of the weight and 1 of 1 + 1 of the bias: 1/3 and 1, together 2 of 4."""
+    arrays = {
+        "overlap/head.weight": np.array([[2, 1], [1, 2]]), "size/head.weight": 4,
+        "overlap/head.bias": np.array([[1, 1], [1, 1]]), "size/head.bias": 2,
+    }  # fmt: skip
+    made = presets.spec("fedselect", "fedselect", preset="ci")
+    record = Record("", made, {}, arrays, clients={"train": [[1, 0], [1, 0]]})
+    for tensors, raw, chance in (
+        (["head.weight"], 1 / 3, 0.0),
+        (["head.bias"], 1.0, 1.0),
+        (["head.weight", "head.bias"], 1 / 2, 1 / 4),  # densities 1/2: E = 1/3
+    ):
+        found = results.overlaps(record, *tensors)
+        assert (found["iou_raw"][0, 1], found["iou_chance"][0, 1]) == pytest.approx((raw, chance))
+        assert results.overlap_contrast(record, *tensors)["iou_raw_mean"] == pytest.approx(raw)
 
 
 def test_common_share_by_hand():

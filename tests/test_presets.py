@@ -138,6 +138,23 @@ def test_every_method_of_the_workshops_comparison_has_the_same_local_epochs(pres
             assert rule.head_epochs + rule.body_epochs == one.train.epochs
 
 
+@pytest.mark.parametrize(("preset", "changes"), [("ci", {}), ("paper", {}), ("quick", {"epochs": 5})])
+def test_every_baseline_also_runs_with_twice_the_epochs(preset, changes):
+    """Of its own, where it has some; but for Ditto, which trains two models as it is."""
+    specs = EXPERIMENTS["fedselect/07_paper_vs_code"](preset, (0,), changes)
+    once, twice = (
+        {one.method["name"]: one for one in specs if one.setting == name and one.method["name"] != "fedselect"}
+        for name in ("cifar10", "cifar10, twice the epochs")
+    )
+    assert once.keys() == twice.keys() == set(fedselect.BASELINES) - {"ditto"}
+    for name, one in once.items():
+        assert twice[name].train.epochs == 2 * one.train.epochs
+    before, after = (vars(runs["fedrep"].build_method()) for runs in (once, twice))
+    assert [after[part] for part in ("head_epochs", "body_epochs")] == [
+        2 * before[part] for part in ("head_epochs", "body_epochs")
+    ]
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_experiments_ask_for_runs_and_for_each_once(name, preset):
@@ -146,6 +163,24 @@ def test_experiments_ask_for_runs_and_for_each_once(name, preset):
     assert {s.rounds for s in specs} == {3}
     identities = [str(s.identity()) for s in specs]
     assert len(set(identities)) == len(identities)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_one_run_of_table_2_leaves_nothing_shared(preset):
+    """Of claim 6; at the default p the rounds are too few. Its network has no batch norm but at preset paper."""
+    specs = EXPERIMENTS["fedselect/02_personalization_limit"](preset, (0,), {})
+    full = [one for one in specs if one.method.get("alpha") == 1 and one.method.get("p") == 1]
+    averaged = [one for one in specs if one.method.get("buffer_policy") == "average"]
+    names = fedselect.DATASETS if preset == "paper" else fedselect.DATASETS[:1]
+    assert [one.setting for one in full] == list(names)
+    assert [one.setting for one in averaged] == [one.setting for one in full if one.model["name"] == "resnet18"]
+
+
+def test_the_real_comparison_has_the_corrupted_set_with_one_seed():
+    specs = EXPERIMENTS["fedselect/01_main_comparison"]("real", (0, 1), {})
+    clean, corrupted = ([one for one in specs if one.setting == name] for name in ("cifar10", "cifar10_c"))
+    assert [one.method for one in corrupted] == [one.method for one in clean if one.seed == 0]
+    assert {(one.seed, one.data["corrupt"]) for one in corrupted} == {(0, True)}
 
 
 def test_learning_rates_are_chosen_on_images_that_no_client_trains_or_is_tested_on():

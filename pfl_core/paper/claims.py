@@ -56,7 +56,8 @@ def claims_table(paper: str, results: pd.DataFrame, numbers: list[int] | None = 
     rows, tidied = [], cache(partial(tidy, results, paper))
     for claim in claims(paper):
         if numbers is None or claim.number in numbers:
-            verdict = claim.check.judge(tidied(claim.check.settings)) if claim.check else claim.verdict(results)
+            check = claim.check
+            verdict = check.judge(tidied(check.settings, check.varied)) if check else claim.verdict(results)
             rows.append((claim.number, claim.text, claim.source, claim.supported, claim.published, *verdict))
     columns = ["claim", "text", "source", "in the paper's tables", "published", "ours", "numbers"]
     return pd.DataFrame(rows, columns=columns).set_index("claim")

@@ -38,7 +38,7 @@ ALIKE = 1e-9  # numbers closer than this are the same but for rounding
 # Settings of a paper's main results, and our values where it is silent; any other value is an experiment of its own.
 DEFAULTS = {
     "fedselect": {
-        **{"alpha": 0.30, "p": 0.05, "reading": "paper", "finetune_epochs": 3.0},
+        **{"alpha": 0.30, "p": 0.05, "buffer_policy": "local", "reading": "paper", "finetune_epochs": 3.0},
         **{"ranking": "change", "masks": "grown", "layers": "()"},  # what Table 3 ablates
         **{"keep_rate": 0.50, "num_search_iters": 5.0},  # of the workshop version
     },
@@ -155,11 +155,13 @@ def settings(results: pd.DataFrame, method: str, field: str) -> list[float]:
     return sorted(results.loc[results["method"] == method, field].dropna().astype(float).unique())
 
 
-def tidy(results: pd.DataFrame, paper: str, settings: tuple[str, ...] = ()) -> pd.DataFrame:
-    """The best preset's rows, with a column for each field of `variant`, where fields outside VARIED stand still.
+def tidy(
+    results: pd.DataFrame, paper: str, settings: tuple[str, ...] = (), varied: tuple[str, ...] = ()
+) -> pd.DataFrame:
+    """The best preset's rows, with a column for each field of `variant`; fields outside VARIED + `varied` stand still.
 
     A field that a row does not name has its method's default. Where a method was run with several values of a field
-    outside VARIED (in one setting), the default's rows are kept; where it has one value, that one. With `settings`,
+    that stands still (in one setting), the default's rows are kept; where it has one value, that one. With `settings`,
     only their rows.
     Raises ValueError for missing columns.
     """
@@ -176,7 +178,7 @@ def tidy(results: pd.DataFrame, paper: str, settings: tuple[str, ...] = ()) -> p
         default = frame["method"].map(lambda method, name=name: defaults(paper, method).get(name, "not named"))
         value = frame.get(name, default).astype(object)
         frame[name] = value.where(value.notna(), default)
-        if name not in VARIED.get(paper, ("alpha",)):
+        if name not in VARIED.get(paper, ("alpha",)) + varied:
             one = frame.groupby(groups)[name].transform("nunique") == 1
             frame = frame[one | (frame[name] == default)].copy()
     return frame
@@ -223,11 +225,11 @@ def best_preset(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def each_dataset(results: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Label and rows of each data set; the label names the data really used, and the preset."""
+    """Label and rows of each data set; the label names it, the data really used, and the preset."""
     by = [name for name in ("dataset", "data") if name in results.columns]
     for names, rows in results.groupby(by, sort=False):
         preset = [rows["preset"].iloc[0]] if "preset" in rows.columns else []
-        yield ", ".join([str(names[-1]), *preset]), rows
+        yield ", ".join([data_label(names[0], names[-1]), *preset]), rows
 
 
 def data_label(dataset: str, data: str) -> str:

@@ -53,9 +53,10 @@ class Decision:
     check: Check
     paper: str
     settings: tuple[str, ...]  # the experiments (column `setting`) that the claim is about; none: all of the paper's
+    varied: tuple[str, ...] = ()  # fields that it compares beside those that the paper's other claims do
 
     def __call__(self, results: pd.DataFrame) -> Verdict:
-        return self.judge(tidy(results, self.paper, self.settings))
+        return self.judge(tidy(results, self.paper, self.settings, self.varied))
 
     def judge(self, rows: pd.DataFrame) -> Verdict:
         """By results that are tidied already: one table serves all claims about the same experiments."""
@@ -68,11 +69,13 @@ class Decision:
 CHECKS: dict[tuple[str, int], Decision] = {}  # (paper, number of the claim) -> check of a results frame
 
 
-def decides(paper: str, number: int, settings: tuple[str, ...] = ()) -> Callable[[Check], Decision]:
+def decides(
+    paper: str, number: int, settings: tuple[str, ...] = (), varied: tuple[str, ...] = ()
+) -> Callable[[Check], Decision]:
     """Registers the check of a claim."""
 
     def register(check: Check) -> Decision:
-        CHECKS[paper, number] = Decision(check, paper, settings)
+        CHECKS[paper, number] = Decision(check, paper, settings, varied)
         return CHECKS[paper, number]
 
     return register

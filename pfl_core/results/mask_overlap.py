@@ -22,9 +22,10 @@ def head_weight(record: Record) -> str:
     return [name for name in masks(record) if name.endswith("weight")][-1]
 
 
-def overlaps(record: Record, tensor: str) -> dict[str, np.ndarray]:
-    """The three overlap matrices [N, N] of one tensor's masks."""
-    both, entries = masks(record)[tensor]
+def overlaps(record: Record, *tensors: str) -> dict[str, np.ndarray]:
+    """The three overlap matrices [N, N] of one tensor's masks, or of several as one."""
+    found = masks(record)
+    both, entries = (sum(part) for part in zip(*(found[tensor] for tensor in tensors), strict=True))
     return {
         "iou_raw": overlap.iou_raw(both),
         "iou_minmax": overlap.iou_minmax(both),
@@ -32,12 +33,12 @@ def overlaps(record: Record, tensor: str) -> dict[str, np.ndarray]:
     }
 
 
-def overlap_contrast(record: Record, tensor: str) -> dict[str, float]:
-    """For each normalisation of one tensor's overlap: its mean over pairs, contrast, and permutation p-value."""
+def overlap_contrast(record: Record, *tensors: str) -> dict[str, float]:
+    """For each normalisation of these tensors' overlap: its mean over pairs, contrast, and permutation p-value."""
     common = overlap.common_classes(np.array(record.clients["train"]))
     pairs = np.triu_indices(len(common), 1)
     out = {}
-    for name, matrix in overlaps(record, tensor).items():
+    for name, matrix in overlaps(record, *tensors).items():
         values = matrix[pairs]
         out[f"{name}_mean"] = float(np.nanmean(values)) if not np.isnan(values).all() else np.nan
         out[f"{name}_contrast"], out[f"{name}_p"] = overlap.contrast(matrix, common)

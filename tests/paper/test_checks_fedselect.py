@@ -22,6 +22,7 @@ from tests.paper.fedselect_frames import (
     NOISE,
     OFFICE,
     baselines,
+    exact,
     frame,
     limits,
     noisy,
@@ -146,8 +147,8 @@ def test_fields_may_be_columns():
 
 
 def test_a_file_without_variants_has_a_column_of_nan():
-    results = frame(baselines(ALL)).assign(variant=math.nan)
-    assert claims("fedselect")[6].verdict(results).status == "holds"
+    results = frame(baselines(ALL | {"fedavg_ft": 68.0})).assign(variant=math.nan)
+    assert claims("fedselect")[7].verdict(results).status == "holds"
 
 
 def test_columns_are_checked():
@@ -164,6 +165,8 @@ def test_defaults_are_those_of_the_methods():
 # the claims
 
 TABLE_2 = {0.05: 80.10, 0.3: 82.25, 0.5: 82.20, 0.8: 81.40}
+NEAR = ALL | {"fedavg": 66.0}
+ENDS = ("alpha=1;p=1", "alpha=0;buffer_policy=average")  # for claim 6 alone
 
 
 @pytest.mark.parametrize("number", range(1, 23))
@@ -191,11 +194,13 @@ def test_3_one_limit_must_win_on_every_data_set():
 @pytest.mark.parametrize("number", [3, 4, 5, 6, 7, 8])
 def test_other_experiments_and_ablations_change_nothing(number):
     runs = [limits(TABLE_2 | {0.0: 30.0, 1.0: 70.0}), limits({1.0: (1.0,) * 3}, "personal_share"), baselines(ALL)]
+    runs += [baselines(NEAR, **OFFICE)] if number == 7 else []
     others = [
         rows("fedselect", 99.0, "alpha=0.3;ranking=random"),
         rows("fedselect", 99.0, "alpha=0.5;masks=random"),
         rows("fedselect", 99.0, "masks=layers;layers=('conv1',)"),
         rows("fedselect", 99.0, "selection_scope=per_tensor"),
+        *((rows("fedselect", 99.0, end) for end in ENDS) if number != 6 else ()),
         *(
             rows(name, 99.0, setting=setting)
             for name in ("fedselect", *ALL)
@@ -232,6 +237,9 @@ def test_6_ends_of_the_range():
     assert verdict(6, limits({0.0: 30.5}), fedavg, full).status == "does not hold"
     partial = limits({1.0: (0.87, 0.87, 0.87)}, "personal_share")
     assert verdict(6, limits({0.0: 30.0}), fedavg, partial).status == "undecided"
+    at_once = exact("fedselect", 1.0, "personal_share", "alpha=1;p=1")
+    found = verdict(6, limits({0.0: 30.0}), fedavg, partial, at_once)
+    assert found.status == "holds" and found.numbers.endswith("alpha=1 ends with a personal share of 1.0000 (p=1)")
     assert "alpha=1 is not stored" in verdict(6, limits({0.0: 30.0}), fedavg).numbers
 
 
@@ -242,14 +250,35 @@ def test_6_batch_norm_leaves_a_difference_open():
     assert verdict(6, limits({0.0: 30.0}, **norm), rows("fedavg", 30.0, **norm), full).status == "holds"
 
 
+def test_6_averaged_statistics_decide_with_batch_norm():
+    norm = dict(model="resnet18")
+    full = limits({1.0: (1.0, 1.0, 1.0)}, "personal_share", **norm)
+    runs = [limits({0.0: 30.5}, **norm), rows("fedavg", 30.0, **norm), full]
+    for value, status in ((30.0, "holds"), (30.5, "does not hold")):
+        averaged = rows("fedselect", value, "alpha=0;buffer_policy=average", **norm)
+        assert verdict(6, *runs, averaged).status == status
+
+
 def test_7_far_below_all_others():
-    assert verdict(7, baselines(ALL)).status == "holds"
-    assert verdict(7, baselines({"fedavg": 30.0, "local": 70.0})).status == "undecided"
-    assert verdict(7, baselines({"fedavg": 62.0, "local": 70.0})).status == "does not hold"
-    assert verdict(7, baselines(ALL | {"fedavg": 66.0}, **OFFICE)).status == "holds"
-    assert verdict(7, baselines(ALL, **OFFICE)).status == "does not hold"
-    assert verdict(7, baselines(ALL | {"fedavg": 85.0}, **OFFICE)).status == "does not hold"  # far above is not near
-    assert verdict(7, baselines(ALL | {"fedavg": noisy(62.0)}, **OFFICE)).status == "undecided"
+    near = baselines(NEAR, **OFFICE)
+    assert verdict(7, near, baselines(ALL)).status == "holds"
+    assert verdict(7, near, baselines({"fedavg": 30.0, "local": 70.0})).status == "undecided"
+    assert verdict(7, near, baselines({"fedavg": 62.0, "local": 70.0})).status == "does not hold"
+
+
+def test_7_near_all_others_where_only_the_look_differs():
+    far = baselines(ALL)
+    assert verdict(7, far, baselines(ALL, **OFFICE)).status == "does not hold"
+    assert verdict(7, far, baselines(ALL | {"fedavg": 85.0}, **OFFICE)).status == "does not hold"  # far above: not near
+    assert verdict(7, far, baselines(ALL | {"fedavg": noisy(62.0)}, **OFFICE)).status == "undecided"
+
+
+def test_7_one_kind_of_set_can_only_refute():
+    found = verdict(7, baselines(ALL), baselines(ALL, **CORRUPT))
+    assert found.status == "undecided"
+    assert found.numbers.endswith("; holds there, but no set with pure feature shift is stored")
+    assert verdict(7, baselines(NEAR, **OFFICE)).numbers.endswith("but no set with label shift is stored")
+    assert verdict(7, baselines(NEAR)).status == verdict(7, baselines(ALL, **OFFICE)).status == "does not hold"
 
 
 def test_8_within_three_points_of_the_best():

@@ -7,9 +7,22 @@ import pytest
 from pfl_core import experiments, presets, results
 from pfl_core.paper.checks_fedselect_methods import SIZES
 from pfl_core.runs import Record
-from tests.paper.fedselect_frames import ALL, CORRUPT, OFFICE, baselines, exact, limits, noisy, rows, status, verdict
+from tests.paper.fedselect_frames import (
+    ALL,
+    CORRUPT,
+    MINI,
+    OFFICE,
+    baselines,
+    exact,
+    limits,
+    noisy,
+    rows,
+    status,
+    verdict,
+)
 
 FOUR = {0.05: 80.0, 0.3: 82.0, 0.5: 81.0, 0.8: 79.0}
+SETS = ({}, CORRUPT, MINI, OFFICE)
 
 
 def test_1_the_best_limit_against_all_nine():
@@ -35,21 +48,46 @@ def test_1_every_data_set_counts():
     assert status(1, *runs, limits(dict.fromkeys(FOUR, 60.0), **OFFICE)) == "does not hold"
 
 
+def everywhere(own, others):
+    """FedSelect's limits and baselines on all four data sets."""
+    return [row for fields in SETS for row in limits(own, **fields) + baselines(others, **fields)]
+
+
 def test_2_the_average_of_the_data_sets():
-    """Leads of 12 and of -6 points over the best baseline: 3 on average; then 12 and -8: 2."""
-    runs = [limits(FOUR), baselines(ALL), baselines(ALL, **OFFICE)]
-    found = verdict(2, *runs, limits(FOUR | {0.3: 64.0, 0.05: 60.0, 0.5: 60.0, 0.8: 60.0}, **OFFICE))
+    """Leads of 12, 12, 12 and -24 points over the best baseline: 3 on average; then -32 instead: 1."""
+    runs = [row for row in everywhere(FOUR, ALL) if row["setting"] != "office_home"] + baselines(ALL, **OFFICE)
+    found = verdict(2, runs, limits(FOUR | {0.3: 46.0, 0.05: 40.0, 0.5: 40.0, 0.8: 40.0}, **OFFICE))
     assert found.status == "holds" and found.numbers.startswith("average +3.00 [+3.00, +3.00] of cifar10 (JPEG copy)")
-    assert status(2, *runs, limits(dict.fromkeys(FOUR, 62.0), **OFFICE)) == "does not hold"
-    assert status(2, *runs, limits(dict.fromkeys(FOUR, noisy(64.0)), **OFFICE)) == "undecided"
+    assert status(2, runs, limits(dict.fromkeys(FOUR, 38.0), **OFFICE)) == "does not hold"
+    assert status(2, runs, limits(dict.fromkeys(FOUR, noisy(46.0)), **OFFICE)) == "undecided"
+
+
+def test_2_needs_all_four_data_sets():
+    for own, decided in ((FOUR, "holds"), (dict.fromkeys(FOUR, 71.0), "does not hold")):
+        runs = everywhere(own, ALL)
+        assert status(2, runs) == decided
+        found = verdict(2, [row for row in runs if row["setting"] in ("cifar10", "office_home")])
+        assert found.status == "undecided" and found.numbers.endswith("; without cifar10_c, mini_imagenet")
+
+
+def test_2_and_3_tell_sets_of_the_same_images_apart():
+    """CIFAR10-C is made from CIFAR-10, and its data have the same text of their own."""
+    copy = dict(data="JPEG copy")
+    runs = [limits(FOUR, **copy), baselines(ALL, **copy), baselines(ALL, **CORRUPT | copy)]
+    runs.append(limits(dict.fromkeys(FOUR, 78.0), **CORRUPT | copy))
+    found = verdict(2, *runs).numbers
+    assert "cifar10 (JPEG copy), real: alpha=0.30 over local +12.00" in found
+    assert "cifar10_c (JPEG copy), real: alpha=0.05 over local +8.00" in found
+    runs[-1] = limits(dict.fromkeys(FOUR, 95.0), **CORRUPT | copy)
+    assert "alpha=0.50: least lead +11.00 [+11.00, +11.00] over local (cifar10 (" in verdict(3, *runs).numbers
 
 
 def test_2_with_something_missing():
     low = dict.fromkeys(FOUR, 71.0)
-    assert status(2, limits(low), baselines({"local": 70.0})) == "does not hold"  # the others can only lower the lead
-    assert status(2, limits(FOUR), baselines({"local": 70.0})) == "undecided"
-    assert status(2, limits({0.3: 71.0}), baselines(ALL)) == "undecided"  # other limits can only raise it
-    assert status(2, limits({0.3: 80.0}), baselines(ALL)) == "holds"
+    assert status(2, everywhere(low, {"local": 70.0})) == "does not hold"  # the others can only lower the lead
+    assert status(2, everywhere(FOUR, {"local": 70.0})) == "undecided"
+    assert status(2, everywhere({0.3: 71.0}, ALL)) == "undecided"  # other limits can only raise it
+    assert status(2, everywhere({0.3: 80.0}, ALL)) == "holds"
     found = verdict(2, limits(FOUR), baselines(ALL), limits(FOUR, **OFFICE))
     assert found == ("undecided", "no baseline is stored on office_home, real")
 

@@ -99,6 +99,7 @@ def test_copies_of_a_data_set_are_not_mixed():
         ("", True),  # alpha = 0.30 is the default
         ("p=0.05;alpha=0.3", True),
         ("alpha=0.3;p=0.1", False),  # an experiment on p
+        ("alpha=0.3;buffer_policy=average", False),
         ("alpha=0.3;reading=authors_code", False),
         ("alpha=0.3;stem=cifar", False),
         ("alpha=0.8", False),
