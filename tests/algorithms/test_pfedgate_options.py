@@ -80,6 +80,15 @@ def test_budgets():
         Adapter.of(PFedGate(keep_ratio=(0.5,) * 11), fed)
 
 
+def test_a_budget_below_the_blocks_that_are_always_kept_is_marked_and_the_true_share_told():
+    """Layout `equal` with five blocks keeps a fifth of each tensor, whatever s is; section 4.4."""
+    fed, options = fed_of("conv"), {"block_layout": "equal", "min_keep_rule": "authors_code"}
+    _, notes = after(PFedGate(keep_ratio=0.1, **options), fed)
+    assert notes["infeasible"].tolist() == [1, 1, 1] and (notes["kept_ratio"] > 0.1).all()
+    _, notes = after(PFedGate(keep_ratio=(0.1, 0.5, 1.0), **options), fed)
+    assert notes["infeasible"].tolist() == [1, 0, 0]
+
+
 def test_alternating_trains_the_gate_first_and_the_model_under_a_gate_that_stands_still():
     fed = fed_of("dense")
     joint, first = (trained(PFedGate(training=how, keep_ratio=1.0), fed) for how in ("joint", "alternating"))
