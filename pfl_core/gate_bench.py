@@ -49,7 +49,8 @@ NETWORKS = {  # the paper's three: shape of an image, classes
     "leaf_cnn_cifar": ((3, 32, 32), 100),
 }
 BATCHES = {"ci": (4,), "quick": (32,)}  # the paper's three columns elsewhere
-TURNS = {"ci": 2, "quick": 3}
+TURNS, OFTEN = {"ci": 2}, 10  # elsewhere at least twenty steps of each method
+COUNT_BYTES = 4  # n_k, sent beside pFedGate's blocks (section 7)
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,10 @@ def modes(preset: str) -> dict[str, Algorithm]:
 
 
 def timed(preset: str) -> pd.DataFrame:
-    """Processor milliseconds of a step. Columns: label, batch, turn, ms, ratio (to FedAvg's in the same turn)."""
+    """Processor milliseconds of a step. Columns: label, batch, turn, ms, ratio (to FedAvg's in the same turn).
+
+    And the ``processor`` that took them, which need not be the one that reads them.
+    """
     return measure.once(f"gate-times-{preset}", partial(_timed, preset), __name__)
 
 
@@ -109,11 +113,12 @@ def _timed(preset: str) -> pd.DataFrame:
     torch.set_num_threads(1)
     frames = []
     for batch in batches(preset):
-        frame = measure.seconds(Bench(batch).work(modes(preset)), TURNS.get(preset, 10)).assign(batch=batch)
+        frame = measure.seconds(Bench(batch).work(modes(preset)), TURNS.get(preset, OFTEN)).assign(batch=batch)
         plain = frame[frame["label"] == "FedAvg"].set_index("turn")["seconds"]
         ratio = frame["seconds"] / frame["turn"].map(plain)
         frames.append(frame.assign(ms=1e3 * frame["seconds"] / STEPS, ratio=ratio))
-    return pd.concat(frames, ignore_index=True)[["label", "batch", "turn", "ms", "ratio"]]
+    times = pd.concat(frames, ignore_index=True)[["label", "batch", "turn", "ms", "ratio"]]
+    return times.assign(processor=measure.processor())
 
 
 def remembered(preset: str) -> pd.DataFrame:
@@ -140,7 +145,9 @@ def _analytic(preset: str) -> pd.DataFrame:
     for label, algorithm in modes(preset).items():
         _, notes = algorithm.round(fed, algorithm.init(fed, fed.theta0), torch.arange(1), 0)
         sent = payload_bytes(float(notes["upload"][0]), float(notes.get("upload_bits", torch.zeros(1))[0]))
-        own = counted(algorithm, fed, uses) if isinstance(algorithm, PFedGate) else {"step computed": 1.0}
+        own = {"step computed": 1.0}
+        if isinstance(algorithm, PFedGate):
+            own, sent = counted(algorithm, fed, uses), sent + COUNT_BYTES
         if isinstance(algorithm, FedEM):
             own["step computed"] = fedem_step(layer_macs(fed.layout, uses), algorithm.components)
         rows[label] = {**own, "upload, kB": sent / 1e3, "upload / d": float(notes["upload"][0]) / fed.num_params}

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
+import re
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pandas as pd
 from torch import Tensor
@@ -20,6 +23,8 @@ from torch.utils._pytree import tree_leaves
 from pfl_core.data import data_dir
 from pfl_core.provenance import code_hash, describe
 from pfl_core.runs.store import atomic_write
+
+CPUINFO = Path("/proc/cpuinfo")
 
 
 def once(name: str, measure: Callable[[], pd.DataFrame], module: str) -> pd.DataFrame:
@@ -37,6 +42,15 @@ def once(name: str, measure: Callable[[], pd.DataFrame], module: str) -> pd.Data
         table = measure()
         atomic_write(path, json.dumps(table.to_dict("split")).encode())
         return table
+
+
+def processor() -> str:
+    """The processor's model as the system names it."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", CPUINFO.read_text(), re.MULTILINE)
+    except OSError:  # no Linux
+        found = None
+    return found[1].strip() if found else platform.processor() or "a processor that the system does not name"
 
 
 def seconds(work: Mapping[str, Callable[[], object]], turns: int) -> pd.DataFrame:

@@ -49,12 +49,12 @@ def gate_numbers(record: Record) -> dict[str, float]:
 
     ``rounds_to_90``, ``rounds_to_80``: first scored round with that share of the run's best pooled accuracy;
     ``client_spread``: standard deviation of the clients' last accuracies; ``kept_ratio``, ``upload_ratio``: s' and q in
-    training, mean over rounds and clients.
+    training, mean over rounds and clients; ``infeasible``: share of the clients whose always-kept blocks exceed s.
     """
     curve = record.curve(trained=record.spec.build_method().reported == "after_local_update")["acc_pooled"]
     numbers = {f"rounds_to_{share}": _first(curve, share / 100) for share in (90, 80)}
     numbers["client_spread"] = float(record.final().std(ddof=0))
-    for name in ("kept_ratio", "upload_ratio"):
+    for name in ("kept_ratio", "upload_ratio", "infeasible"):
         if name in record.series:
             numbers[name] = float(np.nanmean(record.values(name)))
     return numbers | mask_numbers(record) | probe_numbers(record) | drift(record)

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from pfl_core.algorithms.fedem import FedEM
 from pfl_core.algorithms.pfedgate import PFedGate
 from pfl_core.algorithms.pfedgate_gate import Gate
-from pfl_core.gate_bench import MODES, MORE, Bench, analytic, modes, remembered, timed
+from pfl_core.gate_bench import MODES, MORE, OFTEN, STEPS, TURNS, Bench, analytic, modes, remembered, timed
 from pfl_core.gate_costs import (
     counted,
     fedem_step,
@@ -21,6 +21,7 @@ from pfl_core.gate_costs import (
     table5,
     training_macs,
 )
+from pfl_core.measure import processor
 from pfl_core.star_costs import weight_uses
 
 ROWS = {"block_layout": "output_rows", "straight_through": "kept"}
@@ -104,7 +105,14 @@ def test_the_bench_at_preset_ci():
     assert list(counts.index) == list(peaks["label"]) == list(MODES)
     assert counts.loc["FedEM", "upload / d"] == 3 and counts.loc["FedAvg", "step computed"] == 1
     assert counts.loc["whole neurons, s = 0.3, sliced", "step computed"] < 0.6
+    assert counts.loc[["FedAvg", "pFedGate, s = 1"], "upload, kB"].tolist() == [1027.32, 1027.331]  # 50 bits and n_k
     peak = peaks.set_index("label")["ratio"]
     assert peak["FedAvg"] == 1 and (peak.drop("FedAvg") > 1).all()
     assert set(times["label"]) == {*MODES, "FedEM, without its E step"} and set(times["turn"]) == {1, 2}
     assert (times.loc[times["label"] == "FedAvg", "ratio"] == 1).all() and (times["ms"] > 0).all()
+    assert set(times["processor"]) == {processor()}
+
+
+def test_at_least_twenty_steps_are_timed_but_at_preset_ci():
+    """Section 7's protocol; the first turn of `seconds` does not count."""
+    assert all(TURNS.get(preset, OFTEN) * STEPS >= 20 for preset in ("quick", "real", "paper"))

@@ -101,3 +101,23 @@ def test_other_code_or_a_damaged_file_is_measured_anew(tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "code_hash", lambda modules: "other code")
     once("steps", work, "pfl_core.ops")
     assert len(calls) == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "name"),
+    [
+        (
+            "processor : 0\nmodel name\t: Some CPU @ 2 GHz \nprocessor : 1\nmodel name\t: Some CPU\n",
+            "",
+            "Some CPU @ 2 GHz",
+        ),
+        ("processor : 0\n", "arm", "arm"),
+        (None, "", "a processor that the system does not name"),
+    ],
+)
+def test_the_processors_name(text, known, name, tmp_path, monkeypatch):
+    if text is not None:
+        (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr(measure, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(measure.platform, "processor", lambda: known)
+    assert measure.processor() == name

@@ -55,6 +55,19 @@ def test_the_released_scripts_rates_belong_to_their_reading():
     assert gate("quick", keep_ratio=0.5, reading="authors_code").train == gate("quick", keep_ratio=0.5).train
 
 
+def test_the_released_code_drops_batches_of_cifar_alone_and_two_of_its_scripts_have_two_paths():
+    def made(dataset, preset="paper", **options):
+        method = gate(preset, dataset, reading="authors_code", **options).build_method()
+        return method.last_batch, method.gate_paths
+
+    assert made("cifar10") == made("cifar10, sampled") == made("cifar10", "quick") == ("dropped", "shared")
+    assert made("emnist") == made("femnist") == made("fashion_mnist", "real") == ("kept", "shared")
+    assert made("cifar100") == ("dropped", "two") and made("femnist, sampled") == ("kept", "two")
+    assert made("emnist", last_batch="dropped") == ("dropped", "shared")
+    assert gate(dataset="cifar100").build_method().gate_init == "independent"
+    assert gate(dataset="cifar100", reading="authors_code").build_method().gate_init == "copied"
+
+
 def test_the_gate_starts_open_in_short_runs_alone():
     assert gate().build_method().scale_bias_init == 0
     assert gate("real", "fashion_mnist").build_method().scale_bias_init == 3

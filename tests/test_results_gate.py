@@ -23,6 +23,7 @@ def record(arrays=None, **options) -> Record:
         "loss": (rounds, [[1.0, 1.0]] * 4),
         "kept_ratio": ([1, 2], [[0.4, 0.5], [0.4, 0.3]]),
         "upload_ratio": ([1, 2], [[0.6, 0.5], [0.6, 0.5]]),
+        "infeasible": ([1, 2], [[1.0, 0.0], [1.0, 0.0]]),
     }
     return Record("", made, series, arrays or {}, {"train": [[3, 2], [4, 1]]})
 
@@ -40,6 +41,7 @@ def test_rounds_shares_and_spread():
     assert (numbers["rounds_to_90"], numbers["rounds_to_80"]) == (6, 4)
     assert numbers["client_spread"] == pytest.approx(10.0)
     assert numbers["kept_ratio"] == pytest.approx(0.4) and numbers["upload_ratio"] == pytest.approx(0.55)
+    assert numbers["infeasible"] == 0.5
 
 
 def test_masks():

@@ -32,7 +32,7 @@ from torch import Tensor
 from pfl_core.algorithm import State, register
 from pfl_core.algorithms.pfedgate_adapt import Adapter
 from pfl_core.algorithms.pfedgate_eval import adapted, scored_masks
-from pfl_core.algorithms.pfedgate_local import Local, Trainer
+from pfl_core.algorithms.pfedgate_local import Local, Trainer, relu_loss
 from pfl_core.algorithms.pfedgate_options import Options
 from pfl_core.algorithms.pfedgate_probe import probes
 from pfl_core.algorithms.pfedgate_server import Server
@@ -137,21 +137,26 @@ class PFedGate(Options):
 
     def predict(self, fed: Federation, state: GateState, k: int, theta_k: Tensor, x: Tensor) -> Tensor:
         """Section 4.9: gate in evaluation mode; one adapted model for each batch of samples in a random order."""
-        adapter, d = Adapter.of(self, fed), fed.num_params
-        places, logits = [], []
+        adapter, places, logits = Adapter.of(self, fed), [], []
         for at, scale, _ in adapted(adapter, fed, state, k, x):
-            theta = torch.cat([adapter.blocks.scale(theta_k[:d], scale), theta_k[d:]])
-            out = fed.logits(theta, x[at])
             places.append(at)
-            logits.append(out.relu() if self.logit_relu else out)
+            logits.append(self.logits(fed, adapter, theta_k, scale, x[at]))
         return torch.cat(logits)[torch.cat(places).argsort()]
+
+    def logits(self, fed: Federation, adapter: Adapter, theta_k: Tensor, scale: Tensor, x: Tensor) -> Tensor:
+        """Of the model that M' [L] makes of ``theta_k``."""
+        d = fed.num_params
+        out = fed.logits(torch.cat([adapter.blocks.scale(theta_k[:d], scale), theta_k[d:]]), x)
+        return out.relu() if self.logit_relu else out
 
     def adapt(self, fed: Federation, state: GateState, clients: Tensor, t: int) -> GateState:
         """Section 4.11: novel clients train their gates alone, the model frozen."""
-        train, options = Trainer(Adapter.of(self, fed), fed, state, t), {"epochs": self.novel_epochs, "smallest": 2}
-        for chunk in (clients[rows] for rows in fed.chunks(clients)):
+        train = Trainer(Adapter.of(self, fed), fed, state, t)
+        options = {"epochs": self.novel_epochs, "loss": relu_loss if self.logit_relu else None}
+        for places, smallest in self._parts(fed, clients):
+            chunk = clients[places]
             gate, statistics = take(state.gate, chunk), take(state.statistics, chunk).clone()
-            gate, _ = train.gate_pass(chunk, statistics, gate, None, key=(t, "novel"), **options)
+            gate, _ = train.gate_pass(chunk, statistics, gate, None, key=(t, "novel"), smallest=smallest, **options)
             gates, kept = put(state.gate, chunk, gate), put(state.statistics, chunk, statistics)
             state = replace(state, gate=gates, statistics=kept)
         return state

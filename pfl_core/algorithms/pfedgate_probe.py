@@ -49,14 +49,14 @@ def ungated(fed: Federation, state: GateState) -> Tensor:
 
 def sorted_by_label(method: PFedGate, fed: Federation, state: GateState) -> Tensor:
     """Correct predictions [N] where test batches follow the labels, which leaks them into the gate."""
-    adapter, d, found = Adapter.of(method, fed), fed.num_params, []
+    adapter, found = Adapter.of(method, fed), []
     for k in range(fed.num_clients):
         x, y = fed.splits["test"].client(k)
         right = 0
         for at in y.argsort(stable=True).split(method.eval_batch_size):
             scale, _ = adapter(state.gate[k], state.statistics[k], x[at], k, "eval")
-            theta = torch.cat([adapter.blocks.scale(state.shared[:d], scale), state.shared[d:]])
-            right += int((fed.logits(theta, x[at]).argmax(1) == y[at]).sum())
+            logits = method.logits(fed, adapter, state.shared, scale, x[at])
+            right += int((logits.argmax(1) == y[at]).sum())
         found.append(right)
     return torch.tensor(found)
 

@@ -55,6 +55,11 @@ def studied(preset: str) -> tuple[str, ...]:
     return ("cifar10", "emnist") if preset == "paper" else (main_setting(preset),)
 
 
+def split(preset: str) -> tuple[str, ...]:
+    """Where B is studied: Table 13."""
+    return ("cifar10", "femnist") if preset == "paper" else studied(preset)
+
+
 def on(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any], runs: Runs) -> list[RunSpec]:
     """All runs for each seed in one setting."""
     return [
@@ -121,8 +126,8 @@ def sparsity_studies(preset: str, wanted: Sequence[int], overrides: Mapping[str,
     """Figures 5 and 7, Tables 10 to 13, ways to choose blocks, and the controls; fewer of each at preset real."""
     parts = (budgets, splits, selectors, skews, local_epochs, controls)
     if preset != "real":
-        names = studied(preset)
-        return once([run for part in parts for name in names for run in part(name, preset, wanted, overrides)])
+        places = [(part, split(preset) if part is splits else studied(preset)) for part in parts]
+        return once([run for part, names in places for name in names for run in part(name, preset, wanted, overrides)])
     name = main_setting(preset)
     runs = on(name, preset, wanted, overrides, [("fedmask", {"keep_ratio": 0.5})])
     for part in (budgets, selectors, local_epochs, controls):

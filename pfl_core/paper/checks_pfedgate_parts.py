@@ -7,12 +7,13 @@ turn is a seed): ``step_ratio`` and ``peak_ratio``, a step's processor time and 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import pandas as pd
 
 from pfl_core.paper.checks_pfedgate import SETTINGS, gate
-from pfl_core.paper.results import Interval, Missing, by_seed, interval, settings
+from pfl_core.paper.results import Interval, Missing, by_seed, each_dataset, interval, settings
 from pfl_core.paper.verdicts import Verdict, above, all_hold, below, both, decides, on_each_dataset
 
 ACCURACY, WORST = "acc_pooled", "acc_bottom_decile"
@@ -20,7 +21,7 @@ BUDGETS = (1.0, 0.5, 0.3)
 SMALL = "pFedGate, s = 0.3"  # as the paper has it: full-size kernels under a mask
 SLICED = "whole neurons, s = 0.3, sliced"  # ours
 THREE = (2.5, 3.5)  # "about three times"
-LITTLE = 1.13  # points; the largest drop of pFedGate in Table 3
+LITTLE = 1.2  # points; from its accuracies Table 3's largest average drop of pFedGate is 1.135
 POINT = 1.0  # claim 13
 PARTS = {"sigmoid": "sigmoid", "norm before": "pre_norm", "norm after": "post_norm"}  # by falling weight
 CLIENT_WISE = {"gate_granularity": "client"}
@@ -130,32 +131,42 @@ def client_wise_is_faster_and_worse(results: pd.DataFrame) -> Verdict:
 
 
 @decides("pfedgate", 12, (*SETTINGS, *(name + SAMPLED for name in SETTINGS)))
-@on_each_dataset
 def few_clients_cost_little(results: pd.DataFrame) -> Verdict:
-    """The drop from all clients to a fifth of them, of the mean and of the worst tenth; FedAvg's is larger."""
-    return all_hold((name, partial(_drops, results, metric)) for name, metric in _SCORES.items())
+    """The drop from all clients to a fifth of them, of the mean and of the worst tenth, averaged over the data sets.
+
+    pFedGate's is below LITTLE, FedAvg's is larger.
+    """
+    sets = [(name, rows) for name, rows in each_dataset(results) if rows["setting"].str.endswith(SAMPLED).any()]
+    if not sets:
+        raise Missing("no data set is stored with a fifth of the clients")
+    names, frames = zip(*sets, strict=True)
+    found = all_hold((name, partial(_drops, frames, metric)) for name, metric in _SCORES.items())
+    return Verdict(found.status, f"{' and '.join(names)}: {found.numbers}; little is below {LITTLE:g}")
 
 
 _SCORES = {"mean": ACCURACY, "worst tenth": WORST}
 
 
-def _drops(results: pd.DataFrame, metric: str) -> Verdict:
-    plain = _drop(results, {"method": "fedavg"}, metric)
+def _drops(frames: Sequence[pd.DataFrame], metric: str) -> Verdict:
+    plain = _drop(frames, {"method": "fedavg"}, metric)
     statuses, texts = [], [f"fedavg loses {interval(plain)}"]
-    for s in _budgets(results, SAMPLED):
-        own = _drop(results, gate(s), metric)
+    for s in _budgets(pd.concat(frames), SAMPLED):
+        own = _drop(frames, gate(s), metric)
         statuses += [below(interval(own), LITTLE), interval((plain - own).dropna()).status]
         texts.append(f"s={s:g} {interval(own)}")
     return Verdict(both(statuses), ", ".join(texts))
 
 
-def _drop(results: pd.DataFrame, where: dict, metric: str) -> pd.Series:
-    """Points lost by seed, all clients minus a fifth of them."""
-    sampled = results["setting"].str.endswith(SAMPLED)
-    drop = by_seed(results[~sampled], where, metric) - by_seed(results[sampled], where, metric)
-    if drop.dropna().empty:
+def _drop(frames: Sequence[pd.DataFrame], where: dict, metric: str) -> pd.Series:
+    """Points lost by seed, all clients minus a fifth of them; the mean over the data sets, a frame each."""
+    drops = []
+    for rows in frames:
+        sampled = rows["setting"].str.endswith(SAMPLED)
+        drops.append(by_seed(rows[~sampled], where, metric) - by_seed(rows[sampled], where, metric))
+    drop = pd.concat(drops, axis=1).mean(axis=1, skipna=False).dropna()
+    if drop.empty:
         raise Missing(f"no seed has {where} with all clients and with a fifth of them")
-    return drop.dropna()
+    return drop
 
 
 @decides("pfedgate", 13, tuple(name + NOVEL for name in SETTINGS))

@@ -66,8 +66,9 @@ def fields_of(run: Mapping[str, Any], fields: Fields) -> Fields:
     frame = {"alpha": run.get("dirichlet"), "step": run.get("epochs")}
     frame |= {"sampling": run.get("participation"), "novel": run.get("novel")}
     given |= {name: float(value) for name, value in frame.items() if value is not None and not math.isnan(value)}
-    if run.get("setting") == "pathological":
-        given["setting"] = "pathological"
+    setting = run.get("setting", "")
+    if setting == "pathological" or ", lr=" in setting or ", lr_gate=" in setting:  # no table searches a rate
+        given["setting"] = setting
     return {**USUAL, **given}
 
 

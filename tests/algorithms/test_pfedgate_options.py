@@ -9,7 +9,7 @@ import torch
 from pfl_core import Schedule, run
 from pfl_core.algorithms.pfedgate import PFedGate
 from pfl_core.algorithms.pfedgate_adapt import Adapter
-from pfl_core.algorithms.pfedgate_local import Trainer
+from pfl_core.algorithms.pfedgate_local import Trainer, relu_loss
 from pfl_core.algorithms.pfedgate_probe import ungated
 from tests.algorithms.gate_plain import F64, after, fed_of, trained
 from tests.helpers import everyone, same_bits
@@ -46,6 +46,24 @@ def test_novel_clients_train_their_gates_alone():
     assert same_bits(replace(algorithm, novel_epochs=0).adapt(fed, state, torch.tensor([2]), 0), state)
 
 
+@pytest.mark.parametrize(
+    ("option", "asked"),
+    [({"logit_relu": True}, {"loss": relu_loss}), ({"last_batch": "dropped"}, {"smallest": 4})],
+    ids=str,
+)
+def test_novel_clients_train_as_the_others_do(option, asked):
+    fed, new = fed_of("dense", (12, 9, 10)), torch.tensor([2])  # batches of four, four and two
+    algorithm = PFedGate(**option)
+    state, _ = after(algorithm, fed, clients=torch.tensor([0, 1]))
+
+    def alone(**options):
+        trainer, rows = Trainer(Adapter.of(algorithm, fed), fed, state, 0), (state.statistics[new], state.gate[new])
+        return trainer.gate_pass(new, rows[0].clone(), rows[1], None, key=(0, "novel"), **{"smallest": 2, **options})[0]
+
+    adapted = algorithm.adapt(fed, state, new, 0).gate[new]
+    assert same_bits(adapted, alone(**asked)) and not same_bits(adapted, alone())
+
+
 def test_budgets():
     fed = fed_of("dense", (6,) * 10)
     mixed = Adapter.of(PFedGate(keep_ratio=(0.5, 0.1)), fed)
@@ -60,6 +78,15 @@ def test_budgets():
     assert Adapter.of(PFedGate(blocks_per_tensor=20, min_keep_rule="authors_code"), fed).least == 0.1
     with pytest.raises(ValueError, match=r"\A[^\n]*11[^\n]*10[^\n]*\Z"):
         Adapter.of(PFedGate(keep_ratio=(0.5,) * 11), fed)
+
+
+def test_a_budget_below_the_blocks_that_are_always_kept_is_marked_and_the_true_share_told():
+    """Layout `equal` with five blocks keeps a fifth of each tensor, whatever s is; section 4.4."""
+    fed, options = fed_of("conv"), {"block_layout": "equal", "min_keep_rule": "authors_code"}
+    _, notes = after(PFedGate(keep_ratio=0.1, **options), fed)
+    assert notes["infeasible"].tolist() == [1, 1, 1] and (notes["kept_ratio"] > 0.1).all()
+    _, notes = after(PFedGate(keep_ratio=(0.1, 0.5, 1.0), **options), fed)
+    assert notes["infeasible"].tolist() == [1, 0, 0]
 
 
 def test_alternating_trains_the_gate_first_and_the_model_under_a_gate_that_stands_still():
@@ -187,21 +214,46 @@ def test_sliced_kernels_refuse_batch_norm():
         after(PFedGate(**options), fed_of("norm"))
 
 
-def test_a_probed_run_is_the_same_run_and_keeps_the_ends_scores():
-    fed, plain = fed_of("dense", (40, 30, 20)), PFedGate(keep_ratio=0.6, eval_batch_size=8)
+def test_a_probed_run_keeps_the_ends_scores():
+    fed = fed_of("dense", (40, 30, 20), test=60, spread=1.0)
+    plain = PFedGate(keep_ratio=0.6, lr_gate=1.0, eval_batch_size=8)
     state, _ = after(plain, fed, 2)
     kept = replace(plain, probe=True).keep(fed, state)
     clients = everyone(fed)
-    scores = fed.evaluate(
-        fed.broadcast(state.shared, clients), clients, predict=lambda k, row, x: plain.predict(fed, state, k, row, x)
-    )
-    assert kept["order_correct"].shape == (5, fed.num_clients)
-    assert kept["order_correct"][0].tolist() == scores.correct.tolist()
-    assert kept["test_count"].tolist() == scores.count.tolist()
-    assert all(
-        (kept[f"{n}_correct"] <= kept["test_count"]).all() for n in ("global", "sample", "sorted", "client_mean")
-    )
+
+    def right(**options):
+        way = replace(plain, **options)
+        shared = fed.broadcast(state.shared, clients)
+        scores = fed.evaluate(shared, clients, predict=lambda k, row, x: way.predict(fed, state, k, row, x))
+        assert kept["test_count"].tolist() == scores.count.tolist()
+        return scores.correct.tolist()
+
+    orders = [right(eval_order=i) for i in range(5)]
+    assert kept["order_correct"].tolist() == orders and orders[1:] != orders[:1] * 4
+    sample, client_mean = right(eval_gate="sample"), right(eval_gate="client_train_mean")
+    assert kept["sample_correct"].tolist() == sample
+    assert kept["client_mean_correct"].tolist() == client_mean != sample
+    ends = fed.evaluate(fed.broadcast(ungated(fed, state), clients), clients).correct
+    assert kept["global_correct"].tolist() == ends.tolist()
+    assert kept["sorted_correct"].tolist() == [by_label(plain, fed, state, k) for k in range(3)] != orders[0]
     assert "global_correct" not in plain.keep(fed, state)
+
+
+def by_label(algorithm, fed, state, k):
+    """Correct predictions where each batch, in the order of the labels, is scored by itself."""
+    x, y = fed.splits["test"].client(k)
+    batches = y.sort(stable=True).indices.split(algorithm.eval_batch_size)
+    logits = [algorithm.predict(fed, state, k, state.shared, x[at]) for at in batches]
+    return sum(int((out.argmax(1) == y[at]).sum()) for out, at in zip(logits, batches, strict=True))
+
+
+def test_sorted_batches_have_the_relu_too():
+    """In one batch for all test samples the order is nothing."""
+    fed, way = fed_of("dense"), PFedGate(logit_relu=True, probe=True)
+    state, _ = after(way, fed)
+    low = replace(state, shared=state.shared - 0.5)  # where all logits are negative, the ReLU leaves the first class
+    kept, plain = (replace(way, logit_relu=on).keep(fed, low) for on in (True, False))
+    assert kept["sorted_correct"].tolist() == kept["order_correct"][0].tolist() != plain["sorted_correct"].tolist()
 
 
 def test_the_model_without_gates_is_one_more_round_of_fedavg():

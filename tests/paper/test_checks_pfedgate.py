@@ -3,7 +3,7 @@
 import pytest
 
 from pfl_core.experiments import pfedgate
-from pfl_core.paper import checks_pfedgate, claims
+from pfl_core.paper import checks_pfedgate, checks_pfedgate_studies, claims
 from pfl_core.paper.checks_pfedgate import BASELINES
 from tests.paper.pfedgate_frames import exact, frame, gates, noisy, rows, status, verdict
 
@@ -161,6 +161,27 @@ def test_each_check_can_hold_fail_and_stay_open(number, good, bad, open_):
     assert status(number, *open_) == "undecided", verdict(number, *open_).numbers
 
 
+def test_9_the_most_epochs_decide():
+    kept = exact("pfedgate", 0.4, "kept_ratio")
+    four = studies("epochs", {1: (0.5,) * 3, 2: (0.4,) * 3, 4: (0.6, 0.61, 0.62)}, "upload_ratio")
+    assert status(9, kept, four) == "holds" and "with 4 epochs" in verdict(9, kept, four).numbers
+    eight = studies("epochs", {1: (0.5,) * 3, 8: (0.4, 0.41, 0.42)}, "upload_ratio")[3:]
+    assert status(9, kept, four, eight) == "does not hold"
+
+
+def elsewhere(name, runs):
+    return [row | dict(setting=name, dataset=name, data=name) for run in runs for row in run]
+
+
+@pytest.mark.parametrize("number", [4, 5, 6, 9, 15, 16, 17, 18])
+def test_a_study_is_judged_on_its_own_data_sets(number):
+    """FEMNIST has Table 1's budgets and Table 13's blocks, EMNIST no other blocks: neither leaves a claim open."""
+    good = next(case[1] for case in CASES if case[0] == number)
+    other = "emnist" if number == 18 else "femnist"
+    some = [gates({1.0: 80.0, 0.5: 79.0, 0.3: 78.5}), rows("fedavg", 60.0)]
+    assert verdict(number, *good, elsewhere(other, some)) == verdict(number, *good)
+
+
 def test_every_check_of_these_modules_has_a_case():
     checked = {claim.number for claim in claims("pfedgate") if claim.check is not None}
     assert {case[0] for case in CASES} >= {1, 2, 3, 4, 5, 6, 9, *range(14, 19), 20, 21, 22, 23} & checked
@@ -189,6 +210,18 @@ def test_one_seed_decides_no_difference():
 def test_the_baselines_are_those_of_the_experiments():
     assert BASELINES == pfedgate.BASELINES
     assert set(checks_pfedgate.SETTINGS) == set(pfedgate.DATASETS)
+    stand_ins = {"fashion_mnist", "mnist"}
+    assert set(checks_pfedgate.STUDIED) - stand_ins == set(pfedgate.studied("paper"))
+    assert set(checks_pfedgate_studies.SPLIT) - stand_ins == set(pfedgate.split("paper"))
+
+
+def test_at_preset_paper_table_13_is_made_on_its_data_sets_and_tables_10_and_11_on_theirs():
+    def where(what):
+        return {run.setting.partition(",")[0] for run in pfedgate.sparsity_studies("paper", [0], {}) if what(run)}
+
+    assert where(lambda run: run.method.get("blocks_per_tensor", 5) != 5) == {"cifar10", "femnist"}
+    assert where(lambda run: run.method["name"] == "fedmask") == {"cifar10", "femnist"}
+    assert where(lambda run: "epochs=" in run.setting or run.method.get("keep_ratio") == 0.1) == {"cifar10", "emnist"}
 
 
 def test_nothing_stored_is_undecided():

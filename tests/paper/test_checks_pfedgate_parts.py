@@ -7,6 +7,7 @@ import pytest
 
 from pfl_core import gate_bench
 from pfl_core.paper import claims
+from pfl_core.paper.pfedgate_printed import cells
 from tests.paper import pfedgate_frames as frames
 from tests.paper.pfedgate_frames import noisy, status, verdict
 
@@ -116,12 +117,12 @@ def test_11_faster_and_less_accurate():
 # ---- 12 and 13: who takes part --------------------------------------------------------------------------------------
 
 
-def drop(method, all_, few, variant="", metrics=("acc_pooled", "acc_bottom_decile")):
-    fields = dict(method=method, variant=variant)
+def drop(method, all_, few, variant="", metrics=("acc_pooled", "acc_bottom_decile"), name="cifar10"):
+    fields = dict(method=method, variant=variant, dataset=name, data=name)
     return [
         row
         for metric in metrics
-        for row in rows(all_, metric, **fields) + rows(few, metric, setting="cifar10, sampled", **fields)
+        for row in rows(all_, metric, setting=name, **fields) + rows(few, metric, setting=f"{name}, sampled", **fields)
     ]
 
 
@@ -131,9 +132,39 @@ def test_12_drops():
     assert status(12, drop("fedavg", 70.0, 70.0), drop("pfedgate", 75.0, 74.5)) == "does not hold"  # FedAvg loses less
     assert status(12, drop("fedavg", 70.0, 66.0), drop("pfedgate", 75.0, noisy(74.5))) == "undecided"
     assert status(12, drop("fedavg", 70.0, 66.0)) == "undecided"
+    assert status(12, rows(70.0, method="fedavg"), rows(75.0)) == "undecided"
     assert status(12, drop("fedavg", 70.0, 66.0), drop("pfedgate", 75.0, 74.5, metrics=("acc_pooled",))) == "undecided"
     worse = drop("pfedgate", 75.0, 70.0, "keep_ratio=0.3")
     assert status(12, drop("fedavg", 70.0, 66.0), drop("pfedgate", 75.0, 74.5), worse) == "does not hold"
+
+
+def test_12_the_drop_is_averaged_over_the_data_sets():
+    plain = drop("fedavg", 70.0, 66.0) + drop("fedavg", 70.0, 66.0, name="femnist")
+    two, less = drop("pfedgate", 75.0, 73.0), drop("pfedgate", 75.0, 75.5, name="femnist")
+    assert status(12, plain, two, less) == "holds"
+    assert status(12, plain, two, drop("pfedgate", 75.0, 74.0, name="femnist")) == "does not hold"
+    assert status(12, plain, two) == "undecided"  # FEMNIST's is not stored
+    assert status(12, plain, two, less, rows(80.0, setting="mnist", dataset="mnist", data="mnist")) == "holds"
+
+
+def test_12_the_papers_own_accuracies_hold():
+    both = [cells(number).set_index(["dataset", "method", "s", "metric"])["value"] for number in (1, 3)]
+    pairs = pd.concat(both, axis=1, keys=["all", "few"]).dropna().reset_index()
+    named = pairs[pairs["method"].isin(("FedAvg", "pFedGate"))]
+    assert len(named) == 16  # two data sets, FedAvg and three budgets, two scores
+    found = [
+        row
+        for at in named.itertuples()
+        for row in drop(
+            at.method.lower(),
+            at.all,
+            at.few,
+            "" if at.method == "FedAvg" else f"keep_ratio={at.s:g}",
+            ["acc_pooled" if at.metric == "acc_mean" else at.metric],
+            at.dataset.lower(),
+        )
+    ]
+    assert status(12, found) == "holds", verdict(12, found).numbers
 
 
 def gap(method, known, new, variant=""):
