@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from pfl_core.presets import spec
+from pfl_core.experiments import frame
 from pfl_core.runs import RunSpec
+
+on = partial(frame.on, "fedpews")
 
 # FedPeWS, Tables 2 and 6: setting -> (server's rate, λ with FedAvg, λ with FedProx, τ)
 COLUMNS = {
@@ -27,17 +30,6 @@ MAIN = {"cifar_mnist": (2.0, 0.5), "path_oct_tissue": (10.0, 0.2)}  # λ and τ 
 ALPHAS = (0.1, 0.5, 1.0, 2.0, 5.0)  # Figure 8
 
 
-def fedpews_specs(
-    preset: str, wanted: Sequence[int], overrides: Mapping[str, Any], setting: str, runs: Sequence[tuple[str, dict]]
-) -> list[RunSpec]:
-    """FedPeWS's runs of one setting, all methods for each seed."""
-    return [
-        spec("fedpews", method, preset=preset, dataset=setting, seed=seed, overrides=overrides, **options)
-        for seed in wanted
-        for method, options in runs
-    ]
-
-
 def synthetic(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """FedPeWS, Tables 2 and 6, Figures 4, 5, 9 and 10."""
     made = []
@@ -46,8 +38,8 @@ def synthetic(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) 
         runs = [("fedavg", common), ("fedpews", {"lam": lam, "tau": tau, **common})]
         if preset != "real":  # it has fifteen minutes: Table 2 alone
             runs += [("fedprox", common), ("fedpews", {"base": "fedprox", "lam": lam_prox, "tau": tau, **common})]
-        made += fedpews_specs(preset, wanted, overrides, setting, runs)
-    return made + fedpews_specs(preset, wanted, overrides, "four clients", FOUR)
+        made += on(setting, preset, wanted, overrides, runs)
+    return made + on("four clients", preset, wanted, overrides, FOUR)
 
 
 def sensitivity(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
@@ -57,7 +49,7 @@ def sensitivity(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]
     runs = [("fedpews", {"lam": lam, "tau": tau}) for lam in lams for tau in taus]
     runs += [("fedpews_fixed", {"tau": tau}) for tau in taus] + [("fedavg", {})]
     settings = ("cifar_mnist",) if preset == "real" else tuple(MAIN)  # the real preset has fifteen minutes
-    return [s for setting in settings for s in fedpews_specs(preset, wanted, overrides, setting, runs)]
+    return [s for setting in settings for s in on(setting, preset, wanted, overrides, runs)]
 
 
 def baselines(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
@@ -67,7 +59,7 @@ def baselines(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) 
         warm = {"lam": lam, "tau": tau}
         runs = [(name, {}) for name in ("fedavg", "fedprox", "scaffold", "fednova", "moon")]
         runs += [("fedpews", warm), ("fedpews", {"base": "fedprox", **warm})]
-        made += fedpews_specs(preset, wanted, overrides, setting, runs)
+        made += on(setting, preset, wanted, overrides, runs)
     return made
 
 
@@ -76,16 +68,14 @@ def heterogeneity(preset: str, wanted: Sequence[int], overrides: Mapping[str, An
     made = []
     for alpha in (0.1, 5.0) if preset == "ci" else (0.1, 1.0, 5.0) if preset in ("quick", "real") else ALPHAS:
         part = {"partition": {"name": "dirichlet", "alpha": alpha}, **overrides}
-        made += fedpews_specs(
-            preset, wanted, part, "dirichlet", [("fedavg", {}), ("fedpews", {"lam": 5.0, "tau": 0.4})]
-        )
+        made += on("dirichlet", preset, wanted, part, [("fedavg", {}), ("fedpews", {"lam": 5.0, "tau": 0.4})])
     prox = [("fedprox", {}), ("fedpews", {"base": "fedprox", "lam": 5.0, "tau": 0.2})]
     for clients in (5, 10):
-        made += fedpews_specs(preset, wanted, {"clients": clients, **overrides}, "classes of cifar10", prox)
+        made += on("classes of cifar10", preset, wanted, {"clients": clients, **overrides}, prox)
     if preset == "paper":
-        made += fedpews_specs(preset, wanted, overrides, "classes of cifar100", prox)
+        made += on("classes of cifar100", preset, wanted, overrides, prox)
     many = [("fedavg", {}), ("fedpews", {"lam": 0.5, "tau": 0.05})]
-    return made + fedpews_specs(preset, wanted, overrides, "many clients", many)
+    return made + on("many clients", preset, wanted, overrides, many)
 
 
 def masks(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
@@ -93,5 +83,5 @@ def masks(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> l
     lengths = [("fedpews_fixed", {"tau": 0.4, **shares}) for shares in ({}, {"shares": (0.25, 0.75)})]  # {}: equal
     probe = {"probe": 256, "probe_whole": True}
     probed = [("fedpews_fixed", {"tau": tau, **probe}) for tau in (0.2, 0.0)]  # without a warm-up it is FedAvg
-    made = fedpews_specs(preset, wanted, overrides, "cifar_mnist", lengths)
-    return made + fedpews_specs(preset, wanted, overrides, "activations", probed)
+    made = on("cifar_mnist", preset, wanted, overrides, lengths)
+    return made + on("activations", preset, wanted, overrides, probed)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pfl_core.algorithms.fedselect import FedSelect
-from pfl_core.presets import setting, spec
+from pfl_core.experiments import frame
+from pfl_core.experiments.frame import Runs
+from pfl_core.presets import setting
 from pfl_core.runs import RunSpec
 
-Runs = Sequence[tuple[str, dict[str, Any]]]
+on = partial(frame.on, "fedselect")
 
 DATASETS = ("cifar10", "cifar10_c", "mini_imagenet", "office_home")  # of Tables 1 to 3
 LIMITS = (0.05, 0.30, 0.50, 0.80)  # Table 2
@@ -58,15 +61,6 @@ def on_datasets(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]
         made
         for name in (DATASETS if preset == "paper" else DATASETS[:1])
         for made in on(name, preset, wanted, overrides, runs)
-    ]
-
-
-def on(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any], runs: Runs) -> list[RunSpec]:
-    """All runs for each seed in one of the paper's settings."""
-    return [
-        spec("fedselect", method, preset=preset, dataset=name, seed=seed, overrides=overrides, **options)
-        for seed in wanted
-        for method, options in runs
     ]
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pfl_core.algorithm import methods
-from pfl_core.presets import setting, spec
+from pfl_core.experiments import frame
+from pfl_core.experiments.frame import Runs
+from pfl_core.presets import setting
 from pfl_core.runs import RunSpec
 
-Runs = Sequence[tuple[str, dict[str, Any]]]
+on = partial(frame.on, "pfedgate")
 
 DATASETS = ("cifar10", "emnist", "femnist", "cifar100", "fashion_mnist", "mnist")  # the last two stand in
 BUDGETS = (1.0, 0.5, 0.3)  # s of Table 1
@@ -24,7 +27,7 @@ MOMENTUM = [  # ours: pFedGate's starts anew in each round, as all baselines' do
     ("fedavg_momentum", {}),
 ]
 RATES = (0.03, 0.3, 1.0)  # ours, beside 0.1: momentum that stays makes larger steps, so the rate is searched, too
-SPLITS = (5, 2, 10, 20)  # B; 20 is ours
+SPLITS = (2, 10, 20)  # B, beside 5; 20 is ours
 ALPHAS = (0.4, 0.2, 0.1, 0.01)  # Table 12
 EPOCHS = (1, 2, 4, 8)  # Table 11
 ABLATION = {  # Table 4
@@ -58,15 +61,6 @@ def studied(preset: str) -> tuple[str, ...]:
 def split(preset: str) -> tuple[str, ...]:
     """Where B is studied: Table 13."""
     return ("cifar10", "femnist") if preset == "paper" else studied(preset)
-
-
-def on(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any], runs: Runs) -> list[RunSpec]:
-    """All runs for each seed in one setting."""
-    return [
-        spec("pfedgate", method, preset=preset, dataset=name, seed=seed, overrides=overrides, **options)
-        for seed in wanted
-        for method, options in runs
-    ]
 
 
 def gates(budgets: Sequence[float | tuple[float, ...]], **options: Any) -> list[tuple[str, dict[str, Any]]]:
@@ -145,7 +139,7 @@ def budgets(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[st
 
 def splits(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Table 13: B, and FedMask, but for preset real, which has it elsewhere."""
-    kept, nums = {"ci": ((0.5,), SPLITS[1:2]), "real": ((0.5,), SPLITS[1:3])}.get(preset, ((0.5, 0.3), SPLITS[1:]))
+    kept, nums = {"ci": ((0.5,), SPLITS[:1]), "real": ((0.5,), SPLITS[:2])}.get(preset, ((0.5, 0.3), SPLITS))
     runs = gates(kept) + [run for num in nums for run in gates(kept, blocks_per_tensor=num)]
     rivals = [] if preset == "real" else [("fedmask", {"keep_ratio": s}) for s in kept]
     return on(name, preset, wanted, overrides, runs + rivals)

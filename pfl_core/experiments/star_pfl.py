@@ -7,10 +7,11 @@ from dataclasses import fields, replace
 from typing import Any
 
 from pfl_core.algorithms.star_pfl import StarPFL
-from pfl_core.presets import setting, spec
+from pfl_core.experiments import frame
+from pfl_core.experiments.frame import Runs
+from pfl_core.presets import setting
 from pfl_core.runs import RunSpec
 
-Runs = Sequence[tuple[str, dict[str, Any]]]
 PROBED = 200  # entries whose course is noted for the stability traces
 FIELDS = {field.name for field in fields(StarPFL)}
 
@@ -46,20 +47,9 @@ SCOPES = {"windows roll": {}, "A7 windows of one round": {"history_scope": "roun
 def on(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any], runs: Runs) -> list[RunSpec]:
     """All runs for each seed in one of the settings; ``overrides`` may set Star-PFL's own fields, too (T, H, ...)."""
     own = {k: v for k, v in overrides.items() if k in FIELDS}
-    frame = {k: v for k, v in overrides.items() if k not in FIELDS}
-    return [
-        spec(
-            "star_pfl",
-            method,
-            preset=preset,
-            dataset=name,
-            seed=seed,
-            overrides=frame,
-            **((own if method == "star_pfl" else {}) | options),
-        )
-        for seed in wanted
-        for method, options in runs
-    ]
+    others = {k: v for k, v in overrides.items() if k not in FIELDS}
+    set_too = [(method, (own if method == "star_pfl" else {}) | options) for method, options in runs]
+    return frame.on("star_pfl", name, preset, wanted, others, set_too)
 
 
 def with_alpha(name: str, preset: str, alpha: float) -> dict[str, Any]:
