@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from pfl_core.algorithms.star_pfl_probe import ACTIVE, BINS, FROZEN, PROBING
+from pfl_core.algorithms.star_pfl_probe import BINS
 from pfl_core.null_model import noise, simulate
 from pfl_core.runs import Record
 from pfl_core.star_freezing import by_chance
 
 PARTIES = ("server", "client 0")
-STATES = {ACTIVE: "active", FROZEN: "frozen", PROBING: "probing"}
 LARGE, MEDIUM = 0.9, (0.25, 0.75)  # quantiles that the two entries of Figure 1 come from (ours)
 DRAWN = 20_000  # scores of noise in a histogram
 

@@ -10,6 +10,7 @@ import pytest
 from pfl_core import presets
 from pfl_core.cli import main
 from pfl_core.cli.run import partition, setting
+from pfl_core.paper.compare import ROW
 from pfl_core.runs import Store
 
 SMALL = "--model mlp --clients 5 --rounds 2".split()
@@ -184,6 +185,13 @@ def test_compare_shows_runs_of_a_preset_but_not_those_that_were_changed_by_hand(
     assert row["ours"] == pytest.approx(record.summary()["acc_mean"])
     assert (row["preset"], row["seeds"], row["stale"], row["spread"]) == ("quick", [0], False, None)
     assert "digits" in row["data"]
+    main(["compare", "fedselect"])
+    name, columns, *lines = capsys.readouterr().out.splitlines()
+    assert name == "fedselect" and columns.split() == ROW
+    assert {line.index("mean_client_accuracy") for line in lines} == {columns.index("metric")}
+    (shown,) = [line.split() for line in lines if line.endswith(" no")]
+    assert shown[:3] == ["table1", "CIFAR-10", "FedAvg"]
+    assert shown[5:] == [f"{row['paper']:.4g}", f"{row['ours']:.4g}", "-", "quick", *row["data"].split(), "0", "no"]
 
 
 def compared(capsys) -> list[dict]:

@@ -75,6 +75,7 @@ def show_data(args: argparse.Namespace) -> int:
 
 def show_compare(args: argparse.Namespace) -> int:
     from pfl_core import paper, results
+    from pfl_core.paper.compare import ROW
     from pfl_core.runs import Store
 
     papers = [args.paper] if args.paper else list(paper.PAPERS)
@@ -83,6 +84,17 @@ def show_compare(args: argparse.Namespace) -> int:
     found = {name: paper.compare(name, stored) for name in papers}
     if args.json:
         print(as_json([row for rows in found.values() for row in rows]))
-    else:
-        print("\n\n".join(f"{name}\n{paper.as_text(rows)}" for name, rows in found.items()))
+        return 0
+    lines = {name: [[_shown(row[column]) for column in ROW] for row in rows] for name, rows in found.items()}
+    print("\n\n".join(f"{name}\n{table(ROW, cells)}" for name, cells in lines.items()))
     return 0
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "stale" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "-" if value in (None, "") else str(value)

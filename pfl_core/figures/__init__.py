@@ -1,6 +1,6 @@
 """Figures: a tidy DataFrame in, a Figure out. No training, no files, no global style; one colour per method."""
 
-from pfl_core.figures.common import COLORS, NAMES, accuracy_curves, curve_panels, mean_dots, who_got_what
+from pfl_core.figures.common import COLORS, NAMES, curve_panels, mean_dots, who_got_what
 from pfl_core.figures.fedpews import (
     accuracy_over_time,
     mask_diagnostics,
@@ -63,7 +63,6 @@ __all__ = [
     "NAMES",
     "OWNERS",
     "SHARED",
-    "accuracy_curves",
     "accuracy_over_time",
     "activation_maps",
     "by_alpha",

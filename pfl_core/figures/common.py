@@ -88,13 +88,11 @@ def who_got_what(counts: np.ndarray, title: str = "") -> Figure:
     return fig
 
 
-def accuracy_curves(runs: pd.DataFrame, caption: str = "") -> Figure:
-    """Mean client accuracy per round; the band spans the seeds. Columns: label, color, seed, round, value."""
-    return curve_panels(runs.assign(panel=""), caption)
-
-
 def curve_panels(runs: pd.DataFrame, caption: str = "", ylabel: str = "mean client accuracy (%)") -> Figure:
-    """``accuracy_curves``, a panel for each experiment, the legend beside the last. Columns: panel and those of it."""
+    """Accuracy by round, a panel for each experiment; the band spans the seeds, the legend is beside the last panel.
+
+    Columns: panel, label, color, seed, round, value.
+    """
     panels = list(dict.fromkeys(runs["panel"]))
     size = (4.0 * len(panels) + 1.9, 3.6)
     fig, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)

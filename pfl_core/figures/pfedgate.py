@@ -51,11 +51,11 @@ def controls(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(label=label, color=color)
 
 
-def published(cells: pd.DataFrame, x: str, metric: str = "acc_mean") -> pd.DataFrame:
-    """A table of the paper for ``over_options``: pFedGate's numbers, a label for each data set and budget."""
+def published(cells: pd.DataFrame, x: str) -> pd.DataFrame:
+    """A table of the paper for ``over_options``: pFedGate's mean accuracies, a label for each data set and budget."""
     fields = pd.DataFrame([parse_variant(text) for text in cells["variant"]], index=cells.index)
     cells = cells.assign(s=fields["s"], x=fields[x])
-    cells = cells[(cells["method"] == "pFedGate") & (cells["metric"] == metric) & cells["x"].notna()]
+    cells = cells[(cells["method"] == "pFedGate") & (cells["metric"] == "acc_mean") & cells["x"].notna()]
     sets = list(dict.fromkeys(cells["dataset"]))
     color = [
         plt.get_cmap(("Purples", "Oranges")[sets.index(name) % 2])(SHADES[s])

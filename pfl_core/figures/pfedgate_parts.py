@@ -14,10 +14,11 @@ from pfl_core.figures.common import captioned
 
 MARKERS = "osD^vP"  # of ours in order, filled; then the paper's, hollow
 FIVE = ("#6a3d9a", "#e08214", "#1b7837", "#c51b7d", "#2166ac")  # colours of a few settings of one method
+OURS = "#c44e52"
 PAPER = "paper"  # a source whose name begins so is the paper's
 
 
-def beside_paper(table: pd.DataFrame, caption: str = "", color: str = "#c44e52") -> Figure:
+def beside_paper(table: pd.DataFrame, caption: str = "") -> Figure:
     """A panel for each quantity, a row for each label, a marker for each source: ours filled, the paper's hollow.
 
     Columns: panel (its x axis), label, source, value, std (missing: none). The dashed line in a panel is its
@@ -29,7 +30,7 @@ def beside_paper(table: pd.DataFrame, caption: str = "", color: str = "#c44e52")
     for ax, panel in zip(axes[0], panels, strict=True):
         here = table[table["panel"] == panel]
         for source, group in here.groupby("source", sort=False):
-            _marks(ax, group, labels, sources.index(source), len(sources), color)
+            _marks(ax, group, labels, sources.index(source), len(sources))
         for line in here.get("reference", pd.Series(dtype=float)).dropna().unique():
             ax.axvline(line, color="0.6", linewidth=0.8, linestyle="--")
         ax.set_xlabel(panel, fontsize=9)
@@ -40,11 +41,11 @@ def beside_paper(table: pd.DataFrame, caption: str = "", color: str = "#c44e52")
     return captioned(fig, caption)
 
 
-def _marks(ax: Axes, group: pd.DataFrame, labels: Sequence[str], place: int, num: int, color: str) -> None:
+def _marks(ax: Axes, group: pd.DataFrame, labels: Sequence[str], place: int, num: int) -> None:
     source = group["source"].iloc[0]
     theirs = source.startswith(PAPER)
     y = np.array([-labels.index(name) for name in group["label"]]) + min(0.16, 0.8 / num) * ((num - 1) / 2 - place)
-    ink = "0.25" if theirs else color
+    ink = "0.25" if theirs else OURS
     style = {"mfc": "white" if theirs else ink, "mec": ink, "ecolor": ink, "markersize": 5, "capsize": 2}
     spread = np.nan_to_num(group["std"].to_numpy(float)) if "std" in group else None
     ax.errorbar(group["value"], y, xerr=spread, fmt=MARKERS[place % len(MARKERS)], label=source, linewidth=0, **style)

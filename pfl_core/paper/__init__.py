@@ -6,9 +6,9 @@ run, no store.
 """
 
 from pfl_core.paper.claims import Claim, claims, claims_table
-from pfl_core.paper.compare import as_frame, as_text, compare
+from pfl_core.paper.compare import as_frame, compare
 from pfl_core.paper.results import Interval, leads, paired
-from pfl_core.paper.tables import PAPERS, notes, repo_root, table
+from pfl_core.paper.tables import PAPERS, notes, table
 from pfl_core.paper.verdicts import Verdict
 
 __all__ = [
@@ -17,13 +17,11 @@ __all__ = [
     "Interval",
     "Verdict",
     "as_frame",
-    "as_text",
     "claims",
     "claims_table",
     "compare",
     "leads",
     "notes",
     "paired",
-    "repo_root",
     "table",
 ]

@@ -195,20 +195,3 @@ def _summary(stored: list[dict], unit: float) -> dict:
 def as_frame(rows: list[dict]) -> pd.DataFrame:
     """The rows as a data frame, for notebooks."""
     return pd.DataFrame(rows, columns=ROW)
-
-
-def as_text(rows: list[dict]) -> str:
-    """The rows as an aligned table, for the terminal; '-' where there is nothing."""
-    lines = [ROW, *([_shown(row[name]) for name in ROW] for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(ROW))]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "stale" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    return "-" if value in (None, "") else str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from pfl_core.paper.tables import parse_variant, repo_root, table
+from pfl_core.paper.tables import FOLDER, parse_variant, table
 
 MEASURED = {"time_ms": "time of a step, FedAvg = 1", "peak_mem_mb": "peak memory, FedAvg = 1"}
 DROPS = {"acc_mean": "mean accuracy lost, points", "acc_bottom_decile": "accuracy of the worst tenth lost, points"}
@@ -64,5 +64,5 @@ def _sourced(frame: pd.DataFrame) -> pd.DataFrame:
 
 def figure4() -> pd.DataFrame:
     """The leaves of the dendrogram, read off in order. Columns: client, labels (a tuple)."""
-    frame = pd.read_csv(repo_root() / "data" / "paper" / "pfedgate_figure4.csv", dtype={"labels": str})
+    frame = pd.read_csv(FOLDER / "pfedgate_figure4.csv", dtype={"labels": str})
     return frame.assign(labels=frame["labels"].map(lambda text: tuple(map(int, text.split()))))

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from pfl_core.provenance import ROOT
+
+FOLDER = ROOT / "data" / "paper"
 PAPERS = ("fedselect", "star_pfl", "fedpews", "pfedgate")
 COLUMNS = ["paper", "table", "dataset", "method", "key", "variant", "metric", "value", "std", "note"]
 
@@ -48,11 +51,6 @@ METHODS = {
 BASES = {"FedAvg+PeWS": "fedavg", "FedProx+PeWS": "fedprox"}
 
 
-def repo_root() -> Path:
-    """The checkout's root; the package is installed editable, so data/ lies beside pfl_core/."""
-    return Path(__file__).resolve().parents[2]
-
-
 def table(paper: str, number: int | str | None = None) -> pd.DataFrame:
     """One table of a paper, or all of them: a row per printed number, columns COLUMNS.
 
@@ -90,20 +88,16 @@ def notes(paper: str) -> list[dict[str, str]]:
 def facts(paper: str) -> dict:
     """The paper's TOML file: claims and notes."""
     _files(paper)
-    return tomllib.loads((_folder() / f"{paper}.toml").read_text(encoding="utf-8"))
-
-
-def _folder() -> Path:
-    return repo_root() / "data" / "paper"
+    return tomllib.loads((FOLDER / f"{paper}.toml").read_text(encoding="utf-8"))
 
 
 def _files(paper: str) -> dict[str, Path]:
     """Table name -> file, in the paper's order."""
     if paper not in PAPERS:
         raise ValueError(f"unknown paper {paper!r}; choose one of {', '.join(PAPERS)}")
-    files = {path.stem.removeprefix(f"{paper}_"): path for path in _folder().glob(f"{paper}_table*.csv")}
+    files = {path.stem.removeprefix(f"{paper}_"): path for path in FOLDER.glob(f"{paper}_table*.csv")}
     if not files:
-        raise FileNotFoundError(f"no tables of {paper!r} in {_folder()}; restore data/paper from the repository")
+        raise FileNotFoundError(f"no tables of {paper!r} in {FOLDER}; restore data/paper from the repository")
     return dict(sorted(files.items(), key=lambda item: int(item[0].removeprefix("table"))))
 
 

@@ -2,8 +2,7 @@
 
     python tests/notebooks/write.py [PAPER or NOTEBOOK ...]
 
-Look at the difference before you commit it: a changed number here is a changed result. With --quick it refreshes what
-the notebooks in notebooks/ show instead (the same as `pfl figures --write-notebooks`).
+Look at the difference before you commit it: a changed number here is a changed result.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import tempfile
 from pathlib import Path
 
 from pfl_core import notebooks
-from pfl_core.cli import main as pfl
 
 HERE = Path(__file__).resolve().parent
 
@@ -23,10 +21,7 @@ HERE = Path(__file__).resolve().parent
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wanted", nargs="*", metavar="PAPER or NOTEBOOK", help="default: all")
-    parser.add_argument("--quick", action="store_true", help="refresh the outputs kept in notebooks/ instead")
     args = parser.parse_args()
-    if args.quick:
-        return pfl(["figures", "--write-notebooks", *args.wanted])
     failed = 0
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["PFL_FIGURES_DIR"] = f"{scratch}/figures"

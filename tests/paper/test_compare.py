@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from pfl_core import experiments
-from pfl_core.paper import PAPERS, as_frame, as_text, compare, table
+from pfl_core.paper import PAPERS, as_frame, compare, table
 from pfl_core.paper.compare import DATASETS, ROW, UNSTATED
 from pfl_core.paper.results import COLUMNS
 
@@ -269,13 +269,6 @@ def test_columns_are_checked():
         compare("fedselect", results().drop(columns="stale"))
 
 
-def test_text_and_frame():
+def test_frame():
     rows = compare("fedselect", results({}, dict(seed=1, value=81.0)))
-    lines = as_text(rows).splitlines()
-    assert lines[0].split() == ROW and len(lines) == 1 + len(rows)
-    shown = next(line.split() for line in lines if "80.5 " in line and line.startswith("table2"))
-    assert shown[:4] == ["table2", "CIFAR-10", "FedSelect", "alpha=0.30"]
-    assert shown[5:] == "82.25 80.5 0.7071 real cifar10 (JPEG copy) 0,1 no".split()
-    starts = {line.index("mean_client_accuracy") for line in lines[1:]}
-    assert starts == {lines[0].index("metric")}
     assert as_frame(rows).shape == (len(rows), len(ROW)) and list(as_frame([]).columns) == ROW
