@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from pfl_core import experiments, figures, star_machine, star_traces
+from pfl_core import experiments, figures, star_machine
+from pfl_core.results import star_pfl_traces
 from pfl_core.runs import Record
 from pfl_core.runs.execute import execute
 from pfl_core.runs.store import Store
@@ -36,10 +37,10 @@ def drawn(fig):
 
 
 def test_traces_are_the_records_arrays(records):
-    table = star_traces.traces(records[0])
+    table = star_pfl_traces.traces(records[0])
     one = table[(table["party"] == "client 0") & (table["round"] == 4)]
     assert one["value"].tolist() == np.array(records[0].arrays["value"])[3, 1].tolist()
-    sizes = star_traces.layer_sizes(records[0])
+    sizes = star_pfl_traces.layer_sizes(records[0])
     first = list(sizes)[0]
     assert (table.loc[table["entry"] < sizes[first], "layer"] == first).all() and sum(sizes.values()) == 1746
 
@@ -50,12 +51,12 @@ def test_the_two_entries_follow_the_rule():
     value = size + np.where((rounds == 2) & (entry == 6), 0.5, 0.0)
     table = pd.DataFrame({"entry": entry, "round": rounds, "value": value, "score": score, "layer": "fc1"})
     large = table.assign(value=np.where(entry == 1, 9.5, table["value"]))
-    assert star_traces.two_entries(large)["large, lowest score"] == 1, "of the largest tenth, which is one entry"
-    assert star_traces.two_entries(table)["medium, moving"] == 6, "as high a score as 5, and it went farther"
+    assert star_pfl_traces.two_entries(large)["large, lowest score"] == 1, "of the largest tenth, which is one entry"
+    assert star_pfl_traces.two_entries(table)["medium, moving"] == 6, "as high a score as 5, and it went farther"
 
 
 def test_shares_add_up(records):
-    layers, why = star_traces.frozen_by_layer(records[0]), star_traces.why_frozen(records[0])
+    layers, why = star_pfl_traces.frozen_by_layer(records[0]), star_pfl_traces.why_frozen(records[0])
     of_all = layers[layers["layer"] == "all"].set_index(["party", "round"])["mean"]
     assert np.allclose(why.groupby(["party", "round"])["mean"].sum().loc[of_all.index], of_all)
     active = records[0].values("active_share").mean(axis=1)
@@ -64,18 +65,18 @@ def test_shares_add_up(records):
 
 
 def test_histograms_are_shares_and_counts(records):
-    waits = star_traces.waits(records[0], [3, 6])
+    waits = star_pfl_traces.waits(records[0], [3, 6])
     assert waits.groupby(["party", "round"])["entries"].sum().loc["server"].tolist() == [1746, 1746]
-    scores = star_traces.score_shares(records[1])
+    scores = star_pfl_traces.score_shares(records[1])
     assert scores.groupby(["party", "of"])["share"].sum().tolist() == pytest.approx([100.0] * 4)
-    sent = star_traces.payload(records[0])
+    sent = star_pfl_traces.payload(records[0])
     assert sent["percent"].iloc[0] == 100 and sent["percent"].min() < 100
 
 
 def test_scores_stand_beside_those_of_noise(records):
     """Section 6.6: of normal updates 12.7 % score below 0.1 in windows of five, 18.9 % in windows of ten."""
     plain = replace(records[1], spec=replace(records[1].spec, method={"name": "star_pfl"}))
-    scores = star_traces.score_shares(plain)
+    scores = star_pfl_traces.score_shares(plain)
     low = scores[(scores["of"] == "noise") & (scores["low"] < 0.0999)].groupby("party")["share"].sum()
     assert low["clients"] == pytest.approx(12.7, abs=0.8) and low["server"] == pytest.approx(18.9, abs=0.9)
     counts, share = np.array(plain.arrays["scores"])[-1, 1], scores.query("of == 'run' and party == 'clients'")["share"]
@@ -83,23 +84,27 @@ def test_scores_stand_beside_those_of_noise(records):
 
 
 def test_every_trace_figure_draws(records):
-    table = star_traces.traces(records[0])
+    table = star_pfl_traces.traces(records[0])
     client = table[table["party"] == "client 0"]
     pair = client[client["entry"].isin(client["entry"].unique()[:2])].assign(name=lambda t: t["entry"].astype(str))
     drawn(figures.values_and_scores(pair, pair.assign(unfrozen_score=pair["score"]), 0.1, "caption"))
     drawn(figures.values_and_scores(pair, pair.assign(unfrozen_score=pair["score"]), None))
     assert [ax.get_title() for ax in drawn(figures.raster(table, "", "(c)")).axes] == ["(c) server", "(c) client 0"]
-    layers = star_traces.frozen_by_layer(records[0])
-    server, clients, *_ = drawn(figures.frozen_shares(layers, star_traces.why_frozen(records[0]))).axes
+    layers = star_pfl_traces.frozen_by_layer(records[0])
+    server, clients, *_ = drawn(figures.frozen_shares(layers, star_pfl_traces.why_frozen(records[0]))).axes
     bands = [band.get_paths()[0].vertices[:, 1].max() for band in clients.collections]
     highest = layers[layers["party"] == "clients"].groupby("layer", sort=False)["high"].max()
     assert not server.collections and bands == pytest.approx(highest.tolist())
     without = layers.query("layer != 'noise'")
-    drawn(figures.frozen_shares(without, star_traces.why_frozen(records[0])))
-    drawn(figures.waits_and_scores(star_traces.waits(records[0], [2, 6]), star_traces.score_shares(records[1]), 0.1))
+    drawn(figures.frozen_shares(without, star_pfl_traces.why_frozen(records[0])))
+    drawn(
+        figures.waits_and_scores(
+            star_pfl_traces.waits(records[0], [2, 6]), star_pfl_traces.score_shares(records[1]), 0.1
+        )
+    )
     fig = drawn(figures.size_against_score(table[table["round"] == 6], {"server": 0.1, "client 0": -0.2}))
     assert "+0.10" in fig.axes[0].get_title()
-    sent = star_traces.payload(records[0]).assign(seed=0, saved=99.0, noise=np.nan)
+    sent = star_pfl_traces.payload(records[0]).assign(seed=0, saved=99.0, noise=np.nan)
     rows = [("a", "x", "k", 0, t, 50.0) for t in (1, 2)] + [("b", "x", "k", 0, t, 50.0) for t in (1, 2)]
     accuracy = pd.DataFrame(rows, columns=["panel", "label", "color", "seed", "round", "value"])
     drawn(figures.payload_and_accuracy(sent, accuracy))

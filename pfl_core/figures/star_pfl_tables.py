@@ -19,7 +19,7 @@ SHADES = {"upload_bytes": 0.9, "mask_bytes": 0.6, "download_bytes": 0.3}
 def two_accounts(table: pd.DataFrame, caption: str = "") -> Figure:
     """Table 3, a bar for each method: traffic as the paper counts it and as bytes, operations, rounds.
 
-    Columns: label, color, seed and the metrics of ``star_results.costs``. Bars are means over seeds; dots are seeds.
+    Columns: label, color, seed and the metrics of ``results.star_pfl.costs``. Bars: means over seeds; dots: seeds.
     """
     labels = list(dict.fromkeys(table["label"]))
     fig, axes = plt.subplots(1, 4, figsize=(12.5, 0.32 * len(labels) + 1.7), layout="constrained", sharey=True)

@@ -120,7 +120,10 @@ def frozen_shares(layers: pd.DataFrame, why: pd.DataFrame, caption: str = "") ->
 
 
 def waits_and_scores(waits: pd.DataFrame, scores: pd.DataFrame, threshold: float | None, caption: str = "") -> Figure:
-    """(f) waiting times at several rounds; (g) scores beside those of noise. Columns as ``star_traces`` makes them."""
+    """(f) waiting times at several rounds; (g) scores beside those of noise.
+
+    Columns as ``results.star_pfl_traces`` makes them.
+    """
     fig, axes = plt.subplots(2, 2, figsize=(10.0, 6.0), layout="constrained", sharex="row", squeeze=False)
     rounds = sorted(waits["round"].unique())
     for ax, party in zip(axes[0], ("server", "clients"), strict=True):

@@ -172,8 +172,8 @@ def only_the_warmup_helps(rows: pd.DataFrame, name: str) -> Verdict:
 def even_in_time(results: pd.DataFrame) -> Verdict:
     """Time of training until the target: ahead in two columns of Table 2, behind in two, each by its interval.
 
-    Counted in rounds after the warm-up, see ``results.round_time``. A run that never reaches the target counts, in the
-    difference alone, as long as the longer of the two runs.
+    Counted in rounds after the warm-up, see ``results.fedpews.round_time``. A run that never reaches the target
+    counts, in the difference alone, as long as the longer of the two runs.
     """
     found, texts = [], []
     for name, (lam, _, tau) in COLUMNS.items():

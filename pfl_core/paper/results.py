@@ -3,8 +3,7 @@
 A results frame has a row for each run and metric, with COLUMNS. `variant` names the fields that a sweep varies
 ("alpha=0.3;p=0.05"); a field may have a column of its own as well or instead. With a column `rounds`, runs of different
 length are never mixed; `setting` names the experiment (presets) that a run belongs to, `model` its network, `clients`
-their number and `dirichlet` the alpha of their split. Metrics, of the last round where no other is named (FedPeWS's
-own: ``pfl_core.results``):
+their number and `dirichlet` the alpha of their split. Metrics, of the last round where no other is named:
 
     acc_mean, acc_pooled, acc_bottom_decile   percent
     personal_share     0 to 1, mean over clients
@@ -12,12 +11,10 @@ own: ``pfl_core.results``):
     iou_raw            overlap of two clients' masks of the last layer, mean over pairs
     iou_chance         the same corrected for chance: 0 as random masks of that size would have, 1 for equal masks
     iou_contrast       corrected for chance, pairs with a common class minus pairs without
-    acc_participating, acc_novel   of clients that trained and of those that never did (pFedGate)
-    gate_rank          rank correlation of two clients' gates' distance and their common labels (pFedGate)
     roughness          spread of acc_mean's changes from one scored round to the next, over the second half; points
     rounds_to_95       first round with 95 % of the run's own last accuracy
     train_images       of a client, mean over clients
-    pFedGate's         see ``pfl_core.results_gate``
+    a paper's own      see the functions in ``pfl_core.results.NUMBERS``
 """
 
 from __future__ import annotations

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
 
-from pfl_core import presets, star_likeness, star_results
-from pfl_core.results.fedpews import own_groups, round_time, to_target, warmup, warmup_rounds
+from pfl_core import presets
+from pfl_core.results import (
+    fedpews,
+    pfedgate,
+    pfedgate_parts,
+    star_pfl,
+    star_pfl_freezing,
+    star_pfl_likeness,
+    star_pfl_traces,
+)
 from pfl_core.results.mask_overlap import head_weight, layer_contrasts, masks, overlap_contrast, overlaps
 from pfl_core.results.rates import by_rate
-from pfl_core.results_gate import gate_numbers
-from pfl_core.results_gate_parts import gate_rank, novel
 from pfl_core.runs import Record, RunSpec
 
 __all__ = [
@@ -24,27 +30,35 @@ __all__ = [
     "curves",
     "data_name",
     "dataset",
+    "fedpews",
     "head_weight",
     "layer_contrasts",
     "masks",
     "overlap_contrast",
     "overlaps",
-    "own_groups",
+    "pfedgate",
+    "pfedgate_parts",
     "roughness",
-    "round_time",
     "settings",
+    "star_pfl",
+    "star_pfl_freezing",
+    "star_pfl_likeness",
+    "star_pfl_traces",
     "summaries",
     "tidy",
-    "to_target",
     "variant",
-    "warmup",
-    "warmup_rounds",
 ]
 
 TIDY = (
     "paper dataset setting clients dirichlet epochs participation novel model method variant seed preset data rounds "
     "stale metric value"
 ).split()
+
+NUMBERS: dict[str, tuple[Callable[[Record], dict[str, float]], ...]] = {  # paper -> what else is told of its runs
+    "fedpews": (fedpews.to_target, fedpews.warmup, fedpews.own_groups),
+    "star_pfl": (star_pfl.numbers, star_pfl_likeness.numbers),
+    "pfedgate": (pfedgate.gate_numbers, pfedgate_parts.novel, pfedgate_parts.gate_rank),
+}
 
 
 def settings(spec: RunSpec) -> dict[str, object]:
@@ -96,9 +110,7 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
     client sends relative to the whole model; and where masks were kept, of the head's weights, ``iou_raw`` and
     ``iou_chance`` (chance-corrected; means over client pairs) and ``iou_contrast`` (chance-corrected, pairs with a
     common class minus pairs without). Of the whole run: ``train_images``, a client's, on average, and
-    ``roughness``. FedPeWS's: those of ``to_target``, ``warmup``, ``own_groups``. pFedGate's: those of
-    ``gate_numbers``, ``novel``, ``gate_rank``. Star-PFL's: of ``star_results`` and
-    ``star_likeness``.
+    ``roughness``. And those of the functions that ``NUMBERS`` has for the run's paper.
     """
     rows = []
     for record in records:
@@ -127,11 +139,8 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
         if "train" in record.clients:
             numbers["train_images"] = float(np.sum(record.clients["train"], axis=1).mean())
         numbers["roughness"] = roughness(record)
-        numbers |= to_target(record) | warmup(record) | own_groups(record)
-        if spec.paper == "star_pfl":
-            numbers |= star_results.numbers(record) | star_likeness.numbers(record)
-        if spec.paper == "pfedgate":
-            numbers |= gate_numbers(record) | novel(record) | gate_rank(record)
+        for told in NUMBERS.get(spec.paper, ()):
+            numbers |= told(record)
         if masks(record):
             found = overlap_contrast(record, head_weight(record))
             numbers |= {"iou_raw": found["iou_raw_mean"], "iou_chance": found["iou_chance_mean"]}

@@ -455,7 +455,7 @@ def test_metrics_of_a_warmup_by_hand():
     record = Record(
         "", spec, series, arrays={"activations": sums, "layer_sizes": [2, 1]}, num_params=100, clients={"train": [[1]]}
     )
-    found = results.warmup(record)
+    found = results.fedpews.warmup(record)
     assert found == {
         "neurons": 32,
         "selected": 0.5,
@@ -464,9 +464,9 @@ def test_metrics_of_a_warmup_by_hand():
         "warmup_cost": 2.0,
         "diversity_max": 3.0,
     }
-    assert results.own_groups(record)["activation_rise"] == 1.5
+    assert results.fedpews.own_groups(record)["activation_rise"] == 1.5
     plain = Record("", spec, {"upload": ([1], [[1, 1]])})
-    assert results.warmup(plain) == results.own_groups(plain) == {}
+    assert results.fedpews.warmup(plain) == results.fedpews.own_groups(plain) == {}
 
 
 def test_own_groups_by_hand():
@@ -474,7 +474,7 @@ def test_own_groups_by_hand():
     spec = presets.spec("fedpews", "fedpews_fixed", preset="ci", dataset="activations", tau=0.5, probe=4)
     sums = np.array([[[3, 1, 1, 0], [0, 0, 2, 2]], [[2, 0, 6, 0], [2, 2, 2, 2]]], float)
     record = Record("", spec, {"selected": ([1], [[0.5, 0.5]])}, arrays={"activations": sums, "layer_sizes": [4]})
-    found = results.own_groups(record)
+    found = results.fedpews.own_groups(record)
     assert found == {
         "own_group_warm": pytest.approx(0.8),
         "own_group_later": pytest.approx(0.25),
@@ -489,14 +489,14 @@ def test_target_by_hand():
         "count": ([1, 2, 3], [[100, 100]] * 3),
         "seconds": ([1, 2, 3], [1.0, 2.0, 4.0]),
     }
-    assert results.to_target(Record("", spec, series)) == {
+    assert results.fedpews.to_target(Record("", spec, series)) == {
         "rounds_to_target": 2, "time_to_target": 2.0, "run_time": 3.0,
     }  # fmt: skip
     rounds = [1, 2, 3, 4, 5, 6]  # one in which the machine slept, in the warm-up (3 s a round) and after it (2 s)
     slept = series | {"selected": ([1, 2, 3], [[0.5]] * 3), "seconds": (rounds, [3.0, 90.0, 3.0, 2.0, 1000.0, 2.0])}
-    assert results.round_time(Record("", spec, slept)).tolist() == [1.5, 1.5, 1.5, 1.0, 1.0, 1.0]
-    assert results.to_target(Record("", spec, slept))["time_to_target"] == 3.0
+    assert results.fedpews.round_time(Record("", spec, slept)).tolist() == [1.5, 1.5, 1.5, 1.0, 1.0, 1.0]
+    assert results.fedpews.to_target(Record("", spec, slept))["time_to_target"] == 3.0
     series["correct"] = ([1, 2, 3], [[90, 98]] * 3)
-    found = results.to_target(Record("", spec, series))
+    found = results.fedpews.to_target(Record("", spec, series))
     assert math.isnan(found["rounds_to_target"]) and math.isnan(found["time_to_target"])
-    assert results.to_target(Record("", presets.spec("fedselect", "fedavg", preset="ci"), series)) == {}
+    assert results.fedpews.to_target(Record("", presets.spec("fedselect", "fedavg", preset="ci"), series)) == {}

@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pfl_core import presets, results, star_likeness
+from pfl_core import presets, results
 from pfl_core.experiments.star_pfl import LIKENESS
 from pfl_core.null_model import steady_chance
-from pfl_core.rebuilt import network
+from pfl_core.results import star_pfl_likeness
+from pfl_core.results.network import network
 from pfl_core.runs import Record
 
 D = 44_555
@@ -32,11 +33,11 @@ def watched():
 
 
 def test_likeness_by_round_and_layer():
-    found = star_likeness.likeness(watched())
+    found = star_pfl_likeness.likeness(watched())
     assert list(found.index) == [1, 2] and found["rank_contrast"].tolist() == pytest.approx([0.8, 0.8])
     assert math.isnan(found["stable_contrast"][1]) and found["stable_contrast"][2] == pytest.approx(1, abs=1e-3)
     assert found["rank_mantel"][2] == pytest.approx(1) and found["stable_share"][2] == pytest.approx(3 / D)
-    layers = star_likeness.likeness_by_layer(watched()).set_index("tensor")
+    layers = star_pfl_likeness.likeness_by_layer(watched()).set_index("tensor")
     assert list(layers.index) == ["conv1.weight", "conv2.weight", "fc1.weight", "fc2.weight", "head.weight"]
     assert layers["stable"].tolist() == [0.3, 0, 0, 0, 0] and (layers["moving"] == 0).all()
     assert layers["stable_contrast"]["conv1.weight"] > 1 and layers["stable_contrast"].isna().sum() == 4
@@ -45,27 +46,27 @@ def test_likeness_by_round_and_layer():
 def test_shares_stand_beside_those_of_noise():
     """Ten epochs a round fill a window of five in the first round; with two it takes three rounds."""
     made = watched()
-    assert star_likeness.likeness(made)["chance_share"].tolist() == pytest.approx([0.127, 0.127], abs=1e-3)
-    assert star_likeness.likeness_by_layer(made)["chance"].tolist() == pytest.approx([0.127] * 5, abs=1e-3)
+    assert star_pfl_likeness.likeness(made)["chance_share"].tolist() == pytest.approx([0.127, 0.127], abs=1e-3)
+    assert star_pfl_likeness.likeness_by_layer(made)["chance"].tolist() == pytest.approx([0.127] * 5, abs=1e-3)
     short = replace(made, spec=replace(made.spec, train=replace(made.spec.train, epochs=2)))
-    assert [star_likeness.by_chance(short, t) for t in (1, 2, 3)] == [steady_chance(n) for n in (2, 4, 5)]
+    assert [star_pfl_likeness.by_chance(short, t) for t in (1, 2, 3)] == [steady_chance(n) for n in (2, 4, 5)]
 
 
 def test_sets_beside_chance():
-    sets = star_likeness.stable_sets(watched())
+    sets = star_pfl_likeness.stable_sets(watched())
     assert sets.loc[("all stable", "yes"), "iou"] == 1 and sets.loc[("all stable", "no"), "iou"] == 0
     assert sets.loc[("all stable", "no"), "expected"] == pytest.approx(3 / D / 2, rel=1e-3)
     assert sets.loc[("all stable", "no"), "corrected"] < 0 and sets.loc["those that moved"].isna().all(axis=None)
 
 
 def test_sampled_entries_know_their_tensor():
-    assert star_likeness.sampled_tensors(watched()) == ["conv1.weight", "conv1.weight", "conv1.bias", "head.weight"]
+    assert star_pfl_likeness.sampled_tensors(watched()) == ["conv1.weight", "conv1.weight", "conv1.bias", "head.weight"]
 
 
 def test_likeness_is_what_a_claim_is_checked_on():
     scored = {name: ([1, 2], [[5.0] * 4] * 2) for name in ("correct", "count", "loss")}
-    found, told = star_likeness.numbers(watched()), results.tidy([replace(watched(), series=scored)])
-    assert found["stable_contrast"] == star_likeness.likeness(watched())["stable_contrast"][2]
+    found, told = star_pfl_likeness.numbers(watched()), results.tidy([replace(watched(), series=scored)])
+    assert found["stable_contrast"] == star_pfl_likeness.likeness(watched())["stable_contrast"][2]
     assert told.set_index("metric")["value"]["stable_contrast"] == found["stable_contrast"]
     assert math.isnan(found["moving_contrast"])
-    assert star_likeness.numbers(replace(watched(), arrays={})) == {}
+    assert star_pfl_likeness.numbers(replace(watched(), arrays={})) == {}

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from pfl_core.null_model import chance
+from pfl_core.results.star_pfl_freezing import by_chance, freezing, local_gain
 from pfl_core.runs import Record, RunSpec
-from pfl_core.star_freezing import by_chance, freezing, local_gain
 
 SPEC = RunSpec(method={"name": "star_pfl", "threshold_local": 0.3}, rounds=2, clients=2, paper="star_pfl")
 

@@ -13,7 +13,7 @@ from pfl_core.algorithms.pfedgate import PFedGate
 from pfl_core.algorithms.pfedgate_adapt import least_ratio
 from pfl_core.algorithms.pfedgate_blocks import build_blocks
 from pfl_core.costs import rounds_to
-from pfl_core.rebuilt import network
+from pfl_core.results.network import network
 from pfl_core.runs import Record
 
 OPTIONS = (  # what makes a pFedGate run another than the paper's, beside its budget

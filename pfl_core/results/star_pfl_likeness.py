@@ -7,7 +7,7 @@ import pandas as pd
 
 from pfl_core import overlap
 from pfl_core.null_model import steady_chance
-from pfl_core.rebuilt import network
+from pfl_core.results.network import network
 from pfl_core.runs import Record
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pfl_core import results
-from pfl_core import results_gate_parts as parts
 from pfl_core.presets import spec
+from pfl_core.results import pfedgate_parts as parts
 from pfl_core.runs import Record
 
 

@@ -9,7 +9,7 @@ import pytest
 from pfl_core import results
 from pfl_core.gate_choice import masks_possible
 from pfl_core.presets import spec
-from pfl_core.results_gate import gate_numbers, gate_table, kept_macs, only
+from pfl_core.results.pfedgate import gate_numbers, gate_table, kept_macs, only
 from pfl_core.runs import Record
 
 

@@ -7,8 +7,8 @@ import pandas as pd
 
 from pfl_core.algorithms.star_pfl_probe import BINS
 from pfl_core.null_model import noise, simulate
+from pfl_core.results.star_pfl_freezing import by_chance
 from pfl_core.runs import Record
-from pfl_core.star_freezing import by_chance
 
 PARTIES = ("server", "client 0")
 LARGE, MEDIUM = 0.9, (0.25, 0.75)  # quantiles that the two entries of Figure 1 come from (ours)

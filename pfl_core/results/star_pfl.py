@@ -14,7 +14,8 @@ import pandas as pd
 
 from pfl_core.costs import VALUE_BYTES, rounds_to
 from pfl_core.layout import Layout
-from pfl_core.rebuilt import network
+from pfl_core.results.network import network
+from pfl_core.results.star_pfl_freezing import freezing, local_gain
 from pfl_core.runs import Record
 from pfl_core.star_costs import (
     Traffic,
@@ -25,7 +26,6 @@ from pfl_core.star_costs import (
     rounds_to_plateau,
     traffic,
 )
-from pfl_core.star_freezing import freezing, local_gain
 
 METHODS = ("star_pfl", "local", "fedavg", "fedbn", "fedap", "lotteryfl")  # Tables 2 and 3
 # x of ``rounds_to_accuracy``, percent, by task (ours; the same for stand-ins): just below what the weakest of the six
