@@ -54,16 +54,17 @@ def test_the_heat_maps_name_every_cell_and_frame_the_common_ones():
     theirs = cells(8)
     ours = theirs[theirs["tau"].isin([0.0, 0.2]) & theirs["lam"].isin([0.0, 5.0]) | (theirs["tau"] == 0.0)]
     fig = figures.sensitivity(theirs, ours, ("paper", "ours"), "caption")
-    above_left, above_right, below_left, below_right = fig.axes[:4]
-    assert (
-        len(above_left.texts) == len(below_left.texts) == 56 and len(above_right.texts) == len(below_right.texts) == 3
-    )
-    assert len(above_left.patches) == len(below_left.patches) == 2
-    assert "52.25\n±0.57" in {text.get_text() for text in above_left.texts}
+    above_left, _, below_left, _ = fig.axes[:4]
+    assert [sum(text.get_text() != "" for text in ax.texts) for ax in fig.axes[:4]] == [56, 3, 56, 3]
+    assert [patch.get_xy() for patch in above_left.patches] == [(1, 0), (1, 6)], "τ = 0.2, of λ = 0 and 5"
+    assert len(below_left.patches) == 2
+    texts = {text.get_text(): text for text in above_left.texts}
+    assert texts["52.25\n±0.57"].get_position() == (0.5, 5.5), "FedAvg's column is one cell"
+    assert [text for text in texts if texts[text].get_weight() == "bold"] == ["55.12\n±1.16"]
 
 
 def test_differences_are_coloured_around_zero():
-    norm = figures.sensitivity(cells(7), cells(8), ("a", "b")).axes[2].images[0].norm
+    norm = figures.sensitivity(cells(7), cells(8), ("a", "b")).axes[2].collections[0].norm
     assert norm(0.0) == 0.5 and -norm.vmin == norm.vmax
 
 

@@ -106,19 +106,21 @@ def overlap_matrices(
     matrices: Mapping[str, np.ndarray], classes: Mapping[str, Sequence[str]], label: str, caption: str = ""
 ) -> Figure:
     """Figure 4, and the workshop version's Figure 1: a heat map [N, N] a panel; rows and columns carry the classes."""
+    import seaborn as sns  # a second of import, for this figure alone
+
     fig, axes = plt.subplots(
         1, len(matrices), figsize=(3.0 * len(matrices) + 0.8, 3.4), layout="constrained", squeeze=False
     )
     low = min(0.0, *(float(np.nanmin(m)) for m in matrices.values() if not np.isnan(m).all()), 0.0)
     same = len({tuple(names) for names in classes.values()}) == 1
     for ax, (title, matrix) in zip(axes[0], matrices.items(), strict=True):
-        shown = ax.imshow(matrix, vmin=low, vmax=1, cmap="viridis")
-        places, names = range(len(matrix)), classes[title]
-        ax.set_xticks(places, names, rotation=90, fontsize=6)
-        ax.set_yticks(places, names if ax is axes[0][0] or not same else [], fontsize=6)
-        ax.tick_params(length=0)
+        names = classes[title]
+        sides = {"xticklabels": names, "yticklabels": names if ax is axes[0][0] or not same else False}
+        sns.heatmap(matrix, ax=ax, vmin=low, vmax=1, cmap="viridis", square=True, cbar=False, **sides)
+        ax.tick_params(axis="x", length=0, labelsize=6, rotation=90)
+        ax.tick_params(axis="y", length=0, labelsize=6, rotation=0)
         ax.set_title(title)
-    fig.colorbar(shown, ax=axes[0], label=label)
+    fig.colorbar(axes[0][-1].collections[0], ax=axes[0], label=label)
     axes[0][0].set_ylabel("client (its classes)")
     return captioned(fig, caption)
 
