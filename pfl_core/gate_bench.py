@@ -18,7 +18,7 @@ from pfl_core.algorithms.pfedgate import PFedGate
 from pfl_core.costs import payload_bytes
 from pfl_core.federation import Federation, Split
 from pfl_core.gate_costs import counted, fedem_step, first_mask, kept_macs, layer_macs
-from pfl_core.paper.pfedgate_printed import MEASURED, table2
+from pfl_core.paper.pfedgate_printed import M_STEP, MEASURED, SLICED, SMALL, table2
 from pfl_core.paper.results import COLUMNS
 from pfl_core.seeding import generator
 from pfl_core.star_costs import weight_uses
@@ -31,16 +31,15 @@ MODES: Modes = {  # Table 2's rows; "whole neurons" are ours, alike but for how 
     "FedEM": ("fedem", {}),
     "pFedGate, s = 1": ("pfedgate", {"keep_ratio": 1.0}),
     "pFedGate, s = 0.5": ("pfedgate", {"keep_ratio": 0.5}),
-    "pFedGate, s = 0.3": ("pfedgate", {"keep_ratio": 0.3}),
+    SMALL: ("pfedgate", {"keep_ratio": 0.3}),
     "whole neurons, s = 0.3, masked": ("pfedgate", {"keep_ratio": 0.3, **ROWS}),
-    "whole neurons, s = 0.3, sliced": ("pfedgate", {"keep_ratio": 0.3, **ROWS, "execution": "sliced"}),
+    SLICED: ("pfedgate", {"keep_ratio": 0.3, **ROWS, "execution": "sliced"}),
 }
 MORE: Modes = {  # at presets real and paper
     "whole neurons, s = 1, sliced": ("pfedgate", {"keep_ratio": 1.0, **ROWS, "execution": "sliced"}),
     "whole neurons, s = 0.5, masked": ("pfedgate", {"keep_ratio": 0.5, **ROWS}),
     "whole neurons, s = 0.5, sliced": ("pfedgate", {"keep_ratio": 0.5, **ROWS, "execution": "sliced"}),
 }
-M_STEP = "FedEM, without its E step"
 STEPS = 2  # in a round
 NETWORK = "lenet_cifar"
 NETWORKS = {  # the paper's three: shape of an image, classes

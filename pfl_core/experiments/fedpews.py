@@ -8,16 +8,11 @@ from typing import Any
 
 from pfl_core.experiments import frame
 from pfl_core.runs import RunSpec
+from pfl_core.stated import FEDPEWS_BEST as BEST
+from pfl_core.stated import FEDPEWS_COLUMNS as COLUMNS
 
 on = partial(frame.on, "fedpews")
 
-# FedPeWS, Tables 2 and 6: setting -> (server's rate, λ with FedAvg, λ with FedProx, τ)
-COLUMNS = {
-    "lr_server=1": (1.0, 5.0, 0.1, 0.125),
-    "lr_server=0.5": (0.5, 2.0, 0.1, 0.2),
-    "lr_server=0.25": (0.25, 1.0, 1.0, 0.1875),
-    "lr_server=0.1": (0.1, 2.0, 1.0, 0.1),
-}
 FOUR = [  # Figure 5; λ = 5 and the fixed masks are ours to add
     ("fedavg", {}),
     ("fedpews", {"lam": 0.0, "tau": 0.124}),
@@ -26,7 +21,6 @@ FOUR = [  # Figure 5; λ = 5 and the fixed masks are ours to add
 ]
 LAMBDAS = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0, 1000.0)  # Tables 7 and 8
 TAUS = (0.2, 0.4, 0.5, 0.6, 0.8)
-MAIN = {"cifar_mnist": (2.0, 0.5), "path_oct_tissue": (10.0, 0.2)}  # λ and τ of Table 3, the best of Tables 7 and 8
 ALPHAS = (0.1, 0.5, 1.0, 2.0, 5.0)  # Figure 8
 
 
@@ -48,14 +42,14 @@ def sensitivity(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]
     taus = {"ci": (0.2, 0.5), "quick": (0.2, 0.5, 0.8), "real": (0.2, 0.5, 0.8)}.get(preset, TAUS)
     runs = [("fedpews", {"lam": lam, "tau": tau}) for lam in lams for tau in taus]
     runs += [("fedpews_fixed", {"tau": tau}) for tau in taus] + [("fedavg", {})]
-    settings = ("cifar_mnist",) if preset == "real" else tuple(MAIN)  # the real preset has fifteen minutes
+    settings = ("cifar_mnist",) if preset == "real" else tuple(BEST)  # the real preset has fifteen minutes
     return [s for setting in settings for s in on(setting, preset, wanted, overrides, runs)]
 
 
 def baselines(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """FedPeWS, Table 3: five baselines and the warm-up on two of them, on two data sets."""
     made = []
-    for setting, (lam, tau) in list(MAIN.items())[: 1 if preset == "ci" else None]:
+    for setting, (lam, tau) in list(BEST.items())[: 1 if preset == "ci" else None]:
         warm = {"lam": lam, "tau": tau}
         runs = [(name, {}) for name in ("fedavg", "fedprox", "scaffold", "fednova", "moon")]
         runs += [("fedpews", warm), ("fedpews", {"base": "fedprox", **warm})]

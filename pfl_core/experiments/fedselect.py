@@ -12,6 +12,9 @@ from pfl_core.experiments import frame
 from pfl_core.experiments.frame import Runs
 from pfl_core.presets import setting
 from pfl_core.runs import RunSpec
+from pfl_core.stated import FEDSELECT_BASELINES as BASELINES
+from pfl_core.stated import FEDSELECT_LAYERS as LAYERS
+from pfl_core.stated import WORKSHOP_BASELINES
 
 on = partial(frame.on, "fedselect")
 
@@ -23,13 +26,7 @@ RATES = (0.01, 0.05, 0.10, 0.25)  # of p, ours: the paper's appendix with its ef
 # only where statistics are averaged. Neither belongs to the sweep over α.
 ENDS = ({"alpha": 1.0, "p": 1.0}, {"alpha": 0.0, "buffer_policy": "average"})
 LEARNING_RATES = (0.01, 0.05, 0.1)  # section 8: chosen for each method on validation data
-BASELINES = ("local", "fedavg", "fedavg_ft", "ditto", "fedpac", "fedrep", "fedper", "fedbabu", "lg_fedavg")  # Table 1
 RANKINGS = ("least_change", "random", "magnitude", "gradient")  # Table 3 has the first two; the others are ours
-LAYERS = {  # Table 3's layers A to D; the paper's appendix that names them is not at hand
-    "resnet18": {"A": "layer1", "B": "layer2", "C": "layer3", "D": "layer4"},
-    "cnn_small": {"A": "conv1", "B": "conv2", "C": "fc1", "D": "head"},
-    "mlp": {"A": "fc1", "D": "head"},
-}
 SINGLE_CONV = {name: f"{stage}.1.conv2" for name, stage in LAYERS["resnet18"].items()}  # the other way to read them
 SIZES = {  # Figure 3, training images of a client; the paper's own sizes are not at hand
     "ci": (20, 40),
@@ -39,7 +36,6 @@ SIZES = {  # Figure 3, training images of a client; the paper's own sizes are no
 }
 KEEP_RATES = (0.25, 0.50, 0.75)  # p of the workshop version
 WORKSHOP = ("workshop s=2", "workshop s=4")
-WORKSHOP_BASELINES = ("fedavg", "lotteryfl", "fedbabu", "fedrep", "fedper", "ditto", "lg_fedavg")
 ALTERNATION = tuple(name for name in BASELINES if name != "ditto")  # also with the 2 L passes of FedSelect and Ditto
 EPOCHS_TWICE = {"fedrep": {"head_epochs": 4, "body_epochs": 2}}  # whose epochs are its own; 2 + 1 by default
 TOGETHER = {"mask_update_start": "mask_update_every"}  # options that mean something only with another one

@@ -12,6 +12,8 @@ from pfl_core.experiments import frame
 from pfl_core.experiments.frame import Runs
 from pfl_core.presets import setting
 from pfl_core.runs import RunSpec
+from pfl_core.stated import GATE_PARTS
+from pfl_core.stated import PFEDGATE_BASELINES as BASELINES
 
 on = partial(frame.on, "pfedgate")
 
@@ -20,7 +22,6 @@ BUDGETS = (1.0, 0.5, 0.3)  # s of Table 1
 TENTH = (*BUDGETS, 0.1)  # of Tables 10 and 12
 SWEEP = (1.0, 0.9, 0.7, 0.5, 0.3, 0.2, 0.1)  # Figure 5
 MIXED = (0.5, 0.1)
-BASELINES = ("local", "fedavg", "fedavg_ft", "pfedme", "lg_fedavg", "ditto", "fedem", "fedrep", "fedmask", "heterofl")
 EXTRA = ("perfedavg",)  # Table 6, whose FedMD is in `public_sets`
 MOMENTUM = [  # ours: pFedGate's starts anew in each round, as all baselines' does; FedAvg's stays, as pFedGate's does
     ("pfedgate", {"keep_ratio": 0.5, "keep_momentum": False}),
@@ -30,13 +31,6 @@ RATES = (0.03, 0.3, 1.0)  # ours, beside 0.1: momentum that stays makes larger s
 SPLITS = (2, 10, 20)  # B, beside 5; 20 is ours
 ALPHAS = (0.4, 0.2, 0.1, 0.01)  # Table 12
 EPOCHS = (1, 2, 4, 8)  # Table 11
-ABLATION = {  # Table 4
-    "full": {},
-    "no pre-norm": {"pre_norm": False},
-    "no post-norm": {"post_norm": False},
-    "no sigmoid": {"sigmoid": False},
-    "client-wise": {"gate_granularity": "client"},
-}
 SMALL_RATE = 0.05  # of the gate; without sigmoid nothing bounds M, so the rate matters most there
 SLOW = f"lr_gate={SMALL_RATE:g}"
 TUNED = [("fedavg_ft", {})]
@@ -192,8 +186,8 @@ def gate_ablation(preset: str, wanted: Sequence[int], overrides: Mapping[str, An
     """Table 4: the gate without one of its parts, at s = 0.5; ours: with and without sigmoid at a small rate too."""
     names = {"paper": ("emnist", "cifar100", "cifar10")}.get(preset, (main_setting(preset),))
     small = preset == "ci"
-    parts = list(ABLATION.values())[: 2 if small else None]
-    runs = [run for options in parts for run in gates((0.5,), **options)]
+    without = [{}, *({name: part.without} for name, part in GATE_PARTS.items())][: 2 if small else None]
+    runs = [run for options in without for run in gates((0.5,), **options)]
     made = [one for name in names for one in on(name, preset, wanted, overrides, runs)]
     if small:
         return made

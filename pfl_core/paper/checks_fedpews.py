@@ -14,17 +14,12 @@ import pandas as pd
 
 from pfl_core.paper.results import Interval, Missing, by_seed, data_label, interval, paired
 from pfl_core.paper.verdicts import Check, Verdict, above, all_hold, below, both, decides
+from pfl_core.stated import FEDPEWS_BEST as BEST
+from pfl_core.stated import FEDPEWS_COLUMNS as COLUMNS
 
-COLUMNS = {  # Tables 2 and 6: setting -> lambda on FedAvg, lambda on FedProx, tau
-    "lr_server=1": (5.0, 0.1, 0.125),
-    "lr_server=0.5": (2.0, 0.1, 0.2),
-    "lr_server=0.25": (1.0, 1.0, 0.1875),
-    "lr_server=0.1": (2.0, 1.0, 0.1),
-}
 MORE_ACCURATE = 3  # of the four columns of Table 6
 FIGURE_5 = {"lam": 0.0, "tau": 0.124}
 THREE_CLASSES = 75.0  # percent: what a model that misses one of four classes can reach; "fails" is our reading
-MAIN = {"cifar_mnist": (2.0, 0.5), "path_oct_tissue": (10.0, 0.2)}  # lambda and tau of Table 3 (ours: not stated)
 NEAR = 1.6  # points; the baselines of Table 3 are at most 1.55 from FedAvg
 
 FEDAVG, FEDPROX = {"method": "fedavg"}, {"method": "fedprox"}
@@ -104,7 +99,7 @@ def reaching(values: pd.Series) -> str:
 @decides_in(1, *COLUMNS)
 def fewer_rounds(rows: pd.DataFrame, name: str) -> Verdict:
     """Rounds to the target of Table 2, see `earlier`."""
-    lam, _, tau = COLUMNS[name]
+    _, lam, _, tau = COLUMNS[name]
     ahead, text = earlier(rows, pews(lam, tau), FEDAVG)
     return Verdict(ahead.status, text)
 
@@ -112,7 +107,7 @@ def fewer_rounds(rows: pd.DataFrame, name: str) -> Verdict:
 @decides_in(2, *COLUMNS)
 def at_least_as_accurate(rows: pd.DataFrame, name: str) -> Verdict:
     """The paired difference is nowhere below 0; equal on every seed is enough."""
-    lam, _, tau = COLUMNS[name]
+    _, lam, _, tau = COLUMNS[name]
     gain = lead(rows, pews(lam, tau), FEDAVG)
     return Verdict("holds" if gain.low >= 0 else gain.status, str(gain))
 
@@ -139,7 +134,7 @@ def over_fedprox(results: pd.DataFrame) -> Verdict:
     """Earlier in every column of Table 6, and more accurate in MORE_ACCURATE of them."""
     faster = all_hold((name, partial(_earlier_than_fedprox, of(results, name), name)) for name in COLUMNS)
     gains = {}
-    for name, (_, lam, tau) in COLUMNS.items():
+    for name, (_, _, lam, tau) in COLUMNS.items():
         try:
             gains[name] = lead(of(results, name), pews(lam, tau, "fedprox"), FEDPROX)
         except Missing:
@@ -152,16 +147,16 @@ def over_fedprox(results: pd.DataFrame) -> Verdict:
 
 
 def _earlier_than_fedprox(rows: pd.DataFrame, name: str) -> Verdict:
-    _, lam, tau = COLUMNS[name]
+    _, _, lam, tau = COLUMNS[name]
     ahead, text = earlier(rows, pews(lam, tau, "fedprox"), FEDPROX)
     return Verdict(ahead.status, text)
 
 
-@decides_in(5, *MAIN)
+@decides_in(5, *BEST)
 def only_the_warmup_helps(rows: pd.DataFrame, name: str) -> Verdict:
     """No baseline is NEAR points or more above FedAvg; the warm-up is above FedAvg, and above FedProx."""
     others = {base: lead(rows, {"method": base}, FEDAVG) for base in ("fedprox", "scaffold", "fednova", "moon")}
-    gains = {base: lead(rows, pews(*MAIN[name], base), {"method": base}) for base in ("fedavg", "fedprox")}
+    gains = {base: lead(rows, pews(*BEST[name], base), {"method": base}) for base in ("fedavg", "fedprox")}
     statuses = [below(gain, NEAR) for gain in others.values()] + [gain.status for gain in gains.values()]
     text = ", ".join(f"{base} {gain}" for base, gain in others.items())
     warm = ", ".join(f"{base} {gain}" for base, gain in gains.items())
@@ -176,7 +171,7 @@ def even_in_time(results: pd.DataFrame) -> Verdict:
     counts, in the difference alone, as long as the longer of the two runs.
     """
     found, texts = [], []
-    for name, (lam, _, tau) in COLUMNS.items():
+    for name, (_, lam, _, tau) in COLUMNS.items():
         try:
             ahead, text = _time_ahead(of(results, name), pews(lam, tau))
         except Missing as missing:

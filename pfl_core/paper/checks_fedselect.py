@@ -15,8 +15,8 @@ import pandas as pd
 
 from pfl_core.paper.results import DEFAULTS, Missing, by_seed, each_dataset, named, paired
 from pfl_core.paper.verdicts import Check, Verdict, above, all_hold, below, both, decides, either, on_each_dataset
+from pfl_core.stated import FEDSELECT_BASELINES as BASELINES
 
-BASELINES = ("local", "fedavg", "fedavg_ft", "ditto", "fedpac", "fedrep", "fedper", "fedbabu", "lg_fedavg")  # Table 1
 SETTINGS = ("cifar10", "cifar10_c", "mini_imagenet", "office_home")  # Tables 1 to 3, as presets names them
 MIDDLE, EXTREMES = (0.30, 0.50), (0.05, 0.80)  # limits of Table 2
 FEATURE_SHIFT = ("office_home",)  # every client has every class; in the other sets labels differ between clients

@@ -13,9 +13,9 @@ import pandas as pd
 from pfl_core.paper.checks_fedselect import against_stored, one_holds, stored_baselines, with_data
 from pfl_core.paper.results import Interval, Missing, by_seed, interval, paired
 from pfl_core.paper.verdicts import Verdict, above, all_hold, below, both, decides
+from pfl_core.stated import WORKSHOP_BASELINES as BASELINES
 
 TWO, FOUR = SETTINGS = ("workshop s=2", "workshop s=4")
-BASELINES = ("fedavg", "lotteryfl", "fedbabu", "fedrep", "fedper", "ditto", "lg_fedavg")
 RATES = (0.25, 0.50, 0.75)  # p
 ITERATIONS = 5  # L
 HARDLY = 2.0  # points; our reading

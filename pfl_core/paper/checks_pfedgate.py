@@ -15,8 +15,8 @@ import pandas as pd
 
 from pfl_core.paper.results import DEFAULTS, Missing, by_seed, each_dataset, interval, paired
 from pfl_core.paper.verdicts import Verdict, above, all_hold, below, both, decides, on_each_dataset
+from pfl_core.stated import PFEDGATE_BASELINES as BASELINES
 
-BASELINES = ("local", "fedavg", "fedavg_ft", "pfedme", "lg_fedavg", "ditto", "fedem", "fedrep", "fedmask", "heterofl")
 SETTINGS = ("emnist", "femnist", "cifar10", "cifar100", "fashion_mnist", "mnist")  # Table 1; the last two stand in
 STUDIED = ("emnist", "cifar10", "fashion_mnist", "mnist")  # Tables 10 to 12, Figure 5: s = 0.1, epochs, skew
 BUDGETS, SMALL = (1.0, 0.5, 0.3), 0.1

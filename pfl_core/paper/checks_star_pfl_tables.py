@@ -17,11 +17,11 @@ import pandas as pd
 
 from pfl_core.paper.results import Interval, Missing, by_seed, each_dataset, interval, paired
 from pfl_core.paper.verdicts import Check, Verdict, all_hold, both, decides, on_each_dataset
+from pfl_core.stated import STAR_PFL_BASELINES as BASELINES
 
 TASKS = ("axial", "sagital")  # settings of Tables 2 and 3, as presets names them
 ALPHAS = (0.01, 0.1, 1.0)
 COSTS_AT = 0.1  # alpha of Table 3
-BASELINES = ("local", "fedavg", "fedbn", "fedap", "lotteryfl")
 FEDERATED = BASELINES[1:]
 POINTS = {"as their code scores": "acc_mean_picked", "all after local training": "acc_mean_picked_trained"}
 CONVERGED = "rounds_to_convergence"

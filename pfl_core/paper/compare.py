@@ -11,6 +11,7 @@ import pandas as pd
 from pfl_core.paper import compare_pfedgate
 from pfl_core.paper.results import COLUMNS, PRESETS, data_label, defaults, fresh_first, require, variants
 from pfl_core.paper.tables import BASES, parse_variant, table
+from pfl_core.stated import FEDPEWS_BEST, FEDSELECT_LAYERS
 
 Fields = dict[str, float | str]
 Runs = dict[tuple[str, str, str], list[dict]]  # (method, metric, data set) -> our runs, fresh ones first
@@ -66,15 +67,13 @@ SETTINGS = {
 }
 # Fields of FedPeWS that a table leaves open, as we run them: the best of its Tables 7 and 8
 UNSTATED = {
-    ("fedpews", "table3", "CIFAR-MNIST"): {"lam": 2.0, "tau": 0.5},
-    ("fedpews", "table3", "{Path-OCT-Tissue}MNIST"): {"lam": 10.0, "tau": 0.2},
+    ("fedpews", "table3", dataset): dict(zip(("lam", "tau"), FEDPEWS_BEST[setting], strict=True))
+    for dataset, setting in (("CIFAR-MNIST", "cifar_mnist"), ("{Path-OCT-Tissue}MNIST", "path_oct_tissue"))
 }
 # Table 3 of FedSelect names rules where we have fields; which layers are its A to D is ours, for each network.
 RULES = {("ranking", "least_change"): "Personalize Least", ("masks", "random"): "Random"}
 LAYERS = {
-    "resnet18": {"layer1": "Layer A", "layer2": "Layer B", "layer3": "Layer C", "layer4": "Layer D"},
-    "cnn_small": {"conv1": "Layer A", "conv2": "Layer B", "fc1": "Layer C", "head": "Layer D"},
-    "mlp": {"fc1": "Layer A", "head": "Layer D"},
+    model: {layer: f"Layer {letter}" for letter, layer in layers.items()} for model, layers in FEDSELECT_LAYERS.items()
 }
 BEST_OF = {("fedselect", "table1", "FedSelect"): "table2"}  # the paper's cell is the best row of another table
 

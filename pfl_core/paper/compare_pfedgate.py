@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pfl_core.paper.results import DEFAULTS
+from pfl_core.stated import GATE_PARTS
 
 Fields = dict[str, float | str]
 
@@ -16,12 +17,7 @@ USUAL: Fields = {
     **{name: value for name, value in DEFAULTS["pfedgate"].items() if name not in ("keep_ratio", "blocks_per_tensor")},
 }
 RENAMED = {"keep_ratio": "s", "blocks_per_tensor": "B"}
-ABLATIONS = {  # Table 4
-    ("pre_norm", "False"): "no_pre_norm",
-    ("post_norm", "False"): "no_post_norm",
-    ("sigmoid", "False"): "no_sigmoid",
-    ("gate_granularity", "client"): "client_wise",
-}
+ABLATIONS = {(name, str(part.without)): part.variant for name, part in GATE_PARTS.items()}  # Table 4
 PUBLIC = {  # Table 6: (clients' data, public data)
     ("femnist", "emnist"): "near_transfer",
     ("femnist", "cifar10"): "far_transfer",

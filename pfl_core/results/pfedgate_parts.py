@@ -10,15 +10,9 @@ import pandas as pd
 from pfl_core import overlap
 from pfl_core.algorithms.pfedgate import PFedGate
 from pfl_core.runs import Record
+from pfl_core.stated import FULL_GATE, GATE_PARTS
 
 NAMES = {"fedavg": "FedAvg", "fedavg_ft": "FedAvg-FT", "fedem": "FedEM", "pfedgate": "pFedGate"}  # in its tables
-FULL = "full gate"
-PARTS = {  # a changed option of the gate -> Table 4's row
-    "pre_norm": "no norm before",
-    "post_norm": "no norm after",
-    "sigmoid": "no sigmoid",
-    "gate_granularity": "a gate per client",
-}
 
 
 def momentum(record: Record) -> tuple[str, str] | None:
@@ -79,8 +73,8 @@ def gate_rank(record: Record) -> dict[str, float]:
 def part(record: Record) -> str:
     """Which of Table 4's gates a run has: the full one, or one without a part, by its label there."""
     method, plain = record.spec.build_method(), PFedGate()
-    changed = [name for name in PARTS if getattr(method, name) != getattr(plain, name)]
-    return PARTS[changed[0]] if changed else FULL
+    changed = [part for name, part in GATE_PARTS.items() if getattr(method, name) != getattr(plain, name)]
+    return changed[0].label if changed else FULL_GATE
 
 
 def where(record: Record) -> str:
@@ -97,7 +91,7 @@ def ablation(records: Iterable[Record]) -> pd.DataFrame:
         reached = accuracy.index[accuracy >= 0.8 * accuracy.max()][0]
         rows.append((where(record), part(record), record.spec.seed, accuracy.iloc[-1], reached))
     frame = pd.DataFrame(rows, columns=["setting", "label", "seed", "accuracy", "rounds"])
-    full = frame[frame["label"] == FULL].set_index(["setting", "seed"])
+    full = frame[frame["label"] == FULL_GATE].set_index(["setting", "seed"])
     own = full.loc[list(zip(frame["setting"], frame["seed"], strict=True))]
     return frame.assign(
         lost=own["accuracy"].to_numpy() - frame["accuracy"], slower=frame["rounds"] / own["rounds"].to_numpy()

@@ -141,8 +141,3 @@ def test_the_runs_of_the_ablation_fill_table_3(preset, model):
     assert {row["variant"] for row in found} == rules
     assert len({row["ours"] for row in found}) == len(found) == len(rules)
     assert {row["dataset"] for row in found} == {"CIFAR-10"}
-
-
-def test_the_layers_are_those_of_the_experiments():
-    wanted = experiments.fedselect.LAYERS.items()
-    assert LAYERS == {model: {name: f"Layer {letter}" for letter, name in names.items()} for model, names in wanted}
