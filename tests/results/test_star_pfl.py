@@ -103,7 +103,10 @@ def test_validation_decides_and_test_data_do_not():
     assert found["acc_mean_picked"] == found["acc_mean_picked_merged"] == 60 and found["acc_mean_picked_trained"] == 80
     star = star_pfl.numbers(record("star_pfl", weight_macs=float(MACS)))
     assert (star["acc_mean_picked"], star["acc_mean_picked_merged"]) == (80, 60)  # scored after local training (A11)
-    assert star_pfl.numbers(record("fedavg", test=(0.9, 0.6, 0.9))) | found == found
+    # the gain is a difference of test accuracies over all rounds, by definition: (80 - 90 + 50 - 60) / 2
+    other = star_pfl.numbers(record("fedavg", test=(0.9, 0.6, 0.9)))
+    assert other == pytest.approx(found | {"local_gain": -10.0}, nan_ok=True)
+    assert found["local_gain"] == pytest.approx(15.0)  # (80 - 40 + 50 - 60) / 2
 
 
 def test_a_plateau_counts_in_scored_rounds():
