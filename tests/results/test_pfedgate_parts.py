@@ -94,13 +94,18 @@ def test_over_seeds():
 
 
 def test_gates_and_labels():
-    """Five clients in a line, labels as in ``record``: distances against the share of labels in common."""
+    """Five clients in a line, labels as in ``record``: distances against the share of labels in common.
+
+    Pairs 01, 02, 03, 04, 12, 13, 14, 23, 24, 34 have in common 1/3, 1/2, 1/2, 2/3, 1/2, 0, 2/3, 0, 1/3, 1/3 at the
+    distances 1, 2, 3, 4, 1, 2, 3, 1, 2, 1. Ranks less their mean 5.5: common -4 (0), -1.5 (1/3), 1.5 (1/2), 4 (2/3),
+    squares 77.5; distance -3, 0.5, 3, 4.5, squares 75; products 49.
+    """
     place = np.arange(5.0)
     distance = np.abs(place[:, None] - place)
     made = record(dataset="pathological", arrays={"gate_distances": distance}, keep_ratio=0.3)
     pairs = parts.pairs(made)
     assert len(pairs) == 10 and pairs.loc[0, ["common", "distance"]].tolist() == [pytest.approx(1 / 3), 1.0]
-    assert -1 <= parts.gate_rank(made)["gate_rank"] <= 1
+    assert parts.gate_rank(made) == {"gate_rank": pytest.approx(49 / (77.5 * 75) ** 0.5)}
     assert parts.gate_rank(record(arrays={"gate_distances": distance})) == {}  # Figure 4 is about one setting
 
 
