@@ -94,12 +94,15 @@ def test_common_share_by_hand():
 
 
 def test_mantel_of_ranks_is_spearmans_with_ties():
+    """And p its share of the relabellings, the given one among them, that are at least as far from 0."""
     rng = np.random.default_rng(0)
     one, other = (squareform(rng.integers(0, 4, 45).astype(float)) for _ in range(2))
     pairs = np.triu_indices(10, 1)
     found, p = overlap.mantel(other, one, draws=50, **RANKS)
     assert found == pytest.approx(spearmanr(one[pairs], other[pairs]).statistic)
-    assert 1 / 51 <= p <= 1
+    orders = overlap._relabellings(10, 50, 0)
+    all_found = [abs(spearmanr(one[np.ix_(order, order)][pairs], other[pairs]).statistic) for order in orders]
+    assert p == np.mean(np.array(all_found) >= abs(found) - 1e-12) and 1 / 51 < p < 1
 
 
 def test_mantel_of_ranks_of_points_and_their_labels():
