@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from pfl_core import Algorithm, Schedule, methods, run
+from pfl_core import Algorithm, Schedule, methods, models, run
 from pfl_core.algorithm import build
 from pfl_core.federation import Scores
 from tests.algorithms import two_nets
@@ -195,10 +195,16 @@ def test_a_run_shares_its_start_with_the_method_that_it_names(name):
 
 
 @every_method
-def test_what_is_kept_for_figures_is_small_and_named(name):
-    algorithm, fed = small(name), fed_of()
-    kept = algorithm.keep(fed, middle_state(name, fed))
-    assert all(isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in kept.items())
+def test_what_is_kept_for_figures_is_named_and_does_not_grow_with_the_network(name):
+    """Nor is it more than a value for each parameter and client."""
+    shapes = []
+    for width in (10, 40):
+        fed = federation(models.build("mlp", (6,), 3, 0, hidden=(width,)), rounds=ROUNDS)
+        kept = small(name).keep(fed, middle_state(name, fed))
+        assert all(isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in kept.items())
+        assert sum(value.numel() for value in kept.values()) < fed.num_params * fed.num_clients
+        shapes.append({key: value.shape for key, value in kept.items()})
+    assert shapes[0] == shapes[1]
 
 
 @every_method
