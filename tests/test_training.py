@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from pfl_core.seeding import generator
-from pfl_core.training import AUGMENT, Training, crop_flip
+from pfl_core.training import Training, crop_flip
+from tests.helpers import cnn, federation
 
 
 @pytest.mark.parametrize(
@@ -45,8 +46,12 @@ def images(b=40, c=2, h=6, w=5):
     return torch.arange(1.0, b * c * h * w + 1).view(b, c, h, w)
 
 
-def test_no_augmentation_touches_no_sample():
-    assert AUGMENT["none"] is None
+@pytest.mark.parametrize(("augment", "same"), [("none", True), ("crop_flip", False)])
+def test_no_augmentation_touches_no_sample(augment, same):
+    """A batch beside the client's images that it was made of."""
+    fed = federation(cnn(), shape=(1, 4, 4), augment=augment)
+    batch = next(fed.batches(torch.tensor([1]), 0))
+    assert torch.equal(batch.x[0], fed.splits["train"].client(1)[0][batch.index[0]]) == same
 
 
 def test_every_image_becomes_a_shifted_and_perhaps_mirrored_copy_of_itself():
