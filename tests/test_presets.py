@@ -84,13 +84,12 @@ def test_the_first_data_set_is_the_default():
 
 
 @pytest.mark.parametrize("case", METHODS, ids="-".join)
-def test_a_papers_own_settings_of_a_method_exist(case):
+def test_a_papers_own_settings_of_a_method_are_those_of_all_its_runs(case):
     paper, method = case
     assert paper in methods()[method].papers
-    made = RunSpec(method={"name": method, **METHODS[case]})
-    plain = type(made.build_method())()
-    assert {k: getattr(made.build_method(), k) for k in METHODS[case]} == METHODS[case]
-    assert dataclasses.asdict(plain).keys() >= METHODS[case].keys()
+    for _, preset, name in (of for of in ALL if of[0] == paper):
+        made = spec(paper, method, preset=preset, dataset=name).build_method()
+        assert {k: getattr(made, k) for k in METHODS[case]} == METHODS[case]
 
 
 @pytest.mark.parametrize("case", ALL, ids="-".join)
@@ -218,9 +217,10 @@ def test_overrides_take_parts_with_options():
     assert (made.partition, made.data) == (changes["partition"], changes["data"])
 
 
-def test_no_overrides_change_nothing():
+def test_no_overrides_and_those_that_say_what_is_there_change_nothing():
     made = spec("fedselect", "local", preset="quick")
-    assert override(made, {}) == made == spec("fedselect", "local", preset="quick", overrides=None)
+    there = {"rounds": made.rounds, "lr": made.train.lr, "partition": made.partition}
+    assert override(made, {}) == made == spec("fedselect", "local", preset="quick", overrides=there)
 
 
 @pytest.mark.parametrize(
