@@ -86,9 +86,30 @@ def test_client_differences_are_sorted_and_counted():
     drawn(fig)
 
 
-def test_masks_histograms_and_bars_are_drawn():
+def test_masks_have_a_panel_for_each_budget_below_the_sizes_of_the_blocks():
     use = {"s = 0.5": np.eye(4), "s = 0.3": np.ones((4, 4))}
-    drawn(figures.mask_use(use, np.array([4, 3, 2, 1]), "caption"))
-    drawn(figures.gate_histograms({"s = 1": np.full((3, 6), 0.5), "s = 0.5": np.zeros((3, 6))}))
+    fig = figures.mask_use(use, np.array([4, 3, 2, 1]), "caption")
+    *panels, _ = fig.axes  # the last one is the colour bar
+    assert [ax.get_title() for ax in panels] == ["s = 0.5", "s = 0.3", "", ""]
+    assert [bar.get_height() for bar in panels[0].patches] == [40, 30, 20, 10]
+    assert [ax.images[0].get_array().tolist() for ax in panels[2:]] == [mask.tolist() for mask in use.values()]
+    drawn(fig)
+
+
+def test_histograms_count_the_blocks_of_every_round():
+    """Six blocks, three rounds: all at 0.5, in the middle one of 25 bins, or all at 0, in the first."""
+    fig = figures.gate_histograms({"s = 1": np.full((3, 6), 0.5), "s = 0.5": np.zeros((3, 6))})
+    *panels, _ = fig.axes
+    assert [ax.get_title() for ax in panels] == ["s = 1", "s = 0.5"]
+    for ax, place in zip(panels, (12, 0), strict=True):
+        assert ax.images[0].get_array().tolist() == [[6 * (i == place) for i in range(25)]] * 3
+    drawn(fig)
+
+
+def test_the_gated_models_stand_beside_the_global_one():
     table = pd.DataFrame({"panel": ["mean"] * 2, "s": ["1", "0.5"], "gated": [90, 80], "global_model": [85, 70]})
-    drawn(figures.gated_and_global(table))
+    fig = figures.gated_and_global(pd.concat([table, table.assign(panel="worst tenth", gated=60)]))
+    assert [ax.get_title() for ax in fig.axes] == ["mean", "worst tenth"]
+    assert [[bar.get_height() for bar in ax.patches] for ax in fig.axes] == [[90, 80, 85, 70], [60, 60, 85, 70]]
+    assert [text.get_text() for text in fig.axes[0].get_xticklabels()] == ["1", "0.5"]
+    drawn(fig)
