@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from pfl_core import Schedule, Split, run
@@ -11,7 +12,7 @@ from pfl_core.algorithms.fedmd import FedMD
 from pfl_core.algorithms.local import Local
 from tests.algorithms import two_nets
 from tests.algorithms.two_nets import F64, SIZES, SOME, both_nets, net_of, wrong
-from tests.helpers import after, federation, linear_federation, module_of, same_bits, samples
+from tests.helpers import after, federation, linear_federation, module_of, same_bits, samples, seeded
 
 
 def fed_of(net="mlp", public=11, **options):
@@ -134,10 +135,8 @@ def test_opinions_bring_models_together():
 @pytest.mark.parametrize("shape", [(1, 4, 4), (3, 6, 6)])
 def test_a_data_set_by_name_is_made_to_fit(shape):
     """The embedded digits are grey, 8 x 8."""
-    from torch import nn
-
-    net = nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] ** 2, 3))
-    fed = federation(net, shape=shape)
+    net = {"flatten": nn.Flatten(), "head": nn.Linear(shape[0] * shape[1] ** 2, 3)}
+    fed = federation(seeded(net, 0), shape=shape)
     x = FedMD(public="digits", public_samples=7).samples(fed, 0)
     assert x.shape == (7, *shape) and x.dtype == fed.theta0.dtype
     assert 0 <= x.min() < x.max() <= 1

@@ -15,6 +15,7 @@ from pfl_core.algorithms.pfedgate_adapt import Adapter
 from pfl_core.algorithms.pfedgate_blocks import Blocks
 from pfl_core.algorithms.pfedgate_local import Local, Log
 from pfl_core.algorithms.pfedgate_server import Server
+from pfl_core.seeding import generator
 from tests.algorithms.gate_plain import F64, NETS, PlainGate, after, all_nets, brute_force, fed_of, trained
 from tests.helpers import everyone, linear_federation, module_of, same_bits
 
@@ -198,7 +199,7 @@ def test_3_10_values_and_slopes_of_the_combination(through):
 def test_10_slopes_by_finite_differences():
     adapter, scale, importance, _, kept = combined("all")
     on = torch.from_numpy(kept).to(F64)
-    g, theta = torch.randn(2, adapter.blocks.num_params, dtype=F64)
+    g, theta = torch.randn(2, adapter.blocks.num_params, dtype=F64, generator=generator(0, "slopes"))
 
     def loss(m):
         return (adapter.blocks.scale(theta, on * m) * g).sin().sum()
@@ -291,7 +292,7 @@ def test_13_evaluation_moves_nothing_and_can_be_repeated(name, how):
     with torch.no_grad():
         first = algorithm.predict(fed, state, 1, theta, x)
         assert same_bits(first, algorithm.predict(fed, state, 1, theta, x))
-        order = torch.randperm(len(x))
+        order = torch.randperm(len(x), generator=generator(0, "order"))
         torch.testing.assert_close(algorithm.predict(fed, state, 1, theta, x[order]), first[order])
         alone = torch.cat([algorithm.predict(fed, state, 1, theta, row[None]) for row in x])
     assert torch.allclose(alone, first) == (how != "batch")  # neighbours matter, or they do not

@@ -9,6 +9,7 @@ from torch import nn
 
 from pfl_core import Federation, Split, Training
 from pfl_core.federation import rows
+from pfl_core.seeding import generator
 from tests.helpers import cnn, coin, everyone, federation, mlp, module_of, plain_sgd, same_bits, samples, some_rows
 
 F64 = torch.float64
@@ -77,8 +78,9 @@ def test_a_network_that_is_no_chain_trains_as_well():
         def forward(self, x):
             return self.fc(x + self.bn(self.inner(x)).relu())
 
-    torch.manual_seed(0)
-    model = Residual()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Residual()
     fed = federation(model, dtype=F64, momentum=0.9)
     want, _ = plain_sgd(fed, model, fed.theta0, 2, 1, lr=0.1, momentum=0.9)
     torch.testing.assert_close(train(fed, [2], key=1).theta[0], want, rtol=1e-6, atol=1e-7)
@@ -104,7 +106,7 @@ def test_the_callers_tensors_stay_as_they_were():
     given = {
         "theta": some_rows(fed, clients),
         "trainable": coin(4, d),
-        "velocity": torch.randn(4, d),
+        "velocity": torch.randn(4, d, generator=generator(0, "velocity")),
         "lr": torch.full((4,), 0.1),
     }
     kept = {name: x.clone() for name, x in given.items()}

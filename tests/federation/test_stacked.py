@@ -12,6 +12,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 from pfl_core import models
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
+from pfl_core.seeding import generator
 from tests.helpers import federation, some_rows
 
 F64 = torch.float64
@@ -105,7 +106,8 @@ def test_repeated_clients_and_other_data():
     clients = torch.tensor([1, 1, 3])
     theta = some_rows(together, clients)
     same(*(fed.sgd(theta, clients, key=0) for fed in (together, alone)))
-    data = [(torch.randn(n, 6, dtype=F64), torch.arange(n) % 3) for n in (2, 11, 5)]
+    stream = generator(0, "other data")
+    data = [(torch.randn(n, 6, dtype=F64, generator=stream), torch.arange(n) % 3) for n in (2, 11, 5)]
     same(*(fed.sgd(theta, clients, key=0, data=data) for fed in (together, alone)))
 
 
