@@ -1,9 +1,9 @@
 """FedPeWS's verdicts on small made-up results: each check can hold, fail, and stay undecided."""
 
 import math
+from functools import partial
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from pfl_core import experiments, presets, results
@@ -13,38 +13,20 @@ from pfl_core.paper.checks_fedpews_grids import BEST_TAUS
 from pfl_core.paper.checks_fedpews_parts import COUNTED
 from pfl_core.paper.results import by_seed, tidy
 from pfl_core.paper.tables import parse_variant, table
-from pfl_core.results import TIDY
 from pfl_core.runs import Record
+from tests.paper import frames
+from tests.paper.frames import NOISE, NOISY, frame, noisy
 
-SEEDS = (0, 1, 2)
-NOISE = (0.0, 0.2, -0.2)  # one number per seed, the same for all methods: paired differences are exact
-NOISY = (0.0, 5.0, -5.0)
+verdict, status = partial(frames.verdict, "fedpews"), partial(frames.status, "fedpews")
 
 
 def rows(setting, method, value, variant="", metric="acc_pooled", **fields):
     """A run's metric for each seed; `value` is one number, or one per seed."""
-    values = value if isinstance(value, tuple) else tuple(value + noise for noise in NOISE)
     known = dict(
         paper="fedpews", dataset=setting, setting=setting, clients=2, dirichlet=math.nan, preset="paper", data=setting,
         rounds=200, stale=False, method=method, variant=variant, metric=metric,
     )  # fmt: skip
-    return [dict(known, seed=s, value=v) | fields for s, v in zip(SEEDS, values, strict=False)]
-
-
-def frame(*runs):
-    return pd.DataFrame([row for run in runs for row in run], columns=TIDY)
-
-
-def verdict(number, *runs):
-    return claims("fedpews")[number - 1].verdict(frame(*runs))
-
-
-def status(number, *runs):
-    return verdict(number, *runs).status
-
-
-def noisy(value):
-    return tuple(value + noise for noise in NOISY)
+    return frames.each_seed(known | fields, value)
 
 
 def column(name, base="fedavg"):

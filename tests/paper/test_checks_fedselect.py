@@ -15,20 +15,8 @@ from pfl_core.paper.claims import Claim
 from pfl_core.paper.compare import DATASETS
 from pfl_core.paper.results import ALIKE, DEFAULTS, Missing, tidy
 from pfl_core.paper.verdicts import above, below, both, either
-from tests.paper.fedselect_frames import (
-    ALL,
-    CORRUPT,
-    MINI,
-    NOISE,
-    OFFICE,
-    baselines,
-    exact,
-    frame,
-    limits,
-    noisy,
-    rows,
-    verdict,
-)
+from tests.paper.fedselect_frames import ALL, CORRUPT, MINI, OFFICE, baselines, exact, limits, rows, verdict
+from tests.paper.frames import NOISE, frame, noisy
 
 # paired differences
 

@@ -6,7 +6,8 @@ import pytest
 from pfl_core import experiments, results
 from pfl_core.paper import compare
 from pfl_core.paper.compare import LAYERS
-from tests.paper.fedselect_frames import CORRUPT, exact, frame, limits, noisy, rows, status, verdict
+from tests.paper.fedselect_frames import CORRUPT, exact, limits, rows, status, verdict
+from tests.paper.frames import frame, noisy
 
 LEAST, RANDOM, GROWTH = "ranking=least_change", "masks=random", "ranking=random"
 NAMES = ("conv1", "conv2", "fc1", "head")

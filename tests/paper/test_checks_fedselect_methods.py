@@ -7,19 +7,8 @@ import pytest
 from pfl_core import experiments, presets, results
 from pfl_core.paper.checks_fedselect_methods import SIZES
 from pfl_core.runs import Record
-from tests.paper.fedselect_frames import (
-    ALL,
-    CORRUPT,
-    MINI,
-    OFFICE,
-    baselines,
-    exact,
-    limits,
-    noisy,
-    rows,
-    status,
-    verdict,
-)
+from tests.paper.fedselect_frames import ALL, CORRUPT, MINI, OFFICE, baselines, exact, limits, rows, status, verdict
+from tests.paper.frames import noisy
 
 FOUR = {0.05: 80.0, 0.3: 82.0, 0.5: 81.0, 0.8: 79.0}
 SETS = ({}, CORRUPT, MINI, OFFICE)

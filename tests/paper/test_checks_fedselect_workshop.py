@@ -8,7 +8,8 @@ import pytest
 from pfl_core import experiments, presets, results
 from pfl_core.paper.checks_fedselect_workshop import BASELINES, FOUR, RATES, SETTINGS, TWO
 from pfl_core.runs import Record
-from tests.paper.fedselect_frames import exact, noisy, rows, status, verdict
+from tests.paper.fedselect_frames import exact, rows, status, verdict
+from tests.paper.frames import noisy
 
 ALL = dict.fromkeys(BASELINES, 70.0)
 

@@ -5,7 +5,8 @@ import pytest
 from pfl_core.experiments import pfedgate
 from pfl_core.paper import checks_pfedgate, checks_pfedgate_studies, claims
 from pfl_core.paper.checks_pfedgate import BASELINES
-from tests.paper.pfedgate_frames import exact, frame, gates, noisy, rows, status, verdict
+from tests.paper.frames import frame, noisy
+from tests.paper.pfedgate_frames import exact, gates, rows, status, verdict
 
 BUDGETS = {1.0: 80.0, 0.5: 79.0, 0.3: 78.5, 0.1: 70.0}
 MIXED = "budgets=0.5 and 0.1"

@@ -9,7 +9,8 @@ from pfl_core import gate_bench
 from pfl_core.paper import claims
 from pfl_core.paper.pfedgate_printed import cells
 from tests.paper import pfedgate_frames as frames
-from tests.paper.pfedgate_frames import noisy, status, verdict
+from tests.paper.frames import noisy
+from tests.paper.pfedgate_frames import status, verdict
 
 
 def rows(value, metric="acc_pooled", method="pfedgate", variant="", **fields):

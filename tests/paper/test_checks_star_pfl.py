@@ -1,41 +1,27 @@
 """Star-PFL's verdicts on what freezing is and does: each check can hold, fail, and stay undecided."""
 
 import math
+from functools import partial
 
-import pandas as pd
 import pytest
 
 from pfl_core import experiments
-from pfl_core.paper import claims
 from pfl_core.paper.checks_star_pfl import LOCAL_ONLY, NEVER_THAWED, UNFROZEN
-from pfl_core.results import TIDY, variant
+from pfl_core.results import variant
+from tests.paper import frames
+from tests.paper.frames import NOISY, SEEDS, spread
 
-SEEDS = (0, 1, 2)
-NOISE, NOISY = (0.0, 0.1, -0.1), (0.0, 5.0, -5.0)
+verdict, status = partial(frames.verdict, "star_pfl"), partial(frames.status, "star_pfl")
 BOTH = ("acc_mean_picked_trained", "acc_mean_picked_merged")
 
 
 def rows(name, metric, value, setting="axial", seeds=SEEDS, **fields):
-    """A run's metric for each seed; ``value`` is one number, or one per seed."""
-    values = value if isinstance(value, tuple) else (value,) * len(seeds)
+    """A run's metric for each seed; ``value`` is one number for all, or one per seed."""
     known = dict(
         paper="star_pfl", dataset="mnist", setting=setting, clients=20, dirichlet=0.1, model="lenet_star",
         method="star_pfl", variant=name, preset="real", data="mnist", rounds=15, stale=False, metric=metric,
     )  # fmt: skip
-    return [dict(known, seed=s, value=v) | fields for s, v in zip(seeds, values, strict=True)]
-
-
-def verdict(number, *runs):
-    frame = pd.DataFrame([row for run in runs for row in run], columns=TIDY)
-    return claims("star_pfl")[number - 1].verdict(frame)
-
-
-def status(number, *runs):
-    return verdict(number, *runs).status
-
-
-def spread(value, by=NOISE):
-    return tuple(value + one for one in by)
+    return frames.each_seed(known | fields, value if isinstance(value, tuple) else (value,) * len(seeds), seeds)
 
 
 def accuracies(name, trained, merged=None):

@@ -1,19 +1,18 @@
 """Star-PFL's verdicts on made-up results: each check can hold, fail, and stay undecided; its tables beside ours."""
 
 import math
+from functools import partial
 
-import pandas as pd
 import pytest
 
 from pfl_core import experiments, presets, results
-from pfl_core.paper import claims, compare
+from pfl_core.paper import compare
 from pfl_core.paper.checks_star_pfl_tables import ALPHAS, BASELINES, LIKENESS, POINTS, TASKS
 from pfl_core.paper.tables import table
-from pfl_core.results import TIDY
+from tests.paper import frames
+from tests.paper.frames import frame, noisy
 
-SEEDS = (0, 1, 2)
-NOISE = (0.0, 0.2, -0.2)  # one number per seed, the same for all methods: paired differences are exact
-NOISY = (0.0, 5.0, -5.0)
+verdict, status = partial(frames.verdict, "star_pfl"), partial(frames.status, "star_pfl")
 SETS = {"axial": "organamnist", "sagital": "organsmnist"}
 BOTH = tuple(POINTS.values())
 COMM, FLOPS, ROUNDS = "comm_mb_per_client_per_round", "flops_1e10_per_round", "rounds_to_convergence"
@@ -21,40 +20,19 @@ COMM, FLOPS, ROUNDS = "comm_mb_per_client_per_round", "flops_1e10_per_round", "r
 
 def rows(method, value, metrics=BOTH, alpha=0.1, setting="axial", **fields):
     """A run's metrics for each seed; `value` is one number, or one per seed."""
-    values = value if isinstance(value, tuple) else tuple(value + noise for noise in NOISE)
     data = SETS.get(setting, "organsmnist")
     known = dict(
         paper="star_pfl", dataset=data, setting=setting, clients=20, dirichlet=alpha, model="lenet_star", data=data,
-        preset="paper", rounds=400, stale=False, method=method,
-        variant="",
+        preset="paper", rounds=400, stale=False, method=method, variant="",
     )  # fmt: skip
-    return [
-        known | dict(metric=metric, seed=s, value=v) | fields
-        for metric in ([metrics] if isinstance(metrics, str) else metrics)
-        for s, v in zip(SEEDS, values, strict=False)
-    ]
+    names = [metrics] if isinstance(metrics, str) else metrics
+    return [row for name in names for row in frames.each_seed(known | {"metric": name} | fields, value)]
 
 
 def methods(values, metrics=BOTH, alphas=(0.1,), **fields):
     """{method: value} at each alpha; the baselines that are not named have 80."""
     full = dict.fromkeys(BASELINES, 80.0) | values
     return [row for a in alphas for name, value in full.items() for row in rows(name, value, metrics, a, **fields)]
-
-
-def frame(*runs):
-    return pd.DataFrame([row for run in runs for row in run], columns=TIDY)
-
-
-def verdict(number, *runs):
-    return claims("star_pfl")[number - 1].verdict(frame(*runs))
-
-
-def status(number, *runs):
-    return verdict(number, *runs).status
-
-
-def noisy(value):
-    return tuple(value + noise for noise in NOISY)
 
 
 # ---- what the checks rest on ----------------------------------------------------------------------------------------

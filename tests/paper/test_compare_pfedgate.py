@@ -4,7 +4,8 @@ import pandas as pd
 import pytest
 
 from pfl_core.paper import compare, table
-from tests.paper.pfedgate_frames import frame, rows
+from tests.paper.frames import frame
+from tests.paper.pfedgate_frames import rows
 
 
 def ours(number, variant="", method="pFedGate", dataset="CIFAR10", metric="acc_mean", *runs) -> float | None:
