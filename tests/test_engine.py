@@ -112,12 +112,6 @@ def test_a_validation_split_is_scored_where_there_is_one():
     assert not any(name.endswith("_val") for name in without.series)
 
 
-def test_scoring_more_often_changes_no_bit_of_the_training():
-    often, _ = run(FedAvg(), federation(rounds=5), Schedule(5, 0.5, eval_every=1))
-    seldom, _ = run(FedAvg(), federation(rounds=5), Schedule(5, 0.5, eval_every=5))
-    assert same_bits(often, seldom)
-
-
 # ---- a method that writes down how it is used -----------------------------------------------------------------------
 
 

@@ -168,9 +168,10 @@ def test_the_order_of_clients_changes_nothing_but_rounding(name, net):
 
 
 @every_method
-def test_scoring_changes_no_bit_of_the_training(name):
-    often, _ = play(name, fed_of(rounds=6), rounds=6, participation=0.5, eval_every=1)
-    seldom, _ = play(name, fed_of(rounds=6), rounds=6, participation=0.5, eval_every=5)
+@both_nets
+def test_scoring_changes_no_bit_of_the_training(name, net):
+    often, _ = play(name, fed_of(net, rounds=6), rounds=6, participation=0.5, eval_every=1)
+    seldom, _ = play(name, fed_of(net, rounds=6), rounds=6, participation=0.5, eval_every=5)
     assert same_bits(often, seldom)
 
 
