@@ -1,20 +1,13 @@
 """Figures of pFedGate: labels, the paper's tables as lines, and that every figure draws what it is given."""
 
-import io
 import math
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
 from pfl_core import figures, paper
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    plt.close("all")
+from tests.figures.conftest import drawn
 
 
 def runs() -> pd.DataFrame:
@@ -24,10 +17,6 @@ def runs() -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=["method", "keep_ratio", "seed", "acc_pooled"])
     shares = {"acc_bottom_decile": 70.0, "achieved_keep_ratio": 0.4, "upload_ratio": 0.5}
     return figures.gates(frame.assign(**shares))
-
-
-def drawn(fig) -> None:
-    fig.savefig(io.BytesIO(), format="png")
 
 
 def test_labels_name_budgets_and_methods():

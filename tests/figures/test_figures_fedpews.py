@@ -6,7 +6,6 @@ import math
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import pytest
 from matplotlib.figure import Figure
 
 from pfl_core import figures, output, paper
@@ -28,12 +27,6 @@ def runs(panel: str = "a", switch: int = 2) -> pd.DataFrame:
     rows = [(*method, panel, seed, t, 10.0 * t + seed) for method in methods for seed in (0, 1) for t in (1, 2, 3)]
     frame = pd.DataFrame(rows, columns=["method", "base", "lam", "switch", "panel", "seed", "round", "value"])
     return frame.assign(time=frame["round"] * 0.5)
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    plt.close("all")
 
 
 def test_the_grid_has_the_papers_layout():

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
 from pfl_core import figures, overlap
 from pfl_core.paper import pfedgate_printed as printed
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    plt.close("all")
-
-
-def shown(fig):
-    """Drawn once, so that a label that cannot be placed fails here."""
-    fig.canvas.draw()
-    return fig
+from tests.figures.conftest import drawn
 
 
 def test_papers_markers_are_hollow_and_ours_filled():
     table = pd.concat([printed.table4(), printed.table4().assign(source="ours, digits", std=0.1)], ignore_index=True)
-    fig = shown(figures.beside_paper(table.assign(reference=0.0), "caption"))
+    fig = drawn(figures.beside_paper(table.assign(reference=0.0), "caption"))
     first, second = fig.axes
     assert first.get_xlabel() == printed.LOST and second.get_xlabel() == printed.SLOWER
     assert [t.get_text() for t in first.get_yticklabels()] == list(printed.PARTS.values())
@@ -42,7 +30,7 @@ def test_a_tree_has_a_row_for_each_leaf():
     held = np.eye(10, dtype=bool) | np.eye(10, k=1, dtype=bool)
     place = np.arange(10.0)
     tree = overlap.ward(np.abs(place[:, None] - place))
-    fig = shown(figures.label_tree(tree, held, printed.figure4(), "ours", "caption"))
+    fig = drawn(figures.label_tree(tree, held, printed.figure4(), "ours", "caption"))
     branches, ours, theirs = fig.axes
     assert len(branches.lines) == 9
     assert [t.get_text() for t in ours.get_yticklabels()] == [f"client {k}" for k in tree["leaves"]]
@@ -53,7 +41,7 @@ def test_a_tree_has_a_row_for_each_leaf():
 
 def test_every_pair_is_a_dot():
     pairs = pd.DataFrame({"panel": list("aab"), "common": [0.0, 0.5, 1.0], "distance": [3.0, 2.0, 1.0]})
-    fig = shown(figures.distance_by_overlap(pairs))
+    fig = drawn(figures.distance_by_overlap(pairs))
     assert [len(ax.lines[0].get_xdata()) for ax in fig.axes] == [2, 1]
 
 
@@ -61,7 +49,7 @@ def test_layers_of_every_network():
     layers = pd.DataFrame(
         {"network": ["a", "a", "b"], "layer": ["conv1", "head", "head"], "parameters": 0.5, "MACs": 0.5}
     )
-    fig = shown(figures.where_the_cost_sits(layers))
+    fig = drawn(figures.where_the_cost_sits(layers))
     assert [len(ax.patches) for ax in fig.axes] == [4, 2]
 
 

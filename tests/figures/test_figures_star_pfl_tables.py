@@ -1,17 +1,10 @@
 """Figures of Star-PFL's Figure 2 and Tables 2 and 3: every panel draws what it is given."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
 from pfl_core import figures
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    plt.close("all")
 
 
 def costs():

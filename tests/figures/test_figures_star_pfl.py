@@ -2,17 +2,16 @@
 
 from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from pfl_core import experiments, figures, star_machine
 from pfl_core.results import star_pfl_traces
 from pfl_core.runs import Record
 from pfl_core.runs.execute import execute
 from pfl_core.runs.store import Store
+from tests.figures.conftest import drawn
 
 NAME = "star_pfl/01_stability_traces"
 SETTINGS = {"rounds": 6, "history_len_global": 3, "history_len_local": 2, "threshold_local": 0.3}
@@ -22,18 +21,6 @@ SETTINGS = {"rounds": 6, "history_len_global": 3, "history_len_local": 2, "thres
 def records(tmp_path_factory) -> list[Record]:
     store = Store(tmp_path_factory.mktemp("runs"))
     return [store.get(execute(spec, store).key) for spec in experiments.specs(NAME, "ci", [0], SETTINGS)]
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    plt.close("all")
-
-
-def drawn(fig):
-    assert isinstance(fig, Figure)
-    fig.canvas.draw()
-    return fig
 
 
 def test_traces_are_the_records_arrays(records):
