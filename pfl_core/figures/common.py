@@ -109,7 +109,7 @@ def mean_dots(table: pd.DataFrame, caption: str = "", xlabel: str = "accuracy (%
     """A table as a picture: a row of panels for each data set, means and deviations over seeds, labels downwards.
 
     Columns: dataset (its row), panel (title), label, color, value, std (missing for one seed); a row for each mean.
-    Every panel has its own scale; the dashed line is the first label's mean.
+    Every panel has its own scale; the dashed line is the mean of its first row.
     """
     sets, labels = list(dict.fromkeys(table["dataset"])), list(dict.fromkeys(table["label"]))
     columns = table.groupby("dataset")["panel"].nunique().max()

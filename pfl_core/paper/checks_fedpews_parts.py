@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 
 from pfl_core.paper.checks_fedpews import FEDAVG, FEDPROX, decides_in, fixed, lead, on_their_data, pews
 from pfl_core.paper.checks_fedpews_grids import AS_GOOD
-from pfl_core.paper.results import Missing, by_seed, interval, settings
+from pfl_core.paper.results import Missing, by_seed, interval, settings, slopes
 from pfl_core.paper.verdicts import Verdict, above, below, both, decides
 
 ALIKE = 5.0  # Dirichlet alpha at which the gain is gone
@@ -27,7 +29,7 @@ def gain_shrinks(rows: pd.DataFrame, name: str) -> Verdict:
     gains = pd.DataFrame({alpha: _gain_at(rows, alpha) for alpha in alphas}).dropna()
     if gains.empty:
         raise Missing("no seed has fedpews and fedavg at every Dirichlet alpha")
-    fall = interval(-pd.Series(np.polyfit(np.log10(alphas), gains.to_numpy().T, 1)[0], index=gains.index))
+    fall = interval(-slopes(gains.rename(columns=math.log10)))
     first, last = interval(gains[alphas[0]]), interval(gains[alphas[-1]])
     text = ", ".join(f"alpha={alpha:g} {interval(gains[alpha])}" for alpha in alphas)
     return Verdict(both([first.status, fall.status, below(last, AS_GOOD)]), f"gain at {text}; falls by {fall} a decade")

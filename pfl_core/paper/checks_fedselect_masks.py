@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
 import pandas as pd
 
 from pfl_core.paper.checks_fedselect import MIDDLE, SETTINGS, decides_on, limit
-from pfl_core.paper.results import Missing, by_seed, interval, paired, settings
+from pfl_core.paper.results import Missing, by_seed, interval, paired, settings, slopes
 from pfl_core.paper.verdicts import Verdict, all_hold, both, decides, on_each_dataset
 
 LAYERS = 4  # A to D
@@ -120,7 +119,7 @@ def slope(results: pd.DataFrame, metric: str) -> pd.Series:
     values = pd.DataFrame({alpha: by_seed(results, limit(alpha), metric) for alpha in limits}).dropna()
     if values.empty:
         raise Missing(f"no seed has {metric} at all of alpha={', '.join(f'{alpha:g}' for alpha in limits)}")
-    return pd.Series(np.polyfit(limits, values.to_numpy().T, 1)[0], index=values.index)
+    return slopes(values)
 
 
 def inner_limits(results: pd.DataFrame) -> list[float]:

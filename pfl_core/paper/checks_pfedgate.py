@@ -8,13 +8,14 @@ What several modules of checks need stands here, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from pfl_core.paper.results import DEFAULTS, Missing, by_seed, each_dataset, interval, paired
-from pfl_core.paper.verdicts import Verdict, above, all_hold, below, both, decides, on_each_dataset
+from pfl_core.paper.verdicts import Check, Decision, Verdict, above, all_hold, below, both, decides, on_each_dataset
 from pfl_core.stated import PFEDGATE_BASELINES as BASELINES
 
 SETTINGS = ("emnist", "femnist", "cifar10", "cifar100", "fashion_mnist", "mnist")  # Table 1; the last two stand in
@@ -39,7 +40,7 @@ def usual(method: str) -> dict:
 MIXED = gate(budgets="0.5 and 0.1")
 
 
-def main(number: int, names: tuple[str, ...] = SETTINGS):
+def main(number: int, names: tuple[str, ...] = SETTINGS) -> Callable[[Check], Decision]:
     """Registers a check of each data set's main runs."""
     return lambda check: decides("pfedgate", number, names)(on_each_dataset(check))
 
@@ -138,7 +139,7 @@ def the_lead_depends_on_the_weights(rows: pd.DataFrame) -> Verdict:
     return Verdict(more.status, "; ".join(texts))
 
 
-def in_each_study(check):
+def in_each_study(check: Callable[[pd.DataFrame, str], Verdict]) -> Check:
     """A check of (rows of one of STUDIED and its studies, the setting's name), for every one that is stored."""
 
     def judge(results: pd.DataFrame) -> Verdict:

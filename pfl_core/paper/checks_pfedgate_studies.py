@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pandas as pd
 
 from pfl_core.paper.checks_pfedgate import BUDGETS, MEAN, SMALL, STUDIED, gate, in_each_study, main
 from pfl_core.paper.results import Interval, Missing, by_seed, interval, paired
-from pfl_core.paper.verdicts import Verdict, above, all_hold, below, both, decides
+from pfl_core.paper.verdicts import Decision, Verdict, above, all_hold, below, both, decides
 
 WELL = 5.0  # points; "well ahead" is our reading, the paper's least lead is 7.13
 NO_DIFFERENCE = 1.0  # points, the claim's own
@@ -18,7 +19,7 @@ EPOCHS = (2, 4, 8)  # Table 11
 ALPHAS = (0.4, 0.2, 0.1, 0.01)
 
 
-def study(number: int):
+def study(number: int) -> Callable[[Callable[[pd.DataFrame, str], Verdict]], Decision]:
     """Registers a check of (rows, setting) on each of STUDIED with its studies; their names end with what changed."""
     return lambda check: decides("pfedgate", number)(in_each_study(check))
 
@@ -102,7 +103,7 @@ def _fedmask(s: float) -> dict:
     return {"method": "fedmask", "keep_ratio": s}
 
 
-def _lost(rows: pd.DataFrame, method) -> pd.Series:
+def _lost(rows: pd.DataFrame, method: Callable[[float], dict]) -> pd.Series:
     lost = (by_seed(rows, method(0.5), MEAN) - by_seed(rows, method(0.3), MEAN)).dropna()
     if lost.empty:
         raise Missing(f"no seed has {method(0.5)['method']} at both budgets")

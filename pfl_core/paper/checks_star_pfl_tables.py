@@ -9,13 +9,13 @@ accuracy must hold both with each method scored as its code does and with all of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
 
-import numpy as np
 import pandas as pd
 
-from pfl_core.paper.results import Interval, Missing, by_seed, each_dataset, interval, paired
+from pfl_core.paper.results import Interval, Missing, by_seed, each_dataset, interval, paired, slopes
 from pfl_core.paper.verdicts import Check, Verdict, all_hold, both, decides, on_each_dataset
 from pfl_core.stated import STAR_PFL_BASELINES as BASELINES
 
@@ -201,4 +201,4 @@ def _slope(results: pd.DataFrame, method: str) -> pd.Series:
     values = pd.DataFrame({a: by_seed(results, at(method, a), "acc_mean_picked") for a in ALPHAS}).dropna()
     if values.empty:
         raise Missing(f"no seed has {method} at all of alpha={', '.join(f'{a:g}' for a in ALPHAS)}")
-    return pd.Series(np.polyfit(np.log10(ALPHAS), values.to_numpy().T, 1)[0], index=values.index)
+    return slopes(values.rename(columns=math.log10))

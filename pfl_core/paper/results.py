@@ -97,6 +97,11 @@ def interval(values: pd.Series) -> Interval:
     return Interval(mean, mean - half, mean + half, n)
 
 
+def slopes(values: pd.DataFrame) -> pd.Series:
+    """The least-squares slope of each row over the columns, which are numbers."""
+    return pd.Series(np.polyfit(values.columns.to_numpy(float), values.to_numpy().T, 1)[0], index=values.index)
+
+
 def paired(results: pd.DataFrame, a: dict, b: dict, metric: str = "acc_mean") -> Interval:
     """The mean of a - b over the seeds that both have; `a` and `b` name rows by column, e.g. {"method": "local"}.
 
