@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,6 +20,9 @@ from pfl_core.outside import find
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+# Names of rates, strengths of a pull, numbers of epochs and the like
+NEVER_NEGATIVE = re.compile("^lr|^mu|^lam|epochs$|^(probe|clip_norm|decay|momentum|weight_decay)$")
 
 
 @dataclass(frozen=True)
@@ -173,7 +178,11 @@ def _adapter(cls: type, name: str) -> TypeAdapter:
 
 
 def checked(cls: type, options: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """``options`` converted to the types of the dataclass's fields; raises ValueError for a wrong name or type."""
+    """``options`` converted to the types of the dataclass's fields.
+
+    Raises ValueError for a wrong name or type, a number that is not finite, and a rate, a strength or a number of
+    epochs below 0.
+    """
     from pydantic import ValidationError
 
     types = _types(cls)
@@ -186,4 +195,8 @@ def checked(cls: type, options: Mapping[str, Any], owner: str) -> dict[str, Any]
             out[name] = _adapter(cls, name).validate_python(value)
         except ValidationError as error:
             raise ValueError(f"{owner}: {name}={value!r}: {error.errors()[0]['msg'].lower()}") from None
+        if isinstance(out[name], float) and not math.isfinite(out[name]):
+            raise ValueError(f"{owner}: {name}={value!r} is no finite number")
+        if NEVER_NEGATIVE.search(name) and isinstance(out[name], int | float) and out[name] < 0:
+            raise ValueError(f"{owner}: {name}={value!r} is below 0")
     return out

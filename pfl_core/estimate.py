@@ -11,6 +11,7 @@ import dataclasses
 import json
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -38,19 +39,19 @@ class Survey:
     stored: int = 0
     missing: dict[str, RunSpec] = field(default_factory=dict)  # key -> spec
     lacking: int = 0  # runs whose data are not on this machine
-    reasons: tuple[str, ...] = ()
+    reasons: dict[str, int] = field(default_factory=dict)  # why -> how many of them
 
     @classmethod
     def of(cls, specs: Iterable[RunSpec], store: Store) -> Survey:
         keys: dict[str, RunSpec] = {}
-        reasons: list[str] = []
+        reasons: Counter[str] = Counter()
         for spec in specs:
             try:
                 keys[spec.key()] = spec
             except FileNotFoundError as error:
-                reasons.append(str(error))
+                reasons[str(error)] += 1
         missing = {key: spec for key, spec in keys.items() if store.get(key) is None}
-        return cls(len(keys) - len(missing), missing, len(reasons), tuple(dict.fromkeys(reasons)))
+        return cls(len(keys) - len(missing), missing, reasons.total(), dict(reasons))
 
 
 @dataclass(frozen=True)

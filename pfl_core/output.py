@@ -62,7 +62,7 @@ def caption(records: Sequence[Record]) -> str:
     networks = dict.fromkeys(spec.model["name"].rpartition(":")[2] for spec in specs)  # no outside module's name
     epochs = _span(spec.train.epochs for spec in specs)
     return (
-        f"preset {specs[0].preset}: {data}, {_span(spec.clients for spec in specs)} clients, {' + '.join(networks)}, "
+        f"preset {specs[0].made_for}: {data}, {_span(spec.clients for spec in specs)} clients, {' + '.join(networks)}, "
         f"{_span(spec.rounds for spec in specs)} rounds, {epochs} local epoch{'s' * (epochs != '1')}, "
         f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     )
@@ -77,7 +77,9 @@ def _span(values: Iterable[int]) -> str:
 def about(specs: Iterable[RunSpec]) -> pd.DataFrame:
     """What is going to be run, one column: every setting that the runs have in common, and how many runs."""
     specs = list(specs)
-    plain = [spec.to_json() for spec in specs]
+    plain = [spec.to_json() | {"preset": spec.made_for} for spec in specs]
+    for one in plain:
+        del one["changed"]
     common = {k: v for k, v in plain[0].items() if all(other[k] == v for other in plain)}
     train = common.pop("train", {})
     rows = {"runs": len(specs), "seeds": sorted({spec.seed for spec in specs}), **common, **train}

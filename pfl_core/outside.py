@@ -17,10 +17,13 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
         known = ", ".join(table)
         raise ValueError(f"unknown {kind} {name!r}: use one of {known}, or package.module:function for one of your own")
     module_name, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise ValueError(f"{kind} {name!r}: {module_name!r} is no module's name; give package.module:function")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ValueError(f"{kind} {name!r}: {module_name} cannot be imported ({error}); is it on the path?") from error
+    except Exception as error:  # whatever the module does when it is imported
+        why = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{kind} {name!r}: {module_name} cannot be imported ({why}); is it on the path?") from error
     function = getattr(module, attribute, None)
     if not callable(function):
         raise ValueError(f"{kind} {name!r}: module {module_name} has no function {attribute!r}")

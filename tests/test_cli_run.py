@@ -12,6 +12,7 @@ from pfl_core.cli import main
 from pfl_core.cli.run import partition, setting
 from pfl_core.paper.compare import ROW
 from pfl_core.runs import Store
+from tests.runs.outside import write_npz
 
 SMALL = "--model mlp --clients 5 --rounds 2".split()
 KEYS = {
@@ -81,7 +82,9 @@ def test_a_papers_settings_and_what_changes_them(capsys):
     wanted = presets.spec("fedselect", "fedselect", preset="ci", alpha=0.5, reading="authors_code")
     assert spec == wanted and (spec.paper, spec.preset) == ("fedselect", "ci")
     changed = Store().get(answer(capsys, *untouched, "--rounds", "1")["key"]).spec
-    assert (changed.rounds, changed.preset) == (1, ""), "a changed frame is no result of the preset"
+    assert (changed.rounds, changed.made_for) == (1, "ci, changed"), "a changed frame is no result of the preset"
+    same = Store().get(answer(capsys, *untouched, "--rounds", str(wanted.rounds))["key"]).spec
+    assert same == wanted, "what is asked for and is the preset's already changes nothing"
 
 
 @pytest.mark.parametrize(
@@ -157,12 +160,52 @@ def test_list_export_and_clean(capsys, tmp_path):
 
     assert main(["runs", "clean"]) == 0
     assert "0 files dropped" in capsys.readouterr().out
+    (Store().root / "flops").mkdir(exist_ok=True)  # what is remembered beside the runs
     assert main(["runs", "clean", "--all"]) == 0
     assert f"dropped {mine}.json" in capsys.readouterr().out
     assert not Store().path(mine).exists() and kept.exists()
     main(["runs", "list"])
     assert "committed" in capsys.readouterr().out, "what data/results holds is still there"
     assert answer(capsys, *"run fedavg --paper fedselect --preset ci".split())["stored"]
+
+
+def test_export_is_told_a_folder_before_keys(capsys, tmp_path):
+    key = answer(capsys, "run", "local", *SMALL)["key"]
+    (tmp_path / "file").touch()
+    for where, why in ((key, "is a run's key"), ("file", "is a file")):
+        assert main(["runs", "export", where]) == 2
+        assert why in capsys.readouterr().err
+    assert main(["runs", "export", "--results", "--paper", "fedpews"]) == 2
+    assert "nothing to write" in capsys.readouterr().err and not (tmp_path / key).exists()
+
+
+def test_a_run_whose_data_are_gone_is_neither_fresh_nor_stale(capsys, tmp_path):
+    write_npz(tmp_path / "data", "mine", value=1)
+    answer(capsys, "run", "local", *SMALL, "--data", "mine", "--partition", "iid", "--clients", "2")
+    main(["runs", "list"])
+    assert " fresh" in capsys.readouterr().out
+    (tmp_path / "data" / "mine.npz").unlink()
+    main(["runs", "list"])
+    assert " unchecked" in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_computed(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("pfl_core.engine.run", lambda *_, **__: pytest.fail("computed in vain"))
+    (tmp_path / "data").touch()
+    assert main(["run", "local", *SMALL]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_run_that_diverged_and_notes_nothing_says_so(capsys, tmp_path):
+    (tmp_path / "silent_method.py").write_text(
+        "from pfl_core.algorithms.fedavg import FedAvg\n\n\nclass Silent(FedAvg):\n"
+        "    def round(self, fed, state, clients, t):\n        return super().round(fed, state, clients, t)[0], {}\n"
+    )
+    assert main(["run", "silent_method:Silent", *SMALL]) == 0
+    out = capsys.readouterr().out
+    assert "sent by clients: not noted" in out and "training diverged" not in out
+    assert main(["run", "fedavg", *SMALL, "--lr", "1e30"]) == 0
+    assert "the training diverged" in capsys.readouterr().out
 
 
 def test_clean_drops_what_other_code_made(capsys, monkeypatch):
@@ -179,7 +222,8 @@ def test_compare_shows_runs_of_a_preset_but_not_those_that_were_changed_by_hand(
     command = "run fedavg --paper fedselect --preset quick --rounds 1 --epochs 1".split()
     record = Store().get(answer(capsys, *command)["key"])
     assert all(row["ours"] is None for row in compared(capsys))
-    Store().put(dataclasses.replace(record, spec=dataclasses.replace(record.spec, preset="quick")))
+    own = dataclasses.replace(record.spec, changed=False)
+    assert Store().get(record.key, own).spec == own == Store().get(record.key).spec, "asked for as the preset's own run"
     (row,) = [row for row in compared(capsys) if row["ours"] is not None]
     assert (row["table"], row["dataset"], row["method"]) == ("table1", "CIFAR-10", "FedAvg")
     assert row["ours"] == pytest.approx(record.summary()["acc_mean"])

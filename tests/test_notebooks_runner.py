@@ -59,6 +59,17 @@ def no_kernels(monkeypatch):
     monkeypatch.setattr(runner, "_papermill", lambda *arguments: pytest.fail("a notebook was started"))
 
 
+def test_figures_of_other_seeds_leave_those_of_the_preset_alone(capfd, tmp_path, monkeypatch):
+    monkeypatch.delenv("PFL_FIGURES_DIR")
+    monkeypatch.setitem(EXPERIMENTS, "paper_a/01_draws", lambda *_: [])
+    assert main(["figures", "paper_a", "--preset", "ci", "--jobs", "1", "-p", "SEEDS", "[4]"]) == 0
+    made = tmp_path / "data" / "figures" / "ci" / "paper_a" / "figure.csv"
+    assert made.exists() and f"    {made}\n" in capfd.readouterr().out
+    monkeypatch.setattr("pfl_core.output.ROOT", tmp_path)
+    assert main(["figures", "paper_a", "--preset", "ci", "--jobs", "1", "--device", "cpu"]) == 0
+    assert (tmp_path / "figures" / "ci" / "paper_a" / "figure.csv").exists(), "the device changes no figure"
+
+
 @pytest.mark.parametrize("forks", [True, False])
 def test_one_failing_notebook_does_not_stop_the_others(capfd, tmp_path, monkeypatch, forks):
     """The failing notebook comes first."""

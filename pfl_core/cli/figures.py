@@ -14,8 +14,10 @@ from pfl_core.cli.text import device, duration, positive, size, table, value
 from pfl_core.data import data_dir
 from pfl_core.presets import PRESETS
 from pfl_core.runs import RunSpec, Store
+from pfl_core.runs.sweep import num_jobs
 
 Parameters = dict[str, Any]
+CHANGED = {"SEEDS", "OVERRIDES"}  # parameters with which a notebook's runs are no longer the preset's
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -24,7 +26,15 @@ def add(commands: argparse._SubParsersAction) -> None:
     figures.add_argument("--preset", choices=PRESETS, metavar="P", help=f"{', '.join(PRESETS)} (default quick)")
     figures.add_argument("--jobs", type=positive, metavar="N", help="runs at the same time (default: all cores)")
     figures.add_argument("--device", type=device, metavar="D", help="cpu (default), cuda, ...")
-    figures.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
+    figures.add_argument(
+        "-p",
+        dest="parameters",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "VALUE"),
+        help="a notebook's parameter; with SEEDS '[0]' or OVERRIDES '{\"rounds\": 5}' figures go to the data folder",
+    )
     figures.add_argument("--list", action="store_true", help="only list the notebooks")
     figures.add_argument("--dry-run", action="store_true", help="only tell which runs are missing and what they take")
     figures.add_argument("--write-notebooks", action="store_true", help="refresh the quick outputs kept in notebooks/")
@@ -41,8 +51,9 @@ def do_figures(args: argparse.Namespace) -> int:
     for name, parameters in wanted.items():  # all that can be wrong, before anything starts
         notebooks.check(name, parameters)
         experiment(name, parameters)
+    jobs = num_jobs(args.jobs)
     if args.dry_run or parameters["PRESET"] == "paper":  # hours or days: told before they begin
-        print(plan(wanted, args.jobs or os.cpu_count() or 1), flush=True)
+        print(plan(wanted, jobs), flush=True)
     return 0 if args.dry_run else run_all(wanted, args)
 
 
@@ -77,8 +88,11 @@ def run_all(wanted: Mapping[str, Parameters], args: argparse.Namespace) -> int:
     from pfl_core.output import figures_dir
 
     preset, began, failed = next(iter(wanted.values()))["PRESET"], perf_counter(), []
-    figures, copies = figures_dir() / preset, data_dir() / "notebooks" / preset
-    env = {"PFL_JOBS": str(args.jobs)} if args.jobs else {}
+    root = figures_dir()
+    if CHANGED & {name for name, _ in args.parameters} and "PFL_FIGURES_DIR" not in os.environ:
+        root = data_dir() / "figures"  # those of the preset itself, which are committed, stay as they are
+    figures, copies = root / preset, data_dir() / "notebooks" / preset
+    env = {"PFL_FIGURES_DIR": str(root.resolve())} | ({"PFL_JOBS": str(args.jobs)} if args.jobs else {})
     for i, (name, parameters) in enumerate(wanted.items(), 1):
         print(f"[{i}/{len(wanted)}] {name}, preset {preset}", flush=True)
         before = _files(figures)
@@ -127,7 +141,7 @@ def plan(wanted: Mapping[str, Parameters], jobs: int) -> str:
         everything |= survey.missing
         missing = len(survey.missing) + survey.lacking
         rows.append((name, survey.stored, missing, *_costs(estimate(survey.missing.values(), store), jobs)))
-        notes += [f"{name}: {survey.lacking} runs cannot be made here: {why}" for why in survey.reasons]
+        notes += [f"{name}: {num} runs cannot be made here: {why}" for why, num in survey.reasons.items()]
     total = estimate(everything.values(), store)
     if total.runs:
         rows.append(("together", None, total.runs, *_costs(total, jobs)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import sys
 from typing import Any
 
@@ -81,7 +82,7 @@ def partition(text: str) -> dict[str, Any]:
 def spec_of(args: argparse.Namespace) -> RunSpec:
     """The run that the arguments describe; raises ValueError for what does not exist or fit.
 
-    A run keeps its preset's name only if nothing of the preset's frame was changed: else `pfl compare` would show it as
+    A run is the preset's own only if nothing of the preset's frame became another: else `pfl compare` would show it as
     that preset's result.
     """
     sets = {owner: {f: v for o, f, v in args.set if o == owner} for owner in ("method", *PARTS, "train", "run")}
@@ -102,8 +103,8 @@ def spec_of(args: argparse.Namespace) -> RunSpec:
         made = RunSpec(method={"name": args.method, **sets["method"]}, seed=args.seed)
     changed = presets.override(made, changes)
     parts = {name: {**getattr(changed, name), **sets[name]} for name in PARTS if sets[name]}
-    changed = dataclasses.replace(changed, device=args.device, **parts)
-    return dataclasses.replace(changed, preset="") if changes or parts else changed
+    changed = dataclasses.replace(changed, **parts)
+    return dataclasses.replace(changed, device=args.device, changed=changed.identity() != made.identity())
 
 
 def _paper_dataset(args: argparse.Namespace, changes: dict[str, Any]) -> str | None:
@@ -117,13 +118,12 @@ def _paper_dataset(args: argparse.Namespace, changes: dict[str, Any]) -> str | N
 def do_run(args: argparse.Namespace) -> int:
     spec, store = spec_of(args), Store()
     key = spec.key()
-    record = store.get(key)
+    record = store.get(key, spec)
     was_stored = record is not None
     if not args.json:
         print(describe(spec, key))
     if record is None:
         record = compute(spec, store)
-    record = dataclasses.replace(record, spec=spec)
     print(as_json(result(record, was_stored)) if args.json else summary(record, was_stored, store))
     return 0
 
@@ -134,7 +134,7 @@ def compute(spec: RunSpec, store: Store) -> Record:
 
     with tqdm(total=spec.rounds, unit="round", file=sys.stderr, desc=spec.method["name"]) as bar:
         made = execute(spec, store, on_round=lambda done: bar.update(done - bar.n))
-    return store.get(made.key)  # as it was written, so that a second call gives the same digits
+    return store.get(made.key, spec)  # as it was written, so that a second call gives the same digits
 
 
 def result(record: Record, was_stored: bool) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def describe(spec: RunSpec, key: str) -> str:
     lines = [(name, plain.pop(name)) for name in ("method", *PARTS, "train")]
     lines += [
         ("run", plain),
-        ("for", {"name": f"{spec.paper or '-'}, preset {spec.preset or '-'}"}),
+        ("for", {"name": f"{spec.paper or '-'}, preset {spec.made_for or '-'}"}),
         ("key", {"name": key}),
     ]
     return "\n".join(f"{name:<10} {_options(options)}" for name, options in lines)
@@ -169,6 +169,9 @@ def summary(record: Record, was_stored: bool, store: Store) -> str:
         mean, pooled, decile = (numbers[f"acc_{kind}{suffix}"] for kind in ("mean", "pooled", "bottom_decile"))
         lines.append(f"{title:<22}{mean:>8.2f}{pooled:>8.2f}{decile:>15.2f}")
     lines += [f"data: {record.about}"] if record.about else []
-    lines.append(f"sent by clients: {numbers['upload_mb']:.2f} MB; computing took {duration(record.seconds)}")
+    sent = "not noted" if math.isnan(numbers["upload_mb"]) else f"{numbers['upload_mb']:.2f} MB"
+    lines.append(f"sent by clients: {sent}; computing took {duration(record.seconds)}")
+    if not math.isfinite(numbers["loss"]):
+        lines.append("the training diverged: the loss of the last round is not a number, so accuracies mean nothing")
     lines.append("read from the store, nothing was computed" if was_stored else f"stored in {store.path(record.key)}")
     return "\n".join(lines)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pfl_core.algorithm import did_you_mean
 from pfl_core.cli.text import duration, size, table
+from pfl_core.presets import PAPERS, PRESETS
 from pfl_core.results import summaries, variant
 from pfl_core.runs import Record, Store
 from pfl_core.runs.store import atomic_write
@@ -24,7 +26,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     for chosen in (listed, export):
         chosen.add_argument("--paper", help="only runs made for this paper")
         chosen.add_argument("--preset", help="only runs of this preset")
-    clean = what.add_parser("clean", help="drop stale and damaged records from the data folder; data/results/ stays")
+    clean = what.add_parser("clean", help="drop stale and damaged records, or those a flag names; data/results/ stays")
     kind = clean.add_mutually_exclusive_group()
     kind.add_argument("--stale", action="store_true", help="only records that other code or other data made")
     kind.add_argument("--damaged", action="store_true", help="only files that were set aside as damaged")
@@ -56,11 +58,11 @@ def show(args: argparse.Namespace) -> int:
 
 def _row(record: Record, store: Store) -> tuple[object, ...]:
     spec, path = record.spec, where(record, store)
-    state = ["stale" if record.stale else "fresh"] + ["committed"] * path.is_relative_to(store.results)
+    state = [_freshness(record)] + ["committed"] * path.is_relative_to(store.results)
     return (
         record.key,
         spec.paper,
-        spec.preset,
+        spec.made_for,
         spec.method["name"],
         variant(spec),
         spec.data["name"],
@@ -73,6 +75,14 @@ def _row(record: Record, store: Store) -> tuple[object, ...]:
     )
 
 
+def _freshness(record: Record) -> str:
+    """ "unchecked" where the run's data are not here: then its key cannot be made again."""
+    try:
+        return "fresh" if record.spec.key() == record.key else "stale"
+    except (ValueError, OSError):
+        return "unchecked"
+
+
 def where(record: Record, store: Store) -> Path:
     """The record's file: in the data folder, else among the committed results."""
     own = store.path(record.key)
@@ -80,13 +90,16 @@ def where(record: Record, store: Store) -> Path:
 
 
 def chosen(store: Store, args: argparse.Namespace, keys: list[str] | None = None) -> list[Record]:
-    """The stored records that were asked for. Raises ValueError for a key that is not stored."""
+    """The stored records that were asked for. Raises ValueError for a key, a paper or a preset that does not exist."""
+    for asked, known, kind in ((args.paper, PAPERS, "paper"), (args.preset, PRESETS, "preset")):
+        if asked not in (None, *known):
+            raise ValueError(f"unknown {kind} {asked!r}{did_you_mean(asked, known)}; choose from {', '.join(known)}")
     records = {record.key: record for record in store}
     unknown = [key for key in keys or [] if key not in records]
     if unknown:
         raise ValueError(f"no stored run has the key {unknown[0]!r}; `pfl runs list` shows the keys")
     wanted = [records[key] for key in keys] if keys else records.values()
-    return [r for r in wanted if args.paper in (None, r.spec.paper) and args.preset in (None, r.spec.preset)]
+    return [r for r in wanted if args.paper in (None, r.spec.paper) and args.preset in (None, r.spec.made_for)]
 
 
 def copy_out(args: argparse.Namespace) -> int:
@@ -98,6 +111,9 @@ def copy_out(args: argparse.Namespace) -> int:
     if not args.where:
         raise ValueError("pfl runs export: name the folder to write to")
     folder, records = Path(args.where[0]), chosen(store, args, args.where[1:])
+    if folder.is_file() or store.get(folder.name) is not None:
+        kind = "file" if folder.is_file() else "run's key"
+        raise ValueError(f"pfl runs export: {folder} is a {kind}; name the folder to write to first")
     if not records:
         raise ValueError("pfl runs export: no such run is stored, nothing to write")
     for record in records:
@@ -115,9 +131,16 @@ def _index(records: list[Record]) -> str:
     return frame.to_csv(index=False)
 
 
+def _preset(record: Record) -> str:
+    """The folder of a committed record."""
+    return "other" if record.spec.changed or not record.spec.preset else record.spec.preset
+
+
 def _commit(records: list[Record], store: Store) -> int:
+    if not records:
+        raise ValueError("pfl runs export --results: no such run is stored, nothing to write")
     for record in records:
-        path = store.results / (record.spec.paper or "other") / (record.spec.preset or "other") / f"{record.key}.json"
+        path = store.results / (record.spec.paper or "other") / _preset(record) / f"{record.key}.json"
         atomic_write(path, where(record, store).read_bytes())
         print(f"{path}  {record.spec.label()}{', STALE' if record.stale else ''}")
     return 0
@@ -129,9 +152,11 @@ def drop(args: argparse.Namespace) -> int:
     own = [record for record in store if store.path(record.key).exists()]
     stale = [store.path(record.key) for record in own if record.stale and not args.damaged]
     damaged = sorted(store.root.glob("*.damaged")) if not args.stale else []
-    paths = sorted(store.root.glob("*")) if args.all else stale + damaged
+    everything = [path for path in sorted(store.root.glob("*")) if path.is_file()]  # its folders keep sums, no runs
+    paths = everything if args.all else stale + damaged
     for path in paths:
-        print(f"dropped {path.name}  {size(path.stat().st_size)}")
+        told = f"dropped {path.name}  {size(path.stat().st_size)}"
         path.unlink()
+        print(told)
     print(f"{len(paths)} files dropped from {store.root}")
     return 0

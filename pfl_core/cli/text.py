@@ -39,7 +39,9 @@ def device(text: str) -> str:
     try:
         kind = torch.device(text).type
     except RuntimeError:
-        raise BadArgument(f"{text!r} is no device; give cpu, cuda or cuda:1") from None
+        kind = ""
+    if kind not in ("cpu", "cuda", "mps", "xpu"):
+        raise BadArgument(f"{text!r} is no device; give cpu, cuda or cuda:1")
     if kind == "cuda" and not torch.cuda.is_available():
         raise BadArgument(f"{text!r} is not available, torch sees no GPU here; use cpu")
     return text

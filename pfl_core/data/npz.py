@@ -46,6 +46,8 @@ def _pool(file: np.lib.npyio.NpzFile, name: str, class_names: tuple[str, ...]) -
         raise ValueError("no train_images")
     x = np.concatenate([_images(file[f"{part}_images"], part) for part in parts])
     y = np.concatenate([_labels(file[f"{part}_labels"], part) for part in parts])
+    if y.max(initial=-1) >= len(y):  # or the names of so many classes would fill the memory
+        raise ValueError(f"a label is {y.max()}, with {len(y)} samples: labels are 0, 1, ... without gaps")
     sizes = [len(file[f"{part}_labels"]) for part in parts]
     class_names = class_names or tuple(str(c) for c in range(int(y.max(initial=-1)) + 1))
     return Dataset(

@@ -6,6 +6,7 @@ Notebooks, ``pfl figures --dry-run`` and evidence made on another machine ask fo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pfl_core.experiments import fedpews, fedselect, pfedgate, star_pfl
@@ -33,12 +34,24 @@ SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook, else paper, else "
 def specs(
     notebook: str, preset: str, seeds: Sequence[int] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> list[RunSpec]:
-    """The runs of a notebook; ``seeds`` None: the preset's own. Raises ValueError for an unknown preset or setting."""
+    """The runs of a notebook; ``seeds`` None: the preset's own. Raises ValueError for an unknown preset or setting.
+
+    Runs that ``overrides`` (fields of the run or its training) make other ones than the preset's are marked so.
+    """
     check_preset(preset)
     if seeds is None:
         names = (notebook, notebook.partition("/")[0], "")
         seeds = next(SEEDS[name][preset] for name in names if preset in SEEDS.get(name, {}))
-    return EXPERIMENTS[notebook](preset, seeds, overrides or {})
+    wanted = EXPERIMENTS[notebook](preset, seeds, overrides or {})
+    if not overrides:
+        return wanted
+    own = {_numbers(one) for one in EXPERIMENTS[notebook](preset, seeds, {})}
+    return [replace(one, changed=_numbers(one) not in own) for one in wanted]
+
+
+def _numbers(one: RunSpec) -> str:
+    """What decides a run's numbers; not where it is computed."""
+    return str(replace(one, device="cpu").identity())
 
 
 def available(wanted: Sequence[RunSpec]) -> list[RunSpec]:

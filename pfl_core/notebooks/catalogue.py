@@ -33,7 +33,10 @@ def chosen(wanted: Sequence[str]) -> list[str]:
     known = names()
     found: list[str] = []
     for text in wanted:
-        name = text.removesuffix(".ipynb").removeprefix("notebooks/").strip("/")
+        path = Path(text).resolve()
+        inside = path.is_relative_to(NOTEBOOKS) and path.exists()
+        name = path.relative_to(NOTEBOOKS).as_posix() if inside else text.removeprefix("notebooks/").strip("/")
+        name = name.removesuffix(".ipynb")
         meant = [n for n in known if name in (n, n.split("/")[0], n.split("/")[-1])]
         if not meant:
             every = dict.fromkeys([*(n.split("/")[0] for n in known), *known])

@@ -213,12 +213,13 @@ def fresh_first(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_preset(results: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the most faithful preset stored: paper, then real, quick, ci.
+    """The rows of the most faithful preset stored: paper, then real, quick, ci; if none is, of the first changed one.
 
     Of each data set (and setting, if there is such a column) the longest runs.
     """
     if "preset" in results.columns:
-        stored = [preset for preset in PRESETS if (results["preset"] == preset).any()]
+        found = list(dict.fromkeys(results["preset"]))
+        stored = [preset for preset in PRESETS if preset in found] or [name for name in found if "changed" in name]
         results = results[results["preset"] == stored[0]] if stored else results.iloc[:0]
     if "rounds" in results.columns:
         groups = [name for name in ("setting", "dataset") if name in results.columns]

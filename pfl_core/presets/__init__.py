@@ -13,7 +13,7 @@ from typing import Any
 from pfl_core.algorithm import checked, did_you_mean
 from pfl_core.presets import fedpews, fedselect, pfedgate, star_pfl
 from pfl_core.presets.frame import Setting
-from pfl_core.runs.spec import RunSpec
+from pfl_core.runs.spec import TAGS, RunSpec
 from pfl_core.training import Training
 
 PRESETS = ("ci", "quick", "real", "paper")
@@ -105,7 +105,7 @@ def own_fields(made: RunSpec) -> dict[str, Any]:
 
 def override(made: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
     """``made`` with fields of the run or of its training replaced; raises ValueError for unknown names."""
-    own = {f.name for f in fields(RunSpec)} - {"train"}
+    own = {f.name for f in fields(RunSpec)} - {"train", "method", "seed", *TAGS}
     for name in changes:
         if name not in own | TRAINING:
             known = ", ".join(sorted(own | TRAINING))
@@ -115,4 +115,4 @@ def override(made: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
     return replace(made, train=train, **checked(RunSpec, rest, "run"))
 
 
-PARTS = ("method", "data", "partition", "model")
+PARTS = ("data", "partition", "model")

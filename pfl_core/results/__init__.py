@@ -71,7 +71,7 @@ def summaries(records: Iterable[Record]) -> pd.DataFrame:
     rows = []
     for record in records:
         spec = record.spec
-        frame = {"method": spec.method["name"], "seed": spec.seed, "preset": spec.preset, "setting": spec.setting}
+        frame = {"method": spec.method["name"], "seed": spec.seed, "preset": spec.made_for, "setting": spec.setting}
         rows.append({**frame, "data": data_name(record), **settings(record.spec), **record.summary()})
     return pd.DataFrame(rows)
 
@@ -128,7 +128,7 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
             "method": spec.method["name"],
             "variant": variant(spec),
             "seed": spec.seed,
-            "preset": spec.preset,
+            "preset": spec.made_for,
             "data": data_name(record),
             "rounds": spec.rounds,
             "stale": record.stale,

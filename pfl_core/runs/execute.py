@@ -55,6 +55,22 @@ def execute(
     """
     torch.set_num_threads(1)
     key = spec.key()
+    atomic_write(store.progress(key), b"0")  # a folder that cannot be written is told before anything is computed
+    try:
+        return _execute(spec, key, store, branch, marks, until, on_round)
+    finally:
+        store.progress(key).unlink(missing_ok=True)
+
+
+def _execute(
+    spec: RunSpec,
+    key: str,
+    store: Store,
+    branch: Path | None,
+    marks: tuple[int, ...],
+    until: int | None,
+    on_round: Callable[[int], object],
+) -> Record | None:
     algorithm, fed, dealt = build(spec)
     began = perf_counter()
     start, spent = _resume([store.checkpoint(key), branch])
@@ -70,10 +86,7 @@ def execute(
             save_checkpoint(store.checkpoint(key), snapshot.state, history, done, elapsed)
             clock["saved"] = perf_counter()
 
-    try:
-        state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=until, on_round=after)
-    finally:
-        store.progress(key).unlink(missing_ok=True)
+    state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=until, on_round=after)
     if until is not None:
         store.checkpoint(key).unlink(missing_ok=True)
         return None

@@ -20,7 +20,7 @@ from pfl_core.training import Training
 
 Part = Mapping[str, Any]  # {"name": ..., and its options}
 OWN = ("train", "val", "test", "public")  # splits of the clients' data
-TAGS = ("paper", "preset", "setting")  # what a run is made for; no part of its identity
+TAGS = ("paper", "preset", "setting", "changed")  # what a run is made for; no part of its identity
 DATA_DEFAULTS = {  # of ``data.load`` and of ``build``, for a run's identity
     **{n: inspect.signature(data.load).parameters[n].default for n in ("normalise", "resize", "channels")},
     "corrupt": False,
@@ -53,12 +53,18 @@ class RunSpec:
     paper: str = ""
     preset: str = ""
     setting: str = ""  # which of the paper's experiments, as presets names it
+    changed: bool = False  # something of the preset's was replaced: no result of that preset
 
     def __post_init__(self) -> None:
         for kind in ("method", "data", "partition", "model"):
             part = getattr(self, kind)
             if not isinstance(part, Mapping) or not isinstance(part.get("name"), str):
                 raise ValueError(f"{kind}={part!r}: a part is a name and its options, e.g. {{'name': ...}}")
+        if not isinstance(self.train, Training):
+            raise ValueError(f"run: train={self.train!r} is no Training; give e.g. Training(lr=0.05)")
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "train"}
+        for name, value in algorithm.checked(type(self), own, "run").items():
+            object.__setattr__(self, name, value)
         self.build_method()
         _ = self.schedule
         if self.clients < 1:
@@ -142,6 +148,11 @@ class RunSpec:
             *(data.checksum(name) for name in self.public_sets()),
         ]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def made_for(self) -> str:
+        """The preset, "real"; "real, changed" where something of it was replaced."""
+        return f"{self.preset}, changed" if self.preset and self.changed else self.preset
 
     def label(self) -> str:
         """Short, for progress and errors: the method, its options, and the seed."""

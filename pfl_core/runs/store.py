@@ -8,7 +8,8 @@ import math
 import os
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -151,11 +152,18 @@ class Store:
     def progress(self, key: str) -> Path:
         return self.root / f"{key}.round"
 
-    def get(self, key: str) -> Record | None:
-        """The record of that key, or None; a damaged file is set aside with a warning and counts as missing."""
+    def get(self, key: str, spec: RunSpec | None = None) -> Record | None:
+        """The record of that key, or None; a damaged file is set aside with a warning and counts as missing.
+
+        With a ``spec`` it is told as that one's run; one that was computed for something else (no preset, or a changed
+        one) and turns out to be a preset's own is from then on stored as such.
+        """
         for path in (self.path(key), *self.results.glob(f"**/{key}.json")):
             if path.exists() and (record := self._read(path)) is not None:
-                return record
+                told = record if spec is None else replace(record, spec=spec)
+                if told.spec.preset and not told.spec.changed and (record.spec.changed or not record.spec.preset):
+                    self.put(told)
+                return told
         return None
 
     def put(self, record: Record) -> Path:
@@ -175,12 +183,18 @@ class Store:
         """The record in a file; None, with a warning, if it is damaged or its method is not to be had here."""
         try:
             content = whole(path)
+            if content["key"] != path.stem:
+                raise ValueError(f"it is of the run {content['key']}")
+        except OSError as error:
+            warnings.warn(f"{path.name} cannot be read ({error.strerror or error}); it is passed over", stacklevel=3)
+            return None
         except ValueError as error:
             if self.results in path.parents:
                 warnings.warn(f"record {path.name} is damaged ({error}); the run counts as missing", stacklevel=3)
                 return None
             aside = path.with_suffix(".damaged")
-            os.replace(path, aside)
+            with suppress(FileNotFoundError):  # another process was faster
+                os.replace(path, aside)
             warnings.warn(
                 f"record {path.name} is damaged ({error}); set aside as {aside.name}, the run counts as missing",
                 stacklevel=3,
@@ -240,14 +254,17 @@ def _record(content: dict[str, Any]) -> Record:
 
 
 def atomic_write(path: Path, content: bytes) -> None:
-    """Write beside, then rename: a reader sees the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write beside, then rename: a reader sees the old file or the new one. Raises OSError, in one line."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(content)
         os.replace(part, path)
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror or error}") from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def _listed(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
 import signal
@@ -56,9 +57,9 @@ def sweep(
     ``concurrent.futures`` executor serves in their place, e.g. ``dask.distributed.Client(...).get_executor()`` for a
     cluster whose machines share the data folder. Raises SweepError, after all others are done, if some runs failed.
     """
-    store, jobs = store or Store(), _num_jobs(jobs)
+    store, jobs = store or Store(), num_jobs(jobs)
     keys = [spec.key() for spec in specs]
-    records = {key: store.get(key) for key in dict.fromkeys(keys)}
+    records = {key: store.get(key, spec) for key, spec in zip(keys, specs, strict=True)}
     missing = {key: spec for key, spec in zip(keys, specs, strict=True) if records[key] is None}
     failures: dict[str, str] = {}
     if missing:
@@ -86,8 +87,11 @@ def sweep(
     return [dataclasses.replace(records[key], spec=spec) for key, spec in zip(keys, specs, strict=True)]
 
 
-def _num_jobs(asked: int | None) -> int:
-    """How many processes: those asked for, else the environment's PFL_JOBS, else all cores."""
+def num_jobs(asked: int | None) -> int:
+    """How many processes: those asked for, else the environment's PFL_JOBS, else all cores.
+
+    Raises ValueError for what is no such number.
+    """
     name, wanted = ("PFL_JOBS", os.environ.get("PFL_JOBS") or os.cpu_count() or 1) if asked is None else ("jobs", asked)
     if not str(wanted).isdigit() or int(wanted) < 1:
         raise ValueError(f"{name}={wanted} is no number of processes; give 1 or more")
@@ -130,10 +134,17 @@ def _federation(spec: str) -> Federation:
     return build(RunSpec.from_json(json.loads(spec)))[1]
 
 
-def _job(task: Task, store: Store) -> str:
-    """What a worker does; its rounds show in a file that the parent reads."""
+def _job(task: Task, store: Store, module: str) -> str:
+    """What a worker does; its rounds show in a file that the parent reads. ``module`` registers the method."""
+    importlib.import_module(module)
     key = task.spec.key()
-    _execute(task, store, lambda done: atomic_write(store.progress(key), str(done).encode()))
+
+    def on_round(done: int) -> None:
+        if _parent not in (None, os.getppid()):
+            raise SystemExit("nobody waits for this run any more; it goes on from its checkpoint when asked for again")
+        atomic_write(store.progress(key), str(done).encode())
+
+    _execute(task, store, on_round)
     return key
 
 
@@ -194,18 +205,26 @@ def _in_parallel(
 
 def _own_pool(jobs: int) -> Executor:
     """Processes that stay for the next sweep; new ones after a death."""
-    return get_reusable_executor(max_workers=jobs, env={"OMP_NUM_THREADS": "1"}, initializer=_ignore_interrupts)
+    return get_reusable_executor(max_workers=jobs, env={"OMP_NUM_THREADS": "1"}, initializer=_start)
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches workers, too, but it is the process that started them that ends them, without a traceback each."""
+_parent: int | None = None  # of a worker of our own: the process that waits for it
+
+
+def _start() -> None:
+    """Ctrl-C reaches workers, too, but it is the process that started them that ends them, without a traceback each.
+
+    Where that one is killed, they end with the round that they are in (see ``_job``).
+    """
+    global _parent
+    _parent = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _submit(executor: Executor | None, jobs: int, task: Task, store: Store) -> Future:
     """A future in any case: of a pool whose worker has died, one that says so."""
     try:
-        return (executor or _own_pool(jobs)).submit(_job, task, store)
+        return (executor or _own_pool(jobs)).submit(_job, task, store, type(task.spec.build_method()).__module__)
     except BrokenProcessPool as error:
         future: Future = Future()
         future.set_exception(error)

@@ -118,7 +118,7 @@ OTHER_TRAINING = {
     "decay": 0.2,
     "augment": "crop_flip",
 }
-TAGS = {"paper", "preset", "setting"}
+TAGS = {"paper", "preset", "setting", "changed"}
 
 
 def test_every_field_but_the_tags_makes_another_run():

@@ -320,6 +320,32 @@ def test_reading_all_records_sets_the_damaged_aside_and_goes_on(spec, store):
     assert [r.spec.seed for r in store] == [1]
 
 
+def test_a_record_under_another_runs_name_is_set_aside(spec, store):
+    one, other = (spec(rounds=1, seed=seed) for seed in (0, 1))
+    sweep([one], jobs=1, store=store)
+    store.path(one.key()).rename(store.path(other.key()))
+    with pytest.warns(UserWarning, match=f"it is of the run {one.key()}"):
+        assert store.get(other.key()) is None
+
+
+def test_what_is_no_file_is_passed_over(spec, store):
+    (made,) = sweep([spec(rounds=1)], jobs=1, store=store)
+    (store.root / "0000.json").mkdir()
+    with pytest.warns(UserWarning, match="0000.json cannot be read"):
+        assert [record.key for record in store] == [made.key]
+
+
+def test_a_run_that_turns_out_to_be_a_presets_own_is_told_as_such(spec, store):
+    changed = spec(rounds=1, paper="fedselect", preset="ci", changed=True)
+    sweep([changed], jobs=1, store=store)
+    own = dataclasses.replace(changed, changed=False)
+    assert store.get(changed.key()).spec.made_for == "ci, changed"
+    sweep([own], jobs=1, store=store)
+    assert store.get(own.key()).spec.made_for == "ci"
+    sweep([changed], jobs=1, store=store)
+    assert store.get(own.key()).spec.made_for == "ci", "and stays it"
+
+
 def test_a_method_that_cannot_be_imported_here_is_no_damage(store, tmp_path, monkeypatch):
     """Somebody's own method, seen from a folder without their module: the record stays where it is."""
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 from pfl_core.runs import Record, RunSpec, Store, SweepError, execute, run, sweep
-from pfl_core.runs.sweep import _rounds_done, plan
+from pfl_core.runs.sweep import Task, _job, _rounds_done, plan
 from tests.runs.outside import HERE
 
 sweep_module = sys.modules[sweep.__module__]
@@ -326,6 +327,31 @@ def test_a_killed_worker_takes_no_other_run_with_it(spec, store, tmp_path):
     assert head.startswith("2 of 6 runs failed"), message
     assert any(killer.label() in line and "died" in line for line in lines)
     assert any(bad.label() in line and "first line" in line for line in lines)
+
+
+def test_a_worker_whose_process_is_gone_stops(spec, store, monkeypatch):
+    monkeypatch.setattr(sweep_module, "_parent", -1)
+    with pytest.raises(SystemExit, match="nobody waits"):
+        _job(Task(spec(rounds=2)), store, HERE)
+    assert leftovers(store) == [] and store.get(spec(rounds=2).key()) is None
+
+
+def test_workers_know_methods_that_a_module_of_ones_own_registers(tmp_path):
+    (tmp_path / "own_method.py").write_text(
+        "from pfl_core.algorithm import register\nfrom pfl_core.algorithms.local import Local\n"
+        "@register('own', papers=(), shares='nothing')\nclass Own(Local): pass\n"
+    )
+    code = (
+        "import own_method\nfrom pfl_core.runs import RunSpec, sweep\n"
+        "mlp = {'name': 'mlp', 'hidden': [4]}\n"
+        "if __name__ == '__main__':\n"
+        "    made = [RunSpec(method={'name': 'own'}, model=mlp, rounds=1, seed=s) for s in (0, 1)]\n"
+        "    print(len(sweep(made, jobs=2)))\n"
+    )
+    (tmp_path / "both.py").write_text(code)
+    env = {**os.environ, "PYTHONPATH": f"{Path(sweep_module.__file__).parents[2]}", "PFL_DATA_DIR": str(tmp_path)}
+    told = subprocess.run([sys.executable, "both.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (told.stdout, told.returncode) == ("2\n", 0), told.stderr
 
 
 def test_two_workers_give_the_bits_of_one(spec, store):
