@@ -70,6 +70,10 @@ class FedMD(Algorithm):
 
     def init(self, fed: Federation, theta0: Tensor) -> State:
         """Raises ValueError or FileNotFoundError if the public samples are not there or do not fit the network."""
+        if self.public == "public" and self.public not in fed.splits:
+            raise ValueError(
+                "FedMD: no public samples in this split; name a data set or the clients' own, public=train"
+            )
         self.samples(fed, 0)
         return State(local=(theta0,) * fed.num_clients)
 
