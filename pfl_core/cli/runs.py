@@ -76,7 +76,7 @@ def _row(record: Record, store: Store) -> tuple[object, ...]:
 
 
 def _freshness(record: Record) -> str:
-    """ "unchecked" where the run's data are not here: then its key cannot be made again."""
+    """Whether today's code and data would make it again; "unchecked" where its data are not here to tell."""
     try:
         return "fresh" if record.spec.key() == record.key else "stale"
     except (ValueError, OSError):

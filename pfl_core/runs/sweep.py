@@ -59,7 +59,7 @@ def sweep(
     """
     store, jobs = store or Store(), num_jobs(jobs)
     keys = [spec.key() for spec in specs]
-    records = {key: store.get(key, spec) for key, spec in zip(keys, specs, strict=True)}
+    records = {key: store.get(key, spec) for key, spec in dict(zip(keys, specs, strict=True)).items()}
     missing = {key: spec for key, spec in zip(keys, specs, strict=True) if records[key] is None}
     failures: dict[str, str] = {}
     if missing:
