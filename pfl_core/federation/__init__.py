@@ -284,7 +284,7 @@ class Federation:
         statistics = statistics.clone() if self.layout.num_statistics else statistics
         wish = Wish(loss, weights, variables, gates, "gates" in of, "loss" in of)
         value, *slopes = self._backend.gradient(theta, statistics, batch, range(num), wish)
-        slope = self._backend.flat_grad[:num] if "theta" in of else None
+        slope = self._backend.slopes(num) if "theta" in of else None
         value = value if wish.with_loss else None
         return Grad(value, statistics, slope.clone() if copy and slope is not None else slope, *slopes)
 
@@ -381,13 +381,14 @@ class Federation:
         total = torch.zeros(len(params), device=self.theta0.device)
         seen, steps = torch.zeros(len(params)), torch.zeros(len(params), dtype=torch.int64)
         counts: Counter[tuple[int, ...]] = Counter()  # how often rows had so many samples in a batch
+        apart = rows.by_blocks and grad is None
         for batch in batches:
             num = len(batch.count)
             here = rows.theta[:num], statistics[:num], batch, rows.numbers
             if wanted:
                 own = None if rows.variables is None else rows.variables[:num]
-                value, of_own, _ = self._backend.gradient(*here, Wish(loss, weights, own))
-                rows.step(self._backend.flat_grad[:num], of_own, grad)
+                value, of_own, _ = self._backend.gradient(*here, Wish(loss, weights, own, apart=apart))
+                rows.step(self._backend.slopes(num), of_own, grad)
             else:  # nothing to train: the pass only moves batch-norm statistics
                 value = self._backend.losses(*here, loss)
             counts[batch.count] += 1

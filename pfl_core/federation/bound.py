@@ -18,7 +18,7 @@ from pfl_core.layout import Field, Layout, wanted
 
 
 class Bound:
-    """One network whose tensors are views of whichever vector it is bound to, its gradients views of ``flat_grad``."""
+    """One network whose tensors are views of the vector it is bound to; its gradients, of ``flat_grad`` or apart."""
 
     def __init__(self, model: nn.Module, device: str, dtype: torch.dtype) -> None:
         self.model = copy.deepcopy(model).to(device=device, dtype=dtype)
@@ -30,6 +30,7 @@ class Bound:
         self._address: tuple[int, int] | None = None
         self._alive: tuple[Tensor, ...] = ()
         self._wanted: tuple[Field, ...] | None = None
+        self._apart = False  # whether gradients stay where autograd puts them, and ``flat_grad`` is all zeros
         self._features: Tensor | None = None
         self._in_hook = False
         norms = nn.modules.batchnorm._BatchNorm
@@ -48,7 +49,7 @@ class Bound:
         params = params.detach()
         for f, p in zip(self.layout.params, self._params, strict=True):
             p.data = params[f.start : f.stop].view(f.shape)
-            p.grad = self.flat_grad[0, f.start : f.stop].view(f.shape)
+            p.grad = None if self._apart else self._part(f).view(f.shape)
         for f in self.layout.fields[len(self._params) :]:
             owner, _, name = f.name.rpartition(".")
             start = f.start - self.layout.num_params
@@ -72,7 +73,7 @@ class Bound:
     def gradient(
         self, theta: Tensor, statistics: Tensor, batch: Batch, rows: list[int], wish: Wish
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Put the gradient of the batch's loss into ``flat_grad``; returns loss [1], slopes of variables and gates.
+        """Find the gradient of the batch's loss (see ``slopes``); returns loss [1], slopes of variables and gates.
 
         theta [1, e], ``rows`` its number for the hooks, gates [1, h]. Batch norm moves ``statistics`` [1, e - d].
         """
@@ -83,8 +84,12 @@ class Bound:
             own = None if variables is None else sources[1][0]
             derived = weights(sources[0], own, batch.x[0], rows[0])
             params = self._derived.copy_(derived.detach())
+        self._keep_apart(wish.apart and weights is None)
         self.bind(params, statistics[0])
-        self.flat_grad.zero_()
+        if self._apart:
+            self.model.zero_grad()
+        else:
+            self.flat_grad.zero_()
         leaf = None if gates is None else gates.detach().to(theta).requires_grad_(wish.with_gates)
         with self.gated(leaf):
             value = self._loss(theta, batch, rows, loss)
@@ -95,6 +100,24 @@ class Bound:
         found = torch.autograd.grad(derived, sources, self.flat_grad[0], allow_unused=True, materialize_grads=True)
         self.flat_grad.copy_(found[0])
         return value.detach()[None], None if variables is None else found[1], of_gates
+
+    def _keep_apart(self, apart: bool) -> None:
+        if apart != self._apart:
+            self._apart, self._address = apart, None
+            self.flat_grad.zero_()
+
+    def slopes(self, rows: int) -> Tensor | list[Tensor]:
+        """The gradient that ``gradient`` has found: [1, d], or if it was to stay apart a part [1, n] of each tensor.
+
+        Written into by its reader, but where it is 0: a tensor without a gradient has its part of ``flat_grad``.
+        """
+        if not self._apart:
+            return self.flat_grad
+        grads = ((p.grad, f) for p, f in zip(self._params, self.layout.params, strict=True))
+        return [(self._part(f) if grad is None else grad.view(-1))[None] for grad, f in grads]
+
+    def _part(self, f: Field) -> Tensor:
+        return self.flat_grad[0, f.start : f.stop]
 
     def losses(self, theta: Tensor, statistics: Tensor, batch: Batch, rows: list[int], loss: LossHook | None) -> Tensor:
         """The batch's loss [1]; nothing moves but the statistics."""

@@ -112,6 +112,7 @@ class Wish:
     gates: Tensor | None = None  # [R, h]
     with_gates: bool = False  # whether the gates' own slopes are wanted
     with_loss: bool = True  # whether its value is
+    apart: bool = False  # whether the gradient may stay where autograd puts it, tensor by tensor
 
 
 Samples = str | Sequence[tuple[Tensor, Tensor]]  # a split's name, or (x, y) for each of the clients given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -32,28 +33,46 @@ class Rows:
     def __post_init__(self) -> None:
         self._one_lr = self.lr[0] if len(set(self.lr)) == 1 else None
 
-    def step(self, g: Tensor, own: Tensor | None, hook: GradHook | None) -> None:
-        """One step of the first rows, g [R', d], and of their variables; each has its gradient clipped by itself."""
-        num, d = g.shape
-        params = self.theta[:num, :d]
-        wanted = g
-        if hook is not None:
-            wanted = torch.stack([hook(*each) for each in zip(g, params, self.numbers[:num], strict=True)])
-        self._move(params, wanted, _first(self.velocity, num), self._one_lr, _first(self.trainable, num))
-        if own is not None:
-            self._move(self.variables[:num], own, _first(self.velocity_variables, num), self.lr_variables, None)
+    @property
+    def by_blocks(self) -> bool:
+        """Whether a step goes block by block, and so takes the gradient in parts as well as whole."""
+        return self.theta.shape[1] > BLOCK and self.theta.device.type == "cpu" and self.config.clip_norm is None
 
-    def _move(self, x: Tensor, g: Tensor, velocity: Tensor | None, lr: float | None, trainable: Tensor | None) -> None:
-        """x <- x - lr (g + decay x), with clipping and momentum, all [R', d] or None."""
-        if self.config.clip_norm is not None:
-            g = g if trainable is None else keep_(g, trainable)
-            g = g * (self.config.clip_norm / (g.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)
-        if x.shape[1] <= BLOCK:
+    def step(self, g: Tensor | Sequence[Tensor], own: Tensor | None, hook: GradHook | None) -> None:
+        """One step of the first rows, and of their variables; each has its gradient clipped by itself.
+
+        g [R', d], or if ``by_blocks`` and without a hook its parts side by side.
+        """
+        parts = [g] if isinstance(g, Tensor) else g
+        num = len(parts[0])
+        params = self.theta[:num, : sum(part.shape[1] for part in parts)]
+        if hook is not None:
+            parts = [torch.stack([hook(*each) for each in zip(g, params, self.numbers[:num], strict=True)])]
+        self._move(params, parts, _first(self.velocity, num), self._one_lr, _first(self.trainable, num))
+        if own is not None:
+            self._move(self.variables[:num], [own], _first(self.velocity_variables, num), self.lr_variables, None)
+
+    def _move(
+        self,
+        x: Tensor,
+        parts: Sequence[Tensor],
+        velocity: Tensor | None,
+        lr: float | None,
+        trainable: Tensor | None,
+    ) -> None:
+        """x <- x - lr (g + decay x), with clipping and momentum, all [R', d] or None; g in parts side by side."""
+        if not self.by_blocks:
+            (g,) = parts
+            if self.config.clip_norm is not None:
+                g = g if trainable is None else keep_(g, trainable)
+                g = g * (self.config.clip_norm / (g.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)
             self._move_block(x, g, velocity, trainable, lr)
             return
-        parts = (repeat(None) if each is None else each.split(BLOCK, 1) for each in (x, g, velocity, trainable))
-        for part in zip(*parts, strict=False):
-            self._move_block(*part, lr)
+        blocks = [block for part in parts for block in part.split(BLOCK, 1)]
+        sizes = [block.shape[1] for block in blocks]
+        others = (repeat(None) if each is None else each.split(sizes, 1) for each in (x, velocity, trainable))
+        for g, here, *rest in zip(blocks, *others, strict=False):
+            self._move_block(here, g, *rest, lr)
 
     def _move_block(
         self, x: Tensor, g: Tensor, velocity: Tensor | None, trainable: Tensor | None, lr: float | None

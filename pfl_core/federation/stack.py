@@ -81,6 +81,10 @@ class Stack:
         grad.copy_(torch.stack([parts[0] for parts in found]))
         return value, None if variables is None else torch.stack([parts[1] for parts in found]), of_gates
 
+    def slopes(self, rows: int) -> Tensor:
+        """The gradient [R, d] that ``gradient`` has found."""
+        return self.flat_grad[:rows]
+
     def losses(self, theta: Tensor, statistics: Tensor, batch: Batch, rows: list[int], loss: LossHook | None) -> Tensor:
         """The batch's losses [R], nothing else."""
         tape, logits = self._forward(theta, batch.x)

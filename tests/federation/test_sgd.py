@@ -146,6 +146,28 @@ def test_a_step_taken_block_by_block_is_the_whole_step(monkeypatch, block, setti
         torch.testing.assert_close(got.theta, whole.theta, rtol=1e-14, atol=1e-15)
 
 
+@pytest.mark.parametrize("case", ["all", "the head alone is trained", "the head is not used"])
+@pytest.mark.parametrize("setting", [{}, {"momentum": 0.9, "weight_decay": 0.01}], ids=["plain", "momentum, decay"])
+def test_gradients_left_apart_give_the_bits_of_one_vector(monkeypatch, setting, case):
+    fed = federation(mlp(bn=True), epochs=2, **setting)
+    theta, loss = some_rows(fed, everyone(fed)), None
+    mask = coin(4, fed.num_params)
+    if case == "the head alone is trained":  # the other tensors have no gradient at all
+        mask &= fed.layout.mask(lambda f: f.layer == fed.layout.head)[: fed.num_params]
+    elif case == "the head is not used":
+        mask, loss = None, lambda out: out.features.square().mean()
+    velocity = torch.randn(4, fed.num_params, generator=generator(0, "velocity")) if setting else None
+    options = dict(theta=theta, trainable=mask, velocity=velocity, loss=loss)
+    want = train(fed, **options)
+    monkeypatch.setattr(rows, "BLOCK", 5)
+    apart = train(fed, **options)
+    train(fed, theta=theta, grad=lambda g, theta, s: g)  # needs the vector, so that the two kinds alternate
+    again = train(fed, **options)
+    for got in (apart, again):
+        assert same_bits(got.theta, want.theta)
+        assert velocity is None or torch.equal(got.velocity, want.velocity)
+
+
 def test_results_of_one_call_are_not_written_by_the_next():
     fed = federation(mlp(bn=True))
     first = train(fed)
