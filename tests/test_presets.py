@@ -16,6 +16,7 @@ from pfl_core.runs.build import deal, load_data
 
 PAPERS = sorted({paper for paper, _ in SETTINGS})
 ALL = [(paper, preset, name) for (paper, preset), sets in SETTINGS.items() for name in sets]
+MAIN = "fedselect/01_main_comparison"
 WITHOUT_FILES = [case for case in ALL if case[1] in ("ci", "quick")]
 
 
@@ -175,21 +176,23 @@ def test_one_run_of_table_2_leaves_nothing_shared(preset):
     assert [one.setting for one in averaged] == [one.setting for one in full if one.model["name"] == "resnet18"]
 
 
-def test_the_real_comparison_has_the_corrupted_set_with_one_seed():
-    specs = EXPERIMENTS["fedselect/01_main_comparison"]("real", (0, 1), {})
+def test_the_real_comparison_has_the_corrupted_set_too():
+    specs = EXPERIMENTS[MAIN]("real", (0, 1), {})
     clean, corrupted = ([one for one in specs if one.setting == name] for name in ("cifar10", "cifar10_c"))
-    assert [one.method for one in corrupted] == [one.method for one in clean if one.seed == 0]
-    assert {(one.seed, one.data["corrupt"]) for one in corrupted} == {(0, True)}
+    assert [(one.method, one.seed) for one in corrupted] == [(one.method, one.seed) for one in clean]
+    assert {one.data["corrupt"] for one in corrupted} == {True}
 
 
 def test_learning_rates_are_chosen_on_images_that_no_client_trains_or_is_tested_on():
     """As many to train on as elsewhere, and as many again to choose by; all methods at each rate."""
-    specs = EXPERIMENTS["fedselect/01_main_comparison"]("quick", (0, 1), {})
+    specs = EXPERIMENTS[MAIN]("quick", (0, 1), {})
     main = [one for one in specs if one.setting == "cifar10" and one.seed == 0]
     for rate in fedselect.LEARNING_RATES:
         tried = [one for one in specs if one.setting == f"cifar10, lr={rate:g}"]
         assert [one.method for one in tried] == [one.method for one in main]
         assert {(one.train.lr, one.seed) for one in tried} == {(rate, 0)}
+        of_all_seeds = [one for one in EXPERIMENTS[MAIN]("real", (0, 1), {}) if one.setting == tried[0].setting]
+        assert [one.seed for one in of_all_seeds] == [0] * len(main) + [1] * len(main)
     fed, held = build(main[0])[1], build(tried[0])[1]
     assert (
         held.splits["train"].sizes.tolist() == held.splits["val"].sizes.tolist() == fed.splits["train"].sizes.tolist()
