@@ -84,7 +84,9 @@ def dense_net(in_shape: Shape, num_classes: int, *, hidden: Sequence[int], only:
 
 
 def mlp(in_shape: Shape, num_classes: int, *, hidden: Sequence[int] = (64,)) -> nn.Sequential:
-    """A small dense net for samples of any shape."""
+    """A small dense net for samples of any shape. Raises ValueError unless ``hidden`` are whole numbers from 1 on."""
+    if not isinstance(hidden, Sequence) or not all(isinstance(width, int) and width >= 1 for width in hidden):
+        raise ValueError(f"hidden={hidden!r} is no list of whole numbers of at least 1; give for example [64, 32]")
     return dense_net(in_shape, num_classes, hidden=hidden)
 
 

@@ -34,11 +34,14 @@ SAME_RESULTS = {
     "e95a4cb5789410f50c0393ff1c158a0d": "26cbb6e5fec667bf029f1274768afc0b",  # algorithms.alternating
     "784567fb6bde5bdbaf61f7aaca00544a": "23e692daa045ea9223099899321840e7",  # algorithms.fedselect
     "261f6bd484a550215225d8d50288fe93": "701ca682f4655fda52dcc6ed1944fa21",  # algorithms.fedselect_ablation
-    # refused: numbers that are not finite, negative rates, modules that fail, labels as large as a file, no public set
+    # refused: numbers that are not finite, negative rates, modules that fail, labels as large as a file, no public set, a dense net
+    # without widths, no shards
     "138ef116d3b1c1850014681594b7818f": "a131ee9fad88ba5d2b99e85ee696f03a",  # algorithm
     "fcd8229c7c03aaacfcd28c2537e75ee2": "69834f26d1098d3e9db795e27ba12445",  # outside
     "3affb2fc3287866d8027e7f2ef1f4685": "f6410f0004cbc457d229ad9bd28be791",  # data.npz
     "504cc7107d060d4bd42f772ae8ea3fff": "3477cd9a3d1ba74902ed17e2cd0ba944",  # algorithms.fedmd
+    "878c60317136ffa8234897b2cc0c1722": "7996f0eaeb85cc009818adea53a00676",  # models
+    "6cc646bab7cf9a00344b3ffaad07eb66": "d60b8736150fdcaed1af6f0466bc3fb1",  # partition.legacy
     # FedPeWS refuses bases that it would train wrongly; Figures 14 and 15 have a second view
     "a1aa636b9a5db4708a1b69a212ffd875": "1c1c2439db0b84ba4cafbf9ab0db8c88",  # algorithms.fedpews
     "4c081050f7c3fae7583c3cf171f6cb70": "",  # algorithms.fedpews_fixed, from fedpews

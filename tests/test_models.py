@@ -127,6 +127,9 @@ def test_options_are_checked():
         build("leaf_cnn", GREY, 10, 0, kernel=3)
     with pytest.raises(ValueError, match="pretrained='yes' is not of type bool"):
         build("resnet18", CIFAR, 10, 0, pretrained="yes")
+    for hidden in ([0], [-3], 7, "abc"):
+        with pytest.raises(ValueError, match="'mlp': hidden=.* is no list of whole numbers of at least 1; give"):
+            build("mlp", (4,), 2, 0, hidden=hidden)
     with pytest.raises(ValueError, match="stem='tiny' is not imagenet"):
         build("resnet18", CIFAR, 10, 0, stem="tiny")
 
