@@ -79,8 +79,8 @@ def pathological(
     """Sort by label, cut into N x ``shards`` equal runs, deal them at random (pfedgate.md section 10, Figure 4).
 
     With all images of a balanced set a client has at most ``shards`` labels; with ``data_fraction=0.9`` runs straddle
-    classes. The authors' code shuffles the runs unseeded; here they are seeded. Raises ValueError for ``shards`` below 1,
-    and if there are too few samples for so many runs.
+    classes. The authors' code shuffles the runs unseeded; here they are seeded. Raises ValueError for no shards, and if
+    there are too few samples for so many runs.
     """
     if shards < 1:
         raise ValueError(f"pathological: shards={shards} must be at least 1")
