@@ -34,8 +34,8 @@ SAME_RESULTS = {
     "e95a4cb5789410f50c0393ff1c158a0d": "26cbb6e5fec667bf029f1274768afc0b",  # algorithms.alternating
     "784567fb6bde5bdbaf61f7aaca00544a": "23e692daa045ea9223099899321840e7",  # algorithms.fedselect
     "261f6bd484a550215225d8d50288fe93": "701ca682f4655fda52dcc6ed1944fa21",  # algorithms.fedselect_ablation
-    # refused: numbers that are not finite, negative rates, modules that fail, labels as large as a file, no public set, no
-    # shards, dense nets of impossible widths
+    # refused: numbers that are not finite, negative rates, modules that fail, labels as large as a file, no public set,
+    # no shards, dense nets of impossible widths
     "138ef116d3b1c1850014681594b7818f": "a131ee9fad88ba5d2b99e85ee696f03a",  # algorithm
     "fcd8229c7c03aaacfcd28c2537e75ee2": "69834f26d1098d3e9db795e27ba12445",  # outside
     "3affb2fc3287866d8027e7f2ef1f4685": "f6410f0004cbc457d229ad9bd28be791",  # data.npz
