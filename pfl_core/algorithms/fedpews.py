@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -132,6 +132,25 @@ def expand(chain: Chain, neurons: Tensor, rule: str) -> Tensor:
     return chain.expand(neurons) if rule == "both_ends" else chain.expand_rows(neurons)
 
 
+class Learning(NamedTuple):
+    """The rows of a group while they learn; all but ``others`` are written into."""
+
+    theta: Tensor  # [R, e]
+    score: Tensor  # [R, h]
+    prob: Tensor  # [R, h], sigmoid of the scores
+    others: Tensor  # [R, h], p_others
+    loss: Tensor  # [R], summed over the samples
+    seen: Tensor  # [R] samples
+
+    @classmethod
+    def start(cls, theta: Tensor, score: Tensor, others: Tensor) -> Learning:
+        loss, seen = torch.zeros(2, len(theta)).to(theta)
+        return cls(theta, score, torch.sigmoid(score), others, loss, seen)
+
+    def first(self, num: int) -> Learning:
+        return Learning(*(part[:num] for part in self))
+
+
 @register(
     "fedpews",
     papers=("fedpews",),
@@ -211,36 +230,32 @@ class FedPeWS(Warmup):
         neurons, loss = torch.zeros_like(score, dtype=torch.bool), torch.zeros(len(clients))
         inner, lr, d = self.inner.init(fed, state.shared), fed.lr(t), fed.num_params
         for rows in fed.groups(clients):
-            x, s, apart, mine = theta[rows], score[rows], others[rows], clients[rows]
-            hooks = self.inner.hooks(fed, inner, mine, t)
-            first, *numbers = uniform_numbers(fed, mine, t).unbind(1)  # two for each step
-            prob, total, seen = torch.sigmoid(s), torch.zeros(len(mine)).to(x), torch.zeros(len(mine)).to(x)
-            fixed = first < prob if self.draws == "one_per_round" else None
-            every, num = (x, s, prob, apart, total, seen, fixed), 0
-            for step, batch in enumerate(fed.batches(mine, t)):
+            group = Learning.start(theta[rows], score[rows], others[rows])
+            hooks = self.inner.hooks(fed, inner, clients[rows], t)
+            first, *numbers = uniform_numbers(fed, clients[rows], t).unbind(1)  # two for each step
+            fixed = first < group.prob if self.draws == "one_per_round" else None
+            num = 0
+            for step, batch in enumerate(fed.batches(clients[rows], t)):
                 if len(batch.count) != num:  # the rows that have a batch left
                     num = len(batch.count)
-                    x_now, s_now, prob_now, apart_now, total_now, seen_now, fixed_now = (
-                        v if v is None else v[:num] for v in every
-                    )
-                    params = x_now[:, :d]
-                neuron = numbers[2 * step][:num] < prob_now if fixed is None else fixed_now
-                slope = self.score_slope(fed, x_now, prob_now, neuron, apart_now, batch)
-                s_now.sub_(slope, alpha=self.lr_mask)  # Procedure I
-                torch.sigmoid(s_now, out=prob_now)
+                    now = group.first(num)
+                neuron = numbers[2 * step][:num] < now.prob if fixed is None else fixed[:num]
+                slope = self.score_slope(fed, now.theta, now.prob, neuron, now.others, batch)
+                now.score.sub_(slope, alpha=self.lr_mask)  # Procedure I
+                torch.sigmoid(now.score, out=now.prob)
                 if self.draws == "every":
-                    neuron = numbers[2 * step + 1][:num] < prob_now
-                found = fed.grad(x_now, batch, gates=neuron, loss=hooks.get("loss"), copy=False)
-                g = found.theta
+                    neuron = numbers[2 * step + 1][:num] < now.prob
+                found = fed.grad(now.theta, batch, gates=neuron, loss=hooks.get("loss"), copy=False)
+                params, g = now.theta[:, :d], found.theta
                 if "grad" in hooks:
                     g = torch.stack([hooks["grad"](*each) for each in zip(g, params, range(num), strict=True)])
                 params.sub_(g, alpha=lr)  # Procedure II
                 if fed.layout.num_statistics:
-                    x_now[:, d:] = found.statistics
-                total_now.addcmul_(found.loss, batch.weight)
-                seen_now.add_(batch.weight)
-            theta[rows], score[rows], loss[rows] = x, s, (total / seen).to(loss)
-            neurons[rows] = first < prob if fixed is None else fixed
+                    now.theta[:, d:] = found.statistics
+                now.loss.addcmul_(found.loss, batch.weight)
+                now.seen.add_(batch.weight)
+            theta[rows], score[rows], loss[rows] = group.theta, group.score, (group.loss / group.seen).to(loss)
+            neurons[rows] = first < group.prob if fixed is None else fixed
         return theta, score, neurons, loss
 
     def score_slope(
