@@ -381,7 +381,7 @@ class Federation:
         total = torch.zeros(len(params), device=self.theta0.device)
         seen, steps = torch.zeros(len(params)), torch.zeros(len(params), dtype=torch.int64)
         counts: Counter[tuple[int, ...]] = Counter()  # how often rows had so many samples in a batch
-        apart = rows.by_blocks and grad is None
+        apart = rows.takes_parts and grad is None
         for batch in batches:
             num = len(batch.count)
             here = rows.theta[:num], statistics[:num], batch, rows.numbers

@@ -35,13 +35,18 @@ class Rows:
 
     @property
     def by_blocks(self) -> bool:
-        """Whether a step goes block by block, and so takes the gradient in parts as well as whole."""
-        return self.theta.shape[1] > BLOCK and self.theta.device.type == "cpu" and self.config.clip_norm is None
+        """Whether a step goes block by block."""
+        return self.theta.shape[1] > BLOCK and self.theta.device.type == "cpu"
+
+    @property
+    def takes_parts(self) -> bool:
+        """Whether a step without a hook takes the gradient in parts as well as whole."""
+        return self.by_blocks and self.config.clip_norm is None
 
     def step(self, g: Tensor | Sequence[Tensor], own: Tensor | None, hook: GradHook | None) -> None:
         """One step of the first rows, and of their variables; each has its gradient clipped by itself.
 
-        g [R', d], or if ``by_blocks`` and without a hook its parts side by side.
+        g [R', d], or if ``takes_parts`` and without a hook its parts side by side.
         """
         parts = [g] if isinstance(g, Tensor) else g
         num = len(parts[0])
@@ -61,11 +66,12 @@ class Rows:
         trainable: Tensor | None,
     ) -> None:
         """x <- x - lr (g + decay x), with clipping and momentum, all [R', d] or None; g in parts side by side."""
+        if self.config.clip_norm is not None:
+            (g,) = parts
+            g = g if trainable is None else keep_(g, trainable)
+            parts = [g * (self.config.clip_norm / (g.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)]
         if not self.by_blocks:
             (g,) = parts
-            if self.config.clip_norm is not None:
-                g = g if trainable is None else keep_(g, trainable)
-                g = g * (self.config.clip_norm / (g.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)
             self._move_block(x, g, velocity, trainable, lr)
             return
         blocks = [block for part in parts for block in part.split(BLOCK, 1)]
