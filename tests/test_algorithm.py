@@ -12,6 +12,11 @@ from pfl_core.algorithms.fedselect import FedSelect
 from tests.helpers import everyone, federation
 
 
+@dataclasses.dataclass(frozen=True)
+class Bare(Algorithm):
+    """A method without a setting."""
+
+
 class NotAMethod:
     """A class that is no Algorithm."""
 
@@ -118,7 +123,8 @@ def test_unknown_methods_are_refused_in_one_line(name, message):
         ("fedselect", {"p": float("nan")}, "paper", "p=nan is no finite number"),
         ("fedselect", {"mask_update_every": 0}, "paper", "mask_update_every must be at least 1"),
         ("fedselect", {}, "authors", "no reading 'authors'; there is paper, authors_code"),
-        ("local", {"epochs": 3}, "paper", "method local: no setting 'epochs'; it has none"),
+        ("local", {"epochs": 3}, "paper", "method local: no setting 'epochs'; it has keep_momentum"),
+        (f"{__name__}:Bare", {"epochs": 3}, "paper", "no setting 'epochs'; it has none"),
         ("local", {}, "authors_code", "Local: no reading 'authors_code'; there is paper"),
     ],
 )

@@ -50,28 +50,39 @@ class Ditto(FedAvg):
         return State(shared=theta0, local=(theta0,) * fed.num_clients)
 
     def personal(
-        self, fed: Federation, v: Tensor, shared: Tensor, clients: Tensor, key: int | tuple[int | str, ...]
+        self,
+        fed: Federation,
+        v: Tensor,
+        shared: Tensor,
+        clients: Tensor,
+        key: int | tuple[int | str, ...],
+        velocity: Tensor | None = None,
     ) -> Trained:
         """The clients' own models v [S, e], trained towards what they received."""
         anchor = shared[: fed.num_params]
         pull = (lambda g, v_k, s: g.add(v_k - anchor, alpha=self.lam)) if self.lam else None
-        return fed.sgd(v, clients, key=key, epochs=self.personal_epochs, grad=pull)
+        return fed.sgd(v, clients, key=key, epochs=self.personal_epochs, grad=pull, velocity=velocity)
 
     def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
-        own, losses = {}, []
+        own, losses, moving = {}, [], self.carried(fed, state, 2 * fed.num_params)  # of v_k and of θ_k
 
         def local(chunk: Tensor, rows: slice) -> Trained:
-            out = self.personal(fed, take(state.local, chunk), state.shared, chunk, t)
+            velocity = moving.take(chunk)
+            before = (None, None) if velocity is None else velocity.chunk(2, 1)
+            out = self.personal(fed, take(state.local, chunk), state.shared, chunk, t, before[0])
             own.update(zip(chunk.tolist(), (row.clone() for row in out.theta), strict=True))
             losses.append(out.loss)
-            return fed.sgd(fed.broadcast(state.shared, chunk), chunk, key=t)
+            common = fed.sgd(fed.broadcast(state.shared, chunk), chunk, key=t, velocity=before[1])
+            moving.put(chunk, out.velocity, common.velocity)
+            return common
 
         mean, notes = fed.average(
             local, clients, self.weight(fed, clients), predict=lambda k, theta_k, x: fed.logits(own[k], x)
         )
         shared = server_step(state.shared, mean, self.lr_server)
         personal_epochs = fed.train.epochs if self.personal_epochs is None else self.personal_epochs
-        return State(shared=shared, local=put(state.local, clients, list(own.values()))), notes | {
+        local_models = put(state.local, clients, list(own.values()))
+        return State(shared=shared, local=local_models, velocity=moving.rows), notes | {
             "train_loss": torch.cat(losses),  # of v_k, without the pull
             "upload": torch.full((len(clients),), fed.num_params),
             "passes": fed.train.epochs + personal_epochs,

@@ -16,7 +16,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, State, check_choices, register
+from pfl_core.algorithm import State, check_choices, register
+from pfl_core.algorithms.momentum import Momentum
 from pfl_core.federation import Federation, Trained
 from pfl_core.ops import server_step
 
@@ -30,10 +31,10 @@ def client_weight(fed: Federation, clients: Tensor, weighting: str) -> Tensor:
     "fedavg",
     papers=("fedselect", "fedpews", "pfedgate", "star_pfl"),
     shares="everything; one model for all",
-    variants={"weighted": {"client_weighting": "samples"}},
+    variants={"weighted": {"client_weighting": "samples"}, "momentum_stays": {"keep_momentum": True}},
 )
 @dataclass(frozen=True)
-class FedAvg(Algorithm):
+class FedAvg(Momentum):
     """Local epochs from the shared model, then the mean."""
 
     client_weighting: Literal["uniform", "samples"] = "uniform"
@@ -62,15 +63,18 @@ class FedAvg(Algorithm):
         self, fed: Federation, state: State, clients: Tensor, t: int, weight: Tensor
     ) -> tuple[State, dict, Tensor]:
         """Local training from the shared model: what is remembered of it, the notes, and the weighted mean [e]."""
-        new = state
+        new, moving = state, self.carried(fed, state)
 
         def local(chunk: Tensor, rows: slice) -> Trained:
             nonlocal new
-            out = fed.sgd(fed.broadcast(state.shared, chunk), chunk, key=t, **self.hooks(fed, state, chunk, t))
+            hooks = self.hooks(fed, state, chunk, t)
+            out = fed.sgd(fed.broadcast(state.shared, chunk), chunk, key=t, velocity=moving.take(chunk), **hooks)
+            moving.put(chunk, out.velocity)
             new = self.remember(fed, state, new, chunk, out, t)
             return out
 
         mean, notes = fed.average(local, clients, weight)
+        new = replace(new, velocity=moving.rows)
         return new, notes | {"upload": torch.full((len(clients),), fed.num_params), "passes": fed.train.epochs}, mean
 
 

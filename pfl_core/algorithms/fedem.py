@@ -24,8 +24,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
-from pfl_core.algorithm import Algorithm, State, check_choices, register
+from pfl_core.algorithm import State, check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
+from pfl_core.algorithms.momentum import Momentum
 from pfl_core.federation import Federation, Output, Scores, Trained
 from pfl_core.layout import WEIGHT
 from pfl_core.ops import accumulate, normalised, put, server_step
@@ -46,7 +47,7 @@ class MixtureState(State):
     passes=4.0,
 )
 @dataclass(frozen=True)
-class FedEM(Algorithm):
+class FedEM(Momentum):
     """Costs M times FedAvg: in training, in traffic, in memory and in prediction."""
 
     components: int = 3  # M
@@ -68,11 +69,14 @@ class FedEM(Algorithm):
         share = normalised(client_weight(fed, clients, self.client_weighting))
         total = torch.zeros_like(state.components)
         new, losses, scores = state, [], []
+        moving = self.carried(fed, state, self.components * fed.num_params)
         for places in self.parts(fed, clients):
             chunk = clients[places]
             duties = self.duties(fed, state, chunk)
             new = replace(new, mixture=put(new.mixture, chunk, torch.stack([q.mean(0) for q in duties])))
-            out = self.maximise(fed, state, chunk, duties, t)
+            out = self.maximise(fed, state, chunk, duties, t, moving.take(chunk))
+            if out.velocity is not None:
+                moving.put(chunk, out.velocity.view(len(chunk), -1))
             theta = out.theta.view(len(chunk), self.components, -1)  # [S, M, e]
             for m in range(self.components):
                 accumulate(total[m], theta[:, m], share[places])
@@ -84,7 +88,8 @@ class FedEM(Algorithm):
             "upload": torch.full((len(clients),), self.components * fed.num_params),
             "passes": self.components * (fed.train.epochs + 1 / 3),  # and a forward pass
         }
-        return replace(new, components=components), notes | ({"trained": Scores.join(scores)} if scores else {})
+        new = replace(new, components=components, velocity=moving.rows)
+        return new, notes | ({"trained": Scores.join(scores)} if scores else {})
 
     def parts(self, fed: Federation, clients: Tensor) -> list[Tensor]:
         """Places in ``clients`` to train together: M rows each, so M times fewer than usual."""
@@ -102,8 +107,16 @@ class FedEM(Algorithm):
         prior = state.mixture[clients].log()
         return [torch.softmax(p - torch.stack(own, 1), 1) for p, *own in zip(prior, *losses, strict=True)]
 
-    def maximise(self, fed: Federation, state: MixtureState, clients: Tensor, duties: list[Tensor], t: int) -> Trained:
-        """The M step: rows [S M, e], each client's components one after the other."""
+    def maximise(
+        self,
+        fed: Federation,
+        state: MixtureState,
+        clients: Tensor,
+        duties: list[Tensor],
+        t: int,
+        velocity: Tensor | None,
+    ) -> Trained:
+        """The M step: rows [S M, e], each client's components one after the other; velocity [S, M d], or at rest."""
         repeated = clients.repeat_interleave(self.components)
 
         def loss(output: Output) -> Tensor:
@@ -113,7 +126,8 @@ class FedEM(Algorithm):
 
         alone = self.components == 1  # all duties are exactly 1
         theta = state.components.repeat(len(clients), 1)
-        return fed.sgd(theta, repeated, key=t, loss=None if alone else loss)
+        velocity = None if velocity is None else velocity.reshape(len(theta), -1)
+        return fed.sgd(theta, repeated, key=t, loss=None if alone else loss, velocity=velocity)
 
     def trained(self, fed: Federation, theta: Tensor, mixture: Tensor, clients: Tensor) -> Scores:
         """Scores with the clients' own components [S, M, e], before they are averaged."""

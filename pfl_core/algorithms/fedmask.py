@@ -24,8 +24,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, State, check_choices, register
+from pfl_core.algorithm import State, check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
+from pfl_core.algorithms.momentum import Momentum
 from pfl_core.algorithms.partial import top
 from pfl_core.federation import Federation, Trained
 from pfl_core.layout import WEIGHT, Field
@@ -46,7 +47,7 @@ class MaskState(State):
     passes=1.1,
 )
 @dataclass(frozen=True)
-class FedMask(Algorithm):
+class FedMask(Momentum):
     """``shared`` [e] is θ, of which only statistics ever move."""
 
     keep_ratio: float = 0.5  # s, the share that is kept, of each masked layer
@@ -84,7 +85,7 @@ class FedMask(Algorithm):
         return torch.cat([largest(part, self.keep_ratio) for part in scores.split([f.stop - f.start for f in fields])])
 
     def round(self, fed: Federation, state: MaskState, clients: Tensor, t: int) -> tuple[MaskState, dict]:
-        fields, own = self.masked(fed), []
+        fields, own, moving = self.masked(fed), [], self.carried(fed, state, state.scores[0].numel())
         frozen = torch.zeros_like(state.shared, dtype=torch.bool)
 
         def weights(theta_k: Tensor, scores_k: Tensor, x: Tensor, s: int) -> Tensor:
@@ -100,7 +101,9 @@ class FedMask(Algorithm):
                 weights=weights,
                 variables=take(state.scores, chunk),
                 lr_variables=self.lr_mask,
+                velocity_variables=moving.take(chunk),
             )
+            moving.put(chunk, out.velocity_variables)
             own.extend(row.clone() for row in out.variables)
             return replace(
                 out, theta=torch.stack([self.model(fields, *row) for row in zip(out.theta, out.variables, strict=True)])
@@ -111,7 +114,8 @@ class FedMask(Algorithm):
         kept = torch.stack([self.mask(fields, row) for row in scores])
         merged = self.merged(scores, kept, client_weight(fed, clients, self.client_weighting))
         shared = torch.cat([state.shared[:d], mean[d:]])
-        return replace(state, shared=shared, scores=put(state.scores, clients, merged)), notes | {
+        new = replace(state, shared=shared, scores=put(state.scores, clients, merged), velocity=moving.rows)
+        return new, notes | {
             "upload": counts_true(kept),
             "upload_bits": torch.full((len(clients),), scores.shape[1]),
             "passes": fed.train.epochs,

@@ -28,8 +28,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from pfl_core.algorithm import Algorithm, State, check_choices, register
+from pfl_core.algorithm import State, check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
+from pfl_core.algorithms.momentum import Momentum
 from pfl_core.federation import Federation, Output, Scores
 from pfl_core.ops import normalised, put, take
 from pfl_core.seeding import generator
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     passes=3.0,
 )
 @dataclass(frozen=True)
-class FedMD(Algorithm):
+class FedMD(Momentum):
     """``local``: N rows [e]."""
 
     public: str = "public"
@@ -96,12 +97,13 @@ class FedMD(Algorithm):
         def digest(output: Output) -> Tensor:
             return mse_loss(output.logits, consensus[output.index])
 
-        local, losses, scores = state.local, [], []
+        local, losses, scores, moving = state.local, [], [], self.carried(fed, state)
         for rows in fed.chunks(clients):
             chunk = clients[rows]
             theta, data = take(state.local, chunk), [public] * len(chunk)
             theta = fed.sgd(theta, chunk, key=(t, "digest"), epochs=self.digest_epochs, loss=digest, data=data).theta
-            out = fed.sgd(theta, chunk, key=t)
+            out = fed.sgd(theta, chunk, key=t, velocity=moving.take(chunk))
+            moving.put(chunk, out.velocity)
             local = put(local, chunk, [row.clone() for row in out.theta])
             losses.append(out.loss)
             scores += [fed.score(out.theta, chunk, None)] if fed.score else []
@@ -110,7 +112,8 @@ class FedMD(Algorithm):
             "upload": torch.full((len(clients),), consensus.numel()),
             "passes": fed.train.epochs + (self.digest_epochs + 1 / 3) * len(x) / float(fed.num_train[clients].mean()),
         }
-        return replace(state, local=local), notes | ({"trained": Scores.join(scores)} if scores else {})
+        new = replace(state, local=local, velocity=moving.rows)
+        return new, notes | ({"trained": Scores.join(scores)} if scores else {})
 
     def consensus(self, fed: Federation, state: State, clients: Tensor, public: tuple[Tensor, Tensor]) -> Tensor:
         """f [n, C]."""

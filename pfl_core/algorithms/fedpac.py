@@ -81,6 +81,8 @@ class FedPAC(Partial):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.keep_momentum:
+            raise ValueError("FedPAC: its clients start at rest in each round; leave keep_momentum out")
         at_least(self, lam=0, **({} if self.lr_head is None else {"lr_head": 0}))
 
     def init(self, fed: Federation, theta0: Tensor) -> PacState:

@@ -28,8 +28,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pfl_core.algorithm import Algorithm, State, check_choices, register
+from pfl_core.algorithm import State, check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
+from pfl_core.algorithms.momentum import Momentum
 from pfl_core.federation import Federation, Output, Scores
 from pfl_core.layout import WEIGHT, Layout
 from pfl_core.ops import bits, counts_true, keep_, round_half_up
@@ -55,7 +56,7 @@ class HeteroState(State):
     ci={"full_share": 0.25, "small": 0.6},
 )
 @dataclass(frozen=True)
-class HeteroFL(Algorithm):
+class HeteroFL(Momentum):
     """``shared`` [e] is the whole model."""
 
     readings = {"paper": {}, "authors_code": {"client_weighting": "uniform", "absent_labels": "zero", "scaler": True}}
@@ -98,10 +99,12 @@ class HeteroFL(Algorithm):
         covered = torch.zeros_like(state.shared)
         for k, mask, w in zip(clients.tolist(), has, weight, strict=True):
             covered.sub_(bits(self.averaged(fed, mask, k), covered).to(covered), alpha=w)  # a set bit is -1
-        new, losses, scores = torch.zeros_like(state.shared), [], []
+        new, losses, scores, moving = torch.zeros_like(state.shared), [], [], self.carried(fed, state)
         for rows in fed.chunks(clients):
             chunk, active = clients[rows], torch.stack(has[rows])
-            out = fed.sgd(state.shared * active, chunk, key=t, trainable=active, **self.hooks(fed, chunk, widths))
+            hooks, velocity = self.hooks(fed, chunk, widths), moving.take(chunk)
+            out = fed.sgd(state.shared * active, chunk, key=t, trainable=active, velocity=velocity, **hooks)
+            moving.put(chunk, out.velocity)
             for k, theta, mask, w in zip(chunk.tolist(), out.theta, active, weight[rows], strict=True):
                 new += keep_(theta * (w / covered), bits(self.averaged(fed, mask, k), theta))
             losses.append(out.loss)
@@ -115,7 +118,8 @@ class HeteroFL(Algorithm):
             "kept_share": upload / fed.num_params,
         }
         shared = torch.where(covered > 0, new, state.shared)
-        return replace(state, shared=shared), notes | ({"trained": Scores.join(scores)} if scores else {})
+        state = replace(state, shared=shared, velocity=moving.rows)
+        return state, notes | ({"trained": Scores.join(scores)} if scores else {})
 
     def averaged(self, fed: Federation, mask: Tensor, k: int) -> Tensor:
         """Of a client's entries [e] those that count in the mean."""

@@ -13,28 +13,32 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, State, register
+from pfl_core.algorithm import State, register
+from pfl_core.algorithms.momentum import Momentum
 from pfl_core.federation import Federation
 from pfl_core.ops import put, take
 
 
 @register("local", papers=("fedselect", "pfedgate", "star_pfl"), shares="nothing; every client keeps its whole model")
 @dataclass(frozen=True)
-class Local(Algorithm):
+class Local(Momentum):
     """Rounds of local epochs, the model carried over."""
 
     def init(self, fed: Federation, theta0: Tensor) -> State:
         return State(local=theta0.repeat(fed.num_clients, 1))
 
     def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
-        out = fed.sgd(take(state.local, clients), clients, key=t)  # [S, e]
+        moving = self.carried(fed, state)
+        out = fed.sgd(take(state.local, clients), clients, key=t, velocity=moving.take(clients))  # [S, e]
+        moving.put(clients, out.velocity)
         notes = {
             "trained": out.theta,
             "train_loss": out.loss,
             "upload": torch.zeros(len(clients)),
             "passes": fed.train.epochs,
         }
-        return replace(state, local=put(state.local, clients, out.theta)), notes
+        local = put(state.local, clients, out.theta)
+        return replace(state, local=local, velocity=moving.rows), notes
 
     def models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
         return take(state.local, clients)

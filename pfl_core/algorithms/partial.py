@@ -34,6 +34,7 @@ from torch import Tensor
 
 from pfl_core.algorithm import Algorithm, State, check_choices, register
 from pfl_core.algorithms.fedavg import FedAvg, client_weight
+from pfl_core.algorithms.momentum import Momentum
 from pfl_core.federation import Federation, Trained
 from pfl_core.layout import STATISTIC, WEIGHT, Field, Layout
 from pfl_core.ops import put, select
@@ -72,7 +73,7 @@ class PartialState(State):
 
 
 @dataclass(frozen=True)
-class Partial(Algorithm):
+class Partial(Momentum):
     """The round that they have in common."""
 
     client_weighting: Literal["uniform", "samples"] = "uniform"
@@ -118,26 +119,35 @@ class Partial(Algorithm):
     def models(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> Tensor:
         return self.rows(fed, state, clients)
 
-    def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int) -> Trained:
-        """A round's local training of the rows [S, e]."""
-        return fed.sgd(theta, clients, key=t)
+    def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
+        """A round's local training of the rows [S, e]; ``velocity`` [S, d], None: at rest."""
+        return fed.sgd(theta, clients, key=t, velocity=velocity)
 
-    def train_own(self, fed: Federation, theta: Tensor, clients: Tensor, key: int | tuple[int | str, ...]) -> Trained:
+    def train_own(
+        self,
+        fed: Federation,
+        theta: Tensor,
+        clients: Tensor,
+        key: int | tuple[int | str, ...],
+        velocity: Tensor | None = None,
+    ) -> Trained:
         """The same, of the personal part alone."""
-        return fed.sgd(theta, clients, key=key, trainable=self.personal(fed))
+        return fed.sgd(theta, clients, key=key, trainable=self.personal(fed), velocity=velocity)
 
     def round(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> tuple[PartialState, dict]:
-        parts, own = self.parts(fed.layout), []
+        parts, own, moving = self.parts(fed.layout), [], self.carried(fed, state)
 
         def local(chunk: Tensor, rows: slice) -> Trained:
-            out = self.train(fed, self.rows(fed, state, chunk), chunk, t)
+            out = self.train(fed, self.rows(fed, state, chunk), chunk, t, moving.take(chunk))
+            moving.put(chunk, out.velocity)
             own.extend(taken(row, parts) for row in out.theta)
             return out
 
         mean, notes = fed.average(local, clients, client_weight(fed, clients, self.client_weighting))
         shared = select(self.personal(fed), state.shared, mean)
         count = sum(part.stop - part.start for part in parts if part.stop <= fed.num_params)
-        return replace(state, shared=shared, own=put(state.own, clients, own)), notes | {
+        new = replace(state, shared=shared, own=put(state.own, clients, own), velocity=moving.rows)
+        return new, notes | {
             "upload": torch.full((len(clients),), fed.num_params - count),
             "personal_share": count / fed.num_params,
             "passes": self.passes(fed),
@@ -197,13 +207,24 @@ class FedRep(Partial):
         super().__post_init__()
         at_least(self, head_epochs=1, body_epochs=1, **({} if self.lr_head is None else {"lr_head": 0}))
 
-    def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int) -> Trained:
-        theta = self.train_own(fed, theta, clients, t).theta
-        return fed.sgd(theta, clients, key=t, epochs=self.body_epochs, trainable=~self.personal(fed))
-
-    def train_own(self, fed: Federation, theta: Tensor, clients: Tensor, key: int | tuple[int | str, ...]) -> Trained:
+    def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
         head = self.personal(fed)
-        return fed.sgd(theta, clients, key=key, epochs=self.head_epochs, lr=self.lr_head, trainable=head)
+        first = self.train_own(fed, theta, clients, t, velocity)
+        out = fed.sgd(first.theta, clients, key=t, epochs=self.body_epochs, trainable=~head, velocity=velocity)
+        if velocity is None:
+            return out
+        return replace(out, velocity=torch.where(head[: fed.num_params], first.velocity, out.velocity))
+
+    def train_own(
+        self,
+        fed: Federation,
+        theta: Tensor,
+        clients: Tensor,
+        key: int | tuple[int | str, ...],
+        velocity: Tensor | None = None,
+    ) -> Trained:
+        options = {"epochs": self.head_epochs, "lr": self.lr_head, "trainable": self.personal(fed)}
+        return fed.sgd(theta, clients, key=key, velocity=velocity, **options)
 
     def passes(self, fed: Federation) -> int:
         return self.head_epochs + self.body_epochs
@@ -232,8 +253,8 @@ class FedBABU(Partial):
         super().__post_init__()
         at_least(self, finetune_epochs=0)
 
-    def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int) -> Trained:
-        return fed.sgd(theta, clients, key=t, trainable=~self.personal(fed))
+    def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
+        return fed.sgd(theta, clients, key=t, trainable=~self.personal(fed), velocity=velocity)
 
     def models(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> Tensor:
         head = self.personal(fed)
@@ -269,8 +290,9 @@ class LGFedAvg(Partial):
     def round(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> tuple[PartialState, dict]:
         if t >= self.warm_start_rounds:
             return super().round(fed, state, clients, t)
-        new, notes = FedAvg(self.client_weighting).round(fed, State(shared=state.shared), clients, t)
-        return self.init(fed, new.shared), notes | {"personal_share": 0.0}
+        common = FedAvg(self.client_weighting, keep_momentum=self.keep_momentum)
+        new, notes = common.round(fed, State(shared=state.shared, velocity=state.velocity), clients, t)
+        return replace(self.init(fed, new.shared), velocity=new.velocity), notes | {"personal_share": 0.0}
 
     def adapt(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> PartialState:
         return state if t < self.warm_start_rounds else super().adapt(fed, state, clients, t)

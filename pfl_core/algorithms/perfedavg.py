@@ -57,23 +57,30 @@ class PerFedAvg(FedAvg):
             raise ValueError(f"PerFedAvg: alpha={self.alpha} is below 0; leave it out for the common rate")
 
     def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+        moving = self.carried(fed, state)
+
         def local(chunk: Tensor, rows: slice) -> Trained:
-            return self.train(fed, state.shared, chunk, t)
+            out = self.train(fed, state.shared, chunk, t, moving.take(chunk))
+            moving.put(chunk, out.velocity)
+            return out
 
         mean, notes = fed.average(local, clients, self.weight(fed, clients))
-        return State(shared=server_step(state.shared, mean, self.lr_server)), notes | {
+        new = State(shared=server_step(state.shared, mean, self.lr_server), velocity=moving.rows)
+        return new, notes | {
             "upload": torch.full((len(clients),), fed.num_params),
             "passes": fed.train.epochs * (2 if self.order == "hessian" else 1),
         }
 
-    def train(self, fed: Federation, shared: Tensor, clients: Tensor, t: int) -> Trained:
-        """A round's local work of every client from the shared model [e]."""
-        theta, d, lr = shared.repeat(len(clients), 1), fed.num_params, fed.lr(t)
+    def train(self, fed: Federation, shared: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
+        """A round's local work of every client from the shared model [e]; ``velocity`` [S, d], None: at rest."""
+        theta, d, lr, moving = shared.repeat(len(clients), 1), fed.num_params, fed.lr(t), None
+        if fed.train.momentum:
+            moving = torch.zeros_like(theta[:, :d]) if velocity is None else velocity.clone()
         loss, steps = torch.full((len(clients),), torch.nan), torch.zeros(len(clients), dtype=torch.int64)
         for places in fed.groups(clients):
             own, num = theta[places], len(clients[places])
-            velocity = torch.zeros_like(own[:, :d]) if fed.train.momentum else None
-            rows = Rows(list(range(num)), own, [lr] * num, fed.train, velocity=velocity)
+            pace = None if moving is None else moving[places]
+            rows = Rows(list(range(num)), own, [lr] * num, fed.train, velocity=pace)
             total, seen, made = torch.zeros(3, num).to(theta)
             for pair in pairs(fed, clients[places], t):
                 found, weight = self.slopes(fed, own, pair, fed.lr(t, self.alpha))
@@ -84,7 +91,9 @@ class PerFedAvg(FedAvg):
                 seen[now] += weight
                 made[now] += 1
             theta[places], loss[places], steps[places] = own, (total / seen).to(loss), made.to(steps)
-        return Trained(theta, loss, steps)
+            if moving is not None:
+                moving[places] = pace
+        return Trained(theta, loss, steps, moving)
 
     def slopes(self, fed: Federation, theta: Tensor, pair: Pair, alpha: float) -> tuple[Grad, Tensor]:
         """What the first rows of theta go by, and their samples [R]; rows without a second batch take the first."""

@@ -55,6 +55,8 @@ class PFedMe(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.keep_momentum:
+            raise ValueError("pFedMe: its steps have no momentum that could stay; leave keep_momentum out")
         for name, low in (("lam", 0.0), ("inner_steps", 1), ("personal_decay", 0.0)):
             if not getattr(self, name) >= low:
                 raise ValueError(f"pFedMe: {name}={getattr(self, name)} is too small, give at least {low:g}")

@@ -23,9 +23,9 @@ TENTH = (*BUDGETS, 0.1)  # of Tables 10 and 12
 SWEEP = (1.0, 0.9, 0.7, 0.5, 0.3, 0.2, 0.1)  # Figure 5
 MIXED = (0.5, 0.1)
 EXTRA = ("perfedavg",)  # Table 6, whose FedMD is in `public_sets`
-MOMENTUM = [  # ours: pFedGate's starts anew in each round, as all baselines' does; FedAvg's stays, as pFedGate's does
+RESTARTS = [  # ours: momentum starts anew in each round
     ("pfedgate", {"keep_ratio": 0.5, "keep_momentum": False}),
-    ("fedavg_momentum", {}),
+    ("fedavg", {"keep_momentum": False}),
 ]
 RATES = (0.03, 0.3, 1.0)  # ours, beside 0.1: momentum that stays makes larger steps, so the rate is searched, too
 SPLITS = (2, 10, 20)  # B, beside 5; 20 is ours
@@ -82,7 +82,7 @@ def main_comparison(preset: str, wanted: Sequence[int], overrides: Mapping[str, 
     if preset == "ci":
         return on("cifar10", preset, wanted, overrides, [*gates((0.5,)), ("fedavg", {}), ("fedem", {})])
     code = ("pfedgate", {"keep_ratio": 0.5, "reading": "authors_code"})
-    runs = [*gates(BUDGETS), *((name, {}) for name in (*BASELINES, *EXTRA)), *MOMENTUM, code]
+    runs = [*gates(BUDGETS), *((name, {}) for name in (*BASELINES, *EXTRA)), *RESTARTS, code]
     names = DATASETS if preset == "paper" else (main_setting(preset),)
     made = [one for name in names for one in on(name, preset, wanted, overrides, [*runs, *public_sets(name, preset)])]
     if preset == "real":  # CIFAR-10 with the paper's clients and network, for rounds that two cores can pay for
@@ -94,7 +94,7 @@ def main_comparison(preset: str, wanted: Sequence[int], overrides: Mapping[str, 
 
 def rates(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """FedAvg and pFedGate at other rates, each with a momentum that stays and with one that starts anew."""
-    runs = [("fedavg", {}), ("pfedgate", {"keep_ratio": 0.5}), *MOMENTUM]
+    runs = [("fedavg", {}), ("pfedgate", {"keep_ratio": 0.5}), *RESTARTS]
     return [one for lr in RATES for one in changed(f"lr={lr:g}", name, preset, wanted, {"lr": lr}, overrides, runs)]
 
 

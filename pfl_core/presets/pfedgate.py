@@ -108,13 +108,14 @@ _CI = {name: replace(frame, rounds=3, eval_every=1) for name, frame in _QUICK.it
 
 SETTINGS: dict[str, dict[str, Setting]] = {"paper": _PAPER, "real": _REAL, "quick": _QUICK, "ci": _CI}
 
-METHODS: dict[str, dict[str, Any]] = {  # weights by n_k, and one epoch wherever the paper's text has one
-    "fedavg": {"client_weighting": "samples"},
-    "fedavg_momentum": {"client_weighting": "samples"},
-    "fedavg_ft": {"client_weighting": "samples", "finetune_epochs": 1},
-    "ditto": {"client_weighting": "samples"},
-    "lg_fedavg": {"client_weighting": "samples"},
-    "fedrep": {"client_weighting": "samples", "head_epochs": 1},
+# Weights by n_k, and one epoch wherever the paper's text has one. A client's momentum stays with it in pFedGate and in
+# Local, FedAvg, FedAvg-FT and FedEM by the released code; in those that it does not have (ours), too; pFedMe has none.
+STAYS = {"keep_momentum": True}
+METHODS: dict[str, dict[str, Any]] = {
+    **{name: STAYS for name in ("local", "perfedavg", "fedem", "heterofl", "fedmask", "fedmd")},
+    **{name: STAYS | {"client_weighting": "samples"} for name in ("fedavg", "ditto", "lg_fedavg")},
+    "fedavg_ft": STAYS | {"client_weighting": "samples", "finetune_epochs": 1},
+    "fedrep": STAYS | {"client_weighting": "samples", "head_epochs": 1},
 }
 
 # Table 7: s -> (lr, lr_gate). Other sets of grey images have EMNIST's.

@@ -18,11 +18,9 @@ NAMES = {"fedavg": "FedAvg", "fedavg_ft": "FedAvg-FT", "fedem": "FedEM", "pfedga
 def momentum(record: Record) -> tuple[str, str] | None:
     """FedAvg's and pFedGate's runs for ``results.by_rate``: label, and what the momentum does; None for other runs."""
     spec, method = record.spec, record.spec.build_method()
-    if spec.method["name"] not in ("fedavg", "fedavg_momentum", "pfedgate") or "reading" in spec.method:
+    if spec.method["name"] not in ("fedavg", "pfedgate") or "reading" in spec.method:
         return None
-    stays = getattr(method, "keep_momentum", spec.method["name"] == "fedavg_momentum")
-    name = label(record) if isinstance(method, PFedGate) else "FedAvg"
-    return name, "stays" if stays else "starts anew"
+    return label(record), "stays" if method.keep_momentum else "starts anew"
 
 
 def sent(record: Record) -> dict[str, object]:

@@ -23,7 +23,7 @@ from tests.runs.outside import HERE
 both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 BASES = [  # (base, its options): every method that is FedAvg but for its local step or its server's
     ("fedavg", {}),
-    ("fedavg_momentum", {}),
+    ("fedavg", {"keep_momentum": True}),
     ("fedprox", {"mu": 0.0}),
     ("fedprox", {"mu": 0.5}),
     ("scaffold", {}),

@@ -45,8 +45,8 @@ def test_a_rate_is_chosen_on_validation_data_by_the_mean_over_seeds():
         rated(0.3, [6, 18], ((9, 9),), keep_ratio=0.5),
         rated(0.1, [1, 1], ((2, 2),), keep_ratio=0.5, keep_momentum=False),
         rated(0.1, [1, 1], ((2, 2),), keep_ratio=0.5, reading="authors_code"),
-        rated(0.1, [9, 9], ((3, 3),), method="fedavg_momentum"),
-        rated(0.3, [9, 9], ((4, 4),), method="fedavg_momentum"),
+        rated(0.1, [9, 9], ((3, 3),), method="fedavg", keep_momentum=True),
+        rated(0.3, [9, 9], ((4, 4),), method="fedavg", keep_momentum=True),
         rated(0.3, [9, 9], ((4, 4),), method="fedem"),
     ]
     frame = results.by_rate(runs, parts.momentum, ("label", "momentum"))

@@ -1,0 +1,48 @@
+r"""Momentum that stays with its client: its optimizer lives through all rounds, and only the model in it is replaced.
+
+    v_k, θ_k ← SGD(θ, v_k; D_k)        v_k as k's last round left it, 0 before the first
+
+So pFedGate's released code trains, the gated model and its baselines alike (section 4.6 of its specification). Off by
+default: an optimizer that is made anew in each round, at rest, as the other papers' code has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from pfl_core.algorithm import Algorithm, State
+from pfl_core.federation import Federation
+from pfl_core.ops import Rows, put, take
+
+
+@dataclass(frozen=True)
+class Momentum(Algorithm):
+    """A method whose clients can keep it. What is trained for scoring alone, or once, starts at rest."""
+
+    keep_momentum: bool = field(default=False, kw_only=True, metadata={"added": True})
+
+    def carried(self, fed: Federation, state: State, size: int | None = None) -> Carried:
+        """The clients' momentum [N, size] (default: [N, d]) as a round finds it."""
+        if not (self.keep_momentum and fed.train.momentum):
+            return Carried(None)
+        zero = fed.theta0.new_zeros(fed.num_params if size is None else size)
+        return Carried(state.velocity or (zero,) * fed.num_clients)
+
+
+@dataclass
+class Carried:
+    """What a round takes rows from and puts them back into; without rows every training starts at rest."""
+
+    rows: Rows | None
+
+    def take(self, clients: Tensor) -> Tensor | None:
+        """[S, size], for ``fed.sgd``."""
+        return None if self.rows is None else take(self.rows, clients)
+
+    def put(self, clients: Tensor, *velocity: Tensor | None) -> None:
+        """What these clients' training left [S, size], or parts of it side by side."""
+        if self.rows is not None:
+            self.rows = put(self.rows, clients, [torch.cat(parts) for parts in zip(*velocity, strict=True)])
