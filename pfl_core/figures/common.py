@@ -38,7 +38,7 @@ NAMES = {
     "perfedavg": "Per-FedAvg",
     "fedem": "FedEM",
     "heterofl": "HeteroFL",
-    "fedmask": "FedMask",
+    "fedmask": "FedMask (our reading)",
     "fedmd": "FedMD",
 }
 COLORS = {
