@@ -24,7 +24,6 @@ BUDGETS, SMALL = (1.0, 0.5, 0.3), 0.1
 SLOWLY = 2.5  # points; the paper's largest loss from s = 1 to 0.3 is 2.48
 MEAN, DECILE = "acc_pooled", "acc_bottom_decile"
 ROUNDING = 1e-6
-FEDAVG = {"method": "fedavg"}
 
 
 def gate(s: float = 0.5, **changed: float | str) -> dict:
@@ -33,10 +32,11 @@ def gate(s: float = 0.5, **changed: float | str) -> dict:
 
 
 def usual(method: str) -> dict:
-    """A baseline; FedMask at s = 0.5."""
-    return {"method": method, "keep_ratio": 0.5}
+    """A baseline as the paper's settings have it; FedMask at s = 0.5."""
+    return {"method": method, **{name: DEFAULTS["pfedgate"][name] for name in ("keep_ratio", "keep_momentum")}}
 
 
+FEDAVG = usual("fedavg")
 MIXED = gate(budgets="0.5 and 0.1")
 
 
@@ -132,7 +132,7 @@ def the_lead_depends_on_the_weights(rows: pd.DataFrame) -> Verdict:
     texts = [f"own minus global weights {more}"]
     for name, (ours, weights) in rivals.items():
         try:
-            lead = interval((ours - by_seed(rows, {"method": name}, MEAN)).dropna())
+            lead = interval((ours - by_seed(rows, usual(name), MEAN)).dropna())
         except Missing as missing:
             return Verdict("undecided", str(missing))
         texts.append(f"{weights} weights minus {name} {lead}")

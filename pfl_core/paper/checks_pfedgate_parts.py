@@ -12,7 +12,7 @@ from functools import partial
 
 import pandas as pd
 
-from pfl_core.paper.checks_pfedgate import SETTINGS, gate
+from pfl_core.paper.checks_pfedgate import FEDAVG, SETTINGS, gate, usual
 from pfl_core.paper.pfedgate_printed import M_STEP, SLICED, SMALL
 from pfl_core.paper.results import Interval, Missing, by_seed, each_dataset, interval, settings
 from pfl_core.paper.verdicts import Verdict, above, all_hold, below, both, decides, on_each_dataset
@@ -147,7 +147,7 @@ _SCORES = {"mean": ACCURACY, "worst tenth": WORST}
 
 
 def _drops(frames: Sequence[pd.DataFrame], metric: str) -> Verdict:
-    plain = _drop(frames, {"method": "fedavg"}, metric)
+    plain = _drop(frames, FEDAVG, metric)
     statuses, texts = [], [f"fedavg loses {interval(plain)}"]
     for s in _budgets(pd.concat(frames), SAMPLED):
         own = _drop(frames, gate(s), metric)
@@ -175,9 +175,9 @@ def novel_clients_are_close(results: pd.DataFrame) -> Verdict:
 
     FedAvg's is the smaller of two: its model as it is, or fine-tuned by the novel clients (as in FedAvg-FT's run).
     """
-    gaps = [_gap(results, {"method": "fedavg"}, {"method": name}) for name in ("fedavg", "fedavg_ft")]
+    gaps = [_gap(results, FEDAVG, usual(name)) for name in ("fedavg", "fedavg_ft")]
     plain = min(gaps, key=pd.Series.mean)
-    mixture = _gap(results, {"method": "fedem"}, {"method": "fedem"})
+    mixture = _gap(results, usual("fedem"), usual("fedem"))
     statuses, texts = [], [f"gap of fedavg {interval(plain)}", f"fedem {interval(mixture)}"]
     for s in _budgets(results, NOVEL):
         own = _gap(results, gate(s), gate(s))

@@ -107,14 +107,16 @@ def plain_mean(shared, rows, d):
 @all_nets
 @pytest.mark.parametrize("stacked", [True, False])
 @pytest.mark.parametrize("aggregation", ["by_index", "dense"])
-def test_7_a_gate_of_ones_on_the_whole_model_is_fedavg_to_the_bit(name, stacked, aggregation):
+@pytest.mark.parametrize("keep", [False, True], ids=["momentum restarts", "momentum stays"])
+def test_7_a_gate_of_ones_on_the_whole_model_is_fedavg_to_the_bit(name, stacked, aggregation, keep):
     if stacked and name == "norm":
         pytest.skip("no batched computation of networks with batch norm")
     settings = {"stacked": stacked, "momentum": 0.5, "weight_decay": 0.01, "epochs": 2}
-    options = {"keep_ratio": 1.0, "gate_override": 1.0, "aggregation": aggregation, "keep_momentum": False}
+    options = {"keep_ratio": 1.0, "gate_override": 1.0, "aggregation": aggregation, "keep_momentum": keep}
     schedule = Schedule(3, participation=0.7)
     state, history = run(PFedGate(**options), fed_of(name, **settings), schedule)
-    want, of_fedavg = run(FedAvg(client_weighting="samples"), fed_of(name, **settings), schedule)
+    plain = FedAvg(client_weighting="samples", keep_momentum=keep)
+    want, of_fedavg = run(plain, fed_of(name, **settings), schedule)
     assert same_bits(state.shared, want.shared)
     assert same_bits(history.series["correct_trained"], of_fedavg.series["correct_trained"])
     assert same_bits(history.series["train_loss"], of_fedavg.series["train_loss"])
@@ -297,6 +299,32 @@ def test_13_evaluation_moves_nothing_and_can_be_repeated(name, how):
         alone = torch.cat([algorithm.predict(fed, state, 1, theta, row[None]) for row in x])
     assert torch.allclose(alone, first) == (how != "batch")  # neighbours matter, or they do not
     assert same_bits(kept, state.statistics)
+
+
+@all_nets
+def test_13_the_clients_own_weights_are_scored_with_the_gate_that_they_were_trained_with(name):
+    """Right after its epoch: neither with the gate that the round began with, nor with another client's."""
+    fed, algorithm = fed_of(name, dtype=F64, lr=0.2), PFedGate(lr_gate=5.0, keep_ratio=0.7)
+    rows = []
+
+    def score(theta, clients, predict):
+        rows.append(theta.clone())
+        return fed.evaluate(theta, clients, predict=predict)
+
+    fed.score = score
+    start = algorithm.init(fed, fed.theta0)
+    new, notes = algorithm.round(fed, start, everyone(fed), 0)
+    gates = {"new": new, "old": start, "others": replace(new, gate=new.gate.roll(1, 0))}
+    losses = {
+        which: fed.evaluate(
+            torch.cat(rows),
+            everyone(fed),
+            predict=lambda k, theta_k, x, s=state: algorithm.predict(fed, s, k, theta_k, x),
+        ).loss
+        for which, state in gates.items()
+    }
+    assert same_bits(notes["trained"].loss, losses["new"])
+    assert not torch.allclose(losses["new"], losses["old"]) and not torch.allclose(losses["new"], losses["others"])
 
 
 def test_13_samples_are_scored_in_batches_of_a_random_order():

@@ -113,6 +113,38 @@ def test_client_wise_adaptation_has_one_mask_for_a_client():
         assert len(algorithm.keep(fed, state)["test_masks"].unique()) == 2
 
 
+def vectors_of(adapter, state, batches, mode="eval"):
+    """M and G of client 0's gate on each of the batches, as it gives them: [n, L] both."""
+    raw = [adapter.gate(state.gate[0], state.statistics[0].clone(), x, mode) for x in batches]
+    return (torch.stack(part) for part in zip(*raw, strict=True))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"eval_gate": "client_train_mean"}, *({"gate_granularity": g} for g in ("client", "client_masked_mean"))],
+)
+def test_one_vector_for_a_client_is_made_of_its_training_samples(options):
+    """Of all batches before selection; of the mean image; the released code's, of all batches after selection."""
+    fed = fed_of("norm", (30, 40, 20), dtype=F64, lr=0.2, batch_size=8)
+    algorithm = PFedGate(lr_gate=2.0, keep_ratio=0.5, **options)
+    state, _ = after(algorithm, fed, 2)
+    adapter, (x, _) = Adapter.of(algorithm, fed), fed.splits["train"].client(0)
+    scales, importances = vectors_of(adapter, state, x.split(8))
+    if "eval_gate" in options:
+        want, _ = adapter.combine(scales.mean(0), importances.mean(0), 0)
+    elif options["gate_granularity"] == "client":
+        (scale,), (importance,) = vectors_of(adapter, state, [x.mean(0, keepdim=True)], "client")
+        want, _ = adapter.combine(scale, importance, 0)
+    else:
+        each = [adapter.combine(*both, 0)[0] for both in zip(scales, importances, strict=True)]
+        want = torch.stack(each).mean(0)
+        assert (want != 0).sum() > max((vector != 0).sum() for vector in each)
+    d, images = fed.num_params, fed.splits["test"].client(0)[0]
+    model = torch.cat([adapter.blocks.scale(state.shared[:d], want), state.shared[d:]])
+    with torch.no_grad():
+        torch.testing.assert_close(algorithm.predict(fed, state, 0, state.shared, images), fed.logits(model, images))
+
+
 def test_the_last_batch_is_dropped_only_where_there_are_others():
     fed = fed_of("dense", (9, 3, 1))  # batches of four
     steps = {}

@@ -199,6 +199,12 @@ def test_other_readings_and_options_are_other_runs():
     assert status(5, gates(BUDGETS), code, rows("fedavg", 75.0)) == "does not hold"
 
 
+def test_a_baseline_whose_momentum_restarts_is_another_run():
+    restarted = rows("fedavg", 99.0, "keep_momentum=False"), rows("fedem", 99.0, "keep_momentum=False")
+    assert status(1, gates(BUDGETS), others(60.0), *restarted) == "holds"
+    assert status(5, gates(BUDGETS), rows("fedavg", 60.0), restarted[0]) == "holds"
+
+
 def test_fedmask_is_compared_at_one_half():
     assert status(1, gates(BUDGETS), others(60.0), rows("fedmask", 99.0, "keep_ratio=0.3")) == "holds"
 
