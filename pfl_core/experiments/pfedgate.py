@@ -27,7 +27,7 @@ RESTARTS = [  # ours: momentum starts anew in each round
     ("pfedgate", {"keep_ratio": 0.5, "keep_momentum": False}),
     ("fedavg", {"keep_momentum": False}),
 ]
-RATES = (0.03, 0.3, 1.0)  # ours, beside 0.1: momentum that stays makes larger steps, so the rate is searched, too
+RATES, GATE_RATES = (0.03, 0.1, 0.3), (0.1, 0.5, 1.5)  # ours, of the paper's grids; the second of pFedGate's gate
 SPLITS = (2, 10, 20)  # B, beside 5; 20 is ours
 ALPHAS = (0.4, 0.2, 0.1, 0.01)  # Table 12
 EPOCHS = (1, 2, 4, 8)  # Table 11
@@ -89,12 +89,13 @@ def main_comparison(preset: str, wanted: Sequence[int], overrides: Mapping[str, 
         few = [*gates(BUDGETS), *((name, {}) for name in ("fedavg", "fedavg_ft", "ditto", "fedrep", "local"))]
         made += on("cifar10", preset, wanted[:1], overrides, few)
         made += rates(main_setting(preset), preset, wanted, overrides)
-    return made
+    return once(made)
 
 
 def rates(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """FedAvg and pFedGate at other rates, each with a momentum that stays and with one that starts anew."""
-    runs = [("fedavg", {}), ("pfedgate", {"keep_ratio": 0.5}), *RESTARTS]
+    """Every method at several rates, pFedGate at as many of its gate, too; but FedMask, whose weights never move."""
+    runs = [*((name, {}) for name in (*BASELINES, *EXTRA) if name != "fedmask"), *public_sets(name, preset), *RESTARTS]
+    runs += [run for lr_gate in GATE_RATES for run in gates(BUDGETS, lr_gate=lr_gate, probe=True)]
     return [one for lr in RATES for one in changed(f"lr={lr:g}", name, preset, wanted, {"lr": lr}, overrides, runs)]
 
 

@@ -15,12 +15,10 @@ from pfl_core.stated import FULL_GATE, GATE_PARTS
 NAMES = {"fedavg": "FedAvg", "fedavg_ft": "FedAvg-FT", "fedem": "FedEM", "pfedgate": "pFedGate"}  # in its tables
 
 
-def momentum(record: Record) -> tuple[str, str] | None:
-    """FedAvg's and pFedGate's runs for ``results.by_rate``: label, and what the momentum does; None for other runs."""
-    spec, method = record.spec, record.spec.build_method()
-    if spec.method["name"] not in ("fedavg", "pfedgate") or "reading" in spec.method:
-        return None
-    return label(record), "stays" if method.keep_momentum else "starts anew"
+def rate(record: Record) -> str:
+    """A run's learning rate, and that of the gate if it has one."""
+    method = record.spec.build_method()
+    return f"{record.spec.train.lr:g}" + (f", gate {method.lr_gate:g}" if isinstance(method, PFedGate) else "")
 
 
 def sent(record: Record) -> dict[str, object]:

@@ -39,23 +39,28 @@ def rated(lr, on_validation, correct, seed=0, method="pfedgate", **options):
 def test_a_rate_is_chosen_on_validation_data_by_the_mean_over_seeds():
     """Pooled: 40 samples of two clients; the best on test data, 0.3, is not the one that is chosen."""
     runs = [
-        rated(0.03, [4, 4], ((1, 1),), keep_ratio=0.5),
-        rated(0.1, [8, 12], ((5, 5),), keep_ratio=0.5),
-        rated(0.1, [10, 20], ((7, 7),), keep_ratio=0.5, seed=1),
-        rated(0.3, [6, 18], ((9, 9),), keep_ratio=0.5),
-        rated(0.1, [1, 1], ((2, 2),), keep_ratio=0.5, keep_momentum=False),
-        rated(0.1, [1, 1], ((2, 2),), keep_ratio=0.5, reading="authors_code"),
-        rated(0.1, [9, 9], ((3, 3),), method="fedavg", keep_momentum=True),
-        rated(0.3, [9, 9], ((4, 4),), method="fedavg", keep_momentum=True),
-        rated(0.3, [9, 9], ((4, 4),), method="fedem"),
+        rated(0.03, [4, 4], ((1, 1),)),
+        rated(0.1, [8, 12], ((5, 5),)),
+        rated(0.1, [10, 20], ((7, 7),), seed=1),
+        rated(0.3, [6, 18], ((9, 9),)),
+        rated(0.3, [5, 5], ((8, 8),), lr_gate=0.1),
+        rated(0.1, [9, 9], ((3, 3),), method="fedavg"),
+        rated(0.3, [9, 9], ((4, 4),), method="fedavg"),
+        rated(0.3, [9, 9], ((4, 4),), method="fedem"),  # at one rate only
     ]
-    frame = results.by_rate(runs, parts.momentum, ("label", "momentum"))
-    assert results.by_rate([], parts.momentum).columns.tolist() == "setting label lr validation test chosen".split()
+    frame = results.by_rate(runs, parts.label, parts.rate)
+    assert results.by_rate([], parts.label).columns.tolist() == "setting label lr validation test chosen".split()
     own = frame[frame["label"] == "pFedGate, s = 0.5"]
-    assert set(frame["momentum"]) == {"stays"}  # the others ran at one rate
-    assert own[["lr", "validation", "test"]].values.tolist() == [[0.03, 20, 10], [0.1, 62.5, 60], [0.3, 60, 90]]
-    assert own["chosen"].tolist() == [False, True, False]
-    assert frame[frame["label"] == "FedAvg"]["lr"].tolist() == [0.1, 0.3]
+    assert own[["lr", "validation", "test"]].values.tolist() == [
+        ["0.03, gate 1.5", 20, 10],
+        ["0.1, gate 1.5", 62.5, 60],
+        ["0.3, gate 0.1", 25, 80],
+        ["0.3, gate 1.5", 60, 90],
+    ]
+    assert own["chosen"].tolist() == [False, True, False, False]
+    assert set(frame["label"]) == {"pFedGate, s = 0.5", "FedAvg"}
+    plain = results.by_rate([run for run in runs if run.spec.method["name"] == "fedavg"], parts.label)
+    assert plain["lr"].tolist() == [0.1, 0.3] and plain["chosen"].tolist() == [True, False]
 
 
 def test_an_ablation_is_paired_with_the_full_gate():
