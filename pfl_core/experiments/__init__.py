@@ -18,7 +18,7 @@ Experiment = Callable[[str, Sequence[int], Mapping[str, Any]], list[RunSpec]]
 TWO = {"quick": (0, 1)}  # of notebooks that ask for many small runs: a paper's notebooks have five minutes together
 SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook, else paper, else "" -> seeds at each preset
     "": {"ci": (0, 1), "quick": (0, 1, 2), "real": (0, 1, 2), "paper": (0, 1, 2, 3, 4)},
-    "fedselect/03_selection_rule_ablation": TWO,
+    "fedselect/03_ablations": TWO,
     "fedselect/04_training_size": TWO,
     "fedselect/06_workshop_gradltn": TWO,
     "fedselect/07_paper_vs_code": TWO,
@@ -76,7 +76,7 @@ def available(wanted: Sequence[RunSpec]) -> list[RunSpec]:
 EXPERIMENTS: dict[str, Experiment] = {
     "fedselect/01_main_comparison": fedselect.main_comparison,
     "fedselect/02_personalization_limit": fedselect.personalization_limit,
-    "fedselect/03_selection_rule_ablation": fedselect.selection_rule_ablation,
+    "fedselect/03_ablations": fedselect.ablations,
     "fedselect/04_training_size": fedselect.training_size,
     "fedselect/05_mask_overlap": fedselect.mask_overlap,
     "fedselect/06_workshop_gradltn": fedselect.workshop,

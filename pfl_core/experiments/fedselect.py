@@ -105,7 +105,7 @@ def layer_groups(model: str) -> dict[str, tuple[str, ...]]:
     return groups | single if model == "resnet18" else groups
 
 
-def selection_rule_ablation(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def ablations(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Table 3: other rules of who becomes personal, at two limits; and masks fixed to one group of layers."""
     limits = MAIN[:1] if preset == "ci" else MAIN
     rules = [{}, *({"ranking": name} for name in RANKINGS), {"masks": "random"}, {"masks": "common_random"}]

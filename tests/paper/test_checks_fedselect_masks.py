@@ -131,7 +131,7 @@ def test_17_uplink():
 def test_the_runs_of_the_ablation_fill_table_3(preset, model):
     """Every rule and, where a network has four groups, every layer; single convolutions fill no cell."""
     made = []
-    for i, spec in enumerate(experiments.specs("fedselect/03_selection_rule_ablation", preset, [0])):
+    for i, spec in enumerate(experiments.specs("fedselect/03_ablations", preset, [0])):
         if spec.setting == "cifar10":
             assert spec.model["name"] == model
             data = spec.data["name"]
