@@ -18,12 +18,13 @@ from pfl_core.paper.checks_fedselect import (
     best_of,
     decides_on,
     limit,
+    only_on_all,
     some_limit,
     stored_baselines,
     with_data,
 )
 from pfl_core.paper.results import Interval, Missing, by_seed, each_dataset, interval, paired
-from pfl_core.paper.verdicts import Verdict, above, all_hold, both, on_each_dataset
+from pfl_core.paper.verdicts import Verdict, above, all_hold, both, on_each_dataset, on_stored_datasets
 
 LIMITS = tuple(sorted(MIDDLE + EXTREMES))  # Table 2
 AVERAGE_GAIN = 2.4  # points
@@ -53,6 +54,7 @@ def of_all_limits(absent: list[float], verdict: Verdict) -> Verdict:
 
 
 @decides_on(1)
+@only_on_all(*SETTINGS)
 @on_each_dataset
 def best_limit_wins(results: pd.DataFrame) -> Verdict:
     """The best limit against every baseline."""
@@ -122,16 +124,17 @@ def _over_common_seeds(difference: pd.Series) -> Interval:
 
 
 @decides_on(10)
-@on_each_dataset
+@on_stored_datasets
 def smoothest_and_first(results: pd.DataFrame) -> Verdict:
     """Less rough than every baseline, and earlier at 95 % of its own last accuracy (a tie is not earlier)."""
-    return some_limit(_settles, results)
-
-
-def _settles(results: pd.DataFrame, alpha: float) -> Verdict:
-    rivals, statuses, texts = stored_baselines(results), [], []
+    rivals = stored_baselines(results)
     if not rivals:
         raise Missing("no baseline is stored")
+    return some_limit(partial(_settles, rivals), results)
+
+
+def _settles(rivals: list[str], results: pd.DataFrame, alpha: float) -> Verdict:
+    statuses, texts = [], []
     for metric in ("roughness", "rounds_to_95"):
         gaps = {name: paired(results, {"method": name}, limit(alpha), metric) for name in rivals}
         least = min(gaps, key=lambda name: gaps[name].mean)

@@ -94,6 +94,29 @@ def on_each_dataset(check: Check) -> Check:
     return judge
 
 
+def on_stored_datasets(check: Check) -> Check:
+    """As ``on_each_dataset``, but a data set that lacks the claim's runs is left out, and named; one must be left.
+
+    For claims that do not say on which data sets they hold. The check may raise Missing only where nothing refutes it.
+    """
+
+    @wraps(check)
+    def judge(results: pd.DataFrame) -> Verdict:
+        found, left_out = [], []
+        for label, rows in each_dataset(results):
+            try:
+                status, numbers = check(rows)
+                found.append((status, f"{label}: {numbers}"))
+            except Missing as missing:
+                left_out.append(f"{label}: {missing}")
+        if not found:
+            raise Missing("; ".join(left_out) or "no data set of this claim is stored")
+        statuses, texts = zip(*found, strict=True)
+        return Verdict(both(list(statuses)), "; left out, ".join(["; ".join(texts), *left_out]))
+
+    return judge
+
+
 def all_hold(parts: Iterable[tuple[str, Callable[[], Verdict]]]) -> Verdict:
     """A claim of several parts, (label, verdict) each: what one lacks leaves that one undecided."""
     verdicts = []

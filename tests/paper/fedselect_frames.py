@@ -12,6 +12,8 @@ OFFICE = dict(dataset="office_home", data="office_home", setting="office_home")
 CORRUPT = dict(dataset="cifar10_c", data="cifar10_c", setting="cifar10_c")
 MINI = dict(dataset="mini_imagenet", data="mini_imagenet", setting="mini_imagenet")
 
+SETS = ({}, CORRUPT, MINI, OFFICE)  # Tables 1 to 3
+
 
 def rows(method, value, variant="", metric="acc_mean", seeds=SEEDS, **fields):
     """A run's metric for each seed; `value` is one number, or one per seed."""
@@ -34,3 +36,8 @@ def limits(values, metric="acc_mean", **fields):
 
 def baselines(values, metric="acc_mean", **fields):
     return [row for name, value in values.items() for row in rows(name, value, "", metric, **fields)]
+
+
+def everywhere(*runs, sets=SETS):
+    """The same results on several data sets."""
+    return [row | fields for fields in sets for run in runs for row in run]

@@ -1,6 +1,5 @@
 """Claims 12 to 17 on small made-up results: each check can hold, fail, and stay undecided."""
 
-import numpy as np
 import pytest
 
 from pfl_core import experiments, results
@@ -48,6 +47,16 @@ def test_12_every_data_set_counts():
     own = [fedselect({0.3: 80.0}), fedselect({0.3: 80.0}, **CORRUPT), ablation(LEAST, 78.0)]
     found = verdict(12, *own, ablation(LEAST, 82.0, **CORRUPT))
     assert found.status == "does not hold" and "cifar10_c, real: " in found.numbers
+
+
+def test_12_to_14_leave_out_a_data_set_without_ablations():
+    own = [fedselect({0.3: 80.0}), fedselect({0.3: 80.0}, **CORRUPT)]
+    six = [ablation(LEAST, 78.0), ablation(RANDOM, 78.0), ablation(GROWTH, 78.0), layers(78.0)]
+    for number in (12, 13, 14):
+        found = verdict(number, *own, *six)
+        assert found.status == "holds"
+        assert found.numbers.endswith("; left out, cifar10_c, real: the ablations of Table 3 are not stored")
+    assert status(12, *own, *six, ablation(LEAST, noisy(78.0), **CORRUPT)) == "undecided"  # one that is stored counts
 
 
 @pytest.mark.parametrize("number", [12, 14])
@@ -110,11 +119,22 @@ def test_16_slopes():
     assert "fewer than two limits" in verdict(16, limits({0.3: 0.1}, "iou_contrast")).numbers
 
 
+def traffic(alpha, sent, share, **fields):
+    values = {"uplink_fraction": (sent,) * 3, "personal_share": (share,) * 3}
+    return [row for metric, value in values.items() for row in limits({alpha: value}, metric, **fields)]
+
+
+def test_17_leaves_out_a_data_set_without_a_limit_above_one_half():
+    found = verdict(17, traffic(0.8, 0.19, 0.81), traffic(0.3, 0.70, 0.30, **CORRUPT))
+    assert found.status == "holds"
+    assert found.numbers.endswith("; left out, cifar10_c, real: fedselect with a limit above 0.5 is not stored")
+    wrong = verdict(17, traffic(0.8, 0.19, 0.81), traffic(0.3, 0.90, 0.30, **CORRUPT))
+    assert wrong.status == "does not hold" and "left out" not in wrong.numbers
+
+
 def test_17_uplink():
     def found(alpha, sent, share):
-        values = (np.array([sent] * 3), np.array([share] * 3))
-        runs = zip(("uplink_fraction", "personal_share"), values, strict=True)
-        return verdict(17, *(limits({alpha: tuple(value)}, metric) for metric, value in runs)).status
+        return status(17, traffic(alpha, sent, share))
 
     assert found(0.8, 0.19, 0.81) == "holds"
     assert found(0.8, 0.40, 0.81) == "does not hold"  # not 1 - share

@@ -7,39 +7,40 @@ import pytest
 from pfl_core import experiments, presets, results
 from pfl_core.paper.checks_fedselect_methods import SIZES
 from pfl_core.runs import Record
-from tests.paper.fedselect_frames import ALL, CORRUPT, MINI, OFFICE, baselines, exact, limits, rows, status, verdict
+from tests.paper import fedselect_frames
+from tests.paper.fedselect_frames import ALL, CORRUPT, OFFICE, SETS, baselines, exact, limits, rows, status, verdict
 from tests.paper.frames import noisy
 
 FOUR = {0.05: 80.0, 0.3: 82.0, 0.5: 81.0, 0.8: 79.0}
-SETS = ({}, CORRUPT, MINI, OFFICE)
+
+
+def everywhere(own, others, sets=SETS):
+    """FedSelect's limits and baselines on all four data sets."""
+    return fedselect_frames.everywhere(limits(own), baselines(others), sets=sets)
 
 
 def test_1_the_best_limit_against_all_nine():
-    found = verdict(1, limits(FOUR), baselines(ALL | {"ditto": 75.0}))
+    found = verdict(1, everywhere(FOUR, ALL | {"ditto": 75.0}))
     text = "best alpha=0.30, least lead +7.00 [+7.00, +7.00] over ditto"
-    assert found == ("holds", f"cifar10 (JPEG copy), real: {text}")
+    assert found.status == "holds" and found.numbers.startswith(f"cifar10 (JPEG copy), real: {text}; cifar10_c, real")
     assert status(1, limits(FOUR), baselines(ALL | {"ditto": 83.0})) == "does not hold"
-    assert status(1, limits(FOUR), baselines(ALL | {"ditto": noisy(82.0)})) == "undecided"
-    assert status(1, limits(FOUR), baselines({"local": 70.0})) == "undecided"
+    assert status(1, everywhere(FOUR, ALL | {"ditto": noisy(82.0)})) == "undecided"
+    assert status(1, everywhere(FOUR, {"local": 70.0})) == "undecided"
     assert status(1, limits(FOUR), baselines({"local": 83.0})) == "does not hold"
 
 
 def test_1_some_limits_can_win_but_not_lose():
-    assert status(1, limits({0.3: 82.0}), baselines(ALL)) == "holds"
+    assert status(1, everywhere({0.3: 82.0}, ALL)) == "holds"
     lost = verdict(1, limits({0.3: 69.0, 0.5: 68.0}), baselines(ALL))
     assert lost.status == "undecided"
     assert lost.numbers.endswith("does not hold at the limits stored, without 0.05, 0.80")
 
 
 def test_1_every_data_set_counts():
-    runs = [limits(FOUR), baselines(ALL), baselines(ALL, **OFFICE)]
+    runs = [everywhere(FOUR, ALL, SETS[:3]), baselines(ALL, **OFFICE)]
     assert status(1, *runs, limits(FOUR, **OFFICE)) == "holds"
     assert status(1, *runs, limits(dict.fromkeys(FOUR, 60.0), **OFFICE)) == "does not hold"
-
-
-def everywhere(own, others):
-    """FedSelect's limits and baselines on all four data sets."""
-    return [row for fields in SETS for row in limits(own, **fields) + baselines(others, **fields)]
+    assert status(1, *runs) == "undecided"
 
 
 def test_2_the_average_of_the_data_sets():
@@ -128,6 +129,12 @@ def test_10_smooth_and_early():
     assert status(10, curves((1.0,) * 3, (20.0,) * 3)) == "undecided"  # a tie is not first
     assert status(10, curves((1.0,) * 3, (10.0,) * 3, ditto=(0.5,) * 3)) == "does not hold"
     assert status(10, limits(FOUR), baselines(ALL)) == "undecided"
+
+
+def test_10_leaves_out_a_data_set_without_baselines():
+    made = curves((1.0,) * 3, (10.0,) * 3)
+    found = verdict(10, made, limits({0.3: 80.0}, **CORRUPT))
+    assert found.status == "holds" and found.numbers.endswith("; left out, cifar10_c, real: no baseline is stored")
 
 
 def test_10_one_of_both_limits_is_enough():
