@@ -11,6 +11,7 @@ from pfl_core.algorithms.fedselect import FedSelect
 from pfl_core.experiments import frame
 from pfl_core.experiments.frame import Runs
 from pfl_core.presets import setting
+from pfl_core.presets.fedselect import READINGS
 from pfl_core.runs import RunSpec
 from pfl_core.stated import FEDSELECT_BASELINES as BASELINES
 from pfl_core.stated import FEDSELECT_LAYERS as LAYERS
@@ -40,6 +41,17 @@ ALTERNATION = tuple(name for name in BASELINES if name != "ditto")  # also with 
 EPOCHS_TWICE = {"fedrep": {"head_epochs": 4, "body_epochs": 2}}  # whose epochs are its own; 2 + 1 by default
 TOGETHER = {"mask_update_start": "mask_update_every"}  # options that mean something only with another one
 NOT_A_READING = ("eval_point",)  # both scores are in every run
+# Two options act only beside others: "inclusive" where an update ends at exactly ⌊α D⌋ entries, as with p = α, and
+# "threshold" where the cut-off falls on equal changes, as in the code's reading (A20, A22).
+AT_THE_LIMIT = {"alpha": 0.50, "p": 0.50}
+BESIDE_OTHERS = (
+    AT_THE_LIMIT,
+    {**AT_THE_LIMIT, "limit_comparison": "inclusive"},
+    {"reading": "authors_code", "tie_rule": "index"},
+)
+# What the released code has beside the method's options, by preset: there the data and the network allow it.
+CODE_TRAINING = {"quick": ("epochs",), "real": ("epochs", "augment"), "paper": ("epochs", "augment", "model")}
+STABLE_RATE = 0.01  # at its own 0.05 the released code ran into NaN
 
 
 def code_options() -> dict[str, dict[str, Any]]:
@@ -148,13 +160,32 @@ def workshop(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -
     return [made for name in WORKSHOP for made in on(name, preset, wanted, overrides, runs)]
 
 
+def code_training(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """The paper's reading with the code's epochs, its augmentation, its network; at preset paper the code at 0.01."""
+    frame, made = setting("fedselect", preset, "cifar10"), []
+    for name in CODE_TRAINING.get(preset, ()):
+        value = READINGS["authors_code"][name]
+        change = {name: {**frame.model, **value} if name == "model" else value}
+        shown = f"stem={value['stem']}" if name == "model" else f"{name}={value}"
+        alone = on("cifar10", preset, wanted, {**change, **overrides}, [("fedselect", {})])
+        made += [replace(one, setting=f"cifar10, {shown}") for one in alone]
+    if preset == "paper":
+        code = [("fedselect", {"reading": "authors_code"})]
+        slow = on("cifar10", preset, wanted, {"lr": STABLE_RATE, **overrides}, code)
+        made += [replace(one, setting=f"cifar10, code at lr {STABLE_RATE}") for one in slow]
+    return made
+
+
 def paper_vs_code(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """The paper's reading, each of the released code's options on its own and all together; equal numbers of passes."""
+    """The paper's reading, each of the released code's options on its own and all together; equal numbers of passes.
+
+    And what the code does in another way in training, each alone, under settings of their own.
+    """
     options = list(code_options().values())
-    options = options[:3] if preset == "ci" else options
-    runs = [("fedselect", option) for option in [{}, *options, {"reading": "authors_code"}]]
+    options, more = (options[:3], ()) if preset == "ci" else (options, BESIDE_OTHERS)
+    runs = [("fedselect", option) for option in [{}, *options, {"reading": "authors_code"}, *more]]
     runs += [(name, {}) for name in ALTERNATION]
-    made = on("cifar10", preset, wanted, overrides, runs)
+    made = on("cifar10", preset, wanted, overrides, runs) + code_training(preset, wanted, overrides)
     epochs = overrides.get("epochs", setting("fedselect", preset, "cifar10").train.epochs)
     doubled = [(name, EPOCHS_TWICE.get(name, {})) for name in ALTERNATION]
     doubled = on("cifar10", preset, wanted, {**overrides, "epochs": 2 * epochs}, doubled)

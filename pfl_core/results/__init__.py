@@ -19,6 +19,7 @@ from pfl_core.results import (
     star_pfl_likeness,
     star_pfl_traces,
 )
+from pfl_core.results.endings import same_end
 from pfl_core.results.mask_overlap import head_weight, layer_contrasts, masks, overlap_contrast, overlaps
 from pfl_core.results.rates import by_rate
 from pfl_core.runs import Record, RunSpec
@@ -39,6 +40,7 @@ __all__ = [
     "pfedgate",
     "pfedgate_parts",
     "roughness",
+    "same_end",
     "settings",
     "star_pfl",
     "star_pfl_freezing",

@@ -8,12 +8,13 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import pfl_core.federation as federation_module
-from pfl_core import Schedule, State, run
+from pfl_core import Schedule, State, presets, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedselect import FedSelect, num_new
 from pfl_core.algorithms.local import Local
 from pfl_core.engine import rounds
 from pfl_core.ops import round_half_up
+from pfl_core.runs import build
 from pfl_core.seeding import generator
 from tests.helpers import (
     cnn,
@@ -415,6 +416,23 @@ def test_18_statistics_stay_with_their_client():
         assert (notes["upload"] <= d).all()
 
 
+@pytest.mark.parametrize(("policy", "alone"), [("local", True), ("average", False)])
+def test_18_anothers_data_leave_a_clients_statistics_alone(policy, alone):
+    """A round from one state, in which client 0 has other images: the others' statistics keep every bit."""
+    fed = federation(cnn(bn=True), **IMAGES)
+    train = fed.splits["train"]
+    x = train.x.clone()
+    x[: train.bounds[1]] += 1.0
+    splits = {**fed.splits, "train": replace(train, x=x)}
+    changed = federation_module.Federation(cnn(bn=True), splits, seed=0, rounds=fed.rounds, train=fed.train)
+    rule, d = FedSelect(p=0.2, alpha=0.6, buffer_policy=policy), fed.num_params
+    ((_, state, _),) = steps(rule, fed, 1)
+    (one, _), (other, _) = (rule.round(each, state, everyone(each), 1) for each in (fed, changed))
+    assert torch.equal(one.local[1:, d:], other.local[1:, d:]) == alone
+    assert not torch.equal(one.local[0, d:], other.local[0, d:])
+    assert not torch.equal(one.local[1:, :d], other.local[1:, :d])  # the mean does bring them what client 0 learned
+
+
 def test_18_statistics_are_no_parameters_of_any_count():
     """The same counts with and without a batch norm's statistics: D is the number of trainable scalars."""
     fed = federation(mlp(bn=True))
@@ -423,6 +441,24 @@ def test_18_statistics_are_no_parameters_of_any_count():
     assert after.personal[:, :d].sum(1).tolist() == [round_half_up(0.3 * d)] * 4
     torch.testing.assert_close(notes["personal_share"], torch.full((4,), round_half_up(0.3 * d) / d))
     assert notes["upload"].tolist() == [d] * 4
+
+
+def test_19_another_seed_changes_partition_start_and_batch_order_each():
+    settings = [presets.spec("fedselect", "fedselect", preset="ci", seed=seed) for seed in (0, 0, 1)]
+    (_, one, dealt), (_, same, alike), (_, other, elsewhere) = map(build, settings)
+
+    def samples_of(partition):
+        return [sorted(index.tolist()) for index in partition.train]
+
+    def orders(fed):  # of positions among a client's samples, so the partition plays no part
+        return [[b.index.tolist() for b in fed.batches(torch.tensor([k]), 0)] for k in range(fed.num_clients)]
+
+    assert samples_of(dealt) == samples_of(alike) and orders(one) == orders(same)
+    assert torch.equal(one.theta0, same.theta0)
+    assert one.splits["train"].bounds == other.splits["train"].bounds
+    for mine, theirs in zip(samples_of(dealt) + orders(one), samples_of(elsewhere) + orders(other), strict=True):
+        assert mine != theirs
+    assert not torch.equal(one.theta0, other.theta0)
 
 
 def test_19_another_seed_is_another_history():
