@@ -184,8 +184,8 @@ def paper_vs_code(preset: str, wanted: Sequence[int], overrides: Mapping[str, An
     options = list(code_options().values())
     options, more = (options[:3], ()) if preset == "ci" else (options, BESIDE_OTHERS)
     runs = [("fedselect", option) for option in [{}, *options, {"reading": "authors_code"}, *more]]
-    runs += [(name, {}) for name in ALTERNATION]
     made = on("cifar10", preset, wanted, overrides, runs) + code_training(preset, wanted, overrides)
+    made += on("cifar10", preset, wanted, overrides, [(name, {}) for name in ALTERNATION])
     epochs = overrides.get("epochs", setting("fedselect", preset, "cifar10").train.epochs)
     doubled = [(name, EPOCHS_TWICE.get(name, {})) for name in ALTERNATION]
     doubled = on("cifar10", preset, wanted, {**overrides, "epochs": 2 * epochs}, doubled)
