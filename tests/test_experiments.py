@@ -74,6 +74,11 @@ def test_each_run_of_the_readings_is_asked_for_once(preset, alone):
     assert len(own) == 1 + alone and own == set(list(ALONE)[: 1 + alone])
 
 
+def test_what_overrides_replace_is_not_run_alone_under_a_wrong_name():
+    own = {one.setting for one in experiments.specs(CODE, "paper", [0], {"epochs": 1, "lr": 0.1})}
+    assert own == {"cifar10", "cifar10, augment=crop_flip", "cifar10, stem=imagenet", "cifar10, twice the epochs"}
+
+
 @pytest.mark.parametrize("size", [4_810, 136_874, 11_181_642], ids=["mlp", "cnn_small", "resnet18"])
 def test_the_comparison_at_the_limit_has_an_update_that_ends_at_it(size):
     """So the inclusive one grows once more, in the networks of presets quick, real and paper."""

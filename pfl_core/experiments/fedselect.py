@@ -161,15 +161,20 @@ def workshop(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -
 
 
 def code_training(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """The paper's reading with the code's epochs, its augmentation, its network; at preset paper the code at 0.01."""
+    """The paper's reading with the code's epochs, its augmentation, its network; at preset paper the code at 0.01.
+
+    None of those that ``overrides`` replaces.
+    """
     frame, made = setting("fedselect", preset, "cifar10"), []
     for name in CODE_TRAINING.get(preset, ()):
+        if name in overrides:
+            continue
         value = READINGS["authors_code"][name]
         change = {name: {**frame.model, **value} if name == "model" else value}
         shown = f"stem={value['stem']}" if name == "model" else f"{name}={value}"
         alone = on("cifar10", preset, wanted, {**change, **overrides}, [("fedselect", {})])
         made += [replace(one, setting=f"cifar10, {shown}") for one in alone]
-    if preset == "paper":
+    if preset == "paper" and "lr" not in overrides:
         code = [("fedselect", {"reading": "authors_code"})]
         slow = on("cifar10", preset, wanted, {"lr": STABLE_RATE, **overrides}, code)
         made += [replace(one, setting=f"cifar10, code at lr {STABLE_RATE}") for one in slow]
