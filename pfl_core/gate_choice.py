@@ -20,20 +20,22 @@ DRAWS = 20
 def masks_possible(
     name: str, model: str, shape: tuple[int, ...], classes: int, budgets: tuple[float, ...] = (0.5, 0.3)
 ) -> list[dict[str, float | str]]:
-    """A row for each budget: masks that DRAWS random importances give and their s', by the paper and the released code.
+    """A row for each budget: masks that DRAWS random importances give and their s'.
 
+    By the paper, by the released code, and with blocks of about one size over the whole model (L of the paper's).
     ``gate / model``: the size of the gates' linear layers relative to the network.
     """
     layout, rows = Layout.of(models.build(model, shape, classes, seed=0)), []
     for s in budgets:
         row = {"network": name, "s": s}
-        for reading in ("paper", "authors_code"):
-            adapter = chooser(layout, PFedGate.reading(reading, keep_ratio=s), shape)
+        ways = {way: PFedGate.reading(way, keep_ratio=s) for way in ("paper", "authors_code")}
+        for way, method in (ways | {"balanced": PFedGate(block_layout="balanced", keep_ratio=s)}).items():
+            adapter = chooser(layout, method, shape)
             stream = numpy_generator(0, "importances", name)
             masks = [adapter.select(stream.random(adapter.blocks.num_blocks), 0) for _ in range(DRAWS)]
-            row[f"masks, {reading}"] = len({mask.tobytes() for mask in masks})
-            row[f"s', {reading}"] = float(np.mean([adapter.blocks.share(mask) for mask in masks]))
-        row["blocks L"] = adapter.blocks.num_blocks
+            row[f"masks, {way}"] = len({mask.tobytes() for mask in masks})
+            row[f"s', {way}"] = float(np.mean([adapter.blocks.share(mask) for mask in masks]))
+            row.setdefault("blocks L", adapter.blocks.num_blocks)
         rows.append(row | {"gate / model": 2 * math.prod(shape) * row["blocks L"] / layout.num_params})
     return rows
 

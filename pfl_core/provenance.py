@@ -60,6 +60,9 @@ SAME_RESULTS = {
     "e32ac042a5bd18ab346e433d237c34f4": "5374512800957b8fb4c1dcca3e3029fb",  # algorithms.perfedavg
     "b69d33b3ec14151a13f96d10ac58117e": "e1a3a64b1bcdefaf377edc29b8722b0b",  # algorithms.fedpac
     "af637560c3aaacd2cb5b8b6fe3396b48": "9880c53c6f205b4820a3c973f6cc0fe1",  # algorithms.pfedme
+    # blocks of one size over the whole model, a layout of their own
+    "5d35b1436cca79a9c3e2f5d3de7d2a0d": "5eab50eb5ab0ab8ff313bf48e38cce01",  # algorithms.pfedgate_blocks
+    "498bd5bf2a44960ab4511aeb5a3281cb": "a835119a208d1e67174cad6ba12fd9f2",  # algorithms.pfedgate_options
     # mended where no stored run goes: novel clients, and test samples sorted by label, heed logit_relu and last_batch
     "4b1db4a72e033987e6280c63c2f175c1": "76417e3d6b1eb14d37ecc30090807150",  # algorithms.pfedgate
     "ddb561ced647e6d8a0cdc68fd32474b3": "2a52f55ba0b4e3ffa023f1daac30feec",  # algorithms.pfedgate_probe

@@ -96,6 +96,12 @@ def equal(n: int, num: int, least: float) -> list[int]:
     return _pieces(n, num)
 
 
+def balanced(n: int, size: float, least: float) -> list[int]:
+    """Sizes for n entries: a share ``least`` first, the rest in equal pieces of about ``size``; fewer are one block."""
+    pieces = round((1 - least) * n / size)
+    return first_min_ratio(n, 1 + pieces, least) if pieces else [n]
+
+
 def output_rows(n: int, num: int, least: float) -> list[int]:
     """Sizes for n neurons: a share ``least`` first (rounded up), then groups that differ by one at most."""
     first = max(1, math.ceil(least * n - 1e-9))
@@ -114,14 +120,16 @@ FLAT: dict[str, Callable[[int, int, float], list[int]]] = {"first_min_ratio": fi
 def build_blocks(layout: Layout, num: int, least: float, mode: str) -> Blocks:
     """The blocks of a network: ``num`` = B for each tensor (or hidden layer), ``least`` = s_min.
 
+    "balanced" (ours, section 11) has about B for each tensor on average, all of about one size over the whole model.
     Raises ValueError for ``mode`` "output_rows" with a network that is no plain chain of layers.
     """
     if mode == "output_rows":
         return _by_rows(layout, num, least)
     dense = {f.layer for f in layout.params if len(f.shape) == 2}
+    cut, each = (balanced, layout.num_params / (num * len(layout.params))) if mode == "balanced" else (FLAT[mode], num)
     runs, always, linear = [], [], []
     for f in layout.params:
-        sizes = FLAT[mode](f.stop - f.start, num, least)
+        sizes = cut(f.stop - f.start, each, least)
         runs += sizes
         always += [i == 0 for i in range(len(sizes))]
         linear += [f.layer in dense] * len(sizes)

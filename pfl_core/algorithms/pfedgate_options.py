@@ -17,7 +17,7 @@ class Options(Algorithm):
     blocks_per_tensor: int = 5  # B
     lr_gate: float = 0.1  # η; Table 7 has it by data and s
     # blocks and selection: 4.1, 4.4, 4.5, 7
-    block_layout: Literal["first_min_ratio", "equal", "output_rows"] = "first_min_ratio"
+    block_layout: Literal["first_min_ratio", "equal", "balanced", "output_rows"] = "first_min_ratio"
     min_keep_ratio: float | None = None  # s_min; None: by the rule
     min_keep_rule: Literal["below_budget", "authors_code"] = "below_budget"
     selector: Literal["exact", "greedy", "greedy_groups"] = "exact"

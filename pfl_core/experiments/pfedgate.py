@@ -141,10 +141,10 @@ def splits(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str
 
 
 def selectors(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """The exact knapsack against the released code's groups; blocks of rows against flat ones."""
-    kept = (0.5,) if preset in ("ci", "real") else (0.5, 0.3)
-    runs = [*gates(kept, selector="greedy_groups"), *gates(kept, block_layout="output_rows")]
-    return on(name, preset, wanted, overrides, runs)
+    """The exact knapsack against the released code's groups; blocks of rows, or of one size, against flat ones."""
+    kept = (0.5,) if preset == "ci" else (0.5, 0.3)
+    ways = ({"selector": "greedy_groups"}, {"block_layout": "output_rows"}, {"block_layout": "balanced"})
+    return on(name, preset, wanted, overrides, [run for way in ways for run in gates(kept, **way)])
 
 
 def skews(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:

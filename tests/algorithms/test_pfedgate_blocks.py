@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from pfl_core.algorithms.pfedgate_blocks import FLAT, build_blocks, equal, first_min_ratio, output_rows
+from pfl_core.algorithms.pfedgate_blocks import FLAT, balanced, build_blocks, equal, first_min_ratio, output_rows
 from pfl_core.layout import Layout
 from pfl_core.models import build
 from pfl_core.seeding import generator
 from tests.helpers import cnn, mlp
 
-MODES = ["first_min_ratio", "equal", "output_rows"]
+MODES = ["first_min_ratio", "equal", "balanced", "output_rows"]
 NETS = {
     "emnist": (("leaf_cnn", (1, 28, 28), 62), 2_278_334, 40),
     "cifar10": (("lenet_cifar", (3, 32, 32), 10), 256_830, 50),
@@ -56,6 +56,25 @@ def test_1_pieces_tile_a_tensor(n, num, least):
         assert min(sizes) >= 1
         assert len(sizes) <= num
     assert first_min_ratio(n, num, least)[0] <= max(1, least * n + 1e-6)
+
+
+@given(st.integers(1, 5_000), st.floats(1.0, 6_000.0), st.floats(0.001, 0.9))
+def test_balanced_blocks_tile_a_tensor_in_pieces_of_about_the_size(n, size, least):
+    first, *rest = balanced(n, size, least)
+    assert first + sum(rest) == n and min(first, *rest, n) >= 1
+    if not rest:
+        assert (1 - least) * n <= size / 2 + 1e-6 or n == 1  # too few for a piece of their own
+    else:
+        assert first == first_min_ratio(n, 5, least)[0]
+        assert all(size / 2 - 1 <= piece <= 2 * size + 1 for piece in rest[:-1])
+        assert max(rest[:-1], default=rest[0]) == min(rest[:-1], default=rest[0]) >= rest[-1]
+
+
+def test_balanced_blocks_of_a_small_network():
+    """30 + 5 + 15 + 3 entries in four tensors, B = 3: a quarter of each first, then pieces of about 53 / 12."""
+    blocks = build_blocks(Layout.of(mlp()), 3, 0.25, "balanced")
+    assert blocks.sizes.tolist() == [7, 5, 5, 5, 5, 3, 1, 4, 3, 4, 4, 4, 1, 2]
+    assert np.flatnonzero(blocks.always).tolist() == [0, 6, 8, 12]
 
 
 @pytest.mark.parametrize("mode", MODES)

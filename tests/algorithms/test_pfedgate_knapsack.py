@@ -94,7 +94,7 @@ def test_5_the_example():
     assert greedy(value, size, 6).tolist() == [True, False, False, False]
 
 
-@pytest.mark.parametrize("mode", ["first_min_ratio", "equal", "output_rows"])
+@pytest.mark.parametrize("mode", ["first_min_ratio", "equal", "balanced", "output_rows"])
 @pytest.mark.parametrize("selector", ["exact", "greedy"])
 @pytest.mark.parametrize("s", [0.3, 0.5, 0.9])
 @pytest.mark.parametrize("name", NETS)

@@ -102,9 +102,10 @@ def test_a_runs_variant_names_what_departs_from_the_papers_settings():
 
 
 def test_how_little_there_is_to_choose():
-    """Section 4.4: one mask at s = 0.3 on the EMNIST network, in both readings."""
+    """Section 4.4: one mask at s = 0.3 on the EMNIST network, in both readings; blocks of one size leave a choice."""
     half, third = masks_possible("EMNIST", "leaf_cnn", (1, 28, 28), 62)
     assert third["masks, paper"] == third["masks, authors_code"] == 1
+    assert half["masks, balanced"] == third["masks, balanced"] == 20 and third["s', balanced"] > third["s', paper"]
     assert third["s', authors_code"] == pytest.approx(0.246, abs=5e-4)
     assert half["s', authors_code"] == pytest.approx(0.434, abs=5e-4) and half["blocks L"] == 40
     assert math.isclose(half["gate / model"], 62_720 / 2_278_334)
