@@ -88,3 +88,11 @@ def test_the_comparison_at_the_limit_has_an_update_that_ends_at_it(size):
     first = num_new(0, size, strict)
     assert first == strict.alpha * size == num_new(0, size, inclusive)
     assert num_new(first, size, strict) == 0 < num_new(first, size, inclusive)
+
+
+def test_what_is_asked_for_twice_keeps_its_first_setting():
+    """pFedGate 01 tries rates, its own among them: that run is the main one, not one of those that are tried."""
+    made = experiments.specs("pfedgate/01_main_comparison", "real", [0])
+    settings = {(one.method["name"], one.train.lr): one.setting for one in made if one.method["name"] == "fedrep"}
+    assert settings["fedrep", 0.1] == "fashion_mnist" and settings["fedrep", 0.3] == "fashion_mnist, lr=0.3"
+    assert len({str(one.identity()) for one in made}) == len(made)

@@ -71,7 +71,10 @@ def changed(
 
 def once(runs: Sequence[RunSpec]) -> list[RunSpec]:
     """The first of equal runs."""
-    return list({str(one.identity()): one for one in runs}.values())
+    made: dict[str, RunSpec] = {}
+    for one in runs:
+        made.setdefault(str(one.identity()), one)
+    return list(made.values())
 
 
 # ---- B: main comparison ---------------------------------------------------------------------------------------------
