@@ -148,6 +148,21 @@ def closely(one, other):
     return True
 
 
+def test_ditto_without_a_pull_is_fedavg_and_local_side_by_side():
+    fed = federation(mlp(), SIZES, momentum=0.9)
+    both = trained(made("ditto", keep_momentum=True), fed)
+    common, alone = (trained(made(name, keep_momentum=True), fed) for name in ("fedavg", "local"))
+    assert same_bits(both.shared, common.shared) and same_bits(torch.stack(both.local), alone.local)
+    assert same_bits([*both.velocity], [torch.cat(pair) for pair in zip(alone.velocity, common.velocity, strict=True)])
+
+
+def test_lg_fedavgs_first_rounds_are_fedavgs():
+    fed = federation(mlp(), SIZES, momentum=0.9)
+    start = trained(made("lg_fedavg", warm_start_rounds=3, keep_momentum=True), fed)
+    want = trained(made("fedavg", keep_momentum=True), fed)
+    assert same_bits(start.shared, want.shared) and same_bits([*start.velocity], [*want.velocity])
+
+
 @pytest.mark.parametrize("name", KEEPERS)
 def test_first_rounds_are_alike_and_without_momentum_all(name):
     still, moving = federation(mlp(), SIZES), federation(mlp(), SIZES, momentum=0.9)
