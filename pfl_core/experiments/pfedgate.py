@@ -25,7 +25,7 @@ MIXED = (0.5, 0.1)
 EXTRA = ("perfedavg",)  # Table 6, whose FedMD is in `public_sets`
 RESTARTS = [  # ours: momentum starts anew in each round
     ("pfedgate", {"keep_ratio": 0.5, "keep_momentum": False}),
-    ("fedavg", {"keep_momentum": False}),
+    *((name, {"keep_momentum": False}) for name in ("fedavg", "perfedavg")),
 ]
 RATES, GATE_RATES = (0.03, 0.1, 0.3), (0.1, 0.5, 1.5)  # ours, of the paper's grids; the second of pFedGate's gate
 SPLITS = (2, 10, 20)  # B, beside 5; 20 is ours
