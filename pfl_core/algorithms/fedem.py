@@ -114,7 +114,7 @@ class FedEM(Momentum):
         clients: Tensor,
         duties: list[Tensor],
         t: int,
-        velocity: Tensor | None,
+        velocity: Tensor | None = None,
     ) -> Trained:
         """The M step: rows [S M, e], each client's components one after the other; velocity [S, M d], or at rest."""
         repeated = clients.repeat_interleave(self.components)
