@@ -34,7 +34,6 @@ class State:
 
     shared: Tensor | None = None  # [e], the server's model
     local: Rows | None = None  # [N, e], what each client keeps
-    velocity: Rows | None = None  # [N, d], where a client's momentum stays with it
 
 
 @dataclass(frozen=True)

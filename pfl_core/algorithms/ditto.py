@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import State, register
+from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Federation, Trained
 from pfl_core.ops import put, server_step, take
 
@@ -46,8 +47,8 @@ class Ditto(FedAvg):
         if self.personal_epochs is not None and self.personal_epochs < 1:
             raise ValueError(f"Ditto: personal_epochs={self.personal_epochs} is below 1: v_k would never be trained")
 
-    def init(self, fed: Federation, theta0: Tensor) -> State:
-        return State(shared=theta0, local=(theta0,) * fed.num_clients)
+    def init(self, fed: Federation, theta0: Tensor) -> MovingState:
+        return MovingState(shared=theta0, local=(theta0,) * fed.num_clients)
 
     def personal(
         self,
@@ -63,7 +64,7 @@ class Ditto(FedAvg):
         pull = (lambda g, v_k, s: g.add(v_k - anchor, alpha=self.lam)) if self.lam else None
         return fed.sgd(v, clients, key=key, epochs=self.personal_epochs, grad=pull, velocity=velocity)
 
-    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+    def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
         own, losses, moving = {}, [], self.carried(fed, state, 2 * fed.num_params)  # of v_k and of θ_k
 
         def local(chunk: Tensor, rows: slice) -> Trained:
@@ -82,16 +83,16 @@ class Ditto(FedAvg):
         shared = server_step(state.shared, mean, self.lr_server)
         personal_epochs = fed.train.epochs if self.personal_epochs is None else self.personal_epochs
         local_models = put(state.local, clients, list(own.values()))
-        return State(shared=shared, local=local_models, velocity=moving.rows), notes | {
+        return moving.into(MovingState(shared=shared, local=local_models)), notes | {
             "train_loss": torch.cat(losses),  # of v_k, without the pull
             "upload": torch.full((len(clients),), fed.num_params),
             "passes": fed.train.epochs + personal_epochs,
         }
 
-    def models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
+    def models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         return take(state.local, clients)
 
-    def adapt(self, fed: Federation, state: State, clients: Tensor, t: int) -> State:
+    def adapt(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> MovingState:
         for rows in fed.chunks(clients):
             chunk = clients[rows]
             out = self.personal(fed, fed.broadcast(state.shared, chunk), state.shared, chunk, (t, "adapt"))

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import State, check_choices, register
-from pfl_core.algorithms.momentum import Momentum
+from pfl_core.algorithm import check_choices, register
+from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, Trained
 from pfl_core.ops import server_step
 
@@ -43,15 +43,17 @@ class FedAvg(Momentum):
     def __post_init__(self) -> None:
         check_choices(self)
 
-    def hooks(self, fed: Federation, state: State, clients: Tensor, t: int) -> dict[str, Any]:
+    def hooks(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> dict[str, Any]:
         """What the local step adds to plain SGD: ``grad`` and ``loss`` of ``fed.sgd``. Here nothing."""
         return {}
 
-    def remember(self, fed: Federation, state: State, new: State, clients: Tensor, out: Trained, t: int) -> State:
+    def remember(
+        self, fed: Federation, state: MovingState, new: MovingState, clients: Tensor, out: Trained, t: int
+    ) -> MovingState:
         """``new`` with what the method keeps of the rows that these clients trained from ``state``. Here nothing."""
         return new
 
-    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+    def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
         new, notes, mean = self.trained_mean(fed, state, clients, t, self.weight(fed, clients))
         return replace(new, shared=server_step(state.shared, mean, self.lr_server)), notes
 
@@ -60,8 +62,8 @@ class FedAvg(Momentum):
         return client_weight(fed, clients, self.client_weighting)
 
     def trained_mean(
-        self, fed: Federation, state: State, clients: Tensor, t: int, weight: Tensor
-    ) -> tuple[State, dict, Tensor]:
+        self, fed: Federation, state: MovingState, clients: Tensor, t: int, weight: Tensor
+    ) -> tuple[MovingState, dict, Tensor]:
         """Local training from the shared model: what is remembered of it, the notes, and the weighted mean [e]."""
         new, moving = state, self.carried(fed, state)
 
@@ -74,7 +76,7 @@ class FedAvg(Momentum):
             return out
 
         mean, notes = fed.average(local, clients, weight)
-        new = replace(new, velocity=moving.rows)
+        new = moving.into(new)
         return new, notes | {"upload": torch.full((len(clients),), fed.num_params), "passes": fed.train.epochs}, mean
 
 
@@ -92,6 +94,6 @@ class FedAvgFT(FedAvg):
 
     finetune_epochs: int = 3  # FedSelect does not state it; 3 = its local epochs is our choice, pFedGate uses 1
 
-    def models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
+    def models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         start = fed.broadcast(state.shared, clients)
         return fed.sgd(start, clients, key=(t, "finetune"), epochs=self.finetune_epochs).theta

@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
-from pfl_core.algorithm import State, check_choices, register
+from pfl_core.algorithm import check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
-from pfl_core.algorithms.momentum import Momentum
+from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, Output, Scores, Trained
 from pfl_core.layout import WEIGHT
 from pfl_core.ops import accumulate, normalised, put, server_step
@@ -34,7 +34,7 @@ from pfl_core.seeding import generator
 
 
 @dataclass(frozen=True)
-class MixtureState(State):
+class MixtureState(MovingState):
     components: Tensor | None = None  # [M, e] θ_m
     mixture: Tensor | None = None  # [N, M] π_k
 
@@ -88,7 +88,7 @@ class FedEM(Momentum):
             "upload": torch.full((len(clients),), self.components * fed.num_params),
             "passes": self.components * (fed.train.epochs + 1 / 3),  # and a forward pass
         }
-        new = replace(new, components=components, velocity=moving.rows)
+        new = moving.into(replace(new, components=components))
         return new, notes | ({"trained": Scores.join(scores)} if scores else {})
 
     def parts(self, fed: Federation, clients: Tensor) -> list[Tensor]:

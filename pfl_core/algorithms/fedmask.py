@@ -24,9 +24,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import State, check_choices, register
+from pfl_core.algorithm import check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
-from pfl_core.algorithms.momentum import Momentum
+from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.algorithms.partial import top
 from pfl_core.federation import Federation, Trained
 from pfl_core.layout import WEIGHT, Field
@@ -34,7 +34,7 @@ from pfl_core.ops import counts_true, masked_mean, put, round_half_up, take, top
 
 
 @dataclass(frozen=True)
-class MaskState(State):
+class MaskState(MovingState):
     scores: tuple[Tensor, ...] = ()  # N rows [v]: a_k, the masked entries in the layout's order
 
 
@@ -114,7 +114,7 @@ class FedMask(Momentum):
         kept = torch.stack([self.mask(fields, row) for row in scores])
         merged = self.merged(scores, kept, client_weight(fed, clients, self.client_weighting))
         shared = torch.cat([state.shared[:d], mean[d:]])
-        new = replace(state, shared=shared, scores=put(state.scores, clients, merged), velocity=moving.rows)
+        new = moving.into(replace(state, shared=shared, scores=put(state.scores, clients, merged)))
         return new, notes | {
             "upload": counts_true(kept),
             "upload_bits": torch.full((len(clients),), scores.shape[1]),

@@ -28,9 +28,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from pfl_core.algorithm import State, check_choices, register
+from pfl_core.algorithm import check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
-from pfl_core.algorithms.momentum import Momentum
+from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, Output, Scores
 from pfl_core.ops import normalised, put, take
 from pfl_core.seeding import generator
@@ -69,14 +69,14 @@ class FedMD(Momentum):
             if getattr(self, name) < low:
                 raise ValueError(f"FedMD: {name}={getattr(self, name)} is too small, give at least {low}")
 
-    def init(self, fed: Federation, theta0: Tensor) -> State:
+    def init(self, fed: Federation, theta0: Tensor) -> MovingState:
         """Raises ValueError or FileNotFoundError if the public samples are not there or do not fit the network."""
         if self.public == "public" and self.public not in fed.splits:
             raise ValueError(
                 "FedMD: no public samples in this split; name a data set or the clients' own, public=train"
             )
         self.samples(fed, 0)
-        return State(local=(theta0,) * fed.num_clients)
+        return MovingState(local=(theta0,) * fed.num_clients)
 
     def samples(self, fed: Federation, t: int) -> Tensor:
         """[n, ...] the public samples of round t, without replacement."""
@@ -89,7 +89,7 @@ class FedMD(Momentum):
         order = torch.randperm(len(pool), generator=generator(fed.seed, "public", t))[: self.public_samples]
         return prepare(pool[order.to(pool.device)]).to(own)
 
-    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+    def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
         x = self.samples(fed, t)
         public = x, torch.zeros(len(x), dtype=torch.int64, device=x.device)  # labels are not used
         consensus = self.consensus(fed, state, clients, public)
@@ -112,16 +112,16 @@ class FedMD(Momentum):
             "upload": torch.full((len(clients),), consensus.numel()),
             "passes": fed.train.epochs + (self.digest_epochs + 1 / 3) * len(x) / float(fed.num_train[clients].mean()),
         }
-        new = replace(state, local=local, velocity=moving.rows)
+        new = moving.into(replace(state, local=local))
         return new, notes | ({"trained": Scores.join(scores)} if scores else {})
 
-    def consensus(self, fed: Federation, state: State, clients: Tensor, public: tuple[Tensor, Tensor]) -> Tensor:
+    def consensus(self, fed: Federation, state: MovingState, clients: Tensor, public: tuple[Tensor, Tensor]) -> Tensor:
         """f [n, C]."""
         share = normalised(client_weight(fed, clients, self.client_weighting)).tolist()
         opinions = (fed.forward(state.local[k][None], torch.tensor([k]), [public])[0] for k in clients.tolist())
         return sum(w * logits for w, logits in zip(share, opinions, strict=True))
 
-    def models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
+    def models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         return take(state.local, clients)
 
 

@@ -28,9 +28,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pfl_core.algorithm import State, check_choices, register
+from pfl_core.algorithm import check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
-from pfl_core.algorithms.momentum import Momentum
+from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, Output, Scores
 from pfl_core.layout import WEIGHT, Layout
 from pfl_core.ops import bits, counts_true, keep_, round_half_up
@@ -40,7 +40,7 @@ NO_NEURONS = "HeteroFL takes neurons away: it needs a plain chain of layers, eac
 
 
 @dataclass(frozen=True)
-class HeteroState(State):
+class HeteroState(MovingState):
     widths: Tensor | None = None  # [N] float64, r_k
 
 
@@ -118,7 +118,7 @@ class HeteroFL(Momentum):
             "kept_share": upload / fed.num_params,
         }
         shared = torch.where(covered > 0, new, state.shared)
-        state = replace(state, shared=shared, velocity=moving.rows)
+        state = moving.into(replace(state, shared=shared))
         return state, notes | ({"trained": Scores.join(scores)} if scores else {})
 
     def averaged(self, fed: Federation, mask: Tensor, k: int) -> Tensor:

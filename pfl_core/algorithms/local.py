@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import State, register
-from pfl_core.algorithms.momentum import Momentum
+from pfl_core.algorithm import register
+from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation
 from pfl_core.ops import put, take
 
@@ -24,10 +24,10 @@ from pfl_core.ops import put, take
 class Local(Momentum):
     """Rounds of local epochs, the model carried over."""
 
-    def init(self, fed: Federation, theta0: Tensor) -> State:
-        return State(local=theta0.repeat(fed.num_clients, 1))
+    def init(self, fed: Federation, theta0: Tensor) -> MovingState:
+        return MovingState(local=theta0.repeat(fed.num_clients, 1))
 
-    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+    def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
         moving = self.carried(fed, state)
         out = fed.sgd(take(state.local, clients), clients, key=t, velocity=moving.take(clients))  # [S, e]
         moving.put(clients, out.velocity)
@@ -38,7 +38,7 @@ class Local(Momentum):
             "passes": fed.train.epochs,
         }
         local = put(state.local, clients, out.theta)
-        return replace(state, local=local, velocity=moving.rows), notes
+        return moving.into(replace(state, local=local)), notes
 
-    def models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
+    def models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         return take(state.local, clients)

@@ -8,7 +8,7 @@ default: an optimizer that is made anew in each round, at rest, as the other pap
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -19,12 +19,20 @@ from pfl_core.ops import Rows, put, take
 
 
 @dataclass(frozen=True)
+class MovingState(State):
+    velocity: Rows | None = field(default=None, metadata={"added": True})  # N rows [d], or of as much as is trained
+
+
+@dataclass(frozen=True)
 class Momentum(Algorithm):
     """A method whose clients can keep it. What is trained for scoring alone, or once, starts at rest."""
 
     keep_momentum: bool = field(default=False, kw_only=True, metadata={"added": True})
 
-    def carried(self, fed: Federation, state: State, size: int | None = None) -> Carried:
+    def init(self, fed: Federation, theta0: Tensor) -> MovingState:
+        return MovingState(shared=theta0)
+
+    def carried(self, fed: Federation, state: MovingState, size: int | None = None) -> Carried:
         """The clients' momentum [N, size] (default: [N, d]) as a round finds it."""
         if not (self.keep_momentum and fed.train.momentum):
             return Carried(None)
@@ -41,6 +49,10 @@ class Carried:
     def take(self, clients: Tensor) -> Tensor | None:
         """[S, size], for ``fed.sgd``."""
         return None if self.rows is None else take(self.rows, clients)
+
+    def into(self, state: State) -> State:
+        """``state`` with the rows as they are now."""
+        return state if self.rows is None else replace(state, velocity=self.rows)
 
     def put(self, clients: Tensor, *velocity: Tensor | None) -> None:
         """What these clients' training left [S, size], or parts of it side by side."""

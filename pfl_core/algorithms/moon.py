@@ -18,14 +18,15 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, softplus
 
-from pfl_core.algorithm import State, register
+from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Federation, Output, Trained
 from pfl_core.ops import Rows, put, take
 
 
 @dataclass(frozen=True)
-class MoonState(State):
+class MoonState(MovingState):
     previous: Rows | None = None  # [N, e] each client's model after its last training
 
 

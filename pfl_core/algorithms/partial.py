@@ -32,9 +32,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, State, check_choices, register
+from pfl_core.algorithm import Algorithm, check_choices, register
 from pfl_core.algorithms.fedavg import FedAvg, client_weight
-from pfl_core.algorithms.momentum import Momentum
+from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, Trained
 from pfl_core.layout import STATISTIC, WEIGHT, Field, Layout
 from pfl_core.ops import put, select
@@ -66,7 +66,7 @@ def at_least(made: Algorithm, **lowest: float) -> None:
 
 
 @dataclass(frozen=True)
-class PartialState(State):
+class PartialState(MovingState):
     """``shared`` [e] is u; its personal entries are those that all clients started from."""
 
     own: tuple[Tensor, ...] = ()  # N rows [p]: v_k, the personal entries in the layout's order
@@ -146,7 +146,7 @@ class Partial(Momentum):
         mean, notes = fed.average(local, clients, client_weight(fed, clients, self.client_weighting))
         shared = select(self.personal(fed), state.shared, mean)
         count = sum(part.stop - part.start for part in parts if part.stop <= fed.num_params)
-        new = replace(state, shared=shared, own=put(state.own, clients, own), velocity=moving.rows)
+        new = moving.into(replace(state, shared=shared, own=put(state.own, clients, own)))
         return new, notes | {
             "upload": torch.full((len(clients),), fed.num_params - count),
             "personal_share": count / fed.num_params,
@@ -291,7 +291,7 @@ class LGFedAvg(Partial):
         if t >= self.warm_start_rounds:
             return super().round(fed, state, clients, t)
         common = FedAvg(self.client_weighting, keep_momentum=self.keep_momentum)
-        new, notes = common.round(fed, State(shared=state.shared, velocity=state.velocity), clients, t)
+        new, notes = common.round(fed, MovingState(shared=state.shared, velocity=state.velocity), clients, t)
         return replace(self.init(fed, new.shared), velocity=new.velocity), notes | {"personal_share": 0.0}
 
     def adapt(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> PartialState:

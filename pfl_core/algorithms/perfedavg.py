@@ -26,8 +26,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import State, register
+from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Batch, Federation, Grad, Trained
 from pfl_core.federation.rows import Rows
 from pfl_core.ops import server_step
@@ -56,7 +57,7 @@ class PerFedAvg(FedAvg):
         if self.alpha is not None and not self.alpha >= 0:
             raise ValueError(f"PerFedAvg: alpha={self.alpha} is below 0; leave it out for the common rate")
 
-    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+    def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
         moving = self.carried(fed, state)
 
         def local(chunk: Tensor, rows: slice) -> Trained:
@@ -65,7 +66,7 @@ class PerFedAvg(FedAvg):
             return out
 
         mean, notes = fed.average(local, clients, self.weight(fed, clients))
-        new = State(shared=server_step(state.shared, mean, self.lr_server), velocity=moving.rows)
+        new = moving.into(MovingState(shared=server_step(state.shared, mean, self.lr_server)))
         return new, notes | {
             "upload": torch.full((len(clients),), fed.num_params),
             "passes": fed.train.epochs * (2 if self.order == "hessian" else 1),
@@ -117,7 +118,7 @@ class PerFedAvg(FedAvg):
             found.theta.sub_(fed.hessian_product(theta, first, found.theta), alpha=alpha)
         return found
 
-    def models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
+    def models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         key, data = (t, "adapt"), "train"
         if self.adaptation == "step":
             data = [first_batch(fed, k, key) for k in clients.tolist()]

@@ -47,6 +47,7 @@ class GateState(State):
 
     gate: Tensor | None = None  # [N, v] φ_k
     statistics: Tensor | None = None  # [N, q] running statistics of the gates' norms
+    velocity: Tensor | None = None  # [N, d], where momentum is kept
     gate_velocity: Tensor | None = None  # [N, v]
     gate_values: Tensor | None = None  # [T, L] M' of each round so far, mean over batches, then over clients
 

@@ -16,14 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import State, register
+from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Federation, Trained
 from pfl_core.ops import put, take
 
 
 @dataclass(frozen=True)
-class ScaffoldState(State):
+class ScaffoldState(MovingState):
     control: Tensor | None = None  # [d] c
     controls: Tensor | None = None  # [N, d] c_k
 

@@ -199,7 +199,10 @@ def _unpacked(packed: Any) -> Any:
 
 
 def state_hash(state: State) -> str:
-    """16 hex digits of the bits of every tensor of a state: two runs with the same hash are the same run."""
+    """16 hex digits of the bits of every tensor of a state: two runs with the same hash are the same run.
+
+    A field that a state got later (``metadata={"added": True}``) does not count where it is None.
+    """
     digest = hashlib.sha256()
 
     def feed(value: Any) -> None:
@@ -208,8 +211,10 @@ def state_hash(state: State) -> str:
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())
         elif dataclasses.is_dataclass(value):
             for field in dataclasses.fields(value):
-                digest.update(field.name.encode())
-                feed(getattr(value, field.name))
+                part = getattr(value, field.name)
+                if part is not None or not field.metadata.get("added"):
+                    digest.update(field.name.encode())
+                    feed(part)
         elif isinstance(value, tuple):
             for part in value:
                 feed(part)
