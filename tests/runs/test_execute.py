@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl_core import engine, methods
+from pfl_core import State, engine, methods
+from pfl_core.algorithms.momentum import MovingState
 from pfl_core.data import Dataset, load
 from pfl_core.partition import Partition
 from pfl_core.runs import Record, RunSpec, Store, build, execute, read_record
@@ -350,3 +351,9 @@ def test_blobs_are_what_these_tests_think():
     """The tests above would pass on empty data."""
     pool = load(f"{HERE}:blobs")
     assert pool.x.shape == (128, 1, 4, 4) and pool.is_test.sum() == 32
+
+
+def test_a_field_that_a_state_got_later_does_not_count_while_it_is_none():
+    x = torch.arange(3.0)
+    assert state_hash(MovingState(shared=x)) == state_hash(State(shared=x))
+    assert state_hash(MovingState(shared=x, velocity=(x,))) != state_hash(State(shared=x))
