@@ -128,9 +128,9 @@ class FedPAC(Partial):
         means, _, _ = features(fed, out.theta, clients, len(state.known))
         return out, Told(A, V, means, counts)
 
-    def train_own(self, fed: Federation, theta: Tensor, clients: Tensor, key: int | tuple[int | str, ...]) -> Trained:
+    def own_training(self) -> dict[str, Any]:
         """One epoch on the head."""
-        return fed.sgd(theta, clients, key=key, epochs=1, lr=self.lr_head, trainable=self.personal(fed))
+        return {"epochs": 1, "lr": self.lr_head}
 
     def hooks(self, state: PacState, aims: Tensor) -> dict[str, Any]:
         """The loss that the body is trained with; plain cross-entropy before there are prototypes."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -132,7 +132,12 @@ class Partial(Momentum):
         velocity: Tensor | None = None,
     ) -> Trained:
         """The same, of the personal part alone."""
-        return fed.sgd(theta, clients, key=key, trainable=self.personal(fed), velocity=velocity)
+        personal = self.personal(fed)
+        return fed.sgd(theta, clients, key=key, trainable=personal, velocity=velocity, **self.own_training())
+
+    def own_training(self) -> dict[str, Any]:
+        """Epochs and rate of that, where they are not the federation's."""
+        return {}
 
     def round(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> tuple[PartialState, dict]:
         parts, own, moving = self.parts(fed.layout), [], self.carried(fed, state)
@@ -215,16 +220,8 @@ class FedRep(Partial):
             return out
         return replace(out, velocity=torch.where(head[: fed.num_params], first.velocity, out.velocity))
 
-    def train_own(
-        self,
-        fed: Federation,
-        theta: Tensor,
-        clients: Tensor,
-        key: int | tuple[int | str, ...],
-        velocity: Tensor | None = None,
-    ) -> Trained:
-        options = {"epochs": self.head_epochs, "lr": self.lr_head, "trainable": self.personal(fed)}
-        return fed.sgd(theta, clients, key=key, velocity=velocity, **options)
+    def own_training(self) -> dict[str, Any]:
+        return {"epochs": self.head_epochs, "lr": self.lr_head}
 
     def passes(self, fed: Federation) -> int:
         return self.head_epochs + self.body_epochs
