@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from textwrap import fill
 
 import matplotlib.pyplot as plt
@@ -11,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 CHARACTERS_PER_INCH = 18  # of a caption
+FAR = 5.0  # spreads of the middle half below it: what lies lower would squeeze the others
 NAMES = {
     "local": "Local",
     "fedavg": "FedAvg",
@@ -86,54 +88,108 @@ def who_got_what(counts: np.ndarray, title: str = "") -> Figure:
     return fig
 
 
-def curve_panels(runs: pd.DataFrame, caption: str = "", ylabel: str = "mean client accuracy (%)") -> Figure:
-    """Accuracy by round, a panel for each experiment; the band spans the seeds, the legend is beside the last panel.
+def curve_panels(
+    runs: pd.DataFrame,
+    caption: str = "",
+    ylabel: str = "mean client accuracy (%)",
+    *,
+    front: str = "",
+    closer: bool = False,
+) -> Figure:
+    """Accuracy by round, a panel for each experiment; the band spans the seeds, the legend is beside the panels.
 
-    Columns: panel, label, color, seed, round, value.
+    Columns: panel, label, color, seed, round, value. Labels that begin with ``front`` are drawn thicker, above the
+    others. ``closer``: below each panel once more, at the scale of the second half of the rounds without far outliers.
     """
     panels = list(dict.fromkeys(runs["panel"]))
-    size = (4.0 * len(panels) + 1.9, 3.6)
-    fig, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
-    for ax, panel in zip(axes[0], panels, strict=True):
-        for (label, color), group in runs[runs["panel"] == panel].groupby(["label", "color"], sort=False):
-            band(ax, group, label, color)
-        ax.set(xlabel="communication round", title=panel if len(panels) > 1 else "")
-    axes[0][0].set_ylabel(ylabel)
-    axes[0][-1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    size = (4.0 * len(panels) + 1.9, 3.6 + 3.0 * closer)
+    fig, axes = plt.subplots(1 + closer, len(panels), figsize=size, layout="constrained", squeeze=False)
+    for column, panel in zip(axes.T, panels, strict=True):
+        here = runs[runs["panel"] == panel]
+        for ax in column:
+            for (label, color), group in here.groupby(["label", "color"], sort=False):
+                band(ax, group, label, color, above=bool(front) and label.startswith(front))
+        column[0].set_title(panel if len(panels) > 1 else "")
+        column[-1].set_xlabel("communication round")
+        if closer:
+            late = here[here["round"] > here["round"].max() / 2]
+            means = late.groupby(["label", "round"])["value"].mean()
+            low = means[means >= far_below(means.groupby("label").mean())].min()
+            room = max(1.0, 0.05 * (means.max() - low))
+            column[1].set_ylim(low - room, means.max() + room)
+    for ax in axes[:, 0]:
+        ax.set_ylabel(ylabel)
+    fig.legend(*legend_of(axes.flat), frameon=False, fontsize=8, loc="outside center right")
     return captioned(fig, caption)
 
 
-def mean_dots(table: pd.DataFrame, caption: str = "", xlabel: str = "accuracy (%)") -> Figure:
+def far_below(values: pd.Series) -> float:
+    """Where far outliers begin: what lies lower is drawn at the edge, or not at all, for the sake of the others."""
+    first, third = values.quantile([0.25, 0.75])
+    return first - FAR * (third - first)
+
+
+def legend_of(axes: Iterable[Axes]) -> tuple[list, list]:
+    """Handles and labels, every label once, wherever it is drawn."""
+    found: dict[str, object] = {}
+    for ax in axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return list(found.values()), list(found)
+
+
+def mean_dots(
+    table: pd.DataFrame, caption: str = "", xlabel: str = "accuracy (%)", *, dashed: str | None = None
+) -> Figure:
     """A table as a picture: a row of panels for each data set, means and deviations over seeds, labels downwards.
 
     Columns: dataset (its row), panel (title), label, color, value, std (missing for one seed); a row for each mean.
-    Every panel has its own scale; the dashed line is the mean of its first row.
+    Every panel has its own scale; the dashed line is the mean of the label ``dashed``, by default the first one. Far
+    outliers are numbers at the edge.
     """
-    sets, labels = list(dict.fromkeys(table["dataset"])), list(dict.fromkeys(table["label"]))
+    sets, dashed = dict(list(table.groupby("dataset", sort=False))), dashed or table["label"].iloc[0]
     columns = table.groupby("dataset")["panel"].nunique().max()
-    size = (4.6 * columns, 0.32 * len(labels) * len(sets) + 1.6)
-    fig, axes = plt.subplots(len(sets), columns, figsize=size, layout="constrained", squeeze=False, sharey=True)
-    for row, name in zip(axes, sets, strict=True):
-        panels = list(table[table["dataset"] == name].groupby("panel", sort=False))
+    heights = [0.32 * part["label"].nunique() + 0.7 for part in sets.values()]
+    size = (4.6 * columns, sum(heights) + 0.9)
+    fig, axes = plt.subplots(
+        len(sets), columns, figsize=size, layout="constrained", squeeze=False, sharey="row", height_ratios=heights
+    )
+    for row, (name, part) in zip(axes, sets.items(), strict=True):
+        labels = list(dict.fromkeys(part["label"]))
+        panels = list(part.groupby("panel", sort=False))
         for ax in row[len(panels) :]:
             ax.set_axis_off()
         for ax, (panel, here) in zip(row, panels, strict=False):
-            for cell in here.itertuples():
-                place = -labels.index(cell.label)
-                ax.errorbar(cell.value, place, xerr=np.nan_to_num(cell.std), fmt="o", color=cell.color, capsize=3)
-            ax.axvline(here["value"].iloc[0], color="0.6", linewidth=0.8, linestyle="--")
-            ax.set_title(panel, fontsize=9)
+            _dots_of(ax, here, labels, dashed)
+            ax.set_title(f"{name}: {panel}" if len(sets) > 1 else panel, fontsize=9)
             ax.set_yticks([-place for place in range(len(labels))], labels)
+            ax.set_xlabel(xlabel)
             ax.margins(y=0.08)
-    for ax in axes[-1]:
-        ax.set_xlabel(xlabel)
-    return captioned(fig, caption)
+    marks = f"bars: one deviation over seeds; dashed: {dashed}"
+    return captioned(fig, f"{caption}\n{marks}" if caption else "")
 
 
-def band(ax: Axes, group: pd.DataFrame, label: str, color: str | tuple) -> None:
-    """Mean over seeds as a line, their span as a band. Columns: round, value."""
+def _dots_of(ax: Axes, table: pd.DataFrame, labels: list[str], dashed: str) -> None:
+    low = far_below(table["value"])
+    for cell in table.itertuples():
+        place = -labels.index(cell.label)
+        if cell.value >= low:
+            ax.errorbar(cell.value, place, xerr=np.nan_to_num(cell.std), fmt="o", color=cell.color, capsize=3)
+        else:
+            edge = {"xy": (0, place), "xycoords": ax.get_yaxis_transform(), "va": "center", "fontsize": 8}
+            ax.annotate(f" ◂ {cell.value:.1f}", color=cell.color, **edge)
+    for value in table.loc[(table["label"] == dashed) & (table["value"] >= low), "value"]:
+        ax.axvline(value, color="0.6", linewidth=0.8, linestyle="--")
+
+
+def band(ax: Axes, group: pd.DataFrame, label: str, color: str | tuple, *, above: bool = False) -> None:
+    """Mean over seeds as a line (``above`` the others: on top, and thicker), their span as a band.
+
+    Columns: round, value.
+    """
     by_round = group.groupby("round")["value"].agg(["mean", "min", "max"])
-    ax.plot(by_round.index, by_round["mean"], label=label, color=color)
+    style = {"linewidth": 2.4, "zorder": 3} if above else {}
+    ax.plot(by_round.index, by_round["mean"], label=label, color=color, **style)
     ax.fill_between(by_round.index, by_round["min"], by_round["max"], color=color, alpha=0.15, linewidth=0)
 
 

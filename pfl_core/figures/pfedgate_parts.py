@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pfl_core.figures.common import captioned
+from pfl_core.figures.common import captioned, legend_of
 
 MARKERS = "osD^vP"  # of ours in order, filled; then the paper's, hollow
 FIVE = ("#6a3d9a", "#e08214", "#1b7837", "#c51b7d", "#2166ac")  # colours of a few settings of one method
@@ -37,7 +37,7 @@ def beside_paper(table: pd.DataFrame, caption: str = "") -> Figure:
         ax.set_yticks([-i for i in range(len(labels))], labels)
         ax.set_ylim(-len(labels) + 0.4, 0.6)
         ax.grid(axis="y", color="0.93")
-    axes[0][-1].legend(*_legend(axes[0]), frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes[0][-1].legend(*legend_of(axes[0]), frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return captioned(fig, caption)
 
 
@@ -51,15 +51,6 @@ def _marks(ax: Axes, group: pd.DataFrame, labels: Sequence[str], place: int, num
     ax.errorbar(group["value"], y, xerr=spread, fmt=MARKERS[place % len(MARKERS)], label=source, linewidth=0, **style)
     if spread is not None:
         ax.hlines(y, group["value"] - spread, group["value"] + spread, color=ink, linewidth=1)
-
-
-def _legend(axes: Sequence[Axes]) -> tuple[list, list]:
-    """Every source once, wherever it is drawn."""
-    found: dict[str, object] = {}
-    for ax in axes:
-        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    return list(found.values()), list(found)
 
 
 def where_the_cost_sits(layers: pd.DataFrame, caption: str = "") -> Figure:

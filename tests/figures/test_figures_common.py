@@ -47,9 +47,28 @@ def test_curves_are_means_over_seeds_and_bands_their_span():
         }
         spans = [band.get_paths()[0].vertices[:, 1] for band in ax.collections]
         assert [(y.min(), y.max()) for y in spans] == [(8, 32), (48, 72)]
-    assert texts(fig.axes[1].get_legend().get_texts()) == ["FedAvg", "Local"]
+    assert texts(fig.legends[0].get_texts()) == ["FedAvg", "Local"]
     (alone,) = figures.curve_panels(runs[runs["panel"] == "left"]).axes
     assert alone.get_title() == ""
+
+
+def test_the_legend_names_what_any_panel_draws():
+    """FedAvg on the left, Local on the right."""
+    rows = [("left", "FedAvg", "b", 0, 1, 10.0), ("right", "Local", "g", 0, 1, 20.0)]
+    fig = drawn(figures.curve_panels(pd.DataFrame(rows, columns=["panel", "label", "color", "seed", "round", "value"])))
+    assert texts(fig.legends[0].get_texts()) == ["FedAvg", "Local"]
+
+
+def test_closer_curves_leave_the_start_and_far_outliers_out():
+    """Eight methods end between 91 and 98, FedAvg at 30; all start at 10."""
+    ends = {"FedAvg": 30.0, "FedSelect": 98.0, **{f"m{i}": 91.0 + i for i in range(7)}}
+    rows = [("p", name, "b", 0, t, 10.0 if t == 0 else end) for name, end in ends.items() for t in range(5)]
+    runs = pd.DataFrame(rows, columns=["panel", "label", "color", "seed", "round", "value"])
+    whole, near = drawn(figures.curve_panels(runs, closer=True, front="FedS")).axes
+    assert (whole.get_xlabel(), near.get_xlabel()) == ("", "communication round")
+    assert whole.get_ylim()[0] < 10 and near.get_ylim() == (90, 99)
+    above = {name: (line.get_linewidth(), line.get_zorder()) for name, line in named(near).items()}
+    assert all((width, order) < above["FedSelect"] for name, (width, order) in above.items() if name != "FedSelect")
 
 
 def test_means_stand_below_each_other_beside_the_first_ones():
@@ -58,14 +77,28 @@ def test_means_stand_below_each_other_beside_the_first_ones():
     table = pd.DataFrame(rows, columns=["dataset", "panel", "label", "color", "value", "std"])
     fig = drawn(figures.mean_dots(table, "caption"))
     first, second, third, empty = fig.axes
-    assert [ax.get_title() for ax in (first, second, third)] == ["mean", "worst", "mean"] and not empty.axison
+    titles = ["digits: mean", "digits: worst", "mnist: mean"]
+    assert [ax.get_title() for ax in (first, second, third)] == titles and not empty.axison
+    assert "dashed: FedAvg" in fig.get_supxlabel()
     assert [(data(bar.lines[0]), bar.lines[0].get_color()) for bar in first.containers] == [
         (([80], [0]), "b"), (([70], [-1]), "g"),
     ]  # fmt: skip
     assert [bar.lines[2][0].get_segments()[0][:, 0].tolist() for bar in first.containers] == [[78, 82], [70, 70]]
-    assert data(third.containers[0].lines[0]) == ([90], [-1])
-    assert texts(first.get_yticklabels()) == ["FedAvg", "Local"]
-    assert [ax.lines[-1].get_xdata()[0] for ax in (first, second, third)] == [80, 50, 90]
+    assert data(third.containers[0].lines[0]) == ([90], [0])  # a row holds the labels of its data set alone
+    assert texts(first.get_yticklabels()) == ["FedAvg", "Local"] and texts(third.get_yticklabels()) == ["Local"]
+    assert [ax.lines[-1].get_linestyle() == "--" for ax in (first, second, third)] == [True, False, False]
+    assert first.lines[-1].get_xdata()[0] == 80
+    local = figures.mean_dots(table, "caption", dashed="Local").axes
+    assert [ax.lines[-1].get_xdata()[0] for ax in local[:3]] == [70, 50, 90]
+
+
+def test_a_far_outlier_is_a_number_at_the_edge():
+    """20 beside 80, 81, ..., 88: drawn to scale it would take nine tenths of the panel."""
+    values = [20.0, *range(80, 89)]
+    table = pd.DataFrame({"dataset": "", "panel": "mean", "label": list("abcdefghij"), "color": "b", "value": values})
+    (ax,) = drawn(figures.mean_dots(table.assign(std=np.nan))).axes
+    assert len(ax.containers) == 9 and ax.get_xlim()[0] > 70
+    assert [text.get_text().strip() for text in ax.texts] == ["◂ 20.0"]
 
 
 @pytest.mark.parametrize("width", [3.0, 8.0])
