@@ -93,8 +93,8 @@ def fedem_step(macs: Mapping[str, float], components: int) -> float:
 def table5(keep: float, upload: float, gate: float, components: int = 3) -> pd.DataFrame:
     """The paper's Table 5 in units of d, and what its formulas give; ``keep`` s, ``upload`` q, ``gate`` s_phi.
 
-    FedEM's k is ``components``. pFedHN's server keeps a network of its own; r, r' and r'' of the paper's peak memory
-    are left open by it.
+    Inference is half of training, as its formulas count (forward and backward alike). FedEM's k is ``components``.
+    pFedHN's server keeps a network of its own; r, r' and r'' of the paper's peak memory are left open by it.
     """
     k = components
     rows = {
@@ -104,4 +104,6 @@ def table5(keep: float, upload: float, gate: float, components: int = 3) -> pd.D
         "pFedGate": ("2d(s + s_φ)", 2 * (keep + gate), "qd", upload, "(1 + s_φ)d", 1 + gate, "d + r''s_φd", "d"),
     }
     columns = ["training", "= d times", "upload", "= d times", "disk", "= d times", "peak memory", "server"]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    table.insert(2, "inference, d times", table.iloc[:, 1] / 2)
+    return table

@@ -56,6 +56,7 @@ from pfl_core.figures.star_pfl_traces import (
     values_and_scores,
     waits_and_scores,
 )
+from pfl_core.figures.walkthroughs import gate_scheme, partitions
 
 __all__ = [
     "COLORS",
@@ -76,6 +77,7 @@ __all__ = [
     "frozen_shares",
     "gains",
     "gate_histograms",
+    "gate_scheme",
     "gated_and_global",
     "gates",
     "group_activations",
@@ -96,6 +98,7 @@ __all__ = [
     "over_options",
     "overlap_contrast",
     "overlap_matrices",
+    "partitions",
     "pattern_panels",
     "payload_and_accuracy",
     "personalization_limit",

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from pfl_core.figures.common import captioned
+from pfl_core.figures.common import captioned, dots
 
 BINS = np.linspace(0, 1, 26)
 
@@ -60,13 +60,16 @@ def gated_and_global(table: pd.DataFrame, caption: str = "") -> Figure:
     panels = list(dict.fromkeys(table["panel"]))
     fig, axes = plt.subplots(1, len(panels), figsize=(4.0 * len(panels), 3.3), layout="constrained", squeeze=False)
     for ax, panel in zip(axes[0], panels, strict=True):
-        means = table[table["panel"] == panel].groupby("s", sort=False)[["gated", "global_model"]].mean()
-        places = np.arange(len(means))
-        ax.bar(places - 0.2, means["gated"], 0.38, color="#6a3d9a", label="gated (each client's own)")
-        ax.bar(places + 0.2, means["global_model"], 0.38, color="#b0b0b0", label="global, one more epoch without gates")
-        low = means.min(axis=None)
-        ax.set(title=panel, xlabel="budget s", ylim=(max(0, low - 10), min(100, means.max(axis=None) + 3)))
-        ax.set_xticks(places, means.index)
+        here = table[table["panel"] == panel]
+        texts = list(dict.fromkeys(here["s"]))
+        for column, color, label in (
+            ("gated", "#6a3d9a", "gated (each client's own)"),
+            ("global_model", "0.5", "global, one more epoch without gates"),
+        ):
+            values = [here.loc[here["s"] == s, column].to_numpy() for s in texts]
+            dots(ax, np.arange(len(texts)), values, color, label)
+        ax.set(title=panel, xlabel="budget s (small dots: seeds)")
+        ax.set_xticks(range(len(texts)), texts)
     axes[0][0].set_ylabel("accuracy (%)")
     fig.legend(*axes[0][0].get_legend_handles_labels(), frameon=False, fontsize=8, ncols=2, loc="outside upper center")
     return captioned(fig, caption)

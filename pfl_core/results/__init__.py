@@ -21,6 +21,7 @@ from pfl_core.results import (
 )
 from pfl_core.results.endings import same_end
 from pfl_core.results.mask_overlap import head_weight, layer_contrasts, masks, overlap_contrast, overlaps
+from pfl_core.results.named import data_name, dataset, where
 from pfl_core.results.rates import by_rate
 from pfl_core.runs import Record, RunSpec
 
@@ -49,6 +50,7 @@ __all__ = [
     "summaries",
     "tidy",
     "variant",
+    "where",
 ]
 
 TIDY = (
@@ -69,23 +71,14 @@ def settings(spec: RunSpec) -> dict[str, object]:
 
 
 def summaries(records: Iterable[Record]) -> pd.DataFrame:
-    """A row per run: method, its fields, seed, data, preset, setting, and the numbers of ``Record.summary``."""
+    """A row per run: method, its fields, seed, data, preset, setting, where, and the numbers of ``Record.summary``."""
     rows = []
     for record in records:
         spec = record.spec
         frame = {"method": spec.method["name"], "seed": spec.seed, "preset": spec.made_for, "setting": spec.setting}
-        rows.append({**frame, "data": data_name(record), **settings(record.spec), **record.summary()})
+        found = {"where": where(record), "data": data_name(record)}
+        rows.append({**frame, **found, **settings(record.spec), **record.summary()})
     return pd.DataFrame(rows)
-
-
-def data_name(record: Record) -> str:
-    """What the run was really made on: the set's own text if it has one, else its name."""
-    return record.about or record.spec.data["name"]
-
-
-def dataset(spec: RunSpec) -> str:
-    """The data set as the papers' tables name it: corrupted CIFAR-10 is a set of its own."""
-    return spec.data["name"] + ("_c" if spec.data.get("corrupt") else "")
 
 
 def variant(spec: RunSpec) -> str:
@@ -170,6 +163,7 @@ def curves(records: Iterable[Record]) -> pd.DataFrame:
                 frame[metric] = record.values(metric).mean(axis=1)
         spec = record.spec
         tags = {"method": spec.method["name"], **settings(spec), "seed": spec.seed, "setting": spec.setting}
+        tags["where"] = where(record)
         frames.append(_tagged(frame.reset_index().melt("round", var_name="metric"), tags))
     return pd.concat(frames, ignore_index=True)
 

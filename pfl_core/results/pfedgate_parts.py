@@ -9,6 +9,7 @@ import pandas as pd
 
 from pfl_core import overlap
 from pfl_core.algorithms.pfedgate import PFedGate
+from pfl_core.results.named import where
 from pfl_core.runs import Record
 from pfl_core.stated import FULL_GATE, GATE_PARTS
 
@@ -71,12 +72,6 @@ def part(record: Record) -> str:
     method, plain = record.spec.build_method(), PFedGate()
     changed = [part for name, part in GATE_PARTS.items() if getattr(method, name) != getattr(plain, name)]
     return changed[0].label if changed else FULL_GATE
-
-
-def where(record: Record) -> str:
-    """The setting under the name of the data that were really used: "digits, sampled"."""
-    base, comma, rest = record.spec.setting.partition(", ")
-    return record.spec.data["name"] + comma + rest
 
 
 def ablation(records: Iterable[Record]) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -49,7 +50,7 @@ def test_a_rate_is_chosen_on_validation_data_by_the_mean_over_seeds():
         rated(0.3, [9, 9], ((4, 4),), method="fedem"),  # at one rate only
     ]
     frame = results.by_rate(runs, parts.label, parts.rate)
-    assert results.by_rate([], parts.label).columns.tolist() == "setting label lr validation test chosen".split()
+    assert results.by_rate([], parts.label).columns.tolist() == "setting label lr validation test std chosen".split()
     own = frame[frame["label"] == "pFedGate, s = 0.5"]
     assert own[["lr", "validation", "test"]].values.tolist() == [
         ["0.03, gate 1.5", 20, 10],
@@ -58,6 +59,7 @@ def test_a_rate_is_chosen_on_validation_data_by_the_mean_over_seeds():
         ["0.3, gate 1.5", 60, 90],
     ]
     assert own["chosen"].tolist() == [False, True, False, False]
+    assert own["std"].dropna().tolist() == [pytest.approx(math.sqrt(200))]  # of 50 and 70; the others have one seed
     assert set(frame["label"]) == {"pFedGate, s = 0.5", "FedAvg"}
     plain = results.by_rate([run for run in runs if run.spec.method["name"] == "fedavg"], parts.label)
     assert plain["lr"].tolist() == [0.1, 0.3] and plain["chosen"].tolist() == [True, False]
@@ -116,4 +118,5 @@ def test_gates_and_labels():
 
 def test_labels_name_method_and_budget():
     assert parts.label(record(keep_ratio=0.3)) == "pFedGate, s = 0.3" and parts.label(record("fedem")) == "FedEM"
-    assert parts.where(record(dataset="cifar10, sampled")) == "digits, sampled"
+    assert results.where(record(dataset="cifar10, sampled")) == "digits, sampled"
+    assert results.where(rated(0.1, [1, 1], ((1, 1),))) == "digits"
