@@ -25,6 +25,7 @@ from pfl_core.paper.verdicts import (
     either,
     on_each_dataset,
     on_stored_datasets,
+    telling,
 )
 from pfl_core.stated import FEDSELECT_BASELINES as BASELINES
 
@@ -103,9 +104,8 @@ def _wins_everywhere(results: pd.DataFrame, alpha: float) -> Verdict:
     }
     if not leads:
         raise Missing("no baseline is stored")
-    least = min(leads, key=lambda name: leads[name].mean)
-    status = both([lead.status for lead in leads.values()])
-    return against_stored(results, status, f"least lead {leads[least]} over {least}")
+    (least, what), status = telling(leads), both([lead.status for lead in leads.values()])
+    return against_stored(results, status, f"{what} {leads[least]} over {least}")
 
 
 @decides_on(4, "cifar10")
@@ -182,7 +182,7 @@ def _fedavg_among_others(results: pd.DataFrame) -> Verdict:
     leads = {name: paired(results, {"method": name}, {"method": "fedavg"}) for name in others}
     labels_differ = not results["dataset"].isin(FEATURE_SHIFT).any()
     if labels_differ:
-        name = min(leads, key=lambda name: leads[name].mean)
+        name, _ = telling(leads, FAR)
         statuses = [above(lead, FAR) for lead in leads.values()]
     else:
         name = max(leads, key=lambda name: abs(leads[name].mean))

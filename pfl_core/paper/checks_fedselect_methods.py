@@ -24,7 +24,7 @@ from pfl_core.paper.checks_fedselect import (
     with_data,
 )
 from pfl_core.paper.results import Interval, Missing, by_seed, each_dataset, interval, paired
-from pfl_core.paper.verdicts import Verdict, above, all_hold, both, on_each_dataset, on_stored_datasets
+from pfl_core.paper.verdicts import Verdict, above, all_hold, both, on_each_dataset, on_stored_datasets, telling
 
 LIMITS = tuple(sorted(MIDDLE + EXTREMES))  # Table 2
 AVERAGE_GAIN = 2.4  # points
@@ -62,9 +62,8 @@ def best_limit_wins(results: pd.DataFrame) -> Verdict:
     leads = {name: paired(results, limit(alpha), {"method": name}) for name in stored_baselines(results)}
     if not leads:
         raise Missing("no baseline is stored")
-    least = min(leads, key=lambda name: leads[name].mean)
-    status = both([lead.status for lead in leads.values()])
-    text = f"best alpha={alpha:.2f}, least lead {leads[least]} over {least}"
+    (least, what), status = telling(leads), both([lead.status for lead in leads.values()])
+    text = f"best alpha={alpha:.2f}, {what} {leads[least]} over {least}"
     return of_all_limits(absent, against_stored(results, status, text))
 
 
@@ -137,7 +136,7 @@ def _settles(rivals: list[str], results: pd.DataFrame, alpha: float) -> Verdict:
     statuses, texts = [], []
     for metric in ("roughness", "rounds_to_95"):
         gaps = {name: paired(results, {"method": name}, limit(alpha), metric) for name in rivals}
-        least = min(gaps, key=lambda name: gaps[name].mean)
+        least, _ = telling(gaps)
         statuses += [gap.status for gap in gaps.values()]
         texts.append(f"{metric} {by_seed(results, limit(alpha), metric).mean():.2f}, {least}'s larger by {gaps[least]}")
     return against_stored(results, both(statuses), ", ".join(texts))

@@ -12,7 +12,7 @@ import pandas as pd
 
 from pfl_core.paper.checks_fedselect import against_stored, one_holds, stored_baselines, with_data
 from pfl_core.paper.results import Interval, Missing, by_seed, interval, paired
-from pfl_core.paper.verdicts import Verdict, above, all_hold, below, both, decides
+from pfl_core.paper.verdicts import Verdict, above, all_hold, below, both, decides, telling
 from pfl_core.stated import WORKSHOP_BASELINES as BASELINES
 
 TWO, FOUR = SETTINGS = ("workshop s=2", "workshop s=4")
@@ -50,9 +50,8 @@ def _beats_all_in(results: pd.DataFrame, p: float, setting: str) -> Verdict:
     if not rivals:
         raise Missing("no baseline is stored")
     leads = {name: paired(rows, found(p, setting), plain(name, setting)) for name in rivals}
-    least = min(leads, key=lambda name: leads[name].mean)
-    status = both([lead.status for lead in leads.values()])
-    return against_stored(rows, status, f"least lead {leads[least]} over {least}", BASELINES)
+    (least, what), status = telling(leads), both([lead.status for lead in leads.values()])
+    return against_stored(rows, status, f"{what} {leads[least]} over {least}", BASELINES)
 
 
 @decides("fedselect", 19, SETTINGS)

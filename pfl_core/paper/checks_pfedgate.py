@@ -11,11 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
 import pandas as pd
 
 from pfl_core.paper.results import DEFAULTS, Missing, by_seed, each_dataset, interval, paired
-from pfl_core.paper.verdicts import Check, Decision, Verdict, above, all_hold, below, both, decides, on_each_dataset
+from pfl_core.paper.verdicts import (
+    Check,
+    Decision,
+    Verdict,
+    above,
+    all_hold,
+    below,
+    both,
+    decides,
+    on_each_dataset,
+    telling,
+)
 from pfl_core.stated import PFEDGATE_BASELINES as BASELINES
 
 SETTINGS = ("emnist", "femnist", "cifar10", "cifar100", "fashion_mnist", "mnist")  # Table 1; the last two stand in
@@ -56,11 +66,10 @@ def _beats_all(metric: str, rows: pd.DataFrame) -> Verdict:
         raise Missing("no baseline is stored")
     leads = {(s, name): paired(rows, gate(s), usual(name), metric) for s in BUDGETS for name in stored}
     status = both([lead.status for lead in leads.values()])
-    lost = status == "does not hold"  # then show the clearest loss
-    s, name = min(leads, key=lambda pair: np.nan_to_num(leads[pair].high, nan=np.inf) if lost else leads[pair].mean)
-    text = f"{'clearest loss' if lost else 'least lead'} {leads[s, name]}, at s={s:g} over {name}"
+    (s, name), what = telling(leads)
+    text = f"{what} {leads[s, name]}, at s={s:g} over {name}"
     absent = [name for name in BASELINES if name not in stored]
-    if not absent or lost:  # a loss to one of them is enough
+    if not absent or status == "does not hold":  # a loss to one of them is enough
         return Verdict(status, text)
     return Verdict("undecided", f"{text}; {status} against those stored, without {', '.join(absent)}")
 

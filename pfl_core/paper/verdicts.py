@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pandas as pd
 
@@ -20,6 +20,7 @@ class Verdict(NamedTuple):
 
 
 Check = Callable[[pd.DataFrame], Verdict]
+Rival = TypeVar("Rival")
 
 
 def both(statuses: list[str]) -> str:
@@ -44,6 +45,14 @@ def above(lead: Interval, bound: float) -> str:
 def below(lead: Interval, bound: float) -> str:
     """Whether the interval lies below the bound."""
     return "holds" if lead.high < bound else "does not hold" if lead.low > bound else "undecided"
+
+
+def telling(leads: Mapping[Rival, Interval], bound: float = 0.0) -> tuple[Rival, str]:
+    """Whose lead to show, and what it is called: one clearly below the bound decides alone; else the smallest mean."""
+    lost = {rival: lead for rival, lead in leads.items() if below(lead, bound) == "holds"}
+    if lost:
+        return min(lost, key=lambda rival: lost[rival].high), "clearest loss"
+    return min(leads, key=lambda rival: leads[rival].mean), "least lead"
 
 
 @dataclass(frozen=True)
