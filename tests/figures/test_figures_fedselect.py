@@ -57,6 +57,24 @@ def test_the_limit_beside_the_paper_and_by_the_share_reached():
         }  # fmt: skip
 
 
+def test_limits_far_below_the_others_are_numbers_at_the_edge():
+    """α = 0 and FedAvg at 30, the others from 70 to 75."""
+    ours = [
+        (alpha, alpha, value)
+        for alpha, value in ((0, 30.0), (0.05, 71.0), (0.3, 70.0), (0.5, 72.0), (0.8, 74.0), (1, 73.0))
+    ]
+    rivals = pd.DataFrame({"method": ["fedavg", "local", "ditto"], "acc_mean": [30.0, 75.0, 73.0]})
+    fig = figures.personalization_limit(
+        pd.DataFrame(ours, columns=["alpha", "personal_share", "acc_mean"]),
+        pd.DataFrame({"dataset": ["CIFAR-10"], "alpha": [0.3], "value": [81.0]}),
+        rivals,
+    )
+    _, by_limit, by_share = drawn(fig).axes
+    assert by_limit.get_ylim() == by_share.get_ylim() == (69, 76)
+    assert texts(by_limit.texts) == ["▾ 30.0"]
+    assert texts(by_share.get_legend().get_texts()) == ["FedSelect", "FedAvg, 30.0", "Local", "Ditto"]
+
+
 def test_the_effect_of_the_rate_has_a_line_for_each_limit():
     rows = [(a, p, 50 + 100 * a + s, p / 2) for a in (0.05, 0.8) for p in (0.2, 0.05, 1.0) for s in (0, 2)]
     table = pd.DataFrame(rows, columns=["alpha", "p", "acc_mean", "personal_share"])
@@ -90,11 +108,18 @@ def test_training_sizes_have_a_line_for_each_method():
     rows = [
         (label, color, n, n / 10 + s) for label, color in (("A", "r"), ("B", "b")) for n in (100, 25) for s in (0, 2)
     ]
-    (ax,) = drawn(figures.training_sizes(pd.DataFrame(rows, columns=["label", "color", "images", "acc_mean"]))).axes
-    assert {name: (line.get_color(), *data(line)) for name, line in named(ax).items()} == {
-        "A": ("r", [25, 100], [3.5, 11]), "B": ("b", [25, 100], [3.5, 11]),
-    }  # fmt: skip
-    assert texts(ax.get_xticklabels()) == ["25", "100"] and ax.get_xscale() == "log"
+    table = pd.DataFrame(rows, columns=["label", "color", "images", "acc_mean"])
+    fig = drawn(figures.training_sizes(table))
+    for ax in fig.axes:
+        assert {name: (line.get_color(), *data(line)) for name, line in named(ax).items()} == {
+            "A": ("r", [25, 100], [3.5, 11]), "B": ("b", [25, 100], [3.5, 11]),
+        }  # fmt: skip
+        assert texts(ax.get_xticklabels()) == ["25", "100"] and ax.get_xscale() == "log"
+    far = [(label, "r", 25, value) for label, value in zip("ABCDEFG", (-900, 3, 4, 5, 6, 7, 8), strict=True)]
+    far += [("FedSelect, α = 0.3", "k", 25, 6.0)]
+    whole, near = drawn(figures.training_sizes(pd.DataFrame(far, columns=table.columns))).axes
+    assert set(named(whole)) - set(named(near)) == {"A"} and near.get_title() == "without methods far below"
+    assert list(named(near))[-1] == "FedSelect, α = 0.3", "drawn above the others"
 
 
 def test_overlaps_have_a_line_for_each_normalisation():
