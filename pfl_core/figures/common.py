@@ -163,8 +163,8 @@ def mean_dots(
             _dots_of(ax, here, labels, dashed)
             ax.set_title(f"{name}: {panel}" if len(sets) > 1 else panel, fontsize=9)
             ax.set_yticks([-place for place in range(len(labels))], labels)
+            ax.set_ylim(-len(labels) + 0.4, 0.6)
             ax.set_xlabel(xlabel)
-            ax.margins(y=0.08)
     marks = f"bars: one deviation over seeds; dashed: {dashed}"
     return captioned(fig, f"{caption}\n{marks}" if caption else "")
 
@@ -176,7 +176,7 @@ def _dots_of(ax: Axes, table: pd.DataFrame, labels: list[str], dashed: str) -> N
         if cell.value >= low:
             ax.errorbar(cell.value, place, xerr=np.nan_to_num(cell.std), fmt="o", color=cell.color, capsize=3)
         else:
-            edge = {"xy": (0, place), "xycoords": ax.get_yaxis_transform(), "va": "center", "fontsize": 8}
+            edge = {"xy": (0, place), "xycoords": ax.get_yaxis_transform(), "va": "center", "fontsize": 9}
             ax.annotate(f" ◂ {cell.value:.1f}", color=cell.color, **edge)
     for value in table.loc[(table["label"] == dashed) & (table["value"] >= low), "value"]:
         ax.axvline(value, color="0.6", linewidth=0.8, linestyle="--")
