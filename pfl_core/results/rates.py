@@ -22,7 +22,7 @@ def by_rate(
 
     Columns: setting, label, lr, validation and test (means over seeds), std (the test's sample deviation, missing for
     one seed), and ``chosen``: whether the rate is the best one on validation data (of several that are, the first).
-    What ran at one rate only or without validation data is left out.
+    What ran at one rate only or without validation data is left out, and so are seeds that lack one of the rates.
     """
     rows = []
     for record in records:
@@ -30,9 +30,12 @@ def by_rate(
             continue
         correct, count = (record.values(f"{name}_val").iloc[-1].sum() for name in ("correct", "count"))
         test = record.curve()["acc_pooled"].iloc[-1]
-        rows.append((where(record), label(record), rate(record), 100 * correct / count, test))
+        rows.append((where(record), label(record), rate(record), record.spec.seed, 100 * correct / count, test))
     same = ["setting", "label"]
-    found = pd.DataFrame(rows, columns=[*same, "lr", "validation", "test"]).astype({"validation": float, "test": float})
+    found = pd.DataFrame(rows, columns=[*same, "lr", "seed", "validation", "test"])
+    found = found.astype({"validation": float, "test": float})
+    at_all = found.groupby([*same, "seed"])["lr"].transform("nunique") == found.groupby(same)["lr"].transform("nunique")
+    found = found[at_all]
     groups = found.groupby([*same, "lr"], sort=False)
     found = groups.agg(validation=("validation", "mean"), test=("test", "mean"), std=("test", "std")).reset_index()
     found = found[found.groupby(same)["lr"].transform("size") > 1].sort_values([*same, "lr"], ignore_index=True)

@@ -40,11 +40,12 @@ def rated(lr, on_validation, correct, seed=0, method="pfedgate", **options):
 def test_a_rate_is_chosen_on_validation_data_by_the_mean_over_seeds():
     """Pooled: 40 samples of two clients; the best on test data, 0.3, is not the one that is chosen."""
     runs = [
-        rated(0.03, [4, 4], ((1, 1),)),
+        *(rated(0.03, [4, 4], ((1, 1),), seed=seed) for seed in (0, 1)),
         rated(0.1, [8, 12], ((5, 5),)),
         rated(0.1, [10, 20], ((7, 7),), seed=1),
-        rated(0.3, [6, 18], ((9, 9),)),
-        rated(0.3, [5, 5], ((8, 8),), lr_gate=0.1),
+        rated(0.1, [0, 0], ((0, 0),), seed=2),  # a seed that lacks the other rates
+        *(rated(0.3, [6, 18], ((9, 9),), seed=seed) for seed in (0, 1)),
+        *(rated(0.3, [5, 5], ((8, 8),), lr_gate=0.1, seed=seed) for seed in (0, 1)),
         rated(0.1, [9, 9], ((3, 3),), method="fedavg"),
         rated(0.3, [9, 9], ((4, 4),), method="fedavg"),
         rated(0.3, [9, 9], ((4, 4),), method="fedem"),  # at one rate only
@@ -59,7 +60,7 @@ def test_a_rate_is_chosen_on_validation_data_by_the_mean_over_seeds():
         ["0.3, gate 1.5", 60, 90],
     ]
     assert own["chosen"].tolist() == [False, True, False, False]
-    assert own["std"].dropna().tolist() == [pytest.approx(math.sqrt(200))]  # of 50 and 70; the others have one seed
+    assert own["std"].tolist() == pytest.approx([0, math.sqrt(200), 0, 0])  # of 50 and 70; the others' seeds agree
     assert set(frame["label"]) == {"pFedGate, s = 0.5", "FedAvg"}
     plain = results.by_rate([run for run in runs if run.spec.method["name"] == "fedavg"], parts.label)
     assert plain["lr"].tolist() == [0.1, 0.3] and plain["chosen"].tolist() == [True, False]
