@@ -150,7 +150,7 @@ def mean_dots(
     sets, dashed = dict(list(table.groupby("dataset", sort=False))), dashed or table["label"].iloc[0]
     columns = table.groupby("dataset")["panel"].nunique().max()
     heights = [0.32 * part["label"].nunique() + 0.7 for part in sets.values()]
-    size = (4.6 * columns, sum(heights) + 0.9)
+    size = (max(6.4, 4.6 * columns), sum(heights) + 0.9)
     fig, axes = plt.subplots(
         len(sets), columns, figsize=size, layout="constrained", squeeze=False, sharey="row", height_ratios=heights
     )
