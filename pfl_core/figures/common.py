@@ -161,7 +161,7 @@ def mean_dots(
             ax.set_axis_off()
         for ax, (panel, here) in zip(row, panels, strict=False):
             _dots_of(ax, here, labels, dashed)
-            ax.set_title(f"{name}: {panel}" if len(sets) > 1 else panel, fontsize=9)
+            ax.set_title(f"{name}: {panel}" if len(sets) > 1 and name not in panel else panel, fontsize=9)
             ax.set_yticks([-place for place in range(len(labels))], labels)
             ax.set_ylim(-len(labels) + 0.4, 0.6)
             ax.set_xlabel(xlabel)
@@ -175,7 +175,7 @@ def _dots_of(ax: Axes, table: pd.DataFrame, labels: list[str], dashed: str) -> N
         place = -labels.index(cell.label)
         if cell.value >= low:
             ax.errorbar(cell.value, place, xerr=np.nan_to_num(cell.std), fmt="o", color=cell.color, capsize=3)
-        else:
+        elif cell.value < low:  # a score that a run does not have is blank
             edge = {"xy": (0, place), "xycoords": ax.get_yaxis_transform(), "va": "center", "fontsize": 9}
             ax.annotate(f" ◂ {cell.value:.1f}", color=cell.color, **edge)
     for value in table.loc[(table["label"] == dashed) & (table["value"] >= low), "value"]:
