@@ -161,7 +161,7 @@ def mean_dots(
             ax.set_axis_off()
         for ax, (panel, here) in zip(row, panels, strict=False):
             _dots_of(ax, here, labels, dashed)
-            ax.set_title(f"{name}: {panel}" if len(sets) > 1 and name not in panel else panel, fontsize=9)
+            ax.set_title(f"{name}: {panel}" if len(sets) > 1 else panel, fontsize=9)
             ax.set_yticks([-place for place in range(len(labels))], labels)
             ax.set_ylim(-len(labels) + 0.4, 0.6)
             ax.set_xlabel(xlabel)

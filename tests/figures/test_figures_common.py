@@ -108,12 +108,6 @@ def test_a_score_that_is_missing_leaves_its_row_blank():
     assert texts(ax.get_yticklabels()) == ["a", "b", "c"]
 
 
-def test_a_panel_that_names_its_data_is_not_named_twice():
-    rows = [("digits", "mean"), ("mnist", "mnist, mean")]
-    table = pd.DataFrame(rows, columns=["dataset", "panel"]).assign(label="a", color="b", value=1.0, std=np.nan)
-    assert [ax.get_title() for ax in drawn(figures.mean_dots(table)).axes] == ["digits: mean", "mnist, mean"]
-
-
 @pytest.mark.parametrize("width", [3.0, 8.0])
 def test_a_caption_is_broken_into_lines_that_fit(width):
     said = "preset quick, digits, seeds 0 to 2, " * 8
