@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 CHARACTERS_PER_INCH = 18  # of a caption
-FAR = 5.0  # spreads of the middle half below it: what lies lower would squeeze the others
+FAR = 5.0  # times the range of the upper three quarters below them: what lies lower would squeeze the others
 NAMES = {
     "local": "Local",
     "fedavg": "FedAvg",
@@ -125,8 +125,8 @@ def curve_panels(
 
 def far_below(values: pd.Series) -> float:
     """Where far outliers begin: what lies lower is drawn at the edge, or not at all, for the sake of the others."""
-    first, third = values.quantile([0.25, 0.75])
-    return first - FAR * (third - first)
+    first = values.quantile(0.25)
+    return first - FAR * (values.max() - first)
 
 
 def legend_of(axes: Iterable[Axes]) -> tuple[list, list]:

@@ -101,6 +101,13 @@ def test_a_far_outlier_is_a_number_at_the_edge():
     assert [text.get_text().strip() for text in ax.texts] == ["◂ 20.0"]
 
 
+def test_many_equal_values_make_no_outlier_of_one_a_little_lower():
+    values = [93.7] * 7 + [93.6, 93.8]
+    table = pd.DataFrame({"dataset": "", "panel": "mean", "label": list("abcdefghi"), "color": "b", "value": values})
+    (ax,) = drawn(figures.mean_dots(table.assign(std=np.nan))).axes
+    assert len(ax.containers) == 9 and not ax.texts
+
+
 def test_a_score_that_is_missing_leaves_its_row_blank():
     table = pd.DataFrame({"dataset": "", "panel": "mean", "label": list("abc"), "color": "b", "std": np.nan})
     (ax,) = drawn(figures.mean_dots(table.assign(value=[80.0, np.nan, 82.0]))).axes
