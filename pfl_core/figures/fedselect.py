@@ -71,7 +71,7 @@ def personalization_limit(
     low = far_below(scores)
     for ax in axes[1:]:
         for method, value in rivals.items():
-            label = NAMES[method] + f", {value:.1f}" * (value < low)
+            label = NAMES[method] + (f", {value:.1f}" if value < low else "")
             ax.axhline(value, color=COLORS[method], linestyle="--", linewidth=1, label=label)
     if (scores < low).any():
         seen = np.concatenate([values[values >= low] for values in (*accuracy, baselines["acc_mean"].to_numpy())])
