@@ -152,6 +152,7 @@ def test_compare_without_a_paper_shows_all_four(capsys):
         "fedpews",
         "pfedgate",
     ]
+    assert "note: table1, FedSelect: for each data set the largest of the four limits" in out
 
 
 def test_values_are_json_where_they_can_be():

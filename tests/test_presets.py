@@ -68,6 +68,7 @@ def test_fedselect_has_the_stated_values_of_its_paper():
     assert (mini.clients, mini.partition["classes_per_client"], mini.partition["train_per_class"]) == (20, 10, 50)
     office = setting("fedselect", "paper", "office_home")
     assert (office.clients, office.rounds, office.train.lr, office.model["pretrained"]) == (4, 30, 0.01, True)
+    assert office.partition == {"name": "by_source", "pool": "joined", "test": 0.5}  # the seed says which half
 
 
 @pytest.mark.parametrize("case", [case for case in ALL if case[1] == "real"], ids="-".join)
@@ -140,15 +141,16 @@ def test_every_method_of_the_workshops_comparison_has_the_same_local_epochs(pres
 
 @pytest.mark.parametrize(("preset", "changes"), [("ci", {}), ("paper", {}), ("quick", {"epochs": 5})])
 def test_every_baseline_also_runs_with_twice_the_epochs(preset, changes):
-    """Of its own, where it has some; but for Ditto, which trains two models as it is."""
+    """Of its own, where it has some; but for Ditto, which trains two models as it is, and stands beside them so."""
     specs = EXPERIMENTS["fedselect/07_paper_vs_code"](preset, (0,), changes)
     once, twice = (
         {one.method["name"]: one for one in specs if one.setting == name and one.method["name"] != "fedselect"}
         for name in ("cifar10", "cifar10, twice the epochs")
     )
-    assert once.keys() == twice.keys() == set(fedselect.BASELINES) - {"ditto"}
-    for name, one in once.items():
-        assert twice[name].train.epochs == 2 * one.train.epochs
+    assert once.keys() == set(fedselect.BASELINES) and twice.keys() == once.keys() - {"ditto"}
+    for name, one in twice.items():
+        assert one.train.epochs == 2 * once[name].train.epochs
+    assert {0.3, 0.5} <= {one.build_method().alpha for one in specs if one.method["name"] == "fedselect"}
     before, after = (vars(runs["fedrep"].build_method()) for runs in (once, twice))
     assert [after[part] for part in ("head_epochs", "body_epochs")] == [
         2 * before[part] for part in ("head_epochs", "body_epochs")
@@ -184,9 +186,12 @@ def test_the_real_comparison_has_the_corrupted_set_with_every_seed():
 
 
 def test_learning_rates_are_chosen_on_images_that_no_client_trains_or_is_tested_on():
-    """As many to train on as elsewhere, and as many again to choose by; all methods at each rate."""
+    """As many to train on as elsewhere, and as many again to choose by; all methods at each rate, FedSelect at the two
+    limits that are fixed."""
     specs = EXPERIMENTS[MAIN]("quick", (0, 1), {})
     main = [one for one in specs if one.setting == "cifar10" and one.seed == 0]
+    assert [one.method["alpha"] for one in main if "alpha" in one.method] == [0.3, 0.5, 0.05, 0.8]
+    main = [one for one in main if one.method.get("alpha") not in (0.05, 0.8)]
     for rate in fedselect.LEARNING_RATES:
         tried = [one for one in specs if one.setting == f"cifar10, lr={rate:g}"]
         assert [one.method for one in tried] == [one.method for one in main]

@@ -85,9 +85,16 @@ def show_compare(args: argparse.Namespace) -> int:
     if args.json:
         print(as_json([row for rows in found.values() for row in rows]))
         return 0
-    lines = {name: [[_shown(row[column]) for column in ROW] for row in rows] for name, rows in found.items()}
-    print("\n\n".join(f"{name}\n{table(ROW, cells)}" for name, cells in lines.items()))
+    print("\n\n".join(_beside(name, [[_shown(row[c]) for c in ROW] for row in rows]) for name, rows in found.items()))
     return 0
+
+
+def _beside(name: str, cells: list[list[str]]) -> str:
+    """One paper's tables, and below them what to know about its numbers."""
+    from pfl_core.paper import remarks
+    from pfl_core.paper.compare import ROW
+
+    return "\n".join([name, table(ROW, cells), *(f"note: {line}" for line in remarks(name))])
 
 
 def _shown(value: object) -> str:

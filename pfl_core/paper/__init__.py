@@ -8,7 +8,7 @@ run, no store.
 from pfl_core.paper.claims import Claim, claims, claims_table
 from pfl_core.paper.compare import as_frame, compare
 from pfl_core.paper.results import Interval, leads, paired
-from pfl_core.paper.tables import PAPERS, notes, table
+from pfl_core.paper.tables import PAPERS, notes, remarks, table
 from pfl_core.paper.verdicts import Verdict
 
 __all__ = [
@@ -23,5 +23,6 @@ __all__ = [
     "leads",
     "notes",
     "paired",
+    "remarks",
     "table",
 ]

@@ -29,6 +29,7 @@ from pfl_core.paper.verdicts import Verdict, above, all_hold, both, on_each_data
 LIMITS = tuple(sorted(MIDDLE + EXTREMES))  # Table 2
 AVERAGE_GAIN = 2.4  # points
 FALLING = ("fedbabu", "fedper", "fedrep", "ditto")  # claim 9
+STRONGLY = 5.0  # points, our reading of a strong fall: the least of the four in the paper's table is 5.1
 SIZES = ("cifar10", *(f"cifar10, {n} images" for n in (10, 20, 50, 200, 500)))  # Figure 3; the first is Table 1's
 
 
@@ -92,7 +93,7 @@ def leads_on_average(results: pd.DataFrame) -> Verdict:
 
 @decides_on(9, "cifar10", "cifar10_c")
 def corruption_hurts_the_others(results: pd.DataFrame) -> Verdict:
-    """Each of FALLING loses accuracy from CIFAR-10 to CIFAR10-C, and more than FedSelect does."""
+    """Each of FALLING loses more than STRONGLY from CIFAR-10 to CIFAR10-C, and more than FedSelect does."""
     return with_data(results, some_limit(_falls_least, results))
 
 
@@ -105,7 +106,8 @@ def _falls_least(results: pd.DataFrame, alpha: float) -> Verdict:
 def _falls_more(results: pd.DataFrame, name: str, own: pd.Series) -> Verdict:
     fall = _fall(results, {"method": name})
     more = _over_common_seeds(fall - own)
-    return Verdict(both([interval(fall).status, more.status]), f"{fall.mean():.2f}, more by {more}")
+    status = both([above(interval(fall), STRONGLY), more.status])
+    return Verdict(status, f"{interval(fall)} for a bound of {STRONGLY:g}, more by {more}")
 
 
 def _fall(results: pd.DataFrame, where: dict) -> pd.Series:

@@ -84,6 +84,12 @@ def notes(paper: str) -> list[dict[str, str]]:
     return facts(paper).get("note", [])
 
 
+def remarks(paper: str, *tables: str) -> list[str]:
+    """The notes as lines, 'table3, CIFAR-10: ...', for a reader of ``tables`` (none: all)."""
+    chosen = [note for note in notes(paper) if not tables or note["table"] in tables]
+    return [f"{', '.join(note[c] for c in COLUMNS if c in note)}: {note['text']}" for note in chosen]
+
+
 @cache
 def facts(paper: str) -> dict:
     """The paper's TOML file: claims and notes."""

