@@ -168,13 +168,14 @@ def _equal(a: float | str | None, b: float | str | None) -> bool:
 
 
 def _best(cell: tuple, other: str, runs: Runs, cells: pd.DataFrame) -> list[dict]:
-    """As the paper does: the best of another table's settings, once all of them are stored from the same source."""
+    """As the paper does: the best of another table's settings, of the first preset that has all of them."""
     here = (cells["table"] == other) & (cells["dataset"] == cell.dataset) & (cells["method"] == cell.method)
-    found = [_stored(cell, variant, runs) for variant in cells.loc[here, "variant"]]
-    sources = {(stored[0]["data"], stored[0]["preset"]) if stored else None for stored in found}
-    if len(sources) > 1 or None in sources:
-        return []
-    return max(found, key=lambda stored: fmean(run["value"] for run in stored))
+    for preset in SHOWN:
+        alike = {key: [run for run in found if run["preset"] == preset] for key, found in runs.items()}
+        found = [_stored(cell, variant, alike) for variant in cells.loc[here, "variant"]]
+        if all(found) and len({stored[0]["data"] for stored in found}) == 1:
+            return max(found, key=lambda stored: fmean(run["value"] for run in stored))
+    return []
 
 
 def _summary(stored: list[dict], unit: float) -> dict:

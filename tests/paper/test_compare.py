@@ -150,6 +150,8 @@ def test_table_1_takes_the_best_limit_once_all_four_are_stored():
     assert (row["paper"], row["ours"], row["seeds"]) == (82.25, 72.0, [0, 1])
     assert cell(results(*stored[:-2]), **where)["ours"] is None
     assert cell(results(*stored[:-2], *({**run, "preset": "quick"} for run in stored[-2:])), **where)["ours"] is None
+    one_more = cell(results(*stored, {**stored[2], "preset": "paper", "value": 99.0}), **where)
+    assert (one_more["ours"], one_more["preset"]) == (72.0, row["preset"])  # one limit at a better preset is no row
 
 
 def test_fedavg_of_one_paper_fills_table_1():
