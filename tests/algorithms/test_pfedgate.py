@@ -19,6 +19,8 @@ from pfl_core.seeding import generator
 from tests.algorithms.gate_plain import F64, NETS, PlainGate, after, all_nets, brute_force, fed_of, trained
 from tests.helpers import everyone, linear_federation, module_of, same_bits
 
+BUDGET = 0.7  # s of the rounds in plain PyTorch
+
 # ---- rounds by hand and in plain PyTorch ----------------------------------------------------------------------------
 
 
@@ -40,12 +42,16 @@ def test_a_round_by_hand():
 @all_nets
 @pytest.mark.parametrize("stacked", [True, False])
 def test_rounds_against_plain_pytorch(name, stacked):
-    """Two rounds of two epochs with momentum kept, decay and clipping; the knapsack by brute force."""
+    """Two rounds of two epochs with momentum kept, decay and clipping; the knapsack by brute force.
+
+    At s = BUDGET no channel of the network with batch norm loses all its weights. One that does stands at 0 up to
+    rounding after the norm, and whether its ReLU passes anything on would depend on the processor.
+    """
     if stacked and name == "norm":
         pytest.skip("no batched computation of networks with batch norm")
     settings = {"momentum": 0.9, "weight_decay": 0.01, "clip_norm": 0.7, "epochs": 2, "lr": 0.1}
     fed = fed_of(name, (9, 6), dtype=F64, stacked=stacked, **settings)
-    algorithm = PFedGate(keep_ratio=0.6, blocks_per_tensor=3, lr_gate=0.4, scale_bias_init=1.0)
+    algorithm = PFedGate(keep_ratio=BUDGET, blocks_per_tensor=3, lr_gate=0.4, scale_bias_init=1.0)
     adapter, state = Adapter.of(algorithm, fed), algorithm.init(fed, fed.theta0)
     gates = [PlainGate(adapter.gate, state.gate[k]) for k in range(2)]
     shared, moving = fed.theta0, [None, None]
@@ -74,7 +80,7 @@ def plain_round(fed, model, adapter, gate, shared, k, t, moving):
     for batch in fed.batches(torch.tensor([k]), t, epochs=config.epochs, smallest=2):
         scale, importance = gate.train()(batch.x[0])
         importance = importance.clamp(min=adapter.least)
-        kept = brute_force(importance.detach().numpy(), blocks.sizes, blocks.always, 0.6)
+        kept = brute_force(importance.detach().numpy(), blocks.sizes, blocks.always, BUDGET)
         through = torch.from_numpy(kept).to(F64) - importance.detach() + importance
         wide = (through * scale)[numbers]
         adapted = fed.layout.unflatten(torch.cat([p.flatten() for p in plain.parameters()]) * wide)
