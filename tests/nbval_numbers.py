@@ -2,8 +2,8 @@
 
 Sums are rounded in another order on another kind of processor, so that now and then a mask takes another entry. (On one
 machine equal runs have equal bits; tests of the engine and of each method see to that.) Between the two processors that
-were at hand the notebooks of preset ci differed by 3 % or 0.02 at most, and by 7 % against 8 % where no decimal is
-printed. So small whole numbers, such as those of seeds, rounds and clients, must be the same.
+were at hand Star-PFL's notebooks, which differed most, did so by 3 % or 0.02 at most, and by 7 % against 8 % where no
+decimal is printed. Whole numbers below 7, such as those of seeds and rounds, must be the same.
 """
 
 from __future__ import annotations
