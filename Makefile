@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 WHAT := -c constraints.txt -e '.[test]'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup figures test lint format bench notebooks references clean
+.PHONY: help setup figures evidence test lint format bench notebooks references clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -21,6 +21,9 @@ setup: $(STAMP) ## create .venv (Python 3.11; PYTHON=... to choose it) and insta
 
 figures: setup ## regenerate every figure at the quick preset
 	@$(BIN)/pfl figures $(ARGS)
+
+evidence: setup ## draw the committed evidence again from its records: no training, no data needed
+	@$(BIN)/pfl figures --evidence $(ARGS)
 
 test: setup ## the whole test suite, reference notebooks by nbval included
 	$(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout=300 $(ARGS)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pfl_core.federation import Federation
 from pfl_core.ops import Rows
-from pfl_core.outside import find
+from pfl_core.outside import PACKAGE, find
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -25,6 +25,22 @@ if TYPE_CHECKING:
 NEVER_NEGATIVE = re.compile("^lr|^mu|^lam|epochs$|^(probe|clip_norm|decay|momentum|weight_decay)$")
 
 
+IN_CHECKPOINTS: dict[str, type] = {}  # name -> class of a state, or of a part of one
+
+
+def in_checkpoints(cls: type) -> type:
+    """Class decorator: checkpoints name this package's class by its name alone, so that its module may move.
+
+    Subclasses of State have it from there. Raises TypeError for a name that is taken.
+    """
+    if cls.__module__.partition(".")[0] == PACKAGE:
+        other = IN_CHECKPOINTS.setdefault(cls.__name__, cls)
+        if other.__module__ != cls.__module__:
+            raise TypeError(f"{cls.__module__}: checkpoints know a {cls.__name__} of {other.__module__} already")
+    return cls
+
+
+@in_checkpoints
 @dataclass(frozen=True)
 class State:
     """Everything that outlives a round; methods add fields named after their paper.
@@ -34,6 +50,9 @@ class State:
 
     shared: Tensor | None = None  # [e], the server's model
     local: Rows | None = None  # [N, e], what each client keeps
+
+    def __init_subclass__(cls) -> None:
+        in_checkpoints(cls)
 
 
 @dataclass(frozen=True)
@@ -45,6 +64,9 @@ class Algorithm:
     in values, ``upload_bits``, ``passes``, ``personal_share``, ...).
     """
 
+    version: ClassVar[int] = (
+        1  # part of a run's key; raised when the results of stored runs change, see runs/versions.py
+    )
     readings: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {}}
     reported: ClassVar[str] = "after_merge"  # or "after_local_update": the score to report; both are always noted
 
@@ -126,6 +148,24 @@ def register(
     return add
 
 
+_INSTRUMENTS: dict[str, type[Algorithm]] = {}
+
+
+def instrument(name: str) -> Callable[[type[Algorithm]], type[Algorithm]]:
+    """Class decorator: a run can name it, but it measures something and is none of the methods."""
+
+    def add(cls: type[Algorithm]) -> type[Algorithm]:
+        _INSTRUMENTS[name] = cls
+        return cls
+
+    return add
+
+
+def registered() -> dict[str, type[Algorithm]]:
+    """The classes that a run can name: methods and instruments."""
+    return {name: entry.cls for name, entry in methods().items()} | _INSTRUMENTS
+
+
 def methods() -> dict[str, Entry]:
     """All registered methods by name."""
     importlib.import_module("pfl_core.algorithms")
@@ -137,7 +177,7 @@ def method(name: str) -> type[Algorithm]:
 
     Raises ValueError for an unknown name.
     """
-    cls = find("method", name, {entry.name: entry.cls for entry in methods().values()})
+    cls = find("method", name, registered())
     if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
         raise ValueError(f"method {name!r} is not a subclass of pfl_core.Algorithm")
     return cls

@@ -43,15 +43,18 @@ class Survey:
 
     @classmethod
     def of(cls, specs: Iterable[RunSpec], store: Store) -> Survey:
-        keys: dict[str, RunSpec] = {}
+        keys = {spec.key(): spec for spec in specs}
+        missing: dict[str, RunSpec] = {}
         reasons: Counter[str] = Counter()
-        for spec in specs:
-            try:
-                keys[spec.key()] = spec
-            except FileNotFoundError as error:
-                reasons[str(error)] += 1
-        missing = {key: spec for key, spec in keys.items() if store.get(key) is None}
-        return cls(len(keys) - len(missing), missing, reasons.total(), dict(reasons))
+        for key, spec in keys.items():
+            record = store.drawn(spec)
+            if record is None or record.partial:
+                try:
+                    spec.checksums()
+                    missing[key] = spec
+                except FileNotFoundError as error:
+                    reasons[str(error)] += 1
+        return cls(len(keys) - len(missing) - reasons.total(), missing, reasons.total(), dict(reasons))
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def _known(store: Store) -> dict[str, tuple[float, float]]:
     """Kind of run -> seconds and bytes of a round, medians over the records made in this data folder."""
     found: dict[str, list[tuple[float, float]]] = {}
     for record in store:
-        path, rounds = store.path(record.key), record.spec.rounds
+        path, rounds = store.path(record.key), record.rounds
         if path.exists():
             found.setdefault(_kind(record.spec), []).append((record.seconds / rounds, path.stat().st_size / rounds))
     return {kind: tuple(map(statistics.median, zip(*seen, strict=True))) for kind, seen in found.items()}

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
-import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,36 +19,34 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pfl_core.data import data_dir
-from pfl_core.provenance import code_hash, describe
-from pfl_core.runs.store import atomic_write
-
-CPUINFO = Path("/proc/cpuinfo")
+from pfl_core.provenance import describe
+from pfl_core.runs.store import RESULTS, atomic_write
 
 
-def once(name: str, measure: Callable[[], pd.DataFrame], module: str) -> pd.DataFrame:
-    """What ``measure()`` returns, or returned before: here, with ``module``'s code and these versions of libraries.
+def once(name: str, measure: Callable[[], pd.DataFrame], version: int, committed: str = "") -> pd.DataFrame:
+    """What ``measure()`` returns, or returned before on this machine, by this ``version`` of what is measured.
 
     Kept beside the runs as ``<name>-<hash>.measured``, JSON; ``pfl runs clean --all`` drops it. A damaged file is made
-    anew. The index and the columns must be plain: without levels, text or numbers.
+    anew. ``committed``: a folder below data/results whose ``<name>.measured`` is shown instead where there is one,
+    whichever machine made it. The index and the columns must be plain: without levels, text or numbers.
     """
+    if committed and (found := read(RESULTS / committed / f"{name}.measured")) is not None:
+        return found
     here = {key: value for key, value in describe().items() if key != "commit"}
-    key = hashlib.sha256(json.dumps([code_hash([module]), here], sort_keys=True).encode()).hexdigest()[:16]
+    key = hashlib.sha256(json.dumps([version, here], sort_keys=True).encode()).hexdigest()[:16]
     path = data_dir() / "runs" / f"{name}-{key}.measured"
-    try:
-        return pd.DataFrame(**json.loads(path.read_text()))
-    except (OSError, TypeError, ValueError):
+    if (table := read(path)) is None:
         table = measure()
         atomic_write(path, json.dumps(table.to_dict("split")).encode())
-        return table
+    return table
 
 
-def processor() -> str:
-    """The processor's model as the system names it."""
+def read(path: Path) -> pd.DataFrame | None:
+    """A table that was kept; None if it is missing or damaged."""
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", CPUINFO.read_text(), re.MULTILINE)
-    except OSError:  # no Linux
-        found = None
-    return found[1].strip() if found else platform.processor() or "a processor that the system does not name"
+        return pd.DataFrame(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, TypeError, ValueError):
+        return None
 
 
 def seconds(work: Mapping[str, Callable[[], object]], turns: int) -> pd.DataFrame:

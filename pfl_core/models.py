@@ -179,8 +179,10 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "lenet_cifar_wide": _fixed(convnet, channels=GATE, dense=(1920, 504), kernel=5, only=CIFAR),
     # FedSelect section 8
     "resnet18": resnet18,
-    # ours: images from 4x4 on, and samples of any shape
+    # ours: Star-PFL's at the small presets, with batch norm; images from 4x4 on, and samples of any shape
+    "lenet_small": _fixed(convnet, channels=(4, 8), dense=(32,), kernel=3, padding=1, norm=True),
     "cnn_small": _fixed(convnet, channels=(16, 32), dense=(64,), kernel=3, padding=1),
     "mlp": mlp,
     "linear": _fixed(dense_net, hidden=()),
 }
+VERSIONS: dict[str, int] = {}  # network -> version; 1 where not listed (see runs/versions.py)

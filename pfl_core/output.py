@@ -61,11 +61,19 @@ def caption(records: Sequence[Record]) -> str:
     data = " + ".join(dict.fromkeys(data_label(dataset(r.spec), data_name(r)) for r in records))
     networks = dict.fromkeys(spec.model["name"].rpartition(":")[2] for spec in specs)  # no outside module's name
     epochs = _span(spec.train.epochs for spec in specs)
+    devices = [kind for kind in dict.fromkeys(spec.device_kind for spec in specs) if kind != "cpu"]
     return (
         f"preset {specs[0].made_for}: {data}, {_span(spec.clients for spec in specs)} clients, {' + '.join(networks)}, "
-        f"{_span(spec.rounds for spec in specs)} rounds, {epochs} local epoch{'s' * (epochs != '1')}, "
+        f"{_lengths(records)} rounds, {epochs} local epoch{'s' * (epochs != '1')}, "
         f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+        + (f", on {' + '.join(devices)}" if devices else "")
     )
+
+
+def _lengths(records: Sequence[Record]) -> str:
+    """'40', '20 to 40', or '60 of 200' where runs were stopped early."""
+    done = _span(record.rounds for record in records)
+    return f"{done} of {_span(record.spec.rounds for record in records)}" if any(r.partial for r in records) else done
 
 
 def _span(values: Iterable[int]) -> str:

@@ -11,7 +11,7 @@ from pfl_core import presets
 from pfl_core.cli import main
 from pfl_core.cli.run import partition, setting
 from pfl_core.paper.compare import ROW
-from pfl_core.runs import Store
+from pfl_core.runs import Store, execute
 from tests.runs.outside import write_npz
 
 SMALL = "--model mlp --clients 5 --rounds 2".split()
@@ -179,14 +179,51 @@ def test_export_is_told_a_folder_before_keys(capsys, tmp_path):
     assert "nothing to write" in capsys.readouterr().err and not (tmp_path / key).exists()
 
 
-def test_a_run_whose_data_are_gone_is_neither_fresh_nor_stale(capsys, tmp_path):
+def test_a_run_whose_data_are_gone_is_still_fresh(capsys, tmp_path):
     write_npz(tmp_path / "data", "mine", value=1)
     answer(capsys, "run", "local", *SMALL, "--data", "mine", "--partition", "iid", "--clients", "2")
+    for _ in range(2):
+        main(["runs", "list"])
+        assert " fresh" in capsys.readouterr().out
+        (tmp_path / "data" / "mine.npz").unlink(missing_ok=True)
+
+
+LONG = ["run", "fedselect", "--model", "mlp", "--clients", "5", "--rounds", "6", "--set", "p=0.2"]
+
+
+def test_a_run_can_stop_early_and_go_on(capsys):
+    """Its record says how far it is; with its state kept it goes on from there, and ends with the same bits."""
+    whole = Store().get(answer(capsys, *LONG)["key"])
+    main(["runs", "clean", "--all"])
+    half = answer(capsys, *LONG, "--until", "4", "--keep-state")
+    assert (half["rounds"], half["key"], half["stored"]) == (4, whole.key, False)
+    record = Store().get(whole.key)
+    assert record.partial and record.length == "4 of 6" and not record.stale
+    assert answer(capsys, *LONG, "--until", "3")["stored"], "it is further than that"
     main(["runs", "list"])
-    assert " fresh" in capsys.readouterr().out
-    (tmp_path / "data" / "mine.npz").unlink()
-    main(["runs", "list"])
-    assert " unchecked" in capsys.readouterr().out
+    assert " 4 of 6 " in capsys.readouterr().out
+    assert main([*LONG, "--until", "4"]) == 0
+    assert "stopped early: 4 of 6 rounds" in capsys.readouterr().out
+    assert Store().checkpoint(whole.key).exists()
+    told = []
+    execute(record.spec, Store(), on_round=told.append)
+    assert told == [5, 6]
+    done = Store().get(whole.key)
+    assert not done.partial and done.state == whole.state and not Store().checkpoint(whole.key).exists()
+    for name, (times, values) in whole.series.items():
+        assert name == "seconds" or str(done.series[name]) == str((times, values)), name
+
+
+def test_without_its_state_a_stopped_run_starts_over(capsys):
+    half = answer(capsys, *LONG, "--until", "4")
+    assert not Store().checkpoint(half["key"]).exists()
+    whole = answer(capsys, *LONG)
+    assert (whole["rounds"], whole["stored"]) == (6, False) and not Store().get(whole["key"]).partial
+
+
+def test_a_run_cannot_stop_before_its_first_score(capsys):
+    assert main([*LONG, "--set", "run.eval_every=3", "--until", "2"]) == 2
+    assert "first scored after 3 rounds" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_anything_is_computed(capsys, tmp_path, monkeypatch):
@@ -210,7 +247,7 @@ def test_a_run_that_diverged_and_notes_nothing_says_so(capsys, tmp_path):
 
 def test_clean_drops_what_other_code_made(capsys, monkeypatch):
     stale = answer(capsys, "run", "local", *SMALL)["key"]
-    monkeypatch.setattr("pfl_core.runs.spec.code_hash", lambda *names, **more: "other code")
+    monkeypatch.setattr("pfl_core.runs.versions.ENGINE", 2)
     fresh = answer(capsys, "run", "local", *SMALL)["key"]
     assert main(["runs", "clean", "--stale"]) == 0
     assert f"dropped {stale}.json" in capsys.readouterr().out

@@ -24,6 +24,7 @@ SIZES = [  # name, sample, classes, trainable parameters (fedpews.md 6, star_pfl
     ("resnet18", CIFAR, 10, 11_181_642),
     ("cnn_small", (1, 8, 8), 10, 160 + 4_640 + 128 * 64 + 64 + 650),
     ("cnn_small", CIFAR, 10, 448 + 4_640 + 2_048 * 64 + 64 + 650),
+    ("lenet_small", (1, 8, 8), 10, 40 + 8 + 296 + 16 + 32 * 32 + 32 + 330),
     ("mlp", (1, 8, 8), 10, 64 * 64 + 64 + 650),
     ("linear", (5,), 4, 24),
 ]

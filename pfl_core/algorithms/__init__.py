@@ -25,6 +25,7 @@ from pfl_core.algorithms import (
     pfedme,
     scaffold,
     star_pfl,
+    star_pfl_likeness,
 )
 
 __all__ = [
@@ -52,4 +53,5 @@ __all__ = [
     "pfedme",
     "scaffold",
     "star_pfl",
+    "star_pfl_likeness",
 ]

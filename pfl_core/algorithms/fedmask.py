@@ -34,7 +34,7 @@ from pfl_core.ops import counts_true, masked_mean, put, round_half_up, take, top
 
 
 @dataclass(frozen=True)
-class MaskState(MovingState):
+class FedMaskState(MovingState):
     scores: tuple[Tensor, ...] = ()  # N rows [v]: a_k, the masked entries in the layout's order
 
 
@@ -73,10 +73,10 @@ class FedMask(Momentum):
         layers = top(fed.layout, self.layers)
         return [f for f in fed.layout.params if f.kind == WEIGHT and len(f.shape) > 1 and f.layer in layers]
 
-    def init(self, fed: Federation, theta0: Tensor) -> MaskState:
+    def init(self, fed: Federation, theta0: Tensor) -> FedMaskState:
         """Raises ValueError if the network has fewer layers than are to be masked."""
         first = [first_scores(theta0[f.start : f.stop], self.keep_ratio) for f in self.masked(fed)]
-        return MaskState(shared=theta0, scores=(torch.cat(first),) * fed.num_clients)
+        return FedMaskState(shared=theta0, scores=(torch.cat(first),) * fed.num_clients)
 
     def mask(self, fields: list[Field], scores: Tensor) -> Tensor:
         """m [v], bool, of scores [v]."""
@@ -84,7 +84,7 @@ class FedMask(Momentum):
             return torch.sigmoid(scores) > self.tau
         return torch.cat([largest(part, self.keep_ratio) for part in scores.split([f.stop - f.start for f in fields])])
 
-    def round(self, fed: Federation, state: MaskState, clients: Tensor, t: int) -> tuple[MaskState, dict]:
+    def round(self, fed: Federation, state: FedMaskState, clients: Tensor, t: int) -> tuple[FedMaskState, dict]:
         fields, own, moving = self.masked(fed), [], self.carried(fed, state, state.scores[0].numel())
         frozen = torch.zeros_like(state.shared, dtype=torch.bool)
 
@@ -131,11 +131,11 @@ class FedMask(Momentum):
         """θ ∘ m [e]."""
         return applied(fields, theta, self.mask(fields, scores).to(theta))
 
-    def models(self, fed: Federation, state: MaskState, clients: Tensor, t: int) -> Tensor:
+    def models(self, fed: Federation, state: FedMaskState, clients: Tensor, t: int) -> Tensor:
         fields = self.masked(fed)
         return torch.stack([self.model(fields, state.shared, state.scores[k]) for k in clients.tolist()])
 
-    def keep(self, fed: Federation, state: MaskState) -> dict[str, Tensor]:
+    def keep(self, fed: Federation, state: FedMaskState) -> dict[str, Tensor]:
         fields = self.masked(fed)
         shares = [self.mask(fields, scores).float().mean() for scores in state.scores]
         return {"achieved_keep_ratio": torch.stack(shares).cpu()}

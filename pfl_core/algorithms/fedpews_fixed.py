@@ -10,7 +10,7 @@ The frame, the server's step and what follows the warm-up are those of FedPeWS.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import torch
@@ -21,8 +21,6 @@ from pfl_core.algorithms.fedpews import NO_NEURONS, WarmState, Warmup, expand
 from pfl_core.federation import Federation
 from pfl_core.ops import round_half_up
 from pfl_core.seeding import generator
-
-ADDED = {"added": True}  # a run in which such an option has its default is the run that it was without the option
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class FedPeWSFixed(Warmup):
 
     shares: tuple[float, ...] | None = None  # |m_i| as shares of the neurons; None: 1/N each
     probe: int = 0  # samples of each client on which activations are noted after every round (Figures 14 and 15)
-    probe_whole: bool = field(default=False, metadata=ADDED)  # in the warm-up those of the whole model, too
+    probe_whole: bool = False  # in the warm-up those of the whole model, too
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -27,7 +27,7 @@ class MovingState(State):
 class Momentum(Algorithm):
     """A method whose clients can keep it. What is trained for scoring alone, or once, starts at rest."""
 
-    keep_momentum: bool = field(default=False, kw_only=True, metadata={"added": True})
+    keep_momentum: bool = field(default=False, kw_only=True)
 
     def init(self, fed: Federation, theta0: Tensor) -> MovingState:
         return MovingState(shared=theta0)

@@ -9,8 +9,7 @@ entries two clients both have stable. A score covers the first ``history_len_loc
 that is longer than a round has epochs reaches back over several. Scores are rounded before they are ranked: an entry
 that only ever moved one way has 1 up to the last bit, and that bit would rank it.
 
-An instrument of ours, not a method; with thresholds set it watches Star-PFL itself. It is not registered but named as
-whatever a user brings: ``pfl_core.algorithms.star_pfl_likeness:Likeness``.
+An instrument of ours, not a method; with thresholds set it watches Star-PFL itself. Runs name it ``star_pfl_likeness``.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pfl_core.algorithm import instrument
 from pfl_core.algorithms.star_pfl import StarPFL, StarState
 from pfl_core.federation import Federation
 from pfl_core.overlap import rank_correlation
@@ -37,6 +37,7 @@ class LikenessState(StarState):
     both: tuple[Tensor, ...] = ()  # int64, entries that two clients both have stable
 
 
+@instrument("star_pfl_likeness")
 @dataclass(frozen=True)
 class Likeness(StarPFL):
     """Star-PFL that freezes nothing and keeps what its clients' scores have in common; all clients in every round."""

@@ -21,11 +21,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pfl_core.algorithm import in_checkpoints
 from pfl_core.ops import bits, count_true, top_count
 
 LONGEST = 255  # updates in a window: slots and counts take a byte each
 
 
+@in_checkpoints
 @dataclass(frozen=True)
 class Window:
     """The last H updates of every entry: a ring each, written only while the entry is active (A5)."""
@@ -44,6 +46,7 @@ class Window:
         return Window(self.values.clone(), self.slot.clone(), self.count.clone())
 
 
+@in_checkpoints
 @dataclass(frozen=True)
 class Entries:
     """What a server or a client remembers of every entry between two rounds; each [d], or [N, d]."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pfl_core.algorithm import in_checkpoints
 from pfl_core.algorithms.star_pfl_masks import Entries
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
@@ -26,6 +27,7 @@ ACTIVE, FROZEN, PROBING = 0, 1, 2  # during a round
 LONGEST_WAIT, BINS = 40, 50  # of waiting times, longer ones with the last; of scores in [0, 1]
 
 
+@in_checkpoints
 @dataclass(frozen=True)
 class Trace:
     """[t, ...] of the t rounds so far; two parties: server and WATCHED."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from pfl_core import experiments, notebooks
+from pfl_core import experiments, manifest, notebooks
 from pfl_core.cli.text import device, duration, positive, size, table, value
 from pfl_core.data import data_dir
 from pfl_core.presets import PRESETS
@@ -38,10 +38,17 @@ def add(commands: argparse._SubParsersAction) -> None:
     figures.add_argument("--list", action="store_true", help="only list the notebooks")
     figures.add_argument("--dry-run", action="store_true", help="only tell which runs are missing and what they take")
     figures.add_argument("--write-notebooks", action="store_true", help="refresh the quick outputs kept in notebooks/")
+    figures.add_argument(
+        "--evidence",
+        action="store_true",
+        help="draw the complete evidence of data/results/ (its manifest), no training",
+    )
     figures.set_defaults(do=do_figures)
 
 
 def do_figures(args: argparse.Namespace) -> int:
+    if args.evidence:
+        return draw_evidence(args)
     wanted = {name: parameters_of(name, args) for name in notebooks.chosen(args.wanted)}
     if args.write_notebooks and (args.parameters or args.device or args.preset not in (None, "quick")):
         raise ValueError("--write-notebooks refreshes what notebooks/ show, preset quick; give it no other parameters")
@@ -54,7 +61,37 @@ def do_figures(args: argparse.Namespace) -> int:
     jobs = num_jobs(args.jobs)
     if args.dry_run or parameters["PRESET"] == "paper":  # hours or days: told before they begin
         print(plan(wanted, jobs), flush=True)
-    return 0 if args.dry_run else run_all(wanted, args)
+    if args.dry_run:
+        return 0
+    from pfl_core.output import figures_dir
+
+    root = figures_dir()
+    if CHANGED & {name for name, _ in args.parameters} and "PFL_FIGURES_DIR" not in os.environ:
+        root = data_dir() / "figures"  # those of the preset itself, which are committed, stay as they are
+    env = {"PFL_TRAIN": "1"} | ({"PFL_JOBS": str(args.jobs)} if args.jobs else {})
+    return run_all(wanted, root, env, refresh=args.write_notebooks)
+
+
+def draw_evidence(args: argparse.Namespace) -> int:
+    """The figures of the complete evidence, from its records alone. Raises ValueError if a record is missing."""
+    if args.parameters or args.preset or args.device or args.write_notebooks:
+        raise ValueError(
+            "--evidence draws what the manifest says; give it papers or notebooks, and no other parameters"
+        )
+    from pfl_core.output import figures_dir
+
+    store, names = Store(), notebooks.chosen(args.wanted)
+    entries = [entry for entry in manifest.read(store.results) if entry.notebook in names]
+    for entry in entries:
+        for key in entry.keys:
+            if not any(store.results.glob(f"**/{key}.json")):
+                raise ValueError(f"{entry.notebook}: record {key} of the manifest is not in {store.results}")
+    if args.list or args.dry_run:
+        rows = [(e.notebook, e.preset, ", ".join(map(str, e.seeds)), len(e.keys)) for e in entries]
+        print(table(("notebook", "preset", "seeds", "runs"), rows))
+        return 0
+    wanted = {entry.notebook: {"PRESET": entry.preset, "SEEDS": entry.seeds} for entry in entries}
+    return run_all(wanted, figures_dir(), {"PFL_TRAIN": "0"})
 
 
 def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
@@ -83,26 +120,25 @@ def experiment(name: str, parameters: Parameters) -> list[RunSpec]:
     return experiments.specs(name, parameters["PRESET"], parameters.get("SEEDS"), parameters.get("OVERRIDES"))
 
 
-def run_all(wanted: Mapping[str, Parameters], args: argparse.Namespace) -> int:
-    """One notebook after the other (their runs are what goes in parallel); returns 1 if one failed."""
-    from pfl_core.output import figures_dir
+def run_all(wanted: Mapping[str, Parameters], root: Path, env: Mapping[str, str], refresh: bool = False) -> int:
+    """One notebook after the other (their runs are what goes in parallel); returns 1 if one failed.
 
-    preset, began, failed = next(iter(wanted.values()))["PRESET"], perf_counter(), []
-    root = figures_dir()
-    if CHANGED & {name for name, _ in args.parameters} and "PFL_FIGURES_DIR" not in os.environ:
-        root = data_dir() / "figures"  # those of the preset itself, which are committed, stay as they are
-    figures, copies = root / preset, data_dir() / "notebooks" / preset
-    env = {"PFL_FIGURES_DIR": str(root.resolve())} | ({"PFL_JOBS": str(args.jobs)} if args.jobs else {})
+    Figures go below ``root``. ``refresh``: the executed notebook takes the place of the one in notebooks/.
+    """
+    began, failed = perf_counter(), []
+    env = {"PFL_FIGURES_DIR": str(root.resolve()), **env}
     for i, (name, parameters) in enumerate(wanted.items(), 1):
+        preset = parameters["PRESET"]
+        figures, copies = root / preset, data_dir() / "notebooks" / preset
         print(f"[{i}/{len(wanted)}] {name}, preset {preset}", flush=True)
         before = _files(figures)
-        outcome = _refresh(name, copies, env) if args.write_notebooks else _run(name, copies, parameters, env)
+        outcome = _refresh(name, copies, env) if refresh else _run(name, copies, parameters, env)
         made = sorted(path for path, stamp in _files(figures).items() if before.get(path) != stamp)
         lines = [f"{duration(outcome.seconds)}{', failed' if outcome.error else ''}", *outcome.error.splitlines()]
         print("\n".join(f"    {line}" for line in [*lines, *map(_short, made)]), flush=True)
         failed += [name] if outcome.error else []
     done, took = len(wanted) - len(failed), duration(perf_counter() - began)
-    print(f"{done} of {len(wanted)} notebooks in {took}; executed copies in {_short(copies)}")
+    print(f"{done} of {len(wanted)} notebooks in {took}; executed copies in {_short(data_dir() / 'notebooks')}")
     if failed:
         print(f"failed: {', '.join(failed)}; see NAME.failed.ipynb beside the copies")
     return 1 if failed else 0

@@ -52,6 +52,10 @@ def add(commands: argparse._SubParsersAction) -> None:
         help="a field of the method, an option of a part (data.x=, partition.x=, model.x=), or another field of the "
         "training or the run (train.momentum=0.9, run.eval_every=5); values as in JSON",
     )
+    run.add_argument(
+        "--until", type=positive, metavar="T", help="stop after T rounds and store them as a partial record"
+    )
+    run.add_argument("--keep-state", action="store_true", help="keep the last state, so that a stopped run can go on")
     run.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     run.set_defaults(do=do_run)
 
@@ -117,35 +121,38 @@ def _paper_dataset(args: argparse.Namespace, changes: dict[str, Any]) -> str | N
 
 def do_run(args: argparse.Namespace) -> int:
     spec, store = spec_of(args), Store()
-    key = spec.key()
-    record = store.get(key, spec)
-    was_stored = record is not None
+    key, record = store.locate(spec)
+    was_stored = record is not None and record.rounds >= min(args.until or spec.rounds, spec.rounds)
     if not args.json:
         print(describe(spec, key))
-    if record is None:
-        record = compute(spec, store)
+    if not was_stored:
+        record = compute(spec, store, key, args.until, args.keep_state)
     print(as_json(result(record, was_stored)) if args.json else summary(record, was_stored, store))
     return 0
 
 
-def compute(spec: RunSpec, store: Store) -> Record:
+def compute(spec: RunSpec, store: Store, key: str, until: int | None, keep_state: bool) -> Record:
     """The run, in this process, with a bar on stderr."""
     from tqdm import tqdm
 
-    with tqdm(total=spec.rounds, unit="round", file=sys.stderr, desc=spec.method["name"]) as bar:
-        made = execute(spec, store, on_round=lambda done: bar.update(done - bar.n))
-    return store.get(made.key, spec)  # as it was written, so that a second call gives the same digits
+    with tqdm(
+        total=min(until or spec.rounds, spec.rounds), unit="round", file=sys.stderr, desc=spec.method["name"]
+    ) as bar:
+        execute(
+            spec, store, key=key, until=until, keep_state=keep_state, on_round=lambda done: bar.update(done - bar.n)
+        )
+    return store.get(key, spec)  # as it was written, so that a second call gives the same digits
 
 
 def result(record: Record, was_stored: bool) -> dict[str, Any]:
     spec = record.spec
-    where = {"data": spec.data["name"], "about": record.about, "rounds": spec.rounds, "seed": spec.seed}
+    where = {"data": spec.data["name"], "about": record.about, "rounds": record.rounds, "seed": spec.seed}
     return {"method": spec.method["name"], **record.summary(), "key": record.key, **where, "stored": was_stored}
 
 
 def describe(spec: RunSpec, key: str) -> str:
     """The whole configuration, a line for each part."""
-    plain = spec.identity()
+    plain = spec.identity(written_out=True)
     lines = [(name, plain.pop(name)) for name in ("method", *PARTS, "train")]
     lines += [
         ("run", plain),
@@ -169,6 +176,7 @@ def summary(record: Record, was_stored: bool, store: Store) -> str:
         mean, pooled, decile = (numbers[f"acc_{kind}{suffix}"] for kind in ("mean", "pooled", "bottom_decile"))
         lines.append(f"{title:<22}{mean:>8.2f}{pooled:>8.2f}{decile:>15.2f}")
     lines += [f"data: {record.about}"] if record.about else []
+    lines += [f"stopped early: {record.length} rounds"] if record.partial else []
     sent = "not noted" if math.isnan(numbers["upload_mb"]) else f"{numbers['upload_mb']:.2f} MB"
     lines.append(f"sent by clients: {sent}; computing took {duration(record.seconds)}")
     if not math.isfinite(numbers["loss"]):

@@ -1,8 +1,9 @@
-"""``pfl runs``: what is stored, copied out, dropped."""
+"""``pfl runs``: what is stored, copied out, brought to today's format, dropped."""
 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from pfl_core.algorithm import did_you_mean
@@ -14,9 +15,9 @@ from pfl_core.runs.store import atomic_write
 
 
 def add(commands: argparse._SubParsersAction) -> None:
-    runs = commands.add_parser("runs", help="stored runs: list, export, clean")
+    runs = commands.add_parser("runs", help="stored runs: list, export, clean, migrate")
     runs.set_defaults(do=show, paper=None, preset=None)
-    what = runs.add_subparsers(dest="what", metavar="list|export|clean")
+    what = runs.add_subparsers(dest="what", metavar="list|export|clean|migrate|manifest")
     listed = what.add_parser("list", help="every stored run (the default)")
     listed.set_defaults(do=show)
     export = what.add_parser("export", help="copy records out, as JSON and as tidy CSV")
@@ -28,10 +29,17 @@ def add(commands: argparse._SubParsersAction) -> None:
         chosen.add_argument("--preset", help="only runs of this preset")
     clean = what.add_parser("clean", help="drop stale and damaged records, or those a flag names; data/results/ stays")
     kind = clean.add_mutually_exclusive_group()
-    kind.add_argument("--stale", action="store_true", help="only records that other code or other data made")
+    kind.add_argument(
+        "--stale", action="store_true", help="only records that today's code would not make under their key"
+    )
     kind.add_argument("--damaged", action="store_true", help="only files that were set aside as damaged")
     kind.add_argument("--all", action="store_true", help="every record, and the checkpoints of unfinished runs")
     clean.set_defaults(do=drop)
+    moved = what.add_parser("migrate", help="bring records of the first format, whose keys hashed code, to today's")
+    moved.add_argument("--results", action="store_true", help="those committed in data/results/ as well")
+    moved.set_defaults(do=bring_along)
+    listing = what.add_parser("manifest", help="write data/results/manifest.json: which evidence is complete")
+    listing.set_defaults(do=write_manifest)
 
 
 def show(args: argparse.Namespace) -> int:
@@ -58,7 +66,7 @@ def show(args: argparse.Namespace) -> int:
 
 def _row(record: Record, store: Store) -> tuple[object, ...]:
     spec, path = record.spec, where(record, store)
-    state = [_freshness(record)] + ["committed"] * path.is_relative_to(store.results)
+    state = ["stale" if record.stale else "fresh"] + ["committed"] * path.is_relative_to(store.results)
     return (
         record.key,
         spec.paper,
@@ -66,21 +74,13 @@ def _row(record: Record, store: Store) -> tuple[object, ...]:
         spec.method["name"],
         variant(spec),
         spec.data["name"],
-        spec.rounds,
+        record.length,
         spec.seed,
         f"{record.summary()['acc_mean']:.2f}",
         duration(record.seconds),
         size(path.stat().st_size),
         ", ".join(state),
     )
-
-
-def _freshness(record: Record) -> str:
-    """Whether today's code and data would make it again; "unchecked" where its data are not here to tell."""
-    try:
-        return "fresh" if record.spec.key() == record.key else "stale"
-    except (ValueError, OSError):
-        return "unchecked"
 
 
 def where(record: Record, store: Store) -> Path:
@@ -143,6 +143,29 @@ def _commit(records: list[Record], store: Store) -> int:
         path = store.results / (record.spec.paper or "other") / _preset(record) / f"{record.key}.json"
         atomic_write(path, where(record, store).read_bytes())
         print(f"{path}  {record.spec.label()}{', STALE' if record.stale else ''}")
+    return 0
+
+
+def bring_along(args: argparse.Namespace) -> int:
+    """Says what could not be shown to be today's; data/results/ only if asked, for that is the repository's."""
+    from pfl_core.runs.migrate import files, migrate
+
+    store = Store()
+    folders = [store.root, *([store.results] if args.results else [])]
+    counts = migrate([path for folder in folders for path in files(folder)], print)
+    told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items())) or "none"
+    print(f"records: {told}")
+    return 0
+
+
+def write_manifest(args: argparse.Namespace) -> int:
+    from pfl_core import manifest
+
+    store = Store(root=Path(os.devnull))  # what is committed, and nothing else
+    entries = manifest.complete(store)
+    rows = [(entry.notebook, entry.preset, ", ".join(map(str, entry.seeds)), len(entry.keys)) for entry in entries]
+    print(table(("notebook", "preset", "seeds", "runs"), rows))
+    print(f"written to {manifest.write(entries, store.results)}")
     return 0
 
 

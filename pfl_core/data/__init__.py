@@ -7,12 +7,13 @@ identifies content, `corrupt()` damages images on purpose. Nothing here touches 
 from pfl_core.data.corrupt import CORRUPTIONS, corrupt
 from pfl_core.data.dataset import NORMALISE, Dataset
 from pfl_core.data.entry import Info
-from pfl_core.data.inventory import checksum, fetch, names
+from pfl_core.data.inventory import VERSIONS, checksum, fetch, names, versions
 from pfl_core.data.lookup import data_dir, load
 
 __all__ = [
     "CORRUPTIONS",
     "NORMALISE",
+    "VERSIONS",
     "Dataset",
     "Info",
     "checksum",
@@ -21,4 +22,5 @@ __all__ = [
     "fetch",
     "load",
     "names",
+    "versions",
 ]

@@ -89,7 +89,6 @@ ENTRIES = {
         licence="CC BY 4.0",
         size="1,797 images 1x8x8, 10 classes",
         read=digits,
-        version="1",
         class_names=tuple(str(c) for c in range(10)),
     ),
     "synthetic_32k": Entry(
@@ -97,13 +96,11 @@ ENTRIES = {
         licence="this project's",
         size="32,000 + 8,000 points, 5 features, 4 classes",
         read=lambda _folder: synthetic("synthetic_32k"),
-        version="1",
     ),
     "synthetic_3200": Entry(
         where="generated; FedPeWS's Synthetic-3.2K with our geometry",
         licence="this project's",
         size="3,200 + 8,000 points, 5 features, 4 classes",
         read=lambda _folder: synthetic("synthetic_3200"),
-        version="1",
     ),
 }

@@ -26,7 +26,6 @@ class Entry:
     class_names: tuple[str, ...] = ()  # for files that have labels only
     md5: str = ""  # the official <name>.npz
     checked_by_reader: bool = False  # `read` compares its files with official checksums
-    version: str = ""  # of a generated set; changes when its content does
 
 
 @dataclass(frozen=True)

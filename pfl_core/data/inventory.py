@@ -22,9 +22,11 @@ from pfl_core.data.lookup import (
     own_files,
     single_names,
 )
+from pfl_core.outside import code_of
 
 REMEMBERED = 10_000_000  # bytes; the sums of smaller files are quicker made than found
 FOR_ALL = {"normalise", "resize", "channels", "offline"}  # options of load() that do not touch the content
+VERSIONS: dict[str, int] = {}  # data set, "combine" or "corrupt" -> version; 1 where not listed (runs/versions.py)
 
 
 def names(folder: str | Path | None = None) -> dict[str, Info]:
@@ -52,9 +54,10 @@ def _info(name: str, folder: Path) -> Info:
 def checksum(name: str, *, folder: str | Path | None = None, **options: Any) -> str:
     """sha256 (hex) of what `name` is made of, for the keys of runs: equal content gives an equal sum on every machine.
 
-    Of files: their names and bytes, read once while size and time stay the same; of generated sets: their version; of
-    combinations: their parts; of "module:function": the arrays that it returns for these options. Options of `load` are
-    accepted; of known sets they do not matter. Raises FileNotFoundError if a file is missing; downloads nothing.
+    Of files: their names and bytes, read once while size and time stay the same; of generated sets, which have no
+    content of their own: ""; of combinations: their parts; of "module:function": the arrays that it returns for these
+    options. Options of `load` are accepted; of known sets they do not matter. Raises FileNotFoundError if a file is
+    missing; downloads nothing.
     """
     if ":" in name:
         own = {key: value for key, value in options.items() if key not in FOR_ALL}
@@ -66,10 +69,19 @@ def checksum(name: str, *, folder: str | Path | None = None, **options: Any) -> 
     if files is None:
         raise FileNotFoundError(missing(name, at))
     if not files:
-        return _sha256([name, entry_of(name, at).version])
+        return ""
     return _sha256(
         [part for file in files for part in (file.relative_to(at).as_posix(), _known_sum(at, *_state(file)))]
     )
+
+
+def versions(name: str) -> dict[str, int | str]:
+    """Data set -> version of its reader, or the hash of the user's module behind it; of a combination: its parts."""
+    if ":" in name:
+        return {name: code_of(name.partition(":")[0])}
+    how = recipe(name)
+    parts = (name,) if how is None else ("combine", *how.parts)
+    return {part: VERSIONS.get(part, 1) for part in parts}
 
 
 def _sha256(parts: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from pfl_core.stated import STAR_PFL_BASELINES as BASELINES
 PROBED = 200  # entries whose course is noted for the stability traces
 FIELDS = {field.name for field in fields(StarPFL)}
 
-LIKENESS = "pfl_core.algorithms.star_pfl_likeness:Likeness"  # watches Figure 2's scores; changes nothing
+LIKENESS = "star_pfl_likeness"  # watches Figure 2's scores; changes nothing
 ALPHAS = (0.01, 0.1, 1.0)
 TASKS = ("axial", "sagital")
 WITHOUT = {"threshold_global": None, "threshold_local": None}  # claim 9: nothing is ever frozen, all else is equal

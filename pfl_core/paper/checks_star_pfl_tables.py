@@ -26,7 +26,7 @@ FEDERATED = BASELINES[1:]
 POINTS = {"as their code scores": "acc_mean_picked", "all after local training": "acc_mean_picked_trained"}
 CONVERGED = "rounds_to_convergence"
 CHANCE = 0.05  # of a permutation test
-LIKENESS = {"method": "pfl_core.algorithms.star_pfl_likeness:Likeness"}
+LIKENESS = {"method": "star_pfl_likeness"}
 
 
 def decides_plain(number: int, *settings: str) -> Callable[[Check], Check]:

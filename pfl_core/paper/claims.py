@@ -52,7 +52,12 @@ def claims(paper: str) -> list[Claim]:
 
 
 def claims_table(paper: str, results: pd.DataFrame, numbers: list[int] | None = None) -> pd.DataFrame:
-    """Claims (all, or those named) beside both verdicts, one row each, for the end of a notebook."""
+    """Claims (all, or those named) beside both verdicts, one row each, for the end of a notebook.
+
+    Runs that were stopped early decide nothing.
+    """
+    if "partial" in results.columns:
+        results = results[~results["partial"].eq(True)]
     rows, tidied = [], cache(partial(tidy, results, paper))
     for claim in claims(paper):
         if numbers is None or claim.number in numbers:

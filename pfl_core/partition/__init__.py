@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 from pfl_core.outside import check_options, find
 from pfl_core.partition.base import Partition, verify
 from pfl_core.partition.dirichlet import dirichlet
+from pfl_core.partition.label_groups import label_groups
 from pfl_core.partition.legacy import pathological
 from pfl_core.partition.paired import paired_dirichlet
+from pfl_core.partition.sampled import paired_sample
 from pfl_core.partition.shards import shards
 from pfl_core.partition.simple import by_class, by_source, iid
 
 if TYPE_CHECKING:
     from pfl_core.data import Dataset
 
-__all__ = ["PARTITIONS", "Partition", "partition"]
+__all__ = ["PARTITIONS", "VERSIONS", "Partition", "partition"]
 
 PARTITIONS: dict[str, Callable[..., Partition]] = {
     "iid": iid,
@@ -27,7 +29,10 @@ PARTITIONS: dict[str, Callable[..., Partition]] = {
     "by_source": by_source,
     "by_class": by_class,
     "pathological": pathological,
+    "paired_sample": paired_sample,
+    "label_groups": label_groups,
 }
+VERSIONS: dict[str, int] = {}  # partition -> version; 1 where not listed (see runs/versions.py)
 
 
 def partition(name: str, data: "Dataset", num_clients: int, seed: int, **options: Any) -> Partition:

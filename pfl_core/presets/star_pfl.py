@@ -23,15 +23,13 @@ _AXIAL = Setting(
 )
 _SAGITAL = replace(_AXIAL, data={"name": "organsmnist"})
 # Figure 2: groups of clients that hold one label; how many is not stated. Ours: four groups of three
-_LABELS = replace(
-    _SAGITAL, partition={"name": "pfl_core.partition.label_groups:label_groups", "groups": 4}, clients=12, rounds=20
-)
+_LABELS = replace(_SAGITAL, partition={"name": "label_groups", "groups": 4}, clients=12, rounds=20)
 _PAPER = {"axial": _AXIAL, "sagital": _SAGITAL, "traces": replace(_SAGITAL, rounds=200), "labels": _LABELS}
 
 # real: MNIST stands in for Axial and Fashion-MNIST for Sagital, with the paper's network, clients, split and training;
 # 250 images a client and 15 rounds. The traces have as many images a client as Sagital, and 60 rounds.
 STAND_INS = {"axial": "mnist", "sagital": "fashion_mnist", "traces": "fashion_mnist", "labels": "fashion_mnist"}
-SAMPLED = "pfl_core.partition.sampled:paired_sample"  # paired_dirichlet on so many images a client
+SAMPLED = "paired_sample"  # paired_dirichlet on so many images a client
 _REAL = {
     name: replace(
         _PAPER[name],
@@ -49,10 +47,7 @@ _REAL["labels"] = replace(
 _QUICK = replace(
     _AXIAL,
     data={"name": "digits"},
-    model={
-        "name": "pfl_core.models:convnet",
-        **{"channels": [4, 8], "dense": [32], "kernel": 3, "padding": 1, "norm": True},
-    },
+    model={"name": "lenet_small"},
     train=Training(lr=0.1, epochs=5, batch_size=32),
     rounds=16,
 )

@@ -55,7 +55,7 @@ __all__ = [
 
 TIDY = (
     "paper dataset setting clients dirichlet epochs participation novel model method variant seed preset data rounds "
-    "stale metric value"
+    "partial stale metric value"
 ).split()
 
 NUMBERS: dict[str, tuple[Callable[[Record], dict[str, float]], ...]] = {  # paper -> what else is told of its runs
@@ -100,6 +100,7 @@ def variant(spec: RunSpec) -> str:
 def tidy(records: Iterable[Record]) -> pd.DataFrame:
     """A row per run and metric, with the columns that ``paper.compare`` and the claims take.
 
+    ``rounds`` are those done; ``partial`` says whether the run was stopped early, and then ``data`` says so as well.
     ``clients`` is their number, ``dirichlet`` the alpha of a Dirichlet split (else not a number), ``novel`` the
     share that never takes part. Metrics of the last round: those of ``Record.summary``; ``uplink_fraction``, what a
     client sends relative to the whole model; and where masks were kept, of the head's weights, ``iou_raw`` and
@@ -115,7 +116,7 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
             "dataset": dataset(spec),
             "setting": spec.setting,
             "clients": spec.clients,
-            "dirichlet": spec.identity()["partition"].get("alpha", math.nan),
+            "dirichlet": spec.identity(written_out=True)["partition"].get("alpha", math.nan),
             "epochs": spec.train.epochs,
             "participation": spec.participation,
             "novel": spec.novel,
@@ -124,8 +125,9 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
             "variant": variant(spec),
             "seed": spec.seed,
             "preset": spec.made_for,
-            "data": data_name(record),
-            "rounds": spec.rounds,
+            "data": data_name(record) + (f", {record.length} rounds" if record.partial else ""),
+            "rounds": record.rounds,
+            "partial": record.partial,
             "stale": record.stale,
         }
         numbers = record.summary()
@@ -150,7 +152,7 @@ def roughness(record: Record) -> float:
     Not a number with fewer than two changes. Of runs that were scored equally often the smoother one has less.
     """
     curve = record.curve(trained=record.spec.build_method().reported == "after_local_update")["acc_mean"]
-    return float(curve[curve.index >= record.spec.rounds / 2].diff().std())
+    return float(curve[curve.index >= record.rounds / 2].diff().std())
 
 
 def curves(records: Iterable[Record]) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -20,17 +21,18 @@ from typing import Any
 import torch
 
 from pfl_core import engine, models
-from pfl_core.algorithm import Algorithm, State
+from pfl_core.algorithm import IN_CHECKPOINTS, Algorithm, State
 from pfl_core.costs import step_flops
 from pfl_core.data import data_dir
 from pfl_core.engine import History, Snapshot
 from pfl_core.federation import Federation
-from pfl_core.outside import find
+from pfl_core.outside import PACKAGE
 from pfl_core.partition import Partition
-from pfl_core.provenance import code_hash, describe
+from pfl_core.provenance import describe
 from pfl_core.runs.build import build, load_data
 from pfl_core.runs.spec import RunSpec, options
 from pfl_core.runs.store import Record, Store, atomic_write
+from pfl_core.runs.versions import named, versions
 
 CHECKPOINT_SECONDS = 60.0
 CLASS = "class"  # a keyword, so no field of a state has that name
@@ -42,22 +44,32 @@ def execute(
     spec: RunSpec,
     store: Store,
     *,
+    key: str | None = None,
     branch: Path | None = None,
     marks: tuple[int, ...] = (),
     until: int | None = None,
+    record: bool = True,
+    keep_state: bool = False,
     on_round: Callable[[int], object] = lambda done: None,
 ) -> Record | None:
     """Compute the run that ``spec`` describes and store its record.
 
-    Goes on from its own checkpoint, else from ``branch`` (a checkpoint of another run that is equal up to there), else
-    from the start. ``marks``: rounds after which a checkpoint is left for branches, see ``mark_path``; ``until``: stop
-    after that many rounds without a record. ``on_round`` is told the number of rounds done.
+    Continues from its own checkpoint, else from ``branch`` (a checkpoint of another run that is equal up to there),
+    else from the start. ``key``: default ``store.key_of(spec)``. ``marks``: rounds after which a checkpoint is left for
+    branches, see ``mark_path``. ``until``: stop after that many rounds; the record is then a partial one, or, with
+    ``record`` False, there is none. ``keep_state`` leaves the last state as a checkpoint, from which a stopped run can
+    go on. ``on_round`` is told the number of rounds done.
+
+    Raises ValueError if the run would stop before its first score, or if its data are others than ``key`` stands for.
     """
     torch.set_num_threads(1)
-    key = spec.key()
-    atomic_write(store.progress(key), b"0")  # a folder that cannot be written is told before anything is computed
+    key = key or store.key_of(spec)
+    stop = min(until or spec.rounds, spec.rounds)
+    if record and stop < min(spec.eval_every, spec.rounds):
+        raise ValueError(f"until={until}: the run is first scored after {spec.eval_every} rounds; stop there or later")
+    atomic_write(store.progress(key), b"0")  # a folder that cannot be written is reported before anything is computed
     try:
-        return _execute(spec, key, store, branch, marks, until, on_round)
+        return _execute(spec, key, store, branch, marks, stop, record, keep_state, on_round)
     finally:
         store.progress(key).unlink(missing_ok=True)
 
@@ -68,12 +80,17 @@ def _execute(
     store: Store,
     branch: Path | None,
     marks: tuple[int, ...],
-    until: int | None,
+    stop: int,
+    record: bool,
+    keep_state: bool,
     on_round: Callable[[int], object],
 ) -> Record | None:
+    checksums = spec.checksums()
+    if key not in (spec.key(), spec.key(checksums)):
+        raise ValueError(f"{spec.label()}: its data or its code here are others than those of run {key}")
     algorithm, fed, dealt = build(spec)
     began = perf_counter()
-    start, spent = _resume([store.checkpoint(key), branch])
+    start, spent = _resume([store.checkpoint(key), branch], spec.rounds)
     clock = {"saved": perf_counter()}
 
     def after(snapshot: Snapshot, history: History) -> None:
@@ -86,14 +103,18 @@ def _execute(
             save_checkpoint(store.checkpoint(key), snapshot.state, history, done, elapsed)
             clock["saved"] = perf_counter()
 
-    state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=until, on_round=after)
-    if until is not None:
+    state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=stop, on_round=after)
+    done, seconds = max(stop, start[2] if start else 0), spent + perf_counter() - began
+    made = None
+    if record:
+        made = _record(spec, key, algorithm, fed, dealt, state, history, seconds)
+        made = replace(made, data=checksums, rounds_done=done if done < spec.rounds else None)
+        store.put(made)
+    if keep_state:
+        save_checkpoint(store.checkpoint(key), state, history, done, seconds)
+    else:
         store.checkpoint(key).unlink(missing_ok=True)
-        return None
-    record = _record(spec, key, algorithm, fed, dealt, state, history, spent + perf_counter() - began)
-    store.put(record)
-    store.checkpoint(key).unlink(missing_ok=True)
-    return record
+    return made
 
 
 def _record(
@@ -118,6 +139,7 @@ def _record(
         about=dataset.about,
         seconds=seconds,
         state=state_hash(state),
+        versions=versions(spec),
         provenance=describe() | ({"dropped_clients": str(dealt.dropped)} if dealt.dropped else {}),
     )
 
@@ -130,14 +152,12 @@ def _flops(model: str, shape: tuple[int, ...], num_classes: int) -> int:
     """
     from joblib import Memory
 
-    code = code_hash([find("model", json.loads(model)["name"], models.MODELS).__module__])
-    return Memory(data_dir() / "runs" / "flops", verbose=0).cache(_counted_flops)(
-        model, shape, num_classes, (code, torch.__version__)
-    )
+    made_by = json.dumps(named("network", json.loads(model)["name"], models.VERSIONS)), torch.__version__
+    return Memory(data_dir() / "runs" / "flops", verbose=0).cache(_counted_flops)(model, shape, num_classes, made_by)
 
 
 def _counted_flops(model: str, shape: tuple[int, ...], num_classes: int, made_by: tuple[str, str]) -> int:
-    """``made_by``: hash of the network's code, and torch's version."""
+    """``made_by``: version of the network, and of torch."""
     part = json.loads(model)
     return step_flops(models.build(part["name"], shape, num_classes, 0, **options(part)), shape)[1]
 
@@ -150,7 +170,8 @@ def mark_path(store: Store, key: str, rounds: int) -> Path:
 def save_checkpoint(path: Path, state: State, history: History, done: int, seconds: float) -> None:
     """State, history, rounds done and seconds spent, written at once or not at all."""
     buffer = io.BytesIO()
-    torch.save({"state": _packed(state), "series": history.series, "done": done, "seconds": seconds}, buffer)
+    content = {"name": path.name, "state": _packed(state), "series": history.series, "done": done, "seconds": seconds}
+    torch.save(content, buffer)
     content = buffer.getvalue()
     atomic_write(path, hashlib.sha256(content).digest() + content)
 
@@ -160,16 +181,21 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
     digest, content = (data := path.read_bytes())[:32], data[32:]
     if hashlib.sha256(content).digest() != digest:
         raise ValueError("its checksum does not match")
-    return torch.load(io.BytesIO(content), weights_only=True)
+    saved = torch.load(io.BytesIO(content), weights_only=True)
+    if saved["name"] != path.name:
+        raise ValueError(f"it was written as {saved['name']}")
+    return saved
 
 
-def _resume(paths: list[Path | None]) -> tuple[Start | None, float]:
-    """The first readable checkpoint, and the seconds that it took; a damaged one is set aside."""
+def _resume(paths: list[Path | None], rounds: int) -> tuple[Start | None, float]:
+    """The first usable checkpoint of at most ``rounds`` rounds, and the seconds that it took; others are set aside."""
     for path in paths:
         if path is None or not path.exists():
             continue
         try:
             saved = _read_checkpoint(path)
+            if saved["done"] > rounds:
+                raise ValueError(f"it has {saved['done']} rounds, the run has {rounds}")
             return (_unpacked(saved["state"]), History(saved["series"]), saved["done"]), saved["seconds"]
         except (OSError, ValueError, KeyError) as error:
             with suppress(FileNotFoundError):  # another branch was faster
@@ -179,10 +205,12 @@ def _resume(paths: list[Path | None]) -> tuple[Start | None, float]:
 
 
 def _packed(value: Any) -> Any:
-    """A state as plain dicts, lists and tensors; a dataclass with its own address, so that it comes back as it was."""
+    """A state as plain dicts, lists and tensors; a dataclass with its class's name, so that it comes back as it was."""
     if dataclasses.is_dataclass(value):
+        cls = type(value)
+        own = cls.__module__.partition(".")[0] == PACKAGE
         fields = {f.name: _packed(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {CLASS: f"{type(value).__module__}:{type(value).__qualname__}", **fields}
+        return {CLASS: cls.__name__ if own else f"{cls.__module__}:{cls.__qualname__}", **fields}
     return [_packed(v) for v in value] if isinstance(value, tuple) else value
 
 
@@ -190,10 +218,12 @@ def _unpacked(packed: Any) -> Any:
     """What ``_packed`` took apart; raises ValueError for a class that is not there any more."""
     if isinstance(packed, dict):
         fields = {name: _unpacked(value) for name, value in packed.items()}
-        module, _, name = fields.pop(CLASS).partition(":")
+        name = fields.pop(CLASS)
         try:
-            return attrgetter(name)(importlib.import_module(module))(**fields)
-        except (ImportError, AttributeError, TypeError) as error:
+            module, colon, attribute = name.partition(":")
+            cls = attrgetter(attribute)(importlib.import_module(module)) if colon else IN_CHECKPOINTS[name]
+            return cls(**fields)
+        except (ImportError, AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it holds a {name}, which has changed ({error})") from None
     return tuple(map(_unpacked, packed)) if isinstance(packed, list) else packed
 

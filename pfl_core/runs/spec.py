@@ -6,8 +6,9 @@ import dataclasses
 import hashlib
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -15,17 +16,22 @@ import torch
 from pfl_core import algorithm, data, models, partition
 from pfl_core.engine import Schedule
 from pfl_core.outside import check_options, find
-from pfl_core.provenance import code_hash
+from pfl_core.runs.versions import versions
 from pfl_core.training import Training
 
 Part = Mapping[str, Any]  # {"name": ..., and its options}
 OWN = ("train", "val", "test", "public")  # splits of the clients' data
 TAGS = ("paper", "preset", "setting", "changed")  # what a run is made for; no part of its identity
-DATA_DEFAULTS = {  # of ``data.load`` and of ``build``, for a run's identity
+CORRUPT = {"corrupt": False, "corrupt_severity": 3}  # options of the data that ``build`` knows, with their defaults
+DATA_DEFAULTS = {
     **{n: inspect.signature(data.load).parameters[n].default for n in ("normalise", "resize", "channels")},
-    "corrupt": False,
-    "corrupt_severity": 3,
+    **CORRUPT,
 }
+
+# Fields and options that are gone or have another name today, for specs that were stored before:
+# (what they belonged to, old name) -> new name, or None where the option is gone. Part: "run", "training", or a kind
+# and a name such as "method fedselect".
+RENAMED: dict[tuple[str, str], str | None] = {}
 
 
 @dataclass(frozen=True)
@@ -78,9 +84,13 @@ class RunSpec:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> RunSpec:
-        """The spec that ``to_json`` wrote; raises ValueError for unknown or wrong fields."""
+        """The spec that ``to_json`` wrote, today or before a field of RENAMED changed.
+
+        Raises ValueError for unknown or wrong fields.
+        """
         if not isinstance(plain, Mapping) or "method" not in plain:
             raise ValueError(f"run {plain!r} names no method; give e.g. {{'method': {{'name': 'fedavg'}}}}")
+        plain = as_named_today(plain)
         values = algorithm.checked(cls, {k: v for k, v in plain.items() if k != "train"}, "run")
         train = plain.get("train", {})
         if not isinstance(train, Mapping):
@@ -95,58 +105,75 @@ class RunSpec:
         return Schedule(self.rounds, self.participation, self.sampling, self.eval_every, self.novel)
 
     def build_method(self) -> algorithm.Algorithm:
+        return self._method
+
+    @cached_property
+    def _method(self) -> algorithm.Algorithm:
         return algorithm.build(
             self.method["name"], options(self.method, "reading"), self.method.get("reading", "paper")
         )
 
-    def identity(self) -> dict[str, Any]:
-        """The spec with every default written out and without its tags; what is equal here gives equal numbers.
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process needs: the fields alone."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
-        An option that a method got later (``metadata={"added": True}``) is left out where it has its default.
+    def identity(self, written_out: bool = False) -> dict[str, Any]:
+        """What decides the run's numbers, as plain data: every field that is not at its default, and no tags.
+
+        So a field or option that is added later changes no run that is stored. The device counts by its kind ("cuda",
+        not "cuda:1"); where the data lie and how they come here do not count. ``written_out``: defaults as well.
         """
-        plain = self.to_json()
-        for tag in TAGS:
-            del plain[tag]
-        method = self.build_method()
-        fields = dataclasses.asdict(method)
-        for option in dataclasses.fields(method):
-            if option.metadata.get("added") and fields[option.name] == option.default:
-                del fields[option.name]
-        plain["method"] = {"name": self.method["name"], **fields}
-        for kind, table in (("partition", partition.PARTITIONS), ("model", models.MODELS)):
-            function = find(kind, plain[kind]["name"], table)
-            defaults = {n: p.default for n, p in inspect.signature(function).parameters.items()}
-            plain[kind] = {n: v for n, v in defaults.items() if v is not inspect.Parameter.empty} | plain[kind]
-        plain["data"] = DATA_DEFAULTS | {k: v for k, v in plain["data"].items() if k not in ("folder", "offline")}
-        return json.loads(json.dumps(plain), parse_float=_number)
+
+        def part(given: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
+            values = _plain(given)
+            if written_out:
+                return {**default, **values}
+            return {k: v for k, v in values.items() if k not in default or default[k] != v}
+
+        method, division = self._method, find("partition", self.partition["name"], partition.PARTITIONS)
+        network = find("model", self.model["name"], models.MODELS)
+        own = {name: getattr(self, name) for name in _RUN} | {"device": self.device_kind}
+        return {
+            "method": {"name": self.method["name"], **part(dataclasses.asdict(method), _defaults(type(method)))},
+            "data": {"name": self.data["name"], **part(options(self.data, "folder", "offline"), DATA_DEFAULTS)},
+            "partition": {"name": self.partition["name"], **part(options(self.partition), _defaults(division))},
+            "model": {"name": self.model["name"], **part(options(self.model), _defaults(network))},
+            "train": part(dataclasses.asdict(self.train), _defaults(Training)),
+            **part(own, {name: value for name, value in _defaults(RunSpec).items() if name in _RUN}),
+        }
+
+    @property
+    def device_kind(self) -> str:
+        """ "cpu", "cuda", ..."""
+        return self.device.partition(":")[0]
+
+    def checksums(self) -> dict[str, str]:
+        """Data set -> checksum of the files that the run reads here; empty if all its data are generated.
+
+        Raises FileNotFoundError if data are not here.
+        """
+        name = self.data["name"]
+        sums = {name: data.checksum(name, **options(self.data, *CORRUPT))}
+        sums |= {name: data.checksum(name) for name in self.public_sets()}
+        return {name: value for name, value in sums.items() if value}
 
     def public_sets(self) -> tuple[str, ...]:
         """Data sets that the method reads beside the clients' own (FedMD's ``public``)."""
         name = getattr(self.build_method(), "public", "train")
         return () if name in OWN else (name,)
 
-    def key(self) -> str:
-        """16 hex digits: the identity, the data's checksums, and the code that computes it.
+    def key(self, checksums: Mapping[str, str] | None = None, device: str | None = None) -> str:
+        """16 hex digits: the identity, and the versions of all that computes it (those above 1; see ``versions``).
 
-        Raises FileNotFoundError if data are not here.
+        Data sets count by name, so no file is read. With ``checksums`` it is the key of the same run on other files of
+        that name. ``device``: of the same run on another kind of device.
         """
-        where = [
-            find("partition", self.partition["name"], partition.PARTITIONS),
-            find("model", self.model["name"], models.MODELS),
-        ]
-        method = self.build_method()
-        bases = [c for part in (method, *method.wraps) for c in type(part).__mro__]
-        lineage = {c.__module__ for c in bases if issubclass(c, algorithm.Algorithm)}
-        code = code_hash(
-            ["pfl_core.engine", *lineage, *(function.__module__ for function in where)],
-            alone=["pfl_core.runs.build", "pfl_core.data.dataset", "pfl_core.data.combine", "pfl_core.data.corrupt"],
-        )
-        content = [
-            self.identity(),
-            data.checksum(self.data["name"], **options(self.data, "corrupt", "corrupt_severity")),
-            code,
-            *(data.checksum(name) for name in self.public_sets()),
-        ]
+        content: dict[str, Any] = {
+            "spec": self.identity() if device is None else dataclasses.replace(self, device=device).identity(),
+            "versions": {name: version for name, version in versions(self).items() if version != 1},
+        }
+        if checksums:
+            content["data"] = dict(checksums)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -160,8 +187,42 @@ class RunSpec:
         return f"{self.method['name']}({settings}) on {self.data['name']}, seed {self.seed}"
 
 
+_PARTS = ("method", "data", "partition", "model")
+_RUN = [f.name for f in dataclasses.fields(RunSpec) if f.name not in (*_PARTS, *TAGS, "train")]
+
+
+@cache
+def _defaults(owner: type | Callable) -> dict[str, Any]:
+    """Field of a dataclass, or option of a function -> its default, as plain data."""
+    if isinstance(owner, type):
+        fields = [f for f in dataclasses.fields(owner) if f.name != "train"]
+        found = {f.name: f.default for f in fields} | {
+            f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING
+        }
+    else:
+        found = {name: parameter.default for name, parameter in inspect.signature(owner).parameters.items()}
+    return _plain({k: v for k, v in found.items() if v is not dataclasses.MISSING and v is not inspect.Parameter.empty})
+
+
+def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON has it: tuples are lists, numbers of numpy plain ones, and 1.0 is 1, for they are one setting."""
+    return json.loads(json.dumps(given, default=lambda value: value.item()), parse_float=_number)
+
+
+def as_named_today(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored spec with the names of RENAMED replaced, and without what is gone."""
+    out = dict(plain)
+    for kind in (*_PARTS, "train", "run"):
+        part = out if kind == "run" else out.get(kind)
+        if isinstance(part, Mapping):
+            owner = {"train": "training", "run": "run"}.get(kind, f"{kind} {part.get('name')}")
+            names = {old: new for (of, old), new in RENAMED.items() if of == owner}
+            renamed = {names.get(k, k): v for k, v in part.items() if names.get(k, k) is not None}
+            out = renamed if kind == "run" else {**out, kind: renamed}
+    return out
+
+
 def _number(text: str) -> float | int:
-    """1.0 as 1: they are one setting."""
     return int(float(text)) if float(text).is_integer() else float(text)
 
 

@@ -24,11 +24,14 @@ from pfl_core.provenance import ROOT
 from pfl_core.runs.spec import RunSpec
 
 RESULTS = ROOT / "data" / "results"  # committed records of runs that took long
+SCHEMA = 2  # of a record's file; 1, without this number, had keys that hashed code: see ``migrate``
+DEVICES = ("cpu", "cuda", "mps")  # of which a display takes any
+_NAME = "[0-9a-f]" * 16 + ".json"
 
 
 @dataclass(frozen=True)
 class Record:
-    """A finished run. ``series``: metric -> (rounds from 1, values: numbers, or lists with one per client)."""
+    """A run, finished or stopped early. ``series``: metric -> (rounds from 1, values: numbers, or one per client)."""
 
     key: str
     spec: RunSpec
@@ -41,14 +44,32 @@ class Record:
     seconds: float = math.nan
     state: str = ""  # hash of the final state's bits
     provenance: dict[str, str] = field(default_factory=dict)
+    rounds_done: int | None = None  # of a run that was stopped early; None: all
+    data: dict[str, str] = field(default_factory=dict)  # data set -> checksum of the files that were read
+    versions: dict[str, int | str] = field(default_factory=dict)  # of all that computed it; for information
 
     @property
     def stale(self) -> bool:
-        """Whether the code or the data have changed since, so that the run would be made anew."""
+        """Whether today's code would make this run under another key: a version was raised, or it was never shown."""
         try:
-            return self.spec.key() != self.key
-        except (ValueError, OSError):  # the data are not on this machine
+            return self.key not in (self.spec.key(), self.spec.key(self.data))
+        except ValueError:  # code from outside that is not here
             return False
+
+    @property
+    def rounds(self) -> int:
+        """Rounds done."""
+        return self.spec.rounds if self.rounds_done is None else self.rounds_done
+
+    @property
+    def partial(self) -> bool:
+        """Whether the run was stopped early."""
+        return self.rounds < self.spec.rounds
+
+    @property
+    def length(self) -> str:
+        """ "200", or "60 of 200" of a run that was stopped early."""
+        return f"{self.rounds} of {self.spec.rounds}" if self.partial else str(self.rounds)
 
     def values(self, metric: str) -> pd.DataFrame:
         """One metric as a frame: a row per noted round (index, from 1), a column per client (or the column 0)."""
@@ -137,7 +158,7 @@ class Record:
 
 
 class Store:
-    """Finished records under ``<data>/runs`` and, read only, those committed under ``data/results``."""
+    """Records under ``<data>/runs`` and, read only, those committed under ``data/results``."""
 
     def __init__(self, root: Path | None = None, results: Path | None = None) -> None:
         self.root = root or data_dir() / "runs"
@@ -151,6 +172,44 @@ class Store:
 
     def progress(self, key: str) -> Path:
         return self.root / f"{key}.round"
+
+    def locate(self, spec: RunSpec) -> tuple[str, Record | None]:
+        """The key under which this run is stored or would be, and its record if there is one.
+
+        As a rule ``spec.key()``. If a record of that key was made with other files of the data's name, the run with the
+        files that are here has a key of its own.
+        """
+        key, record = spec.key(), self.get(spec.key(), spec)
+        try:
+            here = spec.checksums()
+        except (FileNotFoundError, ValueError) as error:
+            if record is None and isinstance(error, ValueError):  # no such data set
+                raise
+            return key, record
+        if record is not None and record.data == here or not here:
+            return key, record
+        other = spec.key(here)
+        if (own := self.get(other, spec)) is not None:
+            return other, own
+        return (other if record is not None else key), None
+
+    def key_of(self, spec: RunSpec) -> str:
+        """See ``locate``."""
+        return self.locate(spec)[0]
+
+    def drawn(self, spec: RunSpec) -> Record | None:
+        """The record that a figure shows for a spec: made with the data that are here, else a committed one.
+
+        Its ``about`` text and caption name its data, and its device if that is another.
+        """
+        for device in dict.fromkeys((spec.device_kind, *DEVICES)):
+            told = spec if device == spec.device_kind else replace(spec, device=device)
+            _, record = self.locate(told)
+            for path in self.results.glob(f"**/{told.key()}.json") if record is None else ():
+                record = self._read(path)
+            if record is not None:
+                return replace(record, spec=told)
+        return None
 
     def get(self, key: str, spec: RunSpec | None = None) -> Record | None:
         """The record of that key, or None; a damaged file is set aside with a warning and counts as missing.
@@ -173,14 +232,14 @@ class Store:
     def __iter__(self) -> Iterator[Record]:
         """All readable records, each once."""
         seen = set()
-        for path in sorted((*self.root.glob("*.json"), *self.results.glob("**/*.json"))):
+        for path in sorted((*self.root.glob(_NAME), *self.results.glob(f"**/{_NAME}"))):
             record = None if path.stem in seen else self._read(path)
             if record is not None:
                 seen.add(path.stem)
                 yield record
 
     def _read(self, path: Path) -> Record | None:
-        """The record in a file; None, with a warning, if it is damaged or its method is not to be had here."""
+        """The record in a file; None, with a warning, if it is damaged or its method is not available here."""
         try:
             content = whole(path)
             if content["key"] != path.stem:
@@ -201,7 +260,7 @@ class Store:
             )
             return None
         try:
-            return _record(content)
+            return from_content(content)
         except (ValueError, KeyError, TypeError) as error:
             warnings.warn(f"record {path.name} is passed over, its run cannot be made here: {error}", stacklevel=3)
             return None
@@ -210,8 +269,12 @@ class Store:
 def write_record(record: Record, path: Path) -> Path:
     """The record as JSON, a line per entry, with a checksum over its content."""
     content = {
+        "schema": SCHEMA,
         "key": record.key,
         "spec": None,
+        "rounds_done": record.rounds_done,
+        "data": record.data,
+        "versions": record.versions,
         "num_params": record.num_params,
         "flops": record.flops,
         "about": record.about,
@@ -233,7 +296,7 @@ def write_record(record: Record, path: Path) -> Path:
 
 def read_record(path: Path) -> Record:
     """The record in a file; raises ValueError if it is damaged, or if its run cannot be made here."""
-    return _record(whole(path))
+    return from_content(whole(path))
 
 
 def whole(path: Path) -> dict[str, Any]:
@@ -247,9 +310,13 @@ def whole(path: Path) -> dict[str, Any]:
     return content
 
 
-def _record(content: dict[str, Any]) -> Record:
+def from_content(content: dict[str, Any]) -> Record:
+    """The record of a file's plain content; raises ValueError if its run or its format is unknown here."""
+    content = dict(content)
     series = {name: (rounds, values) for name, (rounds, values) in content.pop("series").items()}
     seconds, spec = content.pop("seconds"), RunSpec.from_json(content.pop("spec"))
+    if (schema := content.pop("schema", 1)) > SCHEMA:
+        raise ValueError(f"its format is {schema}, this version reads {SCHEMA}; update the project")
     return Record(spec=spec, series=series, seconds=math.nan if seconds is None else seconds, **content)
 
 

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
@@ -36,6 +36,7 @@ class Task:
     """A run to make: from which mark it may start and after which task, and which marks it leaves for others."""
 
     spec: RunSpec
+    key: str
     branch: Path | None = None
     after: str | None = None  # key of the run that leaves the mark
     marks: tuple[int, ...] = ()
@@ -58,12 +59,15 @@ def sweep(
     cluster whose machines share the data folder. Raises SweepError, after all others are done, if some runs failed.
     """
     store, jobs = store or Store(), num_jobs(jobs)
-    keys = [spec.key() for spec in specs]
-    records = {key: store.get(key, spec) for key, spec in dict(zip(keys, specs, strict=True)).items()}
-    missing = {key: spec for key, spec in zip(keys, specs, strict=True) if records[key] is None}
+    keys, records = [], {}
+    for spec in specs:
+        key, record = store.locate(spec)
+        keys.append(key)
+        records[key] = record
+    missing = {k: spec for k, spec in zip(keys, specs, strict=True) if records[k] is None or records[k].partial}
     failures: dict[str, str] = {}
     if missing:
-        tasks = plan(list(missing.values()), store)
+        tasks = plan(missing, store)
         jobs = min(jobs, len(tasks))
         total = sum(task.until or task.spec.rounds for task in tasks)
         with tqdm(total=total, unit="round", file=sys.stderr, desc=f"{len(missing)} runs") as bar:
@@ -98,24 +102,23 @@ def num_jobs(asked: int | None) -> int:
     return int(wanted)
 
 
-def plan(missing: Sequence[RunSpec], store: Store) -> list[Task]:
-    """Tasks for the missing runs; runs that share their start with another part from its mark."""
-    wanted = {spec.key(): spec for spec in missing}
-    branches: dict[str, tuple[RunSpec, list[tuple[RunSpec, int]]]] = {}
-    for key, spec in wanted.items():
+def plan(missing: Mapping[str, RunSpec], store: Store) -> list[Task]:
+    """Tasks for the missing runs, by key; runs that share their start with another part from its mark."""
+    branches: dict[str, tuple[RunSpec, list[tuple[str, int]]]] = {}
+    for key, spec in missing.items():
         trunk, rounds = _prefix(spec)
-        if rounds and trunk.key() != key:
-            branches.setdefault(trunk.key(), (trunk, []))[1].append((spec, rounds))
+        if rounds and (shared := store.key_of(trunk)) != key:
+            branches.setdefault(shared, (trunk, []))[1].append((key, rounds))
     _federation.cache_clear()
     trunks, rest, parted = [], [], set()
     for key, (trunk, children) in branches.items():
-        if key not in wanted and len(children) == 1:
+        if key not in missing and len(children) == 1:
             continue  # nobody to share the start with
         marks = tuple(sorted({rounds for _, rounds in children}))
-        trunks.append(Task(trunk, marks=marks, until=None if key in wanted else marks[-1]))
-        rest += [Task(spec, mark_path(store, key, rounds), after=key) for spec, rounds in children]
-        parted |= {key, *(spec.key() for spec, _ in children)}
-    return trunks + [Task(spec) for key, spec in wanted.items() if key not in parted] + rest
+        trunks.append(Task(trunk, key, marks=marks, until=None if key in missing else marks[-1]))
+        rest += [Task(missing[k], k, mark_path(store, key, rounds), after=key) for k, rounds in children]
+        parted |= {key, *(k for k, _ in children)}
+    return trunks + [Task(spec, key) for key, spec in missing.items() if key not in parted] + rest
 
 
 def _prefix(spec: RunSpec) -> tuple[RunSpec, int]:
@@ -137,11 +140,11 @@ def _federation(spec: str) -> Federation:
 def _job(task: Task, store: Store, module: str) -> str:
     """What a worker does; its rounds show in a file that the parent reads. ``module`` registers the method."""
     importlib.import_module(module)
-    key = task.spec.key()
+    key = task.key
 
     def on_round(done: int) -> None:
         if _parent not in (None, os.getppid()):
-            raise SystemExit("nobody waits for this run any more; it goes on from its checkpoint when asked for again")
+            raise SystemExit("the parent process exited; the run goes on from its checkpoint when asked for again")
         atomic_write(store.progress(key), str(done).encode())
 
     _execute(task, store, on_round)
@@ -155,12 +158,21 @@ def _one_by_one(tasks: Sequence[Task], store: Store, bar: tqdm) -> dict[str, str
         try:
             _execute(task, store, lambda done, before=before: bar.update(before + done - bar.n))
         except Exception as error:  # whatever a method raises is reported, and the others go on
-            failures[task.spec.key()] = _line(error)
+            failures[task.key] = _line(error)
     return failures
 
 
 def _execute(task: Task, store: Store, on_round: Callable[[int], object]) -> None:
-    execute(task.spec, store, branch=task.branch, marks=task.marks, until=task.until, on_round=on_round)
+    execute(
+        task.spec,
+        store,
+        key=task.key,
+        branch=task.branch,
+        marks=task.marks,
+        until=task.until,
+        record=task.until is None,
+        on_round=on_round,
+    )
 
 
 def _line(error: BaseException) -> str:
@@ -180,25 +192,26 @@ def _in_parallel(
     one run at a time: whoever dies now has nobody else to blame.
     """
     failures: dict[str, str] = {}
-    waiting, running, again = {task.spec.key(): task for task in tasks}, {}, {}
+    waiting, running, again = {task.key: task for task in tasks}, {}, {}
     width, alone = len(tasks) if executor else jobs, False
-    rounds = {task.spec.key(): task.until or task.spec.rounds for task in tasks}
+    rounds = {task.key: task.until or task.spec.rounds for task in tasks}
     while waiting or running or again:
         if not waiting and not running:
             waiting, again, width, alone = again, {}, 1, True
-        busy = {*waiting, *(task.spec.key() for task, _ in running.values())}
+        busy = {*waiting, *(task.key for task, _ in running.values())}
         ready = [key for key, task in waiting.items() if task.after not in busy]
         for key in ready[: width - len(running)]:
             task = waiting.pop(key)
             running[_submit(executor, jobs, task, store)] = task, alone
         for future in wait(running, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED).done:
             (task, second), error = running.pop(future), future.exception()
-            key = task.spec.key()
+            key = task.key
             if isinstance(error, BrokenProcessPool) and not second:
-                again |= {} if store.get(key) else {key: task}
+                record = store.get(key)
+                again |= {key: task} if record is None or record.partial else {}
             elif error is not None:
                 failures[key] = _line(error)
-        unfinished = {*waiting, *again, *(task.spec.key() for task, _ in running.values())}
+        unfinished = {*waiting, *again, *(task.key for task, _ in running.values())}
         bar.update(sum(_rounds_done(store, k) if k in unfinished else n for k, n in rounds.items()) - bar.n)
     return failures
 

@@ -69,5 +69,5 @@ def test_scores_that_differ_in_the_last_bit_are_ranked_alike():
 
 
 def test_a_run_may_name_it():
-    spec = RunSpec(method={"name": "pfl_core.algorithms.star_pfl_likeness:Likeness", "history_len_local": 10})
+    spec = RunSpec(method={"name": "star_pfl_likeness", "history_len_local": 10})
     assert spec.build_method() == Likeness(history_len_local=10)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from pfl_core.data import checksum, fetch, names
+from pfl_core.data import VERSIONS, checksum, fetch, names, versions
 from pfl_core.data import inventory as module
 
 
@@ -57,9 +57,19 @@ def test_checksum_covers_all_files_of_a_set(write_cifar):
     assert checksum("cifar10") != first
 
 
-def test_checksums_of_generated_sets_differ_and_stay():
-    sums = [checksum(name) for name in ("digits", "synthetic_32k", "synthetic_3200")]
-    assert len(set(sums)) == 3 and checksum("digits") == sums[0]
+def test_generated_sets_have_no_checksum():
+    assert [checksum(name) for name in ("digits", "synthetic_32k", "synthetic_3200")] == [""] * 3
+
+
+def test_versions_name_every_reader_that_a_set_passes_through(tmp_path, monkeypatch):
+    assert versions("digits") == {"digits": 1}
+    assert versions("cifar_mnist") == {"combine": 1, "mnist": 1, "cifar10": 1}
+    monkeypatch.setitem(VERSIONS, "mnist", 2)
+    assert versions("mnist+digits") == {"combine": 1, "mnist": 2, "digits": 1}
+    (tmp_path / "their_data.py").write_text("def make():\n    return None\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (name, code), *_ = versions("their_data:make").items()
+    assert name == "their_data:make" and len(code) == 32
 
 
 def test_checksum_of_a_combination_follows_its_parts(write_npz):

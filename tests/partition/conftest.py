@@ -1,4 +1,4 @@
-"""A stand-in for a data set: labels, sources and test marks are all that a partition may look at."""
+"""A stand-in for a data set: labels, sources and test marks are all that a partition looks at; samples are empty."""
 
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ class Pool:
     is_test: torch.Tensor
     num_classes: int
     name: str = "toy"
+    x: torch.Tensor | None = None
 
 
 def make_pool(train, test=(), sources=1, seed=0):
@@ -24,7 +25,8 @@ def make_pool(train, test=(), sources=1, seed=0):
         y = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes, dtype=torch.int64))
         parts.append(y[torch.randperm(len(y), generator=generator(seed, "pool", name))])
     y = torch.cat(parts)
-    return Pool(y, y % sources, torch.arange(len(y)) >= len(parts[0]), len(train))
+    is_test = torch.arange(len(y)) >= len(parts[0])
+    return Pool(y, y % sources, is_test, len(train), x=torch.empty(len(y), 0))
 
 
 @pytest.fixture(scope="session")

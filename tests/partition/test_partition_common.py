@@ -32,8 +32,10 @@ CASES = [  # name, clients, options, does the seed matter; on 4 classes of two s
     ("by_class", 6, {"clients_per_group": 3, "classes_per_group": 1}, True),
     ("pathological", 5, {}, True),
     ("pathological", 3, {"shards": 3, "data_fraction": 0.7}, True),
+    ("paired_sample", 4, {"images": 30}, True),
+    ("label_groups", 4, {"groups": 2, "labels_per_group": 2}, True),
 ]
-POOLED = ("pathological", "paired_dirichlet")
+POOLED = ("pathological", "paired_dirichlet", "paired_sample", "label_groups")
 
 
 def same(a, b):

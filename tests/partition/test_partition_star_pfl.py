@@ -6,8 +6,8 @@ import torch
 from pfl_core import data
 from pfl_core.partition import partition
 
-SAMPLE = "pfl_core.partition.sampled:paired_sample"
-GROUPS = "pfl_core.partition.label_groups:label_groups"
+SAMPLE = "paired_sample"
+GROUPS = "label_groups"
 
 
 def indices(part):

@@ -131,7 +131,7 @@ def test_data_that_changed_are_read_again(spec, tmp_path, monkeypatch, folders):
     for folder, value in zip(folders, (51, 102), strict=True):
         write_npz(tmp_path / folder, "mine", value)
         monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / folder))
-        keys.add(made.key())
+        keys.add(made.key(made.checksums()))
         seen.append(build(made)[1].splits["train"].x.unique().item())
     assert len(keys) == 2
     assert seen == pytest.approx([0.2, 0.4])

@@ -161,7 +161,7 @@ def test_a_state_of_a_class_that_is_gone_is_set_aside(spec, store, always_saving
     made = spec(f"{HERE}:Nested", rounds=3)
     with pytest.raises(Interrupted):
         execute(made, store, on_round=interrupt_at(2))
-    with monkeypatch.context() as patch, pytest.warns(UserWarning, match="holds a NestedState, which has changed"):
+    with monkeypatch.context() as patch, pytest.warns(UserWarning, match="holds a .*NestedState, which has changed"):
         patch.delattr(f"{HERE}.NestedState")
         with pytest.raises(NameError):  # the method cannot do without it, either
             execute(made, store)
@@ -268,7 +268,7 @@ def test_a_checkpoint_that_holds_something_else_is_set_aside(spec, store):
 
 def test_until_leaves_marks_and_no_record(spec, store):
     made = spec("fedselect", p=0.25)
-    assert execute(made, store, marks=(1, 3), until=3) is None
+    assert execute(made, store, marks=(1, 3), until=3, record=False) is None
     names = {mark_path(store, made.key(), rounds).name for rounds in (1, 3)}
     assert {path.name for path in store.root.iterdir()} == names
     assert store.get(made.key()) is None
@@ -277,7 +277,7 @@ def test_until_leaves_marks_and_no_record(spec, store):
 @pytest.mark.parametrize("rounds", [1, 3, 4])
 def test_a_run_continues_from_its_own_mark_with_the_same_bits(rounds, spec, store):
     made = spec("fedselect", p=0.25)
-    execute(made, store, marks=(rounds,), until=rounds)
+    execute(made, store, marks=(rounds,), until=rounds, record=False)
     told = []
     branched = execute(made, store, branch=mark_path(store, made.key(), rounds), on_round=told.append)
     assert told == list(range(rounds + 1, 5))
@@ -286,7 +286,7 @@ def test_a_run_continues_from_its_own_mark_with_the_same_bits(rounds, spec, stor
 
 def test_its_own_checkpoint_goes_before_a_branch(spec, store, always_saving):
     made = spec(rounds=4)
-    execute(made, store, marks=(1,), until=1)
+    execute(made, store, marks=(1,), until=1, record=False)
     with pytest.raises(Interrupted):
         execute(made, store, on_round=interrupt_at(4))
     told = []
@@ -309,7 +309,7 @@ def test_a_trunk_that_is_already_further_stops_at_once(spec, store, always_savin
     made = spec(rounds=5)
     with pytest.raises(Interrupted):
         execute(made, store, on_round=interrupt_at(5))
-    assert execute(made, store, marks=(2,), until=2) is None
+    assert execute(made, store, marks=(2,), until=2, record=False) is None
 
 
 # ---- the hash of a state --------------------------------------------------------------------------------------------

@@ -9,10 +9,9 @@ import re
 import numpy as np
 import pytest
 
-from pfl_core import provenance
 from pfl_core.runs import RunSpec, build
 from pfl_core.training import Training
-from tests.runs.outside import HERE, write_npz
+from tests.runs.outside import HERE
 
 
 def raises_one_line(match: str):
@@ -143,104 +142,10 @@ def test_every_option_of_a_method_makes_another_run(change):
     assert RunSpec(method={"name": "fedselect", **change}).key() != RunSpec(method={"name": "fedselect"}).key()
 
 
-def test_an_option_that_came_later_changes_no_run_that_was_there():
-    plain, written, other = (
-        RunSpec(method={"name": "fedpews_fixed", **more})
-        for more in ({}, {"probe_whole": False}, {"probe_whole": True})
-    )
-    assert "probe_whole" not in plain.identity()["method"]
-    assert plain.key() == written.key() != other.key()
-
-
 def test_the_key_is_sixteen_hex_digits_and_stays():
     spec = RunSpec(method=FEDAVG)
     assert re.fullmatch("[0-9a-f]{16}", spec.key())
     assert spec.key() == RunSpec(method=FEDAVG).key()
-
-
-# ---- the key follows data and code ----------------------------------------------------------------------------------
-
-
-def test_another_data_file_makes_another_run(tmp_path, monkeypatch):
-    def key(folder: str, value: int) -> str:
-        write_npz(tmp_path / folder, "mine", value)
-        monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / folder))
-        return RunSpec(method=FEDAVG, data={"name": "mine"}).key()
-
-    assert key("first", 1) == key("second", 1), "where the data lie is no part of a run"
-    assert key("first", 1) != key("second", 2)
-
-
-CORRUPTED = {"data": {"name": f"{HERE}:blobs", "corrupt": True}}
-FEDSELECT = {"method": {"name": "fedselect"}}
-COUNTS = [  # (what a run passes through, a spec)
-    ("pfl_core.engine", {}),
-    ("pfl_core.seeding", {}),
-    ("pfl_core.layout", {}),
-    ("pfl_core.ops", {}),
-    ("pfl_core.training", {}),
-    ("pfl_core.models", {}),
-    ("pfl_core.federation", {}),
-    ("pfl_core.federation.bound", {}),
-    ("pfl_core.federation.rows", {}),
-    ("pfl_core.federation.stack", {}),
-    ("pfl_core.runs.build", {}),
-    ("pfl_core.data.dataset", {}),
-    ("pfl_core.algorithms.fedavg", {}),
-    ("pfl_core.algorithms.fedselect", FEDSELECT),
-    ("pfl_core.algorithms.fedavg", FEDSELECT),
-    ("pfl_core.algorithms.fedprox", {"method": {"name": "fedpews", "base": "fedprox"}}),
-    ("pfl_core.partition.base", {}),
-    ("pfl_core.partition.shards", {}),
-    ("pfl_core.partition.simple", {"partition": {"name": "iid"}}),
-    ("pfl_core.data.corrupt", CORRUPTED),
-    (HERE, {"method": {"name": f"{HERE}:Raises"}}),
-    ("pfl_core.algorithms.local", {"method": {"name": f"{HERE}:Raises"}}),
-    (HERE, {"model": {"name": f"{HERE}:slow_net"}}),
-]
-DOES_NOT_COUNT = [
-    ("pfl_core.data.inventory", {}),  # lists data sets; the data's content has a checksum of its own
-    ("pfl_core.data.medmnist_sets", {}),
-    ("pfl_core.algorithms.fedselect", {}),
-    ("pfl_core.algorithms.local", {}),
-    ("pfl_core.partition.dirichlet", {}),
-    ("pfl_core.runs.store", {}),
-    ("pfl_core.runs.sweep", {}),
-    ("pfl_core.runs.execute", {}),
-    ("pfl_core.costs", {}),
-    ("pfl_core.presets", {}),
-    ("pfl_core.provenance", {}),
-]
-
-
-def keys_before_and_after(module: str, fields: dict, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    spec, skeleton = RunSpec(**{"method": FEDAVG, **fields}), provenance._skeleton
-    before = spec.key()
-    provenance._code_hash.cache_clear()  # sources are read once in a process; this is another process
-    monkeypatch.setattr(provenance, "_skeleton", lambda name: "changed" if name == module else skeleton(name))
-    after = spec.key()
-    provenance._code_hash.cache_clear()
-    return before, after
-
-
-@pytest.mark.parametrize(("module", "fields"), COUNTS, ids=[f"{m}-{i}" for i, (m, _) in enumerate(COUNTS)])
-def test_code_that_a_run_passes_through_is_part_of_its_key(module, fields, monkeypatch):
-    before, after = keys_before_and_after(module, fields, monkeypatch)
-    assert before != after
-
-
-def test_the_recipe_of_combined_data_is_part_of_the_key(tmp_path, monkeypatch):
-    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
-    for name in ("one", "two"):
-        write_npz(tmp_path, name, 1)
-    before, after = keys_before_and_after("pfl_core.data.combine", {"data": {"name": "one+two"}}, monkeypatch)
-    assert before != after
-
-
-@pytest.mark.parametrize(("module", "fields"), DOES_NOT_COUNT)
-def test_other_code_is_not(module, fields, monkeypatch):
-    before, after = keys_before_and_after(module, fields, monkeypatch)
-    assert before == after
 
 
 # ---- what is no run -------------------------------------------------------------------------------------------------

@@ -16,11 +16,12 @@ import pandas as pd
 import pytest
 import torch
 
-from pfl_core import provenance
-from pfl_core.runs import Record, RunSpec, Store, read_record, sweep, write_record
+from pfl_core import output
+from pfl_core.algorithm import method
+from pfl_core.runs import Record, RunSpec, Store, execute, read_record, sweep, write_record
 from pfl_core.runs.store import atomic_write
 from pfl_core.training import Training
-from tests.runs.outside import HERE
+from tests.runs.outside import HERE, write_npz
 
 NAN = math.nan
 
@@ -330,7 +331,8 @@ def test_a_record_under_another_runs_name_is_set_aside(spec, store):
 
 def test_what_is_no_file_is_passed_over(spec, store):
     (made,) = sweep([spec(rounds=1)], jobs=1, store=store)
-    (store.root / "0000.json").mkdir()
+    (store.root / f"{'0' * 16}.json").mkdir()
+    (store.root / "notes.json").write_text("{}", encoding="utf-8")
     with pytest.warns(UserWarning, match="0000.json cannot be read"):
         assert [record.key for record in store] == [made.key]
 
@@ -407,20 +409,75 @@ def test_the_store_lies_in_the_data_folder(tmp_path, monkeypatch):
     assert Store().root == tmp_path / "runs"
 
 
-def test_changed_code_makes_a_record_stale(spec, monkeypatch):
+def test_a_raised_version_makes_a_record_stale(spec, monkeypatch):
     made = spec("fedselect")
     kept = record(made.key(), made)
     assert not kept.stale
-    skeleton = provenance._skeleton
-    monkeypatch.setattr(provenance, "_skeleton", lambda m: "new" if m.endswith("fedselect") else skeleton(m))
-    provenance._code_hash.cache_clear()  # sources are read once in a process; this is another process
+    monkeypatch.setattr(method("fedselect"), "version", 2)
     assert kept.stale
-    provenance._code_hash.cache_clear()
 
 
-def test_a_record_whose_data_are_not_here_is_not_called_stale(spec, tmp_path, monkeypatch):
+def test_a_record_is_as_fresh_without_its_data(spec, tmp_path, monkeypatch):
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
-    assert not record("a" * 16, spec(data={"name": "mnist"})).stale
+    made = spec(data={"name": "mnist"})
+    assert not record(made.key(), made).stale
+    assert record("a" * 16, made).stale
+
+
+# ---- other files of the data's name ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mine(spec, tmp_path, monkeypatch):
+    """``mine(value)``: a spec on mine.npz, whose pixels are all ``value``; ``mine(None)``: there is no such file."""
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
+
+    def make(value: int | None) -> RunSpec:
+        (tmp_path / "data" / "mine.npz").unlink(missing_ok=True)
+        if value is not None:
+            write_npz(tmp_path / "data", "mine", value)
+        return spec(data={"name": "mine"}, partition={"name": "iid"}, clients=2, rounds=1)
+
+    return make
+
+
+def test_a_run_on_another_file_of_that_name_has_a_key_of_its_own(mine, store):
+    made = mine(10)
+    (first,) = sweep([made], jobs=1, store=store)
+    assert first.key == made.key() and first.data == made.checksums() and not first.stale
+    (second,) = sweep([mine(200)], jobs=1, store=store)
+    assert second.key == made.key(made.checksums()) != first.key and not second.stale
+    assert second.data != first.data and second.state != first.state
+    assert sweep([mine(200)], jobs=1, store=store)[0].key == second.key
+    assert sweep([mine(10)], jobs=1, store=store)[0].key == first.key, "back to the first file, nothing is made again"
+    assert len(list(store)) == 2
+
+
+def test_a_figure_draws_a_committed_record_whatever_data_are_here(mine, store):
+    made = mine(10)
+    (first,) = sweep([made], jobs=1, store=store)
+    assert store.drawn(mine(None)).key == first.key, "without the data"
+    assert store.drawn(mine(200)) is None, "a record of one's own that other data made is not theirs"
+    write_record(first, store.results / "real" / f"{first.key}.json")
+    assert store.drawn(mine(200)).key == first.key
+    (own,) = sweep([mine(200)], jobs=1, store=store)
+    assert store.drawn(mine(200)).key == own.key, "a record of the data that are here goes first"
+
+
+def test_a_worker_with_other_data_refuses(mine, store):
+    key = mine(10).key({"mine": "of the file that the parent has"})
+    with pytest.raises(ValueError, match="its data or its code here are others"):
+        execute(mine(10), store, key=key)
+    assert not store.root.exists() or not list(store.root.iterdir())
+
+
+def test_a_figure_takes_a_record_of_any_device_and_names_it(spec, store):
+    (made,) = sweep([spec(rounds=1)], jobs=1, store=store)
+    told = dataclasses.replace(made.spec, device="cuda:0")
+    store.path(made.key).unlink()
+    store.put(dataclasses.replace(made, key=told.key(), spec=told))
+    assert store.drawn(spec(rounds=1)).spec.device_kind == "cuda"
+    assert output.caption([store.drawn(spec(rounds=1, paper="fedselect", preset="ci"))]).endswith(", on cuda")
 
 
 # ---- atomic writing -------------------------------------------------------------------------------------------------

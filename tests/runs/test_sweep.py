@@ -248,7 +248,7 @@ def test_every_variant_keeps_its_bits_in_a_sweep(changes, spec, store):
 def test_runs_that_differ_in_more_share_nothing(spec, store):
     """Another seed, another p, another method: no common start, no extra run."""
     specs = [spec("fedselect", alpha=0.3), spec("fedselect", alpha=0.3, seed=1), spec("fedselect", alpha=0.6, p=0.1)]
-    tasks = plan([*specs, spec("fedavg")], store)
+    tasks = plan({one.key(): one for one in [*specs, spec("fedavg")]}, store)
     assert [task.spec for task in tasks] == [*specs, spec("fedavg")]
     assert all(task.branch is None and task.marks == () and task.until is None for task in tasks)
 
@@ -331,8 +331,8 @@ def test_a_killed_worker_takes_no_other_run_with_it(spec, store, tmp_path):
 
 def test_a_worker_whose_process_is_gone_stops(spec, store, monkeypatch):
     monkeypatch.setattr(sweep_module, "_parent", -1)
-    with pytest.raises(SystemExit, match="nobody waits"):
-        _job(Task(spec(rounds=2)), store, HERE)
+    with pytest.raises(SystemExit, match="parent process exited"):
+        _job(Task(spec(rounds=2), spec(rounds=2).key()), store, HERE)
     assert leftovers(store) == [] and store.get(spec(rounds=2).key()) is None
 
 

@@ -1,0 +1,130 @@
+"""A run's key takes in the version of everything that computes it, and of nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pfl_core import algorithm, data, models, partition
+from pfl_core.runs import RunSpec, versions
+from pfl_core.runs.spec import RENAMED, as_named_today
+from tests.runs.outside import HERE
+
+FEDAVG = {"name": "fedavg"}
+FEDPEWS = {"method": {"name": "fedpews", "base": "fedprox"}}
+COUNTS = [  # (a component of the run's versions, the spec)
+    ("engine", {}),
+    ("method fedavg", {}),
+    ("method Momentum", {}),
+    ("method fedselect", {"method": {"name": "fedselect"}}),
+    ("method Alternating", {"method": {"name": "fedselect"}}),
+    ("method fedpews", FEDPEWS),
+    ("method fedprox", FEDPEWS),
+    ("method fedavg", FEDPEWS),
+    ("method star_pfl", {"method": {"name": "star_pfl_likeness"}}),
+    ("network mlp", {"model": {"name": "mlp"}}),
+    ("partition iid", {"partition": {"name": "iid"}}),
+    ("data digits", {}),
+    ("data mnist", {"data": {"name": "cifar_mnist"}}),
+    ("data combine", {"data": {"name": "cifar_mnist"}}),
+    ("data corrupt", {"data": {"name": "cifar10", "corrupt": True}}),
+    ("data mnist", {"method": {"name": "fedmd", "public": "mnist"}}),
+]
+
+
+def raise_version(component: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, _, name = component.partition(" ")
+    if kind == "engine":
+        monkeypatch.setattr(versions, "ENGINE", 2)
+    elif kind == "method":
+        classes = algorithm.registered()
+        bases = {c.__name__: c for cls in classes.values() for c in cls.__mro__}
+        monkeypatch.setattr(classes.get(name) or bases[name], "version", 2)
+    else:
+        table = {"network": models.VERSIONS, "partition": partition.VERSIONS, "data": data.VERSIONS}[kind]
+        monkeypatch.setitem(table, name, 2)
+
+
+@pytest.mark.parametrize(("component", "fields"), COUNTS, ids=lambda x: x if isinstance(x, str) else "")
+def test_a_raised_version_changes_the_key_of_the_runs_that_it_concerns(component, fields, monkeypatch):
+    made, other = RunSpec(**{"method": FEDAVG, **fields}), RunSpec(method={"name": "ditto"}, model={"name": "linear"})
+    before = made.key()
+    assert versions.versions(made)[component] == 1
+    concerned = component in versions.versions(other)
+    others = other.key()
+    raise_version(component, monkeypatch)
+    assert made.key() != before
+    assert (other.key() != others) == concerned
+
+
+def test_a_class_between_two_others_changes_no_key(monkeypatch):
+    """Bases count by their version only where it was raised, so code may be moved between classes."""
+    before = RunSpec(method=FEDAVG).key()
+    monkeypatch.setattr(versions, "_of_class", lambda cls: {"method fedavg": 1, "method Momentum": 1, "method New": 1})
+    assert RunSpec(method=FEDAVG).key() == before
+
+
+def test_the_version_of_a_subclass_is_its_own(monkeypatch):
+    monkeypatch.setattr(algorithm.method("fedavg"), "version", 3)
+    found = versions.versions(RunSpec(method={"name": "ditto"}))
+    assert (found["method ditto"], found["method fedavg"]) == (1, 3)
+
+
+def test_code_from_outside_counts_by_its_bytes():
+    for fields, name in (
+        ({"method": {"name": f"{HERE}:Raises"}}, f"code {HERE}"),
+        ({"model": {"name": f"{HERE}:slow_net"}}, f"network {HERE}:slow_net"),
+        ({"data": {"name": f"{HERE}:blobs"}}, f"data {HERE}:blobs"),
+    ):
+        assert len(str(versions.versions(RunSpec(**{"method": FEDAVG, **fields}))[name])) == 32
+
+
+def test_a_field_that_is_added_changes_no_key():
+    """Only what is not at its default is part of the key."""
+    plain = RunSpec(method={"name": "fedselect", "alpha": 0.5})
+    assert plain.identity()["method"] == {"name": "fedselect", "alpha": 0.5}
+    assert plain.identity()["train"] == {}
+    assert set(plain.identity()) == {"method", "data", "partition", "model", "train"}
+    full = plain.identity(written_out=True)
+    assert full["method"]["p"] == 0.05 and full["train"]["lr"] == 0.05 and full["rounds"] == 20
+
+
+def test_the_key_does_not_know_the_number_of_the_device():
+    keys = [RunSpec(method=FEDAVG, device=name).key() for name in ("cpu", "cuda", "cuda:1")]
+    assert keys[1] == keys[2] != keys[0]
+    assert RunSpec(method=FEDAVG).key(device="cuda") == keys[1]
+
+
+def test_no_data_are_read_for_a_key(tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    spec = RunSpec(method=FEDAVG, data={"name": "cifar10"})
+    with pytest.raises(FileNotFoundError):
+        spec.checksums()
+    assert spec.key() != spec.key({"cifar10": "of another file"})
+
+
+def test_old_names_of_fields_are_read(monkeypatch):
+    monkeypatch.setitem(RENAMED, ("method fedselect", "limit"), "alpha")
+    monkeypatch.setitem(RENAMED, ("training", "nesterov"), None)
+    monkeypatch.setitem(RENAMED, ("run", "turns"), "rounds")
+    plain = {"method": {"name": "fedselect", "limit": 0.5}, "train": {"lr": 0.1, "nesterov": False}, "turns": 7}
+    assert as_named_today(plain) == {"method": {"name": "fedselect", "alpha": 0.5}, "train": {"lr": 0.1}, "rounds": 7}
+    spec = RunSpec.from_json(plain)
+    assert (spec.method["alpha"], spec.train.lr, spec.rounds) == (0.5, 0.1, 7)
+
+
+def test_a_spec_in_another_process_has_its_fields_alone():
+    import pickle
+
+    spec = RunSpec(method={"name": "fedselect"})
+    assert b"_method" not in pickle.dumps(spec)
+    again = pickle.loads(pickle.dumps(spec))
+    assert again == spec and again.key() == spec.key()
+
+
+def test_every_default_of_a_spec_is_left_out():
+    spec = RunSpec(method=FEDAVG)
+    for field in dataclasses.fields(RunSpec):
+        if field.name not in ("method", "data", "partition", "model", "train", "paper", "preset", "setting", "changed"):
+            assert field.name not in spec.identity(), field.name
