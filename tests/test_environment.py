@@ -70,3 +70,18 @@ def test_one_version_number_everywhere():
     newest = next(line for line in changes if line.startswith("## "))
     assert {str(citation["version"]), newest.split()[1]} == {PROJECT["version"]}
     assert citation["license"] == PROJECT["license"]
+
+
+def test_the_same_pythons_everywhere():
+    allowed = SpecifierSet(PROJECT["requires-python"])
+    pythons = [f"3.{minor}" for minor in range(100) if f"3.{minor}" in allowed]
+    label = "Programming Language :: Python :: "
+    assert [line.removeprefix(label) for line in PROJECT["classifiers"] if line.startswith(label)] == pythons
+    make = (ROOT / "Makefile").read_text(encoding="utf-8")
+    first, last = (tuple(map(int, pythons[i].split("."))) for i in (0, -1))
+    assert f"not {first} <= sys.version_info[:2] <= {last})" in make
+    assert f"(Python {pythons[0]} to {pythons[-1]};" in make
+    assert f"$(PYTHON),{' '.join(f'python{python}' for python in pythons)} python3 python)" in make
+    named = f"{', '.join(pythons[:-1])} or {pythons[-1]}"
+    assert f"No Python {named} among" in make
+    assert f"Needs Python {named}," in (ROOT / "README.md").read_text(encoding="utf-8")
