@@ -4,8 +4,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTHONS := $(or $(PYTHON),python3.11 python3 python)
-IS_311 := import sys; sys.exit(sys.version_info[:2] != (3, 11))
+# The first of these that is 3.11, 3.12 or 3.13.
+PYTHONS := $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python)
+FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 # One thread: numbers then do not depend on how many cores the machine has, and neighbours do not slow us down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 # torch must be pinned in the very command that brings in its dependants, or they pull in another build of it.
@@ -17,7 +18,7 @@ WHAT := -c constraints.txt -e '.[test]'
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-setup: $(STAMP) ## create .venv (Python 3.11; PYTHON=... to choose it) and install everything into it
+setup: $(STAMP) ## create .venv (Python 3.11 to 3.13; PYTHON=... to choose it) and install everything into it
 
 figures: setup ## regenerate every figure at the quick preset
 	@$(BIN)/pfl figures $(ARGS)
@@ -49,17 +50,17 @@ clean: ## remove caches and build leftovers; .venv/ and data/ stay
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
 	find pfl_core tests notebooks -name __pycache__ -o -name .ipynb_checkpoints | xargs rm -rf
 
-# Done anew only when one of the two files changes. A .venv that is half-made or has another Python is replaced.
+# Done anew only when one of the two files changes. A .venv that is half-made or has a wrong Python is replaced.
 $(STAMP): pyproject.toml constraints.txt
-	@$(BIN)/python -c 'import pip; $(IS_311)' 2>/dev/null || { $(find_python); $$found -m venv --clear $(VENV); }
+	@$(BIN)/python -c 'import pip; $(FITS)' 2>/dev/null || { $(find_python); $$found -m venv --clear $(VENV); }
 	@echo "Installing torch and about 150 packages into $(VENV) (2 GB on disk; a minute or two)"
 	@$(dots); start=$$(date +%s); { $(by_uv) || $(by_pip); }; failed=$$?; kill $$dots; \
 	[ $$failed -eq 0 ] && echo " done in $$(( $$(date +%s) - start )) s"
 	@touch $@
 
 define find_python
-found=; for python in $(PYTHONS); do $$python -c '$(IS_311)' 2>/dev/null && found=$$python && break; done; \
-[ "$$found" ] || { echo "No Python 3.11 among: $(PYTHONS). Install it, or say where: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+found=; for python in $(PYTHONS); do $$python -c '$(FITS)' 2>/dev/null && found=$$python && break; done; \
+[ "$$found" ] || { echo "No Python 3.11, 3.12 or 3.13 among: $(PYTHONS). Install it, or say where: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 endef
 
 # A sign of life every two seconds, for as long as the shell that starts it lives.

@@ -1,6 +1,10 @@
 """The ``pfl`` command: one clear line for bad input, and what methods, data and compare print."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -119,6 +123,22 @@ def test_methods_as_json_and_as_table(capsys):
     main(["methods"])
     table = capsys.readouterr().out
     assert all(row["name"] in table and row["shares"] in table and row["file"] in table for row in rows.values())
+
+
+def test_what_is_printed_is_utf8_whatever_the_locale(tmp_path):
+    """A row of `pfl methods` on stdout and a wrong value on stderr, in an ASCII locale that Python must not replace."""
+    (tmp_path / "greek.py").write_text(
+        "from pfl_core.algorithm import register\nfrom pfl_core.algorithms.local import Local\n"
+        "@register('greek', papers=(), shares='all above α')\nclass Greek(Local): ...\n",
+        encoding="utf-8",
+    )
+    wrong = ["run", "fedselect", "--set", r'alpha="\u03b1"']  # JSON for α
+    code = f"import greek; from pfl_core.cli import main; raise SystemExit(main(['methods']) or main({wrong}))"
+    env = {name: given for name, given in os.environ.items() if name != "PYTHONIOENCODING"}
+    env |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True)
+    assert "all above α" in done.stdout.decode("utf-8"), done.stderr
+    assert "alpha='α'" in done.stderr.decode("utf-8") and done.returncode == 2
 
 
 def test_data_lists_all_sets(capsys):

@@ -109,7 +109,7 @@ def test_set_grammar():
 
 
 def test_a_method_and_a_data_set_from_the_working_folder(capsys, tmp_path, monkeypatch):
-    (tmp_path / "my_pfl_module.py").write_text(OUTSIDE)
+    (tmp_path / "my_pfl_module.py").write_text(OUTSIDE, encoding="utf-8")
     monkeypatch.delitem(sys.modules, "my_pfl_module", raising=False)
     command = "run my_pfl_module:Mine --data my_pfl_module:points --partition iid --clients 2 --rounds 1 --model mlp"
     found = answer(capsys, *command.split(), "--set", "strength=2", "--set", "data.size=60")
@@ -122,7 +122,7 @@ def test_a_method_and_a_data_set_from_the_working_folder(capsys, tmp_path, monke
 def test_a_damaged_record_is_told_and_computed_again(capsys):
     first = answer(capsys, "run", "local", *SMALL)
     path = Store().path(first["key"])
-    path.write_text(path.read_text().replace('"seed":0', '"seed":1'))
+    path.write_text(path.read_text(encoding="utf-8").replace('"seed":0', '"seed":1'), encoding="utf-8")
     assert main(["run", "local", *SMALL, "--json"]) == 0
     out, err = capsys.readouterr()
     again = json.loads(out)
@@ -236,7 +236,8 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_computed(cap
 def test_a_run_that_diverged_and_notes_nothing_says_so(capsys, tmp_path):
     (tmp_path / "silent_method.py").write_text(
         "from pfl_core.algorithms.fedavg import FedAvg\n\n\nclass Silent(FedAvg):\n"
-        "    def round(self, fed, state, clients, t):\n        return super().round(fed, state, clients, t)[0], {}\n"
+        "    def round(self, fed, state, clients, t):\n        return super().round(fed, state, clients, t)[0], {}\n",
+        encoding="utf-8",
     )
     assert main(["run", "silent_method:Silent", *SMALL]) == 0
     out = capsys.readouterr().out

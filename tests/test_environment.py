@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 CONDA_NAMES = {"pytorch": "torch"}
 CONDA_ONLY = {"pip"}
 
@@ -29,13 +29,13 @@ def declared(*extras: str) -> dict[str, SpecifierSet]:
 
 
 def conda() -> dict[str, SpecifierSet]:
-    *lines, pip = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    *lines, pip = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))["dependencies"]
     named = parse([line for line in [*lines, *pip["pip"]] if not line.startswith("--editable")])
     return {CONDA_NAMES.get(name, name): specifier for name, specifier in named.items() if name not in CONDA_ONLY}
 
 
 def pinned() -> dict[str, SpecifierSet]:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     return parse([line for line in lines if line and not line.startswith("#")])
 
 
@@ -65,7 +65,23 @@ def test_installed_version_is_in_range(name, specifier):
 
 
 def test_one_version_number_everywhere():
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    newest = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    newest = next(line for line in changes if line.startswith("## "))
     assert {str(citation["version"]), newest.split()[1]} == {PROJECT["version"]}
     assert citation["license"] == PROJECT["license"]
+
+
+def test_the_same_pythons_everywhere():
+    allowed = SpecifierSet(PROJECT["requires-python"])
+    pythons = [f"3.{minor}" for minor in range(100) if f"3.{minor}" in allowed]
+    label = "Programming Language :: Python :: "
+    assert [line.removeprefix(label) for line in PROJECT["classifiers"] if line.startswith(label)] == pythons
+    make = (ROOT / "Makefile").read_text(encoding="utf-8")
+    first, last = (tuple(map(int, pythons[i].split("."))) for i in (0, -1))
+    assert f"not {first} <= sys.version_info[:2] <= {last})" in make
+    assert f"(Python {pythons[0]} to {pythons[-1]};" in make
+    assert f"$(PYTHON),{' '.join(f'python{python}' for python in pythons)} python3 python)" in make
+    named = f"{', '.join(pythons[:-1])} or {pythons[-1]}"
+    assert f"No Python {named} among" in make
+    assert f"Needs Python {named}," in (ROOT / "README.md").read_text(encoding="utf-8")

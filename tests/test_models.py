@@ -202,7 +202,7 @@ def test_a_model_from_outside(monkeypatch, tmp_path):
         "def tiny(in_shape, num_classes, width=2):",
         "    return nn.Linear(in_shape[0], width)",
     )
-    (tmp_path / "my_nets.py").write_text("\n".join(lines))
+    (tmp_path / "my_nets.py").write_text("\n".join(lines), encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     assert build("my_nets:tiny", (5,), 4, 0, width=3).weight.shape == (3, 5)
     with pytest.raises(ValueError, match="'my_nets:huge': module my_nets has no function 'huge'"):

@@ -140,7 +140,7 @@ def test_kernels_that_die_leave_no_process(tmp_path):
         notebooks.execute(source(f"{noted}\n{ends}"), tmp_path / "copy.ipynb")
 
     def pids() -> tuple[int, int]:
-        kernel, parent = map(int, (tmp_path / "pids").read_text().split())
+        kernel, parent = map(int, (tmp_path / "pids").read_text(encoding="utf-8").split())
         return kernel, parent
 
     for victim in ("os.getpid()", "os.getppid()"):
@@ -157,7 +157,7 @@ def test_kernels_that_die_leave_no_process(tmp_path):
 def runs(pid: int) -> bool:
     """Whether the process exists and is no zombie that waits for us."""
     stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    return stat.exists() and stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
 
 
 def outputs(path: Path) -> list[nbformat.NotebookNode]:
@@ -187,7 +187,7 @@ class TestWithoutKernels:
             notebooks.check("paper_a/01_draws", {"SEEDS": value})
 
     def test_a_broken_notebook_is_one_line(self, capsys):
-        notebooks.path_of("paper_a/01_draws").write_text("{")
+        notebooks.path_of("paper_a/01_draws").write_text("{", encoding="utf-8")
         assert main(["figures", "paper_a"]) == 2
         assert capsys.readouterr().err.count("\n") == 1
 
@@ -230,11 +230,11 @@ def test_a_kernel_that_dies_before_its_first_cell_is_tried_again(tmp_path, monke
         calls.append(target)
         if len(calls) == 1:
             raise RuntimeError("Kernel died before replying to kernel_info")
-        target.write_text("done")
+        target.write_text("done", encoding="utf-8")
 
     monkeypatch.setattr(runner, "_papermill", dies_once)
     notebooks.execute(notebooks.path_of("00_start"), tmp_path / "copy.ipynb")
-    assert len(calls) == 2 and (tmp_path / "copy.ipynb").read_text() == "done"
+    assert len(calls) == 2 and (tmp_path / "copy.ipynb").read_text(encoding="utf-8") == "done"
 
 
 def test_a_kernel_that_dies_later_is_not(tmp_path, monkeypatch):

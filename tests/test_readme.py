@@ -13,7 +13,7 @@ from pfl_core.cli import main
 from pfl_core.runs import Store
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 TABLE = re.search(r"^\| method \| paper \|.*\n\| --- .*\n((?:\|.*\n)+)", README, re.MULTILINE)[1]
 
 
@@ -21,7 +21,7 @@ def test_the_method_of_ones_own_runs(folders, tmp_path, capsys):
     """On a small network, for one round; the name and the option as in the command below the block."""
     (block,) = re.findall(r"```python\n(# mine\.py\n.*?)```", README, re.DOTALL)
     (command,) = re.findall(r"^pfl (run mine:.*)$", README, re.MULTILINE)
-    (tmp_path / "mine.py").write_text(block)
+    (tmp_path / "mine.py").write_text(block, encoding="utf-8")
     assert main([*shlex.split(command), *"--rounds 1 --model mlp --clients 5 --json".split()]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     record = Store().get(found["key"])

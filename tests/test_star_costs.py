@@ -37,7 +37,7 @@ def fed():
 
 def printed(table, metric):
     """(dataset, method, variant) -> the paper's number."""
-    with open(TABLES / f"star_pfl_{table}.csv") as file:
+    with open(TABLES / f"star_pfl_{table}.csv", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["metric"] == metric]
     return {(r["dataset"], r["method"], r["variant"]): float(r["value"] or 0) for r in rows}
 

@@ -18,7 +18,9 @@ def test_torchvision_is_usable_and_the_same_each_time():
 
 def test_first_import_of_a_process_gives_no_warning():
     code = "from pfl_core.vision import torchvision; torchvision().datasets; torchvision()"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, encoding="utf-8", check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -7,6 +7,7 @@ Each module has ``add(commands)``, which describes arguments, and functions that
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import warnings
@@ -36,8 +37,11 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command (default: the process's arguments) and return its exit status.
 
-    A ValueError or OSError, whoever raises it, becomes one line on stderr.
+    A ValueError or OSError, whoever raises it, becomes one line on stderr. What is printed is UTF-8 in any locale.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a notebook's are not, and know no other encoding
+            stream.reconfigure(encoding="utf-8", errors=stream.errors)
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # for methods, models and data sets of one's own, my_module:Thing
     try:

@@ -54,7 +54,7 @@ def kernel(arguments: list[str], folder: str) -> None:
 
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    with open(os.devnull) as nothing:
+    with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.chdir(folder)
     sys.argv[1:] = arguments

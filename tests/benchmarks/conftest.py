@@ -215,10 +215,10 @@ def peak_extra(function: Callable[[], object]) -> int:
         pytest.skip("peak memory is read from /proc")
 
     def kilobytes(field: str) -> int:
-        (line,) = [line for line in status.read_text().splitlines() if line.startswith(field)]
+        (line,) = [line for line in status.read_text(encoding="utf-8").splitlines() if line.startswith(field)]
         return int(line.split()[1])
 
-    reset.write_text("5")  # the peak starts anew
+    reset.write_text("5", encoding="utf-8")  # the peak starts anew
     before = kilobytes("VmRSS")
     result = function()
     after = kilobytes("VmHWM")

@@ -56,7 +56,7 @@ def leaf(users: dict[str, list[int]]) -> str:
 def test_leafs_folders(folder):
     for part, users in (("train", {"f01": [1, 2, 61], "f00": [5, 5]}), ("test", {"f00": [7]})):
         (folder / "femnist" / part).mkdir(parents=True)
-        (folder / "femnist" / part / "all_data_0.json").write_text(leaf(users))
+        (folder / "femnist" / part / "all_data_0.json").write_text(leaf(users), encoding="utf-8")
     data = load("femnist")
     assert data.y.tolist() == [1, 2, 61, 5, 5, 7] and data.source.tolist() == [1, 1, 1, 0, 0, 0]
     assert data.is_test.tolist() == [False] * 5 + [True]
@@ -65,13 +65,13 @@ def test_leafs_folders(folder):
 
 def test_leafs_folder_without_a_split(folder):
     (folder / "femnist" / "all_data").mkdir(parents=True)
-    (folder / "femnist" / "all_data" / "a.json").write_text(leaf({"w": [0, 1, 2]}))
+    (folder / "femnist" / "all_data" / "a.json").write_text(leaf({"w": [0, 1, 2]}), encoding="utf-8")
     assert not load("femnist").is_test.any()
 
 
 @pytest.mark.parametrize("content", ["{", '{"user_data": {"w": {"x": [[0.5]], "y": [1]}}}', '{"users": []}'])
 def test_a_damaged_json_is_named(folder, content):
     (folder / "femnist" / "train").mkdir(parents=True)
-    (folder / "femnist" / "train" / "bad.json").write_text(content)
+    (folder / "femnist" / "train" / "bad.json").write_text(content, encoding="utf-8")
     with pytest.raises(ValueError, match=r"bad\.json is damaged or not LEAF's JSON"):
         load("femnist")

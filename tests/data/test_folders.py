@@ -22,7 +22,7 @@ def test_mini_imagenet(folder):
     for name in ("n02", "n01"):
         for i in range(6):
             picture(folder / "mini_imagenet" / name / f"{i}.JPG", 84, 84)
-    (folder / "mini_imagenet" / "n01" / "notes.txt").write_text("no picture")
+    (folder / "mini_imagenet" / "n01" / "notes.txt").write_text("no picture", encoding="utf-8")
     data = load("mini_imagenet", test_per_class=2)
     assert data.x.shape == (12, 3, 84, 84) and data.class_names == ("n01", "n02")
     assert data.y.bincount().tolist() == [6, 6]
@@ -76,7 +76,7 @@ def test_a_folder_without_pictures(folder):
     (folder / "mini_imagenet" / "n01").mkdir(parents=True)
     with pytest.raises(FileNotFoundError, match="bring its files, see data/README.md"):
         load("mini_imagenet")
-    (folder / "mini_imagenet" / "n01" / "a.txt").write_text("no picture")
+    (folder / "mini_imagenet" / "n01" / "a.txt").write_text("no picture", encoding="utf-8")
     with pytest.raises(ValueError, match="mini_imagenet: no .* pictures in class folders"):
         load("mini_imagenet")
 

@@ -86,7 +86,8 @@ def test_checksum_of_a_set_from_outside_follows_its_arrays(tmp_path, monkeypatch
         "import torch\nfrom pfl_core.data import Dataset\n"
         "def made(size=3):\n"
         "    y = torch.zeros(size, dtype=torch.int64)\n"
-        "    return Dataset('made', torch.ones(size, 2), y, y, y > 0, 1, ('only',))\n"
+        "    return Dataset('made', torch.ones(size, 2), y, y, y > 0, 1, ('only',))\n",
+        encoding="utf-8",
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "someones_data", raising=False)

@@ -32,7 +32,7 @@ NUMBER = 3
 @pytest.fixture
 def outside(tmp_path_factory, monkeypatch):
     where = tmp_path_factory.mktemp("outside")
-    (where / "their_data.py").write_text(MODULE)
+    (where / "their_data.py").write_text(MODULE, encoding="utf-8")
     monkeypatch.syspath_prepend(str(where))
     monkeypatch.delitem(sys.modules, "their_data", raising=False)
 
@@ -125,4 +125,5 @@ def test_import_is_light():
         "import sys, pfl_core, pfl_core.data as d; d.load('synthetic_3200'); d.names('nowhere');"
         "print(sys.modules.keys() & {'torchvision', 'medmnist', 'sklearn', 'pandas', 'seaborn', 'pooch', 'PIL'})"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout == "set()\n"

@@ -112,7 +112,7 @@ def test_importing_partitions_needs_no_vision_library():
     import sys
 
     code = "import sys, pfl_core.partition; print({'torchvision', 'medmnist', 'sklearn', 'pandas'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
     assert done.stdout.strip() == "set()"
 
 
@@ -216,7 +216,7 @@ def halves(data, num_clients, seed, leak=False, twice=False, empty=False, outsid
 
 
 def test_a_partition_from_outside_is_held_to_the_same_promises(pool, monkeypatch, tmp_path):
-    (tmp_path / "my_rules.py").write_text(RULES)
+    (tmp_path / "my_rules.py").write_text(RULES, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     data = pool([6, 6], [4, 4])
     part = partition("my_rules:halves", data, 2, 0)
