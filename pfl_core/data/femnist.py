@@ -49,7 +49,7 @@ def read_leaf(folder: Path) -> Dataset:
 def _users(path: Path) -> list[tuple[str, np.ndarray, list[int]]]:
     """(writer, images [m, 1, 28, 28] uint8, labels) of one file."""
     try:
-        data = json.loads(path.read_text())["user_data"]
+        data = json.loads(path.read_text(encoding="utf-8"))["user_data"]
         return [
             (user, np.rint(255 * np.array(part["x"])).astype(np.uint8).reshape(len(part["y"]), 1, 28, 28), part["y"])
             for user, part in data.items()
