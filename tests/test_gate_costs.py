@@ -21,7 +21,7 @@ from pfl_core.gate_costs import (
     table5,
     training_macs,
 )
-from pfl_core.measure import processor
+from pfl_core.provenance import processor
 from pfl_core.star_costs import weight_uses
 
 ROWS = {"block_layout": "output_rows", "straight_through": "kept"}

@@ -24,7 +24,7 @@ def test_describe_is_plain_text_with_versions_and_commit():
 
 def git(folder: Path, *args: str) -> str:
     identity = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
-    run = subprocess.run(["git", *identity, *args], cwd=folder, capture_output=True, text=True, check=True)
+    run = subprocess.run(["git", *identity, *args], cwd=folder, capture_output=True, encoding="utf-8", check=True)
     return run.stdout.strip()
 
 
@@ -32,7 +32,7 @@ def test_the_commit_has_a_plus_where_code_differs(tmp_path, monkeypatch):
     (tmp_path / "pfl_core").mkdir()
     code, notes = tmp_path / "pfl_core" / "ops.py", tmp_path / "notes.md"
     for file in (code, notes):
-        file.write_text("one\n")
+        file.write_text("one\n", encoding="utf-8")
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "one")
@@ -44,9 +44,9 @@ def test_the_commit_has_a_plus_where_code_differs(tmp_path, monkeypatch):
 
     head = git(tmp_path, "rev-parse", "HEAD")[:10]
     assert commit() == head
-    notes.write_text("two\n")
+    notes.write_text("two\n", encoding="utf-8")
     assert commit() == head, "files that compute nothing do not count"
-    code.write_text("two\n")
+    code.write_text("two\n", encoding="utf-8")
     assert commit() == head + "+"
     provenance.commit.cache_clear()
 
@@ -64,13 +64,13 @@ def test_without_a_checkout_the_commit_is_unknown(tmp_path, monkeypatch, why):
 
 def test_an_installed_package_does_not_take_the_commit_of_the_checkout_around_it(tmp_path, monkeypatch):
     """Somebody's project with a virtual environment inside: its commit says nothing about our code."""
-    (tmp_path / "theirs.py").write_text("x = 1\n")
+    (tmp_path / "theirs.py").write_text("x = 1\n", encoding="utf-8")
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "theirs")
     inside = tmp_path / ".venv" / "site-packages"
     (inside / "pfl_core").mkdir(parents=True)
-    (inside / "pfl_core" / "ops.py").write_text("x = 1\n")
+    (inside / "pfl_core" / "ops.py").write_text("x = 1\n", encoding="utf-8")
     monkeypatch.setattr(provenance, "ROOT", inside)
     provenance.commit.cache_clear()
     assert provenance.commit() == "unknown"

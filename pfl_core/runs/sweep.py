@@ -247,6 +247,6 @@ def _submit(executor: Executor | None, jobs: int, task: Task, store: Store) -> F
 def _rounds_done(store: Store, key: str) -> int:
     """What a worker last wrote of its progress; 0 before it has written anything."""
     try:
-        return int(store.progress(key).read_text())
+        return int(store.progress(key).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return 0

@@ -75,7 +75,7 @@ class Dies(Local):
 
     def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
         assert os.getpid() != self.parent, "this must run in a worker"
-        with Path(self.log).open("a+") as file:
+        with Path(self.log).open("a+", encoding="utf-8") as file:
             file.seek(0)
             again = bool(file.read())
             file.write(f"{os.getpid()}\n")

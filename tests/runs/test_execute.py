@@ -187,7 +187,7 @@ def test_a_killed_process_loses_a_round_and_no_bit(spec, store):
     made = spec("fedselect", p=0.25, train=HARD, participation=0.5, model={"name": "cnn_small"}, rounds=6)
     command = [sys.executable, "-c", KILLED, str(store.root), str(store.results), json.dumps(made.to_json())]
     ended = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        command, cwd=ROOT, capture_output=True, encoding="utf-8", env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert store.get(made.key()) is None

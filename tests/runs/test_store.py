@@ -254,7 +254,10 @@ def test_values_keep_what_a_float32_holds(tmp_path):
 def test_a_diverged_run_can_be_stored(tmp_path):
     read = read_record(write_record(record(loss=([1], [[math.inf, NAN]])), tmp_path / "r.json"))
     assert not np.isfinite(read.values("loss").to_numpy()).any()
-    json.loads((tmp_path / "r.json").read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    json.loads(
+        (tmp_path / "r.json").read_text(encoding="utf-8"),
+        parse_constant=lambda name: pytest.fail(f"{name} is not JSON"),
+    )
 
 
 # ---- damage ---------------------------------------------------------------------------------------------------------
@@ -315,7 +318,7 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path):
 def test_reading_all_records_sets_the_damaged_aside_and_goes_on(spec, store):
     kept, lost = spec(rounds=1, seed=1), spec(rounds=1, seed=2)
     sweep([kept, lost], jobs=1, store=store)
-    store.path(lost.key()).write_text("{")
+    store.path(lost.key()).write_text("{", encoding="utf-8")
     with pytest.warns(UserWarning, match="damaged"):
         assert [r.spec.seed for r in store] == [1]
     assert [r.spec.seed for r in store] == [1]
@@ -351,7 +354,9 @@ def test_a_run_that_turns_out_to_be_a_presets_own_is_told_as_such(spec, store):
 def test_a_method_that_cannot_be_imported_here_is_no_damage(store, tmp_path, monkeypatch):
     """Somebody's own method, seen from a folder without their module: the record stays where it is."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "mine_for_now.py").write_text("from pfl_core.algorithms.local import Local\nclass Mine(Local): ...\n")
+    (tmp_path / "mine_for_now.py").write_text(
+        "from pfl_core.algorithms.local import Local\nclass Mine(Local): ...\n", encoding="utf-8"
+    )
     spec = RunSpec(method={"name": "mine_for_now:Mine"})
     path = write_record(record("aaaa", spec), store.path("aaaa"))
     assert store.get("aaaa") is not None

@@ -321,7 +321,7 @@ def test_a_killed_worker_takes_no_other_run_with_it(spec, store, tmp_path):
     with pytest.raises(SweepError) as caught:
         sweep([killer, good[0], bad, *good[1:]], jobs=2, store=store)
     message = str(caught.value)
-    assert len(log.read_text().splitlines()) == 2, "tried once more, then given up"
+    assert len(log.read_text(encoding="utf-8").splitlines()) == 2, "tried once more, then given up"
     assert [s.label() for s in good if store.get(s.key()) is None] == [], message
     head, *lines = message.splitlines()
     assert head.startswith("2 of 6 runs failed"), message
@@ -348,9 +348,9 @@ def test_workers_know_methods_that_a_module_of_ones_own_registers(tmp_path):
         "    made = [RunSpec(method={'name': 'own'}, model=mlp, rounds=1, seed=s) for s in (0, 1)]\n"
         "    print(len(sweep(made, jobs=2)))\n"
     )
-    (tmp_path / "both.py").write_text(code)
+    (tmp_path / "both.py").write_text(code, encoding="utf-8")
     env = {**os.environ, "PYTHONPATH": f"{Path(sweep_module.__file__).parents[2]}", "PFL_DATA_DIR": str(tmp_path)}
-    told = subprocess.run([sys.executable, "both.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    told = subprocess.run([sys.executable, "both.py"], cwd=tmp_path, env=env, capture_output=True, encoding="utf-8")
     assert (told.stdout, told.returncode) == ("2\n", 0), told.stderr
 
 
