@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from pfl_core import State, engine, methods
+from pfl_core import algorithm as algorithm_module
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.data import Dataset, load
 from pfl_core.partition import Partition
@@ -261,6 +262,46 @@ def test_a_checkpoint_that_holds_something_else_is_set_aside(spec, store):
         record = execute(made, store)
     assert bits(record) == bits(alone(made, store))
     assert [path.suffix for path in sorted(store.root.iterdir())] == [".damaged", ".json"]
+
+
+def test_a_checkpoint_of_another_run_is_refused(spec, store, always_saving):
+    """Copied under this run's name it would be used silently: same network, other seed."""
+    one, other = spec(rounds=4, seed=1), spec(rounds=4, seed=2)
+    with pytest.raises(Interrupted):
+        execute(one, store, on_round=interrupt_at(3))
+    store.checkpoint(one.key()).rename(store.checkpoint(other.key()))
+    with pytest.warns(UserWarning, match=f"it was written as {one.key()}"):
+        record = execute(other, store)
+    assert bits(record) == bits(alone(other, store))
+
+
+def test_a_checkpoint_with_more_rounds_than_the_run_is_refused(spec, store):
+    made = spec(rounds=3)
+    algorithm, fed, _ = build(made)
+    longer = dataclasses.replace(made.schedule, rounds=5)
+    state, history = engine.run(algorithm, fed, longer, until=4)
+    store.root.mkdir(parents=True, exist_ok=True)
+    save_checkpoint(store.checkpoint(made.key()), state, history, 4, seconds=1.0)
+    with pytest.warns(UserWarning, match="it has 4 rounds, the run has 3"):
+        record = execute(made, store)
+    assert bits(record) == bits(alone(made, store))
+
+
+def test_a_checkpoint_does_not_know_where_a_class_lies(spec, store, always_saving, monkeypatch):
+    """A class of this package goes by its name, so that modules may move; a user's by its module."""
+    made = spec("fedselect", rounds=3)
+    with pytest.raises(Interrupted):
+        execute(made, store, on_round=interrupt_at(2))
+    content = store.checkpoint(made.key()).read_bytes()
+    assert b"SelectState" in content and b"pfl_core" not in content
+    monkeypatch.setattr(algorithm_module.IN_CHECKPOINTS["SelectState"], "__module__", "pfl_core.moved.elsewhere")
+    assert bits(execute(made, store)) == bits(alone(made, store))
+
+
+def test_two_classes_of_one_name_are_refused():
+    cls = type("SelectState", (), {"__module__": "pfl_core.algorithms.another"})
+    with pytest.raises(TypeError, match="know a SelectState"):
+        algorithm_module.in_checkpoints(cls)
 
 
 # ---- branches -------------------------------------------------------------------------------------------------------
