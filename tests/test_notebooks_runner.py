@@ -217,8 +217,8 @@ class TestWithoutKernels:
         assert parameters_of("00_start", args)["OVERRIDES"] == {"rounds": 3}
 
     def test_dry_run_names_the_data_that_are_not_here(self, capsys, monkeypatch):
-        run = spec("fedselect", "local", preset="paper", dataset="cifar10")
-        monkeypatch.setattr("pfl_core.experiments.EXPERIMENTS", {"paper_a/01_draws": lambda *_: [run, run]})
+        runs = [spec("fedselect", "local", preset="paper", dataset="cifar10", seed=seed) for seed in (0, 1)]
+        monkeypatch.setattr("pfl_core.experiments.EXPERIMENTS", {"paper_a/01_draws": lambda *_: runs})
         assert main(["figures", "--dry-run", "--preset", "paper"]) == 0
         assert "2 runs cannot be made here: data set 'cifar10' is not here" in capsys.readouterr().out
 
