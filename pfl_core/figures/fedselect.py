@@ -24,7 +24,7 @@ def shade(alpha: float) -> tuple:
 def labelled(runs: pd.DataFrame) -> pd.DataFrame:
     """``runs`` with a label and a colour for each method, and for each limit of FedSelect. Columns: method, alpha."""
     own = runs["method"] == "fedselect"
-    label = runs["method"].map(NAMES).where(~own, "FedSelect, α = " + runs["alpha"].map("{:g}".format))
+    label = runs["method"].map(NAMES).where(~own, "FedSelect, α = " + runs["alpha"].map("{:g}".format).astype(str))
     color = [shade(a) if mine else COLORS[m] for m, a, mine in zip(runs["method"], runs["alpha"], own, strict=True)]
     return runs.assign(label=label, color=color)
 

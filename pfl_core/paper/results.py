@@ -116,12 +116,13 @@ def paired(results: pd.DataFrame, a: dict, b: dict, metric: str = "acc_mean") ->
 def leads(table: pd.DataFrame, own: str, value: str = "acc_mean") -> pd.DataFrame:
     """How far ``own`` is ahead of each other label, paired over seeds. Columns: label, seed and ``value``.
 
-    A row for each label: its mean, the mean lead, the 95 % interval of the lead, and the seeds that both have.
+    A row for each label: its mean, the mean lead, the 95 % interval of the lead, and the seeds that both have. No rows
+    where ``own`` is not in the table.
     """
     wide = table.pivot(index="seed", columns="label", values=value)
     rows = {}
     for label in dict.fromkeys(table["label"]):
-        if label != own:
+        if label != own and own in wide.columns:
             lead = interval((wide[own] - wide[label]).dropna())
             rows[label] = (wide[label].mean(), lead.mean, lead.low, lead.high, lead.seeds)
     return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", f"{own} leads by", "from", "to", "seeds"])
