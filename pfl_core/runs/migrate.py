@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl_core import data
-from pfl_core.runs.spec import _number
+from pfl_core.runs.spec import plain
 from pfl_core.runs.store import from_content, whole, write_record
 from pfl_core.runs.versions import versions
 
@@ -30,7 +30,6 @@ NAMES = {  # what records named by its module, and its registered name
 }
 TAGS = ("paper", "preset", "setting", "changed")
 DATA_DEFAULTS = {"normalise": "unit", "resize": None, "channels": None, "corrupt": False, "corrupt_severity": 3}
-GENERATED = ("digits", "synthetic_32k", "synthetic_3200")
 
 
 def migrate(paths: Iterable[Path], say: Callable[[str], object] = lambda line: None) -> Counter[str]:
@@ -92,18 +91,18 @@ def old_key(spec: Mapping[str, Any]) -> str | None:
 
 def _identity(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The spec with every default of that time written out, and without its tags."""
-    plain = json.loads(json.dumps({k: v for k, v in spec.items() if k not in TAGS}), parse_float=_number)
-    method = plain["method"]
+    run = plain({k: v for k, v in spec.items() if k not in TAGS})
+    method = run["method"]
     known = table()["methods"].get(method["name"], {"fields": {}, "later": [], "readings": {}})
     given = {k: v for k, v in method.items() if k != "reading"}
     fields = {**known["fields"], **known["readings"].get(method.get("reading", "paper"), {}), **given}
     unused = [name for name in known["later"] if fields[name] == known["fields"][name]]
-    plain["method"] = {k: v for k, v in fields.items() if k not in unused}
+    run["method"] = {k: v for k, v in fields.items() if k not in unused}
     for kind, tables in (("partition", "partitions"), ("model", "networks")):
-        default = table()[tables].get(plain[kind]["name"], {"defaults": {}})["defaults"]
-        plain[kind] = {**default, **plain[kind]}
-    kept = {k: v for k, v in plain["data"].items() if k not in ("folder", "offline")}
-    return {**plain, "data": {**DATA_DEFAULTS, **kept}}
+        default = table()[tables].get(run[kind]["name"], {"defaults": {}})["defaults"]
+        run[kind] = {**default, **run[kind]}
+    kept = {k: v for k, v in run["data"].items() if k not in ("folder", "offline")}
+    return {**run, "data": {**DATA_DEFAULTS, **kept}}
 
 
 def _code(identity: Mapping[str, Any]) -> str | None:
@@ -116,10 +115,8 @@ def _code(identity: Mapping[str, Any]) -> str | None:
 
 
 def _checksum(name: str) -> str:
-    """As it was then: a generated set's had its version, 1."""
-    if name in GENERATED and not (found := data.checksum(name)):
-        return hashlib.sha256(f"{name}\n1".encode()).hexdigest()
-    return data.checksum(name) if name not in GENERATED else found
+    """As it was then; a generated set, which has none today, had its version, 1."""
+    return data.checksum(name) or hashlib.sha256(f"{name}\n1".encode()).hexdigest()
 
 
 @cache

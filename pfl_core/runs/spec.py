@@ -83,16 +83,16 @@ class RunSpec:
             )
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> RunSpec:
+    def from_json(cls, stored: Mapping[str, Any]) -> RunSpec:
         """The spec that ``to_json`` wrote, today or before a field of RENAMED changed.
 
         Raises ValueError for unknown or wrong fields.
         """
-        if not isinstance(plain, Mapping) or "method" not in plain:
-            raise ValueError(f"run {plain!r} names no method; give e.g. {{'method': {{'name': 'fedavg'}}}}")
-        plain = as_named_today(plain)
-        values = algorithm.checked(cls, {k: v for k, v in plain.items() if k != "train"}, "run")
-        train = plain.get("train", {})
+        if not isinstance(stored, Mapping) or "method" not in stored:
+            raise ValueError(f"run {stored!r} names no method; give e.g. {{'method': {{'name': 'fedavg'}}}}")
+        given = as_named_today(stored)
+        values = algorithm.checked(cls, {k: v for k, v in given.items() if k != "train"}, "run")
+        train = given.get("train", {})
         if not isinstance(train, Mapping):
             raise ValueError(f"run: train={train!r} is no dictionary; give e.g. {{'lr': 0.05}}")
         return cls(**values, train=Training(**algorithm.checked(Training, train, "training")))
@@ -125,7 +125,7 @@ class RunSpec:
         """
 
         def part(given: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
-            values = _plain(given)
+            values = plain(given)
             if written_out:
                 return {**default, **values}
             return {k: v for k, v in values.items() if k not in default or default[k] != v}
@@ -162,14 +162,14 @@ class RunSpec:
         name = getattr(self.build_method(), "public", "train")
         return () if name in OWN else (name,)
 
-    def key(self, checksums: Mapping[str, str] | None = None, device: str | None = None) -> str:
+    def key(self, checksums: Mapping[str, str] | None = None) -> str:
         """16 hex digits: the identity, and the versions of all that computes it (those above 1; see ``versions``).
 
         Data sets count by name, so no file is read. With ``checksums`` it is the key of the same run on other files of
-        that name. ``device``: of the same run on another kind of device.
+        that name.
         """
         content: dict[str, Any] = {
-            "spec": self.identity() if device is None else dataclasses.replace(self, device=device).identity(),
+            "spec": self.identity(),
             "versions": {name: version for name, version in versions(self).items() if version != 1},
         }
         if checksums:
@@ -201,17 +201,17 @@ def _defaults(owner: type | Callable) -> dict[str, Any]:
         }
     else:
         found = {name: parameter.default for name, parameter in inspect.signature(owner).parameters.items()}
-    return _plain({k: v for k, v in found.items() if v is not dataclasses.MISSING and v is not inspect.Parameter.empty})
+    return plain({k: v for k, v in found.items() if v is not dataclasses.MISSING and v is not inspect.Parameter.empty})
 
 
-def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+def plain(given: Mapping[str, Any]) -> dict[str, Any]:
     """As JSON has it: tuples are lists, numbers of numpy plain ones, and 1.0 is 1, for they are one setting."""
     return json.loads(json.dumps(given, default=lambda value: value.item()), parse_float=_number)
 
 
-def as_named_today(plain: Mapping[str, Any]) -> dict[str, Any]:
+def as_named_today(stored: Mapping[str, Any]) -> dict[str, Any]:
     """A stored spec with the names of RENAMED replaced, and without what is gone."""
-    out = dict(plain)
+    out = dict(stored)
     for kind in (*_PARTS, "train", "run"):
         part = out if kind == "run" else out.get(kind)
         if isinstance(part, Mapping):
