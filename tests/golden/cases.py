@@ -14,6 +14,11 @@ from tests.golden.digest import Numbers, differences
 HERE = Path(__file__).parent
 
 
+@cache
+def read(path: Path) -> dict[str, Numbers]:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
 @dataclass(frozen=True)
 class Kind:
     """``<name>.json`` holds the numbers of each case under its name."""
@@ -28,9 +33,8 @@ class Kind:
     def path(self) -> Path:
         return HERE / f"{self.name}.json"
 
-    @cache
     def golden(self) -> dict[str, Numbers]:
-        return json.loads(self.path.read_text()) if self.path.exists() else {}
+        return read(self.path)
 
     def differences(self, case: str, new: Numbers) -> list[str]:
         """A line for each entry that is not as in the file."""

@@ -22,7 +22,8 @@ def digest(value: object, at: str = "") -> Numbers:
     found = {}
     for name, x in _leaves(value, at):
         if isinstance(x, Tensor):
-            found[f"{name} {str(x.dtype).removeprefix('torch.')} {'x'.join(map(str, x.shape))}"] = _numbers(x.detach())
+            shape = "x".join(map(str, x.shape)) or "scalar"
+            found[f"{name} {str(x.dtype).removeprefix('torch.')} {shape}"] = _numbers(x.detach())
         elif x is not None:
             found[name] = x
     return found
@@ -44,7 +45,7 @@ def _leaves(value: object, at: str) -> Iterator[tuple[str, object]]:
             yield from _leaves(getattr(value, f.name), f"{at}.{f.name}")
     elif isinstance(value, Mapping):
         for name, x in value.items():
-            yield from _leaves(x, f"{at}.{name}")
+            yield from _leaves(x, f"{at}.{name}" if at else name)
     else:
         yield at, value
 

@@ -34,11 +34,11 @@ def gauss(*shape: int, seed: int) -> Tensor:
 
 
 def filled(model: nn.Sequential, seed: int = 1) -> nn.Sequential:
-    """The network with Gaussian parameters in double precision, none of them alike."""
+    """The network with Gaussian parameters in double precision, none of them alike; norms scale by about 1."""
     model = model.double()
     for i, (name, p) in enumerate(model.named_parameters()):
         scale = p[0].numel() ** -0.5 if p.dim() > 1 else 0.1
-        p.data = scale * gauss(*p.shape, seed=1000 * seed + i) + ("bn" in name and "weight" in name)
+        p.data = scale * gauss(*p.shape, seed=1000 * seed + i) + (p.dim() == 1 and name.endswith("weight"))
     return model
 
 
@@ -259,26 +259,34 @@ MORE: tuple[
 
 def suited(config: Config) -> Config:
     """The configuration with what a tiny federation cannot have, or would not show, replaced."""
-    name, given = config["name"], config.get
+    name, given, other = config["name"], config.get, {}
+    coded = given("reading") == "authors_code"
     if name == "fedap" and not given("pretrain_epochs"):
-        return {**config, "pretrain_epochs": 10}  # many more make much of rounding
-    if name == "fedmd" and given("public", "train") not in ("train", "public"):
-        return {**config, "public": "tests.golden.methods:pictures", "public_normalise": "mnist"}
-    if name == "fedselect" and given("alpha") is not None and not given("p"):
-        return {**config, "p": 0.2}  # so that a few rounds reach the limit
-    if name == "fedselect_gradltn" and given("keep_rate") == 0.25:
-        return {**config, "num_search_iters": 2}  # after five nothing is left of so few entries
-    if name == "star_pfl" and given("max_frozen_fraction"):
-        return {**config, "max_frozen_fraction": 0.05}  # else so few entries freeze that it never binds
-    if name == "star_pfl_likeness" and given("history_len_local", 5) > 5:
-        return {**config, "history_len_local": 8}  # more than a round has epochs
-    if name == "pfedgate" and given("reading") == "authors_code":  # else nothing is learnt through its last ReLU
-        return {**config, "keep_ratio": 0.6, "lr_gate": 20.0, "scale_bias_init": 3.0}
-    if name == "pfedgate" and given("selector") == "greedy_groups":
-        return {**config, "lr_gate": 3.0}  # importances in tenths soon differ
-    if name == "pfedgate" and (given("block_layout") == "output_rows" or given("blocks_per_tensor") == 2):
-        return {**config, "keep_ratio": 0.4 if given("blocks_per_tensor") else 0.6}  # else first blocks fill the budget
-    return config
+        other = {"pretrain_epochs": 10}  # many more make much of rounding
+    elif name == "fedmd" and given("public", "train") not in ("train", "public"):
+        other = {"public": "tests.golden.methods:pictures", "public_normalise": "mnist"}
+    elif name == "fedselect" and given("alpha") is not None and not given("p"):
+        other = {"p": 0.2}  # so that a few rounds reach the limit
+    elif name == "fedselect_gradltn" and given("keep_rate") == 0.25:
+        other = {"num_search_iters": 2}  # after five nothing is left of so few entries
+    elif name.startswith("star_pfl"):
+        if given("max_frozen_fraction"):
+            other["max_frozen_fraction"] = 0.05  # else so few entries freeze that it never binds
+        if given("history_len_local", 5) > 8:
+            other["history_len_local"] = 8  # more than a round has epochs, and not more than a few rounds have
+        if given("stability_floor_quantile") or coded:
+            other["stability_floor_quantile"] = 0.25  # else it is the least of so few scores
+    elif name == "pfedgate" and len(config) > 1:
+        other["eval_batch_size"] = 4  # else all test samples are one batch
+        if coded:
+            other |= {"keep_ratio": 0.6, "lr_gate": 20.0, "scale_bias_init": 3.0}  # else its last ReLU lets nothing by
+        if given("selector") == "greedy_groups":
+            other["lr_gate"] = 3.0  # importances in tenths soon differ
+        if given("block_layout") == "output_rows":
+            other["keep_ratio"] = 0.6  # else first blocks fill the budget
+        if given("blocks_per_tensor") == 2:
+            other["keep_ratio"] = 0.4  # here masks differ
+    return {**config, **other}
 
 
 ROUNDS = {

@@ -94,14 +94,14 @@ def _bytes(x: Tensor) -> bytes:
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 SHAPES = {
-    **{"fc_pews": (5,), "linear": (6,), "mlp": (1, 8, 8), "resnet18": (3, 8, 8)},
+    **{"fc_pews": (5,), "linear": (6,), "mlp": (1, 8, 8), "resnet18": (3, 16, 16)},
     **{"lenet_star": GREY, "leaf_cnn": GREY},
 }
 MORE: tuple[tuple[Part, tuple[int, ...]], ...] = (
     ({"name": "cnn_small"}, (1, 8, 8)),
     ({"name": "mlp", "hidden": [64, 32]}, (6,)),
     ({"name": "resnet18"}, (3, 48, 48)),
-    ({"name": "resnet18", "stem": "imagenet"}, (3, 8, 8)),
+    ({"name": "resnet18", "stem": "imagenet"}, (3, 32, 32)),
     ({"name": "resnet18", "stem": "cifar"}, (3, 8, 8)),
     (dict(STAR_PFL["quick"]["axial"].model), (1, 8, 8)),
 )
