@@ -134,12 +134,12 @@ class RunSpec:
         network = find("model", self.model["name"], models.MODELS)
         own = {name: getattr(self, name) for name in _RUN} | {"device": self.device_kind}
         return {
-            "method": {"name": self.method["name"], **part(dataclasses.asdict(method), _defaults(type(method)))},
+            "method": {"name": self.method["name"], **part(dataclasses.asdict(method), defaults(type(method)))},
             "data": {"name": self.data["name"], **part(options(self.data, "folder", "offline"), DATA_DEFAULTS)},
-            "partition": {"name": self.partition["name"], **part(options(self.partition), _defaults(division))},
-            "model": {"name": self.model["name"], **part(options(self.model), _defaults(network))},
-            "train": part(dataclasses.asdict(self.train), _defaults(Training)),
-            **part(own, {name: value for name, value in _defaults(RunSpec).items() if name in _RUN}),
+            "partition": {"name": self.partition["name"], **part(options(self.partition), defaults(division))},
+            "model": {"name": self.model["name"], **part(options(self.model), defaults(network))},
+            "train": part(dataclasses.asdict(self.train), defaults(Training)),
+            **part(own, {name: value for name, value in defaults(RunSpec).items() if name in _RUN}),
         }
 
     @property
@@ -192,7 +192,7 @@ _RUN = [f.name for f in dataclasses.fields(RunSpec) if f.name not in (*_PARTS, *
 
 
 @cache
-def _defaults(owner: type | Callable) -> dict[str, Any]:
+def defaults(owner: type | Callable) -> dict[str, Any]:
     """Field of a dataclass, or option of a function -> its default, as plain data."""
     if isinstance(owner, type):
         fields = [f for f in dataclasses.fields(owner) if f.name != "train"]

@@ -35,6 +35,51 @@ def idx(array: np.ndarray) -> bytes:
     )
 
 
+def npz_file(
+    folder: Path, name: str, *, train: int = 6, test: int = 4, shape: tuple[int, ...] = (4, 4), classes: int = 2, **more
+) -> dict[str, np.ndarray]:
+    """Writes <name>.npz with `train` and `test` random images of the given shape, labels 0, 1, ... in turn."""
+    arrays = {}
+    for part, n in (("train", train), ("test", test)):
+        arrays[f"{part}_images"] = some_images(n, *shape)
+        arrays[f"{part}_labels"] = (np.arange(n) % classes)[:, None].astype(np.uint8)
+    arrays |= more
+    np.savez(folder / f"{name}.npz", **arrays)
+    return arrays
+
+
+def idx_files(raw: Path, prefixes: tuple[str, str], images: np.ndarray, labels: np.ndarray, pack: bool = False) -> None:
+    """Writes the four raw files of one set of the MNIST family; `pack`: as the .gz that is downloaded."""
+    raw.mkdir(parents=True)
+    half = len(labels) // 2
+    for prefix, part in zip(prefixes, (slice(half), slice(half, None)), strict=True):
+        for kind, values in (("images-idx3", images[part]), ("labels-idx1", labels[part])):
+            target = raw / f"{prefix}-{kind}-ubyte"
+            if pack:
+                target.with_suffix(".gz").write_bytes(gzip.compress(idx(values), mtime=0))
+            else:
+                target.write_bytes(idx(values))
+
+
+def cifar_files(folder: Path, class_name: str, label_key: str, classes: int) -> dict[str, object]:
+    """Writes a CIFAR of two images a file; returns what torchvision's reader must know, their MD5 sums."""
+    from pfl_core.vision import torchvision
+
+    base, train, test, meta = FILES_OF_CIFAR[class_name]
+    (folder / base).mkdir()
+    for i, file in enumerate([*train, *test]):
+        rows = some_images(2, 3072) // 8 + i  # file i holds i..i+31
+        (folder / base / file).write_bytes(pickle.dumps({"data": rows, label_key: [i % classes, (i + 1) % classes]}))
+    known = getattr(torchvision().datasets, class_name).meta
+    (folder / base / meta).write_bytes(pickle.dumps({known["key"]: [f"class {c}" for c in range(classes)]}))
+    sums = {file: md5(folder / base / file) for file in [*train, *test, meta]}
+    return {
+        "train_list": [[file, sums[file]] for file in train],
+        "test_list": [[file, sums[file]] for file in test],
+        "meta": known | {"md5": sums[meta]},
+    }
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty data folder, found without naming it."""
@@ -44,58 +89,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def write_npz(folder: Path) -> Callable[..., dict[str, np.ndarray]]:
-    """Writes <name>.npz with `train` and `test` random images of the given shape, labels 0, 1, ... in turn."""
-
-    def write(name: str, *, train: int = 6, test: int = 4, shape: tuple[int, ...] = (4, 4), classes: int = 2, **more):
-        arrays = {}
-        for part, n in (("train", train), ("test", test)):
-            arrays[f"{part}_images"] = some_images(n, *shape)
-            arrays[f"{part}_labels"] = (np.arange(n) % classes)[:, None].astype(np.uint8)
-        arrays |= more
-        np.savez(folder / f"{name}.npz", **arrays)
-        return arrays
-
-    return write
+    return partial(npz_file, folder)
 
 
 @pytest.fixture
 def write_idx() -> Callable[..., None]:
-    """Writes the four raw files of one set of the MNIST family; `pack` also writes the .gz that is downloaded."""
-
-    def write(raw: Path, prefixes: tuple[str, str], images: np.ndarray, labels: np.ndarray, pack: bool = False) -> None:
-        raw.mkdir(parents=True)
-        half = len(labels) // 2
-        for prefix, part in zip(prefixes, (slice(half), slice(half, None)), strict=True):
-            for kind, values in (("images-idx3", images[part]), ("labels-idx1", labels[part])):
-                target = raw / f"{prefix}-{kind}-ubyte"
-                if pack:
-                    target.with_suffix(".gz").write_bytes(gzip.compress(idx(values), mtime=0))
-                else:
-                    target.write_bytes(idx(values))
-
-    return write
+    return idx_files
 
 
 @pytest.fixture
 def write_cifar(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, int], Path]:
-    """Writes a CIFAR of two images a file and tells torchvision the MD5 sums of these files: it checks as ever."""
+    """``cifar_files``, and torchvision told of them: it checks as ever."""
     from pfl_core.vision import torchvision
 
     def write(class_name: str, label_key: str, classes: int) -> Path:
-        base, train, test, meta = FILES_OF_CIFAR[class_name]
-        (folder / base).mkdir()
-        for i, file in enumerate([*train, *test]):
-            rows = some_images(2, 3072) // 8 + i  # file i holds i..i+31
-            (folder / base / file).write_bytes(
-                pickle.dumps({"data": rows, label_key: [i % classes, (i + 1) % classes]})
-            )
-        reader = getattr(torchvision().datasets, class_name)
-        (folder / base / meta).write_bytes(pickle.dumps({reader.meta["key"]: [f"class {c}" for c in range(classes)]}))
-        sums = {file: md5(folder / base / file) for file in [*train, *test, meta]}
-        monkeypatch.setattr(reader, "train_list", [[file, sums[file]] for file in train])
-        monkeypatch.setattr(reader, "test_list", [[file, sums[file]] for file in test])
-        monkeypatch.setattr(reader, "meta", reader.meta | {"md5": sums[meta]})
-        return folder / base
+        for name, value in cifar_files(folder, class_name, label_key, classes).items():
+            monkeypatch.setattr(getattr(torchvision().datasets, class_name), name, value)
+        return folder / FILES_OF_CIFAR[class_name][0]
 
     return write
 
