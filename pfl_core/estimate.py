@@ -47,13 +47,13 @@ class Survey:
         missing: dict[str, RunSpec] = {}
         reasons: Counter[str] = Counter()
         for key, spec in keys.items():
-            record = store.drawn(spec)
-            if record is None or record.partial:
-                try:
+            try:
+                record = store.drawn(spec)
+                if record is None or record.partial:
                     spec.checksums()
                     missing[key] = spec
-                except FileNotFoundError as error:
-                    reasons[str(error)] += 1
+            except (FileNotFoundError, ValueError) as error:
+                reasons[str(error)] += 1
         return cls(len(keys) - len(missing) - reasons.total(), missing, reasons.total(), dict(reasons))
 
 

@@ -48,6 +48,19 @@ def _of(notebook: str, preset: str, store: Store) -> Evidence | None:
     return best
 
 
+def check(entry: Evidence, store: Store) -> None:
+    """Raises ValueError unless the entry names the runs that its notebook asks for, all of them stored and whole."""
+    wanted = specs(entry.notebook, entry.preset, entry.seeds)
+    if {spec.key() for spec in wanted} != set(entry.keys):
+        raise ValueError(
+            f"{entry.notebook}: the manifest has other runs than the notebook; write it with `pfl runs manifest`"
+        )
+    for key in entry.keys:
+        record = store.get(key)
+        if record is None or record.partial or record.stale:
+            raise ValueError(f"{entry.notebook}: record {key} of the manifest is not in {store.results}, or not whole")
+
+
 def write(entries: list[Evidence], results: Path) -> Path:
     """A line for each notebook, in the folder of the committed records."""
     path = results / NAME

@@ -13,6 +13,7 @@ from pfl_core.cli.run import partition, setting
 from pfl_core.paper.compare import ROW
 from pfl_core.runs import Store, execute
 from tests.runs.outside import write_npz
+from tests.runs.test_migrate import SPEC, write_old
 
 SMALL = "--model mlp --clients 5 --rounds 2".split()
 KEYS = {
@@ -253,6 +254,18 @@ def test_clean_drops_what_other_code_made(capsys, monkeypatch):
     assert main(["runs", "clean", "--stale"]) == 0
     assert f"dropped {stale}.json" in capsys.readouterr().out
     assert Store().get(fresh) is not None and Store().get(stale) is None
+
+
+def test_clean_leaves_records_of_the_first_format_to_be_migrated(capsys):
+    path = write_old(Store().root, SPEC)
+    assert main(["runs", "list"]) == 0 and "first format" in capsys.readouterr().out
+    assert main(["runs", "clean"]) == 0
+    assert "1 records of the first format stay" in capsys.readouterr().out and path.exists()
+    assert main(["runs", "migrate"]) == 0
+    assert "records: 1 re-keyed" in capsys.readouterr().out and not path.exists()
+    write_old(Store().root, SPEC, key="0" * 16)
+    assert main(["runs", "clean", "--stale"]) == 0
+    assert "dropped 0000000000000000.json" in capsys.readouterr().out
 
 
 def test_compare_shows_runs_of_a_preset_but_not_those_that_were_changed_by_hand(capsys):

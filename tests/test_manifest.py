@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from pfl_core.paper import claims_table
 from pfl_core.provenance import ROOT
 from pfl_core.results import tidy
 from pfl_core.runs import RESULTS, RunSpec, Store, execute, sweep, write_record
+from pfl_core.runs.store import whole
 from tests.paper.fedselect_frames import limits
 from tests.paper.frames import frame
 from tests.paper.test_checks_fedselect import TABLE_2
@@ -115,7 +115,7 @@ def test_the_committed_manifest_is_what_is_complete():
 def test_every_committed_record_is_current():
     """No record is stale: what is superseded leaves the folder and stays in git's history."""
     for path in RESULTS.glob("*/**/*.json"):
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = whole(path)  # its checksum, too
         spec = RunSpec.from_json(content["spec"])
         assert content["schema"] == 2 and path.stem == content["key"] in (spec.key(), spec.key(content["data"]))
 
@@ -159,9 +159,26 @@ def test_evidence_takes_no_other_parameters(more, capsys):
 
 def test_evidence_that_is_not_there_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("pfl_core.runs.store.RESULTS", tmp_path)
-    manifest.write([manifest.Evidence(NAME, "real", [0], ["ab" * 8])], tmp_path)
+    keys = [spec.key() for spec in experiments.specs(NAME, "real", [0])]
+    manifest.write([manifest.Evidence(NAME, "real", [0], keys)], tmp_path)
     assert main(["figures", "--evidence"]) == 2
-    assert f"record {'ab' * 8} of the manifest is not in" in capsys.readouterr().err
+    assert "of the manifest is not in" in capsys.readouterr().err
+    manifest.write([manifest.Evidence(NAME, "real", [0], keys[1:])], tmp_path)
+    assert main(["figures", "--evidence"]) == 2
+    assert "the manifest has other runs than the notebook" in capsys.readouterr().err
+
+
+def test_evidence_is_drawn_from_committed_records_whatever_the_user_has_run(tmp_path, monkeypatch):
+    """Half of a run of one's own is no evidence."""
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("PFL_FIGURES_DIR", str(tmp_path / "figures"))
+    key = next(entry for entry in manifest.read(RESULTS) if entry.notebook == "fedselect/05_mask_overlap").keys[0]
+    own = Store()
+    whole = own.get(key)
+    own.put(dataclasses.replace(whole, series={k: (t[:1], v[:1]) for k, (t, v) in whole.series.items()}))
+    assert main(["figures", "--evidence", "fedselect/05_mask_overlap"]) == 0
+    drawn = (tmp_path / "figures" / "real" / "fedselect" / "mask_overlap_contrast.csv").read_bytes()
+    assert drawn == (ROOT / "figures" / "real" / "fedselect" / "mask_overlap_contrast.csv").read_bytes()
 
 
 def test_the_list_of_the_evidence(capsys):

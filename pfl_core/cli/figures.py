@@ -80,18 +80,16 @@ def draw_evidence(args: argparse.Namespace) -> int:
         )
     from pfl_core.output import figures_dir
 
-    store, names = Store(), notebooks.chosen(args.wanted)
+    store, names = Store(root=Path(os.devnull)), notebooks.chosen(args.wanted)  # the committed records alone
     entries = [entry for entry in manifest.read(store.results) if entry.notebook in names]
     for entry in entries:
-        for key in entry.keys:
-            if not any(store.results.glob(f"**/{key}.json")):
-                raise ValueError(f"{entry.notebook}: record {key} of the manifest is not in {store.results}")
+        manifest.check(entry, store)
     if args.list or args.dry_run:
         rows = [(e.notebook, e.preset, ", ".join(map(str, e.seeds)), len(e.keys)) for e in entries]
         print(table(("notebook", "preset", "seeds", "runs"), rows))
         return 0
     wanted = {entry.notebook: {"PRESET": entry.preset, "SEEDS": entry.seeds} for entry in entries}
-    return run_all(wanted, figures_dir(), {"PFL_TRAIN": "0"})
+    return run_all(wanted, figures_dir(), {"PFL_TRAIN": "0", "PFL_RUNS_DIR": os.devnull})
 
 
 def parameters_of(name: str, args: argparse.Namespace) -> Parameters:

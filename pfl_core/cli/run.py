@@ -127,7 +127,7 @@ def do_run(args: argparse.Namespace) -> int:
         print(describe(spec, key))
     if not was_stored:
         record = compute(spec, store, key, args.until, args.keep_state)
-    print(as_json(result(record, was_stored)) if args.json else summary(record, was_stored, store))
+    print(as_json(result(record, was_stored)) if args.json else summary(record, was_stored, store, args.keep_state))
     return 0
 
 
@@ -147,6 +147,7 @@ def compute(spec: RunSpec, store: Store, key: str, until: int | None, keep_state
 def result(record: Record, was_stored: bool) -> dict[str, Any]:
     spec = record.spec
     where = {"data": spec.data["name"], "about": record.about, "rounds": record.rounds, "seed": spec.seed}
+    where |= {"rounds_planned": spec.rounds} if record.partial else {}
     return {"method": spec.method["name"], **record.summary(), "key": record.key, **where, "stored": was_stored}
 
 
@@ -168,7 +169,7 @@ def _options(options: dict[str, Any]) -> str:
     return "  ".join(first + [f"{name}={given}" for name, given in rest.items()])
 
 
-def summary(record: Record, was_stored: bool, store: Store) -> str:
+def summary(record: Record, was_stored: bool, store: Store, keep_state: bool = False) -> str:
     """The result for people: accuracies, traffic, time, and where it lies."""
     numbers = record.summary()
     lines = [f"{'accuracy, percent':<22}{'mean':>8}{'pooled':>8}{'bottom decile':>15}"]
@@ -182,4 +183,8 @@ def summary(record: Record, was_stored: bool, store: Store) -> str:
     if not math.isfinite(numbers["loss"]):
         lines.append("the training diverged: the loss of the last round is not a number, so accuracies mean nothing")
     lines.append("read from the store, nothing was computed" if was_stored else f"stored in {store.path(record.key)}")
+    if keep_state and was_stored:
+        lines.append(
+            "its state is not kept: that of a stored run is gone; `pfl runs clean --all` makes room to run it again"
+        )
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from pfl_core.cli.text import duration, size, table
 from pfl_core.presets import PAPERS, PRESETS
 from pfl_core.results import summaries, variant
 from pfl_core.runs import Record, Store
-from pfl_core.runs.store import atomic_write
+from pfl_core.runs.store import SCHEMA, atomic_write
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -66,7 +66,9 @@ def show(args: argparse.Namespace) -> int:
 
 def _row(record: Record, store: Store) -> tuple[object, ...]:
     spec, path = record.spec, where(record, store)
-    state = ["stale" if record.stale else "fresh"] + ["committed"] * path.is_relative_to(store.results)
+    state = ["first format" if record.schema < SCHEMA else "stale" if record.stale else "fresh"] + [
+        "committed"
+    ] * path.is_relative_to(store.results)
     return (
         record.key,
         spec.paper,
@@ -155,7 +157,7 @@ def bring_along(args: argparse.Namespace) -> int:
     counts = migrate([path for folder in folders for path in files(folder)], print)
     told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items())) or "none"
     print(f"records: {told}")
-    return 0
+    return 1 if counts["damaged"] else 0
 
 
 def write_manifest(args: argparse.Namespace) -> int:
@@ -173,6 +175,12 @@ def drop(args: argparse.Namespace) -> int:
     """Only below the data folder's runs/; says what goes. Reading all records is what finds damaged ones."""
     store = Store()
     own = [record for record in store if store.path(record.key).exists()]
+    first = [record for record in own if record.schema < SCHEMA]
+    if first and not (args.stale or args.damaged or args.all):
+        print(
+            f"{len(first)} records of the first format stay: bring them along with `pfl runs migrate`, or use --stale"
+        )
+        own = [record for record in own if record.schema == SCHEMA]
     stale = [store.path(record.key) for record in own if record.stale and not args.damaged]
     damaged = sorted(store.root.glob("*.damaged")) if not args.stale else []
     everything = [path for path in sorted(store.root.glob("*")) if path.is_file()]  # its folders keep sums, no runs

@@ -67,7 +67,7 @@ def available(wanted: Sequence[RunSpec], store: Store | None = None) -> list[Run
             if store.drawn(one) is None:
                 one.checksums()
             here.append(one)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, ValueError) as error:  # not here, or a file of one's own that is gone
             absent.setdefault(str(error), []).append(one)
     if not here:
         raise FileNotFoundError(next(iter(absent), "no runs were asked for"))

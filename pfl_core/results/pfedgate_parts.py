@@ -47,7 +47,7 @@ def novel(record: Record) -> dict[str, float]:
         return {}
     count = record.values("count").iloc[-1].to_numpy()
     known = np.zeros(len(count), dtype=bool)
-    known[np.concatenate([spec.schedule.clients(len(count), spec.seed, t) for t in range(spec.rounds)])] = True
+    known[np.concatenate([spec.schedule.clients(len(count), spec.seed, t) for t in range(record.rounds)])] = True
     correct = record.values("correct").iloc[-1].to_numpy()
     parts = {"acc_participating": known, "acc_novel": ~known}
     found = {name: float(100 * correct[here].sum() / count[here].sum()) for name, here in parts.items()}

@@ -52,7 +52,7 @@ def by_chance(record: Record) -> Chance | None:
     if method != replace(StarPFL(), **{name: getattr(method, name) for name in varied}):
         return None
     settings = {name: getattr(method, name) for name in varied[:4]}
-    return _chance(record.spec.rounds, record.spec.train.epochs, tuple(settings.items()))
+    return _chance(record.rounds, record.spec.train.epochs, tuple(settings.items()))
 
 
 @cache
@@ -65,7 +65,7 @@ def local_gain(record: Record) -> dict[str, float]:
 
     Mean over clients and over the last five rounds; not a number where not every round was scored.
     """
-    if record.spec.eval_every != 1 or record.spec.rounds < 2 or "correct_trained" not in record.series:
+    if record.spec.eval_every != 1 or record.rounds < 2 or "correct_trained" not in record.series:
         return {"local_gain": math.nan}
     received, trained = record.curve()["acc_mean"], record.curve(trained=True)["acc_mean"]
     return {"local_gain": float((trained - received.shift()).iloc[-5:].mean())}

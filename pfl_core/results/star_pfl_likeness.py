@@ -63,7 +63,7 @@ def likeness_by_layer(record: Record) -> pd.DataFrame:
     ``stable`` and ``moving`` are the two sets' shares of the tensor, ``chance`` that of noise (``by_chance``).
     """
     common, rows = overlap.common_classes(np.array(record.clients["train"])), []
-    chance = by_chance(record, record.spec.rounds)
+    chance = by_chance(record, record.rounds)
     for name in tensors(record):
         ranks = np.array(record.arrays[f"ranks/{name}"], dtype=float)
         row = {"tensor": name, "rank_contrast": overlap.contrast(ranks, common)[0]}

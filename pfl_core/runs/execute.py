@@ -9,7 +9,7 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -45,6 +45,7 @@ def execute(
     store: Store,
     *,
     key: str | None = None,
+    checksums: Mapping[str, str] | None = None,
     branch: Path | None = None,
     marks: tuple[int, ...] = (),
     until: int | None = None,
@@ -55,21 +56,24 @@ def execute(
     """Compute the run that ``spec`` describes and store its record.
 
     Continues from its own checkpoint, else from ``branch`` (a checkpoint of another run that is equal up to there),
-    else from the start. ``key``: default ``store.key_of(spec)``. ``marks``: rounds after which a checkpoint is left for
+    else from the start. ``key``: default ``store.key_of(spec)``; ``checksums``: of the data that it was planned with,
+    default those of the data here. ``marks``: rounds after which a checkpoint is left for
     branches, see ``mark_path``. ``until``: stop after that many rounds; the record is then a partial one, or, with
     ``record`` False, there is none. ``keep_state`` leaves the last state as a checkpoint, from which a stopped run can
     go on. ``on_round`` is told the number of rounds done.
 
-    Raises ValueError if the run would stop before its first score, or if its data are others than ``key`` stands for.
+    Raises ValueError if the run would stop before its first score, or if data or code here are others than planned.
     """
     torch.set_num_threads(1)
-    key = key or store.key_of(spec)
-    stop = min(until or spec.rounds, spec.rounds)
+    key, here = key or store.key_of(spec), spec.checksums()
+    if key not in (spec.key(), spec.key(here)) or checksums not in (None, here):
+        raise ValueError(f"{spec.label()}: its data or its code here are others than those of run {key}")
+    stop = spec.rounds if until is None else min(until, spec.rounds)
     if record and stop < min(spec.eval_every, spec.rounds):
         raise ValueError(f"until={until}: the run is first scored after {spec.eval_every} rounds; stop there or later")
     atomic_write(store.progress(key), b"0")  # a folder that cannot be written is reported before anything is computed
     try:
-        return _execute(spec, key, store, branch, marks, stop, record, keep_state, on_round)
+        return _execute(spec, key, here, store, branch, marks, stop, record, keep_state, on_round)
     finally:
         store.progress(key).unlink(missing_ok=True)
 
@@ -77,6 +81,7 @@ def execute(
 def _execute(
     spec: RunSpec,
     key: str,
+    checksums: Mapping[str, str],
     store: Store,
     branch: Path | None,
     marks: tuple[int, ...],
@@ -85,12 +90,10 @@ def _execute(
     keep_state: bool,
     on_round: Callable[[int], object],
 ) -> Record | None:
-    checksums = spec.checksums()
-    if key not in (spec.key(), spec.key(checksums)):
-        raise ValueError(f"{spec.label()}: its data or its code here are others than those of run {key}")
     algorithm, fed, dealt = build(spec)
     began = perf_counter()
-    start, spent = _resume([store.checkpoint(key), branch], spec.rounds)
+    existed = store.checkpoint(key).exists()
+    start, spent = _resume([store.checkpoint(key), branch], spec.rounds, checksums)
     clock = {"saved": perf_counter()}
 
     def after(snapshot: Snapshot, history: History) -> None:
@@ -98,9 +101,9 @@ def _execute(
         on_round(done)
         elapsed = spent + perf_counter() - began
         if done in marks:
-            save_checkpoint(mark_path(store, key, done), snapshot.state, history, done, elapsed)
+            save_checkpoint(mark_path(store, key, done), snapshot.state, history, done, elapsed, checksums)
         if perf_counter() - clock["saved"] >= CHECKPOINT_SECONDS and done < spec.rounds:
-            save_checkpoint(store.checkpoint(key), snapshot.state, history, done, elapsed)
+            save_checkpoint(store.checkpoint(key), snapshot.state, history, done, elapsed, checksums)
             clock["saved"] = perf_counter()
 
     state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=stop, on_round=after)
@@ -108,11 +111,13 @@ def _execute(
     made = None
     if record:
         made = _record(spec, key, algorithm, fed, dealt, state, history, seconds)
-        made = replace(made, data=checksums, rounds_done=done if done < spec.rounds else None)
-        store.put(made)
+        made = replace(made, data=dict(checksums), rounds_done=done if done < spec.rounds else None)
+        other = store.get(key, spec)  # another process may have come further
+        if other is None or other.data != made.data or other.rounds <= made.rounds:
+            store.put(made)
     if keep_state:
-        save_checkpoint(store.checkpoint(key), state, history, done, seconds)
-    else:
+        save_checkpoint(store.checkpoint(key), state, history, done, seconds, checksums)
+    elif done == spec.rounds or not existed:  # a state that was kept before stays as long as there is more to do
         store.checkpoint(key).unlink(missing_ok=True)
     return made
 
@@ -152,7 +157,7 @@ def _flops(model: str, shape: tuple[int, ...], num_classes: int) -> int:
     """
     from joblib import Memory
 
-    made_by = json.dumps(named("network", json.loads(model)["name"], models.VERSIONS)), torch.__version__
+    made_by = json.dumps(named("network", json.loads(model)["name"], models.MODELS, models.VERSIONS)), torch.__version__
     return Memory(data_dir() / "runs" / "flops", verbose=0).cache(_counted_flops)(model, shape, num_classes, made_by)
 
 
@@ -167,11 +172,13 @@ def mark_path(store: Store, key: str, rounds: int) -> Path:
     return store.root / f"{key}.{rounds}.mark"
 
 
-def save_checkpoint(path: Path, state: State, history: History, done: int, seconds: float) -> None:
-    """State, history, rounds done and seconds spent, written at once or not at all."""
+def save_checkpoint(
+    path: Path, state: State, history: History, done: int, seconds: float, checksums: Mapping[str, str]
+) -> None:
+    """State, history, rounds done, seconds spent and the data's checksums, written at once or not at all."""
     buffer = io.BytesIO()
-    content = {"name": path.name, "state": _packed(state), "series": history.series, "done": done, "seconds": seconds}
-    torch.save(content, buffer)
+    content = {"name": path.name, "data": dict(checksums), "state": _packed(state), "series": history.series}
+    torch.save({**content, "done": done, "seconds": seconds}, buffer)
     content = buffer.getvalue()
     atomic_write(path, hashlib.sha256(content).digest() + content)
 
@@ -187,13 +194,15 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
     return saved
 
 
-def _resume(paths: list[Path | None], rounds: int) -> tuple[Start | None, float]:
-    """The first usable checkpoint of at most ``rounds`` rounds, and the seconds that it took; others are set aside."""
+def _resume(paths: list[Path | None], rounds: int, checksums: Mapping[str, str]) -> tuple[Start | None, float]:
+    """The first usable checkpoint of at most ``rounds`` rounds on these data, and its seconds; others are set aside."""
     for path in paths:
         if path is None or not path.exists():
             continue
         try:
             saved = _read_checkpoint(path)
+            if saved["data"] != checksums:
+                raise ValueError("it was made with other data")
             if saved["done"] > rounds:
                 raise ValueError(f"it has {saved['done']} rounds, the run has {rounds}")
             return (_unpacked(saved["state"]), History(saved["series"]), saved["done"]), saved["seconds"]
@@ -231,7 +240,8 @@ def _unpacked(packed: Any) -> Any:
 def state_hash(state: State) -> str:
     """16 hex digits of the bits of every tensor of a state: two runs with the same hash are the same run.
 
-    A field that a state got later (``metadata={"added": True}``) does not count where it is None.
+    A field that a state got later (``metadata={"added": True}``) does not count where it is None, so that the hashes of
+    older records can be compared.
     """
     digest = hashlib.sha256()
 

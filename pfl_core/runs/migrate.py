@@ -3,7 +3,7 @@
 A record of that format is re-keyed only if its old key is reproduced: from its spec, the checksums of its data, which
 must be here, and the hash of the code of the last commit that had such keys. ``keys_by_code.json`` holds what that
 commit says of them: the defaults of every method, partition and network, and the hash of the code behind each
-combination. A record whose old key is another one keeps it, and so is stale.
+combination. A record whose old key is another one stays as it is, and so is stale.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from pfl_core import data
-from pfl_core.runs.spec import plain
-from pfl_core.runs.store import from_content, whole, write_record
+from pfl_core.runs.spec import RunSpec, plain
+from pfl_core.runs.store import Store, from_content, whole, write_record
 from pfl_core.runs.versions import versions
 
 TABLE = Path(__file__).with_name("keys_by_code.json")
@@ -33,36 +33,47 @@ DATA_DEFAULTS = {"normalise": "unit", "resize": None, "channels": None, "corrupt
 
 
 def migrate(paths: Iterable[Path], say: Callable[[str], object] = lambda line: None) -> Counter[str]:
-    """Bring record files to today's format, in place: how many were "re-keyed", "stale", "left" or "current".
+    """Bring record files to today's format, in place: how many were "re-keyed", "stale", "left", ... or "current".
 
-    "left": its data are not here, so its old key cannot be reproduced; nothing is changed. "stale": its old key is not
-    reproduced, so nothing shows that today's code gives the same; it keeps its key. Raises ValueError for a damaged
-    file.
+    "stale": its old key is not reproduced, so nothing shows that today's code and the data here give the same. "left":
+    its data or its method are not here. "damaged": it is no whole record. These three stay as they are, with a line to
+    ``say``. "superseded": the run is stored under its new key already; the old file goes.
     """
     counts: Counter[str] = Counter()
     for path in paths:
-        content = whole(path)
-        if content.get("schema", 1) > 1:
-            counts["current"] += 1
-            continue
         try:
-            reproduced = old_key(content["spec"]) == content["key"]
-        except FileNotFoundError as error:
-            counts["left"] += 1
-            say(f"{path.name} left: {error}")
-            continue
-        names = {k: _named(part) if isinstance(part, Mapping) else part for k, part in content["spec"].items()}
-        record = from_content({**content, "spec": names})
-        if reproduced:
-            spec = record.spec
-            record = replace(record, key=spec.key(), data=spec.checksums(), versions=versions(spec))
-            write_record(record, path.with_name(f"{record.key}.json"))
-            path.unlink()
-        else:
-            write_record(record, path)
-            say(f"{path.name} is stale: {record.spec.label()}")
-        counts["re-keyed" if reproduced else "stale"] += 1
+            what, why = _migrate(path)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            what, why = "damaged", f"{type(error).__name__}: {error}"
+        counts[what] += 1
+        if why:
+            say(f"{path}: {what}, {why}")
     return counts
+
+
+def _migrate(path: Path) -> tuple[str, str]:
+    """What became of one file, and why where that needs a word."""
+    content = whole(path)
+    if content.get("schema", 1) > 1:
+        return "current", ""
+    names = {k: _named(part) if isinstance(part, Mapping) else part for k, part in content["spec"].items()}
+    try:
+        spec = RunSpec.from_json(names)
+        reproduced, data_here = old_key(content["spec"]) == content["key"], spec.checksums()
+    except (FileNotFoundError, ValueError) as error:
+        return "left", str(error)
+    if not reproduced:
+        return "stale", "its key was made by other code or other data"
+    store = Store(path.parent)
+    key, stored = store.locate(spec)
+    if stored is not None and stored.key == key and store.path(key).exists():
+        path.unlink()
+        return "superseded", ""
+    record = from_content({**content, "spec": names})
+    record = replace(record, key=key, data=data_here, versions=versions(spec))
+    write_record(record, path.with_name(f"{key}.json"))
+    path.unlink()
+    return "re-keyed", ""
 
 
 def _named(part: Mapping[str, Any]) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class RunSpec:
         """
         if not isinstance(stored, Mapping) or "method" not in stored:
             raise ValueError(f"run {stored!r} names no method; give e.g. {{'method': {{'name': 'fedavg'}}}}")
-        given = as_named_today(stored)
+        given = _renamed(stored, RENAMED)
         values = algorithm.checked(cls, {k: v for k, v in given.items() if k != "train"}, "run")
         train = given.get("train", {})
         if not isinstance(train, Mapping):
@@ -120,8 +120,9 @@ class RunSpec:
     def identity(self, written_out: bool = False) -> dict[str, Any]:
         """What decides the run's numbers, as plain data: every field that is not at its default, and no tags.
 
-        So a field or option that is added later changes no run that is stored. The device counts by its kind ("cuda",
-        not "cuda:1"); where the data lie and how they come here do not count. ``written_out``: defaults as well.
+        So a field or option that is added later changes no run that is stored; one that has a new name counts under its
+        old one (RENAMED). The device counts by its kind ("cuda", not "cuda:1"); where the data lie and how they come
+        here do not count. ``written_out``: defaults as well, under today's names.
         """
 
         def part(given: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,7 +134,7 @@ class RunSpec:
         method, division = self._method, find("partition", self.partition["name"], partition.PARTITIONS)
         network = find("model", self.model["name"], models.MODELS)
         own = {name: getattr(self, name) for name in _RUN} | {"device": self.device_kind}
-        return {
+        today = {
             "method": {"name": self.method["name"], **part(dataclasses.asdict(method), defaults(type(method)))},
             "data": {"name": self.data["name"], **part(options(self.data, "folder", "offline"), DATA_DEFAULTS)},
             "partition": {"name": self.partition["name"], **part(options(self.partition), defaults(division))},
@@ -141,6 +142,7 @@ class RunSpec:
             "train": part(dataclasses.asdict(self.train), defaults(Training)),
             **part(own, {name: value for name, value in defaults(RunSpec).items() if name in _RUN}),
         }
+        return today if written_out else _renamed(today, {(of, new): old for (of, old), new in RENAMED.items() if new})
 
     @property
     def device_kind(self) -> str:
@@ -148,7 +150,7 @@ class RunSpec:
         return self.device.partition(":")[0]
 
     def checksums(self) -> dict[str, str]:
-        """Data set -> checksum of the files that the run reads here; empty if all its data are generated.
+        """Data set -> checksum of the files that the run reads here; generated sets have none.
 
         Raises FileNotFoundError if data are not here.
         """
@@ -172,7 +174,7 @@ class RunSpec:
             "spec": self.identity(),
             "versions": {name: version for name, version in versions(self).items() if version != 1},
         }
-        if checksums:
+        if checksums is not None:
             content["data"] = dict(checksums)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -194,31 +196,50 @@ _RUN = [f.name for f in dataclasses.fields(RunSpec) if f.name not in (*_PARTS, *
 @cache
 def defaults(owner: type | Callable) -> dict[str, Any]:
     """Field of a dataclass, or option of a function -> its default, as plain data."""
-    if isinstance(owner, type):
+    if dataclasses.is_dataclass(owner):
         fields = [f for f in dataclasses.fields(owner) if f.name != "train"]
         found = {f.name: f.default for f in fields} | {
             f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING
         }
     else:
         found = {name: parameter.default for name, parameter in inspect.signature(owner).parameters.items()}
-    return plain({k: v for k, v in found.items() if v is not dataclasses.MISSING and v is not inspect.Parameter.empty})
+    known = {k: v for k, v in found.items() if v is not dataclasses.MISSING and v is not inspect.Parameter.empty}
+    return plain({k: v for k, v in known.items() if _is_json(v)})
+
+
+def _is_json(value: Any) -> bool:
+    """Whether a default of somebody's network, say, can be held against an option; a class cannot."""
+    try:
+        plain({"": value})
+    except ValueError:
+        return False
+    return True
 
 
 def plain(given: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON has it: tuples are lists, numbers of numpy plain ones, and 1.0 is 1, for they are one setting."""
-    return json.loads(json.dumps(given, default=lambda value: value.item()), parse_float=_number)
+    """As JSON has it: tuples are lists, numbers of numpy plain ones, and 1.0 is 1, for they are one setting.
+
+    Raises ValueError for a value that JSON does not know.
+    """
+
+    def of_numpy(value: Any) -> Any:
+        if not hasattr(value, "item") or isinstance(value, type):
+            raise ValueError(f"{value!r} is no number, text, list or dictionary, and cannot be part of a run")
+        return value.item()
+
+    return json.loads(json.dumps(given, default=of_numpy), parse_float=_number)
 
 
-def as_named_today(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored spec with the names of RENAMED replaced, and without what is gone."""
-    out = dict(stored)
+def _renamed(spec: Mapping[str, Any], names: Mapping[tuple[str, str], str | None]) -> dict[str, Any]:
+    """A spec with other names for fields; (owner, name) -> the other name, or None: the field is left out."""
+    out = dict(spec)
     for kind in (*_PARTS, "train", "run"):
         part = out if kind == "run" else out.get(kind)
         if isinstance(part, Mapping):
             owner = {"train": "training", "run": "run"}.get(kind, f"{kind} {part.get('name')}")
-            names = {old: new for (of, old), new in RENAMED.items() if of == owner}
-            renamed = {names.get(k, k): v for k, v in part.items() if names.get(k, k) is not None}
-            out = renamed if kind == "run" else {**out, kind: renamed}
+            here = {name: names.get((owner, name), name) for name in part}
+            changed = {here[name]: value for name, value in part.items() if here[name] is not None}
+            out = changed if kind == "run" else {**out, kind: changed}
     return out
 
 

@@ -47,6 +47,7 @@ class Record:
     rounds_done: int | None = None  # of a run that was stopped early; None: all
     data: dict[str, str] = field(default_factory=dict)  # data set -> checksum of the files that were read
     versions: dict[str, int | str] = field(default_factory=dict)  # of all that computed it; for information
+    schema: int = SCHEMA
 
     @property
     def stale(self) -> bool:
@@ -158,10 +159,10 @@ class Record:
 
 
 class Store:
-    """Records under ``<data>/runs`` and, read only, those committed under ``data/results``."""
+    """Records under ``<data>/runs`` (else PFL_RUNS_DIR) and, read only, those committed under ``data/results``."""
 
     def __init__(self, root: Path | None = None, results: Path | None = None) -> None:
-        self.root = root or data_dir() / "runs"
+        self.root = root or Path(os.environ.get("PFL_RUNS_DIR") or data_dir() / "runs")
         self.results = RESULTS if results is None else results
 
     def path(self, key: str) -> Path:
@@ -186,7 +187,7 @@ class Store:
             if record is None and isinstance(error, ValueError):  # no such data set
                 raise
             return key, record
-        if record is not None and record.data == here or not here:
+        if record is not None and record.data == here:
             return key, record
         other = spec.key(here)
         if (own := self.get(other, spec)) is not None:
@@ -217,26 +218,31 @@ class Store:
         With a ``spec`` it is told as that one's run; one that was computed for something else (no preset, or a changed
         one) and turns out to be a preset's own is from then on stored as such.
         """
+        record = None
         for path in (self.path(key), *self.results.glob(f"**/{key}.json")):
-            if path.exists() and (record := self._read(path)) is not None:
-                told = record if spec is None else replace(record, spec=spec)
-                if told.spec.preset and not told.spec.changed and (record.spec.changed or not record.spec.preset):
-                    self.put(told)
-                return told
-        return None
+            if (record is None or record.partial) and path.exists() and (found := self._read(path)) is not None:
+                record = found if record is None or found.rounds > record.rounds else record
+        if record is None:
+            return None
+        told = record if spec is None else replace(record, spec=spec)
+        if told.spec.preset and not told.spec.changed and (record.spec.changed or not record.spec.preset):
+            with suppress(OSError):  # a folder that cannot be written
+                self.put(told)
+        return told
 
     def put(self, record: Record) -> Path:
         """Write at once or not at all."""
         return write_record(record, self.path(record.key))
 
     def __iter__(self) -> Iterator[Record]:
-        """All readable records, each once."""
-        seen = set()
+        """All readable records, each once: of two with one key the longer."""
+        paths: dict[str, list[Path]] = {}
         for path in sorted((*self.root.glob(_NAME), *self.results.glob(f"**/{_NAME}"))):
-            record = None if path.stem in seen else self._read(path)
-            if record is not None:
-                seen.add(path.stem)
-                yield record
+            paths.setdefault(path.stem, []).append(path)
+        for several in paths.values():
+            found = [record for path in several if (record := self._read(path)) is not None]
+            if found:
+                yield max(found, key=lambda record: record.rounds)
 
     def _read(self, path: Path) -> Record | None:
         """The record in a file; None, with a warning, if it is damaged or its method is not available here."""
@@ -315,8 +321,9 @@ def from_content(content: dict[str, Any]) -> Record:
     content = dict(content)
     series = {name: (rounds, values) for name, (rounds, values) in content.pop("series").items()}
     seconds, spec = content.pop("seconds"), RunSpec.from_json(content.pop("spec"))
-    if (schema := content.pop("schema", 1)) > SCHEMA:
-        raise ValueError(f"its format is {schema}, this version reads {SCHEMA}; update the project")
+    content.setdefault("schema", 1)
+    if content["schema"] > SCHEMA:
+        raise ValueError(f"its format is {content['schema']}, this version reads {SCHEMA}; update the project")
     return Record(spec=spec, series=series, seconds=math.nan if seconds is None else seconds, **content)
 
 

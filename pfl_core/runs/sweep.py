@@ -41,6 +41,7 @@ class Task:
     after: str | None = None  # key of the run that leaves the mark
     marks: tuple[int, ...] = ()
     until: int | None = None  # stop there, without a record: only the marks are wanted
+    checksums: Mapping[str, str] | None = None  # of its data, as the parent process has them
 
 
 def run(spec: RunSpec, store: Store | None = None) -> Record:
@@ -67,7 +68,7 @@ def sweep(
     missing = {k: spec for k, spec in zip(keys, specs, strict=True) if records[k] is None or records[k].partial}
     failures: dict[str, str] = {}
     if missing:
-        tasks = plan(missing, store)
+        tasks = [_with_checksums(task) for task in plan(missing, store)]
         jobs = min(jobs, len(tasks))
         total = sum(task.until or task.spec.rounds for task in tasks)
         with tqdm(total=total, unit="round", file=sys.stderr, desc=f"{len(missing)} runs") as bar:
@@ -88,6 +89,8 @@ def sweep(
         lines = "\n".join(f"  {missing[key].label()}: {why}" for key, why in failures.items())
         raise SweepError(f"{len(failures)} of {len(missing)} runs failed, the others are stored:\n{lines}")
     records |= {key: store.get(key) for key in missing}
+    if lost := [missing[key].label() for key, record in records.items() if record is None]:
+        raise SweepError(f"{len(lost)} runs ended but are not in {store.root}, first {lost[0]}; is it the same folder?")
     return [dataclasses.replace(records[key], spec=spec) for key, spec in zip(keys, specs, strict=True)]
 
 
@@ -119,6 +122,13 @@ def plan(missing: Mapping[str, RunSpec], store: Store) -> list[Task]:
         rest += [Task(missing[k], k, mark_path(store, key, rounds), after=key) for k, rounds in children]
         parted |= {key, *(k for k, _ in children)}
     return trunks + [Task(spec, key) for key, spec in missing.items() if key not in parted] + rest
+
+
+def _with_checksums(task: Task) -> Task:
+    try:
+        return dataclasses.replace(task, checksums=task.spec.checksums())
+    except FileNotFoundError:  # the run itself will say so, in its line of the report
+        return task
 
 
 def _prefix(spec: RunSpec) -> tuple[RunSpec, int]:
@@ -167,6 +177,7 @@ def _execute(task: Task, store: Store, on_round: Callable[[int], object]) -> Non
         task.spec,
         store,
         key=task.key,
+        checksums=task.checksums,
         branch=task.branch,
         marks=task.marks,
         until=task.until,

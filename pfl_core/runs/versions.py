@@ -18,7 +18,7 @@ Code from outside the package has no version: the bytes of its files take its pl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pfl_core import algorithm, data, models, partition
@@ -36,8 +36,8 @@ def versions(spec: RunSpec) -> dict[str, int | str]:
     method = spec.build_method()
     for part in (method, *method.wraps):
         found |= _of_class(type(part))
-    found |= named("network", spec.model["name"], models.VERSIONS)
-    found |= named("partition", spec.partition["name"], partition.VERSIONS)
+    found |= named("network", spec.model["name"], models.MODELS, models.VERSIONS)
+    found |= named("partition", spec.partition["name"], partition.PARTITIONS, partition.VERSIONS)
     for name in (spec.data["name"], *spec.public_sets()):
         found |= {f"data {part}": value for part, value in data.versions(name).items()}
     if spec.data.get("corrupt"):
@@ -45,9 +45,11 @@ def versions(spec: RunSpec) -> dict[str, int | str]:
     return found
 
 
-def named(kind: str, name: str, raised: Mapping[str, int]) -> dict[str, int | str]:
-    """The version of a registered name (1 unless it was raised), or the hash of the user's module that it names."""
-    return {f"{kind} {name}": code_of(name.partition(":")[0]) if ":" in name else raised.get(name, 1)}
+def named(kind: str, name: str, table: Mapping[str, Callable], raised: Mapping[str, int]) -> dict[str, int | str]:
+    """The version of a name that this package registers, 1 unless it was raised; else the hash of the user's module."""
+    module = name.partition(":")[0] if ":" in name else table[name].__module__
+    own = ":" not in name and module.partition(".")[0] == PACKAGE
+    return {f"{kind} {name}": raised.get(name, 1) if own else code_of(module)}
 
 
 def _of_class(cls: type) -> dict[str, int | str]:

@@ -23,7 +23,7 @@ from pfl_core.partition import Partition
 from pfl_core.runs import Record, RunSpec, Store, build, execute, read_record
 from pfl_core.runs.execute import mark_path, save_checkpoint, state_hash
 from pfl_core.training import Training
-from tests.runs.outside import HERE
+from tests.runs.outside import HERE, write_npz
 
 execute_module = sys.modules[execute.__module__]
 ROOT = Path(__file__).parents[2]
@@ -203,7 +203,7 @@ def test_seconds_of_all_attempts_are_counted(spec, store, always_saving):
     made = spec(rounds=3)
     algorithm, fed, _ = build(made)
     state, history = engine.run(algorithm, fed, made.schedule, until=2)
-    save_checkpoint(store.checkpoint(made.key()), state, history, 2, seconds=1000.0)
+    save_checkpoint(store.checkpoint(made.key()), state, history, 2, 1000.0, made.checksums())
     assert 1000 < execute(made, store).seconds < 1100
 
 
@@ -281,7 +281,7 @@ def test_a_checkpoint_with_more_rounds_than_the_run_is_refused(spec, store):
     longer = dataclasses.replace(made.schedule, rounds=5)
     state, history = engine.run(algorithm, fed, longer, until=4)
     store.root.mkdir(parents=True, exist_ok=True)
-    save_checkpoint(store.checkpoint(made.key()), state, history, 4, seconds=1.0)
+    save_checkpoint(store.checkpoint(made.key()), state, history, 4, 1.0, made.checksums())
     with pytest.warns(UserWarning, match="it has 4 rounds, the run has 3"):
         record = execute(made, store)
     assert bits(record) == bits(alone(made, store))
@@ -296,6 +296,43 @@ def test_a_checkpoint_does_not_know_where_a_class_lies(spec, store, always_savin
     assert b"SelectState" in content and b"pfl_core" not in content
     monkeypatch.setattr(algorithm_module.IN_CHECKPOINTS["SelectState"], "__module__", "pfl_core.moved.elsewhere")
     assert bits(execute(made, store)) == bits(alone(made, store))
+
+
+def test_a_checkpoint_made_with_other_data_is_refused(spec, store, always_saving, tmp_path, monkeypatch):
+    """The data are no part of the key while no record has it: the file was replaced between kill and resume."""
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
+    made = spec(data={"name": "mine"}, partition={"name": "iid"}, clients=2)
+    write_npz(tmp_path / "data", "mine", 10)
+    with pytest.raises(Interrupted):
+        execute(made, store, on_round=interrupt_at(3))
+    write_npz(tmp_path / "data", "mine", 200)
+    with pytest.warns(UserWarning, match="it was made with other data"):
+        record = execute(made, store)
+    assert bits(record) == bits(alone(made, store)) and record.data == made.checksums()
+
+
+def test_a_shorter_record_never_takes_the_place_of_a_longer_one(spec, store):
+    made = spec(rounds=4)
+    whole = execute(made, store)
+    execute(made, store, until=2)
+    assert store.get(made.key()).rounds == 4 and store.get(made.key()).state == whole.state
+
+
+def test_stopping_earlier_keeps_a_state_that_is_further(spec, store, always_saving):
+    made = spec(rounds=5)
+    with pytest.raises(Interrupted):
+        execute(made, store, on_round=interrupt_at(4))
+    execute(made, store, until=2)
+    assert store.get(made.key()).length == "3 of 5"
+    told = []
+    execute(made, store, on_round=told.append)
+    assert told == [4, 5]
+
+
+@pytest.mark.parametrize("until", [0, -1])
+def test_a_run_needs_a_round(until, spec, store):
+    with pytest.raises(ValueError, match=f"until={until}"):
+        execute(spec(), store, until=until)
 
 
 def test_two_classes_of_one_name_are_refused():

@@ -6,8 +6,6 @@ import hashlib
 import json
 from pathlib import Path
 
-import pytest
-
 from pfl_core.runs import Store
 from pfl_core.runs.migrate import files, migrate, old_key, table
 from pfl_core.runs.store import whole
@@ -78,11 +76,30 @@ def test_a_record_is_rekeyed_and_all_else_stays(tmp_path):
 
 
 def test_a_record_whose_key_is_not_reproduced_is_stale(tmp_path):
+    """It stays as it is: with the file that it was made from it may still be shown to be current."""
     path, lines = write_old(tmp_path, SPEC, key="0" * 16), []
+    before = path.read_bytes()
     assert migrate(files(tmp_path), lines.append) == {"stale": 1}
     (record,) = Store(tmp_path, tmp_path / "none")
-    assert record.key == "0" * 16 and record.stale and path.exists()
-    assert "is stale" in lines[0]
+    assert record.key == "0" * 16 and record.stale and path.read_bytes() == before
+    assert "stale" in lines[0] and path.name in lines[0]
+
+
+def test_a_run_that_was_made_again_meanwhile_stays(tmp_path):
+    write_old(tmp_path, SPEC)
+    migrate(files(tmp_path))
+    (new,) = files(tmp_path)
+    before = new.read_bytes()
+    write_old(tmp_path, SPEC)
+    assert migrate(files(tmp_path)) == {"superseded": 1, "current": 1}
+    assert list(files(tmp_path)) == [new] and new.read_bytes() == before
+
+
+def test_what_is_not_here_is_left_and_the_others_come_along(tmp_path):
+    write_old(tmp_path, changed(method={"name": "no_such_module:Mine"}), key="2" * 16)
+    write_old(tmp_path, changed(data={"name": "gone"}), key="3" * 16)
+    write_old(tmp_path, SPEC)
+    assert migrate(files(tmp_path)) == {"left": 2, "re-keyed": 1}
 
 
 def test_a_record_whose_data_are_absent_is_left_as_it_is(tmp_path, monkeypatch):
@@ -106,11 +123,15 @@ def test_a_users_own_code_is_never_shown_to_be_the_same(tmp_path):
     assert old_key(changed(method={"name": "my_module:Mine"})) is None
 
 
-def test_damage_stops_the_command_with_one_line(tmp_path):
-    path = write_old(tmp_path, SPEC)
+def test_a_damaged_file_is_named_and_the_others_come_along(tmp_path):
+    path = write_old(tmp_path, changed(seed=1))
     path.write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match="not JSON"):
-        migrate(files(tmp_path))
+    write_old(tmp_path, {k: v for k, v in SPEC.items() if k != "partition"}, key="4" * 16)
+    write_old(tmp_path, SPEC)
+    lines = []
+    counts = migrate(files(tmp_path), lines.append)
+    assert counts["damaged"] == 2 and counts["re-keyed"] == 1
+    assert any(path.name in line and "not JSON" in line for line in lines)
 
 
 def test_the_table_is_of_all_methods_of_that_time():

@@ -470,10 +470,36 @@ def test_a_figure_draws_a_committed_record_whatever_data_are_here(mine, store):
 
 
 def test_a_worker_with_other_data_refuses(mine, store):
-    key = mine(10).key({"mine": "of the file that the parent has"})
-    with pytest.raises(ValueError, match="its data or its code here are others"):
-        execute(mine(10), store, key=key)
+    made = mine(10)
+    key, planned = store.key_of(made), made.checksums()
+    for given in ({"key": key, "checksums": planned}, {"key": made.key({"mine": "another file"})}):
+        with pytest.raises(ValueError, match="its data or its code here are others"):
+            execute(mine(200), store, **given)
     assert not store.root.exists() or not list(store.root.iterdir())
+
+
+def test_a_file_in_the_place_of_a_generated_set_makes_runs_of_its_own(spec, store, tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
+    made = spec(data={"name": "digits"}, partition={"name": "iid"}, clients=2, rounds=1)
+    write_npz(tmp_path / "data", "digits", 100)
+    (of_file,) = sweep([made], jobs=1, store=store)
+    (tmp_path / "data" / "digits.npz").unlink()
+    (generated,) = sweep([made], jobs=1, store=store)
+    assert generated.state != of_file.state and generated.data == {} and not generated.stale
+    assert sweep([made], jobs=1, store=store)[0].key == generated.key
+
+
+def test_of_two_records_of_one_key_the_longer_one_is_read(spec, store):
+    made = spec(rounds=4)
+    whole = execute(made, Store(store.root.parent / "elsewhere", store.results))
+    write_record(whole, store.results / "real" / f"{whole.key}.json")
+    execute(made, Store(store.root, store.root.parent / "none"), until=2)
+    assert [r.rounds for r in (store.get(made.key()), store.drawn(made), *store)] == [4, 4, 4]
+
+
+def test_the_folder_of_runs_can_be_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PFL_RUNS_DIR", str(tmp_path / "mine"))
+    assert Store().root == tmp_path / "mine"
 
 
 def test_a_figure_takes_a_record_of_any_device_and_names_it(spec, store):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
+from torch import nn
 
 from pfl_core import algorithm, data, models, partition
 from pfl_core.runs import RunSpec, versions
-from pfl_core.runs.spec import RENAMED, as_named_today
+from pfl_core.runs.spec import RENAMED
 from tests.runs.outside import HERE
 
 FEDAVG = {"name": "fedavg"}
@@ -108,9 +110,34 @@ def test_old_names_of_fields_are_read(monkeypatch):
     monkeypatch.setitem(RENAMED, ("training", "nesterov"), None)
     monkeypatch.setitem(RENAMED, ("run", "turns"), "rounds")
     plain = {"method": {"name": "fedselect", "limit": 0.5}, "train": {"lr": 0.1, "nesterov": False}, "turns": 7}
-    assert as_named_today(plain) == {"method": {"name": "fedselect", "alpha": 0.5}, "train": {"lr": 0.1}, "rounds": 7}
     spec = RunSpec.from_json(plain)
     assert (spec.method["alpha"], spec.train.lr, spec.rounds) == (0.5, 0.1, 7)
+    own = spec.identity()
+    assert (own["method"], own["train"], own["turns"]) == ({"name": "fedselect", "limit": 0.5}, {"lr": 0.1}, 7)
+    assert "rounds" not in own, "a run keeps the key that it was stored under"
+    assert spec.identity(written_out=True)["method"]["alpha"] == 0.5
+
+
+class Net(nn.Module):
+    def __init__(self, in_shape, num_classes, act=nn.ReLU):
+        super().__init__()
+        self.head = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(in_shape), num_classes), act())
+
+    def forward(self, x):
+        return self.head(x)
+
+
+def test_a_network_may_be_a_class_with_defaults_that_json_does_not_know():
+    spec = RunSpec(method=FEDAVG, model={"name": f"{__name__}:Net"})
+    assert len(spec.key()) == 16
+    with pytest.raises(ValueError, match="cannot be part of a run"):
+        RunSpec(method=FEDAVG, model={"name": f"{__name__}:Net", "act": nn.Tanh}).key()
+
+
+def test_what_a_user_registers_by_name_counts_by_its_code(monkeypatch):
+    monkeypatch.setitem(models.MODELS, "theirs", Net)
+    found = versions.versions(RunSpec(method=FEDAVG, model={"name": "theirs"}))
+    assert len(str(found["network theirs"])) == 32
 
 
 def test_a_spec_in_another_process_has_its_fields_alone():
