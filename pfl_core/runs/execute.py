@@ -57,10 +57,10 @@ def execute(
 
     Continues from its own checkpoint, else from ``branch`` (a checkpoint of another run that is equal up to there),
     else from the start. ``key``: default ``store.key_of(spec)``; ``checksums``: of the data that it was planned with,
-    default those of the data here. ``marks``: rounds after which a checkpoint is left for
-    branches, see ``mark_path``. ``until``: stop after that many rounds; the record is then a partial one, or, with
-    ``record`` False, there is none. ``keep_state`` leaves the last state as a checkpoint, from which a stopped run can
-    go on. ``on_round`` is told the number of rounds done.
+    default those of the data here. ``marks``: rounds after which a checkpoint is left for branches, see ``mark_path``.
+    ``until``: stop after that many rounds; the record is then a partial one, or, with ``record`` False, there is none.
+    ``keep_state`` leaves the last state as a checkpoint, from which a stopped run can go on. ``on_round`` is called
+    with the number of rounds done.
 
     Raises ValueError if the run would stop before its first score, or if data or code here are others than planned.
     """
