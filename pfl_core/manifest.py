@@ -13,7 +13,7 @@ from pfl_core.experiments import EXPERIMENTS, specs
 from pfl_core.runs import Store
 from pfl_core.runs.store import atomic_write
 
-PRESETS = ("paper", "real")  # the first one whose runs are complete is shown
+PRESETS = ("paper", "real")
 MOST_SEEDS = 10
 NAME = "manifest.json"
 
@@ -29,11 +29,11 @@ class Evidence:
 
 
 def complete(store: Store) -> list[Evidence]:
-    """For each notebook the best preset with all runs stored, and there as many seeds, from 0 on, as have all."""
+    """For each notebook the preset with most seeds, from 0 on, that have all their runs; paper before real."""
     found = []
     for notebook in EXPERIMENTS:
-        entries = (_of(notebook, preset, store) for preset in PRESETS)
-        found += [entry for entry in entries if entry is not None][:1]
+        entries = [entry for preset in PRESETS if (entry := _of(notebook, preset, store)) is not None]
+        found += [max(entries, key=lambda entry: len(entry.seeds))] if entries else []
     return found
 
 
