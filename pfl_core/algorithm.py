@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pfl_core.federation import Federation
 from pfl_core.ops import Rows
-from pfl_core.outside import PACKAGE, find
+from pfl_core.plugins import PACKAGE, find
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -5,10 +5,16 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+
+from pfl_core.layout import WEIGHT
+
+if TYPE_CHECKING:
+    from pfl_core.federation import Federation
 
 VALUE_BYTES = 4  # a float32 on the wire
 
@@ -38,3 +44,14 @@ def step_flops(model: nn.Module, shape: tuple[int, ...]) -> tuple[int, int]:
 def rounds_to(values: Sequence[float], target: float) -> int | None:
     """The first round, from 1, whose value reaches ``target``; None if none does (never the number of rounds)."""
     return next((t for t, value in enumerate(values, start=1) if value >= target), None)
+
+
+def weight_uses(fed: Federation, theta: Tensor) -> Tensor:
+    """[d] int32 u_j: places at which one image uses a weight (convolution: pixels of its map); bias, norms: 0."""
+    x, y = fed.splits["train"].client(0)
+    uses = torch.zeros(fed.num_params, dtype=torch.int32, device=theta.device)
+    for f in fed.layout.params:
+        if f.kind == WEIGHT and len(f.shape) > 1:
+            (out,) = fed.forward(theta[None], torch.tensor([0]), [(x[:1], y[:1])], layer=f.layer)
+            uses[f.start : f.stop] = out[0, 0].numel()
+    return uses

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pfl_core.algorithm import Algorithm, State
 from pfl_core.federation import Federation, Scores
-from pfl_core.federation.records import Predict
+from pfl_core.federation.types import Predict
 from pfl_core.seeding import generator
 
 

@@ -11,17 +11,17 @@ from typing import Any
 import pandas as pd
 import torch
 
-from pfl_core import measure, models, provenance
+from pfl_core import measure, models
 from pfl_core.algorithm import Algorithm, build
 from pfl_core.algorithms.fedem import FedEM
-from pfl_core.algorithms.pfedgate import PFedGate
-from pfl_core.costs import payload_bytes
+from pfl_core.algorithms.pfedgate.method import PFedGate
+from pfl_core.costs import payload_bytes, weight_uses
 from pfl_core.federation import Federation, Split
 from pfl_core.gate_costs import counted, fedem_step, first_mask, kept_macs, layer_macs
 from pfl_core.paper.pfedgate_printed import M_STEP, MEASURED, SLICED, SMALL, table2
 from pfl_core.paper.results import COLUMNS
+from pfl_core.runs import provenance
 from pfl_core.seeding import generator
-from pfl_core.star_costs import weight_uses
 from pfl_core.training import Training
 
 ROWS = {"block_layout": "output_rows", "straight_through": "kept"}

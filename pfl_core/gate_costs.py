@@ -18,10 +18,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from pfl_core.algorithms.pfedgate import PFedGate
-from pfl_core.algorithms.pfedgate_adapt import Adapter
-from pfl_core.algorithms.pfedgate_blocks import Blocks
-from pfl_core.algorithms.pfedgate_gate import Gate
+from pfl_core.algorithms.pfedgate.adapt import Adapter
+from pfl_core.algorithms.pfedgate.blocks import Blocks
+from pfl_core.algorithms.pfedgate.gate import Gate
+from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
 

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pfl_core.data import data_dir
-from pfl_core.provenance import describe
+from pfl_core.runs.provenance import describe
 from pfl_core.runs.store import RESULTS, atomic_write
 
 

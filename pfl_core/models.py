@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pfl_core.outside import check_options, find
+from pfl_core.plugins import check_options, find
 from pfl_core.seeding import generator
 
 _ONE_AT_A_TIME = Lock()  # of the threads of a process: PyTorch's initialisation draws from the process's one generator

@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import imsave
 
 from pfl_core.paper.results import data_label
-from pfl_core.provenance import ROOT, describe
 from pfl_core.results import data_name, dataset
 from pfl_core.runs import Record, RunSpec
+from pfl_core.runs.provenance import ROOT, describe
 from pfl_core.runs.store import atomic_write
 
 DPI = 120  # of the files

@@ -9,8 +9,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from pfl_core.algorithms.star_pfl_masks import average_, average_stability
-from pfl_core.algorithms.star_pfl_probe import ACTIVE, FROZEN, PROBING
+from pfl_core.algorithms.star_pfl.masks import average_, average_stability
+from pfl_core.algorithms.star_pfl.probe import ACTIVE, FROZEN, PROBING
 from pfl_core.null_model import Simulated, Updates, simulate
 from pfl_core.seeding import generator
 

@@ -8,7 +8,7 @@ import torch
 import pfl_core.algorithm as algorithm_module
 from pfl_core.algorithm import Algorithm, State, build, method, methods, register
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.algorithms.fedselect import FedSelect
+from pfl_core.algorithms.fedselect.method import FedSelect
 from tests.helpers import everyone, federation
 
 

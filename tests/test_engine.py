@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pfl_core import Algorithm, Federation, Schedule, Split, State, run
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.algorithms.fedselect import FedSelect
+from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.algorithms.local import Local
 from pfl_core.engine import rounds
 from tests.helpers import federation, mlp, same_bits, samples, without_times

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from pfl_core.estimate import Cost, Survey, estimate
 from pfl_core.presets import spec
 from pfl_core.runs import Store, execute
+from pfl_core.runs.estimate import Cost, Survey, estimate
 
 
 @pytest.fixture

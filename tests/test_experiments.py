@@ -3,7 +3,7 @@
 import pytest
 
 from pfl_core import experiments, results
-from pfl_core.algorithms.fedselect import num_new
+from pfl_core.algorithms.fedselect.method import num_new
 from pfl_core.experiments.fedselect import AT_THE_LIMIT
 from pfl_core.paper.results import best_preset
 

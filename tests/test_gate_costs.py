@@ -7,8 +7,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from pfl_core.algorithms.fedem import FedEM
-from pfl_core.algorithms.pfedgate import PFedGate
-from pfl_core.algorithms.pfedgate_gate import Gate
+from pfl_core.algorithms.pfedgate.gate import Gate
+from pfl_core.algorithms.pfedgate.method import PFedGate
+from pfl_core.costs import weight_uses
 from pfl_core.gate_bench import MODES, MORE, OFTEN, STEPS, TURNS, Bench, analytic, modes, remembered, timed
 from pfl_core.gate_costs import (
     counted,
@@ -21,8 +22,7 @@ from pfl_core.gate_costs import (
     table5,
     training_macs,
 )
-from pfl_core.provenance import processor
-from pfl_core.star_costs import weight_uses
+from pfl_core.runs.provenance import processor
 
 ROWS = {"block_layout": "output_rows", "straight_through": "kept"}
 

@@ -12,9 +12,9 @@ from pfl_core.cli import main
 from pfl_core.experiments import EXPERIMENTS, available, records
 from pfl_core.output import caption
 from pfl_core.paper import claims_table
-from pfl_core.provenance import ROOT
 from pfl_core.results import tidy
 from pfl_core.runs import RESULTS, RunSpec, Store, execute, sweep, write_record
+from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.store import whole
 from tests.paper.fedselect_frames import limits
 from tests.paper.frames import frame

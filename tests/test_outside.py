@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pfl_core.outside import check_options, find
+from pfl_core.plugins import check_options, find
 
 
 def rule(data, size: int, *, share: float = 0.5, order: Sequence[int] = (), name: str | None = None, free=None):

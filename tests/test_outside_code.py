@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl_core import outside
+from pfl_core import plugins as outside
 
 METHOD = '''
 """A module."""

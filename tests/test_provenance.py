@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pfl_core import provenance
-from pfl_core.provenance import describe
+from pfl_core.runs import provenance
+from pfl_core.runs.provenance import describe
 
 
 def test_describe_is_plain_text_with_versions_and_commit():

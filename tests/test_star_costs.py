@@ -10,9 +10,7 @@ import pytest
 import torch
 
 from pfl_core import Federation, Split, Training
-from pfl_core.costs import step_flops
-from pfl_core.models import build
-from pfl_core.star_costs import (
+from pfl_core.algorithms.star_pfl.costs import (
     as_paper_comm,
     dense_flops,
     paper_values,
@@ -20,8 +18,9 @@ from pfl_core.star_costs import (
     rounds_to_convergence,
     rounds_to_plateau,
     traffic,
-    weight_uses,
 )
+from pfl_core.costs import step_flops, weight_uses
+from pfl_core.models import build
 from tests.helpers import cnn, federation, mlp
 
 SHAPE, MACS = (1, 28, 28), 281_724

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from pfl_core import star_machine
-from pfl_core.algorithms.star_pfl_probe import FROZEN
+from pfl_core.algorithms.star_pfl.probe import FROZEN
 
 NO = None
 # Section 4 of star_pfl.md: round -> state, score, M, dW, W, score', L, F, M' and M after

@@ -31,7 +31,7 @@ from torch import Tensor
 from pfl_core.algorithm import Algorithm, State, check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.federation import Federation
-from pfl_core.federation.records import Samples
+from pfl_core.federation.types import Samples
 from pfl_core.layout import NORM, Field
 from pfl_core.ops import Rows, count_true, counts_true, masked_mean, put, round_half_up, select, take
 from pfl_core.seeding import generator

@@ -30,7 +30,7 @@ from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Batch, Federation, Grad, Trained
-from pfl_core.federation.rows import Rows
+from pfl_core.federation.local_step import Rows
 from pfl_core.ops import server_step
 from pfl_core.seeding import Key
 

@@ -167,7 +167,7 @@ def _short(path: Path) -> str:
 
 def plan(wanted: Mapping[str, Parameters], jobs: int) -> str:
     """A row for each notebook: stored and missing runs, and what the missing ones take."""
-    from pfl_core.estimate import Survey, estimate
+    from pfl_core.runs.estimate import Survey, estimate
 
     store, everything, rows, notes = Store(), {}, [], []
     for name, parameters in wanted.items():

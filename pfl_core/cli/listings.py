@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pfl_core import algorithm, data, provenance
+from pfl_core import algorithm, data
 from pfl_core.cli.text import as_json, table
+from pfl_core.runs import provenance
 
 
 def add(commands: argparse._SubParsersAction) -> None:

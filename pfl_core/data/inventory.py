@@ -22,7 +22,7 @@ from pfl_core.data.lookup import (
     own_files,
     single_names,
 )
-from pfl_core.outside import code_of
+from pfl_core.plugins import code_of
 
 REMEMBERED = 10_000_000  # bytes; the sums of smaller files are quicker made than found
 FOR_ALL = {"normalise", "resize", "channels", "offline"}  # options of load() that do not touch the content

@@ -11,7 +11,7 @@ from pfl_core.data.combine import RECIPES, combine, recipe
 from pfl_core.data.dataset import Dataset, finished
 from pfl_core.data.entry import Entry
 from pfl_core.data.npz import read_npz
-from pfl_core.outside import check_options, find
+from pfl_core.plugins import check_options, find
 
 ENTRIES = builtin.ENTRIES | torchvision_sets.ENTRIES | femnist.ENTRIES | folders.ENTRIES
 

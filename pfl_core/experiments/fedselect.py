@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pfl_core.algorithms.fedselect import FedSelect
+from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.experiments import frame
 from pfl_core.experiments.frame import Runs
 from pfl_core.presets import setting

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from pfl_core.algorithms.star_pfl import StarPFL
+from pfl_core.algorithms.star_pfl.method import StarPFL
 from pfl_core.experiments import frame
 from pfl_core.experiments.frame import Runs
 from pfl_core.presets import setting

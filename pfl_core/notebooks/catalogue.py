@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl_core.algorithm import did_you_mean
-from pfl_core.provenance import ROOT
+from pfl_core.runs.provenance import ROOT
 
 NOTEBOOKS = ROOT / "notebooks"
 

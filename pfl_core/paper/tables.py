@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pfl_core.provenance import ROOT
+from pfl_core.runs.provenance import ROOT
 
 FOLDER = ROOT / "data" / "paper"
 PAPERS = ("fedselect", "star_pfl", "fedpews", "pfedgate")

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pfl_core import presets
-from pfl_core.algorithms.fedpews_fixed import split_neurons
+from pfl_core.algorithms.fedpews.fixed import split_neurons
 from pfl_core.costs import VALUE_BYTES, rounds_to
 from pfl_core.runs import Record
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from pfl_core import models
+from pfl_core.costs import weight_uses
 from pfl_core.federation import Federation, Split
 from pfl_core.layout import Layout
 from pfl_core.runs import Record
 from pfl_core.runs.spec import options
-from pfl_core.star_costs import weight_uses
 
 SIDES = (28, 8, 32)  # of images; a record does not tell, but the number of parameters does
 

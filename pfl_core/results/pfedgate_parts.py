@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pfl_core import overlap
-from pfl_core.algorithms.pfedgate import PFedGate
+from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.results.named import where
 from pfl_core.runs import Record
 from pfl_core.stated import FULL_GATE, GATE_PARTS

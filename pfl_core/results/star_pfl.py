@@ -12,12 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from pfl_core.costs import VALUE_BYTES, rounds_to
-from pfl_core.layout import Layout
-from pfl_core.results.network import network
-from pfl_core.results.star_pfl_freezing import freezing, local_gain
-from pfl_core.runs import Record
-from pfl_core.star_costs import (
+from pfl_core.algorithms.star_pfl.costs import (
     Traffic,
     as_paper_comm,
     paper_values,
@@ -26,6 +21,11 @@ from pfl_core.star_costs import (
     rounds_to_plateau,
     traffic,
 )
+from pfl_core.costs import VALUE_BYTES, rounds_to
+from pfl_core.layout import Layout
+from pfl_core.results.network import network
+from pfl_core.results.star_pfl_freezing import freezing, local_gain
+from pfl_core.runs import Record
 
 METHODS = ("star_pfl", "local", "fedavg", "fedbn", "fedap", "lotteryfl")  # Tables 2 and 3
 # x of ``rounds_to_accuracy``, percent, by task (ours; the same for stand-ins): just below what the weakest of the six

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from pfl_core.algorithms.star_pfl import StarPFL
+from pfl_core.algorithms.star_pfl.method import StarPFL
 from pfl_core.null_model import Chance, chance
 from pfl_core.runs import Record
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from pfl_core.algorithms.star_pfl_probe import BINS
+from pfl_core.algorithms.star_pfl.probe import BINS
 from pfl_core.null_model import noise, simulate
 from pfl_core.results.star_pfl_freezing import by_chance
 from pfl_core.runs import Record

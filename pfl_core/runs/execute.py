@@ -26,10 +26,10 @@ from pfl_core.costs import step_flops
 from pfl_core.data import data_dir
 from pfl_core.engine import History, Snapshot
 from pfl_core.federation import Federation
-from pfl_core.outside import PACKAGE
 from pfl_core.partition import Partition
-from pfl_core.provenance import describe
+from pfl_core.plugins import PACKAGE
 from pfl_core.runs.build import build, load_data
+from pfl_core.runs.provenance import describe
 from pfl_core.runs.spec import RunSpec, options
 from pfl_core.runs.store import Record, Store, atomic_write
 from pfl_core.runs.versions import named, versions

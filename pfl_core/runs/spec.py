@@ -15,7 +15,7 @@ import torch
 
 from pfl_core import algorithm, data, models, partition
 from pfl_core.engine import Schedule
-from pfl_core.outside import check_options, find
+from pfl_core.plugins import check_options, find
 from pfl_core.runs.versions import versions
 from pfl_core.training import Training
 

@@ -20,7 +20,7 @@ import torch
 
 from pfl_core.costs import payload_bytes, rounds_to
 from pfl_core.data import data_dir
-from pfl_core.provenance import ROOT
+from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.spec import RunSpec
 
 RESULTS = ROOT / "data" / "results"  # committed records of runs that took long

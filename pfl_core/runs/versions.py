@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pfl_core import algorithm, data, models, partition
-from pfl_core.outside import PACKAGE, code_of
+from pfl_core.plugins import PACKAGE, code_of
 
 if TYPE_CHECKING:
     from pfl_core.runs.spec import RunSpec

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-import pfl_core.federation as federation_module
+from pfl_core.federation import federation as federation_module
 from tests.helpers import same_bits
 
 

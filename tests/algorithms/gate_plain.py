@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_core.algorithms.pfedgate_adapt import Adapter
-from pfl_core.algorithms.pfedgate_local import Trainer
+from pfl_core.algorithms.pfedgate.adapt import Adapter
+from pfl_core.algorithms.pfedgate.local import Trainer
 from tests.helpers import cnn, everyone, federation, mlp
 
 F64 = torch.float64

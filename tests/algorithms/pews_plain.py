@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pfl_core import Algorithm, Federation, Schedule, State
-from pfl_core.algorithms.fedpews import FedPeWS, WarmState, uniform_numbers
+from pfl_core.algorithms.fedpews.method import FedPeWS, WarmState, uniform_numbers
 from pfl_core.engine import rounds
 from tests.helpers import cnn, federation, module_of, seeded, some_rows
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from pfl_core.algorithms.star_pfl_masks import measure
+from pfl_core.algorithms.star_pfl.masks import measure
 from tests.algorithms.two_nets import named_fed
 from tests.helpers import module_of
 

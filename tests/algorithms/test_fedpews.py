@@ -7,7 +7,7 @@ import torch
 
 from pfl_core import Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.algorithms.fedpews import FedPeWS, uniform_numbers
+from pfl_core.algorithms.fedpews.method import FedPeWS, uniform_numbers
 from tests.algorithms.pews_plain import (
     F64,
     both_nets,

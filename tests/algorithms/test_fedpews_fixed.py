@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy
 
 from pfl_core import Schedule, models, run
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.algorithms.fedpews import expand
-from pfl_core.algorithms.fedpews_fixed import FedPeWSFixed, split_neurons
+from pfl_core.algorithms.fedpews.fixed import FedPeWSFixed, split_neurons
+from pfl_core.algorithms.fedpews.method import expand
 from pfl_core.layout import Layout
 from pfl_core.seeding import generator
 from tests.algorithms.pews_plain import F64, both_nets, expanded, fed_of, gated, net

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from pfl_core import Schedule, run
-from pfl_core.algorithms.fedpews import FedPeWS, uniform_numbers
-from pfl_core.algorithms.fedpews_fixed import FedPeWSFixed
+from pfl_core.algorithms.fedpews.fixed import FedPeWSFixed
+from pfl_core.algorithms.fedpews.method import FedPeWS, uniform_numbers
 from pfl_core.engine import rounds
 from tests.algorithms.pews_plain import F64, both_nets, fed_of, first_batch, middle, some_scores, with_scores
 from tests.helpers import everyone, some_rows

@@ -11,8 +11,8 @@ from torch import nn
 from pfl_core import Schedule, methods, run
 from pfl_core.algorithm import build, method
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.algorithms.fedpews import FedPeWS
-from pfl_core.algorithms.fedpews_fixed import FedPeWSFixed
+from pfl_core.algorithms.fedpews.fixed import FedPeWSFixed
+from pfl_core.algorithms.fedpews.method import FedPeWS
 from pfl_core.engine import History
 from pfl_core.runs import RunSpec, Store, execute, sweep
 from pfl_core.training import Training

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-import pfl_core.federation as federation_module
 from pfl_core import Schedule, State, presets, run
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.algorithms.fedselect import FedSelect, num_new
+from pfl_core.algorithms.fedselect.method import FedSelect, num_new
 from pfl_core.algorithms.local import Local
 from pfl_core.engine import rounds
+from pfl_core.federation import federation as federation_module
 from pfl_core.ops import round_half_up
 from pfl_core.runs import build
 from pfl_core.seeding import generator

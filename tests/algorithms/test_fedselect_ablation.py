@@ -8,8 +8,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from pfl_core import Schedule, run
-from pfl_core.algorithms.fedselect import FedSelect, num_new
-from pfl_core.algorithms.fedselect_ablation import chosen_layers, gradients, scores
+from pfl_core.algorithms.fedselect.ablation import chosen_layers, gradients, scores
+from pfl_core.algorithms.fedselect.method import FedSelect, num_new
 from pfl_core.algorithms.local import Local
 from pfl_core.engine import rounds
 from tests.helpers import cnn, everyone, federation, linear_federation, mlp, module_of, same_bits, some_rows

@@ -7,7 +7,7 @@ import torch
 
 from pfl_core import Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.algorithms.fedselect_gradltn import FedSelectGradLTN
+from pfl_core.algorithms.fedselect.gradltn import FedSelectGradLTN
 from pfl_core.algorithms.local import Local
 from pfl_core.ops import round_half_up
 from tests.helpers import cnn, everyone, federation, linear_federation, same_bits, some_rows

@@ -8,7 +8,7 @@ import torch
 
 from pfl_core import Schedule, run
 from pfl_core.algorithm import build
-from pfl_core.algorithms.fedselect import FedSelect, grow_mask, num_new
+from pfl_core.algorithms.fedselect.method import FedSelect, grow_mask, num_new
 from pfl_core.layout import Layout
 from pfl_core.models import build as build_model
 from pfl_core.ops import masked_mean, round_half_up

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pfl_core import federation as federations
 from pfl_core.algorithm import build, methods
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import Momentum
 from pfl_core.algorithms.partial import FedRep
+from pfl_core.federation import federation as federations
 from tests.helpers import federation, mlp, same_bits
 
 F64, SIZES = torch.float64, (6, 9, 4)

@@ -10,7 +10,7 @@ from torch import nn
 
 from pfl_core import Federation, Schedule, Split, Training, methods, run
 from pfl_core.algorithms.fedavg import FedAvg, FedAvgFT, client_weight
-from pfl_core.algorithms.fedselect import FedSelect
+from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.algorithms.local import Local
 from pfl_core.algorithms.partial import FedBABU, FedPer, FedRep, LGFedAvg, taken, top
 from pfl_core.engine import rounds

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-import pfl_core.federation as federation_module
 from pfl_core import Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.algorithms.pfedgate import PFedGate
-from pfl_core.algorithms.pfedgate_adapt import Adapter
-from pfl_core.algorithms.pfedgate_blocks import Blocks
-from pfl_core.algorithms.pfedgate_local import Local, Log
-from pfl_core.algorithms.pfedgate_server import Server
+from pfl_core.algorithms.pfedgate.adapt import Adapter
+from pfl_core.algorithms.pfedgate.blocks import Blocks
+from pfl_core.algorithms.pfedgate.local import Local, Log
+from pfl_core.algorithms.pfedgate.method import PFedGate
+from pfl_core.algorithms.pfedgate.server import Server
+from pfl_core.federation import federation as federation_module
 from pfl_core.seeding import generator
 from tests.algorithms.gate_plain import F64, NETS, PlainGate, after, all_nets, brute_force, fed_of, trained
 from tests.helpers import everyone, linear_federation, module_of, same_bits

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from pfl_core.algorithms.pfedgate_blocks import FLAT, balanced, build_blocks, equal, first_min_ratio, output_rows
+from pfl_core.algorithms.pfedgate.blocks import FLAT, balanced, build_blocks, equal, first_min_ratio, output_rows
 from pfl_core.layout import Layout
 from pfl_core.models import build
 from pfl_core.seeding import generator

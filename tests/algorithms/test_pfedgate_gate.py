@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from pfl_core.algorithms.pfedgate_gate import Gate, switch_norm
+from pfl_core.algorithms.pfedgate.gate import Gate, switch_norm
 from pfl_core.seeding import generator
 from tests.algorithms.gate_plain import PlainGate
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pfl_core.algorithms.pfedgate_adapt import Adapter
-from pfl_core.algorithms.pfedgate_blocks import build_blocks
-from pfl_core.algorithms.pfedgate_gate import Gate
-from pfl_core.algorithms.pfedgate_knapsack import _by_value, exact, fill, greedy
-from pfl_core.algorithms.pfedgate_options import Options
+from pfl_core.algorithms.pfedgate.adapt import Adapter
+from pfl_core.algorithms.pfedgate.blocks import build_blocks
+from pfl_core.algorithms.pfedgate.gate import Gate
+from pfl_core.algorithms.pfedgate.knapsack import _by_value, exact, fill, greedy
+from pfl_core.algorithms.pfedgate.options import Options
 from pfl_core.layout import Layout
 from pfl_core.models import build
 

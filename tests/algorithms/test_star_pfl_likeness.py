@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from pfl_core import Schedule, overlap, run
-from pfl_core.algorithms.star_pfl import StarPFL
-from pfl_core.algorithms.star_pfl_likeness import DECIMALS, Likeness, in_common, scores
+from pfl_core.algorithms.star_pfl.likeness import DECIMALS, Likeness, in_common, scores
+from pfl_core.algorithms.star_pfl.method import StarPFL
 from pfl_core.runs import RunSpec
 from tests.algorithms.star_plain import fed_of
 from tests.helpers import same_bits

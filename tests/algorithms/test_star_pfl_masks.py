@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_core.algorithms.star_pfl_masks import (
+from pfl_core.algorithms.star_pfl.masks import (
     Entries,
     Window,
     average_,
@@ -18,7 +18,7 @@ from pfl_core.algorithms.star_pfl_masks import (
     push_,
     stability,
 )
-from pfl_core.algorithms.star_pfl_rules import Rule, quantile
+from pfl_core.algorithms.star_pfl.rules import Rule, quantile
 from pfl_core.seeding import generator
 from tests.helpers import same_bits
 

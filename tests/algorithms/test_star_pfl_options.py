@@ -8,7 +8,7 @@ import torch
 
 from pfl_core import methods
 from pfl_core.algorithm import build
-from pfl_core.algorithms.star_pfl import StarPFL
+from pfl_core.algorithms.star_pfl.method import StarPFL
 from tests.algorithms.star_plain import EAGER, PARTS, SHORT, fed_of, masks_of, steps
 from tests.helpers import federation, mlp
 

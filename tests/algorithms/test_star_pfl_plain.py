@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pfl_core.algorithms.star_pfl import StarPFL
+from pfl_core.algorithms.star_pfl.method import StarPFL
 from tests.algorithms.star_plain import EAGER, SHORT, Side, fed_of, plain_round, steps
 from tests.algorithms.two_nets import NETS, simplest_and_fullest
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from pfl_core.algorithms.star_pfl import StarPFL
-from pfl_core.algorithms.star_pfl_probe import ACTIVE, BINS, FROZEN, PROBING, layers, sampled
+from pfl_core.algorithms.star_pfl.method import StarPFL
+from pfl_core.algorithms.star_pfl.probe import ACTIVE, BINS, FROZEN, PROBING, layers, sampled
 from tests.algorithms.star_plain import EAGER, PARTS, SHORT, fed_of, masks_of, steps
 from tests.helpers import same_bits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pfl_core.federation import EVAL_BATCH
+from pfl_core.federation.federation import EVAL_BATCH
 from tests.benchmarks.conftest import CLIENTS, NETWORKS, bare_forward, network
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pfl_core.algorithms.fedselect import FedSelect
+from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.seeding import generator
 from tests.benchmarks.conftest import CLIENTS, NETWORKS, bare_round, network
 

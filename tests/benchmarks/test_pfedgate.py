@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from pfl_core.algorithms.pfedgate import PFedGate
-from pfl_core.algorithms.pfedgate_blocks import build_blocks
-from pfl_core.algorithms.pfedgate_knapsack import exact
+from pfl_core.algorithms.pfedgate.blocks import build_blocks
+from pfl_core.algorithms.pfedgate.knapsack import exact
+from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.federation import Federation
 from pfl_core.models import build
 from pfl_core.training import Training

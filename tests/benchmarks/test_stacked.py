@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pfl_core.algorithms.fedpews import FedPeWS
+from pfl_core.algorithms.fedpews.method import FedPeWS
 from pfl_core.federation import Federation
 from pfl_core.models import build
 from pfl_core.training import Training

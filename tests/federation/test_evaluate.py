@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-import pfl_core.federation as federation_module
 from pfl_core.federation import Federation, Scores, Split, Trained
+from pfl_core.federation import federation as federation_module
 from pfl_core.ops import mean
 from tests.helpers import cnn, everyone, federation, mlp, module_of, same_bits, samples, some_rows
 

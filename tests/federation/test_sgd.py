@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from pfl_core import Federation, Split, Training
-from pfl_core.federation import rows
+from pfl_core.federation import local_step as rows
 from pfl_core.seeding import generator
 from tests.helpers import cnn, coin, everyone, federation, mlp, module_of, plain_sgd, same_bits, samples, some_rows
 

@@ -178,7 +178,7 @@ def test_what_is_stacked_is_decided_by_network_device_and_training():
     def suits(model: nn.Module, device: str = "cpu") -> bool:
         return Stack.suits(model, Layout.of(model), device)
 
-    from pfl_core.federation.stack import Stack
+    from pfl_core.federation.batched_backend import Stack
 
     dense, conv = (NETWORKS[name][1]() for name in ("dense", "conv"))
     assert suits(dense)

@@ -125,7 +125,7 @@ def _grouped(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def play(config: Config, setting: Setting) -> Played:
     made, fed, states = build(suited(config)), setting.federation(), []
     schedule = Schedule(setting.rounds, **setting.schedule)
-    with patch("pfl_core.federation.ROW_BUDGET", setting.budget or 2**28):
+    with patch("pfl_core.federation.federation.ROW_BUDGET", setting.budget or 2**28):
         states.append(made.init(fed, fed.theta0))
         _, history = run(made, fed, schedule, on_round=lambda snapshot, _: states.append(snapshot.state))
     return Played(made, fed, tuple(states), history)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_core.algorithms.fedselect import FedSelect
-from pfl_core.algorithms.fedselect_gradltn import FedSelectGradLTN
+from pfl_core.algorithms.fedselect.gradltn import FedSelectGradLTN
+from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.paper import Interval, claims, claims_table, paired, table
 from pfl_core.paper.checks_fedselect import SETTINGS
 from pfl_core.paper.claims import Claim

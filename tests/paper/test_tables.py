@@ -9,7 +9,7 @@ import pytest
 
 from pfl_core.paper import PAPERS, notes, remarks, table
 from pfl_core.paper.tables import COLUMNS, parse_variant
-from pfl_core.provenance import ROOT
+from pfl_core.runs.provenance import ROOT
 
 ROWS = {  # as the specifications count them
     "fedselect": [40, 16, 32],

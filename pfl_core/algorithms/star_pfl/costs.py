@@ -16,14 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pfl_core.costs import payload_bytes, step_flops
-from pfl_core.layout import NORM, STATISTIC, WEIGHT, Layout
+from pfl_core.layout import NORM, STATISTIC, Layout
 
 if TYPE_CHECKING:
-    from pfl_core.federation import Federation
+    pass
 
 PAPER_CLIENTS = 20
 AVERAGES_STATISTICS = ("fedavg", "lotteryfl", "star_pfl")  # of the methods compared; the others keep them at home
@@ -78,17 +77,6 @@ def paper_values(method: str, layout: Layout, upload: float | None = None) -> fl
 def as_paper_comm(upload_payload: float) -> float:
     """A client's bytes in one round as Table 3 prints them."""
     return upload_payload * PAPER_CLIENTS / 2**20
-
-
-def weight_uses(fed: Federation, theta: Tensor) -> Tensor:
-    """[d] int32 u_j: places at which one image uses a weight (convolution: pixels of its map); bias, norms: 0."""
-    x, y = fed.splits["train"].client(0)
-    uses = torch.zeros(fed.num_params, dtype=torch.int32, device=theta.device)
-    for f in fed.layout.params:
-        if f.kind == WEIGHT and len(f.shape) > 1:
-            (out,) = fed.forward(theta[None], torch.tensor([0]), [(x[:1], y[:1])], layer=f.layer)
-            uses[f.start : f.stop] = out[0, 0].numel()
-    return uses
 
 
 def round_flops(macs: float, weight_macs: float, samples: float, epochs: int) -> float:

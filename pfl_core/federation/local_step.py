@@ -9,7 +9,7 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
-from pfl_core.federation.records import GradHook
+from pfl_core.federation.types import GradHook
 from pfl_core.ops import keep_
 from pfl_core.training import Training
 

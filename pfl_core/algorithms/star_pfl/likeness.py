@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithm import instrument
-from pfl_core.algorithms.star_pfl import StarPFL, StarState
+from pfl_core.algorithms.star_pfl.method import StarPFL, StarState
 from pfl_core.federation import Federation
 from pfl_core.overlap import rank_correlation
 from pfl_core.seeding import generator

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, cross_entropy, linear
 
-from pfl_core.algorithms.pfedgate_adapt import Adapter
-from pfl_core.algorithms.pfedgate_local import Local, Log, Trainer
-from pfl_core.federation.rows import Rows
+from pfl_core.algorithms.pfedgate.adapt import Adapter
+from pfl_core.algorithms.pfedgate.local import Local, Log, Trainer
+from pfl_core.federation.local_step import Rows
 from pfl_core.layout import Layout
 from pfl_core.ops import take
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_core.federation.records import Batch, LossHook, Output, Wish
+from pfl_core.federation.types import Batch, LossHook, Output, Wish
 from pfl_core.layout import Field, Layout, wanted
 
 

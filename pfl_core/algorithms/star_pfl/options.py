@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from pfl_core.algorithm import Algorithm, check_choices
-from pfl_core.algorithms.star_pfl_masks import (
+from pfl_core.algorithms.star_pfl.masks import (
     LONGEST,
     Entries,
     Window,
@@ -18,7 +18,7 @@ from pfl_core.algorithms.star_pfl_masks import (
     push_,
     stability,
 )
-from pfl_core.algorithms.star_pfl_rules import Rule
+from pfl_core.algorithms.star_pfl.rules import Rule
 from pfl_core.federation import Federation
 
 

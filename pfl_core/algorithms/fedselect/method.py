@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithm import Algorithm, register
-from pfl_core.algorithms.alternating import Alternating, MaskState
-from pfl_core.algorithms.fedselect_ablation import fixed_masks, scores, tie_order
+from pfl_core.algorithms.fedselect.ablation import fixed_masks, scores, tie_order
+from pfl_core.algorithms.fedselect.alternating import Alternating, MaskState
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
 from pfl_core.ops import Rows, count_true, counts_true, put, round_half_up, take, top_count

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from pfl_core.algorithm import Algorithm, check_choices
-from pfl_core.federation import EVAL_BATCH
+from pfl_core.federation.federation import EVAL_BATCH
 
 
 @dataclass(frozen=True)

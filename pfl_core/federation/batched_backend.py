@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from pfl_core.federation.records import Batch, LossHook, Output, Weights, Wish
 from pfl_core.federation.tape import Tape
+from pfl_core.federation.types import Batch, LossHook, Output, Weights, Wish
 from pfl_core.layout import Field, Layout, wanted
 
 

@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from pfl_core import algorithm, models
-from pfl_core.federation import ROW_BUDGET, Federation, Split
+from pfl_core.federation import Federation, Split
+from pfl_core.federation.federation import ROW_BUDGET
 from pfl_core.runs import RunSpec, Store, deal, load_data
 from pfl_core.runs.spec import options
 

@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithms.pfedgate_adapt import Adapter
-from pfl_core.federation import EVAL_BATCH, Federation
+from pfl_core.algorithms.pfedgate.adapt import Adapter
+from pfl_core.federation import Federation
+from pfl_core.federation.federation import EVAL_BATCH
 from pfl_core.seeding import generator
 
 if TYPE_CHECKING:
-    from pfl_core.algorithms.pfedgate import GateState
+    from pfl_core.algorithms.pfedgate.method import GateState
 
 
 def mean_image(fed: Federation, k: int) -> Tensor:

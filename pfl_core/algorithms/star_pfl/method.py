@@ -29,14 +29,14 @@ from torch import Tensor
 
 from pfl_core.algorithm import State, register
 from pfl_core.algorithms.fedavg import client_weight
-from pfl_core.algorithms.star_pfl_client import Client
-from pfl_core.algorithms.star_pfl_masks import Entries, Window, check, measure
-from pfl_core.algorithms.star_pfl_probe import Probe, Trace
-from pfl_core.algorithms.star_pfl_rules import Rule
-from pfl_core.algorithms.star_pfl_server import Collected
+from pfl_core.algorithms.star_pfl.client import Client
+from pfl_core.algorithms.star_pfl.masks import Entries, Window, check, measure
+from pfl_core.algorithms.star_pfl.probe import Probe, Trace
+from pfl_core.algorithms.star_pfl.rules import Rule
+from pfl_core.algorithms.star_pfl.server import Collected
+from pfl_core.costs import weight_uses
 from pfl_core.federation import Federation, Trained
 from pfl_core.ops import count_true, normalised, put
-from pfl_core.star_costs import weight_uses
 
 
 @dataclass(frozen=True)

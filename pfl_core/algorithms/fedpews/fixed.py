@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithm import register
-from pfl_core.algorithms.fedpews import NO_NEURONS, WarmState, Warmup, expand
+from pfl_core.algorithms.fedpews.method import NO_NEURONS, WarmState, Warmup, expand
 from pfl_core.federation import Federation
 from pfl_core.ops import round_half_up
 from pfl_core.seeding import generator

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithms.pfedgate_blocks import Blocks
-from pfl_core.algorithms.pfedgate_local import Local
+from pfl_core.algorithms.pfedgate.blocks import Blocks
+from pfl_core.algorithms.pfedgate.local import Local
 from pfl_core.ops import accumulate, select
 
 

@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithms.pfedgate_blocks import Blocks, build_blocks
-from pfl_core.algorithms.pfedgate_gate import Gate
-from pfl_core.algorithms.pfedgate_knapsack import exact, greedy
+from pfl_core.algorithms.pfedgate.blocks import Blocks, build_blocks
+from pfl_core.algorithms.pfedgate.gate import Gate
+from pfl_core.algorithms.pfedgate.knapsack import exact, greedy
 from pfl_core.federation import Federation
 from pfl_core.seeding import generator, numpy_generator
 
 if TYPE_CHECKING:
-    from pfl_core.algorithms.pfedgate_options import Options
+    from pfl_core.algorithms.pfedgate.options import Options
 
 FINE, COARSE = 1000, 10  # integer importances: thousandths (ours), tenths (the released code's)
 LARGEST = 10.0  # importances are cut off here before they are rounded: only without sigmoids do they come so far

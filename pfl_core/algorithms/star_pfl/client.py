@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pfl_core.algorithms.star_pfl_masks import Entries, Window, check
-from pfl_core.algorithms.star_pfl_options import Options
+from pfl_core.algorithms.star_pfl.masks import Entries, Window, check
+from pfl_core.algorithms.star_pfl.options import Options
 from pfl_core.federation import Federation, Trained
 
 

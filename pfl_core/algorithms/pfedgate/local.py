@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pfl_core.algorithms.pfedgate_adapt import Adapter
-from pfl_core.algorithms.pfedgate_eval import client_vector, mean_image
+from pfl_core.algorithms.pfedgate.adapt import Adapter
+from pfl_core.algorithms.pfedgate.eval import client_vector, mean_image
 from pfl_core.federation import Federation, Output
-from pfl_core.federation.records import Weights
+from pfl_core.federation.types import Weights
 from pfl_core.ops import take
 
 if TYPE_CHECKING:
-    from pfl_core.algorithms.pfedgate import GateState
+    from pfl_core.algorithms.pfedgate.method import GateState
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 PACKAGE = "pfl_core"
-ROOT = Path(__file__).resolve().parent.parent  # the checkout: notebooks/, data/, figures/ lie beside the package
+ROOT = Path(__file__).resolve().parents[2]  # the checkout: notebooks/, data/, figures/ lie beside the package
 CPUINFO = Path("/proc/cpuinfo")
 
 

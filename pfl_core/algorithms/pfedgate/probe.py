@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pfl_core.algorithms.pfedgate_adapt import Adapter
+from pfl_core.algorithms.pfedgate.adapt import Adapter
 from pfl_core.federation import Federation
 
 if TYPE_CHECKING:
-    from pfl_core.algorithms.pfedgate import GateState, PFedGate
+    from pfl_core.algorithms.pfedgate.method import GateState, PFedGate
 
 ORDERS = 5  # random ones
 

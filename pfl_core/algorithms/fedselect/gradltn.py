@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithm import register
-from pfl_core.algorithms.alternating import Alternating, MaskState
+from pfl_core.algorithms.fedselect.alternating import Alternating, MaskState
 from pfl_core.federation import Federation
 from pfl_core.ops import count_true, counts_true, put, round_half_up, take, top_count
 

@@ -30,13 +30,13 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithm import State, register
-from pfl_core.algorithms.pfedgate_adapt import Adapter
-from pfl_core.algorithms.pfedgate_eval import adapted, scored_masks
-from pfl_core.algorithms.pfedgate_local import Local, Trainer, relu_loss
-from pfl_core.algorithms.pfedgate_options import Options
-from pfl_core.algorithms.pfedgate_probe import probes
-from pfl_core.algorithms.pfedgate_server import Server
-from pfl_core.algorithms.pfedgate_sliced import SlicedTrainer
+from pfl_core.algorithms.pfedgate.adapt import Adapter
+from pfl_core.algorithms.pfedgate.eval import adapted, scored_masks
+from pfl_core.algorithms.pfedgate.local import Local, Trainer, relu_loss
+from pfl_core.algorithms.pfedgate.options import Options
+from pfl_core.algorithms.pfedgate.probe import probes
+from pfl_core.algorithms.pfedgate.server import Server
+from pfl_core.algorithms.pfedgate.sliced import SlicedTrainer
 from pfl_core.federation import Federation, Scores
 from pfl_core.ops import normalised, put, take
 

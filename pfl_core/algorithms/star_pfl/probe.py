@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithm import in_checkpoints
-from pfl_core.algorithms.star_pfl_masks import Entries
+from pfl_core.algorithms.star_pfl.masks import Entries
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
 from pfl_core.overlap import rank_correlation
 from pfl_core.seeding import generator
 
 if TYPE_CHECKING:
-    from pfl_core.algorithms.star_pfl import StarState
+    from pfl_core.algorithms.star_pfl.method import StarState
 
 WATCHED = 0  # the client whose entries are traced
 ACTIVE, FROZEN, PROBING = 0, 1, 2  # during a round

@@ -1,0 +1,1 @@
+"""FedPeWS: the method, and its parts by file."""

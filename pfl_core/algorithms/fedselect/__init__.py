@@ -1,0 +1,1 @@
+"""FedSelect: the method, and its parts by file."""

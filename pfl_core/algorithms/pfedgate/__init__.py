@@ -1,0 +1,1 @@
+"""pFedGate: the method, and its parts by file."""

@@ -1,0 +1,1 @@
+"""Star-PFL: the method, and its parts by file."""
