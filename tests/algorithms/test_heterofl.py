@@ -14,7 +14,7 @@ from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.heterofl import HeteroFL, nested, width_for
 from pfl_core.layout import Layout
 from pfl_core.models import build
-from tests.algorithms.pews_plain import deep
+from tests.algorithms.fedpews.plain import deep
 from tests.algorithms.two_nets import F64, SOME, both_nets, fed_of, net_of
 from tests.helpers import after, cnn, everyone, federation, mlp, module_of, same_bits
 
