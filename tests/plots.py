@@ -1,19 +1,11 @@
-"""Every test of a figure leaves none open; ``drawn`` draws one, so that what cannot be placed fails in the test."""
+"""What the tests of figures read of them; ``drawn`` draws one, so that what cannot be placed fails in the test."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-import matplotlib.pyplot as plt
-import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 def drawn(fig: Figure) -> Figure:

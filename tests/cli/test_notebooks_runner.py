@@ -2,20 +2,21 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from pfl_core.study.presets import spec
 
-from pfl_core import notebooks
+from pfl_core import notebooks, papers
 from pfl_core.cli import main, parser
 from pfl_core.cli.figures import parameters_of
 from pfl_core.notebooks import kernels, runner
 from pfl_core.notebooks.forker import LIBRARIES
-from pfl_core.runs import Store, execute
-from pfl_core.study.experiments import EXPERIMENTS
+from pfl_core.papers.fedselect.paper import PAPER
+from pfl_core.runs import RunSpec, Store, execute
 
 PARAMETERS = 'PRESET = "quick"  # "ci" | "quick"\nSEEDS = None\nOVERRIDES = {}'
 DRAWS = """
@@ -53,6 +54,13 @@ def folders(tmp_path, monkeypatch):
     write("paper_b/02_limit", new_code_cell("raise RuntimeError('\\n'.join(map(str, range(50))))"))
 
 
+def asks_for(monkeypatch, *runs: RunSpec) -> None:
+    """paper_a is one of the papers, and its notebook asks for these runs."""
+    made = replace(PAPER, experiments={"01_draws": lambda *_: list(runs)})
+    monkeypatch.setitem(sys.modules, "paper_a", SimpleNamespace(PAPER=made))
+    monkeypatch.setitem(papers.PAPERS, "paper_a", "paper_a")
+
+
 @pytest.fixture
 def no_kernels(monkeypatch):
     """Any attempt to start a kernel fails the test."""
@@ -61,7 +69,7 @@ def no_kernels(monkeypatch):
 
 def test_figures_of_other_seeds_leave_those_of_the_preset_alone(capfd, tmp_path, monkeypatch):
     monkeypatch.delenv("PFL_FIGURES_DIR")
-    monkeypatch.setitem(EXPERIMENTS, "paper_a/01_draws", lambda *_: [])
+    asks_for(monkeypatch)
     assert main(["figures", "paper_a", "--preset", "ci", "--jobs", "1", "-p", "SEEDS", "[4]"]) == 0
     made = tmp_path / "data" / "figures" / "ci" / "paper_a" / "figure.csv"
     assert made.exists() and f"    {made}\n" in capfd.readouterr().out
@@ -74,7 +82,7 @@ def test_figures_of_other_seeds_leave_those_of_the_preset_alone(capfd, tmp_path,
 def test_one_failing_notebook_does_not_stop_the_others(capfd, tmp_path, monkeypatch, forks):
     """The failing notebook comes first."""
     monkeypatch.setattr(kernels, "FORKS", forks and kernels.FORKS)
-    monkeypatch.setitem(EXPERIMENTS, "paper_a/01_draws", lambda *_: [])
+    asks_for(monkeypatch)
     command = ["figures", "00_start", "paper_a", "--preset", "ci", "--jobs", "3", "--device", "cpu"]
     assert main([*command, "-p", "SEEDS", "[4]"]) == 1
     out, err = capfd.readouterr()
@@ -197,9 +205,8 @@ class TestWithoutKernels:
         assert "checkout" in capsys.readouterr().err
 
     def test_dry_run_counts_missing_and_stored_runs(self, capsys, monkeypatch):
-        runs = [spec("fedselect", "local", preset="ci", seed=seed, overrides={"rounds": 1}) for seed in (0, 1)]
-        experiments = {"paper_a/01_draws": lambda preset, seeds, overrides: runs}
-        monkeypatch.setattr("pfl_core.study.experiments.EXPERIMENTS", experiments)
+        runs = [PAPER.settings.spec("local", preset="ci", seed=seed, overrides={"rounds": 1}) for seed in (0, 1)]
+        asks_for(monkeypatch, *runs)
         assert main(["figures", "--dry-run", "--jobs", "1"]) == 0
         rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
         assert rows["paper_a/01_draws"][1:3] == ["0", "2"] and rows["together"][2] == "2"
@@ -211,14 +218,14 @@ class TestWithoutKernels:
         assert "from stored runs of the same kind" in out
 
     def test_the_device_is_for_notebooks_that_ask_for_runs(self, monkeypatch):
-        monkeypatch.setitem(EXPERIMENTS, "paper_a/01_draws", lambda *_: [])
+        asks_for(monkeypatch)
         args = parser().parse_args(["figures", "--device", "cpu", "-p", "OVERRIDES", '{"rounds": 3}'])
         assert parameters_of("paper_a/01_draws", args)["OVERRIDES"] == {"rounds": 3, "device": "cpu"}
         assert parameters_of("00_start", args)["OVERRIDES"] == {"rounds": 3}
 
     def test_dry_run_names_the_data_that_are_not_here(self, capsys, monkeypatch):
-        runs = [spec("fedselect", "local", preset="paper", dataset="cifar10", seed=seed) for seed in (0, 1)]
-        monkeypatch.setattr("pfl_core.study.experiments.EXPERIMENTS", {"paper_a/01_draws": lambda *_: runs})
+        runs = [PAPER.settings.spec("local", preset="paper", dataset="cifar10", seed=seed) for seed in (0, 1)]
+        asks_for(monkeypatch, *runs)
         assert main(["figures", "--dry-run", "--preset", "paper"]) == 0
         assert "2 runs cannot be made here: data set 'cifar10' is not here" in capsys.readouterr().out
 

@@ -13,7 +13,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from pfl_core import notebooks
 from pfl_core.notebooks.catalogue import NOTEBOOKS
 
-REFERENCES = Path(__file__).parent / "notebooks"
+REFERENCES = Path(__file__).parents[1] / "notebooks"
 NAMES = [path.relative_to(NOTEBOOKS).with_suffix("").as_posix() for path in sorted(NOTEBOOKS.glob("**/[!.]*.ipynb"))]
 TEXT = ("text/plain", "text/html", "text/markdown")
 

@@ -3,20 +3,15 @@
 import dataclasses
 
 import pytest
-from pfl_core.study.presets import spec
 
-from pfl_core.runs import Store, execute
+from pfl_core.papers.fedselect.settings import SETTINGS
+from pfl_core.runs import execute
 from pfl_core.runs.estimate import Cost, Survey, estimate
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "runs", tmp_path / "results")
 
 
 def small(seed=0, **changes):
     method = changes.pop("method", "local")
-    return spec("fedselect", method, preset="ci", seed=seed, overrides={"model": "mlp", "rounds": 2, **changes})
+    return SETTINGS.spec(method, preset="ci", seed=seed, overrides={"model": "mlp", "rounds": 2, **changes})
 
 
 def test_survey_counts_stored_missing_and_impossible_runs(store, tmp_path, monkeypatch):

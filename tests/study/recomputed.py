@@ -4,14 +4,14 @@ import re
 
 import pandas as pd
 
-from pfl_core.paper import table
-from pfl_core.study import claims
+from pfl_core.study.claims import claims
+from pfl_core.study.paper import Paper
 from pfl_core.study.published import parse_variant
 
 
-def says(paper: str, number: int, supported: str, *parts: str) -> None:
+def says(paper: Paper, number: int, supported: str, *parts: str) -> None:
     """Every recomputed part must be in the statement, and nothing with a digit may be left of it."""
-    claim = claims(paper)[number - 1]
+    claim = claims(paper.claims)[number - 1]
     assert claim.supported == supported
     left = claim.published
     for part in sorted(parts, key=len, reverse=True):
@@ -25,9 +25,9 @@ def grade(*holds: bool) -> str:
     return "yes" if all(holds) else "partly" if any(holds) else "no"
 
 
-def grid(paper: str, number: int, metric: str | None = None, *, rows="method", columns="dataset") -> pd.DataFrame:
+def grid(paper: Paper, number: int, metric: str | None = None, *, rows="method", columns="dataset") -> pd.DataFrame:
     """A table as a matrix; `rows` and `columns` may name fields of the variant."""
-    frame = table(paper, number)
+    frame = paper.table(number)
     frame = frame if metric is None else frame[frame["metric"] == metric]
     fields = [parse_variant(text) for text in frame["variant"]]
     names = [name for name in (rows, columns) if name not in frame.columns]

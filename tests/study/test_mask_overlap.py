@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from pfl_core import papers
+from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.runs import Record
 from pfl_core.study import mask_overlap
 from pfl_core.study import similarity as overlap
@@ -21,7 +21,7 @@ SCORES = {"correct": [[5, 5, 5, 5]], "count": [[10] * 4], "loss": [[1.0] * 4], "
 
 
 def record() -> Record:
-    made = papers.paper("fedselect").settings.spec("fedselect", preset="ci", alpha=0.3)
+    made = PAPER.settings.spec("fedselect", preset="ci", alpha=0.3)
     arrays = {
         "overlap/conv.weight": OF_CONV, "size/conv.weight": 4,
         "overlap/conv.bias": OF_CONV, "size/conv.bias": 4,

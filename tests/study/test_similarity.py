@@ -9,8 +9,7 @@ from scipy.cluster.hierarchy import ward as scipy_ward
 from scipy.spatial.distance import pdist, squareform
 from scipy.stats import spearmanr
 
-from pfl_core import papers
-from pfl_core.runs import Record
+from pfl_core.runs import Record, RunSpec
 from pfl_core.study import mask_overlap
 from pfl_core.study import similarity as overlap
 
@@ -75,7 +74,7 @@ def test_masks_of_several_tensors_count_as_one():
         "overlap/head.weight": np.array([[2, 1], [1, 2]]), "size/head.weight": 4,
         "overlap/head.bias": np.array([[1, 1], [1, 1]]), "size/head.bias": 2,
     }  # fmt: skip
-    made = papers.paper("fedselect").settings.spec("fedselect", preset="ci")
+    made = RunSpec(method={"name": "fedselect"})
     record = Record("", made, {}, arrays, clients={"train": [[1, 0], [1, 0]]})
     for tensors, raw, chance in (
         (["head.weight"], 1 / 3, 0.0),

@@ -1,11 +1,11 @@
-"""Which of several leads a verdict shows."""
+"""Intervals against bounds, verdicts of several parts, and which of several leads is shown."""
 
 import math
 
 import pytest
 
 from pfl_core.study.statistics import Interval
-from pfl_core.study.verdicts import telling
+from pfl_core.study.verdicts import above, all_of, any_of, below, telling
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,18 @@ def test_a_clear_loss_is_shown_before_the_smallest_mean(leads, shown):
 def test_a_bound_other_than_zero():
     leads = {"a": Interval(5.8, 1.4, 10.2, seeds=3), "b": Interval(7.3, 4.8, 9.9, seeds=3)}
     assert telling(leads, bound=10) == ("b", "clearest loss") and telling(leads) == ("a", "least lead")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "up", "down"),
+    [(3.1, 5, "holds", "does not hold"), (1, 2.9, "does not hold", "holds"), (2, 4, "undecided", "undecided")],
+)
+def test_an_interval_against_a_bound(low, high, up, down):
+    lead = Interval((low + high) / 2, low, high, 3)
+    assert (above(lead, 3.0), below(lead, 3.0)) == (up, down)
+
+
+def test_all_of_and_any_of():
+    yes, no, open_ = "holds", "does not hold", "undecided"
+    assert [all_of(s) for s in ([yes, yes], [yes, no], [yes, open_], [no, open_], [])] == [yes, no, open_, no, open_]
+    assert [any_of(s) for s in ([yes, no], [no, no], [no, open_], [])] == [yes, no, open_, open_]

@@ -7,18 +7,21 @@ import numpy as np
 import pytest
 
 from pfl_core import papers
-from pfl_core.papers.fedpews import results
+from pfl_core.papers.fedpews import experiments, results
 from pfl_core.papers.fedpews.claims.grids import BEST_TAUS
 from pfl_core.papers.fedpews.claims.parts import COUNTED
 from pfl_core.papers.fedpews.claims.tables import BEST, COLUMNS, FIGURE_5
+from pfl_core.papers.fedpews.comparison import COMPARISON
+from pfl_core.papers.fedpews.paper import PAPER
+from pfl_core.papers.fedpews.settings import SETTINGS
 from pfl_core.runs import Record
-from pfl_core.study import claims, experiments, frames
-from pfl_core.study.published import parse_variant, table
-from pfl_core.study.statistics import by_seed, tidy
-from tests.study import frames
-from tests.study.frames import NOISE, NOISY, frame, noisy
+from pfl_core.study.claims import claims
+from pfl_core.study.published import parse_variant
+from pfl_core.study.statistics import by_seed, claim_rows
+from tests.study import invented
+from tests.study.invented import NOISE, NOISY, frame, noisy
 
-verdict, status = partial(frames.verdict, "fedpews"), partial(frames.status, "fedpews")
+verdict, status = partial(invented.verdict, PAPER), partial(invented.status, PAPER)
 
 
 def rows(setting, method, value, variant="", metric="acc_pooled", **fields):
@@ -27,7 +30,7 @@ def rows(setting, method, value, variant="", metric="acc_pooled", **fields):
         paper="fedpews", dataset=setting, setting=setting, clients=2, dirichlet=math.nan, preset="paper", data=setting,
         rounds=200, stale=False, method=method, variant=variant, metric=metric,
     )  # fmt: skip
-    return frames.each_seed(known | fields, value)
+    return invented.each_seed(known | fields, value)
 
 
 def column(name, base="fedavg"):
@@ -48,8 +51,8 @@ def columns(warm, plain, metric="acc_pooled", base="fedavg", names=tuple(COLUMNS
 def grid(setting, value, fedavg=71.0, **fields):
     """Tables 7 and 8: `value` of (lambda, tau), and FedAvg."""
     made = rows(setting, "fedavg", fedavg, **fields)
-    for lam in experiments.fedpews.LAMBDAS:
-        for tau in experiments.fedpews.TAUS:
+    for lam in experiments.LAMBDAS:
+        for tau in experiments.TAUS:
             made += rows(setting, "fedpews", value(lam, tau), f"lam={lam:g};tau={tau:g}", **fields)
     return made
 
@@ -66,12 +69,12 @@ def on_both(make):
 
 
 def test_figure_5_is_among_the_runs_of_the_notebooks():
-    assert any(method == "fedpews" and options == FIGURE_5 for method, options in experiments.fedpews.FOUR)
+    assert any(method == "fedpews" and options == FIGURE_5 for method, options in experiments.FOUR)
 
 
 @pytest.mark.parametrize("number", [2, 6])
 def test_columns_are_those_of_tables_2_and_6(number):
-    cells = table("fedpews", number)
+    cells = PAPER.table(number)
     found = {(v["eta_g"], v["lambda"], v["tau"]) for v in map(parse_variant, cells["variant"]) if "tau" in v}
     assert found == {(c.lr_server, c.lam if number == 2 else c.lam_fedprox, c.tau) for c in COLUMNS.values()}
     assert all(name == f"lr_server={column.lr_server:g}" for name, column in COLUMNS.items())
@@ -92,19 +95,19 @@ def test_tidy_keeps_settings_of_different_length_on_one_data_set():
     for row in short + long:
         row["dataset"] = "synthetic_32k"
     older = rows("lr_server=0.25", "fedavg", 10.0, "lr_server=0.25", rounds=40, dataset="synthetic_32k")
-    kept = tidy(frame(short, [row | {"rounds": 400} for row in long], older), "fedpews")
+    kept = claim_rows(frame(short, [row | {"rounds": 400} for row in long], older), COMPARISON)
     assert sorted(kept["value"].round().unique()) == [60, 90]
 
 
 def test_tidy_takes_only_the_settings_of_a_claim_and_their_best_preset():
     other = rows("lr_server=1", "fedavg", 90.0)
     ours = rows("cifar_mnist", "fedavg", 70.0, preset="real") + rows("cifar_mnist", "fedavg", 60.0, preset="quick")
-    kept = tidy(frame(other, ours), "fedpews", ("cifar_mnist",))
+    kept = claim_rows(frame(other, ours), COMPARISON, ("cifar_mnist",))
     assert kept["value"].round().unique().tolist() == [70]
 
 
 def test_tidy_fills_in_defaults_and_a_baseline_has_no_warmup():
-    kept = tidy(frame(rows("lr_server=1", "fedavg", 90.0), rows("lr_server=1", "fedpews", 91.0)), "fedpews")
+    kept = claim_rows(frame(rows("lr_server=1", "fedavg", 90.0), rows("lr_server=1", "fedpews", 91.0)), COMPARISON)
     assert by_seed(kept, {"method": "fedavg", "tau": 0.0}, "acc_pooled").mean() == pytest.approx(90)
     assert by_seed(kept, {"method": "fedpews", "lam": 5.0, "tau": 0.125}, "acc_pooled").mean() == pytest.approx(91)
 
@@ -116,7 +119,7 @@ def test_studies_of_other_fields_stand_aside():
 
 def test_a_frame_needs_settings():
     with pytest.raises(ValueError, match="results lack setting; expected a tidy frame"):
-        claims("fedpews")[0].verdict(frame().drop(columns="setting"))
+        claims(PAPER.claims)[0].verdict(frame().drop(columns="setting"))
 
 
 # the claims
@@ -224,7 +227,7 @@ def test_6_counts_cells():
     def eight(lam, tau):
         return 74.0 if tau < 0.45 else 70.0
 
-    fixed = masks("cifar_mnist", dict.fromkeys(experiments.fedpews.TAUS, 75.0))
+    fixed = masks("cifar_mnist", dict.fromkeys(experiments.TAUS, 75.0))
     found = verdict(6, on_both(lambda name: grid(name, seven)), fixed)
     assert found.status == "holds"
     counts = "all 39 of 50, lambda<0.3 0 of 10, lambda>=0.3 39 of 40, tau<=0.4 16 of 20, tau>=0.5 23 of 30"
@@ -425,7 +428,7 @@ def test_16_upload():
 
 
 def test_metrics_of_a_warmup_by_hand():
-    spec = papers.paper("fedpews").settings.spec("fedpews_fixed", preset="ci", dataset="activations", tau=0.5, probe=4)
+    spec = SETTINGS.spec("fedpews_fixed", preset="ci", dataset="activations", tau=0.5, probe=4)
     series = {
         "selected": ([1, 2], [[0.5, 0.25], [0.5, 0.75]]),
         "upload": ([1, 2, 3, 4], [[10, None], [20, 30], [100, 100], [100, 100]]),
@@ -453,7 +456,7 @@ def test_metrics_of_a_warmup_by_hand():
 
 def test_own_groups_by_hand():
     """One layer of four neurons, two clients: 3 of 4, then 2 of 8 of the sums lie in the own half at the least."""
-    spec = papers.paper("fedpews").settings.spec("fedpews_fixed", preset="ci", dataset="activations", tau=0.5, probe=4)
+    spec = SETTINGS.spec("fedpews_fixed", preset="ci", dataset="activations", tau=0.5, probe=4)
     sums = np.array([[[3, 1, 1, 0], [0, 0, 2, 2]], [[2, 0, 6, 0], [2, 2, 2, 2]]], float)
     record = Record("", spec, {"selected": ([1], [[0.5, 0.5]])}, arrays={"activations": sums, "layer_sizes": [4]})
     found = results.own_groups(record)
@@ -465,7 +468,7 @@ def test_own_groups_by_hand():
 
 
 def test_target_by_hand():
-    spec = papers.paper("fedpews").settings.spec("fedavg", preset="paper", dataset="lr_server=1")
+    spec = SETTINGS.spec("fedavg", preset="paper", dataset="lr_server=1")
     series = {
         "correct": ([1, 2, 3], [[90, 98], [99, 99], [100, 99]]),
         "count": ([1, 2, 3], [[100, 100]] * 3),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pfl_core import papers
 from pfl_core.papers.fedpews.paper import PAPER
-from pfl_core.study.experiments import EXPERIMENTS
+from pfl_core.papers.fedpews.results import target_of
+from pfl_core.papers.fedpews.settings import SETTINGS
 from pfl_core.study.published import parse_variant
 
 STATED = {  # figure: notebook, setting -> clients, T, rate, batch, λ, W; partition; data
@@ -27,7 +27,7 @@ STATED = {  # figure: notebook, setting -> clients, T, rate, batch, λ, W; parti
 
 
 def runs(notebook, setting):
-    specs = EXPERIMENTS[f"fedpews/{notebook}"]("paper", (0,), {})
+    specs = PAPER.experiments[notebook]("paper", (0,), {})
     return [(one, one.build_method()) for one in specs if one.setting == setting]
 
 
@@ -52,7 +52,7 @@ def test_tables_2_and_6(number):
         assert (one.rounds, one.train.batch_size, one.clients) == (stated["T"], stated["batch_size"], 2)
         assert rule.lr_server == stated["eta_g"]
         if row.metric == "rounds_to_target":
-            assert presets.target(one) == stated["target"]
+            assert target_of(one) == stated["target"]
         small = row.dataset == "Synthetic-3.2K"
         assert (one.data["name"], one.train.lr) == (("synthetic_3200", 0.01) if small else ("synthetic_32k", 0.001))
         assert one.train.epochs == 1 and one.train.momentum == one.train.weight_decay == 0
@@ -100,5 +100,5 @@ def test_what_section_9_has_beside_that():
         best = cells[cells["key"] == "fedpews"].sort_values("value")["variant"].iloc[-1]
         assert not more and parse_variant(best) == {"lambda": lam, "tau": tau}
     for method in ("fedpews", "fedpews_fixed", "fedprox"):
-        made = papers.paper("fedpews").settings.spec(method, preset="paper", dataset="lr_server=1").build_method()
+        made = SETTINGS.spec(method, preset="paper", dataset="lr_server=1").build_method()
         assert getattr(made, "lr_mask", 0.1) == 0.1 and getattr(made, "mu", 0.01) == 0.01

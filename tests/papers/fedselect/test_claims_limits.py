@@ -4,19 +4,14 @@ import math
 
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pfl_core.algorithms.fedselect.gradltn import FedSelectGradLTN
 from pfl_core.algorithms.fedselect.method import FedSelect
-from pfl_core.paper import Interval, claims_table, paired, table
 from pfl_core.papers.fedselect.claims.limits import SETTINGS
-from pfl_core.study import claims
-from pfl_core.study.claims import Claim
-from pfl_core.study.compare import DATASETS
-from pfl_core.study.statistics import ALIKE, DEFAULTS, Missing, tidy
-from pfl_core.study.verdicts import above, all_of, below
-from tests.papers.fedselect.frames import (
+from pfl_core.papers.fedselect.comparison import COMPARISON
+from pfl_core.papers.fedselect.paper import PAPER
+from pfl_core.study.claims import Claim, claims
+from tests.papers.fedselect.invented import (
     ALL,
     CORRUPT,
     MINI,
@@ -30,138 +25,30 @@ from tests.papers.fedselect.frames import (
     status,
     verdict,
 )
-from tests.study.frames import NOISE, frame, noisy
-
-# paired differences
-
-
-def test_paired_by_hand():
-    """Differences 1, 2, 3: mean 2, standard error 1/sqrt(3), t(0.975, 2) = 4.3027, half width 2.4841."""
-    results = frame(rows("local", (11.0, 22.0, 33.0)), rows("fedavg", (10.0, 20.0, 30.0)))
-    lead = paired(results, {"method": "local"}, {"method": "fedavg"})
-    assert (lead.mean, lead.seeds) == (2.0, 3)
-    assert (lead.low, lead.high) == pytest.approx((2 - 2.4841, 2 + 2.4841), abs=1e-4)
-    assert lead.status == "undecided" and str(lead) == "+2.00 [-0.48, +4.48]"
-
-
-def test_paired_uses_common_seeds_only():
-    results = frame(rows("local", (11.0, 22.0, 99.0), seeds=(0, 1, 7)), rows("fedavg", (10.0, 20.0, 0.0)))
-    assert paired(results, {"method": "local"}, {"method": "fedavg"}).mean == 1.5
-
-
-def test_one_seed_decides_nothing():
-    results = frame(rows("local", (90.0,), seeds=(0,)), rows("fedavg", (10.0,), seeds=(0,)))
-    lead = paired(results, {"method": "local"}, {"method": "fedavg"})
-    assert lead.status == "undecided" and math.isnan(lead.low) and str(lead) == "+80.00 (1 seed, no interval)"
-
-
-def test_two_seeds_that_agree_decide_nothing_three_do():
-    found = [
-        paired(frame(rows("local", (v,) * n), rows("fedavg", (10.0,) * n)), {"method": "local"}, {"method": "fedavg"})
-        for v, n in ((90.0, 2), (90.0, 3))
-    ]
-    assert [lead.status for lead in found] == ["undecided", "holds"]
-    assert [str(lead) for lead in found] == ["+80.00 (2 seeds alike, no interval)", "+80.00 [+80.00, +80.00]"]
-
-
-@given(st.lists(st.floats(-50, 50), min_size=2, max_size=6), st.floats(-20, 20))
-def test_paired_turns_with_its_arguments(differences, shift):
-    seeds = tuple(range(len(differences)))
-    results = frame(
-        rows("local", tuple(d + shift for d in differences), seeds=seeds), rows("fedavg", (shift,) * 6, seeds=seeds)
-    )
-    forth = paired(results, {"method": "local"}, {"method": "fedavg"})
-    back = paired(results, {"method": "fedavg"}, {"method": "local"})
-    bounds = (-forth.mean, -forth.high, -forth.low)
-    assert (back.mean, back.low, back.high) == pytest.approx(bounds, nan_ok=True)
-    alike = len(differences) == 2 and abs((differences[0] + shift) - (differences[1] + shift)) < ALIKE
-    assert math.isnan(forth.low) if alike else forth.low <= forth.mean <= forth.high
-    assert {forth.status, back.status} in ({"undecided"}, {"holds", "does not hold"})
-
-
-def test_paired_says_what_is_missing_or_too_much():
-    results = frame(rows("local", 70.0), rows("local", 71.0, data="another copy"), rows("ditto", 70.0, seeds=(7, 8, 9)))
-    with pytest.raises(ValueError, match="several results: acc_mean of local, seed 0"):
-        paired(results, {"method": "local"}, {"method": "local"})
-    with pytest.raises(Missing, match="acc_mean of fedavg is not stored"):
-        paired(results, {"method": "ditto"}, {"method": "fedavg"})
-    with pytest.raises(Missing, match="local beta=1 is not stored"):
-        paired(results, {"method": "local", "beta": 1.0}, {"method": "ditto"})
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "up", "down"),
-    [(3.1, 5, "holds", "does not hold"), (1, 2.9, "does not hold", "holds"), (2, 4, "undecided", "undecided")],
-)
-def test_an_interval_against_a_bound(low, high, up, down):
-    lead = Interval((low + high) / 2, low, high, 3)
-    assert (above(lead, 3.0), below(lead, 3.0)) == (up, down)
-
-
-def test_both_and_either():
-    yes, no, open_ = "holds", "does not hold", "undecided"
-    assert [all_of(s) for s in ([yes, yes], [yes, no], [yes, open_], [no, open_], [])] == [yes, no, open_, no, open_]
-    assert [any_of(s) for s in ([yes, no], [no, no], [no, open_], [])] == [yes, no, open_, open_]
-
-
-# tidying
-
-
-def test_tidy_keeps_the_default_of_what_is_not_varied():
-    results = frame(
-        rows("fedselect", 80.0, "alpha=0.3"),
-        rows("fedselect", 60.0, "alpha=0.3;p=0.25"),
-        rows("fedselect", 50.0, "alpha=0.3;stem=cifar"),
-        rows("local", 70.0),
-    )
-    kept = tidy(results, "fedselect")
-    assert kept["value"].round().astype(int).unique().tolist() == [80, 70]
-
-
-def test_tidy_keeps_the_one_value_there_is():
-    kept = tidy(frame(rows("fedselect", 80.0, "alpha=0.3;p=0.25"), rows("local", 70.0)), "fedselect")
-    assert len(kept) == 6
-
-
-def test_tidy_takes_the_best_preset_and_the_fresh_run():
-    results = frame(
-        rows("local", 10.0, preset="quick"),
-        rows("local", 20.0, preset="real", stale=True),
-        rows("local", 30.0, preset="real"),
-        rows("local", 40.0, preset="ci"),
-        rows("local", 50.0, preset="paper", paper="pfedgate"),
-    )
-    assert tidy(results, "fedselect")["value"].tolist() == [30 + noise for noise in NOISE]
-
-
-def test_tidy_takes_the_longest_runs_of_a_data_set():
-    results = frame(rows("local", 10.0), rows("local", 20.0), rows("local", 30.0, dataset="mnist", data="mnist"))
-    assert tidy(results.assign(rounds=[5] * 3 + [60] * 3 + [5] * 3), "fedselect")[
-        "value"
-    ].round().unique().tolist() == [20, 30]
+from tests.study.invented import frame, noisy
 
 
 def test_fields_may_be_columns():
     wide = pd.DataFrame(limits({0.05: 70.0, 0.3: 80.0, 0.5: 80.0, 0.8: 70.0})).drop(columns=["preset", "data", "stale"])
     wide = wide.assign(alpha=wide["variant"].str.removeprefix("alpha=").astype(float)).drop(columns=["variant"])
-    found = claims("fedselect")[3].verdict(wide)
+    found = claims(PAPER.claims)[3].verdict(wide)
     assert found.status == "holds" and found.numbers.startswith("cifar10: alpha=0.30 over 0.05 +10.00")
 
 
 def test_a_file_without_variants_has_a_column_of_nan():
     results = frame(baselines(ALL | {"fedavg_ft": 66.0})).assign(variant=math.nan)
-    assert claims("fedselect")[7].verdict(results).status == "does not hold"
+    assert claims(PAPER.claims)[7].verdict(results).status == "does not hold"
 
 
 def test_columns_are_checked():
     with pytest.raises(ValueError, match="results lack seed; expected a tidy frame"):
-        claims("fedselect")[3].verdict(frame().drop(columns="seed"))
+        claims(PAPER.claims)[3].verdict(frame().drop(columns="seed"))
 
 
 def test_defaults_are_those_of_the_methods():
     found = {**vars(FedSelectGradLTN()), **vars(FedSelect())}
-    for name in DEFAULTS["fedselect"].keys() & found.keys():
-        assert DEFAULTS["fedselect"][name] == (str(found[name]) if name == "layers" else found[name])
+    for name in COMPARISON.defaults.keys() & found.keys():
+        assert COMPARISON.defaults[name] == (str(found[name]) if name == "layers" else found[name])
 
 
 # the claims
@@ -343,22 +230,31 @@ def test_a_claim_without_a_check_says_what_it_needs():
 
 
 def test_the_table_for_notebooks():
-    shown = claims_table("fedselect", frame(limits(TABLE_2)), [4, 12])
+    shown = PAPER.claims_table(frame(limits(TABLE_2)), [4, 12])
     assert shown.index.tolist() == [4, 12]
     assert shown["ours"].tolist() == ["holds", "undecided"]
     assert shown.loc[4, "in the paper's tables"] == "yes"
-    assert len(claims_table("star_pfl", frame())) == 12
+    assert len(PAPER.claims_table(frame())) == 22
 
 
 def test_the_papers_own_tables_get_the_verdict_that_the_claims_state():
     """The papers' numbers as results of ours: Tables 1 and 2 on three seeds without noise."""
-    data = {name: dict(dataset=ours, data=ours, setting=ours) for name, ours in DATASETS.items() if ours in SETTINGS}
-    data.pop("CIFAR10")
+    data = {
+        name: dict(dataset=ours, data=ours, setting=ours)
+        for name, ours in COMPARISON.datasets.items()
+        if ours in SETTINGS
+    }
     runs = []
-    for cell in pd.concat([table("fedselect", 1), table("fedselect", 2)]).itertuples():
+    for cell in pd.concat([PAPER.table(1), PAPER.table(2)]).itertuples():
         if cell.table == "table2" or cell.method != "FedSelect":
             fields = data[cell.dataset]
             runs += rows(cell.key, cell.value, cell.variant.replace("0.30", "0.3").replace("0.50", "0.5"), **fields)
-    found = claims_table("fedselect", frame(runs), [1, 2, 3, 4, 5, 7, 8, 9])["ours"].to_dict()
+    found = PAPER.claims_table(frame(runs), [1, 2, 3, 4, 5, 7, 8, 9])["ours"].to_dict()
     no = "does not hold"
     assert found == {1: "holds", 2: no, 3: "holds", 4: "holds", 5: "holds", 7: no, 8: "holds", 9: no}
+
+
+def test_stopped_runs_decide_no_claim():
+    results = frame(limits(TABLE_2))
+    assert PAPER.claims_table(results, [4])["ours"].tolist() == ["holds"]
+    assert PAPER.claims_table(results.assign(partial=True), [4])["ours"].tolist() == ["undecided"]

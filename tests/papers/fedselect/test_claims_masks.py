@@ -2,11 +2,12 @@
 
 import pytest
 
+from pfl_core.papers.fedselect.comparison import COMPARISON
 from pfl_core.papers.fedselect.paper import PAPER
-from pfl_core.study import compare
-from pfl_core.study.compare import LAYERS
-from tests.papers.fedselect.frames import CORRUPT, exact, limits, rows, status, verdict
-from tests.study.frames import frame, noisy
+from pfl_core.papers.fedselect.settings import LAYERS
+from tests.papers.fedselect.invented import CORRUPT, exact, limits, rows, status, verdict
+from tests.study.cells import filled
+from tests.study.invented import frame, noisy
 
 LEAST, RANDOM, GROWTH = "ranking=least_change", "masks=random", "ranking=random"
 NAMES = ("conv1", "conv2", "fc1", "head")
@@ -157,8 +158,14 @@ def test_the_runs_of_the_ablation_fill_table_3(preset, model):
             data = spec.data["name"]
             fields = dict(model=model, preset=preset, dataset=data, data=data)
             made += rows("fedselect", (float(i),), PAPER.variant(spec), seeds=(0,), **fields)
-    found = [row for row in compare("fedselect", frame(made)) if row["ours"] is not None and row["table"] == "table3"]
-    rules = {"Personalize Least", "Random", *LAYERS[model].values(), "alpha=0.30", "alpha=0.50"}
+    found = [row for row in filled(COMPARISON, frame(made)) if row["table"] == "table3"]
+    rules = {
+        "Personalize Least",
+        "Random",
+        *(f"Layer {letter}" for letter in LAYERS[model]),
+        "alpha=0.30",
+        "alpha=0.50",
+    }
     assert {row["variant"] for row in found} == rules
     assert len({row["ours"] for row in found}) == len(found) == len(rules)
     assert {row["dataset"] for row in found} == {"CIFAR-10"}

@@ -4,21 +4,22 @@ import math
 
 import pytest
 
-from pfl_core import papers
 from pfl_core.papers.fedselect.claims.methods import SIZES
 from pfl_core.papers.fedselect.paper import PAPER
+from pfl_core.papers.fedselect.settings import SETTINGS
 from pfl_core.runs import Record
 from pfl_core.study import metrics
-from tests.papers.fedselect import frames as fedselect_frames
-from tests.papers.fedselect.frames import ALL, CORRUPT, OFFICE, SETS, baselines, exact, limits, rows, status, verdict
-from tests.study.frames import noisy
+from pfl_core.study.presets import PRESETS
+from tests.papers.fedselect import invented
+from tests.papers.fedselect.invented import ALL, CORRUPT, OFFICE, SETS, baselines, exact, limits, rows, status, verdict
+from tests.study.invented import noisy
 
 FOUR = {0.05: 80.0, 0.3: 82.0, 0.5: 81.0, 0.8: 79.0}
 
 
 def everywhere(own, others, sets=SETS):
     """FedSelect's limits and baselines on all four data sets."""
-    return fedselect_frames.everywhere(limits(own), baselines(others), sets=sets)
+    return invented.everywhere(limits(own), baselines(others), sets=sets)
 
 
 def test_1_the_best_limit_against_all_nine():
@@ -177,7 +178,7 @@ def test_11_the_smallest_size_and_table_1s():
     assert status(11, many, at("cifar10, 200 images", 200, 90.0, {"fedbabu": 70.0, "fedper": 70.0})) == "undecided"
 
 
-@pytest.mark.parametrize("preset", presets.PRESETS)
+@pytest.mark.parametrize("preset", PRESETS)
 def test_11_knows_every_size_that_is_run(preset):
     assert {one.setting for one in PAPER.specs("04_training_size", preset, [0])} <= set(SIZES)
 
@@ -187,9 +188,7 @@ def test_11_knows_every_size_that_is_run(preset):
 
 def record(accuracy, rounds, every=1, method="fedselect", **options):
     """Two clients of 100 test samples with the same accuracy (percent), scored in every round or every second."""
-    spec = papers.paper("fedselect").settings.spec(
-        method, preset="ci", overrides={"rounds": rounds, "eval_every": every}, **options
-    )
+    spec = SETTINGS.spec(method, preset="ci", overrides={"rounds": rounds, "eval_every": every}, **options)
     scored = list(range(every, rounds + 1, every))
     series = {
         "correct": (scored, [[a, a] for a in accuracy]),

@@ -5,12 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from pfl_core import papers
 from pfl_core.papers.fedselect.claims.workshop import BASELINES, FOUR, RATES, SETTINGS, TWO
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.runs import Record
-from tests.papers.fedselect.frames import exact, rows, status, verdict
-from tests.study.frames import noisy
+from tests.papers.fedselect.invented import exact, rows, status, verdict
+from tests.study.invented import noisy
 
 ALL = dict.fromkeys(BASELINES, 70.0)
 
@@ -133,7 +132,7 @@ def test_the_methods_and_rates_are_those_of_the_experiment():
 def test_overlap_in_tidy_by_hand(monkeypatch):
     """Masks of two of four entries with one in common: 1/3 raw; chance has 1/3 too (densities 1/2), so 0 corrected."""
     monkeypatch.setattr(Record, "stale", False)
-    spec = papers.paper("fedselect").settings.spec("fedselect_gradltn", preset="ci", dataset="workshop s=2")
+    spec = PAPER.settings.spec("fedselect_gradltn", preset="ci", dataset="workshop s=2")
     series = {name: ([1], [[1, 1]]) for name in ("correct", "count", "loss")}
     arrays = {"overlap/head.weight": np.array([[2, 1], [1, 2]]), "size/head.weight": 4}
     frame = PAPER.metrics_frame([Record("", spec, series, arrays, clients={"train": [[1, 0], [1, 0]]}, num_params=4)])

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -145,3 +146,16 @@ def test_layers_stand_in_the_order_given():
         ALPHA + "0.3": ([0, 1], [0.8, 0.8]), ALPHA + "0.5": ([0, 1], [1, 1]),
     }  # fmt: skip
     assert [line.get_color() for line in named(ax).values()] == [shade(0.3), shade(0.5)]
+
+
+def test_a_frame_marks_what_is_personal():
+    values, personal = np.array([[1.0, -2.0], [0.0, 4.0]]), np.array([[True, False], [True, True]])
+    fig = drawn(figures.partitions({"before": (values, ~personal), "after": (values, personal)}, ["a", "b"]))
+    before, after, _ = fig.axes
+    assert [ax.get_title(loc="left") for ax in (before, after)] == ["before", "after"]
+    assert [[(round(p.get_x()), round(p.get_y())) for p in ax.patches] for ax in (before, after)] == [
+        [(1, 0)], [(0, 0), (0, 1), (1, 1)],
+    ]  # fmt: skip
+    assert texts(after.get_xticklabels()) == ["a", "b"]
+    (image,) = after.images
+    assert image.get_array().tolist() == values.tolist() and image.get_clim() == (-4, 4)

@@ -6,9 +6,10 @@ from pfl_core.papers.pfedgate import experiments as pfedgate
 from pfl_core.papers.pfedgate.claims import accuracy as checks_pfedgate
 from pfl_core.papers.pfedgate.claims import studies as checks_pfedgate_studies
 from pfl_core.papers.pfedgate.claims.accuracy import BASELINES
-from pfl_core.study import claims
-from tests.papers.pfedgate.frames import exact, gates, rows, status, verdict
-from tests.study.frames import frame, noisy
+from pfl_core.papers.pfedgate.paper import PAPER
+from pfl_core.study.claims import claims
+from tests.papers.pfedgate.invented import exact, gates, rows, status, verdict
+from tests.study.invented import frame, noisy
 
 BUDGETS = {1.0: 80.0, 0.5: 79.0, 0.3: 78.5, 0.1: 70.0}
 MIXED = "budgets=0.5 and 0.1"
@@ -186,7 +187,7 @@ def test_a_study_is_judged_on_its_own_data_sets(number):
 
 
 def test_every_check_of_these_modules_has_a_case():
-    checked = {claim.number for claim in claims("pfedgate") if claim.check is not None}
+    checked = {claim.number for claim in claims(PAPER.claims) if claim.check is not None}
     assert {case[0] for case in CASES} >= {1, 2, 3, 4, 5, 6, 9, *range(14, 19), 20, 21, 22, 23} & checked
 
 
@@ -233,4 +234,4 @@ def test_at_preset_paper_table_13_is_made_on_its_data_sets_and_tables_10_and_11_
 
 
 def test_nothing_stored_is_undecided():
-    assert {claim.verdict(frame()).status for claim in claims("pfedgate")} == {"undecided"}
+    assert {claim.verdict(frame()).status for claim in claims(PAPER.claims)} == {"undecided"}

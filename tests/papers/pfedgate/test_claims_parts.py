@@ -6,19 +6,20 @@ import pandas as pd
 import pytest
 
 from pfl_core.papers.pfedgate import benchmark as gate_bench
+from pfl_core.papers.pfedgate.paper import PAPER
 from pfl_core.papers.pfedgate.published import cells
-from pfl_core.study import claims
-from tests.papers.pfedgate import frames
-from tests.papers.pfedgate.frames import status, verdict
-from tests.study.frames import noisy
+from pfl_core.study.claims import claims
+from tests.papers.pfedgate import invented
+from tests.papers.pfedgate.invented import status, verdict
+from tests.study.invented import noisy
 
 
 def rows(value, metric="acc_pooled", method="pfedgate", variant="", **fields):
-    return frames.rows(method, value, variant, metric, **fields)
+    return invented.rows(method, value, variant, metric, **fields)
 
 
 def exact(value, metric, variant=""):
-    return frames.exact("pfedgate", value, metric, variant)
+    return invented.exact("pfedgate", value, metric, variant)
 
 
 # ---- 7 and 8: costs -------------------------------------------------------------------------------------------------
@@ -35,7 +36,7 @@ def bench(label, times, peak, batch=32):
 
 def judged(number, *parts):
     times, memory = (pd.concat(frames, ignore_index=True) for frames in zip(*parts, strict=True))
-    return claims("pfedgate")[number - 1].verdict(gate_bench.measured(times, memory, "real"))
+    return claims(PAPER.claims)[number - 1].verdict(gate_bench.measured(times, memory, "real"))
 
 
 SMALL, SLICED, E_STEP = "pFedGate, s = 0.3", "whole neurons, s = 0.3, sliced", "FedEM, without its E step"

@@ -3,15 +3,16 @@
 import pandas as pd
 import pytest
 
-from pfl_core.paper import table
-from pfl_core.study import compare
-from tests.papers.pfedgate.frames import rows
-from tests.study.frames import frame
+from pfl_core.papers.pfedgate.comparison import COMPARISON
+from pfl_core.papers.pfedgate.paper import PAPER
+from pfl_core.study.compare import compare
+from tests.papers.pfedgate.invented import rows
+from tests.study.invented import frame
 
 
 def ours(number, variant="", method="pFedGate", dataset="CIFAR10", metric="acc_mean", *runs) -> float | None:
     """What stands beside a number of the paper."""
-    found = compare("pfedgate", frame(*runs))
+    found = compare(COMPARISON, frame(*runs))
     (row,) = (
         row
         for row in found
@@ -26,8 +27,8 @@ def one(value, variant="", metric="acc_pooled", method="pfedgate", **fields):
 
 
 def test_every_number_of_every_table_has_a_row():
-    found = pd.DataFrame(compare("pfedgate", frame()))
-    assert len(found) == len(table("pfedgate")) and found["ours"].isna().all()
+    found = pd.DataFrame(compare(COMPARISON, frame()))
+    assert len(found) == len(PAPER.table()) and found["ours"].isna().all()
     assert set(found["table"]) == {f"table{n}" for n in (1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13)}
 
 
@@ -89,6 +90,6 @@ def test_other_readings_and_options_fill_no_cell(variant):
 
 def test_fashion_mnist_stands_in_for_emnist_under_its_name():
     run = one(80.0, dataset="fashion_mnist", data="fashion_mnist", setting="fashion_mnist")
-    found = [row for row in compare("pfedgate", frame(run)) if row["ours"] is not None]
+    found = [row for row in compare(COMPARISON, frame(run)) if row["ours"] is not None]
     assert {row["dataset"] for row in found} == {"EMNIST"}
     assert {row["data"] for row in found} == {"fashion_mnist (stand-in)"}

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from pfl_core.paper import table
+from pfl_core.papers.pfedgate.paper import PAPER
 from pfl_core.study.published import parse_variant
 from tests.study.recomputed import grade, says
 
@@ -12,7 +12,7 @@ SETS = ["EMNIST", "FEMNIST", "CIFAR10", "CIFAR100"]
 
 def cells(number: int) -> pd.DataFrame:
     """A table with a column for each field of the variant; `row` is the method, with s for pFedGate."""
-    frame = table("pfedgate", number)
+    frame = PAPER.table(number)
     fields = pd.DataFrame([parse_variant(text) for text in frame["variant"]], index=frame.index)
     frame = pd.concat([frame, fields], axis=1)
     row = frame["method"].where(frame["method"] != "pFedGate", "s=" + frame.get("s", frame["value"]).astype(str))
@@ -30,7 +30,7 @@ OURS = ["s=1", "s=0.5", "s=0.3"]
 
 
 def says_of(number, holds, *parts):
-    says("pfedgate", number, holds, *parts)
+    says(PAPER, number, holds, *parts)
 
 
 def listed(values, spec=".2f", sep=", "):
@@ -124,7 +124,7 @@ def test_12_participation():
 
 def test_the_note_on_table_3():
     drop = (wide(1, "acc_mean") - wide(3, "acc_mean"))[["FEMNIST", "CIFAR10"]].mean(axis=1)
-    note = table("pfedgate", 3).query("metric == 'acc_mean_drop'")["note"].iloc[0]
+    note = PAPER.table(3).query("metric == 'acc_mean_drop'")["note"].iloc[0]
     texts = f"{drop['FedAvg']:.2f} (FedAvg)", f"{drop['FedEM']:.3f} (FedEM)", listed(drop[OURS].round(4), ".3f")
     assert all(text in note for text in texts)
 

@@ -5,18 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pfl_core.study.presets import spec
 
 from pfl_core.papers.pfedgate.mask_counts import masks_possible
 from pfl_core.papers.pfedgate.paper import PAPER
 from pfl_core.papers.pfedgate.results.gates import gate_numbers, gate_table, kept_macs, only
+from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.runs import Record
 from pfl_core.study import frames
 
 
 def record(arrays=None, **options) -> Record:
     """Two clients of ten test samples; 2, 8, 9 and 10 of all 20 right in rounds 2 to 8."""
-    made = spec("pfedgate", "pfedgate", preset="ci", **options)
+    made = SETTINGS.spec("pfedgate", preset="ci", **options)
     rounds = [2, 4, 6, 8]
     series = {
         "correct": (rounds, [[1, 1], [4, 4], [4, 5], [4, 6]]),
@@ -93,7 +93,7 @@ def test_only_takes_runs_that_differ_in_what_is_named():
 
 def test_a_runs_variant_names_what_departs_from_the_papers_settings():
     def variant(method="pfedgate", preset="ci", **options):
-        return PAPER.variant(spec("pfedgate", method, preset=preset, **options))
+        return PAPER.variant(SETTINGS.spec(method, preset=preset, **options))
 
     assert variant() == variant(probe=True) == variant("fedavg") == variant("ditto") == ""
     assert variant(preset="paper", keep_ratio=0.3) == "keep_ratio=0.3"

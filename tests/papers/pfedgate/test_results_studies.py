@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pfl_core.study.presets import spec
 
 from pfl_core.papers.pfedgate.results import studies as parts
+from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.runs import Record
 from pfl_core.study import frames
 
 
 def record(method="pfedgate", dataset="cifar10", correct=((1, 2), (3, 4)), seed=0, arrays=None, **options):
     """Two clients and as many rounds as there are rows of correct predictions out of 10."""
-    made = spec("pfedgate", method, preset="quick", dataset=dataset, seed=seed, overrides={"clients": 5}, **options)
+    made = SETTINGS.spec(method, preset="quick", dataset=dataset, seed=seed, overrides={"clients": 5}, **options)
     rounds = list(range(1, len(correct) + 1))
     counts = [[10] * len(row) for row in correct]
     series = {"correct": (rounds, [list(row) for row in correct]), "count": (rounds, counts)}

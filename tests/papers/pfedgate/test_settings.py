@@ -1,10 +1,10 @@
 """pFedGate's settings are those of its paper: section 10 and Table 7 of its specification."""
 
 import pytest
-from pfl_core.study.presets import setting, spec
 
-from pfl_core.paper import table
 from pfl_core.papers.pfedgate.experiments import BASELINES, EXTRA, gates
+from pfl_core.papers.pfedgate.paper import PAPER
+from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.runs import build, deal, load_data
 from pfl_core.study.published import parse_variant
 
@@ -12,25 +12,23 @@ SETS = {"EMNIST": "emnist", "FEMNIST": "femnist", "CIFAR10": "cifar10", "CIFAR10
 
 
 def gate(preset: str = "paper", dataset: str = "cifar10", **options):
-    return spec("pfedgate", "pfedgate", preset=preset, dataset=dataset, **options)
+    return SETTINGS.spec("pfedgate", preset=preset, dataset=dataset, **options)
 
 
 def test_the_frame_of_the_paper():
     clients = {"emnist": 100, "femnist": 539, "cifar10": 100, "cifar100": 50}
-    assert {name: setting("pfedgate", "paper", name).clients for name in clients} == clients
+    assert {name: SETTINGS.setting("paper", name).clients for name in clients} == clients
     for name in clients:
-        frame = setting("pfedgate", "paper", name)
+        frame = SETTINGS.setting("paper", name)
         assert (frame.rounds, frame.eval_every, frame.train.batch_size, frame.train.epochs) == (400, 5, 128, 1)
         assert (frame.train.momentum, frame.train.weight_decay, frame.train.clip_norm) == (0.9, 5e-4, 10.0)
         assert name == "femnist" or (frame.partition["alpha"], frame.partition["split_seed"]) == (0.4, 12345)
-        assert setting("pfedgate", "paper", f"{name}, sampled").participation == 0.2
-        assert setting("pfedgate", "paper", f"{name}, novel").novel == 0.2
-    assert setting("pfedgate", "paper", "pathological").clients == 10
+        assert SETTINGS.setting("paper", f"{name}, sampled").participation == 0.2
+        assert SETTINGS.setting("paper", f"{name}, novel").novel == 0.2
+    assert SETTINGS.setting("paper", "pathological").clients == 10
 
 
-@pytest.mark.parametrize(
-    "cell", list(table("pfedgate", 7).itertuples()), ids=lambda c: f"{c.dataset}-{c.variant}-{c.metric}"
-)
+@pytest.mark.parametrize("cell", list(PAPER.table(7).itertuples()), ids=lambda c: f"{c.dataset}-{c.variant}-{c.metric}")
 def test_rates_are_those_of_table_7(cell):
     made = gate(dataset=SETS[cell.dataset], keep_ratio=parse_variant(cell.variant)["s"])
     assert {"lr_model": made.train.lr, "lr_gate": made.method["lr_gate"]}[cell.metric] == cell.value
@@ -76,8 +74,8 @@ def test_the_gate_starts_open_in_short_runs_alone():
 
 def test_baselines_weigh_by_samples_and_fedmask_masks_two_layers_of_the_cifar_networks():
     for name in BASELINES[1:]:
-        assert spec("pfedgate", name, preset="paper").build_method().client_weighting == "samples"
-    layers = [spec("pfedgate", "fedmask", preset="paper", dataset=d).build_method().layers for d in SETS.values()]
+        assert SETTINGS.spec(name, preset="paper").build_method().client_weighting == "samples"
+    layers = [SETTINGS.spec("fedmask", preset="paper", dataset=d).build_method().layers for d in SETS.values()]
     assert layers == [1, 1, 2, 2]
 
 
@@ -104,14 +102,14 @@ def test_quick_deals_digits_to_ten_clients_with_validation_samples():
 def test_momentum_stays_in_all_methods_that_have_it():
     """Else pFedGate alone would have what its released code gives to its baselines, too."""
     for name in {*BASELINES, *EXTRA, "fedmd"} - {"pfedme"}:
-        assert spec("pfedgate", name, preset="paper", dataset="cifar10").build_method().keep_momentum, name
+        assert SETTINGS.spec(name, preset="paper", dataset="cifar10").build_method().keep_momentum, name
     assert gate().build_method().keep_momentum and not gate(keep_momentum=False).build_method().keep_momentum
 
 
 def test_short_runs_have_five_times_the_rounds_where_a_fifth_takes_part():
     for preset, times in (("paper", 1), ("real", 5), ("quick", 5), ("ci", 1)):
         name = "fashion_mnist" if preset == "real" else "cifar10"
-        whole, sampled = (setting("pfedgate", preset, f"{name}{way}") for way in ("", ", sampled"))
+        whole, sampled = (SETTINGS.setting(preset, f"{name}{way}") for way in ("", ", sampled"))
         assert (sampled.rounds, sampled.eval_every) == (times * whole.rounds, times * whole.eval_every)
 
 
@@ -121,6 +119,6 @@ def test_digits_have_rates_of_their_own_where_a_fifth_takes_part():
     assert {s: (made.train.lr, made.method["lr_gate"]) for s, made in rates.items()} == {
         1.0: (0.1, 1.5), 0.5: (0.1, 0.05), 0.3: (0.1, 1.5)
     }  # fmt: skip
-    fedavg = {way: spec("pfedgate", "fedavg", preset="quick", dataset=f"cifar10{way}") for way in ("", ", sampled")}
+    fedavg = {way: SETTINGS.spec("fedavg", preset="quick", dataset=f"cifar10{way}") for way in ("", ", sampled")}
     assert [made.train.lr for made in fedavg.values()] == [0.3, 0.1]
     assert gate("real", "fashion_mnist, sampled").train == gate("real", "fashion_mnist").train

@@ -7,12 +7,10 @@ import pytest
 
 from pfl_core.papers.star_pfl.claims.freezing import LOCAL_ONLY, NEVER_THAWED, UNFROZEN
 from pfl_core.papers.star_pfl.paper import PAPER
-from pfl_core.study import frames
-from pfl_core.study.metrics import variant
-from tests.study import frames
-from tests.study.frames import NOISY, SEEDS, spread
+from tests.study import invented
+from tests.study.invented import NOISY, SEEDS, spread
 
-verdict, status = partial(frames.verdict, "star_pfl"), partial(frames.status, "star_pfl")
+verdict, status = partial(invented.verdict, PAPER), partial(invented.status, PAPER)
 BOTH = ("acc_mean_picked_trained", "acc_mean_picked_merged")
 
 
@@ -22,7 +20,7 @@ def rows(name, metric, value, setting="axial", seeds=SEEDS, **fields):
         paper="star_pfl", dataset="mnist", setting=setting, clients=20, dirichlet=0.1, model="lenet_star",
         method="star_pfl", variant=name, preset="real", data="mnist", rounds=15, stale=False, metric=metric,
     )  # fmt: skip
-    return frames.each_seed(known | fields, value if isinstance(value, tuple) else (value,) * len(seeds), seeds)
+    return invented.each_seed(known | fields, value if isinstance(value, tuple) else (value,) * len(seeds), seeds)
 
 
 def accuracies(name, trained, merged=None):
@@ -32,8 +30,8 @@ def accuracies(name, trained, merged=None):
 
 def test_variants_are_named_as_the_runs_of_the_notebooks_are():
     traces = PAPER.specs("01_stability_traces", "quick", [0])
-    assert [variant(spec) for spec in traces] == ["", UNFROZEN]
-    ablations = {variant(spec) for spec in PAPER.specs("06_ablations", "quick", [0])}
+    assert [PAPER.variant(spec) for spec in traces] == ["", UNFROZEN]
+    ablations = {PAPER.variant(spec) for spec in PAPER.specs("06_ablations", "quick", [0])}
     assert {"", UNFROZEN, LOCAL_ONLY, NEVER_THAWED} <= ablations
 
 

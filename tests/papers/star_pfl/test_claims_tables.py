@@ -6,13 +6,14 @@ from functools import partial
 import pytest
 
 from pfl_core.papers.star_pfl.claims.tables import ALPHAS, BASELINES, LIKENESS, POINTS, TASKS
+from pfl_core.papers.star_pfl.comparison import COMPARISON
 from pfl_core.papers.star_pfl.paper import PAPER
-from pfl_core.study import compare, frames
-from pfl_core.study.published import table
-from tests.study import frames
-from tests.study.frames import frame, noisy
+from pfl_core.papers.star_pfl.settings import SETTINGS
+from pfl_core.study.compare import compare
+from tests.study import invented
+from tests.study.invented import frame, noisy
 
-verdict, status = partial(frames.verdict, "star_pfl"), partial(frames.status, "star_pfl")
+verdict, status = partial(invented.verdict, PAPER), partial(invented.status, PAPER)
 SETS = {"axial": "organamnist", "sagital": "organsmnist"}
 BOTH = tuple(POINTS.values())
 COMM, FLOPS, ROUNDS = "comm_mb_per_client_per_round", "flops_1e10_per_round", "rounds_to_convergence"
@@ -26,7 +27,7 @@ def rows(method, value, metrics=BOTH, alpha=0.1, setting="axial", **fields):
         preset="paper", rounds=400, stale=False, method=method, variant="",
     )  # fmt: skip
     names = [metrics] if isinstance(metrics, str) else metrics
-    return [row for name in names for row in frames.each_seed(known | {"metric": name} | fields, value)]
+    return [row for name in names for row in invented.each_seed(known | {"metric": name} | fields, value)]
 
 
 def methods(values, metrics=BOTH, alphas=(0.1,), **fields):
@@ -39,7 +40,7 @@ def methods(values, metrics=BOTH, alphas=(0.1,), **fields):
 
 
 def test_presets_and_experiments_have_what_the_checks_name():
-    assert set(TASKS) | {"labels"} <= presets.SETTINGS["star_pfl", "paper"].keys()
+    assert set(TASKS) | {"labels"} <= SETTINGS.settings["paper"].keys()
     made = PAPER.specs("04_accuracy", "paper", [0])
     assert {one.method["name"] for one in made} == {"star_pfl", *BASELINES}
     assert {(one.setting, one.partition["alpha"]) for one in made} == {(s, a) for s in TASKS for a in ALPHAS}
@@ -209,7 +210,7 @@ def test_7_other_splits_and_longer_scores_are_another_matter():
 def cell(stored, number, method, alpha=0.1, dataset="Axial", metric=None):
     found = [
         row
-        for row in compare("star_pfl", stored)
+        for row in compare(COMPARISON, stored)
         if (row["table"], row["method"], row["dataset"]) == (f"table{number}", method, dataset)
         and row["variant"] == f"alpha={alpha:g}"
         and metric in (None, row["metric"])
@@ -222,8 +223,8 @@ def test_every_cell_of_both_tables_can_be_filled():
     stored = [
         row for s in TASKS for row in methods({"star_pfl": 85.0}, (*BOTH, COMM, FLOPS, ROUNDS), ALPHAS, setting=s)
     ]
-    rows_ = compare("star_pfl", frame(stored))
-    assert len(rows_) == len(table("star_pfl")) == 72
+    rows_ = compare(COMPARISON, frame(stored))
+    assert len(rows_) == len(PAPER.table()) == 72
     assert all(row["ours"] is not None and row["seeds"] == [0, 1, 2] for row in rows_)
 
 
@@ -232,7 +233,7 @@ def test_alphas_do_not_mix_and_shares_are_printed():
     assert [cell(stored, 2, "Star-PFL", a)["ours"] for a in ALPHAS] == pytest.approx([0.80, 0.81, 0.82])
     assert (
         cell(stored, 2, "Star-PFL", 0.1)["paper"]
-        == table("star_pfl", 2)
+        == PAPER.table(2)
         .query("dataset == 'Axial' and method == 'Star-PFL' and variant == 'alpha=0.1'")["value"]
         .item()
     )

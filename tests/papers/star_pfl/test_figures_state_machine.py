@@ -8,21 +8,21 @@ import pytest
 
 from pfl_core.papers.star_pfl import figures
 from pfl_core.papers.star_pfl import state_machine as star_machine
+from pfl_core.papers.star_pfl.paper import PAPER
 from pfl_core.papers.star_pfl.results import traces as star_pfl_traces
 from pfl_core.runs import Record
 from pfl_core.runs.execute import execute
 from pfl_core.runs.store import Store
-from pfl_core.study import experiments
 from tests.plots import drawn
 
-NAME = "star_pfl/01_stability_traces"
+NAME = "01_stability_traces"
 SETTINGS = {"rounds": 6, "history_len_global": 3, "history_len_local": 2, "threshold_local": 0.3}
 
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory) -> list[Record]:
     store = Store(tmp_path_factory.mktemp("runs"))
-    return [store.get(execute(spec, store).key) for spec in experiments.specs(NAME, "ci", [0], SETTINGS)]
+    return [store.get(execute(spec, store).key) for spec in PAPER.specs(NAME, "ci", [0], SETTINGS)]
 
 
 def test_traces_are_the_records_arrays(records):

@@ -9,9 +9,9 @@ import pytest
 from pfl_core import papers
 from pfl_core.papers.star_pfl.paper import PAPER
 from pfl_core.papers.star_pfl.results import rounds as star_pfl
+from pfl_core.papers.star_pfl.settings import SETTINGS
 from pfl_core.runs import Record
 from pfl_core.study import network
-from pfl_core.study.published import table
 
 D, MACS = 44_555, 281_724
 TRAIN = [[1761] * 1 + [0] * 10] * 10 + [[1762] + [0] * 10] * 10  # mean 1761.5: Axial's of section 6.3, to a rounding
@@ -20,7 +20,7 @@ ROUNDS = [1, 2, 3]
 
 def record(method, *, val=(0.5, 0.9, 0.8), test=(0.4, 0.6, 0.7), trained=(0.6, 0.8, 0.5), **series):
     """Twenty clients, three rounds; accuracies are the same for all clients."""
-    spec = papers.paper("star_pfl").settings.spec(method, preset="paper", overrides={"rounds": 3})
+    spec = SETTINGS.spec(method, preset="paper", overrides={"rounds": 3})
     given = {name: (ROUNDS, [[100 * value] * 20 for value in values]) for name, values in
              {"correct_val": val, "correct": test, "correct_trained": trained}.items()}  # fmt: skip
     counts = {f"count{end}": (ROUNDS, [[100] * 20] * 3) for end in ("", "_val", "_trained")}
@@ -89,7 +89,7 @@ def test_clients_and_rounds_are_averaged():
 def test_the_networks_size_tells_the_images_side():
     layout, uses = network.network(record("fedavg"))
     assert (layout.num_params, int(uses.sum())) == (D, MACS)
-    small = papers.paper("star_pfl").settings.spec("fedavg", preset="quick")
+    small = SETTINGS.spec("fedavg", preset="quick")
     model = json.dumps(small.model)
     layout, uses = network._network(model, 10, 1_746)
     assert layout.num_params == 1_746 and int(uses.sum()) == 4 * 9 * 64 + 8 * 36 * 16 + 32 * 32 + 320
@@ -128,7 +128,7 @@ def test_rounds_to_an_accuracy_that_is_set_for_the_task():
     found = [star_pfl.convergence(one)["rounds_to_accuracy"] for one in other]
     assert found[0] == 2 and math.isnan(found[1])
     assert math.isnan(star_pfl.convergence(record("fedavg", val=(0.5, 0.6, 0.7)))["rounds_to_accuracy"])
-    printed = table("star_pfl", 2).query("variant == 'alpha=0.1'").groupby("dataset")["value"].min()
+    printed = PAPER.table(2).query("variant == 'alpha=0.1'").groupby("dataset")["value"].min()
     for task, x in star_pfl.REACHED.items():
         assert x < 100 * printed[task.capitalize()] < x + 5
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pfl_core import papers
 from pfl_core.papers.star_pfl.experiments import LIKENESS
 from pfl_core.papers.star_pfl.null_model import steady_chance
 from pfl_core.papers.star_pfl.paper import PAPER
 from pfl_core.papers.star_pfl.results import similarity as star_pfl_likeness
+from pfl_core.papers.star_pfl.settings import SETTINGS
 from pfl_core.runs import Record
 from pfl_core.study.network import network
 
@@ -19,7 +19,7 @@ D = 44_555
 
 def watched():
     """Two pairs of clients with a class each; three entries of the first tensor are stable, the same in each pair."""
-    spec = papers.paper("star_pfl").settings.spec(LIKENESS, preset="paper", dataset="labels")
+    spec = SETTINGS.spec(LIKENESS, preset="paper", dataset="labels")
     within = np.kron(np.eye(2), np.ones((2, 2)))
     ranks, both = 0.2 + 0.8 * within, (3 * within).astype(int)
     names = [f.name for f in network(Record("key", spec, {}, clients={"train": [[0] * 11]}, num_params=D))[0].params]

@@ -2,10 +2,11 @@
 
 from functools import partial
 
-from tests.study import frames
-from tests.study.frames import SEEDS
+from pfl_core.papers.pfedgate.paper import PAPER
+from tests.study import invented
+from tests.study.invented import SEEDS
 
-verdict, status = partial(frames.verdict, "pfedgate"), partial(frames.status, "pfedgate")
+verdict, status = partial(invented.verdict, PAPER), partial(invented.status, PAPER)
 
 
 def rows(method, value, variant="", metric="acc_pooled", seeds=SEEDS, **fields):
@@ -14,7 +15,7 @@ def rows(method, value, variant="", metric="acc_pooled", seeds=SEEDS, **fields):
         paper="pfedgate", dataset="cifar10", setting="cifar10", model="lenet_cifar", preset="real", rounds=40,
         data="cifar10 (JPEG copy)", stale=False, dirichlet=0.4, epochs=1, participation=1.0, novel=0.0, clients=100,
     )  # fmt: skip
-    return frames.each_seed(known | dict(method=method, variant=variant, metric=metric) | fields, value, seeds)
+    return invented.each_seed(known | dict(method=method, variant=variant, metric=metric) | fields, value, seeds)
 
 
 def exact(method, value, metric, variant="", **fields):

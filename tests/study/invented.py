@@ -2,8 +2,9 @@
 
 import pandas as pd
 
-from pfl_core.study import claims
-from pfl_core.study.metrics import TIDY
+from pfl_core.study.claims import claims
+from pfl_core.study.metrics import COLUMNS
+from pfl_core.study.paper import Paper
 
 SEEDS = (0, 1, 2)
 NOISE = (0.0, 0.2, -0.2)  # one number per seed, the same for all runs: paired differences are exact
@@ -26,12 +27,12 @@ def each_seed(known, value, seeds=SEEDS):
 
 
 def frame(*runs):
-    return pd.DataFrame([row for run in runs for row in run], columns=TIDY)
+    return pd.DataFrame([row for run in runs for row in run], columns=COLUMNS)
 
 
-def verdict(paper, number, *runs):
-    return claims(paper)[number - 1].verdict(frame(*runs))
+def verdict(paper: Paper, number: int, *runs):
+    return claims(paper.claims)[number - 1].verdict(frame(*runs))
 
 
-def status(paper, number, *runs):
+def status(paper: Paper, number: int, *runs):
     return verdict(paper, number, *runs).status

@@ -3,10 +3,11 @@
 from functools import partial
 
 from pfl_core.papers.fedselect.claims.limits import BASELINES
-from tests.study import frames
-from tests.study.frames import SEEDS
+from pfl_core.papers.fedselect.paper import PAPER
+from tests.study import invented
+from tests.study.invented import SEEDS
 
-verdict, status = partial(frames.verdict, "fedselect"), partial(frames.status, "fedselect")
+verdict, status = partial(invented.verdict, PAPER), partial(invented.status, PAPER)
 ALL = dict.fromkeys(BASELINES, 70.0) | {"fedavg": 30.0}
 OFFICE = dict(dataset="office_home", data="office_home", setting="office_home")
 CORRUPT = dict(dataset="cifar10_c", data="cifar10_c", setting="cifar10_c")
@@ -21,7 +22,7 @@ def rows(method, value, variant="", metric="acc_mean", seeds=SEEDS, **fields):
         paper="fedselect", dataset="cifar10", setting="cifar10", model="cnn_small", preset="real", rounds=40,
         data="cifar10 (JPEG copy)", stale=False,
     )  # fmt: skip
-    return frames.each_seed(known | dict(method=method, variant=variant, metric=metric) | fields, value, seeds)
+    return invented.each_seed(known | dict(method=method, variant=variant, metric=metric) | fields, value, seeds)
 
 
 def exact(method, value, metric, variant="", **fields):

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from pfl_core.study.metrics import same_end
+from pfl_core.study.frames import same_end
 
 
 def test_an_option_without_effect_ends_alike_on_every_seed():
