@@ -22,7 +22,7 @@ from torch import Tensor
 from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
-from pfl_core.federation import Federation, Trained
+from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.ops import put, server_step, take
 
 
@@ -62,7 +62,8 @@ class Ditto(FedAvg):
         """The clients' own models v [S, e], trained towards what they received."""
         anchor = shared[: fed.num_params]
         pull = (lambda g, v_k, s: g.add(v_k - anchor, alpha=self.lam)) if self.lam else None
-        return fed.sgd(v, clients, key=key, epochs=self.personal_epochs, grad=pull, velocity=velocity)
+        training = LocalTraining(epochs=self.personal_epochs, gradient=pull)
+        return fed.sgd(v, clients, training, key=key, velocity=velocity)
 
     def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
         own, losses, moving = {}, [], self.carried(fed, state, 2 * fed.num_params)  # of v_k and of θ_k

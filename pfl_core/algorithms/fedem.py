@@ -27,7 +27,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 from pfl_core.algorithm import check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
-from pfl_core.federation import Federation, Output, Scores, Trained
+from pfl_core.federation import Federation, LocalTraining, Output, Scores, Trained
 from pfl_core.layout import WEIGHT
 from pfl_core.ops import accumulate, normalised, put, server_step
 from pfl_core.seeding import generator
@@ -127,7 +127,7 @@ class FedEM(Momentum):
         alone = self.components == 1  # all duties are exactly 1
         theta = state.components.repeat(len(clients), 1)
         velocity = None if velocity is None else velocity.reshape(len(theta), -1)
-        return fed.sgd(theta, repeated, key=t, loss=None if alone else loss, velocity=velocity)
+        return fed.sgd(theta, repeated, LocalTraining(loss=None if alone else loss), key=t, velocity=velocity)
 
     def trained(self, fed: Federation, theta: Tensor, mixture: Tensor, clients: Tensor) -> Scores:
         """Scores with the clients' own components [S, M, e], before they are averaged."""

@@ -28,7 +28,7 @@ from pfl_core.algorithm import check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.algorithms.partial import top
-from pfl_core.federation import Federation, Trained
+from pfl_core.federation import DerivedWeights, Federation, LocalTraining, Trained
 from pfl_core.layout import WEIGHT, Field
 from pfl_core.ops import counts_true, masked_mean, put, round_half_up, take, top_count
 
@@ -93,16 +93,9 @@ class FedMask(Momentum):
             return applied(fields, theta_k, mask + (soft - soft.detach()))
 
         def local(chunk: Tensor, rows: slice) -> Trained:
-            out = fed.sgd(
-                fed.broadcast(state.shared, chunk),
-                chunk,
-                key=t,
-                trainable=frozen,
-                weights=weights,
-                variables=take(state.scores, chunk),
-                lr_variables=self.lr_mask,
-                velocity_variables=moving.take(chunk),
-            )
+            scores = DerivedWeights(weights, take(state.scores, chunk), self.lr_mask, moving.take(chunk))
+            training = LocalTraining(trainable=frozen, weights=scores)
+            out = fed.sgd(fed.broadcast(state.shared, chunk), chunk, training, key=t)
             moving.put(chunk, out.velocity_variables)
             own.extend(row.clone() for row in out.variables)
             return replace(

@@ -31,7 +31,7 @@ from torch.nn.functional import mse_loss
 from pfl_core.algorithm import check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
-from pfl_core.federation import Federation, Output, Scores
+from pfl_core.federation import Federation, LocalTraining, Output, Scores
 from pfl_core.ops import normalised, put, take
 from pfl_core.seeding import generator
 
@@ -97,11 +97,12 @@ class FedMD(Momentum):
         def digest(output: Output) -> Tensor:
             return mse_loss(output.logits, consensus[output.index])
 
+        on_public = LocalTraining(epochs=self.digest_epochs, loss=digest)
         local, losses, scores, moving = state.local, [], [], self.carried(fed, state)
         for rows in fed.chunks(clients):
             chunk = clients[rows]
             theta, data = take(state.local, chunk), [public] * len(chunk)
-            theta = fed.sgd(theta, chunk, key=(t, "digest"), epochs=self.digest_epochs, loss=digest, data=data).theta
+            theta = fed.sgd(theta, chunk, on_public, key=(t, "digest"), data=data).theta
             out = fed.sgd(theta, chunk, key=t, velocity=moving.take(chunk))
             moving.put(chunk, out.velocity)
             local = put(local, chunk, [row.clone() for row in out.theta])

@@ -23,7 +23,7 @@ prototypes evenly (``prototype_weighting="uniform"``).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -32,7 +32,8 @@ from torch.nn.functional import cross_entropy, mse_loss, one_hot
 from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.partial import Partial, PartialState, at_least, taken
-from pfl_core.federation import Federation, Output, Trained
+from pfl_core.federation import Federation, LocalTraining, Output, Trained
+from pfl_core.federation.types import LossHook
 from pfl_core.ops import count_true, mix, put, select
 
 SMALLEST = 1e-3  # weights below it are set to 0
@@ -124,24 +125,25 @@ class FedPAC(Partial):
         V = (energy - A.square().sum((1, 2))).clamp(min=0) / num
         theta = self.train_own(fed, start, clients, t).theta
         aims = torch.where(state.known[:, None], state.prototypes, means.to(start))  # [S, C, f]
-        out = fed.sgd(theta, clients, key=t, trainable=~self.personal(fed), **self.hooks(state, aims))
+        training = LocalTraining(trainable=~self.personal(fed), loss=self.loss(state, aims))
+        out = fed.sgd(theta, clients, training, key=t)
         means, _, _ = features(fed, out.theta, clients, len(state.known))
         return out, Told(A, V, means, counts)
 
-    def own_training(self) -> dict[str, Any]:
+    def personal_training(self) -> LocalTraining:
         """One epoch on the head."""
-        return {"epochs": 1, "lr": self.lr_head}
+        return LocalTraining(epochs=1, lr=self.lr_head)
 
-    def hooks(self, state: PacState, aims: Tensor) -> dict[str, Any]:
-        """The loss that the body is trained with; plain cross-entropy before there are prototypes."""
+    def loss(self, state: PacState, aims: Tensor) -> LossHook | None:
+        """The loss that the body is trained with; None (cross-entropy) before there are prototypes."""
         if self.lam == 0 or not state.known.any():
-            return {}
+            return None
 
         def loss(output: Output) -> Tensor:  # CE + λ MSE(z, P_y)
             distance = mse_loss(output.features, aims[output.row][output.labels])
             return cross_entropy(output.logits, output.labels) + self.lam * distance
 
-        return {"loss": loss}
+        return loss
 
     def prototypes(self, means: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         """P [C, f] and which classes have one [C]; means [S, C, f], counts [S, C]."""

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from pfl_core.algorithm import Algorithm, State, check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
-from pfl_core.federation import Federation
+from pfl_core.federation import Federation, LocalTraining
 from pfl_core.federation.types import Samples
 from pfl_core.layout import NORM, Field
 from pfl_core.ops import Rows, count_true, counts_true, masked_mean, put, round_half_up, select, take
@@ -93,7 +93,7 @@ class LotteryFL(Algorithm):
                 active[s] = self.prune(fed, theta[s], before[s])
             theta[pruning] = masked(fed.broadcast(state.initial, clients[pruning]), active[pruning])
             density = torch.where(pruning, (1 - self.prune_rate) * density, density)
-        out = fed.sgd(theta, clients, key=t, trainable=active, data=training)
+        out = fed.sgd(theta, clients, LocalTraining(trainable=active), key=t, data=training)
         weight = client_weight(fed, clients, self.client_weighting)
         new = replace(
             state,

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from pfl_core import algorithm, models
-from pfl_core.federation import Federation, Split
+from pfl_core.federation import Federation, LocalTraining, Split
 from pfl_core.federation.federation import ROW_BUDGET
 from pfl_core.runs import RunSpec, Store, deal, load_data
 from pfl_core.runs.spec import options
@@ -168,7 +168,7 @@ def _times(fed: Federation, x: Tensor, y: Tensor) -> tuple[float, float]:
     try:
         for n in (min(len(y), fed.train.batch_size), len(y)):  # the first call warms up
             began = perf_counter()
-            out = fed.sgd(fed.theta0[None], first, key=0, epochs=1, data=[(x[:n], y[:n])])
+            out = fed.sgd(fed.theta0[None], first, LocalTraining(epochs=1), key=0, data=[(x[:n], y[:n])])
             step = (perf_counter() - began) / max(1, int(out.steps[0]))
         began = perf_counter()
         with torch.no_grad():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_core import Federation, Schedule, Split, Training, methods, run
+from pfl_core import Federation, LocalTraining, Schedule, Split, Training, methods, run
 from pfl_core.algorithms.fedavg import FedAvg, FedAvgFT, client_weight
 from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.algorithms.local import Local
@@ -307,7 +307,7 @@ def test_a_novel_client_trains_its_own_part(algorithm, net):
     adapted = algorithm.adapt(fed, state, novel, 0)
     settings = {"epochs": 3, "lr": 0.3} if isinstance(algorithm, FedRep) else {}
     start = torch.where(personal, fed.theta0, state.shared).expand(2, -1)
-    want = fed.sgd(start, novel, key=(0, "adapt"), trainable=personal, **settings).theta
+    want = fed.sgd(start, novel, LocalTraining(trainable=personal, **settings), key=(0, "adapt")).theta
     assert torch.equal(torch.stack([adapted.own[3], adapted.own[1]]), want[:, personal])
     assert torch.equal(adapted.shared, state.shared)
     assert same_bits((adapted.own[0], adapted.own[2]), (state.own[0], state.own[2]))

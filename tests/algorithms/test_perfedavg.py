@@ -7,7 +7,7 @@ import torch
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from pfl_core import Schedule, run
+from pfl_core import LocalTraining, Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.perfedavg import PerFedAvg
 from tests.algorithms.two_nets import F64, SOME, both_nets, fed_of, net_of, wrong
@@ -124,7 +124,7 @@ def test_or_after_one_epoch(net):
     fed, algorithm = fed_of(net), PerFedAvg(adaptation="epoch")
     ((state, _),) = after(algorithm, fed, 1)
     clients = torch.tensor([3, 1])
-    want = fed.sgd(fed.broadcast(state.shared, clients), clients, key=(2, "adapt"), epochs=1).theta
+    want = fed.sgd(fed.broadcast(state.shared, clients), clients, LocalTraining(epochs=1), key=(2, "adapt")).theta
     assert torch.equal(algorithm.models(fed, state, clients, 2), want)
     _, history = run(algorithm, fed, Schedule(2))
     assert history.series["correct"][1] != history.series["correct_trained"][1]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pfl_core import Schedule, run
+from pfl_core import LocalTraining, Schedule, run
 from pfl_core.algorithms.pfedgate.adapt import Adapter
 from pfl_core.algorithms.pfedgate.local import Trainer, relu_loss
 from pfl_core.algorithms.pfedgate.method import PFedGate
@@ -48,7 +48,7 @@ def test_novel_clients_train_their_gates_alone():
 
 @pytest.mark.parametrize(
     ("option", "asked"),
-    [({"logit_relu": True}, {"loss": relu_loss}), ({"last_batch": "dropped"}, {"smallest": 4})],
+    [({"logit_relu": True}, {"loss": relu_loss}), ({"last_batch": "dropped"}, {"smallest_batch": 4})],
     ids=str,
 )
 def test_novel_clients_train_as_the_others_do(option, asked):
@@ -58,7 +58,8 @@ def test_novel_clients_train_as_the_others_do(option, asked):
 
     def alone(**options):
         trainer, rows = Trainer(Adapter.of(algorithm, fed), fed, state, 0), (state.statistics[new], state.gate[new])
-        return trainer.gate_pass(new, rows[0].clone(), rows[1], None, key=(0, "novel"), **{"smallest": 2, **options})[0]
+        training = LocalTraining(**{"smallest_batch": 2, **options})
+        return trainer.gate_pass(new, rows[0].clone(), rows[1], None, training, key=(0, "novel"))[0]
 
     adapted = algorithm.adapt(fed, state, new, 0).gate[new]
     assert same_bits(adapted, alone(**asked)) and not same_bits(adapted, alone())
@@ -94,9 +95,8 @@ def test_alternating_trains_the_gate_first_and_the_model_under_a_gate_that_stand
     joint, first = (trained(PFedGate(training=how, keep_ratio=1.0), fed) for how in ("joint", "alternating"))
     assert not same_bits(joint[2].gate, first[2].gate)
     adapter, state, out = first
-    alone, _ = Trainer(adapter, fed, state, 0).gate_pass(
-        everyone(fed), state.statistics.clone(), state.gate, None, key=0, smallest=2
-    )
+    start, training = (state.statistics.clone(), state.gate, None), LocalTraining(smallest_batch=2)
+    alone, _ = Trainer(adapter, fed, state, 0).gate_pass(everyone(fed), *start, training, key=0)
     assert same_bits(alone, out.gate)
     assert after(PFedGate(training="alternating"), fed)[1]["passes"] == 2
 

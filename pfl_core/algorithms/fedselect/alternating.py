@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pfl_core.algorithm import Algorithm, State, check_choices
 from pfl_core.algorithms.fedavg import client_weight
-from pfl_core.federation import Federation
+from pfl_core.federation import Federation, LocalTraining
 from pfl_core.ops import Rows, count_true, counts_true, differ, masked_mean, put, select, take
 
 
@@ -72,16 +72,10 @@ class Alternating(Algorithm):
         for epoch in range(fed.train.epochs if epochs is None else epochs):
             for name, part, rate, rows in parts:
                 if len(rows):
-                    out = fed.sgd(
-                        take(theta, rows),
-                        clients[rows],
-                        key=t if self.batch_order == "same_for_both_passes" else (t, name),
-                        epochs=range(epoch, epoch + 1),
-                        lr=rate,
-                        trainable=take(part, rows),
-                        norm_mode=norm_mode,
-                        in_place=ours,
-                    )
+                    one_epoch = range(epoch, epoch + 1)
+                    training = LocalTraining(one_epoch, rate, take(part, rows), norm_mode=norm_mode)
+                    key = t if self.batch_order == "same_for_both_passes" else (t, name)
+                    out = fed.sgd(take(theta, rows), clients[rows], training, key=key, in_place=ours)
                     theta, loss = put(theta, rows, out.theta), put(loss, rows, out.loss)
                     ours = True
         return theta, loss

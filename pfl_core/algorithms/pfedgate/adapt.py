@@ -92,7 +92,7 @@ class Adapter:
         return self.combine(scale, importance, k)
 
     def combine(self, scale: Tensor, importance: Tensor, k: int) -> tuple[Tensor, np.ndarray]:
-        """M' [L] and I from M and G as the gate gives them; values exactly 0 or M_b, slopes as section 4.5 has them."""
+        """M' [L] and I from M and G as the gate gives them; values exactly 0 or M_b, gradients: section 4.5."""
         if self.options.gate_override is not None:
             scale = torch.full_like(scale, self.options.gate_override)
         if self.budget[k] == 1:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.federation import Federation
+from pfl_core.federation import Federation, LocalTraining
 
 if TYPE_CHECKING:
     from pfl_core.algorithms.pfedgate.method import GateState, PFedGate
@@ -41,7 +41,7 @@ def ungated(fed: Federation, state: GateState) -> Tensor:
     clients = torch.arange(fed.num_clients)
 
     def local(chunk: Tensor, rows: slice):
-        return fed.sgd(fed.broadcast(state.shared, chunk), chunk, key=(fed.rounds, "ungated"), epochs=1)
+        return fed.sgd(fed.broadcast(state.shared, chunk), chunk, LocalTraining(epochs=1), key=(fed.rounds, "ungated"))
 
     with torch.enable_grad():
         return fed.average(local, clients, fed.num_train[clients])[0]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pfl_core.algorithms.star_pfl.masks import Entries, Window, check
 from pfl_core.algorithms.star_pfl.options import Options
-from pfl_core.federation import Federation, Trained
+from pfl_core.federation import Federation, LocalTraining, Trained
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Client(Options):
         trainable = torch.stack(masks) | ~self.masked_in_training(fed)
         rest = [range(num, epochs)] if num < epochs or not epochs else []
         for span in (*(range(e, e + 1) for e in range(num)), *rest):
-            out = fed.sgd(theta, clients, key=t, epochs=span, trainable=trainable, velocity=velocity)
+            training = LocalTraining(epochs=span, trainable=trainable)
+            out = fed.sgd(theta, clients, training, key=t, velocity=velocity)
             if span.start < num:
                 for after, before, mask, window in zip(out.theta, theta, masks, windows, strict=True):
                     self.record_(window, after[:d] - before[:d], mask)
