@@ -12,7 +12,7 @@ from pfl_core import data, methods, presets
 from pfl_core.experiments import EXPERIMENTS, fedselect
 from pfl_core.presets import METHODS, PRESETS, SETTINGS, override, setting, spec
 from pfl_core.runs import RunSpec, build
-from pfl_core.runs.build import deal, load_data
+from pfl_core.runs.build import assign, load_data
 
 PAPERS = sorted({paper for paper, _ in SETTINGS})
 ALL = [(paper, preset, name) for (paper, preset), sets in SETTINGS.items() for name in sets]
@@ -43,9 +43,9 @@ def test_every_setting_is_a_run_of_each_of_its_papers_methods(case):
 @pytest.mark.parametrize("case", WITHOUT_FILES, ids="-".join)
 def test_small_presets_need_no_files_and_their_data_suffice(case):
     paper, preset, name = case
-    _, fed, dealt = build(spec(paper, "fedavg", preset=preset, dataset=name))
+    _, fed, assigned = build(spec(paper, "fedavg", preset=preset, dataset=name))
     assert fed.num_clients == setting(paper, preset, name).clients
-    assert all(len(index) for index in (*dealt.train, *dealt.test))
+    assert all(len(index) for index in (*assigned.train, *assigned.test))
 
 
 @pytest.mark.realdata("cifar10")
@@ -202,8 +202,8 @@ def test_learning_rates_are_chosen_on_images_that_no_client_trains_or_is_tested_
     assert (
         held.splits["train"].sizes.tolist() == held.splits["val"].sizes.tolist() == fed.splits["train"].sizes.tolist()
     )
-    dealt = deal(tried[0], load_data(tried[0]))
-    for parts in zip(dealt.train, dealt.val, dealt.test, strict=True):
+    assigned = assign(tried[0], load_data(tried[0]))
+    for parts in zip(assigned.train, assigned.val, assigned.test, strict=True):
         assert len(torch.cat(parts).unique()) == sum(map(len, parts))
 
 

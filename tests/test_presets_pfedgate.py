@@ -6,7 +6,7 @@ from pfl_core.experiments.pfedgate import BASELINES, EXTRA, gates
 from pfl_core.paper import table
 from pfl_core.paper.tables import parse_variant
 from pfl_core.presets import setting, spec
-from pfl_core.runs import build, deal, load_data
+from pfl_core.runs import assign, build, load_data
 
 SETS = {"EMNIST": "emnist", "FEMNIST": "femnist", "CIFAR10": "cifar10", "CIFAR100": "cifar100"}
 
@@ -85,7 +85,7 @@ def test_baselines_weigh_by_samples_and_fedmask_masks_two_layers_of_the_cifar_ne
 def test_the_split_of_cifar10_is_the_authors():
     """Section 10: sizes from 53 to 1,531, median 557, 6:2:2."""
     made = gate("real", "cifar10")
-    part = deal(made, load_data(made))
+    part = assign(made, load_data(made))
     total = sorted(sum(len(split[k]) for split in (part.train, part.val, part.test)) for k in range(100))
     assert (total[0], total[-1], len(part.train)) == (53, 1531, 100)
     assert abs(sum(map(len, part.train)) / sum(total) - 0.6) < 0.01

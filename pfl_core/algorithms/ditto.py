@@ -66,16 +66,16 @@ class Ditto(FedAvg):
         return fed.sgd(v, clients, training, key=key, velocity=velocity)
 
     def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
-        own, losses, moving = {}, [], self.carried(fed, state, 2 * fed.num_params)  # of v_k and of θ_k
+        own, losses, momentum = {}, [], self.client_momentum(fed, state, 2 * fed.num_params)  # of v_k and of θ_k
 
         def local(chunk: Tensor, rows: slice) -> Trained:
-            velocity = moving.take(chunk)
+            velocity = momentum.take(chunk)
             before = (None, None) if velocity is None else velocity.chunk(2, 1)
             out = self.personal(fed, take(state.local, chunk), state.shared, chunk, t, before[0])
             own.update(zip(chunk.tolist(), (row.clone() for row in out.theta), strict=True))
             losses.append(out.loss)
             common = fed.sgd(fed.broadcast(state.shared, chunk), chunk, key=t, velocity=before[1])
-            moving.put(chunk, out.velocity, common.velocity)
+            momentum.put(chunk, out.velocity, common.velocity)
             return common
 
         mean, notes = fed.average(
@@ -84,13 +84,13 @@ class Ditto(FedAvg):
         shared = server_step(state.shared, mean, self.lr_server)
         personal_epochs = fed.train.epochs if self.personal_epochs is None else self.personal_epochs
         local_models = put(state.local, clients, list(own.values()))
-        return moving.into(MovingState(shared=shared, local=local_models)), notes | {
+        return momentum.into(MovingState(shared=shared, local=local_models)), notes | {
             "train_loss": torch.cat(losses),  # of v_k, without the pull
             "upload": torch.full((len(clients),), fed.num_params),
             "passes": fed.train.epochs + personal_epochs,
         }
 
-    def models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         return take(state.local, clients)
 
     def adapt(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> MovingState:

@@ -65,18 +65,18 @@ class FedAvg(Momentum):
         self, fed: Federation, state: MovingState, clients: Tensor, t: int, weight: Tensor
     ) -> tuple[MovingState, dict, Tensor]:
         """Local training from the shared model: what is remembered of it, the notes, and the weighted mean [e]."""
-        new, moving = state, self.carried(fed, state)
+        new, momentum = state, self.client_momentum(fed, state)
 
         def local(chunk: Tensor, rows: slice) -> Trained:
             nonlocal new
             training = self.local_training(fed, state, chunk, t)
-            out = fed.sgd(fed.broadcast(state.shared, chunk), chunk, training, key=t, velocity=moving.take(chunk))
-            moving.put(chunk, out.velocity)
+            out = fed.sgd(fed.broadcast(state.shared, chunk), chunk, training, key=t, velocity=momentum.take(chunk))
+            momentum.put(chunk, out.velocity)
             new = self.remember(fed, state, new, chunk, out, t)
             return out
 
         mean, notes = fed.average(local, clients, weight)
-        new = moving.into(new)
+        new = momentum.into(new)
         return new, notes | {"upload": torch.full((len(clients),), fed.num_params), "passes": fed.train.epochs}, mean
 
 
@@ -94,6 +94,6 @@ class FedAvgFT(FedAvg):
 
     finetune_epochs: int = 3  # FedSelect does not state it; 3 = its local epochs is our choice, pFedGate uses 1
 
-    def models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         start = fed.broadcast(state.shared, clients)
         return fed.sgd(start, clients, LocalTraining(epochs=self.finetune_epochs), key=(t, "finetune")).theta

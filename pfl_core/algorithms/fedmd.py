@@ -98,13 +98,13 @@ class FedMD(Momentum):
             return mse_loss(output.logits, consensus[output.index])
 
         on_public = LocalTraining(epochs=self.digest_epochs, loss=digest)
-        local, losses, scores, moving = state.local, [], [], self.carried(fed, state)
+        local, losses, scores, momentum = state.local, [], [], self.client_momentum(fed, state)
         for rows in fed.chunks(clients):
             chunk = clients[rows]
             theta, data = take(state.local, chunk), [public] * len(chunk)
             theta = fed.sgd(theta, chunk, on_public, key=(t, "digest"), data=data).theta
-            out = fed.sgd(theta, chunk, key=t, velocity=moving.take(chunk))
-            moving.put(chunk, out.velocity)
+            out = fed.sgd(theta, chunk, key=t, velocity=momentum.take(chunk))
+            momentum.put(chunk, out.velocity)
             local = put(local, chunk, [row.clone() for row in out.theta])
             losses.append(out.loss)
             scores += [fed.score(out.theta, chunk, None)] if fed.score else []
@@ -113,7 +113,7 @@ class FedMD(Momentum):
             "upload": torch.full((len(clients),), consensus.numel()),
             "passes": fed.train.epochs + (self.digest_epochs + 1 / 3) * len(x) / float(fed.num_train[clients].mean()),
         }
-        new = moving.into(replace(state, local=local))
+        new = momentum.into(replace(state, local=local))
         return new, notes | ({"trained": Scores.join(scores)} if scores else {})
 
     def consensus(self, fed: Federation, state: MovingState, clients: Tensor, public: tuple[Tensor, Tensor]) -> Tensor:
@@ -122,7 +122,7 @@ class FedMD(Momentum):
         opinions = (fed.forward(state.local[k][None], torch.tensor([k]), [public])[0] for k in clients.tolist())
         return sum(w * logits for w, logits in zip(share, opinions, strict=True))
 
-    def models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         return take(state.local, clients)
 
 

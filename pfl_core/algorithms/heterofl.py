@@ -99,12 +99,12 @@ class HeteroFL(Momentum):
         covered = torch.zeros_like(state.shared)
         for k, mask, w in zip(clients.tolist(), has, weight, strict=True):
             covered.sub_(bits(self.averaged(fed, mask, k), covered).to(covered), alpha=w)  # a set bit is -1
-        new, losses, scores, moving = torch.zeros_like(state.shared), [], [], self.carried(fed, state)
+        new, losses, scores, momentum = torch.zeros_like(state.shared), [], [], self.client_momentum(fed, state)
         for rows in fed.chunks(clients):
             chunk, active = clients[rows], torch.stack(has[rows])
             training = replace(self.local_training(fed, chunk, widths), trainable=active)
-            out = fed.sgd(state.shared * active, chunk, training, key=t, velocity=moving.take(chunk))
-            moving.put(chunk, out.velocity)
+            out = fed.sgd(state.shared * active, chunk, training, key=t, velocity=momentum.take(chunk))
+            momentum.put(chunk, out.velocity)
             for k, theta, mask, w in zip(chunk.tolist(), out.theta, active, weight[rows], strict=True):
                 new += keep_(theta * (w / covered), bits(self.averaged(fed, mask, k), theta))
             losses.append(out.loss)
@@ -118,7 +118,7 @@ class HeteroFL(Momentum):
             "kept_share": upload / fed.num_params,
         }
         shared = torch.where(covered > 0, new, state.shared)
-        state = moving.into(replace(state, shared=shared))
+        state = momentum.into(replace(state, shared=shared))
         return state, notes | ({"trained": Scores.join(scores)} if scores else {})
 
     def averaged(self, fed: Federation, mask: Tensor, k: int) -> Tensor:
@@ -147,7 +147,7 @@ class HeteroFL(Momentum):
             weights = DerivedWeights(lambda theta_k, _, x, s: theta_k * scale[widths[numbers[s]]])
         return LocalTraining(loss=loss, weights=weights)
 
-    def models(self, fed: Federation, state: HeteroState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: HeteroState, clients: Tensor, t: int) -> Tensor:
         widths = state.widths.tolist()
         masks = subnetworks(fed, widths)
         return state.shared * torch.stack([masks[widths[k]] for k in clients.tolist()])

@@ -21,12 +21,12 @@ from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Federation, LocalTraining, Output, Trained
-from pfl_core.ops import Rows, put, take
+from pfl_core.ops import ClientRows, put, take
 
 
 @dataclass(frozen=True)
 class MoonState(MovingState):
-    previous: Rows | None = None  # [N, e] each client's model after its last training
+    previous: ClientRows | None = None  # [N, e] each client's model after its last training
 
 
 @register(

@@ -116,7 +116,7 @@ class Partial(Momentum):
                 row[part] = piece
         return theta
 
-    def models(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> Tensor:
         return self.rows(fed, state, clients)
 
     def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
@@ -140,18 +140,18 @@ class Partial(Momentum):
         return LocalTraining()
 
     def round(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> tuple[PartialState, dict]:
-        parts, own, moving = self.parts(fed.layout), [], self.carried(fed, state)
+        parts, own, momentum = self.parts(fed.layout), [], self.client_momentum(fed, state)
 
         def local(chunk: Tensor, rows: slice) -> Trained:
-            out = self.train(fed, self.rows(fed, state, chunk), chunk, t, moving.take(chunk))
-            moving.put(chunk, out.velocity)
+            out = self.train(fed, self.rows(fed, state, chunk), chunk, t, momentum.take(chunk))
+            momentum.put(chunk, out.velocity)
             own.extend(taken(row, parts) for row in out.theta)
             return out
 
         mean, notes = fed.average(local, clients, client_weight(fed, clients, self.client_weighting))
         shared = select(self.personal(fed), state.shared, mean)
         count = sum(part.stop - part.start for part in parts if part.stop <= fed.num_params)
-        new = moving.into(replace(state, shared=shared, own=put(state.own, clients, own)))
+        new = momentum.into(replace(state, shared=shared, own=put(state.own, clients, own)))
         return new, notes | {
             "upload": torch.full((len(clients),), fed.num_params - count),
             "personal_share": count / fed.num_params,
@@ -254,7 +254,7 @@ class FedBABU(Partial):
     def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
         return fed.sgd(theta, clients, LocalTraining(trainable=~self.personal(fed)), key=t, velocity=velocity)
 
-    def models(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> Tensor:
         head = self.personal(fed)
         part = {"all": None, "head": head, "body": ~head}[self.finetune_part]
         training = LocalTraining(epochs=self.finetune_epochs, trainable=part)

@@ -58,15 +58,15 @@ class PerFedAvg(FedAvg):
             raise ValueError(f"PerFedAvg: alpha={self.alpha} is below 0; leave it out for the common rate")
 
     def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
-        moving = self.carried(fed, state)
+        momentum = self.client_momentum(fed, state)
 
         def local(chunk: Tensor, rows: slice) -> Trained:
-            out = self.train(fed, state.shared, chunk, t, moving.take(chunk))
-            moving.put(chunk, out.velocity)
+            out = self.train(fed, state.shared, chunk, t, momentum.take(chunk))
+            momentum.put(chunk, out.velocity)
             return out
 
         mean, notes = fed.average(local, clients, self.weight(fed, clients))
-        new = moving.into(MovingState(shared=server_step(state.shared, mean, self.lr_server)))
+        new = momentum.into(MovingState(shared=server_step(state.shared, mean, self.lr_server)))
         return new, notes | {
             "upload": torch.full((len(clients),), fed.num_params),
             "passes": fed.train.epochs * (2 if self.order == "hessian" else 1),
@@ -74,13 +74,13 @@ class PerFedAvg(FedAvg):
 
     def train(self, fed: Federation, shared: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
         """A round's local work of every client from the shared model [e]; ``velocity`` [S, d], None: at rest."""
-        theta, d, lr, moving = shared.repeat(len(clients), 1), fed.num_params, fed.lr(t), None
+        theta, d, lr = shared.repeat(len(clients), 1), fed.num_params, fed.lr(t)
         if fed.train.momentum:
-            moving = torch.zeros_like(theta[:, :d]) if velocity is None else velocity.clone()
+            velocity = torch.zeros_like(theta[:, :d]) if velocity is None else velocity.clone()
         loss, steps = torch.full((len(clients),), torch.nan), torch.zeros(len(clients), dtype=torch.int64)
         for places in fed.groups(clients):
             rows, num = theta[places], len(clients[places])
-            velocities = None if moving is None else moving[places]
+            velocities = None if velocity is None else velocity[places]
             group = TrainingGroup(list(range(num)), rows, [lr] * num, fed.train, velocity=velocities)
             total, seen, made = torch.zeros(3, num).to(theta)
             for pair in pairs(fed, clients[places], t):
@@ -92,9 +92,9 @@ class PerFedAvg(FedAvg):
                 seen[now] += weight
                 made[now] += 1
             theta[places], loss[places], steps[places] = rows, (total / seen).to(loss), made.to(steps)
-            if moving is not None:
-                moving[places] = velocities
-        return Trained(theta, loss, steps, moving)
+            if velocity is not None:
+                velocity[places] = velocities
+        return Trained(theta, loss, steps, velocity)
 
     def gradients(self, fed: Federation, theta: Tensor, pair: Pair, alpha: float) -> tuple[Grad, Tensor]:
         """Gradients for the first rows of theta, and their samples [R]; rows without a second batch take the first."""
@@ -118,7 +118,7 @@ class PerFedAvg(FedAvg):
             found.theta.sub_(fed.hessian_product(theta, first, found.theta), alpha=alpha)
         return found
 
-    def models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         key, data = (t, "adapt"), "train"
         if self.adaptation == "step":
             data = [first_batch(fed, k, key) for k in clients.tolist()]

@@ -128,7 +128,7 @@ class PFedMe(FedAvg):
             v[:, d:] = found.statistics
         return found.loss
 
-    def models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
         return take(state.local, clients)
 
     def adapt(self, fed: Federation, state: State, clients: Tensor, t: int) -> State:

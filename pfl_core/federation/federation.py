@@ -144,15 +144,15 @@ class Federation:
         rates = lr.tolist() if isinstance(lr, Tensor) and lr.dim() else [None if lr is None else float(lr)] * num
         out = theta if in_place else torch.empty((num, self.num_entries)).to(theta)
         masks = None if trainable is None else trainable.expand(num, -1)[:, :d]
-        moving = self._start_velocity(velocity, out[:, :d])
+        velocities = self._start_velocity(velocity, out[:, :d])
         derived = training.weights or NO_WEIGHTS
         variables = None if derived.variables is None else derived.variables.clone()
-        moving_variables = self._start_velocity(derived.velocity, variables)
+        variable_velocities = self._start_velocity(derived.velocity, variables)
+        carried = velocities, variables, variable_velocities  # what steps write into, beside the rows
         losses, steps = torch.full((num,), torch.nan), torch.zeros(num, dtype=torch.int64)
         mask_bits = None
         for rows in self.groups(clients, data):
-            parts = (None if each is None else each[rows] for each in (masks, moving, variables, moving_variables))
-            mask, *carried = parts
+            mask, *parts = (None if each is None else each[rows] for each in (masks, *carried))
             mask_bits = None if mask is None else bits(mask, out, mask_bits)
             numbers = torch.arange(num)[rows].tolist()
             group = TrainingGroup(
@@ -161,7 +161,7 @@ class Federation:
                 [self.lr(address[0], rates[s]) for s in numbers],
                 self.train,
                 mask_bits,
-                *carried,
+                *parts,
                 self.lr(address[0], derived.lr),
             )
             whole_gradient = mask is None or training.gradient or training.weights
@@ -171,16 +171,16 @@ class Federation:
                 clients[rows], address, epochs=training.epochs, smallest_batch=training.smallest_batch, data=samples
             )
             losses[rows], steps[rows] = self._train(group, batches, any_trainable, training)
-            for whole, part in zip((out, moving, variables, moving_variables), (group.theta, *carried), strict=True):
+            for whole, part in zip((out, *carried), (group.theta, *parts), strict=True):
                 if whole is not None and not isinstance(rows, slice):  # taken out in another order, so put back
                     whole[rows] = part
         return Trained(
             out,
             losses,
             steps,
-            None if velocity is None else moving,
+            None if velocity is None else velocities,
             variables,
-            None if derived.velocity is None else moving_variables,
+            None if derived.velocity is None else variable_velocities,
         )
 
     def groups(self, clients: Tensor, data: Samples = "train") -> Iterator[slice | Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pfl_core.runs.spec import Part
+from pfl_core.runs.spec import ComponentSpec
 from pfl_core.training import Training
 
 
@@ -12,9 +12,9 @@ from pfl_core.training import Training
 class Setting:
     """A run's frame; see RunSpec for the fields."""
 
-    data: Part
-    partition: Part
-    model: Part
+    data: ComponentSpec
+    partition: ComponentSpec
+    model: ComponentSpec
     train: Training
     clients: int
     rounds: int

@@ -132,7 +132,7 @@ def test_a_novel_clients_model_starts_from_the_shared_one(net):
     ((state, _),) = after(algorithm, fed, [[0, 2]])
     adapted = algorithm.adapt(fed, state, novel, 0)
     want = fed.sgd(fed.broadcast(state.shared, novel), novel, LocalTraining(epochs=3), key=(0, "adapt")).theta
-    assert torch.equal(algorithm.models(fed, adapted, novel, 0), want)
+    assert torch.equal(algorithm.evaluation_models(fed, adapted, novel, 0), want)
     assert same_bits((adapted.shared, adapted.local[0], adapted.local[2]), (state.shared, *state.local[::2]))
     pulled = replace(algorithm, lam=2.0).adapt(fed, state, novel, 0)
     near, far = ((torch.stack(s.local)[novel] - state.shared).norm() for s in (pulled, adapted))

@@ -276,7 +276,7 @@ def test_a8_the_warm_up_counts_server_rounds():
 def test_a9_the_dense_model_is_scored_and_the_subnetworks_beside_it(warmup):
     fed, algorithm = fed_of(), warmup(tau=1.0)
     state, history = run(algorithm, fed, Schedule(1))
-    assert torch.equal(algorithm.models(fed, state, everyone(fed), 0), state.shared.expand(4, -1))
+    assert torch.equal(algorithm.evaluation_models(fed, state, everyone(fed), 0), state.shared.expand(4, -1))
     dense = fed.evaluate(state.shared.expand(4, -1), everyone(fed))
     assert history.series["correct"][1] == [dense.correct.tolist()]
     _, notes = a_round(algorithm, fed, algorithm.init(fed, fed.theta0))

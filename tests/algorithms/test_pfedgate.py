@@ -363,4 +363,4 @@ def test_16_sliced_kernels_are_the_masked_dense_ones(name, keep, masks):
     for note in ("upload", "kept_ratio", "train_loss"):
         torch.testing.assert_close(of_one[note], of_two[note], equal_nan=True)
     assert (of_one["kept_ratio"][:2] < keep + 0.01).all()
-    assert PFedGate(**options).keep(fed, one)["distinct_masks"] >= masks
+    assert PFedGate(**options).artifacts(fed, one)["distinct_masks"] >= masks

@@ -179,7 +179,7 @@ def test_scored_after_local_training_and_before_it():
     fed, algorithm = fed_of(), StarPFL()
     state = algorithm.init(fed, fed.theta0)
     assert algorithm.reported == "after_local_update"
-    assert torch.equal(algorithm.models(fed, state, everyone(fed), 0), fed.theta0.expand(4, -1))
+    assert torch.equal(algorithm.evaluation_models(fed, state, everyone(fed), 0), fed.theta0.expand(4, -1))
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ class Played:
 
     def numbers(self) -> Numbers:
         """The last state, what is kept of it for figures, and the notes of each round."""
-        kept = self.algorithm.keep(self.fed, self.states[-1])
+        kept = self.algorithm.artifacts(self.fed, self.states[-1])
         return digest(self.states[-1], "state") | digest(_grouped(kept), "keep") | notes(self.history)
 
 

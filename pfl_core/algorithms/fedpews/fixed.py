@@ -99,7 +99,7 @@ class FedPeWSFixed(Warmup):
             ]
         )
 
-    def keep(self, fed: Federation, state: FixedState) -> dict[str, Tensor]:
+    def artifacts(self, fed: Federation, state: FixedState) -> dict[str, Tensor]:
         if state.activations is None:
             return {}
         sizes = torch.tensor(fed.layout.chain.sizes)

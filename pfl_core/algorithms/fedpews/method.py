@@ -66,7 +66,7 @@ class Warmup(Algorithm):
         """The base method. Raises ValueError unless it is FedAvg but for its local step or its server's."""
         if not issubclass(method(self.base), FedAvg):
             raise ValueError(f"base={self.base!r} is not built on FedAvg: its local step cannot run on a subnetwork")
-        if method(self.base).models is not FedAvg.models:
+        if method(self.base).evaluation_models is not FedAvg.evaluation_models:
             raise ValueError(f"base={self.base!r} trains more than the shared model, which is all that a warm-up has")
         common = {"lr_server": self.lr_server, "client_weighting": self.client_weighting}
         if twice := common.keys() & self.base_options.keys():
@@ -74,7 +74,7 @@ class Warmup(Algorithm):
         return build(self.base, {**self.base_options, **common})
 
     @property
-    def wraps(self) -> tuple[Algorithm, ...]:
+    def inner_algorithms(self) -> tuple[Algorithm, ...]:
         return (self.inner,)
 
     def warmup_rounds(self, fed: Federation) -> int:
@@ -95,8 +95,8 @@ class Warmup(Algorithm):
         inner, notes = self.inner.round(fed, inner, clients, t)
         return replace(state, shared=inner.shared, base=inner), notes
 
-    def models(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> Tensor:
-        return self.inner.models(fed, replace(state.base, shared=state.shared), clients, t)
+    def evaluation_models(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> Tensor:
+        return self.inner.evaluation_models(fed, replace(state.base, shared=state.shared), clients, t)
 
     def warm_round(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> tuple[WarmState, dict]:
         raise NotImplementedError(f"{type(self).__name__}.warm_round")
@@ -122,7 +122,7 @@ class Warmup(Algorithm):
         }
         return replace(state, shared=server_step(state.shared, mean, self.lr_server)), notes
 
-    def prefix(self, fed: Federation) -> tuple[Algorithm, int]:
+    def shared_prefix(self, fed: Federation) -> tuple[Algorithm, int]:
         """Runs that differ in τ alone are equal until the earlier switch."""
         return replace(self, tau=1.0), self.warmup_rounds(fed)
 

@@ -33,7 +33,7 @@ from pfl_core.algorithm import State, register
 from pfl_core.algorithms.pfedgate.adapt import Adapter
 from pfl_core.algorithms.pfedgate.eval import adapted, scored_masks
 from pfl_core.algorithms.pfedgate.local import ClientUpdate, Trainer, relu_loss
-from pfl_core.algorithms.pfedgate.options import Options
+from pfl_core.algorithms.pfedgate.options import PFedGateOptions
 from pfl_core.algorithms.pfedgate.probe import probes
 from pfl_core.algorithms.pfedgate.server import Server
 from pfl_core.algorithms.pfedgate.sliced import SlicedTrainer
@@ -75,7 +75,7 @@ class GateState(State):
     passes=1.2,
 )
 @dataclass(frozen=True)
-class PFedGate(Options):
+class PFedGate(PFedGateOptions):
     """Algorithm 1."""
 
     def init(self, fed: Federation, theta0: Tensor) -> GateState:
@@ -84,13 +84,13 @@ class PFedGate(Options):
         copied = self.gate_init == "copied"
         gate, statistics = adapter.gate.start(fed.seed, copied=copied, scale_bias=self.scale_bias_init)
         gates = gate.to(theta0).repeat(num, 1)
-        moving = self.keep_momentum and fed.train.momentum > 0
+        with_momentum = self.keep_momentum and fed.train.momentum > 0
         return GateState(
             shared=theta0,
             gate=gates,
             statistics=statistics.to(theta0).repeat(num, 1),
-            velocity=theta0.new_zeros(num, fed.num_params) if moving else None,
-            gate_velocity=torch.zeros_like(gates) if moving else None,
+            velocity=theta0.new_zeros(num, fed.num_params) if with_momentum else None,
+            gate_velocity=torch.zeros_like(gates) if with_momentum else None,
             gate_values=theta0.new_zeros(fed.rounds, adapter.blocks.num_blocks),
         )
 
@@ -163,7 +163,7 @@ class PFedGate(Options):
         return state
 
     @torch.no_grad()
-    def keep(self, fed: Federation, state: GateState) -> dict[str, Tensor]:
+    def artifacts(self, fed: Federation, state: GateState) -> dict[str, Tensor]:
         """Masks on the test data and what is kept by them (s' as section 4.9 has it), gates' distances, Figure 7."""
         adapter = Adapter.of(self, fed)
         found = [scored_masks(adapter, fed, state, k, "test") for k in range(fed.num_clients)]

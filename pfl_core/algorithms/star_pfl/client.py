@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithms.star_pfl.masks import Entries, Window, check
-from pfl_core.algorithms.star_pfl.options import Options
+from pfl_core.algorithms.star_pfl.options import StarPFLOptions
 from pfl_core.federation import Federation, LocalTraining, Trained
 
 
 @dataclass(frozen=True)
-class Client(Options):
+class Client(StarPFLOptions):
     """The part of the method between a mask and what is sent; no field of its own."""
 
     def own_window(self, entries: Entries, carried: Window | None) -> Window:

@@ -78,7 +78,7 @@ class StarState(State):
 )
 @dataclass(frozen=True)
 class StarPFL(Client):
-    """Algorithm 1; the fields are those of ``Options``."""
+    """Algorithm 1; the fields are those of ``StarPFLOptions``."""
 
     def init(self, fed: Federation, theta0: Tensor) -> StarState:
         entries = Entries.start(theta0[: fed.num_params])
@@ -147,5 +147,5 @@ class StarPFL(Client):
             window=window,
         )
 
-    def keep(self, fed: Federation, state: StarState) -> dict[str, Tensor]:
+    def artifacts(self, fed: Federation, state: StarState) -> dict[str, Tensor]:
         return {} if state.trace is None else state.trace.arrays(fed, self.probe)

@@ -23,7 +23,7 @@ from pfl_core.federation import Federation
 
 
 @dataclass(frozen=True)
-class Options(Algorithm):
+class StarPFLOptions(Algorithm):
     """Fields; A1, A2, A9, A11, A14, A17 to A19 leave no choice and are as the specification resolves them."""
 
     threshold_global: float | None = 0.1  # T of the server; None: it freezes nothing
