@@ -8,9 +8,9 @@ import torch
 
 from pfl_core import LocalTraining, Schedule, run
 from pfl_core.algorithms.pfedgate.adapt import Adapter
+from pfl_core.algorithms.pfedgate.evaluation import ungated
 from pfl_core.algorithms.pfedgate.local import Trainer, relu_loss
 from pfl_core.algorithms.pfedgate.method import PFedGate
-from pfl_core.algorithms.pfedgate.probe import ungated
 from tests.algorithms.gate_plain import F64, after, fed_of, trained
 from tests.helpers import everyone, same_bits
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.algorithms.pfedgate.eval import client_vector, mean_image
+from pfl_core.algorithms.pfedgate.evaluation import client_vector, mean_image
 from pfl_core.federation import DerivedWeights, Federation, LocalTraining, Output
 from pfl_core.federation.types import WeightsFunction
 from pfl_core.ops import take

@@ -31,10 +31,9 @@ from torch import Tensor
 
 from pfl_core.algorithm import State, register
 from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.algorithms.pfedgate.eval import adapted, scored_masks
+from pfl_core.algorithms.pfedgate.evaluation import adapted, probes, scored_masks
 from pfl_core.algorithms.pfedgate.local import ClientUpdate, Trainer, relu_loss
 from pfl_core.algorithms.pfedgate.options import PFedGateOptions
-from pfl_core.algorithms.pfedgate.probe import probes
 from pfl_core.algorithms.pfedgate.server import Server
 from pfl_core.algorithms.pfedgate.sliced import SlicedTrainer
 from pfl_core.federation import Federation, LocalTraining, Scores
