@@ -5,7 +5,7 @@ Light on purpose: torch and numpy; data readers, figures and notebooks are impor
 
 from pfl_core.algorithm import Algorithm, State, methods, register
 from pfl_core.engine import Schedule, rounds, run
-from pfl_core.federation import Federation, Split
+from pfl_core.federation import Federation, LocalTraining, Split
 from pfl_core.layout import Layout
 from pfl_core.training import Training
 
@@ -14,6 +14,7 @@ __all__ = [
     "Algorithm",
     "Federation",
     "Layout",
+    "LocalTraining",
     "Schedule",
     "Split",
     "State",

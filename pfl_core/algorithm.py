@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args, get_or
 from torch import Tensor
 
 from pfl_core.federation import Federation
-from pfl_core.ops import Rows
+from pfl_core.ops import ClientRows
 from pfl_core.plugins import PACKAGE, find
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class State:
     """
 
     shared: Tensor | None = None  # [e], the server's model
-    local: Rows | None = None  # [N, e], what each client keeps
+    local: ClientRows | None = None  # [N, e], what each client keeps
 
     def __init_subclass__(cls) -> None:
         in_checkpoints(cls)
@@ -78,8 +78,8 @@ class Algorithm:
         """Round t (from 0) with the sampled ``clients`` [S]. Pure: the state it is given stays as it was."""
         raise NotImplementedError(f"{type(self).__name__}.round")
 
-    def models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
-        """[S, e]: what each client is scored with after aggregation. Default: the shared model."""
+    def evaluation_models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
+        """The model [S, e] that each client is scored with after aggregation. Default: the shared model."""
         return fed.broadcast(state.shared, clients)
 
     def predict(self, fed: Federation, state: State, k: int, theta_k: Tensor, x: Tensor) -> Tensor:
@@ -87,20 +87,20 @@ class Algorithm:
         return fed.logits(theta_k, x)
 
     def adapt(self, fed: Federation, state: State, clients: Tensor, t: int) -> State:
-        """What clients that never took part do before they are scored. Default: nothing."""
+        """The state after clients that never took part have adapted, before they are scored. Default: unchanged."""
         return state
 
-    def keep(self, fed: Federation, state: State) -> dict[str, Tensor]:
-        """Small arrays of the last state that a figure needs (overlaps of masks, say); stored with the run."""
+    def artifacts(self, fed: Federation, state: State) -> dict[str, Tensor]:
+        """Small arrays of the last state that figures need, such as overlaps of masks; stored in the record."""
         return {}
 
     @property
-    def wraps(self) -> tuple[Algorithm, ...]:
-        """The methods that this one runs inside itself: their code decides its numbers, too."""
+    def inner_algorithms(self) -> tuple[Algorithm, ...]:
+        """The methods that this one runs inside itself. Their versions are part of a run's key."""
         return ()
 
-    def prefix(self, fed: Federation) -> tuple[Algorithm, int]:
-        """Another method and a number of rounds for which the two compute the same; so runs can share their start."""
+    def shared_prefix(self, fed: Federation) -> tuple[Algorithm, int]:
+        """Another method, and the number of first rounds in which both compute the same; runs share these rounds."""
         return self, 0
 
     @classmethod
@@ -115,7 +115,7 @@ class Algorithm:
 
 
 @dataclass(frozen=True)
-class Entry:
+class MethodEntry:
     """A method's line in the registry."""
 
     name: str
@@ -127,7 +127,7 @@ class Entry:
     passes: float = 1.0  # gradient passes in a local epoch, to estimate times by
 
 
-_REGISTRY: dict[str, Entry] = {}
+_REGISTRY: dict[str, MethodEntry] = {}
 
 
 def register(
@@ -142,7 +142,7 @@ def register(
     """Class decorator: a method that is not registered does not exist for tests, command line and README."""
 
     def add(cls: type[Algorithm]) -> type[Algorithm]:
-        _REGISTRY[name] = Entry(name, cls, papers, shares, variants or {}, ci or {}, passes)
+        _REGISTRY[name] = MethodEntry(name, cls, papers, shares, variants or {}, ci or {}, passes)
         return cls
 
     return add
@@ -166,7 +166,7 @@ def registered() -> dict[str, type[Algorithm]]:
     return {name: entry.cls for name, entry in methods().items()} | _INSTRUMENTS
 
 
-def methods() -> dict[str, Entry]:
+def methods() -> dict[str, MethodEntry]:
     """All registered methods by name."""
     importlib.import_module("pfl_core.algorithms")
     return dict(_REGISTRY)

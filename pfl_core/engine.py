@@ -157,7 +157,7 @@ def _score_all(algorithm: Algorithm, fed: Federation, state: State, seen: set[in
     state = algorithm.adapt(fed, state, absent, t) if len(absent) else state
     parts = []
     for rows in fed.chunks(everyone):
-        theta = algorithm.models(fed, state, everyone[rows], t)
+        theta = algorithm.evaluation_models(fed, state, everyone[rows], t)
         parts.append(fed.evaluate(theta, everyone[rows], split, _predict(algorithm, fed, state)))
     return Scores.join(parts)
 

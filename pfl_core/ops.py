@@ -18,7 +18,7 @@ from torch import Tensor
 SAMPLED = 257  # every 257th entry tells where a cut-off lies
 BLOCK = 2**16  # entries worked on together where temporaries would leave the cache
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # as wide as a float of that many bytes
-Rows = Tensor | tuple[Tensor, ...]  # [N, e] as one block, or as a sequence of rows where N e is large
+ClientRows = Tensor | tuple[Tensor, ...]  # [N, e] as one block, or as a sequence of rows where N e is large
 
 
 def bits(mask: Tensor, like: Tensor, room: Tensor | None = None) -> Tensor:
@@ -96,14 +96,14 @@ def server_step(old: Tensor, new: Tensor, lr_server: float) -> Tensor:
     return torch.lerp(old, new, lr_server)
 
 
-def take(x: Rows, clients: Tensor) -> Tensor:
+def take(x: ClientRows, clients: Tensor) -> Tensor:
     """The rows of these clients as a block [S, e]; ``x`` itself if they are all, in order."""
     if not isinstance(x, Tensor):
         return torch.stack([x[k] for k in clients.tolist()])
     return x if _all_of(x, clients) else x[clients]
 
 
-def put(x: Rows, clients: Tensor, rows: Tensor) -> Rows:
+def put(x: ClientRows, clients: Tensor, rows: Tensor) -> ClientRows:
     """``x`` with the rows of these clients replaced, ``x`` itself unchanged; ``rows`` if they are all, in order."""
     if isinstance(x, Tensor):
         if _all_of(x, clients):

@@ -76,7 +76,7 @@ def federation(
         rounds=rounds,
         train=Training(**{"lr": 0.1, "batch_size": 4, **training}),
         dtype=dtype,
-        stacked=stacked,
+        batched=stacked,
     )
 
 

@@ -158,9 +158,9 @@ def test_what_a_method_need_not_write():
     state = plain.init(fed, fed.theta0)
     assert torch.equal(state.shared, fed.theta0)
     assert state.local is None
-    assert torch.equal(plain.models(fed, state, torch.arange(3), 0), fed.theta0.expand(3, -1))
+    assert torch.equal(plain.evaluation_models(fed, state, torch.arange(3), 0), fed.theta0.expand(3, -1))
     assert plain.adapt(fed, state, torch.arange(2), 0) is state
-    assert plain.keep(fed, state) == {}
-    assert plain.prefix(fed) == (plain, 0)
+    assert plain.artifacts(fed, state) == {}
+    assert plain.shared_prefix(fed) == (plain, 0)
     x = fed.splits["test"].client(0)[0]
     assert torch.equal(plain.predict(fed, state, 0, fed.theta0, x), fed.logits(fed.theta0, x))

@@ -136,7 +136,7 @@ class Spy(Algorithm):
         self.calls.append(("adapt", t, clients.tolist()))
         return dataclasses.replace(state, local=torch.full((fed.num_clients,), 100.0))
 
-    def models(self, fed, state: State, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed, state: State, clients: Tensor, t: int) -> Tensor:
         self.calls.append(("models", t, clients.tolist(), state.shared[0].item(), state.local is not None))
         return fed.broadcast(state.shared, clients)
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
-from pfl_core.federation import Federation, Trained
+from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.ops import put, server_step, take
 
 
@@ -62,19 +62,20 @@ class Ditto(FedAvg):
         """The clients' own models v [S, e], trained towards what they received."""
         anchor = shared[: fed.num_params]
         pull = (lambda g, v_k, s: g.add(v_k - anchor, alpha=self.lam)) if self.lam else None
-        return fed.sgd(v, clients, key=key, epochs=self.personal_epochs, grad=pull, velocity=velocity)
+        training = LocalTraining(epochs=self.personal_epochs, gradient=pull)
+        return fed.sgd(v, clients, training, key=key, velocity=velocity)
 
     def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
-        own, losses, moving = {}, [], self.carried(fed, state, 2 * fed.num_params)  # of v_k and of θ_k
+        own, losses, momentum = {}, [], self.client_momentum(fed, state, 2 * fed.num_params)  # of v_k and of θ_k
 
         def local(chunk: Tensor, rows: slice) -> Trained:
-            velocity = moving.take(chunk)
+            velocity = momentum.take(chunk)
             before = (None, None) if velocity is None else velocity.chunk(2, 1)
             out = self.personal(fed, take(state.local, chunk), state.shared, chunk, t, before[0])
             own.update(zip(chunk.tolist(), (row.clone() for row in out.theta), strict=True))
             losses.append(out.loss)
             common = fed.sgd(fed.broadcast(state.shared, chunk), chunk, key=t, velocity=before[1])
-            moving.put(chunk, out.velocity, common.velocity)
+            momentum.put(chunk, out.velocity, common.velocity)
             return common
 
         mean, notes = fed.average(
@@ -83,13 +84,13 @@ class Ditto(FedAvg):
         shared = server_step(state.shared, mean, self.lr_server)
         personal_epochs = fed.train.epochs if self.personal_epochs is None else self.personal_epochs
         local_models = put(state.local, clients, list(own.values()))
-        return moving.into(MovingState(shared=shared, local=local_models)), notes | {
+        return momentum.into(MovingState(shared=shared, local=local_models)), notes | {
             "train_loss": torch.cat(losses),  # of v_k, without the pull
             "upload": torch.full((len(clients),), fed.num_params),
             "passes": fed.train.epochs + personal_epochs,
         }
 
-    def models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         return take(state.local, clients)
 
     def adapt(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> MovingState:

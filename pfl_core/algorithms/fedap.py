@@ -27,7 +27,7 @@ from torch import Tensor
 from pfl_core.algorithm import Algorithm, State, check_choices, register
 from pfl_core.algorithms.fedbn import FedBN
 from pfl_core.algorithms.partial import at_least
-from pfl_core.federation import Federation
+from pfl_core.federation import Federation, LocalTraining
 from pfl_core.layout import NORM, WEIGHT
 from pfl_core.ops import count_true, mix, put, round_half_up, select, take
 from pfl_core.seeding import generator
@@ -67,7 +67,7 @@ class FedAP(Algorithm):
         at_least(self, pretrain_epochs=0, pretrain_rounds=0)
 
     @property
-    def wraps(self) -> tuple[Algorithm, ...]:
+    def inner_algorithms(self) -> tuple[Algorithm, ...]:
         return (FedBN(),) if self.pretrain == "fedbn" else ()
 
     def init(self, fed: Federation, theta0: Tensor) -> APState:
@@ -84,10 +84,11 @@ class FedAP(Algorithm):
             state = method.init(fed, theta0)
             for t in range(self.pretrain_rounds):
                 state, _ = method.round(fed, state, clients, t)
-            return method.models(fed, state, clients, self.pretrain_rounds)
+            return method.evaluation_models(fed, state, clients, self.pretrain_rounds)
         parts = [drawn(fed, k, self.pretrain_share) for k in clients.tolist()]
         pool = tuple(torch.cat(each) for each in zip(*parts, strict=True))
-        out = fed.sgd(theta0[None], clients[:1], key=(0, "pretrain"), epochs=self.pretrain_epochs, data=[pool])
+        training = LocalTraining(epochs=self.pretrain_epochs)
+        out = fed.sgd(theta0[None], clients[:1], training, key=(0, "pretrain"), data=[pool])
         return fed.broadcast(out.theta[0], clients)
 
     def round(self, fed: Federation, state: APState, clients: Tensor, t: int) -> tuple[APState, dict]:
@@ -100,7 +101,7 @@ class FedAP(Algorithm):
         upload = torch.full((len(clients),), count_true(shared))
         return replace(state, local=put(state.local, clients, theta)), notes | {"upload": upload}
 
-    def models(self, fed: Federation, state: APState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: APState, clients: Tensor, t: int) -> Tensor:
         return take(state.local, clients)
 
 

@@ -11,14 +11,14 @@ Differs from the paper: w_k = 1 by default, as the FedSelect and FedPeWS papers 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from pfl_core.algorithm import check_choices, register
 from pfl_core.algorithms.momentum import Momentum, MovingState
-from pfl_core.federation import Federation, Trained
+from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.ops import server_step
 
 
@@ -43,9 +43,9 @@ class FedAvg(Momentum):
     def __post_init__(self) -> None:
         check_choices(self)
 
-    def hooks(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> dict[str, Any]:
-        """What the local step adds to plain SGD: ``grad`` and ``loss`` of ``fed.sgd``. Here nothing."""
-        return {}
+    def local_training(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> LocalTraining:
+        """What the local steps add to plain SGD. Here nothing."""
+        return LocalTraining()
 
     def remember(
         self, fed: Federation, state: MovingState, new: MovingState, clients: Tensor, out: Trained, t: int
@@ -65,18 +65,18 @@ class FedAvg(Momentum):
         self, fed: Federation, state: MovingState, clients: Tensor, t: int, weight: Tensor
     ) -> tuple[MovingState, dict, Tensor]:
         """Local training from the shared model: what is remembered of it, the notes, and the weighted mean [e]."""
-        new, moving = state, self.carried(fed, state)
+        new, momentum = state, self.client_momentum(fed, state)
 
         def local(chunk: Tensor, rows: slice) -> Trained:
             nonlocal new
-            hooks = self.hooks(fed, state, chunk, t)
-            out = fed.sgd(fed.broadcast(state.shared, chunk), chunk, key=t, velocity=moving.take(chunk), **hooks)
-            moving.put(chunk, out.velocity)
+            training = self.local_training(fed, state, chunk, t)
+            out = fed.sgd(fed.broadcast(state.shared, chunk), chunk, training, key=t, velocity=momentum.take(chunk))
+            momentum.put(chunk, out.velocity)
             new = self.remember(fed, state, new, chunk, out, t)
             return out
 
         mean, notes = fed.average(local, clients, weight)
-        new = moving.into(new)
+        new = momentum.into(new)
         return new, notes | {"upload": torch.full((len(clients),), fed.num_params), "passes": fed.train.epochs}, mean
 
 
@@ -94,6 +94,6 @@ class FedAvgFT(FedAvg):
 
     finetune_epochs: int = 3  # FedSelect does not state it; 3 = its local epochs is our choice, pFedGate uses 1
 
-    def models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         start = fed.broadcast(state.shared, clients)
-        return fed.sgd(start, clients, key=(t, "finetune"), epochs=self.finetune_epochs).theta
+        return fed.sgd(start, clients, LocalTraining(epochs=self.finetune_epochs), key=(t, "finetune")).theta

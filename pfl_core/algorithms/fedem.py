@@ -27,7 +27,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 from pfl_core.algorithm import check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
-from pfl_core.federation import Federation, Output, Scores, Trained
+from pfl_core.federation import Federation, LocalTraining, Output, Scores, Trained
 from pfl_core.layout import WEIGHT
 from pfl_core.ops import accumulate, normalised, put, server_step
 from pfl_core.seeding import generator
@@ -69,14 +69,14 @@ class FedEM(Momentum):
         share = normalised(client_weight(fed, clients, self.client_weighting))
         total = torch.zeros_like(state.components)
         new, losses, scores = state, [], []
-        moving = self.carried(fed, state, self.components * fed.num_params)
+        momentum = self.client_momentum(fed, state, self.components * fed.num_params)
         for places in self.parts(fed, clients):
             chunk = clients[places]
             duties = self.duties(fed, state, chunk)
             new = replace(new, mixture=put(new.mixture, chunk, torch.stack([q.mean(0) for q in duties])))
-            out = self.maximise(fed, state, chunk, duties, t, moving.take(chunk))
+            out = self.maximise(fed, state, chunk, duties, t, momentum.take(chunk))
             if out.velocity is not None:
-                moving.put(chunk, out.velocity.view(len(chunk), -1))
+                momentum.put(chunk, out.velocity.view(len(chunk), -1))
             theta = out.theta.view(len(chunk), self.components, -1)  # [S, M, e]
             for m in range(self.components):
                 accumulate(total[m], theta[:, m], share[places])
@@ -88,7 +88,7 @@ class FedEM(Momentum):
             "upload": torch.full((len(clients),), self.components * fed.num_params),
             "passes": self.components * (fed.train.epochs + 1 / 3),  # and a forward pass
         }
-        new = moving.into(replace(new, components=components))
+        new = momentum.into(replace(new, components=components))
         return new, notes | ({"trained": Scores.join(scores)} if scores else {})
 
     def parts(self, fed: Federation, clients: Tensor) -> list[Tensor]:
@@ -127,14 +127,14 @@ class FedEM(Momentum):
         alone = self.components == 1  # all duties are exactly 1
         theta = state.components.repeat(len(clients), 1)
         velocity = None if velocity is None else velocity.reshape(len(theta), -1)
-        return fed.sgd(theta, repeated, key=t, loss=None if alone else loss, velocity=velocity)
+        return fed.sgd(theta, repeated, LocalTraining(loss=None if alone else loss), key=t, velocity=velocity)
 
     def trained(self, fed: Federation, theta: Tensor, mixture: Tensor, clients: Tensor) -> Scores:
         """Scores with the clients' own components [S, M, e], before they are averaged."""
         place = {k: s for s, k in enumerate(clients.tolist())}
         return fed.score(theta[:, 0], clients, lambda k, _, x: mixed(fed, theta[place[k]], mixture[k], x))
 
-    def models(self, fed: Federation, state: MixtureState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: MixtureState, clients: Tensor, t: int) -> Tensor:
         """The first component; what counts is ``predict``, which asks all of them."""
         return fed.broadcast(state.components[0], clients)
 
@@ -146,7 +146,7 @@ class FedEM(Momentum):
         duties = self.duties(fed, replace(state, mixture=equal), clients)
         return replace(state, mixture=put(state.mixture, clients, torch.stack([q.mean(0) for q in duties])))
 
-    def keep(self, fed: Federation, state: MixtureState) -> dict[str, Tensor]:
+    def artifacts(self, fed: Federation, state: MixtureState) -> dict[str, Tensor]:
         return {"mixture": state.mixture.cpu()}
 
 

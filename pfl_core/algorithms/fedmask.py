@@ -28,7 +28,7 @@ from pfl_core.algorithm import check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.algorithms.partial import top
-from pfl_core.federation import Federation, Trained
+from pfl_core.federation import DerivedWeights, Federation, LocalTraining, Trained
 from pfl_core.layout import WEIGHT, Field
 from pfl_core.ops import counts_true, masked_mean, put, round_half_up, take, top_count
 
@@ -85,7 +85,7 @@ class FedMask(Momentum):
         return torch.cat([largest(part, self.keep_ratio) for part in scores.split([f.stop - f.start for f in fields])])
 
     def round(self, fed: Federation, state: FedMaskState, clients: Tensor, t: int) -> tuple[FedMaskState, dict]:
-        fields, own, moving = self.masked(fed), [], self.carried(fed, state, state.scores[0].numel())
+        fields, own, momentum = self.masked(fed), [], self.client_momentum(fed, state, state.scores[0].numel())
         frozen = torch.zeros_like(state.shared, dtype=torch.bool)
 
         def weights(theta_k: Tensor, scores_k: Tensor, x: Tensor, s: int) -> Tensor:
@@ -93,17 +93,10 @@ class FedMask(Momentum):
             return applied(fields, theta_k, mask + (soft - soft.detach()))
 
         def local(chunk: Tensor, rows: slice) -> Trained:
-            out = fed.sgd(
-                fed.broadcast(state.shared, chunk),
-                chunk,
-                key=t,
-                trainable=frozen,
-                weights=weights,
-                variables=take(state.scores, chunk),
-                lr_variables=self.lr_mask,
-                velocity_variables=moving.take(chunk),
-            )
-            moving.put(chunk, out.velocity_variables)
+            scores = DerivedWeights(weights, take(state.scores, chunk), self.lr_mask, momentum.take(chunk))
+            training = LocalTraining(trainable=frozen, weights=scores)
+            out = fed.sgd(fed.broadcast(state.shared, chunk), chunk, training, key=t)
+            momentum.put(chunk, out.velocity_variables)
             own.extend(row.clone() for row in out.variables)
             return replace(
                 out, theta=torch.stack([self.model(fields, *row) for row in zip(out.theta, out.variables, strict=True)])
@@ -114,7 +107,7 @@ class FedMask(Momentum):
         kept = torch.stack([self.mask(fields, row) for row in scores])
         merged = self.merged(scores, kept, client_weight(fed, clients, self.client_weighting))
         shared = torch.cat([state.shared[:d], mean[d:]])
-        new = moving.into(replace(state, shared=shared, scores=put(state.scores, clients, merged)))
+        new = momentum.into(replace(state, shared=shared, scores=put(state.scores, clients, merged)))
         return new, notes | {
             "upload": counts_true(kept),
             "upload_bits": torch.full((len(clients),), scores.shape[1]),
@@ -131,11 +124,11 @@ class FedMask(Momentum):
         """θ ∘ m [e]."""
         return applied(fields, theta, self.mask(fields, scores).to(theta))
 
-    def models(self, fed: Federation, state: FedMaskState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: FedMaskState, clients: Tensor, t: int) -> Tensor:
         fields = self.masked(fed)
         return torch.stack([self.model(fields, state.shared, state.scores[k]) for k in clients.tolist()])
 
-    def keep(self, fed: Federation, state: FedMaskState) -> dict[str, Tensor]:
+    def artifacts(self, fed: Federation, state: FedMaskState) -> dict[str, Tensor]:
         fields = self.masked(fed)
         shares = [self.mask(fields, scores).float().mean() for scores in state.scores]
         return {"achieved_keep_ratio": torch.stack(shares).cpu()}

@@ -31,7 +31,7 @@ from torch.nn.functional import mse_loss
 from pfl_core.algorithm import check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
-from pfl_core.federation import Federation, Output, Scores
+from pfl_core.federation import Federation, LocalTraining, Output, Scores
 from pfl_core.ops import normalised, put, take
 from pfl_core.seeding import generator
 
@@ -97,13 +97,14 @@ class FedMD(Momentum):
         def digest(output: Output) -> Tensor:
             return mse_loss(output.logits, consensus[output.index])
 
-        local, losses, scores, moving = state.local, [], [], self.carried(fed, state)
+        on_public = LocalTraining(epochs=self.digest_epochs, loss=digest)
+        local, losses, scores, momentum = state.local, [], [], self.client_momentum(fed, state)
         for rows in fed.chunks(clients):
             chunk = clients[rows]
             theta, data = take(state.local, chunk), [public] * len(chunk)
-            theta = fed.sgd(theta, chunk, key=(t, "digest"), epochs=self.digest_epochs, loss=digest, data=data).theta
-            out = fed.sgd(theta, chunk, key=t, velocity=moving.take(chunk))
-            moving.put(chunk, out.velocity)
+            theta = fed.sgd(theta, chunk, on_public, key=(t, "digest"), data=data).theta
+            out = fed.sgd(theta, chunk, key=t, velocity=momentum.take(chunk))
+            momentum.put(chunk, out.velocity)
             local = put(local, chunk, [row.clone() for row in out.theta])
             losses.append(out.loss)
             scores += [fed.score(out.theta, chunk, None)] if fed.score else []
@@ -112,7 +113,7 @@ class FedMD(Momentum):
             "upload": torch.full((len(clients),), consensus.numel()),
             "passes": fed.train.epochs + (self.digest_epochs + 1 / 3) * len(x) / float(fed.num_train[clients].mean()),
         }
-        new = moving.into(replace(state, local=local))
+        new = momentum.into(replace(state, local=local))
         return new, notes | ({"trained": Scores.join(scores)} if scores else {})
 
     def consensus(self, fed: Federation, state: MovingState, clients: Tensor, public: tuple[Tensor, Tensor]) -> Tensor:
@@ -121,7 +122,7 @@ class FedMD(Momentum):
         opinions = (fed.forward(state.local[k][None], torch.tensor([k]), [public])[0] for k in clients.tolist())
         return sum(w * logits for w, logits in zip(share, opinions, strict=True))
 
-    def models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         return take(state.local, clients)
 
 

@@ -23,7 +23,7 @@ prototypes evenly (``prototype_weighting="uniform"``).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -32,7 +32,8 @@ from torch.nn.functional import cross_entropy, mse_loss, one_hot
 from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.partial import Partial, PartialState, at_least, taken
-from pfl_core.federation import Federation, Output, Trained
+from pfl_core.federation import Federation, LocalTraining, Output, Trained
+from pfl_core.federation.types import LossHook
 from pfl_core.ops import count_true, mix, put, select
 
 SMALLEST = 1e-3  # weights below it are set to 0
@@ -49,7 +50,7 @@ class PacState(PartialState):
 
 
 @dataclass(frozen=True)
-class Told:
+class ClientMessage:
     """What clients send besides body and head, in float64."""
 
     A: Tensor  # [S, C, f] share times mean feature of each class, before training
@@ -58,7 +59,7 @@ class Told:
     counts: Tensor  # [S, C] samples of each class
 
     @classmethod
-    def join(cls, parts: list[Told]) -> Told:
+    def join(cls, parts: list[ClientMessage]) -> ClientMessage:
         """Chunks of clients, one after the other."""
         return cls(*(torch.cat([getattr(p, name) for p in parts]) for name in cls.__dataclass_fields__))
 
@@ -95,27 +96,27 @@ class FedPAC(Partial):
         personal, places, own, messages = self.personal(fed), self.parts(fed.layout), [], []
 
         def local(chunk: Tensor, rows: slice) -> Trained:
-            out, told = self.client(fed, state, chunk, t)
+            out, message = self.client(fed, state, chunk, t)
             own.extend(taken(row, places) for row in out.theta)
-            messages.append(told)
+            messages.append(message)
             return out
 
         mean, notes = fed.average(local, clients, client_weight(fed, clients, self.client_weighting))
-        told, h = Told.join(messages), count_true(personal[: fed.num_params])
-        heads = mix(self.head_weights(told.A, told.V), torch.stack([row[:h] for row in own]))
+        message, h = ClientMessage.join(messages), count_true(personal[: fed.num_params])
+        heads = mix(self.head_weights(message.A, message.V), torch.stack([row[:h] for row in own]))
         own = [torch.cat([head, row[h:]]) for head, row in zip(heads, own, strict=True)]
-        P, known = self.prototypes(told.means, told.counts)
+        P, known = self.prototypes(message.means, message.counts)
         shared = select(personal, state.shared, mean)
         new = replace(state, shared=shared, own=put(state.own, clients, own), prototypes=P.to(shared), known=known)
         # up go body and head; A and the means of one's own classes; counts and V
-        statistics = 2 * (told.counts > 0).sum(1).cpu() * P.shape[1] + len(P) + 1
+        statistics = 2 * (message.counts > 0).sum(1).cpu() * P.shape[1] + len(P) + 1
         return new, notes | {
             "upload": fed.num_params + statistics,
             "personal_share": h / fed.num_params,
             "passes": fed.train.epochs + 1 + 2 / 3,  # two more forward passes
         }
 
-    def client(self, fed: Federation, state: PacState, clients: Tensor, t: int) -> tuple[Trained, Told]:
+    def client(self, fed: Federation, state: PacState, clients: Tensor, t: int) -> tuple[Trained, ClientMessage]:
         """Steps 1 to 4 of every client."""
         start = self.rows(fed, state, clients)
         means, counts, energy = features(fed, start, clients, len(state.known))
@@ -124,24 +125,25 @@ class FedPAC(Partial):
         V = (energy - A.square().sum((1, 2))).clamp(min=0) / num
         theta = self.train_own(fed, start, clients, t).theta
         aims = torch.where(state.known[:, None], state.prototypes, means.to(start))  # [S, C, f]
-        out = fed.sgd(theta, clients, key=t, trainable=~self.personal(fed), **self.hooks(state, aims))
+        training = LocalTraining(trainable=~self.personal(fed), loss=self.loss(state, aims))
+        out = fed.sgd(theta, clients, training, key=t)
         means, _, _ = features(fed, out.theta, clients, len(state.known))
-        return out, Told(A, V, means, counts)
+        return out, ClientMessage(A, V, means, counts)
 
-    def own_training(self) -> dict[str, Any]:
+    def personal_training(self) -> LocalTraining:
         """One epoch on the head."""
-        return {"epochs": 1, "lr": self.lr_head}
+        return LocalTraining(epochs=1, lr=self.lr_head)
 
-    def hooks(self, state: PacState, aims: Tensor) -> dict[str, Any]:
-        """The loss that the body is trained with; plain cross-entropy before there are prototypes."""
+    def loss(self, state: PacState, aims: Tensor) -> LossHook | None:
+        """The loss that the body is trained with; None (cross-entropy) before there are prototypes."""
         if self.lam == 0 or not state.known.any():
-            return {}
+            return None
 
         def loss(output: Output) -> Tensor:  # CE + λ MSE(z, P_y)
             distance = mse_loss(output.features, aims[output.row][output.labels])
             return cross_entropy(output.logits, output.labels) + self.lam * distance
 
-        return {"loss": loss}
+        return loss
 
     def prototypes(self, means: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         """P [C, f] and which classes have one [C]; means [S, C, f], counts [S, C]."""

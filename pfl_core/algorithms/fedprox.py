@@ -10,13 +10,12 @@ Differs from the paper: a fixed number of local steps stands for its inexact sol
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from pfl_core.algorithm import State, register
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.federation import Federation
+from pfl_core.federation import Federation, LocalTraining
 
 
 @register("fedprox", papers=("fedpews",), shares="everything; one model for all", variants={"strong": {"mu": 0.5}})
@@ -31,6 +30,7 @@ class FedProx(FedAvg):
         if self.mu < 0:
             raise ValueError(f"FedProx: mu={self.mu} is below 0")
 
-    def hooks(self, fed: Federation, state: State, clients: Tensor, t: int) -> dict[str, Any]:
+    def local_training(self, fed: Federation, state: State, clients: Tensor, t: int) -> LocalTraining:
         anchor = state.shared[: fed.num_params]
-        return {"grad": lambda g, theta, s: g.add(theta - anchor, alpha=self.mu)} if self.mu else {}
+        proximal = (lambda g, theta_k, s: g.add(theta_k - anchor, alpha=self.mu)) if self.mu else None
+        return LocalTraining(gradient=proximal)  # ∇f_k + μ (θ_k − θ)

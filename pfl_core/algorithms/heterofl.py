@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ from torch.nn.functional import cross_entropy
 from pfl_core.algorithm import check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
-from pfl_core.federation import Federation, Output, Scores
+from pfl_core.federation import DerivedWeights, Federation, LocalTraining, Output, Scores
 from pfl_core.layout import WEIGHT, Layout
 from pfl_core.ops import bits, counts_true, keep_, round_half_up
 from pfl_core.seeding import generator
@@ -99,12 +99,12 @@ class HeteroFL(Momentum):
         covered = torch.zeros_like(state.shared)
         for k, mask, w in zip(clients.tolist(), has, weight, strict=True):
             covered.sub_(bits(self.averaged(fed, mask, k), covered).to(covered), alpha=w)  # a set bit is -1
-        new, losses, scores, moving = torch.zeros_like(state.shared), [], [], self.carried(fed, state)
+        new, losses, scores, momentum = torch.zeros_like(state.shared), [], [], self.client_momentum(fed, state)
         for rows in fed.chunks(clients):
             chunk, active = clients[rows], torch.stack(has[rows])
-            hooks, velocity = self.hooks(fed, chunk, widths), moving.take(chunk)
-            out = fed.sgd(state.shared * active, chunk, key=t, trainable=active, velocity=velocity, **hooks)
-            moving.put(chunk, out.velocity)
+            training = replace(self.local_training(fed, chunk, widths), trainable=active)
+            out = fed.sgd(state.shared * active, chunk, training, key=t, velocity=momentum.take(chunk))
+            momentum.put(chunk, out.velocity)
             for k, theta, mask, w in zip(chunk.tolist(), out.theta, active, weight[rows], strict=True):
                 new += keep_(theta * (w / covered), bits(self.averaged(fed, mask, k), theta))
             losses.append(out.loss)
@@ -118,7 +118,7 @@ class HeteroFL(Momentum):
             "kept_share": upload / fed.num_params,
         }
         shared = torch.where(covered > 0, new, state.shared)
-        state = moving.into(replace(state, shared=shared))
+        state = momentum.into(replace(state, shared=shared))
         return state, notes | ({"trained": Scores.join(scores)} if scores else {})
 
     def averaged(self, fed: Federation, mask: Tensor, k: int) -> Tensor:
@@ -135,20 +135,19 @@ class HeteroFL(Momentum):
         head = next(filter(fed.layout.in_head, fed.layout.params))
         return torch.bincount(fed.labels(k), minlength=head.shape[0]) == 0
 
-    def hooks(self, fed: Federation, clients: Tensor, widths: list[float]) -> dict[str, Any]:
-        """``loss`` and ``weights`` of ``fed.sgd``, where an option asks for them."""
-        hooks: dict[str, Any] = {}
-        numbers = clients.tolist()
+    def local_training(self, fed: Federation, clients: Tensor, widths: list[float]) -> LocalTraining:
+        """The loss and the derived weights, where an option asks for them."""
+        loss, weights, numbers = None, None, clients.tolist()
         if self.absent_labels == "zero":
             absent = {k: self.absent(fed, k) for k in numbers}
-            hooks["loss"] = partial(zeroed_loss, absent)
+            loss = partial(zeroed_loss, absent)
         if self.scaler:
             hidden = fed.layout.mask(lambda f: f.kind == WEIGHT and not fed.layout.in_head(f))[: fed.num_params]
             scale = {r: torch.where(hidden.to(fed.theta0.device), 1 / r, 1.0).to(fed.theta0) for r in set(widths)}
-            hooks["weights"] = lambda theta_k, _, x, s: theta_k * scale[widths[numbers[s]]]
-        return hooks
+            weights = DerivedWeights(lambda theta_k, _, x, s: theta_k * scale[widths[numbers[s]]])
+        return LocalTraining(loss=loss, weights=weights)
 
-    def models(self, fed: Federation, state: HeteroState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: HeteroState, clients: Tensor, t: int) -> Tensor:
         widths = state.widths.tolist()
         masks = subnetworks(fed, widths)
         return state.shared * torch.stack([masks[widths[k]] for k in clients.tolist()])

@@ -28,9 +28,9 @@ class Local(Momentum):
         return MovingState(local=theta0.repeat(fed.num_clients, 1))
 
     def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
-        moving = self.carried(fed, state)
-        out = fed.sgd(take(state.local, clients), clients, key=t, velocity=moving.take(clients))  # [S, e]
-        moving.put(clients, out.velocity)
+        momentum = self.client_momentum(fed, state)
+        out = fed.sgd(take(state.local, clients), clients, key=t, velocity=momentum.take(clients))  # [S, e]
+        momentum.put(clients, out.velocity)
         notes = {
             "trained": out.theta,
             "train_loss": out.loss,
@@ -38,7 +38,7 @@ class Local(Momentum):
             "passes": fed.train.epochs,
         }
         local = put(state.local, clients, out.theta)
-        return moving.into(replace(state, local=local)), notes
+        return momentum.into(replace(state, local=local)), notes
 
-    def models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         return take(state.local, clients)

@@ -30,10 +30,10 @@ from torch import Tensor
 
 from pfl_core.algorithm import Algorithm, State, check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
-from pfl_core.federation import Federation
+from pfl_core.federation import Federation, LocalTraining
 from pfl_core.federation.types import Samples
 from pfl_core.layout import NORM, Field
-from pfl_core.ops import Rows, count_true, counts_true, masked_mean, put, round_half_up, select, take
+from pfl_core.ops import ClientRows, count_true, counts_true, masked_mean, put, round_half_up, select, take
 from pfl_core.seeding import generator
 
 HELD_OUT = 0.1  # share of a client's training data that its accuracy is measured on
@@ -42,7 +42,7 @@ HELD_OUT = 0.1  # share of a client's training data that its accuracy is measure
 @dataclass(frozen=True)
 class LotteryState(State):
     initial: Tensor | None = None  # [e] θ_0
-    active: Rows = ()  # [N, e] bool, m_k; True on all biases and statistics
+    active: ClientRows = ()  # [N, e] bool, m_k; True on all biases and statistics
     density: Tensor | None = None  # [N] float64, r_k: what the rule reckons with (counts are rounded, tensor by tensor)
 
 
@@ -78,13 +78,13 @@ class LotteryFL(Algorithm):
             density=torch.ones(fed.num_clients, dtype=torch.float64),
         )
 
-    def models(self, fed: Federation, state: LotteryState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: LotteryState, clients: Tensor, t: int) -> Tensor:
         return masked(fed.broadcast(state.shared, clients), take(state.active, clients))  # θ ⊙ m_k
 
     def round(self, fed: Federation, state: LotteryState, clients: Tensor, t: int) -> tuple[LotteryState, dict]:
         before, density = take(state.active, clients), state.density[clients]
         training, held_out = divided(fed, clients)
-        theta = self.models(fed, state, clients, t)
+        theta = self.evaluation_models(fed, state, clients, t)
         pruning = self.passes_gate(fed, theta, clients, held_out, density)
         active = before
         if pruning.any():
@@ -93,7 +93,7 @@ class LotteryFL(Algorithm):
                 active[s] = self.prune(fed, theta[s], before[s])
             theta[pruning] = masked(fed.broadcast(state.initial, clients[pruning]), active[pruning])
             density = torch.where(pruning, (1 - self.prune_rate) * density, density)
-        out = fed.sgd(theta, clients, key=t, trainable=active, data=training)
+        out = fed.sgd(theta, clients, LocalTraining(trainable=active), key=t, data=training)
         weight = client_weight(fed, clients, self.client_weighting)
         new = replace(
             state,

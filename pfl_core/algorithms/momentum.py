@@ -15,12 +15,12 @@ from torch import Tensor
 
 from pfl_core.algorithm import Algorithm, State
 from pfl_core.federation import Federation
-from pfl_core.ops import Rows, put, take
+from pfl_core.ops import ClientRows, put, take
 
 
 @dataclass(frozen=True)
 class MovingState(State):
-    velocity: Rows | None = field(default=None, metadata={"added": True})  # N rows [d], or of as much as is trained
+    velocity: ClientRows | None = field(default=None, metadata={"added": True})  # N rows [d], or longer
 
 
 @dataclass(frozen=True)
@@ -32,22 +32,22 @@ class Momentum(Algorithm):
     def init(self, fed: Federation, theta0: Tensor) -> MovingState:
         return MovingState(shared=theta0)
 
-    def carried(self, fed: Federation, state: MovingState, size: int | None = None) -> Carried:
+    def client_momentum(self, fed: Federation, state: MovingState, size: int | None = None) -> ClientMomentum:
         """The clients' momentum [N, size] (default: [N, d]) as a round finds it."""
         if not (self.keep_momentum and fed.train.momentum):
-            return Carried(None)
+            return ClientMomentum(None)
         zero = fed.theta0.new_zeros(fed.num_params if size is None else size)
-        return Carried(state.velocity or (zero,) * fed.num_clients)
+        return ClientMomentum(state.velocity or (zero,) * fed.num_clients)
 
 
 @dataclass
-class Carried:
-    """What a round takes rows from and puts them back into; without rows every training starts at rest."""
+class ClientMomentum:
+    """The clients' velocities during a round. Without rows every training starts at rest."""
 
-    rows: Rows | None
+    rows: ClientRows | None
 
     def take(self, clients: Tensor) -> Tensor | None:
-        """[S, size], for ``fed.sgd``."""
+        """The velocities [S, size] of these clients, for ``fed.sgd``."""
         return None if self.rows is None else take(self.rows, clients)
 
     def into(self, state: State) -> State:
@@ -55,6 +55,6 @@ class Carried:
         return state if self.rows is None else replace(state, velocity=self.rows)
 
     def put(self, clients: Tensor, *velocity: Tensor | None) -> None:
-        """What these clients' training left [S, size], or parts of it side by side."""
+        """Store the velocities [S, size] after these clients' training, or parts of them side by side."""
         if self.rows is not None:
             self.rows = put(self.rows, clients, [torch.cat(parts) for parts in zip(*velocity, strict=True)])

@@ -13,7 +13,6 @@ augmentation. Before a client's first round its previous model is the initial on
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, softplus
@@ -21,13 +20,13 @@ from torch.nn.functional import cosine_similarity, cross_entropy, softplus
 from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
-from pfl_core.federation import Federation, Output, Trained
-from pfl_core.ops import Rows, put, take
+from pfl_core.federation import Federation, LocalTraining, Output, Trained
+from pfl_core.ops import ClientRows, put, take
 
 
 @dataclass(frozen=True)
 class MoonState(MovingState):
-    previous: Rows | None = None  # [N, e] each client's model after its last training
+    previous: ClientRows | None = None  # [N, e] each client's model after its last training
 
 
 @register(
@@ -52,9 +51,9 @@ class Moon(FedAvg):
     def init(self, fed: Federation, theta0: Tensor) -> MoonState:
         return MoonState(shared=theta0, previous=theta0.repeat(fed.num_clients, 1))
 
-    def hooks(self, fed: Federation, state: MoonState, clients: Tensor, t: int) -> dict[str, Any]:
+    def local_training(self, fed: Federation, state: MoonState, clients: Tensor, t: int) -> LocalTraining:
         if self.mu_con == 0:
-            return {}
+            return LocalTraining()
         rows = fed.broadcast(state.shared, clients), take(state.previous, clients)
         of_shared, of_previous = (fed.forward(theta, clients, "train", layer="features") for theta in rows)
 
@@ -63,7 +62,7 @@ class Moon(FedAvg):
             contrast = self.contrast(output.features, near, far)
             return cross_entropy(output.logits, output.labels) + self.mu_con * contrast.mean()
 
-        return {"loss": loss}
+        return LocalTraining(loss=loss)
 
     def contrast(self, z: Tensor, near: Tensor, far: Tensor) -> Tensor:
         """l_con of each sample [B]; representations [B, f]."""

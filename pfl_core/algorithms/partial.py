@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -35,7 +35,7 @@ from torch import Tensor
 from pfl_core.algorithm import Algorithm, check_choices, register
 from pfl_core.algorithms.fedavg import FedAvg, client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
-from pfl_core.federation import Federation, Trained
+from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.layout import STATISTIC, WEIGHT, Field, Layout
 from pfl_core.ops import put, select
 
@@ -116,7 +116,7 @@ class Partial(Momentum):
                 row[part] = piece
         return theta
 
-    def models(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> Tensor:
         return self.rows(fed, state, clients)
 
     def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
@@ -132,26 +132,26 @@ class Partial(Momentum):
         velocity: Tensor | None = None,
     ) -> Trained:
         """The same, of the personal part alone."""
-        personal = self.personal(fed)
-        return fed.sgd(theta, clients, key=key, trainable=personal, velocity=velocity, **self.own_training())
+        training = replace(self.personal_training(), trainable=self.personal(fed))
+        return fed.sgd(theta, clients, training, key=key, velocity=velocity)
 
-    def own_training(self) -> dict[str, Any]:
+    def personal_training(self) -> LocalTraining:
         """Epochs and rate of that, where they are not the federation's."""
-        return {}
+        return LocalTraining()
 
     def round(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> tuple[PartialState, dict]:
-        parts, own, moving = self.parts(fed.layout), [], self.carried(fed, state)
+        parts, own, momentum = self.parts(fed.layout), [], self.client_momentum(fed, state)
 
         def local(chunk: Tensor, rows: slice) -> Trained:
-            out = self.train(fed, self.rows(fed, state, chunk), chunk, t, moving.take(chunk))
-            moving.put(chunk, out.velocity)
+            out = self.train(fed, self.rows(fed, state, chunk), chunk, t, momentum.take(chunk))
+            momentum.put(chunk, out.velocity)
             own.extend(taken(row, parts) for row in out.theta)
             return out
 
         mean, notes = fed.average(local, clients, client_weight(fed, clients, self.client_weighting))
         shared = select(self.personal(fed), state.shared, mean)
         count = sum(part.stop - part.start for part in parts if part.stop <= fed.num_params)
-        new = moving.into(replace(state, shared=shared, own=put(state.own, clients, own)))
+        new = momentum.into(replace(state, shared=shared, own=put(state.own, clients, own)))
         return new, notes | {
             "upload": torch.full((len(clients),), fed.num_params - count),
             "personal_share": count / fed.num_params,
@@ -215,13 +215,14 @@ class FedRep(Partial):
     def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
         head = self.personal(fed)
         first = self.train_own(fed, theta, clients, t, velocity)
-        out = fed.sgd(first.theta, clients, key=t, epochs=self.body_epochs, trainable=~head, velocity=velocity)
+        body = LocalTraining(epochs=self.body_epochs, trainable=~head)
+        out = fed.sgd(first.theta, clients, body, key=t, velocity=velocity)
         if velocity is None:
             return out
         return replace(out, velocity=torch.where(head[: fed.num_params], first.velocity, out.velocity))
 
-    def own_training(self) -> dict[str, Any]:
-        return {"epochs": self.head_epochs, "lr": self.lr_head}
+    def personal_training(self) -> LocalTraining:
+        return LocalTraining(epochs=self.head_epochs, lr=self.lr_head)
 
     def passes(self, fed: Federation) -> int:
         return self.head_epochs + self.body_epochs
@@ -251,13 +252,13 @@ class FedBABU(Partial):
         at_least(self, finetune_epochs=0)
 
     def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
-        return fed.sgd(theta, clients, key=t, trainable=~self.personal(fed), velocity=velocity)
+        return fed.sgd(theta, clients, LocalTraining(trainable=~self.personal(fed)), key=t, velocity=velocity)
 
-    def models(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> Tensor:
         head = self.personal(fed)
         part = {"all": None, "head": head, "body": ~head}[self.finetune_part]
-        start = self.rows(fed, state, clients)
-        return fed.sgd(start, clients, key=(t, "finetune"), epochs=self.finetune_epochs, trainable=part).theta
+        training = LocalTraining(epochs=self.finetune_epochs, trainable=part)
+        return fed.sgd(self.rows(fed, state, clients), clients, training, key=(t, "finetune")).theta
 
     def adapt(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> PartialState:
         """Nothing: every client's copy is fine-tuned anyway."""

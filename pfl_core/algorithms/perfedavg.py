@@ -10,7 +10,7 @@ Meta-Learning Approach", NeurIPS 2020, Algorithm 1. pFedGate, section 8 of its s
 
 A client is scored with θ − α ∇f(θ; b) on one batch of its training data; ``adaptation="epoch"``: after one epoch.
 
-Differs from the paper: the Hessian is that of b_1, which makes the step the exact slope of f(w − α ∇f(w; b_1); b_2)
+Differs from the paper: the Hessian is that of b_1, which makes the step the exact gradient of f(w − α ∇f(w; b_1); b_2)
 (there: of a third batch); means by n_k. α = β = the federation's rate unless given. Ours: the batches of an epoch pair
 up one after the other, and one that is left over is both b_1 and b_2; β's steps have the federation's momentum, weight
 decay and clipping, α's are plain while training; batch-norm statistics move with b_2's pass alone.
@@ -29,8 +29,8 @@ from torch import Tensor
 from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
-from pfl_core.federation import Batch, Federation, Grad, Trained
-from pfl_core.federation.local_step import Rows
+from pfl_core.federation import Batch, Federation, Grad, LocalTraining, Trained
+from pfl_core.federation.local_step import TrainingGroup
 from pfl_core.ops import server_step
 from pfl_core.seeding import Key
 
@@ -58,15 +58,15 @@ class PerFedAvg(FedAvg):
             raise ValueError(f"PerFedAvg: alpha={self.alpha} is below 0; leave it out for the common rate")
 
     def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
-        moving = self.carried(fed, state)
+        momentum = self.client_momentum(fed, state)
 
         def local(chunk: Tensor, rows: slice) -> Trained:
-            out = self.train(fed, state.shared, chunk, t, moving.take(chunk))
-            moving.put(chunk, out.velocity)
+            out = self.train(fed, state.shared, chunk, t, momentum.take(chunk))
+            momentum.put(chunk, out.velocity)
             return out
 
         mean, notes = fed.average(local, clients, self.weight(fed, clients))
-        new = moving.into(MovingState(shared=server_step(state.shared, mean, self.lr_server)))
+        new = momentum.into(MovingState(shared=server_step(state.shared, mean, self.lr_server)))
         return new, notes | {
             "upload": torch.full((len(clients),), fed.num_params),
             "passes": fed.train.epochs * (2 if self.order == "hessian" else 1),
@@ -74,42 +74,42 @@ class PerFedAvg(FedAvg):
 
     def train(self, fed: Federation, shared: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
         """A round's local work of every client from the shared model [e]; ``velocity`` [S, d], None: at rest."""
-        theta, d, lr, moving = shared.repeat(len(clients), 1), fed.num_params, fed.lr(t), None
+        theta, d, lr = shared.repeat(len(clients), 1), fed.num_params, fed.lr(t)
         if fed.train.momentum:
-            moving = torch.zeros_like(theta[:, :d]) if velocity is None else velocity.clone()
+            velocity = torch.zeros_like(theta[:, :d]) if velocity is None else velocity.clone()
         loss, steps = torch.full((len(clients),), torch.nan), torch.zeros(len(clients), dtype=torch.int64)
         for places in fed.groups(clients):
-            own, num = theta[places], len(clients[places])
-            pace = None if moving is None else moving[places]
-            rows = Rows(list(range(num)), own, [lr] * num, fed.train, velocity=pace)
+            rows, num = theta[places], len(clients[places])
+            velocities = None if velocity is None else velocity[places]
+            group = TrainingGroup(list(range(num)), rows, [lr] * num, fed.train, velocity=velocities)
             total, seen, made = torch.zeros(3, num).to(theta)
             for pair in pairs(fed, clients[places], t):
-                found, weight = self.slopes(fed, own, pair, fed.lr(t, self.alpha))
+                found, weight = self.gradients(fed, rows, pair, fed.lr(t, self.alpha))
                 now = slice(0, len(found.loss))
-                rows.step(found.theta, None, None)
-                own[now, d:] = found.statistics
+                group.step(found.theta, None, None)
+                rows[now, d:] = found.statistics
                 total[now] += found.loss * weight
                 seen[now] += weight
                 made[now] += 1
-            theta[places], loss[places], steps[places] = own, (total / seen).to(loss), made.to(steps)
-            if moving is not None:
-                moving[places] = pace
-        return Trained(theta, loss, steps, moving)
+            theta[places], loss[places], steps[places] = rows, (total / seen).to(loss), made.to(steps)
+            if velocity is not None:
+                velocity[places] = velocities
+        return Trained(theta, loss, steps, velocity)
 
-    def slopes(self, fed: Federation, theta: Tensor, pair: Pair, alpha: float) -> tuple[Grad, Tensor]:
-        """What the first rows of theta go by, and their samples [R]; rows without a second batch take the first."""
+    def gradients(self, fed: Federation, theta: Tensor, pair: Pair, alpha: float) -> tuple[Grad, Tensor]:
+        """Gradients for the first rows of theta, and their samples [R]; rows without a second batch take the first."""
         first, second = pair
         both = 0 if second is None else len(second.count)
         parts = [] if second is None else [(slice(0, both), second)]
         if both < len(first.count):
             rest = slice(both, len(first.count))
             parts.append((rest, part_of(first, rest)))
-        found = [self.slope(fed, theta[rows], part_of(first, rows), batch, alpha) for rows, batch in parts]
+        found = [self.gradient(fed, theta[rows], part_of(first, rows), batch, alpha) for rows, batch in parts]
         joined = (torch.cat([getattr(f, name) for f in found]) for name in ("loss", "statistics", "theta"))
         return Grad(*joined), torch.cat([batch.weight for _, batch in parts])
 
-    def slope(self, fed: Federation, theta: Tensor, first: Batch, second: Batch, alpha: float) -> Grad:
-        """What rows [R, e] go by: the slope on the second batch after a step of alpha on the first."""
+    def gradient(self, fed: Federation, theta: Tensor, first: Batch, second: Batch, alpha: float) -> Grad:
+        """The gradient for rows [R, e]: on the second batch, after a step of alpha on the first."""
         d = fed.num_params
         ahead = theta.clone()
         ahead[:, :d].add_(fed.grad(theta, first).theta, alpha=-alpha)
@@ -118,12 +118,12 @@ class PerFedAvg(FedAvg):
             found.theta.sub_(fed.hessian_product(theta, first, found.theta), alpha=alpha)
         return found
 
-    def models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         key, data = (t, "adapt"), "train"
         if self.adaptation == "step":
             data = [first_batch(fed, k, key) for k in clients.tolist()]
         start = fed.broadcast(state.shared, clients)
-        return fed.sgd(start, clients, key=key, epochs=1, lr=self.alpha, data=data).theta
+        return fed.sgd(start, clients, LocalTraining(epochs=1, lr=self.alpha), key=key, data=data).theta
 
 
 def pairs(fed: Federation, clients: Tensor, t: int) -> Iterator[Pair]:

@@ -13,8 +13,8 @@ itself, v_k ← v_k − η (∇f_k(v_k) + λ (v_k − θ)), θ the mean of them 
 
 Differs from the paper: K steps stand for its solver of a given accuracy; all clients of a round count in the mean, by
 n_k (there: a sample of those that trained, evenly). Steps are plain, without momentum and clipping, as those of the
-released proximal optimizer; weight decay joins the inner slope (PFLlib: 0.001 more). Ours: η_v is the federation's rate
-unless given (PFLlib: 0.01); w_k has no pass of its own, so its batch-norm statistics are those of v_k; a client
+released proximal optimizer; weight decay joins the inner gradient (PFLlib: 0.001 more). Ours: η_v is the federation's
+rate unless given (PFLlib: 0.01); w_k has no pass of its own, so its batch-norm statistics are those of v_k; a client
 that never took part trains its v_k for a round before it is scored. The specification prints the step of w_k with the
 opposite sign, which would drive the two apart; here it is the paper's.
 """
@@ -50,7 +50,7 @@ class PFedMe(FedAvg):
     lam: float = 1.0  # λ; pFedGate searched 0.0001 to 10
     inner_steps: int = 5  # K
     lr_personal: float | None = None  # η_v; None: the federation's rate
-    personal_decay: float = 0.0  # added to the federation's weight decay in the inner slope
+    personal_decay: float = 0.0  # added to the federation's weight decay in the inner gradient
     algorithm: Literal["paper", "fedem_code"] = "paper"
 
     def __post_init__(self) -> None:
@@ -120,15 +120,15 @@ class PFedMe(FedAvg):
         """One inner step of v [R, e] towards what the batch and w [R, d] want; returns the losses [R] before it."""
         d = fed.num_params
         found = fed.grad(v, batch)
-        slope = found.theta.add_(v[:, :d] - w, alpha=self.lam)
+        g = found.theta.add_(v[:, :d] - w, alpha=self.lam)
         if decay := fed.train.weight_decay + self.personal_decay:
-            slope.add_(v[:, :d], alpha=decay)
-        v[:, :d].add_(slope, alpha=-fed.lr(t, self.lr_personal))
+            g.add_(v[:, :d], alpha=decay)
+        v[:, :d].add_(g, alpha=-fed.lr(t, self.lr_personal))
         if fed.layout.num_statistics:
             v[:, d:] = found.statistics
         return found.loss
 
-    def models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
         return take(state.local, clients)
 
     def adapt(self, fed: Federation, state: State, clients: Tensor, t: int) -> State:

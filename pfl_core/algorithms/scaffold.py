@@ -11,7 +11,6 @@ option II. FedPeWS, section 5 of its specification.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +18,7 @@ from torch import Tensor
 from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
-from pfl_core.federation import Federation, Trained
+from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.ops import put, take
 
 
@@ -38,9 +37,9 @@ class Scaffold(FedAvg):
         zeros = torch.zeros_like(theta0[: fed.num_params])
         return ScaffoldState(shared=theta0, control=zeros, controls=zeros.repeat(fed.num_clients, 1))
 
-    def hooks(self, fed: Federation, state: ScaffoldState, clients: Tensor, t: int) -> dict[str, Any]:
+    def local_training(self, fed: Federation, state: ScaffoldState, clients: Tensor, t: int) -> LocalTraining:
         correction = state.control - take(state.controls, clients)  # [S, d]
-        return {"grad": lambda g, theta, s: g + correction[s]}
+        return LocalTraining(gradient=lambda g, theta_k, s: g + correction[s])
 
     def remember(
         self, fed: Federation, state: ScaffoldState, new: ScaffoldState, clients: Tensor, out: Trained, t: int

@@ -46,7 +46,7 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-def _method(entry: algorithm.Entry) -> dict[str, Any]:
+def _method(entry: algorithm.MethodEntry) -> dict[str, Any]:
     path = Path(inspect.getfile(entry.cls))
     inside = path.is_relative_to(provenance.ROOT)
     return {

@@ -121,7 +121,7 @@ def copy_out(args: argparse.Namespace) -> int:
         raise ValueError("pfl runs export: no such run is stored, nothing to write")
     for record in records:
         atomic_write(folder / f"{record.key}.json", where(record, store).read_bytes())
-        atomic_write(folder / f"{record.key}.csv", record.tidy().to_csv(index=False).encode())
+        atomic_write(folder / f"{record.key}.csv", record.to_frame().to_csv(index=False).encode())
     atomic_write(folder / "runs.csv", _index(records).encode())
     print(f"{len(records)} runs in {folder}: runs.csv, and of each KEY.json and KEY.csv (by round, client and metric)")
     return 0

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_core.federation.types import Batch, LossHook, Output, Wish
+from pfl_core.federation.types import Batch, GradientRequest, LossHook, Output
 from pfl_core.layout import Field, Layout, wanted
 
 
-class Bound:
+class AutogradBackend:
     """One network whose tensors are views of the vector it is bound to; its gradients, of ``flat_grad`` or apart."""
 
     def __init__(self, model: nn.Module, device: str, dtype: torch.dtype) -> None:
@@ -30,7 +30,7 @@ class Bound:
         self._address: tuple[int, int] | None = None
         self._alive: tuple[Tensor, ...] = ()
         self._wanted: tuple[Field, ...] | None = None
-        self._apart = False  # whether gradients stay where autograd puts them, and ``flat_grad`` is all zeros
+        self._in_parts = False  # whether gradients stay where autograd puts them, with ``flat_grad`` all zeros
         self._features: Tensor | None = None
         self._in_hook = False
         norms = nn.modules.batchnorm._BatchNorm
@@ -49,7 +49,7 @@ class Bound:
         params = params.detach()
         for f, p in zip(self.layout.params, self._params, strict=True):
             p.data = params[f.start : f.stop].view(f.shape)
-            p.grad = None if self._apart else self._part(f).view(f.shape)
+            p.grad = None if self._in_parts else self._part(f).view(f.shape)
         for f in self.layout.fields[len(self._params) :]:
             owner, _, name = f.name.rpartition(".")
             start = f.start - self.layout.num_params
@@ -70,48 +70,48 @@ class Bound:
             self._wanted = fields
         return bool(fields)
 
-    def gradient(
-        self, theta: Tensor, statistics: Tensor, batch: Batch, rows: list[int], wish: Wish
+    def compute(
+        self, theta: Tensor, statistics: Tensor, batch: Batch, rows: list[int], request: GradientRequest
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Find the gradient of the batch's loss (see ``slopes``); returns loss [1], slopes of variables and gates.
+        """Gradient of the batch's loss, read by ``gradients``; returns loss [1], gradients of variables and of gates.
 
         theta [1, e], ``rows`` its number for the hooks, gates [1, h]. Batch norm moves ``statistics`` [1, e - d].
         """
-        loss, weights, variables, gates = wish.loss, wish.weights, wish.variables, wish.gates
+        loss, weights, variables, gates = request.loss, request.weights, request.variables, request.gates
         params = theta[0, : self.layout.num_params]
         if weights is not None:  # two stages: through the network to the derived weights, then on to their sources
             sources = [part.detach().requires_grad_() for part in (params, variables) if part is not None]
             own = None if variables is None else sources[1][0]
             derived = weights(sources[0], own, batch.x[0], rows[0])
             params = self._derived.copy_(derived.detach())
-        self._keep_apart(wish.apart and weights is None)
+        self._set_in_parts(request.in_parts and weights is None)
         self.bind(params, statistics[0])
-        if self._apart:
+        if self._in_parts:
             self.model.zero_grad()
         else:
             self.flat_grad.zero_()
-        leaf = None if gates is None else gates.detach().to(theta).requires_grad_(wish.with_gates)
+        leaf = None if gates is None else gates.detach().to(theta).requires_grad_(request.with_gates)
         with self.gated(leaf):
             value = self._loss(theta, batch, rows, loss)
         value.backward()
-        of_gates = leaf.grad if wish.with_gates else None
+        of_gates = leaf.grad if request.with_gates else None
         if weights is None:
             return value.detach()[None], None, of_gates
         found = torch.autograd.grad(derived, sources, self.flat_grad[0], allow_unused=True, materialize_grads=True)
         self.flat_grad.copy_(found[0])
         return value.detach()[None], None if variables is None else found[1], of_gates
 
-    def _keep_apart(self, apart: bool) -> None:
-        if apart != self._apart:
-            self._apart, self._address = apart, None
+    def _set_in_parts(self, in_parts: bool) -> None:
+        if in_parts != self._in_parts:
+            self._in_parts, self._address = in_parts, None
             self.flat_grad.zero_()
 
-    def slopes(self, rows: int) -> Tensor | list[Tensor]:
-        """The gradient that ``gradient`` has found: [1, d], or if it was to stay apart a part [1, n] of each tensor.
+    def gradients(self, rows: int) -> Tensor | list[Tensor]:
+        """The gradient that ``compute`` has left: [1, d], or with ``in_parts`` a part [1, n] of each tensor.
 
         Written into by its reader, but where it is 0: a tensor without a gradient has its part of ``flat_grad``.
         """
-        if not self._apart:
+        if not self._in_parts:
             return self.flat_grad
         grads = ((p.grad, f) for p, f in zip(self._params, self.layout.params, strict=True))
         return [(self._part(f) if grad is None else grad.view(-1))[None] for grad, f in grads]

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
 from pfl_core.federation.tape import Tape
-from pfl_core.federation.types import Batch, LossHook, Output, Weights, Wish
+from pfl_core.federation.types import Batch, GradientRequest, LossHook, Output, WeightsFunction
 from pfl_core.layout import Field, Layout, wanted
 
 
-class Stack:
-    """A plain chain of layers, R rows at a time; ``gradient`` leaves [R, d] in ``flat_grad``."""
+class BatchedBackend:
+    """A plain chain of layers, R rows at a time; ``compute`` leaves [R, d] in ``flat_grad``."""
 
     def __init__(self, model: nn.Module, layout: Layout, like: Tensor) -> None:
         self.layout = layout
@@ -27,7 +27,7 @@ class Stack:
         self._takes_images = not isinstance(next(iter(self.layers.values())), nn.Flatten)
         self.flat_grad = torch.zeros(0, layout.num_params).to(like)
         self._zero = self.flat_grad.new_zeros(())
-        self._slopes: dict[str, Tensor] = {}  # of the tensors that are wanted, views of ``flat_grad``
+        self._gradients: dict[str, Tensor] = {}  # of the tensors that are wanted, views of ``flat_grad``
         self._rooms: dict[tuple[int, bool | tuple[Field, ...]], tuple[Tensor, dict[str, Tensor]]] = {}
         self._bound: tuple[Tensor, dict[str, Tensor]] = (self.flat_grad, {})
 
@@ -52,26 +52,26 @@ class Stack:
             named = self._named(grad)
             kept = list(self._rooms.items())[-1:]  # two at a time: inner loops alternate
             self._rooms = dict([*kept, (key, (grad, {f.name: named[f.name] for f in fields}))])
-        self.flat_grad, self._slopes = self._rooms[key]
-        return bool(self._slopes)
+        self.flat_grad, self._gradients = self._rooms[key]
+        return bool(self._gradients)
 
-    def gradient(
-        self, theta: Tensor, statistics: Tensor, batch: Batch, rows: list[int], wish: Wish
+    def compute(
+        self, theta: Tensor, statistics: Tensor, batch: Batch, rows: list[int], request: GradientRequest
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Put every row's gradient into ``flat_grad[:R]``; returns losses [R] and the slopes of variables and gates.
+        """Put every row's gradient into ``flat_grad[:R]``; returns losses [R] and the gradients of variables and gates.
 
         theta [R, d]; ``rows`` [R] are their numbers for the hooks; gates [R, h]; there are no statistics [R, 0]. Call
         ``want`` before.
         """
-        loss, weights, variables, gates = wish.loss, wish.weights, wish.variables, wish.gates
+        loss, weights, variables, gates = request.loss, request.weights, request.variables, request.gates
         grad, params = self.flat_grad[: len(theta)], theta  # e = d: no statistics
         if weights is not None:  # two stages: through the network to the derived weights, then on to their sources
             sources, derived = _derive(theta, batch, rows, weights, variables)
             params = torch.stack([row.detach() for row in derived])
-        tape, logits = self._forward(params, batch.x, gates, wish.with_gates)
-        value, slope, of_features = _loss(tape, logits, theta, batch, rows, loss, wish.with_loss)
-        tape.back(slope, of_features)
-        of_gates = torch.cat(tape.gate_slopes[::-1], 1) if tape.gate_slopes else None
+        tape, logits = self._forward(params, batch.x, gates, request.with_gates)
+        value, gradient, of_features = _loss(tape, logits, theta, batch, rows, loss, request.with_loss)
+        tape.back(gradient, of_features)
+        of_gates = torch.cat(tape.gate_gradients[::-1], 1) if tape.gate_gradients else None
         if weights is None:
             return value, None, of_gates
         found = [
@@ -81,8 +81,8 @@ class Stack:
         grad.copy_(torch.stack([parts[0] for parts in found]))
         return value, None if variables is None else torch.stack([parts[1] for parts in found]), of_gates
 
-    def slopes(self, rows: int) -> Tensor:
-        """The gradient [R, d] that ``gradient`` has found."""
+    def gradients(self, rows: int) -> Tensor:
+        """The gradient [R, d] that ``compute`` has left."""
         return self.flat_grad[:rows]
 
     def losses(self, theta: Tensor, statistics: Tensor, batch: Batch, rows: list[int], loss: LossHook | None) -> Tensor:
@@ -109,8 +109,8 @@ class Stack:
             gated = dict(zip(chain.activations, wide.split_with_sizes(chain.sizes, 2), strict=True))
         num = len(params)
         whole = num == len(self.flat_grad)
-        slopes = self._slopes if whole else {n: s[:num] for n, s in self._slopes.items()}
-        tape = Tape(self._bound[1], slopes, self._zero)
+        gradients = self._gradients if whole else {n: s[:num] for n, s in self._gradients.items()}
+        tape = Tape(self._bound[1], gradients, self._zero)
         h = x.transpose(0, 1).flatten(1, 2) if self._takes_images and x.dim() == 5 else x.flatten(2)
         for name, layer in self.layers.items():
             if name == self.layout.head:
@@ -148,7 +148,7 @@ def _is_plain(module: nn.Module) -> bool:
 
 
 def _derive(
-    theta: Tensor, batch: Batch, rows: list[int], weights: Weights, variables: Tensor | None
+    theta: Tensor, batch: Batch, rows: list[int], weights: WeightsFunction, variables: Tensor | None
 ) -> tuple[list[list[Tensor]], list[Tensor]]:
     """Each row's sources (theta, variables) as leaves, and the weights [d] derived from them."""
     sources, derived = [], []
@@ -169,22 +169,24 @@ def _loss(
     hook: LossHook | None,
     with_loss: bool = True,
 ) -> tuple[Tensor | None, Tensor, Tensor | None]:
-    """Losses [R] (mean cross-entropy, or the hook's), and their slopes by logits and (of a hook) by features."""
+    """Losses [R] (mean cross-entropy, or the hook's), and their gradients by logits and (of a hook) by features."""
     size = batch.y.shape[1]
     if hook is None:
         log_p, label = log_softmax(logits, 2), batch.y.unsqueeze(2)
         losses = log_p.gather(2, label) if with_loss else None
-        slope, share = log_p.exp_().scatter_(2, label, -1.0, reduce="add"), 1 / size
+        gradient, share = log_p.exp_().scatter_(2, label, -1.0, reduce="add"), 1 / size
         if min(batch.count) < size:
             count = torch.tensor(batch.count).to(logits).view(-1, 1, 1)
             share = (torch.arange(size).to(logits).view(1, -1, 1) < count) / count  # padded samples weigh nothing
-        return None if losses is None else losses.mul_(-share).sum((1, 2)), slope.mul_(share), None
-    values, slope, of_features = [], torch.zeros_like(logits), torch.zeros_like(tape.features)
+        return None if losses is None else losses.mul_(-share).sum((1, 2)), gradient.mul_(share), None
+    values, gradient, of_features = [], torch.zeros_like(logits), torch.zeros_like(tape.features)
     for r, (s, n) in enumerate(zip(rows, batch.count, strict=False)):
         leaves = [part[r, :n].detach().requires_grad_() for part in (logits, tape.features)]
         sample = batch.y[r, :n], batch.index[r, :n], batch.x[r, :n]
         with torch.enable_grad():
             value = hook(Output(*leaves, *sample, theta[r], s, int(batch.clients[r])))
-        slope[r, :n], of_features[r, :n] = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
+        gradient[r, :n], of_features[r, :n] = torch.autograd.grad(
+            value, leaves, allow_unused=True, materialize_grads=True
+        )
         values.append(value.detach())
-    return torch.stack(values), slope, of_features
+    return torch.stack(values), gradient, of_features

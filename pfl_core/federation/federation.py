@@ -11,34 +11,31 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
-from pfl_core.federation.autograd_backend import Bound
-from pfl_core.federation.batched_backend import Stack
-from pfl_core.federation.local_step import Rows
+from pfl_core.federation.autograd_backend import AutogradBackend
+from pfl_core.federation.batched_backend import BatchedBackend
+from pfl_core.federation.local_step import TrainingGroup
 from pfl_core.federation.types import (
     Batch,
+    DerivedWeights,
+    Epochs,
     Grad,
-    GradHook,
+    GradientRequest,
+    LocalTraining,
     LossHook,
-    Output,
     Predict,
     Samples,
     Scores,
     Split,
     Trained,
-    Weights,
-    Wish,
 )
 from pfl_core.layout import Layout
 from pfl_core.ops import accumulate, bits, normalised
 from pfl_core.seeding import Key, generator
 from pfl_core.training import AUGMENT, Training
 
-__all__ = ["Batch", "Federation", "Grad", "Output", "Scores", "Split", "Trained"]
-
 ROW_BUDGET = 2**28  # bytes of rows in a chunk; a constant, since the order of sums must not depend on the machine
 EVAL_BATCH = 256  # samples of a forward pass when nothing is trained
-
-Epochs = int | range | None  # how many passes, or which; None: as many as the federation's training says
+NO_WEIGHTS = DerivedWeights(None)  # the parameters themselves
 
 
 class Federation:
@@ -46,8 +43,8 @@ class Federation:
 
     ``model`` is copied. ``splits`` has ``train`` and ``test``, and may have others (``val``, public data). ``score`` is
     how trained rows are scored while a round runs in chunks; the engine sets it for the rounds that it scores.
-    ``stacked``: whether clients train together in one batched computation or one by one; default: together where the
-    network, the device and the training say that it pays (plain dense chains; on a GPU also with convolutions).
+    ``batched``: whether clients train together in one batched computation or one by one. Default: together where this
+    is faster for the network and the device (plain dense chains; on a GPU also with convolutions).
     """
 
     def __init__(
@@ -60,17 +57,17 @@ class Federation:
         train: Training | None = None,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
-        stacked: bool | None = None,
+        batched: bool | None = None,
     ) -> None:
-        self._net = Bound(model, device, dtype)
+        self._net = AutogradBackend(model, device, dtype)
         self.theta0 = self.layout.flatten(self._net.model.state_dict())  # [e] the initial model
         self.splits = {
             name: Split(s.x.to(device=device, dtype=dtype), s.y.to(device), s.bounds) for name, s in splits.items()
         }
         self.seed, self.rounds, self.train = seed, rounds, train or Training()
-        suits = Stack.suits(self._net.model, self.layout, device) and self.train.augment == "none"
-        stacked = suits if stacked is None else stacked
-        self._backend = Stack(self._net.model, self.layout, self.theta0) if stacked else self._net
+        if batched is None:
+            batched = BatchedBackend.suits(self._net.model, self.layout, device) and self.train.augment == "none"
+        self._backend = BatchedBackend(self._net.model, self.layout, self.theta0) if batched else self._net
         self.score: Callable[[Tensor, Tensor, Predict | None], Scores] | None = None
 
     # ---- what a method may ask ----------------------------------------------------------------------------------
@@ -107,7 +104,7 @@ class Federation:
 
     def num_steps(self, client: int, epochs: Epochs = None) -> int:
         """Mini-batches of ``epochs`` passes over the client's training data."""
-        return len(self._passes(epochs)) * len(self._cuts(len(self.labels(client)), self.train.batch_size))
+        return len(self._passes(epochs)) * len(self._cuts(len(self.labels(client))))
 
     def lr(self, t: int, base: float | None = None) -> float:
         """The rate of round t (from 0): ``base``, or the federation's own, times the schedule's factor."""
@@ -123,75 +120,68 @@ class Federation:
         self,
         theta: Tensor,
         clients: Tensor,
+        training: LocalTraining | None = None,
         *,
         key: Key | tuple[Key, ...],
-        epochs: Epochs = None,
-        lr: float | Tensor | None = None,
-        trainable: Tensor | None = None,
-        grad: GradHook | None = None,
-        loss: LossHook | None = None,
         data: Samples = "train",
-        batch_size: int | None = None,
-        smallest: int = 1,
         velocity: Tensor | None = None,
-        norm_mode: str = "train",
-        weights: Weights | None = None,
-        variables: Tensor | None = None,
-        lr_variables: float | None = None,
-        velocity_variables: Tensor | None = None,
         in_place: bool = False,
     ) -> Trained:
-        """Local training of every row by mini-batch SGD; the caller's tensors stay as they were, but for ``in_place``.
+        """Local training of every row by mini-batch SGD. The caller's tensors stay as they were.
 
-        theta [S, e]; clients [S], repetitions allowed. ``key`` is the random address of the batches: the round t first
-        (it is also the place in the learning-rate schedule), then whatever tells two calls of a round apart; equal keys
-        give equal batches. Each further keyword is one place where papers differ:
-
-        - ``epochs`` passes over the data (0: nothing happens), or which passes, where one round takes several calls:
-          ``range(2, 3)`` has the third pass's batches; ``lr`` one rate, or one per row [S];
-        - ``trainable`` bool [d] or [e], or a row of that for each client: other entries do not move by one bit;
-        - ``grad(g, theta_k, s)`` changes a row's flat gradient [d]; ``loss(output)`` replaces mean cross-entropy;
-        - ``data`` other than the client's training split; ``smallest`` batch that is used (2 at least, where there is
-          batch norm); ``norm_mode`` "eval" freezes batch-norm statistics;
-        - ``velocity`` [S, d]: momentum carried in and, in the result, out (else each call starts at rest);
-        - ``weights(theta_k, variables_k, x, s)`` -> [d]: the forward pass runs through derived weights, and gradients
-          reach theta and ``variables`` [S, v] together; these have their own rate and velocity;
-        - ``in_place`` trains theta itself, which the caller gives up: the next pass over rows that a pass has made.
+        - ``theta`` [S, e], a row for each of ``clients`` [S], which may repeat.
+        - ``training``: where the method differs from plain SGD.
+        - ``key``: the random address of the batches. It begins with the round t, which is also the place in the
+          learning-rate schedule; more parts tell two calls of a round apart. Equal keys give equal batches.
+        - ``data``: another split than the clients' training data, or samples for each row.
+        - ``velocity`` [S, d]: momentum carried in and, in the result, out. Without it every call starts at rest.
+        - ``in_place`` trains ``theta`` itself, which the caller gives up: a second pass over rows that a pass has made.
         """
+        training = training or LocalTraining()
         address = key if isinstance(key, tuple) else (key,)
         num, d = len(clients), self.num_params
-        bases = lr.tolist() if isinstance(lr, Tensor) and lr.dim() else [None if lr is None else float(lr)] * num
+        lr, trainable = training.lr, training.trainable
+        rates = lr.tolist() if isinstance(lr, Tensor) and lr.dim() else [None if lr is None else float(lr)] * num
         out = theta if in_place else torch.empty((num, self.num_entries)).to(theta)
         masks = None if trainable is None else trainable.expand(num, -1)[:, :d]
-        own = None if variables is None else variables.clone()
-        moving, moving_own = self._moving(velocity, out[:, :d]), self._moving(velocity_variables, own)
+        velocities = self._start_velocity(velocity, out[:, :d])
+        derived = training.weights or NO_WEIGHTS
+        variables = None if derived.variables is None else derived.variables.clone()
+        variable_velocities = self._start_velocity(derived.velocity, variables)
+        carried = velocities, variables, variable_velocities  # what steps write into, beside the rows
         losses, steps = torch.full((num,), torch.nan), torch.zeros(num, dtype=torch.int64)
-        on = None
+        mask_bits = None
         for rows in self.groups(clients, data):
-            parts = (None if each is None else each[rows] for each in (masks, moving, own, moving_own))
-            mask, *carried = parts
-            on = None if mask is None else bits(mask, out, on)
+            mask, *parts = (None if each is None else each[rows] for each in (masks, *carried))
+            mask_bits = None if mask is None else bits(mask, out, mask_bits)
             numbers = torch.arange(num)[rows].tolist()
-            group = Rows(
+            group = TrainingGroup(
                 numbers,
                 out[rows] if in_place else out[rows].copy_(theta[rows]),
-                [self.lr(address[0], bases[s]) for s in numbers],
+                [self.lr(address[0], rates[s]) for s in numbers],
                 self.train,
-                on,
-                *carried,
-                self.lr(address[0], lr_variables),
+                mask_bits,
+                *parts,
+                self.lr(address[0], derived.lr),
             )
-            wanted = self._backend.want(len(numbers), True if mask is None or grad or weights else mask)
+            whole_gradient = mask is None or training.gradient or training.weights
+            any_trainable = self._backend.want(len(numbers), True if whole_gradient else mask)
             samples = data if isinstance(data, str) else [data[s] for s in numbers]
             batches = self.batches(
-                clients[rows], address, epochs=epochs, batch_size=batch_size, smallest=smallest, data=samples
+                clients[rows], address, epochs=training.epochs, smallest_batch=training.smallest_batch, data=samples
             )
-            losses[rows], steps[rows] = self._train(group, batches, wanted, grad, loss, weights, norm_mode)
-            for whole, part in ((out, group.theta), (moving, carried[0]), (own, carried[1]), (moving_own, carried[2])):
+            losses[rows], steps[rows] = self._train(group, batches, any_trainable, training)
+            for whole, part in zip((out, *carried), (group.theta, *parts), strict=True):
                 if whole is not None and not isinstance(rows, slice):  # taken out in another order, so put back
                     whole[rows] = part
-        kept = (None if given is None else m for given, m in ((velocity, moving), (velocity_variables, moving_own)))
-        return Trained(out, losses, steps, next(kept), own, next(kept))
+        return Trained(
+            out,
+            losses,
+            steps,
+            None if velocity is None else velocities,
+            variables,
+            None if derived.velocity is None else variable_velocities,
+        )
 
     def groups(self, clients: Tensor, data: Samples = "train") -> Iterator[slice | Tensor]:
         """Which of the sampled clients to take together in an inner loop over ``batches``: places in ``clients``.
@@ -199,7 +189,7 @@ class Federation:
         As many as the network's backend takes at once; within a group those with most samples come first, so that at
         every step the rows that have a batch left are its first ones.
         """
-        if isinstance(self._backend, Bound):
+        if isinstance(self._backend, AutogradBackend):
             yield from (slice(s, s + 1) for s in range(len(clients)))
             return
         for rows in self.chunks(clients):
@@ -213,8 +203,7 @@ class Federation:
         key: Key | tuple[Key, ...],
         *,
         epochs: Epochs = None,
-        batch_size: int | None = None,
-        smallest: int = 1,
+        smallest_batch: int = 1,
         data: Samples = "train",
     ) -> Iterator[Batch]:
         """The batches of one of the ``groups``, the same that ``sgd`` takes at the same address.
@@ -230,7 +219,7 @@ class Federation:
             x, y, bounds = joined.x, joined.y, list(pairwise(joined.bounds))
         if any(b[1] - b[0] > a[1] - a[0] for a, b in pairwise(bounds)):
             raise ValueError(f"clients {clients.tolist()} are no group; take the rows of one of federation.groups(...)")
-        cuts = [self._cuts(stop - start, batch_size or self.train.batch_size, smallest) for start, stop in bounds]
+        cuts = [self._cuts(stop - start, smallest_batch) for start, stop in bounds]
         starts = torch.tensor([start for start, _ in bounds], device=y.device)[:, None]
         augment = AUGMENT[self.train.augment]
         for epoch in self._passes(epochs):
@@ -260,8 +249,7 @@ class Federation:
         batch: Batch,
         *,
         loss: LossHook | None = None,
-        weights: Weights | None = None,
-        variables: Tensor | None = None,
+        weights: DerivedWeights | None = None,
         gates: Tensor | None = None,
         of: Collection[str] = ("loss", "theta"),
         norm_mode: str = "train",
@@ -271,9 +259,9 @@ class Federation:
 
         Pure: batch norm's new statistics come back in the result. ``gates`` [R, h], real or bool, multiply the hidden
         neurons' activations (networks with a ``layout.chain``). ``of`` names what is wanted: the "loss", the gradients
-        of "theta" and "gates"; the work of others is left out. ``weights`` and ``variables`` as in ``sgd``; variables
-        always get gradients. The batch's R clients are the rows; hooks number them from 0. Without ``copy`` theta's
-        gradient lies where the next one is written: for a step that is taken at once.
+        of "theta" and "gates"; the work of others is left out. The variables of ``weights`` always get gradients. The
+        batch's R clients are the rows; hooks number them from 0. Without ``copy`` theta's gradient lies where the next
+        one is written: for a step that is taken at once.
         """
         self._net.set_mode(norm_mode)
         num = len(batch.count)
@@ -282,11 +270,13 @@ class Federation:
         self._backend.want(num, "theta" in of or weights is not None)
         statistics = theta[:, self.num_params :]
         statistics = statistics.clone() if self.layout.num_statistics else statistics
-        wish = Wish(loss, weights, variables, gates, "gates" in of, "loss" in of)
-        value, *slopes = self._backend.gradient(theta, statistics, batch, range(num), wish)
-        slope = self._backend.slopes(num) if "theta" in of else None
-        value = value if wish.with_loss else None
-        return Grad(value, statistics, slope.clone() if copy and slope is not None else slope, *slopes)
+        derived = weights or NO_WEIGHTS
+        request = GradientRequest(loss, derived.function, derived.variables, gates, "gates" in of, "loss" in of)
+        value, of_variables, of_gates = self._backend.compute(theta, statistics, batch, range(num), request)
+        of_theta = self._backend.gradients(num) if "theta" in of else None
+        if copy and of_theta is not None:
+            of_theta = of_theta.clone()
+        return Grad(value if request.with_loss else None, statistics, of_theta, of_variables, of_gates)
 
     def hessian_product(self, theta: Tensor, batch: Batch, vector: Tensor) -> Tensor:
         """Hessian of a batch's mean cross-entropy times ``vector`` [S, d], row by row -> [S, d]."""
@@ -373,24 +363,26 @@ class Federation:
     # ---- inside -------------------------------------------------------------------------------------------------
 
     def _train(
-        self, rows: Rows, batches: Iterator[Batch], wanted: bool, grad, loss, weights, norm_mode: str
+        self, group: TrainingGroup, batches: Iterator[Batch], any_trainable: bool, training: LocalTraining
     ) -> tuple[Tensor, Tensor]:
         """Run a group's batches; returns each row's mean loss per sample [R] and its steps [R]."""
-        self._net.set_mode(norm_mode)
-        params, statistics = rows.theta[:, : self.num_params], rows.theta[:, self.num_params :]
+        self._net.set_mode(training.norm_mode)
+        params, statistics = group.theta[:, : self.num_params], group.theta[:, self.num_params :]
         total = torch.zeros(len(params), device=self.theta0.device)
         seen, steps = torch.zeros(len(params)), torch.zeros(len(params), dtype=torch.int64)
         counts: Counter[tuple[int, ...]] = Counter()  # how often rows had so many samples in a batch
-        apart = rows.takes_parts and grad is None
+        function = (training.weights or NO_WEIGHTS).function
+        in_parts = group.takes_parts and training.gradient is None
         for batch in batches:
             num = len(batch.count)
-            here = rows.theta[:num], statistics[:num], batch, rows.numbers
-            if wanted:
-                own = None if rows.variables is None else rows.variables[:num]
-                value, of_own, _ = self._backend.gradient(*here, Wish(loss, weights, own, apart=apart))
-                rows.step(self._backend.slopes(num), of_own, grad)
+            here = group.theta[:num], statistics[:num], batch, group.numbers
+            if any_trainable:
+                variables = None if group.variables is None else group.variables[:num]
+                request = GradientRequest(training.loss, function, variables, in_parts=in_parts)
+                value, of_variables, _ = self._backend.compute(*here, request)
+                group.step(self._backend.gradients(num), of_variables, training.gradient)
             else:  # nothing to train: the pass only moves batch-norm statistics
-                value = self._backend.losses(*here, loss)
+                value = self._backend.losses(*here, training.loss)
             counts[batch.count] += 1
             total[:num].addcmul_(value.to(total), batch.weight.to(total))
         for count, times in counts.items():
@@ -398,8 +390,8 @@ class Federation:
             steps[: len(count)] += times
         return total.cpu() / seen, steps
 
-    def _moving(self, velocity: Tensor | None, like: Tensor | None) -> Tensor | None:
-        """Velocities to move: a copy of those carried in, or at rest where momentum is on."""
+    def _start_velocity(self, velocity: Tensor | None, like: Tensor | None) -> Tensor | None:
+        """A copy of the velocity that is carried in, or zeros where momentum is on."""
         if velocity is not None:
             return velocity.clone()
         return torch.zeros_like(like) if self.train.momentum and like is not None else None
@@ -419,10 +411,10 @@ class Federation:
             raise ValueError(f"the federation has no split {name!r}, only {', '.join(self.splits)}")
         return self.splits[name]
 
-    def _cuts(self, n: int, batch_size: int, smallest: int = 1) -> list[tuple[int, int]]:
+    def _cuts(self, n: int, smallest_batch: int = 1) -> list[tuple[int, int]]:
         """Batch bounds; a last batch of one sample is left out where there is batch norm, which cannot use it."""
-        smallest = max(smallest, 2 if self._net.has_batch_norm else 1)
-        cuts = [(start, min(start + batch_size, n)) for start in range(0, n, batch_size)]
+        smallest, size = max(smallest_batch, 2 if self._net.has_batch_norm else 1), self.train.batch_size
+        cuts = [(start, min(start + size, n)) for start in range(0, n, size)]
         return [(start, stop) for start, stop in cuts if stop - start >= smallest]
 
     @staticmethod

@@ -9,7 +9,7 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
-from pfl_core.federation.types import GradHook
+from pfl_core.federation.types import GradientHook
 from pfl_core.ops import keep_
 from pfl_core.training import Training
 
@@ -17,7 +17,7 @@ BLOCK = 2**18  # entries of a row that go through all parts of a step together, 
 
 
 @dataclass
-class Rows:
+class TrainingGroup:
     """A group of R rows of a call; every tensor is written into by ``step``."""
 
     numbers: list[int]  # [R] s, as the hooks know them
@@ -43,7 +43,7 @@ class Rows:
         """Whether a step without a hook takes the gradient in parts as well as whole."""
         return self.by_blocks and self.config.clip_norm is None
 
-    def step(self, g: Tensor | Sequence[Tensor], own: Tensor | None, hook: GradHook | None) -> None:
+    def step(self, g: Tensor | Sequence[Tensor], own: Tensor | None, hook: GradientHook | None) -> None:
         """One step of the first rows, and of their variables; each has its gradient clipped by itself.
 
         g [R', d], or if ``takes_parts`` and without a hook its parts side by side.
@@ -95,8 +95,8 @@ class Rows:
         if lr is not None:
             x.add_(g, alpha=-lr)
             return
-        for row, slope, rate in zip(x, g, self.lr, strict=False):
-            row.add_(slope, alpha=-rate)
+        for row, gradient, rate in zip(x, g, self.lr, strict=False):
+            row.add_(gradient, alpha=-rate)
 
 
 def _first(x: Tensor | None, num: int) -> Tensor | None:

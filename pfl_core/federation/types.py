@@ -60,9 +60,40 @@ class Output:
     labels: Tensor  # [B]
     index: Tensor  # [B], which of the client's samples
     x: Tensor  # [B, ...]
-    theta: Tensor  # [e], a live view of the row in training (under ``weights``: their source): read only
+    theta: Tensor  # [e], a live view of the row in training (with derived weights: their source): read only
     row: int  # s
     client: int  # k
+
+
+@dataclass(frozen=True, eq=False)
+class DerivedWeights:
+    """Train through weights that are computed from theta and from variables of the method's own.
+
+    ``function(theta_k, variables_k, x, s)`` -> [d] takes row s's parameters [d], its variables [v] (None without any)
+    and the batch's samples. Gradients reach theta and the variables together.
+    """
+
+    function: WeightsFunction | None
+    variables: Tensor | None = None  # [S, v]; ``fed.sgd`` trains a copy, at a rate and a velocity of its own
+    lr: float | None = None  # of the variables; None: the federation's
+    velocity: Tensor | None = None  # [S, v] of the variables, carried in and, in the result, out; None: at rest
+
+
+@dataclass(frozen=True, eq=False)
+class LocalTraining:
+    """How a method's local training differs from plain SGD with the federation's ``Training``; see ``Federation.sgd``.
+
+    Every field is one place where papers differ. The defaults are plain SGD.
+    """
+
+    epochs: Epochs = None  # passes over the data (0: no step), or which: range(2, 3) has the third pass's batches
+    lr: float | Tensor | None = None  # one rate, or one for each row [S]; None: the federation's
+    trainable: Tensor | None = None  # bool [d] or [e], or one row each: other entries stay bitwise unchanged
+    gradient: GradientHook | None = None  # (g [d], theta_k [d], s) -> the gradient that is used
+    loss: LossHook | None = None  # replaces the mean cross-entropy
+    weights: DerivedWeights | None = None  # the forward pass runs through these
+    norm_mode: str = "train"  # "eval" freezes batch-norm statistics
+    smallest_batch: int = 1  # smaller ones are left out; with batch norm at least 2
 
 
 @dataclass(frozen=True)
@@ -103,21 +134,22 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a gradient is taken of, beyond the network's mean cross-entropy at theta; see ``Federation.grad``."""
+class GradientRequest:
+    """What a backend computes, beyond the gradient of the mean cross-entropy at theta; see ``Federation.grad``."""
 
     loss: LossHook | None = None
-    weights: Weights | None = None
+    weights: WeightsFunction | None = None
     variables: Tensor | None = None  # [R, v]
     gates: Tensor | None = None  # [R, h]
-    with_gates: bool = False  # whether the gates' own slopes are wanted
-    with_loss: bool = True  # whether its value is
-    apart: bool = False  # whether the gradient may stay where autograd puts it, tensor by tensor
+    with_gates: bool = False  # whether the gradient of the gates is wanted
+    with_loss: bool = True  # whether the value of the loss is
+    in_parts: bool = False  # whether the gradient may stay where autograd puts it, tensor by tensor
 
 
+Epochs = int | range | None  # how many passes, or which; None: as many as the federation's training says
 Samples = str | Sequence[tuple[Tensor, Tensor]]  # a split's name, or (x, y) for each of the clients given
 LossHook = Callable[[Output], Tensor]
-GradHook = Callable[[Tensor, Tensor, int], Tensor]  # (g [d], theta_k [d], row) -> g [d]
+GradientHook = Callable[[Tensor, Tensor, int], Tensor]  # (g [d], theta_k [d], row) -> g [d]
 # (theta_k [d], variables_k [v] or None, x [B, ...], row) -> theta'_k [d]
-Weights = Callable[[Tensor, Tensor | None, Tensor, int], Tensor]
+WeightsFunction = Callable[[Tensor, Tensor | None, Tensor, int], Tensor]
 Predict = Callable[[int, Tensor, Tensor], Tensor]  # (client, theta_k [e], x [B, ...]) -> scores [B, C]

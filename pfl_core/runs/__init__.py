@@ -1,6 +1,6 @@
 """Runs: a spec in, a record out, and nothing ever computed twice."""
 
-from pfl_core.runs.build import build, deal, load_data
+from pfl_core.runs.build import assign, build, load_data
 from pfl_core.runs.execute import execute
 from pfl_core.runs.spec import RunSpec
 from pfl_core.runs.store import RESULTS, Record, Store, read_record, write_record
@@ -13,7 +13,7 @@ __all__ = [
     "Store",
     "SweepError",
     "build",
-    "deal",
+    "assign",
     "execute",
     "load_data",
     "read_record",

@@ -1,4 +1,4 @@
-"""From a spec to a federation: load the data, deal it out, build the network."""
+"""From a spec to a federation: load the data, assign samples to clients, build the network."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load_data(spec: RunSpec) -> Dataset:
     return _load(name, json.dumps(settings, sort_keys=True), data.checksum(name, **settings))
 
 
-def deal(spec: RunSpec, dataset: Dataset) -> Partition:
+def assign(spec: RunSpec, dataset: Dataset) -> Partition:
     """Who gets which sample; the partition's own ``seed`` option, or the run's."""
     settings = options(spec.partition)
     return partition(spec.partition["name"], dataset, spec.clients, settings.pop("seed", spec.seed), **settings)
@@ -39,16 +39,16 @@ def build(spec: RunSpec) -> tuple[Algorithm, Federation, Partition]:
     """What ``engine.run`` needs; raises ValueError where data, partition and network do not fit together."""
     check_device(spec.device)
     dataset = load_data(spec)
-    dealt = deal(spec, dataset)
+    assigned = assign(spec, dataset)
     splits = {
         name: Split.of([(_prepare(spec, dataset, name, k, index), dataset.y[index]) for k, index in enumerate(parts)])
-        for name, parts in ((name, getattr(dealt, name)) for name in SPLITS)
+        for name, parts in ((name, getattr(assigned, name)) for name in SPLITS)
         if any(len(index) for index in parts)
     }
     shape = tuple(splits["train"].x.shape[1:])
     net = models.build(spec.model["name"], shape, dataset.num_classes, spec.seed, **options(spec.model))
     fed = Federation(net, splits, seed=spec.seed, rounds=spec.rounds, train=spec.train, device=spec.device)
-    return spec.build_method(), fed, dealt
+    return spec.build_method(), fed, assigned
 
 
 def _prepare(spec: RunSpec, dataset: Dataset, split: str, k: int, index: Tensor) -> Tensor:

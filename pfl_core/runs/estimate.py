@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from pfl_core import algorithm, models
-from pfl_core.federation import Federation, Split
+from pfl_core.federation import Federation, LocalTraining, Split
 from pfl_core.federation.federation import ROW_BUDGET
-from pfl_core.runs import RunSpec, Store, deal, load_data
+from pfl_core.runs import RunSpec, Store, assign, load_data
 from pfl_core.runs.spec import options
 
 STEPS = 3  # timed after one that warms up
@@ -141,21 +141,21 @@ def _probe(frame: str) -> Probe:
     """Deal the data out, but prepare a few samples only."""
     spec = RunSpec.from_json(json.loads(frame))
     dataset = load_data(spec)
-    dealt = deal(spec, dataset)
-    sizes = [len(index) for index in dealt.train]
-    largest = dealt.train[max(range(len(sizes)), key=sizes.__getitem__)]
+    assigned = assign(spec, dataset)
+    sizes = [len(index) for index in assigned.train]
+    largest = assigned.train[max(range(len(sizes)), key=sizes.__getitem__)]
     few = largest[: STEPS * spec.train.batch_size]
     x, y = dataset.prepare(dataset.x[few]), dataset.y[few]
     tiny = Split.of([(x[:2], y[:2])] * len(sizes))
     net = models.build(spec.model["name"], tuple(x.shape[1:]), dataset.num_classes, 0, **options(spec.model))
     fed = Federation(net, {"train": tiny, "test": tiny}, seed=0, rounds=1, train=spec.train, device=spec.device)
     step, forward = _times(fed, x.to(spec.device), y.to(spec.device))
-    samples = sum(len(index) for part in (dealt.train, dealt.val, dealt.test) for index in part)
+    samples = sum(len(index) for part in (assigned.train, assigned.val, assigned.test) for index in part)
     return Probe(
         step=step,
         forward=forward,
         steps=statistics.mean(-(-n // spec.train.batch_size) for n in sizes),
-        tested=statistics.mean(len(index) for index in dealt.test),
+        tested=statistics.mean(len(index) for index in assigned.test),
         process=_peak_memory() + samples * x[0].numel() * x.element_size(),
         fed=fed,
     )
@@ -168,7 +168,7 @@ def _times(fed: Federation, x: Tensor, y: Tensor) -> tuple[float, float]:
     try:
         for n in (min(len(y), fed.train.batch_size), len(y)):  # the first call warms up
             began = perf_counter()
-            out = fed.sgd(fed.theta0[None], first, key=0, epochs=1, data=[(x[:n], y[:n])])
+            out = fed.sgd(fed.theta0[None], first, LocalTraining(epochs=1), key=0, data=[(x[:n], y[:n])])
             step = (perf_counter() - began) / max(1, int(out.steps[0]))
         began = perf_counter()
         with torch.no_grad():

@@ -90,7 +90,7 @@ def _execute(
     keep_state: bool,
     on_round: Callable[[int], object],
 ) -> Record | None:
-    algorithm, fed, dealt = build(spec)
+    algorithm, fed, assigned = build(spec)
     began = perf_counter()
     existed = store.checkpoint(key).exists()
     start, spent = _resume([store.checkpoint(key), branch], spec.rounds, checksums)
@@ -110,7 +110,7 @@ def _execute(
     done, seconds = max(stop, start[2] if start else 0), spent + perf_counter() - began
     made = None
     if record:
-        made = _record(spec, key, algorithm, fed, dealt, state, history, seconds)
+        made = _record(spec, key, algorithm, fed, assigned, state, history, seconds)
         made = replace(made, data=dict(checksums), rounds_done=done if done < spec.rounds else None)
         other = store.get(key, spec)  # another process may have come further
         if other is None or other.data != made.data or other.rounds <= made.rounds:
@@ -127,7 +127,7 @@ def _record(
     key: str,
     algorithm: Algorithm,
     fed: Federation,
-    dealt: Partition,
+    assigned: Partition,
     state: State,
     history: History,
     seconds: float,
@@ -137,15 +137,15 @@ def _record(
         key=key,
         spec=spec,
         series=history.series,
-        arrays=algorithm.keep(fed, state),
-        clients={name: counts.tolist() for name, counts in dealt.table(dataset).items()},
+        arrays=algorithm.artifacts(fed, state),
+        clients={name: counts.tolist() for name, counts in assigned.table(dataset).items()},
         num_params=fed.num_params,
         flops=_flops(json.dumps(dict(spec.model)), tuple(fed.splits["train"].x.shape[1:]), dataset.num_classes),
         about=dataset.about,
         seconds=seconds,
         state=state_hash(state),
         versions=versions(spec),
-        provenance=describe() | ({"dropped_clients": str(dealt.dropped)} if dealt.dropped else {}),
+        provenance=describe() | ({"dropped_clients": str(assigned.dropped)} if assigned.dropped else {}),
     )
 
 

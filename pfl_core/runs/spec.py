@@ -19,7 +19,7 @@ from pfl_core.plugins import check_options, find
 from pfl_core.runs.versions import versions
 from pfl_core.training import Training
 
-Part = Mapping[str, Any]  # {"name": ..., and its options}
+ComponentSpec = Mapping[str, Any]  # {"name": ..., and its options}
 OWN = ("train", "val", "test", "public")  # splits of the clients' data
 TAGS = ("paper", "preset", "setting", "changed")  # what a run is made for; no part of its identity
 CORRUPT = {"corrupt": False, "corrupt_severity": 3}  # options of the data that ``build`` knows, with their defaults
@@ -43,10 +43,10 @@ class RunSpec:
     unknown names, unknown options and values out of range.
     """
 
-    method: Part
-    data: Part = field(default_factory=lambda: {"name": "digits"})
-    partition: Part = field(default_factory=lambda: {"name": "shards", "classes_per_client": 2})
-    model: Part = field(default_factory=lambda: {"name": "cnn_small"})
+    method: ComponentSpec
+    data: ComponentSpec = field(default_factory=lambda: {"name": "digits"})
+    partition: ComponentSpec = field(default_factory=lambda: {"name": "shards", "classes_per_client": 2})
+    model: ComponentSpec = field(default_factory=lambda: {"name": "cnn_small"})
     train: Training = Training()
     clients: int = 10
     rounds: int = 20
@@ -247,12 +247,12 @@ def _number(text: str) -> float | int:
     return int(float(text)) if float(text).is_integer() else float(text)
 
 
-def options(part: Part, *without: str) -> dict[str, Any]:
+def options(part: ComponentSpec, *without: str) -> dict[str, Any]:
     """A part's options: everything but its name and ``without``."""
     return {k: v for k, v in part.items() if k not in ("name", *without)}
 
 
-def check_part(kind: str, part: Part, table: Mapping, reserved: int, *own: str) -> None:
+def check_part(kind: str, part: ComponentSpec, table: Mapping, reserved: int, *own: str) -> None:
     """Raise ValueError if the part's name or one of its options, but for ``own``, does not exist."""
     check_options(f"{kind} {part['name']!r}", find(kind, part["name"], table), options(part, *own), reserved)
 

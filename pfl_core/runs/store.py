@@ -80,7 +80,7 @@ class Record:
         """[rounds, N], or [rounds, 1] of the whole."""
         return np.atleast_2d(np.array(self.series[metric][1], dtype=float).T).T
 
-    def tidy(self) -> pd.DataFrame:
+    def to_frame(self) -> pd.DataFrame:
         """A row per (round, client, metric); client -1 for numbers of the whole round."""
         frames = []
         for metric, (_, values) in self.series.items():

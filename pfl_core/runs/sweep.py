@@ -109,7 +109,7 @@ def plan(missing: Mapping[str, RunSpec], store: Store) -> list[Task]:
     """Tasks for the missing runs, by key; runs that share their start with another part from its mark."""
     branches: dict[str, tuple[RunSpec, list[tuple[str, int]]]] = {}
     for key, spec in missing.items():
-        trunk, rounds = _prefix(spec)
+        trunk, rounds = _shared_prefix(spec)
         if rounds and (shared := store.key_of(trunk)) != key:
             branches.setdefault(shared, (trunk, []))[1].append((key, rounds))
     _federation.cache_clear()
@@ -131,12 +131,12 @@ def _with_checksums(task: Task) -> Task:
         return task
 
 
-def _prefix(spec: RunSpec) -> tuple[RunSpec, int]:
+def _shared_prefix(spec: RunSpec) -> tuple[RunSpec, int]:
     """The run that this one shares its first rounds with, and how many."""
-    if type(spec.build_method()).prefix is Algorithm.prefix:
+    if type(spec.build_method()).shared_prefix is Algorithm.shared_prefix:
         return spec, 0
     shell = json.dumps({**spec.to_json(), "method": {"name": "local"}})
-    other, rounds = spec.build_method().prefix(_federation(shell))
+    other, rounds = spec.build_method().shared_prefix(_federation(shell))
     part = {"name": spec.method["name"], **dataclasses.asdict(other)}
     return dataclasses.replace(spec, method=part), rounds
 

@@ -34,7 +34,7 @@ def versions(spec: RunSpec) -> dict[str, int | str]:
     """Component -> version, or the hash of a user's code; every component that the run's numbers depend on."""
     found: dict[str, int | str] = {"engine": ENGINE}
     method = spec.build_method()
-    for part in (method, *method.wraps):
+    for part in (method, *method.inner_algorithms):
         found |= _of_class(type(part))
     found |= named("network", spec.model["name"], models.MODELS, models.VERSIONS)
     found |= named("partition", spec.partition["name"], partition.PARTITIONS, partition.VERSIONS)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from pfl_core.algorithm import checked, did_you_mean
-from pfl_core.runs.spec import TAGS, Part, RunSpec
+from pfl_core.runs.spec import TAGS, ComponentSpec, RunSpec
 from pfl_core.study.presets import check_preset
 from pfl_core.training import Training
 
@@ -26,9 +26,9 @@ Methods = Sequence[tuple[str, dict[str, Any]]]  # a method's registered name and
 class Setting:
     """One experiment's setting; see RunSpec for the fields."""
 
-    data: Part
-    partition: Part
-    model: Part
+    data: ComponentSpec
+    partition: ComponentSpec
+    model: ComponentSpec
     train: Training
     clients: int
     rounds: int

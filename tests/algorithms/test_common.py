@@ -88,11 +88,13 @@ def test_shapes(name, net):
     assert state.shared is None or state.shared.shape == (fed.num_entries,)
     assert state.local is None or [len(row) for row in state.local] == [fed.num_entries] * 4
     for chosen in (clients, torch.tensor([1]), everyone(fed)):
-        theta = algorithm.models(fed, state, chosen, 0)
+        theta = algorithm.evaluation_models(fed, state, chosen, 0)
         assert theta.shape == (len(chosen), fed.num_entries)
         assert theta.dtype == fed.theta0.dtype
     x = fed.splits["test"].client(1)[0]
-    assert algorithm.predict(fed, state, 1, algorithm.models(fed, state, torch.tensor([1]), 0)[0], x).shape == (8, 3)
+    assert algorithm.predict(
+        fed, state, 1, algorithm.evaluation_models(fed, state, torch.tensor([1]), 0)[0], x
+    ).shape == (8, 3)
     trained = notes.pop("trained", None)
     assert trained is None or isinstance(trained, Scores) or trained.shape == (3, fed.num_entries)
     for metric, value in notes.items():
@@ -125,12 +127,12 @@ def test_a_round_leaves_everything_it_is_given_as_it_was(name, net):
         kept = copy.deepcopy(given)
         first = algorithm.round(fed, state, clients, 1)
         assert same_bits(given, kept)
-        models = algorithm.models(fed, state, clients, 1)
+        models = algorithm.evaluation_models(fed, state, clients, 1)
         algorithm.adapt(fed, state, torch.tensor([2]), 1)
-        algorithm.keep(fed, state)
+        algorithm.artifacts(fed, state)
         fed.evaluate(models, clients)
         assert same_bits(given, kept)
-        assert same_bits(algorithm.models(fed, state, clients, 1), models)
+        assert same_bits(algorithm.evaluation_models(fed, state, clients, 1), models)
         again = algorithm.round(fed, state, clients, 1)  # a round can be replayed
         assert same_bits(first[0], again[0])
         assert same_bits(_without_scores(first[1]), _without_scores(again[1]))
@@ -192,7 +194,9 @@ def test_it_learns(name, options):
     if hasattr(algorithm, "finetune_epochs"):
         algorithm = dataclasses.replace(algorithm, finetune_epochs=0)
     fed = federation(mlp(), sizes=(30,) * 4, test=50, spread=0.3, rounds=8, batch_size=10, lr=0.2, epochs=2)
-    start = fed.evaluate(algorithm.models(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0), everyone(fed))
+    start = fed.evaluate(
+        algorithm.evaluation_models(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0), everyone(fed)
+    )
     _, history = run(algorithm, fed, Schedule(8, eval_every=8))
     assert accuracy(history)[-1] > (start.correct / start.count).mean() + 0.3
 
@@ -202,7 +206,7 @@ def test_a_run_shares_its_start_with_the_method_that_it_names(name):
     """``prefix``: for that many rounds the two leave the same state, bit for bit."""
     algorithm, rounds = small(name), 6
     fed = fed_of("mlp", rounds=rounds)
-    other, same = algorithm.prefix(fed)
+    other, same = algorithm.shared_prefix(fed)
     assert 0 <= same <= rounds
     if same:
         one, _ = run(algorithm, fed, Schedule(rounds), until=same)
@@ -215,7 +219,7 @@ def test_what_is_kept_for_figures_is_named_and_does_not_grow_with_the_network(na
     shapes = []
     for width in (10, 40):
         fed = federation(models.build("mlp", (6,), 3, 0, hidden=(width,)), rounds=ROUNDS)
-        kept = small(name).keep(fed, middle_state(name, fed))
+        kept = small(name).artifacts(fed, middle_state(name, fed))
         assert all(isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in kept.items())
         assert sum(value.numel() for value in kept.values()) < fed.num_params * fed.num_clients
         shapes.append({key: value.shape for key, value in kept.items()})

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pfl_core import Schedule, methods, run
+from pfl_core import LocalTraining, Schedule, methods, run
 from pfl_core.algorithms.ditto import Ditto
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.local import Local
@@ -131,8 +131,8 @@ def test_a_novel_clients_model_starts_from_the_shared_one(net):
     fed, novel, algorithm = fed_of(net), torch.tensor([3, 1]), Ditto(lam=0.0, personal_epochs=3)
     ((state, _),) = after(algorithm, fed, [[0, 2]])
     adapted = algorithm.adapt(fed, state, novel, 0)
-    want = fed.sgd(fed.broadcast(state.shared, novel), novel, key=(0, "adapt"), epochs=3).theta
-    assert torch.equal(algorithm.models(fed, adapted, novel, 0), want)
+    want = fed.sgd(fed.broadcast(state.shared, novel), novel, LocalTraining(epochs=3), key=(0, "adapt")).theta
+    assert torch.equal(algorithm.evaluation_models(fed, adapted, novel, 0), want)
     assert same_bits((adapted.shared, adapted.local[0], adapted.local[2]), (state.shared, *state.local[::2]))
     pulled = replace(algorithm, lam=2.0).adapt(fed, state, novel, 0)
     near, far = ((torch.stack(s.local)[novel] - state.shared).norm() for s in (pulled, adapted))

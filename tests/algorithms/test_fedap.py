@@ -90,8 +90,8 @@ def test_the_pretrained_model_sees_a_share_of_training_data_only():
 def test_after_fedbn_every_client_measures_with_its_own_model():
     fed, algorithm = fed_of(), FedAP(pretrain="fedbn", pretrain_rounds=2)
     state = run(FedBN(), fed_of(), Schedule(4), until=2)[0]
-    assert same_bits(algorithm.pretrained(fed, fed.theta0), FedBN().models(fed, state, everyone(fed), 2))
-    assert algorithm.wraps == (FedBN(),) and FedAP().wraps == ()
+    assert same_bits(algorithm.pretrained(fed, fed.theta0), FedBN().evaluation_models(fed, state, everyone(fed), 2))
+    assert algorithm.inner_algorithms == (FedBN(),) and FedAP().inner_algorithms == ()
 
 
 # ---- rounds ---------------------------------------------------------------------------------------------------------

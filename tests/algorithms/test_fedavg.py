@@ -63,7 +63,7 @@ def test_fine_tuning_by_hand():
     r = 1 / (1 + torch.tensor(2.5, dtype=F64).exp())
     mean = (A + B) / 2
     torch.testing.assert_close(
-        algorithm.models(fed, state, everyone(fed), 0), torch.stack([mean + A, mean + 2 * r * B])
+        algorithm.evaluation_models(fed, state, everyone(fed), 0), torch.stack([mean + A, mean + 2 * r * B])
     )
     torch.testing.assert_close(state.shared, mean)
 
@@ -123,15 +123,15 @@ def test_fine_tuning_is_for_scoring_only():
 def test_fine_tuning_trains_a_copy_on_everything():
     fed = federation(mlp(bn=True), sizes=(12, 9, 14, 10), epochs=2)
     state, _ = run(FedAvgFT(), fed, Schedule(2))
-    got = FedAvgFT(finetune_epochs=3).models(fed, state, torch.tensor([2, 0]), 1)
+    got = FedAvgFT(finetune_epochs=3).evaluation_models(fed, state, torch.tensor([2, 0]), 1)
     want, _ = plain_sgd(fed, mlp(bn=True), state.shared, 2, (1, "finetune"), lr=0.1, epochs=3)
     torch.testing.assert_close(got[0], want, rtol=1e-5, atol=1e-6)
-    nothing = FedAvgFT(finetune_epochs=0).models(fed, state, torch.tensor([2, 0]), 1)
+    nothing = FedAvgFT(finetune_epochs=0).evaluation_models(fed, state, torch.tensor([2, 0]), 1)
     assert torch.equal(nothing, state.shared.expand(2, -1))
 
 
 def test_fine_tuning_follows_the_schedule_of_rates():
     late = federation(milestones=(0.5,), decay=0.0, rounds=2)
     state = FedAvgFT().init(late, late.theta0)
-    assert torch.equal(FedAvgFT().models(late, state, torch.tensor([0]), 1)[0], late.theta0)
-    assert not torch.equal(FedAvgFT().models(late, state, torch.tensor([0]), 0)[0], late.theta0)
+    assert torch.equal(FedAvgFT().evaluation_models(late, state, torch.tensor([0]), 1)[0], late.theta0)
+    assert not torch.equal(FedAvgFT().evaluation_models(late, state, torch.tensor([0]), 0)[0], late.theta0)

@@ -36,7 +36,7 @@ def test_a_round_by_hand():
     fed = Federation(model, {"train": data, "test": data}, seed=0, rounds=2, train=train, dtype=F64)
     algorithm = FedBN()
     state, notes = algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)
-    rows = algorithm.models(fed, state, everyone(fed), 0)
+    rows = algorithm.evaluation_models(fed, state, everyone(fed), 0)
     expected = []
     for size, variance in ((1.0, 0.9 + 0.1 * 2), (2.0, 0.9 + 0.1 * 16 / 3)):
         z = torch.tensor(size, dtype=F64) / (size**2 + 1e-5) ** 0.5
@@ -69,7 +69,7 @@ def test_against_plain_pytorch():
         mean = (fed.num_train[:, None] * rows).sum(0) / fed.num_train.sum()
         rows[:, ~at_home] = mean[~at_home]
         state, _ = algorithm.round(fed, state, everyone(fed), t)
-        torch.testing.assert_close(algorithm.models(fed, state, everyone(fed), t), rows)
+        torch.testing.assert_close(algorithm.evaluation_models(fed, state, everyone(fed), t), rows)
     assert not torch.equal(rows[0, at_home], rows[1, at_home])
 
 

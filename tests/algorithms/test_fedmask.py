@@ -59,7 +59,7 @@ def test_with_all_scores_open_nothing_ever_changes(net):
     fed, algorithm = fed_of(net), FedMask(keep_ratio=1.0, layers=2)
     d = fed.num_params
     for state, notes in after(algorithm, fed, SOME):
-        for row in algorithm.models(fed, state, everyone(fed), 0):
+        for row in algorithm.evaluation_models(fed, state, everyone(fed), 0):
             assert torch.equal(row[:d], fed.theta0[:d])
         assert notes["mask_agreement"] == 1
     assert not torch.equal(state.scores[0], algorithm.init(fed, fed.theta0).scores[0])
@@ -72,7 +72,7 @@ def test_weights_never_move_and_the_share_of_each_layer_is_kept(net, layers):
     d, seen = fed.num_params, set()
     for state, _ in after(algorithm, fed, SOME):
         assert torch.equal(state.shared[:d], fed.theta0[:d])
-        for row in algorithm.models(fed, state, everyone(fed), 0):
+        for row in algorithm.evaluation_models(fed, state, everyone(fed), 0):
             changed = row[:d] != fed.theta0[:d]
             assert (row[:d][changed] == 0).all()
             for f in fed.layout.params:
@@ -88,7 +88,7 @@ def test_the_first_mask_keeps_the_largest_weights_of_each_layer():
     fed, algorithm = fed_of(), FedMask(keep_ratio=0.4, layers=2)
     for cut in ("top", "threshold"):
         method = replace(algorithm, cut=cut)
-        (row,) = method.models(fed, method.init(fed, fed.theta0), torch.tensor([2]), 0)
+        (row,) = method.evaluation_models(fed, method.init(fed, fed.theta0), torch.tensor([2]), 0)
         for name in ("fc1.weight", "head.weight"):
             before, now = (fed.layout.unflatten(theta)[name].flatten().abs() for theta in (fed.theta0, row))
             assert now[now > 0].min() > before[now == 0].max()

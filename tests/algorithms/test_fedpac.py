@@ -212,7 +212,9 @@ def test_against_plain_pytorch(name, algorithm):
     model, fed = fed_of(name)
     plain = plain_rounds(algorithm, fed, model, PARTS, mixing=not isinstance(algorithm, OwnHeads))
     for (state, _), (models, P) in zip(after(algorithm, fed, PARTS), plain, strict=True):
-        torch.testing.assert_close(algorithm.models(fed, state, everyone(fed), 0), models, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(
+            algorithm.evaluation_models(fed, state, everyone(fed), 0), models, rtol=1e-6, atol=1e-8
+        )
         assert state.known.tolist() == [c in P for c in range(3)]
         for c in P:
             torch.testing.assert_close(state.prototypes[c], P[c], rtol=1e-6, atol=1e-8)
@@ -248,7 +250,7 @@ def test_absent_clients_keep_what_is_theirs_and_get_the_body_when_they_are_score
     algorithm = FedPAC(buffer_policy=policy)
     (first, _), (second, _) = after(algorithm, fed, [[0, 1, 2, 3], [1, 3]])
     assert [same_bits(a, b) for a, b in zip(first.own, second.own, strict=True)] == [True, False, True, False]
-    before, now = (algorithm.models(fed, state, torch.tensor([2]), 1)[0] for state in (first, second))
+    before, now = (algorithm.evaluation_models(fed, state, torch.tensor([2]), 1)[0] for state in (first, second))
     own = head_of(fed)
     own[fed.num_params :] = policy == "local"
     assert torch.equal(now, torch.where(own, before, second.shared))

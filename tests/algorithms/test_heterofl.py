@@ -169,7 +169,7 @@ def test_a_client_is_scored_with_its_sub_network(net):
     fed, model, algorithm = fed_of(net, dtype=F64), net_of(net), HeteroFL()
     state = after(algorithm, fed, 2)[-1][0]
     x = fed.splits["test"].client(0)[0]
-    for k, row in enumerate(algorithm.models(fed, state, everyone(fed), 1)):
+    for k, row in enumerate(algorithm.evaluation_models(fed, state, everyone(fed), 1)):
         plain, _ = smaller(fed, model, state.shared, nested(fed.layout, float(state.widths[k])))
         torch.testing.assert_close(fed.logits(row, x), plain.eval()(x).detach())
 

@@ -30,7 +30,7 @@ def test_two_rounds_by_hand():
     q, r = (1 / (1 + torch.tensor([5.0, 10.0], dtype=torch.float64).exp())).tolist()
     move = torch.tensor([[2 * q, q, -2 * q, -q], [-r, -3 * r, r, 3 * r]], dtype=torch.float64)
     torch.testing.assert_close(state.local, want + move)
-    assert torch.equal(algorithm.models(fed, state, torch.tensor([1]), 1), state.local[1:])
+    assert torch.equal(algorithm.evaluation_models(fed, state, torch.tensor([1]), 1), state.local[1:])
 
 
 def test_it_is_sgd_from_round_to_round():

@@ -63,7 +63,7 @@ def test_two_rounds_by_hand():
     torch.testing.assert_close(notes["trained"][0], torch.tensor([1 + q, 0, 0, -2], dtype=F64))
     torch.testing.assert_close(first.shared, mean)
     assert first.active.int().tolist() == [[1, 0, 0, 1], [1, 1, 1, 1]]
-    torch.testing.assert_close(algorithm.models(fed, first, everyone(fed), 0), mean * first.active)
+    torch.testing.assert_close(algorithm.evaluation_models(fed, first, everyone(fed), 0), mean * first.active)
     assert notes["upload"].tolist() == [2, 4]
     assert notes["upload_bits"].tolist() == [4, 0]
     assert second.active.int().tolist() == [[0, 0, 0, 1], [1, 1, 1, 1]]
@@ -145,7 +145,9 @@ def test_against_plain_pytorch(name, algorithm):
         for k in range(4):
             mask = fed.layout.flatten(masks[k])
             assert torch.equal(state.active[k], mask.bool())
-            torch.testing.assert_close(algorithm.models(fed, state, torch.tensor([k]), t)[0], mask * state.shared)
+            torch.testing.assert_close(
+                algorithm.evaluation_models(fed, state, torch.tensor([k]), t)[0], mask * state.shared
+            )
         assert state.density.tolist() == pytest.approx(density)
     assert 3 < len(pruned) < sum(map(len, taking_part))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_core import Federation, Schedule, Split, Training, methods, run
+from pfl_core import Federation, LocalTraining, Schedule, Split, Training, methods, run
 from pfl_core.algorithms.fedavg import FedAvg, FedAvgFT, client_weight
 from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.algorithms.local import Local
@@ -27,7 +27,7 @@ def models_of(algorithm, fed, num=3, **schedule):
     """What every client is scored with, after each round [N, e]."""
     start = algorithm.init(fed, fed.theta0)
     after = rounds(algorithm, fed, Schedule(num, **schedule), start)
-    return [algorithm.models(fed, s.state, everyone(fed), s.t) for s in after]
+    return [algorithm.evaluation_models(fed, s.state, everyone(fed), s.t) for s in after]
 
 
 def head_of(fed):
@@ -58,7 +58,7 @@ def test_fedrep_by_hand():
     w = 1 + 2 * wrong(4.0) + wrong(1.0) / 2
     torch.testing.assert_close(state.shared, torch.stack([w, *torch.zeros(2, dtype=F64)]))
     torch.testing.assert_close(torch.stack(state.own), torch.tensor([[1, -1], [-0.5, 0.5]], dtype=F64))
-    models = algorithm.models(fed, state, torch.tensor([1, 0]), 0)
+    models = algorithm.evaluation_models(fed, state, torch.tensor([1, 0]), 0)
     torch.testing.assert_close(models, torch.tensor([[w, -0.5, 0.5], [w, 1, -1]], dtype=F64))
     assert notes["upload"].tolist() == [1, 1]
     assert notes["passes"] == 2
@@ -108,7 +108,7 @@ def test_fedbabu_by_hand():
     u = wrong(2 * m)
     head, body = (1 + 2 * u * m, -2 * u * m), m + 2 * u
     for part, want in {"all": (body, *head), "head": (m, *head), "body": (body, 1.0, 0.0)}.items():
-        tuned = replace(algorithm, finetune_part=part).models(fed, state, torch.tensor([0]), 0)[0]
+        tuned = replace(algorithm, finetune_part=part).evaluation_models(fed, state, torch.tensor([0]), 0)[0]
         torch.testing.assert_close(tuned, torch.tensor(want, dtype=F64))
 
 
@@ -185,7 +185,7 @@ def test_14_fedrep_is_fedselect_with_the_head_as_everybodys_mask(net, options, t
     for t, chosen in enumerate(([0, 1, 2, 3], [3, 1, 0], [2])):
         fixed, want = select.round(fed, fixed, torch.tensor(chosen), t)
         state, notes = rep.round(fed, state, torch.tensor(chosen), t)
-        assert torch.equal(rep.models(fed, state, everyone(fed), t), fixed.local)
+        assert torch.equal(rep.evaluation_models(fed, state, everyone(fed), t), fixed.local)
         assert torch.equal(state.shared, fixed.shared)
         for metric in ("train_loss", "upload"):
             assert torch.equal(notes[metric], want[metric]), metric
@@ -206,7 +206,7 @@ def test_a_warm_start_is_fedavg_and_then_every_body_is_its(net):
         state, notes = warm.round(fed, state, chosen, t)
         want, _ = of_fedavg.round(fed, want, chosen, t)
         assert torch.equal(state.shared, want.shared)
-        assert torch.equal(warm.models(fed, state, everyone(fed), t), want.shared.expand(4, -1))
+        assert torch.equal(warm.evaluation_models(fed, state, everyone(fed), t), want.shared.expand(4, -1))
         assert notes["upload"].tolist() == [fed.num_params] * 3
         assert notes["personal_share"] == 0
         assert same_bits(warm.adapt(fed, state, torch.tensor([1]), t), state)
@@ -259,12 +259,16 @@ def test_fedbabus_fine_tuning_moves_its_part_alone_and_comes_back_to_nobody(net)
     for part in ("all", "head", "body"):
         algorithm = FedBABU(finetune_epochs=2, finetune_part=part)
         states[part], _ = run(algorithm, fed, Schedule(2))
-        moved = (algorithm.models(fed, states[part], everyone(fed), 1) != states[part].shared)[:, : fed.num_params]
+        moved = (algorithm.evaluation_models(fed, states[part], everyone(fed), 1) != states[part].shared)[
+            :, : fed.num_params
+        ]
         assert moved[:, head].any() == (part != "body")
         assert moved[:, ~head].any() == (part != "head")
     assert same_bits(states["all"], states["head"]) and same_bits(states["all"], states["body"])
-    like_fedavg_ft = FedAvgFT(finetune_epochs=2).models(fed, states["all"], everyone(fed), 1)
-    assert torch.equal(FedBABU(finetune_epochs=2).models(fed, states["all"], everyone(fed), 1), like_fedavg_ft)
+    like_fedavg_ft = FedAvgFT(finetune_epochs=2).evaluation_models(fed, states["all"], everyone(fed), 1)
+    assert torch.equal(
+        FedBABU(finetune_epochs=2).evaluation_models(fed, states["all"], everyone(fed), 1), like_fedavg_ft
+    )
 
 
 @pytest.mark.parametrize("method", [FedPer, FedRep, FedBABU, LGFedAvg])
@@ -307,11 +311,11 @@ def test_a_novel_client_trains_its_own_part(algorithm, net):
     adapted = algorithm.adapt(fed, state, novel, 0)
     settings = {"epochs": 3, "lr": 0.3} if isinstance(algorithm, FedRep) else {}
     start = torch.where(personal, fed.theta0, state.shared).expand(2, -1)
-    want = fed.sgd(start, novel, key=(0, "adapt"), trainable=personal, **settings).theta
+    want = fed.sgd(start, novel, LocalTraining(trainable=personal, **settings), key=(0, "adapt")).theta
     assert torch.equal(torch.stack([adapted.own[3], adapted.own[1]]), want[:, personal])
     assert torch.equal(adapted.shared, state.shared)
     assert same_bits((adapted.own[0], adapted.own[2]), (state.own[0], state.own[2]))
-    assert torch.equal(algorithm.models(fed, adapted, novel, 0)[:, ~personal], start[:, ~personal])
+    assert torch.equal(algorithm.evaluation_models(fed, adapted, novel, 0)[:, ~personal], start[:, ~personal])
 
 
 def test_others_need_no_adaptation():

@@ -7,7 +7,7 @@ import torch
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from pfl_core import Schedule, run
+from pfl_core import LocalTraining, Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.perfedavg import PerFedAvg
 from tests.algorithms.two_nets import F64, SOME, both_nets, fed_of, net_of, wrong
@@ -110,7 +110,7 @@ def test_momentum_belongs_to_the_outer_steps(net):
 def test_clients_are_scored_after_one_step_on_one_batch(net):
     fed, model, algorithm = fed_of(net, dtype=F64), net_of(net), PerFedAvg(alpha=0.3)
     ((state, _),) = after(algorithm, fed, 1)
-    rows = algorithm.models(fed, state, torch.tensor([2, 0]), 5)
+    rows = algorithm.evaluation_models(fed, state, torch.tensor([2, 0]), 5)
     for row, k in zip(rows, (2, 0), strict=True):
         plain, batch = module_of(fed, model, state.shared), next(fed.batches(torch.tensor([k]), (5, "adapt")))
         optimizer = torch.optim.SGD(plain.parameters(), 0.3)
@@ -124,8 +124,8 @@ def test_or_after_one_epoch(net):
     fed, algorithm = fed_of(net), PerFedAvg(adaptation="epoch")
     ((state, _),) = after(algorithm, fed, 1)
     clients = torch.tensor([3, 1])
-    want = fed.sgd(fed.broadcast(state.shared, clients), clients, key=(2, "adapt"), epochs=1).theta
-    assert torch.equal(algorithm.models(fed, state, clients, 2), want)
+    want = fed.sgd(fed.broadcast(state.shared, clients), clients, LocalTraining(epochs=1), key=(2, "adapt")).theta
+    assert torch.equal(algorithm.evaluation_models(fed, state, clients, 2), want)
     _, history = run(algorithm, fed, Schedule(2))
     assert history.series["correct"][1] != history.series["correct_trained"][1]
 

@@ -9,7 +9,7 @@ import torch
 
 from pfl_core.algorithms.star_pfl.masks import Entries, Window, check, measure, overwrite_, push_, stability
 from pfl_core.algorithms.star_pfl.method import StarPFL
-from pfl_core.algorithms.star_pfl.rules import Rule
+from pfl_core.algorithms.star_pfl.round import Rule
 from pfl_core.federation import Federation
 from pfl_core.models import build
 from pfl_core.seeding import generator

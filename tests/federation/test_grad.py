@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from pfl_core import LocalTraining
 from tests.helpers import cnn, everyone, federation, mlp, module_of, some_rows
 
 F64 = torch.float64
@@ -22,7 +23,7 @@ def test_groups_batches_and_grad_reproduce_sgd(bn):
             theta[rows, : fed.num_params] -= 0.1 * got.theta
             theta[rows, fed.num_params :] = got.statistics
             losses[rows] += got.loss * batch.y.shape[1]
-    out = fed.sgd(start, clients, key=(4, "a"), epochs=2)
+    out = fed.sgd(start, clients, LocalTraining(epochs=2), key=(4, "a"))
     assert covered == clients.tolist()
     torch.testing.assert_close(theta, out.theta, rtol=1e-7, atol=1e-8)
     seen = 2 * fed.splits["train"].sizes[clients]
@@ -126,7 +127,8 @@ def test_hessian_products_after_training_with_a_mask():
     vector = torch.ones(1, fed.num_params, dtype=F64)
     want = fed.hessian_product(fed.theta0[None], batch, vector)
     slope = fed.grad(fed.theta0[None], batch).theta
-    fed.sgd(fed.theta0[None], clients, key=0, trainable=fed.layout.mask(fed.layout.in_head))
+    head = fed.layout.mask(fed.layout.in_head)
+    fed.sgd(fed.theta0[None], clients, LocalTraining(trainable=head), key=0)
     assert torch.equal(fed.hessian_product(fed.theta0[None], batch, vector), want)
     fed.grad(fed.theta0[None], batch, of=["gates"], gates=torch.ones(1, 5, dtype=F64))
     assert torch.equal(fed.grad(fed.theta0[None], batch).theta, slope)

@@ -5,6 +5,8 @@ import torch
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, relu
 
+from pfl_core import LocalTraining
+from pfl_core.federation import DerivedWeights
 from tests.helpers import cnn, coin, everyone, federation, mlp, module_of, same_bits, some_rows
 
 F64 = torch.float64
@@ -34,7 +36,7 @@ def test_the_loss_hook_sees_its_batch():
         seen.append((output, output.theta.clone()))
         return cross_entropy(output.logits, output.labels)
 
-    out = fed.sgd(fed.broadcast(fed.theta0, clients), clients, key=0, loss=loss)
+    out = fed.sgd(fed.broadcast(fed.theta0, clients), clients, LocalTraining(loss=loss), key=0)
     assert [o.row for o, _ in seen] == [0] * out.steps[0] + [1] * out.steps[1]
     assert [o.client for o, _ in seen] == [2] * out.steps[0] + [0] * out.steps[1]
     for output, theta in seen:
@@ -79,7 +81,7 @@ def test_the_gradient_hook_sees_gradient_row_and_place():
         seen.append((g.clone(), theta_k.clone(), s))
         return g
 
-    fed.sgd(theta, clients, key=0, grad=hook)
+    fed.sgd(theta, clients, LocalTraining(gradient=hook), key=0)
     for (g, theta_k, s), k in zip(seen, (3, 1), strict=True):
         assert torch.equal(theta_k, theta[s])
         assert torch.equal(g, fed.grad(theta[s : s + 1], first_batch(fed, k)).theta[0])
@@ -90,7 +92,8 @@ def test_the_gradient_hook_sees_the_whole_gradient_also_where_a_mask_freezes_it(
     fed = federation(mlp(), dtype=F64, batch_size=100)
     head, seen = fed.layout.mask(fed.layout.in_head), []
     theta, one = fed.theta0[None], torch.tensor([0])
-    fed.sgd(theta, one, key=0, trainable=head, grad=lambda g, theta_k, s: seen.append(g.clone()) or g)
+    training = LocalTraining(trainable=head, gradient=lambda g, theta_k, s: seen.append(g.clone()) or g)
+    fed.sgd(theta, one, training, key=0)
     assert torch.equal(seen[0], fed.grad(theta, first_batch(fed)).theta[0])
 
 
@@ -99,7 +102,8 @@ def test_what_a_gradient_hook_returns_is_left_as_it_was():
     fed = federation(momentum=0.9, weight_decay=0.1, clip_norm=1.0, epochs=2)
     kept = torch.ones(fed.num_params)
     frozen = fed.layout.mask(fed.layout.in_head)
-    fed.sgd(fed.theta0[None], torch.tensor([0]), key=0, trainable=~frozen, grad=lambda g, theta_k, s: kept)
+    training = LocalTraining(trainable=~frozen, gradient=lambda g, theta_k, s: kept)
+    fed.sgd(fed.theta0[None], torch.tensor([0]), training, key=0)
     assert (kept == 1).all()
 
 
@@ -107,7 +111,7 @@ def test_weight_decay_as_a_gradient_hook():
     fed, decayed = federation(dtype=F64), federation(dtype=F64, weight_decay=0.1)
     clients = everyone(fed)
     theta = some_rows(fed, clients)
-    got = fed.sgd(theta, clients, key=0, grad=lambda g, theta_k, s: g + 0.1 * theta_k)
+    got = fed.sgd(theta, clients, LocalTraining(gradient=lambda g, theta_k, s: g + 0.1 * theta_k), key=0)
     torch.testing.assert_close(got.theta, decayed.sgd(theta, clients, key=0).theta)
 
 
@@ -115,7 +119,7 @@ def test_clipping_comes_after_the_hook_and_before_weight_decay():
     fed = federation(dtype=F64, clip_norm=0.5, weight_decay=0.1, batch_size=100)
     g = torch.full((fed.num_params,), 3.0, dtype=F64)
     one = torch.tensor([0])
-    got = fed.sgd(fed.theta0[None], one, key=0, grad=lambda *_: g).theta[0]
+    got = fed.sgd(fed.theta0[None], one, LocalTraining(gradient=lambda *_: g), key=0).theta[0]
     torch.testing.assert_close(got, fed.theta0 - 0.1 * (0.5 * g / g.norm() + 0.1 * fed.theta0), rtol=1e-6, atol=1e-7)
 
 
@@ -149,8 +153,7 @@ def test_gradients_through_derived_weights(bn, frozen):
     got = fed.grad(
         fed.theta0[None].clone(),
         batch,
-        weights=scaled_images,
-        variables=variables,
+        weights=DerivedWeights(scaled_images, variables),
         of=["loss"] + ["theta"] * (not frozen),
     )
     sample = batch.x[0], batch.y[0], scaled_images
@@ -174,8 +177,8 @@ def test_training_theta_and_variables_together(select):
     clients, mask = torch.tensor([1, 3]), fed.layout.mask(select)
     variables = torch.tensor([[0.3, -1.0, 0.5], [0.1, 0.2, 0.3]], dtype=F64)
     start = fed.broadcast(fed.theta0, clients)
-    how = {"weights": scaled, "variables": variables, "lr_variables": 0.7}
-    out = fed.sgd(start, clients, key=0, trainable=mask, **how)
+    training = LocalTraining(trainable=mask, weights=DerivedWeights(scaled, variables, lr=0.7))
+    out = fed.sgd(start, clients, training, key=0)
     for s, k in enumerate(clients.tolist()):
         theta, v = fed.theta0.clone(), variables[s].clone()
         for batch in fed.batches(torch.tensor([k]), 0):
@@ -198,7 +201,7 @@ def test_a_loss_hook_sees_the_derived_forward_pass():
         return output.logits.pow(2).mean()
 
     batch = first_batch(fed)
-    fed.grad(fed.theta0[None], batch, loss=loss, weights=scaled, variables=variables)
+    fed.grad(fed.theta0[None], batch, loss=loss, weights=DerivedWeights(scaled, variables))
     want = reference(model, fed, scaled(fed.theta0, variables[0], batch.x[0]), batch.x[0])
     torch.testing.assert_close(logits[0], want)
 
@@ -215,7 +218,8 @@ def test_weights_may_have_no_variables_and_know_their_row():
     fed = federation(model, dtype=F64)
     masks, one = coin(2, fed.num_params), torch.tensor([0, 0])
     start = fed.broadcast(fed.theta0, one)
-    out = fed.sgd(start, one, key=0, weights=lambda theta_k, _, x, s: theta_k * masks[s])
+    masked = DerivedWeights(lambda theta_k, _, x, s: theta_k * masks[s])
+    out = fed.sgd(start, one, LocalTraining(weights=masked), key=0)
     assert out.variables is None
     for s in range(2):
         theta = fed.theta0.clone()
@@ -232,12 +236,12 @@ def test_variables_have_a_clip_a_decay_and_a_velocity_of_their_own():
     fed = federation(model, dtype=F64, momentum=0.9, weight_decay=0.1, clip_norm=0.05, milestones=(0.5,), rounds=2)
     one, key = torch.tensor([1]), 1  # the schedule's second half: a tenth of each rate
     v = torch.tensor([0.3, -1.0, 0.5], dtype=F64)
-    at_rest = {"velocity": torch.zeros(1, 53, dtype=F64), "velocity_variables": torch.zeros(1, 3, dtype=F64)}
-    how = {"weights": scaled, "variables": v[None], "lr_variables": 0.7}
-    first = fed.sgd(fed.theta0[None], one, key=key, **how, **at_rest)
-    how |= {"variables": first.variables}
-    velocities = {"velocity": first.velocity, "velocity_variables": first.velocity_variables}
-    second = fed.sgd(first.theta, one, key=key, epochs=range(1, 2), **how, **velocities)
+    at_rest = torch.zeros(1, 53, dtype=F64), torch.zeros(1, 3, dtype=F64)
+    training = LocalTraining(weights=DerivedWeights(scaled, v[None], 0.7, at_rest[1]))
+    first = fed.sgd(fed.theta0[None], one, training, key=key, velocity=at_rest[0])
+    weights = DerivedWeights(scaled, first.variables, 0.7, first.velocity_variables)
+    training = LocalTraining(epochs=range(1, 2), weights=weights)
+    second = fed.sgd(first.theta, one, training, key=key, velocity=first.velocity)
     x = [fed.theta0.clone(), v.clone()]
     speed = [torch.zeros_like(part) for part in x]
     for batch in fed.batches(one, key, epochs=2):
@@ -254,17 +258,19 @@ def test_variables_have_a_clip_a_decay_and_a_velocity_of_their_own():
 
 def test_variables_without_a_rate_take_the_federations():
     fed = federation(dtype=F64)
-    how = {"key": 0, "weights": scaled, "variables": torch.ones(1, 3, dtype=F64)}
-    usual = fed.sgd(fed.theta0[None], torch.tensor([0]), **how)
-    assert same_bits(usual, fed.sgd(fed.theta0[None], torch.tensor([0]), lr_variables=0.1, **how))
+    usual, stated = (
+        fed.sgd(fed.theta0[None], torch.tensor([0]), LocalTraining(weights=weights), key=0)
+        for weights in (DerivedWeights(scaled, torch.ones(1, 3, dtype=F64), lr) for lr in (None, 0.1))
+    )
+    assert same_bits(usual, stated)
 
 
 def test_batch_norm_statistics_move_with_derived_weights():
     fed = federation(mlp(bn=True))
     one, d = torch.tensor([0]), fed.num_params
-    ones = {"weights": lambda t, v, x, s: t * v, "variables": torch.ones(1, d), "lr_variables": 0.0}
+    ones = LocalTraining(weights=DerivedWeights(lambda t, v, x, s: t * v, torch.ones(1, d), lr=0.0))
     plain = fed.sgd(fed.theta0[None], one, key=0).theta
-    assert torch.equal(fed.sgd(fed.theta0[None], one, key=0, **ones).theta, plain)
+    assert torch.equal(fed.sgd(fed.theta0[None], one, ones, key=0).theta, plain)
 
 
 # ---- gates ----------------------------------------------------------------------------------------------------------
@@ -303,12 +309,12 @@ def test_gate_gradients_are_finite_differences():
     fed = federation(cnn(bn=False), **IMAGES)
     batch, h, step = first_batch(fed), 7, 1e-6
     gates = torch.rand(1, h, dtype=F64, generator=torch.Generator().manual_seed(0)) + 0.5
-    slope = fed.grad(fed.theta0[None], batch, gates=gates, of=("theta", "gates")).gates[0]
+    gradient = fed.grad(fed.theta0[None], batch, gates=gates, of=("theta", "gates")).gates[0]
     for j in range(h):
         shift = torch.zeros(1, h, dtype=F64)
         shift[0, j] = step
         up, down = (fed.grad(fed.theta0[None], batch, gates=gates + sign * shift).loss[0] for sign in (1, -1))
-        torch.testing.assert_close(slope[j], (up - down) / (2 * step), rtol=1e-5, atol=1e-8)
+        torch.testing.assert_close(gradient[j], (up - down) / (2 * step), rtol=1e-5, atol=1e-8)
 
 
 def test_gates_are_the_network_without_the_unselected_neurons():

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_core import Federation, Split, Training
+from pfl_core import Federation, LocalTraining, Split, Training
+from pfl_core.federation import DerivedWeights
 from pfl_core.federation import local_step as rows
 from pfl_core.seeding import generator
 from tests.helpers import cnn, coin, everyone, federation, mlp, module_of, plain_sgd, same_bits, samples, some_rows
@@ -16,10 +17,11 @@ F64 = torch.float64
 IMAGES = {"shape": (1, 4, 4), "dtype": F64}
 
 
-def train(fed, clients=None, key=0, theta=None, **options):
+def train(fed, clients=None, key=0, theta=None, data="train", velocity=None, in_place=False, **training):
     clients = everyone(fed) if clients is None else torch.tensor(clients)
     theta = fed.broadcast(fed.theta0, clients) if theta is None else theta
-    return fed.sgd(theta, clients, key=key, **options)
+    how = LocalTraining(**training)
+    return fed.sgd(theta, clients, how, key=key, data=data, velocity=velocity, in_place=in_place)
 
 
 # ---- equal to the plain loop ----------------------------------------------------------------------------------------
@@ -111,9 +113,9 @@ def test_the_callers_tensors_stay_as_they_were():
     }
     kept = {name: x.clone() for name, x in given.items()}
     theta0, data = fed.theta0.clone(), fed.splits["train"].x.clone()
-    fed.sgd(given["theta"], clients, key=0, **{name: x for name, x in given.items() if name != "theta"})
+    train(fed, **given)
     variables = torch.ones(4, d)
-    fed.sgd(given["theta"], clients, key=0, weights=lambda t, v, x, s: t * v, variables=variables, lr_variables=0.1)
+    train(fed, theta=given["theta"], weights=DerivedWeights(lambda t, v, x, s: t * v, variables, lr=0.1))
     assert same_bits(given, kept)
     assert (variables == 1).all()
     assert torch.equal(fed.theta0, theta0)
@@ -161,7 +163,7 @@ def test_gradients_left_apart_give_the_bits_of_one_vector(monkeypatch, setting, 
     want = train(fed, **options)
     monkeypatch.setattr(rows, "BLOCK", 5)
     apart = train(fed, **options)
-    train(fed, theta=theta, grad=lambda g, theta, s: g)  # needs the vector, so that the two kinds alternate
+    train(fed, theta=theta, gradient=lambda g, theta, s: g)  # needs the vector, so that the two kinds alternate
     again = train(fed, **options)
     for got in (apart, again):
         assert same_bits(got.theta, want.theta)
@@ -190,7 +192,7 @@ def test_frozen_entries_do_not_move_by_one_bit(rows, tail, with_hook, setting):
     theta[:, :3] = torch.tensor([0.0, -0.0, 1e-42])
     velocity = torch.ones(4, d) if "momentum" in setting else None
     hook = (lambda g, theta_k, s: g + 1.0) if with_hook else None
-    out = train(fed, theta=theta, trainable=mask, velocity=velocity, grad=hook)
+    out = train(fed, theta=theta, trainable=mask, velocity=velocity, gradient=hook)
     frozen = ~mask.expand(4, -1)[:, :d]
     assert torch.equal(out.theta[:, :d][frozen].view(torch.int32), theta[:, :d][frozen].view(torch.int32))
     assert (out.theta[:, :d] != theta[:, :d])[~frozen].float().mean() > 0.8
@@ -199,7 +201,7 @@ def test_frozen_entries_do_not_move_by_one_bit(rows, tail, with_hook, setting):
 def test_a_gradient_that_is_not_a_number_does_not_reach_a_frozen_entry():
     fed = federation()
     mask = coin(fed.num_params)
-    out = train(fed, trainable=mask, grad=lambda g, theta_k, s: torch.where(mask, g, torch.nan))
+    out = train(fed, trainable=mask, gradient=lambda g, theta_k, s: torch.where(mask, g, torch.nan))
     assert out.theta.isfinite().all()
 
 
@@ -230,7 +232,7 @@ def test_leaving_out_gradient_work_changes_no_bit(layer):
     mask = fed.layout.mask(lambda f: f.layer == layer)
     start = torch.zeros(4, fed.num_params)
     lean = train(fed, trainable=mask, velocity=start, epochs=2)
-    whole = train(fed, trainable=mask, velocity=start, epochs=2, grad=lambda g, theta_k, s: g)
+    whole = train(fed, trainable=mask, velocity=start, epochs=2, gradient=lambda g, theta_k, s: g)
     assert same_bits((lean.theta, lean.loss), (whole.theta, whole.loss))
     assert same_bits(lean.velocity, whole.velocity)
 
@@ -490,17 +492,11 @@ def test_a_split_that_is_not_there_is_refused_by_name():
 
 def test_the_smallest_batch_that_is_used():
     fed = federation(sizes=(9, 10, 11, 12))
-    assert [train(fed, smallest=n).steps.tolist() for n in (1, 2, 3, 4, 5)] == [
+    assert [train(fed, smallest_batch=n).steps.tolist() for n in (1, 2, 3, 4, 5)] == [
         [3, 3, 3, 3],
         [2, 3, 3, 3],
         [2, 2, 3, 3],
         [2, 2, 2, 3],
         [0, 0, 0, 0],
     ]
-    assert len(list(fed.batches(torch.tensor([0]), 0, smallest=2))) == 2
-
-
-def test_another_batch_size():
-    fed = federation(sizes=(12,))
-    assert train(fed, batch_size=5).steps.tolist() == [3]
-    assert torch.equal(train(fed, batch_size=5).theta, train(federation(sizes=(12,), batch_size=5)).theta)
+    assert len(list(fed.batches(torch.tensor([0]), 0, smallest_batch=2))) == 2

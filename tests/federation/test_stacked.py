@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from pfl_core import models
-from pfl_core.federation import Federation
+from pfl_core.federation import DerivedWeights, Federation, LocalTraining
 from pfl_core.layout import Layout
 from pfl_core.seeding import generator
 from tests.helpers import federation, some_rows
@@ -56,9 +56,9 @@ OPTIONS = {
     "epochs": ({"epochs": 3}, {}),
     "momentum": ({"momentum": 0.9}, {}),
     "decay and clipping": ({"weight_decay": 0.1, "clip_norm": 0.05}, {}),
-    "smallest batch": ({}, {"smallest": 2}),
+    "smallest batch": ({}, {"smallest_batch": 2}),
     "a rate for each row": ({}, {"lr": torch.tensor([0.1, 0.0, 0.2, 0.05])}),
-    "gradient hook": ({}, {"grad": lambda g, theta, s: g + 0.1 * (s + 1) * theta}),
+    "gradient hook": ({}, {"gradient": lambda g, theta, s: g + 0.1 * (s + 1) * theta}),
     "loss hook": ({}, {"loss": contrast}),
     "nothing to do": ({"epochs": 0}, {}),
 }
@@ -71,7 +71,7 @@ def test_stacked_rows_train_as_single_ones(network, name):
     together, alone = both(network, **training)
     clients = torch.tensor([2, 0, 3, 1])  # sizes 14, 12, 3, 9: not in order
     theta = some_rows(together, clients)
-    same(*(fed.sgd(theta, clients, key=(1, "a"), **how) for fed in (together, alone)))
+    same(*(fed.sgd(theta, clients, LocalTraining(**how), key=(1, "a")) for fed in (together, alone)))
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -81,9 +81,8 @@ def test_variables_and_velocities(network, momentum):
     clients = torch.tensor([1, 2, 0])
     theta, variables = some_rows(together, clients), torch.tensor([[0.1, 0.2], [0.0, -0.1], [0.3, 0.0]], dtype=F64)
     velocity = torch.full((3, together.num_params), 0.01, dtype=F64)
-    how = {"weights": scaled, "variables": variables, "lr_variables": 0.03, "velocity": velocity}
-    how["velocity_variables"] = torch.ones_like(variables)
-    same(*(fed.sgd(theta, clients, key=0, **how) for fed in (together, alone)))
+    training = LocalTraining(weights=DerivedWeights(scaled, variables, 0.03, torch.ones_like(variables)))
+    same(*(fed.sgd(theta, clients, training, key=0, velocity=velocity) for fed in (together, alone)))
 
 
 @pytest.mark.parametrize("what", ["head", "body", "nothing", "entries"])
@@ -95,7 +94,7 @@ def test_trainable_masks(network, what):
     entries = torch.rand(4, len(head), generator=torch.Generator().manual_seed(0)) < 0.3
     mask = {"head": head, "body": ~head, "nothing": head & ~head, "entries": entries}[what]
     theta = some_rows(together, clients)
-    out = [fed.sgd(theta, clients, key=0, trainable=mask) for fed in (together, alone)]
+    out = [fed.sgd(theta, clients, LocalTraining(trainable=mask), key=0) for fed in (together, alone)]
     same(*out)
     frozen = ~mask.expand(4, -1)
     assert torch.equal(out[0].theta[frozen], theta[frozen])
@@ -176,9 +175,9 @@ def test_one_row_for_all_and_the_rows_beside_it():
 
 def test_what_is_stacked_is_decided_by_network_device_and_training():
     def suits(model: nn.Module, device: str = "cpu") -> bool:
-        return Stack.suits(model, Layout.of(model), device)
+        return BatchedBackend.suits(model, Layout.of(model), device)
 
-    from pfl_core.federation.batched_backend import Stack
+    from pfl_core.federation.batched_backend import BatchedBackend
 
     dense, conv = (NETWORKS[name][1]() for name in ("dense", "conv"))
     assert suits(dense)

@@ -94,7 +94,7 @@ class Setting:
             for i, name in enumerate(self.splits, start=1)
         }
         train = Training(**{"lr": 0.1, "epochs": 2, "batch_size": 4, **self.train})
-        options = {"seed": self.seed, "rounds": self.rounds, "train": train, "stacked": self.stacked}
+        options = {"seed": self.seed, "rounds": self.rounds, "train": train, "batched": self.stacked}
         return Federation(make(), splits, dtype=F64, **options)
 
 
@@ -110,7 +110,7 @@ class Played:
 
     def numbers(self) -> Numbers:
         """The last state, what is kept of it for figures, and the notes of each round."""
-        kept = self.algorithm.keep(self.fed, self.states[-1])
+        kept = self.algorithm.artifacts(self.fed, self.states[-1])
         return digest(self.states[-1], "state") | digest(_grouped(kept), "keep") | notes(self.history)
 
 

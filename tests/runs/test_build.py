@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pfl_core import data
-from pfl_core.runs import build, deal, load_data
+from pfl_core.runs import assign, build, load_data
 from tests.helpers import same_bits
 from tests.runs.outside import CLASSES, HERE, TEST, TRAIN, blobs, write_npz
 
@@ -21,11 +21,11 @@ def corrupted(**options) -> dict:
 
 def test_splits_have_the_sizes_of_the_partition(spec):
     """Four clients, two of four classes each: every class is cut in half, 2 x 24 / 2 to train on, 2 x 8 / 2 to test."""
-    _, fed, dealt = build(spec())
+    _, fed, assigned = build(spec())
     assert set(fed.splits) == {"train", "test"}
     assert fed.splits["train"].sizes.tolist() == [TRAIN] * 4
     assert fed.splits["test"].sizes.tolist() == [TEST] * 4
-    assert fed.num_clients == dealt.num_clients == 4
+    assert fed.num_clients == assigned.num_clients == 4
 
 
 def test_a_validation_share_is_a_split_of_its_own(spec):
@@ -39,10 +39,10 @@ def test_a_validation_share_is_a_split_of_its_own(spec):
 
 def test_a_client_has_its_own_samples_as_the_data_set_prepares_them(spec):
     made = spec(data={**COLOUR, "normalise": "imagenet"})
-    _, fed, dealt = build(made)
+    _, fed, assigned = build(made)
     pool = load_data(made)
     for name, split in fed.splits.items():
-        for k, index in enumerate(getattr(dealt, name)):
+        for k, index in enumerate(getattr(assigned, name)):
             x, y = split.client(k)
             by_hand = (pool.x[index].float() / 255 - torch.tensor(pool.mean)[:, None, None]) / torch.tensor(pool.std)[
                 :, None, None
@@ -61,15 +61,15 @@ def test_float64_features_are_trained_on_as_float32(spec):
 @pytest.mark.parametrize("val", [0.0, 0.3])
 def test_official_test_images_are_never_trained_on(spec, partition, val):
     made = spec(partition={"name": partition, "val": val})
-    dealt, pool = deal(made, load_data(made)), load_data(made)
-    assert not pool.is_test[torch.cat([*dealt.train, *dealt.val])].any()
-    assert pool.is_test[torch.cat(dealt.test)].all()
+    assigned, pool = assign(made, load_data(made)), load_data(made)
+    assert not pool.is_test[torch.cat([*assigned.train, *assigned.val])].any()
+    assert pool.is_test[torch.cat(assigned.test)].all()
 
 
 def test_the_partition_follows_the_seed_of_the_run_or_its_own(spec):
     def first(run_seed: int, **options) -> list[int]:
         made = spec(seed=run_seed, partition={"name": "iid", **options})
-        return deal(made, load_data(made)).train[0].tolist()
+        return assign(made, load_data(made)).train[0].tolist()
 
     assert first(0) == first(0) != first(1)
     assert first(0, seed=7) == first(1, seed=7) == first(7)
@@ -94,11 +94,11 @@ def test_the_federation_has_what_the_spec_says(spec):
 def test_every_client_has_a_corruption_of_its_own(spec):
     """Client k has the k-th kind, in training and in testing; kinds without noise are known to the byte."""
     made = spec(data=corrupted(corrupt_severity=4), clients=len(data.CORRUPTIONS), partition={"name": "iid"})
-    _, fed, dealt = build(made)
+    _, fed, assigned = build(made)
     pool = blobs(colours=3)
     for k, kind in enumerate(data.CORRUPTIONS):
         for name in ("train", "test"):
-            raw, seen = pool.x[getattr(dealt, name)[k]], fed.splits[name].client(k)[0]
+            raw, seen = pool.x[getattr(assigned, name)[k]], fed.splits[name].client(k)[0]
             assert not torch.equal(seen, pool.prepare(raw)), kind
             if "noise" not in kind and kind != "motion_blur":
                 by_hand = data.corrupt(raw, kind, 4, torch.Generator())

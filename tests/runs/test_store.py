@@ -187,7 +187,7 @@ def test_a_method_that_notes_nothing_has_a_summary(spec, store):
 
 
 def test_tidy_has_a_row_for_each_round_client_and_metric():
-    frame = record().tidy()
+    frame = record().to_frame()
     assert sorted(frame.columns) == ["client", "metric", "round", "value"]
     assert len(frame) == 6 * 2 * 2 + 2
     assert not frame.duplicated(["round", "client", "metric"]).any()

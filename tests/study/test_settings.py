@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from pfl_core import data, methods, papers
-from pfl_core.algorithm import Entry
+from pfl_core.algorithm import MethodEntry
 from pfl_core.papers import PAPERS
 from pfl_core.papers.fedselect.settings import SETTINGS
 from pfl_core.runs import RunSpec, build
@@ -28,7 +28,7 @@ def settings() -> Iterator[tuple[PaperSettings, str, str]]:
         yield from ((own, preset, name) for preset, sets in own.settings.items() for name in sets)
 
 
-def methods_of(paper: str) -> list[Entry]:
+def methods_of(paper: str) -> list[MethodEntry]:
     return [entry for entry in methods().values() if paper in entry.papers]
 
 

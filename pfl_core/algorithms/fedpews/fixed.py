@@ -99,7 +99,7 @@ class FedPeWSFixed(Warmup):
             ]
         )
 
-    def keep(self, fed: Federation, state: FixedState) -> dict[str, Tensor]:
+    def artifacts(self, fed: Federation, state: FixedState) -> dict[str, Tensor]:
         if state.activations is None:
             return {}
         sizes = torch.tensor(fed.layout.chain.sizes)
@@ -111,8 +111,8 @@ class FedPeWSFixed(Warmup):
         neurons = self.neurons(fed)[clients]
         active = expand(fed.layout.chain, neurons, self.expand_rule)
         inner = self.inner.init(fed, state.shared)
-        hooks = self.inner.hooks(fed, inner, clients, t)
-        out = fed.sgd(state.shared * active, clients, key=t, trainable=active, **hooks)  # x ∘ m: the others deleted
+        training = replace(self.inner.local_training(fed, inner, clients, t), trainable=active)
+        out = fed.sgd(state.shared * active, clients, training, key=t)  # x ∘ m: the others deleted
         return self.merge(fed, state, clients, out.theta, neurons, out.loss)
 
 

@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pfl_core.algorithm import Algorithm, State, build, check_choices, method, register
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.federation import Batch, Federation
+from pfl_core.federation import Batch, DerivedWeights, Federation
 from pfl_core.layout import Chain
 from pfl_core.ops import counts_true, masked_mean, put, round_half_up, server_step, take
 from pfl_core.seeding import generator
@@ -66,7 +66,7 @@ class Warmup(Algorithm):
         """The base method. Raises ValueError unless it is FedAvg but for its local step or its server's."""
         if not issubclass(method(self.base), FedAvg):
             raise ValueError(f"base={self.base!r} is not built on FedAvg: its local step cannot run on a subnetwork")
-        if method(self.base).models is not FedAvg.models:
+        if method(self.base).evaluation_models is not FedAvg.evaluation_models:
             raise ValueError(f"base={self.base!r} trains more than the shared model, which is all that a warm-up has")
         common = {"lr_server": self.lr_server, "client_weighting": self.client_weighting}
         if twice := common.keys() & self.base_options.keys():
@@ -74,7 +74,7 @@ class Warmup(Algorithm):
         return build(self.base, {**self.base_options, **common})
 
     @property
-    def wraps(self) -> tuple[Algorithm, ...]:
+    def inner_algorithms(self) -> tuple[Algorithm, ...]:
         return (self.inner,)
 
     def warmup_rounds(self, fed: Federation) -> int:
@@ -95,8 +95,8 @@ class Warmup(Algorithm):
         inner, notes = self.inner.round(fed, inner, clients, t)
         return replace(state, shared=inner.shared, base=inner), notes
 
-    def models(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> Tensor:
-        return self.inner.models(fed, replace(state.base, shared=state.shared), clients, t)
+    def evaluation_models(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> Tensor:
+        return self.inner.evaluation_models(fed, replace(state.base, shared=state.shared), clients, t)
 
     def warm_round(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> tuple[WarmState, dict]:
         raise NotImplementedError(f"{type(self).__name__}.warm_round")
@@ -122,7 +122,7 @@ class Warmup(Algorithm):
         }
         return replace(state, shared=server_step(state.shared, mean, self.lr_server)), notes
 
-    def prefix(self, fed: Federation) -> tuple[Algorithm, int]:
+    def shared_prefix(self, fed: Federation) -> tuple[Algorithm, int]:
         """Runs that differ in τ alone are equal until the earlier switch."""
         return replace(self, tau=1.0), self.warmup_rounds(fed)
 
@@ -231,7 +231,7 @@ class FedPeWS(Warmup):
         inner, lr, d = self.inner.init(fed, state.shared), fed.lr(t), fed.num_params
         for rows in fed.groups(clients):
             group = Learning.start(theta[rows], score[rows], others[rows])
-            hooks = self.inner.hooks(fed, inner, clients[rows], t)
+            training = self.inner.local_training(fed, inner, clients[rows], t)
             first, *numbers = uniform_numbers(fed, clients[rows], t).unbind(1)  # two for each step
             fixed = first < group.prob if self.draws == "one_per_round" else None
             num = 0
@@ -240,15 +240,15 @@ class FedPeWS(Warmup):
                     num = len(batch.count)
                     now = group.first(num)
                 neuron = numbers[2 * step][:num] < now.prob if fixed is None else fixed[:num]
-                slope = self.score_slope(fed, now.theta, now.prob, neuron, now.others, batch)
-                now.score.sub_(slope, alpha=self.lr_mask)  # Procedure I
+                of_score = self.gradient_of_scores(fed, now.theta, now.prob, neuron, now.others, batch)
+                now.score.sub_(of_score, alpha=self.lr_mask)  # Procedure I
                 torch.sigmoid(now.score, out=now.prob)
                 if self.draws == "every":
                     neuron = numbers[2 * step + 1][:num] < now.prob
-                found = fed.grad(now.theta, batch, gates=neuron, loss=hooks.get("loss"), copy=False)
+                found = fed.grad(now.theta, batch, gates=neuron, loss=training.loss, copy=False)
                 params, g = now.theta[:, :d], found.theta
-                if "grad" in hooks:
-                    g = torch.stack([hooks["grad"](*each) for each in zip(g, params, range(num), strict=True)])
+                if training.gradient is not None:
+                    g = torch.stack([training.gradient(*each) for each in zip(g, params, range(num), strict=True)])
                 params.sub_(g, alpha=lr)  # Procedure II
                 if fed.layout.num_statistics:
                     now.theta[:, d:] = found.statistics
@@ -258,10 +258,10 @@ class FedPeWS(Warmup):
             neurons[rows] = first < group.prob if fixed is None else fixed
         return theta, score, neurons, loss
 
-    def score_slope(
+    def gradient_of_scores(
         self, fed: Federation, theta: Tensor, prob: Tensor, neuron: Tensor, others: Tensor, batch: Batch
     ) -> Tensor:
-        """dL_s / ds [R, h] of 3.3 and 3.4: the data's slope, straight through the draw, minus that of the diversity.
+        """dL_s / ds [R, h] of 3.3 and 3.4: the gradient of the data's loss, straight through, minus the diversity's.
 
         prob [R, h] is sigmoid(s), neuron [R, h] bool the mask drawn from it.
         """
@@ -273,7 +273,7 @@ class FedPeWS(Warmup):
             def product(theta_k: Tensor, neuron_k: Tensor, x: Tensor, r: int) -> Tensor:
                 return theta_k * expand(chain, neuron_k, self.expand_rule)[: len(theta_k)]
 
-            data = fed.grad(theta, batch, weights=product, variables=neuron.to(theta), of=()).variables
+            data = fed.grad(theta, batch, weights=DerivedWeights(product, neuron.to(theta)), of=()).variables
         away = prob - others
         if self.straight_through == "draw":
             return sigmoid_backward(data.sub_(away, alpha=2 * self.lam), prob)

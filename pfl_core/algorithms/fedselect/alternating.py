@@ -18,16 +18,16 @@ from torch import Tensor
 
 from pfl_core.algorithm import Algorithm, State, check_choices
 from pfl_core.algorithms.fedavg import client_weight
-from pfl_core.federation import Federation
-from pfl_core.ops import Rows, count_true, counts_true, differ, masked_mean, put, select, take
+from pfl_core.federation import Federation, LocalTraining
+from pfl_core.ops import ClientRows, count_true, counts_true, differ, masked_mean, put, select, take
 
 
 @dataclass(frozen=True)
 class MaskState(State):
     """``local`` [N, e] are the clients' models θ_k, ``shared`` [e] is θ_g."""
 
-    personal: Rows = ()  # [N, e] bool, m_k as it stands; the tail tells whether statistics stay at home
-    in_force: Rows = ()  # [N, e] bool, the masks that the last round trained and averaged with
+    personal: ClientRows = ()  # [N, e] bool, m_k as it stands; the tail tells whether statistics stay at home
+    in_force: ClientRows = ()  # [N, e] bool, the masks that the last round trained and averaged with
     movable: Tensor | None = None  # [d] bool, entries that changed on some client so far
 
 
@@ -53,7 +53,7 @@ class Alternating(Algorithm):
         movable = torch.zeros_like(personal[0, : fed.num_params])
         return MaskState(shared=theta0, local=local, personal=personal, in_force=personal, movable=movable)
 
-    def models(self, fed: Federation, state: MaskState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: MaskState, clients: Tensor, t: int) -> Tensor:
         return take(state.local, clients)
 
     def local_alt(
@@ -66,27 +66,21 @@ class Alternating(Algorithm):
         """
         loss = torch.full((len(clients),), torch.nan)
         parts = [("v", personal, self.lr_personal), ("u", ~personal, self.lr_shared)]
-        parts = [(*part, self.busy(fed, part[1])) for part in parts]
+        parts = [(*part, self.rows_to_train(fed, part[1])) for part in parts]
         norm_mode = "eval" if self.bn_mode == "eval_after_round_0" and t > 0 else "train"
         ours = False  # whether theta is a copy already
         for epoch in range(fed.train.epochs if epochs is None else epochs):
             for name, part, rate, rows in parts:
                 if len(rows):
-                    out = fed.sgd(
-                        take(theta, rows),
-                        clients[rows],
-                        key=t if self.batch_order == "same_for_both_passes" else (t, name),
-                        epochs=range(epoch, epoch + 1),
-                        lr=rate,
-                        trainable=take(part, rows),
-                        norm_mode=norm_mode,
-                        in_place=ours,
-                    )
+                    one_epoch = range(epoch, epoch + 1)
+                    training = LocalTraining(one_epoch, rate, take(part, rows), norm_mode=norm_mode)
+                    key = t if self.batch_order == "same_for_both_passes" else (t, name)
+                    out = fed.sgd(take(theta, rows), clients[rows], training, key=key, in_place=ours)
                     theta, loss = put(theta, rows, out.theta), put(loss, rows, out.loss)
                     ours = True
         return theta, loss
 
-    def busy(self, fed: Federation, part: Tensor) -> Tensor:
+    def rows_to_train(self, fed: Federation, part: Tensor) -> Tensor:
         """Rows of a pass: all, or (default) those with something to train in it; part [S, e] bool."""
         if not self.skip_empty_pass:
             return torch.arange(len(part))
@@ -125,7 +119,7 @@ class Alternating(Algorithm):
         """[S] passes over a client's data that ``epochs`` alternations take with ``count`` [S] personal entries."""
         return epochs * ((count > 0).int() + (count < fed.num_params) if self.skip_empty_pass else 2 + 0 * count)
 
-    def keep(self, fed: Federation, state: MaskState) -> dict[str, Tensor]:
+    def artifacts(self, fed: Federation, state: MaskState) -> dict[str, Tensor]:
         """For every tensor the entries that each pair of clients has personal in common [N, N], and its size."""
         out = {}
         for f in fed.layout.params:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from pfl_core.algorithm import register
 from pfl_core.algorithms.fedselect.alternating import Alternating, MaskState
-from pfl_core.federation import Federation
+from pfl_core.federation import Federation, LocalTraining
 from pfl_core.ops import count_true, counts_true, put, round_half_up, take, top_count
 
 
@@ -104,7 +104,8 @@ class FedSelectGradLTN(Alternating):
 
     def search(self, fed: Federation, start: Tensor, active: Tensor, clients: Tensor, key: tuple) -> Tensor:
         """[S, e] ``start`` with the active entries trained for E epochs."""
-        return fed.sgd(start, clients, key=key, epochs=self.search_epochs, lr=self.lr_shared, trainable=active).theta
+        training = LocalTraining(epochs=self.search_epochs, lr=self.lr_shared, trainable=active)
+        return fed.sgd(start, clients, training, key=key).theta
 
     def shrink(self, fed: Federation, active: Tensor, change: Tensor) -> Tensor:
         """The part of ``active`` [e] that changed most; change [e] >= 0."""

@@ -31,14 +31,14 @@ from pfl_core.algorithms.fedselect.ablation import fixed_masks, scores, tie_orde
 from pfl_core.algorithms.fedselect.alternating import Alternating, MaskState
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
-from pfl_core.ops import Rows, count_true, counts_true, put, round_half_up, take, top_count
+from pfl_core.ops import ClientRows, count_true, counts_true, put, round_half_up, take, top_count
 
 
 @dataclass(frozen=True)
 class SelectState(MaskState):
     """``personal`` are the masks of the next round."""
 
-    reference: Rows | None = None  # [N, e], only for change_reference="last_mask_update"
+    reference: ClientRows | None = None  # [N, e], only for change_reference="last_mask_update"
 
 
 @register(
@@ -196,7 +196,7 @@ class FedSelect(Alternating):
             and (t - self.mask_update_start) % self.mask_update_every == 0
         )
 
-    def prefix(self, fed: Federation) -> tuple[Algorithm, int]:
+    def shared_prefix(self, fed: Federation) -> tuple[Algorithm, int]:
         """Runs that differ in α alone are equal until the first growth that the smaller limit prevents."""
         sizes = [len(torch.arange(fed.num_params)[unit]) for unit in self.units(fed.layout)]
         free = replace(self, alpha=1.0, limit_policy="check_before")

@@ -22,7 +22,7 @@ from pfl_core.federation import Federation
 from pfl_core.seeding import generator, numpy_generator
 
 if TYPE_CHECKING:
-    from pfl_core.algorithms.pfedgate.options import Options
+    from pfl_core.algorithms.pfedgate.options import PFedGateOptions
 
 FINE, COARSE = 1000, 10  # integer importances: thousandths (ours), tenths (the released code's)
 LARGEST = 10.0  # importances are cut off here before they are rounded: only without sigmoids do they come so far
@@ -44,7 +44,7 @@ def budgets(ratio: float | tuple[float, ...], num_clients: int, seed: int) -> np
     return out
 
 
-def least_ratio(options: Options, budget: float) -> float:
+def least_ratio(options: PFedGateOptions, budget: float) -> float:
     """s_min of a client with this budget (section 4.1)."""
     if options.min_keep_ratio is not None:
         return options.min_keep_ratio
@@ -61,7 +61,7 @@ def authors_least(num: int, budget: float) -> float:
 class Adapter:
     """What all clients' adaptations have in common."""
 
-    options: Options
+    options: PFedGateOptions
     blocks: Blocks
     gate: Gate
     budget: np.ndarray  # [N] s_i
@@ -69,7 +69,7 @@ class Adapter:
     seed: int
 
     @classmethod
-    def of(cls, options: Options, fed: Federation) -> Adapter:
+    def of(cls, options: PFedGateOptions, fed: Federation) -> Adapter:
         """Raises ValueError for a network or samples that the options do not fit."""
         budget = budgets(options.keep_ratio, fed.num_clients, fed.seed)
         least = min(least_ratio(options, s) for s in set(budget.tolist()))
@@ -92,7 +92,7 @@ class Adapter:
         return self.combine(scale, importance, k)
 
     def combine(self, scale: Tensor, importance: Tensor, k: int) -> tuple[Tensor, np.ndarray]:
-        """M' [L] and I from M and G as the gate gives them; values exactly 0 or M_b, slopes as section 4.5 has them."""
+        """M' [L] and I from M and G as the gate gives them; values exactly 0 or M_b, gradients: section 4.5."""
         if self.options.gate_override is not None:
             scale = torch.full_like(scale, self.options.gate_override)
         if self.budget[k] == 1:

@@ -48,6 +48,11 @@ class Blocks:
         """s' = (I . W) / d, the part of the model that is kept; ``kept`` bool [..., L] -> [...]."""
         return kept @ self.sizes / self.num_params
 
+    def macs_share(self, kept: np.ndarray, uses: Tensor) -> np.ndarray:
+        """Share of the forward pass's MACs that is kept; ``kept`` [..., L], ``uses`` [d] of each weight -> [...]."""
+        macs = self.sums(uses.double()).numpy()
+        return kept @ macs / macs.sum()
+
     def expand(self, values: Tensor) -> Tensor:
         """A value for each block [L] -> one for each parameter [d]."""
         block, runs = self.block.to(values.device), self.runs.to(values.device)

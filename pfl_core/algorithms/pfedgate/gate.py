@@ -98,8 +98,8 @@ def switch_norm(
 ) -> Tensor:
     """x [N, C, P] by a learned mixture of its instance, layer and batch statistics; gamma, beta, mean, var [C].
 
-    x is data, so that gamma, beta and the mixture alone have slopes. Unbiased instance variances, as the norm's authors
-    have them. "train" moves the running ``mean`` and ``var`` in place.
+    x is data, so that gamma, beta and the mixture alone need gradients. Instance variances are unbiased, as in the
+    authors' code of the norm. "train" moves the running ``mean`` and ``var`` in place.
     """
     m_in = x.mean(2)  # [N, C]
     v_in = (x - m_in.unsqueeze(2)).square_().sum(2) / (x.shape[2] - 1)  # several times as fast as torch.var_mean
@@ -115,5 +115,5 @@ def switch_norm(
         var.mul_(KEPT).add_(v_bn, alpha=1 - KEPT)
     means = torch.stack([m_in, m_ln, m_bn.expand_as(m_in)], 2)  # [N, C, 3]
     variances = torch.stack([v_in, v_ln.expand_as(m_in), v_bn.expand_as(m_in)], 2)
-    slope = gamma * (variances @ w_var.softmax(0) + EPS).rsqrt()  # [N, C]
-    return x * slope.unsqueeze(2) + (beta - (means @ w_mean.softmax(0)) * slope).unsqueeze(2)
+    factor = gamma * (variances @ w_var.softmax(0) + EPS).rsqrt()  # [N, C]
+    return x * factor.unsqueeze(2) + (beta - (means @ w_mean.softmax(0)) * factor).unsqueeze(2)

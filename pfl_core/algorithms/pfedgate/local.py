@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.algorithms.pfedgate.eval import client_vector, mean_image
-from pfl_core.federation import Federation, Output
-from pfl_core.federation.types import Weights
+from pfl_core.algorithms.pfedgate.evaluation import client_vector, mean_image
+from pfl_core.federation import DerivedWeights, Federation, LocalTraining, Output
+from pfl_core.federation.types import WeightsFunction
 from pfl_core.ops import take
+from pfl_core.seeding import Key
 
 if TYPE_CHECKING:
     from pfl_core.algorithms.pfedgate.method import GateState
@@ -41,7 +42,7 @@ class Log:
 
 
 @dataclass(frozen=True, eq=False)
-class Local:
+class ClientUpdate:
     """What a round leaves of some clients."""
 
     theta: Tensor  # [S, e]
@@ -61,68 +62,55 @@ def relu_loss(output: Output) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Trainer:
-    """Trains clients from one state; ``smallest``: batches with fewer samples are left out."""
+    """Trains clients from one state; batches of fewer than ``smallest_batch`` samples are left out."""
 
     adapter: Adapter
     fed: Federation
     state: GateState
     t: int
 
-    def __call__(self, clients: Tensor, smallest: int) -> Local:
+    def __call__(self, clients: Tensor, smallest_batch: int) -> ClientUpdate:
         """Model and gate together, or the gate first and the model after it."""
         options, state = self.adapter.options, self.state
         gate, statistics = take(state.gate, clients), take(state.statistics, clients).clone()
-        moving, moving_gate = (None if v is None else take(v, clients) for v in (state.velocity, state.gate_velocity))
+        velocity, gate_velocity = (
+            None if v is None else take(v, clients) for v in (state.velocity, state.gate_velocity)
+        )
         theta, log = self.fed.broadcast(state.shared, clients), Log.empty(len(clients), self.adapter, gate)
-        common = {"smallest": smallest, "loss": relu_loss if options.logit_relu else None}
+        training = LocalTraining(loss=relu_loss if options.logit_relu else None, smallest_batch=smallest_batch)
         if not options.alternates:
-            with_gate = self.with_gate(clients, statistics, log)
-            out = self.fed.sgd(
-                theta,
-                clients,
-                key=self.t,
-                weights=with_gate,
-                variables=gate,
-                lr_variables=options.lr_gate,
-                velocity=moving,
-                velocity_variables=moving_gate,
-                **common,
-            )
-            return Local(
-                out.theta,
-                out.variables,
-                statistics,
-                out.velocity,
-                out.velocity_variables,
-                out.loss,
-                out.steps,
-                log,
-            )
-        gate, moving_gate = self.gate_pass(clients, statistics, gate, moving_gate, key=self.t, **common)
-        fixed = self.fixed_gate(clients, gate, statistics, log)
-        key = (self.t, "model")
-        out = self.fed.sgd(theta, clients, key=key, weights=fixed, velocity=moving, **common)
-        return Local(out.theta, gate, statistics, out.velocity, moving_gate, out.loss, out.steps, log)
+            weights = DerivedWeights(self.with_gate(clients, statistics, log), gate, options.lr_gate, gate_velocity)
+            out = self.fed.sgd(theta, clients, replace(training, weights=weights), key=self.t, velocity=velocity)
+            gate, gate_velocity = out.variables, out.velocity_variables
+        else:
+            gate, gate_velocity = self.gate_pass(clients, statistics, gate, gate_velocity, training, key=self.t)
+            weights = DerivedWeights(self.fixed_gate(clients, gate, statistics, log))
+            key = (self.t, "model")
+            out = self.fed.sgd(theta, clients, replace(training, weights=weights), key=key, velocity=velocity)
+        return ClientUpdate(out.theta, gate, statistics, out.velocity, gate_velocity, out.loss, out.steps, log)
 
     def gate_pass(
-        self, clients: Tensor, statistics: Tensor, gate: Tensor, moving: Tensor | None, **options
+        self,
+        clients: Tensor,
+        statistics: Tensor,
+        gate: Tensor,
+        velocity: Tensor | None,
+        training: LocalTraining,
+        key: Key | tuple[Key, ...],
     ) -> tuple[Tensor, Tensor | None]:
         """Train the gates alone, the model frozen: gates [S, v] and their velocities; moves ``statistics``."""
-        out = self.fed.sgd(
-            self.fed.broadcast(self.state.shared, clients),
-            clients,
+        with_gate = self.with_gate(clients, statistics, None)
+        training = replace(
+            training,
             trainable=torch.zeros_like(self.fed.theta0, dtype=torch.bool),
+            weights=DerivedWeights(with_gate, gate, self.adapter.options.lr_gate, velocity),
             norm_mode="eval",
-            weights=self.with_gate(clients, statistics, None),
-            variables=gate,
-            lr_variables=self.adapter.options.lr_gate,
-            velocity_variables=moving,
-            **options,
         )
+        out = self.fed.sgd(self.fed.broadcast(self.state.shared, clients), clients, training, key=key)
         return out.variables, out.velocity_variables
 
-    def with_gate(self, clients: Tensor, statistics: Tensor, log: Log | None) -> Weights:
-        """The hook of ``fed.sgd``: theta' from theta and the gate in training; moves ``statistics`` [S, q]."""
+    def with_gate(self, clients: Tensor, statistics: Tensor, log: Log | None) -> WeightsFunction:
+        """For ``DerivedWeights``: theta' from theta and the gate in training; moves ``statistics`` [S, q]."""
         adapt = self.adaptation(clients, statistics, log)
         return lambda theta_k, gate_k, x, s: self.adapter.blocks.scale(theta_k, adapt(gate_k, x, s)[0])
 
@@ -145,8 +133,8 @@ class Trainer:
 
         return adapt
 
-    def fixed_gate(self, clients: Tensor, gate: Tensor, statistics: Tensor, log: Log) -> Weights:
-        """The hook where gates stand still, in evaluation mode."""
+    def fixed_gate(self, clients: Tensor, gate: Tensor, statistics: Tensor, log: Log) -> WeightsFunction:
+        """The same for fixed gates, in evaluation mode."""
         adapter, numbers = self.adapter, clients.tolist()
         with torch.no_grad():
             found = [client_vector(adapter, self.fed, *row) for row in zip(gate, statistics, numbers, strict=True)]

@@ -31,13 +31,12 @@ from torch import Tensor
 
 from pfl_core.algorithm import State, register
 from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.algorithms.pfedgate.eval import adapted, scored_masks
-from pfl_core.algorithms.pfedgate.local import Local, Trainer, relu_loss
-from pfl_core.algorithms.pfedgate.options import Options
-from pfl_core.algorithms.pfedgate.probe import probes
+from pfl_core.algorithms.pfedgate.evaluation import adapted, probes, scored_masks
+from pfl_core.algorithms.pfedgate.local import ClientUpdate, Trainer, relu_loss
+from pfl_core.algorithms.pfedgate.options import PFedGateOptions
 from pfl_core.algorithms.pfedgate.server import Server
 from pfl_core.algorithms.pfedgate.sliced import SlicedTrainer
-from pfl_core.federation import Federation, Scores
+from pfl_core.federation import Federation, LocalTraining, Scores
 from pfl_core.ops import normalised, put, take
 
 
@@ -75,7 +74,7 @@ class GateState(State):
     passes=1.2,
 )
 @dataclass(frozen=True)
-class PFedGate(Options):
+class PFedGate(PFedGateOptions):
     """Algorithm 1."""
 
     def init(self, fed: Federation, theta0: Tensor) -> GateState:
@@ -84,13 +83,13 @@ class PFedGate(Options):
         copied = self.gate_init == "copied"
         gate, statistics = adapter.gate.start(fed.seed, copied=copied, scale_bias=self.scale_bias_init)
         gates = gate.to(theta0).repeat(num, 1)
-        moving = self.keep_momentum and fed.train.momentum > 0
+        with_momentum = self.keep_momentum and fed.train.momentum > 0
         return GateState(
             shared=theta0,
             gate=gates,
             statistics=statistics.to(theta0).repeat(num, 1),
-            velocity=theta0.new_zeros(num, fed.num_params) if moving else None,
-            gate_velocity=torch.zeros_like(gates) if moving else None,
+            velocity=theta0.new_zeros(num, fed.num_params) if with_momentum else None,
+            gate_velocity=torch.zeros_like(gates) if with_momentum else None,
             gate_values=theta0.new_zeros(fed.rounds, adapter.blocks.num_blocks),
         )
 
@@ -99,8 +98,8 @@ class PFedGate(Options):
         train = (SlicedTrainer if self.execution == "sliced" else Trainer)(adapter, fed, state, t)
         server = Server(adapter.blocks, self.aggregation, state.shared, normalised(fed.num_train[clients]))
         new, scores = state, []
-        for places, smallest in self._parts(fed, clients):
-            out = train(clients[places], smallest)
+        for places, smallest_batch in self._parts(fed, clients):
+            out = train(clients[places], smallest_batch)
             new = self._remember(new, clients[places], out)
             server.add(out, places)
             if fed.score is not None:
@@ -130,7 +129,7 @@ class PFedGate(Options):
                 if len(some):
                     yield some, smallest
 
-    def _remember(self, state: GateState, clients: Tensor, out: Local) -> GateState:
+    def _remember(self, state: GateState, clients: Tensor, out: ClientUpdate) -> GateState:
         news = {name: getattr(out, name) for name in ("gate", "statistics", "velocity", "gate_velocity")}
         kept = {n: put(getattr(state, n), clients, v) for n, v in news.items() if getattr(state, n) is not None}
         return replace(state, **kept)
@@ -152,17 +151,18 @@ class PFedGate(Options):
     def adapt(self, fed: Federation, state: GateState, clients: Tensor, t: int) -> GateState:
         """Section 4.11: novel clients train their gates alone, the model frozen."""
         train = Trainer(Adapter.of(self, fed), fed, state, t)
-        options = {"epochs": self.novel_epochs, "loss": relu_loss if self.logit_relu else None}
-        for places, smallest in self._parts(fed, clients):
+        loss = relu_loss if self.logit_relu else None
+        for places, smallest_batch in self._parts(fed, clients):
             chunk = clients[places]
             gate, statistics = take(state.gate, chunk), take(state.statistics, chunk).clone()
-            gate, _ = train.gate_pass(chunk, statistics, gate, None, key=(t, "novel"), smallest=smallest, **options)
+            training = LocalTraining(epochs=self.novel_epochs, loss=loss, smallest_batch=smallest_batch)
+            gate, _ = train.gate_pass(chunk, statistics, gate, None, training, key=(t, "novel"))
             gates, kept = put(state.gate, chunk, gate), put(state.statistics, chunk, statistics)
             state = replace(state, gate=gates, statistics=kept)
         return state
 
     @torch.no_grad()
-    def keep(self, fed: Federation, state: GateState) -> dict[str, Tensor]:
+    def artifacts(self, fed: Federation, state: GateState) -> dict[str, Tensor]:
         """Masks on the test data and what is kept by them (s' as section 4.9 has it), gates' distances, Figure 7."""
         adapter = Adapter.of(self, fed)
         found = [scored_masks(adapter, fed, state, k, "test") for k in range(fed.num_clients)]

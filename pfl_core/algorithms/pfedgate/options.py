@@ -10,7 +10,7 @@ from pfl_core.federation.federation import EVAL_BATCH
 
 
 @dataclass(frozen=True)
-class Options(Algorithm):
+class PFedGateOptions(Algorithm):
     """s, B and the gate's rate; then the readings (section 5) and the controls (section 11, C)."""
 
     keep_ratio: float | tuple[float, ...] = 0.5  # s; several: one each, or dealt to the clients at random in even parts

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithms.pfedgate.blocks import Blocks
-from pfl_core.algorithms.pfedgate.local import Local
+from pfl_core.algorithms.pfedgate.local import ClientUpdate
 from pfl_core.ops import accumulate, select
 
 
@@ -28,7 +28,7 @@ class Server:
         self.scale = shared.new_zeros(blocks.num_blocks)
         self.trained, self.masks = 0, set()
 
-    def add(self, out: Local, places: Tensor) -> None:
+    def add(self, out: ClientUpdate, places: Tensor) -> None:
         """The rounds of the clients at these places."""
         fallback = torch.zeros_like(self.shared) if self.by_index else self.shared
         steps = out.steps.clamp(min=1)

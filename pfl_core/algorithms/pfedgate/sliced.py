@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, cross_entropy, linear
 
 from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.algorithms.pfedgate.local import Local, Log, Trainer
-from pfl_core.federation.local_step import Rows
+from pfl_core.algorithms.pfedgate.local import ClientUpdate, Log, Trainer
+from pfl_core.federation.local_step import TrainingGroup
 from pfl_core.layout import Layout
 from pfl_core.ops import take
 
@@ -102,44 +102,45 @@ def _is_plain(module: nn.Module) -> bool:
 class SlicedTrainer(Trainer):
     """The same batches, steps and results as ``Trainer``, up to rounding, in its own loop over smaller kernels."""
 
-    def __call__(self, clients: Tensor, smallest: int) -> Local:
+    def __call__(self, clients: Tensor, smallest_batch: int) -> ClientUpdate:
         fed, state = self.fed, self.state
         theta, gate = fed.broadcast(state.shared, clients).clone(), take(state.gate, clients).clone()
         statistics = take(state.statistics, clients).clone()
-        moving = self._moving(state.velocity, theta, clients)
-        moving_gate = self._moving(state.gate_velocity, gate, clients)
+        velocity = self._start_velocity(state.velocity, theta, clients)
+        gate_velocity = self._start_velocity(state.gate_velocity, gate, clients)
         log = Log.empty(len(clients), self.adapter, gate)
-        slope = self._slope(self.adaptation(clients, statistics, log))
+        gradient = self._gradient(self.adaptation(clients, statistics, log))
         loss, steps = torch.full((len(clients),), torch.nan), torch.zeros(len(clients), dtype=torch.int64)
         for s in range(len(clients)):
-            mine = (None if each is None else each[s : s + 1] for each in (theta, moving, gate, moving_gate))
-            values, velocity, own, own_velocity = mine
+            row = (None if each is None else each[s : s + 1] for each in (theta, velocity, gate, gate_velocity))
+            values, *carried = row
             lr_gate = fed.lr(self.t, self.adapter.options.lr_gate)
-            rows = Rows([s], values, [fed.lr(self.t)], fed.train, None, velocity, own, own_velocity, lr_gate)
+            group = TrainingGroup([s], values, [fed.lr(self.t)], fed.train, None, *carried, lr_gate)
             total, seen = torch.zeros(()), 0
-            for batch in fed.batches(clients[s : s + 1], self.t, smallest=smallest):
-                value, of_theta, of_gate = slope(theta[s], gate[s], batch.x[0], batch.y[0], s)
-                rows.step(of_theta[None], of_gate[None], None)
+            for batch in fed.batches(clients[s : s + 1], self.t, smallest_batch=smallest_batch):
+                value, of_theta, of_gate = gradient(theta[s], gate[s], batch.x[0], batch.y[0], s)
+                group.step(of_theta[None], of_gate[None], None)
                 total += value.cpu() * batch.count[0]
                 seen, steps[s] = seen + batch.count[0], steps[s] + 1
             loss[s] = total / seen if seen else torch.nan
-        kept = (None if state.velocity is None else v for v in (moving, moving_gate))
-        return Local(theta, gate, statistics, next(kept), next(kept), loss, steps, log)
+        if state.velocity is None:
+            velocity = gate_velocity = None
+        return ClientUpdate(theta, gate, statistics, velocity, gate_velocity, loss, steps, log)
 
-    def _slope(self, adapt: Callable) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-        """(theta [d], gate [v], x, y, row) -> the batch's loss, its slopes [d] and [v]."""
+    def _gradient(self, adapt: Callable) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+        """(theta [d], gate [v], x, y, row) -> the batch's loss and its gradients [d] and [v]."""
         sliced = Sliced.of(self.adapter, self.fed.network, self.fed.layout)
 
-        def slope(theta: Tensor, gate: Tensor, x: Tensor, y: Tensor, s: int) -> tuple[Tensor, Tensor, Tensor]:
+        def gradient(theta: Tensor, gate: Tensor, x: Tensor, y: Tensor, s: int) -> tuple[Tensor, Tensor, Tensor]:
             leaves = theta.detach().requires_grad_(), gate.detach().requires_grad_()
             value = cross_entropy(sliced(leaves[0], *adapt(leaves[1], x, s), x), y)
             found = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
             return value.detach(), *found
 
-        return slope
+        return gradient
 
-    def _moving(self, carried: Tensor | None, like: Tensor, clients: Tensor) -> Tensor | None:
-        """Velocities to move: a copy of those carried in, or at rest where momentum is on."""
+    def _start_velocity(self, carried: Tensor | None, like: Tensor, clients: Tensor) -> Tensor | None:
+        """A copy of the velocity that is carried in, or zeros where momentum is on."""
         if carried is not None:
             return take(carried, clients).clone()
         return torch.zeros_like(like) if self.fed.train.momentum else None

@@ -14,15 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import nn
 
 from pfl_core.costs import payload_bytes, step_flops
 from pfl_core.layout import NORM, STATISTIC, Layout
-
-if TYPE_CHECKING:
-    pass
 
 PAPER_CLIENTS = 20
 AVERAGES_STATISTICS = ("fedavg", "lotteryfl", "star_pfl")  # of the methods compared; the others keep them at home

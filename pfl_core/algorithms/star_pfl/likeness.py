@@ -62,7 +62,7 @@ class Likeness(StarPFL):
             "never_moved_share": (score == 0).double().mean(1)[clients],
         }
 
-    def keep(self, fed: Federation, state: LikenessState) -> dict[str, Tensor]:
+    def artifacts(self, fed: Federation, state: LikenessState) -> dict[str, Tensor]:
         """All rounds: ``ranks`` and ``both`` [T, N, N]; the last one: the same for each tensor, and sampled scores.
 
         ``moving/`` is ``overlap/`` without the entries that never moved, whose score is 0 to the bit.

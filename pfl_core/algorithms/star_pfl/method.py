@@ -1,7 +1,7 @@
 r"""Star-PFL: entries whose updates cancel out are frozen; a client trains and sends only what still moves.
 
 Guo, Liu, Zhou, Cai and Xiao, "Efficient Personalized Federated Learning on Selective Model Training", ICASSP 2023,
-Algorithms 1 (the round) and 2 (Measure, Check: ``star_pfl_masks``). g server, i client, p_i = n_i / n:
+Algorithms 1 (the round) and 2 (Measure, Check: ``masks.py``). g server, i client, p_i = n_i / n:
 
     server    M_g ← Measure(R_g)                                     not the entries that are on probation
     client    W_i ← W_g,   M_i ← Measure(R_i)
@@ -29,11 +29,9 @@ from torch import Tensor
 
 from pfl_core.algorithm import State, register
 from pfl_core.algorithms.fedavg import client_weight
-from pfl_core.algorithms.star_pfl.client import Client
 from pfl_core.algorithms.star_pfl.masks import Entries, Window, check, measure
 from pfl_core.algorithms.star_pfl.probe import Probe, Trace
-from pfl_core.algorithms.star_pfl.rules import Rule
-from pfl_core.algorithms.star_pfl.server import Collected
+from pfl_core.algorithms.star_pfl.round import ClientSteps, Collected, Rule
 from pfl_core.costs import weight_uses
 from pfl_core.federation import Federation, Trained
 from pfl_core.ops import count_true, normalised, put
@@ -77,8 +75,8 @@ class StarState(State):
     ci={"threshold_global": 0.5, "threshold_local": 0.5},
 )
 @dataclass(frozen=True)
-class StarPFL(Client):
-    """Algorithm 1; the fields are those of ``Options``."""
+class StarPFL(ClientSteps):
+    """Algorithm 1; the fields are those of ``StarPFLOptions``."""
 
     def init(self, fed: Federation, theta0: Tensor) -> StarState:
         entries = Entries.start(theta0[: fed.num_params])
@@ -147,5 +145,5 @@ class StarPFL(Client):
             window=window,
         )
 
-    def keep(self, fed: Federation, state: StarState) -> dict[str, Tensor]:
+    def artifacts(self, fed: Federation, state: StarState) -> dict[str, Tensor]:
         return {} if state.trace is None else state.trace.arrays(fed, self.probe)

@@ -18,12 +18,11 @@ from pfl_core.algorithms.star_pfl.masks import (
     push_,
     stability,
 )
-from pfl_core.algorithms.star_pfl.rules import Rule
 from pfl_core.federation import Federation
 
 
 @dataclass(frozen=True)
-class Options(Algorithm):
+class StarPFLOptions(Algorithm):
     """Fields; A1, A2, A9, A11, A14, A17 to A19 leave no choice and are as the specification resolves them."""
 
     threshold_global: float | None = 0.1  # T of the server; None: it freezes nothing
@@ -45,7 +44,7 @@ class Options(Algorithm):
     stability_measure: Literal["window", "ema"] = "window"  # "ema": APF's moving averages in place of windows
     ema_decay: float = 0.99  # APF's code
     thaw: bool = True  # False: what is frozen stays frozen (ours, an ablation)
-    probe: int = 0  # entries whose course is noted for the stability traces (``star_pfl_probe``); changes no number
+    probe: int = 0  # entries whose course is noted for the stability traces (``probe.py``); changes no number
 
     readings: ClassVar = {
         "paper": {},
@@ -85,23 +84,6 @@ class Options(Algorithm):
             if isinstance(given, int) and not 1 <= given <= (high or given):
                 upper = f"at most {high}" if high and given > high else "at least 1"
                 raise ValueError(f"StarPFL: {name}={given}; give {upper}")
-
-    def rules(self, fed: Federation) -> tuple[Rule, Rule]:
-        """What is steady for the server, and for a client."""
-        local = (self.threshold_local, self.history_len_local, self.stability_floor_quantile)
-        tensors = tuple(slice(f.start, f.stop) for f in fed.layout.params)
-        server, client = (
-            Rule(
-                threshold,
-                self.threshold_rule == "inclusive",
-                length if self.min_history == "full" else self.min_history,
-                floor,
-                self.zero_update_policy == "skip",
-                tensors,
-            )
-            for threshold, length, floor in ((self.threshold_global, self.history_len_global, None), local)
-        )
-        return server, client
 
     def most_frozen(self, fed: Federation) -> int | None:
         """Entries that may be frozen at once."""

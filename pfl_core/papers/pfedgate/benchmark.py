@@ -17,7 +17,7 @@ from pfl_core.algorithms.fedem import FedEM
 from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.costs import payload_bytes, weight_uses
 from pfl_core.federation import Federation, Split
-from pfl_core.papers.pfedgate.costs import counted, fedem_step, first_mask, kept_macs, layer_macs
+from pfl_core.papers.pfedgate.costs import counted, fedem_step, first_mask, layer_macs
 from pfl_core.papers.pfedgate.published import M_STEP, MEASURED, SLICED, SMALL, table2
 from pfl_core.runs import provenance
 from pfl_core.seeding import generator
@@ -183,7 +183,7 @@ def kept_shares() -> pd.DataFrame:
         uses = weight_uses(fed, fed.theta0)
         for reading, s in product(("paper", "authors_code"), (0.5, 0.3)):
             adapter, kept = first_mask(PFedGate.reading(reading, keep_ratio=s), fed)
-            shares = float(adapter.blocks.share(kept)), kept_macs(adapter.blocks, uses, kept)
+            shares = float(adapter.blocks.share(kept)), float(adapter.blocks.macs_share(kept, uses))
             rows.append((network, s, reading, *shares))
     return pd.DataFrame(rows, columns=["network", "s", "reading", "parameters", "MACs"])
 

@@ -39,12 +39,6 @@ def training_macs(macs: Mapping[str, float]) -> float:
     return 3 * sum(macs.values()) - next(iter(macs.values()))
 
 
-def kept_macs(blocks: Blocks, uses: Tensor, kept: np.ndarray) -> float:
-    """The share of the forward pass's MACs that belongs to the blocks kept, bool [L]."""
-    macs = blocks.sums(uses.double()).numpy()
-    return float(macs[kept].sum() / macs.sum())
-
-
 def sliced_macs(macs: Mapping[str, float], blocks: Blocks, kept: np.ndarray) -> dict[str, float]:
     """The forward pass by layer where whole neurons are left out (``output_rows``): rows kept times inputs kept."""
     firsts = np.cumsum([0, *map(len, blocks.rows)])
@@ -78,7 +72,7 @@ def counted(algorithm: PFedGate, fed: Federation, uses: Tensor) -> dict[str, flo
     really = sliced_macs(macs, adapter.blocks, kept) if algorithm.execution == "sliced" else macs
     return {
         "parameters kept": float(adapter.blocks.share(kept)),
-        "MACs kept": kept_macs(adapter.blocks, uses, kept),
+        "MACs kept": float(adapter.blocks.macs_share(kept, uses)),
         "gate / model, parameters": sum(adapter.gate.sizes) / fed.num_params,
         "gate / model, MACs": forward / sum(macs.values()),
         "step computed": (training_macs(really) + gate) / training_macs(macs),

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithms.star_pfl.masks import Entries, Window, check, measure, push_, stability
-from pfl_core.algorithms.star_pfl.rules import Rule
+from pfl_core.algorithms.star_pfl.round import Rule
 from pfl_core.seeding import generator
 
 STEP, REACH = 0.002, 8.0  # of the grid on which densities are added: width, and where a half-normal ends

@@ -351,12 +351,12 @@ def test_activations_against_plain_modules(name, tau):
             torch.testing.assert_close(state.activations[t, 1, k], summed(fed, name, state.shared, x))
     assert not state.activations[:warm, 0, ~own].any()
     assert state.activations[warm:, 0, ~own].any()
-    kept = algorithm.keep(fed, state)
+    kept = algorithm.artifacts(fed, state)
     torch.testing.assert_close(kept["activations"], state.activations[:, 0], atol=0.05, rtol=0)
     torch.testing.assert_close(kept["activations_whole"], state.activations[:, 1], atol=0.05, rtol=0)
     assert kept["layer_sizes"].tolist() == list(fed.layout.chain.sizes)
     plain = FedPeWSFixed(tau=tau, probe=11)
-    alone = plain.keep(fed, after(plain, fed, 4)[-1][0])
+    alone = plain.artifacts(fed, after(plain, fed, 4)[-1][0])
     assert torch.equal(alone["activations"], kept["activations"]) and alone.keys() == {"activations", "layer_sizes"}
 
 
@@ -374,4 +374,4 @@ def test_a_probe_changes_nothing_and_without_one_nothing_is_kept():
     fed = fed_of(rounds=3)
     plain, probed = (after(FedPeWSFixed(tau=0.5, probe=probe), fed, 3)[-1][0] for probe in (0, 5))
     assert torch.equal(plain.shared, probed.shared)
-    assert FedPeWSFixed().keep(fed, plain) == {}
+    assert FedPeWSFixed().artifacts(fed, plain) == {}

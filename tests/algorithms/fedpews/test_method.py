@@ -28,7 +28,7 @@ def slope_of(algorithm, fed, score, others, theta=None, bits=None):
     """dL_s / ds [1, h] on client 0's first batch; by default of the initial model, with every neuron drawn."""
     theta = fed.theta0[None] if theta is None else theta
     bits = torch.ones_like(score, dtype=torch.bool) if bits is None else bits
-    return algorithm.score_slope(fed, theta, torch.sigmoid(score), bits, others, first_batch(fed))
+    return algorithm.gradient_of_scores(fed, theta, torch.sigmoid(score), bits, others, first_batch(fed))
 
 
 def no_data(fed):

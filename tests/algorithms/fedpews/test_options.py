@@ -135,7 +135,7 @@ def test_a4_with_the_sigmoid_or_over_it_too(name):
     one, both = (FedPeWS(lam=0.0, straight_through=over) for over in ("draw", "draw_and_sigmoid"))
 
     def slope(algorithm, prob):
-        return algorithm.score_slope(fed, fed.theta0[None], prob, bits, prob, first_batch(fed))
+        return algorithm.gradient_of_scores(fed, fed.theta0[None], prob, bits, prob, first_batch(fed))
 
     assert (slope(both, prob) != 0).any()
     torch.testing.assert_close(slope(one, prob), slope(both, prob) * prob * (1 - prob))
@@ -148,7 +148,7 @@ def test_a4_the_diversity_keeps_its_sigmoid():
     prob, others = torch.sigmoid(some_scores(fed))[:1], torch.sigmoid(some_scores(fed, 1))[:1]
     nothing = torch.zeros_like(fed.theta0)[None]
     for over in ("draw", "draw_and_sigmoid"):
-        got = FedPeWS(lam=3.0, straight_through=over).score_slope(
+        got = FedPeWS(lam=3.0, straight_through=over).gradient_of_scores(
             fed, nothing, prob, torch.ones_like(prob, dtype=torch.bool), others, first_batch(fed)
         )
         torch.testing.assert_close(got, -6 * (prob - others) * prob * (1 - prob))
@@ -276,7 +276,7 @@ def test_a8_the_warm_up_counts_server_rounds():
 def test_a9_the_dense_model_is_scored_and_the_subnetworks_beside_it(warmup):
     fed, algorithm = fed_of(), warmup(tau=1.0)
     state, history = run(algorithm, fed, Schedule(1))
-    assert torch.equal(algorithm.models(fed, state, everyone(fed), 0), state.shared.expand(4, -1))
+    assert torch.equal(algorithm.evaluation_models(fed, state, everyone(fed), 0), state.shared.expand(4, -1))
     dense = fed.evaluate(state.shared.expand(4, -1), everyone(fed))
     assert history.series["correct"][1] == [dense.correct.tolist()]
     _, notes = a_round(algorithm, fed, algorithm.init(fed, fed.theta0))

@@ -157,7 +157,7 @@ def test_13_a_run_does_not_depend_on_the_switch_before_it(warmup, base):
     short, long = taken(0.4), taken(0.8)
     assert all(same_bits(a, b) for a, b in zip(short[:3], long[:3], strict=True))
     assert not torch.equal(short[3].shared, long[3].shared)
-    trunk, shared = warmup(base=base, tau=0.4).prefix(fed_of(rounds=5))
+    trunk, shared = warmup(base=base, tau=0.4).shared_prefix(fed_of(rounds=5))
     assert (trunk, shared) == (warmup(base=base, tau=1.0), 2)
 
 
@@ -294,8 +294,8 @@ def test_the_bases_way_to_be_scored_is_kept_or_the_base_is_refused(warmup):
     except ValueError:
         return
     state, _ = run(algorithm, fed, Schedule(2))
-    want = build("fedavg_ft", {}).models(fed, state.base, everyone(fed), 1)
-    assert torch.equal(algorithm.models(fed, state, everyone(fed), 1), want)
+    want = build("fedavg_ft", {}).evaluation_models(fed, state.base, everyone(fed), 1)
+    assert torch.equal(algorithm.evaluation_models(fed, state, everyone(fed), 1), want)
 
 
 class NoChain(nn.Module):

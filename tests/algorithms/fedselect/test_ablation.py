@@ -217,7 +217,7 @@ def test_wrong_settings_are_told_in_one_line():
 def test_a_shared_start_has_the_same_bits(options):
     """Runs that differ in α alone; fixed random masks share nothing, since α decides about round 0."""
     rule = FedSelect(p=0.3, alpha=0.6, **options)
-    other, same = rule.prefix(federation(rounds=6))
+    other, same = rule.shared_prefix(federation(rounds=6))
     assert same == (0 if "masks" in options else 3)  # .3, .51, .657: the third growth is the last
     one, _ = run(rule, federation(rounds=6), Schedule(6), until=same)
     assert same_bits(one, run(other, federation(rounds=6), Schedule(6), until=same)[0])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pfl_core import Schedule, run
+from pfl_core import LocalTraining, Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedselect.gradltn import FedSelectGradLTN
 from pfl_core.algorithms.local import Local
@@ -75,7 +75,7 @@ def test_20_each_iteration_starts_over_and_keeps_what_changed_most():
     second, passes = rule.grad_ltn(fed, start, clients, 0)
     assert passes == 6
     for i, (before, after) in enumerate([(torch.ones_like(first), first), (first, second)]):
-        trained = fed.sgd(start, clients, key=(0, "search", i), epochs=3, trainable=before).theta
+        trained = fed.sgd(start, clients, LocalTraining(epochs=3, trainable=before), key=(0, "search", i)).theta
         change = (trained - start).abs()
         for k in range(4):
             assert change[k][after[k]].min() >= change[k][before[k] & ~after[k]].max()
@@ -128,7 +128,7 @@ def test_return_trained_goes_on_from_the_subnetwork():
     state = rule.init(fed, fed.theta0)
     new, notes = rule.round(fed, state, everyone(fed), 0)
     active, _ = rule.grad_ltn(fed, state.local, everyone(fed), 0)
-    start = fed.sgd(state.local, everyone(fed), key=(0, "subnetwork"), trainable=active).theta
+    start = fed.sgd(state.local, everyone(fed), LocalTraining(trainable=active), key=(0, "subnetwork")).theta
     assert torch.equal(torch.where(active, state.local, start), state.local)
     assert torch.equal(rule.local_alt(fed, start, new.personal, everyone(fed), 0)[0], notes["trained"])
     assert notes["passes"].tolist() == [2 * 2 + 2 + 2 * 2] * 4

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from pfl_core import Schedule, State, run
+from pfl_core import LocalTraining, Schedule, State, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedselect.method import FedSelect, num_new
 from pfl_core.algorithms.local import Local
@@ -300,7 +300,7 @@ def test_13_an_empty_or_full_mask_is_plain_training(full):
     personal = torch.full((4, fed.num_entries), full)
     algorithm = FedSelect(lr_personal=0.05, lr_shared=0.2)
     trained, loss = algorithm.local_alt(fed, theta, personal, clients, 3)
-    plain = fed.sgd(theta, clients, key=3, lr=0.05 if full else 0.2)
+    plain = fed.sgd(theta, clients, LocalTraining(lr=0.05 if full else 0.2), key=3)
     assert torch.equal(trained, plain.theta)
     assert not torch.equal(trained, theta)
 

@@ -497,7 +497,7 @@ def test_overlaps_are_of_the_masks_in_force():
     fed = federation(cnn(bn=True), **IMAGES)
     algorithm = FedSelect(p=0.2, alpha=0.9)
     before, after, _ = steps(algorithm, fed, 3)[-1]
-    kept = algorithm.keep(fed, after)
+    kept = algorithm.artifacts(fed, after)
     assert set(kept) == {f"{what}/{f.name}" for what in ("overlap", "size") for f in fed.layout.params}
     for f in fed.layout.params:
         masks = before.personal[:, f.start : f.stop]
@@ -532,7 +532,7 @@ STARTS = [  # settings, rounds that are the same as without a limit (of 8; D = 5
 def test_prefix(settings, same):
     """So many rounds are the same bit for bit, state and all; in the next one the masks part."""
     algorithm, fed = FedSelect(**settings), federation(rounds=8)
-    free, rounds = algorithm.prefix(fed)
+    free, rounds = algorithm.shared_prefix(fed)
     assert (free.alpha, free.limit_policy) == (1.0, "check_before")
     assert replace(free, alpha=algorithm.alpha, limit_policy=algorithm.limit_policy) == algorithm
     assert rounds == same
@@ -548,7 +548,7 @@ def test_prefix(settings, same):
 def test_prefix_can_be_continued():
     """The shared start, then the rest with the limit: the same bits as the whole run with the limit."""
     algorithm, schedule = FedSelect(p=0.25, alpha=0.3), Schedule(6, eval_every=2)
-    free, same = algorithm.prefix(federation(rounds=6))
+    free, same = algorithm.shared_prefix(federation(rounds=6))
     trunk = run(free, federation(rounds=6), schedule, until=same)
     branch, _ = run(algorithm, federation(rounds=6), schedule, start=(*trunk, same))
     whole, _ = run(algorithm, federation(rounds=6), schedule)
@@ -557,16 +557,16 @@ def test_prefix_can_be_continued():
 
 def test_prefix_with_some_clients_absent_promises_no_more_than_it_keeps():
     algorithm, schedule = FedSelect(p=0.25, alpha=0.3), Schedule(8, 0.5)
-    free, same = algorithm.prefix(federation(rounds=8))
+    free, same = algorithm.shared_prefix(federation(rounds=8))
     ends = [run(a, federation(rounds=8), schedule, until=same)[0] for a in (algorithm, free)]
     assert same_bits(*ends)
 
 
 def test_prefix_is_one_method_for_all_limits_and_none_where_counts_depend_on_data():
     fed = federation(rounds=8)
-    shared = {FedSelect(p=0.1, alpha=a).prefix(fed)[0] for a in (0.05, 0.3, 0.5, 0.8)}
+    shared = {FedSelect(p=0.1, alpha=a).shared_prefix(fed)[0] for a in (0.05, 0.3, 0.5, 0.8)}
     assert shared == {FedSelect(p=0.1, alpha=1.0)}
     free = FedSelect(p=0.1, alpha=1.0)
-    assert free.prefix(fed) == (free, 0)
+    assert free.shared_prefix(fed) == (free, 0)
     ties = FedSelect(tie_rule="threshold")
-    assert ties.prefix(fed) == (ties, 0)
+    assert ties.shared_prefix(fed) == (ties, 0)

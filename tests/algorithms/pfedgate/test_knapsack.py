@@ -11,7 +11,7 @@ from pfl_core.algorithms.pfedgate.adapt import Adapter
 from pfl_core.algorithms.pfedgate.blocks import build_blocks
 from pfl_core.algorithms.pfedgate.gate import Gate
 from pfl_core.algorithms.pfedgate.knapsack import _by_value, exact, fill, greedy
-from pfl_core.algorithms.pfedgate.options import Options
+from pfl_core.algorithms.pfedgate.options import PFedGateOptions
 from pfl_core.layout import Layout
 from pfl_core.models import build
 
@@ -22,7 +22,7 @@ LAYOUTS = {name: Layout.of(build(*net, 0)) for name, net in NETS.items()}
 
 def adapter(name: str, s: float, least: float = 0.2, num: int = 5, **options) -> Adapter:
     """One client with budget s."""
-    made = Options(keep_ratio=s, **options)
+    made = PFedGateOptions(keep_ratio=s, **options)
     blocks = build_blocks(LAYOUTS[name], num, least, made.block_layout)
     return Adapter(made, blocks, Gate((3, 32, 32), blocks.num_blocks, 2), np.array([s]), least, 0)
 

@@ -11,7 +11,7 @@ from pfl_core import Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.pfedgate.adapt import Adapter
 from pfl_core.algorithms.pfedgate.blocks import Blocks
-from pfl_core.algorithms.pfedgate.local import Local, Log
+from pfl_core.algorithms.pfedgate.local import ClientUpdate, Log
 from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.algorithms.pfedgate.server import Server
 from pfl_core.federation import federation as federation_module
@@ -77,7 +77,7 @@ def plain_round(fed, model, adapter, gate, shared, k, t, moving):
     for p, v in zip(plain.parameters(), moving or [], strict=False):
         of_model.state[p]["momentum_buffer"] = v
     numbers, sent = blocks.expand(torch.arange(blocks.num_blocks)), torch.zeros(fed.num_params, dtype=torch.bool)
-    for batch in fed.batches(torch.tensor([k]), t, epochs=config.epochs, smallest=2):
+    for batch in fed.batches(torch.tensor([k]), t, epochs=config.epochs, smallest_batch=2):
         scale, importance = gate.train()(batch.x[0])
         importance = importance.clamp(min=adapter.least)
         kept = brute_force(importance.detach().numpy(), blocks.sizes, blocks.always, BUDGET)
@@ -244,7 +244,7 @@ def toy(aggregation, touched):
     used = np.array([[int(b in sent) for b in range(3)] for sent in touched])
     theta = torch.arange(12, dtype=F64).view(4, 3) ** 2
     gates = torch.full((4, 2), torch.nan)
-    out = Local(
+    out = ClientUpdate(
         theta, gates, gates, None, None, torch.zeros(4), torch.ones(4, dtype=torch.int64), Log(used, torch.zeros(4, 3))
     )
     server = Server(
@@ -363,4 +363,4 @@ def test_16_sliced_kernels_are_the_masked_dense_ones(name, keep, masks):
     for note in ("upload", "kept_ratio", "train_loss"):
         torch.testing.assert_close(of_one[note], of_two[note], equal_nan=True)
     assert (of_one["kept_ratio"][:2] < keep + 0.01).all()
-    assert PFedGate(**options).keep(fed, one)["distinct_masks"] >= masks
+    assert PFedGate(**options).artifacts(fed, one)["distinct_masks"] >= masks

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from pfl_core import Schedule, run
+from pfl_core import LocalTraining, Schedule, run
 from pfl_core.algorithms.pfedgate.adapt import Adapter
+from pfl_core.algorithms.pfedgate.evaluation import ungated
 from pfl_core.algorithms.pfedgate.local import Trainer, relu_loss
 from pfl_core.algorithms.pfedgate.method import PFedGate
-from pfl_core.algorithms.pfedgate.probe import ungated
 from tests.algorithms.pfedgate.plain import F64, after, fed_of, trained
 from tests.helpers import everyone, same_bits
 
@@ -48,7 +48,7 @@ def test_novel_clients_train_their_gates_alone():
 
 @pytest.mark.parametrize(
     ("option", "asked"),
-    [({"logit_relu": True}, {"loss": relu_loss}), ({"last_batch": "dropped"}, {"smallest": 4})],
+    [({"logit_relu": True}, {"loss": relu_loss}), ({"last_batch": "dropped"}, {"smallest_batch": 4})],
     ids=str,
 )
 def test_novel_clients_train_as_the_others_do(option, asked):
@@ -58,7 +58,8 @@ def test_novel_clients_train_as_the_others_do(option, asked):
 
     def alone(**options):
         trainer, rows = Trainer(Adapter.of(algorithm, fed), fed, state, 0), (state.statistics[new], state.gate[new])
-        return trainer.gate_pass(new, rows[0].clone(), rows[1], None, key=(0, "novel"), **{"smallest": 2, **options})[0]
+        training = LocalTraining(**{"smallest_batch": 2, **options})
+        return trainer.gate_pass(new, rows[0].clone(), rows[1], None, training, key=(0, "novel"))[0]
 
     adapted = algorithm.adapt(fed, state, new, 0).gate[new]
     assert same_bits(adapted, alone(**asked)) and not same_bits(adapted, alone())
@@ -94,9 +95,8 @@ def test_alternating_trains_the_gate_first_and_the_model_under_a_gate_that_stand
     joint, first = (trained(PFedGate(training=how, keep_ratio=1.0), fed) for how in ("joint", "alternating"))
     assert not same_bits(joint[2].gate, first[2].gate)
     adapter, state, out = first
-    alone, _ = Trainer(adapter, fed, state, 0).gate_pass(
-        everyone(fed), state.statistics.clone(), state.gate, None, key=0, smallest=2
-    )
+    start, training = (state.statistics.clone(), state.gate, None), LocalTraining(smallest_batch=2)
+    alone, _ = Trainer(adapter, fed, state, 0).gate_pass(everyone(fed), *start, training, key=0)
     assert same_bits(alone, out.gate)
     assert after(PFedGate(training="alternating"), fed)[1]["passes"] == 2
 
@@ -110,7 +110,7 @@ def test_client_wise_adaptation_has_one_mask_for_a_client():
         assert (notes["kept_ratio"] <= 0.5).all() == within
         if granularity == "client":
             assert same_bits(state.statistics, algorithm.init(fed, fed.theta0).statistics)
-        assert len(algorithm.keep(fed, state)["test_masks"].unique()) == 2
+        assert len(algorithm.artifacts(fed, state)["test_masks"].unique()) == 2
 
 
 def vectors_of(adapter, state, batches, mode="eval"):
@@ -199,7 +199,7 @@ def test_what_is_kept_for_figures():
     fed = fed_of("norm", test=300, rounds=4)
     algorithm = PFedGate(keep_ratio=0.5)
     state, _ = after(algorithm, fed, 2)
-    kept = algorithm.keep(fed, state)
+    kept = algorithm.artifacts(fed, state)
     assert (kept["achieved_keep_ratio"] <= 0.5).all()
     assert kept["test_masks"].shape == (3, len(kept["block_sizes"]))
     share = (kept["test_masks"] * kept["block_sizes"]).sum(1) / fed.num_params
@@ -250,7 +250,7 @@ def test_a_probed_run_keeps_the_ends_scores():
     fed = fed_of("dense", (40, 30, 20), test=60, spread=1.0)
     plain = PFedGate(keep_ratio=0.6, lr_gate=1.0, eval_batch_size=8)
     state, _ = after(plain, fed, 2)
-    kept = replace(plain, probe=True).keep(fed, state)
+    kept = replace(plain, probe=True).artifacts(fed, state)
     clients = everyone(fed)
 
     def right(**options):
@@ -268,7 +268,7 @@ def test_a_probed_run_keeps_the_ends_scores():
     ends = fed.evaluate(fed.broadcast(ungated(fed, state), clients), clients).correct
     assert kept["global_correct"].tolist() == ends.tolist()
     assert kept["sorted_correct"].tolist() == [by_label(plain, fed, state, k) for k in range(3)] != orders[0]
-    assert "global_correct" not in plain.keep(fed, state)
+    assert "global_correct" not in plain.artifacts(fed, state)
 
 
 def by_label(algorithm, fed, state, k):
@@ -284,7 +284,7 @@ def test_sorted_batches_have_the_relu_too():
     fed, way = fed_of("dense"), PFedGate(logit_relu=True, probe=True)
     state, _ = after(way, fed)
     low = replace(state, shared=state.shared - 0.5)  # where all logits are negative, the ReLU leaves the first class
-    kept, plain = (replace(way, logit_relu=on).keep(fed, low) for on in (True, False))
+    kept, plain = (replace(way, logit_relu=on).artifacts(fed, low) for on in (True, False))
     assert kept["sorted_correct"].tolist() == kept["order_correct"][0].tolist() != plain["sorted_correct"].tolist()
 
 

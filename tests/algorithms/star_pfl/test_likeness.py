@@ -42,7 +42,7 @@ def test_one_matrix_a_round_and_the_last_one_is_of_the_last_scores():
 def test_the_kept_arrays_add_up():
     algorithm, fed = Likeness(stable_at=0.4, sampled=10), fed_of()
     state, _ = play(algorithm, fed)
-    kept, score = algorithm.keep(fed, state), scores(state)
+    kept, score = algorithm.artifacts(fed, state), scores(state)
     names = [f.name for f in fed.layout.params]
     assert torch.equal(sum(kept[f"overlap/{name}"] for name in names), state.both[-1])
     assert sum(int(kept[f"size/{name}"]) for name in names) == fed.num_params

@@ -18,7 +18,7 @@ from pfl_core.algorithms.star_pfl.masks import (
     push_,
     stability,
 )
-from pfl_core.algorithms.star_pfl.rules import Rule, quantile
+from pfl_core.algorithms.star_pfl.round import Rule, quantile
 from pfl_core.seeding import generator
 from tests.helpers import same_bits
 

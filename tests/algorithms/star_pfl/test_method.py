@@ -10,7 +10,7 @@ from pfl_core.algorithm import State
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.star_pfl.costs import traffic
 from pfl_core.algorithms.star_pfl.method import StarPFL
-from pfl_core.algorithms.star_pfl.server import Collected
+from pfl_core.algorithms.star_pfl.round import Collected
 from pfl_core.costs import weight_uses
 from tests.algorithms.star_pfl.plain import EAGER, SHORT, fed_of, masks_of, steps
 from tests.algorithms.two_nets import every_net, simplest_and_fullest
@@ -179,7 +179,7 @@ def test_scored_after_local_training_and_before_it():
     fed, algorithm = fed_of(), StarPFL()
     state = algorithm.init(fed, fed.theta0)
     assert algorithm.reported == "after_local_update"
-    assert torch.equal(algorithm.models(fed, state, everyone(fed), 0), fed.theta0.expand(4, -1))
+    assert torch.equal(algorithm.evaluation_models(fed, state, everyone(fed), 0), fed.theta0.expand(4, -1))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_without_it_the_bits_are_the_same(course):
         assert plain.trace is None and same_bits(plain, replace(probed, trace=None))
         assert set(told) - set(notes) == {"size_correlation", "size_correlation_global"}
         assert all(same_bits(notes[name], told[name]) for name in notes)
-    assert replace(algorithm, probe=0).keep(fed, plain) == {}
+    assert replace(algorithm, probe=0).artifacts(fed, plain) == {}
 
 
 def test_a_few_entries_of_every_layer(course):
@@ -101,7 +101,7 @@ def test_the_rank_correlation_is_spearmans(course):
 
 def test_what_is_kept_is_small_and_complete(course):
     fed, algorithm, seen = course
-    kept = algorithm.keep(fed, seen[-1][1])
+    kept = algorithm.artifacts(fed, seen[-1][1])
     assert kept["value"].shape == kept["state"].shape == (len(PARTS), 2, 40) and len(kept["entries"]) == 40
     assert sum(int(kept[name]) for name in kept if name.startswith("layer/")) == fed.num_params
     assert np.allclose(kept["score"], seen[-1][1].trace.score, atol=1e-5)

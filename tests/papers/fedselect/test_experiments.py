@@ -8,7 +8,7 @@ from pfl_core.papers.fedselect.experiments import AT_THE_LIMIT, DATASETS, LEARNI
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.papers.fedselect.settings import BASELINES
 from pfl_core.runs import build
-from pfl_core.runs.build import deal, load_data
+from pfl_core.runs.build import assign, load_data
 from pfl_core.study.presets import PRESETS
 
 MAIN = "01_main_comparison"
@@ -45,8 +45,8 @@ def test_learning_rates_are_chosen_on_images_that_no_client_trains_or_is_tested_
     assert (
         held.splits["train"].sizes.tolist() == held.splits["val"].sizes.tolist() == fed.splits["train"].sizes.tolist()
     )
-    dealt = deal(tried[0], load_data(tried[0]))
-    for parts in zip(dealt.train, dealt.val, dealt.test, strict=True):
+    assigned = assign(tried[0], load_data(tried[0]))
+    for parts in zip(assigned.train, assigned.val, assigned.test, strict=True):
         assert len(torch.cat(parts).unique()) == sum(map(len, parts))
 
 

@@ -27,7 +27,6 @@ from pfl_core.papers.pfedgate.costs import (
     fedem_step,
     first_mask,
     gate_macs,
-    kept_macs,
     layer_macs,
     sliced_macs,
     table5,
@@ -63,7 +62,7 @@ def test_the_released_codes_masks_keep_more_macs_than_parameters(name, s, expect
     fed, uses = bench(name)
     adapter, kept = first_mask(PFedGate.reading("authors_code", keep_ratio=s), fed)
     assert adapter.blocks.share(kept) < s
-    assert kept_macs(adapter.blocks, uses, kept) == pytest.approx(expected, abs=0.001)
+    assert adapter.blocks.macs_share(kept, uses) == pytest.approx(expected, abs=0.001)
 
 
 def test_a_gate_costs_little_in_macs_even_where_it_is_larger_than_the_model():

@@ -5,7 +5,7 @@ import pytest
 from pfl_core.papers.pfedgate.experiments import BASELINES, EXTRA, gates
 from pfl_core.papers.pfedgate.paper import PAPER
 from pfl_core.papers.pfedgate.settings import SETTINGS
-from pfl_core.runs import build, deal, load_data
+from pfl_core.runs import assign, build, load_data
 from pfl_core.study.published import parse_variant
 
 SETS = {"EMNIST": "emnist", "FEMNIST": "femnist", "CIFAR10": "cifar10", "CIFAR100": "cifar100"}
@@ -83,7 +83,7 @@ def test_baselines_weigh_by_samples_and_fedmask_masks_two_layers_of_the_cifar_ne
 def test_the_split_of_cifar10_is_the_authors():
     """Section 10: sizes from 53 to 1,531, median 557, 6:2:2."""
     made = gate("real", "cifar10")
-    part = deal(made, load_data(made))
+    part = assign(made, load_data(made))
     total = sorted(sum(len(split[k]) for split in (part.train, part.val, part.test)) for k in range(100))
     assert (total[0], total[-1], len(part.train)) == (53, 1531, 100)
     assert abs(sum(map(len, part.train)) / sum(total) - 0.6) < 0.01

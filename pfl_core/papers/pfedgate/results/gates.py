@@ -103,8 +103,7 @@ def kept_macs(record: Record) -> float:
     (layout, uses), method = network(record), record.spec.build_method()
     least = min(least_ratio(method, float(s)) for s in np.atleast_1d(method.keep_ratio))
     blocks = build_blocks(layout, method.blocks_per_tensor, least, method.block_layout)
-    macs = blocks.sums(uses.double()).numpy()
-    return float((found[0] @ macs / macs.sum()).mean())
+    return float(blocks.macs_share(found[0], uses).mean())
 
 
 def probe_numbers(record: Record) -> dict[str, float]:

@@ -1,8 +1,14 @@
-"""What a client's gate is asked in evaluation: pFedGate's specification, sections 4.9 and 4.10."""
+"""Gate inference at evaluation time, and diagnostics of the final model; specification sections 4.9 and 4.10.
+
+The diagnostics (``PFedGate(probe=True)``) score the final model without gates (Table 10), and with the test samples in
+other orders. They change nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,12 +16,14 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.federation import Federation
+from pfl_core.federation import Federation, LocalTraining
 from pfl_core.federation.federation import EVAL_BATCH
 from pfl_core.seeding import generator
 
 if TYPE_CHECKING:
-    from pfl_core.algorithms.pfedgate.method import GateState
+    from pfl_core.algorithms.pfedgate.method import GateState, PFedGate
+
+ORDERS = 5  # random orders of the test samples in the diagnostics
 
 
 def mean_image(fed: Federation, k: int) -> Tensor:
@@ -71,3 +79,45 @@ def scored_masks(
             masks.append(kept)
             sizes.append(len(at))
     return np.stack(masks), np.array(sizes)
+
+
+def probes(method: PFedGate, fed: Federation, state: GateState) -> dict[str, Tensor]:
+    """Correct test predictions of each client [N]: of the global model, and (a row each) of ways to make batches."""
+    ways = [replace(method, eval_order=i) for i in range(ORDERS)]
+    ways += [replace(method, eval_gate="sample"), replace(method, eval_gate="client_train_mean")]
+    everyone = torch.arange(fed.num_clients)
+    theta = fed.broadcast(state.shared, everyone)
+    rows = [fed.evaluate(theta, everyone, predict=partial(way.predict, fed, state)) for way in ways]
+    return {
+        "global_correct": fed.evaluate(fed.broadcast(ungated(fed, state), everyone), everyone).correct,
+        "order_correct": torch.stack([scores.correct for scores in rows[:ORDERS]]),  # [ORDERS, N]
+        "sample_correct": rows[ORDERS].correct,
+        "client_mean_correct": rows[ORDERS + 1].correct,
+        "sorted_correct": sorted_by_label(method, fed, state),
+        "test_count": rows[0].count,
+    }
+
+
+def ungated(fed: Federation, state: GateState) -> Tensor:
+    """θ [e] after one more local epoch without gates and a mean by n_k."""
+    clients = torch.arange(fed.num_clients)
+
+    def local(chunk: Tensor, rows: slice):
+        return fed.sgd(fed.broadcast(state.shared, chunk), chunk, LocalTraining(epochs=1), key=(fed.rounds, "ungated"))
+
+    with torch.enable_grad():
+        return fed.average(local, clients, fed.num_train[clients])[0]
+
+
+def sorted_by_label(method: PFedGate, fed: Federation, state: GateState) -> Tensor:
+    """Correct predictions [N] where test batches follow the labels, which leaks them into the gate."""
+    adapter, found = Adapter.of(method, fed), []
+    for k in range(fed.num_clients):
+        x, y = fed.splits["test"].client(k)
+        right = 0
+        for at in y.argsort(stable=True).split(method.eval_batch_size):
+            scale, _ = adapter(state.gate[k], state.statistics[k], x[at], k, "eval")
+            logits = method.logits(fed, adapter, state.shared, scale, x[at])
+            right += int((logits.argmax(1) == y[at]).sum())
+        found.append(right)
+    return torch.tensor(found)
