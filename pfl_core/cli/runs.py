@@ -6,8 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from pfl_core.algorithm import did_you_mean
 from pfl_core.cli.text import duration, size, table
+from pfl_core.options import did_you_mean
 from pfl_core.presets import PAPERS, PRESETS
 from pfl_core.results import summaries, variant
 from pfl_core.runs import Record, Store

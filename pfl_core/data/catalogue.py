@@ -17,7 +17,8 @@ from pfl_core.data.combine import combine, recipe
 from pfl_core.data.dataset import Dataset, DatasetEntry, finished
 from pfl_core.data.npz import read_npz
 from pfl_core.data.registry import COMBINED, MEDMNIST, SINGLE, check_name, data_dir, own_files
-from pfl_core.plugins import check_options, code_of, find
+from pfl_core.options import check_options
+from pfl_core.plugins import code_of, find
 
 ENTRIES = builtin.ENTRIES | torchvision_sets.ENTRIES | femnist.ENTRIES | folders.ENTRIES
 VERSIONS: dict[str, int] = {}  # data set, "combine" or "corrupt" -> version; 1 where not listed (runs/versions.py)

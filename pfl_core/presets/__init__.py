@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from pfl_core.algorithm import checked, did_you_mean
+from pfl_core.options import checked, did_you_mean
 from pfl_core.presets import fedpews, fedselect, pfedgate, star_pfl
 from pfl_core.presets.frame import Setting
 from pfl_core.runs.spec import TAGS, RunSpec
