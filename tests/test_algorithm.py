@@ -120,7 +120,7 @@ def test_unknown_methods_are_refused_in_one_line(name, message):
         ("fedselect", {"mask_update_every": 1.5}, "paper", r"mask_update_every=1\.5: .*integer"),
         ("fedselect", {"alpha": 30}, "paper", r"alpha=30\.0 is outside \[0, 1\]; for 30\.0 percent give 0\.3"),
         ("fedselect", {"p": -0.1}, "paper", r"p=-0\.1 is outside"),
-        ("fedselect", {"p": float("nan")}, "paper", "p=nan is no finite number"),
+        ("fedselect", {"p": float("nan")}, "paper", "p=nan: input should be a finite number"),
         ("fedselect", {"mask_update_every": 0}, "paper", "mask_update_every must be at least 1"),
         ("fedselect", {}, "authors", "no reading 'authors'; there is paper, authors_code"),
         ("local", {"epochs": 3}, "paper", "method local: no setting 'epochs'; it has keep_momentum"),

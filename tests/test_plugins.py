@@ -4,10 +4,22 @@ from collections.abc import Sequence
 
 import pytest
 
-from pfl_core.plugins import check_options, find
+from pfl_core.algorithms.fedavg import FedAvgFT
+from pfl_core.options import NonNegativeInt, check_options, checked
+from pfl_core.plugins import find
+from pfl_core.training import Training
 
 
-def rule(data, size: int, *, share: float = 0.5, order: Sequence[int] = (), name: str | None = None, free=None):
+def rule(
+    data,
+    size: int,
+    *,
+    share: float = 0.5,
+    order: Sequence[int] = (),
+    epochs: NonNegativeInt = 1,
+    name: str | None = None,
+    free=None,
+):
     return data
 
 
@@ -39,12 +51,44 @@ def test_options_that_fit_pass():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 3}, "rule 'mine' has no option 'size': it takes share, order, name, free"),
-        ({"share": "half"}, "rule 'mine': share='half' is not of type float"),
-        ({"name": 3}, "rule 'mine': name=3 is not of type str | None"),
+        ({"share": "0.5"}, "rule 'mine': share='0.5': input should be a valid number"),
+        ({"share": True}, "rule 'mine': share=True: input should be a valid number"),
+        ({"order": [1, "b"]}, "rule 'mine': order=[1, 'b']: item 1: input should be a valid integer"),
+        ({"epochs": -1}, "rule 'mine': epochs=-1: input should be greater than or equal to 0"),
+        ({"size": 3}, "rule 'mine' has no option 'size': it takes share, order, epochs, name, free"),
+        ({"share": "half"}, "rule 'mine': share='half': input should be a valid number"),
+        ({"name": 3}, "rule 'mine': name=3: input should be a valid string"),
     ],
 )
 def test_options_that_do_not_fit_are_named(options, message):
     with pytest.raises(ValueError) as caught:
         check_options("rule 'mine'", rule, options, reserved=2)
     assert str(caught.value) == message
+
+
+def later(data: "NotImported", *, share: float = 0.5, other: "NotImported" = None):  # noqa: F821
+    return data
+
+
+class Holder:
+    """A type that pydantic does not know."""
+
+
+def strange(*, holder: Holder | None = None, shape: tuple[int, ...] = ()):
+    return holder, shape
+
+
+def test_types_that_cannot_be_checked_take_anything_and_the_others_are_checked():
+    check_options("rule 'later'", later, {"other": object()}, reserved=1)
+    check_options("rule 'strange'", strange, {"holder": 3, "shape": [1, 2]}, reserved=0)
+    with pytest.raises(ValueError, match="share='x': input should be a valid number"):
+        check_options("rule 'later'", later, {"share": "x"}, reserved=1)
+
+
+def test_numbers_out_of_a_fields_bounds_are_refused():
+    cases = ((Training, {"lr": -1}), (Training, {"clip_norm": -1.0}), (FedAvgFT, {"finetune_epochs": -1}))
+    for owner, options in cases:
+        (name, value), *_ = options.items()
+        with pytest.raises(ValueError) as caught:
+            checked(owner, options, "mine")
+        assert str(caught.value) == f"mine: {name}={value}: input should be greater than or equal to 0"

@@ -8,9 +8,9 @@ import math
 import sys
 from typing import Any
 
-from pfl_core.algorithm import did_you_mean
 from pfl_core.cli.text import BadArgument, as_json, device, duration, positive, value
 from pfl_core.data import names
+from pfl_core.options import did_you_mean
 from pfl_core.papers import paper
 from pfl_core.partition import PARTITIONS
 from pfl_core.runs import Record, RunSpec, Store, execute

@@ -6,8 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from pfl_core.algorithm import did_you_mean
 from pfl_core.cli.text import duration, size, table
+from pfl_core.options import did_you_mean
 from pfl_core.papers import PAPERS, variant
 from pfl_core.runs import Record, Store
 from pfl_core.runs.store import SCHEMA, atomic_write

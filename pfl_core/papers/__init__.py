@@ -22,7 +22,7 @@ PAPERS = {  # name -> module that has PAPER; imported when it is asked for
 def paper(name: str) -> Paper:
     """Raises ValueError for an unknown name."""
     if name not in PAPERS:
-        from pfl_core.algorithm import did_you_mean
+        from pfl_core.options import did_you_mean
 
         raise ValueError(f"unknown paper {name!r}{did_you_mean(name, PAPERS)}; choose from {', '.join(PAPERS)}")
     return import_module(PAPERS[name]).PAPER

@@ -8,6 +8,6 @@ PRESETS = ("ci", "quick", "real", "paper")  # the smallest first
 def check_preset(preset: str) -> None:
     """Raise ValueError if there is no such preset."""
     if preset not in PRESETS:
-        from pfl_core.algorithm import did_you_mean
+        from pfl_core.options import did_you_mean
 
         raise ValueError(f"unknown preset {preset!r}{did_you_mean(preset, PRESETS)}; choose from {', '.join(PRESETS)}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from pfl_core.algorithm import checked, did_you_mean
+from pfl_core.options import checked, did_you_mean
 from pfl_core.runs.spec import TAGS, ComponentSpec, RunSpec
 from pfl_core.study.presets import check_preset
 from pfl_core.training import Training

@@ -150,7 +150,7 @@ def test_validation_is_a_stratified_share_of_the_training_part(pool, seed, share
         ("idd", 2, {}, "unknown partition 'idd': use one of iid, shards"),
         ("iid", 0, {}, "num_clients=0 must be at least 1"),
         ("iid", 2, {"alpha": 1.0}, "'iid' has no option 'alpha': it takes pool, val, test"),
-        ("iid", 2, {"val": "x"}, "val='x' is not of type float"),
+        ("iid", 2, {"val": "x"}, "val='x': input should be a valid number"),
         ("iid", 2, {"val": 1.0}, r"val=1.0 is outside \[0, 1\)"),
         ("iid", 2, {"pool": "all"}, "pool='all': use 'official'"),
         ("iid", 2, {"pool": "joined", "train_per_class": 3}, "they need pool='official'"),
