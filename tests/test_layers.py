@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def imports(text: str) -> Iterator[str]:
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@cache
 def all_imports() -> list[tuple[str, str]]:
     """(module, name that it imports)."""
     return [(name, found) for name, path in modules().items() for found in imports(path.read_text(encoding="utf-8"))]
