@@ -1,7 +1,7 @@
 """How much clients have in common, in their masks or gates, and whether their labels explain it.
 
-Masks: intersection over union, three ways (FedSelect, Figure 4; its specification's section 9, "Mask overlap"). Scores:
-rank correlation (Star-PFL, Figure 2). Gates: distances (pFedGate, Figure 4).
+Masks: intersection over union, three ways (FedSelect, Figure 4; its specification's section 9, "Mask overlap"). Scores
+(Star-PFL, Figure 2): see ``pfl_core.ranks``. Gates: distances (pFedGate, Figure 4).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from functools import cache
 
 import numpy as np
 
+from pfl_core.ranks import ranks_of
 from pfl_core.seeding import numpy_generator
 
 
@@ -59,24 +60,6 @@ def iou_expected(both: np.ndarray, entries: int) -> np.ndarray:
     return np.divide(product, total, out=np.full(both.shape, np.nan), where=total > 0)
 
 
-def rank_correlation(scores: np.ndarray) -> np.ndarray:
-    """Spearman's correlation of every two rows of [N, d], as [N, N]; equal scores share their mean rank.
-
-    NaN for a row whose scores are all equal.
-    """
-    ranks = np.array([_ranks(row) for row in scores])
-    ranks -= ranks.mean(1, keepdims=True)
-    norm = np.sqrt((ranks**2).sum(1))
-    product = norm[:, None] * norm[None, :]
-    return np.divide(ranks @ ranks.T, product, out=np.full(product.shape, np.nan), where=product > 0)
-
-
-def _ranks(row: np.ndarray) -> np.ndarray:
-    """Ranks from 1 of one row, ties sharing their mean."""
-    _, place, times = np.unique(row, return_inverse=True, return_counts=True)
-    return (np.cumsum(times) - (times - 1) / 2)[place]
-
-
 def common_classes(counts: np.ndarray) -> np.ndarray:
     """[N, N] bool from class counts [N, C]: do two clients hold samples of one class?"""
     held = np.asarray(counts) > 0
@@ -107,14 +90,14 @@ def mantel(
     moved = other.astype(float)
     if ranks:
         moved = np.zeros(other.shape)
-        moved[i, j] = moved[j, i] = _ranks(other[i, j])
+        moved[i, j] = moved[j, i] = ranks_of(other[i, j])
     usable = ~np.isnan(matrix[i, j])
     i, j = i[usable], j[usable]
     orders = _relabellings(len(matrix), draws, seed)
     values, others = matrix[i, j], moved[orders[:, i], orders[:, j]]  # [pairs], [1 + draws, pairs]
     if len(i) < 2 or np.ptp(values) == 0 or np.ptp(others[0]) == 0:
         return np.nan, np.nan
-    values = _ranks(values) if ranks else values
+    values = ranks_of(values) if ranks else values
     values, others = values - values.mean(), others - others.mean(1, keepdims=True)
     spread = np.sqrt((values**2).sum() * (others**2).sum(1))
     found = np.divide(others @ values, spread, out=np.zeros(len(others)), where=spread > 0)

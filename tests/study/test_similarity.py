@@ -17,19 +17,6 @@ RANKS = {"ranks": True, "two_sided": True}
 GROUPS = np.kron(np.eye(3, dtype=bool), np.ones((2, 2), dtype=bool))  # three pairs of clients
 
 
-def test_rank_correlation_is_spearmans():
-    stream = np.random.default_rng(0)
-    scores = stream.integers(0, 5, (4, 30)) / 4.0  # with many ties
-    np.testing.assert_allclose(overlap.rank_correlation(scores), spearmanr(scores, axis=1).statistic, atol=1e-12)
-    np.testing.assert_allclose(overlap.rank_correlation(np.exp(3 * scores)), overlap.rank_correlation(scores))
-
-
-def test_a_row_without_order_has_no_rank_correlation():
-    found = overlap.rank_correlation(np.array([[1.0, 2.0, 3.0], [0.5, 0.5, 0.5], [3.0, 2.0, 1.0]]))
-    assert np.isnan(found[1]).all() and np.isnan(found[:, 1]).all()
-    assert found[0, 2] == pytest.approx(-1) and found[0, 0] == pytest.approx(1)
-
-
 def test_expected_iou_is_what_random_masks_have():
     masks = np.random.default_rng(0).random((6, 40_000)) < np.array([0.1, 0.2, 0.3, 0.5, 0.8, 0.9])[:, None]
     both = (masks.astype(float) @ masks.T).round()

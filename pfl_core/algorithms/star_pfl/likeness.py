@@ -23,8 +23,8 @@ from torch import Tensor
 from pfl_core.algorithm import instrument
 from pfl_core.algorithms.star_pfl.method import StarPFL, StarState
 from pfl_core.federation import Federation
+from pfl_core.ranks import rank_correlation
 from pfl_core.seeding import generator
-from pfl_core.study.similarity import rank_correlation
 
 DECIMALS = 5  # of the scores that are ranked
 

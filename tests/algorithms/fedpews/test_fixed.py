@@ -3,6 +3,7 @@
 import math
 import re
 from fractions import Fraction
+from itertools import product
 
 import pytest
 import torch
@@ -33,27 +34,25 @@ def a_model(fed):
 # ---- invariants 3 and 11: masks -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shares", SHARES, ids=str)
-@pytest.mark.parametrize("sizes", [(32, 64, 128, 32), (32, 64, 128), (5, 4), (3, 4), (1, 7)], ids=str)
-def test_11_fixed_masks_partition_the_neurons(shares, sizes):
+def test_11_fixed_masks_partition_the_neurons():
     """Contiguous blocks, each of its share in every layer, rounded half up; the last takes what is left."""
-    neurons = split_neurons(sizes, shares)
-    assert neurons.shape == (len(shares), sum(sizes))
-    assert (neurons.sum(0) == 1).all()
-    for layer, n in zip(neurons.split(sizes, 1), sizes, strict=True):
-        ends = [math.floor(n * sum(shares[:i]) + 0.5) for i in range(len(shares))] + [n]
-        assert layer.sum(1).tolist() == [b - a for a, b in zip(ends, ends[1:], strict=False)]
-        owner = layer.int().argmax(0)
-        assert (owner.diff() >= 0).all()
+    for sizes, shares in product([(32, 64, 128, 32), (32, 64, 128), (5, 4), (3, 4), (1, 7)], SHARES):
+        neurons = split_neurons(sizes, shares)
+        assert neurons.shape == (len(shares), sum(sizes)), (sizes, shares)
+        assert (neurons.sum(0) == 1).all(), (sizes, shares)
+        for layer, n in zip(neurons.split(sizes, 1), sizes, strict=True):
+            ends = [math.floor(n * sum(shares[:i]) + 0.5) for i in range(len(shares))] + [n]
+            assert layer.sum(1).tolist() == [b - a for a, b in zip(ends, ends[1:], strict=False)], (sizes, shares, n)
+            owner = layer.int().argmax(0)
+            assert (owner.diff() >= 0).all(), (sizes, shares, n)
 
 
-@pytest.mark.parametrize("num", [2, 3, 4, 5, 10, 20])
-def test_11_equal_shares_round_as_fractions_do(num):
+def test_11_equal_shares_round_as_fractions_do():
     """In the papers' networks no rounding error of 1/N + 1/N + ... moves a bound."""
-    for n in (32, 64, 128):
+    for num, n in product((2, 3, 4, 5, 10, 20), (32, 64, 128)):
         ends = [math.floor(Fraction(n * i, num) + Fraction(1, 2)) for i in range(num)] + [n]
         got = split_neurons((n,), (1 / num,) * num).sum(1)
-        assert got.tolist() == [b - a for a, b in zip(ends, ends[1:], strict=False)]
+        assert got.tolist() == [b - a for a, b in zip(ends, ends[1:], strict=False)], (num, n)
 
 
 def test_11_shares_are_the_fractions_that_are_meant():
@@ -107,15 +106,14 @@ def test_3_counts_of_section_3_6(name, num_classes, shares, each, covered, d):
 
 
 @both_nets
-@pytest.mark.parametrize("rule", ["both_ends", "row"])
-@pytest.mark.parametrize("key", range(5))
-def test_3_expansion_layer_by_layer(name, rule, key):
+def test_3_expansion_layer_by_layer(name):
     fed, model = fed_of(name), net(name)
-    on = coin(fed.layout.chain.num_neurons, key=key)
-    got = expand(fed.layout.chain, on, rule)
-    assert got.dtype == torch.bool
-    assert torch.equal(got, expanded(model, on.float(), rule).bool())
-    assert expand(fed.layout.chain, torch.ones_like(on), rule).all()
+    for rule, key in product(("both_ends", "row"), range(5)):
+        on = coin(fed.layout.chain.num_neurons, key=key)
+        got = expand(fed.layout.chain, on, rule)
+        assert got.dtype == torch.bool
+        assert torch.equal(got, expanded(model, on.float(), rule).bool()), (rule, key)
+        assert expand(fed.layout.chain, torch.ones_like(on), rule).all(), (rule, key)
 
 
 # ---- rounds against plain autograd ----------------------------------------------------------------------------------

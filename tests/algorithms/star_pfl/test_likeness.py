@@ -7,8 +7,8 @@ import torch
 from pfl_core import Schedule, run
 from pfl_core.algorithms.star_pfl.likeness import DECIMALS, Likeness, in_common, scores
 from pfl_core.algorithms.star_pfl.method import StarPFL
+from pfl_core.ranks import rank_correlation
 from pfl_core.runs import RunSpec
-from pfl_core.study import similarity as overlap
 from tests.algorithms.star_pfl.plain import fed_of
 from tests.helpers import same_bits
 
@@ -33,7 +33,7 @@ def test_one_matrix_a_round_and_the_last_one_is_of_the_last_scores():
     state, history = play(Likeness(stable_at=0.4), fed_of())
     score = scores(state)
     assert len(state.ranks) == len(state.both) == ROUNDS
-    np.testing.assert_allclose(state.ranks[-1], overlap.rank_correlation(score.numpy()))
+    np.testing.assert_allclose(state.ranks[-1], rank_correlation(score.numpy()))
     assert torch.equal(state.both[-1], in_common(score <= 0.4))
     stable = history.series["stable_share"][1][-1]
     np.testing.assert_allclose(stable, np.diag(state.both[-1]) / score.shape[1])

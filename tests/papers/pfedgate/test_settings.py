@@ -28,10 +28,11 @@ def test_the_frame_of_the_paper():
     assert SETTINGS.setting("paper", "pathological").clients == 10
 
 
-@pytest.mark.parametrize("cell", list(PAPER.table(7).itertuples()), ids=lambda c: f"{c.dataset}-{c.variant}-{c.metric}")
-def test_rates_are_those_of_table_7(cell):
-    made = gate(dataset=SETS[cell.dataset], keep_ratio=parse_variant(cell.variant)["s"])
-    assert {"lr_model": made.train.lr, "lr_gate": made.method["lr_gate"]}[cell.metric] == cell.value
+def test_rates_are_those_of_table_7():
+    for cell in PAPER.table(7).itertuples():
+        made = gate(dataset=SETS[cell.dataset], keep_ratio=parse_variant(cell.variant)["s"])
+        rates = {"lr_model": made.train.lr, "lr_gate": made.method["lr_gate"]}
+        assert rates[cell.metric] == cell.value, f"{cell.dataset}, {cell.variant}, {cell.metric}"
 
 
 def test_what_is_asked_for_wins_over_table_7():
