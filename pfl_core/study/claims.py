@@ -8,7 +8,7 @@ from functools import cache, partial, wraps
 
 import pandas as pd
 
-from pfl_core.study.compare import Comparison
+from pfl_core.study.comparison import Comparison
 from pfl_core.study.published import facts
 from pfl_core.study.statistics import Missing, claim_rows
 from pfl_core.study.verdicts import Check, Verdict

@@ -11,7 +11,8 @@ import pandas as pd
 from pfl_core.runs import Record, RunSpec
 from pfl_core.study import published
 from pfl_core.study.claims import ClaimChecks, claims_table
-from pfl_core.study.compare import Comparison, as_frame, compare
+from pfl_core.study.compare import as_frame, compare
+from pfl_core.study.comparison import Comparison
 from pfl_core.study.metrics import ExtraMetrics, metrics_frame, variant
 from pfl_core.study.presets import check_preset
 from pfl_core.study.settings import PaperSettings

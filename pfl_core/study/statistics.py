@@ -23,16 +23,14 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import pandas as pd
 
+from pfl_core.study.comparison import Comparison
 from pfl_core.study.presets import PRESETS
 from pfl_core.study.published import parse_variant
-
-if TYPE_CHECKING:
-    from pfl_core.study.compare import Comparison
 
 COLUMNS = ["paper", "dataset", "method", "variant", "metric", "value", "seed", "preset", "data", "stale"]
 NEEDED = ["dataset", "method", "metric", "value", "seed"]

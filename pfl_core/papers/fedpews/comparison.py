@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pfl_core.papers.fedpews.settings import BEST
-from pfl_core.study.compare import Comparison, Fields
+from pfl_core.study.comparison import Comparison, Fields
 
 BASES = {"FedAvg+PeWS": "fedavg", "FedProx+PeWS": "fedprox"}  # a method's name in the tables -> its base
 WITHOUT_WARMUP = ("fedavg", "fedprox", "scaffold", "fednova", "moon")  # the baselines: tau = 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pfl_core.papers.fedselect.settings import LAYERS
-from pfl_core.study.compare import Comparison, Fields
+from pfl_core.study.comparison import Comparison, Fields
 
 # Table 3 names rules, the method has fields; which layers are its A to D is this project's choice for each network.
 RULES = {("ranking", "least_change"): "Personalize Least", ("masks", "random"): "Random"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pfl_core.papers.pfedgate.settings import GATE_PARTS
-from pfl_core.study.compare import Comparison, Fields
+from pfl_core.study.comparison import Comparison, Fields
 from pfl_core.study.published import parse_variant
 
 DEFAULTS: Fields = {

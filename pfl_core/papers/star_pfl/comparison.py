@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pfl_core.study.compare import Comparison, Fields
+from pfl_core.study.comparison import Comparison, Fields
 
 
 @dataclass(frozen=True)
