@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import importlib
-import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from torch import Tensor
 
 from pfl_core.federation import Federation
 from pfl_core.ops import ClientRows
+from pfl_core.options import checked, field_types
 from pfl_core.plugins import PACKAGE, find
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
-# Names of rates, strengths of a pull, numbers of epochs and the like
-NEVER_NEGATIVE = re.compile("^lr|^mu|^lam|epochs$|^(probe|clip_norm|decay|momentum|weight_decay)$")
-
 
 IN_CHECKPOINTS: dict[str, type] = {}  # name -> class of a state, or of a part of one
 
@@ -191,52 +180,7 @@ def build(name: str, options: Mapping[str, Any], reading: str = "paper") -> Algo
 
 def check_choices(made: Algorithm) -> None:
     """Raise ValueError if a field that offers a choice has another value."""
-    for name, hint in _types(type(made)).items():
+    for name, hint in field_types(type(made)).items():
         if get_origin(hint) is Literal and getattr(made, name) not in get_args(hint):
             known = ", ".join(get_args(hint))
             raise ValueError(f"{type(made).__name__}: {name}={getattr(made, name)!r} is none of {known}")
-
-
-def did_you_mean(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-@cache
-def _types(cls: type) -> dict[str, Any]:
-    """The types of a dataclass's fields, annotations evaluated."""
-    hints = get_type_hints(cls)
-    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
-
-
-@cache
-def _adapter(cls: type, name: str) -> TypeAdapter:
-    """What checks and converts one field's values."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(_types(cls)[name])
-
-
-def checked(cls: type, options: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """``options`` converted to the types of the dataclass's fields.
-
-    Raises ValueError for a wrong name or type, a number that is not finite, and a rate, a strength or a number of
-    epochs below 0.
-    """
-    from pydantic import ValidationError
-
-    types = _types(cls)
-    out = {}
-    for name, value in options.items():
-        if name not in types:
-            names = ", ".join(types) or "none"
-            raise ValueError(f"{owner}: no setting {name!r}{did_you_mean(name, types)}; it has {names}")
-        try:
-            out[name] = _adapter(cls, name).validate_python(value)
-        except ValidationError as error:
-            raise ValueError(f"{owner}: {name}={value!r}: {error.errors()[0]['msg'].lower()}") from None
-        if isinstance(out[name], float) and not math.isfinite(out[name]):
-            raise ValueError(f"{owner}: {name}={value!r} is no finite number")
-        if NEVER_NEGATIVE.search(name) and isinstance(out[name], int | float) and out[name] < 0:
-            raise ValueError(f"{owner}: {name}={value!r} is below 0")
-    return out

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from pfl_core.plugins import check_options, find
+from pfl_core.options import PositiveInt, check_options
+from pfl_core.plugins import find
 from pfl_core.seeding import generator
 
 _ONE_AT_A_TIME = Lock()  # of the threads of a process: PyTorch's initialisation draws from the process's one generator
@@ -83,10 +84,8 @@ def dense_net(in_shape: Shape, num_classes: int, *, hidden: Sequence[int], only:
     return _dense(layers, math.prod(in_shape), hidden, num_classes, hidden=0)
 
 
-def mlp(in_shape: Shape, num_classes: int, *, hidden: Sequence[int] = (64,)) -> nn.Sequential:
-    """A small dense net for samples of any shape. Raises ValueError unless ``hidden`` are whole numbers from 1 on."""
-    if not isinstance(hidden, Sequence) or not all(isinstance(width, int) and width >= 1 for width in hidden):
-        raise ValueError(f"hidden={hidden!r} is no list of whole numbers of at least 1; give for example [64, 32]")
+def mlp(in_shape: Shape, num_classes: int, *, hidden: Sequence[PositiveInt] = (64,)) -> nn.Sequential:
+    """A small dense net for samples of any shape; ``hidden``: widths of its layers."""
     return dense_net(in_shape, num_classes, hidden=hidden)
 
 

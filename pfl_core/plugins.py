@@ -6,13 +6,11 @@ import ast
 import hashlib
 import importlib
 import importlib.util
-import inspect
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any
 
 PACKAGE = "pfl_core"
 INSTALLED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
@@ -40,35 +38,6 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
     if not callable(function):
         raise ValueError(f"{kind} {name!r}: module {module_name} has no function {attribute!r}")
     return function
-
-
-def check_options(what: str, function: Callable, options: Mapping[str, Any], reserved: int) -> None:
-    """Hold ``options`` against the parameters of ``function`` after its first ``reserved`` ones.
-
-    Raises ValueError for an unknown option and for a value that is not of the annotated type.
-    """
-    parameters = list(inspect.signature(function).parameters.values())[reserved:]
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return
-    known = {p.name: p.annotation for p in parameters}
-    for name, value in options.items():
-        if name not in known:
-            raise ValueError(f"{what} has no option {name!r}: it takes {', '.join(known) or 'none'}")
-        if not _fits(value, known[name]):
-            wanted = getattr(known[name], "__name__", None) or known[name]
-            raise ValueError(f"{what}: {name}={value!r} is not of type {wanted}")
-
-
-def _fits(value: object, annotation: Any) -> bool:
-    """Whether the value is of the annotated type; what is not a plain type (a string, list[int], nothing) passes."""
-    if annotation is inspect.Parameter.empty:
-        return True
-    if annotation is float:
-        annotation = float | int
-    try:
-        return isinstance(value, annotation)
-    except TypeError:
-        return True
 
 
 @cache

@@ -9,19 +9,21 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from pfl_core.options import NonNegativeFloat, NonNegativeInt
+
 
 @dataclass(frozen=True)
 class Training:
     """How a client trains: mini-batch SGD. Papers' symbols: lr η, epochs E (FedSelect: L), batch_size B."""
 
-    lr: float = 0.05
-    epochs: int = 1
+    lr: NonNegativeFloat = 0.05
+    epochs: NonNegativeInt = 1
     batch_size: int = 32
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    clip_norm: float | None = None  # bound on the L2 norm of the gradient of all that is trainable together
+    momentum: NonNegativeFloat = 0.0
+    weight_decay: NonNegativeFloat = 0.0
+    clip_norm: NonNegativeFloat | None = None  # bound on the L2 norm of the gradient of all that is trainable together
     milestones: tuple[float, ...] = ()  # shares of the rounds after which the rate is multiplied by `decay`
-    decay: float = 0.1
+    decay: NonNegativeFloat = 0.1
     augment: str = "none"  # "none" | "crop_flip" (4 pixels of padding, random crop, horizontal flip)
 
     def __post_init__(self) -> None:

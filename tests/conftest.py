@@ -5,6 +5,7 @@ The variables are set before any import, so that what a test starts (workers, no
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -16,6 +17,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from jupyter_client.manager import KernelManager  # noqa: E402
 
+from pfl_core.runs import Store  # noqa: E402
 from tests import nbval_numbers  # noqa: E402
 
 torch.set_num_threads(1)
@@ -33,6 +35,20 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pfl_core.runs.store.RESULTS", tmp_path / "results")
     monkeypatch.setattr("sys.path", list(sys.path))
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """An empty store without committed results."""
+    return Store(tmp_path / "runs", tmp_path / "results")
+
+
+@pytest.fixture(autouse=True)
+def figures_closed() -> Iterator[None]:
+    """No test leaves a figure open; pyplot is not imported for it."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

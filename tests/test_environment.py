@@ -4,7 +4,6 @@ import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
-import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -59,9 +58,9 @@ def test_pins_are_exact_and_can_be_installed_anywhere():
         )
 
 
-@pytest.mark.parametrize(("name", "specifier"), declared("test").items())
-def test_installed_version_is_in_range(name, specifier):
-    assert specifier.contains(version(name)), f"{name} {version(name)} is installed, pyproject.toml wants {specifier}"
+def test_installed_versions_are_in_range():
+    for name, wanted in declared("test").items():
+        assert wanted.contains(version(name)), f"{name} {version(name)} is installed, pyproject.toml wants {wanted}"
 
 
 def test_one_version_number_everywhere():

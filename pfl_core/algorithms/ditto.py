@@ -24,6 +24,7 @@ from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.ops import put, server_step, take
+from pfl_core.options import NonNegativeFloat, NonNegativeInt
 
 
 @register(
@@ -37,8 +38,8 @@ from pfl_core.ops import put, server_step, take
 class Ditto(FedAvg):
     """``shared`` [e] is θ, ``local`` N rows [e] are the v_k."""
 
-    lam: float = 0.1  # λ
-    personal_epochs: int | None = None  # of v_k; None: as many as θ_k has
+    lam: NonNegativeFloat = 0.1  # λ
+    personal_epochs: NonNegativeInt | None = None  # of v_k; None: as many as θ_k has
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -30,6 +30,7 @@ from pfl_core.algorithms.partial import at_least
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.layout import NORM, WEIGHT
 from pfl_core.ops import count_true, mix, put, round_half_up, select, take
+from pfl_core.options import NonNegativeFloat, NonNegativeInt
 from pfl_core.seeding import generator
 
 NEAREST = 1e14  # 1 / d of two clients that do not differ
@@ -53,10 +54,10 @@ class APState(State):
 class FedAP(Algorithm):
     """The mixing matrix is computed before round 0."""
 
-    lam: float = 0.5  # λ, weight of a client's own model; the code's default, 0.3 in its example
+    lam: NonNegativeFloat = 0.5  # λ, weight of a client's own model; the code's default, 0.3 in its example
     pretrain: Literal["pooled", "fedbn"] = "pooled"
     pretrain_share: float = 0.3  # of each client's training data, for "pooled"
-    pretrain_epochs: int = 150  # for "pooled"
+    pretrain_epochs: NonNegativeInt = 150  # for "pooled"
     pretrain_rounds: int = 5  # for "fedbn" (ours)
 
     def __post_init__(self) -> None:

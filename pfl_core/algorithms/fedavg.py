@@ -20,6 +20,7 @@ from pfl_core.algorithm import check_choices, register
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.ops import server_step
+from pfl_core.options import NonNegativeFloat, NonNegativeInt
 
 
 def client_weight(fed: Federation, clients: Tensor, weighting: str) -> Tensor:
@@ -38,7 +39,7 @@ class FedAvg(Momentum):
     """Local epochs from the shared model, then the mean."""
 
     client_weighting: Literal["uniform", "samples"] = "uniform"
-    lr_server: float = 1.0  # η_g
+    lr_server: NonNegativeFloat = 1.0  # η_g
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -92,7 +93,7 @@ class FedAvg(Momentum):
 class FedAvgFT(FedAvg):
     """FedAvg; for scoring, a copy of the model is trained on the client's data and never fed back."""
 
-    finetune_epochs: int = 3  # FedSelect does not state it; 3 = its local epochs is our choice, pFedGate uses 1
+    finetune_epochs: NonNegativeInt = 3  # FedSelect does not state it: 3, its local epochs, is ours; pFedGate uses 1
 
     def evaluation_models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         start = fed.broadcast(state.shared, clients)

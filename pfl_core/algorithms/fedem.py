@@ -30,6 +30,7 @@ from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Output, Scores, Trained
 from pfl_core.layout import WEIGHT
 from pfl_core.ops import accumulate, normalised, put, server_step
+from pfl_core.options import NonNegativeFloat
 from pfl_core.seeding import generator
 
 
@@ -52,7 +53,7 @@ class FedEM(Momentum):
 
     components: int = 3  # M
     client_weighting: Literal["uniform", "samples"] = "samples"
-    lr_server: float = 1.0
+    lr_server: NonNegativeFloat = 1.0
 
     def __post_init__(self) -> None:
         check_choices(self)

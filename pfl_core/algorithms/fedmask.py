@@ -31,6 +31,7 @@ from pfl_core.algorithms.partial import top
 from pfl_core.federation import DerivedWeights, Federation, LocalTraining, Trained
 from pfl_core.layout import WEIGHT, Field
 from pfl_core.ops import counts_true, masked_mean, put, round_half_up, take, top_count
+from pfl_core.options import NonNegativeFloat
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class FedMask(Momentum):
 
     keep_ratio: float = 0.5  # s, the share that is kept, of each masked layer
     layers: int = 1  # masked, the last ones; pFedGate: 1 (EMNIST, FEMNIST), 2 (CIFAR)
-    lr_mask: float | None = None  # η_a; None: the federation's rate
+    lr_mask: NonNegativeFloat | None = None  # η_a; None: the federation's rate
     cut: Literal["top", "threshold"] = "top"
     tau: float = 0.5  # τ, where the cut is a threshold
     client_weighting: Literal["uniform", "samples"] = "samples"

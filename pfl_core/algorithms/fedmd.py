@@ -33,6 +33,7 @@ from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Output, Trained
 from pfl_core.ops import normalised, put, take
+from pfl_core.options import NonNegativeInt
 from pfl_core.seeding import generator
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class FedMD(Momentum):
     public: str = "public"
     public_normalise: str = "unit"  # how a data set's images are scaled: as the clients' own
     public_samples: int = 5000  # in a round; all there are, if fewer
-    digest_epochs: int = 1
+    digest_epochs: NonNegativeInt = 1
     client_weighting: Literal["uniform", "samples"] = "samples"
 
     def __post_init__(self) -> None:

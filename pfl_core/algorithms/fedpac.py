@@ -35,6 +35,7 @@ from pfl_core.algorithms.partial import Partial, PartialState, at_least, taken
 from pfl_core.federation import Federation, LocalTraining, Output, Trained
 from pfl_core.federation.types import LossHook
 from pfl_core.ops import count_true, mix, put, select
+from pfl_core.options import NonNegativeFloat
 
 SMALLEST = 1e-3  # weights below it are set to 0
 RIDGE = 1e-12  # of the largest diagonal entry, added to all: among equally good weights the even ones are taken
@@ -76,8 +77,8 @@ class FedPAC(Partial):
     """Feature alignment and classifier collaboration."""
 
     client_weighting: Literal["uniform", "samples"] = "samples"  # of the bodies
-    lam: float = 1.0  # λ, weight of the distance to the prototypes
-    lr_head: float | None = None  # None: the federation's rate; authors' code 0.1, with 0.01 for the body
+    lam: NonNegativeFloat = 1.0  # λ, weight of the distance to the prototypes
+    lr_head: NonNegativeFloat | None = None  # None: the federation's rate; authors' code 0.1, with 0.01 for the body
     prototype_weighting: Literal["counts", "uniform"] = "counts"
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from pfl_core.algorithm import State, register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.federation import Federation, LocalTraining
+from pfl_core.options import NonNegativeFloat
 
 
 @register("fedprox", papers=("fedpews",), shares="everything; one model for all", variants={"strong": {"mu": 0.5}})
@@ -23,7 +24,7 @@ from pfl_core.federation import Federation, LocalTraining
 class FedProx(FedAvg):
     """FedAvg with a proximal term; mu = 0 is FedAvg to the bit."""
 
-    mu: float = 0.01  # μ
+    mu: NonNegativeFloat = 0.01  # μ
 
     def __post_init__(self) -> None:
         super().__post_init__()

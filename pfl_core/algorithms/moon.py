@@ -22,6 +22,7 @@ from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Federation, LocalTraining, Output, Trained
 from pfl_core.ops import ClientRows, put, take
+from pfl_core.options import NonNegativeFloat
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class MoonState(MovingState):
 class Moon(FedAvg):
     """FedAvg with a contrastive loss; mu_con = 0 is FedAvg to the bit."""
 
-    mu_con: float = 1.0  # μ
+    mu_con: NonNegativeFloat = 1.0  # μ
     temperature: float = 0.5  # T (the paper's τ)
 
     def __post_init__(self) -> None:

@@ -38,6 +38,7 @@ from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.layout import STATISTIC, WEIGHT, Field, Layout
 from pfl_core.ops import put, select
+from pfl_core.options import NonNegativeFloat, NonNegativeInt
 
 
 def taken(row: Tensor, parts: Sequence[slice]) -> Tensor:
@@ -204,9 +205,9 @@ class FedPer(Partial):
 class FedRep(Partial):
     """One epoch each, with one order of batches, is FedSelect with the head as everybody's fixed mask."""
 
-    head_epochs: int = 2  # pFedGate: 1
-    body_epochs: int = 1
-    lr_head: float | None = None  # None: the federation's rate, as for the body
+    head_epochs: NonNegativeInt = 2  # pFedGate: 1
+    body_epochs: NonNegativeInt = 1
+    lr_head: NonNegativeFloat | None = None  # None: the federation's rate, as for the body
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -244,7 +245,7 @@ class FedBABU(Partial):
     """The fine-tuned copies are never fed back."""
 
     buffer_policy: Literal["local", "average"] = "average"
-    finetune_epochs: int = 5
+    finetune_epochs: NonNegativeInt = 5
     finetune_part: Literal["all", "head", "body"] = "all"
 
     def __post_init__(self) -> None:

@@ -31,6 +31,7 @@ from pfl_core.algorithm import State, register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.federation import Batch, Federation, Trained
 from pfl_core.ops import put, server_step, take
+from pfl_core.options import NonNegativeFloat
 from pfl_core.seeding import Key
 
 
@@ -47,9 +48,9 @@ class PFedMe(FedAvg):
     """``shared`` [e] is θ, ``local`` N rows [e] are the v_k; ``lr_server`` is β."""
 
     client_weighting: Literal["uniform", "samples"] = "samples"
-    lam: float = 1.0  # λ; pFedGate searched 0.0001 to 10
+    lam: NonNegativeFloat = 1.0  # λ; pFedGate searched 0.0001 to 10
     inner_steps: int = 5  # K
-    lr_personal: float | None = None  # η_v; None: the federation's rate
+    lr_personal: NonNegativeFloat | None = None  # η_v; None: the federation's rate
     personal_decay: float = 0.0  # added to the federation's weight decay in the inner gradient
     algorithm: Literal["paper", "fedem_code"] = "paper"
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from pfl_core import experiments, manifest, notebooks
+from pfl_core import notebooks, papers
 from pfl_core.cli.text import device, duration, positive, size, table, value
 from pfl_core.data import data_dir
-from pfl_core.presets import PRESETS
+from pfl_core.notebooks import manifest
 from pfl_core.runs import RunSpec, Store
 from pfl_core.runs.sweep import num_jobs
+from pfl_core.study.presets import PRESETS
 
 Parameters = dict[str, Any]
 CHANGED = {"SEEDS", "OVERRIDES"}  # parameters with which a notebook's runs are no longer the preset's
@@ -63,7 +64,7 @@ def do_figures(args: argparse.Namespace) -> int:
         print(plan(wanted, jobs), flush=True)
     if args.dry_run:
         return 0
-    from pfl_core.output import figures_dir
+    from pfl_core.study.output import figures_dir
 
     root = figures_dir()
     if CHANGED & {name for name, _ in args.parameters} and "PFL_FIGURES_DIR" not in os.environ:
@@ -78,7 +79,7 @@ def draw_evidence(args: argparse.Namespace) -> int:
         raise ValueError(
             "--evidence draws what the manifest says; give it papers or notebooks, and no other parameters"
         )
-    from pfl_core.output import figures_dir
+    from pfl_core.study.output import figures_dir
 
     store, names = Store(root=Path(os.devnull)), notebooks.chosen(args.wanted)  # the committed records alone
     entries = [entry for entry in manifest.read(store.results) if entry.notebook in names]
@@ -106,16 +107,16 @@ def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
         raise ValueError(f"-p SEEDS {seeds!r}: give a list of whole numbers such as [0, 1, 2]")
     if not isinstance(overrides, dict):
         raise ValueError(f"-p OVERRIDES {overrides!r}: give a JSON object such as " + '{"rounds": 5}')
-    if args.device and name in experiments.EXPERIMENTS:
+    if args.device and papers.has_runs(name):
         given["OVERRIDES"] = {**overrides, "device": args.device}
     return given
 
 
 def experiment(name: str, parameters: Parameters) -> list[RunSpec]:
     """The runs that a notebook asks for; none if it is a walkthrough. Raises ValueError for wrong OVERRIDES."""
-    if name not in experiments.EXPERIMENTS:
+    if not papers.has_runs(name):
         return []
-    return experiments.specs(name, parameters["PRESET"], parameters.get("SEEDS"), parameters.get("OVERRIDES"))
+    return papers.specs(name, parameters["PRESET"], parameters.get("SEEDS"), parameters.get("OVERRIDES"))
 
 
 def run_all(wanted: Mapping[str, Parameters], root: Path, env: Mapping[str, str], refresh: bool = False) -> int:

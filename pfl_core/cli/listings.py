@@ -75,14 +75,13 @@ def show_data(args: argparse.Namespace) -> int:
 
 
 def show_compare(args: argparse.Namespace) -> int:
-    from pfl_core import paper, results
-    from pfl_core.paper.compare import ROW
+    from pfl_core.papers import PAPERS, paper
     from pfl_core.runs import Store
+    from pfl_core.study.compare import ROW, compare
 
-    papers = [args.paper] if args.paper else list(paper.PAPERS)
-    paper.table(papers[0])  # an unknown name, before the store is read
-    stored = results.tidy(Store())
-    found = {name: paper.compare(name, stored) for name in papers}
+    papers = [paper(name) for name in ([args.paper] if args.paper else PAPERS)]
+    stored = list(Store())
+    found = {each.name: compare(each.comparison, each.metrics_frame(stored)) for each in papers}
     if args.json:
         print(as_json([row for rows in found.values() for row in rows]))
         return 0
@@ -92,8 +91,8 @@ def show_compare(args: argparse.Namespace) -> int:
 
 def _beside(name: str, cells: list[list[str]]) -> str:
     """One paper's tables, and below them what to know about its numbers."""
-    from pfl_core.paper import remarks
-    from pfl_core.paper.compare import ROW
+    from pfl_core.study.compare import ROW
+    from pfl_core.study.published import remarks
 
     return "\n".join([name, table(ROW, cells), *(f"note: {line}" for line in remarks(name))])
 

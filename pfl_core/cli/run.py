@@ -8,12 +8,14 @@ import math
 import sys
 from typing import Any
 
-from pfl_core import presets
-from pfl_core.algorithm import did_you_mean
 from pfl_core.cli.text import BadArgument, as_json, device, duration, positive, value
 from pfl_core.data import names
+from pfl_core.options import did_you_mean
+from pfl_core.papers import paper
 from pfl_core.partition import PARTITIONS
 from pfl_core.runs import Record, RunSpec, Store, execute
+from pfl_core.study.presets import PRESETS
+from pfl_core.study.settings import override
 
 PARTS = ("data", "partition", "model")
 FRAME = ("clients", "rounds", "participation", "lr", "epochs", "batch_size")  # flags that are fields of a run
@@ -29,7 +31,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     run.add_argument("method", metavar="METHOD", help="see pfl methods")
     run.add_argument("--paper", help="start from this paper's settings (fedselect, ...)")
-    run.add_argument("--preset", help=f"their size: {', '.join(presets.PRESETS)} (default quick)")
+    run.add_argument("--preset", help=f"their size: {', '.join(PRESETS)} (default quick)")
     run.add_argument("--reading", help="paper (default) or authors_code")
     run.add_argument("--data", metavar="D", help="see pfl data")
     forms = [f"{name}:{option.upper()}" if (option := SHORT.get(name)) else name for name in PARTITIONS]
@@ -98,14 +100,14 @@ def spec_of(args: argparse.Namespace) -> RunSpec:
     changes |= {name: given for name in PARTS if (given := getattr(args, name)) is not None}
     if args.paper:
         dataset = _paper_dataset(args, changes)
-        made = presets.spec(
-            args.paper, args.method, preset=args.preset or "quick", dataset=dataset, seed=args.seed, **sets["method"]
+        made = paper(args.paper).settings.spec(
+            args.method, preset=args.preset or "quick", dataset=dataset, seed=args.seed, **sets["method"]
         )
     elif args.preset:
         raise ValueError(f"--preset {args.preset} is the size of a paper's experiment; add --paper")
     else:
         made = RunSpec(method={"name": args.method, **sets["method"]}, seed=args.seed)
-    changed = presets.override(made, changes)
+    changed = override(made, changes)
     parts = {name: {**getattr(changed, name), **sets[name]} for name in PARTS if sets[name]}
     changed = dataclasses.replace(changed, **parts)
     return dataclasses.replace(changed, device=args.device, changed=changed.identity() != made.identity())
@@ -113,7 +115,7 @@ def spec_of(args: argparse.Namespace) -> RunSpec:
 
 def _paper_dataset(args: argparse.Namespace, changes: dict[str, Any]) -> str | None:
     """The paper's own setting for --data, if it has one (which then is no change); None: its first."""
-    frames = presets.SETTINGS.get((args.paper, args.preset or "quick"), {})
+    frames = paper(args.paper).settings.settings.get(args.preset or "quick", {})
     if args.data in frames and (args.data not in names() or frames[args.data].data["name"] == args.data):
         return changes.pop("data")
     return None

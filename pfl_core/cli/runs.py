@@ -6,12 +6,13 @@ import argparse
 import os
 from pathlib import Path
 
-from pfl_core.algorithm import did_you_mean
 from pfl_core.cli.text import duration, size, table
-from pfl_core.presets import PAPERS, PRESETS
-from pfl_core.results import summaries, variant
+from pfl_core.options import did_you_mean
+from pfl_core.papers import PAPERS, variant
 from pfl_core.runs import Record, Store
 from pfl_core.runs.store import SCHEMA, atomic_write
+from pfl_core.study.frames import summaries
+from pfl_core.study.presets import PRESETS
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -161,7 +162,7 @@ def bring_along(args: argparse.Namespace) -> int:
 
 
 def write_manifest(args: argparse.Namespace) -> int:
-    from pfl_core import manifest
+    from pfl_core.notebooks import manifest
 
     store = Store(root=Path(os.devnull))  # what is committed, and nothing else
     entries = manifest.complete(store)

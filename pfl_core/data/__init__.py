@@ -4,11 +4,10 @@
 identifies content, `corrupt()` damages images on purpose. Nothing here touches the network unless it is asked to.
 """
 
+from pfl_core.data.catalogue import VERSIONS, Info, checksum, fetch, load, names, versions
 from pfl_core.data.corrupt import CORRUPTIONS, corrupt
 from pfl_core.data.dataset import NORMALISE, Dataset
-from pfl_core.data.entry import Info
-from pfl_core.data.inventory import VERSIONS, checksum, fetch, names, versions
-from pfl_core.data.lookup import data_dir, load
+from pfl_core.data.registry import data_dir
 
 __all__ = [
     "CORRUPTIONS",

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.data.dataset import Dataset
-from pfl_core.data.entry import Entry
+from pfl_core.data.dataset import Dataset, DatasetEntry
 from pfl_core.seeding import generator
 
 DATA_SEED = 0  # the seed of a run does not change the data
@@ -84,20 +83,20 @@ def _rotation(row: int, column: int) -> Tensor:
 
 
 ENTRIES = {
-    "digits": Entry(
+    "digits": DatasetEntry(
         where="scikit-learn's copy of UCI 'Optical Recognition of Handwritten Digits' (test part)",
         licence="CC BY 4.0",
         size="1,797 images 1x8x8, 10 classes",
         read=digits,
         class_names=tuple(str(c) for c in range(10)),
     ),
-    "synthetic_32k": Entry(
+    "synthetic_32k": DatasetEntry(
         where="generated; FedPeWS's Synthetic-32K with our geometry",
         licence="this project's",
         size="32,000 + 8,000 points, 5 features, 4 classes",
         read=lambda _folder: synthetic("synthetic_32k"),
     ),
-    "synthetic_3200": Entry(
+    "synthetic_3200": DatasetEntry(
         where="generated; FedPeWS's Synthetic-3.2K with our geometry",
         licence="this project's",
         size="3,200 + 8,000 points, 5 features, 4 classes",

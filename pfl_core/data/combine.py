@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from pfl_core.data.dataset import Dataset, resized, subset, with_channels
+from pfl_core.options import NonNegativeInt
 from pfl_core.seeding import generator
 
-Samples = tuple[int, int] | None
+Samples = tuple[NonNegativeInt, NonNegativeInt] | None
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ def combine(
         if not part.has_images:
             raise ValueError(f"data set {name!r}: {part.name!r} holds features; only images can be combined")
     if samples_per_class is not None:
-        _check_samples(samples_per_class)
+        if sum(samples_per_class) == 0:
+            raise ValueError(f"samples_per_class={samples_per_class!r} asks for nothing; give e.g. [400, 200], or null")
         parts = [subset(part, _drawn(part, samples_per_class, seed)) for part in parts]
     by_label = sorted(parts, key=lambda part: how.labels.index(part.name))
     size = how.size or max(max(part.x.shape[-2:]) for part in parts)
@@ -74,15 +76,6 @@ def combine(
         class_names=tuple(f"{part.name} {c}" for part in by_label for c in part.class_names),
         about="; ".join(f"{part.name}: {part.about}" for part in parts if part.about),
     )
-
-
-def _check_samples(samples_per_class: Samples) -> None:
-    counts = list(samples_per_class) if isinstance(samples_per_class, (tuple, list)) else []
-    if len(counts) != 2 or any(not isinstance(n, int) or n < 0 for n in counts) or sum(counts) == 0:
-        raise ValueError(
-            f"samples_per_class={samples_per_class!r} is no pair (training, test) of numbers; give e.g. [400, 200], "
-            "or null for everything"
-        )
 
 
 def _offsets(parts: Sequence[Dataset], by_label: Sequence[Dataset]) -> list[int]:

@@ -1,6 +1,8 @@
-"""What every data set is here: one pool of samples in memory, images as bytes."""
+"""A data set as one pool of samples in memory, images as bytes; and its entry in the catalogue."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -57,6 +59,22 @@ class Dataset:
         mean, std = (255 * torch.tensor(v, dtype=torch.float64) for v in (self.mean, self.std))
         mean, std = (v.to(x.device, torch.float32)[:, None, None] for v in (mean, std))
         return x.to(torch.float32).sub_(mean).div_(std)
+
+
+@dataclass(frozen=True)
+class DatasetEntry:
+    """How one name is served. `<name>.npz` in the data folder, where there is one, takes the place of `read`."""
+
+    where: str  # who owns and publishes it
+    licence: str
+    size: str  # for people
+    read: Callable[[Path], Dataset]  # data folder -> pool: reads the owner's files, or generates
+    files: tuple[str, ...] = ()  # patterns below the data folder that must all match; () if the set is generated
+    download: Callable[[Path], None] | None = None  # puts the files into the data folder; None if that is up to you
+    finish: Callable[..., Dataset] = lambda data: data  # (pool, **options) -> pool: the set's own options
+    class_names: tuple[str, ...] = ()  # for files that have labels only
+    md5: str = ""  # of the official <name>.npz
+    checked_by_reader: bool = False  # `read` compares its files with official checksums
 
 
 def _problem(data: Dataset) -> str:

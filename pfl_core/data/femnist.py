@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pfl_core.data.dataset import Dataset, subset
-from pfl_core.data.entry import Entry
+from pfl_core.data.dataset import Dataset, DatasetEntry, subset
 from pfl_core.data.torchvision_sets import BY_CLASS
 from pfl_core.seeding import generator
 
@@ -79,7 +78,7 @@ def keep_writers(data: Dataset, *, writer_share: float = 1.0, min_images: int = 
 
 
 ENTRIES = {
-    "femnist": Entry(
+    "femnist": DatasetEntry(
         where="LEAF's script (leaf.cmu.edu) over NIST Special Database 19; see data/README.md",
         licence="data: none stated (NIST); script: BSD-2-Clause",
         size="about 805,000 images 1x28x28 of about 3,600 writers, 62 classes",

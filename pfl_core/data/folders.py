@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.data.dataset import Dataset
-from pfl_core.data.entry import Entry
+from pfl_core.data.dataset import Dataset, DatasetEntry
 from pfl_core.seeding import generator
 
 SUFFIXES = {".jpg", ".jpeg", ".png"}
@@ -111,7 +110,7 @@ def _hold_out(data: Dataset, count: Callable[[int], int], seed: int) -> Dataset:
 
 
 ENTRIES = {
-    "mini_imagenet": Entry(
+    "mini_imagenet": DatasetEntry(
         where="Vinyals et al. 2016, cut from ImageNet; bring the pictures yourself, see data/README.md",
         licence="ImageNet's terms: non-commercial research",
         size="60,000 images 3x84x84, 100 classes",
@@ -119,7 +118,7 @@ ENTRIES = {
         files=("mini_imagenet/*/*",),
         finish=hold_out_count,
     ),
-    "office_home": Entry(
+    "office_home": DatasetEntry(
         where="Venkateswara et al. 2017 (hemanthdv.org); bring the pictures yourself, see data/README.md",
         licence="non-commercial research",
         size="15,588 pictures (3x224x224 here) of 4 domains, 65 classes",

@@ -11,15 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pfl_core.data.entry import Entry
+from pfl_core.data.dataset import DatasetEntry
 from pfl_core.data.npz import read_npz
-
-NAMES = tuple(
-    f"{kind}mnist" for kind in "path derma oct pneumonia retina breast blood tissue organa organc organs".split()
-)
-REFUSED = {
-    "chestmnist": "is multi-label: an image has 14 yes/no labels, and every method here needs one class an image"
-}
 
 
 @cache
@@ -31,12 +24,12 @@ def table() -> dict[str, dict[str, Any]]:
     return runpy.run_path(str(Path(spec.submodule_search_locations[0], "info.py")))["INFO"]
 
 
-def entry(name: str) -> Entry:
-    """The entry of one of NAMES."""
+def entry(name: str) -> DatasetEntry:
+    """The entry of one of registry.MEDMNIST."""
     info = table()[name]
     names = tuple(info["label"][str(c)] for c in range(len(info["label"])))
     train, val, test = (f"{info['n_samples'][part]:,}" for part in ("train", "val", "test"))
-    return Entry(
+    return DatasetEntry(
         where="MedMNIST v2, Zenodo",
         licence=info["license"],
         size=f"{train} + {val} + {test} images {info['n_channels']}x28x28, {len(names)} classes",

@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.data.dataset import Dataset
-from pfl_core.data.entry import Entry
+from pfl_core.data.dataset import Dataset, DatasetEntry
 
 DIGITS = tuple(string.digits)
 BY_CLASS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)  # EMNIST's and FEMNIST's 62 classes
@@ -90,9 +89,11 @@ TORCHVISION_FILES: dict[str, tuple[str, tuple[str, ...]]] = {  # class -> (folde
 }
 
 
-def _entry(name: str, class_name: str, class_names: tuple[str, ...], where: str, licence: str, size: str) -> Entry:
+def _entry(
+    name: str, class_name: str, class_names: tuple[str, ...], where: str, licence: str, size: str
+) -> DatasetEntry:
     base, files = TORCHVISION_FILES[class_name]
-    return Entry(
+    return DatasetEntry(
         where=f"{where}, through torchvision",
         licence=licence,
         size=size,

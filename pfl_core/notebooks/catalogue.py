@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pfl_core.algorithm import did_you_mean
+from pfl_core.options import did_you_mean
 from pfl_core.runs.provenance import ROOT
 
 NOTEBOOKS = ROOT / "notebooks"

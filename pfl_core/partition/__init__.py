@@ -6,6 +6,7 @@ Official test images never reach a training part unless a specification pools bo
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pfl_core.options import check_options
 from pfl_core.partition.base import Partition, verify
 from pfl_core.partition.dirichlet import dirichlet
 from pfl_core.partition.fedem import pathological
@@ -14,7 +15,7 @@ from pfl_core.partition.shards import shards
 from pfl_core.partition.simple import by_class, by_source, iid
 from pfl_core.partition.star_pfl_groups import label_groups
 from pfl_core.partition.star_pfl_sample import paired_sample
-from pfl_core.plugins import check_options, find
+from pfl_core.plugins import find
 
 if TYPE_CHECKING:
     from pfl_core.data import Dataset

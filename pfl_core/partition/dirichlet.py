@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pfl_core.options import check_options
 from pfl_core.partition.base import Partition, assemble, grouped, limited, pools, shuffled
 from pfl_core.partition.fedem import fedem
 from pfl_core.partition.paired import split_by_class
-from pfl_core.plugins import check_options
 from pfl_core.seeding import numpy_generator
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ import torch
 
 from pfl_core import algorithm, data, models, partition
 from pfl_core.engine import Schedule
-from pfl_core.plugins import check_options, find
+from pfl_core.options import check_options, checked
+from pfl_core.plugins import find
 from pfl_core.runs.versions import versions
 from pfl_core.training import Training
 
@@ -69,7 +70,7 @@ class RunSpec:
         if not isinstance(self.train, Training):
             raise ValueError(f"run: train={self.train!r} is no Training; give e.g. Training(lr=0.05)")
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "train"}
-        for name, value in algorithm.checked(type(self), own, "run").items():
+        for name, value in checked(type(self), own, "run").items():
             object.__setattr__(self, name, value)
         self.build_method()
         _ = self.schedule
@@ -91,11 +92,11 @@ class RunSpec:
         if not isinstance(stored, Mapping) or "method" not in stored:
             raise ValueError(f"run {stored!r} names no method; give e.g. {{'method': {{'name': 'fedavg'}}}}")
         given = _renamed(stored, RENAMED)
-        values = algorithm.checked(cls, {k: v for k, v in given.items() if k != "train"}, "run")
+        values = checked(cls, {k: v for k, v in given.items() if k != "train"}, "run")
         train = given.get("train", {})
         if not isinstance(train, Mapping):
             raise ValueError(f"run: train={train!r} is no dictionary; give e.g. {{'lr': 0.05}}")
-        return cls(**values, train=Training(**algorithm.checked(Training, train, "training")))
+        return cls(**values, train=Training(**checked(Training, train, "training")))
 
     def to_json(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self), default=lambda value: value.item()))  # numpy's numbers

@@ -11,7 +11,7 @@ The golden results (``tests/golden/``) show which version a change has to raise.
 | a method, or a class that methods share | ``version``, an attribute of the class |
 | a network | ``VERSIONS`` in ``pfl_core/models.py`` |
 | a partition | ``VERSIONS`` in ``pfl_core/partition/__init__.py`` |
-| a data set's reader, ``combine`` and ``corrupt`` | ``VERSIONS`` in ``pfl_core/data/inventory.py`` |
+| a data set's reader, ``combine`` and ``corrupt`` | ``VERSIONS`` in ``pfl_core/data/catalogue.py`` |
 
 Code from outside the package has no version: the bytes of its files take its place.
 """

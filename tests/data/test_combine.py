@@ -47,9 +47,18 @@ def test_the_default_is_400_and_200_of_each_class(mnist_and_cifar):
         load("cifar_mnist", samples_per_class=[6, 4])
 
 
-@pytest.mark.parametrize("wrong", [400, [400], [0, 0], [-1, 2], ["a", "b"]])
-def test_samples_that_are_no_pair(mnist_and_cifar, wrong):
-    with pytest.raises(ValueError, match="is no pair"):
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (400, "=400: input should be a valid array"),
+        ([400], r"=\[400\]: item 1: field required"),
+        ([0, 0], r"=\[0, 0\] asks for nothing; give e.g. \[400, 200\]"),
+        ([-1, 2], r"=\[-1, 2\]: item 0: input should be greater than or equal to 0"),
+        (["a", "b"], "item 0: input should be a valid integer"),
+    ],
+)
+def test_samples_that_are_no_pair(mnist_and_cifar, wrong, message):
+    with pytest.raises(ValueError, match=message):
         load("cifar_mnist", samples_per_class=wrong)
 
 

@@ -5,8 +5,10 @@ import sys
 
 import pytest
 
-from pfl_core.data import VERSIONS, checksum, fetch, names, versions
-from pfl_core.data import inventory as module
+from pfl_core.data import VERSIONS, checksum, fetch, names, registry, versions
+from pfl_core.data import catalogue as module
+from pfl_core.data.combine import RECIPES
+from pfl_core.data.medmnist_sets import table
 
 
 def test_names_tells_what_is_here(write_npz):
@@ -129,3 +131,8 @@ def test_a_combination_is_fetched_part_by_part(write_npz):
 def test_unknown_names_are_refused_before_anything_is_done(folder):
     with pytest.raises(ValueError, match="'cifar11' is unknown"):
         fetch(["digits", "cifar11"])
+
+
+def test_the_light_table_of_names_is_the_catalogue(folder):
+    assert set(registry.SINGLE) == {*module.ENTRIES, *registry.MEDMNIST} and set(registry.MEDMNIST) <= set(table())
+    assert registry.COMBINED == tuple(RECIPES) and tuple(names()) == (*registry.SINGLE, *registry.COMBINED)

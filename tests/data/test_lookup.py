@@ -109,7 +109,7 @@ def test_from_outside_the_package(outside):
         ("their_data:none", {}, "has no function 'none'"),
         ("their_data:NUMBER", {}, "has no function 'NUMBER'"),
         ("their_data:points", {"sise": 3}, "has no option 'sise'"),
-        ("their_data:points", {"shift": "far"}, "shift='far' is not of type float"),
+        ("their_data:points", {"shift": "far"}, "shift='far': input should be a valid number"),
         ("their_data:needs", {}, "missing a required argument: 'size'"),
         ("their_data:wrong", {}, "returned a list; return a pfl_core.data.Dataset"),
     ],

@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 
 from pfl_core.data import fetch, load, names
-from pfl_core.data.medmnist_sets import NAMES, REFUSED, table
+from pfl_core.data.medmnist_sets import table
+from pfl_core.data.registry import MEDMNIST, REFUSED
 
 from .conftest import md5, some_images
 
 
 def test_every_flat_single_label_set_of_medmnist_has_a_name():
     flat = {name: info for name, info in table().items() if not name.endswith("3d")}
-    assert set(NAMES) == {name for name, info in flat.items() if "multi-label" not in info["task"]}
-    assert set(REFUSED) == set(flat) - set(NAMES)
+    assert set(MEDMNIST) == {name for name, info in flat.items() if "multi-label" not in info["task"]}
+    assert set(REFUSED) == set(flat) - set(MEDMNIST)
 
 
 def test_the_table_is_medmnists():
@@ -20,7 +21,7 @@ def test_the_table_is_medmnists():
     assert table() == medmnist.INFO
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MEDMNIST)
 def test_each_set_from_a_small_file(write_npz, name):
     info = table()[name]
     classes, colour = len(info["label"]), info["n_channels"] == 3

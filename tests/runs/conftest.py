@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from pfl_core.runs import RunSpec, Store
+from pfl_core.runs import RunSpec
 from pfl_core.training import Training
 from tests.runs.outside import HERE
 
@@ -30,8 +29,3 @@ def spec() -> Callable[..., RunSpec]:
         return RunSpec(**{**SMALL, "method": {"name": method, **changes}, **fields})
 
     return make
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "runs", tmp_path / "results")

@@ -16,10 +16,10 @@ import pandas as pd
 import pytest
 import torch
 
-from pfl_core import output
 from pfl_core.algorithm import method
 from pfl_core.runs import Record, RunSpec, Store, execute, read_record, sweep, write_record
 from pfl_core.runs.store import atomic_write
+from pfl_core.study import output
 from pfl_core.training import Training
 from tests.runs.outside import HERE, write_npz
 

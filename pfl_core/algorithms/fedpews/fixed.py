@@ -20,6 +20,7 @@ from pfl_core.algorithm import register
 from pfl_core.algorithms.fedpews.method import NO_NEURONS, WarmState, Warmup, expand
 from pfl_core.federation import Federation
 from pfl_core.ops import round_half_up
+from pfl_core.options import NonNegativeInt
 from pfl_core.seeding import generator
 
 
@@ -40,7 +41,7 @@ class FedPeWSFixed(Warmup):
     """Disjoint groups of neurons, layer by layer, group i to client i (section 3.6 of the specification)."""
 
     shares: tuple[float, ...] | None = None  # |m_i| as shares of the neurons; None: 1/N each
-    probe: int = 0  # samples of each client on which activations are noted after every round (Figures 14 and 15)
+    probe: NonNegativeInt = 0  # samples of each client whose activations are noted every round (Figures 14 and 15)
     probe_whole: bool = False  # in the warm-up those of the whole model, too
 
     def __post_init__(self) -> None:

@@ -28,6 +28,7 @@ from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.federation import Batch, DerivedWeights, Federation
 from pfl_core.layout import Chain
 from pfl_core.ops import counts_true, masked_mean, put, round_half_up, server_step, take
+from pfl_core.options import NonNegativeFloat
 from pfl_core.seeding import generator
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward  # (g, p) -> g p (1 - p)
@@ -51,7 +52,7 @@ class Warmup(Algorithm):
     base: str = "fedavg"
     base_options: Mapping[str, Any] = field(default_factory=dict)
     tau: float = 0.125  # τ = W / T
-    lr_server: float = 1.0  # η_g
+    lr_server: NonNegativeFloat = 1.0  # η_g
     client_weighting: Literal["uniform", "samples"] = "uniform"  # A7
     expand_rule: Literal["both_ends", "row"] = "both_ends"  # A1
 
@@ -170,8 +171,8 @@ class Learning(NamedTuple):
 class FedPeWS(Warmup):
     """Algorithm 1: masks drawn from learned scores, pushed apart by the diversity term."""
 
-    lam: float = 5.0  # λ
-    lr_mask: float = 0.1  # η_s
+    lam: NonNegativeFloat = 5.0  # λ
+    lr_mask: NonNegativeFloat = 0.1  # η_s
     score_init: Literal["zeros", "uniform", "uniform_per_client"] = "zeros"  # A3
     prob_update: Literal["mean", "samples", "constant"] = "mean"  # A2: what the others are taken to be
     prob_over: Literal["all", "participants"] = "all"  # A8

@@ -20,6 +20,7 @@ from pfl_core.algorithm import Algorithm, State, check_choices
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.ops import ClientRows, count_true, counts_true, differ, masked_mean, put, select, take
+from pfl_core.options import NonNegativeFloat
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class MaskState(State):
 class Alternating(Algorithm):
     """Fields: the readings of what the papers leave open about training and averaging (A13 to A19)."""
 
-    lr_personal: float | None = None  # γ_v; None: the federation's rate
-    lr_shared: float | None = None  # γ_u
+    lr_personal: NonNegativeFloat | None = None  # γ_v; None: the federation's rate
+    lr_shared: NonNegativeFloat | None = None  # γ_u
     batch_order: Literal["same_for_both_passes", "reshuffle_each_pass"] = "same_for_both_passes"
     skip_empty_pass: bool = True
     bn_mode: Literal["train", "eval_after_round_0"] = "train"

@@ -27,6 +27,7 @@ from pfl_core.algorithm import register
 from pfl_core.algorithms.fedselect.alternating import Alternating, MaskState
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.ops import count_true, counts_true, put, round_half_up, take, top_count
+from pfl_core.options import NonNegativeInt
 
 
 @register(
@@ -48,8 +49,8 @@ class FedSelectGradLTN(Alternating):
 
     keep_rate: float = 0.50  # p, share of the active entries that stays in the mask per iteration
     num_search_iters: int = 5  # L
-    search_epochs: int | None = None  # E
-    local_alt_epochs: int | None = None
+    search_epochs: NonNegativeInt | None = None  # E
+    local_alt_epochs: NonNegativeInt | None = None
     rate_basis: Literal["active", "all"] = "active"  # W2; "all", to demonstrate only: no iteration after the first acts
     return_trained: bool = (
         False  # what the paper leaves to the future: go on from the subnetwork that was found, trained

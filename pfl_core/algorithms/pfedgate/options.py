@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from pfl_core.algorithm import Algorithm, check_choices
 from pfl_core.federation.federation import EVAL_BATCH
+from pfl_core.options import NonNegativeFloat, NonNegativeInt
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class PFedGateOptions(Algorithm):
 
     keep_ratio: float | tuple[float, ...] = 0.5  # s; several: one each, or dealt to the clients at random in even parts
     blocks_per_tensor: int = 5  # B
-    lr_gate: float = 0.1  # η; Table 7 has it by data and s
+    lr_gate: NonNegativeFloat = 0.1  # η; Table 7 has it by data and s
     # blocks and selection: 4.1, 4.4, 4.5, 7
     block_layout: Literal["first_min_ratio", "equal", "balanced", "output_rows"] = "first_min_ratio"
     min_keep_ratio: float | None = None  # s_min; None: by the rule
@@ -42,7 +43,7 @@ class PFedGateOptions(Algorithm):
     eval_gate: Literal["batch", "client_train_mean", "sample"] = "batch"
     eval_batch_size: int = 128
     eval_order: int = 0  # which of the random orders of the test samples
-    novel_epochs: int = 1
+    novel_epochs: NonNegativeInt = 1
     # controls: does the mask or the scale personalize?
     mask: Literal["learned", "small_blocks", "random"] = "learned"
     gate_override: float | None = None  # M of every block, in place of the gate's

@@ -44,7 +44,7 @@ def traffic(method: str, layout: Layout, upload: float, upload_bits: float = 0.0
 
     Batch-norm statistics travel with the methods that average them, both ways. Star-PFL sends the server's mask down
     with the whole model; LotteryFL's server knows what a client kept last, and sends that: ``upload`` of the round
-    before, for which this has the round's own, too little where the client prunes (``results.star_pfl.sent`` mends it).
+    before, for which this has the round's own, too little where the client prunes (``sent`` of its results mends it).
     """
     statistics = layout.num_statistics if method in AVERAGES_STATISTICS else 0
     norms = sum(f.stop - f.start for f in layout.params if f.kind == NORM)

@@ -23,7 +23,7 @@ from torch import Tensor
 from pfl_core.algorithm import instrument
 from pfl_core.algorithms.star_pfl.method import StarPFL, StarState
 from pfl_core.federation import Federation
-from pfl_core.overlap import rank_correlation
+from pfl_core.ranks import rank_correlation
 from pfl_core.seeding import generator
 
 DECIMALS = 5  # of the scores that are ranked

@@ -19,6 +19,7 @@ from pfl_core.algorithms.star_pfl.masks import (
     stability,
 )
 from pfl_core.federation import Federation
+from pfl_core.options import NonNegativeInt
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,13 @@ class StarPFLOptions(Algorithm):
     buffer_aggregation: Literal["samples", "uniform"] = "samples"  # A10
     train_mask_scope: Literal["all", "weights"] = "all"  # A12
     upload_mask_timing: Literal["before_check", "after_check"] = "before_check"  # A13
-    record_epochs: int | None = None  # A15: the first so many epochs are recorded; None: history_len_local
+    record_epochs: NonNegativeInt | None = None  # A15: the first so many epochs are recorded; None: history_len_local
     stability_floor_quantile: float | None = None  # A16, of the clients
     max_frozen_fraction: float | None = None  # A16 as it was probably meant: server and clients freeze no more
     stability_measure: Literal["window", "ema"] = "window"  # "ema": APF's moving averages in place of windows
     ema_decay: float = 0.99  # APF's code
     thaw: bool = True  # False: what is frozen stays frozen (ours, an ablation)
-    probe: int = 0  # entries whose course is noted for the stability traces (``probe.py``); changes no number
+    probe: NonNegativeInt = 0  # entries noted for the stability traces (``probe.py``); changes no number
 
     readings: ClassVar = {
         "paper": {},

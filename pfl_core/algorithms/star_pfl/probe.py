@@ -16,7 +16,7 @@ from pfl_core.algorithm import in_checkpoints
 from pfl_core.algorithms.star_pfl.masks import Entries
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
-from pfl_core.overlap import rank_correlation
+from pfl_core.ranks import rank_correlation
 from pfl_core.seeding import generator
 
 if TYPE_CHECKING:

@@ -1,0 +1,56 @@
+"""Data sets by name, without reading one: the known names, the data folder, and the files in it. Imports no torch."""
+
+import os
+from pathlib import Path
+
+MEDMNIST = tuple(
+    f"{kind}mnist" for kind in "path derma oct pneumonia retina breast blood tissue organa organc organs".split()
+)
+SINGLE = (  # in the order of `pfl data`; a test compares it with the catalogue
+    *("digits", "synthetic_32k", "synthetic_3200", "mnist", "fashion_mnist", "cifar10", "cifar100", "emnist"),
+    *("femnist", "mini_imagenet", "office_home", *MEDMNIST),
+)
+COMBINED = ("cifar_mnist", "path_oct_tissue")  # those with a name; "a+b" combines any two
+REFUSED = {
+    "chestmnist": "is multi-label: an image has 14 yes/no labels, and every method here needs one class an image"
+}
+
+
+def data_dir(folder: str | Path | None = None) -> Path:
+    """The data folder: `folder`, else PFL_DATA_DIR, else the repository's data/ (installed: the working folder's)."""
+    folder = folder if folder is not None else os.environ.get("PFL_DATA_DIR") or None
+    if folder is not None:
+        return Path(folder).expanduser()
+    root = Path(__file__).parents[2]
+    return (root if (root / "pyproject.toml").is_file() else Path.cwd()) / "data"
+
+
+def is_name(name: str) -> bool:
+    """Letters, digits, - and _ only, so that a name cannot leave the data folder."""
+    return name.replace("_", "").replace("-", "").isalnum()
+
+
+def own_files(folder: Path) -> list[str]:
+    """Names of the .npz files in the data folder that can be loaded by name."""
+    stems = sorted(path.stem for path in folder.glob("*.npz"))
+    return [stem for stem in stems if is_name(stem) and stem not in (*REFUSED, *COMBINED)]
+
+
+def check_name(name: str, folder: Path) -> None:
+    """Raise ValueError for a name that is neither known nor a file; parts of "a+b" are checked one by one."""
+    if ":" in name or name in COMBINED:
+        return
+    if "+" in name:
+        for part in name.split("+"):
+            check_name(part, folder)
+    elif not is_name(name):
+        raise ValueError(
+            f"data set {name!r} is no name; give letters, digits, - and _ only, 'a+b' or 'module:function'"
+        )
+    elif name in REFUSED:
+        raise ValueError(f"data set {name!r} {REFUSED[name]}; choose one of {', '.join(MEDMNIST)}")
+    elif name not in SINGLE and not (folder / f"{name}.npz").is_file():
+        raise ValueError(
+            f"data set {name!r} is unknown and {folder} has no {name}.npz; known: {', '.join((*SINGLE, *COMBINED))}, "
+            f"'a+b', 'module:function'; files in that folder: {', '.join(own_files(folder)) or 'none'}"
+        )

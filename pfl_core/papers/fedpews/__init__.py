@@ -1,0 +1,1 @@
+"""FedPeWS: settings, experiments, figures and claims."""

@@ -1,0 +1,1 @@
+"""FedPeWS: the checks of its claims."""

@@ -1,0 +1,91 @@
+"""The runs behind each section of FedPeWS (section 10 of its specification)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pfl_core.papers.fedpews.settings import BEST, COLUMNS, SETTINGS
+from pfl_core.runs import RunSpec
+
+on = SETTINGS.specs
+
+FOUR = [  # Figure 5; λ = 5 and the fixed masks are ours to add
+    ("fedavg", {}),
+    ("fedpews", {"lam": 0.0, "tau": 0.124}),
+    ("fedpews", {"lam": 5.0, "tau": 0.124}),
+    ("fedpews_fixed", {"tau": 0.124}),
+]
+LAMBDAS = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0, 1000.0)  # Tables 7 and 8
+TAUS = (0.2, 0.4, 0.5, 0.6, 0.8)
+ALPHAS = (0.1, 0.5, 1.0, 2.0, 5.0)  # Figure 8
+
+
+def synthetic(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """FedPeWS, Tables 2 and 6, Figures 4, 5, 9 and 10."""
+    made = []
+    for setting, (rate, lam, lam_prox, tau) in COLUMNS.items():
+        common = {"lr_server": rate}
+        runs = [("fedavg", common), ("fedpews", {"lam": lam, "tau": tau, **common})]
+        if preset != "real":  # it has fifteen minutes: Table 2 alone
+            runs += [("fedprox", common), ("fedpews", {"base": "fedprox", "lam": lam_prox, "tau": tau, **common})]
+        made += on(setting, preset, wanted, overrides, runs)
+    return made + on("four clients", preset, wanted, overrides, FOUR)
+
+
+def sensitivity(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """FedPeWS, Figure 6, Tables 7 and 8: the grid of λ and τ, fixed masks for each τ, and FedAvg, on two data sets."""
+    lams = {"ci": (0.0, 5.0), "quick": (0.0, 0.5, 5.0, 100.0), "real": (0.0, 0.5, 5.0, 100.0)}.get(preset, LAMBDAS)
+    taus = {"ci": (0.2, 0.5), "quick": (0.2, 0.5, 0.8), "real": (0.2, 0.5, 0.8)}.get(preset, TAUS)
+    runs = [("fedpews", {"lam": lam, "tau": tau}) for lam in lams for tau in taus]
+    runs += [("fedpews_fixed", {"tau": tau}) for tau in taus] + [("fedavg", {})]
+    settings = ("cifar_mnist",) if preset == "real" else tuple(BEST)  # the real preset has fifteen minutes
+    return [s for setting in settings for s in on(setting, preset, wanted, overrides, runs)]
+
+
+def baselines(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """FedPeWS, Table 3: five baselines and the warm-up on two of them, on two data sets."""
+    made = []
+    for setting, (lam, tau) in list(BEST.items())[: 1 if preset == "ci" else None]:
+        warm = {"lam": lam, "tau": tau}
+        runs = [(name, {}) for name in ("fedavg", "fedprox", "scaffold", "fednova", "moon")]
+        runs += [("fedpews", warm), ("fedpews", {"base": "fedprox", **warm})]
+        made += on(setting, preset, wanted, overrides, runs)
+    return made
+
+
+def heterogeneity(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """FedPeWS, Figures 8, 12 and 13: Dirichlet splits, clients without common classes, many clients."""
+    made = []
+    for alpha in (0.1, 5.0) if preset == "ci" else (0.1, 1.0, 5.0) if preset in ("quick", "real") else ALPHAS:
+        part = {"partition": {"name": "dirichlet", "alpha": alpha}, **overrides}
+        made += on("dirichlet", preset, wanted, part, [("fedavg", {}), ("fedpews", {"lam": 5.0, "tau": 0.4})])
+    prox = [("fedprox", {}), ("fedpews", {"base": "fedprox", "lam": 5.0, "tau": 0.2})]
+    for clients in (5, 10):
+        made += on("classes of cifar10", preset, wanted, {"clients": clients, **overrides}, prox)
+    if preset == "paper":
+        made += on("classes of cifar100", preset, wanted, overrides, prox)
+    many = [("fedavg", {}), ("fedpews", {"lam": 0.5, "tau": 0.05})]
+    return made + on("many clients", preset, wanted, overrides, many)
+
+
+def masks(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """FedPeWS, Figure 11 (equal and unequal fixed masks) and Figures 14 and 15 (activations with and without them)."""
+    lengths = [("fedpews_fixed", {"tau": 0.4, **shares}) for shares in ({}, {"shares": (0.25, 0.75)})]  # {}: equal
+    probe = {"probe": 256, "probe_whole": True}
+    probed = [("fedpews_fixed", {"tau": tau, **probe}) for tau in (0.2, 0.0)]  # without a warm-up it is FedAvg
+    made = on("cifar_mnist", preset, wanted, overrides, lengths)
+    return made + on("activations", preset, wanted, overrides, probed)
+
+
+EXPERIMENTS = {
+    "01_synthetic": synthetic,
+    "02_sensitivity_heatmaps": sensitivity,
+    "03_baselines": baselines,
+    "04_heterogeneity_and_scale": heterogeneity,
+    "05_masks_and_activations": masks,
+}
+SEEDS = {  # notebook ("": the others) -> preset -> seeds
+    "": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
+    "01_synthetic": {"paper": (0, 1, 2, 3, 4)},
+}

@@ -1,0 +1,5 @@
+"""FedPeWS: figures."""
+
+from pfl_core.papers.fedpews.figures import accuracy, masks
+
+__all__ = ["accuracy", "masks"]

@@ -1,0 +1,1 @@
+"""FedSelect: settings, experiments, figures and claims."""

@@ -1,0 +1,1 @@
+"""FedSelect: the checks of its claims."""

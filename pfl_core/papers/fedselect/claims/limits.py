@@ -1,0 +1,225 @@
+"""Checks of FedSelect's claims 3 to 8 on results of ours: from a results frame to a verdict.
+
+"A beats B" holds if the 95 % t-interval of the paired difference over seeds lies above 0, does not hold if it lies
+below, and is undecided otherwise, or with fewer than two seeds. A verdict speaks of the data sets that have the claim's
+runs, and names them and those that it leaves out. A claim over all baselines, or over several data sets by name, can
+fail against those that are stored, but holds only once all are. What several modules of checks need stands here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, wraps
+
+import pandas as pd
+
+from pfl_core.papers.fedselect.comparison import COMPARISON
+from pfl_core.papers.fedselect.settings import BASELINES
+from pfl_core.study.claims import ClaimChecks
+from pfl_core.study.statistics import Missing, by_seed, each_dataset, named, paired
+from pfl_core.study.verdicts import (
+    Check,
+    Verdict,
+    above,
+    all_hold,
+    all_of,
+    any_of,
+    below,
+    on_each_dataset,
+    on_stored_datasets,
+    telling,
+)
+
+claim = ClaimChecks(COMPARISON)
+
+SETTINGS = ("cifar10", "cifar10_c", "mini_imagenet", "office_home")  # Tables 1 to 3, as presets names them
+MIDDLE, EXTREMES = (0.30, 0.50), (0.05, 0.80)  # limits of Table 2
+FEATURE_SHIFT = ("office_home",)  # every client has every class; in the other sets labels differ between clients
+FAR, CLOSE = 10.0, 3.0  # points; "by far the worst" is our reading, 3 points are the claim's own
+FOR_FINE_TUNING = ("cifar10", "cifar10_c", "mini_imagenet")  # claim 8
+BATCH_NORM = ("resnet18",)  # of the networks in these settings
+
+
+def limit(alpha: float) -> dict:
+    return {"method": "fedselect", "alpha": float(alpha)}
+
+
+def without_ablations(results: pd.DataFrame) -> pd.DataFrame:
+    """Table 3's rules are another experiment."""
+    return results[(results["ranking"] == "change") & (results["masks"] == "grown")]
+
+
+def only_on_all(*names: str) -> Callable[[Check], Check]:
+    """A claim about these settings: one of them can refute it; it takes all to bear it out."""
+
+    def decorate(check: Check) -> Check:
+        @wraps(check)
+        def judge(results: pd.DataFrame) -> Verdict:
+            verdict = check(results)
+            lacking = [name for name in names if name not in set(results["setting"])]
+            if verdict.status != "holds" or not lacking:
+                return verdict
+            return Verdict("undecided", f"{verdict.numbers}; holds there, without {', '.join(lacking)}")
+
+        return judge
+
+    return decorate
+
+
+def one_holds(parts: Iterable[tuple[str, Callable[[], Verdict]]]) -> Verdict:
+    """A claim that one of several parts, (label, verdict) each, would bear out; it fails only if all of them do."""
+    verdicts = [all_hold([part]) for part in parts]
+    return Verdict(any_of([status for status, _ in verdicts]), "; ".join(numbers for _, numbers in verdicts))
+
+
+def some_limit(check: Callable[[pd.DataFrame, float], Verdict], results: pd.DataFrame) -> Verdict:
+    """Whether it holds at one of the limits that stand for FedSelect beside other methods, 0.30 and 0.50."""
+    return one_holds((f"alpha={alpha:.2f}", partial(check, results, alpha)) for alpha in MIDDLE)
+
+
+def with_data(results: pd.DataFrame, verdict: Verdict) -> Verdict:
+    """The verdict, with data and preset behind its numbers."""
+    labels = dict.fromkeys(label for label, _ in each_dataset(results))
+    return Verdict(verdict.status, f"{verdict.numbers} [{'; '.join(labels)}]")
+
+
+@claim(3, SETTINGS, rows=without_ablations)
+@only_on_all(*SETTINGS)
+def one_limit_wins(results: pd.DataFrame) -> Verdict:
+    """Some middle limit beats all baselines on all data sets."""
+    return some_limit(_wins_everywhere, results)
+
+
+def _wins_everywhere(results: pd.DataFrame, alpha: float) -> Verdict:
+    leads = {
+        f"{name} ({label})": paired(rows, limit(alpha), {"method": name})
+        for label, rows in each_dataset(results)
+        for name in stored_baselines(rows)
+    }
+    if not leads:
+        raise Missing("no baseline is stored")
+    (least, what), status = telling(leads), all_of([lead.status for lead in leads.values()])
+    return against_stored(results, status, f"{what} {leads[least]} over {least}")
+
+
+@claim(4, ("cifar10",), rows=without_ablations)
+@on_each_dataset
+def middle_beats_extremes(results: pd.DataFrame) -> Verdict:
+    """Four paired differences: each middle limit against each extreme."""
+    leads = {(a, b): paired(results, limit(a), limit(b)) for a in MIDDLE for b in EXTREMES}
+    text = ", ".join(f"alpha={a:.2f} over {b:.2f} {lead}" for (a, b), lead in leads.items())
+    return Verdict(all_of([lead.status for lead in leads.values()]), text)
+
+
+@claim(5, SETTINGS, rows=without_ablations)
+@only_on_all(*SETTINGS)
+@on_each_dataset
+def best_is_a_middle_limit(results: pd.DataFrame) -> Verdict:
+    """The better middle limit against the better extreme, both chosen by their mean over the seeds."""
+    mean = {alpha: by_seed(results, limit(alpha), "acc_mean").mean() for alpha in MIDDLE + EXTREMES}
+    middle, extreme = (max(group, key=mean.__getitem__) for group in (MIDDLE, EXTREMES))
+    lead = paired(results, limit(middle), limit(extreme))
+    means = ", ".join(f"alpha={alpha:.2f}: {mean[alpha]:.2f}" for alpha in sorted(mean))
+    return Verdict(lead.status, f"{means}; {middle:.2f} over {extreme:.2f} {lead}")
+
+
+@claim(6, SETTINGS, varied=("p", "buffer_policy"), rows=without_ablations)
+@on_stored_datasets
+def ends_of_the_range(results: pd.DataFrame) -> Verdict:
+    """alpha = 0 scores like FedAvg on every seed, and alpha = 1 leaves nothing shared (exact: one seed is enough).
+
+    With batch norm the first half is an equality only if FedSelect averages the statistics, as FedAvg does; the second
+    takes the p that makes most personal, for with the default the rounds are too few.
+    """
+    averaged = (results["method"].eq("fedselect") & results["buffer_policy"].eq("average")).any()
+    start = {**limit(0), "p": COMPARISON.defaults["p"], "buffer_policy": "average" if averaged else "local"}
+    gap = (by_seed(results, start, "acc_mean") - by_seed(results, {"method": "fedavg"}, "acc_mean")).dropna().abs()
+    if gap.empty:
+        raise Missing("no seed has both fedselect alpha=0 and fedavg")
+    open_ = not averaged and results.get("model", pd.Series()).isin(BATCH_NORM).any()
+    equal = "holds" if gap.max() < 1e-6 else "undecided" if open_ else "does not hold"
+    text = f"alpha=0 differs from fedavg by at most {gap.max():.2f}"
+    if equal == "does not hold":
+        return Verdict(equal, text)
+    p, share = _most_personal(results)
+    full = "holds" if share > 1 - 1e-9 else "undecided"  # the limit is not reached within these rounds
+    return Verdict(all_of([equal, full]), f"{text}; alpha=1 ends with a personal share of {share:.4f} (p={p:g})")
+
+
+def _most_personal(results: pd.DataFrame) -> tuple[float, float]:
+    """Of the runs with alpha = 1: the p that leaves least shared, and the smallest share over its seeds."""
+    full = (results["method"] == "fedselect") & (results["alpha"] == 1.0) & (results["metric"] == "personal_share")
+    shares = results[full].groupby("p")["value"].min()
+    if shares.empty:
+        raise Missing(f"personal_share of {named(limit(1))} is not stored")
+    return shares.idxmax(), shares.max()
+
+
+@claim(7, SETTINGS, rows=without_ablations)
+def fedavg_fails_under_label_shift(results: pd.DataFrame) -> Verdict:
+    """Every other baseline is FAR above FedAvg under label shift; under pure feature shift all are within FAR of it.
+
+    One kind of set can refute the claim; it takes both to bear it out.
+    """
+    verdict, feature_shift = _fedavg_among_others(results), results["dataset"].isin(FEATURE_SHIFT)
+    if verdict.status != "holds" or feature_shift.nunique() == 2:
+        return verdict
+    other = "label" if feature_shift.all() else "pure feature"
+    return Verdict("undecided", f"{verdict.numbers}; holds there, but no set with {other} shift is stored")
+
+
+@on_each_dataset
+def _fedavg_among_others(results: pd.DataFrame) -> Verdict:
+    others = [name for name in stored_baselines(results) if name != "fedavg"]
+    if not others:
+        raise Missing("no other baseline is stored")
+    leads = {name: paired(results, {"method": name}, {"method": "fedavg"}) for name in others}
+    labels_differ = not results["dataset"].isin(FEATURE_SHIFT).any()
+    if labels_differ:
+        name, _ = telling(leads, FAR)
+        statuses = [above(lead, FAR) for lead in leads.values()]
+    else:
+        name = max(leads, key=lambda name: abs(leads[name].mean))
+        statuses = [side for lead in leads.values() for side in (below(lead, FAR), above(lead, -FAR))]
+    return against_stored(results, all_of(statuses), f"{name} minus fedavg {leads[name]}, for a bound of {FAR:g}")
+
+
+@claim(8, FOR_FINE_TUNING, rows=without_ablations)
+@only_on_all(*FOR_FINE_TUNING)
+@on_each_dataset
+def fine_tuning_is_competitive(results: pd.DataFrame) -> Verdict:
+    """FedAvg-FT is less than CLOSE behind the best stored baseline, and more than that on Mini-ImageNet."""
+    rivals = [name for name in stored_baselines(results) if name != "fedavg_ft"]
+    if not rivals:
+        raise Missing("no other baseline is stored")
+    best = best_of(results, rivals)
+    behind = paired(results, {"method": best}, {"method": "fedavg_ft"})
+    text = f"{best} minus fedavg_ft {behind}"
+    if results["dataset"].eq("mini_imagenet").any():  # to be behind one of them is enough
+        return against_stored(results, above(behind, CLOSE), text, certain="holds")
+    return against_stored(results, below(behind, CLOSE), text)
+
+
+def stored_baselines(results: pd.DataFrame, names: Sequence[str] = BASELINES) -> list[str]:
+    """The baselines that have an accuracy on every data set of the frame."""
+    scored = [set(rows.loc[rows["metric"] == "acc_mean", "method"]) for _, rows in each_dataset(results)]
+    return [name for name in names if all(name in found for found in scored)]
+
+
+def best_of(results: pd.DataFrame, names: Sequence[str]) -> str:
+    """The method with the largest mean over the seeds."""
+    return max(names, key=lambda name: by_seed(results, {"method": name}, "acc_mean").mean())
+
+
+def against_stored(
+    results: pd.DataFrame,
+    status: str,
+    text: str,
+    names: Sequence[str] = BASELINES,
+    certain: str = "does not hold",
+) -> Verdict:
+    """A lead over some baselines decides nothing about the others; a loss to one of them (``certain``) does."""
+    absent = [name for name in names if name not in stored_baselines(results, names)]
+    if not absent or status == certain:
+        return Verdict(status, text)
+    return Verdict("undecided", f"{text}; {status} against those stored, without {', '.join(absent)}")

@@ -1,0 +1,1 @@
+"""pFedGate: settings, experiments, figures and claims."""

@@ -1,0 +1,224 @@
+"""What pFedGate's notebook on efficiency measures (Table 2): a client's steps on random images, by method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+import pandas as pd
+import torch
+
+from pfl_core import models
+from pfl_core.algorithm import Algorithm, build
+from pfl_core.algorithms.fedem import FedEM
+from pfl_core.algorithms.pfedgate.method import PFedGate
+from pfl_core.costs import payload_bytes, weight_uses
+from pfl_core.federation import Federation, Split
+from pfl_core.papers.pfedgate.costs import counted, fedem_step, first_mask, layer_macs
+from pfl_core.papers.pfedgate.published import M_STEP, MEASURED, SLICED, SMALL, table2
+from pfl_core.runs import provenance
+from pfl_core.seeding import generator
+from pfl_core.study import profiling as measure
+from pfl_core.study.statistics import COLUMNS
+from pfl_core.training import Training
+
+ROWS = {"block_layout": "output_rows", "straight_through": "kept"}
+Modes = dict[str, tuple[str, dict[str, Any]]]  # label -> method and its fields
+MODES: Modes = {  # Table 2's rows; "whole neurons" are ours, alike but for how they are computed
+    "FedAvg": ("fedavg", {"client_weighting": "samples"}),
+    "FedEM": ("fedem", {}),
+    "pFedGate, s = 1": ("pfedgate", {"keep_ratio": 1.0}),
+    "pFedGate, s = 0.5": ("pfedgate", {"keep_ratio": 0.5}),
+    SMALL: ("pfedgate", {"keep_ratio": 0.3}),
+    "whole neurons, s = 0.3, masked": ("pfedgate", {"keep_ratio": 0.3, **ROWS}),
+    SLICED: ("pfedgate", {"keep_ratio": 0.3, **ROWS, "execution": "sliced"}),
+}
+MORE: Modes = {  # at presets real and paper
+    "whole neurons, s = 1, sliced": ("pfedgate", {"keep_ratio": 1.0, **ROWS, "execution": "sliced"}),
+    "whole neurons, s = 0.5, masked": ("pfedgate", {"keep_ratio": 0.5, **ROWS}),
+    "whole neurons, s = 0.5, sliced": ("pfedgate", {"keep_ratio": 0.5, **ROWS, "execution": "sliced"}),
+}
+STEPS = 2  # in a round
+VERSION = 1  # raised when other work is measured, or measured otherwise
+NETWORK = "lenet_cifar"
+NETWORKS = {  # the paper's three: shape of an image, classes
+    "leaf_cnn": ((1, 28, 28), 62),
+    "lenet_cifar": ((3, 32, 32), 10),
+    "leaf_cnn_cifar": ((3, 32, 32), 100),
+}
+BATCHES = {"ci": (4,), "quick": (32,)}  # the paper's three columns elsewhere
+TURNS, OFTEN = {"ci": 2}, 10  # elsewhere at least twenty steps of each method
+COUNT_BYTES = 4  # n_k, sent beside pFedGate's blocks (section 7)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One client with ``STEPS`` batches of random images; what is measured does not depend on what they show."""
+
+    batch: int
+    network: str = NETWORK
+
+    def federation(self) -> Federation:
+        """The optimizer as in the paper's experiments, its momentum kept; the same start and images for each method."""
+        stream, num = generator(0, "images"), STEPS * self.batch
+        shape, classes = NETWORKS[self.network]
+        x = torch.randn(num, *shape, generator=stream)
+        split = Split.of([(x, torch.randint(0, classes, (num,), generator=stream))])
+        train = Training(lr=0.03, batch_size=self.batch, momentum=0.9, weight_decay=5e-4, clip_norm=10.0)
+        net = models.build(self.network, shape, classes, 0)
+        return Federation(net, {"train": split, "test": split}, seed=0, rounds=1, train=train)
+
+    def work(self, modes: Mapping[str, Algorithm]) -> dict[str, Callable[[], object]]:
+        """label -> one client's round from a state that is there, nothing scored."""
+        client, out = torch.arange(1), {}
+        for label, algorithm in modes.items():
+            fed = self.federation()
+            state = algorithm.init(fed, fed.theta0)
+            out[label] = partial(algorithm.round, fed, state, client, 0)
+            if isinstance(algorithm, FedEM):
+                duties = algorithm.duties(fed, state, client)
+                out[M_STEP] = partial(algorithm.maximise, fed, state, client, duties, 0)
+        return out
+
+    def memory(self, modes: Mapping[str, Algorithm]) -> pd.Series:
+        """label -> MB of the tensors of a client's first round at its peak, what the method keeps for it among them."""
+        client, found = torch.arange(1), {}
+        for label, algorithm in modes.items():
+            fed = self.federation()
+
+            def first(algorithm: Algorithm = algorithm, fed: Federation = fed) -> object:
+                return algorithm.round(fed, algorithm.init(fed, fed.theta0), client, 0)
+
+            found[label] = measure.peak_bytes(first) / 1e6
+        return pd.Series(found, name="peak_mb")
+
+
+def modes(preset: str) -> dict[str, Algorithm]:
+    """label -> the method to be measured."""
+    wanted = MODES if preset in BATCHES else MODES | MORE
+    return {label: build(name, options) for label, (name, options) in wanted.items()}
+
+
+def _kept(name: str, work: Callable[[str], pd.DataFrame], preset: str) -> pd.DataFrame:
+    """Measured once on a machine; of presets real and paper the committed measurement, where there is one."""
+    committed = f"pfedgate/{preset}" if preset in ("real", "paper") else ""
+    return measure.once(f"{name}-{preset}", partial(work, preset), VERSION, committed)
+
+
+def timed(preset: str) -> pd.DataFrame:
+    """Processor milliseconds of a step. Columns: label, batch, turn, ms, ratio (to FedAvg's in the same turn).
+
+    And the ``processor`` that took them, which need not be the one that reads them.
+    """
+    return _kept("gate-times", _timed, preset)
+
+
+def _timed(preset: str) -> pd.DataFrame:
+    torch.set_num_threads(1)
+    frames = []
+    for batch in batches(preset):
+        frame = measure.seconds(Bench(batch).work(modes(preset)), TURNS.get(preset, OFTEN)).assign(batch=batch)
+        plain = frame[frame["label"] == "FedAvg"].set_index("turn")["seconds"]
+        ratio = frame["seconds"] / frame["turn"].map(plain)
+        frames.append(frame.assign(ms=1e3 * frame["seconds"] / STEPS, ratio=ratio))
+    times = pd.concat(frames, ignore_index=True)[["label", "batch", "turn", "ms", "ratio"]]
+    return times.assign(processor=provenance.processor())
+
+
+def remembered(preset: str) -> pd.DataFrame:
+    """Memory. Columns: label, batch, peak_mb, ratio (to FedAvg's)."""
+    return _kept("gate-memory", _remembered, preset)
+
+
+def _remembered(preset: str) -> pd.DataFrame:
+    frames = []
+    for batch in batches(preset):
+        peak = Bench(batch).memory(modes(preset))
+        frames.append(pd.DataFrame({"batch": batch, "peak_mb": peak, "ratio": peak / peak["FedAvg"]}))
+    return pd.concat(frames).rename_axis("label").reset_index()
+
+
+def analytic(preset: str) -> pd.DataFrame:
+    """What is counted, not measured, of each method's round of two steps; the upload in kB."""
+    return _kept("gate-counts", _analytic, preset)
+
+
+def _analytic(preset: str) -> pd.DataFrame:
+    fed = Bench(batches(preset)[0]).federation()
+    uses, rows = weight_uses(fed, fed.theta0), {}
+    for label, algorithm in modes(preset).items():
+        _, notes = algorithm.round(fed, algorithm.init(fed, fed.theta0), torch.arange(1), 0)
+        sent = payload_bytes(float(notes["upload"][0]), float(notes.get("upload_bits", torch.zeros(1))[0]))
+        own = {"step computed": 1.0}
+        if isinstance(algorithm, PFedGate):
+            own, sent = counted(algorithm, fed, uses), sent + COUNT_BYTES
+        if isinstance(algorithm, FedEM):
+            own["step computed"] = fedem_step(layer_macs(fed.layout, uses), algorithm.components)
+        rows[label] = {**own, "upload, kB": sent / 1e3, "upload / d": float(notes["upload"][0]) / fed.num_params}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def by_layer() -> pd.DataFrame:
+    """Parameters and MACs of the paper's networks. Columns: network, layer, parameters, MACs (shares of the whole)."""
+    frames = []
+    for network in NETWORKS:
+        fed = Bench(1, network).federation()
+        macs = pd.Series(layer_macs(fed.layout, weight_uses(fed, fed.theta0)))
+        sizes = pd.Series({f.layer: 0 for f in fed.layout.params})
+        for f in fed.layout.params:
+            sizes[f.layer] += f.stop - f.start
+        frame = pd.DataFrame({"network": network, "parameters": sizes / sizes.sum(), "MACs": macs / macs.sum()})
+        frames.append(frame.rename_axis("layer").reset_index())
+    return pd.concat(frames, ignore_index=True)
+
+
+def kept_shares() -> pd.DataFrame:
+    """What a client's first batch keeps. Columns: network, s, reading, parameters, MACs (shares)."""
+    rows = []
+    for network in NETWORKS:
+        fed = Bench(2, network).federation()
+        uses = weight_uses(fed, fed.theta0)
+        for reading, s in product(("paper", "authors_code"), (0.5, 0.3)):
+            adapter, kept = first_mask(PFedGate.reading(reading, keep_ratio=s), fed)
+            shares = float(adapter.blocks.share(kept)), float(adapter.blocks.macs_share(kept, uses))
+            rows.append((network, s, reading, *shares))
+    return pd.DataFrame(rows, columns=["network", "s", "reading", "parameters", "MACs"])
+
+
+def batches(preset: str) -> tuple[int, ...]:
+    return BATCHES.get(preset, (32, 128, 512))
+
+
+def beside_table2(times: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
+    """Ratios to FedAvg, ours (medians over turns) and the paper's. Columns: panel, label, source, value, reference."""
+    median = times.groupby(["label", "batch"], sort=False)["ratio"].median().reset_index()
+    ours = pd.concat(
+        frame.assign(panel=panel) for frame, panel in zip((median, memory), MEASURED.values(), strict=True)
+    )
+    theirs = table2()
+    theirs = theirs[theirs["batch"].isin(times["batch"])]
+    both = pd.concat([ours.assign(source="ours"), theirs.assign(source="paper")], ignore_index=True)
+    both = both.assign(
+        source=both["source"] + ", batch " + both["batch"].astype(str), value=both["ratio"], reference=1.0
+    )
+    return both[["panel", "label", "source", "value", "reference"]]
+
+
+def measured(times: pd.DataFrame, memory: pd.DataFrame, preset: str) -> pd.DataFrame:
+    """The measurements as the claims take results: a turn is a seed, and ``mode`` names the row."""
+    named = times.assign(metric="step_ratio", seed=times["turn"]), memory.assign(metric="peak_ratio", seed=1)
+    frame = pd.concat(named, ignore_index=True).rename(columns={"label": "mode", "ratio": "value"})
+    frame = frame.assign(
+        paper="pfedgate",
+        dataset="random images",
+        data=f"random images, {NETWORK}",
+        setting="batch " + frame["batch"].astype(str),
+        method=frame["mode"].map({label: name for label, (name, _) in (MODES | MORE).items()}).fillna("fedem"),
+        variant="",
+        preset=preset,
+        stale=False,
+    )
+    return frame[[*COLUMNS, "setting", "mode"]]

@@ -1,0 +1,1 @@
+"""pFedGate: the checks of its claims."""

@@ -1,0 +1,96 @@
+"""How pFedGate's tables and stored runs are matched, in the paper's words: s, B, step, alpha."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pfl_core.papers.pfedgate.settings import GATE_PARTS
+from pfl_core.study.compare import Comparison, Fields
+from pfl_core.study.published import parse_variant
+
+DEFAULTS: Fields = {
+    **{"keep_ratio": 0.5, "budgets": "equal", "blocks_per_tensor": 5.0, "reading": "paper"},
+    **{"selector": "exact", "block_layout": "first_min_ratio", "straight_through": "all", "execution": "dense"},
+    **{"pre_norm": "True", "post_norm": "True", "sigmoid": "True", "gate_granularity": "batch"},
+    **{"keep_momentum": "True", "mask": "learned", "gate_override": 0.0},  # 0 stands for the gate's own scales
+}
+# What the tables leave unsaid of their runs; a run that departs from it fits no cell that does not name it.
+USUAL: Fields = {
+    **{"s": 0.5, "B": 5.0, "alpha": 0.4, "step": 1.0, "sampling": 1.0, "novel": 0.0, "gate": "full", "public": "own"},
+    **{name: value for name, value in DEFAULTS.items() if name not in ("keep_ratio", "blocks_per_tensor")},
+}
+RENAMED = {"keep_ratio": "s", "blocks_per_tensor": "B"}
+ABLATIONS = {(name, str(part.without)): part.variant for name, part in GATE_PARTS.items()}  # Table 4
+PUBLIC = {  # Table 6: (clients' data, public data)
+    ("femnist", "emnist"): "near_transfer",
+    ("femnist", "cifar10"): "far_transfer",
+    ("cifar10", "cifar100"): "near_transfer",
+    ("cifar10", "femnist"): "far_transfer",
+}
+# The paper's mean weighs clients by their test samples: our pooled accuracy.
+METRICS = {
+    "acc_mean": "acc_pooled",
+    "sparsity_achieved": "achieved_keep_ratio",
+    "rounds_to_90pct": "rounds_to_90",
+    "acc_mean_participating": "acc_participating",
+    "acc_mean_novel": "acc_novel",
+    "gap": "novel_gap",
+    "acc_mean_local_global_gap": "local_global_gap",
+    "acc_bottom_decile_local_global_gap": "local_global_gap_decile",
+}
+NOVEL = {"table8": 0.2}
+
+
+@dataclass(frozen=True)
+class PFedGateComparison(Comparison):
+    def run_fields(self, run: Mapping[str, Any], fields: Fields) -> Fields:
+        """A run's fields, those of its setting included."""
+        given = {RENAMED.get(name, name): value for name, value in fields.items()}
+        for (name, value), part in ABLATIONS.items():
+            if given.get(name) == value:
+                given.pop(name)
+                given["gate"] = part if "gate" not in given else "several changes"
+        if "public" in given or run["method"] == "fedmd":
+            given["public"] = PUBLIC.get((run["dataset"], given.get("public")), "another set")
+            given.pop("public_normalise", None)
+        if run["method"] == "heterofl":
+            given.setdefault("s", 0.55)
+        frame = {"alpha": run.get("dirichlet"), "step": run.get("epochs")}
+        frame |= {"sampling": run.get("participation"), "novel": run.get("novel")}
+        given |= {name: float(value) for name, value in frame.items() if value is not None and not math.isnan(value)}
+        setting = run.get("setting", "")
+        if setting == "pathological" or ", lr=" in setting or ", lr_gate=" in setting:  # no table searches a rate
+            given["setting"] = setting
+        return {**USUAL, **given}
+
+    def cell_fields(self, cell: Any, variant: str) -> Fields:
+        fields = super().cell_fields(cell, variant)
+        fields.pop("model", None)  # local or global: another metric of the same run
+        return {**USUAL, "novel": NOVEL.get(cell.table, 0.0), **fields}
+
+    def cell_metric(self, cell: Any, variant: str) -> str:
+        metric = super().cell_metric(cell, variant)
+        return f"global_{metric}" if parse_variant(variant).get("model") == "global" else metric
+
+    def cell_method(self, cell: Any) -> str:
+        """FedAvg's novel clients fine-tune its model (section 4.11), and so have FedAvg-FT's runs.
+
+        Its gap is between two runs: no run fills it, notebook 05 shows it.
+        """
+        metric = METRICS.get(cell.metric)
+        if cell.table in NOVEL and cell.key == "fedavg" and metric in ("acc_novel", "novel_gap"):
+            return "fedavg_ft" if metric == "acc_novel" else ""
+        return cell.key
+
+
+COMPARISON = PFedGateComparison(
+    "pfedgate",
+    defaults=DEFAULTS,
+    varied=tuple(DEFAULTS),
+    datasets={"CIFAR10": "cifar10", "CIFAR100": "cifar100", "EMNIST": "emnist", "FEMNIST": "femnist"},
+    stand_ins={"CIFAR10": ("digits",), "EMNIST": ("fashion_mnist", "mnist", "digits")},
+    metrics=METRICS,
+)

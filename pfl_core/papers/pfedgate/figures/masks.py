@@ -1,0 +1,75 @@
+"""Figures of what pFedGate's gates keep: blocks by client, gate values over rounds, the gated model and the global."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from pfl_core.study.plots import captioned, dots
+
+BINS = np.linspace(0, 1, 26)
+
+
+def mask_use(masks: Mapping[str, np.ndarray], sizes: np.ndarray, caption: str = "") -> Figure:
+    """Which blocks clients keep: a panel for each title, clients downwards, blocks rightwards; [N, L] shares 0 to 1.
+
+    sizes [L]: the strip above shows the blocks' shares of the parameters.
+    """
+    fig, axes = plt.subplots(
+        2,
+        len(masks),
+        figsize=(4.4 * len(masks) + 0.6, 3.6),
+        layout="constrained",
+        squeeze=False,
+        sharex="col",
+        height_ratios=[1, 3],
+    )
+    for (top, ax), (title, use) in zip(axes.T, masks.items(), strict=True):
+        top.bar(range(len(sizes)), 100 * sizes / sizes.sum(), color="#4c72b0", width=1.0)
+        top.set_title(title, fontsize=10)
+        shown = ax.imshow(use, vmin=0, vmax=1, cmap="Purples", aspect="auto", interpolation="nearest")
+        ax.set_xlabel("block")
+    axes[0][0].set_ylabel("% of all\nparameters", fontsize=8)
+    axes[1][0].set_ylabel("client")
+    fig.colorbar(shown, ax=axes[1], label="share of test samples\nfor which it is kept")
+    return captioned(fig, caption)
+
+
+def gate_histograms(values: Mapping[str, np.ndarray], caption: str = "") -> Figure:
+    """Figure 7: how many blocks have which gate value M', round by round; a panel for each title, [T, L]."""
+    fig, axes = plt.subplots(
+        1, len(values), figsize=(4.2 * len(values) + 0.6, 3.4), layout="constrained", squeeze=False, sharey=True
+    )
+    for ax, (title, each) in zip(axes[0], values.items(), strict=True):
+        counts = np.stack([np.histogram(row.clip(BINS[0], BINS[-1]), BINS)[0] for row in each])  # [T, bins]
+        shown = ax.imshow(
+            counts, extent=(BINS[0], BINS[-1], len(each) + 0.5, 0.5), aspect="auto", cmap="magma_r", vmin=0
+        )
+        ax.set(title=title, xlabel="gate value M', mean over clients")
+    axes[0][0].set_ylabel("communication round")
+    fig.colorbar(shown, ax=axes[0], label="blocks")
+    return captioned(fig, caption)
+
+
+def gated_and_global(table: pd.DataFrame, caption: str = "") -> Figure:
+    """Table 10: the gated models and the global one, over s. Columns: panel, s, gated, global_model (a row per run)."""
+    panels = list(dict.fromkeys(table["panel"]))
+    fig, axes = plt.subplots(1, len(panels), figsize=(4.0 * len(panels), 3.3), layout="constrained", squeeze=False)
+    for ax, panel in zip(axes[0], panels, strict=True):
+        here = table[table["panel"] == panel]
+        texts = list(dict.fromkeys(here["s"]))
+        for column, color, label in (
+            ("gated", "#6a3d9a", "gated (each client's own)"),
+            ("global_model", "0.5", "global, one more epoch without gates"),
+        ):
+            values = [here.loc[here["s"] == s, column].to_numpy() for s in texts]
+            dots(ax, np.arange(len(texts)), values, color, label)
+        ax.set(title=panel, xlabel="budget s (small dots: seeds)")
+        ax.set_xticks(range(len(texts)), texts)
+    axes[0][0].set_ylabel("accuracy (%)")
+    fig.legend(*axes[0][0].get_legend_handles_labels(), frameon=False, fontsize=8, ncols=2, loc="outside upper center")
+    return captioned(fig, caption)

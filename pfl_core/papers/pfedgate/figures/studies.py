@@ -1,0 +1,124 @@
+"""Figures of pFedGate's notebooks on costs, on the gate's parts, on who takes part, and on the gates' structure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pfl_core.study.plots import captioned, legend_of
+
+MARKERS = "osD^vP"  # of ours in order, filled; then the paper's, hollow
+FIVE = ("#6a3d9a", "#e08214", "#1b7837", "#c51b7d", "#2166ac")  # colours of a few settings of one method
+OURS = "#c44e52"
+PAPER = "paper"  # a source whose name begins so is the paper's
+
+
+def beside_paper(table: pd.DataFrame, caption: str = "") -> Figure:
+    """A panel for each quantity, a row for each label, a marker for each source: ours filled, the paper's hollow.
+
+    Columns: panel (its x axis), label, source, value, std (missing: none). The dashed line in a panel is its
+    ``reference`` (a column), where it has one.
+    """
+    panels, labels, sources = (list(dict.fromkeys(table[name])) for name in ("panel", "label", "source"))
+    size = (4.3 * len(panels) + 1.6, 0.42 * len(labels) + 1.7)
+    fig, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False, sharey=True)
+    for ax, panel in zip(axes[0], panels, strict=True):
+        here = table[table["panel"] == panel]
+        for source, group in here.groupby("source", sort=False):
+            _marks(ax, group, labels, sources.index(source), len(sources))
+        for line in here.get("reference", pd.Series(dtype=float)).dropna().unique():
+            ax.axvline(line, color="0.6", linewidth=0.8, linestyle="--")
+        ax.set_xlabel(panel, fontsize=9)
+        ax.set_yticks([-i for i in range(len(labels))], labels)
+        ax.set_ylim(-len(labels) + 0.4, 0.6)
+        ax.grid(axis="y", color="0.93")
+    axes[0][-1].legend(*legend_of(axes[0]), frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return captioned(fig, caption)
+
+
+def _marks(ax: Axes, group: pd.DataFrame, labels: Sequence[str], place: int, num: int) -> None:
+    source = group["source"].iloc[0]
+    theirs = source.startswith(PAPER)
+    y = np.array([-labels.index(name) for name in group["label"]]) + min(0.16, 0.8 / num) * ((num - 1) / 2 - place)
+    ink = "0.25" if theirs else OURS
+    style = {"mfc": "white" if theirs else ink, "mec": ink, "ecolor": ink, "markersize": 5, "capsize": 2}
+    spread = np.nan_to_num(group["std"].to_numpy(float)) if "std" in group else None
+    ax.errorbar(group["value"], y, xerr=spread, fmt=MARKERS[place % len(MARKERS)], label=source, linewidth=0, **style)
+    if spread is not None:
+        ax.hlines(y, group["value"] - spread, group["value"] + spread, color=ink, linewidth=1)
+
+
+def where_the_cost_sits(layers: pd.DataFrame, caption: str = "") -> Figure:
+    """Shares of parameters and of MACs, a panel for each network. Columns: network, layer, parameters, MACs."""
+    networks = list(dict.fromkeys(layers["network"]))
+    size = (3.1 * len(networks) + 1.4, 2.9)
+    fig, axes = plt.subplots(1, len(networks), figsize=size, layout="constrained", squeeze=False, sharey=True)
+    for ax, network in zip(axes[0], networks, strict=True):
+        here = layers[layers["network"] == network]
+        x = np.arange(len(here))
+        ax.bar(x - 0.2, here["parameters"], 0.4, color="#4c72b0", label="parameters")
+        ax.bar(x + 0.2, here["MACs"], 0.4, color="#dd8452", label="multiply-adds")
+        ax.set_xticks(x, here["layer"])
+        ax.set_title(network, fontsize=9)
+    axes[0][0].set_ylabel("share of the network")
+    axes[0][-1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return captioned(fig, caption)
+
+
+def label_tree(
+    tree: Mapping[str, list], held: np.ndarray, theirs: pd.DataFrame, title: str = "", caption: str = ""
+) -> Figure:
+    """Figure 4: the tree of our clients' gates over the labels that they hold, and the labels at the paper's leaves.
+
+    tree: ``overlap.ward``; held bool [N, C]; theirs: client, labels (a tuple), in the order of the leaves.
+    """
+    num = max(len(held), len(theirs))
+    size = (10, 0.32 * num + 1.7)
+    fig, axes = plt.subplots(1, 3, figsize=size, layout="constrained", width_ratios=(1.2, 1, 1))
+    for across, up in zip(tree["icoord"], tree["dcoord"], strict=True):
+        axes[0].plot(up, (np.array(across) - 5) / 10, color="0.3", linewidth=1)
+    axes[0].set_ylim(len(held) - 0.5, -0.5)
+    axes[0].set(xlabel="distance at which two groups join (Ward)", yticks=[])
+    axes[0].invert_xaxis()
+    axes[0].spines[["top", "left", "right"]].set_visible(False)
+    _label_grid(axes[1], held[tree["leaves"]], tree["leaves"], title)
+    grid = np.zeros((len(theirs), held.shape[1]), dtype=bool)
+    for row, labels in zip(grid, theirs["labels"], strict=True):
+        row[list(labels)] = True
+    _label_grid(axes[2], grid, theirs["client"].tolist(), "paper: Figure 4's leaves (CIFAR-10)")
+    return captioned(fig, caption)
+
+
+def _label_grid(ax: Axes, held: np.ndarray, clients: Sequence[int], title: str) -> None:
+    """A row for each leaf, a square for each label that the client holds."""
+    row, label = np.nonzero(held)
+    ax.scatter(label, row, marker="s", s=70, color="#4c72b0")
+    ax.set_xticks(range(held.shape[1]))
+    ax.set_yticks(range(len(clients)), [f"client {k}" for k in clients], fontsize=8)
+    ax.set_xlim(-0.6, held.shape[1] - 0.4)
+    ax.set_ylim(len(clients) - 0.5, -0.5)
+    ax.set_xlabel("label")
+    ax.set_title(title, fontsize=9)
+    ax.grid(color="0.92")
+    ax.set_axisbelow(True)
+
+
+def distance_by_overlap(pairs: pd.DataFrame, caption: str = "") -> Figure:
+    """A dot for each pair of clients, a panel for each run. Columns: panel, common (share of labels), distance."""
+    panels = list(dict.fromkeys(pairs["panel"]))
+    size = (3.4 * len(panels) + 0.4, 3.3)
+    fig, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
+    for ax, panel in zip(axes[0], panels, strict=True):
+        here = pairs[pairs["panel"] == panel]
+        ax.plot(here["common"], here["distance"], "o", color="#4c72b0", alpha=0.5, markersize=4)
+        means = here.groupby("common")["distance"].mean()
+        ax.plot(means.index, means, "-", color="#c44e52", linewidth=1)
+        ax.set(xlabel="labels in common, share", xlim=(-0.05, 1.05))
+        ax.set_title(panel, fontsize=9)
+    axes[0][0].set_ylabel("distance of the two gates")
+    return captioned(fig, caption)

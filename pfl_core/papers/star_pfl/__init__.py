@@ -1,0 +1,1 @@
+"""Star-PFL: settings, experiments, figures and claims."""

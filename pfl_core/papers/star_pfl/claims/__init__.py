@@ -1,0 +1,1 @@
+"""Star-PFL: the checks of its claims."""

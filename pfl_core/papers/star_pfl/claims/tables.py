@@ -1,0 +1,195 @@
+"""Checks of Star-PFL's claims 1 to 5, 7 and 8 on results of ours: its Tables 2 and 3, and Figure 2.
+
+"A beats B" holds if the 95 % t-interval of the paired difference over seeds lies above 0, does not hold if it lies
+below, and is undecided otherwise, or with fewer than two seeds. Accuracies are those of the round with the best
+validation accuracy; a run whose last round that is was too short to say when it converges. The authors' code scores
+Star-PFL after local training; of the baselines, whose code scores them before it, the paper does not say. So claims on
+accuracy must hold both with each method scored as its code does and with all of them scored after local training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import partial, wraps
+
+import pandas as pd
+
+from pfl_core.papers.star_pfl.claims.freezing import claim
+from pfl_core.papers.star_pfl.settings import BASELINES
+from pfl_core.study.statistics import Interval, Missing, by_seed, each_dataset, interval, paired, slopes
+from pfl_core.study.verdicts import Check, Verdict, all_hold, all_of, on_each_dataset
+
+TASKS = ("axial", "sagital")  # settings of Tables 2 and 3, as presets names them
+ALPHAS = (0.01, 0.1, 1.0)
+COSTS_AT = 0.1  # alpha of Table 3
+FEDERATED = BASELINES[1:]
+POINTS = {"as their code scores": "acc_mean_picked", "all after local training": "acc_mean_picked_trained"}
+CONVERGED = "rounds_to_convergence"
+CHANCE = 0.05  # of a permutation test
+LIKENESS = {"method": "star_pfl_likeness"}
+
+
+def without_options(results: pd.DataFrame) -> pd.DataFrame:
+    """The rows that name no option of Star-PFL: its ablations are another notebook's."""
+    plain = results["variant"].fillna("") == ""
+    return results[plain | results["method"].isin(BASELINES)]
+
+
+def at(method: str, alpha: float) -> dict:
+    return {"method": method, "dirichlet": alpha}
+
+
+def on_both_points(check: Callable[[pd.DataFrame, str], Verdict]) -> Check:
+    """The check at either of POINTS; it must hold at both."""
+
+    @wraps(check)
+    def judge(results: pd.DataFrame) -> Verdict:
+        return all_hold((label, partial(check, results, metric)) for label, metric in POINTS.items())
+
+    return judge
+
+
+@claim(1, TASKS, rows=without_options)
+@on_each_dataset
+@on_both_points
+def first_or_second(results: pd.DataFrame, metric: str) -> Verdict:
+    """At each alpha: beats four of the five baselines for "holds"; two of them beat it for "does not hold"."""
+    return all_hold((f"alpha={alpha:g}", partial(_place, results, metric, alpha)) for alpha in ALPHAS)
+
+
+def _place(results: pd.DataFrame, metric: str, alpha: float) -> Verdict:
+    leads = [paired(results, at("star_pfl", alpha), at(name, alpha), metric) for name in BASELINES]
+    ahead, behind = (sum(lead.status == status for lead in leads) for status in ("holds", "does not hold"))
+    status = "does not hold" if behind > 1 else "holds" if ahead >= len(BASELINES) - 1 else "undecided"
+    rank = 1 + sum(lead.mean < 0 for lead in leads)
+    return Verdict(status, f"rank {rank}, by intervals {ahead} below and {behind} above it")
+
+
+@claim(2, TASKS, rows=without_options)
+@on_both_points
+def above_the_mean(results: pd.DataFrame, metric: str) -> Verdict:
+    """Mean over all data sets and alphas stored, Star-PFL minus the five baselines' mean; the size is not tested.
+
+    One weak baseline is enough to lift that: the lead over the one that is best on average is reported.
+    """
+    gains, over = [], []
+    for _, rows in each_dataset(results):
+        for alpha in sorted(rows["dirichlet"].dropna().unique()):
+            values = {name: by_seed(rows, at(name, alpha), metric) for name in ("star_pfl", *BASELINES)}
+            wide = pd.DataFrame(values).dropna()
+            gains.append(wide["star_pfl"] - wide[list(BASELINES)].mean(axis=1))
+            over.append(wide[list(BASELINES)].rsub(wide["star_pfl"], axis=0))
+    if not gains or (common := pd.concat(gains, axis=1).dropna()).empty:
+        raise Missing("no seed has Star-PFL and all five baselines")
+    lead, each = interval(common.mean(axis=1)), sum(part.mean() for part in over) / len(over)
+    best = f"over the best, {each.idxmin()}, {each.min():+.2f}"
+    return Verdict(lead.status, f"{lead} points over {len(gains)} settings (paper: +3.14), {best}")
+
+
+@claim(3, TASKS, rows=without_options)
+def cheaper_until_convergence(results: pd.DataFrame) -> Verdict:
+    """Traffic and operations, each times rounds, are below the baselines' mean (Local sends 0), as the paper counts.
+
+    The mean over data sets counts. Bytes with downloads and mask bits are reported, not tested.
+    """
+    late = still_rising(results, ("star_pfl", *BASELINES))
+    names = {"communication": "comm_total", "computation": "flops_total", "all bytes": "bytes_total"}
+    paper = {"communication": " (paper 36.3)", "computation": " (paper 18.3)"}
+    found = {label: _saved(results, metric) for label, metric in names.items()}
+    text = ", ".join(f"{label} {lead} %{paper.get(label, '')}" for label, lead in found.items())
+    sets = "; ".join(label for label, _ in each_dataset(results))
+    status = "undecided" if late else all_of([found[label].status for label in paper])
+    return Verdict(status, f"less by: {text}{late} [{sets}]")
+
+
+def still_rising(results: pd.DataFrame, methods: Iterable[str]) -> str:
+    """Which of them are best in the last round for some seed, in words; '' if none is."""
+    end, found = results["rounds"].max(), []
+    for _, rows in each_dataset(results):
+        found += [name for name in methods if by_seed(rows, at(name, COSTS_AT), CONVERGED).max() >= end]
+    return f"; too short, best in the last round: {', '.join(dict.fromkeys(found))}" if found else ""
+
+
+def _saved(results: pd.DataFrame, metric: str) -> Interval:
+    """Percent below the five baselines' mean, mean over data sets."""
+    parts = []
+    for _, rows in each_dataset(results):
+        values = pd.DataFrame({m: by_seed(rows, at(m, COSTS_AT), metric) for m in ("star_pfl", *BASELINES)}).dropna()
+        parts.append(100 * (1 - values["star_pfl"] / values[list(BASELINES)].mean(axis=1)))
+    common = pd.concat(parts, axis=1).dropna()
+    if common.empty:
+        raise Missing("no seed has Star-PFL and all five baselines")
+    return interval(common.mean(axis=1))
+
+
+@claim(4, TASKS, rows=without_options)
+@on_each_dataset
+def least_in_a_round(results: pd.DataFrame) -> Verdict:
+    """Traffic and operations of a round, as the paper counts them, are below those of each federated baseline."""
+    parts = {"communication": "comm_mb_per_client_per_round", "computation": "flops_1e10_per_round"}
+    return all_hold((label, partial(_least, results, metric)) for label, metric in parts.items())
+
+
+def _least(results: pd.DataFrame, metric: str) -> Verdict:
+    own = by_seed(results, at("star_pfl", COSTS_AT), metric).mean()
+    less = {name: paired(results, at(name, COSTS_AT), at("star_pfl", COSTS_AT), metric) for name in FEDERATED}
+    text = ", ".join(f"{name} {lead.mean:+.2g}" for name, lead in less.items())
+    return Verdict(all_of([lead.status for lead in less.values()]), f"{own:.4g}, the others minus it {text}")
+
+
+@claim(5, TASKS, rows=without_options)
+@on_each_dataset
+def rounds_between(results: pd.DataFrame) -> Verdict:
+    """Rounds to the best validation accuracy: fewer than FedBN's and FedAP's, more than LotteryFL's."""
+    rounds = {name: by_seed(results, at(name, COSTS_AT), CONVERGED).mean() for name in ("star_pfl", *FEDERATED)}
+    later = [("fedbn", "star_pfl"), ("fedap", "star_pfl"), ("star_pfl", "lotteryfl")]
+    leads = [paired(results, at(a, COSTS_AT), at(b, COSTS_AT), CONVERGED) for a, b in later]
+    late = still_rising(results, ("star_pfl", "fedbn", "fedap", "lotteryfl"))
+    text = ", ".join(f"{a} after {b} by {lead}" for (a, b), lead in zip(later, leads, strict=True))
+    means = ", ".join(f"{name} {rounds[name]:.0f}" for name in rounds)
+    status = "undecided" if late else all_of([lead.status for lead in leads])
+    return Verdict(status, f"{text} (means: {means}){late}")
+
+
+@claim(7, ("labels",), rows=without_options)
+@on_each_dataset
+def like_labels_like_sets(results: pd.DataFrame) -> Verdict:
+    """The permutation test over clients: in all seeds a p-value of at most 0.05 holds, in none does not hold.
+
+    Tested are the stable sets, overlap corrected for chance; scores and sets without what never moved are reported.
+    """
+    chance = by_seed(results, LIKENESS, "stable_contrast_p")
+    significant = (chance <= CHANCE).mean()
+    status = {1.0: "holds", 0.0: "does not hold"}.get(significant, "undecided")
+    text = [f"same label minus other, sets {by_seed(results, LIKENESS, 'stable_contrast').mean():+.3f}"]
+    text += [f"p at most {chance.max():.3f} in {len(chance)} seed{'s' * (len(chance) > 1)}"]
+    for label, metric in {"scores": "rank_contrast", "sets of what moved": "moving_contrast"}.items():
+        text += _told(results, label, metric)
+    return Verdict(status, ", ".join(text))
+
+
+def _told(results: pd.DataFrame, label: str, metric: str) -> Iterable[str]:
+    """Mean over seeds, if it is stored."""
+    try:
+        return [f"{label} {by_seed(results, LIKENESS, metric).mean():+.3f}"]
+    except Missing:
+        return []
+
+
+@claim(8, TASKS, rows=without_options)
+@on_each_dataset
+def larger_alpha_is_more_balanced(results: pd.DataFrame) -> Verdict:
+    """Accuracy over log alpha, a line for each seed: Local's falls, FedAvg's rises."""
+    slopes = {name: _slope(results, name) for name in ("local", "fedavg")}
+    statuses = [interval(-slopes["local"]).status, interval(slopes["fedavg"]).status]
+    text = ", ".join(f"{name} {interval(found)}" for name, found in slopes.items())
+    return Verdict(all_of(statuses), f"points a decade of alpha: {text}")
+
+
+def _slope(results: pd.DataFrame, method: str) -> pd.Series:
+    """For each seed that has all three alphas."""
+    values = pd.DataFrame({a: by_seed(results, at(method, a), "acc_mean_picked") for a in ALPHAS}).dropna()
+    if values.empty:
+        raise Missing(f"no seed has {method} at all of alpha={', '.join(f'{a:g}' for a in ALPHAS)}")
+    return slopes(values.rename(columns=math.log10))

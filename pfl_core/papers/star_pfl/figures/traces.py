@@ -1,0 +1,189 @@
+"""Figures of Star-PFL's stability traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from pfl_core.study.plots import band, captioned
+
+STATE_COLORS = {"active": "#f2f2f2", "frozen": "#6baed6", "probing": "#fd8d3c"}
+PAIR = ("#e07b00", "#2b6cb0")  # the paper's orange and blue
+WHY = {"never moved": "#bdbdbd", "cancelled out": "#6baed6"}
+NOISE = "#333333"
+STYLES = {"all": {"color": "k", "linewidth": 2.2}, "noise": {"color": NOISE, "linestyle": "--"}}  # of no layer
+
+
+def values_and_scores(values: pd.DataFrame, scores: pd.DataFrame, threshold: float | None, caption: str = "") -> Figure:
+    """Figure 1 and below it why: values of two entries; and each one's score, over the states that it was in.
+
+    values: name, round, value; scores: name, round, score, unfrozen_score (the score where nothing is frozen), state.
+    """
+    names = list(dict.fromkeys(values["name"]))
+    fig, axes = plt.subplots(1, 1 + len(names), figsize=(11.5, 3.3), layout="constrained")
+    for name, color in zip(names, PAIR, strict=True):
+        line = values[values["name"] == name]
+        axes[0].plot(line["round"], line["value"], color=color, label=name)
+    axes[0].axhline(0, color="0.8", linewidth=0.8, zorder=0)
+    axes[0].set(xlabel="communication round", ylabel="value", title="(a) nothing frozen")
+    axes[0].legend(frameon=False, fontsize=8)
+    for ax, name, color in zip(axes[1:], names, PAIR, strict=True):
+        line = scores[scores["name"] == name]
+        shade(ax, line["round"].to_numpy(), line["state"].to_numpy())
+        ax.plot(line["round"], line["score"], ".-", color=color, label="Star-PFL")
+        ax.plot(
+            line["round"], line["unfrozen_score"], color="0.45", linewidth=0.9, linestyle=":", label="nothing frozen"
+        )
+        if threshold is not None:
+            ax.axhline(threshold, color="k", linewidth=0.8, linestyle="--")
+        ax.set(xlabel="communication round", title=f"(b) {name}", ylim=(-0.04, 1.04))
+    axes[1].set_ylabel("score (0 steady, 1 one way)")
+    lines, labels = axes[1].get_legend_handles_labels()
+    fig.legend(
+        [*lines, *state_patches()],
+        [*labels, *STATE_COLORS],
+        loc="outside upper right",
+        ncols=5,
+        frameon=False,
+        fontsize=8,
+    )
+    return captioned(fig, caption)
+
+
+def state_patches() -> list[Patch]:
+    return [Patch(facecolor=color, edgecolor="0.8") for color in STATE_COLORS.values()]
+
+
+def shade(ax: Axes, rounds: np.ndarray, states: np.ndarray) -> None:
+    """The background of each round in the colour of the state (a number) that an entry is in."""
+    edges = np.append(rounds - 0.5, rounds[-1] + 0.5)
+    colors = ListedColormap(list(STATE_COLORS.values()))
+    ax.pcolormesh(edges, [-0.04, 1.04], states[None], cmap=colors, vmin=0, vmax=2, alpha=0.45, linewidth=0, zorder=0)
+
+
+def raster(table: pd.DataFrame, caption: str = "", panel: str = "") -> Figure:
+    """Sampled entries (rows, by layer) by round in the colour of their state; a panel a party, named with ``panel``.
+
+    Columns: party, round, entry, layer, state.
+    """
+    parties = list(dict.fromkeys(table["party"]))
+    fig, axes = plt.subplots(1, len(parties), figsize=(11.0, 5.4), layout="constrained", sharey=True)
+    for ax, party in zip(axes, parties, strict=True):
+        mine = table[table["party"] == party]
+        grid = mine.pivot(index="entry", columns="round", values="state")
+        layer = mine.drop_duplicates("entry").set_index("entry").loc[grid.index, "layer"].to_numpy()
+        extent = (grid.columns[0] - 0.5, grid.columns[-1] + 0.5, len(grid) - 0.5, -0.5)
+        colors = ListedColormap(list(STATE_COLORS.values()))
+        ax.imshow(grid, aspect="auto", extent=extent, cmap=colors, vmin=0, vmax=2, interpolation="none")
+        first = np.flatnonzero(np.append(True, layer[1:] != layer[:-1]))
+        for place in first[1:]:
+            ax.axhline(place - 0.5, color="k", linewidth=0.6)
+        ax.set(xlabel="communication round", title=f"{panel} {party}".strip())
+        ax.set_yticks((first + np.append(first[1:], len(grid))) / 2 - 0.5, layer[first])
+        ax.tick_params(axis="y", length=0)
+    fig.legend(state_patches(), STATE_COLORS, loc="outside upper center", ncols=3, frameon=False, fontsize=9)
+    return captioned(fig, caption)
+
+
+def frozen_shares(layers: pd.DataFrame, why: pd.DataFrame, caption: str = "") -> Figure:
+    """(d) percent frozen by layer, beside noise; (e) because of what. Columns: party, layer, round, mean, low, high."""
+    parties = ("server", "clients")
+    fig, axes = plt.subplots(2, 2, figsize=(10.5, 6.2), layout="constrained", sharex=True, sharey="row")
+    names = [name for name in dict.fromkeys(layers["layer"]) if name not in STYLES]
+    colors = plt.get_cmap("viridis")(np.linspace(0, 0.92, len(names)))
+    styles = STYLES | {name: {"color": color, "linewidth": 1} for name, color in zip(names, colors, strict=True)}
+    for ax, party in zip(axes[0], parties, strict=True):
+        for name, line in layers[layers["party"] == party].groupby("layer", sort=False):
+            ax.plot(line["round"], line["mean"], label=name, **styles[name])
+            if party == "clients":
+                shown = {"color": styles[name]["color"], "alpha": 0.2 if name == "all" else 0.06}
+                ax.fill_between(line["round"], line["low"], line["high"], linewidth=0, **shown)
+        ax.set_title(f"(d) {party}" + (": means; bands over clients" if party == "clients" else ""))
+    for ax, party in zip(axes[1], parties, strict=True):
+        parts = why[why["party"] == party].pivot(index="round", columns="layer", values="mean")[list(WHY)]
+        ax.stackplot(parts.index, parts.T.to_numpy(), colors=list(WHY.values()), labels=list(WHY))
+        if (noise := layers[(layers["party"] == party) & (layers["layer"] == "noise")]).size:
+            ax.plot(noise["round"], noise["mean"], color=NOISE, linestyle="--", label="noise alone")
+        ax.set(xlabel="communication round", title=f"(e) {party}")
+    axes[0][0].set_ylabel("frozen (% of the layer)")
+    axes[1][0].set_ylabel("frozen (% of all entries)")
+    for row in axes:
+        row[1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return captioned(fig, caption)
+
+
+def waits_and_scores(waits: pd.DataFrame, scores: pd.DataFrame, threshold: float | None, caption: str = "") -> Figure:
+    """(f) waiting times at several rounds; (g) scores beside those of noise.
+
+    Columns as ``results.star_pfl_traces`` makes them.
+    """
+    fig, axes = plt.subplots(2, 2, figsize=(10.0, 6.0), layout="constrained", sharex="row", squeeze=False)
+    rounds = sorted(waits["round"].unique())
+    for ax, party in zip(axes[0], ("server", "clients"), strict=True):
+        for place, t in enumerate(rounds):
+            mine = waits[(waits["party"] == party) & (waits["round"] == t)]
+            color = plt.get_cmap("plasma")(place / max(len(rounds), 2))
+            ax.plot(mine["wait"], mine["entries"], "o-", color=color, markersize=4, label=f"round {t}")
+        ax.set(xlabel="waiting time F (rounds)", yscale="log", title=f"(f) {party}")
+    for ax, party in zip(axes[1], ("server", "clients"), strict=True):
+        for of, style in (("run", dict(color="#2b6cb0", linewidth=1.5)), ("noise", dict(color=NOISE, linestyle="--"))):
+            mine = scores[(scores["party"] == party) & (scores["of"] == of)]
+            ax.stairs(mine["share"], np.append(mine["low"], 1.0), label=of, **style)
+        if threshold is not None:
+            ax.axvline(threshold, color="k", linewidth=0.8, linestyle=":")
+        ax.set(xlabel="score (0 steady, 1 moving one way)", title=f"(g) {party}")
+    axes[0][0].set_ylabel("entries")
+    axes[1][0].set_ylabel("share of the entries (%)")
+    axes[0][1].legend(frameon=False, fontsize=8)
+    axes[1][1].legend(frameon=False, fontsize=8)
+    return captioned(fig, caption)
+
+
+def size_against_score(table: pd.DataFrame, told: Mapping[str, float], caption: str = "") -> Figure:
+    """(h) |value| against score of the sampled entries; ``told``: each party's rank correlation over all entries.
+
+    Columns: party, layer, value, score.
+    """
+    fig, axes = plt.subplots(1, len(told), figsize=(9.0, 3.6), layout="constrained", sharey=True)
+    layers = list(dict.fromkeys(table["layer"]))
+    palette = plt.get_cmap("viridis")(np.linspace(0, 0.92, len(layers)))
+    for ax, (party, correlation) in zip(axes, told.items(), strict=True):
+        for layer, color in zip(layers, palette, strict=True):
+            mine = table[(table["party"] == party) & (table["layer"] == layer) & (table["score"] > 0)]
+            ax.scatter(mine["value"].abs(), mine["score"], s=14, color=color, alpha=0.8, label=layer)
+        ax.set(xlabel="|value|", xscale="log", ylim=(-0.04, 1.04))
+        ax.set_title(f"(h) {party}: rank correlation {correlation:+.2f}", fontsize=10)
+    axes[0].set_ylabel("score (0 steady, 1 moving one way)")
+    axes[-1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return captioned(fig, caption)
+
+
+def payload_and_accuracy(sent: pd.DataFrame, accuracy: pd.DataFrame, caption: str = "") -> Figure:
+    """(i) what a client uploads, per round and in all; (j) accuracy of the received and of the trained model.
+
+    sent: seed, round, percent, saved (percent of FedAvg's sum so far), noise; accuracy: panel, label, color, seed,
+    round, value.
+    """
+    fig, axes = plt.subplots(1, 3, figsize=(11.5, 3.4), layout="constrained")
+    band(axes[0], sent.rename(columns={"percent": "value"}), "each round", "#2b6cb0")
+    band(axes[0], sent.rename(columns={"saved": "value"}), "sum so far", "#c44e52")
+    if sent["noise"].notna().any():
+        band(axes[0], sent.rename(columns={"noise": "value"}), "of noise, each round", NOISE)
+    axes[0].axhline(100, color="0.6", linewidth=0.8, linestyle="--")
+    axes[0].set(xlabel="communication round", ylabel="uploaded (% of FedAvg)", title="(i) payload")
+    axes[0].legend(frameon=False, fontsize=8, loc="center right")
+    for ax, (panel, mine) in zip(axes[1:], accuracy.groupby("panel", sort=False), strict=True):
+        for (label, color), line in mine.groupby(["label", "color"], sort=False):
+            band(ax, line, label, color)
+        ax.set(xlabel="communication round", title=f"(j) {panel}")
+    axes[1].set_ylabel("mean client accuracy (%)")
+    axes[2].sharey(axes[1])
+    axes[1].legend(frameon=False, fontsize=8, loc="lower right")
+    return captioned(fig, caption)

@@ -1,0 +1,116 @@
+"""Data frames from records, and what a run's data and setting are called."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+import pandas as pd
+
+from pfl_core.runs import Record, RunSpec
+
+
+def data_name(record: Record) -> str:
+    """What the run was really made on: the set's own text if it has one, else its name."""
+    return record.about or record.spec.data["name"]
+
+
+def dataset(spec: RunSpec) -> str:
+    """The data set as the papers' tables name it: corrupted CIFAR-10 is a set of its own."""
+    return spec.data["name"] + ("_c" if spec.data.get("corrupt") else "")
+
+
+def setting_label(record: Record) -> str:
+    """The setting under the name of the data that were really used: "digits, sampled", where it was made for CIFAR-10.
+
+    A rate that is tried (", lr=") is no setting of its own.
+    """
+    _, comma, rest = record.spec.setting.partition(", lr=")[0].partition(", ")
+    return dataset(record.spec) + comma + rest
+
+
+def method_fields(spec: RunSpec) -> dict[str, object]:
+    """The method's fields, defaults written out."""
+    return dataclasses.asdict(spec.build_method())
+
+
+def summaries(records: Iterable[Record]) -> pd.DataFrame:
+    """A row per run: method, its fields, seed, data, preset, setting, where, and the numbers of ``Record.summary``."""
+    rows = []
+    for record in records:
+        spec = record.spec
+        frame = {"method": spec.method["name"], "seed": spec.seed, "preset": spec.made_for, "setting": spec.setting}
+        found = {"where": setting_label(record), "data": data_name(record)}
+        rows.append({**frame, **found, **method_fields(record.spec), **record.summary()})
+    return pd.DataFrame(rows)
+
+
+def curves(records: Iterable[Record]) -> pd.DataFrame:
+    """A row per run, round and metric: accuracies after aggregation and (``_trained``) after local training, shares."""
+    frames = []
+    for record in records:
+        frame = record.curve().join(record.curve(trained=True), rsuffix="_trained")
+        for metric in ("personal_share", "movable_share", "train_loss", "upload"):
+            if metric in record.series:
+                frame[metric] = record.values(metric).mean(axis=1)
+        spec = record.spec
+        tags = {"method": spec.method["name"], **method_fields(spec), "seed": spec.seed, "setting": spec.setting}
+        tags["where"] = setting_label(record)
+        frames.append(_tagged(frame.reset_index().melt("round", var_name="metric"), tags))
+    return pd.concat(frames, ignore_index=True)
+
+
+def clients(records: Iterable[Record]) -> pd.DataFrame:
+    """A row per run and client: the accuracy (percent) of the last round."""
+    frames = []
+    for record in records:
+        tags = {"method": record.spec.method["name"], **method_fields(record.spec), "seed": record.spec.seed}
+        frames.append(_tagged(record.final().rename("accuracy").rename_axis("client").reset_index(), tags))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _tagged(frame: pd.DataFrame, tags: dict[str, object]) -> pd.DataFrame:
+    """``frame`` with a column for each tag; a tuple is one value."""
+    return frame.assign(**{name: [value] * len(frame) for name, value in tags.items()})
+
+
+def base_rate(record: Record) -> float:
+    """The federation's."""
+    return record.spec.train.lr
+
+
+def by_rate(
+    records: Iterable[Record], label: Callable[[Record], str], rate: Callable[[Record], float | str] = base_rate
+) -> pd.DataFrame:
+    """A row per setting (``setting_label``), method and rate: percent, pooled, after aggregation.
+
+    Columns: setting, label, lr, validation and test (means over seeds), std (the test's sample deviation, missing for
+    one seed), and ``chosen``: whether the rate is the best one on validation data (of several that are, the first).
+    What ran at one rate only or without validation data is left out, and so are seeds that lack one of the rates.
+    """
+    rows = []
+    for record in records:
+        if "correct_val" not in record.series:
+            continue
+        correct, count = (record.values(f"{name}_val").iloc[-1].sum() for name in ("correct", "count"))
+        test = record.curve()["acc_pooled"].iloc[-1]
+        rows.append((setting_label(record), label(record), rate(record), record.spec.seed, 100 * correct / count, test))
+    same = ["setting", "label"]
+    found = pd.DataFrame(rows, columns=[*same, "lr", "seed", "validation", "test"])
+    found = found.astype({"validation": float, "test": float})
+    at_all = found.groupby([*same, "seed"])["lr"].transform("nunique") == found.groupby(same)["lr"].transform("nunique")
+    found = found[at_all]
+    groups = found.groupby([*same, "lr"], sort=False)
+    found = groups.agg(validation=("validation", "mean"), test=("test", "mean"), std=("test", "std")).reset_index()
+    found = found[found.groupby(same)["lr"].transform("size") > 1].sort_values([*same, "lr"], ignore_index=True)
+    return found.assign(chosen=found.index.isin(found.groupby(same)["validation"].idxmax()))
+
+
+def same_end(table: pd.DataFrame, own: str) -> list[str]:
+    """The other labels whose runs end with the bits of ``own``'s on every seed: there, nothing was changed.
+
+    Columns: label, seed, and state, the hash of the final state's bits.
+    """
+    states = table.pivot(index="seed", columns="label", values="state")
+    same = states.drop(columns=own).eq(states[own], axis=0).all()
+    return [label for label in dict.fromkeys(table["label"]) if same.get(label, False)]

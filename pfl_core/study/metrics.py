@@ -1,0 +1,101 @@
+"""One row for each run and metric: the frame that ``compare`` and the claims take."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pfl_core.runs import Record, RunSpec
+from pfl_core.study.frames import data_name, dataset, method_fields
+from pfl_core.study.mask_overlap import head_weight, masks, overlap_contrast
+
+COLUMNS = (
+    "paper dataset setting clients dirichlet epochs participation novel model method variant seed preset data rounds "
+    "partial stale metric value"
+).split()
+
+ExtraMetrics = Callable[[Record], dict[str, float]]
+
+
+def variant(spec: RunSpec, own_fields: Mapping[str, Any]) -> str:
+    """The reading, and the fields in which the method differs from it and from ``own_fields``: "alpha=0.5;p=0.1".
+
+    ``own_fields`` are those that its paper's settings give the method.
+    pFedGate's budgets are ``budgets`` if they are several; that a run is probed makes it no other one.
+    """
+    reading = spec.method.get("reading", "paper")
+    plain = dataclasses.asdict(type(spec.build_method()).reading(reading)) | dict(own_fields)
+    parts = [] if reading == "paper" else [f"reading={reading}"]
+    for name, value in method_fields(spec).items():
+        if name == "keep_ratio" and isinstance(value, tuple):
+            parts.append(f"budgets={' and '.join(map(str, value))}")
+        elif value != plain[name] and name not in ("probe", "probe_whole"):
+            parts.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}")
+    return ";".join(parts)
+
+
+def metrics_frame(
+    records: Iterable[Record],
+    own_fields: Callable[[RunSpec], Mapping[str, Any]],
+    extra: Sequence[ExtraMetrics] = (),
+) -> pd.DataFrame:
+    """A row per run and metric, with the columns that ``compare`` and the claims take.
+
+    ``rounds`` are those done; ``partial`` says whether the run was stopped early, and then ``data`` says so as well.
+    ``clients`` is their number, ``dirichlet`` the alpha of a Dirichlet split (else not a number), ``novel`` the
+    share that never takes part. Metrics of the last round: those of ``Record.summary``; ``uplink_fraction``, what a
+    client sends relative to the whole model; and where masks were kept, of the head's weights, ``iou_raw`` and
+    ``iou_chance`` (chance-corrected; means over client pairs) and ``iou_contrast`` (chance-corrected, pairs with a
+    common class minus pairs without). Of the whole run: ``train_images``, a client's, on average, and
+    ``roughness``. And those of the ``extra`` functions.
+    """
+    rows = []
+    for record in records:
+        spec = record.spec
+        base = {
+            "paper": spec.paper,
+            "dataset": dataset(spec),
+            "setting": spec.setting,
+            "clients": spec.clients,
+            "dirichlet": spec.identity(written_out=True)["partition"].get("alpha", math.nan),
+            "epochs": spec.train.epochs,
+            "participation": spec.participation,
+            "novel": spec.novel,
+            "model": spec.model["name"],
+            "method": spec.method["name"],
+            "variant": variant(spec, own_fields(spec)),
+            "seed": spec.seed,
+            "preset": spec.made_for,
+            "data": data_name(record) + (f", {record.length} rounds" if record.partial else ""),
+            "rounds": record.rounds,
+            "partial": record.partial,
+            "stale": record.stale,
+        }
+        numbers = record.summary()
+        if "upload" in record.series:
+            numbers["uplink_fraction"] = float(record.values("upload").iloc[-1].mean() / record.num_params)
+        if "train" in record.clients:
+            numbers["train_images"] = float(np.sum(record.clients["train"], axis=1).mean())
+        numbers["roughness"] = roughness(record)
+        for more in extra:
+            numbers |= more(record)
+        if masks(record):
+            found = overlap_contrast(record, head_weight(record))
+            numbers |= {"iou_raw": found["iou_raw_mean"], "iou_chance": found["iou_chance_mean"]}
+            numbers["iou_contrast"] = found["iou_chance_contrast"]
+        rows += [{**base, "metric": metric, "value": value} for metric, value in numbers.items()]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def roughness(record: Record) -> float:
+    """Sample deviation (points) of the changes in ``acc_mean`` between scored rounds, from the middle of the run on.
+
+    Not a number with fewer than two changes. Of runs that were scored equally often the smoother one has less.
+    """
+    curve = record.curve(trained=record.spec.build_method().reported == "after_local_update")["acc_mean"]
+    return float(curve[curve.index >= record.rounds / 2].diff().std())

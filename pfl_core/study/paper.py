@@ -1,0 +1,87 @@
+"""What belongs to one paper, in one frozen object; everything shared is handed it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from pfl_core.runs import Record, RunSpec
+from pfl_core.study import published
+from pfl_core.study.claims import ClaimChecks, claims_table
+from pfl_core.study.compare import Comparison, as_frame, compare
+from pfl_core.study.metrics import ExtraMetrics, metrics_frame, variant
+from pfl_core.study.presets import check_preset
+from pfl_core.study.settings import PaperSettings
+
+Experiment = Callable[[str, Sequence[int], Mapping[str, Any]], list[RunSpec]]  # preset, seeds, overrides -> runs
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper's settings, the runs behind each of its notebooks, and how its tables and claims are checked.
+
+    ``experiments``: notebook -> its runs. ``seeds``: notebook ("" for the others) -> preset -> seeds.
+    ``extra_metrics``: record -> metrics that only this paper has.
+    """
+
+    settings: PaperSettings
+    experiments: Mapping[str, Experiment]
+    seeds: Mapping[str, Mapping[str, tuple[int, ...]]]
+    comparison: Comparison
+    claims: ClaimChecks
+    extra_metrics: tuple[ExtraMetrics, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.settings.paper
+
+    def specs(
+        self, notebook: str, preset: str, seeds: Sequence[int] | None = None, overrides: Mapping[str, Any] | None = None
+    ) -> list[RunSpec]:
+        """The runs of a notebook ("01_main_comparison"); ``seeds`` None: the preset's own.
+
+        Runs that ``overrides`` (fields of the run or its training) make other ones than the preset's are marked so.
+        Raises ValueError for an unknown preset or setting.
+        """
+        check_preset(preset)
+        if seeds is None:
+            seeds = next(self.seeds[name][preset] for name in (notebook, "") if preset in self.seeds.get(name, {}))
+        experiment = self.experiments[notebook]
+        specs = experiment(preset, seeds, overrides or {})
+        if not overrides:
+            return specs
+        own = {_identity(spec) for spec in experiment(preset, seeds, {})}
+        return [replace(spec, changed=_identity(spec) not in own) for spec in specs]
+
+    def variant(self, spec: RunSpec) -> str:
+        """The fields in which a run's method differs from this paper's settings."""
+        return variant(spec, self.settings.fields_of(spec))
+
+    def metrics_frame(self, records: Iterable[Record]) -> pd.DataFrame:
+        """A row per run and metric, of the records that were made for this paper."""
+        own = [record for record in records if record.spec.paper == self.name]
+        return metrics_frame(own, self.settings.fields_of, self.extra_metrics)
+
+    def table(self, number: int | str | None = None) -> pd.DataFrame:
+        """The paper's printed numbers, see ``published.table``."""
+        return published.table(self.name, number)
+
+    def remarks(self, *tables: str) -> list[str]:
+        """What to know about some of these numbers, see ``published.remarks``."""
+        return published.remarks(self.name, *tables)
+
+    def compare(self, results: pd.DataFrame) -> pd.DataFrame:
+        """The paper's tables beside ours, see ``compare.compare``."""
+        return as_frame(compare(self.comparison, results))
+
+    def claims_table(self, results: pd.DataFrame, numbers: list[int] | None = None) -> pd.DataFrame:
+        """Claims beside verdicts, see ``claims.claims_table``."""
+        return claims_table(self.claims, results, numbers)
+
+
+def _identity(spec: RunSpec) -> str:
+    """What decides a run's numbers; not where it is computed."""
+    return str(replace(spec, device="cpu").identity())

@@ -1,0 +1,13 @@
+"""The sizes in which a paper's experiments can be run."""
+
+from __future__ import annotations
+
+PRESETS = ("ci", "quick", "real", "paper")  # the smallest first
+
+
+def check_preset(preset: str) -> None:
+    """Raise ValueError if there is no such preset."""
+    if preset not in PRESETS:
+        from pfl_core.options import did_you_mean
+
+        raise ValueError(f"unknown preset {preset!r}{did_you_mean(preset, PRESETS)}; choose from {', '.join(PRESETS)}")

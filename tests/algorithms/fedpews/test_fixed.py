@@ -1,0 +1,375 @@
+"""FedPeWS-Fixed: its masks, counted and enumerated; its rounds against plain PyTorch; its invariants by number."""
+
+import math
+import re
+from fractions import Fraction
+from itertools import product
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from pfl_core import Schedule, models, run
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.fedpews.fixed import FedPeWSFixed, split_neurons
+from pfl_core.algorithms.fedpews.method import expand
+from pfl_core.layout import Layout
+from pfl_core.seeding import generator
+from tests.algorithms.fedpews.plain import F64, both_nets, expanded, fed_of, gated, net
+from tests.helpers import after, cnn, coin, everyone, federation, module_of, same_bits, some_rows
+
+both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
+SHARES = [(0.5, 0.5), (0.25, 0.75), (1 / 3,) * 3, (0.1, 0.2, 0.3, 0.4), (0.2,) * 5, (0.9, 0.1), (1.0, 0.0), (1.0,)]
+
+
+def start(fed, shared=None):
+    return FedPeWSFixed().init(fed, fed.theta0 if shared is None else shared)
+
+
+def a_model(fed):
+    return some_rows(fed, torch.arange(1))[0]
+
+
+# ---- invariants 3 and 11: masks -------------------------------------------------------------------------------------
+
+
+def test_11_fixed_masks_partition_the_neurons():
+    """Contiguous blocks, each of its share in every layer, rounded half up; the last takes what is left."""
+    for sizes, shares in product([(32, 64, 128, 32), (32, 64, 128), (5, 4), (3, 4), (1, 7)], SHARES):
+        neurons = split_neurons(sizes, shares)
+        assert neurons.shape == (len(shares), sum(sizes)), (sizes, shares)
+        assert (neurons.sum(0) == 1).all(), (sizes, shares)
+        for layer, n in zip(neurons.split(sizes, 1), sizes, strict=True):
+            ends = [math.floor(n * sum(shares[:i]) + 0.5) for i in range(len(shares))] + [n]
+            assert layer.sum(1).tolist() == [b - a for a, b in zip(ends, ends[1:], strict=False)], (sizes, shares, n)
+            owner = layer.int().argmax(0)
+            assert (owner.diff() >= 0).all(), (sizes, shares, n)
+
+
+def test_11_equal_shares_round_as_fractions_do():
+    """In the papers' networks no rounding error of 1/N + 1/N + ... moves a bound."""
+    for num, n in product((2, 3, 4, 5, 10, 20), (32, 64, 128)):
+        ends = [math.floor(Fraction(n * i, num) + Fraction(1, 2)) for i in range(num)] + [n]
+        got = split_neurons((n,), (1 / num,) * num).sum(1)
+        assert got.tolist() == [b - a for a, b in zip(ends, ends[1:], strict=False)], (num, n)
+
+
+def test_11_shares_are_the_fractions_that_are_meant():
+    """0.3 + 0.35 falls short of 0.65 in floating point, so that 10 * 0.65 would not be rounded up."""
+    assert split_neurons((10,), (0.3, 0.35, 0.35)).sum(1).tolist() == [3, 4, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "shares", "sizes"),
+    [
+        ("fc_pews", (0.5, 0.5), [[16, 32, 64, 16]] * 2),
+        ("fc_pews", (0.25,) * 4, [[8, 16, 32, 8]] * 4),
+        ("conv_pews", (0.5, 0.5), [[16, 32, 64]] * 2),
+        ("conv_pews", (1 / 3,) * 3, [[11, 21, 43], [10, 22, 42], [11, 21, 43]]),
+        ("conv_pews", (0.25, 0.75), [[8, 16, 32], [24, 48, 96]]),
+    ],
+)
+def test_sizes_of_section_3_6(name, shares, sizes):
+    chain = chain_of(name)
+    layers = split_neurons(chain.sizes, shares).split(chain.sizes, 1)
+    assert torch.stack([layer.sum(1) for layer in layers], 1).tolist() == sizes
+
+
+def chain_of(name, num_classes=4):
+    return Layout.of(models.build(name, (5,) if name == "fc_pews" else (3, 32, 32), num_classes, 0)).chain
+
+
+@pytest.mark.parametrize(
+    ("name", "num_classes", "shares", "each", "covered", "d"),
+    [
+        ("fc_pews", 4, (0.5, 0.5), [3_860] * 2, 7_716, 14_884),
+        ("fc_pews", 4, (0.25,) * 4, [1_036] * 4, 4_132, 14_884),
+        ("conv_pews", 20, (0.5, 0.5), [44_084] * 2, 88_148, 134_228),
+        ("conv_pews", 21, (1 / 3,) * 3, [25_047, 24_773, 25_047], 74_825, 136_277),
+        ("conv_pews", 20, (0.25, 0.75), [16_292, 83_396], 16_292 + 83_396 - 20, 134_228),
+    ],
+)
+def test_3_counts_of_section_3_6(name, num_classes, shares, each, covered, d):
+    """By the package's masks and by an enumeration of their own; the last bias alone is everybody's."""
+    chain = chain_of(name, num_classes)
+    neurons = split_neurons(chain.sizes, shares)
+    active = expand(chain, neurons, "both_ends")
+    assert active.shape == (len(shares), d)
+    assert active.sum(1).tolist() == each
+    assert active.any(0).sum() == covered
+    shared = torch.zeros(d, dtype=torch.bool)
+    shared[-num_classes:] = True
+    assert torch.equal(active.sum(0) > 1, shared)
+    assert expand(chain, torch.ones_like(neurons[0]), "both_ends").all()
+    assert torch.equal(expand(chain, torch.zeros_like(neurons[0]), "both_ends"), shared)
+
+
+@both_nets
+def test_3_expansion_layer_by_layer(name):
+    fed, model = fed_of(name), net(name)
+    for rule, key in product(("both_ends", "row"), range(5)):
+        on = coin(fed.layout.chain.num_neurons, key=key)
+        got = expand(fed.layout.chain, on, rule)
+        assert got.dtype == torch.bool
+        assert torch.equal(got, expanded(model, on.float(), rule).bool()), (rule, key)
+        assert expand(fed.layout.chain, torch.ones_like(on), rule).all(), (rule, key)
+
+
+# ---- rounds against plain autograd ----------------------------------------------------------------------------------
+
+
+def plain_fixed(fed, model, shared, on, k, t, *, mu=0.0, epochs=1, momentum=0.0):
+    """Training of the network with gates [h], nothing multiplied into the weights: theta [d]."""
+    plain = module_of(fed, model, shared)
+    params = list(plain.parameters())
+    anchor, moving = ([p.detach().clone() * (1 - zero) for p in params] for zero in (0, 1))
+    active = fed.layout.unflatten(expanded(model, on))
+    for batch in fed.batches(torch.tensor([k]), t, epochs=epochs):
+        value = cross_entropy(gated(plain, batch.x[0], on), batch.y[0])
+        slopes = torch.autograd.grad(value, params)
+        with torch.no_grad():
+            for p, g, a, v, mask in zip(params, slopes, anchor, moving, active.values(), strict=True):
+                v.mul_(momentum).add_((g + mu * (p - a)) * mask)
+                p -= 0.1 * v
+    return nn.utils.parameters_to_vector(params).detach()
+
+
+CASES = [
+    {},
+    {"client_weighting": "samples", "lr_server": 0.5},
+    {"base": "fedprox", "base_options": {"mu": 0.5}},
+    {"shares": (0.2, 0.5, 0.3)},
+    {"expand_rule": "row"},
+]
+
+
+@pytest.mark.parametrize("options", CASES, ids=str)
+@both_nets
+@both_backends
+def test_warm_rounds_against_gates_and_plain_autograd(options, name, stacked):
+    """Two rounds, the second with two of three clients; ragged sizes; entry by entry on the server."""
+    fed, model = fed_of(name, (12, 6, 9), dtype=F64, stacked=stacked, epochs=2), net(name)
+    algorithm = FedPeWSFixed(tau=1.0, **options)
+    neurons, state = split_neurons(fed.layout.chain.sizes, algorithm.shares or (1 / 3,) * 3), start(fed)
+    mu = algorithm.base_options.get("mu", 0.0)
+    weight = (12.0, 6.0, 9.0) if algorithm.client_weighting == "samples" else (1.0,) * 3
+    for t, clients in enumerate([everyone(fed), torch.tensor([2, 0])]):
+        new, notes = algorithm.round(fed, state, clients, t)
+        top, bottom = torch.zeros_like(state.shared), torch.zeros_like(state.shared)
+        for k, row in zip(clients.tolist(), notes["trained"], strict=True):
+            on = neurons[k].to(F64)
+            active = expanded(model, on, algorithm.expand_rule)
+            theta = active * plain_fixed(fed, model, state.shared, on, k, t, mu=mu, epochs=2)
+            torch.testing.assert_close(row, theta)
+            top, bottom = top + weight[k] * theta, bottom + weight[k] * active
+        mean = torch.where(bottom > 0, top / bottom.clamp(min=1e-9), state.shared)
+        torch.testing.assert_close(new.shared, state.shared + algorithm.lr_server * (mean - state.shared))
+        assert notes["upload"].tolist() == [
+            int(expanded(model, neurons[k].float(), algorithm.expand_rule).sum()) for k in clients.tolist()
+        ]
+        assert notes["passes"] == 2
+        assert set(notes["upload_bits"].tolist()) == {fed.layout.chain.num_neurons}
+        state = new
+
+
+@both_nets
+def test_momentum_of_a_masked_client(name):
+    """Fixed masks are ordinary local training; what is outside the mask has no velocity."""
+    fed, model = fed_of(name, (12, 9), dtype=F64, momentum=0.9, epochs=2), net(name)
+    _, notes = FedPeWSFixed(tau=1.0).round(fed, start(fed), everyone(fed), 0)
+    for k, on in enumerate(split_neurons(fed.layout.chain.sizes, (0.5, 0.5)).to(F64)):
+        want = plain_fixed(fed, model, fed.theta0, on, k, 0, epochs=2, momentum=0.9)
+        torch.testing.assert_close(notes["trained"][k], want * expanded(model, on))
+
+
+@pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.1}, {"clip_norm": 0.1}], ids=str)
+def test_batch_norm_of_neurons_that_are_off_stays(training):
+    fed = federation(cnn(bn=True), (12, 9), shape=(1, 4, 4), **training)
+    algorithm = FedPeWSFixed(tau=1.0, shares=(1.0, 0.0))
+    state, notes = algorithm.round(fed, start(fed), torch.tensor([1]), 0)
+    moved = state.shared != fed.theta0
+    assert not moved[~fed.layout.mask(lambda f: f.name == "head.bias")].any()
+    assert state.shared.isfinite().all() and notes["trained"].isfinite().all()
+    state, _ = algorithm.round(fed, start(fed), everyone(fed), 0)
+    fields, before = (fed.layout.unflatten(x) for x in (state.shared, fed.theta0))
+    assert (fields["bn1.running_mean"] != before["bn1.running_mean"]).all()
+
+
+# ---- invariants 2, 5, 6, 7 and 16 -----------------------------------------------------------------------------------
+
+
+@both_nets
+@both_backends
+def test_2_one_client_with_all_neurons_is_fedavg(name, stacked):
+    fed = fed_of(name, (12,), stacked=stacked)
+    state, history = run(FedPeWSFixed(tau=1.0), fed, Schedule(3))
+    want, of_fedavg = run(FedAvg(), fed, Schedule(3))
+    assert torch.equal(state.shared, want.shared)
+    assert history.series["train_loss"] == of_fedavg.series["train_loss"]
+
+
+@both_nets
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+def test_2_masks_of_ones_are_fedavg(name, weighting, monkeypatch):
+    monkeypatch.setattr(FedPeWSFixed, "neurons", lambda self, fed: torch.ones(4, len_of(fed), dtype=torch.bool))
+    fed, schedule = fed_of(name, dtype=F64, epochs=2), Schedule(3, participation=0.75)
+    state, _ = run(FedPeWSFixed(tau=1.0, client_weighting=weighting), fed, schedule)
+    torch.testing.assert_close(state.shared, run(FedAvg(weighting), fed, schedule)[0].shared)
+
+
+def len_of(fed):
+    return fed.layout.chain.num_neurons
+
+
+@both_nets
+@pytest.mark.parametrize("sizes", [(12, 9), (12, 6, 9), (12, 9, 14, 10)])
+def test_5_every_covered_entry_but_the_last_bias_is_one_clients(name, sizes):
+    fed = fed_of(name, sizes)
+    state = start(fed, a_model(fed))
+    new, notes = FedPeWSFixed(tau=1.0).round(fed, state, everyone(fed), 0)
+    active = fed.layout.chain.expand(split_neurons(fed.layout.chain.sizes, (1 / len(sizes),) * len(sizes)))
+    last, count = fed.layout.mask(lambda f: f.name == "head.bias"), active.sum(0)
+    assert torch.equal(count == len(sizes), last)
+    assert (count[~last] <= 1).all()
+    for row, own in zip(notes["trained"], active & ~last, strict=True):
+        assert torch.equal(new.shared[own], row[own])
+    assert ((new.shared != state.shared) & active.any(0)).sum() > 20
+    torch.testing.assert_close(new.shared[last], notes["trained"][:, last].mean(0))
+
+
+@both_nets
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.7, 1.0, 1.7])
+@pytest.mark.parametrize("clients", [[0, 1, 2, 3], [1, 3]])
+def test_6_7_the_server_steps_over_what_is_covered(name, rate, clients):
+    fed = fed_of(name)
+    state = start(fed, a_model(fed))
+    new, notes = FedPeWSFixed(tau=1.0, lr_server=rate).round(fed, state, torch.tensor(clients), 0)
+    active = fed.layout.chain.expand(split_neurons(fed.layout.chain.sizes, (0.25,) * 4)[clients])
+    count = active.sum(0)
+    assert (count == 0).sum() >= 15
+    assert torch.equal(new.shared[count == 0], state.shared[count == 0])
+    mean = torch.where(count > 0, notes["trained"].sum(0) / count.clamp(min=1), state.shared)
+    torch.testing.assert_close(new.shared, (1 - rate) * state.shared + rate * mean)
+    assert rate != 0 or torch.equal(new.shared, state.shared)
+
+
+@both_nets
+@pytest.mark.parametrize("rate", [0.3, 1.0])
+def test_6_weights_between_groups_wait_for_the_switch(name, rate):
+    fed = fed_of(name, rounds=4)
+    algorithm = FedPeWSFixed(tau=0.5, lr_server=rate)
+    active = fed.layout.chain.expand(split_neurons(fed.layout.chain.sizes, (0.25,) * 4)).any(0)
+    state = start(fed)
+    for t in range(4):
+        state, _ = algorithm.round(fed, state, everyone(fed), t)
+        assert torch.equal(state.shared[~active], fed.theta0[~active]) == (t < 2)
+
+
+@both_nets
+@both_backends
+@pytest.mark.parametrize("rule", ["both_ends", "row"])
+@pytest.mark.parametrize("base", ["fedprox", "scaffold", "moon"])
+def test_16_outside_its_mask_a_client_moves_nothing(name, stacked, rule, base):
+    """The network that a client trains is x * m, and the entries it sends outside m are none."""
+    fed = fed_of(name, stacked=stacked, epochs=2)
+    options = {"mu": 0.5} if base == "fedprox" else {}
+    algorithm = FedPeWSFixed(tau=1.0, base=base, base_options=options, expand_rule=rule)
+    state = start(fed, a_model(fed))
+    active = expand(fed.layout.chain, algorithm.neurons(fed), rule)
+    for k in range(4):
+        new, notes = algorithm.round(fed, state, torch.tensor([k]), 0)
+        assert torch.equal(new.shared[~active[k]], state.shared[~active[k]])
+        assert (notes["trained"][0][~active[k]] == 0).all()
+        assert (new.shared[active[k]] != state.shared[active[k]]).any()
+
+
+@both_nets
+def test_16_the_proximal_term_pulls_inside_the_mask(name):
+    """Far from x_g the pull decides: a strong mu keeps the covered entries close to it."""
+    fed = fed_of(name, epochs=5)
+
+    def distance(mu):
+        new, _ = FedPeWSFixed(tau=1.0, base="fedprox", base_options={"mu": mu}).round(fed, start(fed), everyone(fed), 0)
+        return (new.shared - fed.theta0).norm()
+
+    assert distance(5.0) < 0.7 * distance(0.0)
+
+
+# ---- shares ---------------------------------------------------------------------------------------------------------
+
+
+def test_group_i_is_client_is_whoever_takes_part():
+    fed = fed_of()
+    algorithm = FedPeWSFixed(tau=1.0, shares=(0.1, 0.2, 0.3, 0.4))
+    neurons = split_neurons(fed.layout.chain.sizes, algorithm.shares)
+    assert torch.equal(algorithm.neurons(fed), neurons)
+    for t, clients in enumerate([[3, 1], [2], [0, 1, 2, 3]]):
+        _, notes = algorithm.round(fed, start(fed), torch.tensor(clients), t)
+        assert notes["selected"].tolist() == pytest.approx(neurons[clients].float().mean(1).tolist())
+
+
+def test_equal_shares_are_the_default():
+    fed = fed_of()
+    one, other = (run(FedPeWSFixed(tau=1.0, shares=shares), fed, Schedule(2)) for shares in (None, (0.25,) * 4))
+    assert same_bits(one[0], other[0])
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.4), (0.5, 0.6), (1.5, -0.5), (50.0, 50.0), (), (float("nan"), 0.5)])
+def test_shares_that_are_none_are_refused(shares):
+    with pytest.raises(ValueError, match=re.compile(r"\A(?=.*sum to 1)[^\n]+\Z")):
+        FedPeWSFixed(shares=shares)
+
+
+@pytest.mark.parametrize("num", [1, 3, 5])
+def test_a_wrong_number_of_shares_is_refused(num):
+    fed = fed_of()
+    algorithm = FedPeWSFixed(tau=1.0, shares=(1 / num,) * num)
+    with pytest.raises(ValueError, match=re.compile(rf"\A(?=.*{num} shares for 4 clients)[^\n]+\Z")):
+        algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)
+
+
+# ---- activations (Figures 14 and 15) --------------------------------------------------------------------------------
+
+
+@both_nets
+@pytest.mark.parametrize("tau", [0.5, 0.0])
+def test_activations_against_plain_modules(name, tau):
+    """Sums over a client's probe samples and positions: of its own part, after the warm-up all; and of the whole."""
+    fed, algorithm = fed_of(name, dtype=F64, rounds=4), FedPeWSFixed(tau=tau, probe=11, probe_whole=True)
+    own, num, warm = algorithm.neurons(fed), fed.layout.chain.num_neurons, int(4 * tau)
+    parts = [expanded(net(name), row.double()) for row in own]
+    for t, (state, _) in enumerate(after(algorithm, fed, 4)):
+        assert state.activations.shape == (t + 1, 2, 4, num)
+        for k in range(4):
+            x, _ = fed.splits["train"].client(k)
+            x = x[torch.randperm(len(x), generator=generator(0, "probe", k))[:11]]
+            theta_k = state.shared * parts[k] if t < warm else state.shared
+            torch.testing.assert_close(state.activations[t, 0, k], summed(fed, name, theta_k, x))
+            torch.testing.assert_close(state.activations[t, 1, k], summed(fed, name, state.shared, x))
+    assert not state.activations[:warm, 0, ~own].any()
+    assert state.activations[warm:, 0, ~own].any()
+    kept = algorithm.artifacts(fed, state)
+    torch.testing.assert_close(kept["activations"], state.activations[:, 0], atol=0.05, rtol=0)
+    torch.testing.assert_close(kept["activations_whole"], state.activations[:, 1], atol=0.05, rtol=0)
+    assert kept["layer_sizes"].tolist() == list(fed.layout.chain.sizes)
+    plain = FedPeWSFixed(tau=tau, probe=11)
+    alone = plain.artifacts(fed, after(plain, fed, 4)[-1][0])
+    assert torch.equal(alone["activations"], kept["activations"]) and alone.keys() == {"activations", "layer_sizes"}
+
+
+def summed(fed, name, theta_k, x):
+    """[h] each neuron's activations over all of x, layer by layer."""
+    found = []
+    for layer, module in module_of(fed, net(name), theta_k).eval().named_children():
+        x = module(x)
+        if layer in fed.layout.chain.activations:
+            found.append(x.detach().flatten(2).sum((0, 2)) if x.dim() > 2 else x.detach().sum(0))
+    return torch.cat(found)
+
+
+def test_a_probe_changes_nothing_and_without_one_nothing_is_kept():
+    fed = fed_of(rounds=3)
+    plain, probed = (after(FedPeWSFixed(tau=0.5, probe=probe), fed, 3)[-1][0] for probe in (0, 5))
+    assert torch.equal(plain.shared, probed.shared)
+    assert FedPeWSFixed().artifacts(fed, plain) == {}

@@ -1,0 +1,308 @@
+"""FedPeWS with learned masks: rounds against plain PyTorch, and the invariants of fedpews.md section 4 by number."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pfl_core import Schedule, run
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.fedpews.method import FedPeWS, uniform_numbers
+from tests.algorithms.fedpews.plain import (
+    F64,
+    both_nets,
+    fed_of,
+    first_batch,
+    middle,
+    net,
+    plain_round,
+    some_scores,
+    with_scores,
+)
+from tests.helpers import cnn, coin, everyone, federation, mlp, some_rows
+
+both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
+
+
+def slope_of(algorithm, fed, score, others, theta=None, bits=None):
+    """dL_s / ds [1, h] on client 0's first batch; by default of the initial model, with every neuron drawn."""
+    theta = fed.theta0[None] if theta is None else theta
+    bits = torch.ones_like(score, dtype=torch.bool) if bits is None else bits
+    return algorithm.gradient_of_scores(fed, theta, torch.sigmoid(score), bits, others, first_batch(fed))
+
+
+def no_data(fed):
+    """[1, e]: with all weights at 0 the gates have no slope, so that f is left out of the objective."""
+    return torch.zeros_like(fed.theta0)[None]
+
+
+# ---- a learned warm-up round against plain autograd -----------------------------------------------------------------
+
+WARM = {
+    "defaults": {},
+    "no diversity": {"lam": 0.0},
+    "fast masks": {"lr_mask": 1.0, "lam": 20.0},
+    "server rate, samples": {"lr_server": 0.5, "client_weighting": "samples"},
+    "fedprox": {"base": "fedprox", "base_options": {"mu": 0.5}},
+    "row": {"expand_rule": "row"},
+    "product": {"score_gradient": "product", "lr_mask": 1.0},
+    "product of rows": {"score_gradient": "product", "expand_rule": "row", "lr_mask": 1.0},
+    "draw and sigmoid": {"straight_through": "draw_and_sigmoid"},
+    "one draw a step": {"draws": "one_per_step", "lr_mask": 1.0},
+    "one draw a round": {"draws": "one_per_round", "lr_mask": 1.0},
+    "samples heard": {"prob_update": "samples"},
+    "nothing heard": {"prob_update": "constant"},
+    "participants": {"prob_over": "participants"},
+}
+
+
+@pytest.mark.parametrize("case", WARM)
+@both_nets
+@both_backends
+def test_warm_rounds_against_plain_autograd(case, name, stacked):
+    """Two rounds, the second with two clients; sizes are ragged, and the last client's last batch has one sample."""
+    fed = fed_of(name, sizes=(12, 6, 9), dtype=F64, stacked=stacked)
+    algorithm = FedPeWS(tau=1.0, **WARM[case])
+    state = want = middle(algorithm, fed)
+    for t, clients in enumerate([everyone(fed), torch.tensor([2, 0])]):
+        state, notes = algorithm.round(fed, state, clients, t)
+        want, losses = plain_round(algorithm, fed, net(name), want, clients, t)
+        torch.testing.assert_close(state.shared, want.shared)
+        torch.testing.assert_close(state.score, want.score)
+        torch.testing.assert_close(state.mask_prob, want.mask_prob)
+        torch.testing.assert_close(notes["train_loss"].double(), torch.tensor(losses).double(), rtol=1e-5, atol=1e-6)
+        assert notes["passes"] == 2
+        assert set(notes["upload_bits"].tolist()) == {fed.layout.chain.num_neurons}
+
+
+@both_nets
+def test_several_epochs_are_more_batches(name):
+    """``train_loss`` stays a mean over the samples seen: with one epoch's masks at 1 it is FedAvg's."""
+    fed = fed_of(name, dtype=F64, epochs=2)
+    algorithm = FedPeWS(tau=1.0)
+    state = with_scores(algorithm, fed, torch.full_like(some_scores(fed), 50.0))
+    new, notes = algorithm.round(fed, state, everyone(fed), 0)
+    want, of_fedavg = FedAvg().round(fed, FedAvg().init(fed, fed.theta0), everyone(fed), 0)
+    torch.testing.assert_close(new.shared, want.shared)
+    torch.testing.assert_close(notes["train_loss"], of_fedavg["train_loss"])
+    assert notes["passes"] == 4
+
+
+def test_backends_and_chunks_agree(one_by_one):
+    """Stacked in one group, in groups of one row, and one client after the other."""
+    algorithm = FedPeWS(tau=1.0)
+
+    def last(stacked):
+        return run(algorithm, fed_of(dtype=F64, stacked=stacked), Schedule(3, participation=0.75))[0]
+
+    one, other = last(True), last(False)
+    one_by_one()
+    for state in (other, last(True)):
+        torch.testing.assert_close(state.shared, one.shared)
+        torch.testing.assert_close(state.score, one.score)
+
+
+def test_with_batch_norm_a_warm_up_is_finite_and_moves_the_statistics_of_selected_neurons():
+    fed = federation(cnn(bn=True), shape=(1, 4, 4))
+    algorithm = FedPeWS(tau=1.0)
+    on = torch.tensor([1.0, -1, 1, 1, -1, 1, 1]).expand(4, -1) * 50
+    new, _ = algorithm.round(fed, with_scores(algorithm, fed, on), everyone(fed), 0)
+    assert new.shared.isfinite().all()
+    fields, start = fed.layout.unflatten(new.shared), fed.layout.unflatten(fed.theta0)
+    for statistic in ("bn1.running_mean", "bn1.running_var"):
+        assert (fields[statistic] != start[statistic]).tolist() == [True, False, True]
+
+
+# ---- invariant 4: gates ---------------------------------------------------------------------------------------------
+
+
+@both_nets
+@both_backends
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32], ids=["masks", "numbers"])
+def test_4_gates_are_the_parameter_product(name, stacked, dtype):
+    fed = fed_of(name, stacked=stacked)
+    theta, batch = some_rows(fed, torch.arange(1)), first_batch(fed)
+    for key in range(5):
+        bits = coin(1, fed.layout.chain.num_neurons, key=key)
+        active = fed.layout.chain.expand(bits)
+        got = fed.grad(theta, batch, gates=bits.to(dtype))
+        product = fed.grad(theta * active, batch)
+        assert torch.equal(got.loss, product.loss)
+        torch.testing.assert_close(got.theta, product.theta * active, rtol=1e-5, atol=1e-7)
+        assert (got.theta[~active] == 0).all()
+
+
+@both_nets
+@both_backends
+@pytest.mark.parametrize("rule", ["both_ends", "row"])
+@pytest.mark.parametrize("straight", ["draw", "draw_and_sigmoid"])
+def test_4_data_call_unselected_neurons_back_through_gates_but_not_through_products(name, stacked, rule, straight):
+    """Section 3.3's trap. A gate's slope is exactly 0 only for a neuron that no sample switches on."""
+    fed = fed_of(name, sizes=(40,), batch_size=40, stacked=stacked)
+    gate = FedPeWS(lam=0.0, expand_rule=rule, straight_through=straight)
+    product, met, used = replace(gate, score_gradient="product"), [], []
+    for key in range(6):
+        bits, score = coin(1, fed.layout.chain.num_neurons, key=key), some_scores(fed, key)
+        own = {"theta": some_rows(fed, torch.arange(1)), "bits": bits}
+        met.append(slope_of(gate, fed, score, torch.sigmoid(score), **own)[~bits] != 0)
+        through = slope_of(product, fed, score, torch.sigmoid(score), **own)
+        assert (through[~bits] == 0).all()
+        used.append(through[bits] != 0)
+    assert torch.cat(met).float().mean() > 0.5
+    assert torch.cat(used).any()
+
+
+# ---- invariants 6 and 7: the server ---------------------------------------------------------------------------------
+
+
+@both_nets
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.7, 1.0, 1.7])
+def test_6_7_the_server_steps_over_what_is_covered_and_over_nothing_else(name, rate):
+    fed = fed_of(name, sizes=(12, 9))
+    algorithm = FedPeWS(tau=1.0, lr_server=rate)
+    state = middle(algorithm, fed)
+    score = torch.where(coin(2, fed.layout.chain.num_neurons, key=3), 50.0, -50.0)
+    new, notes = algorithm.round(fed, replace(state, score=score), everyone(fed), 0)
+    active = fed.layout.chain.expand(score > 0)
+    count = active.sum(0)
+    assert (count == 0).any() and (count == 1).any() and (count == 2).any()
+    assert torch.equal(new.shared[count == 0], state.shared[count == 0])
+    mean = (notes["trained"] * active).sum(0) / count.clamp(min=1)
+    step = (1 - rate) * state.shared + rate * mean
+    torch.testing.assert_close(new.shared[count > 0], step[count > 0])
+    if rate == 0:
+        assert torch.equal(new.shared, state.shared)
+    if rate == 1:
+        assert torch.equal(new.shared[count == 1], notes["trained"].sum(0)[count == 1])
+
+
+# ---- invariants 8, 9 and 12: diversity ------------------------------------------------------------------------------
+
+
+def test_8_the_slope_of_diversity_by_finite_differences():
+    """-lam ||sigmoid(s) - p_others||^2, differentiated at a point where the data say nothing."""
+    fed = fed_of(dtype=F64)
+    h, lam, step = fed.layout.chain.num_neurons, 3.0, 1e-6
+    score, others = some_scores(fed)[:1], torch.sigmoid(some_scores(fed, 1))[:1]
+    got = slope_of(FedPeWS(lam=lam), fed, score, others, no_data(fed))
+
+    def objective(s):
+        return -lam * (torch.sigmoid(s) - others).square().sum()
+
+    shifts = step * torch.eye(h, dtype=F64)
+    want = [(objective(score + shift) - objective(score - shift)) / (2 * step) for shift in shifts]
+    torch.testing.assert_close(got[0], torch.stack(want), rtol=1e-6, atol=1e-9)
+    away = (torch.sigmoid(score) - others).sign()
+    assert torch.equal((-got).sign(), away)  # the step leads away from the others
+    assert (slope_of(FedPeWS(lam=lam), fed, score, torch.sigmoid(score), no_data(fed)) == 0).all()
+    assert (slope_of(FedPeWS(lam=0.0), fed, score, others, no_data(fed)) == 0).all()
+
+
+def test_8_data_and_diversity_add_up():
+    fed = fed_of(dtype=F64)
+    score, others = some_scores(fed)[:1], torch.sigmoid(some_scores(fed, 1))[:1]
+    data, both = (slope_of(FedPeWS(lam=lam), fed, score, others) for lam in (0.0, 3.0))
+    apart = slope_of(FedPeWS(lam=3.0), fed, score, others, no_data(fed))
+    assert (data != 0).any()
+    torch.testing.assert_close(both, data + apart)
+
+
+@pytest.mark.parametrize("lam", [0.5, 50.0])
+def test_8_the_distance_never_decreases_and_has_a_bound(lam):
+    fed = fed_of(dtype=F64)
+    algorithm, score = FedPeWS(lam=lam), some_scores(fed)[:1]
+    others = torch.sigmoid(some_scores(fed, 1))[:1]
+    bound = torch.maximum(others, 1 - others).square().sum()
+    distances = []
+    for _ in range(200):
+        distances.append((torch.sigmoid(score) - others).square().sum())
+        score = score - 0.1 / lam * slope_of(algorithm, fed, score, others, no_data(fed))
+    distances = torch.stack(distances)
+    assert (distances.diff() > 0).all()
+    assert 0 <= distances[0] and distances[-1] <= bound <= fed.layout.chain.num_neurons
+
+
+def test_8_more_weight_more_distance():
+    """A round's diagnostic: lam pushes the probabilities apart, and it stays within h."""
+    found = []
+    for lam in (0.0, 1.0, 20.0):
+        fed = fed_of()
+        algorithm = FedPeWS(tau=1.0, lam=lam, score_init="uniform_per_client")
+        _, history = run(algorithm, fed, Schedule(3))
+        found.append(sum(history.series["diversity"][1][-1]))
+        assert all(0 <= x <= fed.layout.chain.num_neurons for row in history.series["diversity"][1] for x in row)
+    assert found == sorted(found) and found[0] < found[-1]
+
+
+@pytest.mark.parametrize(("others", "end"), [(0.9, 0.0), (0.1, 1.0)])
+def test_9_strong_diversity_saturates_on_the_other_side(others, end):
+    fed = fed_of(dtype=F64)
+    algorithm, score = FedPeWS(lam=1000.0), torch.zeros_like(some_scores(fed)[:1])
+    for _ in range(300):
+        score = score - algorithm.lr_mask * slope_of(
+            algorithm, fed, score, torch.full_like(score, others), no_data(fed)
+        )
+    torch.testing.assert_close(torch.sigmoid(score), torch.full_like(score, end), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("clients", [[0, 1, 2, 3], [3, 1], [2]])
+def test_12_the_others_are_the_plain_mean_over_the_other_clients(clients):
+    fed = fed_of(dtype=F64)
+    algorithm = FedPeWS(tau=1.0)
+    state = with_scores(algorithm, fed, some_scores(fed))
+    got = algorithm.others(fed, state, torch.tensor(clients), 0)
+    want = [state.mask_prob[[i for i in range(4) if i != k]].mean(0) for k in clients]
+    torch.testing.assert_close(got, torch.stack(want))
+    assert ((got >= 0) & (got <= 1)).all()
+
+
+def test_12_a_client_alone_is_pushed_from_its_own_probability():
+    fed = fed_of(sizes=(12,))
+    state = with_scores(FedPeWS(), fed, some_scores(fed))
+    assert torch.equal(FedPeWS().others(fed, state, everyone(fed), 0), state.mask_prob)
+
+
+# ---- streams --------------------------------------------------------------------------------------------------------
+
+
+def test_masks_have_a_stream_of_their_own_and_batches_do_not_notice():
+    """A client's numbers are its own, whoever else is there; with W = 0, fixed and learned masks the batches agree."""
+    fed = fed_of(sizes=(12, 6, 9))
+    numbers = uniform_numbers(fed, torch.tensor([0, 2, 1]), 3)
+    assert numbers.shape == (3, 1 + 2 * 3, 9)
+    for row, k, steps in zip(numbers, (0, 2, 1), (3, 3, 2), strict=True):
+        own = uniform_numbers(fed, torch.tensor([k]), 3)[0]
+        assert torch.equal(row[: 1 + 2 * steps], own)
+        assert ((own >= 0) & (own < 1)).all()
+    streams = [uniform_numbers(fed, torch.tensor([k]), t)[0, :5] for k in range(3) for t in range(3)]
+    assert len({tuple(x.flatten().tolist()) for x in streams}) == 9
+    other = uniform_numbers(fed_of(sizes=(12, 6, 9), seed=1), torch.tensor([0]), 3)[0]
+    assert not torch.equal(other, numbers[0])
+
+
+def test_diagnostics_by_hand():
+    """Section 7: two clients, p = (0.05, 0.5) and (0.95, 0.5), others the other way round."""
+    prob = torch.tensor([[0.05, 0.5], [0.95, 0.5]])
+    notes = FedPeWS().diagnostics(prob, prob.flip(0))
+    assert notes["mask_prob"] == pytest.approx(0.5)
+    assert (notes["mask_low"], notes["mask_high"]) == (0.25, 0.25)
+    assert notes["mask_distance"] == pytest.approx(0.45)
+    torch.testing.assert_close(notes["diversity"], torch.tensor([0.81, 0.81]))
+
+
+def test_coverage_and_traffic_are_noted():
+    """mlp: 5 neurons, 53 parameters; a neuron has 6 weights, a bias, 3 outgoing weights; the last bias is all's.
+
+    Masks 11000 and 01100: 3 of 5 neurons covered, 1 shared; 3 * 10 + 3 of 53 parameters; each sends 2 * 10 + 3, and 5
+    probabilities.
+    """
+    fed = federation(mlp(), sizes=(12, 9))
+    algorithm = FedPeWS(tau=1.0)
+    score = 50 * torch.tensor([[1.0, 1, -1, -1, -1], [-1, 1, 1, -1, -1]])
+    _, notes = algorithm.round(fed, with_scores(algorithm, fed, score), everyone(fed), 0)
+    assert notes["upload"].tolist() == [28, 28]
+    assert notes["selected"].tolist() == pytest.approx([0.4, 0.4])
+    assert notes["neurons_covered"] == pytest.approx(3 / 5)
+    assert notes["neurons_shared"] == pytest.approx(1 / 5)
+    assert notes["params_covered"] == pytest.approx(33 / 53)
+    assert (notes["trained"] != 0).sum(1).tolist() == [23, 23]

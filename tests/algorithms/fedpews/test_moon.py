@@ -1,0 +1,126 @@
+"""MOON, fedpews.md section 5: where it is FedAvg, and rounds against plain PyTorch."""
+
+import math
+import re
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.moon import Moon
+from tests.algorithms.fedpews.plain import F64, both_nets, fed_of, plain_steps, shared_of
+from tests.helpers import after, cnn, everyone, federation, mlp, module_of, same_bits
+
+both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
+
+
+@both_nets
+@both_backends
+def test_moon_without_mu_is_fedavg_to_the_bit(name, stacked):
+    fed = fed_of(name, epochs=2, stacked=stacked)
+    options = {"client_weighting": "samples", "lr_server": 0.7}
+    one = shared_of(Moon(**options, mu_con=0.0), fed, 3, participation=0.75)
+    other = shared_of(FedAvg(**options), fed, 3, participation=0.75)
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@both_nets
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_15_moons_first_round_is_fedavg_with_log_2_more_loss(name, temperature):
+    fed = fed_of(name, dtype=F64)
+    ((state, notes),) = after(Moon(mu_con=3.0, temperature=temperature), fed, 1)
+    ((want, of_fedavg),) = after(FedAvg(), fed, 1)
+    torch.testing.assert_close(state.shared, want.shared)
+    torch.testing.assert_close(notes["train_loss"], of_fedavg["train_loss"] + 3 * math.log(2), rtol=1e-5, atol=1e-5)
+
+
+def contrast(z, near, far, temperature):
+    """l_con written as in the specification, mean over the batch."""
+
+    def sim(a, b):
+        return torch.exp((a * b).sum(1) / (a.norm(dim=1) * b.norm(dim=1)) / temperature)
+
+    return -torch.log(sim(z, near) / (sim(z, near) + sim(z, far))).mean()
+
+
+def features(plain, x):
+    """Input of the last linear layer."""
+    for layer in list(plain)[:-1]:
+        x = layer(x)
+    return x
+
+
+def tanh():
+    """6 features -> 5 -> 3 classes with a representation that is never 0."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def awake(model):
+    """With a first dense layer so far above 0 that no representation is 0, where a cosine has no slope."""
+    model.fc1.bias.data += 2
+    return model
+
+
+NETS = {"tanh": (tanh, (6,)), "dense": (lambda: awake(mlp()), (6,)), "conv": (lambda: awake(cnn(bn=False)), (1, 4, 4))}
+
+
+@pytest.mark.parametrize(
+    ("name", "stacked"), [("tanh", False), ("dense", False), ("dense", True), ("conv", False), ("conv", True)]
+)
+@pytest.mark.parametrize("mu_con", [1.0, 5.0])
+def test_moon_against_plain_autograd(name, stacked, mu_con):
+    """Three rounds, partly with two of three clients: who comes for the first time has the initial model behind it."""
+    model, shape = NETS[name][0](), NETS[name][1]
+    fed = federation(model, (12, 6, 9), shape=shape, dtype=F64, epochs=2, stacked=stacked)
+    algorithm, x_g, previous = Moon(mu_con=mu_con, temperature=0.5), fed.theta0, fed.theta0.repeat(3, 1)
+    taking_part = [[0, 2], [0, 1, 2], [1, 2]]
+    for t, (state, notes) in enumerate(after(algorithm, fed, taking_part)):
+        trained = {}
+        for k in taking_part[t]:
+            shared, last = (module_of(fed, model, theta) for theta in (x_g, previous[k]))
+
+            def loss(plain, x, y, shared=shared, last=last):
+                near, far = features(shared, x).detach(), features(last, x).detach()
+                return cross_entropy(plain(x), y) + mu_con * contrast(features(plain, x), near, far, 0.5)
+
+            trained[k], _ = plain_steps(fed, model, x_g, k, t, loss=loss, epochs=2)
+        x_g = torch.stack(list(trained.values())).mean(0)
+        previous = torch.stack([trained.get(k, previous[k]) for k in range(3)])
+        torch.testing.assert_close(state.shared, x_g)
+        torch.testing.assert_close(state.previous, previous)
+        assert notes["passes"] == pytest.approx(2 + 2 / 3)
+    without = after(FedAvg(), fed, taking_part)[-1][0].shared
+    assert not torch.allclose(state.shared, without)
+
+
+def test_moon_on_images_pulls_representations_together():
+    """A strong pull keeps the clients' features nearer to the shared model's than to their own last ones."""
+    fed = fed_of("conv", (30, 30), epochs=3)
+    found = []
+    for mu_con in (0.0, 20.0):
+        algorithm = Moon(mu_con=mu_con)
+        (before, _), (now, _) = after(algorithm, fed, 2)
+        theta = (before.shared.expand(2, -1), before.previous, now.previous)
+        near, far, z = (torch.cat(fed.forward(x, everyone(fed), "train", layer="features")) for x in theta)
+        found.append(float(algorithm.contrast(z, near, far).mean()))
+    assert found[1] < found[0]
+
+
+def test_moon_with_batch_norm_and_in_chunks(one_by_one):
+    def last():
+        return after(Moon(mu_con=2.0), federation(cnn(bn=True), shape=(1, 4, 4), epochs=2), 3)[-1][0]
+
+    whole = last()
+    assert whole.shared.isfinite().all()
+    one_by_one()
+    assert same_bits(whole, last())
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0])
+def test_moon_refuses_a_temperature_of_nothing(temperature):
+    with pytest.raises(ValueError, match=re.compile(rf"\A(?=.*temperature={temperature})[^\n]+\Z")):
+        Moon(temperature=temperature)

@@ -1,0 +1,491 @@
+"""FedSelect, CVPR version: rounds by hand, plain PyTorch references, and the invariants of fedselect.md section 5."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from pfl_core import LocalTraining, Schedule, State, run
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.fedselect.method import FedSelect, num_new
+from pfl_core.algorithms.local import Local
+from pfl_core.engine import rounds
+from pfl_core.federation import federation as federation_module
+from pfl_core.ops import round_half_up
+from pfl_core.papers.fedselect.settings import SETTINGS
+from pfl_core.runs import build
+from pfl_core.seeding import generator
+from tests.helpers import (
+    cnn,
+    coin,
+    everyone,
+    federation,
+    linear_federation,
+    mlp,
+    module_of,
+    same_bits,
+    samples,
+    some_rows,
+    steps,
+)
+
+F64 = torch.float64
+IMAGES = {"shape": (1, 4, 4)}
+
+
+def with_masks(algorithm, fed, masks, local=None):
+    """A state in which every client has the given personal entries [N, d]; statistics stay at home."""
+    state = algorithm.init(fed, fed.theta0)
+    tail = state.personal[:, fed.num_params :]
+    return replace(state, personal=torch.cat([masks, tail], dim=1), local=state.local if local is None else local)
+
+
+def plain_local_alt(fed, model, theta_k, personal, k, t, *, epochs=1, lr=(0.1, 0.1)):
+    """LocalAlt with plain modules: an epoch over the personal entries, then the shared ones on the same batches."""
+    plain = module_of(fed, model, theta_k)
+    params = list(plain.parameters())
+    batches = list(fed.batches(torch.tensor([k]), t, epochs=epochs))
+    a_pass = len(batches) // epochs
+    for epoch in range(epochs):
+        for part, rate in ((personal, lr[0]), (~personal, lr[1])):
+            for batch in batches[epoch * a_pass : (epoch + 1) * a_pass]:
+                slopes = torch.autograd.grad(cross_entropy(plain(batch.x[0]), batch.y[0]), params)
+                flat = nn.utils.parameters_to_vector(params).detach()
+                flat -= rate * torch.where(part[: len(flat)], torch.cat([g.flatten() for g in slopes]), 0.0)
+                nn.utils.vector_to_parameters(flat, params)
+    return fed.layout.flatten(dict(plain.state_dict()))
+
+
+# ---- by hand --------------------------------------------------------------------------------------------------------
+
+
+def test_two_rounds_by_hand():
+    """Logits W x, W = (w0, w1; w2, w3) = 0, rate 1, one sample a client, p = 1/4, α = 1/2.
+
+    Client 0: x = (2, 1), y = 0. Client 1: x = (1, 3), y = 1. The gradient of the row of class c is (p_c - [c = y]) x.
+
+    Round 0, all shared, p_c = 1/2: A = (1, .5; -1, -.5) and B = (-.5, -1.5; .5, 1.5), mean (.25, -.5; -.25, .5).
+    Largest change: |A| has w0 and w2 at 1, the lower index is w0; |B| has w1 and w3 at 1.5, so w1.
+
+    Round 1, client 0: difference of logits z = (.5, -1).(2, 1) = 0, so p = 1/2. Personal pass: w0 += 2/2 -> 1.25.
+    Shared pass: z = 1.5 * 2 - 1 = 2, wrong class q = 1 / (1 + e^2): (1.25, -.5 + q; -.25 - 2 q, .5 - q).
+    Client 1: z = (.5, -1).(1, 3) = -2.5, wrong class r = 1 / (1 + e^2.5). Personal pass: w1 -= 3 r.
+    Shared pass: z = .5 + 3 (-1 - 3 r) = -2.5 - 9 r, s = 1 / (1 + e^(2.5 + 9 r)):
+    (.25 - s, -.5 - 3 r; -.25 + s, .5 + 3 s).
+    Means: w0 of client 1 alone, w1 of client 0 alone, w2 and w3 of both.
+    Largest change among the shared: client 0 has q, 2 q, q at w1, w2, w3: w2. Client 1 has s, s, 3 s at w0, w2, w3: w3.
+    """
+    fed = linear_federation([([[2, 1]], [0]), ([[1, 3]], [1])])
+    (_, first, notes), (_, second, later), (_, third, _) = steps(FedSelect(p=0.25, alpha=0.5), fed, 3)
+    mean = torch.tensor([0.25, -0.5, -0.25, 0.5], dtype=F64)
+    torch.testing.assert_close(first.shared, mean)
+    torch.testing.assert_close(first.local, mean.repeat(2, 1))
+    assert first.personal.int().tolist() == [[1, 0, 0, 0], [0, 1, 0, 0]]
+    assert not first.in_force.any()
+    assert notes["upload"].tolist() == [4, 4]
+    assert notes["personal_share"].tolist() == [0.25, 0.25]
+
+    def wrong(margin):
+        return 1 / (1 + torch.as_tensor(margin, dtype=F64).exp())
+
+    q, r = wrong(2.0), wrong(2.5)
+    s = wrong(2.5 + 9 * r)
+    trained = torch.stack(
+        [
+            torch.stack([torch.tensor(1.25, dtype=F64), -0.5 + q, -0.25 - 2 * q, 0.5 - q]),
+            torch.stack([0.25 - s, -0.5 - 3 * r, -0.25 + s, 0.5 + 3 * s]),
+        ]
+    )
+    torch.testing.assert_close(later["trained"], trained)
+    means = trained.mean(0)
+    want = torch.stack(
+        [
+            torch.stack([trained[0, 0], trained[0, 1], *means[2:]]),
+            torch.stack([trained[1, 0], trained[1, 1], *means[2:]]),
+        ]
+    )
+    torch.testing.assert_close(second.local, want)
+    torch.testing.assert_close(second.shared, torch.stack([trained[1, 0], trained[0, 1], *means[2:]]))
+    assert second.personal.int().tolist() == [[1, 0, 1, 0], [0, 1, 0, 1]]
+    assert second.in_force.int().tolist() == [[1, 0, 0, 0], [0, 1, 0, 0]]
+    assert later["upload"].tolist() == [3, 3]
+    torch.testing.assert_close(later["train_loss"].double(), torch.stack([-(1 - q).log(), -(1 - s).log()]))
+    assert torch.equal(third.personal, second.personal)  # the limit is reached
+
+
+# ---- invariants 1 to 6: FedAvg at one end, growth -------------------------------------------------------------------
+
+NO_GROWTH = [FedSelect(p=p, alpha=0.0) for p in (0.0, 0.05, 1.0)] + [FedSelect(p=0.0, alpha=a) for a in (0.3, 1.0)]
+
+
+@pytest.mark.parametrize("algorithm", NO_GROWTH, ids=lambda a: f"p={a.p}, alpha={a.alpha}")
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_1_without_growth_it_is_fedavg(algorithm, epochs):
+    fed = federation(epochs=epochs)
+    averaged = [s.state.shared for s in rounds(FedAvg(), fed, Schedule(3), FedAvg().init(fed, fed.theta0))]
+    for (_, state, notes), shared in zip(steps(algorithm, fed, 3), averaged, strict=True):
+        assert torch.equal(state.local, shared.expand(4, -1))
+        assert torch.equal(state.shared, shared)
+        assert notes["upload"].tolist() == [fed.num_params] * 4
+        assert notes["passes"].tolist() == [epochs] * 4
+        assert not notes["personal_share"].any()
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+def test_1_with_batch_norm_as_well(weighting):
+    """Where statistics are averaged, all of it; where they stay at home, everything else."""
+    fed = federation(cnn(bn=True), **IMAGES, epochs=2)
+    averaged, _ = run(FedAvg(weighting), fed, Schedule(3))
+    same = FedSelect(alpha=0.0, client_weighting=weighting)
+    local, _ = run(same, fed, Schedule(3))
+    assert torch.equal(local.local[:, : fed.num_params], averaged.shared[: fed.num_params].expand(4, -1))
+    both, _ = run(replace(same, buffer_policy="average"), fed, Schedule(3))
+    assert torch.equal(both.local, averaged.shared.expand(4, -1))
+
+
+@pytest.mark.parametrize("p", [0.05, 0.5, 1.0])
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_2_the_first_round_is_fedavg(p, alpha):
+    fed = federation(epochs=2)
+    averaged, _ = run(FedAvg(), fed, Schedule(1))
+    ((_, state, _),) = steps(FedSelect(p=p, alpha=alpha), fed, 1)
+    assert torch.equal(state.local, averaged.shared.expand(4, -1))
+
+
+GROWING = [FedSelect(p=0.1, alpha=0.5), FedSelect(p=0.25, alpha=0.8), FedSelect(p=0.3, alpha=0.6, limit_policy="cap")]
+
+
+@pytest.mark.parametrize("algorithm", GROWING)
+def test_3_to_6_growth(algorithm):
+    fed = federation()
+    d, p, alpha = fed.num_params, algorithm.p, algorithm.alpha
+    limit, stopped = int(alpha * d + 1e-9), False
+    for before, after, notes in steps(algorithm, fed, 10):
+        old, new = before.personal, after.personal
+        assert (old <= new).all()  # 3
+        change = (notes["trained"] - before.local).abs()
+        want = num_new(int(old[0].sum()), d, algorithm)
+        for k in range(4):  # 4
+            picked, left = new[k] & ~old[k], ~new[k]
+            assert picked.sum() == want
+            assert want == 0 or change[k, picked].min() >= change[k, left].max()
+        share = notes["personal_share"]  # 5
+        assert torch.equal(share, new.sum(1) / d)
+        assert (
+            (share <= alpha).all()
+            if algorithm.limit_policy == "cap"
+            else (share < alpha + p * (1 - alpha) + 1 / d).all()
+        )
+        reached = new.sum(1) >= limit  # 6
+        assert reached.all() or not reached.any()
+        assert not stopped or torch.equal(old, new)
+        stopped = bool(reached.all())
+    assert stopped
+
+
+# ---- invariants 7 to 12: aggregation --------------------------------------------------------------------------------
+
+
+def test_7_8_what_is_shared_is_equal_and_what_is_chosen_starts_from_the_mean():
+    fed = federation(epochs=2)
+    grew = 0
+    for before, after, notes in steps(FedSelect(p=0.2, alpha=0.9), fed, 6):
+        shares = ~before.personal
+        assert torch.equal(after.in_force, before.personal)
+        for k in range(4):
+            assert torch.equal(after.local[k][shares[k]], after.shared[shares[k]])
+            assert torch.equal(after.local[k][~shares[k]], notes["trained"][k][~shares[k]])
+            chosen = after.personal[k] & ~before.personal[k]
+            assert torch.equal(after.local[k][chosen], after.shared[chosen])
+            grew += int(chosen.sum())
+        count = shares.sum(0)
+        for j in (count > 0).nonzero().flatten().tolist():
+            torch.testing.assert_close(after.shared[j], notes["trained"][shares[:, j], j].mean())
+    assert grew > 100
+
+
+def test_9_one_sharer_or_none():
+    fed, fixed = federation(), FedSelect(p=0.0)
+    d = fed.num_params
+    who = torch.arange(d) % 3  # 0: nobody shares, 1: one client does, 2: all do
+    masks = torch.ones(4, d, dtype=torch.bool)
+    masks[:, who == 2] = False
+    masks[torch.arange(d)[who == 1] % 4, torch.arange(d)[who == 1]] = False
+    state = with_masks(fixed, fed, masks, some_rows(fed, everyone(fed)))
+    new, notes = fixed.round(fed, state, everyone(fed), 1)
+    one_or_none = who < 2
+    assert torch.equal(new.local[:, one_or_none], notes["trained"][:, one_or_none])
+    assert new.local.isfinite().all()
+    assert torch.equal(new.shared[who == 0], state.shared[who == 0])
+    assert not (new.local[:, who == 0] == 0).any()
+
+
+def test_9_what_diverged_at_a_client_does_not_spread_to_entries_that_it_keeps():
+    """A not-a-number in a personal entry stays with its client (A10: never divide by 0)."""
+    fed, fixed = federation(), FedSelect(p=0.0)
+    masks = torch.ones(4, fed.num_params, dtype=torch.bool)
+    masks[1:] = False
+    local = fed.theta0.repeat(4, 1)
+    local[0, 7] = torch.nan
+    new, _ = fixed.round(fed, with_masks(fixed, fed, masks, local), everyone(fed), 1)
+    assert new.local[0].isnan().any()
+    assert new.local[1:].isfinite().all()
+    assert new.shared.isfinite().all()
+
+
+def test_10_disjoint_shared_entries_are_local_training():
+    fed, fixed = federation(sizes=(12, 9)), FedSelect(p=0.0)
+    own = coin(fed.num_params)
+    state = with_masks(fixed, fed, torch.stack([own, ~own]), some_rows(fed, everyone(fed)))
+    new, notes = fixed.round(fed, state, everyone(fed), 1)
+    assert torch.equal(new.local, notes["trained"])
+    for k in range(2):
+        alone, _ = fixed.round(fed, state, torch.tensor([k]), 1)
+        assert torch.equal(alone.local[k], new.local[k])
+
+
+@pytest.mark.parametrize("alpha", [0.05, 1.0])
+@pytest.mark.parametrize("lr_personal", [None, 0.03])
+def test_11_all_at_once_is_local_training_from_the_first_mean(alpha, lr_personal):
+    fed = federation(epochs=2, rounds=4)
+    taken = steps(FedSelect(p=1.0, alpha=alpha, lr_personal=lr_personal), fed, 4)
+    first = taken[0][1]
+    assert first.personal.all()
+    slow = federation(epochs=2, rounds=4, lr=lr_personal or 0.1)
+    state = State(local=first.local)
+    for t, (_, after, notes) in enumerate(taken[1:], start=1):
+        state, _ = Local().round(slow, state, everyone(fed), t)
+        assert torch.equal(after.local, state.local)
+        assert torch.equal(after.shared, first.shared)
+        assert notes["upload"].tolist() == [0] * 4
+        assert notes["passes"].tolist() == [2] * 4  # the shared pass is empty
+
+
+def test_11_without_a_limit_every_mask_becomes_full():
+    taken = steps(FedSelect(p=0.5, alpha=1.0), federation(), 8)
+    full = [bool(after.personal.all()) for _, after, _ in taken]
+    assert full == sorted(full)
+    assert full[-1]
+
+
+def test_12_one_client_alone_averages_nothing():
+    fed = federation(sizes=(12,), epochs=2)
+    for _, after, notes in steps(FedSelect(p=0.3, alpha=0.6), fed, 4):
+        assert torch.equal(after.local, notes["trained"])
+
+
+# ---- invariants 13 and 14: LocalAlt ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_13_a_rate_of_zero_stops_one_part_and_only_that(epochs):
+    fed = federation(epochs=epochs)
+    clients = everyone(fed)
+    theta, personal = some_rows(fed, clients), coin(4, fed.num_entries)
+    still, _ = FedSelect(lr_shared=0.0).local_alt(fed, theta, personal, clients, 0)
+    assert torch.equal(still[~personal], theta[~personal])
+    assert (still[personal] != theta[personal]).float().mean() > 0.9
+    still, _ = FedSelect(lr_personal=0.0).local_alt(fed, theta, personal, clients, 0)
+    assert torch.equal(still[personal], theta[personal])
+    assert (still[~personal] != theta[~personal]).float().mean() > 0.9
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_13_an_empty_or_full_mask_is_plain_training(full):
+    fed = federation(mlp(bn=True), epochs=2)
+    clients = everyone(fed)
+    theta = some_rows(fed, clients)
+    personal = torch.full((4, fed.num_entries), full)
+    algorithm = FedSelect(lr_personal=0.05, lr_shared=0.2)
+    trained, loss = algorithm.local_alt(fed, theta, personal, clients, 3)
+    plain = fed.sgd(theta, clients, LocalTraining(lr=0.05 if full else 0.2), key=3)
+    assert torch.equal(trained, plain.theta)
+    assert not torch.equal(trained, theta)
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+@pytest.mark.parametrize("bn", [False, True], ids=["no norm", "batch norm"])
+def test_14_local_alt_against_plain_modules(epochs, bn):
+    model = cnn(bn)
+    fed = federation(model, **IMAGES, dtype=F64, epochs=epochs)
+    clients = torch.tensor([2, 0])
+    theta, personal = some_rows(fed, clients), coin(2, fed.num_entries)
+    got, _ = FedSelect(lr_personal=0.05, lr_shared=0.2).local_alt(fed, theta, personal, clients, 4)
+    for s, k in enumerate((2, 0)):
+        want = plain_local_alt(fed, model, theta[s], personal[s], k, 4, epochs=epochs, lr=(0.05, 0.2))
+        torch.testing.assert_close(got[s], want, rtol=1e-6, atol=1e-7)
+
+
+def fedrep(fed, model, num_rounds):
+    """FedRep in plain PyTorch: a head epoch, then a body epoch on the same batches, then the mean of the bodies."""
+    modules = [module_of(fed, model, fed.theta0) for _ in range(fed.num_clients)]
+    for t in range(num_rounds):
+        for k, module in enumerate(modules):
+            batches = list(fed.batches(torch.tensor([k]), t))
+            for part in ([module.head], [m for name, m in module.named_children() if name != "head"]):
+                optimizer = torch.optim.SGD([p for m in part for p in m.parameters()], lr=0.1)
+                for batch in batches:
+                    module.zero_grad()
+                    cross_entropy(module(batch.x[0]), batch.y[0]).backward()
+                    optimizer.step()
+        for name, _ in modules[0].named_parameters():
+            if not name.startswith("head"):
+                mean = torch.stack([m.get_parameter(name).data for m in modules]).mean(0)
+                for module in modules:
+                    module.get_parameter(name).data.copy_(mean)
+    return torch.stack([fed.layout.flatten(dict(m.state_dict())) for m in modules])
+
+
+@pytest.mark.parametrize("bn", [False, True], ids=["no norm", "batch norm"])
+def test_14_the_heads_mask_and_no_growth_is_fedrep(bn):
+    model = cnn(bn)
+    fed = federation(model, **IMAGES, dtype=F64)
+    fixed = FedSelect(p=0.0)
+    head = fed.layout.mask(fed.layout.in_head)[: fed.num_params]
+    state = with_masks(fixed, fed, head.repeat(4, 1))
+    for t in range(3):
+        state, _ = fixed.round(fed, state, everyone(fed), t)
+    torch.testing.assert_close(state.local, fedrep(fed, model, 3), rtol=1e-6, atol=1e-7)
+    assert not torch.allclose(state.local[0, -18:], state.local[1, -18:])
+
+
+# ---- invariants 15 to 23 --------------------------------------------------------------------------------------------
+
+
+def test_15_numbering_the_clients_differently_changes_nothing_but_rounding():
+    """Full batches, so that a client's number does not decide its batches."""
+    order = [2, 0, 3, 1]
+    parts = [samples(n, key=k) for k, n in enumerate((12, 9, 14, 10))]
+    split = federation_module.Split.of
+
+    def final(parts):
+        data = {"train": split(parts), "test": split(parts)}
+        train = federation().train
+        fed = federation_module.Federation(
+            mlp(), data, seed=0, rounds=4, train=replace(train, batch_size=100), dtype=F64
+        )
+        return steps(FedSelect(p=0.2, alpha=0.6), fed, 4)[-1][1]
+
+    one, other = final(parts), final([parts[k] for k in order])
+    torch.testing.assert_close(one.local[order], other.local, rtol=1e-6, atol=1e-12)
+    torch.testing.assert_close(one.shared, other.shared, rtol=1e-6, atol=1e-12)
+    assert torch.equal(one.personal[order], other.personal)
+
+
+def test_16_the_uplink_is_what_is_shared_and_never_grows():
+    fed = federation()
+    last = [fed.num_params] * 4
+    for before, after, notes in steps(FedSelect(p=0.2, alpha=0.5), fed, 6):
+        assert notes["upload"].tolist() == (fed.num_params - before.personal.sum(1)).tolist()
+        assert all(now <= then for now, then in zip(notes["upload"].tolist(), last, strict=True))
+        grew = (after.personal.sum(1) > before.personal.sum(1)).tolist()
+        assert notes["upload_bits"].tolist() == [fed.num_params * g for g in grew]
+        last = notes["upload"].tolist()
+    assert not any(grew)
+
+
+@pytest.mark.parametrize("eligible", ["all", "weights_only"])
+def test_17_each_tensor_grows_by_its_own_size(eligible):
+    fed = federation(cnn(bn=True), **IMAGES)
+    algorithm = FedSelect(p=0.25, alpha=0.6, selection_scope="per_tensor", eligible_params=eligible)
+    for before, after, notes in steps(algorithm, fed, 7):
+        change = (notes["trained"] - before.local).abs()
+        for f in fed.layout.params:
+            at = slice(f.start, f.stop)
+            size = f.stop - f.start
+            for old, new, moved in zip(before.personal[:, at], after.personal[:, at], change[:, at], strict=True):
+                may = eligible == "all" or "weight" in f.name
+                want = num_new(int(old.sum()), size, algorithm) if may else 0
+                picked = new & ~old
+                assert picked.sum() == want
+                assert new.sum() / size < 0.6 + 0.25 * 0.4 + 1 / size
+                assert want in (0, size - old.sum()) or moved[picked].min() >= moved[~new].max()
+    biases = fed.layout.mask(lambda f: "weight" not in f.name)[: fed.num_params]
+    assert after.personal[:, : fed.num_params][:, biases].any() == (eligible == "all")
+
+
+def test_18_statistics_stay_with_their_client():
+    fed = federation(cnn(bn=True), **IMAGES)
+    d = fed.num_params
+    for before, after, notes in steps(FedSelect(p=0.2, alpha=0.6), fed, 3):
+        assert torch.equal(after.local[:, d:], notes["trained"][:, d:])
+        assert torch.equal(after.shared[d:], fed.theta0[d:])
+        assert (before.personal[:, d:] & after.personal[:, d:]).all()
+        assert len({tuple(row.tolist()) for row in after.local[:, d:]}) == 4
+        assert (notes["upload"] <= d).all()
+
+
+@pytest.mark.parametrize(("policy", "alone"), [("local", True), ("average", False)])
+def test_18_anothers_data_leave_a_clients_statistics_alone(policy, alone):
+    """A round from one state, in which client 0 has other images: the others' statistics keep every bit."""
+    fed = federation(cnn(bn=True), **IMAGES)
+    train = fed.splits["train"]
+    x = train.x.clone()
+    x[: train.bounds[1]] += 1.0
+    splits = {**fed.splits, "train": replace(train, x=x)}
+    changed = federation_module.Federation(cnn(bn=True), splits, seed=0, rounds=fed.rounds, train=fed.train)
+    rule, d = FedSelect(p=0.2, alpha=0.6, buffer_policy=policy), fed.num_params
+    ((_, state, _),) = steps(rule, fed, 1)
+    (one, _), (other, _) = (rule.round(each, state, everyone(each), 1) for each in (fed, changed))
+    assert torch.equal(one.local[1:, d:], other.local[1:, d:]) == alone
+    assert not torch.equal(one.local[0, d:], other.local[0, d:])
+    assert not torch.equal(one.local[1:, :d], other.local[1:, :d])  # the mean does bring them what client 0 learned
+
+
+def test_18_statistics_are_no_parameters_of_any_count():
+    """The same counts with and without a batch norm's statistics: D is the number of trainable scalars."""
+    fed = federation(mlp(bn=True))
+    ((_, after, notes),) = steps(FedSelect(p=0.3, alpha=0.9), fed, 1)
+    d = fed.num_params
+    assert after.personal[:, :d].sum(1).tolist() == [round_half_up(0.3 * d)] * 4
+    torch.testing.assert_close(notes["personal_share"], torch.full((4,), round_half_up(0.3 * d) / d))
+    assert notes["upload"].tolist() == [d] * 4
+
+
+def test_19_another_seed_changes_partition_start_and_batch_order_each():
+    settings = [SETTINGS.spec("fedselect", preset="ci", seed=seed) for seed in (0, 0, 1)]
+    (_, one, dealt), (_, same, alike), (_, other, elsewhere) = map(build, settings)
+
+    def samples_of(partition):
+        return [sorted(index.tolist()) for index in partition.train]
+
+    def orders(fed):  # of positions among a client's samples, so the partition plays no part
+        return [[b.index.tolist() for b in fed.batches(torch.tensor([k]), 0)] for k in range(fed.num_clients)]
+
+    assert samples_of(dealt) == samples_of(alike) and orders(one) == orders(same)
+    assert torch.equal(one.theta0, same.theta0)
+    assert one.splits["train"].bounds == other.splits["train"].bounds
+    for mine, theirs in zip(samples_of(dealt) + orders(one), samples_of(elsewhere) + orders(other), strict=True):
+        assert mine != theirs
+    assert not torch.equal(one.theta0, other.theta0)
+
+
+def test_19_another_seed_is_another_history():
+    one, other = (run(FedSelect(p=0.2), federation(seed=seed), Schedule(2))[0] for seed in (0, 1))
+    assert not torch.equal(one.local, other.local)
+    assert not torch.equal(one.personal, other.personal)
+
+
+@pytest.mark.parametrize("p", [0.01, 0.05, 0.1, 0.25])
+def test_22_the_share_after_n_updates(p):
+    """1 - (1 - p)^n, within 1 / D for each update; so many updates until the limit as the logarithms say."""
+    size, count = 11_181_642, 0
+    for n in range(1, 41):
+        count += num_new(count, size, FedSelect(p=p, alpha=1.0))
+        assert abs(count / size - (1 - (1 - p) ** n)) <= n / size
+
+
+def test_23_twins_stay_twins(monkeypatch):
+    """Two clients with the same data, and random streams that do not know which of them asks."""
+    monkeypatch.setattr(federation_module, "generator", lambda seed, *key: generator(seed, *key[:-2], key[-1]))
+    twin, third = samples(12, (1, 4, 4), key=0), samples(9, (1, 4, 4), key=1)
+    data = federation_module.Split.of([twin, third, twin])
+    training = replace(federation().train, epochs=2)
+    fed = federation_module.Federation(cnn(bn=True), {"train": data, "test": data}, seed=0, rounds=5, train=training)
+    for _, after, notes in steps(FedSelect(p=0.2, alpha=0.7), fed, 5):
+        assert same_bits(after.local[0], after.local[2])
+        assert same_bits(after.personal[0], after.personal[2])
+        assert not torch.equal(after.local[0], after.local[1])
+        assert same_bits(notes["trained"][0], notes["trained"][2])

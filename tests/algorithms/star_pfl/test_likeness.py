@@ -1,0 +1,74 @@
+"""The instrument behind Star-PFL's Figure 2: it changes nothing, and it measures what it says."""
+
+import numpy as np
+import pytest
+import torch
+
+from pfl_core import Schedule, run
+from pfl_core.algorithms.star_pfl.likeness import DECIMALS, Likeness, in_common, scores
+from pfl_core.algorithms.star_pfl.method import StarPFL
+from pfl_core.ranks import rank_correlation
+from pfl_core.runs import RunSpec
+from tests.algorithms.star_pfl.plain import fed_of
+from tests.helpers import same_bits
+
+ROUNDS = 3
+NEVER = {"threshold_global": None, "threshold_local": None}
+
+
+def play(algorithm, fed):
+    return run(algorithm, fed, Schedule(ROUNDS))
+
+
+@pytest.mark.parametrize("options", [NEVER, {"threshold_global": 0.3, "threshold_local": 0.3}], ids=["fedavg", "star"])
+def test_it_only_watches(options):
+    """Models and scores are to the bit those of the method that is watched."""
+    plain, _ = play(StarPFL(**options), fed_of())
+    state, _ = play(Likeness(**options), fed_of())
+    assert same_bits(state.shared, plain.shared) and same_bits(state.clients, plain.clients)
+    assert Likeness() == Likeness(**NEVER)
+
+
+def test_one_matrix_a_round_and_the_last_one_is_of_the_last_scores():
+    state, history = play(Likeness(stable_at=0.4), fed_of())
+    score = scores(state)
+    assert len(state.ranks) == len(state.both) == ROUNDS
+    np.testing.assert_allclose(state.ranks[-1], rank_correlation(score.numpy()))
+    assert torch.equal(state.both[-1], in_common(score <= 0.4))
+    stable = history.series["stable_share"][1][-1]
+    np.testing.assert_allclose(stable, np.diag(state.both[-1]) / score.shape[1])
+
+
+def test_the_kept_arrays_add_up():
+    algorithm, fed = Likeness(stable_at=0.4, sampled=10), fed_of()
+    state, _ = play(algorithm, fed)
+    kept, score = algorithm.artifacts(fed, state), scores(state)
+    names = [f.name for f in fed.layout.params]
+    assert torch.equal(sum(kept[f"overlap/{name}"] for name in names), state.both[-1])
+    assert sum(int(kept[f"size/{name}"]) for name in names) == fed.num_params
+    never = in_common(score == 0).diagonal()
+    moving = sum(kept[f"moving/{name}"].diagonal() for name in names)
+    assert torch.equal(moving + never, state.both[-1].diagonal())
+    chosen = kept["sampled"]
+    assert torch.equal(chosen, chosen.unique()) and torch.equal(kept["scores"], score[:, chosen].round(decimals=4))
+    weights = torch.cat([torch.arange(f.start, f.stop) for f in fed.layout.params if len(f.shape) > 1])
+    assert torch.isin(chosen, weights).all() and (score[:, chosen] > 0).any(0).all()
+
+
+def test_in_common_by_hand():
+    sets = torch.tensor([[True, True, False], [False, True, True], [False, False, False]])
+    assert in_common(sets).tolist() == [[2, 1, 0], [1, 2, 0], [0, 0, 0]]
+
+
+def test_scores_that_differ_in_the_last_bit_are_ranked_alike():
+    state, _ = play(Likeness(), fed_of())
+    entries = state.clients[0]
+    nudged = torch.nextafter(entries.score, torch.ones_like(entries.score))
+    before = (entries.score.double() * 10**DECIMALS).round()
+    assert (before == (nudged.double() * 10**DECIMALS).round()).double().mean() > 0.99
+    assert torch.equal(scores(state)[0], before / 10**DECIMALS)
+
+
+def test_a_run_may_name_it():
+    spec = RunSpec(method={"name": "star_pfl_likeness", "history_len_local": 10})
+    assert spec.build_method() == Likeness(history_len_local=10)

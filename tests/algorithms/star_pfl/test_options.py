@@ -1,0 +1,126 @@
+"""Star-PFL's readings one by one (A2 to A16 of star_pfl.md section 3.6), and its settings."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pfl_core import methods
+from pfl_core.algorithm import build
+from pfl_core.algorithms.star_pfl.method import StarPFL
+from tests.algorithms.star_pfl.plain import EAGER, PARTS, SHORT, fed_of, masks_of, steps
+from tests.helpers import federation, mlp
+
+F64 = torch.float64
+
+
+def test_a2_dead_units_freeze_on_both_sides():
+    """A neuron that never fires: its updates are exactly 0."""
+    model = mlp()
+    model.fc1.bias.data[0] = -1e6
+    fed = federation(model, rounds=9, epochs=2)
+    dead = fed.layout.unflatten(torch.zeros(fed.num_entries))
+    dead["fc1.weight"][0] = dead["fc1.bias"][0] = 1
+    dead["head.weight"][:, 0] = 1
+    dead = fed.layout.flatten(dead).bool()
+    algorithm = StarPFL(threshold_global=0.0, threshold_local=0.0)
+    first, second = [after for _, after, _, _ in steps(algorithm, fed, PARTS[:1] * 2)]
+    for mask in (masks_of(algorithm, fed, first)[0], masks_of(algorithm, fed, first)[1][2]):
+        assert not mask[dead].any() and mask[~dead].sum() > (~dead).sum() // 2
+    assert (second.server.probe[dead] & second.clients[0].probe[dead]).all()
+
+
+def test_a12_biases_train_on_but_are_not_sent():
+    fed = fed_of("mlp")
+    weights = fed.layout.mask(lambda f: "weight" in f.name)
+    algorithm = StarPFL(**EAGER, **SHORT, train_mask_scope="weights")
+    frozen_biases = 0
+    for before, _, notes, clients in steps(algorithm, fed):
+        server, client = masks_of(algorithm, fed, before)
+        moved = notes["trained"] != before.shared
+        assert notes["upload"].tolist() == (server & client[clients]).sum(1).tolist()
+        for row, k in zip(moved, clients, strict=True):
+            assert not row[weights & ~client[k]].any()
+            frozen_biases += int(row[~weights & ~client[k]].sum())
+    assert frozen_biases
+
+
+def test_a13_after_check_what_was_just_thawed_is_sent_untrained():
+    fed, more = fed_of("mlp"), 0
+    algorithm = StarPFL(**EAGER, **SHORT, upload_mask_timing="after_check")
+    for before, after, notes, clients in steps(algorithm, fed):
+        server, client = masks_of(algorithm, fed, before)
+        sent = torch.stack([server & after.clients[k].active for k in clients]).sum(1)
+        assert notes["upload"].tolist() == sent.tolist()
+        more += int((sent - (server & client[clients]).sum(1)).sum())
+    assert more > 0
+
+
+def test_a4_a_full_window_is_waited_for():
+    algorithm = StarPFL(**EAGER, history_len_global=4, history_len_local=2, min_history="full")
+    for t, (before, _, _, _) in enumerate(steps(algorithm, fed_of("mlp"), PARTS[:1] * 7)):
+        server, client = masks_of(algorithm, fed_of("mlp"), before)
+        assert bool((~server).any()) == (t >= 4)
+        assert bool((~client).any()) == (t >= 1)
+
+
+def test_a16_no_more_than_a_share_is_frozen():
+    fed = fed_of("mlp")
+    free, capped = StarPFL(**EAGER, **SHORT), StarPFL(**EAGER, **SHORT, max_frozen_fraction=0.1)
+    frozen = {
+        a: [int((~e.trained).sum()) for _, s, _, _ in steps(a, fed) for e in (s.server, *s.clients)]
+        for a in (free, capped)
+    }
+    assert max(frozen[capped]) == capped.most_frozen(fed) < max(frozen[free])
+
+
+def test_moving_averages_follow_the_servers_updates():
+    """E and A of all that is never frozen, from the shared models alone."""
+    fed, algorithm = fed_of("mlp", dtype=F64), StarPFL(threshold_global=None, stability_measure="ema", ema_decay=0.75)
+    net = path = torch.zeros(fed.num_params, dtype=F64)
+    for before, after, _, _ in steps(algorithm, fed):
+        update = after.shared - before.shared
+        net, path = 0.75 * net + 0.25 * update, 0.75 * path + 0.25 * update.abs()
+        torch.testing.assert_close(after.server.score, net.abs() / path.where(path > 0, 1), rtol=1e-6, atol=1e-6)
+
+
+def test_settings_of_section_9_and_the_readings():
+    paper, code = StarPFL(), StarPFL.reading("authors_code")
+    assert (paper.history_len_global, paper.history_len_local) == (10, 5)
+    assert (paper.threshold_global, paper.threshold_local, paper.thaw, paper.min_history) == (0.1, 0.1, True, 1)
+    assert build("star_pfl", {}, "authors_code") == code
+    assert build("star_pfl", {"min_history": "full", "threshold_local": "0.2"}).threshold_local == 0.2
+    assert build("star_pfl", {"min_history": "3"}).min_history == 3
+    assert methods()["star_pfl"].papers == ("star_pfl",)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("threshold_local", float("nan")),
+        ("history_len_local", 0),
+        ("history_len_global", 256),
+        ("record_epochs", 0),
+        ("min_history", 0),
+        ("min_history", 6),
+        ("max_frozen_fraction", 70.0),
+        ("stability_floor_quantile", -0.1),
+        ("ema_decay", 1.1),
+        ("threshold_rule", "loose"),
+        ("masked_aggregation", "mean"),
+    ],
+)
+def test_bad_settings_say_so_in_one_line(name, value):
+    with pytest.raises(ValueError, match=re.compile(rf"\AStarPFL: (?=.*{name}={value!r})[^\n]+\Z")):
+        StarPFL(**{name: value})
+
+
+def test_a7_cleared_every_round_one_epoch_never_freezes_by_cancellation():
+    fed = fed_of("mlp", epochs=1, dtype=F64)
+    cleared = StarPFL(threshold_global=None, threshold_local=0.99, history_scope="round")
+    for _, after, _, _ in steps(cleared, fed):
+        for entries in after.clients:
+            assert set(entries.score[~entries.trained].tolist()) <= {0.0}  # dead units only
+    rolling = [after for _, after, _, _ in steps(replace(cleared, history_scope="rolling"), fed)]
+    assert any(((e.score > 0) & ~e.trained).any() for e in rolling[-1].clients)

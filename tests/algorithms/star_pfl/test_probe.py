@@ -1,0 +1,112 @@
+"""Star-PFL's probe: it changes nothing, and says what the states say."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+from pfl_core.algorithms.star_pfl.method import StarPFL
+from pfl_core.algorithms.star_pfl.probe import ACTIVE, BINS, FROZEN, PROBING, layers, sampled
+from tests.algorithms.star_pfl.plain import EAGER, PARTS, SHORT, fed_of, masks_of, steps
+from tests.helpers import same_bits
+
+
+@pytest.fixture(scope="module")
+def course():
+    fed, algorithm = fed_of(), StarPFL(**EAGER, **SHORT, probe=40)
+    return fed, algorithm, steps(algorithm, fed)
+
+
+def test_without_it_the_bits_are_the_same(course):
+    fed, algorithm, seen = course
+    for (_, plain, notes, _), (_, probed, told, _) in zip(steps(replace(algorithm, probe=0), fed), seen, strict=True):
+        assert plain.trace is None and same_bits(plain, replace(probed, trace=None))
+        assert set(told) - set(notes) == {"size_correlation", "size_correlation_global"}
+        assert all(same_bits(notes[name], told[name]) for name in notes)
+    assert replace(algorithm, probe=0).artifacts(fed, plain) == {}
+
+
+def test_a_few_entries_of_every_layer(course):
+    fed, _, _ = course
+    parts = layers(fed.layout)
+    assert [part.start for part in parts.values()] == [0, *[part.stop for part in parts.values()][:-1]]
+    where = sampled(fed, 40)
+    held = [int(((where >= part.start) & (where < part.stop)).sum()) for part in parts.values()]
+    sizes = [part.stop - part.start for part in parts.values()]
+    assert len(where.unique()) == sum(held) == 40 and min(held) >= min(*sizes, 40 // len(parts))
+    assert torch.equal(sampled(fed, 10**6), torch.arange(fed.num_params))
+
+
+def test_values_scores_and_states_are_those_of_the_round(course):
+    fed, algorithm, seen = course
+    trace, where = seen[-1][1].trace, sampled(fed, 40)
+    states = set()
+    for t, (before, after, notes, clients) in enumerate(seen):
+        server, client = masks_of(algorithm, fed, before)
+        assert torch.equal(trace.value[t, 0], after.shared[where])
+        assert torch.equal(trace.score[t, 0], after.server.score[where])
+        assert torch.equal(trace.state[t, 0] != FROZEN, server[where])
+        assert torch.equal(trace.state[t, 0] == PROBING, before.server.probe[where])
+        if 0 in clients:
+            assert torch.equal(trace.value[t, 1], notes["trained"][clients.index(0)][where])
+            assert torch.equal(trace.state[t, 1] != FROZEN, client[0][where])
+        else:
+            assert trace.value[t, 1].isnan().all()
+        for place, part in enumerate(layers(fed.layout).values()):
+            frozen = trace.frozen[t, :, place]
+            assert int(frozen[0]) == int((~server[part]).sum())
+            assert [int(frozen[1 + k]) for k in clients] == [int((~client[k, part]).sum()) for k in clients]
+        states |= set(trace.state[t].flatten().tolist())
+    assert states == {ACTIVE, FROZEN, PROBING}, "the example shows all of them"
+
+
+def test_what_never_moved_is_what_the_windows_say():
+    """Windows longer than a round are kept, so that they can be looked into: frozen, recorded, and all of it 0."""
+    fed, algorithm = fed_of(), StarPFL(**EAGER, **SHORT | {"history_len_local": 3}, probe=40)
+    seen = steps(algorithm, fed)
+    trace = seen[-1][1].trace
+    for t, (_, after, _, _) in enumerate(seen):
+        parties = zip([after.server, *after.clients], [after.window, *after.windows], strict=True)
+        dead = [~e.trained & (w.count > 0) & (w.values == 0).all(0) for e, w in parties]
+        assert trace.unmoved[t].tolist() == [int(one.sum()) for one in dead]
+    frozen = trace.frozen.sum(2)
+    for counts in (trace.unmoved, frozen - trace.unmoved):
+        assert counts[:, 0].any() and counts[:, 1:].any(), "the example has both, on the server and on clients"
+
+
+def test_waits_and_scores_are_counts(course):
+    fed, _, seen = course
+    for t, (_, after, _, _) in enumerate(seen):
+        trace = seen[-1][1].trace
+        assert trace.waits[t].sum(1).tolist() == [fed.num_params, fed.num_clients * fed.num_params]
+        assert int(trace.waits[t, 0, 0]) == int((after.server.interval == 1).sum())
+        judged = [(e.trained & (e.count >= 2) & (e.score > 0)) for e in after.clients]
+        assert int(trace.scores[t, 1].sum()) == sum(int(one.sum()) for one in judged)
+        above = sum(int((e.score[on] >= 0.5).sum()) for e, on in zip(after.clients, judged, strict=True))
+        assert int(trace.scores[t, 1, BINS // 2 :].sum()) == above
+
+
+def test_the_rank_correlation_is_spearmans(course):
+    fed, _, seen = course
+    for _, after, notes, clients in seen:
+        for place, k in enumerate(clients):
+            entries = after.clients[k]
+            on = entries.trained & (entries.count >= 2) & (entries.score > 0)
+            size = notes["trained"][place][: fed.num_params][on].abs()
+            told = spearmanr(size, entries.score[on]).statistic
+            assert float(notes["size_correlation"][place]) == pytest.approx(told, abs=1e-6, nan_ok=True)
+
+
+def test_what_is_kept_is_small_and_complete(course):
+    fed, algorithm, seen = course
+    kept = algorithm.artifacts(fed, seen[-1][1])
+    assert kept["value"].shape == kept["state"].shape == (len(PARTS), 2, 40) and len(kept["entries"]) == 40
+    assert sum(int(kept[name]) for name in kept if name.startswith("layer/")) == fed.num_params
+    assert np.allclose(kept["score"], seen[-1][1].trace.score, atol=1e-5)
+
+
+def test_a_negative_number_is_refused():
+    with pytest.raises(ValueError, match="probe=-1"):
+        StarPFL(probe=-1)

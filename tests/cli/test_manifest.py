@@ -1,0 +1,106 @@
+"""Evidence without data: the manifest, and figures from what it names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pfl_core import papers
+from pfl_core.cli import main
+from pfl_core.notebooks import manifest
+from pfl_core.papers.fedselect.paper import PAPER
+from pfl_core.runs import RESULTS, RunSpec, Store, sweep
+from pfl_core.runs.provenance import ROOT
+from pfl_core.runs.store import whole
+from tests.study.small_runs import specs
+
+NAME = "fedselect/02_personalization_limit"
+
+# ---- the manifest ---------------------------------------------------------------------------------------------------
+
+
+def test_the_committed_manifest_is_what_is_complete():
+    """Written by `pfl runs manifest`; every record of it is committed, fresh and whole."""
+    keys = {path.stem for path in RESULTS.glob("**/*.json")}
+    entries = manifest.read(RESULTS)
+    assert entries and all(papers.has_runs(entry.notebook) for entry in entries)
+    for entry in entries:
+        assert entry.seeds and entry.keys and set(entry.keys) <= keys, entry.notebook
+        wanted = papers.specs(entry.notebook, entry.preset, entry.seeds)
+        assert {spec.key() for spec in wanted} == set(entry.keys), f"{entry.notebook}: run `pfl runs manifest`"
+
+
+def test_every_committed_record_is_current():
+    """No record is stale: what is superseded leaves the folder and stays in git's history."""
+    for path in RESULTS.glob("*/**/*.json"):
+        content = whole(path)  # its checksum, too
+        spec = RunSpec.from_json(content["spec"])
+        assert content["schema"] == 2 and path.stem == content["key"] in (spec.key(), spec.key(content["data"]))
+
+
+def test_a_notebook_is_complete_with_all_runs_of_as_many_seeds(store, monkeypatch):
+    def small(preset, wanted, overrides):
+        return specs(preset, tuple(wanted))
+
+    paper, _, section = NAME.partition("/")
+    monkeypatch.setattr("pfl_core.papers.fedselect.paper.PAPER", replace(PAPER, experiments={section: small}))
+    monkeypatch.setattr(manifest, "PAPERS", [paper])
+    assert manifest.complete(store) == []
+    sweep(specs("real", (0, 1, 3)), jobs=1, store=store)
+    (entry,) = manifest.complete(store)
+    assert (entry.preset, entry.seeds, len(entry.keys)) == ("paper", [0, 1], 2), "the preset is no part of a key"
+    path = manifest.write([entry], store.results)
+    assert manifest.read(store.results) == [entry]
+    path.write_text("[{}]", encoding="utf-8")
+    with pytest.raises(ValueError, match="damaged; write it again"):
+        manifest.read(store.results)
+
+
+# ---- pfl figures --evidence -----------------------------------------------------------------------------------------
+
+
+def test_evidence_is_drawn_from_the_records_alone(tmp_path, monkeypatch, capsys):
+    """One notebook of it, with no data on this machine: the committed figures, byte for byte."""
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("PFL_FIGURES_DIR", str(tmp_path / "figures"))
+    assert main(["figures", "--evidence", "fedselect/05_mask_overlap"]) == 0
+    drawn = {path.name: path.read_bytes() for path in (tmp_path / "figures" / "real" / "fedselect").iterdir()}
+    assert len(drawn) == 8 and not list((tmp_path / "data").glob("runs/*.json")), "nothing was computed"
+    for name, content in drawn.items():
+        assert content == (ROOT / "figures" / "real" / "fedselect" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("more", ["--preset real", "-p SEEDS [0]", "--device cpu", "--write-notebooks"])
+def test_evidence_takes_no_other_parameters(more, capsys):
+    assert main(["figures", "--evidence", *more.split()]) == 2
+    assert "draws what the manifest says" in capsys.readouterr().err
+
+
+def test_evidence_that_is_not_there_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("pfl_core.runs.store.RESULTS", tmp_path)
+    keys = [spec.key() for spec in papers.specs(NAME, "real", [0])]
+    manifest.write([manifest.Evidence(NAME, "real", [0], keys)], tmp_path)
+    assert main(["figures", "--evidence"]) == 2
+    assert "of the manifest is not in" in capsys.readouterr().err
+    manifest.write([manifest.Evidence(NAME, "real", [0], keys[1:])], tmp_path)
+    assert main(["figures", "--evidence"]) == 2
+    assert "the manifest has other runs than the notebook" in capsys.readouterr().err
+
+
+def test_evidence_is_drawn_from_committed_records_whatever_the_user_has_run(tmp_path, monkeypatch):
+    """Half of a run of one's own is no evidence."""
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("PFL_FIGURES_DIR", str(tmp_path / "figures"))
+    key = next(entry for entry in manifest.read(RESULTS) if entry.notebook == "fedselect/05_mask_overlap").keys[0]
+    own = Store()
+    whole = own.get(key)
+    own.put(replace(whole, series={k: (t[:1], v[:1]) for k, (t, v) in whole.series.items()}))
+    assert main(["figures", "--evidence", "fedselect/05_mask_overlap"]) == 0
+    drawn = (tmp_path / "figures" / "real" / "fedselect" / "mask_overlap_contrast.csv").read_bytes()
+    assert drawn == (ROOT / "figures" / "real" / "fedselect" / "mask_overlap_contrast.csv").read_bytes()
+
+
+def test_the_list_of_the_evidence(capsys):
+    assert main(["figures", "--evidence", "--list", "fedpews"]) == 0
+    assert "fedpews/01_synthetic" in capsys.readouterr().out

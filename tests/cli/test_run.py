@@ -1,0 +1,295 @@
+"""``pfl run`` and ``pfl runs`` on a store of their own."""
+
+import dataclasses
+import json
+import sys
+
+import pandas as pd
+import pytest
+
+from pfl_core import papers
+from pfl_core.cli import main
+from pfl_core.cli.run import partition, setting
+from pfl_core.runs import Store, execute
+from pfl_core.study.compare import ROW
+from tests.runs.outside import write_npz
+from tests.runs.test_migrate import SPEC, write_old
+
+SMALL = "--model mlp --clients 5 --rounds 2".split()
+KEYS = {
+    *("method", "acc_mean", "acc_pooled", "acc_bottom_decile", "acc_mean_best", "acc_mean_trained", "upload_mb"),
+    *("seconds", "key", "data", "rounds", "seed", "stored"),
+}
+OUTSIDE = '''
+from dataclasses import dataclass
+import torch
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.data import Dataset
+
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    """FedAvg under another name."""
+    strength: float = 1.0
+
+def points(size: int = 40) -> Dataset:
+    y = torch.arange(size) % 2
+    x = torch.stack([y.float(), 1 - y.float()], 1)
+    zeros = torch.zeros(size, dtype=torch.int64)
+    return Dataset("points", x, y, zeros, torch.arange(size) >= size // 2, 2, ("a", "b"), about="two points")
+'''
+
+
+pytestmark = pytest.mark.usefixtures("folders")
+
+
+def answer(capsys, *command: str) -> dict:
+    """The last line of a --json call."""
+    assert main([*command, "--json"]) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_json_contract_and_a_second_call_reads_the_store(capsys):
+    first = answer(capsys, "run", "fedselect", *SMALL, "--set", "alpha=0.5", "--seed", "3")
+    assert first.keys() >= KEYS and not first["stored"]
+    assert 0 <= first["acc_bottom_decile"] <= first["acc_mean"] <= 100
+    assert Store().get(first["key"]).spec.method == {"name": "fedselect", "alpha": 0.5}
+    again = answer(capsys, "run", "fedselect", *SMALL, "--set", "alpha=0.5", "--seed", "3")
+    assert again == first | {"stored": True}
+
+
+def test_for_people_it_prints_settings_and_scores_and_says_where_they_come_from(capsys):
+    command = ["run", "local", *SMALL, "--set", "train.momentum=0.5"]
+    assert main(command) == 0
+    first = capsys.readouterr().out
+    assert "momentum=0.5" in first and "bottom decile" in first and "stored in" in first
+    assert main(command) == 0
+    assert "read from the store" in capsys.readouterr().out
+    assert "stored in" not in capsys.readouterr().out
+
+
+def test_every_flag_reaches_the_run(capsys):
+    flags = "--partition dirichlet:0.4 --clients 3 --rounds 1 --model mlp --lr 0.2 --epochs 2 --batch-size 50"
+    rest = "--participation 0.7 --seed 7 --set model.hidden=[8] --set partition.min_size=5 --set run.eval_every=2"
+    spec = Store().get(answer(capsys, "run", "fedavg", *flags.split(), *rest.split())["key"]).spec
+    assert spec.partition == {"name": "dirichlet", "alpha": 0.4, "min_size": 5}
+    assert spec.model == {"name": "mlp", "hidden": [8]}
+    assert (spec.clients, spec.rounds, spec.participation, spec.seed, spec.eval_every) == (3, 1, 0.7, 7, 2)
+    assert (spec.train.lr, spec.train.epochs, spec.train.batch_size) == (0.2, 2, 50)
+
+
+def test_a_papers_settings_and_what_changes_them(capsys):
+    untouched = "run fedselect --paper fedselect --preset ci --set alpha=0.5 --reading authors_code".split()
+    spec = Store().get(answer(capsys, *untouched)["key"]).spec
+    wanted = papers.paper("fedselect").settings.spec("fedselect", preset="ci", alpha=0.5, reading="authors_code")
+    assert spec == wanted and (spec.paper, spec.preset) == ("fedselect", "ci")
+    changed = Store().get(answer(capsys, *untouched, "--rounds", "1")["key"]).spec
+    assert (changed.rounds, changed.made_for) == (1, "ci, changed"), "a changed frame is no result of the preset"
+    same = Store().get(answer(capsys, *untouched, "--rounds", str(wanted.rounds))["key"]).spec
+    assert same == wanted, "what is asked for and is the preset's already changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("iid", {"name": "iid"}),
+        ("shards:2", {"name": "shards", "classes_per_client": 2}),
+        ("dirichlet:0.4", {"name": "dirichlet", "alpha": 0.4}),
+        ("paired_dirichlet:0.1", {"name": "paired_dirichlet", "alpha": 0.1}),
+        ("pathological:2", {"name": "pathological", "shards": 2}),
+        ("my_module:rule", {"name": "my_module:rule"}),
+    ],
+)
+def test_partition_grammar(text, part):
+    assert partition(text) == part
+
+
+def test_set_grammar():
+    assert setting("tie_rule=threshold") == ("method", "tie_rule", "threshold")
+    assert setting("data.corrupt=true") == ("data", "corrupt", True)
+    assert setting("train.milestones=[0.5]") == ("train", "milestones", [0.5])
+
+
+def test_a_method_and_a_data_set_from_the_working_folder(capsys, tmp_path, monkeypatch):
+    (tmp_path / "my_pfl_module.py").write_text(OUTSIDE, encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "my_pfl_module", raising=False)
+    command = "run my_pfl_module:Mine --data my_pfl_module:points --partition iid --clients 2 --rounds 1 --model mlp"
+    found = answer(capsys, *command.split(), "--set", "strength=2", "--set", "data.size=60")
+    assert found["method"] == "my_pfl_module:Mine" and found["about"] == "two points"
+    assert sum(map(sum, Store().get(found["key"]).clients["train"])) == 30
+    assert main([*command.split(), "--set", "power=2"]) == 2
+    assert "'power'" in capsys.readouterr().err
+
+
+def test_a_damaged_record_is_told_and_computed_again(capsys):
+    first = answer(capsys, "run", "local", *SMALL)
+    path = Store().path(first["key"])
+    path.write_text(path.read_text(encoding="utf-8").replace('"seed":0', '"seed":1'), encoding="utf-8")
+    assert main(["run", "local", *SMALL, "--json"]) == 0
+    out, err = capsys.readouterr()
+    again = json.loads(out)
+    assert "is damaged" in err and err.startswith("pfl: record") and not again["stored"]
+    assert {**again, "seconds": 0} == {**first, "seconds": 0}
+    assert main(["runs", "clean", "--damaged"]) == 0
+    assert ".damaged" in capsys.readouterr().out and path.exists()
+    assert not list(path.parent.glob("*.damaged"))
+
+
+def test_a_run_that_cannot_be_made_leaves_nothing(capsys, tmp_path):
+    assert main(["run", "local", "--clients", "2000", "--partition", "iid", "--model", "mlp"]) == 2
+    assert "client" in capsys.readouterr().err
+    assert not list((tmp_path / "data").glob("**/*.json"))
+
+
+def test_list_export_and_clean(capsys, tmp_path):
+    mine = answer(capsys, "run", "local", *SMALL)["key"]
+    theirs = answer(capsys, *"run fedavg --paper fedselect --preset ci".split())["key"]
+    assert main(["runs"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert lines.keys() == {"key", mine, theirs} and "fresh" in lines[mine]
+    main("runs list --paper fedselect --preset ci".split())
+    assert mine not in capsys.readouterr().out
+
+    assert main(["runs", "export", "out"]) == 0
+    frame, index = pd.read_csv(tmp_path / "out" / f"{mine}.csv"), pd.read_csv(tmp_path / "out" / "runs.csv")
+    assert {"round", "client", "metric", "value"} <= set(frame) and set(frame["client"]) >= {-1, 0, 4}
+    assert set(index["key"]) == {mine, theirs}
+    assert (tmp_path / "out" / f"{mine}.json").read_bytes() == Store().path(mine).read_bytes()
+
+    assert main(["runs", "export", "--results", "--preset", "ci"]) == 0
+    kept = tmp_path / "results" / "fedselect" / "ci" / f"{theirs}.json"
+    assert [*(tmp_path / "results").glob("**/*.json")] == [kept]
+
+    assert main(["runs", "clean"]) == 0
+    assert "0 files dropped" in capsys.readouterr().out
+    (Store().root / "flops").mkdir(exist_ok=True)  # what is remembered beside the runs
+    assert main(["runs", "clean", "--all"]) == 0
+    assert f"dropped {mine}.json" in capsys.readouterr().out
+    assert not Store().path(mine).exists() and kept.exists()
+    main(["runs", "list"])
+    assert "committed" in capsys.readouterr().out, "what data/results holds is still there"
+    assert answer(capsys, *"run fedavg --paper fedselect --preset ci".split())["stored"]
+
+
+def test_export_is_told_a_folder_before_keys(capsys, tmp_path):
+    key = answer(capsys, "run", "local", *SMALL)["key"]
+    (tmp_path / "file").touch()
+    for where, why in ((key, "is a run's key"), ("file", "is a file")):
+        assert main(["runs", "export", where]) == 2
+        assert why in capsys.readouterr().err
+    assert main(["runs", "export", "--results", "--paper", "fedpews"]) == 2
+    assert "nothing to write" in capsys.readouterr().err and not (tmp_path / key).exists()
+
+
+def test_a_run_whose_data_are_gone_is_still_fresh(capsys, tmp_path):
+    write_npz(tmp_path / "data", "mine", value=1)
+    answer(capsys, "run", "local", *SMALL, "--data", "mine", "--partition", "iid", "--clients", "2")
+    for _ in range(2):
+        main(["runs", "list"])
+        assert " fresh" in capsys.readouterr().out
+        (tmp_path / "data" / "mine.npz").unlink(missing_ok=True)
+
+
+LONG = ["run", "fedselect", "--model", "mlp", "--clients", "5", "--rounds", "6", "--set", "p=0.2"]
+
+
+def test_a_run_can_stop_early_and_go_on(capsys):
+    """Its record says how far it is; with its state kept it goes on from there, and ends with the same bits."""
+    whole = Store().get(answer(capsys, *LONG)["key"])
+    main(["runs", "clean", "--all"])
+    half = answer(capsys, *LONG, "--until", "4", "--keep-state")
+    assert (half["rounds"], half["key"], half["stored"]) == (4, whole.key, False)
+    record = Store().get(whole.key)
+    assert record.partial and record.length == "4 of 6" and not record.stale
+    assert answer(capsys, *LONG, "--until", "3")["stored"], "it is further than that"
+    main(["runs", "list"])
+    assert " 4 of 6 " in capsys.readouterr().out
+    assert main([*LONG, "--until", "4"]) == 0
+    assert "stopped early: 4 of 6 rounds" in capsys.readouterr().out
+    assert Store().checkpoint(whole.key).exists()
+    told = []
+    execute(record.spec, Store(), on_round=told.append)
+    assert told == [5, 6]
+    done = Store().get(whole.key)
+    assert not done.partial and done.state == whole.state and not Store().checkpoint(whole.key).exists()
+    for name, (times, values) in whole.series.items():
+        assert name == "seconds" or str(done.series[name]) == str((times, values)), name
+
+
+def test_without_its_state_a_stopped_run_starts_over(capsys):
+    half = answer(capsys, *LONG, "--until", "4")
+    assert not Store().checkpoint(half["key"]).exists()
+    whole = answer(capsys, *LONG)
+    assert (whole["rounds"], whole["stored"]) == (6, False) and not Store().get(whole["key"]).partial
+
+
+def test_a_run_cannot_stop_before_its_first_score(capsys):
+    assert main([*LONG, "--set", "run.eval_every=3", "--until", "2"]) == 2
+    assert "first scored after 3 rounds" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_computed(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("pfl_core.engine.run", lambda *_, **__: pytest.fail("computed in vain"))
+    (tmp_path / "data").touch()
+    assert main(["run", "local", *SMALL]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_run_that_diverged_and_notes_nothing_says_so(capsys, tmp_path):
+    (tmp_path / "silent_method.py").write_text(
+        "from pfl_core.algorithms.fedavg import FedAvg\n\n\nclass Silent(FedAvg):\n"
+        "    def round(self, fed, state, clients, t):\n        return super().round(fed, state, clients, t)[0], {}\n",
+        encoding="utf-8",
+    )
+    assert main(["run", "silent_method:Silent", *SMALL]) == 0
+    out = capsys.readouterr().out
+    assert "sent by clients: not noted" in out and "training diverged" not in out
+    assert main(["run", "fedavg", *SMALL, "--lr", "1e30"]) == 0
+    assert "the training diverged" in capsys.readouterr().out
+
+
+def test_clean_drops_what_other_code_made(capsys, monkeypatch):
+    stale = answer(capsys, "run", "local", *SMALL)["key"]
+    monkeypatch.setattr("pfl_core.runs.versions.ENGINE", 2)
+    fresh = answer(capsys, "run", "local", *SMALL)["key"]
+    assert main(["runs", "clean", "--stale"]) == 0
+    assert f"dropped {stale}.json" in capsys.readouterr().out
+    assert Store().get(fresh) is not None and Store().get(stale) is None
+
+
+def test_clean_leaves_records_of_the_first_format_to_be_migrated(capsys):
+    path = write_old(Store().root, SPEC)
+    assert main(["runs", "list"]) == 0 and "first format" in capsys.readouterr().out
+    assert main(["runs", "clean"]) == 0
+    assert "1 records of the first format stay" in capsys.readouterr().out and path.exists()
+    assert main(["runs", "migrate"]) == 0
+    assert "records: 1 re-keyed" in capsys.readouterr().out and not path.exists()
+    write_old(Store().root, SPEC, key="0" * 16)
+    assert main(["runs", "clean", "--stale"]) == 0
+    assert "dropped 0000000000000000.json" in capsys.readouterr().out
+
+
+def test_compare_shows_runs_of_a_preset_but_not_those_that_were_changed_by_hand(capsys):
+    """FedAvg of Table 1, CIFAR-10; ours are digits, its stand-in at preset quick, here with one short round."""
+    command = "run fedavg --paper fedselect --preset quick --rounds 1 --epochs 1".split()
+    record = Store().get(answer(capsys, *command)["key"])
+    assert all(row["ours"] is None for row in compared(capsys))
+    own = dataclasses.replace(record.spec, changed=False)
+    assert Store().get(record.key, own).spec == own == Store().get(record.key).spec, "asked for as the preset's own run"
+    (row,) = [row for row in compared(capsys) if row["ours"] is not None]
+    assert (row["table"], row["dataset"], row["method"]) == ("table1", "CIFAR-10", "FedAvg")
+    assert row["ours"] == pytest.approx(record.summary()["acc_mean"])
+    assert (row["preset"], row["seeds"], row["stale"], row["spread"]) == ("quick", [0], False, None)
+    assert "digits" in row["data"]
+    main(["compare", "fedselect"])
+    name, columns, *lines = capsys.readouterr().out.splitlines()
+    assert name == "fedselect" and columns.split() == ROW
+    lines = [line for line in lines if not line.startswith("note: ")]
+    assert {line.index("mean_client_accuracy") for line in lines} == {columns.index("metric")}
+    (shown,) = [line.split() for line in lines if line.endswith(" no")]
+    assert shown[:3] == ["table1", "CIFAR-10", "FedAvg"]
+    assert shown[5:] == [f"{row['paper']:.4g}", f"{row['ours']:.4g}", "-", "quick", *row["data"].split(), "0", "no"]
+
+
+def compared(capsys) -> list[dict]:
+    assert main(["compare", "fedselect", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)

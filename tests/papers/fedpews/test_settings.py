@@ -1,0 +1,104 @@
+"""FedPeWS's preset paper says what the paper's tables and section 9 of the specification say."""
+
+from __future__ import annotations
+
+import pytest
+
+from pfl_core.papers.fedpews.paper import PAPER
+from pfl_core.papers.fedpews.results import target_of
+from pfl_core.papers.fedpews.settings import SETTINGS
+from pfl_core.study.published import parse_variant
+
+STATED = {  # figure: notebook, setting -> clients, T, rate, batch, λ, W; partition; data
+    "5": ("01_synthetic", "four clients", (4, 500, 0.001, 32, 0.0, 62), "by_class", "synthetic_32k"),
+    "8": ("04_heterogeneity_and_scale", "dirichlet", (10, 300, 0.01, 64, 5.0, 120), "dirichlet", "cifar_mnist"),
+    "12": ("04_heterogeneity_and_scale", "classes of cifar10", (5, 300, 0.01, 64, 5.0, 60), "by_class", "cifar10"),
+    "12, 20": (
+        "04_heterogeneity_and_scale",
+        "classes of cifar100",
+        (20, 300, 0.01, 64, 5.0, 60),
+        "by_class",
+        "cifar100",
+    ),
+    "13": ("04_heterogeneity_and_scale", "many clients", (200, 500, 0.01, 64, 0.5, 25), "dirichlet", "cifar_mnist"),
+    "11": ("05_masks_and_activations", "cifar_mnist", (2, 300, 0.01, 64, None, 120), "by_source", "cifar_mnist"),
+    "14": ("05_masks_and_activations", "activations", (2, 250, 0.001, 32, None, 50), "by_class", "synthetic_32k"),
+}
+
+
+def runs(notebook, setting):
+    specs = PAPER.experiments[notebook]("paper", (0,), {})
+    return [(one, one.build_method()) for one in specs if one.setting == setting]
+
+
+def length(one, rule):
+    """W."""
+    return round(rule.tau * one.rounds)
+
+
+@pytest.mark.parametrize("number", [2, 6])
+def test_tables_2_and_6(number):
+    """Server's rate, T, batch size, target, λ and τ of every row; the last column is Synthetic-3.2K."""
+    for row in PAPER.table(number).itertuples():
+        stated = parse_variant(row.variant)
+        base = "fedavg" if number == 2 else "fedprox"
+        found = runs("01_synthetic", f"lr_server={stated['eta_g']:g}")
+        if "lambda" in stated:
+            found = [(one, rule) for one, rule in found if getattr(rule, "base", "") == base]
+            ((one, rule),) = found
+            assert (rule.lam, rule.tau) == (stated["lambda"], stated["tau"])
+        else:
+            ((one, rule),) = [(one, rule) for one, rule in found if one.method["name"] == base]
+        assert (one.rounds, one.train.batch_size, one.clients) == (stated["T"], stated["batch_size"], 2)
+        assert rule.lr_server == stated["eta_g"]
+        if row.metric == "rounds_to_target":
+            assert target_of(one) == stated["target"]
+        small = row.dataset == "Synthetic-3.2K"
+        assert (one.data["name"], one.train.lr) == (("synthetic_3200", 0.01) if small else ("synthetic_32k", 0.001))
+        assert one.train.epochs == 1 and one.train.momentum == one.train.weight_decay == 0
+
+
+@pytest.mark.parametrize(("number", "setting"), [(7, "cifar_mnist"), (8, "path_oct_tissue")])
+def test_the_grids_of_tables_7_and_8(number, setting):
+    found = runs("02_sensitivity_heatmaps", setting)
+    stated = [(row.key, parse_variant(row.variant)) for row in PAPER.table(number).itertuples()]
+    cells = {(key, cell.get("lambda"), cell["tau"] if key != "fedavg" else 0.0) for key, cell in stated}
+    ours = {(one.method["name"], getattr(rule, "lam", None), getattr(rule, "tau", 0.0)) for one, rule in found}
+    assert ours == cells and len(ours) == len(found) == 56
+    assert {(one.rounds, one.train.lr, one.train.batch_size) for one, _ in found} == {(300, 0.01, 64)}
+
+
+@pytest.mark.parametrize("figure", STATED)
+def test_the_figures_of_section_9(figure):
+    notebook, setting, (clients, rounds, lr, batch, lam, warm), partition, data = STATED[figure]
+    found = runs(notebook, setting)
+    assert {(one.partition["name"], one.data["name"]) for one, _ in found} == {(partition, data)}
+    assert {(one.rounds, one.train.lr, one.train.batch_size) for one, _ in found} == {(rounds, lr, batch)}
+    assert clients in {one.clients for one, _ in found}
+    warmed = [(one, rule) for one, rule in found if getattr(rule, "tau", 0)]
+    assert {length(one, rule) for one, rule in warmed} == {warm}
+    assert lam in {getattr(rule, "lam", None) for _, rule in warmed}
+
+
+def test_what_section_9_has_beside_that():
+    assert {one.partition["alpha"] for one, _ in runs(*STATED["8"][:2])} == {0.1, 0.5, 1, 2, 5}
+    assert {one.clients for one, _ in runs(*STATED["12"][:2])} == {5, 10}
+    assert {rule.base for _, rule in runs(*STATED["12"][:2]) if hasattr(rule, "base")} == {"fedprox"}
+    for one, _ in runs(*STATED["13"][:2]):
+        assert (one.participation, one.partition["alpha"]) == (0.1, 0.5)
+        assert [one.train.factor(t, one.rounds) for t in (199, 200, 399, 400)] == pytest.approx([1, 0.1, 0.1, 0.01])
+    assert {rule.shares for _, rule in runs(*STATED["11"][:2])} == {None, (0.25, 0.75)}  # None: equal
+    assert {rule.tau for _, rule in runs(*STATED["14"][:2])} == {0.2, 0.0} and {
+        rule.probe for _, rule in runs(*STATED["14"][:2])
+    } == {256}
+    for number, setting in ((7, "cifar_mnist"), (8, "path_oct_tissue")):  # Table 3 has the best cells of both
+        table = runs("03_baselines", setting)
+        names = {one.method["name"] for one, _ in table}
+        assert names == {"fedavg", "fedprox", "scaffold", "fednova", "moon", "fedpews"}
+        (lam, tau), *more = {(rule.lam, rule.tau) for one, rule in table if one.method["name"] == "fedpews"}
+        cells = PAPER.table(number)
+        best = cells[cells["key"] == "fedpews"].sort_values("value")["variant"].iloc[-1]
+        assert not more and parse_variant(best) == {"lambda": lam, "tau": tau}
+    for method in ("fedpews", "fedpews_fixed", "fedprox"):
+        made = SETTINGS.spec(method, preset="paper", dataset="lr_server=1").build_method()
+        assert getattr(made, "lr_mask", 0.1) == 0.1 and getattr(made, "mu", 0.01) == 0.01

@@ -1,0 +1,55 @@
+"""FedSelect's settings say what its paper and, at its own reading, the released code say."""
+
+import pytest
+
+from pfl_core.papers.fedselect.settings import SETTINGS
+from pfl_core.runs import build
+
+
+@pytest.mark.realdata("cifar10")
+def test_the_paper_scale_of_fedselect_deals_100_training_images_a_client():
+    made = SETTINGS.spec("fedselect", preset="real")
+    _, fed, _ = build(made)
+    assert fed.splits["train"].sizes.tolist() == [100] * 10
+    assert fed.splits["test"].sizes.tolist() == [200] * 10
+
+
+def test_fedselect_has_the_stated_values_of_its_paper():
+    """fedselect.md section 8: clients, classes, images, rounds, epochs; batch and rate of the authors' code."""
+    frame = SETTINGS.setting("paper", "cifar10")
+    assert (frame.clients, frame.rounds, frame.participation) == (10, 200, 1.0)
+    assert (frame.train.epochs, frame.train.batch_size, frame.train.lr) == (3, 32, 0.05)
+    assert frame.train.momentum == frame.train.weight_decay == 0
+    assert frame.partition["classes_per_client"] * frame.partition["train_per_class"] == 100
+    assert frame.model["name"] == "resnet18"
+    mini = SETTINGS.setting("paper", "mini_imagenet")
+    assert (mini.clients, mini.partition["classes_per_client"], mini.partition["train_per_class"]) == (20, 10, 50)
+    office = SETTINGS.setting("paper", "office_home")
+    assert (office.clients, office.rounds, office.train.lr, office.model["pretrained"]) == (4, 30, 0.01, True)
+    assert office.partition == {"name": "by_source", "pool": "joined", "test": 0.5}  # the seed says which half
+
+
+def test_a_reading_has_its_own_training_at_the_papers_size_alone():
+    code = {p: SETTINGS.spec("fedselect", preset=p, reading="authors_code").train for p in ("paper", "real")}
+    assert (code["paper"].epochs, code["paper"].augment) == (15, "crop_flip")
+    assert (code["real"].epochs, code["real"].augment) == (3, "none")
+    asked = SETTINGS.spec("fedselect", preset="paper", reading="authors_code", overrides={"epochs": 2}).train
+    assert (asked.epochs, asked.augment) == (2, "crop_flip")
+
+
+def test_settings_of_the_paper_then_those_asked_for():
+    assert SETTINGS.spec("fedavg_ft", preset="ci").build_method().finetune_epochs == 3
+    assert SETTINGS.spec("fedavg_ft", preset="ci", finetune_epochs=1).build_method().finetune_epochs == 1
+    code = SETTINGS.spec("fedselect", preset="ci", reading="authors_code", p=0.5).build_method()
+    assert (code.p, code.alpha, code.selection_scope) == (0.5, 0.8, "per_tensor")
+
+
+@pytest.mark.parametrize("name", ["cifar10", "office_home"])
+def test_the_released_codes_reading_has_its_training_and_its_network(name):
+    """At preset paper alone; what the reading does not speak of stays the data set's."""
+    code = SETTINGS.spec("fedselect", preset="paper", dataset=name, reading="authors_code")
+    text = SETTINGS.spec("fedselect", preset="paper", dataset=name)
+    assert (code.train.epochs, code.train.lr, code.train.batch_size, code.train.augment) == (15, 0.05, 32, "crop_flip")
+    assert code.model == {**text.model, "stem": "imagenet"}
+    small = (SETTINGS.spec("fedselect", preset="quick", reading=reading) for reading in ("paper", "authors_code"))
+    assert len({str((one.train, one.model)) for one in small}) == 1

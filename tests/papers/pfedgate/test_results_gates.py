@@ -1,0 +1,112 @@
+"""Numbers of pFedGate's runs, by hand on a made-up record; and how much its knapsack can choose from."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pfl_core.papers.pfedgate.mask_counts import masks_possible
+from pfl_core.papers.pfedgate.paper import PAPER
+from pfl_core.papers.pfedgate.results.gates import gate_numbers, gate_table, kept_macs, only
+from pfl_core.papers.pfedgate.settings import SETTINGS
+from pfl_core.runs import Record
+from pfl_core.study import frames
+
+
+def record(arrays=None, **options) -> Record:
+    """Two clients of ten test samples; 2, 8, 9 and 10 of all 20 right in rounds 2 to 8."""
+    made = SETTINGS.spec("pfedgate", preset="ci", **options)
+    rounds = [2, 4, 6, 8]
+    series = {
+        "correct": (rounds, [[1, 1], [4, 4], [4, 5], [4, 6]]),
+        "count": (rounds, [[10, 10]] * 4),
+        "loss": (rounds, [[1.0, 1.0]] * 4),
+        "kept_ratio": ([1, 2], [[0.4, 0.5], [0.4, 0.3]]),
+        "upload_ratio": ([1, 2], [[0.6, 0.5], [0.6, 0.5]]),
+        "infeasible": ([1, 2], [[1.0, 0.0], [1.0, 0.0]]),
+    }
+    return Record("", made, series, arrays or {}, {"train": [[3, 2], [4, 1]]})
+
+
+MASKS = {
+    "test_masks": [[1, 1, 0, 0], [1, 0.5, 1, 0]],
+    "block_sizes": [2, 4, 6, 8],
+    "achieved_keep_ratio": [0.3, 0.5],
+    "distinct_masks": [3],
+}
+
+
+def test_rounds_shares_and_spread():
+    numbers = gate_numbers(record())
+    assert (numbers["rounds_to_90"], numbers["rounds_to_80"]) == (6, 4)
+    assert numbers["client_spread"] == pytest.approx(10.0)
+    assert numbers["kept_ratio"] == pytest.approx(0.4) and numbers["upload_ratio"] == pytest.approx(0.55)
+    assert numbers["infeasible"] == 0.5
+
+
+def test_masks():
+    """Clients differ by half of block 1 and all of block 2: (2 + 6) / 20."""
+    numbers = gate_numbers(record(MASKS))
+    assert numbers["mask_distance"] == pytest.approx(0.4) and numbers["achieved_keep_ratio"] == 0.4
+    assert (numbers["distinct_masks"], numbers["always_kept"], numbers["never_kept"]) == (3, 0.25, 0.25)
+
+
+def test_kept_multiplications():
+    """Dense layers alone: a parameter is used once, and a bias not at all."""
+    arrays = MASKS | {"test_masks": np.ones((2, 30)).tolist()}
+    made = replace(record(arrays), num_params=6_570, clients={"train": [[1] * 10, [1] * 10]})
+    assert kept_macs(made) == 1.0 and math.isnan(kept_macs(record()))
+    weights = [64 * 64, 64 * 32, 32 * 10]
+    first = np.zeros((2, 30))
+    first[:, :5] = 1  # the five blocks of the first layer's weights
+    got = kept_macs(replace(made, arrays=arrays | {"test_masks": first.tolist()}))
+    assert got == pytest.approx(weights[0] / sum(weights))
+
+
+def test_probes():
+    orders = [[5, 6], [5, 7], [5, 6], [5, 6], [5, 6]]
+    arrays = {
+        "global_correct": [4, 4], "order_correct": orders, "sample_correct": [2, 2], "client_mean_correct": [5, 6],
+        "sorted_correct": [9, 9], "test_count": [10, 10],
+    }  # fmt: skip
+    numbers = gate_numbers(record(arrays))
+    assert (numbers["global_acc_pooled"], numbers["local_global_gap"]) == (40.0, pytest.approx(15.0))
+    assert numbers["local_global_gap_decile"] == 10.0 and numbers["order_range"] == 5.0
+    assert numbers["sorted_change"] == pytest.approx(90 - 56) and numbers["sample_change"] == pytest.approx(20 - 56)
+
+
+def test_drift_is_of_sorted_values():
+    values = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5], [0.5, 0.5], [0.5, 0.6]])
+    numbers = gate_numbers(record({"gate_values": values.tolist()}))
+    assert (numbers["drift_first"], numbers["drift_last"]) == (0.0, pytest.approx(0.05))
+
+
+def test_only_takes_runs_that_differ_in_what_is_named():
+    options = [{}, {"keep_ratio": 0.3}, {"mask": "random"}, {"gate_override": 1.0}, {"reading": "authors_code"}]
+    records = [record(**each) for each in options]
+    table = frames.summaries(records).join(gate_table(records))
+    assert only(table).index.tolist() == [0, 1]
+    assert only(table, "mask", "gate_override").index.tolist() == [0, 1, 2, 3]
+    assert table["epochs"].tolist() == [1] * 5 and table["clients"].tolist() == [2] * 5
+
+
+def test_a_runs_variant_names_what_departs_from_the_papers_settings():
+    def variant(method="pfedgate", preset="ci", **options):
+        return PAPER.variant(SETTINGS.spec(method, preset=preset, **options))
+
+    assert variant() == variant(probe=True) == variant("fedavg") == variant("ditto") == ""
+    assert variant(preset="paper", keep_ratio=0.3) == "keep_ratio=0.3"
+    assert variant(keep_ratio=(0.5, 0.1)) == "budgets=0.5 and 0.1"
+    assert variant(lr_gate=0.7) == "lr_gate=0.7"
+    assert variant("fedavg", client_weighting="uniform") == "client_weighting=uniform"
+
+
+def test_how_little_there_is_to_choose():
+    """Section 4.4: one mask at s = 0.3 on the EMNIST network, in both readings; blocks of one size leave a choice."""
+    half, third = masks_possible("EMNIST", "leaf_cnn", (1, 28, 28), 62)
+    assert third["masks, paper"] == third["masks, authors_code"] == 1
+    assert half["masks, balanced"] == third["masks, balanced"] == 20 and third["s', balanced"] > third["s', paper"]
+    assert third["s', authors_code"] == pytest.approx(0.246, abs=5e-4)
+    assert half["s', authors_code"] == pytest.approx(0.434, abs=5e-4) and half["blocks L"] == 40
+    assert math.isclose(half["gate / model"], 62_720 / 2_278_334)

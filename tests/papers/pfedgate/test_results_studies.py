@@ -1,0 +1,123 @@
+"""Numbers of records that pFedGate's notebooks D to G show, on records made by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pfl_core.papers.pfedgate.results import studies as parts
+from pfl_core.papers.pfedgate.settings import SETTINGS
+from pfl_core.runs import Record
+from pfl_core.study import frames
+
+
+def record(method="pfedgate", dataset="cifar10", correct=((1, 2), (3, 4)), seed=0, arrays=None, **options):
+    """Two clients and as many rounds as there are rows of correct predictions out of 10."""
+    made = SETTINGS.spec(method, preset="quick", dataset=dataset, seed=seed, overrides={"clients": 5}, **options)
+    rounds = list(range(1, len(correct) + 1))
+    counts = [[10] * len(row) for row in correct]
+    series = {"correct": (rounds, [list(row) for row in correct]), "count": (rounds, counts)}
+    train = [[1, 0, 1], [0, 1, 1], [0, 0, 1], [1, 0, 0], [1, 1, 1]]
+    return Record("key", made, series, arrays or {}, {"train": train}, num_params=100)
+
+
+def test_the_gate_of_a_run():
+    assert parts.part(record()) == "full gate"
+    assert parts.part(record(sigmoid=False)) == "no sigmoid"
+    assert parts.part(record(gate_granularity="client")) == "a gate per client"
+
+
+def rated(lr, on_validation, correct, seed=0, method="pfedgate", **options):
+    one = record(method, correct=correct, seed=seed, **options)
+    made = replace(one.spec, setting=f"cifar10, lr={lr:g}", train=replace(one.spec.train, lr=lr))
+    series = one.series | {"correct_val": ([1], [on_validation]), "count_val": ([1], [[10, 30]])}
+    return replace(one, spec=made, series=series)
+
+
+def test_a_rate_is_chosen_on_validation_data_by_the_mean_over_seeds():
+    """Pooled: 40 samples of two clients; the best on test data, 0.3, is not the one that is chosen."""
+    runs = [
+        *(rated(0.03, [4, 4], ((1, 1),), seed=seed) for seed in (0, 1)),
+        rated(0.1, [8, 12], ((5, 5),)),
+        rated(0.1, [10, 20], ((7, 7),), seed=1),
+        rated(0.1, [0, 0], ((0, 0),), seed=2),  # a seed that lacks the other rates
+        *(rated(0.3, [6, 18], ((9, 9),), seed=seed) for seed in (0, 1)),
+        *(rated(0.3, [5, 5], ((8, 8),), lr_gate=0.1, seed=seed) for seed in (0, 1)),
+        rated(0.1, [9, 9], ((3, 3),), method="fedavg"),
+        rated(0.3, [9, 9], ((4, 4),), method="fedavg"),
+        rated(0.3, [9, 9], ((4, 4),), method="fedem"),  # at one rate only
+    ]
+    frame = frames.by_rate(runs, parts.label, parts.rate)
+    assert frames.by_rate([], parts.label).columns.tolist() == "setting label lr validation test std chosen".split()
+    own = frame[frame["label"] == "pFedGate, s = 0.5"]
+    assert own[["lr", "validation", "test"]].values.tolist() == [
+        ["0.03, gate 1.5", 20, 10],
+        ["0.1, gate 1.5", 62.5, 60],
+        ["0.3, gate 0.1", 25, 80],
+        ["0.3, gate 1.5", 60, 90],
+    ]
+    assert own["chosen"].tolist() == [False, True, False, False]
+    assert own["std"].tolist() == pytest.approx([0, math.sqrt(200), 0, 0])  # of 50 and 70; the others' seeds agree
+    assert set(frame["label"]) == {"pFedGate, s = 0.5", "FedAvg"}
+    plain = frames.by_rate([run for run in runs if run.spec.method["name"] == "fedavg"], parts.label)
+    assert plain["lr"].tolist() == [0.1, 0.3] and plain["chosen"].tolist() == [True, False]
+
+
+def test_an_ablation_is_paired_with_the_full_gate():
+    full = record(correct=((2, 2), (9, 9), (10, 10)))  # 80 % of its best in round 2
+    less = record(correct=((5, 5), (6, 6), (5, 7)), post_norm=False)  # in round 1
+    frame = parts.ablation([full, less])
+    assert frame["setting"].tolist() == ["digits", "digits"]
+    assert frame[["lost", "slower"]].values.tolist() == [[0.0, 1.0], [40.0, 0.5]]
+
+
+def test_novel_clients_are_those_that_no_round_has():
+    made = record(dataset="cifar10, novel", correct=((0, 0, 0, 0, 0), (1, 2, 3, 4, 5)))
+    never = set(range(5)) - set(made.spec.schedule.clients(5, 0, 0).tolist())
+    assert len(never) == 1
+    (k,) = never
+    known, new = 10 * (15 - (k + 1)) / 4, 10.0 * (k + 1)
+    assert parts.novel(made) == {"acc_participating": known, "acc_novel": new, "novel_gap": known - new}
+    assert parts.novel(record()) == {}
+
+
+def test_drops_and_gaps():
+    few = record(dataset="cifar10, sampled", correct=((5, 5),))
+    lost = parts.drops(parts.participation([record(correct=((9, 7),)), few]))
+    assert lost[["mean", "worst tenth"]].values.tolist() == [[30.0, 20.0]]
+    row = (5, 5, 5, 5, 5)
+    known = [record(m, "cifar10, novel", (row,)) for m in ("fedavg", "fedem")]
+    tuned = record("fedavg_ft", "cifar10, novel", ((9, 9, 9, 9, 9),))
+    frame = parts.gaps(parts.participation([*known, tuned])).set_index("label")["gap"]
+    assert frame.to_dict() == {"FedAvg": 0.0, "FedAvg, novel clients fine-tune": -40.0, "FedEM": 0.0}
+
+
+def test_over_seeds():
+    frame = parts.ablation([record(), record(seed=1, correct=((2, 2), (5, 6)))])
+    found = parts.over_seeds(frame, {"accuracy": "a panel"}, "ours").iloc[0]
+    assert (found["value"], found["std"]) == (45.0, pytest.approx(20 / 2**0.5)) and found["panel"] == "a panel"
+
+
+def test_gates_and_labels():
+    """Five clients in a line, labels as in ``record``: distances against the share of labels in common.
+
+    Pairs 01, 02, 03, 04, 12, 13, 14, 23, 24, 34 have in common 1/3, 1/2, 1/2, 2/3, 1/2, 0, 2/3, 0, 1/3, 1/3 at the
+    distances 1, 2, 3, 4, 1, 2, 3, 1, 2, 1. Ranks less their mean 5.5: common -4 (0), -1.5 (1/3), 1.5 (1/2), 4 (2/3),
+    squares 77.5; distance -3, 0.5, 3, 4.5, squares 75; products 49.
+    """
+    place = np.arange(5.0)
+    distance = np.abs(place[:, None] - place)
+    made = record(dataset="pathological", arrays={"gate_distances": distance}, keep_ratio=0.3)
+    pairs = parts.pairs(made)
+    assert len(pairs) == 10 and pairs.loc[0, ["common", "distance"]].tolist() == [pytest.approx(1 / 3), 1.0]
+    assert parts.gate_rank(made) == {"gate_rank": pytest.approx(49 / (77.5 * 75) ** 0.5)}
+    assert parts.gate_rank(record(arrays={"gate_distances": distance})) == {}  # Figure 4 is about one setting
+
+
+def test_labels_name_method_and_budget():
+    assert parts.label(record(keep_ratio=0.3)) == "pFedGate, s = 0.3" and parts.label(record("fedem")) == "FedEM"
+    assert frames.setting_label(record(dataset="cifar10, sampled")) == "digits, sampled"
+    assert frames.setting_label(rated(0.1, [1, 1], ((1, 1),))) == "digits"

@@ -1,0 +1,125 @@
+"""pFedGate's settings are those of its paper: section 10 and Table 7 of its specification."""
+
+import pytest
+
+from pfl_core.papers.pfedgate.experiments import BASELINES, EXTRA, gates
+from pfl_core.papers.pfedgate.paper import PAPER
+from pfl_core.papers.pfedgate.settings import SETTINGS
+from pfl_core.runs import assign, build, load_data
+from pfl_core.study.published import parse_variant
+
+SETS = {"EMNIST": "emnist", "FEMNIST": "femnist", "CIFAR10": "cifar10", "CIFAR100": "cifar100"}
+
+
+def gate(preset: str = "paper", dataset: str = "cifar10", **options):
+    return SETTINGS.spec("pfedgate", preset=preset, dataset=dataset, **options)
+
+
+def test_the_frame_of_the_paper():
+    clients = {"emnist": 100, "femnist": 539, "cifar10": 100, "cifar100": 50}
+    assert {name: SETTINGS.setting("paper", name).clients for name in clients} == clients
+    for name in clients:
+        frame = SETTINGS.setting("paper", name)
+        assert (frame.rounds, frame.eval_every, frame.train.batch_size, frame.train.epochs) == (400, 5, 128, 1)
+        assert (frame.train.momentum, frame.train.weight_decay, frame.train.clip_norm) == (0.9, 5e-4, 10.0)
+        assert name == "femnist" or (frame.partition["alpha"], frame.partition["split_seed"]) == (0.4, 12345)
+        assert SETTINGS.setting("paper", f"{name}, sampled").participation == 0.2
+        assert SETTINGS.setting("paper", f"{name}, novel").novel == 0.2
+    assert SETTINGS.setting("paper", "pathological").clients == 10
+
+
+def test_rates_are_those_of_table_7():
+    for cell in PAPER.table(7).itertuples():
+        made = gate(dataset=SETS[cell.dataset], keep_ratio=parse_variant(cell.variant)["s"])
+        rates = {"lr_model": made.train.lr, "lr_gate": made.method["lr_gate"]}
+        assert rates[cell.metric] == cell.value, f"{cell.dataset}, {cell.variant}, {cell.metric}"
+
+
+def test_what_is_asked_for_wins_over_table_7():
+    made = gate(keep_ratio=0.3, lr_gate=0.01, overrides={"lr": 0.2})
+    assert (made.train.lr, made.method["lr_gate"]) == (0.2, 0.01)
+
+
+def test_other_budgets_have_the_nearest_ones_rates():
+    def rates(s):
+        made = gate(dataset="emnist", keep_ratio=s)
+        return made.train.lr, made.method["lr_gate"]
+
+    assert rates(0.9) == rates(1.0) and rates(0.7) == rates(0.5) and rates(0.1) == rates((0.5, 0.1)) == rates(0.3)
+
+
+def test_the_released_scripts_rates_belong_to_their_reading():
+    assert gate(keep_ratio=0.5, reading="authors_code").train.lr == 0.05
+    assert gate(keep_ratio=0.3, reading="authors_code").train.lr == 0.03
+    assert gate("quick", keep_ratio=0.5, reading="authors_code").train == gate("quick", keep_ratio=0.5).train
+
+
+def test_the_released_code_drops_batches_of_cifar_alone_and_two_of_its_scripts_have_two_paths():
+    def made(dataset, preset="paper", **options):
+        method = gate(preset, dataset, reading="authors_code", **options).build_method()
+        return method.last_batch, method.gate_paths
+
+    assert made("cifar10") == made("cifar10, sampled") == made("cifar10", "quick") == ("dropped", "shared")
+    assert made("emnist") == made("femnist") == made("fashion_mnist", "real") == ("kept", "shared")
+    assert made("cifar100") == ("dropped", "two") and made("femnist, sampled") == ("kept", "two")
+    assert made("emnist", last_batch="dropped") == ("dropped", "shared")
+    assert gate(dataset="cifar100").build_method().gate_init == "independent"
+    assert gate(dataset="cifar100", reading="authors_code").build_method().gate_init == "copied"
+
+
+def test_the_gate_starts_open_in_short_runs_alone():
+    assert gate().build_method().scale_bias_init == 0
+    assert gate("real", "fashion_mnist").build_method().scale_bias_init == 3
+    assert gate("real", "fashion_mnist", sigmoid=False).build_method().scale_bias_init == 0
+
+
+def test_baselines_weigh_by_samples_and_fedmask_masks_two_layers_of_the_cifar_networks():
+    for name in BASELINES[1:]:
+        assert SETTINGS.spec(name, preset="paper").build_method().client_weighting == "samples"
+    layers = [SETTINGS.spec("fedmask", preset="paper", dataset=d).build_method().layers for d in SETS.values()]
+    assert layers == [1, 1, 2, 2]
+
+
+@pytest.mark.realdata("cifar10")
+def test_the_split_of_cifar10_is_the_authors():
+    """Section 10: sizes from 53 to 1,531, median 557, 6:2:2."""
+    made = gate("real", "cifar10")
+    part = assign(made, load_data(made))
+    total = sorted(sum(len(split[k]) for split in (part.train, part.val, part.test)) for k in range(100))
+    assert (total[0], total[-1], len(part.train)) == (53, 1531, 100)
+    assert abs(sum(map(len, part.train)) / sum(total) - 0.6) < 0.01
+
+
+def test_plain_gates_are_probed_and_others_are_not():
+    assert gates((0.5,)) == [("pfedgate", {"keep_ratio": 0.5, "probe": True})]
+    assert gates((0.5,), mask="random") == [("pfedgate", {"keep_ratio": 0.5, "mask": "random"})]
+
+
+def test_quick_deals_digits_to_ten_clients_with_validation_samples():
+    _, fed, _ = build(gate("quick"))
+    assert fed.num_clients == 10 and set(fed.splits) == {"train", "val", "test"}
+
+
+def test_momentum_stays_in_all_methods_that_have_it():
+    """Else pFedGate alone would have what its released code gives to its baselines, too."""
+    for name in {*BASELINES, *EXTRA, "fedmd"} - {"pfedme"}:
+        assert SETTINGS.spec(name, preset="paper", dataset="cifar10").build_method().keep_momentum, name
+    assert gate().build_method().keep_momentum and not gate(keep_momentum=False).build_method().keep_momentum
+
+
+def test_short_runs_have_five_times_the_rounds_where_a_fifth_takes_part():
+    for preset, times in (("paper", 1), ("real", 5), ("quick", 5), ("ci", 1)):
+        name = "fashion_mnist" if preset == "real" else "cifar10"
+        whole, sampled = (SETTINGS.setting(preset, f"{name}{way}") for way in ("", ", sampled"))
+        assert (sampled.rounds, sampled.eval_every) == (times * whole.rounds, times * whole.eval_every)
+
+
+def test_digits_have_rates_of_their_own_where_a_fifth_takes_part():
+    """Out of the same grids by validation; at the rate of all clients FedAvg fails there."""
+    rates = {s: gate("quick", "cifar10, sampled", keep_ratio=s) for s in (1.0, 0.5, 0.3)}
+    assert {s: (made.train.lr, made.method["lr_gate"]) for s, made in rates.items()} == {
+        1.0: (0.1, 1.5), 0.5: (0.1, 0.05), 0.3: (0.1, 1.5)
+    }  # fmt: skip
+    fedavg = {way: SETTINGS.spec("fedavg", preset="quick", dataset=f"cifar10{way}") for way in ("", ", sampled")}
+    assert [made.train.lr for made in fedavg.values()] == [0.3, 0.1]
+    assert gate("real", "fashion_mnist, sampled").train == gate("real", "fashion_mnist").train

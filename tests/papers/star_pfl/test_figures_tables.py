@@ -1,0 +1,79 @@
+"""Figures of Star-PFL's Figure 2 and Tables 2 and 3: every panel draws what it is given."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pfl_core.papers.star_pfl import figures
+from pfl_core.study import plots
+
+
+def costs():
+    rows = []
+    for method, comm in (("star_pfl", 2.2), ("local", 0.0), ("fedavg", 3.4)):
+        for seed in (0, 1):
+            rows.append({
+                "label": plots.NAMES[method], "color": plots.COLORS[method], "seed": seed,
+                "comm_mb_per_client_per_round": comm + 0.2 * seed, "flops_1e10_per_round": 3.0,
+                "dense_1e10_per_round": 2.7, "rounds_to_convergence": 100 + seed, "rounds_to_plateau": np.nan,
+                "upload_bytes": 1000 * comm, "mask_bytes": 500, "download_bytes": 2000,
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_both_accounts_stand_side_by_side():
+    fig = figures.tables.two_accounts(costs(), "caption")
+    paper, complete, operations, rounds = fig.axes
+    assert [bar.get_width() for bar in paper.patches] == pytest.approx([2.3, 0.1, 3.5])
+    ends = [bar.get_x() + bar.get_width() for bar in complete.patches[-3:]]
+    assert ends == pytest.approx([2.2 + 2.5, 2.5, 3.4 + 2.5])  # kB: values, mask and download one after the other
+    assert [bar.get_width() for bar in operations.patches] == [30.0] * 3
+    assert list(operations.lines[0].get_xdata()) == [27.0] * 3
+    assert list(rounds.lines[0].get_xdata()) == [100, 101]
+    assert [text.get_text() for text in paper.get_yticklabels()] == ["Star-PFL", "Local", "FedAvg"]
+
+
+def test_progress_marks_the_best_round_on_both_axes():
+    frame = {"label": "FedAvg", "color": "b", "seed": 0, "round": [1, 2, 3], "value": [10.0, 30.0, 20.0]}
+    curves = pd.DataFrame(frame).assign(megabytes=[0.5, 1.0, 1.5])
+    fig = figures.tables.progress(curves, pd.DataFrame({"label": ["FedAvg"], "seed": [0], "round": [2]}))
+    left, right = fig.axes
+    assert (list(left.lines[-1].get_xdata()), list(left.lines[-1].get_ydata())) == ([2], [30.0])
+    assert (list(right.lines[-1].get_xdata()), list(right.lines[-1].get_ydata())) == ([1.0], [30.0])
+
+
+def test_accuracy_over_alpha_has_a_line_for_each_method():
+    rows = [("axial", "FedAvg", "b", a, 70.0 + s, s) for a in (0.01, 0.1) for s in (0, 2)]
+    table = pd.DataFrame(rows, columns=["panel", "label", "color", "alpha", "value", "seed"])
+    (ax,) = figures.tables.by_alpha(table, ["axial"]).axes
+    assert list(ax.lines[0].get_ydata()) == [71.0, 71.0] and ax.get_xscale() == "log"
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["0.01", "0.1"]
+
+
+def test_the_score_map_divides_tensors_and_groups():
+    scores = np.arange(12.0).reshape(4, 3) / 11
+    fig = figures.similarity.score_map(scores, ["conv1.weight", "fc1.weight", "fc1.weight"], ["0", "0", "1", "1"])
+    ax = fig.axes[0]
+    assert {text.get_text() for text in ax.texts} == {"conv1", "fc1"}
+    assert sorted(line.get_xdata()[0] for line in ax.lines[:2]) == [-0.5, 0.5]
+    assert [line.get_ydata()[0] for line in ax.lines[2:]] == [1.5]
+    np.testing.assert_array_equal(ax.images[0].get_array(), scores)
+
+
+def test_layers_have_a_bar_for_each_kind_and_a_dot_for_each_seed():
+    rows = [("conv1.weight", s, 0.4, 0.2, 0.1, 0.3, 0.2, 0.127) for s in (0, 1)]
+    columns = ["tensor", "seed", "rank_contrast", "stable_contrast", "moving_contrast", "stable", "moving", "chance"]
+    left, right = figures.similarity.likeness_by_layer(pd.DataFrame(rows, columns=columns)).axes
+    assert [bar.get_height() for bar in left.patches] == pytest.approx([0.4, 0.2, 0.1])
+    assert [bar.get_height() for bar in right.patches] == pytest.approx([0.3, 0.2])
+    assert len(left.lines[0].get_xdata()) == 2
+    assert list(right.lines[-1].get_ydata()) == [0.127, 0.127]
+
+
+def test_curves_show_which_rounds_are_beyond_chance():
+    rows = [("groups", kind, 0, t, 0.3, p) for kind in ("rank", "stable") for t, p in ((1, 0.5), (2, 0.01))]
+    curves = pd.DataFrame(rows, columns=["panel", "kind", "seed", "round", "value", "p"])
+    (ax,) = figures.similarity.likeness_curves(curves).axes
+    sure, unsure = ax.lines[1:3]
+    assert (list(sure.get_xdata()), list(unsure.get_xdata())) == ([2], [1])
+    assert unsure.get_markerfacecolor() == "w"

@@ -1,0 +1,59 @@
+"""What a record says about freezing: means over rounds and clients, and noise beside it."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from pfl_core.papers.star_pfl.null_model import chance
+from pfl_core.papers.star_pfl.results.freezing import by_chance, freezing, local_gain
+from pfl_core.runs import Record, RunSpec
+
+SPEC = RunSpec(method={"name": "star_pfl", "threshold_local": 0.3}, rounds=2, clients=2, paper="star_pfl")
+
+
+def record(spec=SPEC, **series):
+    shares = {"active_share": ([1, 2], [[1.0, 0.8], [0.6, 0.8]]), "active_share_global": ([1, 2], [1.0, 0.5])}
+    return Record(key="k", spec=spec, series=shares | series)
+
+
+def test_shares_are_means_in_percent_and_noise_is_the_null_models():
+    found = freezing(record())
+    assert found["frozen_local"] == pytest.approx(20) and found["frozen_global"] == pytest.approx(25)
+    noise = chance(2, threshold_local=0.3, epochs=1, entries=5000)
+    assert found["chance_local"] == pytest.approx(100 * noise.frozen_local.mean())
+    assert found["excess_global"] == pytest.approx(25 - 100 * noise.frozen_global.mean())
+    assert found["chance_sent"] == pytest.approx(100 * noise.upload.mean())
+
+
+@pytest.mark.parametrize("options", [{"stability_measure": "ema"}, {"reading": "authors_code"}, {"thaw": False}])
+def test_noise_is_compared_with_the_papers_machine_only(options):
+    other = record(replace(SPEC, method={"name": "star_pfl", **options}))
+    assert by_chance(other) is None and "chance_local" not in freezing(other)
+    assert freezing(replace(other, spec=replace(SPEC, method={"name": "fedavg"}))) == {}
+
+
+def test_correlations_are_the_last_rounds_and_signs_do_not_cancel():
+    last = [0.3, -0.3, 0.0, math.nan]
+    noted = dict(size_correlation=([1, 2], [[0.9] * 4, last]), size_correlation_global=([1, 2], [0.5, -0.5]))
+    found = freezing(record(**noted))
+    assert (found["size_correlation"], found["size_correlation_global"]) == (pytest.approx(0.2), -0.5)
+
+
+def test_what_never_moved_is_left_out_of_what_cancelled():
+    """Ten entries in two layers; server and two clients, two rounds. A party all of whose entries are dead has 0."""
+    frozen = [[[1, 1], [2, 2], [0, 0]], [[3, 0], [10, 0], [4, 1]]]
+    unmoved = [[0, 2, 0], [1, 10, 5]]
+    found = freezing(replace(record(), arrays={"frozen": frozen, "unmoved": unmoved}, num_params=10))
+    assert found["cancelled_global"] == pytest.approx(100 * (2 / 10 + 2 / 9) / 2)
+    assert found["cancelled_local"] == pytest.approx(100 * (2 / 8 + 0 + 0 + 0) / 4)
+    assert "cancelled_local" not in freezing(record())
+
+
+def test_local_gain_is_trained_minus_what_was_received_one_round_before():
+    counts = ([1, 2], [[10, 10], [10, 10]])
+    merged, trained = ([1, 2], [[4, 6], [10, 10]]), ([1, 2], [[0, 0], [8, 6]])
+    scored = dict(correct=merged, count=counts, correct_trained=trained, count_trained=counts)
+    assert local_gain(record(**scored)) == {"local_gain": pytest.approx(20.0)}
+    for changed in (replace(SPEC, eval_every=2), replace(SPEC, rounds=1)):
+        assert math.isnan(local_gain(record(changed, **scored))["local_gain"])

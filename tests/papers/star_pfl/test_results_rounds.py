@@ -1,0 +1,150 @@
+"""Star-PFL's numbers from records: Table 3's columns to the printed digit, rounds by hand."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from pfl_core import papers
+from pfl_core.papers.star_pfl.paper import PAPER
+from pfl_core.papers.star_pfl.results import rounds as star_pfl
+from pfl_core.papers.star_pfl.settings import SETTINGS
+from pfl_core.runs import Record
+from pfl_core.study import network
+
+D, MACS = 44_555, 281_724
+TRAIN = [[1761] * 1 + [0] * 10] * 10 + [[1762] + [0] * 10] * 10  # mean 1761.5: Axial's of section 6.3, to a rounding
+ROUNDS = [1, 2, 3]
+
+
+def record(method, *, val=(0.5, 0.9, 0.8), test=(0.4, 0.6, 0.7), trained=(0.6, 0.8, 0.5), **series):
+    """Twenty clients, three rounds; accuracies are the same for all clients."""
+    spec = SETTINGS.spec(method, preset="paper", overrides={"rounds": 3})
+    given = {name: (ROUNDS, [[100 * value] * 20 for value in values]) for name, values in
+             {"correct_val": val, "correct": test, "correct_trained": trained}.items()}  # fmt: skip
+    counts = {f"count{end}": (ROUNDS, [[100] * 20] * 3) for end in ("", "_val", "_trained")}
+    noted = {name: (ROUNDS, value if isinstance(value, list) else [[value] * 20] * 3)
+             for name, value in ({"upload": D, "loss": 1.0} | series).items()}  # fmt: skip
+    return Record(
+        "key", spec, given | counts | noted, clients={"train": TRAIN}, num_params=D, flops=6 * MACS - 2 * 86_400
+    )
+
+
+def test_a_stand_in_is_named_as_one():
+    own = record("fedavg")
+    assert star_pfl.task(own) == "axial"
+    other = replace(own, spec=replace(own.spec, data={"name": "mnist"}))
+    assert star_pfl.task(other) == "axial (mnist stands in)"
+
+
+# ---- costs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "upload", "comm"),
+    [("fedavg", D, "3.403"), ("fedap", 44_511, "3.403"), ("fedbn", 44_511, "3.396"), ("local", 0, "0.000")],
+)
+def test_dense_methods_cost_what_table_3_prints(method, upload, comm):
+    found = star_pfl.costs(record(method, upload=upload))
+    assert f"{found['comm_mb_per_client_per_round']:.3f}" == comm
+    assert f"{found['flops_1e10_per_round']:.3f}" == "2.978"  # 3.005 in the paper: explained to one per cent
+    assert found["dense_1e10_per_round"] < found["flops_1e10_per_round"]  # no gradient of the images
+
+
+def test_a_mask_saves_traffic_and_weight_gradients():
+    half = star_pfl.costs(record("star_pfl", upload=22_000, upload_bits=D, weight_macs=MACS / 2))
+    assert half["comm_mb_per_client_per_round"] == pytest.approx(4 * (22_000 + 44) * 20 / 2**20)
+    assert half["flops_1e10_per_round"] == pytest.approx(10 * 1761.5 * 2 * 2.5 * MACS / 1e10)
+    assert (half["upload_bytes"], half["mask_bytes"]) == (4 * 22_044, 5570)
+    assert half["download_bytes"] == 4 * 44_599 + 5570
+    total = half["upload_bytes"] + half["mask_bytes"] + half["download_bytes"]
+    assert half["bytes_total"] == pytest.approx(2 * total) and half["comm_total"] == pytest.approx(
+        2 * half["comm_mb_per_client_per_round"]
+    )
+
+
+def test_lotteryfls_density_tells_its_operations():
+    found = star_pfl.costs(record("lotteryfl", upload=30_000, density=0.64))
+    assert found["flops_1e10_per_round"] == pytest.approx(10 * 1761.5 * 2 * 2.64 * MACS / 1e10)
+    assert found["comm_mb_per_client_per_round"] == pytest.approx(4 * (30_000 + 44) * 20 / 2**20)
+
+
+def test_lotteryfls_server_sends_what_was_kept_before_the_round():
+    uploads = [[D] * 20, [30_000] * 20, [30_000] * 10 + [20_000] * 10]
+    found = star_pfl.costs(record("lotteryfl", upload=uploads, density=1.0))
+    before = [D, D, 30_000]
+    assert found["download_bytes"] == pytest.approx(4 * (sum(before) / 3 + 44))
+    so_far = star_pfl.progress(record("lotteryfl", upload=uploads, density=1.0))["megabytes"]
+    up = [D, 30_000, 25_000]
+    assert so_far.iloc[-1] == pytest.approx(4e-6 * (sum(up) + sum(before) + 6 * 44))
+
+
+def test_clients_and_rounds_are_averaged():
+    uploads = [[0] * 10 + [40_000] * 10, [20_000] * 20, [20_000] * 20]
+    found = star_pfl.costs(record("star_pfl", upload=uploads, weight_macs=float(MACS)))
+    assert found["upload_bytes"] == 4 * 20_044
+
+
+def test_the_networks_size_tells_the_images_side():
+    layout, uses = network.network(record("fedavg"))
+    assert (layout.num_params, int(uses.sum())) == (D, MACS)
+    small = SETTINGS.spec("fedavg", preset="quick")
+    model = json.dumps(small.model)
+    layout, uses = network._network(model, 10, 1_746)
+    assert layout.num_params == 1_746 and int(uses.sum()) == 4 * 9 * 64 + 8 * 36 * 16 + 32 * 32 + 320
+    with pytest.raises(ValueError, match="no image side"):
+        network._network(model, 10, 1)
+
+
+# ---- rounds ---------------------------------------------------------------------------------------------------------
+
+
+def test_validation_decides_and_test_data_do_not():
+    found = star_pfl.numbers(record("fedavg"))
+    assert found["rounds_to_convergence"] == 2 and math.isnan(found["rounds_to_plateau"])
+    assert found["acc_mean_picked"] == found["acc_mean_picked_merged"] == 60 and found["acc_mean_picked_trained"] == 80
+    star = star_pfl.numbers(record("star_pfl", weight_macs=float(MACS)))
+    assert (star["acc_mean_picked"], star["acc_mean_picked_merged"]) == (80, 60)  # scored after local training (A11)
+    # the gain is a difference of test accuracies over all rounds, by definition: (80 - 90 + 50 - 60) / 2
+    other = star_pfl.numbers(record("fedavg", test=(0.9, 0.6, 0.9)))
+    assert other == pytest.approx(found | {"local_gain": -10.0}, nan_ok=True)
+    assert found["local_gain"] == pytest.approx(15.0)  # (80 - 40 + 50 - 60) / 2
+
+
+def test_a_plateau_counts_in_scored_rounds():
+    flat = record("fedavg", val=(0.9,) * 3)
+    rounds = [2, 4, 6, 8, 10]
+    series = {name: (rounds, [values[0]] * 5) for name, (_, values) in flat.series.items()}
+    found = star_pfl.convergence(Record("key", flat.spec, series))
+    assert found == {"rounds_to_convergence": 2, "rounds_to_plateau": 10, "rounds_to_accuracy": 2}
+
+
+def test_rounds_to_an_accuracy_that_is_set_for_the_task():
+    """85 % for Axial, 70 % for Sagital; below the weakest method of the paper's Table 2."""
+    slow = record("fedavg", val=(0.5, 0.75, 0.9))
+    assert star_pfl.convergence(slow)["rounds_to_accuracy"] == 3
+    other = [replace(slow, spec=replace(slow.spec, setting=name)) for name in ("sagital", "traces")]
+    found = [star_pfl.convergence(one)["rounds_to_accuracy"] for one in other]
+    assert found[0] == 2 and math.isnan(found[1])
+    assert math.isnan(star_pfl.convergence(record("fedavg", val=(0.5, 0.6, 0.7)))["rounds_to_accuracy"])
+    printed = PAPER.table(2).query("variant == 'alpha=0.1'").groupby("dataset")["value"].min()
+    for task, x in star_pfl.REACHED.items():
+        assert x < 100 * printed[task.capitalize()] < x + 5
+
+
+def test_without_validation_data_nothing_converges():
+    bare = record("fedavg")
+    for name in ("correct_val", "count_val"):
+        del bare.series[name]
+    found = star_pfl.numbers(bare)
+    assert math.isnan(found["rounds_to_convergence"]) and math.isnan(found["comm_total"])
+    assert "acc_mean_picked" not in found
+
+
+def test_other_methods_and_papers_have_none():
+    other = papers.paper("fedselect").settings.spec("fedavg", preset="quick")
+    assert "comm_total" not in set(
+        PAPER.metrics_frame([Record("key", other, record("fedavg").series, num_params=D)])["metric"]
+    )
+    assert "comm_total" in set(PAPER.metrics_frame([record("fedavg")])["metric"])

@@ -1,0 +1,73 @@
+"""Figure 2's numbers from an instrument's arrays: contrasts by hand, sets beside chance."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pfl_core.papers.star_pfl.experiments import LIKENESS
+from pfl_core.papers.star_pfl.null_model import steady_chance
+from pfl_core.papers.star_pfl.paper import PAPER
+from pfl_core.papers.star_pfl.results import similarity as star_pfl_likeness
+from pfl_core.papers.star_pfl.settings import SETTINGS
+from pfl_core.runs import Record
+from pfl_core.study.network import network
+
+D = 44_555
+
+
+def watched():
+    """Two pairs of clients with a class each; three entries of the first tensor are stable, the same in each pair."""
+    spec = SETTINGS.spec(LIKENESS, preset="paper", dataset="labels")
+    within = np.kron(np.eye(2), np.ones((2, 2)))
+    ranks, both = 0.2 + 0.8 * within, (3 * within).astype(int)
+    names = [f.name for f in network(Record("key", spec, {}, clients={"train": [[0] * 11]}, num_params=D))[0].params]
+    empty, size = np.zeros((4, 4), dtype=int).tolist(), 10
+    arrays = {"ranks": [ranks.tolist()] * 2, "both": [empty, both.tolist()], "sampled": [0, 149, 150, 44_000]}
+    for name in names:
+        mine = both.tolist() if name == "conv1.weight" else empty
+        arrays |= {f"ranks/{name}": ranks.tolist(), f"overlap/{name}": mine, f"moving/{name}": empty,
+                   f"size/{name}": size}  # fmt: skip
+    clients = {"train": [[5] + [0] * 10] * 2 + [[0, 5] + [0] * 9] * 2}
+    return Record("key", spec, {}, arrays=arrays, clients=clients, num_params=D)
+
+
+def test_likeness_by_round_and_layer():
+    found = star_pfl_likeness.likeness(watched())
+    assert list(found.index) == [1, 2] and found["rank_contrast"].tolist() == pytest.approx([0.8, 0.8])
+    assert math.isnan(found["stable_contrast"][1]) and found["stable_contrast"][2] == pytest.approx(1, abs=1e-3)
+    assert found["rank_mantel"][2] == pytest.approx(1) and found["stable_share"][2] == pytest.approx(3 / D)
+    layers = star_pfl_likeness.likeness_by_layer(watched()).set_index("tensor")
+    assert list(layers.index) == ["conv1.weight", "conv2.weight", "fc1.weight", "fc2.weight", "head.weight"]
+    assert layers["stable"].tolist() == [0.3, 0, 0, 0, 0] and (layers["moving"] == 0).all()
+    assert layers["stable_contrast"]["conv1.weight"] > 1 and layers["stable_contrast"].isna().sum() == 4
+
+
+def test_shares_stand_beside_those_of_noise():
+    """Ten epochs a round fill a window of five in the first round; with two it takes three rounds."""
+    made = watched()
+    assert star_pfl_likeness.likeness(made)["chance_share"].tolist() == pytest.approx([0.127, 0.127], abs=1e-3)
+    assert star_pfl_likeness.likeness_by_layer(made)["chance"].tolist() == pytest.approx([0.127] * 5, abs=1e-3)
+    short = replace(made, spec=replace(made.spec, train=replace(made.spec.train, epochs=2)))
+    assert [star_pfl_likeness.by_chance(short, t) for t in (1, 2, 3)] == [steady_chance(n) for n in (2, 4, 5)]
+
+
+def test_sets_beside_chance():
+    sets = star_pfl_likeness.stable_sets(watched())
+    assert sets.loc[("all stable", "yes"), "iou"] == 1 and sets.loc[("all stable", "no"), "iou"] == 0
+    assert sets.loc[("all stable", "no"), "expected"] == pytest.approx(3 / D / 2, rel=1e-3)
+    assert sets.loc[("all stable", "no"), "corrected"] < 0 and sets.loc["those that moved"].isna().all(axis=None)
+
+
+def test_sampled_entries_know_their_tensor():
+    assert star_pfl_likeness.sampled_tensors(watched()) == ["conv1.weight", "conv1.weight", "conv1.bias", "head.weight"]
+
+
+def test_likeness_is_what_a_claim_is_checked_on():
+    scored = {name: ([1, 2], [[5.0] * 4] * 2) for name in ("correct", "count", "loss")}
+    found, told = star_pfl_likeness.numbers(watched()), PAPER.metrics_frame([replace(watched(), series=scored)])
+    assert found["stable_contrast"] == star_pfl_likeness.likeness(watched())["stable_contrast"][2]
+    assert told.set_index("metric")["value"]["stable_contrast"] == found["stable_contrast"]
+    assert math.isnan(found["moving_contrast"])
+    assert star_pfl_likeness.numbers(replace(watched(), arrays={})) == {}

@@ -1,0 +1,88 @@
+"""The papers' cells beside made-up results; FedSelect's tables stand for all."""
+
+import json
+
+import pytest
+
+from pfl_core import papers
+from pfl_core.papers import PAPERS
+from pfl_core.papers.fedselect.comparison import COMPARISON
+from pfl_core.study.compare import ROW, as_frame, compare
+from tests.study import cells
+from tests.study.cells import results
+
+
+def cell(stored, **where):
+    """Of Table 2 on CIFAR-10 at the default limit, unless ``where`` says another."""
+    return cells.cell(COMPARISON, stored, **dict(table="table2", dataset="CIFAR-10", variant="alpha=0.30") | where)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_row_for_each_cell_and_nothing_of_ours_in_an_empty_store(paper):
+    rows = compare(papers.paper(paper).comparison, results())
+    assert len(rows) == len(papers.paper(paper).table())
+    assert all(list(row) == ROW for row in rows)
+    assert all(row["ours"] is None and row["seeds"] is None and row["stale"] is None for row in rows)
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+
+
+def test_mean_spread_and_seeds():
+    row = cell(results(dict(value=80.0), dict(value=84.0, seed=2), dict(value=82.0, seed=1)))
+    assert (row["paper"], row["ours"], row["spread"], row["seeds"]) == (82.25, 82.0, 2.0, [0, 1, 2])
+    assert (row["preset"], row["data"], row["stale"]) == ("real", "cifar10 (JPEG copy)", False)
+    json.dumps(row)
+
+
+def test_one_seed_has_no_spread():
+    assert cell(results({}))["spread"] is None
+
+
+def test_presets_in_order_and_never_ci():
+    stored = [dict(preset=preset, value=value) for preset, value in (("quick", 1.0), ("real", 2.0), ("paper", 3.0))]
+    assert [cell(results(*stored[:n]))["ours"] for n in (1, 2, 3)] == [1.0, 2.0, 3.0]
+    assert cell(results(dict(preset="ci")))["ours"] is None
+
+
+def test_a_fresh_run_before_a_stale_one():
+    row = cell(results(dict(value=1.0, stale=True), dict(value=2.0)))
+    assert (row["ours"], row["stale"], row["seeds"]) == (2.0, False, [0])
+    assert cell(results(dict(stale=True), dict(seed=1)))["stale"] is True
+
+
+def test_a_stand_in_shows_its_name_and_only_where_the_papers_data_are_not_stored():
+    digits = dict(dataset="digits", data="digits", value=99.0, preset="paper")
+    row = cell(results(digits))
+    assert (row["ours"], row["data"]) == (99.0, "digits (stand-in)")
+    row = cell(results(digits, dict(preset="quick")))
+    assert (row["ours"], row["data"]) == (80.0, "cifar10 (JPEG copy)")
+
+
+@pytest.mark.parametrize("other", [dict(dataset="mnist", data="mnist"), dict(paper="pfedgate"), dict(method="ditto")])
+def test_other_data_papers_and_methods_never_fill_a_cell(other):
+    assert cell(results(other))["ours"] is None
+
+
+def test_runs_of_different_length_are_not_mixed():
+    stored = results(dict(value=90.0), dict(value=10.0), dict(seed=1)).assign(rounds=[60, 5, 5])
+    row = cell(stored)
+    assert (row["ours"], row["seeds"]) == (90.0, [0])
+
+
+def test_copies_of_a_data_set_are_not_mixed():
+    row = cell(results(dict(value=90.0, data="cifar10"), dict(seed=1)))
+    assert (row["ours"], row["data"], row["seeds"]) == (90.0, "cifar10", [0])
+
+
+def test_a_file_without_variants_has_a_column_of_nan():
+    stored = results(dict(method="fedavg", variant=float("nan")))
+    assert cell(stored, table="table1", method="FedAvg", variant="")["ours"] == 80.0
+
+
+def test_columns_are_checked():
+    with pytest.raises(ValueError, match="results lack stale; expected a tidy frame with paper, dataset"):
+        compare(COMPARISON, results().drop(columns="stale"))
+
+
+def test_frame():
+    rows = compare(COMPARISON, results({}, dict(seed=1, value=81.0)))
+    assert as_frame(rows).shape == (len(rows), len(ROW)) and list(as_frame([]).columns) == ROW

@@ -1,0 +1,65 @@
+"""What a notebook draws: what is stored, and what is trained only if it is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pfl_core.papers.fedselect.paper import PAPER
+from pfl_core.runs import execute, sweep, write_record
+from pfl_core.study.experiments import available, records
+from pfl_core.study.output import caption
+from tests.study.small_runs import specs
+
+
+@pytest.mark.parametrize("preset", ["real", "paper"])
+def test_a_notebook_never_trains_unasked_at_real_and_paper(preset, store, capsys, monkeypatch):
+    monkeypatch.delenv("PFL_TRAIN", raising=False)
+    with pytest.raises(FileNotFoundError, match="none of these 2 runs is stored.*TRAIN = True"):
+        records(specs(preset), store=store)
+    sweep(specs(preset, (1,)), jobs=1, store=store)
+    capsys.readouterr()
+    assert [record.spec.seed for record in records(specs(preset), store=store)] == [1]
+    out = capsys.readouterr().out
+    assert "not stored, so not drawn: 1 of 2 runs" in out and "seed 0" in out
+
+
+def test_it_trains_if_asked_by_its_parameter_or_under_pfl_figures(store, monkeypatch):
+    monkeypatch.delenv("PFL_TRAIN", raising=False)
+    monkeypatch.setenv("PFL_JOBS", "1")
+    assert len(records(specs(seeds=(0,)), train=True, store=store)) == 1
+    monkeypatch.setenv("PFL_TRAIN", "1")
+    assert [record.spec.seed for record in records(specs(), store=store)] == [0, 1]
+
+
+def test_small_presets_train_as_ever(store, monkeypatch):
+    monkeypatch.delenv("PFL_TRAIN", raising=False)
+    assert len(records(specs("ci"), store=store)) == 2
+
+
+def test_a_stopped_run_is_drawn_as_it_is_and_goes_on_if_asked(store, monkeypatch):
+    monkeypatch.setenv("PFL_JOBS", "1")
+    monkeypatch.delenv("PFL_TRAIN", raising=False)
+    (spec,) = specs(seeds=(0,))
+    execute(spec, store, until=2, keep_state=True)
+    (drawn,) = records([spec], store=store)
+    assert drawn.partial and "2 of 3 rounds" in caption([drawn])
+    frame = PAPER.metrics_frame([drawn])
+    assert set(frame["preset"]) == {"real"} and set(frame["rounds"]) == {2} and frame["partial"].all()
+    assert frame["data"].str.endswith("2 of 3 rounds").all()
+    (whole,) = records([spec], train=True, store=store)
+    assert not whole.partial and whole.key == drawn.key
+
+
+def test_available_is_what_is_stored_or_has_its_data_here(store, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    wanted = [*specs(), *specs(data={"name": "cifar10"})]
+    assert available(wanted, store) == wanted[:2]
+    assert "left out, 2 runs: data set 'cifar10' is not here" in capsys.readouterr().out
+    (made,) = sweep(wanted[:1], jobs=1, store=store)
+    one = dataclasses.replace(made, key=wanted[2].key(), spec=wanted[2], data={"cifar10": "of a file elsewhere"})
+    write_record(one, store.results / "real" / f"{one.key}.json")
+    assert available(wanted, store) == wanted[:3]
+    with pytest.raises(FileNotFoundError, match="is not here"):
+        available(wanted[3:], store)

@@ -1,0 +1,28 @@
+"""What stands below a figure."""
+
+from __future__ import annotations
+
+from pfl_core.runs import Record, RunSpec
+from pfl_core.study import output
+
+
+def record(**fields) -> Record:
+    spec = {"method": {"name": "fedavg"}, "model": {"name": "mlp"}, "preset": "quick", **fields}
+    return Record("key", RunSpec(**spec), {})
+
+
+def test_a_caption_tells_what_the_runs_have_in_common():
+    assert output.caption([record(seed=1), record(seed=0), record(seed=1)]) == (
+        "preset quick: digits, 10 clients, mlp, 20 rounds, 1 local epoch, seeds 0, 1"
+    )
+
+
+def test_a_caption_gives_the_span_where_runs_differ():
+    runs = [
+        record(clients=4, rounds=200),
+        record(clients=2, rounds=60),
+        record(model={"name": "cnn_small"}, rounds=100),
+    ]
+    assert output.caption(runs) == (
+        "preset quick: digits, 2 to 10 clients, mlp + cnn_small, 60 to 200 rounds, 1 local epoch, seed 0"
+    )

@@ -1,0 +1,127 @@
+"""Figures that all papers share draw what they are given: dots, lines, bands, titles, colours, captions."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from pfl_core import methods
+from pfl_core.study import plots
+from pfl_core.study import plots as common
+from tests.plots import data, drawn, named, texts
+
+
+def test_every_method_has_a_name_and_in_each_paper_a_colour_of_its_own():
+    assert set(plots.NAMES) == set(plots.COLORS) == set(methods())
+    for paper in ("fedselect", "star_pfl", "fedpews", "pfedgate"):
+        colors = [plots.COLORS[name] for name, entry in methods().items() if paper in entry.papers]
+        assert len(set(colors)) == len(colors)
+
+
+def test_who_got_what_has_a_dot_for_each_class_of_a_client():
+    """Area as samples: 160 for the most, 4."""
+    fig = drawn(plots.who_got_what(np.array([[4, 0], [2, 1], [0, 3]]), "title"))
+    (ax,) = fig.axes
+    (dots,) = ax.collections
+    assert dots.get_offsets().tolist() == [[0, 0], [1, 0], [1, 1], [2, 1]]
+    assert dots.get_sizes().tolist() == [160, 80, 40, 120]
+    assert ax.get_title() == "title" and texts(fig.texts) == ["largest dot: 4 samples"]
+    assert (texts(ax.get_xticklabels()), texts(ax.get_yticklabels())) == (["0", "1", "2"], ["0", "1"])
+
+
+def test_curves_are_means_over_seeds_and_bands_their_span():
+    """Seeds 2 below and 2 above 10, 20, 30 (FedAvg) and 50, 60, 70 (Local)."""
+    rows = [
+        (panel, label, color, seed, t, start + 10.0 * t + 4 * seed - 2)
+        for panel in ("left", "right")
+        for label, color, start in (("FedAvg", "b", 0), ("Local", "g", 40))
+        for seed in (0, 1)
+        for t in (1, 2, 3)
+    ]
+    runs = pd.DataFrame(rows, columns=["panel", "label", "color", "seed", "round", "value"])
+    fig = drawn(plots.curve_panels(runs, "caption", "accuracy"))
+    assert [ax.get_title() for ax in fig.axes] == ["left", "right"] and fig.axes[0].get_ylabel() == "accuracy"
+    for ax in fig.axes:
+        assert {name: (line.get_color(), *data(line)) for name, line in named(ax).items()} == {
+            "FedAvg": ("b", [1, 2, 3], [10, 20, 30]),
+            "Local": ("g", [1, 2, 3], [50, 60, 70]),
+        }
+        spans = [band.get_paths()[0].vertices[:, 1] for band in ax.collections]
+        assert [(y.min(), y.max()) for y in spans] == [(8, 32), (48, 72)]
+    assert texts(fig.legends[0].get_texts()) == ["FedAvg", "Local"]
+    (alone,) = plots.curve_panels(runs[runs["panel"] == "left"]).axes
+    assert alone.get_title() == ""
+
+
+def test_the_legend_names_what_any_panel_draws():
+    """FedAvg on the left, Local on the right."""
+    rows = [("left", "FedAvg", "b", 0, 1, 10.0), ("right", "Local", "g", 0, 1, 20.0)]
+    fig = drawn(plots.curve_panels(pd.DataFrame(rows, columns=["panel", "label", "color", "seed", "round", "value"])))
+    assert texts(fig.legends[0].get_texts()) == ["FedAvg", "Local"]
+
+
+def test_closer_curves_leave_the_start_and_far_outliers_out():
+    """Eight methods end between 91 and 98, FedAvg at 30; all start at 10."""
+    ends = {"FedAvg": 30.0, "FedSelect": 98.0, **{f"m{i}": 91.0 + i for i in range(7)}}
+    rows = [("p", name, "b", 0, t, 10.0 if t == 0 else end) for name, end in ends.items() for t in range(5)]
+    runs = pd.DataFrame(rows, columns=["panel", "label", "color", "seed", "round", "value"])
+    whole, near = drawn(plots.curve_panels(runs, closer=True, front="FedS")).axes
+    assert (whole.get_xlabel(), near.get_xlabel()) == ("", "communication round")
+    assert whole.get_ylim()[0] < 10 and near.get_ylim() == (90, 99)
+    above = {name: (line.get_linewidth(), line.get_zorder()) for name, line in named(near).items()}
+    assert all((width, order) < above["FedSelect"] for name, (width, order) in above.items() if name != "FedSelect")
+
+
+def test_means_stand_below_each_other_beside_the_first_ones():
+    rows = [("digits", "mean", "FedAvg", "b", 80.0, 2.0), ("digits", "mean", "Local", "g", 70.0, np.nan)]
+    rows += [("digits", "worst", "Local", "g", 50.0, 1.0), ("mnist", "mean", "Local", "g", 90.0, 1.0)]
+    table = pd.DataFrame(rows, columns=["dataset", "panel", "label", "color", "value", "std"])
+    fig = drawn(plots.mean_dots(table, "caption"))
+    first, second, third, empty = fig.axes
+    titles = ["digits: mean", "digits: worst", "mnist: mean"]
+    assert [ax.get_title() for ax in (first, second, third)] == titles and not empty.axison
+    assert "dashed: FedAvg" in fig.get_supxlabel()
+    assert [(data(bar.lines[0]), bar.lines[0].get_color()) for bar in first.containers] == [
+        (([80], [0]), "b"), (([70], [-1]), "g"),
+    ]  # fmt: skip
+    assert [bar.lines[2][0].get_segments()[0][:, 0].tolist() for bar in first.containers] == [[78, 82], [70, 70]]
+    assert data(third.containers[0].lines[0]) == ([90], [0])  # a row holds the labels of its data set alone
+    assert texts(first.get_yticklabels()) == ["FedAvg", "Local"] and texts(third.get_yticklabels()) == ["Local"]
+    assert [ax.lines[-1].get_linestyle() == "--" for ax in (first, second, third)] == [True, False, False]
+    assert first.lines[-1].get_xdata()[0] == 80
+    local = plots.mean_dots(table, "caption", dashed="Local").axes
+    assert [ax.lines[-1].get_xdata()[0] for ax in local[:3]] == [70, 50, 90]
+
+
+def test_a_far_outlier_is_a_number_at_the_edge():
+    """20 beside 80, 81, ..., 88: drawn to scale it would take nine tenths of the panel."""
+    values = [20.0, *range(80, 89)]
+    table = pd.DataFrame({"dataset": "", "panel": "mean", "label": list("abcdefghij"), "color": "b", "value": values})
+    (ax,) = drawn(plots.mean_dots(table.assign(std=np.nan))).axes
+    assert len(ax.containers) == 9 and ax.get_xlim()[0] > 70
+    assert [text.get_text().strip() for text in ax.texts] == ["◂ 20.0"]
+
+
+def test_many_equal_values_make_no_outlier_of_one_a_little_lower():
+    values = [93.7] * 7 + [93.6, 93.8]
+    table = pd.DataFrame({"dataset": "", "panel": "mean", "label": list("abcdefghi"), "color": "b", "value": values})
+    (ax,) = drawn(plots.mean_dots(table.assign(std=np.nan))).axes
+    assert len(ax.containers) == 9 and not ax.texts
+
+
+def test_a_score_that_is_missing_leaves_its_row_blank():
+    table = pd.DataFrame({"dataset": "", "panel": "mean", "label": list("abc"), "color": "b", "std": np.nan})
+    (ax,) = drawn(plots.mean_dots(table.assign(value=[80.0, np.nan, 82.0]))).axes
+    assert len(ax.containers) == 2 and not ax.texts
+    assert texts(ax.get_yticklabels()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("width", [3.0, 8.0])
+def test_a_caption_is_broken_into_lines_that_fit(width):
+    said = "preset quick, digits, seeds 0 to 2, " * 8
+    fig = common.captioned(plt.figure(figsize=(width, 2)), f"{said}\nsecond")
+    *first, second = fig.get_supxlabel().splitlines()
+    assert " ".join(first) == said.strip() and second == "second"
+    longest = max(map(len, first))
+    assert width * common.CHARACTERS_PER_INCH - 12 < longest <= width * common.CHARACTERS_PER_INCH
+    assert common.captioned(plt.figure(), "").get_supxlabel() == ""

@@ -1,0 +1,109 @@
+"""The papers' tables are read whole, with their notes and our names of the methods."""
+
+import hashlib
+import math
+import subprocess
+import sys
+
+import pytest
+
+from pfl_core.papers import PAPERS
+from pfl_core.runs.provenance import ROOT
+from pfl_core.study.published import COLUMNS, notes, parse_variant, remarks, table
+
+ROWS = {  # as the specifications count them
+    "fedselect": [40, 16, 32],
+    "star_pfl": [36, 36],
+    "fedpews": [16, 14, 16, 56, 56],
+    "pfedgate": [134, 30, 30, 20, 36, 24, 30, 20, 24, 32, 32, 56],
+}
+REGISTRY = set(
+    "local fedavg fedavg_ft fedselect ditto fedpac fedrep fedper fedbabu lg_fedavg lotteryfl fedpews fedpews_fixed "
+    "fedprox scaffold fednova moon pfedgate pfedme perfedavg fedem fedmask heterofl fedmd star_pfl fedbn fedap".split()
+)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_all_rows_are_there_in_the_papers_order(paper):
+    frame = table(paper)
+    assert list(frame.columns) == COLUMNS
+    assert frame.groupby("table", sort=False).size().tolist() == ROWS[paper]
+    assert set(frame["key"]) <= REGISTRY
+    assert not frame.duplicated(["table", "dataset", "method", "variant", "metric"]).any()
+
+
+def test_every_method_of_the_registry_is_in_some_table():
+    assert set().union(*(table(paper)["key"] for paper in PAPERS)) == REGISTRY
+
+
+@pytest.mark.parametrize("number", [2, "2", "table2"])
+def test_one_table_by_number_or_name(number):
+    assert set(table("fedselect", number)["table"]) == {"table2"}
+
+
+def test_what_the_paper_leaves_empty_is_nan_and_no_text_is_nan():
+    missed = table("fedpews", 6).query("metric == 'rounds_to_target' and value.isna()")
+    assert len(missed) == 2 and missed["note"].str.contains("not reached").all()
+    first = table("fedselect", 1).iloc[0]
+    assert (first["variant"], first["note"]) == ("", "") and math.isnan(first["std"])
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_each_note_hits_a_cell(paper):
+    text = set(table(paper)["note"])
+    assert notes(paper)
+    for note in notes(paper):
+        assert any(note["text"] in cell for cell in text)
+
+
+def test_remarks_name_the_cells_that_they_are_about():
+    lines = remarks("fedselect", "table3")
+    assert len(lines) == 3 and lines[0].startswith("table3, CIFAR-10: the six ablations")
+    assert lines[2].startswith("table3: the paper gives no limit") and len(remarks("fedselect")) == 4
+
+
+def test_the_note_on_table_1_of_fedselect_stands_on_its_row_only():
+    frame = table("fedselect", 1)
+    noted = frame[frame["note"].str.contains("largest of the four limits")]
+    assert set(noted["method"]) == {"FedSelect"} and len(noted) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("", {}),
+        ("alpha=0.30", {"alpha": 0.3}),
+        ("s=0.5;gate=no_sigmoid", {"s": 0.5, "gate": "no_sigmoid"}),
+        ("Personalize Least", {"rule": "Personalize Least"}),
+    ],
+)
+def test_parse_variant(text, fields):
+    assert parse_variant(text) == fields
+
+
+def test_unknown_names_say_what_there_is():
+    with pytest.raises(ValueError, match="unknown paper 'fedsel'; choose one of fedpews, fedselect, "):
+        table("fedsel")
+    with pytest.raises(ValueError, match="fedselect has no table 9 here; choose one of 1, 2, 3"):
+        table("fedselect", 9)
+
+
+def test_a_checkout_without_the_files_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr("pfl_core.study.published.FOLDER", tmp_path)
+    with pytest.raises(FileNotFoundError, match="no tables of 'star_pfl'"):
+        table("star_pfl")
+
+
+def test_the_package_itself_imports_no_study_and_no_paper():
+    heavy = ("pfl_core.study", "pfl_core.papers", "pandas", "matplotlib")
+    code = f"import sys, pfl_core; print(sorted(name for name in sys.modules if name.startswith({heavy})))"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (found.stdout.strip(), found.returncode) == ("[]", 0), found.stderr
+
+
+def test_no_number_has_changed_since_the_files_were_typed_and_checked():
+    """Digest of all CSV files in the order of their names; a deliberate correction writes the new one here."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted((ROOT / "data" / "paper").glob("*.csv")):
+        digest.update(path.read_bytes().replace(b"\r\n", b"\n"))
+    assert digest.hexdigest() == "cbd964e90300da4e"

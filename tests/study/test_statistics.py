@@ -1,0 +1,105 @@
+"""Differences over seeds with their intervals, and the rows that a paper's claims are judged by."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pfl_core.papers.fedselect.comparison import COMPARISON
+from pfl_core.study.statistics import ALIKE, Missing, claim_rows, paired
+from tests.papers.fedselect.invented import rows
+from tests.study.invented import NOISE, frame
+
+# paired differences
+
+
+def test_paired_by_hand():
+    """Differences 1, 2, 3: mean 2, standard error 1/sqrt(3), t(0.975, 2) = 4.3027, half width 2.4841."""
+    results = frame(rows("local", (11.0, 22.0, 33.0)), rows("fedavg", (10.0, 20.0, 30.0)))
+    lead = paired(results, {"method": "local"}, {"method": "fedavg"})
+    assert (lead.mean, lead.seeds) == (2.0, 3)
+    assert (lead.low, lead.high) == pytest.approx((2 - 2.4841, 2 + 2.4841), abs=1e-4)
+    assert lead.status == "undecided" and str(lead) == "+2.00 [-0.48, +4.48]"
+
+
+def test_paired_uses_common_seeds_only():
+    results = frame(rows("local", (11.0, 22.0, 99.0), seeds=(0, 1, 7)), rows("fedavg", (10.0, 20.0, 0.0)))
+    assert paired(results, {"method": "local"}, {"method": "fedavg"}).mean == 1.5
+
+
+def test_one_seed_decides_nothing():
+    results = frame(rows("local", (90.0,), seeds=(0,)), rows("fedavg", (10.0,), seeds=(0,)))
+    lead = paired(results, {"method": "local"}, {"method": "fedavg"})
+    assert lead.status == "undecided" and math.isnan(lead.low) and str(lead) == "+80.00 (1 seed, no interval)"
+
+
+def test_two_seeds_that_agree_decide_nothing_three_do():
+    found = [
+        paired(frame(rows("local", (v,) * n), rows("fedavg", (10.0,) * n)), {"method": "local"}, {"method": "fedavg"})
+        for v, n in ((90.0, 2), (90.0, 3))
+    ]
+    assert [lead.status for lead in found] == ["undecided", "holds"]
+    assert [str(lead) for lead in found] == ["+80.00 (2 seeds alike, no interval)", "+80.00 [+80.00, +80.00]"]
+
+
+@given(st.lists(st.floats(-50, 50), min_size=2, max_size=6), st.floats(-20, 20))
+def test_paired_turns_with_its_arguments(differences, shift):
+    seeds = tuple(range(len(differences)))
+    results = frame(
+        rows("local", tuple(d + shift for d in differences), seeds=seeds), rows("fedavg", (shift,) * 6, seeds=seeds)
+    )
+    forth = paired(results, {"method": "local"}, {"method": "fedavg"})
+    back = paired(results, {"method": "fedavg"}, {"method": "local"})
+    bounds = (-forth.mean, -forth.high, -forth.low)
+    assert (back.mean, back.low, back.high) == pytest.approx(bounds, nan_ok=True)
+    alike = len(differences) == 2 and abs((differences[0] + shift) - (differences[1] + shift)) < ALIKE
+    assert math.isnan(forth.low) if alike else forth.low <= forth.mean <= forth.high
+    assert {forth.status, back.status} in ({"undecided"}, {"holds", "does not hold"})
+
+
+def test_paired_says_what_is_missing_or_too_much():
+    results = frame(rows("local", 70.0), rows("local", 71.0, data="another copy"), rows("ditto", 70.0, seeds=(7, 8, 9)))
+    with pytest.raises(ValueError, match="several results: acc_mean of local, seed 0"):
+        paired(results, {"method": "local"}, {"method": "local"})
+    with pytest.raises(Missing, match="acc_mean of fedavg is not stored"):
+        paired(results, {"method": "ditto"}, {"method": "fedavg"})
+    with pytest.raises(Missing, match="local beta=1 is not stored"):
+        paired(results, {"method": "local", "beta": 1.0}, {"method": "ditto"})
+
+
+# rows for the claims
+
+
+def test_claims_keeps_the_default_of_what_is_not_varied():
+    results = frame(
+        rows("fedselect", 80.0, "alpha=0.3"),
+        rows("fedselect", 60.0, "alpha=0.3;p=0.25"),
+        rows("fedselect", 50.0, "alpha=0.3;stem=cifar"),
+        rows("local", 70.0),
+    )
+    kept = claim_rows(results, COMPARISON)
+    assert kept["value"].round().astype(int).unique().tolist() == [80, 70]
+
+
+def test_claims_keeps_the_one_value_there_is():
+    kept = claim_rows(frame(rows("fedselect", 80.0, "alpha=0.3;p=0.25"), rows("local", 70.0)), COMPARISON)
+    assert len(kept) == 6
+
+
+def test_claims_takes_the_best_preset_and_the_fresh_run():
+    results = frame(
+        rows("local", 10.0, preset="quick"),
+        rows("local", 20.0, preset="real", stale=True),
+        rows("local", 30.0, preset="real"),
+        rows("local", 40.0, preset="ci"),
+        rows("local", 50.0, preset="paper", paper="pfedgate"),
+    )
+    assert claim_rows(results, COMPARISON)["value"].tolist() == [30 + noise for noise in NOISE]
+
+
+def test_claims_takes_the_longest_runs_of_a_data_set():
+    results = frame(rows("local", 10.0), rows("local", 20.0), rows("local", 30.0, dataset="mnist", data="mnist"))
+    assert claim_rows(results.assign(rounds=[5] * 3 + [60] * 3 + [5] * 3), COMPARISON)[
+        "value"
+    ].round().unique().tolist() == [20, 30]

@@ -1,0 +1,127 @@
+"""What imports what: one table for the package, and no paper known outside its folder."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+from pfl_core import notebooks, papers
+from pfl_core.papers import PAPERS
+from pfl_core.runs.provenance import ROOT
+
+CODE = ROOT / "pfl_core"
+
+# Part of the package (a folder or a module in it) -> the others that it imports: at the top of a module, in a function
+# or for its types alone. The upper parts import the lower ones; "" is `import pfl_core` itself.
+IMPORTS = {
+    "cli": "algorithm data notebooks papers partition runs study",
+    "notebooks": "algorithm papers runs",
+    "papers": "algorithm algorithms costs federation layout models runs seeding study training",
+    "study": "algorithm costs data federation layout models ranks runs seeding training",
+    "runs": "algorithm costs data engine federation models partition plugins seeding training",
+    "": "algorithm engine federation layout training",
+    "engine": "algorithm federation seeding",
+    "algorithms": "algorithm costs data federation layout ops ranks seeding",
+    "algorithm": "federation ops plugins",
+    "costs": "federation layout",
+    "federation": "layout ops seeding training",
+    "partition": "data plugins seeding",
+    "data": "plugins seeding vision",
+    "models": "plugins seeding vision",
+    "layout": "ops",
+    "ops": "",
+    "plugins": "",
+    "ranks": "",
+    "seeding": "",
+    "training": "",
+    "vision": "",
+}
+NEEDED = ("settings", "experiments", "comparison", "claims", "paper")  # of each paper's folder, modules or packages
+
+
+def modules() -> dict[str, Path]:
+    paths = {path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path for path in CODE.rglob("*.py")}
+    return {name.removesuffix(".__init__"): path for name, path in paths.items()}
+
+
+def imports(text: str) -> Iterator[str]:
+    """Every name of the package that a module's text imports, wherever it does: "pfl_core.runs.Record"."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.partition(".")[0] == "pfl_core")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "a relative import hides from these tests"
+            if node.module.partition(".")[0] == "pfl_core":
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@cache
+def all_imports() -> list[tuple[str, str]]:
+    """(module, name that it imports)."""
+    return [(name, found) for name, path in modules().items() for found in imports(path.read_text(encoding="utf-8"))]
+
+
+def part(name: str) -> str:
+    """ "pfl_core.runs.store" -> "runs"; "" for the package itself."""
+    return (name + ".").split(".")[1]
+
+
+def test_parts_import_what_the_table_says():
+    found: dict[str, dict[str, str]] = {part(name): {} for name in modules()}
+    for name, imported in all_imports():
+        if part(imported) not in ("", part(name)):
+            found[part(name)][part(imported)] = f"{name} imports {imported}"
+    assert found.keys() == IMPORTS.keys()
+    for name, others in found.items():
+        allowed = set(IMPORTS[name].split())
+        assert others.keys() <= allowed, [others[other] for other in others.keys() - allowed]
+        assert allowed <= others.keys(), f"{name} imports {allowed - others.keys()} no longer: strike it from the table"
+
+
+def test_no_part_needs_one_that_needs_it():
+    """The table's rows stand in such an order."""
+    list(TopologicalSorter({name: others.split() for name, others in IMPORTS.items()}).static_order())
+    order = list(IMPORTS)
+    for name, others in IMPORTS.items():
+        for other in others.split():
+            assert order.index(name) < order.index(other), f"{name} imports {other}, which stands above it"
+
+
+def test_a_paper_is_imported_by_its_own_folder_alone():
+    """Not by another paper, and nowhere else: all others ask ``pfl_core.papers`` by name."""
+    for name, imported in all_imports():
+        for paper in PAPERS:
+            inside = f"pfl_core.papers.{paper}"
+            if f"{imported}.".startswith(f"{inside}."):
+                assert f"{name}.".startswith(f"{inside}."), f"{name} imports {imported}"
+
+
+def test_imports_are_found_wherever_they_stand():
+    text = "import torch, pfl_core.ops\ndef f():\n    from pfl_core.papers.x import y\nif types:\n    import pfl_core"
+    assert sorted(imports(text)) == ["pfl_core", "pfl_core.ops", "pfl_core.papers.x.y"]
+    assert [part(name) for name in ("pfl_core", "pfl_core.ops", "pfl_core.papers.x.y")] == ["", "ops", "papers"]
+
+
+def test_every_paper_has_a_folder_with_all_that_belongs_to_it():
+    folders = {path.parent.name for path in (CODE / "papers").glob("*/__init__.py")}
+    assert folders == set(PAPERS)
+    for name in PAPERS:
+        assert PAPERS[name] == f"pfl_core.papers.{name}.paper"
+        for needed in NEEDED:
+            assert f"pfl_core.papers.{name}.{needed}" in modules(), f"{name} has no {needed}"
+        paper = papers.paper(name)
+        assert paper.name == paper.comparison.paper == paper.claims.comparison.paper == name
+
+
+def test_every_notebook_with_runs_is_one_of_its_papers():
+    """Beside the walkthroughs; those of the top folder belong to no paper."""
+    names = [name for name in notebooks.names() if "/" in name]
+    assert {name.partition("/")[0] for name in names} == set(PAPERS)
+    assert not any(papers.has_runs(name) for name in notebooks.names() if "/" not in name)
+    asked = [name for name in names if papers.has_runs(name)]
+    assert sorted(asked) == sorted(f"{name}/{own}" for name in PAPERS for own in papers.paper(name).experiments)
+    for name in set(names) - set(asked):
+        assert "specs(" not in notebooks.path_of(name).read_text(encoding="utf-8"), f"{name} asks for runs of its own"
