@@ -31,7 +31,7 @@ from torch.nn.functional import mse_loss
 from pfl_core.algorithm import check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
-from pfl_core.federation import Federation, LocalTraining, Output, Scores
+from pfl_core.federation import Federation, LocalTraining, Output, Trained
 from pfl_core.ops import normalised, put, take
 from pfl_core.options import NonNegativeInt
 from pfl_core.seeding import generator
@@ -99,23 +99,21 @@ class FedMD(Momentum):
             return mse_loss(output.logits, consensus[output.index])
 
         on_public = LocalTraining(epochs=self.digest_epochs, loss=digest)
-        local, losses, scores, momentum = state.local, [], [], self.client_momentum(fed, state)
-        for rows in fed.chunks(clients):
-            chunk = clients[rows]
-            theta, data = take(state.local, chunk), [public] * len(chunk)
-            theta = fed.sgd(theta, chunk, on_public, key=(t, "digest"), data=data).theta
-            out = fed.sgd(theta, chunk, key=t, velocity=momentum.take(chunk))
+        new, momentum = [], self.client_momentum(fed, state)
+
+        def local(chunk: Tensor, rows: slice) -> Trained:
+            data = [public] * len(chunk)
+            digested = fed.sgd(take(state.local, chunk), chunk, on_public, key=(t, "digest"), data=data)
+            out = fed.sgd(digested.theta, chunk, key=t, velocity=momentum.take(chunk))
             momentum.put(chunk, out.velocity)
-            local = put(local, chunk, [row.clone() for row in out.theta])
-            losses.append(out.loss)
-            scores += [fed.score(out.theta, chunk, None)] if fed.score else []
-        notes = {
-            "train_loss": torch.cat(losses),
+            new.extend(row.clone() for row in out.theta)
+            return out
+
+        notes = fed.in_chunks(local, clients) | {
             "upload": torch.full((len(clients),), consensus.numel()),
             "passes": fed.train.epochs + (self.digest_epochs + 1 / 3) * len(x) / float(fed.num_train[clients].mean()),
         }
-        new = momentum.into(replace(state, local=local))
-        return new, notes | ({"trained": Scores.join(scores)} if scores else {})
+        return momentum.into(replace(state, local=put(state.local, clients, new))), notes
 
     def consensus(self, fed: Federation, state: MovingState, clients: Tensor, public: tuple[Tensor, Tensor]) -> Tensor:
         """f [n, C]."""

@@ -31,7 +31,7 @@ from torch.nn.functional import cross_entropy
 from pfl_core.algorithm import check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
-from pfl_core.federation import DerivedWeights, Federation, LocalTraining, Output, Scores
+from pfl_core.federation import DerivedWeights, Federation, LocalTraining, Output, Trained
 from pfl_core.layout import WEIGHT, Layout
 from pfl_core.ops import bits, counts_true, keep_, round_half_up
 from pfl_core.seeding import generator
@@ -99,27 +99,26 @@ class HeteroFL(Momentum):
         covered = torch.zeros_like(state.shared)
         for k, mask, w in zip(clients.tolist(), has, weight, strict=True):
             covered.sub_(bits(self.averaged(fed, mask, k), covered).to(covered), alpha=w)  # a set bit is -1
-        new, losses, scores, momentum = torch.zeros_like(state.shared), [], [], self.client_momentum(fed, state)
-        for rows in fed.chunks(clients):
-            chunk, active = clients[rows], torch.stack(has[rows])
+        new, momentum = torch.zeros_like(state.shared), self.client_momentum(fed, state)
+
+        def local(chunk: Tensor, rows: slice) -> Trained:
+            active = torch.stack(has[rows])
             training = replace(self.local_training(fed, chunk, widths), trainable=active)
             out = fed.sgd(state.shared * active, chunk, training, key=t, velocity=momentum.take(chunk))
             momentum.put(chunk, out.velocity)
             for k, theta, mask, w in zip(chunk.tolist(), out.theta, active, weight[rows], strict=True):
-                new += keep_(theta * (w / covered), bits(self.averaged(fed, mask, k), theta))
-            losses.append(out.loss)
-            scores += [fed.score(out.theta, chunk, None)] if fed.score else []
+                new.add_(keep_(theta * (w / covered), bits(self.averaged(fed, mask, k), theta)))
+            return out
+
         sizes = {r: int(counts_true(mask[None, : fed.num_params])) for r, mask in masks.items()}
         upload = torch.tensor([sizes[widths[k]] for k in clients.tolist()])
-        notes = {
-            "train_loss": torch.cat(losses),
+        notes = fed.in_chunks(local, clients) | {
             "upload": upload,
             "passes": fed.train.epochs,
             "kept_share": upload / fed.num_params,
         }
         shared = torch.where(covered > 0, new, state.shared)
-        state = momentum.into(replace(state, shared=shared))
-        return state, notes | ({"trained": Scores.join(scores)} if scores else {})
+        return momentum.into(replace(state, shared=shared)), notes
 
     def averaged(self, fed: Federation, mask: Tensor, k: int) -> Tensor:
         """Of a client's entries [e] those that count in the mean."""

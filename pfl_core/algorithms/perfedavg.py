@@ -75,8 +75,7 @@ class PerFedAvg(FedAvg):
     def train(self, fed: Federation, shared: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
         """A round's local work of every client from the shared model [e]; ``velocity`` [S, d], None: at rest."""
         theta, d, lr = shared.repeat(len(clients), 1), fed.num_params, fed.lr(t)
-        if fed.train.momentum:
-            velocity = torch.zeros_like(theta[:, :d]) if velocity is None else velocity.clone()
+        velocity = fed.start_velocity(velocity, theta[:, :d])
         loss, steps = torch.full((len(clients),), torch.nan), torch.zeros(len(clients), dtype=torch.int64)
         for places in fed.groups(clients):
             rows, num = theta[places], len(clients[places])

@@ -38,7 +38,7 @@ class BatchedBackend:
         (There, a grouped convolution takes longer than one client after the other.)
         """
         kinds = (nn.Flatten, nn.ReLU, nn.Linear) + (() if device == "cpu" else (nn.Conv2d, nn.MaxPool2d))
-        return layout.chain is not None and all(isinstance(m, kinds) and _is_plain(m) for m in model.children())
+        return layout.chain is not None and all(isinstance(m, kinds) and is_plain(m) for m in model.children())
 
     def want(self, rows: int, trainable: Tensor | bool) -> bool:
         """Make room for ``rows`` gradients: all (True), none, or those of tensors where a row may train [R, d].
@@ -137,7 +137,7 @@ class BatchedBackend:
         return {f.name: rows[:, f.start : f.stop].view(len(rows), *f.shape) for f in self.layout.params}
 
 
-def _is_plain(module: nn.Module) -> bool:
+def is_plain(module: nn.Module) -> bool:
     """Whether the layer has no setting that is not written out here."""
     if isinstance(module, nn.Conv2d):
         return module.padding_mode == "zeros" and module.groups == 1 and module.bias is not None

@@ -110,6 +110,12 @@ class Federation:
         """The rate of round t (from 0): ``base``, or the federation's own, times the schedule's factor."""
         return (self.train.lr if base is None else base) * self.train.factor(int(t), self.rounds)
 
+    def start_velocity(self, velocity: Tensor | None, like: Tensor | None) -> Tensor | None:
+        """A copy of the velocity that is carried in, or zeros where momentum is on; else None."""
+        if velocity is not None:
+            return velocity.clone()
+        return torch.zeros_like(like) if self.train.momentum and like is not None else None
+
     # ---- verbs --------------------------------------------------------------------------------------------------
 
     def broadcast(self, shared: Tensor, clients: Tensor) -> Tensor:
@@ -144,10 +150,10 @@ class Federation:
         rates = lr.tolist() if isinstance(lr, Tensor) and lr.dim() else [None if lr is None else float(lr)] * num
         out = theta if in_place else torch.empty((num, self.num_entries)).to(theta)
         masks = None if trainable is None else trainable.expand(num, -1)[:, :d]
-        velocities = self._start_velocity(velocity, out[:, :d])
+        velocities = self.start_velocity(velocity, out[:, :d])
         derived = training.weights or NO_WEIGHTS
         variables = None if derived.variables is None else derived.variables.clone()
-        variable_velocities = self._start_velocity(derived.velocity, variables)
+        variable_velocities = self.start_velocity(derived.velocity, variables)
         carried = velocities, variables, variable_velocities  # what steps write into, beside the rows
         losses, steps = torch.full((num,), torch.nan), torch.zeros(num, dtype=torch.int64)
         mask_bits = None
@@ -351,14 +357,26 @@ class Federation:
         scored while they do (by ``predict``, where a row alone does not tell). ``weight`` [S], default all equal.
         """
         share = normalised(torch.ones(len(clients)).to(self.theta0) if weight is None else weight.to(self.theta0))
-        total, losses, scores = None, [], []
+        total = torch.zeros_like(self.theta0)
+
+        def add(chunk: Tensor, rows: slice) -> Trained:
+            out = local(chunk, rows)
+            accumulate(total, out.theta, share[rows])
+            return out
+
+        notes = self.in_chunks(add, clients, predict)  # adds to the total
+        return total, notes
+
+    def in_chunks(
+        self, local: Callable[[Tensor, slice], Trained], clients: Tensor, predict: Predict | None = None
+    ) -> dict:
+        """``average`` without the mean: for methods that keep the rows, or reduce them in their own way."""
+        losses, scores = [], []
         for rows in self.chunks(clients):
             out = local(clients[rows], rows)
-            total = torch.zeros_like(out.theta[0]) if total is None else total
-            accumulate(total, out.theta, share[rows])
             losses.append(out.loss)
             scores += [self.score(out.theta, clients[rows], predict)] if self.score else []
-        return total, {"train_loss": torch.cat(losses)} | ({"trained": Scores.join(scores)} if scores else {})
+        return {"train_loss": torch.cat(losses)} | ({"trained": Scores.join(scores)} if scores else {})
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
@@ -389,12 +407,6 @@ class Federation:
             seen[: len(count)] += times * torch.tensor(count)
             steps[: len(count)] += times
         return total.cpu() / seen, steps
-
-    def _start_velocity(self, velocity: Tensor | None, like: Tensor | None) -> Tensor | None:
-        """A copy of the velocity that is carried in, or zeros where momentum is on."""
-        if velocity is not None:
-            return velocity.clone()
-        return torch.zeros_like(like) if self.train.momentum and like is not None else None
 
     def _passes(self, epochs: Epochs) -> range:
         return epochs if isinstance(epochs, range) else range(self.train.epochs if epochs is None else epochs)

@@ -17,6 +17,7 @@ from torch.nn.functional import conv2d, cross_entropy, linear
 
 from pfl_core.algorithms.pfedgate.adapt import Adapter
 from pfl_core.algorithms.pfedgate.local import ClientUpdate, Log, Trainer
+from pfl_core.federation.batched_backend import is_plain
 from pfl_core.federation.local_step import TrainingGroup
 from pfl_core.layout import Layout
 from pfl_core.ops import take
@@ -33,8 +34,11 @@ class Sliced:
     @classmethod
     def of(cls, adapter: Adapter, model: nn.Module, layout: Layout) -> Sliced:
         """Raises ValueError for layers that are not written out here."""
-        kinds = nn.Conv2d | nn.Linear | nn.ReLU | nn.MaxPool2d | nn.Flatten
-        odd = [name for name, m in model.named_children() if not isinstance(m, kinds) or not _is_plain(m)]
+        kinds = nn.Conv2d | nn.Linear | nn.ReLU | nn.Flatten
+        known = {
+            n: isinstance(m, nn.MaxPool2d) or isinstance(m, kinds) and is_plain(m) for n, m in model.named_children()
+        }
+        odd = [name for name, is_known in known.items() if not is_known]
         if odd:
             raise ValueError(
                 f'PFedGate: execution="sliced" takes convolutions, linear layers, ReLU, max pooling and flattening, '
@@ -92,12 +96,6 @@ def _cut(
     return weight * factor.view(-1, *[1] * (weight.dim() - 1)), bias * factor
 
 
-def _is_plain(module: nn.Module) -> bool:
-    if isinstance(module, nn.Conv2d):
-        return module.padding_mode == "zeros" and module.groups == 1 and module.bias is not None
-    return not isinstance(module, nn.Linear) or module.bias is not None
-
-
 @dataclass(frozen=True, eq=False)
 class SlicedTrainer(Trainer):
     """The same batches, steps and results as ``Trainer``, up to rounding, in its own loop over smaller kernels."""
@@ -106,8 +104,10 @@ class SlicedTrainer(Trainer):
         fed, state = self.fed, self.state
         theta, gate = fed.broadcast(state.shared, clients).clone(), take(state.gate, clients).clone()
         statistics = take(state.statistics, clients).clone()
-        velocity = self._start_velocity(state.velocity, theta, clients)
-        gate_velocity = self._start_velocity(state.gate_velocity, gate, clients)
+        velocity, gate_velocity = (
+            fed.start_velocity(None if v is None else take(v, clients), like)
+            for v, like in ((state.velocity, theta), (state.gate_velocity, gate))
+        )
         log = Log.empty(len(clients), self.adapter, gate)
         gradient = self._gradient(self.adaptation(clients, statistics, log))
         loss, steps = torch.full((len(clients),), torch.nan), torch.zeros(len(clients), dtype=torch.int64)
@@ -138,9 +138,3 @@ class SlicedTrainer(Trainer):
             return value.detach(), *found
 
         return gradient
-
-    def _start_velocity(self, carried: Tensor | None, like: Tensor, clients: Tensor) -> Tensor | None:
-        """A copy of the velocity that is carried in, or zeros where momentum is on."""
-        if carried is not None:
-            return take(carried, clients).clone()
-        return torch.zeros_like(like) if self.fed.train.momentum else None
