@@ -14,7 +14,7 @@ their number and `dirichlet` the alpha of their split. Metrics, of the last roun
     roughness          spread of acc_mean's changes from one scored round to the next, over the second half; points
     rounds_to_95       first round with 95 % of the run's own last accuracy
     train_images       of a client, mean over clients
-    a paper's own      see the functions in its ``Paper.metrics``
+    a paper's own      see the functions in its ``Paper.extra_metrics``
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from pfl_core.algorithm import methods
 from pfl_core.cli import main
 from pfl_core.cli.text import as_json, duration, size, table, value
+from pfl_core.runs.provenance import ROOT
 from pfl_core.study.compare import ROW
 
 pytestmark = pytest.mark.usefixtures("folders")
@@ -135,7 +135,7 @@ def test_what_is_printed_is_utf8_whatever_the_locale(tmp_path):
     wrong = ["run", "fedselect", "--set", r'alpha="\u03b1"']  # JSON for α
     code = f"import greek; from pfl_core.cli import main; raise SystemExit(main(['methods']) or main({wrong}))"
     env = {name: given for name, given in os.environ.items() if name != "PYTHONIOENCODING"}
-    env |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(Path(__file__).parents[1])}
+    env |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True)
     assert "all above α" in done.stdout.decode("utf-8"), done.stderr
     assert "alpha='α'" in done.stderr.decode("utf-8") and done.returncode == 2

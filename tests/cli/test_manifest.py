@@ -60,15 +60,20 @@ def test_a_notebook_is_complete_with_all_runs_of_as_many_seeds(store, monkeypatc
 # ---- pfl figures --evidence -----------------------------------------------------------------------------------------
 
 
-def test_evidence_is_drawn_from_the_records_alone(tmp_path, monkeypatch, capsys):
-    """One notebook of it, with no data on this machine: the committed figures, byte for byte."""
+def test_evidence_is_drawn_from_the_committed_records_alone(tmp_path, monkeypatch):
+    """One notebook of it, byte for byte, with no data on this machine; half of a run of one's own is no evidence."""
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("PFL_FIGURES_DIR", str(tmp_path / "figures"))
-    assert main(["figures", "--evidence", "fedselect/05_mask_overlap"]) == 0
+    name, own = "fedselect/05_mask_overlap", Store()
+    key = next(entry for entry in manifest.read(RESULTS) if entry.notebook == name).keys[0]
+    committed = own.get(key)
+    own.put(replace(committed, series={k: (t[:1], v[:1]) for k, (t, v) in committed.series.items()}))
+    assert main(["figures", "--evidence", name]) == 0
     drawn = {path.name: path.read_bytes() for path in (tmp_path / "figures" / "real" / "fedselect").iterdir()}
-    assert len(drawn) == 8 and not list((tmp_path / "data").glob("runs/*.json")), "nothing was computed"
-    for name, content in drawn.items():
-        assert content == (ROOT / "figures" / "real" / "fedselect" / name).read_bytes(), name
+    computed = {path.stem for path in (tmp_path / "data").glob("runs/*.json")}
+    assert len(drawn) == 8 and computed == {key}, "nothing was computed"
+    for figure, content in drawn.items():
+        assert content == (ROOT / "figures" / "real" / "fedselect" / figure).read_bytes(), figure
 
 
 @pytest.mark.parametrize("more", ["--preset real", "-p SEEDS [0]", "--device cpu", "--write-notebooks"])
@@ -86,19 +91,6 @@ def test_evidence_that_is_not_there_is_one_line(tmp_path, monkeypatch, capsys):
     manifest.write([manifest.Evidence(NAME, "real", [0], keys[1:])], tmp_path)
     assert main(["figures", "--evidence"]) == 2
     assert "the manifest has other runs than the notebook" in capsys.readouterr().err
-
-
-def test_evidence_is_drawn_from_committed_records_whatever_the_user_has_run(tmp_path, monkeypatch):
-    """Half of a run of one's own is no evidence."""
-    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("PFL_FIGURES_DIR", str(tmp_path / "figures"))
-    key = next(entry for entry in manifest.read(RESULTS) if entry.notebook == "fedselect/05_mask_overlap").keys[0]
-    own = Store()
-    whole = own.get(key)
-    own.put(replace(whole, series={k: (t[:1], v[:1]) for k, (t, v) in whole.series.items()}))
-    assert main(["figures", "--evidence", "fedselect/05_mask_overlap"]) == 0
-    drawn = (tmp_path / "figures" / "real" / "fedselect" / "mask_overlap_contrast.csv").read_bytes()
-    assert drawn == (ROOT / "figures" / "real" / "fedselect" / "mask_overlap_contrast.csv").read_bytes()
 
 
 def test_the_list_of_the_evidence(capsys):

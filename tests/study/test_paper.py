@@ -6,7 +6,6 @@ from pfl_core import papers
 from pfl_core.papers import PAPERS
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.study.presets import PRESETS
-from pfl_core.study.statistics import best_preset
 
 NAME = "02_personalization_limit"
 
@@ -42,13 +41,3 @@ def test_runs_that_overrides_change_are_no_results_of_the_preset():
 def test_what_a_run_is_cannot_be_overridden(name):
     with pytest.raises(ValueError, match=f"no setting '{name}'"):
         PAPER.specs(NAME, "ci", overrides={name: "fedavg"})
-
-
-def test_claims_on_changed_runs_alone_are_judged_but_never_before_a_presets_own():
-    frame = (
-        PAPER.metrics_frame([])
-        .reindex(range(2))
-        .assign(preset=["real, changed", "quick"], rounds=3, setting="", dataset="")
-    )
-    assert best_preset(frame)["preset"].tolist() == ["quick"]
-    assert best_preset(frame.iloc[:1])["preset"].tolist() == ["real, changed"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pfl_core.papers.fedselect.comparison import COMPARISON
-from pfl_core.study.statistics import ALIKE, Missing, claim_rows, paired
+from pfl_core.study.statistics import ALIKE, Missing, best_preset, claim_rows, paired
 from tests.papers.fedselect.invented import rows
 from tests.study.invented import NOISE, frame
 
@@ -103,3 +103,10 @@ def test_claims_takes_the_longest_runs_of_a_data_set():
     assert claim_rows(results.assign(rounds=[5] * 3 + [60] * 3 + [5] * 3), COMPARISON)[
         "value"
     ].round().unique().tolist() == [20, 30]
+
+
+def test_claims_on_changed_runs_alone_are_judged_but_never_before_a_presets_own():
+    results = frame(rows("local", 70.0, seeds=(0,)), rows("local", 71.0, seeds=(1,)))
+    results = results.assign(preset=["real, changed", "quick"], rounds=3)
+    assert best_preset(results)["preset"].tolist() == ["quick"]
+    assert best_preset(results.iloc[:1])["preset"].tolist() == ["real, changed"]

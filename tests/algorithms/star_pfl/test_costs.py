@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,10 +19,10 @@ from pfl_core.algorithms.star_pfl.costs import (
 )
 from pfl_core.costs import step_flops, weight_uses
 from pfl_core.models import build
+from pfl_core.study import published
 from tests.helpers import cnn, federation, mlp
 
 SHAPE, MACS = (1, 28, 28), 281_724
-TABLES = Path(__file__).parents[1] / "data" / "paper"
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +34,9 @@ def fed():
 
 def printed(table, metric):
     """(dataset, method, variant) -> the paper's number."""
-    with open(TABLES / f"star_pfl_{table}.csv", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["metric"] == metric]
-    return {(r["dataset"], r["method"], r["variant"]): float(r["value"] or 0) for r in rows}
+    rows = published.table("star_pfl", table).fillna({"value": 0.0})
+    rows = rows[rows["metric"] == metric]
+    return dict(zip(zip(rows["dataset"], rows["method"], rows["variant"], strict=True), rows["value"], strict=True))
 
 
 # ---- communication --------------------------------------------------------------------------------------------------

@@ -29,6 +29,12 @@ def test_fedselect_has_the_stated_values_of_its_paper():
     assert office.partition == {"name": "by_source", "pool": "joined", "test": 0.5}  # the seed says which half
 
 
+def test_the_real_preset_has_the_papers_data_and_partition():
+    for name, real in SETTINGS.settings["real"].items():
+        full = SETTINGS.setting("paper", name)
+        assert (real.data, real.partition) == (full.data, full.partition), name
+
+
 def test_a_reading_has_its_own_training_at_the_papers_size_alone():
     code = {p: SETTINGS.spec("fedselect", preset=p, reading="authors_code").train for p in ("paper", "real")}
     assert (code["paper"].epochs, code["paper"].augment) == (15, "crop_flip")
