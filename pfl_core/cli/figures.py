@@ -167,16 +167,17 @@ def _short(path: Path) -> str:
 
 def plan(wanted: Mapping[str, Parameters], jobs: int) -> str:
     """A row for each notebook: stored and missing runs, and what the missing ones take."""
-    from pfl_core.runs.estimate import Survey, estimate
+    from pfl_core.runs.estimate import Survey, Timings, estimate
 
     store, everything, rows, notes = Store(), {}, [], []
+    timings = Timings.of(store)
     for name, parameters in wanted.items():
         survey = Survey.of(experiment(name, parameters), store)
         everything |= survey.missing
         missing = len(survey.missing) + survey.lacking
-        rows.append((name, survey.stored, missing, *_costs(estimate(survey.missing.values(), store), jobs)))
+        rows.append((name, survey.stored, missing, *_costs(estimate(survey.missing.values(), timings), jobs)))
         notes += [f"{name}: {num} runs cannot be made here: {why}" for why, num in survey.reasons.items()]
-    total = estimate(everything.values(), store)
+    total = estimate(everything.values(), timings)
     if total.runs:
         rows.append(("together", None, total.runs, *_costs(total, jobs)))
         notes.insert(0, f"{jobs} runs at a time; times {total.basis}")

@@ -140,7 +140,7 @@ def _record(
         arrays=algorithm.keep(fed, state),
         clients={name: counts.tolist() for name, counts in dealt.table(dataset).items()},
         num_params=fed.num_params,
-        flops=_flops(json.dumps(dict(spec.model)), tuple(fed.splits["train"].x.shape[1:]), dataset.num_classes),
+        flops=sample_flops(json.dumps(dict(spec.model)), tuple(fed.splits["train"].x.shape[1:]), dataset.num_classes),
         about=dataset.about,
         seconds=seconds,
         state=state_hash(state),
@@ -150,7 +150,7 @@ def _record(
 
 
 @cache
-def _flops(model: str, shape: tuple[int, ...], num_classes: int) -> int:
+def sample_flops(model: str, shape: tuple[int, ...], num_classes: int) -> int:
     """Of one sample's forward and backward pass; counted once for each network, never while training.
 
     The count is remembered on disk, for torch's counter takes two seconds to import.
