@@ -9,12 +9,20 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from torch import Tensor
 
+from pfl_core.algorithms import INSTRUMENTS, MODULES
 from pfl_core.federation import Federation
 from pfl_core.ops import Rows
 from pfl_core.options import checked, field_types
 from pfl_core.plugins import PACKAGE, find
 
 IN_CHECKPOINTS: dict[str, type] = {}  # name -> class of a state, or of a part of one
+
+
+def class_in_checkpoint(name: str) -> type:
+    """The class that checkpoints know by that name. Raises KeyError if there is none."""
+    if name not in IN_CHECKPOINTS:
+        methods()  # imports every method, and so its states
+    return IN_CHECKPOINTS[name]
 
 
 def in_checkpoints(cls: type) -> type:
@@ -104,7 +112,7 @@ class Algorithm:
 
 
 @dataclass(frozen=True)
-class Entry:
+class MethodEntry:
     """A method's line in the registry."""
 
     name: str
@@ -116,7 +124,7 @@ class Entry:
     passes: float = 1.0  # gradient passes in a local epoch, to estimate times by
 
 
-_REGISTRY: dict[str, Entry] = {}
+_REGISTRY: dict[str, MethodEntry] = {}
 
 
 def register(
@@ -131,7 +139,7 @@ def register(
     """Class decorator: a method that is not registered does not exist for tests, command line and README."""
 
     def add(cls: type[Algorithm]) -> type[Algorithm]:
-        _REGISTRY[name] = Entry(name, cls, papers, shares, variants or {}, ci or {}, passes)
+        _REGISTRY[name] = MethodEntry(name, cls, papers, shares, variants or {}, ci or {}, passes)
         return cls
 
     return add
@@ -152,12 +160,24 @@ def instrument(name: str) -> Callable[[type[Algorithm]], type[Algorithm]]:
 
 def registered() -> dict[str, type[Algorithm]]:
     """The classes that a run can name: methods and instruments."""
-    return {name: entry.cls for name, entry in methods().items()} | _INSTRUMENTS
+    methods()
+    return _loaded()
 
 
-def methods() -> dict[str, Entry]:
+def _loaded() -> dict[str, type[Algorithm]]:
+    """Those of ``registered`` whose modules are imported."""
+    return {name: entry.cls for name, entry in _REGISTRY.items()} | _INSTRUMENTS
+
+
+def name_of(cls: type[Algorithm]) -> str:
+    """The registered name of a class, else the class's own name."""
+    return next((name for name, other in _loaded().items() if other is cls), cls.__name__)
+
+
+def methods() -> dict[str, MethodEntry]:
     """All registered methods by name."""
-    importlib.import_module("pfl_core.algorithms")
+    for module in {**MODULES, **INSTRUMENTS}.values():
+        importlib.import_module(module)
     return dict(_REGISTRY)
 
 
@@ -166,7 +186,10 @@ def method(name: str) -> type[Algorithm]:
 
     Raises ValueError for an unknown name.
     """
-    cls = find("method", name, registered())
+    module = MODULES.get(name) or INSTRUMENTS.get(name)
+    if module:
+        importlib.import_module(module)
+    cls = find("method", name, _loaded() if module or ":" in name else registered())
     if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
         raise ValueError(f"method {name!r} is not a subclass of pfl_core.Algorithm")
     return cls

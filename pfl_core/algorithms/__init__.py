@@ -1,57 +1,38 @@
-"""One file per method; importing this package registers them all."""
+"""One file per method. The tables below say which module registers a name; importing this package imports none of them.
 
-from pfl_core.algorithms import (  # noqa: F401  (they register themselves)
-    ditto,
-    fedap,
-    fedavg,
-    fedbn,
-    fedem,
-    fedmask,
-    fedmd,
-    fednova,
-    fedpac,
-    fedprox,
-    heterofl,
-    local,
-    lotteryfl,
-    moon,
-    partial,
-    perfedavg,
-    pfedme,
-    scaffold,
-)
-from pfl_core.algorithms.fedpews import fixed as fedpews_fixed
-from pfl_core.algorithms.fedpews import method as fedpews
-from pfl_core.algorithms.fedselect import gradltn as fedselect_gradltn
-from pfl_core.algorithms.fedselect import method as fedselect
-from pfl_core.algorithms.pfedgate import method as pfedgate
-from pfl_core.algorithms.star_pfl import likeness as star_pfl_likeness
-from pfl_core.algorithms.star_pfl import method as star_pfl
+A new method needs a line in MODULES.
+"""
 
-__all__ = [
-    "ditto",
-    "fedap",
-    "fedavg",
-    "fedbn",
-    "fedem",
-    "fedmask",
-    "fedmd",
-    "fednova",
-    "fedpac",
-    "fedpews",
-    "fedpews_fixed",
-    "fedprox",
-    "fedselect",
-    "fedselect_gradltn",
-    "heterofl",
-    "local",
-    "lotteryfl",
-    "moon",
-    "partial",
-    "perfedavg",
-    "pfedgate",
-    "pfedme",
-    "scaffold",
-    "star_pfl",
-    "star_pfl_likeness",
-]
+MODULES = {  # method -> module
+    "ditto": "pfl_core.algorithms.ditto",
+    "fedap": "pfl_core.algorithms.fedap",
+    "fedavg": "pfl_core.algorithms.fedavg",
+    "fedavg_ft": "pfl_core.algorithms.fedavg",
+    "fedbabu": "pfl_core.algorithms.partial",
+    "fedbn": "pfl_core.algorithms.fedbn",
+    "fedem": "pfl_core.algorithms.fedem",
+    "fedmask": "pfl_core.algorithms.fedmask",
+    "fedmd": "pfl_core.algorithms.fedmd",
+    "fednova": "pfl_core.algorithms.fednova",
+    "fedpac": "pfl_core.algorithms.fedpac",
+    "fedper": "pfl_core.algorithms.partial",
+    "fedpews": "pfl_core.algorithms.fedpews.method",
+    "fedpews_fixed": "pfl_core.algorithms.fedpews.fixed",
+    "fedprox": "pfl_core.algorithms.fedprox",
+    "fedrep": "pfl_core.algorithms.partial",
+    "fedselect": "pfl_core.algorithms.fedselect.method",
+    "fedselect_gradltn": "pfl_core.algorithms.fedselect.gradltn",
+    "heterofl": "pfl_core.algorithms.heterofl",
+    "lg_fedavg": "pfl_core.algorithms.partial",
+    "local": "pfl_core.algorithms.local",
+    "lotteryfl": "pfl_core.algorithms.lotteryfl",
+    "moon": "pfl_core.algorithms.moon",
+    "perfedavg": "pfl_core.algorithms.perfedavg",
+    "pfedgate": "pfl_core.algorithms.pfedgate.method",
+    "pfedme": "pfl_core.algorithms.pfedme",
+    "scaffold": "pfl_core.algorithms.scaffold",
+    "star_pfl": "pfl_core.algorithms.star_pfl.method",
+}
+INSTRUMENTS = {  # what a run can name, but measures something and is none of the methods -> module
+    "star_pfl_likeness": "pfl_core.algorithms.star_pfl.likeness",
+}

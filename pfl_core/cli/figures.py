@@ -7,14 +7,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pfl_core import experiments, manifest, notebooks
+from pfl_core import notebooks
+from pfl_core.cli.names import PRESETS
 from pfl_core.cli.text import device, duration, positive, size, table, value
-from pfl_core.data import data_dir
-from pfl_core.presets import PRESETS
-from pfl_core.runs import RunSpec, Store
-from pfl_core.runs.sweep import num_jobs
+from pfl_core.data.registry import data_dir
+
+if TYPE_CHECKING:
+    from pfl_core.runs import RunSpec
 
 Parameters = dict[str, Any]
 CHANGED = {"SEEDS", "OVERRIDES"}  # parameters with which a notebook's runs are no longer the preset's
@@ -58,6 +59,8 @@ def do_figures(args: argparse.Namespace) -> int:
     for name, parameters in wanted.items():  # all that can be wrong, before anything starts
         notebooks.check(name, parameters)
         experiment(name, parameters)
+    from pfl_core.runs.sweep import num_jobs
+
     jobs = num_jobs(args.jobs)
     if args.dry_run or parameters["PRESET"] == "paper":  # hours or days: told before they begin
         print(plan(wanted, jobs), flush=True)
@@ -78,7 +81,9 @@ def draw_evidence(args: argparse.Namespace) -> int:
         raise ValueError(
             "--evidence draws what the manifest says; give it papers or notebooks, and no other parameters"
         )
+    from pfl_core import manifest
     from pfl_core.output import figures_dir
+    from pfl_core.runs import Store
 
     store, names = Store(root=Path(os.devnull)), notebooks.chosen(args.wanted)  # the committed records alone
     entries = [entry for entry in manifest.read(store.results) if entry.notebook in names]
@@ -97,6 +102,8 @@ def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
 
     --device goes into the OVERRIDES of notebooks that ask for runs; a walkthrough has none.
     """
+    from pfl_core import experiments
+
     given = {parameter: value(text) for parameter, text in args.parameters}
     preset = given.setdefault("PRESET", args.preset or "quick")
     if preset not in PRESETS or args.preset not in (None, preset):
@@ -113,6 +120,8 @@ def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
 
 def experiment(name: str, parameters: Parameters) -> list[RunSpec]:
     """The runs that a notebook asks for; none if it is a walkthrough. Raises ValueError for wrong OVERRIDES."""
+    from pfl_core import experiments
+
     if name not in experiments.EXPERIMENTS:
         return []
     return experiments.specs(name, parameters["PRESET"], parameters.get("SEEDS"), parameters.get("OVERRIDES"))
@@ -167,6 +176,7 @@ def _short(path: Path) -> str:
 
 def plan(wanted: Mapping[str, Parameters], jobs: int) -> str:
     """A row for each notebook: stored and missing runs, and what the missing ones take."""
+    from pfl_core.runs import Store
     from pfl_core.runs.estimate import Survey, Timings, estimate
 
     store, everything, rows, notes = Store(), {}, [], []

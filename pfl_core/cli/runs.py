@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from pfl_core.cli.names import PAPERS, PRESETS, check
 from pfl_core.cli.text import duration, size, table
-from pfl_core.options import did_you_mean
-from pfl_core.presets import PAPERS, PRESETS
-from pfl_core.results import summaries, variant
-from pfl_core.runs import Record, Store
-from pfl_core.runs.store import SCHEMA, atomic_write
+
+if TYPE_CHECKING:
+    from pfl_core.runs import Record, Store
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -43,6 +43,9 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def show(args: argparse.Namespace) -> int:
+    check_names(args)
+    from pfl_core.runs import Store
+
     store = Store()
     records = chosen(store, args)
     columns = (
@@ -65,6 +68,9 @@ def show(args: argparse.Namespace) -> int:
 
 
 def _row(record: Record, store: Store) -> tuple[object, ...]:
+    from pfl_core.results import variant
+    from pfl_core.runs.store import SCHEMA
+
     spec, path = record.spec, where(record, store)
     state = ["first format" if record.schema < SCHEMA else "stale" if record.stale else "fresh"] + [
         "committed"
@@ -91,11 +97,14 @@ def where(record: Record, store: Store) -> Path:
     return own if own.exists() else next(store.results.glob(f"**/{record.key}.json"))
 
 
+def check_names(args: argparse.Namespace) -> None:
+    """Raise ValueError for a paper or a preset that does not exist."""
+    check("paper", args.paper, PAPERS)
+    check("preset", args.preset, PRESETS)
+
+
 def chosen(store: Store, args: argparse.Namespace, keys: list[str] | None = None) -> list[Record]:
-    """The stored records that were asked for. Raises ValueError for a key, a paper or a preset that does not exist."""
-    for asked, known, kind in ((args.paper, PAPERS, "paper"), (args.preset, PRESETS, "preset")):
-        if asked not in (None, *known):
-            raise ValueError(f"unknown {kind} {asked!r}{did_you_mean(asked, known)}; choose from {', '.join(known)}")
+    """The stored records that were asked for. Raises ValueError for a key that does not exist."""
     records = {record.key: record for record in store}
     unknown = [key for key in keys or [] if key not in records]
     if unknown:
@@ -105,6 +114,10 @@ def chosen(store: Store, args: argparse.Namespace, keys: list[str] | None = None
 
 
 def copy_out(args: argparse.Namespace) -> int:
+    check_names(args)
+    from pfl_core.runs import Store
+    from pfl_core.runs.store import atomic_write
+
     store = Store()
     if args.results:
         if not (args.where or args.paper or args.preset):
@@ -128,6 +141,8 @@ def copy_out(args: argparse.Namespace) -> int:
 
 def _index(records: list[Record]) -> str:
     """One row for each run: its key, settings and numbers, as CSV."""
+    from pfl_core.results import summaries
+
     frame = summaries(records)
     frame.insert(0, "key", [record.key for record in records])
     return frame.to_csv(index=False)
@@ -139,6 +154,8 @@ def _preset(record: Record) -> str:
 
 
 def _commit(records: list[Record], store: Store) -> int:
+    from pfl_core.runs.store import atomic_write
+
     if not records:
         raise ValueError("pfl runs export --results: no such run is stored, nothing to write")
     for record in records:
@@ -150,6 +167,7 @@ def _commit(records: list[Record], store: Store) -> int:
 
 def bring_along(args: argparse.Namespace) -> int:
     """Says what could not be shown to be today's; data/results/ only if asked, for that is the repository's."""
+    from pfl_core.runs import Store
     from pfl_core.runs.migrate import files, migrate
 
     store = Store()
@@ -162,6 +180,7 @@ def bring_along(args: argparse.Namespace) -> int:
 
 def write_manifest(args: argparse.Namespace) -> int:
     from pfl_core import manifest
+    from pfl_core.runs import Store
 
     store = Store(root=Path(os.devnull))  # what is committed, and nothing else
     entries = manifest.complete(store)
@@ -173,6 +192,9 @@ def write_manifest(args: argparse.Namespace) -> int:
 
 def drop(args: argparse.Namespace) -> int:
     """Only below the data folder's runs/; says what goes. Reading all records is what finds damaged ones."""
+    from pfl_core.runs import Store
+    from pfl_core.runs.store import SCHEMA
+
     store = Store()
     own = [record for record in store if store.path(record.key).exists()]
     first = [record for record in own if record.schema < SCHEMA]

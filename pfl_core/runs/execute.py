@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from pfl_core import engine, models
-from pfl_core.algorithm import IN_CHECKPOINTS, Algorithm, State
+from pfl_core.algorithm import Algorithm, State, class_in_checkpoint
 from pfl_core.costs import step_flops
 from pfl_core.data import data_dir
 from pfl_core.engine import History, Snapshot
@@ -230,7 +230,7 @@ def _unpacked(packed: Any) -> Any:
         name = fields.pop(CLASS)
         try:
             module, colon, attribute = name.partition(":")
-            cls = attrgetter(attribute)(importlib.import_module(module)) if colon else IN_CHECKPOINTS[name]
+            cls = attrgetter(attribute)(importlib.import_module(module)) if colon else class_in_checkpoint(name)
             return cls(**fields)
         except (ImportError, AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it holds a {name}, which has changed ({error})") from None
