@@ -1,13 +1,17 @@
 """The algorithms of four papers on personalized federated learning, and every baseline that they compare with.
 
-Light on purpose: torch and numpy; data readers, figures and notebooks are imported where they are used.
+Importing the package imports nothing heavy: each public name is imported at its first use.
 """
 
-from pfl_core.algorithm import Algorithm, State, methods, register
-from pfl_core.engine import Schedule, rounds, run
-from pfl_core.federation import Federation, LocalTraining, Split
-from pfl_core.layout import Layout
-from pfl_core.training import Training
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pfl_core.algorithm import Algorithm, State, methods, register
+    from pfl_core.engine import Schedule, rounds, run
+    from pfl_core.federation import Federation, LocalTraining, Split
+    from pfl_core.layout import Layout
+    from pfl_core.training import Training
 
 __version__ = "0.1.0"
 __all__ = [
@@ -24,3 +28,19 @@ __all__ = [
     "rounds",
     "run",
 ]
+_MODULES = {
+    **dict.fromkeys(("Algorithm", "State", "methods", "register"), "algorithm"),
+    **dict.fromkeys(("Schedule", "rounds", "run"), "engine"),
+    **dict.fromkeys(("Federation", "LocalTraining", "Split"), "federation"),
+    "Layout": "layout",
+    "Training": "training",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name at its first use (PEP 562), so that importing the package stays light."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -13,8 +13,16 @@ from pfl_core.federation import Federation
 from pfl_core.ops import ClientRows
 from pfl_core.options import checked, field_types
 from pfl_core.plugins import PACKAGE, find
+from pfl_core.registry import INSTRUMENTS, MODULES
 
 IN_CHECKPOINTS: dict[str, type] = {}  # name -> class of a state, or of a part of one
+
+
+def class_in_checkpoint(name: str) -> type:
+    """The class that checkpoints know by that name. Raises KeyError if there is none."""
+    if name not in IN_CHECKPOINTS:
+        methods()  # imports every method, and so its states
+    return IN_CHECKPOINTS[name]
 
 
 def in_checkpoints(cls: type) -> type:
@@ -152,12 +160,24 @@ def instrument(name: str) -> Callable[[type[Algorithm]], type[Algorithm]]:
 
 def registered() -> dict[str, type[Algorithm]]:
     """The classes that a run can name: methods and instruments."""
-    return {name: entry.cls for name, entry in methods().items()} | _INSTRUMENTS
+    methods()
+    return _loaded()
+
+
+def _loaded() -> dict[str, type[Algorithm]]:
+    """Those of ``registered`` whose modules are imported."""
+    return {name: entry.cls for name, entry in _REGISTRY.items()} | _INSTRUMENTS
+
+
+def name_of(cls: type[Algorithm]) -> str:
+    """The registered name of a class, else the class's own name."""
+    return next((name for name, other in _loaded().items() if other is cls), cls.__name__)
 
 
 def methods() -> dict[str, MethodEntry]:
     """All registered methods by name."""
-    importlib.import_module("pfl_core.algorithms")
+    for module in {**MODULES, **INSTRUMENTS}.values():
+        importlib.import_module(module)
     return dict(_REGISTRY)
 
 
@@ -166,7 +186,10 @@ def method(name: str) -> type[Algorithm]:
 
     Raises ValueError for an unknown name.
     """
-    cls = find("method", name, registered())
+    module = MODULES.get(name) or INSTRUMENTS.get(name)
+    if module:
+        importlib.import_module(module)
+    cls = find("method", name, _loaded() if module or ":" in name else registered())
     if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
         raise ValueError(f"method {name!r} is not a subclass of pfl_core.Algorithm")
     return cls

@@ -17,7 +17,7 @@ CODE = ROOT / "pfl_core"
 # Part of the package (a folder or a module in it) -> the others that it imports: at the top of a module, in a function
 # or for its types alone. The upper parts import the lower ones; "" is `import pfl_core` itself.
 IMPORTS = {
-    "cli": "algorithm data notebooks options papers partition runs study",
+    "cli": "algorithm data notebooks options papers plugins registry runs study",
     "notebooks": "options papers runs",
     "papers": "algorithm algorithms costs federation layout models options runs seeding study training",
     "study": "costs data federation layout models options ranks runs seeding training",
@@ -25,7 +25,7 @@ IMPORTS = {
     "": "algorithm engine federation layout training",
     "engine": "algorithm federation seeding",
     "algorithms": "algorithm costs data federation layout ops options ranks seeding",
-    "algorithm": "federation ops options plugins",
+    "algorithm": "federation ops options plugins registry",
     "costs": "federation layout",
     "federation": "layout ops seeding training",
     "partition": "data options plugins seeding",
@@ -35,6 +35,7 @@ IMPORTS = {
     "layout": "ops",
     "ops": "",
     "options": "",
+    "registry": "",
     "plugins": "",
     "ranks": "",
     "seeding": "",

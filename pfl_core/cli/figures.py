@@ -7,15 +7,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pfl_core import notebooks, papers
 from pfl_core.cli.text import device, duration, positive, size, table, value
-from pfl_core.data import data_dir
-from pfl_core.notebooks import manifest
-from pfl_core.runs import RunSpec, Store
-from pfl_core.runs.sweep import num_jobs
+from pfl_core.data.registry import data_dir
 from pfl_core.study.presets import PRESETS
+
+if TYPE_CHECKING:
+    from pfl_core.runs import RunSpec
 
 Parameters = dict[str, Any]
 CHANGED = {"SEEDS", "OVERRIDES"}  # parameters with which a notebook's runs are no longer the preset's
@@ -59,6 +59,8 @@ def do_figures(args: argparse.Namespace) -> int:
     for name, parameters in wanted.items():  # all that can be wrong, before anything starts
         notebooks.check(name, parameters)
         experiment(name, parameters)
+    from pfl_core.runs.sweep import num_jobs
+
     jobs = num_jobs(args.jobs)
     if args.dry_run or parameters["PRESET"] == "paper":  # hours or days: told before they begin
         print(plan(wanted, jobs), flush=True)
@@ -79,6 +81,8 @@ def draw_evidence(args: argparse.Namespace) -> int:
         raise ValueError(
             "--evidence draws what the manifest says; give it papers or notebooks, and no other parameters"
         )
+    from pfl_core.notebooks import manifest
+    from pfl_core.runs import Store
     from pfl_core.study.output import figures_dir
 
     store, names = Store(root=Path(os.devnull)), notebooks.chosen(args.wanted)  # the committed records alone
@@ -98,6 +102,7 @@ def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
 
     --device goes into the OVERRIDES of notebooks that ask for runs; a walkthrough has none.
     """
+
     given = {parameter: value(text) for parameter, text in args.parameters}
     preset = given.setdefault("PRESET", args.preset or "quick")
     if preset not in PRESETS or args.preset not in (None, preset):
@@ -168,16 +173,18 @@ def _short(path: Path) -> str:
 
 def plan(wanted: Mapping[str, Parameters], jobs: int) -> str:
     """A row for each notebook: stored and missing runs, and what the missing ones take."""
-    from pfl_core.runs.estimate import Survey, estimate
+    from pfl_core.runs import Store
+    from pfl_core.runs.estimate import Survey, Timings, estimate
 
     store, everything, rows, notes = Store(), {}, [], []
+    timings = Timings.of(store)
     for name, parameters in wanted.items():
         survey = Survey.of(experiment(name, parameters), store)
         everything |= survey.missing
         missing = len(survey.missing) + survey.lacking
-        rows.append((name, survey.stored, missing, *_costs(estimate(survey.missing.values(), store), jobs)))
+        rows.append((name, survey.stored, missing, *_costs(estimate(survey.missing.values(), timings), jobs)))
         notes += [f"{name}: {num} runs cannot be made here: {why}" for why, num in survey.reasons.items()]
-    total = estimate(everything.values(), store)
+    total = estimate(everything.values(), timings)
     if total.runs:
         rows.append(("together", None, total.runs, *_costs(total, jobs)))
         notes.insert(0, f"{jobs} runs at a time; times {total.basis}")

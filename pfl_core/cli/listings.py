@@ -8,11 +8,15 @@ import inspect
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pfl_core import algorithm, data
+from pfl_core.cli.names import check
 from pfl_core.cli.text import as_json, table
-from pfl_core.runs import provenance
+from pfl_core.data.registry import check_name, data_dir
+from pfl_core.papers import PAPERS, paper
+
+if TYPE_CHECKING:
+    from pfl_core.algorithm import MethodEntry
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -33,6 +37,8 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def show_methods(args: argparse.Namespace) -> int:
+    from pfl_core import algorithm
+
     rows = [_method(entry) for _, entry in sorted(algorithm.methods().items())]
     if args.json:
         print(as_json(rows))
@@ -46,7 +52,9 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-def _method(entry: algorithm.MethodEntry) -> dict[str, Any]:
+def _method(entry: MethodEntry) -> dict[str, Any]:
+    from pfl_core.runs import provenance
+
     path = Path(inspect.getfile(entry.cls))
     inside = path.is_relative_to(provenance.ROOT)
     return {
@@ -61,6 +69,10 @@ def _method(entry: algorithm.MethodEntry) -> dict[str, Any]:
 
 
 def show_data(args: argparse.Namespace) -> int:
+    for name in args.names:
+        check_name(name, data_dir(args.dir))
+    from pfl_core import data
+
     rows = data.fetch(args.names, folder=args.dir, offline=args.offline)
     columns = ("name", "status", "licence", "where", "size")
     print(table(columns, [[row[name] for name in columns] for row in rows]))
@@ -75,7 +87,7 @@ def show_data(args: argparse.Namespace) -> int:
 
 
 def show_compare(args: argparse.Namespace) -> int:
-    from pfl_core.papers import PAPERS, paper
+    check("paper", args.paper, PAPERS)
     from pfl_core.runs import Store
     from pfl_core.study.compare import ROW, compare
 

@@ -6,16 +6,18 @@ import argparse
 import dataclasses
 import math
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pfl_core.cli.names import check, check_method
 from pfl_core.cli.text import BadArgument, as_json, device, duration, positive, value
-from pfl_core.data import names
+from pfl_core.data.registry import check_name, data_dir
 from pfl_core.options import did_you_mean
-from pfl_core.papers import paper
-from pfl_core.partition import PARTITIONS
-from pfl_core.runs import Record, RunSpec, Store, execute
+from pfl_core.papers import PAPERS, paper
+from pfl_core.registry import PARTITIONS
 from pfl_core.study.presets import PRESETS
-from pfl_core.study.settings import override
+
+if TYPE_CHECKING:
+    from pfl_core.runs import Record, RunSpec, Store
 
 PARTS = ("data", "partition", "model")
 FRAME = ("clients", "rounds", "participation", "lr", "epochs", "batch_size")  # flags that are fields of a run
@@ -91,6 +93,9 @@ def spec_of(args: argparse.Namespace) -> RunSpec:
     A run is the preset's own only if nothing of the preset's frame became another: else `pfl compare` would show it as
     that preset's result.
     """
+    from pfl_core.runs import RunSpec
+    from pfl_core.study.settings import override
+
     sets = {owner: {f: v for o, f, v in args.set if o == owner} for owner in ("method", *PARTS, "train", "run")}
     if args.reading:
         sets["method"]["reading"] = args.reading
@@ -113,8 +118,20 @@ def spec_of(args: argparse.Namespace) -> RunSpec:
     return dataclasses.replace(changed, device=args.device, changed=changed.identity() != made.identity())
 
 
+def check_names(args: argparse.Namespace) -> None:
+    """Raise ValueError for a method, paper, preset or data set that does not exist; fast, nothing is imported."""
+    check_method(args.method)
+    check("paper", args.paper, PAPERS)
+    if args.paper:
+        check("preset", args.preset, PRESETS)
+    elif args.data:  # a paper's own settings have further names
+        check_name(args.data, data_dir())
+
+
 def _paper_dataset(args: argparse.Namespace, changes: dict[str, Any]) -> str | None:
     """The paper's own setting for --data, if it has one (which then is no change); None: its first."""
+    from pfl_core.data import names
+
     frames = paper(args.paper).settings.settings.get(args.preset or "quick", {})
     if args.data in frames and (args.data not in names() or frames[args.data].data["name"] == args.data):
         return changes.pop("data")
@@ -122,6 +139,9 @@ def _paper_dataset(args: argparse.Namespace, changes: dict[str, Any]) -> str | N
 
 
 def do_run(args: argparse.Namespace) -> int:
+    check_names(args)
+    from pfl_core.runs import Store
+
     spec, store = spec_of(args), Store()
     key, record = store.locate(spec)
     was_stored = record is not None and record.rounds >= min(args.until or spec.rounds, spec.rounds)
@@ -136,6 +156,8 @@ def do_run(args: argparse.Namespace) -> int:
 def compute(spec: RunSpec, store: Store, key: str, until: int | None, keep_state: bool) -> Record:
     """The run, in this process, with a bar on stderr."""
     from tqdm import tqdm
+
+    from pfl_core.runs import execute
 
     with tqdm(
         total=min(until or spec.rounds, spec.rounds), unit="round", file=sys.stderr, desc=spec.method["name"]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from pfl_core.cli.names import check
 from pfl_core.cli.text import duration, size, table
-from pfl_core.options import did_you_mean
-from pfl_core.papers import PAPERS, variant
-from pfl_core.runs import Record, Store
-from pfl_core.runs.store import SCHEMA, atomic_write
-from pfl_core.study.frames import summaries
+from pfl_core.papers import PAPERS
 from pfl_core.study.presets import PRESETS
+
+if TYPE_CHECKING:
+    from pfl_core.runs import Record, Store
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -44,6 +45,9 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def show(args: argparse.Namespace) -> int:
+    check_names(args)
+    from pfl_core.runs import Store
+
     store = Store()
     records = chosen(store, args)
     columns = (
@@ -66,7 +70,10 @@ def show(args: argparse.Namespace) -> int:
 
 
 def _row(record: Record, store: Store) -> tuple[object, ...]:
-    spec, path = record.spec, where(record, store)
+    from pfl_core.papers import variant
+    from pfl_core.runs.store import SCHEMA
+
+    spec, path = record.spec, record_path(record, store)
     state = ["first format" if record.schema < SCHEMA else "stale" if record.stale else "fresh"] + [
         "committed"
     ] * path.is_relative_to(store.results)
@@ -86,17 +93,20 @@ def _row(record: Record, store: Store) -> tuple[object, ...]:
     )
 
 
-def where(record: Record, store: Store) -> Path:
+def record_path(record: Record, store: Store) -> Path:
     """The record's file: in the data folder, else among the committed results."""
     own = store.path(record.key)
     return own if own.exists() else next(store.results.glob(f"**/{record.key}.json"))
 
 
+def check_names(args: argparse.Namespace) -> None:
+    """Raise ValueError for a paper or a preset that does not exist."""
+    check("paper", args.paper, PAPERS)
+    check("preset", args.preset, PRESETS)
+
+
 def chosen(store: Store, args: argparse.Namespace, keys: list[str] | None = None) -> list[Record]:
-    """The stored records that were asked for. Raises ValueError for a key, a paper or a preset that does not exist."""
-    for asked, known, kind in ((args.paper, PAPERS, "paper"), (args.preset, PRESETS, "preset")):
-        if asked not in (None, *known):
-            raise ValueError(f"unknown {kind} {asked!r}{did_you_mean(asked, known)}; choose from {', '.join(known)}")
+    """The stored records that were asked for. Raises ValueError for a key that does not exist."""
     records = {record.key: record for record in store}
     unknown = [key for key in keys or [] if key not in records]
     if unknown:
@@ -106,6 +116,10 @@ def chosen(store: Store, args: argparse.Namespace, keys: list[str] | None = None
 
 
 def copy_out(args: argparse.Namespace) -> int:
+    check_names(args)
+    from pfl_core.runs import Store
+    from pfl_core.runs.store import atomic_write
+
     store = Store()
     if args.results:
         if not (args.where or args.paper or args.preset):
@@ -120,7 +134,7 @@ def copy_out(args: argparse.Namespace) -> int:
     if not records:
         raise ValueError("pfl runs export: no such run is stored, nothing to write")
     for record in records:
-        atomic_write(folder / f"{record.key}.json", where(record, store).read_bytes())
+        atomic_write(folder / f"{record.key}.json", record_path(record, store).read_bytes())
         atomic_write(folder / f"{record.key}.csv", record.to_frame().to_csv(index=False).encode())
     atomic_write(folder / "runs.csv", _index(records).encode())
     print(f"{len(records)} runs in {folder}: runs.csv, and of each KEY.json and KEY.csv (by round, client and metric)")
@@ -129,6 +143,8 @@ def copy_out(args: argparse.Namespace) -> int:
 
 def _index(records: list[Record]) -> str:
     """One row for each run: its key, settings and numbers, as CSV."""
+    from pfl_core.study.frames import summaries
+
     frame = summaries(records)
     frame.insert(0, "key", [record.key for record in records])
     return frame.to_csv(index=False)
@@ -140,17 +156,20 @@ def _preset(record: Record) -> str:
 
 
 def _commit(records: list[Record], store: Store) -> int:
+    from pfl_core.runs.store import atomic_write
+
     if not records:
         raise ValueError("pfl runs export --results: no such run is stored, nothing to write")
     for record in records:
         path = store.results / (record.spec.paper or "other") / _preset(record) / f"{record.key}.json"
-        atomic_write(path, where(record, store).read_bytes())
+        atomic_write(path, record_path(record, store).read_bytes())
         print(f"{path}  {record.spec.label()}{', STALE' if record.stale else ''}")
     return 0
 
 
 def bring_along(args: argparse.Namespace) -> int:
     """Says what could not be shown to be today's; data/results/ only if asked, for that is the repository's."""
+    from pfl_core.runs import Store
     from pfl_core.runs.migrate import files, migrate
 
     store = Store()
@@ -163,6 +182,7 @@ def bring_along(args: argparse.Namespace) -> int:
 
 def write_manifest(args: argparse.Namespace) -> int:
     from pfl_core.notebooks import manifest
+    from pfl_core.runs import Store
 
     store = Store(root=Path(os.devnull))  # what is committed, and nothing else
     entries = manifest.complete(store)
@@ -174,6 +194,9 @@ def write_manifest(args: argparse.Namespace) -> int:
 
 def drop(args: argparse.Namespace) -> int:
     """Only below the data folder's runs/; says what goes. Reading all records is what finds damaged ones."""
+    from pfl_core.runs import Store
+    from pfl_core.runs.store import SCHEMA
+
     store = Store()
     own = [record for record in store if store.path(record.key).exists()]
     first = [record for record in own if record.schema < SCHEMA]

@@ -2,12 +2,18 @@
 
 `load(name)` gives a `Dataset`; `names()` tells what there is, `fetch()` gets and checks files, `checksum(name)`
 identifies content, `corrupt()` damages images on purpose. Nothing here touches the network unless it is asked to.
+Each public name is imported at its first use.
 """
 
-from pfl_core.data.catalogue import VERSIONS, Info, checksum, fetch, load, names, versions
-from pfl_core.data.corrupt import CORRUPTIONS, corrupt
-from pfl_core.data.dataset import NORMALISE, Dataset
+import importlib
+from typing import TYPE_CHECKING
+
 from pfl_core.data.registry import data_dir
+
+if TYPE_CHECKING:
+    from pfl_core.data.catalogue import VERSIONS, Info, checksum, fetch, load, names, versions
+    from pfl_core.data.corruptions import CORRUPTIONS, corrupt
+    from pfl_core.data.dataset import NORMALISE, Dataset
 
 __all__ = [
     "CORRUPTIONS",
@@ -23,3 +29,17 @@ __all__ = [
     "names",
     "versions",
 ]
+_MODULES = {
+    **dict.fromkeys(("VERSIONS", "Info", "checksum", "fetch", "load", "names", "versions"), "catalogue"),
+    **dict.fromkeys(("CORRUPTIONS", "corrupt"), "corruptions"),
+    **dict.fromkeys(("NORMALISE", "Dataset"), "dataset"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name at its first use (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pfl_core.options import did_you_mean
-from pfl_core.runs.provenance import ROOT
 
-NOTEBOOKS = ROOT / "notebooks"
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
 
 def names() -> list[str]:

@@ -1,7 +1,7 @@
 """What missing runs would take on this machine: time, memory, disk.
 
-Time comes from runs of the same kind (all equal but the method's options, the seed and the rounds) that this data
-folder holds; where there is none, from a few training steps and forward passes with the very network, batch and device.
+Time comes from stored runs of the same kind (all equal but the method's options, the seed and the rounds). Where there
+is none, from FLOPs: what the run computes, divided by the speed of stored runs, those of the same network first.
 Good to about a factor of two: it answers "minutes or days?".
 """
 
@@ -15,22 +15,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from time import perf_counter
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from pfl_core import algorithm, models
-from pfl_core.federation import Federation, LocalTraining, Split
+from pfl_core.federation import Federation, Split
 from pfl_core.federation.federation import ROW_BUDGET
-from pfl_core.runs import RunSpec, Store, assign, load_data
+from pfl_core.runs import Record, RunSpec, Store, assign, load_data
+from pfl_core.runs.execute import sample_flops
 from pfl_core.runs.spec import options
 
-STEPS = 3  # timed after one that warms up
+SPEED = 1e10  # FLOPs a second, assumed where no run is stored; committed runs: 0.9 to 6.0e10, by network
 COPIES = 5  # of its state that a method holds at its peak; FedSelect 6, Local 3 (ResNet18, 10 clients)
-VALUES_PER_CLIENT = 10  # numbers that a record holds for each round and client, of VALUE_BYTES characters
-VALUE_BYTES = 7
+BYTES_PER_CLIENT = 70  # of a record, for each round and client: ten numbers of seven characters
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,8 @@ class Cost:
     worker: int = 0
     disk: int = 0  # bytes of the records
     runs: int = 0
-    timed: int = 0  # runs whose time was measured on a few steps, not taken from stored ones
+    computed: int = 0  # runs whose time was computed from FLOPs, for there is no stored run of their kind
+    speed_of: str = ""  # where the speed comes from
 
     def wall(self, jobs: int) -> float:
         """Seconds with so many runs at a time."""
@@ -79,133 +78,134 @@ class Cost:
 
     @property
     def basis(self) -> str:
-        if not self.timed:
+        if not self.computed:
             return "from stored runs of the same kind"
-        return f"from timing a few steps ({self.timed} of {self.runs} runs have no stored run of their kind)"
+        share = f"{self.computed} of {self.runs} runs have no stored run of their kind"
+        return f"from FLOPs at {self.speed_of} ({share})"
 
 
-def estimate(specs: Iterable[RunSpec], store: Store) -> Cost:
+@dataclass(frozen=True)
+class Timings:
+    """What stored runs took. Runs of this data folder win over committed ones, which another machine may have made."""
+
+    kinds: dict[str, tuple[float, float]]  # kind of run -> seconds and bytes of a round
+    speeds: dict[str, float]  # network, and "" for all -> FLOPs a second
+    speed_of: str
+
+    @classmethod
+    def of(cls, store: Store) -> Timings:
+        """Medians over the records of a store."""
+        own, committed = [], []
+        for record in store:
+            (own if store.path(record.key).exists() else committed).append(record)
+        speeds = _speeds(own) or _speeds(committed)
+        where = "stored" if _speeds(own) else "committed"
+        speed_of = f"the speed of {where} runs" if speeds else "an assumed 10 GFLOPs a second"
+        return cls(_kinds(committed, store) | _kinds(own, store), speeds or {"": SPEED}, speed_of)
+
+    def seconds(self, spec: RunSpec, frame: Frame) -> float:
+        """Of a round, from FLOPs."""
+        passes = getattr(algorithm.methods().get(spec.method["name"]), "passes", 1.0)  # in each local epoch
+        samples = frame.sampled(spec) * frame.samples * spec.train.epochs * passes
+        return samples * frame.flops / self.speeds.get(spec.model["name"], self.speeds[""])
+
+
+def _kinds(records: Iterable[Record], store: Store) -> dict[str, tuple[float, float]]:
+    seen: dict[str, list[tuple[float, float]]] = {}
+    for record in records:
+        size = store.path(record.key).stat().st_size if store.path(record.key).exists() else _record_bytes(record.spec)
+        seen.setdefault(_kind(record.spec), []).append((record.seconds / record.rounds, size / record.rounds))
+    return {kind: tuple(map(statistics.median, zip(*pairs, strict=True))) for kind, pairs in seen.items()}
+
+
+def _speeds(records: Iterable[Record]) -> dict[str, float]:
+    seen: dict[str, list[float]] = {}
+    for record in records:
+        speed = record.flops * record.samples_trained() / record.seconds
+        if speed > 0:  # not NaN
+            seen.setdefault(record.spec.model["name"], []).append(speed)
+            seen.setdefault("", []).append(speed)
+    return {network: statistics.median(speeds) for network, speeds in seen.items()}
+
+
+def estimate(specs: Iterable[RunSpec], timings: Timings) -> Cost:
     """What it costs to make these runs."""
-    known, total = _known(store), Cost()
+    total = Cost()
     for spec in specs:
-        probe = _probe(_frame(spec))
-        seen = known.get(_kind(spec))
-        seconds, disk = (spec.rounds * each for each in seen or (_round_seconds(spec, probe), _round_bytes(spec)))
+        frame, seen = _frame(_without_method(spec)), timings.kinds.get(_kind(spec))
+        second, size = seen or (timings.seconds(spec, frame), _record_bytes(spec) / spec.rounds)
         total = Cost(
-            total.seconds + seconds,
-            max(total.longest, seconds),
-            max(total.worker, _worker_bytes(spec, probe)),
-            total.disk + int(disk),
+            total.seconds + spec.rounds * second,
+            max(total.longest, spec.rounds * second),
+            max(total.worker, frame.worker_bytes(spec)),
+            total.disk + int(spec.rounds * size),
             total.runs + 1,
-            total.timed + (seen is None),
+            total.computed + (seen is None),
+            timings.speed_of,
         )
     return total
 
 
-def _known(store: Store) -> dict[str, tuple[float, float]]:
-    """Kind of run -> seconds and bytes of a round, medians over the records made in this data folder."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for record in store:
-        path, rounds = store.path(record.key), record.rounds
-        if path.exists():
-            found.setdefault(_kind(record.spec), []).append((record.seconds / rounds, path.stat().st_size / rounds))
-    return {kind: tuple(map(statistics.median, zip(*seen, strict=True))) for kind, seen in found.items()}
-
-
 def _kind(spec: RunSpec) -> str:
-    """What tells how long a round takes."""
+    """What decides how long a round takes."""
     plain = spec.identity() | {"method": spec.method["name"]}
     return json.dumps({name: plain[name] for name in plain if name not in ("seed", "rounds")}, sort_keys=True)
 
 
-def _frame(spec: RunSpec) -> str:
-    """What tells how long a step takes: everything but the method, as JSON."""
+def _record_bytes(spec: RunSpec) -> float:
+    return BYTES_PER_CLIENT * spec.rounds * spec.clients / spec.eval_every
+
+
+def _without_method(spec: RunSpec) -> str:
+    """The run as JSON, with the simplest method."""
     plain = spec.to_json() | {"method": {"name": "local"}, "seed": 0, "rounds": 1, "paper": "", "preset": ""}
     return json.dumps(plain, sort_keys=True)
 
 
 @dataclass(frozen=True)
-class Probe:
-    """Measured on this machine for one frame."""
+class Frame:
+    """The clients and the network of a run, whatever its method."""
 
-    step: float  # seconds of a training step
-    forward: float  # seconds of a sample's forward pass
-    steps: float  # training steps of a client's epoch, mean
-    tested: float  # test samples of a client, mean
+    samples: float  # training samples of a client, mean
+    flops: int  # of one sample's forward and backward pass
     process: int  # bytes of a worker with its data, before it holds any model
-    fed: Federation  # the frame's clients with two samples each
+    fed: Federation  # the clients with two samples each
+
+    def sampled(self, spec: RunSpec) -> int:
+        """Clients of a round."""
+        return len(spec.schedule.clients(self.fed.num_clients, 0, 0))
+
+    def worker_bytes(self, spec: RunSpec) -> int:
+        """The process with its data, the method's state and copies of it, and a chunk of the clients' rows."""
+        row = self.fed.num_entries * self.fed.theta0.element_size()
+        try:
+            state = spec.build_method().init(self.fed, self.fed.theta0.to("meta"))
+            held = sum({id(t): t.numel() * t.element_size() for t in _tensors(state)}.values())
+        except (RuntimeError, NotImplementedError):  # the method needs the values themselves: a row for each client
+            held = self.fed.num_clients * row
+        return self.process + COPIES * held + min(ROW_BUDGET, self.sampled(spec) * row)
 
 
 @cache
-def _probe(frame: str) -> Probe:
-    """Deal the data out, but prepare a few samples only."""
-    spec = RunSpec.from_json(json.loads(frame))
+def _frame(plain: str) -> Frame:
+    """Divides the data, but prepares two samples of each client only."""
+    spec = RunSpec.from_json(json.loads(plain))
     dataset = load_data(spec)
     assigned = assign(spec, dataset)
     sizes = [len(index) for index in assigned.train]
-    largest = assigned.train[max(range(len(sizes)), key=sizes.__getitem__)]
-    few = largest[: STEPS * spec.train.batch_size]
+    few = assigned.train[max(range(len(sizes)), key=sizes.__getitem__)][:2]
     x, y = dataset.prepare(dataset.x[few]), dataset.y[few]
-    tiny = Split.of([(x[:2], y[:2])] * len(sizes))
-    net = models.build(spec.model["name"], tuple(x.shape[1:]), dataset.num_classes, 0, **options(spec.model))
-    fed = Federation(net, {"train": tiny, "test": tiny}, seed=0, rounds=1, train=spec.train, device=spec.device)
-    step, forward = _times(fed, x.to(spec.device), y.to(spec.device))
+    tiny = Split.of([(x, y)] * len(sizes))
+    shape = tuple(x.shape[1:])
+    network = {name: value for name, value in spec.model.items() if name != "pretrained"}  # needs no weights
+    net = models.build(network["name"], shape, dataset.num_classes, 0, **options(network))
     samples = sum(len(index) for part in (assigned.train, assigned.val, assigned.test) for index in part)
-    return Probe(
-        step=step,
-        forward=forward,
-        steps=statistics.mean(-(-n // spec.train.batch_size) for n in sizes),
-        tested=statistics.mean(len(index) for index in assigned.test),
+    return Frame(
+        samples=statistics.mean(sizes),
+        flops=sample_flops(json.dumps(network), shape, dataset.num_classes),
         process=_peak_memory() + samples * x[0].numel() * x.element_size(),
-        fed=fed,
+        fed=Federation(net, {"train": tiny, "test": tiny}, seed=0, rounds=1, train=spec.train, device=spec.device),
     )
-
-
-def _times(fed: Federation, x: Tensor, y: Tensor) -> tuple[float, float]:
-    """Seconds of a step, and of a sample's forward pass, with one thread."""
-    threads, first = torch.get_num_threads(), torch.tensor([0])
-    torch.set_num_threads(1)
-    try:
-        for n in (min(len(y), fed.train.batch_size), len(y)):  # the first call warms up
-            began = perf_counter()
-            out = fed.sgd(fed.theta0[None], first, LocalTraining(epochs=1), key=0, data=[(x[:n], y[:n])])
-            step = (perf_counter() - began) / max(1, int(out.steps[0]))
-        began = perf_counter()
-        with torch.no_grad():
-            fed.logits(fed.theta0, x).sum().item()
-        return step, (perf_counter() - began) / len(y)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _round_seconds(spec: RunSpec, probe: Probe) -> float:
-    """Training passes of the sampled clients, and scores after aggregation (all) and before (the sampled)."""
-    sampled = len(spec.schedule.clients(probe.fed.num_clients, 0, 0))
-    entry = algorithm.methods().get(spec.method["name"])
-    passes = getattr(entry, "passes", 1.0)  # over the data, for each local epoch
-    training = sampled * spec.train.epochs * passes * probe.steps * probe.step
-    scoring = (probe.fed.num_clients + sampled) * probe.tested * probe.forward / spec.eval_every
-    return training + scoring
-
-
-def _round_bytes(spec: RunSpec) -> float:
-    return VALUES_PER_CLIENT * VALUE_BYTES * spec.clients / spec.eval_every
-
-
-def _worker_bytes(spec: RunSpec, probe: Probe) -> int:
-    """The process with its data, the method's state and what a round makes of it, and a chunk of the clients' rows."""
-    sampled = len(spec.schedule.clients(probe.fed.num_clients, 0, 0))
-    rows = min(ROW_BUDGET, sampled * probe.fed.num_entries * probe.fed.theta0.element_size())
-    return probe.process + COPIES * _state_bytes(spec, probe.fed) + rows
-
-
-def _state_bytes(spec: RunSpec, fed: Federation) -> int:
-    """Of the method's first state, made without memory; one row for each client if it cannot be."""
-    try:
-        state = spec.build_method().init(fed, fed.theta0.to("meta"))
-    except (RuntimeError, NotImplementedError):  # it wants numbers
-        return fed.num_clients * fed.num_entries * fed.theta0.element_size()
-    return sum({id(t): t.numel() * t.element_size() for t in _tensors(state)}.values())
 
 
 def _tensors(value: Any) -> list[Tensor]:

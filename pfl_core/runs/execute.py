@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from pfl_core import engine, models
-from pfl_core.algorithm import IN_CHECKPOINTS, Algorithm, State
+from pfl_core.algorithm import Algorithm, State, class_in_checkpoint
 from pfl_core.costs import step_flops
 from pfl_core.data import data_dir
 from pfl_core.engine import History, Snapshot
@@ -140,7 +140,7 @@ def _record(
         arrays=algorithm.artifacts(fed, state),
         clients={name: counts.tolist() for name, counts in assigned.table(dataset).items()},
         num_params=fed.num_params,
-        flops=_flops(json.dumps(dict(spec.model)), tuple(fed.splits["train"].x.shape[1:]), dataset.num_classes),
+        flops=sample_flops(json.dumps(dict(spec.model)), tuple(fed.splits["train"].x.shape[1:]), dataset.num_classes),
         about=dataset.about,
         seconds=seconds,
         state=state_hash(state),
@@ -150,7 +150,7 @@ def _record(
 
 
 @cache
-def _flops(model: str, shape: tuple[int, ...], num_classes: int) -> int:
+def sample_flops(model: str, shape: tuple[int, ...], num_classes: int) -> int:
     """Of one sample's forward and backward pass; counted once for each network, never while training.
 
     The count is remembered on disk, for torch's counter takes two seconds to import.
@@ -230,7 +230,7 @@ def _unpacked(packed: Any) -> Any:
         name = fields.pop(CLASS)
         try:
             module, colon, attribute = name.partition(":")
-            cls = attrgetter(attribute)(importlib.import_module(module)) if colon else IN_CHECKPOINTS[name]
+            cls = attrgetter(attribute)(importlib.import_module(module)) if colon else class_in_checkpoint(name)
             return cls(**fields)
         except (ImportError, AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it holds a {name}, which has changed ({error})") from None

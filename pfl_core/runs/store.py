@@ -140,13 +140,13 @@ class Record:
             "loss": self.values("loss").iloc[-1].mean(),
             "rounds_to_95": curve.index[reached - 1] if reached else math.nan,  # to 95 % of its own last accuracy
             "upload_mb": payload_bytes(upload, bits) / 1e6,  # all clients, all rounds
-            "train_tflop": self.flops * self._samples_trained() / 1e12,
+            "train_tflop": self.flops * self.samples_trained() / 1e12,
             **shares,
             "seconds": self.seconds,
         }
         return {name: float(value) for name, value in numbers.items()}
 
-    def _samples_trained(self) -> float:
+    def samples_trained(self) -> float:
         """Samples that went through training, all clients and rounds: passes times training samples."""
         if "passes" not in self.series:
             return math.nan

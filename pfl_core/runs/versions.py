@@ -54,13 +54,12 @@ def named(kind: str, name: str, table: Mapping[str, Callable], raised: Mapping[s
 
 def _of_class(cls: type) -> dict[str, int | str]:
     """A method's class and its bases."""
-    names = {method: name for name, method in algorithm.registered().items()}
     found: dict[str, int | str] = {}
     for base in cls.__mro__:
         if base is algorithm.Algorithm or not issubclass(base, algorithm.Algorithm):
             continue
         if base.__module__.partition(".")[0] == PACKAGE:
-            found[f"method {names.get(base, base.__name__)}"] = vars(base).get("version", 1)
+            found[f"method {algorithm.name_of(base)}"] = vars(base).get("version", 1)
         else:
             found[f"code {base.__module__}"] = code_of(base.__module__)
     return found

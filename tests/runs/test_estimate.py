@@ -4,9 +4,10 @@ import dataclasses
 
 import pytest
 
+from pfl_core import algorithm
 from pfl_core.papers.fedselect.settings import SETTINGS
-from pfl_core.runs import execute
-from pfl_core.runs.estimate import Cost, Survey, estimate
+from pfl_core.runs import execute, write_record
+from pfl_core.runs.estimate import Cost, Survey, Timings, estimate
 
 
 def small(seed=0, **changes):
@@ -24,37 +25,53 @@ def test_survey_counts_stored_missing_and_impossible_runs(store, tmp_path, monke
     assert list(survey.reasons.values()) == [1, 1]
 
 
+def cost_of(specs, store):
+    return estimate(specs, Timings.of(store))
+
+
 def test_time_comes_from_stored_runs_of_the_same_kind_and_grows_with_rounds(store):
     record = execute(small(), store)
     store.put(dataclasses.replace(record, seconds=10.0))
-    cost = estimate([small(seed=1), small(seed=2, rounds=6)], store)
-    assert (cost.seconds, cost.longest, cost.timed, cost.runs) == (40.0, 30.0, 0, 2)
+    cost = cost_of([small(seed=1), small(seed=2, rounds=6)], store)
+    assert (cost.seconds, cost.longest, cost.computed, cost.runs) == (40.0, 30.0, 0, 2)
     assert cost.disk == pytest.approx(4 * store.path(record.key).stat().st_size, abs=2)
     assert cost.basis == "from stored runs of the same kind"
 
 
-def test_a_run_of_another_kind_is_timed_by_a_few_steps(store):
-    store.put(dataclasses.replace(execute(small(), store), seconds=1e9))
-    for other in (small(method="fedavg"), small(batch_size=5), small(clients=5), small(model="linear")):
-        cost = estimate([other], store)
-        assert cost.timed == 1 and 0 < cost.seconds < 1e6
-        assert "1 of 1 runs have no stored run of their kind" in cost.basis
+def test_a_run_of_another_kind_is_computed_from_flops_at_the_speed_of_stored_runs(store):
+    """A stored run of R rounds took s seconds: FLOPs in a round are equal for a method with one pass an epoch."""
+    store.put(dataclasses.replace(execute(small(), store), seconds=10.0))
+    one = cost_of([small(method="fedavg")], store)
+    assert one.seconds == pytest.approx(10.0)
+    assert one.basis == "from FLOPs at the speed of stored runs (1 of 1 runs have no stored run of their kind)"
+    assert cost_of([small(method="fedavg", epochs=2 * small().train.epochs)], store).seconds == pytest.approx(20.0)
+    twice = algorithm.methods()["fedselect"].passes
+    assert cost_of([small(method="fedselect")], store).seconds == pytest.approx(10.0 * twice)
+    assert 0 < cost_of([small(model="linear")], store).seconds < 10.0
 
 
-def test_measured_time_and_memory_grow_with_the_work(store):
-    one, more = estimate([small()], store), estimate([small(rounds=20)], store)
+def test_committed_runs_are_used_where_none_is_stored_here(store):
+    record = dataclasses.replace(execute(small(), store), seconds=10.0)
+    write_record(record, store.results / f"{record.key}.json")
+    store.path(record.key).unlink()
+    assert cost_of([small(seed=1)], store).seconds == 10.0
+    assert "at the speed of committed runs (" in cost_of([small(method="fedavg")], store).basis
+
+
+def test_without_any_stored_run_a_speed_is_assumed(store):
+    one, more = cost_of([small()], store), cost_of([small(rounds=20)], store)
+    assert "10 GFLOPs a second" in one.basis
     assert more.seconds == pytest.approx(10 * one.seconds) and more.disk == pytest.approx(10 * one.disk, rel=0.01)
-    narrow, wide = (dataclasses.replace(small(), model={"name": "mlp", "hidden": [n]}) for n in (8, 20_000))
-    assert estimate([wide], store).worker - estimate([narrow], store).worker > 10 * 20_000 * 64 * 4
-
-
-def test_what_was_measured_starts_no_run(store):
-    estimate([small()], store)
     assert not list(store.root.glob("**/*"))
+
+
+def test_memory_grows_with_the_network(store):
+    narrow, wide = (dataclasses.replace(small(), model={"name": "mlp", "hidden": [n]}) for n in (8, 20_000))
+    assert cost_of([wide], store).worker - cost_of([narrow], store).worker > 10 * 20_000 * 64 * 4
 
 
 def test_workers_share_the_time_but_not_the_memory(store):
     cost = Cost(seconds=100.0, longest=40.0, worker=5, runs=3)
     assert [cost.wall(jobs) for jobs in (1, 2, 8)] == [100.0, 50.0, 40.0]
     assert [cost.memory(jobs) for jobs in (1, 2, 8)] == [5, 10, 15]
-    assert estimate([], store) == Cost()
+    assert cost_of([], store) == Cost()

@@ -1,0 +1,42 @@
+"""The names that runs can use, and where what they name is defined. Importing this module imports none of it.
+
+A new method needs a line here.
+"""
+
+MODULES = {  # method -> module
+    "ditto": "pfl_core.algorithms.ditto",
+    "fedap": "pfl_core.algorithms.fedap",
+    "fedavg": "pfl_core.algorithms.fedavg",
+    "fedavg_ft": "pfl_core.algorithms.fedavg",
+    "fedbabu": "pfl_core.algorithms.partial",
+    "fedbn": "pfl_core.algorithms.fedbn",
+    "fedem": "pfl_core.algorithms.fedem",
+    "fedmask": "pfl_core.algorithms.fedmask",
+    "fedmd": "pfl_core.algorithms.fedmd",
+    "fednova": "pfl_core.algorithms.fednova",
+    "fedpac": "pfl_core.algorithms.fedpac",
+    "fedper": "pfl_core.algorithms.partial",
+    "fedpews": "pfl_core.algorithms.fedpews.method",
+    "fedpews_fixed": "pfl_core.algorithms.fedpews.fixed",
+    "fedprox": "pfl_core.algorithms.fedprox",
+    "fedrep": "pfl_core.algorithms.partial",
+    "fedselect": "pfl_core.algorithms.fedselect.method",
+    "fedselect_gradltn": "pfl_core.algorithms.fedselect.gradltn",
+    "heterofl": "pfl_core.algorithms.heterofl",
+    "lg_fedavg": "pfl_core.algorithms.partial",
+    "local": "pfl_core.algorithms.local",
+    "lotteryfl": "pfl_core.algorithms.lotteryfl",
+    "moon": "pfl_core.algorithms.moon",
+    "perfedavg": "pfl_core.algorithms.perfedavg",
+    "pfedgate": "pfl_core.algorithms.pfedgate.method",
+    "pfedme": "pfl_core.algorithms.pfedme",
+    "scaffold": "pfl_core.algorithms.scaffold",
+    "star_pfl": "pfl_core.algorithms.star_pfl.method",
+}
+INSTRUMENTS = {  # what a run can name, but measures something and is none of the methods -> module
+    "star_pfl_likeness": "pfl_core.algorithms.star_pfl.likeness",
+}
+PARTITIONS = (
+    *("iid", "shards", "dirichlet", "paired_dirichlet", "by_source", "by_class", "pathological", "paired_sample"),
+    "label_groups",
+)

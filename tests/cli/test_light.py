@@ -1,0 +1,96 @@
+"""The command answers fast where nothing is computed: what it may import, and the tables of names that it reads."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pfl_core import algorithm, registry
+from pfl_core.partition import PARTITIONS
+from pfl_core.registry import INSTRUMENTS, MODULES
+
+HEAVY = {
+    *("torch", "torchvision", "numpy", "pandas", "scipy", "sklearn", "matplotlib", "seaborn", "medmnist", "PIL"),
+    *("pydantic", "papermill", "nbformat", "nbclient", "jupyter_client", "ipykernel", "joblib"),
+}
+OWN = {
+    "pfl_core",
+    "pfl_core.papers",
+    "pfl_core.registry",
+    "pfl_core.study",
+    "pfl_core.study.presets",
+    "pfl_core.data",
+    "pfl_core.data.registry",
+    "pfl_core.options",
+}
+OWN |= {
+    "pfl_core.plugins",
+    "pfl_core.notebooks",
+    *(f"pfl_core.notebooks.{n}" for n in ("catalogue", "copies", "runner")),
+}
+OWN |= {"pfl_core.notebooks.kernels", "pfl_core.cli"}
+OWN |= {f"pfl_core.cli.{name}" for name in ("figures", "listings", "names", "run", "runs", "text")}
+LIGHT = [  # answered without torch
+    *("--help", "run --help", "figures --help", "run --hepl", "runn", "run fedselectt", "run fedselect --lr fast"),
+    *(
+        "run fedselect --paper fedselct",
+        "run fedselect --paper fedselect --preset huge",
+        "run fedselect --data cifar11",
+    ),
+    *("run fedselect --partition shard:2", "run fedselect --device cpu --seed x", "data digitz", "compare fedselct"),
+    *("figures fedselct", "figures --preset huge", "runs list --paper fedselct", "runs export out --preset huge"),
+]
+RUN = """
+import contextlib, io, sys
+from pfl_core.cli import main
+for line in sys.stdin.read().splitlines():
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            status = main(line.split())
+        except SystemExit as end:  # --help
+            status = end.code
+    print(status, *(name for name in sys.modules), sep=",")
+"""
+
+
+def python(code: str, given: str = "") -> list[str]:
+    done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, encoding="utf-8", check=True)
+    return done.stdout.splitlines()
+
+
+def test_importing_the_package_imports_nothing_else():
+    (line,) = python("import sys, pfl_core; print(*sys.modules, sep=',')")
+    loaded = set(line.split(","))
+    assert not loaded & HEAVY and {name for name in loaded if name.startswith("pfl_core")} == {"pfl_core"}
+
+
+def test_help_and_wrong_names_are_answered_without_heavy_imports():
+    lines = python(RUN, "\n".join(LIGHT))
+    for command, line in zip(LIGHT, lines, strict=True):
+        status, *loaded = line.split(",")
+        assert status == ("0" if "--help" in command else "2"), command
+        assert not HEAVY & set(loaded), command
+        assert {name for name in loaded if name.startswith("pfl_core")} <= OWN, command
+
+
+def test_every_public_name_can_be_imported():
+    import pfl_core
+    import pfl_core.data
+
+    for package in (pfl_core, pfl_core.data):
+        assert all(getattr(package, name) is not None for name in package.__all__)
+        with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+            _ = package.nothing
+
+
+def test_the_tables_of_names_are_those_of_the_registries():
+    assert {name: entry.cls.__module__ for name, entry in algorithm.methods().items()} == MODULES
+    assert algorithm.registered().keys() == {*MODULES, *INSTRUMENTS}
+    assert registry.PARTITIONS == tuple(PARTITIONS)
+
+
+def test_a_method_is_looked_up_without_importing_the_others():
+    (line,) = python("import sys, pfl_core.algorithm as a; a.method('fedprox'); print(*sys.modules, sep=',')")
+    loaded = set(line.split(","))
+    assert "pfl_core.algorithms.fedprox" in loaded
+    assert not {"pfl_core.algorithms.fedselect.method", "pfl_core.algorithms.pfedgate.method"} & loaded
