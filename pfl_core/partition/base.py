@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pfl_core.data import Dataset
 
 SPLITS = ("train", "val", "test")
-Deal = Callable[[Tensor, str], Sequence[Tensor]]  # (indices, name of the pool) -> one piece for each client
+Assign = Callable[[Tensor, str], Sequence[Tensor]]  # (indices, name of the pool) -> one piece for each client
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,9 @@ def carve(data: "Dataset", indices: Tensor, share: float, *address: int | str) -
     return line[taken], line[~taken]
 
 
-def assemble(data: "Dataset", seed: int, samples: dict[str, Tensor], deal: Deal, val: float, test: float) -> Partition:
+def assemble(
+    data: "Dataset", seed: int, samples: dict[str, Tensor], assign: Assign, val: float, test: float
+) -> Partition:
     """Deal every pool, then take validation samples from each client's training part (``val``, a share of it).
 
     A joined pool gives up its test samples first (``test``, a share of all that a client holds).
@@ -141,9 +143,9 @@ def assemble(data: "Dataset", seed: int, samples: dict[str, Tensor], deal: Deal,
         return [taken for taken, _ in pieces], [rest for _, rest in pieces]
 
     if "joined" in samples:
-        held, kept = cut(deal(samples["joined"], "joined"), test, "test")
+        held, kept = cut(assign(samples["joined"], "joined"), test, "test")
     else:
-        held, kept = deal(samples["test"], "test"), deal(samples["train"], "train")
+        held, kept = assign(samples["test"], "test"), assign(samples["train"], "train")
     checked, trained = cut(kept, val, "val")
     return Partition(ordered(trained), ordered(checked), ordered(held), joined="joined" in samples)
 

@@ -50,10 +50,10 @@ def min_size(
     least = {"train": min_size, "joined": min_size, "test": 1}
     shares = draw_shares(data, samples, least, num_clients, alpha, seed)
 
-    def deal(indices: Tensor, name: str) -> Sequence[Tensor]:
+    def assign(indices: Tensor, name: str) -> Sequence[Tensor]:
         return cut_by_shares(data, shuffled(indices, seed, "partition", "dirichlet", name), shares)
 
-    return assemble(data, seed, samples, deal, val, test)
+    return assemble(data, seed, samples, assign, val, test)
 
 
 def per_class(data: "Dataset", num_clients: int, seed: int, *, alpha: float = 0.1, min_size: int = 10) -> Partition:

@@ -38,14 +38,14 @@ def shards(
     hands = hand(data.num_classes, num_clients, classes_per_client, holders, generator(seed, "partition", "shards"))
     per_class = counts(pool, train_per_class, test_per_class)
 
-    def deal(indices: Tensor, name: str) -> Sequence[Tensor]:
+    def assign(indices: Tensor, name: str) -> Sequence[Tensor]:
         mixed = shuffled(indices, seed, "partition", "shards", name)
         classes = grouped(mixed, data.y, data.num_classes)
         _check_enough([len(c) for c in classes], holders, per_class[name], name)
         piles = [list(members.tensor_split(holders)) for members in classes]
         return [torch.cat([piles[c].pop(0)[: per_class[name]] for c in hand_k]) for hand_k in hands]
 
-    return assemble(data, seed, pools(data, pool), deal, val, test)
+    return assemble(data, seed, pools(data, pool), assign, val, test)
 
 
 def _holders(num_classes: int, num_clients: int, classes_per_client: int) -> int:

@@ -28,10 +28,10 @@ def iid(
     The counts use exactly so many official images of each class, over all clients.
     """
 
-    def deal(indices: Tensor, name: str) -> Sequence[Tensor]:
+    def assign(indices: Tensor, name: str) -> Sequence[Tensor]:
         return shuffled(indices, seed, "partition", "iid", name).tensor_split(num_clients)
 
-    return assemble(data, seed, limited(data, seed, pool, train_per_class, test_per_class), deal, val, test)
+    return assemble(data, seed, limited(data, seed, pool, train_per_class, test_per_class), assign, val, test)
 
 
 def by_source(
@@ -58,11 +58,11 @@ def by_source(
         raise ValueError(f"by_source: {num_clients} clients need one source each of 0..{num_sources - 1}, not {chosen}")
     per_class = counts(pool, train_per_class, test_per_class)
 
-    def deal(indices: Tensor, name: str) -> Sequence[Tensor]:
+    def assign(indices: Tensor, name: str) -> Sequence[Tensor]:
         sources = grouped(indices, data.source, num_sources)
         return [capped(data, sources[s], per_class[name], seed, name) for s in chosen]
 
-    return assemble(data, seed, pools(data, pool), deal, val, test)
+    return assemble(data, seed, pools(data, pool), assign, val, test)
 
 
 def by_class(
@@ -98,12 +98,12 @@ def by_class(
             f"by_class: {groups} groups cannot have {classes_per_group} of {data.num_classes} classes each"
         )
 
-    def deal(indices: Tensor, name: str) -> Sequence[Tensor]:
+    def assign(indices: Tensor, name: str) -> Sequence[Tensor]:
         members = grouped(shuffled(indices, seed, "partition", "by_class", name), data.y, data.num_classes)
         shares = [[members[c].tensor_split(clients_per_group) for c in owned] for owned in classes]
         return [torch.cat(pieces) for group in shares for pieces in zip(*group, strict=True)]
 
-    return assemble(data, seed, limited(data, seed, pool, train_per_class, test_per_class), deal, val, test)
+    return assemble(data, seed, limited(data, seed, pool, train_per_class, test_per_class), assign, val, test)
 
 
 def _owned_classes(num_classes: int, groups: int, order: str, seed: int) -> list[list[int]]:

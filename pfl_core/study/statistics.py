@@ -109,15 +109,17 @@ def leads(table: pd.DataFrame, own: str, value: str = "acc_mean") -> pd.DataFram
     return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", f"{own} leads by", "from", "to", "seeds"])
 
 
-def by_seed(results: pd.DataFrame, where: dict, metric: str, *, unknown: bool = False) -> pd.Series:
-    """The metric's value for each seed, of the rows named by `where`; numbers match to rounding.
+def by_seed(
+    results: pd.DataFrame, selector: Mapping[str, float | str], metric: str, *, unknown: bool = False
+) -> pd.Series:
+    """The metric's value for each seed, of the rows named by `selector`; numbers match to rounding.
 
     Values that are not numbers count as not stored, unless `unknown`.
     """
     here = (results["metric"] == metric).to_numpy(copy=True)
-    for column, value in where.items():
+    for column, value in selector.items():
         if column not in results.columns:
-            raise Missing(f"{named(where)} is not stored")
+            raise Missing(f"{named(selector)} is not stored")
         known = results[column]
         is_number = isinstance(value, float)
         here &= np.isclose(known.to_numpy(float), value) if is_number else (known == value).to_numpy()
@@ -125,10 +127,10 @@ def by_seed(results: pd.DataFrame, where: dict, metric: str, *, unknown: bool = 
     found = pd.Series(results["value"].to_numpy(float)[here], seeds, name="value")
     found = found if unknown else found.dropna()
     if found.empty:
-        raise Missing(f"{metric} of {named(where)} is not stored")
+        raise Missing(f"{metric} of {named(selector)} is not stored")
     if found.index.has_duplicates:
         seed = found.index[found.index.duplicated()][0]
-        raise ValueError(f"several results: {metric} of {named(where)}, seed {seed}; give rows of one setting only")
+        raise ValueError(f"several results: {metric} of {named(selector)}, seed {seed}; give rows of one setting only")
     return found
 
 

@@ -9,4 +9,6 @@ from pfl_core.papers.star_pfl.results import rounds, similarity
 from pfl_core.papers.star_pfl.settings import SETTINGS
 from pfl_core.study.paper import Paper
 
-PAPER = Paper(SETTINGS, EXPERIMENTS, SEEDS, COMPARISON, freezing.claim, (rounds.numbers, similarity.numbers))
+PAPER = Paper(
+    SETTINGS, EXPERIMENTS, SEEDS, COMPARISON, freezing.claim, (rounds.extra_metrics, similarity.extra_metrics)
+)

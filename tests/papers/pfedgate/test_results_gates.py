@@ -8,7 +8,7 @@ import pytest
 
 from pfl_core.papers.pfedgate.mask_counts import masks_possible
 from pfl_core.papers.pfedgate.paper import PAPER
-from pfl_core.papers.pfedgate.results.gates import gate_numbers, gate_table, kept_macs, only
+from pfl_core.papers.pfedgate.results.gates import extra_metrics, gate_table, kept_macs, only
 from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.runs import Record
 from pfl_core.study import frames
@@ -38,7 +38,7 @@ MASKS = {
 
 
 def test_rounds_shares_and_spread():
-    numbers = gate_numbers(record())
+    numbers = extra_metrics(record())
     assert (numbers["rounds_to_90"], numbers["rounds_to_80"]) == (6, 4)
     assert numbers["client_spread"] == pytest.approx(10.0)
     assert numbers["kept_ratio"] == pytest.approx(0.4) and numbers["upload_ratio"] == pytest.approx(0.55)
@@ -47,7 +47,7 @@ def test_rounds_shares_and_spread():
 
 def test_masks():
     """Clients differ by half of block 1 and all of block 2: (2 + 6) / 20."""
-    numbers = gate_numbers(record(MASKS))
+    numbers = extra_metrics(record(MASKS))
     assert numbers["mask_distance"] == pytest.approx(0.4) and numbers["achieved_keep_ratio"] == 0.4
     assert (numbers["distinct_masks"], numbers["always_kept"], numbers["never_kept"]) == (3, 0.25, 0.25)
 
@@ -70,7 +70,7 @@ def test_probes():
         "global_correct": [4, 4], "order_correct": orders, "sample_correct": [2, 2], "client_mean_correct": [5, 6],
         "sorted_correct": [9, 9], "test_count": [10, 10],
     }  # fmt: skip
-    numbers = gate_numbers(record(arrays))
+    numbers = extra_metrics(record(arrays))
     assert (numbers["global_acc_pooled"], numbers["local_global_gap"]) == (40.0, pytest.approx(15.0))
     assert numbers["local_global_gap_decile"] == 10.0 and numbers["order_range"] == 5.0
     assert numbers["sorted_change"] == pytest.approx(90 - 56) and numbers["sample_change"] == pytest.approx(20 - 56)
@@ -78,7 +78,7 @@ def test_probes():
 
 def test_drift_is_of_sorted_values():
     values = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5], [0.5, 0.5], [0.5, 0.6]])
-    numbers = gate_numbers(record({"gate_values": values.tolist()}))
+    numbers = extra_metrics(record({"gate_values": values.tolist()}))
     assert (numbers["drift_first"], numbers["drift_last"]) == (0.0, pytest.approx(0.05))
 
 

@@ -101,13 +101,13 @@ def test_the_networks_size_tells_the_images_side():
 
 
 def test_validation_decides_and_test_data_do_not():
-    found = star_pfl.numbers(record("fedavg"))
+    found = star_pfl.extra_metrics(record("fedavg"))
     assert found["rounds_to_convergence"] == 2 and math.isnan(found["rounds_to_plateau"])
     assert found["acc_mean_picked"] == found["acc_mean_picked_merged"] == 60 and found["acc_mean_picked_trained"] == 80
-    star = star_pfl.numbers(record("star_pfl", weight_macs=float(MACS)))
+    star = star_pfl.extra_metrics(record("star_pfl", weight_macs=float(MACS)))
     assert (star["acc_mean_picked"], star["acc_mean_picked_merged"]) == (80, 60)  # scored after local training (A11)
     # the gain is a difference of test accuracies over all rounds, by definition: (80 - 90 + 50 - 60) / 2
-    other = star_pfl.numbers(record("fedavg", test=(0.9, 0.6, 0.9)))
+    other = star_pfl.extra_metrics(record("fedavg", test=(0.9, 0.6, 0.9)))
     assert other == pytest.approx(found | {"local_gain": -10.0}, nan_ok=True)
     assert found["local_gain"] == pytest.approx(15.0)  # (80 - 40 + 50 - 60) / 2
 
@@ -137,7 +137,7 @@ def test_without_validation_data_nothing_converges():
     bare = record("fedavg")
     for name in ("correct_val", "count_val"):
         del bare.series[name]
-    found = star_pfl.numbers(bare)
+    found = star_pfl.extra_metrics(bare)
     assert math.isnan(found["rounds_to_convergence"]) and math.isnan(found["comm_total"])
     assert "acc_mean_picked" not in found
 

@@ -66,8 +66,8 @@ def test_sampled_entries_know_their_tensor():
 
 def test_likeness_is_what_a_claim_is_checked_on():
     scored = {name: ([1, 2], [[5.0] * 4] * 2) for name in ("correct", "count", "loss")}
-    found, told = star_pfl_likeness.numbers(watched()), PAPER.metrics_frame([replace(watched(), series=scored)])
+    found, told = star_pfl_likeness.extra_metrics(watched()), PAPER.metrics_frame([replace(watched(), series=scored)])
     assert found["stable_contrast"] == star_pfl_likeness.likeness(watched())["stable_contrast"][2]
     assert told.set_index("metric")["value"]["stable_contrast"] == found["stable_contrast"]
     assert math.isnan(found["moving_contrast"])
-    assert star_pfl_likeness.numbers(replace(watched(), arrays={})) == {}
+    assert star_pfl_likeness.extra_metrics(replace(watched(), arrays={})) == {}

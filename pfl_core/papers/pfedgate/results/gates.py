@@ -23,7 +23,7 @@ OPTIONS = (  # what makes a pFedGate run another than the paper's, beside its bu
 
 
 def gate_table(records: Iterable[Record]) -> pd.DataFrame:
-    """``gate_numbers`` of each run, a row each, in their order; to join to ``results.summaries``.
+    """``extra_metrics`` of each run, a row each, in their order; to join to ``frames.summaries``.
 
     And of its frame ``dirichlet``, ``epochs`` and ``clients`` (those that are left).
     """
@@ -31,7 +31,7 @@ def gate_table(records: Iterable[Record]) -> pd.DataFrame:
     for record in records:
         spec = record.spec
         frame = {"dirichlet": spec.partition.get("alpha", math.nan), "epochs": spec.train.epochs}
-        rows.append({**frame, "clients": len(record.clients["train"]), **gate_numbers(record)})
+        rows.append({**frame, "clients": len(record.clients["train"]), **extra_metrics(record)})
     return pd.DataFrame(rows)
 
 
@@ -44,7 +44,7 @@ def only(table: pd.DataFrame, *varied: str) -> pd.DataFrame:
     return rows
 
 
-def gate_numbers(record: Record) -> dict[str, float]:
+def extra_metrics(record: Record) -> dict[str, float]:
     """Of pFedGate's runs and of its baselines.
 
     ``rounds_to_90``, ``rounds_to_80``: first scored round with that share of the run's best pooled accuracy;

@@ -39,7 +39,7 @@ def task(record: Record) -> str:
     return record.spec.setting + ("" if data in ("organamnist", "organsmnist") else f" ({data} stands in)")
 
 
-def numbers(record: Record) -> dict[str, float]:
+def extra_metrics(record: Record) -> dict[str, float]:
     """Of the methods compared ``costs``, ``picked`` and ``local_gain``; of Star-PFL ``freezing``, too."""
     if record.spec.method["name"] not in METHODS:
         return {}

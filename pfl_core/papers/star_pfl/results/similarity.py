@@ -11,7 +11,7 @@ from pfl_core.study import similarity as overlap
 from pfl_core.study.network import network
 
 
-def numbers(record: Record) -> dict[str, float]:
+def extra_metrics(record: Record) -> dict[str, float]:
     """The last round's ``likeness``, and ``moving``; nothing of runs without the instrument."""
     return likeness(record).iloc[-1].to_dict() | moving(record) if "ranks" in record.arrays else {}
 
