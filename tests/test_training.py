@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pfl_core.seeding import generator
-from pfl_core.training import LAST_BATCH, Training, crop_flip
+from pfl_core.training import PARTIAL_BATCH, Training, crop_flip
 from tests.helpers import cnn, federation
 
 
@@ -21,7 +21,7 @@ from tests.helpers import cnn, federation
         ({"decay": -2.0}, r"decay=-2\.0 is below 0"),
         ({"batch_size": 0}, "batch_size=0, epochs=1: at least 1 and 0"),
         ({"epochs": -1}, "epochs=-1: at least 1 and 0"),
-        ({"last_batch": "pad"}, "last_batch='pad' is unknown; choose from keep, drop, merge"),
+        ({"partial_batch": "pad"}, "partial_batch='pad' is unknown; choose from keep, drop, merge"),
         ({"augment": "rotate"}, "augment='rotate' is unknown; choose from none, crop_flip"),
     ],
 )
@@ -98,21 +98,21 @@ def test_augmentation_depends_on_its_stream_alone_and_leaves_the_images_alone():
 )
 def test_what_happens_to_a_last_batch_of_four(last, sizes):
     """100 images in batches of 32."""
-    bounds = Training(batch_size=32, last_batch=last).batch_bounds(100)
+    bounds = Training(batch_size=32, partial_batch=last).batch_bounds(100)
     assert [stop - start for start, stop in bounds] == sizes
     assert [start for start, _ in bounds[1:]] == [stop for _, stop in bounds[:-1]] and bounds[0][0] == 0
 
 
-@pytest.mark.parametrize("last", LAST_BATCH)
+@pytest.mark.parametrize("last", PARTIAL_BATCH)
 def test_a_lone_or_a_full_last_batch_stays(last):
-    train = Training(batch_size=32, last_batch=last)
+    train = Training(batch_size=32, partial_batch=last)
     assert train.batch_bounds(20) == [(0, 20)] and train.batch_bounds(64) == [(0, 32), (32, 64)]
     assert train.batch_bounds(0) == []
 
 
 @pytest.mark.parametrize(("last", "steps"), [("keep", 4), ("drop", 3), ("merge", 3)])
 def test_training_takes_the_batches_that_it_is_asked_for(last, steps):
-    fed = federation(sizes=(100,), batch_size=32, last_batch=last)
+    fed = federation(sizes=(100,), batch_size=32, partial_batch=last)
     assert int(fed.sgd(fed.theta0[None], torch.arange(1), key=0).steps[0]) == steps == fed.num_steps(0)
 
 
@@ -126,4 +126,4 @@ def test_small_last_batches_under_batch_norm_are_warned_of_once():
         warnings.simplefilter("error")
         federation(cnn(bn=False), (100, 40), shape=(1, 4, 4), **train)
         federation(cnn(bn=True), (100, 40), shape=(1, 4, 4), batch_size=20)
-        federation(cnn(bn=True), (100, 40), shape=(1, 4, 4), batch_size=32, last_batch="merge")
+        federation(cnn(bn=True), (100, 40), shape=(1, 4, 4), batch_size=32, partial_batch="merge")

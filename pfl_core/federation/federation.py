@@ -435,9 +435,9 @@ class Federation:
         few = [size for size in sizes if size < SMALL_BATCH]
         if few:
             warnings.warn(
-                f"batch norm: the last batch of {len(few)} of {len(sizes)} clients has fewer than {SMALL_BATCH} samples "
-                f"({min(few)} at least), which can make training diverge; choose a batch size that divides the clients' "
-                'samples, or last_batch="merge" or "drop"',
+                f"batch norm: the last batch of {len(few)} of {len(sizes)} clients has fewer than {SMALL_BATCH} "
+                f"samples ({min(few)} at least), which can make training diverge; choose a batch size that divides "
+                'the clients\' samples, or partial_batch="merge" or "drop"',
                 stacklevel=3,
             )
 
