@@ -360,10 +360,12 @@ class Federation:
         scored while they do (by ``predict``, where a row alone does not tell). ``weight`` [S], default all equal.
         """
         share = normalised(torch.ones(len(clients)).to(self.theta0) if weight is None else weight.to(self.theta0))
-        total = torch.zeros_like(self.theta0)
+        total: Tensor | None = None
 
         def add(chunk: Tensor, rows: slice) -> Trained:
+            nonlocal total
             out = local(chunk, rows)
+            total = torch.zeros_like(out.theta[0]) if total is None else total  # not held while the first rows train
             accumulate(total, out.theta, share[rows])
             return out
 
