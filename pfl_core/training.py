@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from pfl_core.options import NonNegativeFloat, NonNegativeInt
+
+PARTIAL_BATCH = ("keep", "drop", "merge")
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Training:
     clip_norm: NonNegativeFloat | None = None  # bound on the L2 norm of the gradient of all that is trainable together
     milestones: tuple[float, ...] = ()  # shares of the rounds after which the rate is multiplied by `decay`
     decay: NonNegativeFloat = 0.1
+    partial_batch: Literal["keep", "drop", "merge"] = "keep"  # one that is smaller: "merge" joins it to the one before
     augment: str = "none"  # "none" | "crop_flip" (4 pixels of padding, random crop, horizontal flip)
 
     def __post_init__(self) -> None:
@@ -34,8 +38,23 @@ class Training:
             raise ValueError(
                 f"training: batch_size={self.batch_size}, epochs={self.epochs}: at least 1 and 0 are needed"
             )
+        if self.partial_batch not in PARTIAL_BATCH:
+            raise ValueError(
+                f"training: partial_batch={self.partial_batch!r} is unknown; choose from {', '.join(PARTIAL_BATCH)}"
+            )
         if self.augment not in AUGMENT:
             raise ValueError(f"training: augment={self.augment!r} is unknown; choose from {', '.join(AUGMENT)}")
+
+    def batch_bounds(self, n: int) -> list[tuple[int, int]]:
+        """Where the batches of n samples start and stop; without ``drop`` every sample is in one.
+
+        The only batch of a client with fewer samples than a batch has is kept in any case.
+        """
+        bounds = [(start, min(start + self.batch_size, n)) for start in range(0, n, self.batch_size)]
+        if len(bounds) < 2 or n % self.batch_size == 0 or self.partial_batch == "keep":
+            return bounds
+        whole = bounds[:-1]
+        return whole if self.partial_batch == "drop" else [*whole[:-1], (whole[-1][0], n)]
 
     def factor(self, t: int, rounds: int) -> float:
         """The schedule's factor in round t (from 0) of ``rounds``."""

@@ -1,12 +1,13 @@
 """Settings of local training: refusals, the schedule, the augmentation."""
 
 import math
+import warnings
 
 import pytest
 import torch
 
 from pfl_core.seeding import generator
-from pfl_core.training import Training, crop_flip
+from pfl_core.training import PARTIAL_BATCH, Training, crop_flip
 from tests.helpers import cnn, federation
 
 
@@ -20,6 +21,7 @@ from tests.helpers import cnn, federation
         ({"decay": -2.0}, r"decay=-2\.0 is below 0"),
         ({"batch_size": 0}, "batch_size=0, epochs=1: at least 1 and 0"),
         ({"epochs": -1}, "epochs=-1: at least 1 and 0"),
+        ({"partial_batch": "pad"}, "partial_batch='pad' is unknown; choose from keep, drop, merge"),
         ({"augment": "rotate"}, "augment='rotate' is unknown; choose from none, crop_flip"),
     ],
 )
@@ -89,3 +91,39 @@ def test_augmentation_depends_on_its_stream_alone_and_leaves_the_images_alone():
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     assert torch.equal(x, kept)
+
+
+@pytest.mark.parametrize(
+    ("last", "sizes"), [("keep", [32, 32, 32, 4]), ("drop", [32, 32, 32]), ("merge", [32, 32, 36])]
+)
+def test_what_happens_to_a_last_batch_of_four(last, sizes):
+    """100 images in batches of 32."""
+    bounds = Training(batch_size=32, partial_batch=last).batch_bounds(100)
+    assert [stop - start for start, stop in bounds] == sizes
+    assert [start for start, _ in bounds[1:]] == [stop for _, stop in bounds[:-1]] and bounds[0][0] == 0
+
+
+@pytest.mark.parametrize("last", PARTIAL_BATCH)
+def test_a_lone_or_a_full_last_batch_stays(last):
+    train = Training(batch_size=32, partial_batch=last)
+    assert train.batch_bounds(20) == [(0, 20)] and train.batch_bounds(64) == [(0, 32), (32, 64)]
+    assert train.batch_bounds(0) == []
+
+
+@pytest.mark.parametrize(("last", "steps"), [("keep", 4), ("drop", 3), ("merge", 3)])
+def test_training_takes_the_batches_that_it_is_asked_for(last, steps):
+    fed = federation(sizes=(100,), batch_size=32, partial_batch=last)
+    assert int(fed.sgd(fed.theta0[None], torch.arange(1), key=0).steps[0]) == steps == fed.num_steps(0)
+
+
+def test_small_last_batches_under_batch_norm_are_warned_of_once():
+    """Training statistics of four images made ResNet18 diverge at rate 0.05."""
+    train = {"batch_size": 32}
+    with pytest.warns(UserWarning, match=r"batch norm: the last batch of 1 of 2 clients .*\(4 at least\)") as caught:
+        federation(cnn(bn=True), (100, 40), shape=(1, 4, 4), **train)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        federation(cnn(bn=False), (100, 40), shape=(1, 4, 4), **train)
+        federation(cnn(bn=True), (100, 40), shape=(1, 4, 4), batch_size=20)
+        federation(cnn(bn=True), (100, 40), shape=(1, 4, 4), batch_size=32, partial_batch="merge")

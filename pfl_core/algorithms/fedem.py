@@ -10,7 +10,8 @@ Marfoq, Neglia, Bellet, Kameni and Vidal, "Federated Multi-Task Learning under a
 
 Scores are the logarithms of p, so that their cross-entropy is the mixture's. A client that never took part makes one E
 step from equal weights and trains nothing (section 4.11). As in the released code the losses of the E step are those of
-the network in evaluation mode, and all components take the same batches. Ours: components start from the initial model,
+the network in evaluation mode. Ours: all components take the same batches (the released code trains each one on a
+shuffled pass of its own); components start from the initial model,
 the first as it is, each other one with the values inside every weight and bias tensor shuffled: alike components would
 stay alike. With one component it is FedAvg.
 """

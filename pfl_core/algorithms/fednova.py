@@ -18,13 +18,9 @@ from torch import Tensor
 
 from pfl_core.algorithm import State, register
 from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.algorithms.momentum import effective_steps
 from pfl_core.federation import Federation
 from pfl_core.ops import normalised, server_step
-
-
-def effective_steps(steps: Tensor, momentum: float) -> Tensor:
-    """The length of ``steps`` [S] SGD steps with momentum, in plain steps."""
-    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
 @register("fednova", papers=("fedpews",), shares="everything; one model for all")

@@ -14,7 +14,8 @@ of it: r such that the count of parameters kept is nearest to ``small`` d, or, w
 Differs from the paper, as pFedGate has it: by n_k (there, and in its code: w_k = 1); no static batch norm; no scaler
 unless asked for (``scaler``: what hidden layers put out is divided by r while training). ``absent_labels="zero"``, on
 in the paper's code: while training the logits of labels that a client does not have are 0, and the server averages a
-class's weights only over clients that have it.
+class's weights only over clients that have it. In its local test that code masks the logits likewise and scores the
+full model; here each client is scored with its own sub-network and all logits.
 """
 
 from __future__ import annotations

@@ -58,3 +58,8 @@ class ClientMomentum:
         """Store the velocities [S, size] after these clients' training, or parts of them side by side."""
         if self.rows is not None:
             self.rows = put(self.rows, clients, [torch.cat(parts) for parts in zip(*velocity, strict=True)])
+
+
+def effective_steps(steps: Tensor, momentum: float) -> Tensor:
+    """The length of ``steps`` [S] SGD steps with momentum, in plain steps."""
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

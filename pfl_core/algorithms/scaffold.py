@@ -6,6 +6,9 @@ option II. FedPeWS, section 5 of its specification.
     θ_k ← θ_k − η (∇f_k(θ_k) + c − c_k), K_k times
     c_k⁺ = c_k − c + (θ − θ_k) / (K_k η)        c ← c + (1/N) Σ_{k sampled} (c_k⁺ − c_k)
     θ ← θ + lr_server (mean_k θ_k − θ)
+
+With momentum (the paper has none) K_k is the number of plain steps that go as far, as in FedNova: divided by the steps
+themselves, control variates are too large by up to 1 / (1 − ρ) and training diverges.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from torch import Tensor
 
 from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.algorithms.momentum import MovingState
+from pfl_core.algorithms.momentum import MovingState, effective_steps
 from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.ops import put, take
 
@@ -46,7 +49,8 @@ class Scaffold(FedAvg):
     ) -> ScaffoldState:
         before = take(state.controls, clients)
         drift = state.shared - out.theta
-        length = (out.steps[:, None] * fed.lr(t)).to(drift)  # [S, 1] K_k η
+        steps = effective_steps(out.steps.to(drift), fed.train.momentum)
+        length = steps[:, None] * fed.lr(t)  # [S, 1] K_k η
         after = before - state.control + drift[:, : fed.num_params] / length
         after = torch.where(length > 0, after, before)  # no step, no news
         return replace(new, controls=put(new.controls, clients, after))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
@@ -33,6 +34,7 @@ from pfl_core.ops import accumulate, bits, normalised
 from pfl_core.seeding import Key, generator
 from pfl_core.training import AUGMENT, Training
 
+SMALL_BATCH = 8  # samples; below it batch norm warns
 ROW_BUDGET = 2**28  # bytes of rows in a chunk; a constant, since the order of sums must not depend on the machine
 EVAL_BATCH = 256  # samples of a forward pass when nothing is trained
 NO_WEIGHTS = DerivedWeights(None)  # the parameters themselves
@@ -65,6 +67,7 @@ class Federation:
             name: Split(s.x.to(device=device, dtype=dtype), s.y.to(device), s.bounds) for name, s in splits.items()
         }
         self.seed, self.rounds, self.train = seed, rounds, train or Training()
+        self._warn_of_small_batches()
         if batched is None:
             batched = BatchedBackend.suits(self._net.model, self.layout, device) and self.train.augment == "none"
         self._backend = BatchedBackend(self._net.model, self.layout, self.theta0) if batched else self._net
@@ -425,11 +428,25 @@ class Federation:
             raise ValueError(f"the federation has no split {name!r}, only {', '.join(self.splits)}")
         return self.splits[name]
 
+    def _warn_of_small_batches(self) -> None:
+        """Batch norm in training mode takes its statistics from the batch: from few samples they are mostly noise."""
+        if not self._net.has_batch_norm or "train" not in self.splits:
+            return
+        last = [self._cuts(n)[-1:] for n in self.splits["train"].sizes.tolist()]
+        sizes = [stop - start for cuts in last for start, stop in cuts]
+        few = [size for size in sizes if size < SMALL_BATCH]
+        if few:
+            warnings.warn(
+                f"batch norm: the last batch of {len(few)} of {len(sizes)} clients has fewer than {SMALL_BATCH} "
+                f"samples ({min(few)} at least), which can make training diverge; choose a batch size that divides "
+                'the clients\' samples, or partial_batch="merge" or "drop"',
+                stacklevel=3,
+            )
+
     def _cuts(self, n: int, smallest_batch: int = 1) -> list[tuple[int, int]]:
         """Batch bounds; a last batch of one sample is left out where there is batch norm, which cannot use it."""
-        smallest, size = max(smallest_batch, 2 if self._net.has_batch_norm else 1), self.train.batch_size
-        cuts = [(start, min(start + size, n)) for start in range(0, n, size)]
-        return [(start, stop) for start, stop in cuts if stop - start >= smallest]
+        smallest = max(smallest_batch, 2 if self._net.has_batch_norm else 1)
+        return [(start, stop) for start, stop in self.train.batch_bounds(n) if stop - start >= smallest]
 
     @staticmethod
     def _hits(predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

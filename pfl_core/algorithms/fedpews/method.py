@@ -46,7 +46,8 @@ class WarmState(State):
 class Warmup(Algorithm):
     """The frame: warm-up rounds on subnetworks, then the rounds of ``base``, any method built on FedAvg.
 
-    The base's own memory (control variates, previous models) starts after the warm-up (ours).
+    The base's own memory (control variates, previous models) starts after the warm-up (ours). In the warm-up the server
+    takes the mean over the clients that cover an entry, whatever the base: FedNova's normalisation, too, begins later.
     """
 
     base: str = "fedavg"
@@ -83,9 +84,15 @@ class Warmup(Algorithm):
         return round_half_up(self.tau * fed.rounds)
 
     def init(self, fed: Federation, theta0: Tensor) -> WarmState:
-        """Raises ValueError for a network that has no neurons to select, if there is a warm-up."""
-        if self.warmup_rounds(fed) and fed.layout.chain is None:
-            raise ValueError(NO_NEURONS)
+        """Raises ValueError, if there is a warm-up, for a network without neurons to select and unless SGD is plain."""
+        if self.warmup_rounds(fed):
+            if fed.layout.chain is None:
+                raise ValueError(NO_NEURONS)
+            if fed.train.momentum or fed.train.weight_decay or fed.train.clip_norm:
+                raise ValueError(
+                    f"{type(self).__name__}: its warm-up is plain SGD; leave momentum, weight_decay and clip_norm at 0 "
+                    "or none"
+                )
         return WarmState(shared=theta0, base=self.inner.init(fed, theta0))
 
     def round(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> tuple[WarmState, dict]:
@@ -186,12 +193,7 @@ class FedPeWS(Warmup):
             raise ValueError(f"FedPeWS: lam={self.lam}, lr_mask={self.lr_mask}: both must be at least 0")
 
     def init(self, fed: Federation, theta0: Tensor) -> WarmState:
-        """Raises ValueError for training that Procedure II does not do, if there is a warm-up."""
         state = super().init(fed, theta0)
-        if self.warmup_rounds(fed) and (fed.train.momentum or fed.train.weight_decay or fed.train.clip_norm):
-            raise ValueError(
-                "FedPeWS: its warm-up is plain SGD; leave momentum, weight_decay and clip_norm at 0 or none"
-            )
         h = fed.layout.chain.num_neurons if fed.layout.chain else 0
         score = torch.zeros(fed.num_clients, h).to(theta0)
         if self.score_init != "zeros":

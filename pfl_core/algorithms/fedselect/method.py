@@ -213,7 +213,7 @@ class FedSelect(Alternating):
 
 
 def num_new(num_personal: int, size: int, rule: FedSelect) -> int:
-    """How many of a unit's ``size`` entries become personal, by Algorithm 3's limit and rate.
+    """How many of a unit's ``size`` entries become personal, by Algorithm 3's limit and rate; at least one (ours).
 
     Whole numbers are compared: with p = α a float test of share < α can pass once too often.
     """

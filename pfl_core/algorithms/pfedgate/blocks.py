@@ -97,7 +97,7 @@ def first_min_ratio(n: int, num: int, least: float) -> list[int]:
 
 
 def equal(n: int, num: int, least: float) -> list[int]:
-    """Sizes for n entries: ``num`` equal pieces, the last one smaller; the released code's layout."""
+    """Sizes for n entries: ``num`` equal pieces, the last one smaller: Appendix I.4, and the released code."""
     return _pieces(n, num)
 
 

@@ -66,10 +66,8 @@ class StarPFLOptions(Algorithm):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("threshold_global", "threshold_local"):
-            if (given := getattr(self, name)) is not None and given != given:
-                raise ValueError(f"StarPFL: {name}={given} is no number; give a share such as 0.1, or None")
-        for name in ("stability_floor_quantile", "max_frozen_fraction", "ema_decay"):
+        shares = ("threshold_global", "threshold_local", "stability_floor_quantile", "max_frozen_fraction", "ema_decay")
+        for name in shares:
             if (given := getattr(self, name)) is not None and not 0 <= given <= 1:
                 raise ValueError(f"StarPFL: {name}={given} is outside [0, 1]; for {given} percent give {given / 100:g}")
         if self.probe < 0:

@@ -9,8 +9,9 @@ import torch
 from pfl_core import Schedule, run
 from pfl_core.algorithm import build
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.algorithms.fednova import FedNova, effective_steps
+from pfl_core.algorithms.fednova import FedNova
 from pfl_core.algorithms.fedprox import FedProx
+from pfl_core.algorithms.momentum import effective_steps
 from pfl_core.algorithms.scaffold import Scaffold
 from tests.algorithms.fedpews.plain import F64, both_nets, fed_of, net, plain_steps, shared_of
 from tests.algorithms.two_nets import wrong
@@ -279,3 +280,11 @@ def test_settings_of_section_5(method):
 def test_one_client_alone_with_a_server_step_of_0_stays(method):
     fed = fed_of(sizes=(12,))
     assert torch.equal(shared_of(build(method, {"lr_server": 0.0}), fed, 2)[-1], fed.theta0)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_scaffolds_control_is_the_gradient_however_long_momentum_makes_the_way(momentum):
+    """Where the gradient hardly changes, c_k after a round is that gradient: the way over its length in plain steps."""
+    fed = by_hand(lr=1e-6, epochs=10, batch_size=4, momentum=momentum)
+    ((state, _),) = after(Scaffold(), fed, 1)
+    assert torch.allclose(state.controls, torch.stack([-A, -B]), rtol=1e-4)

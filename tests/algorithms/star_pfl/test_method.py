@@ -30,11 +30,10 @@ MOVING = {"momentum": 0.9, "weight_decay": 0.1, "clip_norm": 1.0}
     ("options", "training"),
     [
         ({"threshold_global": None, "threshold_local": None}, {}),
-        ({"threshold_global": -1.0, "threshold_local": -1e-9}, MOVING),
         ({"threshold_global": 0.0, "threshold_local": 0.0, "threshold_rule": "inclusive"}, MOVING),
-        ({"threshold_global": -1.0, "threshold_local": -1.0, "masked_aggregation": "active_weighted"}, {}),
+        ({"threshold_global": None, "threshold_local": None, "masked_aggregation": "active_weighted"}, {}),
     ],
-    ids=["none", "negative", "inclusive", "active_weighted"],
+    ids=["none", "inclusive", "active_weighted"],
 )
 def test_2_without_freezing_a_round_is_fedavgs(name, options, training):
     """The clients' part to the bit, whatever the number of calls; the server adds a weighted update, so nearly so."""

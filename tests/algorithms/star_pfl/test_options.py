@@ -99,6 +99,8 @@ def test_settings_of_section_9_and_the_readings():
     ("name", "value"),
     [
         ("threshold_local", float("nan")),
+        ("threshold_local", 10.0),
+        ("threshold_global", -0.1),
         ("history_len_local", 0),
         ("history_len_global", 256),
         ("record_epochs", 0),

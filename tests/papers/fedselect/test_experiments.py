@@ -18,6 +18,7 @@ ALONE = {  # beside the method's options: setting -> epochs, augmentation, stem,
     "cifar10, epochs=15": (15, "none", "no_pool", 0.05),
     "cifar10, augment=crop_flip": (3, "crop_flip", "no_pool", 0.05),
     "cifar10, stem=imagenet": (3, "none", "imagenet", 0.05),
+    "cifar10, batch_size=32": (3, "none", "no_pool", 0.05),
 }
 
 
@@ -104,7 +105,7 @@ def test_what_the_released_code_changes_in_training_is_run_alone_at_preset_paper
     }
 
 
-@pytest.mark.parametrize(("preset", "alone"), [("ci", 0), ("quick", 1), ("real", 2), ("paper", 3)])
+@pytest.mark.parametrize(("preset", "alone"), [("ci", 0), ("quick", 1), ("real", 2), ("paper", 4)])
 def test_each_run_of_the_readings_is_asked_for_once(preset, alone):
     """At the smaller presets what their data and networks allow: the epochs, and where images are 32x32 the crops."""
     made = PAPER.specs(CODE, preset, [0])
@@ -115,7 +116,8 @@ def test_each_run_of_the_readings_is_asked_for_once(preset, alone):
 
 def test_what_overrides_replace_is_not_run_alone_under_a_wrong_name():
     own = {one.setting for one in PAPER.specs(CODE, "paper", [0], {"epochs": 1, "lr": 0.1})}
-    assert own == {"cifar10", "cifar10, augment=crop_flip", "cifar10, stem=imagenet", "cifar10, twice the epochs"}
+    alone = ("augment=crop_flip", "stem=imagenet", "batch_size=32", "twice the epochs")
+    assert own == {"cifar10", *(f"cifar10, {name}" for name in alone)}
 
 
 @pytest.mark.parametrize("size", [4_810, 136_874, 11_181_642], ids=["mlp", "cnn_small", "resnet18"])
