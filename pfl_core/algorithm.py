@@ -178,7 +178,7 @@ def methods() -> dict[str, MethodEntry]:
     """All registered methods by name."""
     for module in {**MODULES, **INSTRUMENTS}.values():
         importlib.import_module(module)
-    return dict(_REGISTRY)
+    return {name: _REGISTRY[name] for name in (*MODULES, *(_REGISTRY.keys() - MODULES.keys()))}  # not by import
 
 
 def method(name: str) -> type[Algorithm]:

@@ -38,7 +38,9 @@ def specs(
     notebook: str, preset: str, seeds: Sequence[int] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> list[RunSpec]:
     """The runs of a notebook ("fedselect/01_main_comparison"), see ``Paper.specs``."""
-    name, _, section = notebook.partition("/")
+    name, slash, section = notebook.partition("/")
+    if not slash:
+        raise ValueError(f"{notebook!r}: give a paper and its notebook, such as fedselect/01_main_comparison")
     return paper(name).specs(section, preset, seeds, overrides)
 
 

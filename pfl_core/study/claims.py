@@ -78,20 +78,21 @@ class Claim:
     source: str  # table, figure or section
     supported: str
     published: str  # the numbers behind `supported`
-    needs: str = ""  # what a verdict would take, where there is no check yet
-    check: ClaimCheck | None = None
+    check: ClaimCheck
 
     def verdict(self, results: pd.DataFrame) -> Verdict:
         """By stored results (see `study.statistics`); undecided, with the reason, where nothing decides it."""
-        if self.check is None:
-            return Verdict("undecided", f"not checked yet: needs {self.needs}")
         return self.check(results)
 
 
 def claims(checks: ClaimChecks) -> list[Claim]:
-    """All claims of a paper, in order."""
+    """All claims of a paper, in order. Raises ValueError for one without a check."""
     paper = checks.comparison.paper
-    return [Claim(paper, **claim, check=checks.checks.get(claim["number"])) for claim in facts(paper)["claim"]]
+    stated = facts(paper).get("claim", [])
+    for claim in stated:
+        if claim["number"] not in checks.checks:
+            raise ValueError(f"{paper}: claim {claim['number']} has no check; add one to papers/{paper}/claims")
+    return [Claim(paper, **claim, check=checks.checks[claim["number"]]) for claim in stated]
 
 
 def claims_table(checks: ClaimChecks, results: pd.DataFrame, numbers: list[int] | None = None) -> pd.DataFrame:
@@ -104,8 +105,7 @@ def claims_table(checks: ClaimChecks, results: pd.DataFrame, numbers: list[int] 
     rows, prepared = [], cache(partial(claim_rows, results, checks.comparison))
     for claim in claims(checks):
         if numbers is None or claim.number in numbers:
-            check = claim.check
-            verdict = check.judge(prepared(check.settings, check.varied)) if check else claim.verdict(results)
+            verdict = claim.check.judge(prepared(claim.check.settings, claim.check.varied))
             rows.append((claim.number, claim.text, claim.source, claim.supported, claim.published, *verdict))
     columns = ["claim", "text", "source", "in the paper's tables", "published", "ours", "numbers"]
     return pd.DataFrame(rows, columns=columns).set_index("claim")

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.runs import Record
-from pfl_core.study import similarity as overlap
+from pfl_core.study import similarity
 
 
 def masks(record: Record) -> dict[str, tuple[np.ndarray, int]]:
@@ -27,21 +27,21 @@ def overlaps(record: Record, *tensors: str) -> dict[str, np.ndarray]:
     found = masks(record)
     both, entries = (sum(part) for part in zip(*(found[tensor] for tensor in tensors), strict=True))
     return {
-        "iou_raw": overlap.iou_raw(both),
-        "iou_minmax": overlap.iou_minmax(both),
-        "iou_chance": overlap.iou_chance(both, entries),
+        "iou_raw": similarity.iou_raw(both),
+        "iou_minmax": similarity.iou_minmax(both),
+        "iou_chance": similarity.iou_chance(both, entries),
     }
 
 
 def overlap_contrast(record: Record, *tensors: str) -> dict[str, float]:
     """For each normalisation of these tensors' overlap: its mean over pairs, contrast, and permutation p-value."""
-    common = overlap.common_classes(np.array(record.clients["train"]))
+    common = similarity.common_classes(np.array(record.clients["train"]))
     pairs = np.triu_indices(len(common), 1)
     out = {}
     for name, matrix in overlaps(record, *tensors).items():
         values = matrix[pairs]
         out[f"{name}_mean"] = float(np.nanmean(values)) if not np.isnan(values).all() else np.nan
-        out[f"{name}_contrast"], out[f"{name}_p"] = overlap.contrast(matrix, common)
+        out[f"{name}_contrast"], out[f"{name}_p"] = similarity.contrast(matrix, common)
     return out
 
 

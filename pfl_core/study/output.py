@@ -17,7 +17,7 @@ from matplotlib.image import imsave
 from pfl_core.runs import Record, RunSpec
 from pfl_core.runs.provenance import ROOT, describe
 from pfl_core.runs.store import atomic_write
-from pfl_core.study.metrics import data_name, dataset
+from pfl_core.study.frames import data_name, dataset
 from pfl_core.study.statistics import data_label
 
 DPI = 120  # of the files

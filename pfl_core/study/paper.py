@@ -24,7 +24,8 @@ Experiment = Callable[[str, Sequence[int], Mapping[str, Any]], list[RunSpec]]  #
 class Paper:
     """A paper's settings, the runs behind each of its notebooks, and how its tables and claims are checked.
 
-    ``experiments``: notebook -> its runs. ``seeds``: notebook ("" for the others) -> preset -> seeds.
+    ``experiments``: notebook -> its runs. ``seeds``: notebook -> preset -> seeds; "" has those of all presets, for the
+    notebooks that do not name their own.
     ``extra_metrics``: record -> metrics that only this paper has.
     """
 
@@ -34,6 +35,11 @@ class Paper:
     comparison: Comparison
     claims: ClaimChecks
     extra_metrics: tuple[ExtraMetrics, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = {self.settings.paper, self.comparison.paper, self.claims.comparison.paper}
+        if len(names) > 1:
+            raise ValueError(f"settings, comparison and claims are of different papers: {', '.join(sorted(names))}")
 
     @property
     def name(self) -> str:
@@ -48,8 +54,11 @@ class Paper:
         Raises ValueError for an unknown preset or setting.
         """
         check_preset(preset)
+        if notebook not in self.experiments:
+            known = ", ".join(self.experiments)
+            raise ValueError(f"{self.name} has no notebook {notebook!r} with runs; it has {known}")
         if seeds is None:
-            seeds = next(self.seeds[name][preset] for name in (notebook, "") if preset in self.seeds.get(name, {}))
+            seeds = (self.seeds[""] | self.seeds.get(notebook, {}))[preset]
         experiment = self.experiments[notebook]
         specs = experiment(preset, seeds, overrides or {})
         if not overrides:

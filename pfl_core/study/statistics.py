@@ -2,8 +2,8 @@
 
 A results frame has a row for each run and metric, with COLUMNS. `variant` names the fields that a sweep varies
 ("alpha=0.3;p=0.05"); a field may have a column of its own as well or instead. With a column `rounds`, runs of different
-length are never mixed; `setting` names the experiment (presets) that a run belongs to, `model` its network, `clients`
-their number and `dirichlet` the alpha of their split. Metrics, of the last round where no other is named:
+length are never mixed; `setting` names the experiment of the paper's settings that a run belongs to, `model` its
+network, `clients` their number and `dirichlet` the alpha of their split. Metrics, of the last round where no other is named:
 
     acc_mean, acc_pooled, acc_bottom_decile   percent
     personal_share     0 to 1, mean over clients
@@ -100,6 +100,9 @@ def leads(table: pd.DataFrame, own: str, value: str = "acc_mean") -> pd.DataFram
     A row for each label: its mean, the mean lead, the 95 % interval of the lead, and the seeds that both have. No rows
     where ``own`` is not in the table.
     """
+    if table.duplicated(["seed", "label"]).any():
+        twice = table[table.duplicated(["seed", "label"])].iloc[0]
+        raise ValueError(f"several rows for {twice['label']!r}, seed {twice['seed']}; give rows of one setting only")
     wide = table.pivot(index="seed", columns="label", values=value)
     rows = {}
     for label in dict.fromkeys(table["label"]):
@@ -121,8 +124,10 @@ def by_seed(
         if column not in results.columns:
             raise Missing(f"{named(selector)} is not stored")
         known = results[column]
-        is_number = isinstance(value, float)
-        here &= np.isclose(known.to_numpy(float), value) if is_number else (known == value).to_numpy()
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            here &= np.isclose(pd.to_numeric(known, errors="coerce"), value)
+        else:
+            here &= (known == value).to_numpy()
     seeds = pd.Index(results["seed"].to_numpy()[here], name="seed")
     found = pd.Series(results["value"].to_numpy(float)[here], seeds, name="value")
     found = found if unknown else found.dropna()

@@ -43,7 +43,12 @@ class Kind:
     def complaint(self, case: str, new: Numbers) -> str:
         """What to say of a case whose numbers are not those of the file; "" if they are."""
         lines = self.differences(case, new)
-        advice = f"results changed: raise the version of {self.component(case)} if that is meant, then `make golden`"
+        if lines and all(line.endswith(": new") for line in lines):
+            advice = "a field was added, which raises no version: `make golden`"
+        else:
+            advice = (
+                f"results changed: raise the version of {self.component(case)} if that is meant, then `make golden`"
+            )
         return "\n  ".join([advice, case, *lines]) if lines else ""
 
     def write(self, found: dict[str, Numbers]) -> None:

@@ -21,7 +21,7 @@ RATES = (0.01, 0.05, 0.10, 0.25)  # of p, ours: the paper's appendix with its ef
 # only where statistics are averaged. Neither belongs to the sweep over α.
 ENDS = ({"alpha": 1.0, "p": 1.0}, {"alpha": 0.0, "buffer_policy": "average"})
 LEARNING_RATES = (0.01, 0.05, 0.1)  # section 8: chosen for each method on validation data
-RANKINGS = ("least_change", "random", "magnitude", "gradient")  # Table 3 has the first two; the others are ours
+RANKINGS = ("least_change", "random", "magnitude", "gradient")  # Table 3 has the first; the others are ours
 SINGLE_CONV = {name: f"{stage}.1.conv2" for name, stage in LAYERS["resnet18"].items()}  # the other way to read them
 SIZES = {  # Figure 3, training images of a client; the paper's own sizes are not at hand
     "ci": (20, 40),
@@ -31,6 +31,8 @@ SIZES = {  # Figure 3, training images of a client; the paper's own sizes are no
 }
 KEEP_RATES = (0.25, 0.50, 0.75)  # p of the workshop version
 WORKSHOP = ("workshop s=2", "workshop s=4")
+COMPARED = BASELINES  # beside FedSelect in the main comparison; a baseline of one's own is added here
+FEW = ("local", "fedavg", "fedavg_ft")  # of them, where all would take too long
 ALTERNATION = tuple(name for name in BASELINES if name != "ditto")  # also with the 2 L passes of FedSelect and Ditto
 EPOCHS_TWICE = {"fedrep": {"head_epochs": 4, "body_epochs": 2}}  # whose epochs are its own; 2 + 1 by default
 TOGETHER = {"mask_update_start": "mask_update_every"}  # options that mean something only with another one
@@ -77,7 +79,7 @@ def main_comparison(preset: str, wanted: Sequence[int], overrides: Mapping[str, 
     other sets have files that are not ours.
     """
     fixed, others = ([("fedselect", {"alpha": a}) for a in LIMITS if (a in MAIN) is main] for main in (True, False))
-    runs = fixed + [(name, {}) for name in BASELINES]
+    runs = fixed + [(name, {}) for name in COMPARED]
     seeds_to_tune = {"ci": [], "quick": wanted[:1]}  # to save time
     tried = learning_rates(preset, seeds_to_tune.get(preset, wanted), overrides, runs)
     corrupted = on("cifar10_c", preset, wanted, overrides, runs + others) if preset == "real" else []
@@ -106,7 +108,7 @@ def personalization_limit(preset: str, wanted: Sequence[int], overrides: Mapping
     rates = {"ci": [(0.30, 0.01)], "real": []}  # at real the default p only, to save time
     every = [(alpha, p) for alpha in MAIN for p in RATES if p != FedSelect().p]  # the default is there already
     of_p = [("fedselect", {"alpha": alpha, "p": p}) for alpha, p in rates.get(preset, every)]
-    runs = [("fedselect", options) for options in pairs] + [(name, {}) for name in BASELINES[:3]]
+    runs = [("fedselect", options) for options in pairs] + [(name, {}) for name in FEW]
     return on_datasets(preset, wanted, overrides, runs) + on("cifar10", preset, wanted, overrides, of_p)
 
 
@@ -132,7 +134,7 @@ def ablations(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) 
 def training_size(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Figure 3: all methods with fewer and more training images on each client."""
     frame = setting(preset, "cifar10").partition
-    limits, methods = (MAIN[:1], BASELINES[:3]) if preset == "ci" else (MAIN, BASELINES)
+    limits, methods = (MAIN[:1], FEW) if preset == "ci" else (MAIN, COMPARED)
     runs = [("fedselect", {"alpha": alpha}) for alpha in limits] + [(name, {}) for name in methods]
     made = []
     for size in SIZES[preset]:

@@ -42,7 +42,7 @@ def rules(runs: pd.DataFrame) -> pd.DataFrame:
     }
     layered = runs["masks"] == "layers"
     label = runs["ranking"].map(named).mask(runs["masks"] != "grown", runs["masks"].map(fixed))
-    label = label.mask(layered, "only " + runs["layers"].map(lambda names: "".join(names)))
+    label = label.mask(layered, "only " + runs["layers"].map(lambda names: ", ".join(names)))
     colors = plt.get_cmap("tab20")
     color = {text: "#c44e52" if "FedSelect" in text else colors(i % 20) for i, text in enumerate(dict.fromkeys(label))}
     return runs.assign(label=label, color=label.map(color))

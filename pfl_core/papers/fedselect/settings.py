@@ -126,7 +126,8 @@ SETTINGS = PaperSettings(
     with_method=with_method,
 )
 
-BASELINES = ("local", "fedavg", "fedavg_ft", "ditto", "fedpac", "fedrep", "fedper", "fedbabu", "lg_fedavg")  # Table 1
+# Of Table 1: the claims are about these
+BASELINES = ("local", "fedavg", "fedavg_ft", "ditto", "fedpac", "fedrep", "fedper", "fedbabu", "lg_fedavg")
 WORKSHOP_BASELINES = ("fedavg", "lotteryfl", "fedbabu", "fedrep", "fedper", "ditto", "lg_fedavg")  # its Table 1
 LAYERS = {  # Table 3's layers A to D by network; the paper's appendix that names them is not at hand
     "resnet18": {"A": "layer1", "B": "layer2", "C": "layer3", "D": "layer4"},

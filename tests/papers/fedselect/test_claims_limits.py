@@ -10,7 +10,7 @@ from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.papers.fedselect.claims.limits import SETTINGS
 from pfl_core.papers.fedselect.comparison import COMPARISON
 from pfl_core.papers.fedselect.paper import PAPER
-from pfl_core.study.claims import Claim, claims
+from pfl_core.study.claims import ClaimChecks, claims
 from tests.papers.fedselect.invented import (
     ALL,
     CORRUPT,
@@ -223,10 +223,11 @@ def test_8_behind_on_mini_imagenet():
     assert verdict(8, baselines(near), baselines(far, **CORRUPT), baselines(far, **MINI)).status == "does not hold"
 
 
-def test_a_claim_without_a_check_says_what_it_needs():
-    """As in a `data/paper/*.toml` of a paper that is new here."""
-    claim = Claim("fedselect", 23, "Text.", "Table 9", "no table", "-", needs="runs of Table 9")
-    assert claim.verdict(frame()) == ("undecided", "not checked yet: needs runs of Table 9")
+def test_a_claim_without_a_check_is_named():
+    """As in the `data/paper/*.toml` of a paper that is new here."""
+    checks = ClaimChecks(COMPARISON, {n: check for n, check in PAPER.claims.checks.items() if n != 3})
+    with pytest.raises(ValueError, match="fedselect: claim 3 has no check"):
+        claims(checks)
 
 
 def test_the_table_for_notebooks():

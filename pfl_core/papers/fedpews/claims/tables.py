@@ -2,7 +2,7 @@
 
 "A beats B" holds if the 95 % t-interval of the paired difference over seeds lies above 0, does not hold if it lies
 below, and is undecided otherwise, or with fewer than two seeds; counts and bounds (claims 15 and 16) need one seed. A
-claim on several settings (presets) must hold in each of them, and names the data that they were run on.
+claim on several experiments must hold in each of them, and names the data that they were run on.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from pfl_core.study.verdicts import (
 
 claim = ClaimChecks(COMPARISON)
 
-SETTINGS = ("cifar10", "cifar10_c", "mini_imagenet", "office_home")  # Tables 1 to 3, as presets names them
+SETTINGS = ("cifar10", "cifar10_c", "mini_imagenet", "office_home")  # Tables 1 to 3, as the paper's settings name them
 MIDDLE, EXTREMES = (0.30, 0.50), (0.05, 0.80)  # limits of Table 2
 FEATURE_SHIFT = ("office_home",)  # every client has every class; in the other sets labels differ between clients
 FAR, CLOSE = 10.0, 3.0  # points; "by far the worst" is our reading, 3 points are the claim's own

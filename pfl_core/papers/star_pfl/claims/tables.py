@@ -20,7 +20,7 @@ from pfl_core.papers.star_pfl.settings import BASELINES
 from pfl_core.study.statistics import Interval, Missing, by_seed, each_dataset, interval, paired, slopes
 from pfl_core.study.verdicts import Check, Verdict, all_hold, all_of, on_each_dataset
 
-TASKS = ("axial", "sagital")  # settings of Tables 2 and 3, as presets names them
+TASKS = ("axial", "sagital")  # settings of Tables 2 and 3, as the paper's settings name them
 ALPHAS = (0.01, 0.1, 1.0)
 COSTS_AT = 0.1  # alpha of Table 3
 FEDERATED = BASELINES[1:]
