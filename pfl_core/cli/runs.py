@@ -181,6 +181,7 @@ def bring_along(args: argparse.Namespace) -> int:
 
 
 def write_manifest(args: argparse.Namespace) -> int:
+    from pfl_core import papers
     from pfl_core.notebooks import manifest
     from pfl_core.runs import Store
 
@@ -188,7 +189,14 @@ def write_manifest(args: argparse.Namespace) -> int:
     entries = manifest.complete(store)
     rows = [(entry.notebook, entry.preset, ", ".join(map(str, entry.seeds)), len(entry.keys)) for entry in entries]
     print(table(("notebook", "preset", "seeds", "runs"), rows))
+    before = manifest.read(store.results) if (store.results / manifest.NAME).exists() else []
+    lost = [entry for entry in before if entry.notebook not in {entry.notebook for entry in entries}]
     print(f"written to {manifest.write(entries, store.results)}")
+    for entry in lost:
+        missing = [
+            spec for spec in papers.specs(entry.notebook, entry.preset, entry.seeds) if store.drawn(spec) is None
+        ]
+        print(f"no longer complete: {entry.notebook}, preset {entry.preset}: {len(missing)} runs are not stored")
     return 0
 
 

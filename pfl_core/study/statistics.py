@@ -3,7 +3,8 @@
 A results frame has a row for each run and metric, with COLUMNS. `variant` names the fields that a sweep varies
 ("alpha=0.3;p=0.05"); a field may have a column of its own as well or instead. With a column `rounds`, runs of different
 length are never mixed; `setting` names the experiment of the paper's settings that a run belongs to, `model` its
-network, `clients` their number and `dirichlet` the alpha of their split. Metrics, of the last round where no other is named:
+network, `clients` their number and `dirichlet` the alpha of their split. Metrics, of the last round where no other is
+named:
 
     acc_mean, acc_pooled, acc_bottom_decile   percent
     personal_share     0 to 1, mean over clients

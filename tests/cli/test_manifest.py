@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -55,6 +56,18 @@ def test_a_notebook_is_complete_with_all_runs_of_as_many_seeds(store, monkeypatc
     path.write_text("[{}]", encoding="utf-8")
     with pytest.raises(ValueError, match="damaged; write it again"):
         manifest.read(store.results)
+
+
+def test_evidence_that_is_no_longer_complete_is_named(monkeypatch, tmp_path, capsys):
+    """An experiment that asks for a run more loses its notebook's evidence until that run is made."""
+    monkeypatch.setattr("pfl_core.runs.store.RESULTS", tmp_path)
+    monkeypatch.setattr(manifest, "PAPERS", [])
+    manifest.write([manifest.Evidence("fedpews/03_baselines", "real", [0], ["0" * 16])], tmp_path)
+    assert main(["runs", "manifest"]) == 0
+    assert re.search(
+        r"no longer complete: fedpews/03_baselines, preset real: \d+ runs are not stored", capsys.readouterr().out
+    )
+    assert manifest.read(tmp_path) == []
 
 
 # ---- pfl figures --evidence -----------------------------------------------------------------------------------------
