@@ -61,10 +61,11 @@ def curves(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def clients(records: Iterable[Record]) -> pd.DataFrame:
-    """A row per run and client: the accuracy (percent) of the last round."""
+    """A row per run and client: the accuracy (percent) of the last round, and where the run was made."""
     frames = []
     for record in records:
         tags = {"method": record.spec.method["name"], **method_fields(record.spec), "seed": record.spec.seed}
+        tags["where"] = setting_label(record)
         frames.append(_tagged(record.final().rename("accuracy").rename_axis("client").reset_index(), tags))
     return pd.concat(frames, ignore_index=True)
 

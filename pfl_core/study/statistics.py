@@ -113,6 +113,24 @@ def leads(table: pd.DataFrame, own: str, value: str = "acc_mean") -> pd.DataFram
     return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", f"{own} leads by", "from", "to", "seeds"])
 
 
+def agreement(clients: pd.DataFrame, reference: str) -> pd.DataFrame:
+    """How nearly each label's clients score what the same clients score under ``reference`` ("Local", say).
+
+    Columns of ``clients``: label, seed, client, accuracy (percent). A row for each other label: the correlation of the
+    scores over seeds and clients, their mean difference, the mean of its size, and how many scores both have. A method
+    that agrees with Local client by client has personalized by training alone.
+    """
+    wide = clients.pivot(index=["seed", "client"], columns="label", values="accuracy")
+    rows = {}
+    for label in dict.fromkeys(clients["label"]):
+        if label != reference and reference in wide.columns:
+            both = wide[[label, reference]].dropna()
+            gap = both[label] - both[reference]
+            rows[label] = (both[label].corr(both[reference]), gap.mean(), gap.abs().mean(), len(both))
+    columns = ["correlation", "mean difference", "mean size of it", "scores"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+
+
 def by_seed(
     results: pd.DataFrame, selector: Mapping[str, float | str], metric: str, *, unknown: bool = False
 ) -> pd.Series:

@@ -2,12 +2,13 @@
 
 import math
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pfl_core.papers.fedselect.comparison import COMPARISON
-from pfl_core.study.statistics import ALIKE, Missing, best_preset, claim_rows, paired
+from pfl_core.study.statistics import ALIKE, Missing, agreement, best_preset, claim_rows, paired
 from tests.papers.fedselect.invented import rows
 from tests.study.invented import NOISE, frame
 
@@ -110,3 +111,20 @@ def test_claims_on_changed_runs_alone_are_judged_but_never_before_a_presets_own(
     results = results.assign(preset=["real, changed", "quick"], rounds=3)
     assert best_preset(results)["preset"].tolist() == ["quick"]
     assert best_preset(results.iloc[:1])["preset"].tolist() == ["real, changed"]
+
+
+def test_agreement_with_local_client_by_client():
+    """Two seeds of two clients: scores that are Local's and one more everywhere, and scores in the opposite order."""
+    local = [60.0, 70.0, 80.0, 90.0]
+    scores = {"Local": local, "more": [value + 1 for value in local], "reversed": local[::-1]}
+    table = pd.DataFrame(
+        [
+            {"label": label, "seed": i // 2, "client": i % 2, "accuracy": value}
+            for label, values in scores.items()
+            for i, value in enumerate(values)
+        ]
+    )
+    found = agreement(table, "Local")
+    assert found.loc["more"].tolist() == pytest.approx([1.0, 1.0, 1.0, 4])
+    assert found.loc["reversed"].tolist() == pytest.approx([-1.0, 0.0, 20.0, 4])
+    assert agreement(table[table["label"] != "Local"], "Local").empty
