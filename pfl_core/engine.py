@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -87,8 +88,10 @@ def run(
     """All rounds of one method, or those before round ``until``.
 
     ``start`` (state, history, next round) continues an interrupted run with the same bits; ``on_round`` is called after
-    each round (progress, checkpoints).
+    each round (progress, checkpoints). Warns of small batches under batch norm, see ``Federation.small_batches``.
     """
+    if warning := fed.small_batches():
+        warnings.warn(warning, stacklevel=2)
     state, history, first = start or (algorithm.init(fed, fed.theta0), History(), 0)
     history = History({metric: (list(times), list(values)) for metric, (times, values) in history.series.items()})
     for snapshot in islice(

@@ -1,11 +1,14 @@
 """Settings of local training: refusals, the schedule, the augmentation."""
 
 import math
+import re
 import warnings
 
 import pytest
 import torch
 
+from pfl_core import Schedule, run
+from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.seeding import generator
 from pfl_core.training import PARTIAL_BATCH, Training, crop_flip
 from tests.helpers import cnn, federation
@@ -118,12 +121,15 @@ def test_training_takes_the_batches_that_it_is_asked_for(last, steps):
 
 def test_small_last_batches_under_batch_norm_are_warned_of_once():
     """Training statistics of four images made ResNet18 diverge at rate 0.05."""
-    train = {"batch_size": 32}
-    with pytest.warns(UserWarning, match=r"batch norm: the last batch of 1 of 2 clients .*\(4 at least\)") as caught:
-        federation(cnn(bn=True), (100, 40), shape=(1, 4, 4), **train)
-    assert len(caught) == 1
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        federation(cnn(bn=False), (100, 40), shape=(1, 4, 4), **train)
-        federation(cnn(bn=True), (100, 40), shape=(1, 4, 4), batch_size=20)
-        federation(cnn(bn=True), (100, 40), shape=(1, 4, 4), batch_size=32, partial_batch="merge")
+
+    def warned(net, **training):
+        fed = federation(net, (100, 40), shape=(1, 4, 4), **training)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run(FedAvg(), fed, Schedule(2))
+        return [str(each.message) for each in caught]
+
+    (text,) = warned(cnn(bn=True), batch_size=32)
+    assert re.match(r"batch norm: the last batch of 1 of 2 clients has fewer than 8 samples \(4 at least\)", text)
+    assert warned(cnn(bn=False), batch_size=32) == warned(cnn(bn=True), batch_size=20) == []
+    assert warned(cnn(bn=True), batch_size=32, partial_batch="merge") == []

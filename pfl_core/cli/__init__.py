@@ -47,7 +47,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("always", message="record .* is damaged", category=UserWarning)
-            warnings.filterwarnings("once", message="batch norm: the last batch", category=UserWarning)
             warnings.showwarning = _one_line
             args = parser().parse_args(argv)
             return args.do(args)

@@ -163,7 +163,13 @@ def compute(spec: RunSpec, store: Store, key: str, until: int | None, keep_state
         total=min(until or spec.rounds, spec.rounds), unit="round", file=sys.stderr, desc=spec.method["name"]
     ) as bar:
         execute(
-            spec, store, key=key, until=until, keep_state=keep_state, on_round=lambda done: bar.update(done - bar.n)
+            spec,
+            store,
+            key=key,
+            until=until,
+            keep_state=keep_state,
+            on_round=lambda done: bar.update(done - bar.n),
+            warn=lambda text: bar.write(f"pfl: {text}", file=sys.stderr),
         )
     return store.get(key, spec)  # as it was written, so that a second call gives the same digits
 

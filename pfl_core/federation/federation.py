@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
@@ -67,7 +66,6 @@ class Federation:
             name: Split(s.x.to(device=device, dtype=dtype), s.y.to(device), s.bounds) for name, s in splits.items()
         }
         self.seed, self.rounds, self.train = seed, rounds, train or Training()
-        self._warn_of_small_batches()
         if batched is None:
             batched = BatchedBackend.suits(self._net.model, self.layout, device) and self.train.augment == "none"
         self._backend = BatchedBackend(self._net.model, self.layout, self.theta0) if batched else self._net
@@ -108,6 +106,24 @@ class Federation:
     def num_steps(self, client: int, epochs: Epochs = None) -> int:
         """Mini-batches of ``epochs`` passes over the client's training data."""
         return len(self._passes(epochs)) * len(self._cuts(len(self.labels(client))))
+
+    def small_batches(self) -> str:
+        """A warning, or "": under batch norm some clients end their passes with a batch of few samples.
+
+        In training mode batch norm takes its statistics from the batch; from few samples they are mostly noise.
+        """
+        if not self._net.has_batch_norm:
+            return ""
+        last = [self._cuts(n)[-1:] for n in self.splits["train"].sizes.tolist()]
+        sizes = [stop - start for cuts in last for start, stop in cuts]
+        few = [size for size in sizes if size < SMALL_BATCH]
+        if not few:
+            return ""
+        return (
+            f"batch norm: the last batch of {len(few)} of {len(sizes)} clients has fewer than {SMALL_BATCH} samples "
+            f"({min(few)} at least), which can make training diverge; choose a batch size that divides the clients' "
+            'samples, or partial_batch="merge" or "drop"'
+        )
 
     def lr(self, t: int, base: float | None = None) -> float:
         """The rate of round t (from 0): ``base``, or the federation's own, times the schedule's factor."""
@@ -427,21 +443,6 @@ class Federation:
         if name not in self.splits:
             raise ValueError(f"the federation has no split {name!r}, only {', '.join(self.splits)}")
         return self.splits[name]
-
-    def _warn_of_small_batches(self) -> None:
-        """Batch norm in training mode takes its statistics from the batch: from few samples they are mostly noise."""
-        if not self._net.has_batch_norm or "train" not in self.splits:
-            return
-        last = [self._cuts(n)[-1:] for n in self.splits["train"].sizes.tolist()]
-        sizes = [stop - start for cuts in last for start, stop in cuts]
-        few = [size for size in sizes if size < SMALL_BATCH]
-        if few:
-            warnings.warn(
-                f"batch norm: the last batch of {len(few)} of {len(sizes)} clients has fewer than {SMALL_BATCH} "
-                f"samples ({min(few)} at least), which can make training diverge; choose a batch size that divides "
-                'the clients\' samples, or partial_batch="merge" or "drop"',
-                stacklevel=3,
-            )
 
     def _cuts(self, n: int, smallest_batch: int = 1) -> list[tuple[int, int]]:
         """Batch bounds; a last batch of one sample is left out where there is batch norm, which cannot use it."""

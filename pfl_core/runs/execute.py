@@ -52,6 +52,7 @@ def execute(
     record: bool = True,
     keep_state: bool = False,
     on_round: Callable[[int], object] = lambda done: None,
+    warn: Callable[[str], object] = lambda text: None,
 ) -> Record | None:
     """Compute the run that ``spec`` describes and store its record.
 
@@ -60,7 +61,7 @@ def execute(
     default those of the data here. ``marks``: rounds after which a checkpoint is left for branches, see ``mark_path``.
     ``until``: stop after that many rounds; the record is then a partial one, or, with ``record`` False, there is none.
     ``keep_state`` leaves the last state as a checkpoint, from which a stopped run can go on. ``on_round`` is called
-    with the number of rounds done.
+    with the number of rounds done, ``warn`` with what may go wrong in training.
 
     Raises ValueError if the run would stop before its first score, or if data or code here are others than planned.
     """
@@ -73,7 +74,7 @@ def execute(
         raise ValueError(f"until={until}: the run is first scored after {spec.eval_every} rounds; stop there or later")
     atomic_write(store.progress(key), b"0")  # a folder that cannot be written is reported before anything is computed
     try:
-        return _execute(spec, key, here, store, branch, marks, stop, record, keep_state, on_round)
+        return _execute(spec, key, here, store, branch, marks, stop, record, keep_state, on_round, warn)
     finally:
         store.progress(key).unlink(missing_ok=True)
 
@@ -89,6 +90,7 @@ def _execute(
     record: bool,
     keep_state: bool,
     on_round: Callable[[int], object],
+    warn: Callable[[str], object],
 ) -> Record | None:
     algorithm, fed, assigned = build(spec)
     began = perf_counter()
@@ -106,7 +108,11 @@ def _execute(
             save_checkpoint(store.checkpoint(key), snapshot.state, history, done, elapsed, checksums)
             clock["saved"] = perf_counter()
 
-    state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=stop, on_round=after)
+    if warning := fed.small_batches():
+        warn(warning)
+    with warnings.catch_warnings():  # said already, to who asked for the run
+        warnings.filterwarnings("ignore", message="batch norm: the last batch")
+        state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=stop, on_round=after)
     done, seconds = max(stop, start[2] if start else 0), spent + perf_counter() - began
     made = None
     if record:

@@ -117,7 +117,7 @@ def test_dropped_clients_are_told(spec, store):
 
 # ---- killed and continued -------------------------------------------------------------------------------------------
 
-PLAIN_SGD = ("fedpews",)  # whose own inner loop has no momentum
+PLAIN_SGD = ("fedpews", "fedpews_fixed")  # whose warm-up has no momentum
 HARD = Training(lr=0.1, epochs=2, batch_size=5, momentum=0.9, milestones=(0.5,))
 
 

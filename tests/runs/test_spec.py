@@ -116,6 +116,7 @@ OTHER_TRAINING = {
     "milestones": (0.5,),
     "decay": 0.2,
     "augment": "crop_flip",
+    "partial_batch": "merge",
 }
 TAGS = {"paper", "preset", "setting", "changed"}
 
