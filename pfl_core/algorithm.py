@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origin
 
+import numpy as np
 from torch import Tensor
 
 from pfl_core.federation import Federation
@@ -14,6 +15,7 @@ from pfl_core.ops import ClientRows
 from pfl_core.options import checked, field_types
 from pfl_core.plugins import PACKAGE, find
 from pfl_core.registry import INSTRUMENTS, MODULES
+from pfl_core.training import Training
 
 IN_CHECKPOINTS: dict[str, type] = {}  # name -> class of a state, or of a part of one
 
@@ -50,6 +52,16 @@ class State:
 
     def __init_subclass__(cls) -> None:
         in_checkpoints(cls)
+
+
+class MechanismCheck(NamedTuple):
+    """Whether a method's own mechanism acted in a run: one number against a bound that was stated before the run."""
+
+    what: str  # "largest training loss while masks are chosen, over that of round 1"
+    value: float
+    bound: float
+    acts: bool
+    otherwise: str  # what it means if it did not act, and what to try; one sentence
 
 
 @dataclass(frozen=True)
@@ -90,6 +102,14 @@ class Algorithm:
     def artifacts(self, fed: Federation, state: State) -> dict[str, Tensor]:
         """Small arrays of the last state that figures need, such as overlaps of masks; stored in the record."""
         return {}
+
+    def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
+        """Checks of a run that is over: did what makes this method different do anything?
+
+        ``series``: what ``round`` noted, by name, [noted rounds, N], or [noted rounds, 1] of a number for all; not a
+        number where a client was absent. ``rounds``: planned. Default: nothing to check.
+        """
+        return []
 
     @property
     def inner_algorithms(self) -> tuple[Algorithm, ...]:

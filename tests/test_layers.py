@@ -25,7 +25,7 @@ IMPORTS = {
     "": "algorithm engine federation layout training",
     "engine": "algorithm federation seeding",
     "algorithms": "algorithm costs data federation layout ops options ranks seeding",
-    "algorithm": "federation ops options plugins registry",
+    "algorithm": "federation ops options plugins registry training",
     "costs": "federation layout",
     "federation": "layout ops seeding training",
     "partition": "data options plugins seeding",

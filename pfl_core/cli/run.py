@@ -17,6 +17,7 @@ from pfl_core.registry import PARTITIONS
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
+    from pfl_core.algorithm import MechanismCheck
     from pfl_core.runs import Record, RunSpec, Store
 
 PARTS = ("data", "partition", "model")
@@ -174,6 +175,12 @@ def compute(spec: RunSpec, store: Store, key: str, until: int | None, keep_state
     return store.get(key, spec)  # as it was written, so that a second call gives the same digits
 
 
+def inert(check: MechanismCheck) -> str:
+    """What is said of a run whose mechanism did not act."""
+    found = f"{check.what}: {check.value:.3g} (bound {check.bound:g})"
+    return f"the mechanism did not act, so this run does not show the method; {found}; {check.otherwise}"
+
+
 def result(record: Record, was_stored: bool) -> dict[str, Any]:
     spec = record.spec
     where = {"data": spec.data["name"], "about": record.about, "rounds": record.rounds, "seed": spec.seed}
@@ -212,6 +219,7 @@ def summary(record: Record, was_stored: bool, store: Store, keep_state: bool = F
     lines.append(f"sent by clients: {sent}; computing took {duration(record.seconds)}")
     if not math.isfinite(numbers["loss"]):
         lines.append("the training diverged: the loss of the last round is not a number, so accuracies mean nothing")
+    lines += [inert(check) for check in record.mechanism if not check.acts]
     lines.append("read from the store, nothing was computed" if was_stored else f"stored in {store.path(record.key)}")
     if keep_state and was_stored:
         lines.append(

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from pfl_core.algorithm import MechanismCheck
 from pfl_core.costs import payload_bytes, rounds_to
 from pfl_core.data import data_dir
 from pfl_core.runs.provenance import ROOT
@@ -111,6 +112,12 @@ class Record:
         decile = np.sort(accuracy, axis=1)[np.arange(len(accuracy)), scored // 10]  # NaN sorts last
         rounds = pd.Index(self.series[f"correct{suffix}"][0], name="round")
         return pd.DataFrame({"acc_mean": mean, "acc_pooled": pooled, "acc_bottom_decile": decile}, index=rounds)
+
+    @cached_property
+    def mechanism(self) -> list[MechanismCheck]:
+        """Whether the method's mechanism acted, see ``Algorithm.mechanism``."""
+        series = {name: self._numbers(name) for name in self.series}
+        return self.spec.build_method().mechanism(series, self.spec.rounds, self.spec.train)
 
     def final(self) -> pd.Series:
         """Each client's accuracy in percent in the last round."""

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.runs import Record, RunSpec
+from pfl_core.study.checks import inert, validation_change
 from pfl_core.study.frames import data_name, dataset, method_fields
 from pfl_core.study.mask_overlap import head_weight, masks, overlap_contrast
 
@@ -51,8 +52,8 @@ def metrics_frame(
     share that never takes part. Metrics of the last round: those of ``Record.summary``; ``uplink_fraction``, what a
     client sends relative to the whole model; and where masks were kept, of the head's weights, ``iou_raw`` and
     ``iou_chance`` (chance-corrected; means over client pairs) and ``iou_contrast`` (chance-corrected, pairs with a
-    common class minus pairs without). Of the whole run: ``train_images``, a client's, on average, and
-    ``roughness``. And those of the ``extra`` functions.
+    common class minus pairs without). Of the whole run: ``train_images``, a client's, on average,
+    ``roughness``, and ``validation_change`` and ``inert`` of ``study.checks``. And those of the ``extra`` functions.
     """
     rows = []
     for record in records:
@@ -82,6 +83,7 @@ def metrics_frame(
         if "train" in record.clients:
             numbers["train_images"] = float(np.sum(record.clients["train"], axis=1).mean())
         numbers["roughness"] = roughness(record)
+        numbers |= {"validation_change": validation_change(record), "inert": inert(record)}
         for more in extra:
             numbers |= more(record)
         if masks(record):

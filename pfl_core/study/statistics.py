@@ -15,6 +15,8 @@ named:
     roughness          spread of acc_mean's changes from one scored round to the next, over the second half; points
     rounds_to_95       first round with 95 % of the run's own last accuracy
     train_images       of a client, mean over clients
+    validation_change  rise of the accuracy on validation images over the last fifth of the rounds; points
+    inert              number of the method's mechanism checks that did not act
     a paper's own      see the functions in its ``Paper.extra_metrics``
 """
 

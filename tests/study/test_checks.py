@@ -1,0 +1,59 @@
+"""What a run must show before it may decide anything."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pfl_core.algorithm import Algorithm, MechanismCheck
+from pfl_core.study.checks import first_line, inert, mechanism, validation_change
+
+
+def record(accuracies, rounds=None, every=1, checks=()):
+    """Two clients of 100 validation images with these accuracies (percent), scored every so many rounds."""
+    index = pd.Index([every * (i + 1) for i in range(len(accuracies))], name="round")
+    values = {
+        "correct_val": pd.DataFrame(np.column_stack([accuracies, accuracies]), index),
+        "count_val": pd.DataFrame(np.full((len(index), 2), 100.0), index),
+    }
+    rounds = rounds or int(index[-1])
+    return SimpleNamespace(series=values, values=values.__getitem__, rounds=rounds, mechanism=list(checks))
+
+
+def test_a_line_over_the_last_fifth():
+    """A rise of 0.1 points a round is one of 2 points over the last 20 of 100 rounds, whatever came before."""
+    early = np.linspace(10, 50, 80)
+    late = 50 + 0.1 * np.arange(1, 21)
+    assert validation_change(record([*early, *late])) == pytest.approx(2.0)
+    assert validation_change(record([*early, *np.full(20, 50.0)])) == pytest.approx(0.0)
+    fifth = np.concatenate([early, late])[4::5]
+    assert validation_change(record(fifth, every=5)) == pytest.approx(2.0)
+
+
+def test_no_change_without_validation_or_with_too_few_scores():
+    assert math.isnan(validation_change(record([50.0, 51.0], rounds=10)))
+    bare = record([1.0] * 20)
+    bare.series = {}
+    assert math.isnan(validation_change(bare))
+
+
+ACTS = MechanismCheck("moved", 2.0, 1.0, True, "raise the rate")
+STILL = MechanismCheck("moved", 0.5, 1.0, False, "raise the rate")
+
+
+def test_inert_counts_what_did_not_act():
+    assert inert(record([1.0], checks=[ACTS, STILL])) == 1
+    assert inert(record([1.0], checks=[ACTS])) == 0
+    assert math.isnan(inert(record([1.0])))
+    assert Algorithm().mechanism({}, 10, None) == []
+
+
+def test_table_and_first_line():
+    runs = [record([1.0], checks=[ACTS]), record([1.0], checks=[STILL]), record([1.0])]
+    table = mechanism(runs, lambda _: "own")
+    assert table[["run", "mean", "acted"]].values.tolist() == [["own", 1.25, "1 of 2"]]
+    assert first_line(runs, lambda _: "own").splitlines()[1:] == ["own: moved is 0.5 (bound 1); raise the rate"]
+    assert first_line(runs[:1], lambda _: "own") == "The mechanism acted in all 1 runs that have one to check."
+    assert "has a mechanism" in first_line(runs[2:], lambda _: "own")
