@@ -7,6 +7,7 @@ from typing import Any
 
 from pfl_core.papers.fedpews.settings import BEST, COLUMNS, SETTINGS
 from pfl_core.runs import RunSpec
+from pfl_core.study.settings import Methods
 
 on = SETTINGS.specs
 
@@ -19,6 +20,7 @@ FOUR = [  # Figure 5; λ = 5 and the fixed masks are ours to add
 LAMBDAS = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0, 1000.0)  # Tables 7 and 8
 TAUS = (0.2, 0.4, 0.5, 0.6, 0.8)
 ALPHAS = (0.1, 0.5, 1.0, 2.0, 5.0)  # Figure 8
+GRID_SEEDS = (0, 1, 2)  # of the whole grid on Synthetic-32K (ours)
 
 
 def synthetic(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
@@ -40,7 +42,14 @@ def sensitivity(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]
     runs = [("fedpews", {"lam": lam, "tau": tau}) for lam in lams for tau in taus]
     runs += [("fedpews_fixed", {"tau": tau}) for tau in taus] + [("fedavg", {})]
     settings = ("cifar_mnist",) if preset == "real" else tuple(BEST)  # the real preset has fifteen minutes
-    return [s for setting in settings for s in on(setting, preset, wanted, overrides, runs)]
+    made = [s for setting in settings for s in on(setting, preset, wanted, overrides, runs)]
+    return made + (on("sensitivity", preset, GRID_SEEDS, overrides, grid()) if preset == "real" else [])
+
+
+def grid() -> Methods:
+    """All 56 cells of Table 7: FedAvg, the fixed masks of each τ, and FedPeWS at each λ and τ."""
+    runs = [("fedavg", {}), *(("fedpews_fixed", {"tau": tau}) for tau in TAUS)]
+    return runs + [("fedpews", {"lam": lam, "tau": tau}) for lam in LAMBDAS for tau in TAUS]
 
 
 def baselines(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
