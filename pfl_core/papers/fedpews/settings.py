@@ -77,8 +77,8 @@ _REAL = _PAPER | {
         ("dirichlet", "cifar_mnist"),
     )
 }
-# the whole grid of Table 7 where training converges: Synthetic-32K as in Table 2, with a tenth of each client's training
-# points for validation (ours), on which nothing trains
+# the whole grid of Table 7 where training converges: Synthetic-32K as in Table 2; a tenth of each client's training
+# points is for validation (ours), nothing trains on it
 _REAL["sensitivity"] = replace(_PEWS, partition={"name": "by_class", "val": 0.1})
 _REAL["many clients"] = replace(_PAPER["many clients"], rounds=100, eval_every=5)
 _REAL["classes of cifar10"] = replace(
