@@ -1,4 +1,4 @@
-"""The ``pfl`` command: figures, methods, run, runs, data, compare.
+"""The ``pfl`` command: figures, methods, run, runs, data, compare, search.
 
 Each module has ``add(commands)``, which describes arguments, and functions that take them and return the exit status:
 0, 1 if a notebook failed, 2 for bad input.
@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from pfl_core.cli import figures, listings, run, runs
+from pfl_core.cli import figures, listings, run, runs, search
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
 def parser() -> Parser:
     top = Parser(prog="pfl", description="Personalized federated learning, paper by paper.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (figures, listings, run, runs):
+    for module in (figures, listings, run, runs, search):
         module.add(commands)
     return top
 

@@ -9,8 +9,9 @@ from functools import cache, partial, wraps
 import pandas as pd
 
 from pfl_core.study.comparison import Comparison
+from pfl_core.study.criteria import Criteria, Judgement
 from pfl_core.study.published import facts
-from pfl_core.study.statistics import Missing, claim_rows
+from pfl_core.study.statistics import Missing, claim_rows, reading
 from pfl_core.study.verdicts import Check, Verdict
 
 
@@ -24,9 +25,10 @@ class ClaimCheck:
     varied: tuple[str, ...] = ()  # fields that it compares beside those that all of the paper's claims do
 
     def __call__(self, results: pd.DataFrame) -> Verdict:
-        return self.judge(claim_rows(results, self.comparison, self.settings, self.varied))
+        """By the numbers alone."""
+        return self.found(claim_rows(results, self.comparison, self.settings, self.varied))
 
-    def judge(self, rows: pd.DataFrame) -> Verdict:
+    def found(self, rows: pd.DataFrame) -> Verdict:
         """By rows that are prepared already: one table serves all claims about the same experiments."""
         try:
             return self.check(rows) if len(rows) else Verdict("undecided", "nothing is stored")
@@ -39,6 +41,7 @@ class ClaimChecks:
     """The checks of one paper's claims; called, it is the decorator that adds one."""
 
     comparison: Comparison
+    criteria: Criteria = field(default_factory=Criteria)
     checks: dict[int, ClaimCheck] = field(default_factory=dict)
 
     def __call__(
@@ -79,10 +82,13 @@ class Claim:
     supported: str
     published: str  # the numbers behind `supported`
     check: ClaimCheck
+    criteria: Criteria
 
-    def verdict(self, results: pd.DataFrame) -> Verdict:
-        """By stored results (see `study.statistics`); undecided, with the reason, where nothing decides it."""
-        return self.check(results)
+    def judge(self, rows: pd.DataFrame) -> Judgement:
+        """By prepared rows; undecided, with the reason, where they may not decide it (see `study.criteria`)."""
+        with reading() as read:
+            verdict = self.check.found(rows)
+        return self.criteria.judge(self.number, verdict, read, rows)
 
 
 def claims(checks: ClaimChecks) -> list[Claim]:
@@ -92,7 +98,7 @@ def claims(checks: ClaimChecks) -> list[Claim]:
     for claim in stated:
         if claim["number"] not in checks.checks:
             raise ValueError(f"{paper}: claim {claim['number']} has no check; add one to papers/{paper}/claims")
-    return [Claim(paper, **claim, check=checks.checks[claim["number"]]) for claim in stated]
+    return [Claim(paper, **claim, check=checks.checks[claim["number"]], criteria=checks.criteria) for claim in stated]
 
 
 def claims_table(checks: ClaimChecks, results: pd.DataFrame, numbers: list[int] | None = None) -> pd.DataFrame:
@@ -105,7 +111,7 @@ def claims_table(checks: ClaimChecks, results: pd.DataFrame, numbers: list[int] 
     rows, prepared = [], cache(partial(claim_rows, results, checks.comparison))
     for claim in claims(checks):
         if numbers is None or claim.number in numbers:
-            verdict = claim.check.judge(prepared(claim.check.settings, claim.check.varied))
-            rows.append((claim.number, claim.text, claim.source, claim.supported, claim.published, *verdict))
-    columns = ["claim", "text", "source", "in the paper's tables", "published", "ours", "numbers"]
+            judged = claim.judge(prepared(claim.check.settings, claim.check.varied))
+            rows.append((claim.number, claim.text, claim.source, claim.supported, claim.published, *judged))
+    columns = ["claim", "text", "source", "in the paper's tables", "published", "ours", "numbers", "runs"]
     return pd.DataFrame(rows, columns=columns).set_index("claim")

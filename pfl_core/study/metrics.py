@@ -17,7 +17,7 @@ from pfl_core.study.mask_overlap import head_weight, masks, overlap_contrast
 
 COLUMNS = (
     "paper dataset setting clients dirichlet epochs participation novel model method variant seed preset data rounds "
-    "partial stale metric value"
+    "partial stale key metric value"
 ).split()
 
 ExtraMetrics = Callable[[Record], dict[str, float]]
@@ -76,6 +76,7 @@ def metrics_frame(
             "rounds": record.rounds,
             "partial": record.partial,
             "stale": record.stale,
+            "key": record.key,
         }
         numbers = record.summary()
         if "upload" in record.series:

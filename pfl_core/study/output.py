@@ -17,6 +17,7 @@ from matplotlib.image import imsave
 from pfl_core.runs import Record, RunSpec
 from pfl_core.runs.provenance import ROOT, describe
 from pfl_core.runs.store import atomic_write
+from pfl_core.study.criteria import SHOWN_ONLY
 from pfl_core.study.frames import data_name, dataset
 from pfl_core.study.statistics import data_label
 
@@ -102,7 +103,10 @@ def provenance() -> pd.Series:
 def show_claims(claims: pd.DataFrame) -> None:
     """Print a table of claims, one block each: the claim, what the paper's tables say, and what these runs say."""
     for row in claims.reset_index().itertuples(index=False):
-        number, text, source, supported, published, ours, numbers = row
+        number, text, source, supported, published, ours, numbers, runs = row
         print(f"{number}. {text} [{source}]")
         print(f"   in the paper's own tables: {supported} ({published})")
-        print(f"   here: {ours.upper()} ({numbers})\n")
+        print(f"   here: {ours.upper()} ({numbers})")
+        if ours != SHOWN_ONLY and runs:
+            print(f"   runs: {', '.join(key[:8] for key in runs)}")
+        print()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,6 +16,7 @@ from pfl_core.study.compare import as_frame, compare
 from pfl_core.study.comparison import Comparison
 from pfl_core.study.metrics import ExtraMetrics, metrics_frame, variant
 from pfl_core.study.presets import check_preset
+from pfl_core.study.search import Search, searched_path
 from pfl_core.study.settings import PaperSettings
 
 Experiment = Callable[[str, Sequence[int], Mapping[str, Any]], list[RunSpec]]  # preset, seeds, overrides -> runs
@@ -26,7 +28,8 @@ class Paper:
 
     ``experiments``: notebook -> its runs. ``seeds``: notebook -> preset -> seeds; "" has those of all presets, for the
     notebooks that do not name their own.
-    ``extra_metrics``: record -> metrics that only this paper has.
+    ``extra_metrics``: record -> metrics that only this paper has. ``searches``: (preset, setting) -> what is searched
+    there on validation images, for each method of a comparison.
     """
 
     settings: PaperSettings
@@ -35,6 +38,7 @@ class Paper:
     comparison: Comparison
     claims: ClaimChecks
     extra_metrics: tuple[ExtraMetrics, ...] = ()
+    searches: Mapping[tuple[str, str], Sequence[Search]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = {self.settings.paper, self.comparison.paper, self.claims.comparison.paper}
@@ -44,6 +48,11 @@ class Paper:
     @property
     def name(self) -> str:
         return self.settings.paper
+
+    @property
+    def searched(self) -> Path:
+        """The file with what the searches chose."""
+        return searched_path(self.name)
 
     def specs(
         self, notebook: str, preset: str, seeds: Sequence[int] | None = None, overrides: Mapping[str, Any] | None = None

@@ -51,12 +51,24 @@ class PaperSettings:
     ``method_fields``: method -> fields where the paper's values differ from the class's defaults.
     ``with_method``: (method as it is asked for, preset, experiment) -> what goes with its reading, budget or options:
     fields of Training, options of the network under "model", and fields of the method. What is asked for wins over it.
+    ``searched``: (preset, experiment) -> method -> values that a search chose on validation images (``study.search``);
+    they win over the others, and serve the experiments that vary that one ("cifar10" those of "cifar10, novel").
     """
 
     paper: str
     settings: Mapping[str, Mapping[str, Setting]]
     method_fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     with_method: Callable[[Mapping[str, Any], str, str], dict[str, Any]] = alike
+    searched: Mapping[tuple[str, str], Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+
+    def before_search(self) -> PaperSettings:
+        """The same without what searches chose."""
+        return replace(self, searched={})
+
+    def suited(self, method: Mapping[str, Any], preset: str, name: str) -> dict[str, Any]:
+        """What goes with a method in an experiment unless something else is asked for."""
+        base = name.partition(",")[0]
+        return self.with_method(method, preset, name) | self.searched.get((preset, base), {}).get(method["name"], {})
 
     def setting(self, preset: str, name: str | None = None) -> Setting:
         """One experiment's setting. Raises ValueError for an unknown preset or experiment."""
@@ -85,7 +97,7 @@ class PaperSettings:
         setting = self.setting(preset, dataset)
         name = dataset or next(iter(self.settings[preset]))
         part = {"name": method} | dict(self.method_fields.get(method, {})) | asked
-        suited = self.with_method(part, preset, name)
+        suited = self.suited(part, preset, name)
         spec = RunSpec(
             method={k: v for k, v in suited.items() if k not in NOT_OF_METHOD} | part,
             **{f.name: getattr(setting, f.name) for f in fields(setting)},
@@ -111,7 +123,7 @@ class PaperSettings:
 
     def fields_of(self, spec: RunSpec) -> dict[str, Any]:
         """The fields that a run's method has from these settings, unless others were asked for."""
-        suited = self.with_method(spec.method, spec.preset, spec.setting)
+        suited = self.suited(spec.method, spec.preset, spec.setting)
         own = self.method_fields.get(spec.method["name"], {})
         return {**own, **{k: v for k, v in suited.items() if k not in NOT_OF_METHOD}}
 

@@ -24,7 +24,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar, Self
 
@@ -38,6 +40,7 @@ from pfl_core.study.published import parse_variant
 COLUMNS = ["paper", "dataset", "method", "variant", "metric", "value", "seed", "preset", "data", "stale"]
 NEEDED = ["dataset", "method", "metric", "value", "seed"]
 BEST_FIRST = PRESETS[::-1]
+LEVEL = 0.05  # of tests; intervals have 95 %
 ALIKE = 1e-9  # numbers closer than this are the same but for rounding
 
 
@@ -56,6 +59,7 @@ class Interval:
     low: float
     high: float
     seeds: int
+    p: float = 1.0  # of Student's test that the mean is 0, two-sided; 1 where there is no interval
 
     @property
     def status(self) -> str:
@@ -70,15 +74,46 @@ class Interval:
         return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 
 
+@dataclass
+class Reading:
+    """What a check read while it judged: its runs, the metrics, and the differences over seeds, a number each."""
+
+    keys: dict[str, None] = field(default_factory=dict)  # in order
+    metrics: set[str] = field(default_factory=set)
+    differences: list[pd.Series] = field(default_factory=list)
+
+    @property
+    def points(self) -> bool:
+        """Whether all that it read are accuracies, and so its differences points."""
+        return all(name.startswith("acc_") for name in self.metrics)
+
+
+_READING: ContextVar[Reading | None] = ContextVar("reading", default=None)
+
+
+@contextmanager
+def reading() -> Iterator[Reading]:
+    """While it is open, ``by_seed`` and ``interval`` note what they read."""
+    token = _READING.set(made := Reading())
+    try:
+        yield made
+    finally:
+        _READING.reset(token)
+
+
 def interval(values: pd.Series) -> Interval:
     """Student's t-interval of the mean of one number per seed [n]."""
-    from scipy.special import stdtrit  # the quantile of Student's t; scipy.stats takes a second to import
+    from scipy.special import stdtr, stdtrit  # Student's t and its quantile; scipy.stats takes a second to import
 
+    if (reading := _READING.get()) is not None:
+        reading.differences.append(values)
     n, mean = len(values), float(values.mean())
     if n < 2 or n == 2 and np.ptp(values) < ALIKE:
         return Interval(mean, math.nan, math.nan, n)
-    half = float(stdtrit(n - 1, 0.975)) * float(values.std(ddof=1)) / math.sqrt(n)
-    return Interval(mean, mean - half, mean + half, n)
+    error = float(values.std(ddof=1)) / math.sqrt(n)
+    half = float(stdtrit(n - 1, 1 - LEVEL / 2)) * error
+    p = 2 * float(stdtr(n - 1, -abs(mean) / error)) if error > ALIKE else float(abs(mean) < ALIKE)
+    return Interval(mean, mean - half, mean + half, n, p)
 
 
 def slopes(values: pd.DataFrame) -> pd.Series:
@@ -149,6 +184,9 @@ def by_seed(
             here &= np.isclose(pd.to_numeric(known, errors="coerce"), value)
         else:
             here &= (known == value).to_numpy()
+    if (reading := _READING.get()) is not None:
+        reading.metrics.add(metric)
+        reading.keys |= dict.fromkeys(results["key"].to_numpy()[here] if "key" in results.columns else ())
     seeds = pd.Index(results["seed"].to_numpy()[here], name="seed")
     found = pd.Series(results["value"].to_numpy(float)[here], seeds, name="value")
     found = found if unknown else found.dropna()
@@ -212,7 +250,7 @@ def fresh_first(results: pd.DataFrame) -> pd.DataFrame:
     """Where a stale and a fresh run tell the same, the fresh one."""
     if not set(COLUMNS) <= set(results.columns):
         return results
-    rest = [name for name in results.columns if name not in ("value", "stale")]
+    rest = [name for name in results.columns if name not in ("value", "stale", "key")]
     return results.sort_values("stale", kind="stable").drop_duplicates(rest)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 import pandas as pd
 
-from pfl_core.study.statistics import Interval, Missing, each_dataset
+from pfl_core.study.statistics import LEVEL, Interval, Missing, each_dataset
 
 
 class Verdict(NamedTuple):
@@ -17,6 +17,8 @@ class Verdict(NamedTuple):
     status: str
     numbers: str
 
+
+UNDECIDED = "undecided"
 
 Check = Callable[[pd.DataFrame], Verdict]
 Rival = TypeVar("Rival")
@@ -34,6 +36,20 @@ def any_of(statuses: list[str]) -> str:
     if "holds" in statuses:
         return "holds"
     return "does not hold" if statuses and set(statuses) == {"does not hold"} else "undecided"
+
+
+def holm(leads: Mapping[Rival, Interval]) -> dict[Rival, str]:
+    """The statuses of the leads over several rivals, with Holm's correction for their number.
+
+    From the smallest p-value on, the k-th of m (from 0) is held against 5 % / (m - k); after the first that fails, all
+    are undecided.
+    """
+    found, m = dict.fromkeys(leads, UNDECIDED), len(leads)
+    for k, rival in enumerate(sorted(leads, key=lambda rival: leads[rival].p)):
+        if not leads[rival].p <= LEVEL / (m - k):
+            break
+        found[rival] = leads[rival].status
+    return found
 
 
 def above(lead: Interval, bound: float) -> str:

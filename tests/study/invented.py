@@ -31,7 +31,7 @@ def frame(*runs):
 
 
 def verdict(paper: Paper, number: int, *runs):
-    return claims(paper.claims)[number - 1].verdict(frame(*runs))
+    return claims(paper.claims)[number - 1].check(frame(*runs))
 
 
 def status(paper: Paper, number: int, *runs):

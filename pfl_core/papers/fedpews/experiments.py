@@ -20,7 +20,6 @@ FOUR = [  # Figure 5; λ = 5 and the fixed masks are ours to add
 LAMBDAS = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0, 1000.0)  # Tables 7 and 8
 TAUS = (0.2, 0.4, 0.5, 0.6, 0.8)
 ALPHAS = (0.1, 0.5, 1.0, 2.0, 5.0)  # Figure 8
-GRID_SEEDS = (0, 1, 2)  # of the whole grid on Synthetic-32K (ours)
 
 
 def synthetic(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
@@ -36,20 +35,17 @@ def synthetic(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) 
 
 
 def sensitivity(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """FedPeWS, Figure 6, Tables 7 and 8: the grid of λ and τ, fixed masks for each τ, and FedAvg, on two data sets."""
-    lams = {"ci": (0.0, 5.0), "quick": (0.0, 0.5, 5.0, 100.0), "real": (0.0, 0.5, 5.0, 100.0)}.get(preset, LAMBDAS)
-    taus = {"ci": (0.2, 0.5), "quick": (0.2, 0.5, 0.8), "real": (0.2, 0.5, 0.8)}.get(preset, TAUS)
-    runs = [("fedpews", {"lam": lam, "tau": tau}) for lam in lams for tau in taus]
-    runs += [("fedpews_fixed", {"tau": tau}) for tau in taus] + [("fedavg", {})]
-    settings = ("cifar_mnist",) if preset == "real" else tuple(BEST)  # the real preset has fifteen minutes
-    made = [s for setting in settings for s in on(setting, preset, wanted, overrides, runs)]
-    return made + (on("sensitivity", preset, GRID_SEEDS, overrides, grid()) if preset == "real" else [])
+    """FedPeWS, Figure 6, Tables 7 and 8: the grid of λ and τ, on two data sets and (ours) on Synthetic-32K."""
+    small = {"ci": ((0.0, 5.0), (0.2, 0.5)), "quick": ((0.0, 0.5, 5.0, 100.0), (0.2, 0.5, 0.8))}
+    runs = grid(*small.get(preset, (LAMBDAS, TAUS)))
+    settings = {"real": ("sensitivity",), "paper": (*BEST, "sensitivity")}.get(preset, tuple(BEST))
+    return [s for setting in settings for s in on(setting, preset, wanted, overrides, runs)]
 
 
-def grid() -> Methods:
-    """All 56 cells of Table 7: FedAvg, the fixed masks of each τ, and FedPeWS at each λ and τ."""
-    runs = [("fedavg", {}), *(("fedpews_fixed", {"tau": tau}) for tau in TAUS)]
-    return runs + [("fedpews", {"lam": lam, "tau": tau}) for lam in LAMBDAS for tau in TAUS]
+def grid(lams: Sequence[float], taus: Sequence[float]) -> Methods:
+    """FedAvg, the fixed masks of each τ, and FedPeWS at each λ and τ: 56 cells in Table 7."""
+    runs = [("fedavg", {}), *(("fedpews_fixed", {"tau": tau}) for tau in taus)]
+    return runs + [("fedpews", {"lam": lam, "tau": tau}) for lam in lams for tau in taus]
 
 
 def baselines(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
@@ -97,4 +93,5 @@ EXPERIMENTS = {
 SEEDS = {  # notebook ("": the others) -> preset -> seeds
     "": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
     "01_synthetic": {"paper": (0, 1, 2, 3, 4)},
+    "02_sensitivity_heatmaps": {"real": (0, 1, 2)},
 }

@@ -23,7 +23,6 @@ RESTARTS = [  # ours: momentum starts anew in each round
     ("pfedgate", {"keep_ratio": 0.5, "keep_momentum": False}),
     *((name, {"keep_momentum": False}) for name in ("fedavg", "perfedavg")),
 ]
-RATES, GATE_RATES = (0.03, 0.1, 0.3), (0.1, 0.5, 1.5)  # ours, of the paper's grids; the second of pFedGate's gate
 SPLITS = (2, 10, 20)  # B, beside 5; 20 is ours
 ALPHAS = (0.4, 0.2, 0.1, 0.01)  # Table 12
 EPOCHS = (1, 2, 4, 8)  # Table 11
@@ -84,18 +83,7 @@ def main_comparison(preset: str, wanted: Sequence[int], overrides: Mapping[str, 
     runs = [*gates(BUDGETS), *((name, {}) for name in (*BASELINES, *EXTRA)), *RESTARTS, code]
     names = DATASETS if preset == "paper" else (main_setting(preset),)
     made = [one for name in names for one in on(name, preset, wanted, overrides, [*runs, *public_sets(name, preset)])]
-    if preset == "real":  # CIFAR-10 with the paper's clients and network, for rounds that two cores can pay for
-        few = [*gates(BUDGETS), *((name, {}) for name in ("fedavg", "fedavg_ft", "ditto", "fedrep", "local"))]
-        made += on("cifar10", preset, wanted[:1], overrides, few)
-        made += rates(main_setting(preset), preset, wanted[:1], overrides)
     return once(made)
-
-
-def rates(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Every method at several rates, pFedGate at as many of its gate, too; but FedMask, whose weights never move."""
-    runs = [*((name, {}) for name in (*BASELINES, *EXTRA) if name != "fedmask"), *public_sets(name, preset), *RESTARTS]
-    runs += [run for lr_gate in GATE_RATES for run in gates(BUDGETS, lr_gate=lr_gate, probe=True)]
-    return [one for lr in RATES for one in changed(f"lr={lr:g}", name, preset, wanted, {"lr": lr}, overrides, runs)]
 
 
 def public_sets(name: str, preset: str) -> Methods:
@@ -118,16 +106,12 @@ def sparsity_studies(preset: str, wanted: Sequence[int], overrides: Mapping[str,
         return once([run for part, names in places for name in names for run in part(name, preset, wanted, overrides)])
     name = main_setting(preset)
     runs = on(name, preset, wanted, overrides, [("fedmask", {"keep_ratio": 0.5})])
-    for part in (budgets, selectors, local_epochs, controls):
-        runs += part(name, preset, wanted, overrides)
-    for part in (splits, skews):  # Tables 12 and 13 with the paper's clients and network, as in `main_comparison`
-        runs += part("cifar10", preset, wanted[:1], overrides)
-    return once(runs)
+    return once([*runs, *(run for part in parts for run in part(name, preset, wanted, overrides))])
 
 
 def budgets(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Accuracy over s, with FedAvg and FedAvg-FT beside it."""
-    kept = {"ci": BUDGETS, "real": tuple(s for s in SWEEP if s != 0.9)}.get(preset, SWEEP)  # real: a quarter of an hour
+    kept = {"ci": BUDGETS, "real": tuple(s for s in SWEEP if s != 0.9)}.get(preset, SWEEP)
     return on(name, preset, wanted, overrides, [*gates((*kept, MIXED)), ("fedavg", {}), ("fedavg_ft", {})])
 
 
@@ -221,6 +205,6 @@ EXPERIMENTS = {
     "06_personalization_structure": structure,
 }
 SEEDS = {  # notebook ("": the others) -> preset -> seeds
-    "": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},  # three in the paper
+    "": {"ci": (0,), "quick": (0, 1), "real": (0, 1, 2), "paper": (0, 1, 2)},  # three in the paper
     "06_personalization_structure": {"quick": (0, 1, 2)},
 }

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pfl_core.papers.pfedgate.claims import accuracy, parts, studies  # noqa: F401  (they add their checks)
 from pfl_core.papers.pfedgate.comparison import COMPARISON
+from pfl_core.papers.pfedgate.criteria import SEARCHES
 from pfl_core.papers.pfedgate.experiments import EXPERIMENTS, SEEDS
 from pfl_core.papers.pfedgate.results.gates import extra_metrics
 from pfl_core.papers.pfedgate.results.studies import gate_rank, novel
 from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.study.paper import Paper
 
-PAPER = Paper(SETTINGS, EXPERIMENTS, SEEDS, COMPARISON, accuracy.claim, (extra_metrics, novel, gate_rank))
+PAPER = Paper(SETTINGS, EXPERIMENTS, SEEDS, COMPARISON, accuracy.claim, (extra_metrics, novel, gate_rank), SEARCHES)

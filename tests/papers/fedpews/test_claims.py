@@ -120,7 +120,7 @@ def test_studies_of_other_fields_stand_aside():
 
 def test_a_frame_needs_settings():
     with pytest.raises(ValueError, match="results lack setting; expected a tidy frame"):
-        claims(PAPER.claims)[0].verdict(frame().drop(columns="setting"))
+        claims(PAPER.claims)[0].check(frame().drop(columns="setting"))
 
 
 # the claims

@@ -31,18 +31,18 @@ from tests.study.invented import frame, noisy
 def test_fields_may_be_columns():
     wide = pd.DataFrame(limits({0.05: 70.0, 0.3: 80.0, 0.5: 80.0, 0.8: 70.0})).drop(columns=["preset", "data", "stale"])
     wide = wide.assign(alpha=wide["variant"].str.removeprefix("alpha=").astype(float)).drop(columns=["variant"])
-    found = claims(PAPER.claims)[3].verdict(wide)
+    found = claims(PAPER.claims)[3].check(wide)
     assert found.status == "holds" and found.numbers.startswith("cifar10: alpha=0.30 over 0.05 +10.00")
 
 
 def test_a_file_without_variants_has_a_column_of_nan():
     results = frame(baselines(ALL | {"fedavg_ft": 66.0})).assign(variant=math.nan)
-    assert claims(PAPER.claims)[7].verdict(results).status == "does not hold"
+    assert claims(PAPER.claims)[7].check(results).status == "does not hold"
 
 
 def test_columns_are_checked():
     with pytest.raises(ValueError, match="results lack seed; expected a tidy frame"):
-        claims(PAPER.claims)[3].verdict(frame().drop(columns="seed"))
+        claims(PAPER.claims)[3].check(frame().drop(columns="seed"))
 
 
 def test_defaults_are_those_of_the_methods():
@@ -225,7 +225,7 @@ def test_8_behind_on_mini_imagenet():
 
 def test_a_claim_without_a_check_is_named():
     """As in the `data/paper/*.toml` of a paper that is new here."""
-    checks = ClaimChecks(COMPARISON, {n: check for n, check in PAPER.claims.checks.items() if n != 3})
+    checks = ClaimChecks(COMPARISON, checks={n: check for n, check in PAPER.claims.checks.items() if n != 3})
     with pytest.raises(ValueError, match="fedselect: claim 3 has no check"):
         claims(checks)
 
@@ -233,7 +233,10 @@ def test_a_claim_without_a_check_is_named():
 def test_the_table_for_notebooks():
     shown = PAPER.claims_table(frame(limits(TABLE_2)), [4, 12])
     assert shown.index.tolist() == [4, 12]
-    assert shown["ours"].tolist() == ["holds", "undecided"]
+    assert shown["ours"].tolist() == ["undecided", "undecided"]  # no validation images, no search
+    assert shown.loc[4, "numbers"].endswith(
+        f"By the numbers alone: holds, {claims(PAPER.claims)[3].check(frame(limits(TABLE_2))).numbers}"
+    )
     assert shown.loc[4, "in the paper's tables"] == "yes"
     assert len(PAPER.claims_table(frame())) == 22
 
@@ -250,12 +253,12 @@ def test_the_papers_own_tables_get_the_verdict_that_the_claims_state():
         if cell.table == "table2" or cell.method != "FedSelect":
             fields = data[cell.dataset]
             runs += rows(cell.key, cell.value, cell.variant.replace("0.30", "0.3").replace("0.50", "0.5"), **fields)
-    found = PAPER.claims_table(frame(runs), [1, 2, 3, 4, 5, 7, 8, 9])["ours"].to_dict()
+    found = {n: claims(PAPER.claims)[n - 1].check(frame(runs)).status for n in (1, 2, 3, 4, 5, 7, 8, 9)}
     no = "does not hold"
     assert found == {1: "holds", 2: no, 3: "holds", 4: "holds", 5: "holds", 7: no, 8: "holds", 9: no}
 
 
 def test_stopped_runs_decide_no_claim():
     results = frame(limits(TABLE_2))
-    assert PAPER.claims_table(results, [4])["ours"].tolist() == ["holds"]
-    assert PAPER.claims_table(results.assign(partial=True), [4])["ours"].tolist() == ["undecided"]
+    assert "alpha=0.30 over 0.05" in PAPER.claims_table(results, [4]).loc[4, "numbers"]
+    assert PAPER.claims_table(results.assign(partial=True), [4]).loc[4, "numbers"] == "nothing is stored"

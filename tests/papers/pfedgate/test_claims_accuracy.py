@@ -234,4 +234,4 @@ def test_at_preset_paper_table_13_is_made_on_its_data_sets_and_tables_10_and_11_
 
 
 def test_nothing_stored_is_undecided():
-    assert {claim.verdict(frame()).status for claim in claims(PAPER.claims)} == {"undecided"}
+    assert {claim.check(frame()).status for claim in claims(PAPER.claims)} == {"undecided"}

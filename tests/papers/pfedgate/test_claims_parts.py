@@ -36,7 +36,7 @@ def bench(label, times, peak, batch=32):
 
 def judged(number, *parts):
     times, memory = (pd.concat(frames, ignore_index=True) for frames in zip(*parts, strict=True))
-    return claims(PAPER.claims)[number - 1].verdict(gate_bench.measured(times, memory, "real"))
+    return claims(PAPER.claims)[number - 1].check(gate_bench.measured(times, memory, "real"))
 
 
 SMALL, SLICED, E_STEP = "pFedGate, s = 0.3", "whole neurons, s = 0.3, sliced", "FedEM, without its E step"

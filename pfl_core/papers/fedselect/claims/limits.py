@@ -14,6 +14,7 @@ from functools import partial, wraps
 import pandas as pd
 
 from pfl_core.papers.fedselect.comparison import COMPARISON
+from pfl_core.papers.fedselect.criteria import CRITERIA
 from pfl_core.papers.fedselect.settings import BASELINES
 from pfl_core.study.claims import ClaimChecks
 from pfl_core.study.statistics import Missing, by_seed, each_dataset, named, paired
@@ -25,12 +26,13 @@ from pfl_core.study.verdicts import (
     all_of,
     any_of,
     below,
+    holm,
     on_each_dataset,
     on_stored_datasets,
     telling,
 )
 
-claim = ClaimChecks(COMPARISON)
+claim = ClaimChecks(COMPARISON, CRITERIA)
 
 SETTINGS = ("cifar10", "cifar10_c", "mini_imagenet", "office_home")  # Tables 1 to 3, as the paper's settings name them
 MIDDLE, EXTREMES = (0.30, 0.50), (0.05, 0.80)  # limits of Table 2
@@ -98,7 +100,7 @@ def _wins_everywhere(results: pd.DataFrame, alpha: float) -> Verdict:
     }
     if not leads:
         raise Missing("no baseline is stored")
-    (least, what), status = telling(leads), all_of([lead.status for lead in leads.values()])
+    (least, what), status = telling(leads), all_of(list(holm(leads).values()))
     return against_stored(results, status, f"{what} {leads[least]} over {least}")
 
 

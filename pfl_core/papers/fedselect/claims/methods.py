@@ -25,7 +25,7 @@ from pfl_core.papers.fedselect.claims.limits import (
     without_ablations,
 )
 from pfl_core.study.statistics import Interval, Missing, by_seed, each_dataset, interval, paired
-from pfl_core.study.verdicts import Verdict, above, all_hold, all_of, on_each_dataset, on_stored_datasets, telling
+from pfl_core.study.verdicts import Verdict, above, all_hold, all_of, holm, on_each_dataset, on_stored_datasets, telling
 
 LIMITS = tuple(sorted(MIDDLE + EXTREMES))  # Table 2
 AVERAGE_GAIN = 2.4  # points
@@ -64,7 +64,7 @@ def best_limit_wins(results: pd.DataFrame) -> Verdict:
     leads = {name: paired(results, limit(alpha), {"method": name}) for name in stored_baselines(results)}
     if not leads:
         raise Missing("no baseline is stored")
-    (least, what), status = telling(leads), all_of([lead.status for lead in leads.values()])
+    (least, what), status = telling(leads), all_of(list(holm(leads).values()))
     text = f"best alpha={alpha:.2f}, {what} {leads[least]} over {least}"
     return of_all_limits(absent, against_stored(results, status, text))
 
@@ -140,7 +140,7 @@ def _settles(rivals: list[str], results: pd.DataFrame, alpha: float) -> Verdict:
     for metric in ("roughness", "rounds_to_95"):
         gaps = {name: paired(results, {"method": name}, limit(alpha), metric) for name in rivals}
         least, _ = telling(gaps)
-        statuses += [gap.status for gap in gaps.values()]
+        statuses += holm(gaps).values()
         texts.append(f"{metric} {by_seed(results, limit(alpha), metric).mean():.2f}, {least}'s larger by {gaps[least]}")
     return against_stored(results, all_of(statuses), ", ".join(texts))
 

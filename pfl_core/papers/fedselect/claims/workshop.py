@@ -13,7 +13,7 @@ import pandas as pd
 from pfl_core.papers.fedselect.claims.limits import against_stored, claim, one_holds, stored_baselines, with_data
 from pfl_core.papers.fedselect.settings import WORKSHOP_BASELINES as BASELINES
 from pfl_core.study.statistics import Interval, Missing, by_seed, interval, paired
-from pfl_core.study.verdicts import Verdict, above, all_hold, all_of, below, telling
+from pfl_core.study.verdicts import Verdict, above, all_hold, all_of, below, holm, telling
 
 TWO, FOUR = SETTINGS = ("workshop s=2", "workshop s=4")
 RATES = (0.25, 0.50, 0.75)  # p
@@ -51,7 +51,7 @@ def _beats_all_in(results: pd.DataFrame, p: float, setting: str) -> Verdict:
     if not rivals:
         raise Missing("no baseline is stored")
     leads = {name: paired(rows, found(p, setting), plain(name, setting)) for name in rivals}
-    (least, what), status = telling(leads), all_of([lead.status for lead in leads.values()])
+    (least, what), status = telling(leads), all_of(list(holm(leads).values()))
     return against_stored(rows, status, f"{what} {leads[least]} over {least}", BASELINES)
 
 

@@ -12,11 +12,12 @@ from functools import partial
 import pandas as pd
 
 from pfl_core.papers.star_pfl.comparison import COMPARISON
+from pfl_core.papers.star_pfl.criteria import CRITERIA
 from pfl_core.study.claims import ClaimChecks
 from pfl_core.study.statistics import Missing, by_seed, interval, paired
 from pfl_core.study.verdicts import Verdict, above, all_hold, all_of, on_each_dataset
 
-claim = ClaimChecks(COMPARISON)
+claim = ClaimChecks(COMPARISON, CRITERIA)
 
 UNFROZEN = "threshold_global=None;threshold_local=None"
 LOCAL_ONLY = "threshold_global=None"  # clients freeze, the server does not

@@ -18,7 +18,7 @@ import pandas as pd
 from pfl_core.papers.star_pfl.claims.freezing import claim
 from pfl_core.papers.star_pfl.settings import BASELINES
 from pfl_core.study.statistics import Interval, Missing, by_seed, each_dataset, interval, paired, slopes
-from pfl_core.study.verdicts import Check, Verdict, all_hold, all_of, on_each_dataset
+from pfl_core.study.verdicts import Check, Verdict, all_hold, all_of, holm, on_each_dataset
 
 TASKS = ("axial", "sagital")  # settings of Tables 2 and 3, as the paper's settings name them
 ALPHAS = (0.01, 0.1, 1.0)
@@ -59,10 +59,11 @@ def first_or_second(results: pd.DataFrame, metric: str) -> Verdict:
 
 
 def _place(results: pd.DataFrame, metric: str, alpha: float) -> Verdict:
-    leads = [paired(results, at("star_pfl", alpha), at(name, alpha), metric) for name in BASELINES]
-    ahead, behind = (sum(lead.status == status for lead in leads) for status in ("holds", "does not hold"))
+    leads = {name: paired(results, at("star_pfl", alpha), at(name, alpha), metric) for name in BASELINES}
+    statuses = list(holm(leads).values())
+    ahead, behind = (statuses.count(status) for status in ("holds", "does not hold"))
     status = "does not hold" if behind > 1 else "holds" if ahead >= len(BASELINES) - 1 else "undecided"
-    rank = 1 + sum(lead.mean < 0 for lead in leads)
+    rank = 1 + sum(lead.mean < 0 for lead in leads.values())
     return Verdict(status, f"rank {rank}, by intervals {ahead} below and {behind} above it")
 
 

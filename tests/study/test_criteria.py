@@ -1,0 +1,105 @@
+"""What may decide a claim: a verdict stands only where the runs behind it meet every condition."""
+
+import pandas as pd
+import pytest
+
+from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver, seeds_needed
+from pfl_core.study.statistics import Reading, interval, paired, reading
+from pfl_core.study.verdicts import Verdict, holm
+
+HOLDS = Verdict("holds", "+3.00")
+SEARCHED = {("real", "images"): {"own": {"lr": 0.1}, "rival": {"lr": 0.3}}}
+
+
+def rows(change=0.1, inert=0.0, seeds=(0, 1, 2), preset="real", lead=(3.0, 3.5, 2.5), setting="images"):
+    """Two methods, ``own`` ahead of ``rival`` by ``lead``."""
+    made = []
+    for method in ("own", "rival"):
+        for seed in seeds:
+            run = dict(method=method, seed=seed, preset=preset, setting=setting, variant="", dataset="images")
+            run["key"] = f"{method}{seed}"
+            accuracy = 80.0 + (lead[seed] if method == "own" else 0.0)
+            metrics = {"acc_mean": accuracy, "validation_change": change, "inert": inert if method == "own" else None}
+            made += [{**run, "metric": name, "value": value} for name, value in metrics.items()]
+    return pd.DataFrame(made).astype({"value": float})
+
+
+def judged(frame, criteria=None, number=1):
+    with reading() as read:
+        lead = paired(frame, {"method": "own"}, {"method": "rival"})
+    criteria = criteria or Criteria(searched=SEARCHED)
+    return criteria.judge(number, Verdict(lead.status, str(lead)), read, frame)
+
+
+def test_a_verdict_that_meets_all_conditions_stands_and_names_its_runs():
+    found = judged(rows())
+    assert found.status == "holds"
+    assert found.runs == ("own0", "own1", "own2", "rival0", "rival1", "rival2")
+
+
+@pytest.mark.parametrize(
+    "changed, reason",
+    [
+        (dict(change=0.5), "validation accuracy moves by 0.5 points or more over the last fifth of the rounds (own"),
+        (dict(change=-0.9), "validation accuracy moves"),
+        (dict(change=float("nan")), "no validation images show whether training converged (own, rival)"),
+        (dict(inert=1.0), "the mechanism did not act (own)"),
+        (dict(setting="others"), "no search for rates and strengths (own, rival)"),
+        (dict(seeds=(0, 1), lead=(3.0, 3.001)), "2 of 3 seeds"),
+        (dict(lead=(3.0, 5.0, 4.0)), "3 of 4 seeds"),
+    ],
+)
+def test_each_condition_leaves_it_undecided_with_the_reason(changed, reason):
+    found = judged(rows(**changed))
+    assert found.status == "undecided"
+    assert reason in found.numbers
+    assert "By the numbers alone: holds, +" in found.numbers
+
+
+@pytest.mark.parametrize("preset", ["quick", "ci"])
+def test_small_presets_only_show(preset):
+    assert judged(rows(preset=preset)).status == "shown"
+    exact = Criteria({1: Waiver(CONDITIONS, "an identity")})
+    assert judged(rows(preset=preset), exact).status == "shown"
+
+
+def test_what_is_waived_is_not_asked_for():
+    bare = rows(change=9.0, inert=1.0, seeds=(0, 1), setting="others")
+    exact = Criteria({1: Waiver(CONDITIONS, "an identity"), 2: Waiver((SEARCH,), "one method")})
+    assert judged(bare, exact).status == "holds"
+    assert "search" not in judged(bare, exact, 2).numbers
+    assert "2 of 3 seeds" in judged(bare, exact, 2).numbers
+
+
+def test_a_setting_that_varies_a_searched_one_has_its_rates():
+    assert judged(rows(setting="images, novel")).status == "holds"
+
+
+def test_only_runs_that_were_read_count():
+    """A diverging third method that the claim is not about changes nothing."""
+    other = rows(change=9.0, inert=1.0).assign(method="third", key="third")
+    assert judged(pd.concat([rows(), other])).status == "holds"
+
+
+def test_undecided_stays_undecided():
+    nothing = Verdict("undecided", "nothing is stored")
+    assert Criteria().judge(1, nothing, Reading(), rows()).numbers == "nothing is stored"
+
+
+def test_seeds_for_two_points():
+    """Half of a 95 % interval of n seeds is t s / sqrt(n): 4.303 s / sqrt(3) for three."""
+    assert seeds_needed(0.80) == 3  # 1.99
+    assert seeds_needed(0.82) == 4  # 2.04, and 1.30 with four
+    assert seeds_needed(50.0) == 10
+    assert seeds_needed(float("nan")) == 3
+
+
+def test_holm_is_stricter_than_each_alone():
+    """Three leads with p of 0.6, 1.5 and 1.7 %: of eight rivals the second needs 5 % / 7."""
+    noise = pd.Series([-0.3, 0.3, 0.0])
+    leads = {"a": interval(noise + 2.3), "b": interval(noise + 1.3), "c": interval(noise + 1.4)}
+    assert set(holm(leads).values()) == {lead.status for lead in leads.values()} == {"holds"}
+    strict = holm(leads | {name: interval(10 * noise + 0.1) for name in "defgh"})
+    assert [name for name, status in strict.items() if status == "holds"] == ["a"]
+    assert set(strict.values()) == {"holds", "undecided"}
+    assert interval(pd.Series([1.0, 2.0, 4.0])).p == pytest.approx(0.1181, abs=1e-4)  # t = 2.6458, 2 degrees of freedom

@@ -1,0 +1,109 @@
+"""One search for all methods: on invented scores, and on a small federation."""
+
+import json
+import math
+
+import pytest
+
+from pfl_core.papers.pfedgate.settings import SETTINGS
+from pfl_core.runs import Store
+from pfl_core.study.search import Search, choose, read, run_search, write
+
+
+def asked_only(score):
+    """The score, and how often it was asked for."""
+    calls = []
+
+    def many(wanted):
+        calls.extend(map(str, wanted))
+        return [score(**values) for values in wanted]
+
+    return many, calls
+
+
+def test_finds_the_best_of_two_fields_and_asks_once_for_each():
+    many, calls = asked_only(lambda lr, lam: -abs(math.log(lr / 0.1)) - abs(math.log(lam / 0.5)))
+    found = choose({"lr": (0.03, 0.1, 0.3), "lam": (0.05, 0.5, 5.0)}, {"lr": 0.03, "lam": 0.05}, many)
+    assert found.values == {"lr": 0.1, "lam": 0.5}
+    assert found.edges == []
+    assert len(calls) == len(set(calls)) < 9  # fewer than the whole grid
+
+
+def test_a_second_pass_where_the_fields_depend_on_each_other():
+    """With lam = 1 the best rate is 0.1, with the best lam it is 0.3; the start has lam = 1."""
+    table = {(0.1, 1.0): 3, (0.3, 1.0): 2, (0.1, 2.0): 4, (0.3, 2.0): 6}
+    many, _ = asked_only(lambda lr, lam: table.get((lr, lam), 0))
+    found = choose({"lr": (0.03, 0.1, 0.3, 1.0), "lam": (0.5, 1.0, 2.0, 4.0)}, {"lr": 0.03, "lam": 1.0}, many)
+    assert found.values == {"lr": 0.3, "lam": 2.0}
+
+
+def test_widens_a_grid_whose_edge_was_chosen():
+    many, _ = asked_only(lambda lr: -abs(math.log(lr / 2.5)))
+    found = choose({"lr": (0.03, 0.1, 0.3)}, {"lr": 0.1}, many)
+    assert found.grid["lr"] == [0.03, 0.1, 0.3, 0.9, 2.7]
+    assert (found.values, found.edges) == ({"lr": 2.7}, ["lr"])  # twice is the end, and the edge is told
+    down, _ = asked_only(lambda lr: -lr)
+    assert choose({"lr": (0.1, 0.2)}, {"lr": 0.2}, down).grid["lr"] == [0.025, 0.05, 0.1, 0.2]
+
+
+def test_widening_ends_where_a_field_refuses_the_value():
+    def share(wanted):
+        if any(values["p"] > 1 for values in wanted):
+            raise ValueError("p is a share")
+        return [values["p"] for values in wanted]
+
+    found = choose({"p": (0.25, 0.5, 1.0)}, {"p": 0.25}, share)
+    assert (found.values, found.edges) == ({"p": 1.0}, ["p"])
+
+
+def test_a_grid_with_0_is_not_widened():
+    many, _ = asked_only(lambda bias: bias)
+    assert choose({"bias": (0.0, 3.0)}, {"bias": 0.0}, many).grid == {"bias": [0.0, 3.0]}
+
+
+def test_no_number_is_worst_and_ties_stay_where_they_are():
+    many, _ = asked_only(lambda lr: math.nan if lr > 0.1 else 1.0)
+    assert choose({"lr": (0.03, 0.1, 0.3)}, {"lr": 0.1}, many).values == {"lr": 0.1}
+
+
+def test_a_start_outside_the_grid_is_tried_and_may_win():
+    """FedRep's head has the federation's rate unless it is given one of its own."""
+    many, _ = asked_only(lambda lr_head: 1.0 if lr_head is None else 0.5)
+    found = choose({"lr_head": (0.05, 0.5)}, {"lr_head": None}, many)
+    assert (found.values, found.edges) == ({"lr_head": None}, [])
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(root=tmp_path / "runs", results=tmp_path / "results")
+
+
+def test_on_runs(store, tmp_path):
+    """The chosen run is the one that the settings then make, so it is not made again; the others are nobody's own."""
+    search = Search("ditto", {"lr": (0.03, 0.3), "lam": (0.1,)})
+    row = run_search(search, SETTINGS, "ci", "cifar10", jobs=1, store=store)
+    assert row["runs"] == len(row["tried"]) == len(list(store)) >= 2
+    assert row["validation"] == max(found for _, found in row["tried"])
+    path = tmp_path / "searched.json"
+    write(path, [row])
+    write(path, [row])
+    assert len(json.loads(path.read_text())) == 1
+    chosen = SETTINGS.before_search()
+    chosen = type(chosen)(**{**vars(chosen), "searched": read(path)})
+    spec = chosen.spec("ditto", preset="ci", dataset="cifar10")
+    assert store.get(spec.key()).spec.made_for == "ci"
+    assert sum(record.spec.made_for == "ci" for record in store) == 1
+    assert chosen.spec("ditto", preset="ci", dataset="cifar10, novel").train.lr == row["values"]["lr"]
+    assert chosen.spec("ditto", preset="ci", dataset="cifar10", overrides={"lr": 7.0}).train.lr == 7.0
+    assert chosen.fields_of(spec)["lam"] == row["values"]["lam"]
+
+
+def test_no_validation_images(store):
+    from pfl_core.papers.fedselect.settings import SETTINGS as WITHOUT
+
+    with pytest.raises(LookupError, match="no validation images"):
+        run_search(Search("local", {"lr": (0.1,)}), WITHOUT, "ci", "cifar10", jobs=1, store=store)
+
+
+def test_no_file_is_no_search(tmp_path):
+    assert read(tmp_path / "searched.json") == {}
