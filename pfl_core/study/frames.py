@@ -75,14 +75,7 @@ def _tagged(frame: pd.DataFrame, tags: dict[str, object]) -> pd.DataFrame:
     return frame.assign(**{name: [value] * len(frame) for name, value in tags.items()})
 
 
-def base_rate(record: Record) -> float:
-    """The federation's."""
-    return record.spec.train.lr
-
-
-def by_rate(
-    records: Iterable[Record], label: Callable[[Record], str], rate: Callable[[Record], float | str] = base_rate
-) -> pd.DataFrame:
+def by_rate(records: Iterable[Record], label: Callable[[Record], str]) -> pd.DataFrame:
     """A row per setting (``setting_label``), method and rate: percent, pooled, after aggregation.
 
     Columns: setting, label, lr, validation and test (means over seeds), std (the test's sample deviation, missing for
@@ -95,7 +88,9 @@ def by_rate(
             continue
         correct, count = (record.values(f"{name}_val").iloc[-1].sum() for name in ("correct", "count"))
         test = record.curve()["acc_pooled"].iloc[-1]
-        rows.append((setting_label(record), label(record), rate(record), record.spec.seed, 100 * correct / count, test))
+        rows.append(
+            (setting_label(record), label(record), record.spec.train.lr, record.spec.seed, 100 * correct / count, test)
+        )
     same = ["setting", "label"]
     found = pd.DataFrame(rows, columns=[*same, "lr", "seed", "validation", "test"])
     found = found.astype({"validation": float, "test": float})

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from pfl_core.runs import Record, RunSpec, Store, sweep
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study.settings import TRAINING, PaperSettings
@@ -170,6 +172,25 @@ def read(path: Path) -> dict[tuple[str, str], dict[str, Values]]:
     for row in json.loads(path.read_text(encoding="utf-8")):
         found.setdefault((row["preset"], row["setting"]), {})[row["method"]] = row["values"]
     return found
+
+
+def table(paper: str) -> pd.DataFrame:
+    """What a paper's searches chose: a row for each, for notebooks. No rows where there was none."""
+    path = searched_path(paper)
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    found = [
+        {
+            **{name: row[name] for name in ("preset", "setting", "method")},
+            "chosen": ", ".join(f"{name}={value}" for name, value in row["values"].items()),
+            "validation": row["validation"],
+            "tried": "; ".join(f"{name}: {', '.join(map(str, grid))}" for name, grid in row["grid"].items()),
+            "at an end": ", ".join(row["edges"]),
+            **{name: row[name] for name in ("runs", "hours")},
+        }
+        for row in rows
+    ]
+    columns = ["preset", "setting", "method", "chosen", "validation", "tried", "at an end", "runs", "hours"]
+    return pd.DataFrame(found, columns=columns)
 
 
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

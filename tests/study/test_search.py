@@ -5,9 +5,10 @@ import math
 
 import pytest
 
+from pfl_core.papers import PAPERS, paper
 from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.runs import Store
-from pfl_core.study.search import Search, choose, read, run_search, write
+from pfl_core.study.search import Search, choose, read, run_search, table, write
 
 
 def asked_only(score):
@@ -107,3 +108,26 @@ def test_no_validation_images(store):
 
 def test_no_file_is_no_search(tmp_path):
     assert read(tmp_path / "searched.json") == {}
+
+
+def test_table_for_notebooks(tmp_path, monkeypatch):
+    monkeypatch.setattr("pfl_core.study.search.searched_path", lambda paper: tmp_path / f"{paper}.json")
+    assert table("ours").empty
+    place = dict(preset="real", setting="images", method="ditto")
+    found = dict(values={"lr": 0.3, "lam": 1.6}, grid={"lr": [0.1, 0.3], "lam": [0.8, 1.6]}, edges=["lr", "lam"])
+    write(tmp_path / "ours.json", [place | found | dict(validation=81.5, seed=0, runs=4, hours=0.5, tried=[])])
+    row = table("ours").iloc[0]
+    assert (row["chosen"], row["tried"], row["at an end"]) == (
+        "lr=0.3, lam=1.6",
+        "lr: 0.1, 0.3; lam: 0.8, 1.6",
+        "lr, lam",
+    )
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_choice_lies_in_a_stated_search(name):
+    own = paper(name)
+    for place, methods in own.settings.searched.items():
+        searches = {search.method: search for search in own.searches[place]}
+        for method, values in methods.items():
+            assert values.keys() == searches[method].grid.keys(), (place, method)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,7 +87,10 @@ _PAPER = _named(
 ) | {"pathological": _pathological(_CIFAR)}
 # real: Fashion-MNIST with a net of 106,000 parameters. 80 rounds are enough for validation accuracy to be flat (FedAvg
 # takes two CPU minutes, pFedGate six), and the last fifth of them has four scores
-_REAL = _named({"fashion_mnist": replace(_FASHION, model={"name": "cnn_small"}, rounds=80, eval_every=4)})
+_REAL = _named(
+    {"fashion_mnist": replace(_FASHION, model={"name": "cnn_small"}, rounds=80, eval_every=4)},
+    times=5,  # a client takes part as often as with all of them
+)
 _REAL["pathological"] = _pathological(_REAL["fashion_mnist"])
 # quick: handwritten digits, ten clients with 105 training images on average in four batches, a small dense net
 _DIGITS = replace(
@@ -154,7 +157,7 @@ def with_method(method: Mapping[str, Any], preset: str, dataset: str) -> dict[st
     budget = float(np.mean(method.get("keep_ratio", 0.5)))
     lr, lr_gate = rates[min(rates, key=lambda s: abs(s - budget))]  # other budgets have the nearest one's (ours)
     given = {"lr": lr, "lr_gate": lr_gate} | (_scripts(name, sampled=sampled) if code else {})
-    if small and method.get("sigmoid", True):
+    if small:
         given["scale_bias_init"] = 3.0
     return given | ({"eval_batch_size": 32} if small else {})
 
@@ -165,7 +168,15 @@ def _scripts(name: str, *, sampled: bool) -> dict[str, Any]:
     return kept | ({"gate_paths": "two"} if name == "cifar100" or (name == "femnist" and sampled) else {})
 
 
-SETTINGS = PaperSettings(
+@dataclass(frozen=True)
+class PFedGateSettings(PaperSettings):
+    def suited(self, method: Mapping[str, Any], preset: str, name: str) -> dict[str, Any]:
+        """Where the gate starts belongs to its sigmoid; a gate without one does not take it."""
+        found = super().suited(method, preset, name)
+        return found if method.get("sigmoid", True) else {k: v for k, v in found.items() if k != "scale_bias_init"}
+
+
+SETTINGS = PFedGateSettings(
     "pfedgate",
     {"paper": _PAPER, "real": _REAL, "quick": _QUICK, "ci": _CI},
     method_fields=METHOD_FIELDS,

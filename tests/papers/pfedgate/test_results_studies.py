@@ -45,22 +45,20 @@ def test_a_rate_is_chosen_on_validation_data_by_the_mean_over_seeds():
         rated(0.1, [10, 20], ((7, 7),), seed=1),
         rated(0.1, [0, 0], ((0, 0),), seed=2),  # a seed that lacks the other rates
         *(rated(0.3, [6, 18], ((9, 9),), seed=seed) for seed in (0, 1)),
-        *(rated(0.3, [5, 5], ((8, 8),), lr_gate=0.1, seed=seed) for seed in (0, 1)),
         rated(0.1, [9, 9], ((3, 3),), method="fedavg"),
         rated(0.3, [9, 9], ((4, 4),), method="fedavg"),
         rated(0.3, [9, 9], ((4, 4),), method="fedem"),  # at one rate only
     ]
-    frame = frames.by_rate(runs, parts.label, parts.rate)
+    frame = frames.by_rate(runs, parts.label)
     assert frames.by_rate([], parts.label).columns.tolist() == "setting label lr validation test std chosen".split()
     own = frame[frame["label"] == "pFedGate, s = 0.5"]
     assert own[["lr", "validation", "test"]].values.tolist() == [
-        ["0.03, gate 1.5", 20, 10],
-        ["0.1, gate 1.5", 62.5, 60],
-        ["0.3, gate 0.1", 25, 80],
-        ["0.3, gate 1.5", 60, 90],
+        [0.03, 20, 10],
+        [0.1, 62.5, 60],
+        [0.3, 60, 90],
     ]
-    assert own["chosen"].tolist() == [False, True, False, False]
-    assert own["std"].tolist() == pytest.approx([0, math.sqrt(200), 0, 0])  # of 50 and 70; the others' seeds agree
+    assert own["chosen"].tolist() == [False, True, False]
+    assert own["std"].tolist() == pytest.approx([0, math.sqrt(200), 0])  # of 50 and 70; the others' seeds agree
     assert set(frame["label"]) == {"pFedGate, s = 0.5", "FedAvg"}
     plain = frames.by_rate([run for run in runs if run.spec.method["name"] == "fedavg"], parts.label)
     assert plain["lr"].tolist() == [0.1, 0.3] and plain["chosen"].tolist() == [True, False]

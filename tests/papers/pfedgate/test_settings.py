@@ -1,5 +1,7 @@
 """pFedGate's settings are those of its paper: section 10 and Table 7 of its specification."""
 
+from dataclasses import replace
+
 import pytest
 
 from pfl_core.papers.pfedgate.experiments import BASELINES, EXTRA, gates
@@ -67,10 +69,19 @@ def test_the_released_code_drops_batches_of_cifar_alone_and_two_of_its_scripts_h
     assert gate(dataset="cifar100", reading="authors_code").build_method().gate_init == "copied"
 
 
-def test_the_gate_starts_open_in_short_runs_alone():
-    assert gate().build_method().scale_bias_init == 0
-    assert gate("real", "fashion_mnist").build_method().scale_bias_init == 3
-    assert gate("real", "fashion_mnist", sigmoid=False).build_method().scale_bias_init == 0
+def test_the_gate_starts_open_on_digits_and_where_a_search_chose_it():
+    searched = {("real", "fashion_mnist"): {"pfedgate": {"lr": 0.3, "lr_gate": 5.0, "scale_bias_init": 3.0}}}
+    settings = replace(SETTINGS, searched=searched)
+
+    def made(preset, dataset, **options):
+        return settings.spec("pfedgate", preset=preset, dataset=dataset, **options)
+
+    assert made("paper", "cifar10").build_method().scale_bias_init == 0
+    assert made("quick", "cifar10").build_method().scale_bias_init == 3
+    assert made("quick", "cifar10", sigmoid=False).build_method().scale_bias_init == 0
+    real = made("real", "fashion_mnist, novel", keep_ratio=0.1)
+    assert (real.train.lr, real.method["lr_gate"], real.build_method().scale_bias_init) == (0.3, 5.0, 3.0)
+    assert made("real", "fashion_mnist", sigmoid=False).build_method().scale_bias_init == 0
 
 
 def test_baselines_weigh_by_samples_and_fedmask_masks_two_layers_of_the_cifar_networks():

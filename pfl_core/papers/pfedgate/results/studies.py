@@ -16,12 +16,6 @@ from pfl_core.study.frames import setting_label
 NAMES = {"fedavg": "FedAvg", "fedavg_ft": "FedAvg-FT", "fedem": "FedEM", "pfedgate": "pFedGate"}  # in its tables
 
 
-def rate(record: Record) -> str:
-    """A run's learning rate, and that of the gate if it has one."""
-    method = record.spec.build_method()
-    return f"{record.spec.train.lr:g}" + (f", gate {method.lr_gate:g}" if isinstance(method, PFedGate) else "")
-
-
 def sent(record: Record) -> dict[str, object]:
     """A run's traffic: s' and q of the last round, megabytes of all uploads, and its accuracy."""
     sliced = getattr(record.spec.build_method(), "execution", "dense") == "sliced"
