@@ -172,6 +172,8 @@ def _scripts(name: str, *, sampled: bool) -> dict[str, Any]:
 class PFedGateSettings(PaperSettings):
     def suited(self, method: Mapping[str, Any], preset: str, name: str) -> dict[str, Any]:
         """Where the gate starts belongs to its sigmoid; a gate without one does not take it."""
+        if preset == "real":
+            name = name.replace("pathological", "fashion_mnist")  # its data there
         found = super().suited(method, preset, name)
         return found if method.get("sigmoid", True) else {k: v for k, v in found.items() if k != "scale_bias_init"}
 
