@@ -97,7 +97,9 @@ def show_compare(args: argparse.Namespace) -> int:
     if args.json:
         print(as_json([row for rows in found.values() for row in rows]))
         return 0
-    print("\n\n".join(_beside(name, [[_shown(row[c]) for c in ROW] for row in rows]) for name, rows in found.items()))
+    print(
+        "\n\n".join(_beside(name, [[_shown(row[c], c) for c in ROW] for row in rows]) for name, rows in found.items())
+    )
     return 0
 
 
@@ -109,9 +111,9 @@ def _beside(name: str, cells: list[list[str]]) -> str:
     return "\n".join([name, table(ROW, cells), *(f"note: {line}" for line in remarks(name))])
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, column: str) -> str:
     if isinstance(value, bool):
-        return "stale" if value else "no"
+        return ("stale" if column == "stale" else "yes") if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):

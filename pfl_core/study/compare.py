@@ -13,7 +13,8 @@ from pfl_core.study.published import table
 from pfl_core.study.statistics import BEST_FIRST, COLUMNS, data_label, fresh_first, require, variants
 
 Runs = dict[tuple[str, str, str], list[dict]]  # (method, metric, data set) -> stored runs, fresh ones first
-ROW = "table dataset method variant metric paper ours spread preset data seeds stale".split()
+ROW = "table dataset method variant metric paper ours spread preset data seeds stale reproduced".split()
+POINTS = 2.0  # by which a printed accuracy may be missed, unless the paper's own spread is larger
 SHOWN = tuple(preset for preset in BEST_FIRST if preset != "ci")
 
 
@@ -24,7 +25,10 @@ def compare(comparison: Comparison, results: pd.DataFrame) -> list[dict]:
     that its tables vary. The paper's own data come before a stand-in (marked in `data`), then preset paper before real
     before quick (ci never shows), then longer runs (by a column `rounds`, if there is one), then a fresh run before a
     stale one. `ours` is the mean over seeds in the paper's unit, `spread` the sample standard deviation (n - 1; None
-    for one seed), `seeds` their list, `stale` whether any of them is stale.
+    for one seed), `seeds` their list, `stale` whether any of them is stale. `reproduced`: whether ours is within 2 points
+    of the paper's accuracy, or within the spread that it prints; None where the runs are not at the paper's own setting
+    (data, preset, all rounds), or where neither bound is known. Deviations that are allowed, such as a JPEG copy of the
+    data, are named in `data`.
     Raises ValueError for missing columns.
     """
     require(results, COLUMNS)
@@ -46,7 +50,19 @@ def _row(comparison: Comparison, cell: tuple, runs: Runs, cells: pd.DataFrame) -
         variant, stored = f"best row of {other}", _best(comparison, cell, other, runs, cells)
     paper = None if math.isnan(cell.value) else cell.value
     shown = dict(table=cell.table, dataset=cell.dataset, method=cell.method, variant=variant, metric=cell.metric)
-    return {**shown, "paper": paper, **_summary(stored, comparison.units.get(cell.metric, 1.0))}
+    found = {**shown, "paper": paper, **_summary(stored, comparison.units.get(cell.metric, 1.0))}
+    return found | {"reproduced": _reproduced(comparison, cell, found, stored)}
+
+
+def _reproduced(comparison: Comparison, cell: tuple, found: dict, stored: list[dict]) -> bool | None:
+    own_set = comparison.datasets.get(cell.dataset)
+    if not stored or found["paper"] is None:
+        return None
+    if any(run["preset"] != "paper" or run["dataset"] != own_set or run.get("partial") for run in stored):
+        return None
+    accuracy = comparison.cell_metric(cell, found["variant"]).startswith("acc_")
+    bounds = [POINTS * comparison.units.get(cell.metric, 1.0)] * accuracy + [cell.std] * (not math.isnan(cell.std))
+    return abs(found["ours"] - found["paper"]) <= max(bounds) if bounds else None
 
 
 def _stored(comparison: Comparison, cell: tuple, variant: str, runs: Runs) -> list[dict]:

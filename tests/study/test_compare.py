@@ -33,6 +33,22 @@ def test_mean_spread_and_seeds():
     json.dumps(row)
 
 
+@pytest.mark.parametrize(
+    "value, changed, reproduced",
+    [
+        (81.0, {}, True),  # the paper's 82.25, within 2 points
+        (80.0, {}, False),
+        (84.2, {}, True),
+        (81.0, dict(preset="real"), None),
+        (81.0, dict(partial=True), None),
+        (81.0, dict(dataset="digits", data="digits"), None),
+    ],
+)
+def test_a_printed_number_is_reproduced_only_at_its_own_setting(value, changed, reproduced):
+    stored = results(dict(preset="paper", value=value) | {k: v for k, v in changed.items() if k != "partial"})
+    assert cell(stored.assign(partial=changed.get("partial", False)))["reproduced"] is reproduced
+
+
 def test_one_seed_has_no_spread():
     assert cell(results({}))["spread"] is None
 
