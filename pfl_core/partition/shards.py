@@ -1,12 +1,13 @@
 """Label shift with a fixed number of classes on each client (FedSelect and most of its baselines)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from pfl_core.partition.base import Partition, assemble, counts, grouped, pools, shuffled
+from pfl_core.partition.base import Partition, assemble, counts, grouped, ordered, pools, shuffled
 from pfl_core.seeding import generator
 
 if TYPE_CHECKING:
@@ -25,27 +26,44 @@ def shards(
     pool: str = "official",
     val: float = 0.0,
     test: float = 0.2,
+    val_per_class: int | None = None,
 ) -> Partition:
     """Every client has s distinct classes, every class has s N / C clients (fedselect.md 8, 'Our resolutions').
 
     A class is shuffled and cut into even shards, one for each of its clients; of its shard a client keeps the first
     ``train_per_class`` (``test_per_class``) images, None keeps all. So a smaller count gives a subset of a larger one.
+    ``val_per_class``: so many images of its shard behind those for training are for validation (ours): images that no
+    client has, so that training is the same with and without them.
     ``allow_duplicate_classes`` deals the shards as the authors' code does: a client may get two of one class.
-    Raises ValueError if s N / C is no whole number or a shard holds fewer images than asked for.
+    Raises ValueError if s N / C is no whole number, a shard holds fewer images than asked for, or validation images are
+    asked for twice.
     """
+    if val_per_class is not None and (val or train_per_class is None or val_per_class < 1):
+        raise ValueError(
+            f"shards: val_per_class={val_per_class} counts images behind those of train_per_class: give both, at "
+            "least 1, and no val"
+        )
     holders = _holders(data.num_classes, num_clients, classes_per_client)
     hand = _deal_any if allow_duplicate_classes else _deal_distinct
     hands = hand(data.num_classes, num_clients, classes_per_client, holders, generator(seed, "partition", "shards"))
     per_class = counts(pool, train_per_class, test_per_class)
 
-    def assign(indices: Tensor, name: str) -> Sequence[Tensor]:
+    def cut(indices: Tensor, name: str, start: int, stop: int | None) -> Sequence[Tensor]:
         mixed = shuffled(indices, seed, "partition", "shards", name)
         classes = grouped(mixed, data.y, data.num_classes)
-        _check_enough([len(c) for c in classes], holders, per_class[name], name)
+        _check_enough([len(c) for c in classes], holders, stop, name)
         piles = [list(members.tensor_split(holders)) for members in classes]
-        return [torch.cat([piles[c].pop(0)[: per_class[name]] for c in hand_k]) for hand_k in hands]
+        return [torch.cat([piles[c].pop(0)[start:stop] for c in hand_k]) for hand_k in hands]
 
-    return assemble(data, seed, pools(data, pool), assign, val, test)
+    def assign(indices: Tensor, name: str) -> Sequence[Tensor]:
+        return cut(indices, name, 0, per_class[name])
+
+    samples = pools(data, pool)
+    made = assemble(data, seed, samples, assign, val, test)
+    if val_per_class is None:
+        return made
+    unused = cut(samples["train"], "train", train_per_class, train_per_class + val_per_class)
+    return replace(made, val=ordered(unused))
 
 
 def _holders(num_classes: int, num_clients: int, classes_per_client: int) -> int:

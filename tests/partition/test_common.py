@@ -14,6 +14,7 @@ CASES = [  # name, clients, options, does the seed matter; on 4 classes of two s
     ("iid", 5, JOINED, True),
     ("shards", 4, {"classes_per_client": 2}, True),
     ("shards", 8, {"classes_per_client": 3, "train_per_class": 4, "test_per_class": 2, "val": 0.5}, True),
+    ("shards", 8, {"classes_per_client": 3, "train_per_class": 4, "test_per_class": 2, "val_per_class": 3}, True),
     ("shards", 6, {"classes_per_client": 2, "allow_duplicate_classes": True}, True),
     ("shards", 4, {"classes_per_client": 1} | JOINED, True),
     ("shards", 4, {"classes_per_client": 4}, True),
@@ -101,6 +102,23 @@ def test_images_of_a_class_are_mixed_before_they_are_cut(pool, name, options):
     order = torch.where(data.y == c)[0]
     places = torch.searchsorted(order, mine[data.y[mine] == c].sort().values)
     assert len(places) > 10 and (places.diff() > 1).sum() > 3  # neither one run of the data's order nor a few
+
+
+def test_validation_images_that_no_client_has_leave_training_as_it_is(pool):
+    data = pool([60] * 4, [20] * 4)
+    asked = {"classes_per_client": 2, "train_per_class": 5, "test_per_class": 2}
+    without = partition("shards", data, 8, 3, **asked)
+    part = partition("shards", data, 8, 3, **asked, val_per_class=7)
+    assert all(map(torch.equal, without.train + without.test, part.train + part.test))
+    for train, val in zip(part.train, part.val, strict=True):
+        assert data.y[val].unique(return_counts=True)[1].tolist() == [7, 7]
+        assert data.y[val].unique().tolist() == data.y[train].unique().tolist()
+
+
+@pytest.mark.parametrize("wrong", [{"val_per_class": 3}, {"train_per_class": 5, "val_per_class": 3, "val": 0.2}])
+def test_validation_images_are_counted_behind_those_for_training(pool, wrong):
+    with pytest.raises(ValueError, match="val_per_class=3 counts images behind those of train_per_class"):
+        partition("shards", pool([60] * 4, [20] * 4), 8, 3, **wrong)
 
 
 def test_every_name_is_among_the_cases():
