@@ -27,8 +27,8 @@ def compare(comparison: Comparison, results: pd.DataFrame) -> list[dict]:
     stale one. `ours` is the mean over seeds in the paper's unit, `spread` the sample standard deviation (n - 1; None
     for one seed), `seeds` their list, `stale` whether any of them is stale. `reproduced`: whether ours is within 2
     points of the paper's accuracy, or within the spread that it prints; None where the runs are not at the paper's own
-    setting (data, preset, all rounds), or where neither bound is known. Deviations that are allowed, such as a JPEG copy of the
-    data, are named in `data`.
+    setting (data, preset, all rounds), or where neither bound is known. Deviations that are allowed, such as a JPEG
+    copy of the data, are named in `data`.
     Raises ValueError for missing columns.
     """
     require(results, COLUMNS)

@@ -14,7 +14,7 @@ CASES = [  # name, clients, options, does the seed matter; on 4 classes of two s
     ("iid", 5, JOINED, True),
     ("shards", 4, {"classes_per_client": 2}, True),
     ("shards", 8, {"classes_per_client": 3, "train_per_class": 4, "test_per_class": 2, "val": 0.5}, True),
-    ("shards", 8, {"classes_per_client": 3, "train_per_class": 4, "test_per_class": 2, "val_per_class": 3}, True),
+    ("shards", 8, {"classes_per_client": 3, "train_per_class": 4, "test_per_class": 2, "val_per_class": 2}, True),
     ("shards", 6, {"classes_per_client": 2, "allow_duplicate_classes": True}, True),
     ("shards", 4, {"classes_per_client": 1} | JOINED, True),
     ("shards", 4, {"classes_per_client": 4}, True),
