@@ -7,6 +7,30 @@ from __future__ import annotations
 
 from pfl_core.papers.fedpews.settings import SETTINGS
 from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver
+from pfl_core.study.search import Search
+
+# The paper prints one rate for all methods (0.001 for the synthetic set, 0.01 for images) and no strengths of the
+# baselines; λ and τ are its Table 7's. Validation samples (ours, for the paper has none): a tenth of each client's
+# training samples; no final run trains on them.
+MUS = (0.001, 0.01, 0.1, 1.0)  # FedProx's grid in its paper
+LAMBDAS, TAUS = (0.5, 2.0, 10.0), (0.2, 0.5, 0.8)
+_ON_POINTS, _ON_IMAGES = {"lr": (0.0003, 0.001, 0.003)}, {"lr": (0.003, 0.01, 0.03)}
+SEARCHES = {
+    # the rate alone, at one cell of the grid of λ and τ: its values serve all cells
+    ("real", "sensitivity"): (
+        Search("fedavg", _ON_POINTS),
+        Search("fedpews_fixed", _ON_POINTS, {"tau": 0.2}),
+        Search("fedpews", _ON_POINTS, {"lam": 5.0, "tau": 0.2}),
+    ),
+    ("real", "cifar_mnist"): (
+        Search("fedavg", _ON_IMAGES),
+        Search("fedprox", {**_ON_IMAGES, "mu": MUS}),
+        Search("scaffold", _ON_IMAGES),
+        Search("fednova", _ON_IMAGES),
+        Search("moon", {**_ON_IMAGES, "mu_con": (0.1, 1.0, 5.0, 10.0)}),
+        Search("fedpews", {**_ON_IMAGES, "lam": LAMBDAS, "tau": TAUS}),
+    ),
+}
 
 CRITERIA = Criteria(
     waived={

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pfl_core.papers.fedpews import results
 from pfl_core.papers.fedpews.claims import grids, parts, tables  # noqa: F401  (they add their checks)
 from pfl_core.papers.fedpews.comparison import COMPARISON
+from pfl_core.papers.fedpews.criteria import SEARCHES
 from pfl_core.papers.fedpews.experiments import EXPERIMENTS, SEEDS
 from pfl_core.papers.fedpews.settings import SETTINGS
 from pfl_core.study.paper import Paper
 
 EXTRA_METRICS = (results.to_target, results.warmup, results.own_groups)
-PAPER = Paper(SETTINGS, EXPERIMENTS, SEEDS, COMPARISON, tables.claim, EXTRA_METRICS)
+PAPER = Paper(SETTINGS, EXPERIMENTS, SEEDS, COMPARISON, tables.claim, EXTRA_METRICS, searches=SEARCHES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from pfl_core.study import search
 from pfl_core.study.settings import PaperSettings, Setting
 from pfl_core.training import Training
 
@@ -122,6 +123,7 @@ SETTINGS = PaperSettings(
     "fedpews",
     {"paper": _PAPER, "real": _REAL, "quick": _QUICK, "ci": _CI},
     method_fields={"fedavg": {"client_weighting": "uniform"}},
+    searched=search.read(search.searched_path("fedpews")),
 )
 
 

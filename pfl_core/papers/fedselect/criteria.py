@@ -7,6 +7,29 @@ from __future__ import annotations
 
 from pfl_core.papers.fedselect.settings import SETTINGS
 from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver
+from pfl_core.study.search import Search
+
+# The rate of FedSelect's released code is the middle one, for all methods; the paper names no strengths. Validation
+# images (ours, for the paper has none): 50 a class and client that no client trains on; no final run does either.
+RATES = (0.01, 0.05, 0.25)
+_RATE = {"lr": RATES}
+LAMBDAS = (0.05, 0.1, 0.5, 1.0)  # Ditto's weight
+HEAD_RATES = (0.01, 0.05, 0.25)
+SEARCHES = {
+    ("real", "cifar10"): (
+        Search("local", _RATE),
+        Search("fedavg", _RATE),
+        Search("fedavg_ft", _RATE),
+        Search("ditto", {**_RATE, "lam": LAMBDAS}),
+        Search("fedpac", {**_RATE, "lam": (0.1, 1.0, 10.0)}),
+        Search("fedrep", {**_RATE, "lr_head": HEAD_RATES}),
+        Search("fedper", _RATE),
+        Search("fedbabu", _RATE),
+        Search("lg_fedavg", _RATE),
+        # p at the limit of 0.30; its values serve all limits
+        Search("fedselect", {**_RATE, "p": (0.01, 0.05, 0.25)}, {"alpha": 0.30}),
+    )
+}
 
 CRITERIA = Criteria(
     waived={

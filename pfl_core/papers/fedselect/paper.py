@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pfl_core.papers.fedselect.claims import limits, masks, methods, workshop  # noqa: F401  (they add their checks)
 from pfl_core.papers.fedselect.comparison import COMPARISON
+from pfl_core.papers.fedselect.criteria import SEARCHES
 from pfl_core.papers.fedselect.experiments import EXPERIMENTS, SEEDS
 from pfl_core.papers.fedselect.settings import SETTINGS
 from pfl_core.study.paper import Paper
 
-PAPER = Paper(SETTINGS, EXPERIMENTS, SEEDS, COMPARISON, limits.claim)
+PAPER = Paper(SETTINGS, EXPERIMENTS, SEEDS, COMPARISON, limits.claim, searches=SEARCHES)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from pfl_core.study import search
 from pfl_core.study.settings import PaperSettings, Setting
 from pfl_core.training import Training
 
@@ -124,6 +125,7 @@ SETTINGS = PaperSettings(
     },
     method_fields={"fedavg_ft": {"finetune_epochs": 3}},  # not stated; as many as its local epochs (ours)
     with_method=with_method,
+    searched=search.read(search.searched_path("fedselect")),
 )
 
 # Of Table 1: the claims are about these

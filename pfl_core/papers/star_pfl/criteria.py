@@ -7,6 +7,22 @@ from __future__ import annotations
 
 from pfl_core.papers.star_pfl.settings import SETTINGS
 from pfl_core.study.criteria import MECHANISM, SEARCH, Criteria, Waiver
+from pfl_core.study.search import Search
+
+# The rate of the released code is the middle one, for all methods; thresholds and windows are the paper's. Validation
+# images are the paper's: a fifth of each client's; no final run trains on them.
+_RATE = {"lr": (0.003, 0.01, 0.03)}
+SEARCHES = {
+    ("real", task): (
+        Search("local", _RATE),
+        Search("fedavg", _RATE),
+        Search("fedbn", _RATE),
+        Search("fedap", {**_RATE, "lam": (0.3, 0.5, 0.7)}),
+        Search("lotteryfl", {**_RATE, "target_density": (0.1, 0.5)}),
+        Search("star_pfl", _RATE),
+    )
+    for task in ("axial", "sagital")
+}
 
 CRITERIA = Criteria(
     waived={

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pfl_core.study import search
 from pfl_core.study.settings import PaperSettings, Setting
 from pfl_core.training import Training
 
@@ -71,6 +72,7 @@ SETTINGS = PaperSettings(
     "star_pfl",
     {"paper": _PAPER, "real": _REAL, "quick": _SMALL, "ci": _CI},
     method_fields=METHOD_FIELDS,  # the baselines train as Star-PFL does (section 7)
+    searched=search.read(search.searched_path("star_pfl")),
 )
 
 BASELINES = ("local", "fedavg", "fedbn", "fedap", "lotteryfl")  # Tables 2 and 3
