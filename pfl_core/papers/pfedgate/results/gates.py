@@ -18,7 +18,8 @@ from pfl_core.study.network import network
 
 OPTIONS = (  # what makes a pFedGate run another than the paper's, beside its budget
     *("blocks_per_tensor", "block_layout", "selector", "straight_through", "execution", "mask", "gate_override"),
-    *("gate_paths", "pre_norm", "post_norm", "sigmoid", "gate_granularity", "keep_momentum"),
+    *("gate_paths", "pre_norm", "post_norm", "sigmoid", "without_sigmoid", "gate_granularity"),
+    "keep_momentum",
 )
 SWAPS = {  # swapped gates, as ``evaluation.gate_swaps`` keeps them -> name of what they change
     "other_gates": "other_gate",
