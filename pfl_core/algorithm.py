@@ -107,7 +107,8 @@ class Algorithm:
         """Checks of a run that is over: did what makes this method different do anything?
 
         ``series``: what ``round`` noted, by name, [noted rounds, N], or [noted rounds, 1] of a number for all; not a
-        number where a client was absent. ``rounds``: planned. Default: nothing to check.
+        number where a client was absent; and what ``artifacts`` kept, under names that no note has. ``rounds``:
+        planned. Default: nothing to check.
         """
         return []
 

@@ -116,7 +116,8 @@ class Record:
     @cached_property
     def mechanism(self) -> list[MechanismCheck]:
         """Whether the method's mechanism acted, see ``Algorithm.mechanism``."""
-        series = {name: self._numbers(name) for name in self.series}
+        series = {name: np.array(array) for name, array in self.arrays.items()}
+        series |= {name: self._numbers(name) for name in self.series}
         return self.spec.build_method().mechanism(series, self.spec.rounds, self.spec.train)
 
     def final(self) -> pd.Series:

@@ -1,12 +1,12 @@
 """Gate inference at evaluation time, and diagnostics of the final model; specification sections 4.9 and 4.10.
 
-The diagnostics (``PFedGate(probe=True)``) score the final model without gates (Table 10), and with the test samples in
-other orders. They change nothing.
+The diagnostics (``PFedGate(probe=True)``) score the final model without gates (Table 10), with the test samples in
+other orders, and with gates that are not the client's own. They change nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pfl_core.algorithms.pfedgate.method import GateState, PFedGate
 
 ORDERS = 5  # random orders of the test samples in the diagnostics
+OTHERS = 3  # gates of other clients in the diagnostics: those of the next ones of the list
 
 
 def mean_image(fed: Federation, k: int) -> Tensor:
@@ -95,7 +96,47 @@ def probes(method: PFedGate, fed: Federation, state: GateState) -> dict[str, Ten
         "client_mean_correct": rows[ORDERS + 1].correct,
         "sorted_correct": sorted_by_label(method, fed, state),
         "test_count": rows[0].count,
+        **gate_swaps(ways[0], fed, state),
     }
+
+
+def gate_swaps(method: PFedGate, fed: Federation, state: GateState) -> dict[str, Tensor]:
+    """Correct test predictions of each client [N] with a gate that is not its own; ``order_correct[0]`` is its own's.
+
+    ``other_gates_correct`` [OTHERS, N]: client k with the gate of client k + 1, k + 2, ... (the first follows the last;
+    fewer in small federations). ``mean_gate_correct``: with the mean of all clients' parameters and statistics.
+    ``constant_scales_correct``: with its own mask, but one scale for all blocks and clients. A budget stays with its
+    client. Empty with fewer than two clients.
+    """
+    if fed.num_clients < 2:
+        return {}
+    everyone = torch.arange(fed.num_clients)
+    theta = fed.broadcast(state.shared, everyone)
+
+    def correct(gates: GateState, way: PFedGate = method) -> Tensor:
+        return fed.evaluate(theta, everyone, predict=partial(way.predict, fed, gates)).correct
+
+    def with_gates(change: Callable[[Tensor], Tensor]) -> GateState:
+        return replace(state, gate=change(state.gate), statistics=change(state.statistics))
+
+    places = range(1, min(OTHERS, fed.num_clients - 1) + 1)
+    others = [with_gates(lambda rows, i=i: rows.roll(-i, 0)) for i in places]
+    mean_gate = with_gates(lambda rows: rows.mean(0, keepdim=True).expand_as(rows))
+    constant = replace(method, gate_override=mean_scale(method, fed, state))
+    return {
+        "other_gates_correct": torch.stack([correct(gates) for gates in others]),
+        "mean_gate_correct": correct(mean_gate),
+        "constant_scales_correct": correct(state, constant),
+    }
+
+
+def mean_scale(method: PFedGate, fed: Federation, state: GateState) -> float:
+    """Mean of M over kept blocks, then over the client's batches of training samples, then over clients."""
+    adapter, means = Adapter.of(method, fed), []
+    for k in range(fed.num_clients):
+        found = adapted(adapter, fed, state, k, fed.splits["train"].client(k)[0])
+        means.append(torch.stack([scale.sum() / int(kept.sum()) for _, scale, kept in found]).mean())
+    return float(torch.stack(means).mean())
 
 
 def ungated(fed: Federation, state: GateState) -> Tensor:

@@ -9,9 +9,11 @@ One gate is two vectors: its parameters [v], trained by the client, and its runn
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import batch_norm, linear
@@ -33,6 +35,9 @@ class Gate:
     pre_norm: bool = True
     post_norm: bool = True
     sigmoid: bool = True
+    tangent: tuple[
+        float, ...
+    ] = ()  # without sigmoid: of each path, the bias at which the sigmoid's tangent replaces it
 
     @property
     def num_channels(self) -> int:
@@ -56,7 +61,7 @@ class Gate:
         """Every client's first parameters [v] and statistics [q].
 
         Linear layers as PyTorch starts them, uniform within ± 1 / sqrt(d_X); norms 1 and 0. ``copied``: the second path
-        begins as the first. ``scale_bias`` is added to the last bias of the scale path; without sigmoids 1 is added to
+        begins as the first. ``scale_bias`` is added to the last bias of the scale path; where M = z, 1 is added to
         both, so that the model does not start at 0.
         """
         inputs, num = math.prod(self.shape), self.num_blocks
@@ -66,7 +71,7 @@ class Gate:
             for parts, shape in ((weights, (num, inputs)), (biases, (num,))):
                 parts.append((2 * torch.rand(shape, generator=stream) - 1) * inputs**-0.5)
         last = torch.zeros(self.num_paths, num) if self.post_norm else torch.stack(biases)
-        last += 0.0 if self.sigmoid else 1.0
+        last += 0.0 if self.sigmoid or self.tangent else 1.0
         last[0] += scale_bias
         ones, zeros = torch.ones(self.sizes[0]), torch.zeros(self.sizes[1])
         mixing = torch.ones(self.sizes[2] + self.sizes[3])
@@ -89,8 +94,29 @@ class Gate:
         z = linear(x.flatten(1), weight.view(num, -1), bias)  # [N, paths * L]
         if self.post_norm:
             z = batch_norm(z, post_mean, post_var, gain, offset, training=mode == "train", eps=EPS)
-        out = (z.sigmoid() if self.sigmoid else z).mean(0)
+        out = activate(z, self.sigmoid, self.tangent).mean(0)
         return out[: self.num_blocks], out[-self.num_blocks :]
+
+
+def activate(z: Tensor, sigmoid: bool, tangent: Sequence[float] = ()) -> Tensor:
+    """What is averaged over the batch: the sigmoid of z [N, paths * L], its ``tangent`` path by path, or z itself."""
+    if sigmoid:
+        return z.sigmoid()
+    if not tangent:
+        return z
+    lines = zip(z.chunk(len(tangent), dim=1), tangent, strict=True)
+    return torch.cat(
+        [value + slope * (part - bias) for part, bias in lines for value, slope in [at_start(bias)]], dim=1
+    )
+
+
+@cache
+def at_start(bias: float) -> tuple[float, float]:
+    """M and dM / dbias of a sigmoid after a batch norm with this bias: means of σ and σ' over logits of N(bias, 1)."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    sigmoid = 1 / (1 + np.exp(-(bias + nodes)))
+    share = weights / weights.sum()
+    return float(share @ sigmoid), float(share @ (sigmoid * (1 - sigmoid)))
 
 
 def switch_norm(

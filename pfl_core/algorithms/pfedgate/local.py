@@ -35,6 +35,15 @@ class Log:
         shape = rows, adapter.blocks.num_blocks
         return cls(np.zeros(shape, dtype=np.int64), torch.zeros(shape).to(like))
 
+    def scales(self) -> Tensor:
+        """Mean and standard deviation [2, S] of M over the blocks that were kept, each its mean over those batches."""
+        used = torch.from_numpy(self.used)
+        kept, scale = used > 0, self.scale.cpu().double() / used.clamp(min=1)
+        num = kept.sum(1)  # 0 without batches: not a number
+        mean = torch.where(kept, scale, 0.0).sum(1) / num
+        variance = torch.where(kept, (scale - mean[:, None]) ** 2, 0.0).sum(1) / num
+        return torch.stack([mean, variance.sqrt()])
+
     def add(self, s: int, scale: Tensor, kept: np.ndarray) -> None:
         self.used[s] += kept
         self.scale[s] += scale.detach()

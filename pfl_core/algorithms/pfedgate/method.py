@@ -21,7 +21,7 @@ that are scored at once), batch-norm statistics of the network averaged by n_k, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,15 +29,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import State, register
+from pfl_core.algorithm import MechanismCheck, State, register
 from pfl_core.algorithms.pfedgate.adapt import Adapter
 from pfl_core.algorithms.pfedgate.evaluation import adapted, probes, scored_masks
 from pfl_core.algorithms.pfedgate.local import ClientUpdate, Trainer, relu_loss
+from pfl_core.algorithms.pfedgate.mechanism import mechanism_checks
 from pfl_core.algorithms.pfedgate.options import PFedGateOptions
 from pfl_core.algorithms.pfedgate.server import Server
 from pfl_core.algorithms.pfedgate.sliced import SlicedTrainer
 from pfl_core.federation import Federation, LocalTraining, Scores
 from pfl_core.ops import normalised, put, take
+from pfl_core.training import Training
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,11 @@ class PFedGate(PFedGateOptions):
     def init(self, fed: Federation, theta0: Tensor) -> GateState:
         """All clients start with the same gate."""
         adapter, num = Adapter.of(self, fed), fed.num_clients
+        if fed.train.batch_size < 2:
+            raise ValueError(
+                f"PFedGate: batch_size={fed.train.batch_size} trains nothing: the gate's batch norm needs at least two "
+                "samples, and smaller batches are left out; take 2 or more"
+            )
         copied = self.gate_init == "copied"
         gate, statistics = adapter.gate.start(fed.seed, copied=copied, scale_bias=self.scale_bias_init)
         gates = gate.to(theta0).repeat(num, 1)
@@ -96,7 +103,7 @@ class PFedGate(PFedGateOptions):
     def round(self, fed: Federation, state: GateState, clients: Tensor, t: int) -> tuple[GateState, dict]:
         adapter = Adapter.of(self, fed)
         train = (SlicedTrainer if self.execution == "sliced" else Trainer)(adapter, fed, state, t)
-        server = Server(adapter.blocks, self.aggregation, state.shared, normalised(fed.num_train[clients]))
+        server = Server(adapter.blocks, self.aggregation, state.shared, *self._shares(fed, clients))
         new, scores = state, []
         for places, smallest_batch in self._parts(fed, clients):
             out = train(clients[places], smallest_batch)
@@ -115,6 +122,14 @@ class PFedGate(PFedGateOptions):
         if scores:
             notes["trained"] = _in_order(scores)
         return replace(new, shared=server.merged(), gate_values=values), notes
+
+    def _shares(self, fed: Federation, clients: Tensor) -> tuple[Tensor, float]:
+        """Weights [S] of the participants, n_k over all that are averaged, and the weight of the absent ones."""
+        absent = int(fed.num_train.sum() - fed.num_train[clients].sum())
+        if self.averaged_over == "participants" or not absent:
+            return normalised(fed.num_train[clients]), 0.0
+        total = float(fed.num_train.sum())
+        return fed.num_train[clients] / total, absent / total
 
     def _parts(self, fed: Federation, clients: Tensor) -> Iterator[tuple[Tensor, int]]:
         """Places in ``clients`` to train together, and the smallest batch that they use (of one sample never)."""
@@ -176,6 +191,9 @@ class PFedGate(PFedGateOptions):
             "gate_values": state.gate_values.cpu(),  # [T, L]
             **(probes(self, fed, state) if self.probe else {}),
         }
+
+    def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
+        return mechanism_checks(self, series, rounds, training)
 
 
 def _in_order(parts: list[tuple[Tensor, Scores]]) -> Scores:

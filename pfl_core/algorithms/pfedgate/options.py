@@ -21,7 +21,7 @@ class PFedGateOptions(Algorithm):
     block_layout: Literal["first_min_ratio", "equal", "balanced", "output_rows"] = "first_min_ratio"
     min_keep_ratio: float | None = None  # s_min; None: by the rule
     min_keep_rule: Literal["below_budget", "authors_code"] = "below_budget"
-    selector: Literal["exact", "greedy", "greedy_groups"] = "exact"
+    selector: Literal["exact", "greedy", "greedy_groups", "per_tensor"] = "exact"
     straight_through: Literal["all", "kept"] = "all"
     # the gate: 4.2, 4.10 and the ablations of Table 4
     gate_paths: Literal["two", "shared"] = "two"
@@ -29,6 +29,7 @@ class PFedGateOptions(Algorithm):
     pre_norm: bool = True
     post_norm: bool = True
     sigmoid: bool = True
+    without_sigmoid: Literal["identity", "tangent"] = "identity"  # ours: M = z, or as steep as the sigmoid at the start
     scale_bias_init: float = 0.0  # ours: 3 starts M near 0.9, for short runs
     gate_granularity: Literal["batch", "client", "client_masked_mean"] = "batch"
     # training and server: 4.6, 4.7
@@ -36,7 +37,8 @@ class PFedGateOptions(Algorithm):
     keep_momentum: bool = True
     last_batch: Literal["kept", "dropped"] = "kept"
     logit_relu: bool = False
-    aggregation: Literal["by_index", "dense"] = "by_index"
+    aggregation: Literal["by_index", "dense", "whole_models"] = "by_index"
+    averaged_over: Literal["participants", "everyone"] = "participants"
     execution: Literal["dense", "sliced"] = "dense"  # masked dense kernels, or smaller ones (section 7)
     # evaluation: 4.9, 4.11
     eval_weights: Literal["global", "local"] = "global"  # of the two scores, the reported one
@@ -47,7 +49,7 @@ class PFedGateOptions(Algorithm):
     # controls: does the mask or the scale personalize?
     mask: Literal["learned", "small_blocks", "random"] = "learned"
     gate_override: float | None = None  # M of every block, in place of the gate's
-    probe: bool = False  # ours: also keep how the end scores without gates and in other orders of the test samples
+    probe: bool = False  # ours: also keep how the end scores with other gates or none, and in other orders of samples
 
     readings: ClassVar = {
         "paper": {},
@@ -60,7 +62,8 @@ class PFedGateOptions(Algorithm):
             "gate_init": "copied",
             "last_batch": "dropped",
             "logit_relu": True,
-            "aggregation": "dense",
+            "aggregation": "whole_models",
+            "averaged_over": "everyone",
             "eval_weights": "local",
         },
     }
@@ -85,10 +88,17 @@ class PFedGateOptions(Algorithm):
                 f"PFedGate: eval_batch_size={self.eval_batch_size} does not divide {EVAL_BATCH}, the samples that are "
                 "scored at once; take 128"
             )
-        if self.scale_bias_init and not self.sigmoid:
+        if self.sigmoid and self.without_sigmoid != "identity":
+            raise ValueError(f"PFedGate: without_sigmoid={self.without_sigmoid!r} needs sigmoid=False")
+        if self.scale_bias_init and not self.sigmoid and self.without_sigmoid == "identity":
             raise ValueError(
-                f"PFedGate: scale_bias_init={self.scale_bias_init} belongs to the sigmoid; without it M starts at "
-                "1, so leave it at 0"
+                f"PFedGate: scale_bias_init={self.scale_bias_init} belongs to the sigmoid or its tangent; where M = z, "
+                "M starts at 1, so leave it at 0"
+            )
+        if self.averaged_over == "everyone" and self.aggregation == "by_index":
+            raise ValueError(
+                'PFedGate: averaged_over="everyone" needs aggregation="dense" or "whole_models": by index, absent '
+                "clients have no blocks to average"
             )
         if self.execution == "sliced" and (self.block_layout, self.straight_through) != ("output_rows", "kept"):
             raise ValueError(

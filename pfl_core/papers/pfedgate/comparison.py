@@ -15,6 +15,7 @@ DEFAULTS: Fields = {
     **{"keep_ratio": 0.5, "budgets": "equal", "blocks_per_tensor": 5.0, "reading": "paper"},
     **{"selector": "exact", "block_layout": "first_min_ratio", "straight_through": "all", "execution": "dense"},
     **{"pre_norm": "True", "post_norm": "True", "sigmoid": "True", "gate_granularity": "batch"},
+    "without_sigmoid": "identity",
     **{"keep_momentum": "True", "mask": "learned", "gate_override": 0.0},  # 0 stands for the gate's own scales
 }
 # What the tables leave unsaid of their runs; a run that departs from it fits no cell that does not name it.

@@ -29,12 +29,14 @@ EPOCHS = (1, 2, 4, 8)  # Table 11
 SMALL_RATE = 0.05  # of the gate; without sigmoid nothing bounds M, so the rate matters most there
 SLOW = f"lr_gate={SMALL_RATE:g}"
 TUNED = [("fedavg_ft", {})]
-CONTROLS = {  # ours: is it the mask or the scale that personalizes?
-    "gate": {},
-    "fixed mask, learned scales": {"mask": "small_blocks"},
-    "random masks, learned scales": {"mask": "random"},
-    "learned mask, scales of 1": {"gate_override": 1.0},
-}
+# Ours: is it the mask or the scale that personalizes? All keep the same share, chosen tensor by tensor: as many blocks
+# of each as fit, so that no mask has more parameters than another.
+CONTROLS = [
+    {"selector": "per_tensor", "mask": mask, **scales}
+    for mask in ("learned", "small_blocks", "random")
+    for scales in ({}, {"gate_override": 1.0})
+]
+TANGENT = {"sigmoid": False, "without_sigmoid": "tangent"}  # ours: a gate without sigmoid that starts like the full one
 
 
 def main_setting(preset: str) -> str:
@@ -151,8 +153,9 @@ def local_epochs(name: str, preset: str, wanted: Sequence[int], overrides: Mappi
 
 
 def controls(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """A fixed mask with learned scales, a learned mask without, random masks: at s = 0.5, where there is a choice."""
-    return on(name, preset, wanted, overrides, [run for c in CONTROLS.values() for run in gates((0.5,), **c)])
+    """Learned, fixed and random masks, with learned scales and without, at s = 0.5; and the gate as the paper has it."""
+    runs = [run for options in ({}, *CONTROLS) for run in gates((0.5,), **options)]
+    return on(name, preset, wanted, overrides, runs)
 
 
 # ---- D to G ---------------------------------------------------------------------------------------------------------
@@ -167,10 +170,14 @@ def efficiency(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any])
 
 
 def gate_ablation(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Table 4: the gate without one of its parts, at s = 0.5; ours: with and without sigmoid at a small rate too."""
+    """Table 4: the gate without one of its parts, at s = 0.5.
+
+    Ours: with and without sigmoid at a small rate too, and without it from the full gate's scales and slope.
+    """
     names = {"paper": ("emnist", "cifar100", "cifar10")}.get(preset, (main_setting(preset),))
     small = preset == "ci"
-    without = [{}, *({name: part.without} for name, part in GATE_PARTS.items())][: 2 if small else None]
+    without = [{}, *({name: part.without} for name, part in GATE_PARTS.items()), TANGENT]
+    without = without[: 2 if small else None]
     runs = [run for options in without for run in gates((0.5,), **options)]
     made = [one for name in names for one in on(name, preset, wanted, overrides, runs)]
     if small:

@@ -171,11 +171,13 @@ def _scripts(name: str, *, sampled: bool) -> dict[str, Any]:
 @dataclass(frozen=True)
 class PFedGateSettings(PaperSettings):
     def suited(self, method: Mapping[str, Any], preset: str, name: str) -> dict[str, Any]:
-        """Where the gate starts belongs to its sigmoid; a gate without one does not take it."""
+        """Where the gate starts belongs to its sigmoid, or to the sigmoid's tangent; a gate without does not take it."""
         if preset == "real":
             name = name.replace("pathological", "fashion_mnist")  # its data there
         found = super().suited(method, preset, name)
-        return found if method.get("sigmoid", True) else {k: v for k, v in found.items() if k != "scale_bias_init"}
+        if method.get("sigmoid", True) or method.get("without_sigmoid") == "tangent":
+            return found
+        return {k: v for k, v in found.items() if k != "scale_bias_init"}
 
 
 SETTINGS = PFedGateSettings(

@@ -8,11 +8,13 @@ import torch
 
 from pfl_core import LocalTraining, Schedule, run
 from pfl_core.algorithms.pfedgate.adapt import Adapter
+from pfl_core.algorithms.pfedgate.blocks import Blocks
 from pfl_core.algorithms.pfedgate.evaluation import ungated
+from pfl_core.algorithms.pfedgate.gate import Gate, activate
 from pfl_core.algorithms.pfedgate.local import Trainer, relu_loss
 from pfl_core.algorithms.pfedgate.method import PFedGate
 from tests.algorithms.pfedgate.plain import F64, after, fed_of, trained
-from tests.helpers import everyone, same_bits
+from tests.helpers import everyone, linear_federation, same_bits
 
 
 def test_chunks_change_nothing_but_memory(one_by_one):
@@ -295,3 +297,126 @@ def test_the_model_without_gates_is_one_more_round_of_fedavg():
     theta = fed.sgd(fed.broadcast(state.shared, clients), clients, key=t).theta
     weight = fed.num_train / fed.num_train.sum()
     torch.testing.assert_close(ungated(fed, state), (weight[:, None] * theta).sum(0))
+
+
+# ---- the released code's server, by hand ----------------------------------------------------------------------------
+
+
+def drifting(aggregation, rounds, **options):
+    """W [2, 2] = 1, rate 1, decay 0.1, momentum 0.5; two clients of equal data x = (1, 0), y = 0 and 1.
+
+    s = 0.5 and B = 2 keep W_00 alone; no data reach the other entries, which a client never sends.
+    """
+    fed = linear_federation([([[1, 0]] * 2, [0] * 2), ([[1, 0]] * 2, [1] * 2)], weight_decay=0.1, momentum=0.5)
+    method = PFedGate(keep_ratio=0.5, blocks_per_tensor=2, gate_override=0.8, aggregation=aggregation, **options)
+    state = method.init(fed, torch.ones(4, dtype=F64))
+    for t in range(rounds):
+        state, notes = method.round(fed, state, everyone(fed), t)
+    return state.shared, notes
+
+
+def test_whole_models_carry_the_decay_and_momentum_of_untouched_blocks():
+    """Untouched: v = 0.1, W = 0.9; then v = 0.05 + 0.09 = 0.14, W = 0.76. What is touched is the same in both ways.
+
+    Under "dense" and "by_index" untouched entries stay at 1.
+    """
+    for rounds, want in ((1, 0.9), (2, 0.76)):
+        whole, sent = drifting("whole_models", rounds)
+        dense, some = drifting("dense", rounds)
+        torch.testing.assert_close(whole[1:], torch.full((3,), want, dtype=F64))
+        torch.testing.assert_close(dense[1:], torch.ones(3, dtype=F64))
+        torch.testing.assert_close(whole[:1], dense[:1])
+    assert sent["upload"].tolist() == [4, 4] and sent["upload_bits"].tolist() == [0, 0]
+    assert some["upload"].tolist() == [1, 1] and some["upload_bits"].tolist() == [2, 2]
+
+
+def test_averaged_over_everyone_the_absent_count_with_the_model_they_were_sent():
+    """Client 1 of 3 + 1 samples takes part: θ = (1 θ_1 + 3 θ_old) / 4, statistics included."""
+    fed = fed_of("norm", (12, 4), dtype=F64)
+    options = {"aggregation": "whole_models", "lr_gate": 1.0}
+    one, everybody = PFedGate(**options), PFedGate(**options, averaged_over="everyone")
+    start, clients = one.init(fed, fed.theta0), torch.tensor([1])
+    alone, _ = one.round(fed, start, clients, 0)
+    mixed, _ = everybody.round(fed, start, clients, 0)
+    torch.testing.assert_close(mixed.shared, (alone.shared + 3 * fed.theta0) / 4)
+    full, _ = one.round(fed, start, everyone(fed), 0)
+    assert same_bits(full, everybody.round(fed, start, everyone(fed), 0)[0])  # nobody is absent
+
+
+def test_the_released_codes_server_is_its_readings():
+    coded = PFedGate.reading("authors_code")
+    assert (coded.aggregation, coded.averaged_over) == ("whole_models", "everyone")
+    with pytest.raises(ValueError, match='averaged_over="everyone" needs'):
+        PFedGate(averaged_over="everyone")
+
+
+# ---- gates without sigmoid, as steep as with it ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bias", [0.0, 3.0])
+@pytest.mark.parametrize("paths", ["two", "shared"])
+def test_the_tangent_starts_where_the_sigmoid_does_and_as_steep(bias, paths):
+    """M, G and the slope of M by the last bias; the identity has 1 and 1, many times as steep."""
+    fed = fed_of("dense", (500,), dtype=F64, batch_size=500)
+    x = fed.splits["train"].client(0)[0]
+    found = {}
+    for name, options in {
+        "sigmoid": {"scale_bias_init": bias},
+        "tangent": {"scale_bias_init": bias, "sigmoid": False, "without_sigmoid": "tangent"},
+        "identity": {"sigmoid": False},
+    }.items():
+        method = PFedGate(gate_paths=paths, **options)
+        adapter, state = Adapter.of(method, fed), method.init(fed, fed.theta0)
+        gate = state.gate[0].clone().requires_grad_()
+        scale, importance = adapter.gate(gate, state.statistics[0].clone(), x, "train")
+        (slope,) = torch.autograd.grad(scale.sum(), gate)
+        first = slope[-adapter.gate.num_paths * adapter.gate.num_blocks]
+        found[name] = torch.stack([scale.mean(), importance.mean(), first]).tolist()
+    assert found["tangent"] == pytest.approx(found["sigmoid"], rel=0.05, abs=0.01)
+    assert found["identity"] == pytest.approx([1, 1, 1])
+    assert found["sigmoid"][2] < 0.22
+
+
+def test_a_tangent_is_not_bounded_and_needs_a_gate_without_sigmoid():
+    z = torch.tensor([[-50.0, 50.0]], dtype=F64)
+    low, high = activate(z, False, (0.0,))[0].tolist()
+    assert low < -5 and high > 5
+    with pytest.raises(ValueError, match="needs sigmoid=False"):
+        PFedGate(without_sigmoid="tangent")
+
+
+# ---- masks of equal size --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("override", [None, 1.0])
+def test_controls_keep_the_same_share_whatever_the_mask(override):
+    """Tensor by tensor as many blocks for learned, fixed and random masks; fixed ones are alike, the others differ."""
+    fed = fed_of("conv", (12, 8, 14), dtype=F64)
+    kept = {}
+    for mask in ("learned", "small_blocks", "random"):
+        method = PFedGate(
+            mask=mask, selector="per_tensor", keep_ratio=0.6, lr_gate=5.0, scale_bias_init=1.0, gate_override=override
+        )
+        state, _ = after(method, fed, 2)
+        kept[mask] = method.artifacts(fed, state)
+    shares = torch.cat([arrays["achieved_keep_ratio"] for arrays in kept.values()])
+    sizes = kept["learned"]["block_sizes"]
+    assert float(shares.max() - shares.min()) * int(sizes.sum()) < len(sizes)  # a block is rounded by an entry
+    assert 0.4 < float(shares.max()) <= 0.6
+    assert kept["small_blocks"]["distinct_masks"] == 1 and kept["random"]["distinct_masks"] == 3
+
+
+def test_tensor_by_tensor_the_most_important_blocks_that_fit():
+    """s = 0.6 of tensors of ten: first blocks of 2, then two more of 2; a tensor of 1 has its first block alone."""
+    sizes = torch.tensor([2] * 5 + [2] * 5 + [1])
+    first = np.array([i in (0, 5, 10) for i in range(11)])
+    blocks = Blocks(sizes, torch.arange(11), first, first)
+    method = PFedGate(selector="per_tensor")
+    adapter = Adapter(method, blocks, Gate((4,), 11, 2), np.array([0.6]), 0.2, 0)
+    importance = np.array([0, 0.1, 0.9, 0.3, 0.8, 0.0, 0.9, 0.9, 0.1, 0.2, 0.5])
+    assert np.flatnonzero(adapter.select(importance, 0)).tolist() == [0, 2, 4, 5, 6, 7, 10]
+
+
+def test_batches_of_one_are_refused():
+    with pytest.raises(ValueError, match="batch_size=1 trains nothing"):
+        PFedGate().init(fed_of(batch_size=1), fed_of().theta0)

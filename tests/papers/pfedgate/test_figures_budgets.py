@@ -29,12 +29,16 @@ def test_labels_name_budgets_and_methods():
 
 
 def test_controls_are_named_by_what_is_learned():
-    options = pd.DataFrame(
-        [("learned", None), ("small_blocks", None), ("learned", 1.0)], columns=["mask", "gate_override"]
-    )
-    assert figures.budgets.controls(options)["label"].tolist() == [
-        *("learned mask, learned scales", "fixed mask, learned scales", "learned mask, scales of 1")
+    rows = [("learned", None, "exact"), ("learned", None, "greedy_groups")]  # the second is no control
+    rows += [(mask, scale, "per_tensor") for mask in ("learned", "small_blocks", "random") for scale in (None, 1.0)]
+    found = figures.budgets.controls(pd.DataFrame(rows, columns=["mask", "gate_override", "selector"]))
+    assert found["label"].tolist() == [
+        "the paper's gate",
+        *("learned mask, learned scales", "learned mask, scales of 1"),
+        *("fixed mask, learned scales", "fixed mask, scales of 1"),
+        *("random masks, learned scales", "random masks, scales of 1"),
     ]
+    assert found["color"].nunique() == 6
 
 
 def test_the_papers_accuracy_over_budgets():

@@ -14,6 +14,11 @@ from pfl_core.study.published import parse_variant
 
 SHADES = {1.0: 0.95, 0.9: 0.9, 0.7: 0.8, 0.5: 0.7, 0.3: 0.55, 0.2: 0.45, 0.1: 0.35}  # darker: more is kept
 MIXED = "mixed"
+CONTROL_COLORS = {  # of each mask: with learned scales, with scales of 1
+    "learned": ("#6a3d9a", "#b39bc8"),
+    "small_blocks": ("#e08214", "#f0c48c"),
+    "random": ("#1b7837", "#8fc29b"),
+}
 
 
 @cache
@@ -43,12 +48,17 @@ def gates(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def controls(runs: pd.DataFrame) -> pd.DataFrame:
-    """``runs`` of pFedGate labelled by what is learned, of mask and scales. Columns: mask, gate_override."""
+    """The paper's gate, and the controls by what is learned of mask and scales; other runs are left out.
+
+    Columns: mask, gate_override, selector. Scales of 1 are lighter.
+    """
     masks = {"learned": "learned mask", "small_blocks": "fixed mask", "random": "random masks"}
+    learned, equal = runs["gate_override"].isna(), runs["selector"] == "per_tensor"
+    plain = (runs["selector"] == "exact") & (runs["mask"] == "learned") & learned
     scales = runs["gate_override"].map(lambda value: "learned scales" if pd.isna(value) else f"scales of {value:g}")
-    label = runs["mask"].map(masks) + ", " + scales
-    color = label.map(dict(zip(dict.fromkeys(label), ("#6a3d9a", "#e0a458", "#9aa84b", "#4c72b0"), strict=False)))
-    return runs.assign(label=label, color=color)
+    label = (runs["mask"].map(masks) + ", " + scales).mask(plain, "the paper's gate")
+    color = [CONTROL_COLORS[mask][0 if own else 1] for mask, own in zip(runs["mask"], learned, strict=True)]
+    return runs.assign(label=label, color=color)[plain | equal]
 
 
 def published(cells: pd.DataFrame, x: str) -> pd.DataFrame:

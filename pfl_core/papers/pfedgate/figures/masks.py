@@ -55,6 +55,25 @@ def gate_histograms(values: Mapping[str, np.ndarray], caption: str = "") -> Figu
     return captioned(fig, caption)
 
 
+def gate_swaps(table: pd.DataFrame, caption: str = "") -> Figure:
+    """Accuracy with a client's own gate and with others: a dot for each client and run, a line for their mean.
+
+    Columns: panel, gate, client, accuracy.
+    """
+    panels, gates = (list(dict.fromkeys(table[name])) for name in ("panel", "gate"))
+    size = (3.4 * len(panels) + 2.0, 0.36 * len(gates) + 1.4)
+    fig, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False, sharey=True)
+    for ax, panel in zip(axes[0], panels, strict=True):
+        for i, gate in enumerate(gates):
+            values = table.loc[(table["panel"] == panel) & (table["gate"] == gate), "accuracy"].to_numpy()
+            ax.plot(values, np.full(len(values), -i), "o", color="#b39bc8", alpha=0.6, markersize=4)
+            ax.plot(np.full(2, values.mean()), (-i - 0.35, -i + 0.35), color="#6a3d9a", linewidth=2)
+        ax.set(title=panel, xlabel="accuracy of a client (%)")
+        ax.set_yticks([-i for i in range(len(gates))], gates)
+    axes[0][0].set_ylabel("gate in use")
+    return captioned(fig, caption)
+
+
 def gated_and_global(table: pd.DataFrame, caption: str = "") -> Figure:
     """Table 10: the gated models and the global one, over s. Columns: panel, s, gated, global_model (a row per run)."""
     panels = list(dict.fromkeys(table["panel"]))

@@ -18,8 +18,14 @@ from pfl_core.study.network import network
 
 OPTIONS = (  # what makes a pFedGate run another than the paper's, beside its budget
     *("blocks_per_tensor", "block_layout", "selector", "straight_through", "execution", "mask", "gate_override"),
-    *("gate_paths", "pre_norm", "post_norm", "sigmoid", "gate_granularity", "keep_momentum"),
+    *("gate_paths", "pre_norm", "post_norm", "sigmoid", "without_sigmoid", "gate_granularity"),
+    "keep_momentum",
 )
+SWAPS = {  # swapped gates, as ``evaluation.gate_swaps`` keeps them -> name of what they change
+    "other_gates": "other_gate",
+    "mean_gate": "mean_gate",
+    "constant_scales": "constant_scales",
+}
 
 
 def gate_table(records: Iterable[Record]) -> pd.DataFrame:
@@ -112,7 +118,8 @@ def probe_numbers(record: Record) -> dict[str, float]:
     ``global_acc_pooled``, ``global_acc_bottom_decile`` and the gated model's leads over them (``local_global_gap``,
     ``local_global_gap_decile``); ``order_range``: largest minus smallest over random orders; ``sorted_change``: batches
     that follow the labels against the mean of those; ``sample_change``, ``client_mean_change``: a gate asked sample by
-    sample, or once for a client.
+    sample, or once for a client. Where gates were swapped (``gate_swaps``), against the client's own gate:
+    ``other_gate_change``, ``mean_gate_change``, ``constant_scales_change``.
     """
     if "global_correct" not in record.arrays:
         return {}
@@ -129,7 +136,28 @@ def probe_numbers(record: Record) -> dict[str, float]:
         "order_range": np.ptp(pooled["order"]),
         **{f"{name}_change": pooled[name] - mean for name in ("sorted", "sample", "client_mean")},
     }
+    if "other_gates_correct" in record.arrays:
+        swapped = {name: np.array(record.arrays[f"{name}_correct"]) for name in SWAPS}
+        numbers |= {
+            f"{change}_change": 100 * swapped[name].sum(-1).mean() / count.sum() - pooled["order"][0]
+            for name, change in SWAPS.items()
+        }
     return {name: float(value) for name, value in numbers.items()}
+
+
+def gate_swaps(record: Record) -> pd.DataFrame:
+    """Accuracy (percent) of each client with its own gate and with others; no rows where gates were not swapped.
+
+    Columns: gate ("own", "next client's", "mean gate", ...), client, accuracy.
+    """
+    if "other_gates_correct" not in record.arrays:
+        return pd.DataFrame(columns=["gate", "client", "accuracy"])
+    arrays = {name: np.array(array) for name, array in record.arrays.items() if name.endswith("_correct")}
+    correct = {"own": arrays["order_correct"][0]}
+    correct |= {f"client k + {i}'s": row for i, row in enumerate(arrays["other_gates_correct"], start=1)}
+    correct |= {"mean gate": arrays["mean_gate_correct"], "one constant scale": arrays["constant_scales_correct"]}
+    accuracy = pd.DataFrame(correct) / np.array(record.arrays["test_count"])[:, None] * 100
+    return accuracy.rename_axis("client").reset_index().melt("client", var_name="gate", value_name="accuracy")
 
 
 def gate_values(record: Record) -> np.ndarray | None:
