@@ -153,7 +153,7 @@ def local_epochs(name: str, preset: str, wanted: Sequence[int], overrides: Mappi
 
 
 def controls(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Learned, fixed and random masks, with learned scales and without, at s = 0.5; and the gate as the paper has it."""
+    """Learned, fixed and random masks, with learned scales and without, at s = 0.5; and the paper's gate."""
     runs = [run for options in ({}, *CONTROLS) for run in gates((0.5,), **options)]
     return on(name, preset, wanted, overrides, runs)
 

@@ -171,7 +171,7 @@ def _scripts(name: str, *, sampled: bool) -> dict[str, Any]:
 @dataclass(frozen=True)
 class PFedGateSettings(PaperSettings):
     def suited(self, method: Mapping[str, Any], preset: str, name: str) -> dict[str, Any]:
-        """Where the gate starts belongs to its sigmoid, or to the sigmoid's tangent; a gate without does not take it."""
+        """Where the gate starts belongs to its sigmoid, or to its tangent; a gate without does not take it."""
         if preset == "real":
             name = name.replace("pathological", "fashion_mnist")  # its data there
         found = super().suited(method, preset, name)
