@@ -1,5 +1,8 @@
 """Which runs pFedGate's notebooks ask for."""
 
+import pytest
+
+from pfl_core.papers.pfedgate import experiments
 from pfl_core.papers.pfedgate.paper import PAPER
 
 
@@ -20,3 +23,21 @@ def test_a_search_chooses_among_the_runs_that_the_comparison_makes():
             same = {k: v for k, v in tried.items() if k not in search.grid}
             found = [{k: v for k, v in one.method.items() if k not in search.grid} for one in asked]
             assert same in found, search.method
+
+
+def test_controls_cross_masks_with_scales_at_equal_shares():
+    """Each mask with learned scales and with scales of 1, all chosen tensor by tensor; beside the paper's gate."""
+    made = [one.build_method() for one in experiments.controls("cifar10", "quick", [0], {})]
+    paper, *rest = made
+    assert (paper.selector, paper.mask, paper.gate_override) == ("exact", "learned", None)
+    assert {one.selector for one in rest} == {"per_tensor"} and {one.keep_ratio for one in made} == {0.5}
+    masks = ("learned", "small_blocks", "random")
+    assert [(one.mask, one.gate_override) for one in rest] == [(m, s) for m in masks for s in (None, 1.0)]
+
+
+@pytest.mark.parametrize("preset", ["quick", "real", "paper"])
+def test_the_ablation_has_a_gate_without_sigmoid_that_starts_like_the_full_one(preset):
+    made = [one.build_method() for one in PAPER.specs("04_gate_ablation", preset, [0])]
+    full = made[0]
+    (tangent,) = {one for one in made if one.without_sigmoid == "tangent" and one.lr_gate == full.lr_gate}
+    assert not tangent.sigmoid and tangent.scale_bias_init == full.scale_bias_init

@@ -108,3 +108,11 @@ def test_the_gated_models_stand_beside_the_global_one():
     assert shown == [{"gated ": [90, 80], "global": [85, 70]}, {"gated ": [60, 60], "global": [85, 70]}]
     assert [text.get_text() for text in fig.axes[0].get_xticklabels()] == ["1", "0.5"]
     drawn(fig)
+
+
+def test_swapped_gates_have_a_row_each():
+    rows = [(f"s = {s}", gate, k, 50.0 + k) for s in (1, 0.5) for gate in ("own", "mean gate") for k in range(3)]
+    fig = figures.masks.gate_swaps(pd.DataFrame(rows, columns=["panel", "gate", "client", "accuracy"]), "caption")
+    assert [text.get_text() for text in fig.axes[0].get_yticklabels()] == ["own", "mean gate"]
+    assert fig.axes[1].get_title() == "s = 0.5"
+    drawn(fig)

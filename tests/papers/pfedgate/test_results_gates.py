@@ -8,7 +8,7 @@ import pytest
 
 from pfl_core.papers.pfedgate.mask_counts import masks_possible
 from pfl_core.papers.pfedgate.paper import PAPER
-from pfl_core.papers.pfedgate.results.gates import extra_metrics, gate_table, kept_macs, only
+from pfl_core.papers.pfedgate.results.gates import extra_metrics, gate_swaps, gate_table, kept_macs, only, run_label
 from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.runs import Record
 from pfl_core.study import frames
@@ -74,6 +74,32 @@ def test_probes():
     assert (numbers["global_acc_pooled"], numbers["local_global_gap"]) == (40.0, pytest.approx(15.0))
     assert numbers["local_global_gap_decile"] == 10.0 and numbers["order_range"] == 5.0
     assert numbers["sorted_change"] == pytest.approx(90 - 56) and numbers["sample_change"] == pytest.approx(20 - 56)
+
+
+def test_swapped_gates():
+    """Ten test samples each: own 5 and 6 right, the next client's 1 and 2, the one after's 3 and 4."""
+    arrays = {name: [4, 4] for name in ("global_correct", "sample_correct", "client_mean_correct", "sorted_correct")}
+    arrays |= {"order_correct": [[5, 6]] * 5, "test_count": [10, 10]}
+    assert gate_swaps(record(arrays)).empty and "other_gate_change" not in extra_metrics(record(arrays))
+    swaps = {"other_gates_correct": [[1, 2], [3, 4]], "mean_gate_correct": [5, 5], "constant_scales_correct": [6, 6]}
+    made = record(arrays | swaps)
+    numbers = extra_metrics(made)
+    assert numbers["other_gate_change"] == pytest.approx(25 - 55)
+    assert (numbers["mean_gate_change"], numbers["constant_scales_change"]) == (pytest.approx(-5), pytest.approx(5))
+    frame = gate_swaps(made).pivot(index="client", columns="gate", values="accuracy")
+    assert frame.loc[1].to_dict() == {
+        **{"own": 60, "client k + 1's": 20, "client k + 2's": 40},
+        **{"mean gate": 50, "one constant scale": 60},
+    }
+    judged = {check.what: check.acts for check in made.mechanism}
+    assert judged.pop("points that a client's own gate is ahead of other clients' gates")
+    assert not judged.pop("points that a client's own gate is ahead of one constant scale")
+    assert len(judged) == 1  # two of the clients' budgets are too small
+
+
+def test_a_run_is_named_by_what_departs_from_the_papers_gate():
+    assert run_label(record(keep_ratio=0.3)) == "pfedgate, s = 0.3, cifar10"
+    assert run_label(record(mask="random")) == "pfedgate, s = 0.5, cifar10, mask=random"
 
 
 def test_drift_is_of_sorted_values():

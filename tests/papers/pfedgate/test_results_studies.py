@@ -28,6 +28,7 @@ def test_the_gate_of_a_run():
     assert parts.part(record()) == "full gate"
     assert parts.part(record(sigmoid=False)) == "no sigmoid"
     assert parts.part(record(gate_granularity="client")) == "a gate per client"
+    assert parts.part(record(sigmoid=False, without_sigmoid="tangent")) == parts.MATCHED
 
 
 def rated(lr, on_validation, correct, seed=0, method="pfedgate", **options):

@@ -41,6 +41,16 @@ def gate_table(records: Iterable[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def run_label(record: Record) -> str:
+    """Method, budget, setting, and what departs from the paper's gate: "pfedgate, s = 0.5, cifar10, mask=random"."""
+    method, usual = record.spec.build_method(), PFedGate()
+    if not isinstance(method, PFedGate):
+        return record.spec.method["name"]
+    changed = [name for name in OPTIONS if getattr(method, name) != getattr(usual, name)]
+    words = ["pfedgate", f"s = {method.keep_ratio}", record.spec.setting]
+    return ", ".join([*words, *(f"{name}={getattr(method, name)}" for name in changed)])
+
+
 def only(table: pd.DataFrame, *varied: str) -> pd.DataFrame:
     """The rows of pFedGate that differ from the paper in the named options alone, and in the budget."""
     usual, rows = dataclasses.asdict(PFedGate()), table[table["method"] == "pfedgate"]
