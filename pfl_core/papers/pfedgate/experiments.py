@@ -153,11 +153,7 @@ def local_epochs(name: str, preset: str, wanted: Sequence[int], overrides: Mappi
 
 
 def controls(name: str, preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-<<<<<<< HEAD
-    """Learned, fixed and random masks, with learned scales and without, at s = 0.5; and the gate as it is."""
-=======
     """Learned, fixed and random masks, with learned scales and without, at s = 0.5; and the paper's gate."""
->>>>>>> ece52550208ffa12f1f8cfc8d9d8f0e7256d1c57
     runs = [run for options in ({}, *CONTROLS) for run in gates((0.5,), **options)]
     return on(name, preset, wanted, overrides, runs)
 
