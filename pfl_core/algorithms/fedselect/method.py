@@ -21,6 +21,7 @@ fields, too: ``ranking`` (what decides who becomes personal) and ``masks`` (grow
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -28,12 +29,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, register
+from pfl_core.algorithm import Algorithm, MechanismCheck, register
 from pfl_core.algorithms.fedselect.ablation import fixed_masks, scores, tie_order
-from pfl_core.algorithms.fedselect.alternating import Alternating, MaskState
+from pfl_core.algorithms.fedselect.alternating import Alternating, MaskState, loss_checks, part_check
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
 from pfl_core.ops import ClientRows, count_true, counts_true, put, round_half_up, take, top_count
+from pfl_core.training import Training
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,18 @@ class FedSelect(Alternating):
             and t >= self.mask_update_start
             and (t - self.mask_update_start) % self.mask_update_every == 0
         )
+
+    def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
+        """Did training diverge while masks were chosen, and did something end as personal, something as shared?
+
+        Nothing to check where no mask grows, or where α = 0 or 1 says where it ends.
+        """
+        if self.masks != "grown" or self.p == 0:
+            return []
+        share = np.nan_to_num(np.fmax.accumulate(series["personal_share"], axis=0))  # [noted rounds, N], absent or not
+        choosing = (np.diff(share, axis=0, prepend=0.0) > 0).any(axis=1)
+        found = loss_checks(series, choosing) if choosing.any() else []
+        return [*found, part_check(series)] if 0 < self.alpha < 1 else found
 
     def shared_prefix(self, fed: Federation) -> tuple[Algorithm, int]:
         """Runs that differ in α alone are equal until the first growth that the smaller limit prevents."""

@@ -46,8 +46,9 @@ _PAPER = {
     ),
 }
 # The workshop version. Stated: ten clients, all of them in each round, 2 or 4 classes a client, 20 training images per
-# class and 100 test images, a pretrained ResNet18, 200 rounds, 5 local epochs. Rate as above, batches of 20, which
-# divide its 40 and 80 images (ours).
+# class and 100 test images, a pretrained ResNet18, 200 rounds, 5 local epochs. Its section 3 follows the settings that
+# the authors of each method recommend; one common rate, as above, and batches of 20, which divide its 40 and 80 images,
+# are ours.
 _WORKSHOP = replace(
     _MAIN,
     model={"name": "resnet18", "stem": "no_pool", "pretrained": True},

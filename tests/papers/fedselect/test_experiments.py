@@ -158,7 +158,7 @@ SCOPED = ["01_main_comparison", "02_personalization_limit", "03_ablations", "04_
 
 @pytest.mark.parametrize("notebook", SCOPED)
 def test_resnet18_is_also_ranked_tensor_by_tensor(notebook):
-    """Every run of FedSelect with a mask that grows, or is drawn, has its other scope beside it, but for claim 6's ends."""
+    """Every run of FedSelect whose masks grow, or are drawn, has the other scope beside it, but for claim 6's ends."""
     made = [one for one in PAPER.specs(notebook, "paper", [0]) if one.method["name"] == "fedselect"]
     made = [one for one in made if one.method.get("masks") != "layers"]
     scopes = {"global": set(), "per_tensor": set()}
