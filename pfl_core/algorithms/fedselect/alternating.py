@@ -154,7 +154,7 @@ def loss_checks(series: Mapping[str, np.ndarray], choosing: np.ndarray) -> list[
     rise = float(mean[choosing].max() / max(mean[0], np.finfo(float).tiny))
     found = [
         MechanismCheck(
-            "largest training loss while masks are chosen, over that of round 1",
+            "loss while masks are chosen, over round 1's",
             *(rise, LARGEST_RISE, rise <= LARGEST_RISE, DIVERGED),
         )
     ]
@@ -163,7 +163,7 @@ def loss_checks(series: Mapping[str, np.ndarray], choosing: np.ndarray) -> list[
         worst = float(loss[later][present[later]].max())
         found.append(
             MechanismCheck(
-                "largest training loss of a client while masks are chosen, after round 1",
+                "largest loss of a client while masks are chosen",
                 *(worst, LARGEST_LOSS, worst <= LARGEST_LOSS, DIVERGED),
             )
         )
@@ -175,7 +175,7 @@ def part_check(series: Mapping[str, np.ndarray]) -> MechanismCheck:
     share = series["movable_share"][-1]
     part = float(np.nanmean(np.minimum(share, 1 - share)))
     return MechanismCheck(
-        "smaller of the personal and the shared part of what may move, last round",
+        "smaller part of what moves, personal or shared",
         *(part, SMALLEST_PART, part > SMALLEST_PART),
         "nothing is personal, or everything is: the run is FedAvg or training alone; look at p, the limit, the rounds",
     )

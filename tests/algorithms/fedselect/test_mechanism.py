@@ -12,9 +12,9 @@ from pfl_core.algorithms.fedselect.method import FedSelect
 from tests.helpers import federation, mlp
 
 RISE, LOSS, PART = (
-    "largest training loss while masks are chosen, over that of round 1",
-    "largest training loss of a client while masks are chosen, after round 1",
-    "smaller of the personal and the shared part of what may move, last round",
+    "loss while masks are chosen, over round 1's",
+    "largest loss of a client while masks are chosen",
+    "smaller part of what moves, personal or shared",
 )
 
 
