@@ -34,6 +34,7 @@ The rise misses a run that diverges from the start: ResNet18 with a last batch o
 """
 SMALLEST_PART = 0.0
 """Of a client's movable entries, personal or shared; at 0 the method is FedAvg, or training alone."""
+NOTES = {"train_loss", "personal_share", "movable_share"}  # of each round, which the checks read
 DIVERGED = "the masks were ranked by divergence; try a lower rate, or batches that divide the clients' images"
 
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithm import MechanismCheck, register
-from pfl_core.algorithms.fedselect.alternating import Alternating, MaskState, loss_checks, part_check
+from pfl_core.algorithms.fedselect.alternating import NOTES, Alternating, MaskState, loss_checks, part_check
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.ops import count_true, counts_true, put, round_half_up, take, top_count
 from pfl_core.options import NonNegativeInt
@@ -95,7 +95,7 @@ class FedSelectGradLTN(Alternating):
 
     def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
         """Did LocalAlt diverge in a round (each round searches anew), and did masks end between empty and full?"""
-        if self.keep_rate in (0, 1):
+        if self.keep_rate in (0, 1) or not series.keys() >= NOTES:
             return []
         return [*loss_checks(series, np.ones(len(series["train_loss"]), dtype=bool)), part_check(series)]
 

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from pfl_core.algorithm import Algorithm, MechanismCheck, register
 from pfl_core.algorithms.fedselect.ablation import fixed_masks, scores, tie_order
-from pfl_core.algorithms.fedselect.alternating import Alternating, MaskState, loss_checks, part_check
+from pfl_core.algorithms.fedselect.alternating import NOTES, Alternating, MaskState, loss_checks, part_check
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
 from pfl_core.ops import ClientRows, count_true, counts_true, put, round_half_up, take, top_count
@@ -207,9 +207,9 @@ class FedSelect(Alternating):
     def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
         """Did training diverge while masks were chosen, and did something end as personal, something as shared?
 
-        Nothing to check where no mask grows, or where α = 0 or 1 says where it ends.
+        Nothing to check where no mask grows, where α = 0 or 1 says where it ends, or without a round's notes.
         """
-        if self.masks != "grown" or self.p == 0:
+        if self.masks != "grown" or self.p == 0 or not series.keys() >= NOTES:
             return []
         share = np.nan_to_num(np.fmax.accumulate(series["personal_share"], axis=0))  # [noted rounds, N], absent or not
         choosing = (np.diff(share, axis=0, prepend=0.0) > 0).any(axis=1)

@@ -65,8 +65,8 @@ BY_TENSOR = {"selection_scope": "per_tensor"}
 def each_scope(preset: str, runs: Methods) -> Methods:
     """At preset paper, where ResNet18 is run, FedSelect also with a ranking of each tensor by itself.
 
-    One ranking over ResNet18 makes nearly all of its last layer personal (0.97 of `fc.weight` at α = 0.30), so masks
-    whose overlap there grows with α, as in Figure 4, cannot arise.
+    One ranking over ResNet18 makes nearly all of its last layer personal (at α = 0.30 0.97 to 1.00 of `fc.weight`), so
+    masks whose overlap there grows with α, as in Figure 4, cannot arise.
     """
     if preset != "paper":
         return runs

@@ -96,6 +96,11 @@ def test_ends_of_the_range_and_fixed_masks_have_less_to_check():
     assert checks(FedSelect(p=0.0), *given) == checks(FedSelect(masks="random"), *given) == {}
 
 
+@pytest.mark.parametrize("rule", [FedSelect(), FedSelectGradLTN()], ids=["fedselect", "gradltn"])
+def test_a_record_without_these_notes_has_nothing_to_check(rule):
+    assert rule.mechanism({"train_loss": np.ones((4, 2))}, 4, Training()) == []
+
+
 def test_gradltn_chooses_in_every_round():
     steady = [0.03] * 4
     assert all(check.acts for check in checks(FedSelectGradLTN(), [1.0, 0.6, 0.4, 0.2], steady).values())
