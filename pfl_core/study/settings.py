@@ -17,7 +17,8 @@ from pfl_core.training import Training
 
 PARTS = ("data", "partition", "model")
 TRAINING = {f.name for f in fields(Training)}
-NOT_OF_METHOD = TRAINING | {"model"}  # of what goes with a method, see PaperSettings
+GO_WITH = ("partition", "model")  # parts whose options may go with a method, see PaperSettings
+NOT_OF_METHOD = TRAINING | {*GO_WITH}
 
 Methods = Sequence[tuple[str, dict[str, Any]]]  # a method's registered name and its fields
 
@@ -50,7 +51,8 @@ class PaperSettings:
     ``settings``: preset -> the paper's data set or experiment -> setting; the first one is the default.
     ``method_fields``: method -> fields where the paper's values differ from the class's defaults.
     ``with_method``: (method as it is asked for, preset, experiment) -> what goes with its reading, budget or options:
-    fields of Training, options of the network under "model", and fields of the method. What is asked for wins over it.
+    fields of Training, options of the network and of the division under "model" and "partition", and fields of the
+    method. What is asked for wins over it.
     ``searched``: (preset, experiment) -> method -> values that a search chose on validation images (``study.search``);
     they win over the others, and serve the experiments that vary that one ("cifar10" those of "cifar10, novel").
     """
@@ -107,8 +109,7 @@ class PaperSettings:
             setting=name,
         )
         changes = {k: v for k, v in suited.items() if k in TRAINING}
-        if "model" in suited:
-            changes["model"] = {**setting.model, **suited["model"]}
+        changes |= {part: {**getattr(setting, part), **suited[part]} for part in GO_WITH if part in suited}
         return override(spec, changes | dict(overrides or {}))
 
     def specs(

@@ -223,6 +223,11 @@ MORE: tuple[
     },
     {"name": "fedselect", "p": 0.2, "buffer_policy": "average", "client_weighting": "samples", "limit_policy": "cap"},
     {
+        "name": "fedselect",
+        **{"p": 0.5, "alpha": 0.5, "selection_scope": "per_tensor", "limit_comparison": "inclusive"},
+        **{"share_precision": "float32", "count_rounding": "rest_half_even"},
+    },
+    {
         "name": "fedselect_gradltn",
         **{"keep_rate": 0.7, "num_search_iters": 2, "search_epochs": 1, "batch_order": "reshuffle_each_pass"},
         **{"skip_empty_pass": False, "bn_mode": "eval_after_round_0", "buffer_policy": "average"},

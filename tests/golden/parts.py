@@ -33,6 +33,13 @@ OWN: tuple[tuple[Part, int], ...] = (  # what no record has; and the number of c
     ({"name": "iid", "train_per_class": 20, "test_per_class": 10}, 3),
     ({"name": "shards"}, 10),
     ({"name": "shards", "classes_per_client": 3, "allow_duplicate_classes": True, "pool": "joined"}, 10),
+    (
+        {
+            "name": "shards",
+            **{"classes_per_client": 2, "train_per_class": 50, "test_per_class": 100, "allow_duplicate_classes": True},
+        },
+        10,
+    ),
     ({"name": "dirichlet"}, 10),
     ({"name": "dirichlet", "alpha": 0.3, "min_size": 50, "val": 0.2, "train_per_class": 200, "test_per_class": 30}, 5),
     ({"name": "dirichlet", "variant": "fedem"}, 10),

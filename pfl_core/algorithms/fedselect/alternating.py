@@ -10,17 +10,32 @@ version (ICML 2023) uses both.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, State, check_choices
+from pfl_core.algorithm import Algorithm, MechanismCheck, State, check_choices
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.ops import ClientRows, count_true, counts_true, differ, masked_mean, put, select, take
 from pfl_core.options import NonNegativeFloat
+
+LARGEST_RISE = 1.5
+"""Of the training loss (mean over clients) while masks are chosen, over that of round 1."""
+LARGEST_LOSS = math.log(100)
+"""Of one client after round 1 while masks are chosen: what an untrained network loses on 100 classes, the most here.
+
+The rise misses a run that diverges from the start: ResNet18 with a last batch of 4 has 2.44 in round 1 and never more.
+"""
+SMALLEST_PART = 0.0
+"""Of a client's movable entries, personal or shared; at 0 the method is FedAvg, or training alone."""
+NOTES = {"train_loss", "personal_share", "movable_share"}  # of each round, which the checks read
+DIVERGED = "the masks were ranked by divergence; try a lower rate, or batches that divide the clients' images"
 
 
 @dataclass(frozen=True)
@@ -128,3 +143,40 @@ class Alternating(Algorithm):
             out[f"overlap/{f.name}"] = (masks @ masks.T).round().long()
             out[f"size/{f.name}"] = torch.tensor(f.stop - f.start)
         return out
+
+
+def loss_checks(series: Mapping[str, np.ndarray], choosing: np.ndarray) -> list[MechanismCheck]:
+    """Whether training diverged in the rounds whose training chose masks; choosing [noted rounds] bool.
+
+    A loss that is not a number counts as divergence. An absent client is one without a ``personal_share``.
+    """
+    present, loss = ~np.isnan(series["personal_share"]), series["train_loss"]  # [noted rounds, N]
+    mean = np.where(present, loss, 0.0).sum(1) / present.sum(1)
+    rise = float(mean[choosing].max() / max(mean[0], np.finfo(float).tiny))
+    found = [
+        MechanismCheck(
+            "loss while masks are chosen, over round 1's",
+            *(rise, LARGEST_RISE, rise <= LARGEST_RISE, DIVERGED),
+        )
+    ]
+    later = choosing & (np.arange(len(choosing)) > 0)
+    if later.any():
+        worst = float(loss[later][present[later]].max())
+        found.append(
+            MechanismCheck(
+                "largest loss of a client while masks are chosen",
+                *(worst, LARGEST_LOSS, worst <= LARGEST_LOSS, DIVERGED),
+            )
+        )
+    return found
+
+
+def part_check(series: Mapping[str, np.ndarray]) -> MechanismCheck:
+    """Whether clients end with something personal and something shared, of what may move."""
+    share = series["movable_share"][-1]
+    part = float(np.nanmean(np.minimum(share, 1 - share)))
+    return MechanismCheck(
+        "smaller part of what moves, personal or shared",
+        *(part, SMALLEST_PART, part > SMALLEST_PART),
+        "nothing is personal, or everything is: the run is FedAvg or training alone; look at p, the limit, the rounds",
+    )

@@ -11,23 +11,27 @@ ICML 2023 workshop on federated learning: Algorithm 1 (GradLTN), Algorithm 2 (th
 The search starts from a full mask in every round and leaves nothing behind but the mask: about p^L of the model.
 
 Differs from the paper: L trainings, not L + 1 (the last one would be unused); training goes on over the E epochs of a
-search. Ours where it is silent: the search uses the shared entries' rate; batch-norm statistics stay with their client;
-an entry that nobody shares keeps its last global value; equal changes: the lower index stays.
+search; all methods of its comparison share one learning rate, where the paper takes each method's recommended one.
+Ours where it is silent: the search uses the shared entries' rate; batch-norm statistics stay with their client; an
+entry that nobody shares keeps its last global value; equal changes: the lower index stays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import register
-from pfl_core.algorithms.fedselect.alternating import Alternating, MaskState
+from pfl_core.algorithm import MechanismCheck, register
+from pfl_core.algorithms.fedselect.alternating import NOTES, Alternating, MaskState, loss_checks, part_check
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.ops import count_true, counts_true, put, round_half_up, take, top_count
 from pfl_core.options import NonNegativeInt
+from pfl_core.training import Training
 
 
 @register(
@@ -88,6 +92,12 @@ class FedSelectGradLTN(Alternating):
             "passes": searched + self.passes(count, fed, epochs),
             **self.shares(fed, personal, movable),
         }
+
+    def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
+        """Did LocalAlt diverge in a round (each round searches anew), and did masks end between empty and full?"""
+        if self.keep_rate in (0, 1) or not series.keys() >= NOTES:
+            return []
+        return [*loss_checks(series, np.ones(len(series["train_loss"]), dtype=bool)), part_check(series)]
 
     def grad_ltn(self, fed: Federation, start: Tensor, clients: Tensor, t: int) -> tuple[Tensor, int]:
         """Algorithm 1: the masks [S, e] bool that the search ends with, and the passes that it took; start [S, e].

@@ -11,8 +11,9 @@ CVPR 2024: Algorithm 1 (the round), Algorithm 2 (LocalAlt), Algorithm 3 (GradSel
 So a newly chosen entry still takes part in this round's mean and starts the next round as personal from there;
 round 0 is FedAvg whatever p and α are.
 
-Differs from the paper: nothing by default. Ours where it is silent: an entry that nobody shares keeps its last global
-value; batch-norm statistics stay with their client; absent clients keep model and mask and receive what they share.
+Differs from the paper: nothing by default. Ours where it is silent: an update takes at least one entry, where p % of
+few would round to none; an entry that nobody shares keeps its last global value; batch-norm statistics stay with their
+client; absent clients keep model and mask and receive what they share.
 ``FedSelect.reading("authors_code")`` sets the released code's choices; each is a field. The ablations of Table 3 are
 fields, too: ``ranking`` (what decides who becomes personal) and ``masks`` (grown, or fixed before the first round).
 """
@@ -20,18 +21,21 @@ fields, too: ``ranking`` (what decides who becomes personal) and ``masks`` (grow
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, register
+from pfl_core.algorithm import Algorithm, MechanismCheck, register
 from pfl_core.algorithms.fedselect.ablation import fixed_masks, scores, tie_order
-from pfl_core.algorithms.fedselect.alternating import Alternating, MaskState
+from pfl_core.algorithms.fedselect.alternating import NOTES, Alternating, MaskState, loss_checks, part_check
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
 from pfl_core.ops import ClientRows, count_true, counts_true, put, round_half_up, take, top_count
+from pfl_core.training import Training
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,8 @@ class FedSelect(Alternating):
     rate_basis: Literal["shared", "all"] = "shared"
     limit_policy: Literal["check_before", "cap"] = "check_before"
     limit_comparison: Literal["strict", "inclusive"] = "strict"
+    share_precision: Literal["exact", "float32"] = "exact"  # of the share that is held against α
+    count_rounding: Literal["half_up", "rest_half_even"] = "half_up"  # of p n, or of the (1 − p) n that stay shared
     tie_rule: Literal["index", "threshold"] = "index"
     mask_update_every: int = 1
     mask_update_start: int = 0
@@ -92,6 +98,8 @@ class FedSelect(Alternating):
             "selection_scope": "per_tensor",
             "eligible_params": "weights_only",
             "limit_comparison": "inclusive",
+            "share_precision": "float32",
+            "count_rounding": "rest_half_even",
             "tie_rule": "threshold",
             "mask_update_every": 3,
             "mask_update_start": 3,
@@ -196,6 +204,18 @@ class FedSelect(Alternating):
             and (t - self.mask_update_start) % self.mask_update_every == 0
         )
 
+    def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
+        """Did training diverge while masks were chosen, and did something end as personal, something as shared?
+
+        Nothing to check where no mask grows, where α = 0 or 1 says where it ends, or without a round's notes.
+        """
+        if self.masks != "grown" or self.p == 0 or not series.keys() >= NOTES:
+            return []
+        share = np.nan_to_num(np.fmax.accumulate(series["personal_share"], axis=0))  # [noted rounds, N], absent or not
+        choosing = (np.diff(share, axis=0, prepend=0.0) > 0).any(axis=1)
+        found = loss_checks(series, choosing) if choosing.any() else []
+        return [*found, part_check(series)] if 0 < self.alpha < 1 else found
+
     def shared_prefix(self, fed: Federation) -> tuple[Algorithm, int]:
         """Runs that differ in α alone are equal until the first growth that the smaller limit prevents."""
         sizes = [len(torch.arange(fed.num_params)[unit]) for unit in self.units(fed.layout)]
@@ -215,16 +235,33 @@ class FedSelect(Alternating):
 def num_new(num_personal: int, size: int, rule: FedSelect) -> int:
     """How many of a unit's ``size`` entries become personal, by Algorithm 3's limit and rate; at least one (ours).
 
-    Whole numbers are compared: with p = α a float test of share < α can pass once too often.
+    The released code rounds the number of those that stay shared, half to even (``count_rounding="rest_half_even"``):
+    with p = 1/4 it takes 2 of 10, and p n = 2.5 rounded up is 3. It fails where it would take none; here it takes one.
     """
-    limit = math.floor(rule.alpha * size + 1e-9)
-    full = num_personal >= limit if rule.limit_comparison == "strict" else num_personal > limit
-    if rule.p == 0 or full:
+    if rule.p == 0 or at_limit(num_personal, size, rule):
         return 0
     num_shared = size - num_personal
     basis = num_shared if rule.rate_basis == "shared" else size
-    count = min(max(1, round_half_up(rule.p * basis)), num_shared)
-    return min(count, limit - num_personal) if rule.limit_policy == "cap" else count
+    rest_half_even = rule.count_rounding == "rest_half_even"
+    count = basis - round((1 - rule.p) * basis) if rest_half_even else round_half_up(rule.p * basis)
+    count = min(max(1, count), num_shared)
+    room = math.floor(rule.alpha * size + 1e-9) - num_personal
+    return max(0, min(count, room)) if rule.limit_policy == "cap" else count
+
+
+def at_limit(num_personal: int, size: int, rule: FedSelect) -> bool:
+    """Whether a unit's personal share forbids it to grow.
+
+    Whole numbers are compared: with p = α a float test of share < α can pass once too often. The released code has
+    such a test, of a share in single precision against α in double (``share_precision="float32"``): a share of exactly
+    0.05, 0.30 or 0.80 is then larger than α, one of 0.50 is not.
+    """
+    inclusive = rule.limit_comparison == "inclusive"
+    if rule.share_precision == "float32":
+        share = float(np.float32(num_personal) / np.float32(size))
+        return share > rule.alpha if inclusive else share >= rule.alpha
+    limit = math.floor(rule.alpha * size + 1e-9)
+    return num_personal > limit if inclusive else num_personal >= limit
 
 
 def grow_mask(personal: Tensor, change: Tensor, rule: FedSelect, order: Tensor | None = None) -> Tensor:

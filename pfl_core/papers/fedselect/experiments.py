@@ -9,7 +9,7 @@ from typing import Any
 from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.papers.fedselect.settings import BASELINES, LAYERS, READINGS, SETTINGS, WORKSHOP_BASELINES
 from pfl_core.runs import RunSpec
-from pfl_core.study.settings import Methods
+from pfl_core.study.settings import PARTS, Methods
 
 on, setting = SETTINGS.specs, SETTINGS.setting
 
@@ -35,10 +35,14 @@ COMPARED = BASELINES  # beside FedSelect in the main comparison; a baseline of o
 FEW = ("local", "fedavg", "fedavg_ft")  # of them, where all would take too long
 ALTERNATION = tuple(name for name in BASELINES if name != "ditto")  # also with the 2 L passes of FedSelect and Ditto
 EPOCHS_TWICE = {"fedrep": {"head_epochs": 4, "body_epochs": 2}}  # whose epochs are its own; 2 + 1 by default
-TOGETHER = {"mask_update_start": "mask_update_every"}  # options that mean something only with another one
+TOGETHER = {  # options that mean something only with another one
+    "mask_update_start": "mask_update_every",
+    "share_precision": "limit_comparison",
+}
 NOT_A_READING = ("eval_point",)  # both scores are in every run
-# Two options act only beside others: "inclusive" where an update ends at exactly ⌊α D⌋ entries, as with p = α, and
-# "threshold" where the cut-off falls on equal changes, as in the code's reading (A20, A22).
+# Two options act only beside others: "inclusive" where an update ends at exactly ⌊α D⌋ entries, as with p = α (and in
+# single precision at α = 0.50 alone), and "threshold" where the cut-off falls on equal changes, as in the code's
+# reading (A20, A22).
 AT_THE_LIMIT = {"alpha": 0.50, "p": 0.50}
 BESIDE_OTHERS = (
     AT_THE_LIMIT,
@@ -47,11 +51,27 @@ BESIDE_OTHERS = (
 )
 # What the released code has beside the method's options, by preset: there the data and the network allow it.
 CODE_TRAINING = {
-    "quick": ("epochs",),
-    "real": ("epochs", "augment"),
-    "paper": ("epochs", "augment", "model", "batch_size"),
+    "ci": ("partition",),
+    "quick": ("partition", "epochs"),
+    "real": ("partition", "epochs", "augment"),
+    "paper": ("partition", "epochs", "augment", "model", "batch_size"),
 }
+ALSO_TRIED_ON = ("local", "fedavg_ft", "fedper")  # these options may lift others as much as they lift FedSelect
 STABLE_RATE = 0.01  # at its own 0.05 the released code ran into NaN
+CLIP_NORM = 3.5  # the released code's bound on the gradient, off unless asked for; it may cure that, too
+BY_TENSOR = {"selection_scope": "per_tensor"}
+
+
+def each_scope(preset: str, runs: Methods) -> Methods:
+    """At preset paper, where ResNet18 is run, FedSelect also with a ranking of each tensor by itself.
+
+    One ranking over ResNet18 makes nearly all of its last layer personal (at α = 0.30 0.97 to 1.00 of `fc.weight`), so
+    masks whose overlap there grows with α, as in Figure 4, cannot arise.
+    """
+    if preset != "paper":
+        return runs
+    scopes = {"fedselect": ({}, BY_TENSOR)}
+    return [(name, {**options, **scope}) for name, options in runs for scope in scopes.get(name, ({},))]
 
 
 def code_options() -> dict[str, dict[str, Any]]:
@@ -79,7 +99,7 @@ def main_comparison(preset: str, wanted: Sequence[int], overrides: Mapping[str, 
     other sets have files that are not ours.
     """
     fixed, others = ([("fedselect", {"alpha": a}) for a in LIMITS if (a in MAIN) is main] for main in (True, False))
-    runs = fixed + [(name, {}) for name in COMPARED]
+    runs, others = each_scope(preset, fixed + [(name, {}) for name in COMPARED]), each_scope(preset, others)
     seeds_to_tune = {"ci": [], "quick": wanted[:1]}  # to save time
     tried = learning_rates(preset, seeds_to_tune.get(preset, wanted), overrides, runs)
     corrupted = on("cifar10_c", preset, wanted, overrides, runs + others) if preset == "real" else []
@@ -103,12 +123,13 @@ def learning_rates(preset: str, wanted: Sequence[int], overrides: Mapping[str, A
 def personalization_limit(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Table 2 and the effect of p: α at one p with α = 0 and 1 added, p at two α, and three baselines; both ENDS."""
     small = preset == "ci"
-    pairs = [{"alpha": alpha} for alpha in ((0.0, 0.10, 0.30) if small else (0.0, *LIMITS, 1.0))]
-    pairs += ENDS if preset == "paper" else ENDS[:1]  # no network of the other presets has batch norm
+    limits = (0.0, 0.10, 0.30) if small else (0.0, *LIMITS, 1.0)
+    runs = each_scope(preset, [("fedselect", {"alpha": alpha}) for alpha in limits])
+    ends = ENDS if preset == "paper" else ENDS[:1]  # no network of the other presets has batch norm
     rates = {"ci": [(0.30, 0.01)], "real": []}  # at real the default p only, to save time
     every = [(alpha, p) for alpha in MAIN for p in RATES if p != FedSelect().p]  # the default is there already
-    of_p = [("fedselect", {"alpha": alpha, "p": p}) for alpha, p in rates.get(preset, every)]
-    runs = [("fedselect", options) for options in pairs] + [(name, {}) for name in FEW]
+    of_p = each_scope(preset, [("fedselect", {"alpha": alpha, "p": p}) for alpha, p in rates.get(preset, every)])
+    runs = [*runs, *(("fedselect", options) for options in ends), *((name, {}) for name in FEW)]
     return on_datasets(preset, wanted, overrides, runs) + on("cifar10", preset, wanted, overrides, of_p)
 
 
@@ -123,7 +144,7 @@ def ablations(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) 
     """Table 3: other rules of who becomes personal, at two limits; and masks fixed to one group of layers."""
     limits = MAIN[:1] if preset == "ci" else MAIN
     rules = [{}, *({"ranking": name} for name in RANKINGS), {"masks": "random"}, {"masks": "common_random"}]
-    runs = [("fedselect", {"alpha": alpha, **rule}) for alpha in limits for rule in rules]
+    runs = each_scope(preset, [("fedselect", {"alpha": alpha, **rule}) for alpha in limits for rule in rules])
     made = on_datasets(preset, wanted, overrides, runs)
     for one in on_datasets(preset, wanted, overrides, [("fedselect", {})]):
         groups = layer_groups(one.model["name"]).values()
@@ -135,7 +156,7 @@ def training_size(preset: str, wanted: Sequence[int], overrides: Mapping[str, An
     """Figure 3: all methods with fewer and more training images on each client."""
     frame = setting(preset, "cifar10").partition
     limits, methods = (MAIN[:1], FEW) if preset == "ci" else (MAIN, COMPARED)
-    runs = [("fedselect", {"alpha": alpha}) for alpha in limits] + [(name, {}) for name in methods]
+    runs = each_scope(preset, [("fedselect", {"alpha": alpha}) for alpha in limits]) + [(name, {}) for name in methods]
     made = []
     for size in SIZES[preset]:
         per_class = size // frame["classes_per_client"]
@@ -148,7 +169,8 @@ def training_size(preset: str, wanted: Sequence[int], overrides: Mapping[str, An
 def mask_overlap(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Figure 4: the masks that the runs of Table 2 end with."""
     limits = (0.10, 0.30) if preset == "ci" else LIMITS
-    return on("cifar10", preset, wanted, overrides, [("fedselect", {"alpha": alpha}) for alpha in limits])
+    runs = each_scope(preset, [("fedselect", {"alpha": alpha}) for alpha in limits])
+    return on("cifar10", preset, wanted, overrides, runs)
 
 
 def workshop(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
@@ -163,36 +185,53 @@ def workshop(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -
 
 
 def code_training(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """The paper's reading with the code's epochs, augmentation, network, batches; at preset paper the code at 0.01.
+    """The paper's reading with the code's class deal, epochs, augmentation, network, batches, each alone.
 
-    None of those that ``overrides`` replaces.
+    Each is tried on the methods of ALSO_TRIED_ON, too. None of those that ``overrides`` replaces.
     """
     frame, made = setting(preset, "cifar10"), []
-    for name in CODE_TRAINING.get(preset, ()):
+    for name in CODE_TRAINING[preset]:
         if name in overrides:
             continue
         value = READINGS["authors_code"][name]
-        change = {name: {**frame.model, **value} if name == "model" else value}
-        shown = f"stem={value['stem']}" if name == "model" else f"{name}={value}"
-        alone = on("cifar10", preset, wanted, {**change, **overrides}, [("fedselect", {})])
+        own = value if isinstance(value, Mapping) else {name: value}  # options of a part, or a field of the training
+        change = {name: {**getattr(frame, name), **own}} if name in PARTS else own
+        methods = [(method, {}) for method in ("fedselect", *ALSO_TRIED_ON)]
+        shown = ", ".join(f"{option}={value}" for option, value in own.items())
+        alone = on("cifar10", preset, wanted, {**change, **overrides}, methods)
         made += [replace(one, setting=f"cifar10, {shown}") for one in alone]
-    if preset == "paper" and "lr" not in overrides:
-        code = [("fedselect", {"reading": "authors_code"})]
-        slow = on("cifar10", preset, wanted, {"lr": STABLE_RATE, **overrides}, code)
-        made += [replace(one, setting=f"cifar10, code at lr {STABLE_RATE}") for one in slow]
+    return made
+
+
+def code_cures(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """All of the released code together with its optional clipping; at preset paper at a smaller rate, too.
+
+    At its own rate it may diverge. None of those that ``overrides`` replaces, and none at preset ci.
+    """
+    cures = {
+        f"code with clip_norm={CLIP_NORM}": {"clip_norm": CLIP_NORM},
+        f"code at lr {STABLE_RATE}": {"lr": STABLE_RATE},
+    }
+    code, made = [("fedselect", {"reading": "authors_code"})], []
+    for name, change in list(cures.items())[: {"ci": 0, "paper": 2}.get(preset, 1)]:
+        if not change.keys() & overrides.keys():
+            runs = on("cifar10", preset, wanted, {**change, **overrides}, code)
+            made += [replace(one, setting=f"cifar10, {name}") for one in runs]
     return made
 
 
 def paper_vs_code(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """The paper's reading, each of the released code's options on its own and all together; equal numbers of passes.
 
-    And what the code does in another way in training, each alone, under settings of their own. Ditto has as many passes
-    as FedSelect without doubling, and FedSelect stands there at both limits of the other notebooks.
+    And what the code does in another way in dealing classes and in training, each alone, under settings of their own.
+    Ditto has as many passes as FedSelect without doubling, and FedSelect stands there at both limits of the other
+    notebooks.
     """
     options = list(code_options().values())
     options, more = (options[:3], ()) if preset == "ci" else (options, BESIDE_OTHERS)
     runs = [("fedselect", option) for option in [{}, *options, {"reading": "authors_code"}, *more]]
-    made = on("cifar10", preset, wanted, overrides, runs) + code_training(preset, wanted, overrides)
+    made = on("cifar10", preset, wanted, overrides, runs)
+    made += code_training(preset, wanted, overrides) + code_cures(preset, wanted, overrides)
     as_many = [("fedselect", {"alpha": alpha}) for alpha in MAIN if alpha != FedSelect().alpha] + [("ditto", {})]
     made += on("cifar10", preset, wanted, overrides, as_many + [(name, {}) for name in ALTERNATION])
     epochs = overrides.get("epochs", setting(preset, "cifar10").train.epochs)

@@ -16,22 +16,38 @@ from pfl_core.study.plots import COLORS, NAMES, band, captioned, dots, far_below
 SHADES = {0.0: 0.15, 0.05: 0.3, 0.30: 0.45, 0.50: 0.6, 0.80: 0.75, 1.0: 0.9}  # one shade of red per limit
 
 
+BY_TENSOR = "tensor by tensor"  # of runs that rank each tensor by itself
+
+
 @cache  # each call of get_cmap makes the colour map anew
-def shade(alpha: float) -> tuple:
-    """The colour of a personalization limit."""
-    return plt.get_cmap("Reds")(SHADES.get(round(alpha, 2), 0.5))
+def shade(alpha: float, by_tensor: bool = False) -> tuple:
+    """The colour of a personalization limit, and of what is ranked together."""
+    return plt.get_cmap("Purples" if by_tensor else "Reds")(SHADES.get(round(alpha, 2), 0.5))
+
+
+def by_tensor(runs: pd.DataFrame) -> pd.Series:
+    """Which of ``runs`` rank tensor by tensor. Column: selection_scope, missing where no run is FedSelect's."""
+    return runs.get("selection_scope", pd.Series("", runs.index)) == "per_tensor"
 
 
 def labelled(runs: pd.DataFrame) -> pd.DataFrame:
-    """``runs`` with a label and a colour for each method, and for each limit of FedSelect. Columns: method, alpha."""
-    own = runs["method"] == "fedselect"
-    label = runs["method"].map(NAMES).where(~own, "FedSelect, α = " + runs["alpha"].map("{:g}".format).astype(str))
-    color = [shade(a) if mine else COLORS[m] for m, a, mine in zip(runs["method"], runs["alpha"], own, strict=True)]
+    """``runs`` with a label and a colour for each method, and for each limit and scope of FedSelect.
+
+    Columns: method, alpha, and by_tensor's.
+    """
+    own, apart = runs["method"] == "fedselect", by_tensor(runs)
+    limit = "FedSelect, α = " + runs["alpha"].map("{:g}".format).astype(str)
+    label = runs["method"].map(NAMES).where(~own, limit + apart.map({True: f", {BY_TENSOR}", False: ""}))
+    fields = zip(runs["method"], runs["alpha"], own, apart, strict=True)
+    color = [shade(alpha, tensors) if mine else COLORS[name] for name, alpha, mine, tensors in fields]
     return runs.assign(label=label, color=color)
 
 
 def rules(runs: pd.DataFrame) -> pd.DataFrame:
-    """``runs`` of FedSelect with a label and a colour for each rule of Table 3. Columns: ranking, masks, layers."""
+    """``runs`` of FedSelect with a label and a colour for each rule of Table 3, and each scope.
+
+    Columns: ranking, masks, layers, and by_tensor's.
+    """
     fixed = {"random": "random, fixed", "common_random": "one random mask for all"}
     named = {
         "change": "most change (FedSelect)",
@@ -43,8 +59,10 @@ def rules(runs: pd.DataFrame) -> pd.DataFrame:
     layered = runs["masks"] == "layers"
     label = runs["ranking"].map(named).mask(runs["masks"] != "grown", runs["masks"].map(fixed))
     label = label.mask(layered, "only " + runs["layers"].map(lambda names: ", ".join(names)))
+    label += by_tensor(runs).map({True: f", {BY_TENSOR}", False: ""})
     colors = plt.get_cmap("tab20")
-    color = {text: "#c44e52" if "FedSelect" in text else colors(i % 20) for i, text in enumerate(dict.fromkeys(label))}
+    own = {named["change"]: "#c44e52", f"{named['change']}, {BY_TENSOR}": "#8172b3"}
+    color = {text: own.get(text, colors(i % 20)) for i, text in enumerate(dict.fromkeys(label))}
     return runs.assign(label=label, color=label.map(color))
 
 

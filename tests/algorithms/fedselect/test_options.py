@@ -1,8 +1,12 @@
 """FedSelect's counts, readings and options (fedselect.md sections 3.4, 3.8 and 4), its notes, and shared starts."""
 
 import dataclasses
+import random
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
@@ -113,6 +117,73 @@ def test_a4_option_rate_basis():
     assert growth(FedSelect(p=0.3, alpha=1.0, rate_basis="all"), 100) == [0, 30, 60, 90, 100]
 
 
+def test_a20_the_codes_count_is_what_is_left_of_those_that_stay_shared():
+    """7.5 of 10 stay shared, rounded to even 8; 2.5 become personal, rounded up 3. At least one, as everywhere."""
+    text, code = (FedSelect(p=0.25, alpha=1.0, count_rounding=rule) for rule in ("half_up", "rest_half_even"))
+    assert [num_new(0, size, text) for size in (2, 6, 10, 14)] == [1, 2, 3, 4]
+    assert [num_new(0, size, code) for size in (2, 6, 10, 14)] == [1, 2, 2, 4]
+
+
+def test_a2_the_codes_share_in_single_precision_is_above_a_limit_that_it_equals():
+    """float32(0.05), (0.30) and (0.80) are larger than the numbers of double precision, float32(0.50) is the same."""
+    for alpha, goes_on in ((0.05, False), (0.30, False), (0.50, True), (0.80, False)):
+        rule = FedSelect(p=0.1, alpha=alpha, limit_comparison="inclusive")
+        single = replace(rule, share_precision="float32")
+        assert num_new(round(100 * alpha), 100, rule) > 0
+        assert (num_new(round(100 * alpha), 100, single) > 0) == goes_on
+        assert num_new(round(100 * alpha), 100, replace(single, limit_comparison="strict")) == 0
+        assert num_new(round(100 * alpha) - 1, 100, single) > 0
+
+
+def released_update(personal, change, p, alpha):
+    """The released code's update of one tensor's mask, written out: 0 and 1 [n] int64, change [n].
+
+    Raises IndexError where p is so small that nothing is left to take, as the code does.
+    """
+    ones, zeros = torch.count_nonzero(personal), torch.count_nonzero(1 - personal)
+    if (ones / (ones + zeros)).item() > alpha:
+        return personal
+    ordered = np.sort(change[personal == 0].numpy())
+    cut = ordered[np.round((1 - p) * ordered.size).astype(int)]
+    return torch.where(change >= cut, 1, personal)
+
+
+@cache
+def released_sequences(num=600, updates=8):
+    """(p, alpha, changes [updates, n], the released code's masks after each update); p, alpha and sizes at random."""
+    draw, found = random.Random(1), []
+    for i in range(num):
+        n = draw.choice((draw.randint(1, 60), 10 * draw.randint(1, 10)))
+        p, alpha = (draw.choice((0.05, 0.1, 0.25, 0.3, 0.5, 0.8, draw.random())) for _ in range(2))
+        changes = torch.rand(updates, n, generator=torch.Generator().manual_seed(i))
+        masks = [torch.zeros(n, dtype=torch.int64)]
+        with suppress(IndexError):
+            for change in changes:
+                masks.append(released_update(masks[-1], change, p, alpha))
+        found.append((p, alpha, changes, masks[1:]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changed", "as_released"),
+    [({}, True), ({"share_precision": "exact"}, False), ({"count_rounding": "half_up"}, False)],
+    ids=["the reading", "exact share", "p n rounded up"],
+)
+def test_masks_are_those_of_the_released_code(changed, as_released):
+    """Over many random sequences of updates; and not without one of its two rules."""
+    parted = 0
+    for p, alpha, changes, masks in released_sequences():
+        rule = FedSelect.reading("authors_code", p=p, alpha=alpha, **changed)
+        personal, same = torch.zeros(changes.shape[1], dtype=torch.bool), True
+        for change, want in zip(changes, masks, strict=False):
+            personal = grow_mask(personal, change, rule)
+            same &= torch.equal(personal, want.bool())
+        parted += not same
+    assert sum(len(masks) for *_, masks in released_sequences()) > 2000
+    assert (parted == 0) == as_released
+    assert as_released or parted > 5
+
+
 # ---- which entries --------------------------------------------------------------------------------------------------
 
 
@@ -212,6 +283,8 @@ def test_the_papers_reading_is_the_default():
             "rate_basis": "shared",
             "limit_policy": "check_before",
             "limit_comparison": "strict",
+            "share_precision": "exact",
+            "count_rounding": "half_up",
             "tie_rule": "index",
             "mask_update_every": 1,
             "mask_update_start": 0,
@@ -241,6 +314,8 @@ def test_the_authors_codes_reading():
         "selection_scope": "per_tensor",
         "eligible_params": "weights_only",
         "limit_comparison": "inclusive",
+        "share_precision": "float32",
+        "count_rounding": "rest_half_even",
         "tie_rule": "threshold",
         "mask_update_every": 3,
         "mask_update_start": 3,

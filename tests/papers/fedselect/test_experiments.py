@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from pfl_core.algorithms.fedselect.method import num_new
-from pfl_core.papers.fedselect.experiments import AT_THE_LIMIT, DATASETS, LEARNING_RATES
+from pfl_core.papers.fedselect.experiments import (
+    ALSO_TRIED_ON,
+    AT_THE_LIMIT,
+    CODE_TRAINING,
+    DATASETS,
+    LEARNING_RATES,
+)
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.papers.fedselect.settings import BASELINES
 from pfl_core.runs import build
@@ -13,12 +19,14 @@ from pfl_core.study.presets import PRESETS
 
 MAIN = "01_main_comparison"
 CODE = "07_paper_vs_code"
-ALONE = {  # beside the method's options: setting -> epochs, augmentation, stem, learning rate at preset paper
-    "cifar10": (3, "none", "no_pool", 0.05),
-    "cifar10, epochs=15": (15, "none", "no_pool", 0.05),
-    "cifar10, augment=crop_flip": (3, "crop_flip", "no_pool", 0.05),
-    "cifar10, stem=imagenet": (3, "none", "imagenet", 0.05),
-    "cifar10, batch_size=32": (3, "none", "no_pool", 0.05),
+DEAL = "cifar10, allow_duplicate_classes=True"
+ALONE = {  # beside the method's options: setting -> deal, epochs, augmentation, stem, batch, rate at preset paper
+    "cifar10": (False, 3, "none", "no_pool", 25, 0.05),
+    DEAL: (True, 3, "none", "no_pool", 25, 0.05),
+    "cifar10, epochs=15": (False, 15, "none", "no_pool", 25, 0.05),
+    "cifar10, augment=crop_flip": (False, 3, "crop_flip", "no_pool", 25, 0.05),
+    "cifar10, stem=imagenet": (False, 3, "none", "imagenet", 25, 0.05),
+    "cifar10, batch_size=32": (False, 3, "none", "no_pool", 32, 0.05),
 }
 
 
@@ -90,34 +98,86 @@ def test_every_baseline_also_runs_with_twice_the_epochs(preset, changes):
 
 
 def training(one):
-    return one.train.epochs, one.train.augment, one.model.get("stem"), one.train.lr
+    dealt = one.partition.get("allow_duplicate_classes", False)
+    return dealt, one.train.epochs, one.train.augment, one.model.get("stem"), one.train.batch_size, one.train.lr
 
 
 def test_what_the_released_code_changes_in_training_is_run_alone_at_preset_paper():
     made = [one for one in PAPER.specs(CODE, "paper", [0]) if one.method["name"] == "fedselect"]
     assert {one.setting: training(one) for one in made if one.method == {"name": "fedselect"}} == ALONE
-    code = {
-        one.setting: training(one) for one in made if one.method == {"name": "fedselect", "reading": "authors_code"}
+    code = {one.setting: one for one in made if one.method == {"name": "fedselect", "reading": "authors_code"}}
+    assert {name: training(one) for name, one in code.items()} == {
+        "cifar10": (True, 15, "crop_flip", "imagenet", 32, 0.05),
+        "cifar10, code with clip_norm=3.5": (True, 15, "crop_flip", "imagenet", 32, 0.05),
+        "cifar10, code at lr 0.01": (True, 15, "crop_flip", "imagenet", 32, 0.01),
     }
-    assert code == {
-        "cifar10": (15, "crop_flip", "imagenet", 0.05),
-        "cifar10, code at lr 0.01": (15, "crop_flip", "imagenet", 0.01),
-    }
+    assert [one.train.clip_norm for one in code.values()] == [None, 3.5, None]
 
 
-@pytest.mark.parametrize(("preset", "alone"), [("ci", 0), ("quick", 1), ("real", 2), ("paper", 4)])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_all_options_of_the_code_together_have_its_class_deal(preset):
+    """And the clipped run beside it; the paper's text, and every option of the method alone, keep distinct classes."""
+    made = [one for one in PAPER.specs(CODE, preset, [0]) if one.method["name"] == "fedselect" and one.setting != DEAL]
+    dealt = [one.partition.get("allow_duplicate_classes", False) for one in made]
+    assert dealt == [one.method.get("reading") == "authors_code" for one in made]
+    clipped = [one for one in made if one.train.clip_norm is not None]
+    assert [(one.train.clip_norm, one.method.get("reading")) for one in clipped] == (
+        [] if preset == "ci" else [(3.5, "authors_code")]
+    )
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_an_option_of_training_is_tried_on_rivals_with_everything_else_the_same(preset):
+    made = PAPER.specs(CODE, preset, [0])
+    settings = {one.setting for one in made if one.method == {"name": "fedselect"}} - {"cifar10"}
+    assert settings == {f"cifar10, {name}" for name in shown(preset)}
+    for name in settings:
+        tried = {one.method["name"]: one for one in made if one.setting == name}
+        assert set(tried) == {"fedselect", *ALSO_TRIED_ON}
+        assert len({str((training(one), one.data, one.rounds)) for one in tried.values()}) == 1
+
+
+def shown(preset):
+    """What is run alone at a preset, as its settings name it."""
+    names = {"partition": "allow_duplicate_classes=True", "epochs": "epochs=15", "augment": "augment=crop_flip"}
+    names |= {"model": "stem=imagenet", "batch_size": "batch_size=32"}
+    return [names[name] for name in CODE_TRAINING[preset]]
+
+
+@pytest.mark.parametrize(("preset", "alone"), [("ci", 1), ("quick", 2), ("real", 3), ("paper", 5)])
 def test_each_run_of_the_readings_is_asked_for_once(preset, alone):
-    """At the smaller presets what their data and networks allow: the epochs, and where images are 32x32 the crops."""
+    """At the smaller presets what their data and networks allow: the deal, the epochs, and on 32x32 the crops."""
     made = PAPER.specs(CODE, preset, [0])
     assert len({str(one.identity()) for one in made}) == len(made)
     own = {one.setting for one in made if one.method == {"name": "fedselect"}}
     assert len(own) == 1 + alone and own == set(list(ALONE)[: 1 + alone])
 
 
+SCOPED = ["01_main_comparison", "02_personalization_limit", "03_ablations", "04_training_size", "05_mask_overlap"]
+
+
+@pytest.mark.parametrize("notebook", SCOPED)
+def test_resnet18_is_also_ranked_tensor_by_tensor(notebook):
+    """Every run of FedSelect whose masks grow, or are drawn, has the other scope beside it, but for claim 6's ends."""
+    made = [one for one in PAPER.specs(notebook, "paper", [0]) if one.method["name"] == "fedselect"]
+    made = [one for one in made if one.method.get("masks") != "layers"]
+    scopes = {"global": set(), "per_tensor": set()}
+    for one in made:
+        fields = {k: v for k, v in one.method.items() if k != "selection_scope"}
+        if fields.get("p") != 1 and "buffer_policy" not in fields:
+            scopes[one.build_method().selection_scope].add(str((fields, one.setting, one.train, one.data)))
+    assert scopes["global"] == scopes["per_tensor"] != set()
+    small = PAPER.specs(notebook, "real", [0])
+    assert {one.model["name"] for one in small} == {"cnn_small"}
+    assert not any("selection_scope" in one.method for one in small)
+
+
 def test_what_overrides_replace_is_not_run_alone_under_a_wrong_name():
     own = {one.setting for one in PAPER.specs(CODE, "paper", [0], {"epochs": 1, "lr": 0.1})}
-    alone = ("augment=crop_flip", "stem=imagenet", "batch_size=32", "twice the epochs")
-    assert own == {"cifar10", *(f"cifar10, {name}" for name in alone)}
+    alone = ("allow_duplicate_classes=True", "augment=crop_flip", "stem=imagenet", "batch_size=32", "twice the epochs")
+    assert own == {"cifar10", *(f"cifar10, {name}" for name in (*alone, "code with clip_norm=3.5"))}
+    own = {one.setting for one in PAPER.specs(CODE, "paper", [0], {"clip_norm": 1.0})}
+    assert not any("clip_norm" in name for name in own)
 
 
 @pytest.mark.parametrize("size", [4_810, 136_874, 11_181_642], ids=["mlp", "cnn_small", "resnet18"])

@@ -23,6 +23,17 @@ def test_limits_are_named_and_darker_the_larger():
     assert sorted(own, key=lambda color: -sum(color)) == own and len(set(own)) == 3
 
 
+def test_runs_that_rank_tensor_by_tensor_have_names_and_colours_of_their_own():
+    rows = [("fedselect", 0.3, "global"), ("fedselect", 0.3, "per_tensor"), ("local", math.nan, math.nan)]
+    table = figures.labelled(pd.DataFrame(rows, columns=["method", "alpha", "selection_scope"]))
+    assert table["label"].tolist() == ["FedSelect, α = 0.3", "FedSelect, α = 0.3, tensor by tensor", "Local"]
+    assert table["color"].nunique() == 3
+    rows = [("change", "grown", (), scope) for scope in ("global", "per_tensor")]
+    table = figures.rules(pd.DataFrame(rows, columns=["ranking", "masks", "layers", "selection_scope"]))
+    assert table["label"].tolist() == ["most change (FedSelect)", "most change (FedSelect), tensor by tensor"]
+    assert table["color"].nunique() == 2
+
+
 def test_rules_are_named_by_ranking_masks_and_layers():
     rows = [
         *(("change", "grown", ()), ("least_change", "grown", ()), ("random", "grown", ()), ("random", "random", ())),

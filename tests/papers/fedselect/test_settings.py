@@ -53,13 +53,15 @@ def test_settings_of_the_paper_then_those_asked_for():
 
 @pytest.mark.parametrize("name", ["cifar10", "office_home"])
 def test_the_released_codes_reading_has_its_training_and_its_network(name):
-    """At preset paper alone; what the reading does not speak of stays the data set's."""
+    """At preset paper; elsewhere its class deal alone. What the reading does not speak of stays the data set's."""
     code = SETTINGS.spec("fedselect", preset="paper", dataset=name, reading="authors_code")
     text = SETTINGS.spec("fedselect", preset="paper", dataset=name)
     assert (code.train.epochs, code.train.lr, code.train.batch_size, code.train.augment) == (15, 0.05, 32, "crop_flip")
     assert code.model == {**text.model, "stem": "imagenet"}
-    small = (SETTINGS.spec("fedselect", preset="quick", reading=reading) for reading in ("paper", "authors_code"))
+    assert code.partition == {**text.partition, **({"allow_duplicate_classes": True} if name == "cifar10" else {})}
+    small = [SETTINGS.spec("fedselect", preset="quick", reading=reading) for reading in ("paper", "authors_code")]
     assert len({str((one.train, one.model)) for one in small}) == 1
+    assert [one.partition.get("allow_duplicate_classes") for one in small] == [None, True]
 
 
 def test_batches_divide_the_clients_images_wherever_there_is_batch_norm():
@@ -76,5 +78,5 @@ def test_batches_divide_the_clients_images_wherever_there_is_batch_norm():
 
 
 def test_the_codes_batches_of_32_are_run_beside_them():
-    (made,) = (one for one in code_training("paper", (0,), {}) if one.setting == "cifar10, batch_size=32")
+    made = next(one for one in code_training("paper", (0,), {}) if one.setting == "cifar10, batch_size=32")
     assert (made.train.batch_size, made.train.epochs, made.method) == (32, 3, {"name": "fedselect"})
