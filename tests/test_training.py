@@ -122,8 +122,8 @@ def test_training_takes_the_batches_that_it_is_asked_for(last, steps):
 def test_small_last_batches_under_batch_norm_are_warned_of_once():
     """Training statistics of four images made ResNet18 diverge at rate 0.05."""
 
-    def warned(net, **training):
-        fed = federation(net, (100, 40), shape=(1, 4, 4), **training)
+    def warned(net, sizes=(100, 40), **training):
+        fed = federation(net, sizes, shape=(1, 4, 4), **training)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             run(FedAvg(), fed, Schedule(2))
@@ -133,3 +133,7 @@ def test_small_last_batches_under_batch_norm_are_warned_of_once():
     assert re.match(r"batch norm: the last batch of 1 of 2 clients has fewer than 8 samples \(4 at least\)", text)
     assert warned(cnn(bn=False), batch_size=32) == warned(cnn(bn=True), batch_size=20) == []
     assert warned(cnn(bn=True), batch_size=32, partial_batch="merge") == []
+    (text,) = warned(cnn(bn=True), (100, 1), batch_size=20)
+    assert text.startswith("batch norm: 1 of 2 clients have no batch of two samples and train nothing")
+    (text,) = warned(cnn(bn=True), (100, 1), batch_size=32)
+    assert "the last batch of 1 of 2 clients" in text and "; batch norm: 1 of 2 clients have no batch" in text

@@ -59,8 +59,10 @@ class FedAvg(Momentum):
         return replace(new, shared=server_step(state.shared, mean, self.lr_server)), notes
 
     def weight(self, fed: Federation, clients: Tensor) -> Tensor:
-        """[S] weights of the mean."""
-        return client_weight(fed, clients, self.client_weighting)
+        """[S] weights of the mean; 0 for a client that cannot train, such as one of one sample under batch norm."""
+        weight = client_weight(fed, clients, self.client_weighting)
+        steps = torch.tensor([fed.num_steps(k) for k in clients.tolist()]).to(weight)
+        return torch.where(steps > 0, weight, 0.0) if steps.any() else weight
 
     def trained_mean(
         self, fed: Federation, state: MovingState, clients: Tensor, t: int, weight: Tensor

@@ -108,22 +108,28 @@ class Federation:
         return len(self._passes(epochs)) * len(self._cuts(len(self.labels(client))))
 
     def small_batches(self) -> str:
-        """A warning, or "": under batch norm some clients end their passes with a batch of few samples.
+        """A warning, or "": under batch norm some clients end their passes with a batch of few samples, or have none.
 
-        In training mode batch norm takes its statistics from the batch; from few samples they are mostly noise.
+        In training mode batch norm takes its statistics from the batch; from few samples they are mostly noise, and
+        from one there are none.
         """
         if not self._net.has_batch_norm:
             return ""
         last = [self._cuts(n)[-1:] for n in self.splits["train"].sizes.tolist()]
         sizes = [stop - start for cuts in last for start, stop in cuts]
-        few = [size for size in sizes if size < SMALL_BATCH]
-        if not few:
-            return ""
-        return (
-            f"batch norm: the last batch of {len(few)} of {len(sizes)} clients has fewer than {SMALL_BATCH} samples "
-            f"({min(few)} at least), which can make training diverge; choose a batch size that divides the clients' "
-            'samples, or partial_batch="merge" or "drop"'
-        )
+        few, idle, found = [size for size in sizes if size < SMALL_BATCH], len(last) - len(sizes), []
+        if few:
+            found.append(
+                f"batch norm: the last batch of {len(few)} of {len(last)} clients has fewer than {SMALL_BATCH} "
+                f"samples ({min(few)} at least), which can make training diverge; choose a batch size that divides the "
+                'clients\' samples, or partial_batch="merge" or "drop"'
+            )
+        if idle:
+            found.append(
+                f"batch norm: {idle} of {len(last)} clients have no batch of two samples and train nothing; FedAvg and "
+                "the methods built on it leave them out of the mean, others average their unchanged copies"
+            )
+        return "; ".join(found)
 
     def lr(self, t: int, base: float | None = None) -> float:
         """The rate of round t (from 0): ``base``, or the federation's own, times the schedule's factor."""

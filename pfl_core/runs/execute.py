@@ -111,7 +111,7 @@ def _execute(
     if warning := fed.small_batches():
         warn(warning)
     with warnings.catch_warnings():  # said already, to who asked for the run
-        warnings.filterwarnings("ignore", message="batch norm: the last batch")
+        warnings.filterwarnings("ignore", message="batch norm: ")
         state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=stop, on_round=after)
     done, seconds = max(stop, start[2] if start else 0), spent + perf_counter() - began
     made = None

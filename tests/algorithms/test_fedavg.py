@@ -135,3 +135,19 @@ def test_fine_tuning_follows_the_schedule_of_rates():
     state = FedAvgFT().init(late, late.theta0)
     assert torch.equal(FedAvgFT().evaluation_models(late, state, torch.tensor([0]), 1)[0], late.theta0)
     assert not torch.equal(FedAvgFT().evaluation_models(late, state, torch.tensor([0]), 0)[0], late.theta0)
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+def test_a_client_that_cannot_train_is_left_out_of_the_mean(weighting):
+    """Under batch norm a single sample makes no batch: the mean is that of the other two, with their weights."""
+    fed, others = federation(cnn(), (12, 1, 8), shape=(1, 4, 4)), torch.tensor([0, 2])
+    algorithm = FedAvg(weighting)
+    start = algorithm.init(fed, fed.theta0)
+    state, _ = algorithm.round(fed, start, everyone(fed), 0)
+    of_two, _ = algorithm.round(fed, start, others, 0)
+    torch.testing.assert_close(state.shared, of_two.shared)
+    assert algorithm.weight(fed, everyone(fed))[1] == 0
+    alone, _ = algorithm.round(fed, start, torch.tensor([1]), 0)
+    assert torch.equal(alone.shared, start.shared), "nobody trains: the model stays"
+    dense = federation(mlp(), (12, 1, 8))
+    assert (algorithm.weight(dense, everyone(dense)) > 0).all(), "without batch norm one sample is a batch"

@@ -8,8 +8,17 @@ Algorithm 1.
     Procedure II  θ_k ← θ_k − η ∇_θ f_k(θ_k ∘ m_k)
     server        θ_j ← θ_j + lr_server (Σ_k m_kj θ_kj / Σ_k m_kj − θ_j); θ_j stays where nobody covers it
 
-The result is one dense model. Where the text is silent (section 3.8 of its specification, A1 to A15), each choice is a
-field.
+The result is one dense model. Where the text is silent (the method page lists A1 to A13), each choice is a field.
+
+The gradient of the scores. Eq. 6 and line 13 of Algorithm 1 differentiate f_k(θ_k ∘ G(s_k)), the loss of the masked
+*parameters*: ``score_gradient="product"``. Our default differentiates the loss in a gate on each hidden neuron's
+activation, ``"gate"``. The forward pass is the same, the gradient is not. With ``expand_rule="both_ends"`` m̃_j
+multiplies the weights that enter neuron j and those that leave it, and each half contributes the gate's gradient:
+
+    product: ∂f/∂m̃_j = 2 · (gate: ∂f/∂m̃_j) where j is selected,  and 0 where it is not
+
+An unselected neuron has pre-activation 0 and no outgoing weight, so by the letter of the paper the data can never
+call it back; by the gate they can. This is our deviation from the paper's equation.
 """
 
 from __future__ import annotations
@@ -19,20 +28,28 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pfl_core.algorithm import Algorithm, State, build, check_choices, method, register
+from pfl_core.algorithm import Algorithm, MechanismCheck, State, build, check_choices, method, register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.federation import Batch, DerivedWeights, Federation
 from pfl_core.layout import Chain
 from pfl_core.ops import counts_true, masked_mean, put, round_half_up, server_step, take
 from pfl_core.options import NonNegativeFloat
 from pfl_core.seeding import generator
+from pfl_core.training import Training
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward  # (g, p) -> g p (1 - p)
 NO_NEURONS = "FedPeWS selects neurons: it needs a plain chain of layers, each with a ReLU of its own"
+
+# Bounds of the mechanism checks (ours)
+LAST = 0.2  # share of the warm-up's rounds in which masks must stand still
+SETTLED = 0.01  # share of a mask's entries that may flip from one round to the next
+DENSE_LEFT = 0.2  # share of all rounds that must follow the warm-up
+EXPLODED = 1.5  # times the training loss of round 1
 
 
 @dataclass(frozen=True)
@@ -81,7 +98,10 @@ class Warmup(Algorithm):
 
     def warmup_rounds(self, fed: Federation) -> int:
         """W."""
-        return round_half_up(self.tau * fed.rounds)
+        return self._length(fed.rounds)
+
+    def _length(self, rounds: int) -> int:
+        return round_half_up(self.tau * rounds)
 
     def init(self, fed: Federation, theta0: Tensor) -> WarmState:
         """Raises ValueError, if there is a warm-up, for a network without neurons to select and unless SGD is plain."""
@@ -130,6 +150,31 @@ class Warmup(Algorithm):
         }
         return replace(state, shared=server_step(state.shared, mean, self.lr_server)), notes
 
+    def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
+        """There was a warm-up; enough dense rounds follow it; its training loss did not explode."""
+        warm = self._length(rounds)
+        if not self.tau:
+            return []
+        if not warm:
+            return [MechanismCheck("warm-up rounds", 0, 1, False, "τT rounds to 0: give more rounds or a larger τ")]
+        left = (rounds - warm) / rounds
+        checks = [
+            MechanismCheck(
+                "share of dense rounds after the warm-up", left, DENSE_LEFT, left >= DENSE_LEFT,
+                "the dense model is hardly trained: take a smaller τ",
+            )
+        ]  # fmt: skip
+        if "train_loss" in series:
+            loss = _mean_of_clients(series["train_loss"])[:warm]
+            top = float(np.max(loss) / loss[0])
+            checks.append(
+                MechanismCheck(
+                    "largest training loss of the warm-up, over that of round 1", top, EXPLODED, top <= EXPLODED,
+                    "training diverges while masks are chosen: lower the rate",
+                )
+            )  # fmt: skip
+        return checks
+
     def shared_prefix(self, fed: Federation) -> tuple[Algorithm, int]:
         """Runs that differ in τ alone are equal until the earlier switch."""
         return replace(self, tau=1.0), self.warmup_rounds(fed)
@@ -138,6 +183,13 @@ class Warmup(Algorithm):
 def expand(chain: Chain, neurons: Tensor, rule: str) -> Tensor:
     """Neuron masks [..., h] to entry masks [..., e]: both ends must be active, or (row) the neuron that it feeds."""
     return chain.expand(neurons) if rule == "both_ends" else chain.expand_rows(neurons)
+
+
+def _mean_of_clients(noted: np.ndarray) -> np.ndarray:
+    """[rounds] mean over the clients that took part; noted [rounds, N], not a number where a client was absent."""
+    present = ~np.isnan(noted)
+    with np.errstate(invalid="ignore"):  # a round in which nobody has a number has none
+        return np.where(present, noted, 0.0).sum(1) / present.sum(1)
 
 
 class Learning(NamedTuple):
@@ -214,7 +266,8 @@ class FedPeWS(Warmup):
             mask_prob=put(state.mask_prob, clients, heard[self.prob_update]),
         )
         sent = notes["upload"] + (prob.shape[1] if self.prob_update == "mean" else 0)
-        return new, notes | self.diagnostics(prob, others) | {"upload": sent, "passes": 2 * fed.train.epochs}
+        flips = {"mask_flips": expected_flips(torch.sigmoid(take(state.score, clients)), prob)}
+        return new, notes | self.diagnostics(prob, others) | flips | {"upload": sent, "passes": 2 * fed.train.epochs}
 
     def others(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> Tensor:
         """p_others [S, h]: the mean probability of the other clients, as the server knows it at the round's start."""
@@ -292,6 +345,38 @@ class FedPeWS(Warmup):
             "mask_distance": float(pairs.mean()) if len(pairs) else 0.0,
             "diversity": (prob - others).square().sum(1),  # ‖p_k - p_others‖²
         }
+
+    def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
+        """The warm-up's checks, and whether the masks settled before the switch.
+
+        Records without ``mask_flips`` are judged by how much a mask's size changes: at most the share that flips.
+        """
+        checks, warm = super().mechanism(series, rounds, training), self._length(rounds)
+        if len(series.get("selected", ())) < warm:  # stopped before the switch
+            return checks
+        if "mask_flips" in series:
+            what, moved = "share of a mask's entries that flip in a round", series["mask_flips"]
+        elif "selected" in series:
+            what, moved = "change of the share of neurons in a mask", np.abs(np.diff(series["selected"], axis=0))
+        else:
+            return checks
+        late = moved[-max(1, round_half_up(LAST * warm)) :]
+        if np.isnan(late).all():
+            return checks
+        mean = float(np.nanmean(late))
+        settled = MechanismCheck(
+            f"{what}, last fifth of the warm-up", mean, SETTLED, mean <= SETTLED,
+            "the masks are still drawn by chance: give a larger λ, a larger lr_mask or a longer warm-up",
+        )  # fmt: skip
+        return [settled, *checks]
+
+
+def expected_flips(before: Tensor, after: Tensor) -> Tensor:
+    """[S] expected share of a mask's entries that differ between a draw from ``before`` and one from ``after``.
+
+    before, after [S, h]: probabilities. One half where every neuron is a tossed coin, 0 where all have settled.
+    """
+    return (before * (1 - after) + (1 - before) * after).mean(1)
 
 
 def uniform_numbers(fed: Federation, clients: Tensor, t: int) -> Tensor:

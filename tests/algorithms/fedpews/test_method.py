@@ -152,6 +152,34 @@ def test_4_data_call_unselected_neurons_back_through_gates_but_not_through_produ
     assert torch.cat(used).any()
 
 
+@both_nets
+@both_backends
+@pytest.mark.parametrize(("rule", "factor"), [("both_ends", 2), ("row", 1)])
+def test_the_gradient_of_eq_6_is_twice_the_gates_on_selected_neurons_and_0_on_others(name, stacked, rule, factor):
+    """A mask bit multiplies a neuron's incoming weights (the gate's share once) and, with both ends, the outgoing ones.
+
+    With a ReLU between, w m x + b m is m times the pre-activation, so each half is df/da * a, which is the gate's.
+    """
+    fed = fed_of(name, sizes=(40,), batch_size=40, dtype=F64, stacked=stacked)
+    gate = FedPeWS(lam=0.0, expand_rule=rule)
+    product, met = replace(gate, score_gradient="product"), []
+    for key in range(4):
+        bits, score = coin(1, fed.layout.chain.num_neurons, key=key), some_scores(fed, key)
+        own = {"theta": some_rows(fed, torch.arange(1)), "bits": bits}
+        of_gate, of_product = (slope_of(each, fed, score, score, **own) for each in (gate, product))
+        torch.testing.assert_close(of_product, factor * of_gate * bits, rtol=1e-10, atol=1e-14)
+        met.append(of_gate[bits] != 0)
+    assert torch.cat(met).any()
+
+
+@pytest.mark.parametrize("heard", ["samples", "constant"])
+def test_without_diversity_it_does_not_matter_what_is_heard_of_the_others(heard):
+    """A2 is about p_others, which lambda multiplies: with lambda = 0 the readings train the same bits."""
+    fed = fed_of(dtype=F64)
+    one, other = (run(FedPeWS(tau=1.0, lam=0.0, prob_update=each), fed, Schedule(3))[0] for each in ("mean", heard))
+    assert torch.equal(one.shared, other.shared) and torch.equal(one.score, other.score)
+
+
 # ---- invariants 6 and 7: the server ---------------------------------------------------------------------------------
 
 
