@@ -17,6 +17,17 @@ FOUR = [  # Figure 5; λ = 5 and the fixed masks are ours to add
     ("fedpews", {"lam": 5.0, "tau": 0.124}),
     ("fedpews_fixed", {"tau": 0.124}),
 ]
+READINGS = {  # Figure 5's λ = 0 under the options of A1 and A3 to A5, and with the gradient as Eq. 6 prints it
+    "default": {},
+    "score gradient of Eq. 6": {"score_gradient": "product"},
+    "straight through the sigmoid (A4)": {"straight_through": "draw_and_sigmoid"},
+    "Eq. 6, straight through the sigmoid": {"score_gradient": "product", "straight_through": "draw_and_sigmoid"},
+    "weights belong to the neuron they feed (A1)": {"expand_rule": "row"},
+    "random scores, one vector (A3)": {"score_init": "uniform"},
+    "random scores, one a client (A3)": {"score_init": "uniform_per_client"},
+    "one draw a step (A5)": {"draws": "one_per_step"},
+    "one draw a round (A5)": {"draws": "one_per_round"},
+}  # A2 (what is heard of the others) changes nothing at λ = 0, which multiplies it
 LAMBDAS = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0, 1000.0)  # Tables 7 and 8
 TAUS = (0.2, 0.4, 0.5, 0.6, 0.8)
 ALPHAS = (0.1, 0.5, 1.0, 2.0, 5.0)  # Figure 8
@@ -61,9 +72,9 @@ def baselines(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) 
 
 def heterogeneity(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """FedPeWS, Figures 8, 12 and 13: Dirichlet splits, clients without common classes, many clients."""
-    made = []
+    made, split = [], SETTINGS.setting(preset, "dirichlet").partition
     for alpha in (0.1, 5.0) if preset == "ci" else (0.1, 1.0, 5.0) if preset in ("quick", "real") else ALPHAS:
-        part = {"partition": {"name": "dirichlet", "alpha": alpha}, **overrides}
+        part = {"partition": {**split, "alpha": alpha}, **overrides}
         made += on("dirichlet", preset, wanted, part, [("fedavg", {}), ("fedpews", {"lam": 5.0, "tau": 0.4})])
     prox = [("fedprox", {}), ("fedpews", {"base": "fedprox", "lam": 5.0, "tau": 0.2})]
     for clients in (5, 10):
@@ -83,15 +94,24 @@ def masks(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> l
     return made + on("activations", preset, wanted, overrides, probed)
 
 
+def readings(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """FedPeWS, Figure 5 without diversity (claim 3): FedAvg, and λ = 0 under each of READINGS."""
+    tau = 0.5 if preset == "ci" else 0.124  # of three rounds 0.124 are none
+    learned = [("fedpews", {"lam": 0.0, "tau": tau, **fields}) for fields in READINGS.values()]
+    return on("four clients", preset, wanted, overrides, [("fedavg", {}), *learned])
+
+
 EXPERIMENTS = {
     "01_synthetic": synthetic,
     "02_sensitivity_heatmaps": sensitivity,
     "03_baselines": baselines,
     "04_heterogeneity_and_scale": heterogeneity,
     "05_masks_and_activations": masks,
+    "06_readings": readings,
 }
 SEEDS = {  # notebook ("": the others) -> preset -> seeds
     "": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
     "01_synthetic": {"paper": (0, 1, 2, 3, 4)},
     "02_sensitivity_heatmaps": {"real": (0, 1, 2)},
+    "06_readings": {"paper": (0, 1, 2, 3, 4)},
 }

@@ -10,5 +10,5 @@ from pfl_core.papers.fedpews.experiments import EXPERIMENTS, SEEDS
 from pfl_core.papers.fedpews.settings import SETTINGS
 from pfl_core.study.paper import Paper
 
-EXTRA_METRICS = (results.to_target, results.warmup, results.own_groups)
+EXTRA_METRICS = (results.to_target, results.late_accuracy, results.warmup, results.own_groups)
 PAPER = Paper(SETTINGS, EXPERIMENTS, SEEDS, COMPARISON, tables.claim, EXTRA_METRICS, searches=SEARCHES)

@@ -1,16 +1,22 @@
-"""FedPeWS's numbers of a run: when it reaches the paper's target, its warm-up, whose neurons are active."""
+"""FedPeWS-specific metrics of a run, and the cells of its heat maps."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 
 from pfl_core.algorithms.fedpews.fixed import split_neurons
 from pfl_core.costs import VALUE_BYTES, rounds_to
-from pfl_core.papers.fedpews.settings import TARGETS
+from pfl_core.papers.fedpews.settings import SETTINGS, TARGETS, data_title
 from pfl_core.runs import Record, RunSpec
+from pfl_core.study import published
+from pfl_core.study.frames import method_fields
+
+LATE = 10  # rounds: while clients disagree the accuracy of a single round swings by ten points and more
+CELL = ["method", "lam", "tau"]
 
 
 def target_of(spec: RunSpec) -> float | None:
@@ -42,6 +48,13 @@ def round_time(record: Record) -> pd.Series:
     seconds = record.values("seconds")[0]
     warm = seconds.index.isin(warmup_rounds(record))
     return seconds.groupby(warm).transform("median") / seconds[~warm].median()
+
+
+def late_accuracy(record: Record) -> dict[str, float]:
+    """``acc_late``: ``acc_pooled`` as a mean over the last ten rounds, where all of them were scored."""
+    accuracy = record.curve()["acc_pooled"]
+    late = accuracy[accuracy.index > record.rounds - LATE]
+    return {"acc_late": late.mean()} if len(late) == LATE else {}
 
 
 def warmup_rounds(record: Record) -> pd.Index:
@@ -96,3 +109,49 @@ def own_groups(record: Record) -> dict[str, float]:
         if 0 < warm < len(sums):
             numbers["activation_rise"] = float((total[warm] / total[warm - 1]).min())
     return numbers
+
+
+def made_on(spec: RunSpec) -> str:
+    """Data and clients of a run for a figure's title, and whether they stand in for the paper's."""
+    name, source = spec.data["name"], " of one source each" if spec.partition["name"] == "by_source" else ""
+    known = SETTINGS.settings["paper"].get(spec.setting)
+    stand_in = " (stand-in)" if known is not None and known.data["name"] != name else ""
+    return f"{data_title(name)}, {spec.clients} clients{source}{stand_in}"
+
+
+def printed_cells(number: int) -> pd.DataFrame:
+    """Table 7 or 8, a row per cell: method, lam, tau, mean, std, seeds, difference (to FedAvg), difference_std.
+
+    The paper prints no seeds one by one, so the deviation of a difference is that of independent runs: the root of the
+    sum of both squares.
+    """
+    table = published.table("fedpews", number)
+    fields = pd.DataFrame([published.parse_variant(variant) for variant in table["variant"]])
+    cells = pd.DataFrame(
+        {"method": table["key"], "lam": fields["lambda"], "tau": fields["tau"], "mean": table["value"]}
+    )
+    cells = cells.assign(std=table["std"], seeds=3)
+    plain, warm = cells[cells["method"] == "fedavg"].iloc[0], cells["method"] != "fedavg"
+    spread = np.hypot(cells["std"], plain["std"]).where(warm)
+    return cells.assign(difference=cells["mean"] - plain["mean"], difference_std=spread)
+
+
+def grid_cells(records: Iterable[Record]) -> pd.DataFrame:
+    """Ours as ``printed_cells``: means and sample deviations over seeds, differences paired by seed.
+
+    The number of a run is the last round's accuracy on all test data, as in the paper's tables.
+    """
+    rows = []
+    for record in records:
+        options = method_fields(record.spec)
+        cell = (record.spec.method["name"], options.get("lam", math.nan), options.get("tau", 0.0))
+        rows.append((*cell, record.spec.seed, record.curve()["acc_pooled"].iloc[-1]))
+    runs = pd.DataFrame(rows, columns=[*CELL, "seed", "final"])
+    plain = runs[runs["method"] == "fedavg"].set_index("seed")["final"]
+    runs["lead"] = (runs["final"] - runs["seed"].map(plain)).astype(float)
+    cells = runs.groupby(CELL, dropna=False).agg(
+        mean=("final", "mean"), std=("final", "std"), seeds=("final", "size"),
+        difference=("lead", "mean"), difference_std=("lead", "std"),
+    ).reset_index()  # fmt: skip
+    cells.loc[cells["method"] == "fedavg", "difference_std"] = math.nan  # 0 by definition
+    return cells

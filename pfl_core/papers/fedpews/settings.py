@@ -65,12 +65,15 @@ _PAPER = {
     ),
 }
 # real: the paper's network on a quarter of the images, 40 rounds (many clients: all images, 100 rounds;
-# classes of CIFAR-10: 200 / 100 images each); the medical files are not here, so three real sources stand in for
+# classes of CIFAR-10: 200 / 100 images each), a tenth of each client's training images for validation (ours: they show
+# whether training converged); the medical files are not here, so three clients of one real source each stand in for
 # them; the synthetic settings are the paper's
+_VAL = {"val": 0.1}
 _REAL = _PAPER | {
     name: replace(
         _PAPER[name],
         data={**_PAPER[name].data, "name": source, "samples_per_class": [100, 50]},
+        partition=_PAPER[name].partition | _VAL,
         rounds=40,
     )
     for name, source in (
@@ -80,11 +83,12 @@ _REAL = _PAPER | {
     )
 }
 # a tenth of each client's training points is for validation (ours), nothing trains on it
-_REAL["sensitivity"] = replace(_PEWS, partition={"name": "by_class", "val": 0.1})
-_REAL["many clients"] = replace(_PAPER["many clients"], rounds=100, eval_every=5)
+_REAL["sensitivity"] = replace(_PEWS, partition=_PEWS.partition | _VAL)
+_MANY = _PAPER["many clients"]
+_REAL["many clients"] = replace(_MANY, partition=_MANY.partition | _VAL, rounds=100, eval_every=5)
 _REAL["classes of cifar10"] = replace(
     _PAPER["classes of cifar10"],
-    partition={"name": "by_class", "order": "shuffled", "train_per_class": 200, "test_per_class": 100},
+    partition={"name": "by_class", "order": "shuffled", "train_per_class": 200, "test_per_class": 100, **_VAL},
     rounds=40,
 )
 # quick: a tenth of the synthetic points and larger steps; handwritten digits and a small dense net for the images
@@ -115,6 +119,23 @@ _QUICK = {
     ),
 }
 _CI = {name: replace(setting, rounds=3) for name, setting in _QUICK.items()}
+
+DATA_NAMES = {
+    "cifar_mnist": "CIFAR-MNIST",
+    "path_oct_tissue": "{Path-OCT-Tissue}MNIST",
+    "synthetic_32k": "Synthetic-32K",
+    "synthetic_3200": "Synthetic-3.2K",
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+}
+
+
+def data_title(name: str) -> str:
+    """A data set's name for readers: "MNIST + CIFAR-10" of ``mnist+cifar10``."""
+    return " + ".join(DATA_NAMES.get(part, part) for part in name.split("+"))
+
 
 # FedPeWS's targets, percent of the test samples: setting -> Tables 2 and 6
 TARGETS = {"lr_server=1": 99.0, "lr_server=0.5": 90.0, "lr_server=0.25": 75.0, "lr_server=0.1": 99.0}

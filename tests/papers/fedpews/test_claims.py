@@ -2,16 +2,20 @@
 
 import math
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from pfl_core import papers
 from pfl_core.papers.fedpews import experiments, results
-from pfl_core.papers.fedpews.claims.grids import BEST_TAUS
+from pfl_core.papers.fedpews.claims.grids import BEST_TAUS, grid_verdicts
 from pfl_core.papers.fedpews.claims.parts import COUNTED
+from pfl_core.papers.fedpews.claims.readings import claim_3_by_reading, reading_of
 from pfl_core.papers.fedpews.claims.tables import BEST, COLUMNS, FIGURE_5
 from pfl_core.papers.fedpews.comparison import COMPARISON
+from pfl_core.papers.fedpews.experiments import READINGS
 from pfl_core.papers.fedpews.paper import PAPER
 from pfl_core.papers.fedpews.settings import SETTINGS
 from pfl_core.runs import Record
@@ -169,9 +173,19 @@ def test_the_numbers_name_preset_and_data():
     assert found.numbers.endswith("[quick: " + ", ".join(f"{name} (our generator)" for name in COLUMNS) + "]")
 
 
-def four(fedavg, warm, *more):
-    lam0 = rows("four clients", "fedpews", warm, "lam=0;tau=0.124")
-    return verdict(3, rows("four clients", "fedavg", fedavg), lam0, *more)
+FOUR = dict(metric="acc_late", rounds=500, dataset="synthetic_32k")
+
+
+def four_clients(method, value, variant="", **fields):
+    made = FOUR | fields
+    return rows("four clients", method, value, variant, **made) + rows(
+        "four clients", method, 0.0, variant, **made | dict(metric="acc_pooled")
+    )
+
+
+def four(fedavg, warm, *more, **fields):
+    lam0 = four_clients("fedpews", warm, "lam=0;tau=0.124", **fields)
+    return verdict(3, four_clients("fedavg", fedavg, **fields), lam0, *more)
 
 
 def test_3_four_clients():
@@ -179,10 +193,53 @@ def test_3_four_clients():
     assert four(91.1, 95.0).status == "does not hold"  # FedAvg does not fail
     assert four(58.4, 60.0).status == "does not hold"  # nor does the warm-up succeed
     assert four(58.4, noisy(78.0)).status == "undecided"
-    more = rows("four clients", "fedpews_fixed", 80.0, "tau=0.124")
-    found = four(58.4, 91.1, more)
+    found = four(58.4, 91.1, four_clients("fedpews_fixed", 80.0, "tau=0.124"))
     assert "lambda=0 over fedavg +32.70" in found.numbers and "fixed masks over fedavg +21.60" in found.numbers
     assert "lambda=5 not stored" in found.numbers
+
+
+def test_3_is_decided_by_ten_rounds_at_the_papers_size():
+    """The last round says 0 everywhere; a smaller run shows its numbers and decides nothing."""
+    assert "to be above 75 (last round 0.00)" in four(58.4, 91.1).numbers
+    for smaller in (dict(rounds=60), dict(dataset="synthetic_3200")):
+        found = four(58.4, 91.1, **smaller)
+        assert found.status == "undecided" and "lambda=0 over fedavg +32.70" in found.numbers
+        assert "shown only: Synthetic-32K and 500 rounds decide" in found.numbers
+
+
+def late(accuracies):
+    curve = pd.DataFrame({"acc_pooled": accuracies}, index=range(1, len(accuracies) + 1))
+    return results.late_accuracy(SimpleNamespace(curve=lambda: curve, rounds=len(curve)))
+
+
+def test_the_mean_of_the_last_ten_rounds():
+    assert late([0.0] * 5 + [50.0] * 9 + [100.0]) == {"acc_late": 55.0}
+    assert late([50.0] * 9) == {}
+
+
+def by_reading(**values):
+    rows = [(label.replace("_", " "), seed, 0.0, value) for label, found in values.items() for seed, value in
+            enumerate(found)]  # fmt: skip
+    return claim_3_by_reading(pd.DataFrame(rows, columns=["reading", "seed", "last", "late"]))
+
+
+def test_3_by_reading():
+    """The default stays below three classes' accuracy, Eq. 6 exceeds it and reaches the paper's number."""
+    eq6 = {"score gradient of Eq. 6": (90.0, 91.0, 92.0)}
+    table = by_reading(FedAvg=(58.0, 60.0, 62.0), default=(66.0, 68.0, 70.0), **eq6)
+    assert table.loc["default", ["ten rounds", "std", "seeds", "over FedAvg"]].tolist() == [
+        68.0, 2.0, 3, "+8.00 [+8.00, +8.00]"]  # fmt: skip
+    assert table["succeeds"].tolist() == ["does not hold", "holds"]
+    assert table["reaches the paper's"].tolist() == ["no", "yes"]
+    assert by_reading(default=(66.0,)).loc["default", ["over FedAvg", "succeeds", "reaches the paper's"]].tolist() == [
+        "not stored", "undecided", "undecided"]  # fmt: skip
+
+
+def test_every_reading_is_known_by_its_run():
+    specs = [spec for spec in PAPER.specs("06_readings", "paper", [0])]
+    assert [reading_of(SimpleNamespace(spec=spec)) for spec in specs] == ["FedAvg", *READINGS]
+    by_itself = [spec for spec in PAPER.specs("01_synthetic", "paper", [0]) if spec.setting == "four clients"]
+    assert {specs[0].key(), specs[1].key()} <= {spec.key() for spec in by_itself}, "two of them are stored"
 
 
 def prox(warm, plain, **more):
@@ -282,6 +339,33 @@ def test_8_harm_without_diversity():
     assert found(noisy(70.0)) == "undecided"
     assert status(8, grid("cifar_mnist", lambda lam, tau: 80.0 if lam == 0 and tau == 0.8 else 60.0)) == "does not hold"
     assert status(8, grid("path_oct_tissue", lambda lam, tau: 60.0)) == "undecided"
+    one = rows("cifar_mnist", "fedpews", 60.0, "lam=0;tau=0.2") + rows("cifar_mnist", "fedpews", 75.0, "lam=1;tau=0.2")
+    assert "several lambda > 0 at tau=0.2 are not stored" in verdict(8, one).numbers
+
+
+def test_8_what_all_lambda_lose_is_not_the_harm_of_lambda_0():
+    """All cells lose; those of lambda > 0 differ among themselves, and lambda = 0 is in their midst, or far below."""
+
+    def found(own):
+        values = {0.0: own} | {lam: 60.0 + (i % 3) for i, lam in enumerate(experiments.LAMBDAS[1:])}
+        return status(8, grid("cifar_mnist", lambda lam, tau: values[lam]))
+
+    assert found(60.5) == "does not hold"
+    assert found(57.0) == "holds"
+    published = results.printed_cells(7).set_index(["lam", "tau"])["mean"]
+    assert status(8, grid("cifar_mnist", lambda lam, tau: float(published[lam, tau]), fedavg=71.23)) == "holds"
+
+
+def test_the_same_questions_on_our_own_grid():
+    """On Synthetic-32K: every cell above FedAvg, lambda = 0 as well; a run that was stopped early does not count."""
+    whole = dict(rounds=200, partial=False)
+    made = grid("sensitivity", lambda lam, tau: 75.0, **whole) + [
+        row | whole for tau in experiments.TAUS for row in rows("sensitivity", "fedpews_fixed", 75.0, f"tau={tau}")
+    ]
+    found = grid_verdicts(frame(made).assign(partial=False), "sensitivity")
+    assert [each.status for each in found.values()] == ["holds", "does not hold", "holds"]
+    stopped = grid_verdicts(frame(made).assign(partial=True), "sensitivity")
+    assert {each.status for each in stopped.values()} == {"undecided"}
     assert "lambda = 0 is not stored" in verdict(8, rows("cifar_mnist", "fedavg", 71.0)).numbers
 
 
@@ -377,11 +461,11 @@ def test_13_more_clients():
     assert status(13, ten, twenty, many("many clients", 200, 2.0, "fedavg")) == "undecided"
 
 
-def activations(before=1.0, after=0.8, plain=0.4, rise=1.5, take=3):
-    made = []
+def activations(before=1.0, after=0.8, plain=0.4, rise=1.5, take=3, rounds=250):
+    made, size = [], dict(rounds=rounds, dataset="synthetic_32k")
     for metric, value in (("own_group_warm", before), ("own_group_later", after), ("activation_rise", rise)):
-        made += rows("activations", "fedpews_fixed", (value,) * take, "tau=0.2;probe=256", metric)
-    return made + rows("activations", "fedpews_fixed", (plain,) * take, "tau=0;probe=256", "own_group_later")
+        made += rows("activations", "fedpews_fixed", (value,) * take, "tau=0.2;probe=256", metric, **size)
+    return made + rows("activations", "fedpews_fixed", (plain,) * take, "tau=0;probe=256", "own_group_later", **size)
 
 
 def test_14_own_groups():
@@ -389,6 +473,8 @@ def test_14_own_groups():
     assert status(14, activations(after=0.3)) == "does not hold"
     assert status(14, activations(plain=0.7)) == "does not hold"
     assert status(14, activations(rise=0.9)) == "does not hold"
+    quick = verdict(14, activations(rise=0.9, rounds=40))
+    assert quick.status == "undecided" and "shown only: Synthetic-32K and 250 rounds decide" in quick.numbers
     one = verdict(14, activations(take=1))
     assert one.status == "undecided" and "0.80 after; fedavg 0.40" in one.numbers and "(1 seed)" in one.numbers
     without = [row for row in activations() if "tau=0;" not in row["variant"]]

@@ -2,26 +2,19 @@
 
 import io
 import math
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import pytest
 from matplotlib.figure import Figure
 
-from pfl_core.papers.fedpews import figures
-from pfl_core.papers.fedpews.paper import PAPER
+from pfl_core.papers.fedpews import figures, results
+from pfl_core.papers.fedpews.settings import SETTINGS
 from pfl_core.study import output
-from pfl_core.study.published import parse_variant
 
-
-def cells(number: int) -> pd.DataFrame:
-    """A table of the paper, as the heat maps take it."""
-    table = PAPER.table(number)
-    fields = pd.DataFrame([parse_variant(variant) for variant in table["variant"]])
-    frame = pd.DataFrame(
-        {"method": table["key"], "lam": fields["lambda"], "tau": fields["tau"], "mean": table["value"]}
-    )
-    return frame.assign(std=table["std"], difference=frame["mean"] - frame["mean"].iloc[0])
+cells = results.printed_cells
 
 
 def runs(panel: str = "a", switch: int = 2) -> pd.DataFrame:
@@ -40,28 +33,112 @@ def test_the_grid_has_the_papers_layout():
 
 
 def test_a_grid_shows_what_was_not_run_as_missing():
-    some = cells(7).query("method == 'fedpews' and lam in (0, 5) and not (lam == 5 and tau == 0.8)")
-    grid = figures.accuracy.sensitivity_grid(some)
+    few = cells(7).query("method == 'fedpews' and lam in (0, 5) and not (lam == 5 and tau == 0.8)")
+    grid = figures.accuracy.sensitivity_grid(few)
     assert list(grid.index) == ["0", "5"] and grid[0.0].isna().all() and math.isnan(grid.loc["5", 0.8])
 
 
-def test_the_heat_maps_name_every_cell_and_frame_the_common_ones():
-    theirs = cells(8)
-    ours = theirs[theirs["tau"].isin([0.0, 0.2]) & theirs["lam"].isin([0.0, 5.0]) | (theirs["tau"] == 0.0)]
+def some(table, lams=(0.0, 5.0), taus=(0.2,)):
+    """A few of the learned cells, and FedAvg."""
+    learned = (table["method"] == "fedpews") & table["lam"].isin(lams) & table["tau"].isin(taus)
+    return table[learned | (table["method"] == "fedavg")]
+
+
+def drawn(theirs, ours):
+    """The figure, and the texts of its four maps: the paper's and ours, accuracies and differences."""
     fig = figures.accuracy.sensitivity(theirs, ours, ("paper", "ours"), "caption")
-    above_left, _, below_left, _ = fig.axes[:4]
-    assert [sum(text.get_text() != "" for text in ax.texts) for ax in fig.axes[:4]] == [56, 3, 56, 3]
+    return fig, [{text.get_text(): text for text in ax.texts} for ax in fig.axes[:4]]
+
+
+def bold(texts):
+    return [text for text in texts if texts[text].get_weight() == "bold"]
+
+
+def test_the_heat_maps_name_every_cell_and_frame_the_common_ones():
+    fig, texts = drawn(cells(8), some(cells(8)))
+    above_left, above_right, below_left, below_right = fig.axes[:4]
+    assert [len(ax.texts) for ax in fig.axes[:4]] == [56, 3, 56, 3]
     assert [patch.get_xy() for patch in above_left.patches] == [(1, 0), (1, 6)], "τ = 0.2, of λ = 0 and 5"
-    assert len(below_left.patches) == 2
-    texts = {text.get_text(): text for text in above_left.texts}
-    assert texts["52.25\n±0.57"].get_position() == (0.5, 5.5), "FedAvg's column is one cell"
-    assert [text for text in texts if texts[text].get_weight() == "bold"] == ["55.12\n±1.16"]
+    assert len(below_left.patches) == 2 and not above_right.patches and not below_right.patches
+    assert texts[0]["52.25\n±0.57"].get_position() == (0.5, 5.5), "FedAvg's column is one cell"
+    assert bold(texts[0]) == ["55.12\n±1.16"] and bold(texts[2]) == ["+2.87\n±1.29"]
 
 
-def test_differences_are_coloured_around_zero():
-    few = [table[table["tau"] <= 0.2] for table in (cells(7), cells(8))]
-    norm = figures.accuracy.sensitivity(*few, ("a", "b")).axes[2].collections[0].norm
-    assert norm(0.0) == 0.5 and -norm.vmin == norm.vmax
+def test_both_maps_have_the_same_rows_and_columns():
+    fig, _ = drawn(cells(7), some(cells(7)))
+    ticks = [
+        [[label.get_text() for label in axis.get_ticklabels()] for axis in (ax.xaxis, ax.yaxis)] for ax in fig.axes
+    ]
+    assert ticks[0] == ticks[1] == ticks[2] == ticks[3]
+    assert ticks[1][0] == ["0", "0.2", "0.4", "0.5", "0.6", "0.8"] and len(ticks[1][1]) == 11
+
+
+def test_fedavg_can_be_the_best_cell():
+    """λ = 0 never exceeds FedAvg in Table 7, and nor does ours with that row alone."""
+    _, texts = drawn(cells(7), some(cells(7), (0.0, 0.1), (0.2, 0.8)))
+    assert bold(texts[1]) == ["71.23\n±0.71"] and bold(texts[3]) == ["+0.00"]
+
+
+def test_the_legend_tells_what_is_drawn_and_nothing_else():
+    def labels(*tables):
+        return [text.get_text() for text in drawn(*tables)[0].legends[0].get_texts()]
+
+    always, framed = labels(cells(7), cells(7)), labels(cells(7), some(cells(7)))
+    assert len(always) == 2 and "FedAvg included" in always[0] and "deviation" in always[1]
+    assert framed == [*always, "cell that ours has too", "not run"]
+    assert labels(cells(7), cells(7).iloc[:-1]) == [*always, "not run"], "of most cells no frames"
+
+
+def test_a_row_of_maps_has_one_scale_and_differences_have_0_in_its_middle():
+    theirs = cells(7)
+    norms = [ax.collections[0].norm for ax in drawn(theirs, theirs.assign(mean=theirs["mean"] + 20))[0].axes[:4]]
+    assert (norms[0].vmin, norms[0].vmax) == (norms[1].vmin, norms[1].vmax) == (65.4, 95.35)
+    assert norms[2](0.0) == 0.5 and norms[2].vmax == pytest.approx(5.83) and norms[3].vmax == norms[2].vmax
+    large = theirs.assign(difference=10 * theirs["difference"])
+    norms = [ax.collections[0].norm for ax in drawn(theirs, large)[0].axes[2:4]]
+    assert norms[0].vmax == norms[1].vmax == pytest.approx(3 * 5.83), "ours does not take the colours from the paper's"
+    small = theirs.assign(difference=theirs["difference"] / 10)
+    assert drawn(theirs, small)[0].axes[2].collections[0].norm.vmax == pytest.approx(5.83)
+
+
+def test_blanks_until_something_is_stored():
+    nothing = cells(7).iloc[:0]
+    fig, texts = drawn(cells(7), nothing)
+    assert [len(each) > 0 for each in texts] == [True, False, True, False] and len(fig.axes[0].texts) == 56
+
+
+def test_our_cells_are_means_over_seeds_and_differences_paired_by_seed():
+    """FedAvg 50 and 60; the cell 53 and 65: +3 and +5, deviation sqrt(2), though its accuracies vary by 12."""
+
+    def run(method, seed, value, **fields):
+        spec = SETTINGS.spec(method, preset="quick", dataset="cifar_mnist", seed=seed, **fields)
+        return SimpleNamespace(spec=spec, curve=lambda: pd.DataFrame({"acc_pooled": [0.0, value]}))
+
+    warm = {"lam": 2.0, "tau": 0.5}
+    made = [run("fedavg", 0, 50.0), run("fedavg", 1, 60.0)]
+    made += [run("fedpews", 0, 53.0, **warm), run("fedpews", 1, 65.0, **warm), run("fedpews_fixed", 0, 51.0, tau=0.2)]
+    found = results.grid_cells(made).set_index("method")
+    cell = found.loc["fedpews"]
+    assert cell[["lam", "tau", "mean", "seeds", "difference"]].tolist() == [2.0, 0.5, 59.0, 2, 4.0]
+    assert cell["std"] == pytest.approx(12 / 2**0.5) and cell["difference_std"] == pytest.approx(2**0.5)
+    assert math.isnan(found.loc["fedpews_fixed", "difference_std"]), "one seed has no deviation"
+    assert found.loc["fedavg", "difference"] == 0 and math.isnan(found.loc["fedavg", "difference_std"])
+
+
+def test_the_papers_differences_have_the_deviation_of_independent_runs():
+    best = cells(7).query("lam == 2 and tau == 0.5").iloc[0]
+    assert best["difference"] == pytest.approx(4.12) and best["difference_std"] == pytest.approx(np.hypot(0.50, 0.71))
+
+
+def test_titles_have_plain_names_and_say_what_stands_in():
+    def title(preset, setting):
+        return results.made_on(SETTINGS.spec("fedavg", preset=preset, dataset=setting))
+
+    assert title("paper", "cifar_mnist") == "CIFAR-MNIST, 2 clients of one source each"
+    assert title("quick", "cifar_mnist") == "Synthetic-3.2K, 2 clients (stand-in)"
+    sources = "MNIST + Fashion-MNIST + CIFAR-10, 3 clients of one source each (stand-in)"
+    assert title("real", "path_oct_tissue") == sources
+    assert title("real", "sensitivity") == "Synthetic-32K, 2 clients"
 
 
 def test_labels_tell_methods_bases_and_where_asked_lambdas_apart():

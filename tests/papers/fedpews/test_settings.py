@@ -102,3 +102,14 @@ def test_what_section_9_has_beside_that():
     for method in ("fedpews", "fedpews_fixed", "fedprox"):
         made = SETTINGS.spec(method, preset="paper", dataset="lr_server=1").build_method()
         assert getattr(made, "lr_mask", 0.1) == 0.1 and getattr(made, "mu", 0.01) == 0.01
+
+
+def test_images_at_preset_real_have_validation_images():
+    """Convergence is judged by them; every run that draws images keeps a tenth of the training images for it."""
+    images = [
+        spec for name in PAPER.experiments for spec in PAPER.specs(name, "real") if spec.model["name"] == "conv_pews"
+    ]
+    settings = {"cifar_mnist", "path_oct_tissue", "dirichlet", "classes of cifar10", "many clients"}
+    assert {spec.setting for spec in images} == settings
+    assert {spec.partition.get("val") for spec in images} == {0.1}
+    assert {spec.partition["alpha"] for spec in images if spec.setting == "dirichlet"} == {0.1, 1.0, 5.0}

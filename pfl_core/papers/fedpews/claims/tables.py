@@ -14,7 +14,7 @@ import pandas as pd
 
 from pfl_core.papers.fedpews.comparison import COMPARISON
 from pfl_core.papers.fedpews.criteria import CRITERIA
-from pfl_core.papers.fedpews.settings import BEST, COLUMNS
+from pfl_core.papers.fedpews.settings import BEST, COLUMNS, SETTINGS, data_title
 from pfl_core.study.claims import ClaimCheck, ClaimChecks
 from pfl_core.study.statistics import Interval, Missing, by_seed, data_label, interval, paired
 from pfl_core.study.verdicts import Verdict, above, all_hold, all_of, below, holm
@@ -24,6 +24,7 @@ claim = ClaimChecks(COMPARISON, CRITERIA)
 MORE_ACCURATE = 3  # of the four columns of Table 6
 FIGURE_5 = {"lam": 0.0, "tau": 0.124}
 THREE_CLASSES = 75.0  # percent: what a model that misses one of four classes can reach; "fails" is our reading
+LATE = "acc_late"  # the metric of claim 3: mean over the last ten rounds
 NEAR = 1.6  # points; the baselines of Table 3 are at most 1.55 from FedAvg
 
 FEDAVG, FEDPROX = {"method": "fedavg"}, {"method": "fedprox"}
@@ -67,9 +68,18 @@ def on_their_data(results: pd.DataFrame, verdict: Verdict) -> Verdict:
     return Verdict(verdict.status, f"{verdict.numbers} [{': '.join([*preset, ', '.join(labels)])}]")
 
 
-def lead(rows: pd.DataFrame, a: dict, b: dict) -> Interval:
+def at_paper_size(rows: pd.DataFrame, name: str, verdict: Verdict) -> Verdict:
+    """The verdict, if the experiment was run on the paper's data for the paper's rounds; else undecided."""
+    full = SETTINGS.setting("paper", name)
+    if rows["rounds"].max() >= full.rounds and set(rows["dataset"]) == {full.data["name"]}:
+        return verdict
+    size = f"shown only: {data_title(full.data['name'])} and {full.rounds} rounds decide"
+    return Verdict("undecided", f"{verdict.numbers}; {size}")
+
+
+def lead(rows: pd.DataFrame, a: dict, b: dict, metric: str = "acc_pooled") -> Interval:
     """Final accuracy of a minus that of b, percent."""
-    return paired(rows, a, b, "acc_pooled")
+    return paired(rows, a, b, metric)
 
 
 def earlier(rows: pd.DataFrame, a: dict, b: dict) -> tuple[Interval, str]:
@@ -118,19 +128,25 @@ def at_least_as_accurate(rows: pd.DataFrame, name: str) -> Verdict:
 
 @claim_in(3, "four clients")
 def fedavg_fails_with_four(rows: pd.DataFrame, name: str) -> Verdict:
-    """FedAvg ends below THREE_CLASSES, FedPeWS without diversity above; with it, and fixed masks, for comparison."""
+    """FedAvg ends below THREE_CLASSES, FedPeWS without diversity above; with it, and fixed masks, for comparison.
+
+    Each run counts with the mean of its last ten rounds (LATE); the last round is reported beside it. The paper has no
+    table for this figure, and the accuracy of a single round swings by ten points.
+    """
     accuracy = {"fedavg": FEDAVG, "lambda=0": {"method": "fedpews", **FIGURE_5}}
-    found = {label: interval(by_seed(rows, where, "acc_pooled")) for label, where in accuracy.items()}
+    found = {label: interval(by_seed(rows, where, LATE)) for label, where in accuracy.items()}
     statuses = [below(found["fedavg"], THREE_CLASSES), above(found["lambda=0"], THREE_CLASSES)]
-    sides = zip(found.items(), ("below", "above"), strict=True)
-    texts = [f"{label} {str(value).lstrip('+')} to be {side} {THREE_CLASSES:g}" for (label, value), side in sides]
+    texts = []
+    for (label, value), side in zip(found.items(), ("below", "above"), strict=True):
+        last = by_seed(rows, accuracy[label], "acc_pooled").mean()
+        texts.append(f"{label} {str(value).lstrip('+')} to be {side} {THREE_CLASSES:g} (last round {last:.2f})")
     others = {"lambda=5": pews(5.0, FIGURE_5["tau"]), "fixed masks": fixed(FIGURE_5["tau"])}
     for label, where in ({"lambda=0": accuracy["lambda=0"]} | others).items():
         try:
-            texts.append(f"{label} over fedavg {lead(rows, where, FEDAVG)}")
+            texts.append(f"{label} over fedavg {lead(rows, where, FEDAVG, LATE)}")
         except Missing:
             texts.append(f"{label} not stored")
-    return Verdict(all_of(statuses), ", ".join(texts))
+    return at_paper_size(rows, name, Verdict(all_of(statuses), f"mean of ten rounds: {', '.join(texts)}"))
 
 
 @claim(4, tuple(COLUMNS))

@@ -7,14 +7,20 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from pfl_core.study.plots import COLORS, NAMES, band, captioned
 
 FIXED = "-"  # the row of FedPeWS-Fixed, as the paper prints it
+BLANK = "0.92"  # grey of cells that were not run
+CLIP = 3.0  # see ``_scale``
+MOST = 0.9  # of the paper's cells: a map that has as many of them needs no frames
 
 
 def warmup_labels(runs: pd.DataFrame, by_lam: bool = False) -> pd.DataFrame:
@@ -102,41 +108,67 @@ def mask_diagnostics(runs: pd.DataFrame, caption: str = "") -> Figure:
     return captioned(fig, caption)
 
 
-def sensitivity_grid(cells: pd.DataFrame, column: str = "mean") -> pd.DataFrame:
+def sensitivity_grid(
+    cells: pd.DataFrame, column: str = "mean", rows: Sequence[str] | None = None, taus: Sequence[float] | None = None
+) -> pd.DataFrame:
     """The layout of Tables 7 and 8: rows λ ascending and fixed masks ("-") last, columns τ with FedAvg (τ = 0) first.
 
     cells: method (fedavg, fedpews, fedpews_fixed), lam, tau, and ``column``. FedAvg's value stands in every row; what
-    was not run is NaN.
+    was not run is NaN. ``rows`` and ``taus`` (those of ``grid_axes``) default to what the cells have.
     """
+    own_rows, own_taus = grid_axes(cells)
     warm = cells[cells["method"] != "fedavg"]
-    row = warm["lam"].map("{:g}".format).where(warm["method"] == "fedpews", FIXED)
-    lams = [f"{lam:g}" for lam in sorted(warm.loc[warm["method"] == "fedpews", "lam"].unique())]
-    fixed = [FIXED] if (row == FIXED).any() else []
-    grid = warm.assign(row=row).pivot(index="row", columns="tau", values=column).reindex(lams + fixed)
+    grid = warm.assign(row=_row(warm)).pivot(index="row", columns="tau", values=column)
+    grid = grid.reindex(index=own_rows if rows is None else rows, columns=own_taus if taus is None else taus)
     plain = cells.loc[cells["method"] == "fedavg", column]
     grid.insert(0, 0.0, plain.iloc[0] if len(plain) else np.nan)
     return grid.rename_axis(index="λ", columns="τ")
 
 
+def grid_axes(*grids: pd.DataFrame) -> tuple[list[str], list[float]]:
+    """Rows (λ ascending, then fixed masks) and columns (τ > 0 ascending) that any of the grids has."""
+    warm = pd.concat([cells.loc[cells["method"] != "fedavg", ["method", "lam", "tau"]] for cells in grids])
+    lams = [f"{lam:g}" for lam in sorted(warm.loc[warm["method"] == "fedpews", "lam"].unique())]
+    return lams + [FIXED] * bool((warm["method"] == "fedpews_fixed").any()), sorted(warm["tau"].unique())
+
+
+def _row(warm: pd.DataFrame) -> pd.Series:
+    return warm["lam"].astype(float).map("{:g}".format).where(warm["method"] == "fedpews", FIXED)
+
+
 def sensitivity(paper: pd.DataFrame, ours: pd.DataFrame, titles: Sequence[str], caption: str = "") -> Figure:
     """Figure 6 (right): left the paper's cells, right ours; above the accuracy, below its difference to FedAvg.
 
-    paper, ours: columns method, lam, tau, mean, std (of the seeds), difference (to FedAvg), all in percent. Cells of
-    the paper that ours has too are framed; the best cell of each map is bold. Each map has its own scale.
+    paper, ours: columns method, lam, tau, mean, std (of the seeds), difference (to FedAvg), difference_std, in percent
+    and points. Both maps have the same λ and τ, blank where one was not run, and a row of maps has one colour scale.
+    Cells of the paper that ours has too are framed, unless these are most of them; the best cell of each map is bold.
     """
-    grids = [[sensitivity_grid(cells, column) for cells in (paper, ours)] for column in ("mean", "difference")]
-    spreads = [sensitivity_grid(cells, "std") for cells in (paper, ours)]
-    heights = [len(grid) for grid in grids[0]]
-    fig, axes = plt.subplots(
-        2, 2, figsize=(11, 0.42 * 2 * max(heights) + 2.4), layout="constrained", width_ratios=(1.15, 1)
-    )
-    for column, title in enumerate(titles):
-        accuracy, difference = grids[0][column], grids[1][column]
-        _heat_map(axes[0][column], accuracy, spreads[column], "{:.2f}", "accuracy (%)")
-        _heat_map(axes[1][column], difference, None, "{:+.2f}", "difference to FedAvg (points)")
-        axes[0][column].set_title(title, fontsize=10)
-    for ax, grid, other in zip(axes[:, 0], (grids[0][0], grids[1][0]), (grids[0][1], grids[1][1]), strict=True):
-        _frame(ax, grid, other)
+    axes_of = grid_axes(paper, ours)
+    grids = {
+        name: [sensitivity_grid(cells, name, *axes_of) for cells in (paper, ours)]
+        for name in ("mean", "std", "difference", "difference_std")
+    }
+    rows = len(axes_of[0])
+    fig, axes = plt.subplots(2, 2, figsize=(11, 0.42 * 2 * max(rows, 3) + 3.0), layout="constrained", squeeze=False)
+    for ax, title in zip(axes[0], titles, strict=True):
+        ax.set_title(title, fontsize=10)
+    for row, name, form, cmap, label in (
+        (axes[0], "mean", "{:.2f}", "viridis", "accuracy (%)"),
+        (axes[1], "difference", "{:+.2f}", "RdBu", "difference to FedAvg (points)"),
+    ):
+        norm, beyond = _scale(*grids[name], signed=name == "difference")
+        spreads = grids["std" if name == "mean" else "difference_std"]
+        for ax, grid, spread in zip(row, grids[name], spreads, strict=True):
+            _heat_map(ax, grid, _texts(grid, spread, form), norm, plt.get_cmap(cmap))
+        colors = plt.cm.ScalarMappable(norm, cmap)
+        fig.colorbar(colors, ax=row, label=label, pad=0.02, extend="both" if beyond else "neither")
+    known = [grid.notna() for grid in grids["mean"]]
+    common = known[0] & known[1]
+    framed = common.to_numpy().sum() < MOST * known[0].to_numpy().sum()
+    for ax in axes[:, 0] if framed else ():
+        _frame(ax, common)
+    blank = not all(each.to_numpy().all() for each in known)
+    fig.legend(handles=_marks(framed, blank), loc="outside upper center", ncols=2, frameon=False, fontsize=8)
     return captioned(fig, caption)
 
 
@@ -156,33 +188,67 @@ def _with_legend(fig: Figure, axes: Sequence[Axes]) -> Figure:
     return fig
 
 
-def _heat_map(ax: Axes, grid: pd.DataFrame, spread: pd.DataFrame | None, form: str, label: str) -> None:
-    """Cells with their numbers, below them the deviation; differences in colours that part at 0."""
-    import seaborn as sns  # a second of import, for this figure alone
+def _scale(paper: pd.DataFrame, ours: pd.DataFrame, signed: bool) -> tuple[Normalize, bool]:
+    """One scale for both maps, 0 in the middle of a signed one; and whether some cells lie beyond it.
 
-    signed = spread is None
-    texts = grid.map(form.format)
+    A signed scale is at least the paper's, and at most CLIP times that: large losses of ours would take the colours
+    from the paper's map.
+    """
+    theirs, own = (found[~np.isnan(found)] for found in (paper.to_numpy(float), ours.to_numpy(float)))
+    values = np.append(theirs, own)
     if not signed:
-        texts += spread.map("\n±{:.2f}".format).where(spread.notna(), "")
-    texts.iloc[[row for row in range(len(grid)) if row != len(grid) // 2], 0] = ""  # FedAvg's column is one cell
-    reach = max(np.nanmax(np.abs(grid.to_numpy(float))), 1e-9)
-    sns.heatmap(
-        grid, ax=ax, annot=texts, fmt="", vmin=-reach if signed else None, vmax=reach if signed else None,
-        cmap="RdBu" if signed else "viridis", cbar_kws={"label": label, "pad": 0.02},
-        annot_kws={"fontsize": 7.5, "linespacing": 0.95, "in_layout": False}, rasterized=True,
-        xticklabels=[f"{tau:g}" for tau in grid.columns],
-    )  # fmt: skip
-    best = grid.iloc[:, 1:].max(axis=None)
-    for text in ax.texts:
-        column, row = map(int, text.get_position())
-        text.set_weight("bold" if column and grid.iat[row, column] == best else "normal")
-    ax.set_facecolor("0.92")
-    ax.tick_params(length=0, rotation=0)
-    ax.set(xlabel="τ (0: FedAvg)", ylabel="λ (-: fixed masks)")
+        return Normalize(values.min(), values.max()), False
+    least, top = np.abs(theirs).max(), np.abs(values).max()
+    reach = min(top, CLIP * least)
+    return Normalize(-reach, reach), bool(top > reach)
 
 
-def _frame(ax: Axes, grid: pd.DataFrame, other: pd.DataFrame) -> None:
-    """A frame around the cells of ``grid`` that ``other`` has too."""
-    common = other.reindex(index=grid.index, columns=grid.columns).notna().to_numpy()
-    for row, column in np.argwhere(common[:, 1:]):
-        ax.add_patch(Rectangle((column + 1, row), 1, 1, fill=False, edgecolor="k", linewidth=1.3))
+def _texts(grid: pd.DataFrame, spread: pd.DataFrame, form: str) -> pd.DataFrame:
+    """Each cell's number, below it its deviation where there is one; blank where there is none."""
+    numbers = grid.map(form.format) + spread.map("\n±{:.2f}".format).where(spread.notna(), "")
+    return numbers.where(grid.notna(), "")
+
+
+def _heat_map(ax: Axes, grid: pd.DataFrame, texts: pd.DataFrame, norm: Normalize, cmap: Colormap) -> None:
+    """Cells with white borders and their texts, the best in bold; FedAvg's column is one cell."""
+    rows, columns = grid.shape
+    values = np.ma.masked_invalid(grid.to_numpy(float))
+    ax.pcolormesh(np.arange(columns + 1), np.arange(rows + 1), values, norm=norm, cmap=cmap, rasterized=True)
+    ax.hlines(range(1, rows), 1, columns, color="w", linewidth=1)
+    ax.vlines(range(1, columns), 0, rows, color="w", linewidth=1)
+    best = np.nanmax(grid.to_numpy(float)) if grid.notna().to_numpy().any() else np.nan
+    for row, column in np.ndindex(rows, columns):
+        value = grid.iat[row, column]
+        if np.isnan(value) or (column == 0 and row != rows // 2):
+            continue
+        dark = np.dot(cmap(norm(value))[:3], (0.299, 0.587, 0.114)) < 0.5
+        place = (column + 0.5, rows / 2 if column == 0 else row + 0.5)
+        ax.text(
+            *place, texts.iat[row, column], color="w" if dark else "k", weight="bold" if value == best else "normal",
+            ha="center", va="center", fontsize=7.5, linespacing=0.95, in_layout=False,
+        )  # fmt: skip
+    ax.set(xlim=(0, columns), ylim=(rows, 0), xlabel="τ (0: FedAvg)", ylabel="λ (-: fixed masks)", facecolor=BLANK)
+    ax.set_xticks(np.arange(columns) + 0.5, [f"{tau:g}" for tau in grid.columns])
+    ax.set_yticks(np.arange(rows) + 0.5, grid.index)
+    ax.tick_params(length=0)
+
+
+def _frame(ax: Axes, common: pd.DataFrame) -> None:
+    """A frame around these cells, but for FedAvg's."""
+    for row, column in np.argwhere(common.to_numpy()[:, 1:]):
+        ax.add_patch(Rectangle((column + 1, row), 1, 1, fill=False, edgecolor="k", linewidth=1.5, zorder=3))
+
+
+def _marks(framed: bool, blank: bool) -> list[Artist]:
+    """The legend: what bold, ±, frames and blanks mean."""
+    sign = {"linestyle": "none", "color": "k", "markeredgewidth": 0}
+    both = "sample deviation over seeds; of a difference paired by seed (paper: as of independent runs)"
+    marks: list[Artist] = [
+        Line2D([], [], marker=r"$\mathbf{0.0}$", markersize=16, label="best cell of its map, FedAvg included", **sign),
+        Line2D([], [], marker=r"$\pm$", markersize=8, label=both, **sign),
+    ]
+    if framed:
+        marks.append(Patch(facecolor="none", edgecolor="k", linewidth=1.5, label="cell that ours has too"))
+    if blank:
+        marks.append(Patch(facecolor=BLANK, label="not run"))
+    return marks

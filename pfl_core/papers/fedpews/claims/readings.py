@@ -1,0 +1,64 @@
+"""Claim 3 of FedPeWS under the readings of Algorithm 1: four clients, no diversity reward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from pfl_core.papers.fedpews.claims.tables import LATE, THREE_CLASSES
+from pfl_core.papers.fedpews.experiments import READINGS
+from pfl_core.papers.fedpews.results import late_accuracy
+from pfl_core.runs import Record
+from pfl_core.study.frames import method_fields
+from pfl_core.study.statistics import interval
+from pfl_core.study.verdicts import above
+
+PRINTED = {"fedavg": 58.4, "fedpews": 91.13}  # the text on Figure 5
+
+
+def reading_of(record: Record) -> str:
+    """The name of the run's reading among READINGS; "FedAvg" for a run without a warm-up.
+
+    Raises StopIteration for a run under another one.
+    """
+    if record.spec.method["name"] == "fedavg":
+        return "FedAvg"
+    fields = method_fields(record.spec)
+    own = {name: fields[name] for reading in READINGS.values() for name in reading}
+    plain = _defaults(record)
+    return next(label for label, reading in READINGS.items() if own == plain | reading)
+
+
+def _defaults(record: Record) -> dict[str, object]:
+    """The default of every field that a reading changes."""
+    cls = type(record.spec.build_method())
+    return {name: getattr(cls, name) for reading in READINGS.values() for name in reading}
+
+
+def runs_by_reading(records: Iterable[Record]) -> pd.DataFrame:
+    """A row per run: reading, seed, last (accuracy of the last round), late (mean of the last ten rounds), percent."""
+    rows = []
+    for record in records:
+        last = record.curve()["acc_pooled"].iloc[-1]
+        rows.append((reading_of(record), record.spec.seed, last, late_accuracy(record).get(LATE, np.nan)))
+    return pd.DataFrame(rows, columns=["reading", "seed", "last", "late"])
+
+
+def claim_3_by_reading(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row per reading: mean of ``late`` and its sample deviation, its lead over FedAvg, and what is left of claim 3.
+
+    runs: columns of ``runs_by_reading``. ``succeeds``: whether the 95 % interval of ``late`` is above THREE_CLASSES.
+    ``reaches the paper's``: whether it includes the printed 91.13 or lies above it.
+    """
+    late = runs.pivot(index="seed", columns="reading", values="late")
+    rows = {}
+    for label in (label for label in READINGS if label in late.columns):
+        own = late[label].dropna()
+        level = interval(own)
+        lead = str(interval((late[label] - late["FedAvg"]).dropna())) if "FedAvg" in late.columns else "not stored"
+        reaches = "undecided" if np.isnan(level.high) else "yes" if level.high >= PRINTED["fedpews"] else "no"
+        rows[label] = (own.mean(), own.std(), len(own), lead, above(level, THREE_CLASSES), reaches)
+    columns = ["ten rounds", "std", "seeds", "over FedAvg", "succeeds", "reaches the paper's"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("reading")
