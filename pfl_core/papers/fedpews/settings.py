@@ -9,7 +9,7 @@ from pfl_core.study import search
 from pfl_core.study.settings import PaperSettings, Setting
 from pfl_core.training import Training
 
-# FedPeWS. Stated (section 9 of its specification): data, clients, rounds, rates, batch sizes. Ours: one local epoch,
+# FedPeWS. Stated by the paper: data, clients, rounds, rates, batch sizes. Ours: one local epoch,
 # the geometry of the synthetic sets, pixels scaled to [-1, 1], T = 500 for four clients (A10, 8.1, 8.3, Fig 5), images
 # scored every fifth round (no table counts the rounds to a target there).
 _PEWS = Setting(
