@@ -1,7 +1,7 @@
 r"""FedNova: clients count by the direction in which they went, not by how many steps they made.
 
 Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", NeurIPS 2020.
-FedPeWS, section 5 of its specification.
+A baseline of FedPeWS.
 
     d_k = (θ − θ_k) / K_k        K_eff = Σ_k w_k K_k        θ ← θ − lr_server K_eff Σ_k w_k d_k
 

@@ -1,6 +1,6 @@
 r"""FedProx: FedAvg whose clients are held back by a spring to the model that they started from.
 
-Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020. FedPeWS, section 5 of its specification.
+Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020. A baseline of FedPeWS.
 
     θ_k ← θ_k − η (∇f_k(θ_k) + μ (θ_k − θ))        θ ← θ + lr_server (mean_k θ_k − θ)
 

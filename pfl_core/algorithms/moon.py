@@ -1,6 +1,6 @@
 r"""MOON: a client's representations stay close to the shared model's and away from its own last ones.
 
-Li, He and Song, "Model-Contrastive Federated Learning", CVPR 2021. FedPeWS, section 5 of its specification.
+Li, He and Song, "Model-Contrastive Federated Learning", CVPR 2021. A baseline of FedPeWS.
 
     l_con = −log( e^{sim(z, z_g)/T} / (e^{sim(z, z_g)/T} + e^{sim(z, z_p)/T}) )        loss = CE + μ mean(l_con)
 

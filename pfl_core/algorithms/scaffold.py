@@ -1,7 +1,7 @@
 r"""SCAFFOLD: control variates take the drift out of local steps.
 
 Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1 with
-option II. FedPeWS, section 5 of its specification.
+option II. A baseline of FedPeWS.
 
     θ_k ← θ_k − η (∇f_k(θ_k) + c − c_k), K_k times
     c_k⁺ = c_k − c + (θ − θ_k) / (K_k η)        c ← c + (1/N) Σ_{k sampled} (c_k⁺ − c_k)

@@ -1,7 +1,7 @@
 """FedPeWS-Fixed: in the warm-up each client trains a fixed share of the neurons, disjoint from the others'.
 
-Tastan et al., "FedPeWS: Personalized Warmup via Subnetworks for Enhanced Heterogeneous Federated Learning"; section 3.6
-of its specification.
+Tastan et al., "FedPeWS: Personalized Warmup via Subnetworks for Enhanced Heterogeneous Federated Learning", the
+variant FedPeWS-Fixed.
 
     m̃_k = [neurons of block k of every layer]        m_k = expand(m̃_k)        θ_k ← SGD on f_k(θ_k ∘ m_k)
 
@@ -38,7 +38,7 @@ class FixedState(WarmState):
 )
 @dataclass(frozen=True)
 class FedPeWSFixed(Warmup):
-    """Disjoint groups of neurons, layer by layer, group i to client i (section 3.6 of the specification)."""
+    """Disjoint groups of neurons, layer by layer, group i to client i."""
 
     shares: tuple[float, ...] | None = None  # |m_i| as shares of the neurons; None: 1/N each
     probe: NonNegativeInt = 0  # samples of each client whose activations are noted every round (Figures 14 and 15)

@@ -237,7 +237,7 @@ class FedPeWS(Warmup):
     prob_over: Literal["all", "participants"] = "all"  # A8
     straight_through: Literal["draw", "draw_and_sigmoid"] = "draw"  # A4
     draws: Literal["every", "one_per_step", "one_per_round"] = "every"  # A5
-    score_gradient: Literal["gate", "product"] = "gate"  # 3.3
+    score_gradient: Literal["gate", "product"] = "gate"  # "product": Eq. 6
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -317,7 +317,7 @@ class FedPeWS(Warmup):
     def gradient_of_scores(
         self, fed: Federation, theta: Tensor, prob: Tensor, neuron: Tensor, others: Tensor, batch: Batch
     ) -> Tensor:
-        """dL_s / ds [R, h] of 3.3 and 3.4: the gradient of the data's loss, straight through, minus the diversity's.
+        """dL_s / ds [R, h] (Eq. 6): the gradient of the data's loss, straight through, minus the diversity's.
 
         prob [R, h] is sigmoid(s), neuron [R, h] bool the mask drawn from it.
         """

@@ -1,4 +1,4 @@
-"""The runs behind each section of FedPeWS (section 10 of its specification)."""
+"""The runs behind each section of FedPeWS."""
 
 from __future__ import annotations
 

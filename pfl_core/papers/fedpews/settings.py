@@ -9,7 +9,7 @@ from pfl_core.study import search
 from pfl_core.study.settings import PaperSettings, Setting
 from pfl_core.training import Training
 
-# FedPeWS. Stated (section 9 of its specification): data, clients, rounds, rates, batch sizes. Ours: one local epoch,
+# FedPeWS. Stated by the paper: data, clients, rounds, rates, batch sizes. Ours: one local epoch,
 # the geometry of the synthetic sets, pixels scaled to [-1, 1], T = 500 for four clients (A10, 8.1, 8.3, Fig 5), images
 # scored every fifth round (no table counts the rounds to a target there).
 _PEWS = Setting(
@@ -82,8 +82,7 @@ _REAL = _PAPER | {
         ("dirichlet", "cifar_mnist"),
     )
 }
-# the whole grid of Table 7 where training converges: Synthetic-32K as in Table 2; a tenth of each client's training
-# points is for validation (ours), nothing trains on it
+# a tenth of each client's training points is for validation (ours), nothing trains on it
 _REAL["sensitivity"] = replace(_PEWS, partition=_PEWS.partition | _VAL)
 _MANY = _PAPER["many clients"]
 _REAL["many clients"] = replace(_MANY, partition=_MANY.partition | _VAL, rounds=100, eval_every=5)

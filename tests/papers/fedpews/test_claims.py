@@ -173,19 +173,13 @@ def test_the_numbers_name_preset_and_data():
     assert found.numbers.endswith("[quick: " + ", ".join(f"{name} (our generator)" for name in COLUMNS) + "]")
 
 
-FOUR = dict(metric="acc_late", rounds=500, dataset="synthetic_32k")
+def four_clients(method, value, variant=""):
+    late = rows("four clients", method, value, variant, "acc_late")
+    return late + rows("four clients", method, 0.0, variant)  # the last round
 
 
-def four_clients(method, value, variant="", **fields):
-    made = FOUR | fields
-    return rows("four clients", method, value, variant, **made) + rows(
-        "four clients", method, 0.0, variant, **made | dict(metric="acc_pooled")
-    )
-
-
-def four(fedavg, warm, *more, **fields):
-    lam0 = four_clients("fedpews", warm, "lam=0;tau=0.124", **fields)
-    return verdict(3, four_clients("fedavg", fedavg, **fields), lam0, *more)
+def four(fedavg, warm, *more):
+    return verdict(3, four_clients("fedavg", fedavg), four_clients("fedpews", warm, "lam=0;tau=0.124"), *more)
 
 
 def test_3_four_clients():
@@ -198,13 +192,11 @@ def test_3_four_clients():
     assert "lambda=5 not stored" in found.numbers
 
 
-def test_3_is_decided_by_ten_rounds_at_the_papers_size():
-    """The last round says 0 everywhere; a smaller run shows its numbers and decides nothing."""
+def test_3_is_decided_by_ten_rounds():
+    """The last round says 0 everywhere."""
     assert "to be above 75 (last round 0.00)" in four(58.4, 91.1).numbers
-    for smaller in (dict(rounds=60), dict(dataset="synthetic_3200")):
-        found = four(58.4, 91.1, **smaller)
-        assert found.status == "undecided" and "lambda=0 over fedavg +32.70" in found.numbers
-        assert "shown only: Synthetic-32K and 500 rounds decide" in found.numbers
+    last_alone = rows("four clients", "fedavg", 58.4) + rows("four clients", "fedpews", 91.1, "lam=0;tau=0.124")
+    assert verdict(3, last_alone).status == "undecided"
 
 
 def late(accuracies):
@@ -358,15 +350,16 @@ def test_8_what_all_lambda_lose_is_not_the_harm_of_lambda_0():
 
 def test_the_same_questions_on_our_own_grid():
     """On Synthetic-32K: every cell above FedAvg, lambda = 0 as well; a run that was stopped early does not count."""
-    whole = dict(rounds=200, partial=False)
-    made = grid("sensitivity", lambda lam, tau: 75.0, **whole) + [
-        row | whole for tau in experiments.TAUS for row in rows("sensitivity", "fedpews_fixed", 75.0, f"tau={tau}")
-    ]
-    found = grid_verdicts(frame(made).assign(partial=False), "sensitivity")
-    assert [each.status for each in found.values()] == ["holds", "does not hold", "holds"]
-    stopped = grid_verdicts(frame(made).assign(partial=True), "sensitivity")
-    assert {each.status for each in stopped.values()} == {"undecided"}
-    assert "lambda = 0 is not stored" in verdict(8, rows("cifar_mnist", "fedavg", 71.0)).numbers
+    made = grid("sensitivity", lambda lam, tau: 75.0) + masks("sensitivity", dict.fromkeys(experiments.TAUS, 75.0))
+    results = frame([row | {"preset": "real", "key": f"{row['method']}{row['variant']}"} for row in made])
+    found = grid_verdicts(results.assign(partial=False), "sensitivity")
+    assert [each.status for each in found.values()] == ["undecided"] * 3, "the runs do not meet the conditions"
+    alone = [each.numbers.partition("By the numbers alone: ")[2].partition(",")[0] for each in found.values()]
+    assert alone == ["holds", "does not hold", "holds"]
+    nothing = [each.numbers for each in grid_verdicts(results.assign(partial=True), "sensitivity").values()]
+    assert all("not stored" in numbers for numbers in nothing)
+    quick = grid_verdicts(results.assign(partial=False, preset="quick"), "sensitivity")
+    assert {each.status for each in quick.values()} == {"shown"}
 
 
 def test_9_fixed_masks():
@@ -461,11 +454,11 @@ def test_13_more_clients():
     assert status(13, ten, twenty, many("many clients", 200, 2.0, "fedavg")) == "undecided"
 
 
-def activations(before=1.0, after=0.8, plain=0.4, rise=1.5, take=3, rounds=250):
-    made, size = [], dict(rounds=rounds, dataset="synthetic_32k")
+def activations(before=1.0, after=0.8, plain=0.4, rise=1.5, take=3):
+    made = []
     for metric, value in (("own_group_warm", before), ("own_group_later", after), ("activation_rise", rise)):
-        made += rows("activations", "fedpews_fixed", (value,) * take, "tau=0.2;probe=256", metric, **size)
-    return made + rows("activations", "fedpews_fixed", (plain,) * take, "tau=0;probe=256", "own_group_later", **size)
+        made += rows("activations", "fedpews_fixed", (value,) * take, "tau=0.2;probe=256", metric)
+    return made + rows("activations", "fedpews_fixed", (plain,) * take, "tau=0;probe=256", "own_group_later")
 
 
 def test_14_own_groups():
@@ -473,8 +466,6 @@ def test_14_own_groups():
     assert status(14, activations(after=0.3)) == "does not hold"
     assert status(14, activations(plain=0.7)) == "does not hold"
     assert status(14, activations(rise=0.9)) == "does not hold"
-    quick = verdict(14, activations(rise=0.9, rounds=40))
-    assert quick.status == "undecided" and "shown only: Synthetic-32K and 250 rounds decide" in quick.numbers
     one = verdict(14, activations(take=1))
     assert one.status == "undecided" and "0.80 after; fedavg 0.40" in one.numbers and "(1 seed)" in one.numbers
     without = [row for row in activations() if "tau=0;" not in row["variant"]]

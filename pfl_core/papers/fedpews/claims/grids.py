@@ -9,7 +9,9 @@ import pandas as pd
 
 from pfl_core.papers.fedpews.claims.tables import FEDAVG, claim_in, fixed, lead, pews
 from pfl_core.papers.fedpews.comparison import COMPARISON
-from pfl_core.study.statistics import Missing, by_seed, claim_rows, interval, settings
+from pfl_core.papers.fedpews.criteria import CRITERIA
+from pfl_core.study.criteria import Judgement
+from pfl_core.study.statistics import Missing, by_seed, claim_rows, interval, reading, settings
 from pfl_core.study.verdicts import Verdict, all_hold, all_of, below
 
 GRIDS = ("cifar_mnist", "path_oct_tissue")  # Tables 7 and 8
@@ -119,16 +121,20 @@ claim_in(8, "cifar_mnist")(harm_without_diversity)
 claim_in(9, *GRIDS)(fixed_masks_as_good)
 
 
-def grid_verdicts(results: pd.DataFrame, setting: str) -> dict[str, Verdict]:
+def grid_verdicts(results: pd.DataFrame, setting: str) -> dict[str, Judgement]:
     """The questions of claims 6, 8 and 9 on another grid than the paper's, such as ours on Synthetic-32K."""
     questions = {
-        "It depends little on lambda and tau (as claim 6).": depends_little,
-        "Without diversity reward it does harm (as claim 8).": harm_without_diversity,
-        "Fixed masks are as good as the best learned ones (as claim 9).": fixed_masks_as_good,
+        (6, "It depends little on lambda and tau (as claim 6)."): depends_little,
+        (8, "Without diversity reward it does harm (as claim 8)."): harm_without_diversity,
+        (9, "Fixed masks are as good as the best learned ones (as claim 9)."): fixed_masks_as_good,
     }
-    whole = results[~results["partial"].eq(True)]
-    rows = claim_rows(whole, COMPARISON, (setting,))
-    return {text: all_hold([(setting, partial(check, rows, setting))]) for text, check in questions.items()}
+    rows = claim_rows(results[~results["partial"].eq(True)], COMPARISON, (setting,))
+    found = {}
+    for (number, text), check in questions.items():
+        with reading() as read:
+            verdict = all_hold([(setting, partial(check, rows, setting))])
+        found[text] = CRITERIA.judge(number, verdict, read, rows)
+    return found
 
 
 @claim_in(11, "cifar_mnist")
