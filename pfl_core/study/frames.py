@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import pandas as pd
 
@@ -21,11 +21,8 @@ def dataset(spec: RunSpec) -> str:
 
 
 def setting_label(record: Record) -> str:
-    """The setting under the name of the data that were really used: "digits, sampled", where it was made for CIFAR-10.
-
-    A rate that is tried (", lr=") is no setting of its own.
-    """
-    _, comma, rest = record.spec.setting.partition(", lr=")[0].partition(", ")
+    """The setting under the name of the data that were really used: "digits, sampled", made for "cifar10, sampled"."""
+    _, comma, rest = record.spec.setting.partition(", ")
     return dataset(record.spec) + comma + rest
 
 
@@ -73,33 +70,6 @@ def clients(records: Iterable[Record]) -> pd.DataFrame:
 def _tagged(frame: pd.DataFrame, tags: dict[str, object]) -> pd.DataFrame:
     """``frame`` with a column for each tag; a tuple is one value."""
     return frame.assign(**{name: [value] * len(frame) for name, value in tags.items()})
-
-
-def by_rate(records: Iterable[Record], label: Callable[[Record], str]) -> pd.DataFrame:
-    """A row per setting (``setting_label``), method and rate: percent, pooled, after aggregation.
-
-    Columns: setting, label, lr, validation and test (means over seeds), std (the test's sample deviation, missing for
-    one seed), and ``chosen``: whether the rate is the best one on validation data (of several that are, the first).
-    What ran at one rate only or without validation data is left out, and so are seeds that lack one of the rates.
-    """
-    rows = []
-    for record in records:
-        if "correct_val" not in record.series:
-            continue
-        correct, count = (record.values(f"{name}_val").iloc[-1].sum() for name in ("correct", "count"))
-        test = record.curve()["acc_pooled"].iloc[-1]
-        rows.append(
-            (setting_label(record), label(record), record.spec.train.lr, record.spec.seed, 100 * correct / count, test)
-        )
-    same = ["setting", "label"]
-    found = pd.DataFrame(rows, columns=[*same, "lr", "seed", "validation", "test"])
-    found = found.astype({"validation": float, "test": float})
-    at_all = found.groupby([*same, "seed"])["lr"].transform("nunique") == found.groupby(same)["lr"].transform("nunique")
-    found = found[at_all]
-    groups = found.groupby([*same, "lr"], sort=False)
-    found = groups.agg(validation=("validation", "mean"), test=("test", "mean"), std=("test", "std")).reset_index()
-    found = found[found.groupby(same)["lr"].transform("size") > 1].sort_values([*same, "lr"], ignore_index=True)
-    return found.assign(chosen=found.index.isin(found.groupby(same)["validation"].idxmax()))
 
 
 def same_end(table: pd.DataFrame, own: str) -> list[str]:

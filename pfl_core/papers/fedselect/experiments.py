@@ -20,7 +20,6 @@ RATES = (0.01, 0.05, 0.10, 0.25)  # of p, ours: the paper's appendix with its ef
 # Claim 6 to the letter: at the default p no preset's rounds bring α = 1 to its end, and with batch norm α = 0 is FedAvg
 # only where statistics are averaged. Neither belongs to the sweep over α.
 ENDS = ({"alpha": 1.0, "p": 1.0}, {"alpha": 0.0, "buffer_policy": "average"})
-LEARNING_RATES = (0.01, 0.05, 0.1)  # section 8: chosen for each method on validation data
 RANKINGS = ("least_change", "random", "magnitude", "gradient")  # Table 3 has the first; the others are ours
 SINGLE_CONV = {name: f"{stage}.1.conv2" for name, stage in LAYERS["resnet18"].items()}  # the other way to read them
 SIZES = {  # Figure 3, training images of a client; the paper's own sizes are not at hand
@@ -100,24 +99,8 @@ def main_comparison(preset: str, wanted: Sequence[int], overrides: Mapping[str, 
     """
     fixed, others = ([("fedselect", {"alpha": a}) for a in LIMITS if (a in MAIN) is main] for main in (True, False))
     runs, others = each_scope(preset, fixed + [(name, {}) for name in COMPARED]), each_scope(preset, others)
-    seeds_to_tune = {"ci": [], "quick": wanted[:1]}  # to save time
-    tried = learning_rates(preset, seeds_to_tune.get(preset, wanted), overrides, runs)
     corrupted = on("cifar10_c", preset, wanted, overrides, runs + others) if preset == "real" else []
-    return on_datasets(preset, wanted, overrides, runs + others) + corrupted + tried
-
-
-def learning_rates(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any], runs: Methods) -> list[RunSpec]:
-    """The runs at three rates, with validation data: twice the images are dealt, and half of them held out to choose.
-
-    So every client trains on as many images as elsewhere, but not on the same.
-    """
-    frame = setting(preset, "cifar10").partition
-    held = {"partition": {**frame, "train_per_class": 2 * frame["train_per_class"], "val": 0.5}}
-    return [
-        replace(one, setting=f"cifar10, lr={lr:g}")
-        for lr in LEARNING_RATES
-        for one in on("cifar10", preset, wanted, {**held, "lr": lr, **overrides}, runs)
-    ]
+    return on_datasets(preset, wanted, overrides, runs + others) + corrupted
 
 
 def personalization_limit(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:

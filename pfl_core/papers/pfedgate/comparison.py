@@ -63,7 +63,7 @@ class PFedGateComparison(Comparison):
         frame |= {"sampling": run.get("participation"), "novel": run.get("novel")}
         given |= {name: float(value) for name, value in frame.items() if value is not None and not math.isnan(value)}
         setting = run.get("setting", "")
-        if setting == "pathological" or ", lr=" in setting or ", lr_gate=" in setting:  # no table searches a rate
+        if setting == "pathological" or ", lr_gate=" in setting:  # no table has another rate
             given["setting"] = setting
         return {**USUAL, **given}
 

@@ -1,7 +1,6 @@
 """Which runs FedSelect's notebooks ask for."""
 
 import pytest
-import torch
 
 from pfl_core.algorithms.fedselect.method import num_new
 from pfl_core.papers.fedselect.experiments import (
@@ -9,12 +8,9 @@ from pfl_core.papers.fedselect.experiments import (
     AT_THE_LIMIT,
     CODE_TRAINING,
     DATASETS,
-    LEARNING_RATES,
 )
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.papers.fedselect.settings import BASELINES
-from pfl_core.runs import build
-from pfl_core.runs.build import assign, load_data
 from pfl_core.study.presets import PRESETS
 
 MAIN = "01_main_comparison"
@@ -37,26 +33,16 @@ def test_the_real_comparison_has_the_corrupted_set_with_every_seed():
     assert {(one.seed, one.data["corrupt"]) for one in corrupted} == {(0, True), (1, True)}
 
 
-def test_learning_rates_are_chosen_on_images_that_no_client_trains_or_is_tested_on():
-    """As many to train on as elsewhere, and as many again to choose by; all methods at each rate, FedSelect at the two
-    limits that are fixed."""
-    specs = PAPER.specs(MAIN, "quick", (0, 1), {})
-    main = [one for one in specs if one.setting == "cifar10" and one.seed == 0]
-    assert [one.method["alpha"] for one in main if "alpha" in one.method] == [0.3, 0.5, 0.05, 0.8]
-    main = [one for one in main if one.method.get("alpha") not in (0.05, 0.8)]
-    for rate in LEARNING_RATES:
-        tried = [one for one in specs if one.setting == f"cifar10, lr={rate:g}"]
-        assert [one.method for one in tried] == [one.method for one in main]
-        assert {(one.train.lr, one.seed) for one in tried} == {(rate, 0)}
-        of_all_seeds = [one for one in PAPER.specs(MAIN, "real", (0, 1), {}) if one.setting == tried[0].setting]
-        assert [one.seed for one in of_all_seeds] == [0] * len(main) + [1] * len(main)
-    fed, held = build(main[0])[1], build(tried[0])[1]
-    assert (
-        held.splits["train"].sizes.tolist() == held.splits["val"].sizes.tolist() == fed.splits["train"].sizes.tolist()
-    )
-    assigned = assign(tried[0], load_data(tried[0]))
-    for parts in zip(assigned.train, assigned.val, assigned.test, strict=True):
-        assert len(torch.cat(parts).unique()) == sum(map(len, parts))
+def test_the_search_has_validation_images_that_no_client_has_and_trains_on_those_of_the_comparison():
+    for (preset, setting), searches in PAPER.searches.items():
+        frame = PAPER.settings.setting(preset, setting).partition
+        assert frame["val_per_class"] == frame["train_per_class"], (preset, setting)
+        asked = [one for one in PAPER.specs(MAIN, preset, [0]) if one.setting == setting]
+        for search in searches:
+            values = {name: grid[0] for name, grid in search.grid.items()}
+            tried = search.spec(PAPER.settings, preset, setting, values)
+            same = {k: v for k, v in tried.method.items() if k not in search.grid}
+            assert same in [{k: v for k, v in one.method.items() if k not in search.grid} for one in asked]
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -29,40 +26,6 @@ def test_the_gate_of_a_run():
     assert parts.part(record(sigmoid=False)) == "no sigmoid"
     assert parts.part(record(gate_granularity="client")) == "a gate per client"
     assert parts.part(record(sigmoid=False, without_sigmoid="tangent")) == parts.MATCHED
-
-
-def rated(lr, on_validation, correct, seed=0, method="pfedgate", **options):
-    one = record(method, correct=correct, seed=seed, **options)
-    made = replace(one.spec, setting=f"cifar10, lr={lr:g}", train=replace(one.spec.train, lr=lr))
-    series = one.series | {"correct_val": ([1], [on_validation]), "count_val": ([1], [[10, 30]])}
-    return replace(one, spec=made, series=series)
-
-
-def test_a_rate_is_chosen_on_validation_data_by_the_mean_over_seeds():
-    """Pooled: 40 samples of two clients; the best on test data, 0.3, is not the one that is chosen."""
-    runs = [
-        *(rated(0.03, [4, 4], ((1, 1),), seed=seed) for seed in (0, 1)),
-        rated(0.1, [8, 12], ((5, 5),)),
-        rated(0.1, [10, 20], ((7, 7),), seed=1),
-        rated(0.1, [0, 0], ((0, 0),), seed=2),  # a seed that lacks the other rates
-        *(rated(0.3, [6, 18], ((9, 9),), seed=seed) for seed in (0, 1)),
-        rated(0.1, [9, 9], ((3, 3),), method="fedavg"),
-        rated(0.3, [9, 9], ((4, 4),), method="fedavg"),
-        rated(0.3, [9, 9], ((4, 4),), method="fedem"),  # at one rate only
-    ]
-    frame = frames.by_rate(runs, parts.label)
-    assert frames.by_rate([], parts.label).columns.tolist() == "setting label lr validation test std chosen".split()
-    own = frame[frame["label"] == "pFedGate, s = 0.5"]
-    assert own[["lr", "validation", "test"]].values.tolist() == [
-        [0.03, 20, 10],
-        [0.1, 62.5, 60],
-        [0.3, 60, 90],
-    ]
-    assert own["chosen"].tolist() == [False, True, False]
-    assert own["std"].tolist() == pytest.approx([0, math.sqrt(200), 0])  # of 50 and 70; the others' seeds agree
-    assert set(frame["label"]) == {"pFedGate, s = 0.5", "FedAvg"}
-    plain = frames.by_rate([run for run in runs if run.spec.method["name"] == "fedavg"], parts.label)
-    assert plain["lr"].tolist() == [0.1, 0.3] and plain["chosen"].tolist() == [True, False]
 
 
 def test_an_ablation_is_paired_with_the_full_gate():
@@ -119,4 +82,3 @@ def test_gates_and_labels():
 def test_labels_name_method_and_budget():
     assert parts.label(record(keep_ratio=0.3)) == "pFedGate, s = 0.3" and parts.label(record("fedem")) == "FedEM"
     assert frames.setting_label(record(dataset="cifar10, sampled")) == "digits, sampled"
-    assert frames.setting_label(rated(0.1, [1, 1], ((1, 1),))) == "digits"
