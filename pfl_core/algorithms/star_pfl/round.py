@@ -19,22 +19,26 @@ from pfl_core.ops import bits, count_true, keep_
 
 @dataclass(frozen=True)
 class Rule:
-    """``rule(score, count, among)``: bool [..., d], True where an entry is steady.
+    """``rule(score, count, among, frozen)``: bool [..., d], True where an entry is steady.
 
-    The two readings that go tensor by tensor (``floor``, ``empty_is_steady``) take [d] only.
+    ``frozen`` default: all that is not in ``among``. The two readings that go tensor by tensor (``floor``,
+    ``empty_is_steady``) take [d] only.
     """
 
     threshold: float | None  # T; None: nothing ever is
     inclusive: bool = False  # at exactly T an entry is active (A3)
     min_history: int = 1  # so many records are needed (A4)
     floor: float | None = None  # at least this quantile of a tensor's scores is steady (A16)
+    floor_cap: str = "unmeasured"  # what lowers that quantile: all that is not measured, or what is "frozen" alone
     empty_is_steady: bool = False  # no record counts as score 0 where the tensor has any (A5, "skip")
     tensors: tuple[slice, ...] = ()  # the model's tensors
 
-    def __call__(self, score: Tensor, count: Tensor, among: Tensor) -> Tensor:
+    def __call__(self, score: Tensor, count: Tensor, among: Tensor, frozen: Tensor | None = None) -> Tensor:
         if self.threshold is None:
             return torch.zeros_like(among)
-        cut = self.threshold if self.floor is None else self.raised(score, among)
+        cut = self.threshold
+        if self.floor is not None:
+            cut = self.raised(score, among, ~among if frozen is None or self.floor_cap == "unmeasured" else frozen)
         steady = score < cut if self.inclusive else score <= cut  # not-a-number never is
         known = count.bool() if self.min_history == 1 else count >= self.min_history  # the former is faster
         if self.empty_is_steady:
@@ -42,19 +46,22 @@ class Rule:
                 known[part] |= (count[part] == 0) & count[part].bool().any()
         return steady.logical_and_(known)
 
-    def raised(self, score: Tensor, among: Tensor) -> Tensor:
+    def raised(self, score: Tensor, among: Tensor, apart: Tensor) -> Tensor:
         """[d] the released code's threshold: T, or a quantile of the tensor's scores if that is larger.
 
-        Percent there is share here: its 0.7, less what part of the model the tensor's frozen entries are, is read as a
-        percentile (0.007 less a hundredth of that part).
+        Percent there is share here: its 0.7, less what part of the model the tensor's entries in ``apart`` are, is
+        read as a percentile (0.007 less a hundredth of that part). Where nothing is left of it, the released code
+        ("frozen") freezes nothing more of the tensor.
         """
         cut, calm = torch.full_like(score, self.threshold), (score <= self.threshold).logical_and_(among)
         for part in self.tensors:
             known = count_true(among[part])
-            share = self.floor - (part.stop - part.start - known) / len(score) / 100
+            share = self.floor - count_true(apart[part]) / len(score) / 100
             enough = int(share * (known - 1)) + 2  # with so many at most T the quantile is, too, and is not looked for
             if known and share > 0 and count_true(calm[part]) < enough:
                 cut[part] = max(self.threshold, quantile(score[part][among[part]], share))
+            elif share <= 0 and self.floor_cap == "frozen":
+                cut[part] = -torch.inf
         return cut
 
 
@@ -81,12 +88,18 @@ class ClientSteps(StarPFLOptions):
                 self.threshold_rule == "inclusive",
                 length if self.min_history == "full" else self.min_history,
                 floor,
+                self.stability_floor_cap,
                 self.zero_update_policy == "skip",
                 tensors,
             )
             for threshold, length, floor in ((self.threshold_global, self.history_len_global, None), local)
         )
         return server, client
+
+    def check_rule(self, fed: Federation) -> Rule:
+        """What is steady for a client in Check."""
+        rule = self.rules(fed)[1]
+        return rule if self.stability_floor_check else replace(rule, floor=None)
 
     def own_window(self, entries: Entries, carried: Window | None) -> Window:
         """A window to record a round into: what was ``carried`` over, or an empty one.
@@ -111,12 +124,13 @@ class ClientSteps(StarPFLOptions):
         theta, loss = fed.broadcast(shared, clients), torch.zeros(len(clients))
         velocity = torch.zeros_like(theta[:, :d]) if fed.train.momentum else None
         trainable = torch.stack(masks) | ~self.masked_in_training(fed)
+        recorded = masks if self.record_scope == "active" else trainable
         rest = [range(num, epochs)] if num < epochs or not epochs else []
         for span in (*(range(e, e + 1) for e in range(num)), *rest):
             training = LocalTraining(epochs=span, trainable=trainable)
             out = fed.sgd(theta, clients, training, key=t, velocity=velocity)
             if span.start < num:
-                for after, before, mask, window in zip(out.theta, theta, masks, windows, strict=True):
+                for after, before, mask, window in zip(out.theta, theta, recorded, windows, strict=True):
                     self.record_(window, after[:d] - before[:d], mask)
             theta, velocity = out.theta, out.velocity
             loss += out.loss * (len(span) / max(1, epochs))
@@ -130,8 +144,8 @@ class ClientSteps(StarPFLOptions):
     def checked(self, fed: Federation, entries: Entries, window: Window, active: Tensor) -> Entries:
         """A client's entries after a round in which ``active`` ones were trained and recorded."""
         score, count = self.scored(entries, window, active)
-        rule = self.rules(fed)[1]
-        return check(replace(entries, score=score, count=count), active, rule, self.interval_halving, self.thaw)
+        made = replace(entries, score=score, count=count)
+        return check(made, active, self.check_rule(fed), self.interval_halving, self.thaw)
 
 
 @dataclass
