@@ -79,9 +79,12 @@ class ClientSteps(StarPFLOptions):
     """The client's part of the method, from its mask to what it sends; no field of its own."""
 
     def rules(self, fed: Federation) -> tuple[Rule, Rule]:
-        """What is steady for the server, and for a client."""
+        """What is steady for the server, and for a client in Measure."""
+        return self.rules_of(tuple(slice(f.start, f.stop) for f in fed.layout.params))
+
+    def rules_of(self, tensors: tuple[slice, ...]) -> tuple[Rule, Rule]:
+        """``rules`` for a model of these tensors."""
         local = (self.threshold_local, self.history_len_local, self.stability_floor_quantile)
-        tensors = tuple(slice(f.start, f.stop) for f in fed.layout.params)
         server, client = (
             Rule(
                 threshold,
@@ -96,9 +99,8 @@ class ClientSteps(StarPFLOptions):
         )
         return server, client
 
-    def check_rule(self, fed: Federation) -> Rule:
-        """What is steady for a client in Check."""
-        rule = self.rules(fed)[1]
+    def check_rule(self, rule: Rule) -> Rule:
+        """What is steady for a client in Check, where ``rule`` is that of Measure."""
         return rule if self.stability_floor_check else replace(rule, floor=None)
 
     def own_window(self, entries: Entries, carried: Window | None) -> Window:
@@ -145,7 +147,7 @@ class ClientSteps(StarPFLOptions):
         """A client's entries after a round in which ``active`` ones were trained and recorded."""
         score, count = self.scored(entries, window, active)
         made = replace(entries, score=score, count=count)
-        return check(made, active, self.check_rule(fed), self.interval_halving, self.thaw)
+        return check(made, active, self.check_rule(self.rules(fed)[1]), self.interval_halving, self.thaw)
 
 
 @dataclass
