@@ -35,7 +35,7 @@ def variant(spec: RunSpec, own_fields: Mapping[str, Any]) -> str:
     for name, value in method_fields(spec).items():
         if name == "keep_ratio" and isinstance(value, tuple):
             parts.append(f"budgets={' and '.join(map(str, value))}")
-        elif value != plain[name] and name not in ("probe", "probe_whole"):
+        elif value != plain[name] and name not in ("probe", "probe_epochs", "probe_whole"):
             parts.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}")
     return ";".join(parts)
 

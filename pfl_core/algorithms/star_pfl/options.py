@@ -49,6 +49,7 @@ class StarPFLOptions(Algorithm):
     ema_decay: float = 0.99  # APF's code
     thaw: bool = True  # False: what is frozen stays frozen (ours, an ablation)
     probe: NonNegativeInt = 0  # entries noted for the stability traces (``probe.py``); changes no number
+    probe_epochs: bool = False  # their values in client 0 are noted after each local epoch, too; changes no number
 
     readings: ClassVar = {
         "paper": {},
@@ -76,6 +77,8 @@ class StarPFLOptions(Algorithm):
         for name in shares:
             if (given := getattr(self, name)) is not None and not 0 <= given <= 1:
                 raise ValueError(f"StarPFL: {name}={given} is outside [0, 1]; for {given} percent give {given / 100:g}")
+        if self.probe_epochs and not self.probe:
+            raise ValueError("StarPFL: probe_epochs=True without probe; give a number of entries, such as probe=200")
         if self.probe < 0:
             raise ValueError(f"StarPFL: probe={self.probe}; give a number of entries, or 0 for no traces")
         lengths = (self.history_len_global, self.history_len_local)

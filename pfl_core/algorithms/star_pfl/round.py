@@ -5,6 +5,7 @@ The readings of what surrounds the threshold are A2 to A5, A16 and A17.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -115,25 +116,36 @@ class ClientSteps(StarPFLOptions):
         return window if self.history_scope == "round" else replace(window, count=entries.count.clone())
 
     def train(
-        self, fed: Federation, shared: Tensor, clients: Tensor, masks: list[Tensor], windows: list[Window], t: int
+        self,
+        fed: Federation,
+        shared: Tensor,
+        clients: Tensor,
+        masks: list[Tensor],
+        windows: list[Window],
+        t: int,
+        watch: Callable[[Tensor], None] | None = None,
     ) -> Trained:
         """Local epochs from ``shared`` [e] on the entries ``masks`` [d] of each client.
 
         What the first epochs change goes into ``windows``, in place. One call for each of these epochs has the same
-        batches, and gives the same bits, as one call for all.
+        batches, and gives the same bits, as one call for all. ``watch`` is called with the rows [S, e] after every
+        epoch.
         """
         d, num, epochs = fed.num_params, self.recorded(fed), fed.train.epochs
         theta, loss = fed.broadcast(shared, clients), torch.zeros(len(clients))
         velocity = torch.zeros_like(theta[:, :d]) if fed.train.momentum else None
         trainable = torch.stack(masks) | ~self.masked_in_training(fed)
         recorded = masks if self.record_scope == "active" else trainable
-        rest = [range(num, epochs)] if num < epochs or not epochs else []
-        for span in (*(range(e, e + 1) for e in range(num)), *rest):
+        apart = epochs if watch else num  # so many epochs have a call of their own
+        rest = [range(apart, epochs)] if apart < epochs or not epochs else []
+        for span in (*(range(e, e + 1) for e in range(apart)), *rest):
             training = LocalTraining(epochs=span, trainable=trainable)
             out = fed.sgd(theta, clients, training, key=t, velocity=velocity)
             if span.start < num:
                 for after, before, mask, window in zip(out.theta, theta, recorded, windows, strict=True):
                     self.record_(window, after[:d] - before[:d], mask)
+            if watch:
+                watch(out.theta)
             theta, velocity = out.theta, out.velocity
             loss += out.loss * (len(span) / max(1, epochs))
         return replace(out, loss=loss)
