@@ -24,7 +24,7 @@ IMPORTS = {
     "runs": "algorithm costs data engine federation models options partition plugins seeding training",
     "": "algorithm engine federation layout training",
     "engine": "algorithm federation seeding",
-    "algorithms": "algorithm costs data federation layout ops options ranks seeding",
+    "algorithms": "algorithm costs data federation layout ops options ranks seeding training",
     "algorithm": "federation ops options plugins registry training",
     "costs": "federation layout",
     "federation": "layout ops seeding training",

@@ -12,7 +12,7 @@ import pandas as pd
 
 from pfl_core.runs import Record, RunSpec
 from pfl_core.study.checks import inert, validation_change
-from pfl_core.study.frames import data_name, dataset, method_fields
+from pfl_core.study.frames import data_name, method_fields, published_set
 from pfl_core.study.mask_overlap import head_weight, masks, overlap_contrast
 
 COLUMNS = (
@@ -60,7 +60,7 @@ def metrics_frame(
         spec = record.spec
         base = {
             "paper": spec.paper,
-            "dataset": dataset(spec),
+            "dataset": published_set(record),
             "setting": spec.setting,
             "clients": spec.clients,
             "dirichlet": spec.identity(written_out=True)["partition"].get("alpha", math.nan),

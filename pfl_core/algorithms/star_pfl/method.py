@@ -22,20 +22,24 @@ moving. With ``stability_floor_quantile`` Check measures against the entries of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import State, register
+from pfl_core.algorithm import MechanismCheck, State, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.star_pfl.masks import Entries, Window, check, measure
+from pfl_core.algorithms.star_pfl.mechanism import checks
 from pfl_core.algorithms.star_pfl.probe import Probe, Trace, sampled
 from pfl_core.algorithms.star_pfl.round import ClientSteps, Collected, Rule
 from pfl_core.costs import weight_uses
 from pfl_core.federation import Federation, Trained
 from pfl_core.ops import count_true, normalised, put
+from pfl_core.training import Training
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ class StarPFL(ClientSteps):
                 sent = active & (mask if self.upload_mask_timing == "before_check" else entries.active)
                 weight = 1.0 if self.masked_aggregation == "active_mean" else p
                 collected.add_(theta_k[: fed.num_params] - state.shared[: fed.num_params], sent, weight)
-                collected.note(mask, sent, state.uses)
+                collected.note(mask, sent, state.uses, entries)
                 probe.note(k, theta_k, entries)
             return out
 
@@ -134,6 +138,7 @@ class StarPFL(ClientSteps):
         return new, notes | probe.notes(new, clients) | collected.notes() | {
             "upload_bits": torch.full((len(clients),), fed.num_params),
             "active_share_global": count_true(active) / fed.num_params,
+            "mean_score_global": float(new.server.score.double().mean()),
             "passes": fed.train.epochs,
         }
 
@@ -150,6 +155,9 @@ class StarPFL(ClientSteps):
             server=check(entries, active, rule, self.interval_halving, self.thaw),
             window=window,
         )
+
+    def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
+        return checks(self, series, training)
 
     def artifacts(self, fed: Federation, state: StarState) -> dict[str, Tensor]:
         if state.trace is None:

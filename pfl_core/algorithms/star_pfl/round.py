@@ -171,6 +171,7 @@ class Collected:
     sent: list[int] = field(default_factory=list)  # values of each client
     trained: list[int] = field(default_factory=list)  # entries that each trained
     macs: list[int] = field(default_factory=list)  # multiply-adds of an image in each one's weight gradients
+    scores: list[float] = field(default_factory=list)  # mean over each one's entries, after the round
 
     @classmethod
     def empty(cls, like: Tensor) -> Collected:
@@ -186,11 +187,12 @@ class Collected:
         """[d] weighted mean over those that sent an entry, 0 where nobody did."""
         return self.total / torch.where(self.weight > 0, self.weight, 1.0)
 
-    def note(self, active: Tensor, sent: Tensor, uses: Tensor) -> None:
-        """Count a client's masks [d]; ``uses`` [d] of each weight by an image."""
+    def note(self, active: Tensor, sent: Tensor, uses: Tensor, entries: Entries) -> None:
+        """Count a client's masks [d]; ``uses`` [d] of each weight by an image; ``entries`` after Check."""
         self.sent.append(count_true(sent))
         self.trained.append(count_true(active))
         self.macs.append(int((uses * active).sum()))
+        self.scores.append(float(entries.score.double().mean()))
 
     def notes(self) -> dict[str, Tensor]:
         """One value a client, [S]."""
@@ -198,4 +200,5 @@ class Collected:
             "upload": torch.tensor(self.sent),
             "active_share": torch.tensor(self.trained) / len(self.total),
             "weight_macs": torch.tensor(self.macs),
+            "mean_score": torch.tensor(self.scores, dtype=torch.float64),
         }
