@@ -7,14 +7,14 @@ import hashlib
 import inspect
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pfl_core.data import builtin, femnist, folders, medmnist_sets, torchvision_sets
 from pfl_core.data.combine import combine, recipe
-from pfl_core.data.dataset import Dataset, DatasetEntry, finished
+from pfl_core.data.dataset import UNOFFICIAL, Dataset, DatasetEntry, finished
 from pfl_core.data.npz import read_npz
 from pfl_core.data.registry import COMBINED, MEDMNIST, SINGLE, check_name, data_dir, own_files
 from pfl_core.options import check_options
@@ -78,7 +78,20 @@ def _pool(name: str, folder: Path, offline: bool, options: dict[str, Any]) -> Da
     if _files(name, folder) is None:
         _download(name, folder, offline)
     npz = folder / f"{name}.npz"
-    return entry.finish(read_npz(npz, name, entry.class_names) if npz.is_file() else entry.read(folder), **options)
+    data = read_npz(npz, name, entry.class_names) if npz.is_file() else entry.read(folder)
+    return entry.finish(_marked(data, entry), **options)
+
+
+def _marked(data: Dataset, entry: DatasetEntry) -> Dataset:
+    """`data` as it is, or marked in `about` if it has other numbers of images than the published set of its name.
+
+    Numbers and not the checksum: results were published on releases whose sums are not known any more.
+    """
+    test = int(data.is_test.sum())
+    if not entry.counts or (len(data.y) - test, test) in entry.counts:
+        return data
+    own = f"; {data.about}" if data.about else ""
+    return replace(data, about=f"{data.name}, {UNOFFICIAL}: {len(data.y):,} images{own}")
 
 
 def _plugin(name: str, options: dict[str, Any]) -> Dataset:

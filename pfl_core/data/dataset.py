@@ -19,6 +19,7 @@ NORMALISE: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 }
 LUMINANCE = (0.299, 0.587, 0.114)  # red, green, blue to grey (ITU-R BT.601, as Pillow's mode "L")
 CHUNK = 4096  # images resized at a time
+UNOFFICIAL = "not the official file"  # in ``about`` of a file that has a published set's name and other images
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +75,9 @@ class DatasetEntry:
     finish: Callable[..., Dataset] = lambda data: data  # (pool, **options) -> pool: the set's own options
     class_names: tuple[str, ...] = ()  # for files that have labels only
     md5: str = ""  # of the official <name>.npz
+    counts: tuple[
+        tuple[int, int], ...
+    ] = ()  # images outside and in the test part of the official <name>.npz, by release
     checked_by_reader: bool = False  # `read` compares its files with official checksums
 
 

@@ -7,12 +7,18 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from pfl_core.data.dataset import UNOFFICIAL
 from pfl_core.runs import Record, RunSpec
 
 
 def data_name(record: Record) -> str:
     """What the run was really made on: the set's own text if it has one, else its name."""
     return record.about or record.spec.data["name"]
+
+
+def published_set(record: Record) -> str:
+    """``dataset``, marked if a file of that name had other images than the published set: it fills no paper's cell."""
+    return dataset(record.spec) + (f" ({UNOFFICIAL})" if UNOFFICIAL in record.about else "")
 
 
 def dataset(spec: RunSpec) -> str:

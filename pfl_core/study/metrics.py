@@ -12,7 +12,7 @@ import pandas as pd
 
 from pfl_core.runs import Record, RunSpec
 from pfl_core.study.checks import inert, validation_change
-from pfl_core.study.frames import data_name, dataset, method_fields
+from pfl_core.study.frames import data_name, method_fields, published_set
 from pfl_core.study.mask_overlap import head_weight, masks, overlap_contrast
 
 COLUMNS = (
@@ -35,7 +35,7 @@ def variant(spec: RunSpec, own_fields: Mapping[str, Any]) -> str:
     for name, value in method_fields(spec).items():
         if name == "keep_ratio" and isinstance(value, tuple):
             parts.append(f"budgets={' and '.join(map(str, value))}")
-        elif value != plain[name] and name not in ("probe", "probe_whole"):
+        elif value != plain[name] and name not in ("probe", "probe_epochs", "probe_whole"):
             parts.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}")
     return ";".join(parts)
 
@@ -60,7 +60,7 @@ def metrics_frame(
         spec = record.spec
         base = {
             "paper": spec.paper,
-            "dataset": dataset(spec),
+            "dataset": published_set(record),
             "setting": spec.setting,
             "clients": spec.clients,
             "dirichlet": spec.identity(written_out=True)["partition"].get("alpha", math.nan),

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from pfl_core.data import fetch, load, names
+from pfl_core.data import fetch, load, medmnist_sets, names
+from pfl_core.data.dataset import UNOFFICIAL
 from pfl_core.data.medmnist_sets import table
 from pfl_core.data.registry import MEDMNIST, REFUSED
 
@@ -36,6 +37,21 @@ def test_each_set_from_a_small_file(write_npz, name):
 def test_number_of_classes_does_not_depend_on_the_file(write_npz):
     write_npz("organsmnist", shape=(28, 28), classes=3)
     assert load("organsmnist").num_classes == 11
+
+
+@pytest.mark.parametrize("counts", [(34_561 + 6_491, 17_778), (34_581 + 6_491, 17_778)])
+def test_the_official_numbers_of_images_are_those_of_two_releases(counts):
+    assert counts in medmnist_sets.counts("organamnist")
+    assert medmnist_sets.counts("pathmnist")[0] == (89_996 + 10_004, 7_180)
+
+
+def test_a_handmade_file_of_a_published_name_is_marked(write_npz, monkeypatch):
+    write_npz("organamnist", train=400, test=280, shape=(28, 28), classes=11)
+    assert load("organamnist").about == f"organamnist, {UNOFFICIAL}: 680 images"
+    monkeypatch.setattr(medmnist_sets, "counts", lambda name: ((400, 280),))
+    assert load("organamnist").about == "", "as many images as the published set"
+    write_npz("organamnist", train=401, test=280, shape=(28, 28), classes=11, about="mine")
+    assert load("organamnist").about == f"organamnist, {UNOFFICIAL}: 681 images; mine"
 
 
 def test_multi_label_is_refused_even_where_the_file_is_here(write_npz):

@@ -53,7 +53,7 @@ class Entries:
 
     active: Tensor  # bool M, as Check left it: entries that are due are thawed already
     probe: Tensor  # bool M′, thawed for the coming round
-    interval: Tensor  # int16 F, at least 1
+    interval: Tensor  # int16 F, at least 1; 0 is waited for like 1 (``truncate`` alone stores it)
     frozen: Tensor  # int16 L
     score: Tensor  # float, of the record as it stood when the entry was last active
     count: Tensor  # uint8 |R|, likewise
@@ -71,11 +71,12 @@ class Entries:
         return (self.frozen == 0) & ~self.probe
 
 
-# (score, count, among) -> bool, which entries are steady; only those in ``among`` will be looked at
-Steady = Callable[[Tensor, Tensor, Tensor], Tensor]
+# (score, count, among, frozen) -> bool, which entries are steady; only those in ``among`` will be looked at
+Steady = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 HALVED: dict[str, Callable[[Tensor], Tensor]] = {  # F / 2 (A6); F only meets integers, so that ceil changes nothing
     "ceil": lambda interval: (interval + 1) >> 1,
     "floor": lambda interval: (interval >> 1).clamp_min(1),
+    "truncate": lambda interval: interval >> 1,  # 1 becomes 0: after the next steady probe F is 1, not 2
 }
 
 
@@ -139,7 +140,7 @@ def measure(entries: Entries, steady: Steady, most: int | None = None) -> Tensor
     ``most``: so many entries [d] may be frozen; of those that would be, the most unstable stay active.
     """
     eligible = entries.active & ~entries.probe
-    calm = steady(entries.score, entries.count, eligible).logical_and_(eligible)
+    calm = steady(entries.score, entries.count, eligible, ~entries.active).logical_and_(eligible)
     if most is not None:
         excess = len(calm) - count_true(entries.active) + count_true(calm) - most
         calm = calm & ~top_count(entries.score, calm, excess)
@@ -151,9 +152,9 @@ def check(entries: Entries, active: Tensor, steady: Steady, halving: str = "ceil
 
     ``entries`` has the score and count of the round. Without ``thaw`` nothing is ever probed (ours: F = infinity).
     """
-    calm = steady(entries.score, entries.count, active)
+    calm = steady(entries.score, entries.count, active, ~active)
     interval = entries.interval + (entries.probe & calm)
     overwrite_(interval, entries.probe & ~calm, HALVED[halving](entries.interval))
     frozen = entries.frozen + ~active
-    due = ~(interval - frozen).clamp_min_(0).bool() if thaw else torch.zeros_like(active)  # F <= L
+    due = ~(interval.clamp_min(1) - frozen).clamp_min_(0).bool() if thaw else torch.zeros_like(active)  # F <= L
     return Entries(active | due, due, interval, frozen * ~due, entries.score, entries.count)

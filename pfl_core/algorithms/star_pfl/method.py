@@ -22,19 +22,24 @@ moving. With ``stability_floor_quantile`` Check measures against the entries of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import State, register
+from pfl_core.algorithm import MechanismCheck, State, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.star_pfl.masks import Entries, Window, check, measure
-from pfl_core.algorithms.star_pfl.probe import Probe, Trace
+from pfl_core.algorithms.star_pfl.mechanism import checks
+from pfl_core.algorithms.star_pfl.probe import Probe, Trace, sampled
 from pfl_core.algorithms.star_pfl.round import ClientSteps, Collected, Rule
 from pfl_core.costs import weight_uses
 from pfl_core.federation import Federation, Trained
 from pfl_core.ops import count_true, normalised, put
+from pfl_core.training import Training
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class StarState(State):
     windows: tuple[Window, ...] = ()  # N R_i, where they outlive a round
     uses: Tensor | None = None  # [d] how often an image uses each weight, to count FLOPs by
     trace: Trace | None = None  # with ``probe``
+    course: Tensor | None = None  # [t, 1 + E, p] with ``probe_epochs``: values in client 0 before and after each epoch
 
 
 @register(
@@ -89,6 +95,7 @@ class StarPFL(ClientSteps):
             windows=windows * fed.num_clients,
             uses=weight_uses(fed, theta0),
             trace=Trace.empty(fed, self.probe) if self.probe else None,
+            course=torch.zeros(0, 1 + fed.train.epochs, len(sampled(fed, self.probe))) if self.probe_epochs else None,
         )
 
     def round(self, fed: Federation, state: StarState, clients: Tensor, t: int) -> tuple[StarState, dict]:
@@ -103,14 +110,15 @@ class StarPFL(ClientSteps):
             masks = [measure(state.clients[k], own_rule, most) for k in chunk.tolist()]
             carried = [state.windows[k] if state.windows else None for k in chunk.tolist()]
             windows = [self.own_window(state.clients[k], w) for k, w in zip(chunk.tolist(), carried, strict=True)]
-            out = self.train(fed, state.shared, chunk, masks, windows, t)
+            watch = partial(probe.after_epoch, chunk) if self.probe_epochs else None
+            out = self.train(fed, state.shared, chunk, masks, windows, t, watch)
             for theta_k, k, mask, window, p in zip(out.theta, chunk.tolist(), masks, windows, share[rows], strict=True):
                 entries = self.checked(fed, state.clients[k], window, mask)
                 after.append((entries, window))
                 sent = active & (mask if self.upload_mask_timing == "before_check" else entries.active)
                 weight = 1.0 if self.masked_aggregation == "active_mean" else p
                 collected.add_(theta_k[: fed.num_params] - state.shared[: fed.num_params], sent, weight)
-                collected.note(mask, sent, state.uses)
+                collected.note(mask, sent, state.uses, entries)
                 probe.note(k, theta_k, entries)
             return out
 
@@ -125,9 +133,12 @@ class StarPFL(ClientSteps):
         )
         if self.probe:
             new = replace(new, trace=probe.added(state, new))
+        if self.probe_epochs:
+            new = replace(new, course=torch.cat([state.course, probe.course(state)]))
         return new, notes | probe.notes(new, clients) | collected.notes() | {
             "upload_bits": torch.full((len(clients),), fed.num_params),
             "active_share_global": count_true(active) / fed.num_params,
+            "mean_score_global": float(new.server.score.double().mean()),
             "passes": fed.train.epochs,
         }
 
@@ -145,5 +156,11 @@ class StarPFL(ClientSteps):
             window=window,
         )
 
+    def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
+        return checks(self, series, training)
+
     def artifacts(self, fed: Federation, state: StarState) -> dict[str, Tensor]:
-        return {} if state.trace is None else state.trace.arrays(fed, self.probe)
+        if state.trace is None:
+            return {}
+        course = {} if state.course is None else {"course": state.course.double().round(decimals=5)}
+        return state.trace.arrays(fed, self.probe) | course

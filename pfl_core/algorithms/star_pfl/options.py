@@ -33,33 +33,40 @@ class StarPFLOptions(Algorithm):
     threshold_rule: Literal["strict", "inclusive"] = "strict"  # A3
     min_history: int | Literal["full"] = 1  # A4; "full": as many as the window takes
     zero_update_policy: Literal["record", "skip"] = "record"  # A5
-    interval_halving: Literal["ceil", "floor"] = "ceil"  # A6
+    interval_halving: Literal["ceil", "floor", "truncate"] = "ceil"  # A6; "truncate": F may be stored as 0
     history_scope: Literal["rolling", "round"] = "rolling"  # A7, of the clients' windows
     masked_aggregation: Literal["zero_fill", "active_mean", "active_weighted"] = "zero_fill"  # A8
     buffer_aggregation: Literal["samples", "uniform"] = "samples"  # A10
     train_mask_scope: Literal["all", "weights"] = "all"  # A12
+    record_scope: Literal["active", "trained"] = "active"  # A12: "trained" records frozen biases that train on, too
     upload_mask_timing: Literal["before_check", "after_check"] = "before_check"  # A13
     record_epochs: NonNegativeInt | None = None  # A15: the first so many epochs are recorded; None: history_len_local
     stability_floor_quantile: float | None = None  # A16, of the clients
+    stability_floor_check: bool = True  # A16: False: the floor raises Measure's threshold alone, not Check's
+    stability_floor_cap: Literal["unmeasured", "frozen"] = "unmeasured"  # A16: the entries that lower the quantile
     max_frozen_fraction: float | None = None  # A16 as it was probably meant: server and clients freeze no more
     stability_measure: Literal["window", "ema"] = "window"  # "ema": APF's moving averages in place of windows
     ema_decay: float = 0.99  # APF's code
     thaw: bool = True  # False: what is frozen stays frozen (ours, an ablation)
     probe: NonNegativeInt = 0  # entries noted for the stability traces (``probe.py``); changes no number
+    probe_epochs: bool = False  # their values in client 0 are noted after each local epoch, too; changes no number
 
     readings: ClassVar = {
         "paper": {},
         "authors_code": {
             "threshold_rule": "inclusive",
             "zero_update_policy": "skip",
-            "interval_halving": "floor",
+            "interval_halving": "truncate",
             "history_scope": "round",
             "masked_aggregation": "active_mean",
             "buffer_aggregation": "uniform",
             "train_mask_scope": "weights",
+            "record_scope": "trained",
             "upload_mask_timing": "after_check",
             "record_epochs": 6,
             "stability_floor_quantile": 0.007,
+            "stability_floor_check": False,
+            "stability_floor_cap": "frozen",
         },
     }
     reported: ClassVar[str] = "after_local_update"  # A11
@@ -70,6 +77,8 @@ class StarPFLOptions(Algorithm):
         for name in shares:
             if (given := getattr(self, name)) is not None and not 0 <= given <= 1:
                 raise ValueError(f"StarPFL: {name}={given} is outside [0, 1]; for {given} percent give {given / 100:g}")
+        if self.probe_epochs and not self.probe:
+            raise ValueError("StarPFL: probe_epochs=True without probe; give a number of entries, such as probe=200")
         if self.probe < 0:
             raise ValueError(f"StarPFL: probe={self.probe}; give a number of entries, or 0 for no traces")
         lengths = (self.history_len_global, self.history_len_local)

@@ -1,7 +1,8 @@
 """What Star-PFL notes for its stability traces, where ``probe`` asks for it: values, scores and states, round by round.
 
-Two parties are watched, the server and client 0: a few sampled entries of each. Of all parties, counts: of frozen
-entries by layer, of waiting times, of scores. A client that did not take part keeps what it had.
+Two parties are watched, the server and client 0: a few sampled entries of each; with ``probe_epochs`` those of client 0
+after every local epoch, too. Of all parties, counts: of frozen entries by layer, of waiting times, of scores. A client
+that did not take part keeps what it had.
 """
 
 from __future__ import annotations
@@ -106,6 +107,17 @@ class Probe:
         self.fed, self.where, self.lengths = fed, sampled(fed, num) if num else None, lengths  # lengths of windows
         self.correlation: dict[int, float] = {}
         self.value: Tensor | None = None  # [p] of WATCHED
+        self.epochs: list[Tensor] = []  # [p] of WATCHED after each local epoch
+
+    def after_epoch(self, clients: Tensor, theta: Tensor) -> None:
+        """The rows [S, e] of these clients [S] after one more local epoch."""
+        self.epochs += [row[self.where].cpu() for k, row in zip(clients.tolist(), theta, strict=True) if k == WATCHED]
+
+    def course(self, before: StarState) -> Tensor:
+        """[1, 1 + E, p] of WATCHED: its entries as received, and after each local epoch; NaN if it was absent."""
+        received = before.shared[self.where].cpu()
+        after = self.epochs or [torch.full_like(received, torch.nan)] * self.fed.train.epochs
+        return torch.stack([received, *after])[None]
 
     def note(self, k: int, theta_k: Tensor, entries: Entries) -> None:
         """Client k's model [e] after local training, and its entries after Check."""

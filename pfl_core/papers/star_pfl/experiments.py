@@ -12,6 +12,7 @@ from pfl_core.runs import RunSpec
 from pfl_core.study.settings import Methods
 
 PROBED = 200  # entries whose course is noted for the stability traces
+EPOCH_BY_EPOCH = 20  # rounds whose local epochs are noted one by one, for Figure 1
 FIELDS = {field.name for field in fields(StarPFL)}
 
 LIKENESS = "star_pfl_likeness"  # watches Figure 2's scores; changes nothing
@@ -61,9 +62,15 @@ def tasks(preset: str) -> tuple[str, ...]:
 
 
 def stability_traces(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Figure 1 and what goes with it: Star-PFL with its probe, and with nothing frozen, which is FedAvg."""
+    """Figure 1 and what goes with it: Star-PFL with its probe, and with nothing frozen, which is FedAvg.
+
+    The latter once more, for a few rounds, with client 0's values after each local epoch.
+    """
     runs = [("star_pfl", {"probe": PROBED}), ("star_pfl", {"probe": PROBED, **WITHOUT})]
-    return on("traces", preset, wanted, overrides, runs)
+    rounds = min(SETTINGS.setting(preset, "traces").rounds, EPOCH_BY_EPOCH)
+    watched = ("star_pfl", {"probe": PROBED, "probe_epochs": True, **WITHOUT})
+    short = on("traces", preset, wanted, {"rounds": rounds, **overrides}, [watched])
+    return on("traces", preset, wanted, overrides, runs) + [replace(one, setting="traces, each epoch") for one in short]
 
 
 def mask_similarity(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:

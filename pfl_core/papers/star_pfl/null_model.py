@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithms.star_pfl.masks import Entries, Window, check, measure, push_, stability
+from pfl_core.algorithms.star_pfl.method import StarPFL
 from pfl_core.algorithms.star_pfl.round import Rule
 from pfl_core.seeding import generator
 
@@ -63,11 +64,12 @@ class Chance:
 
     frozen_global: np.ndarray
     frozen_local: np.ndarray
+    sent_local: np.ndarray  # what a client's own mask lets through: that of training, or with A13 that after Check
 
     @property
     def upload(self) -> np.ndarray:
-        """The share that a client sends: active for itself and for the server, which know nothing of each other."""
-        return (1 - self.frozen_global) * (1 - self.frozen_local)
+        """The share that a client sends: by its own mask and by the server's, which know nothing of each other."""
+        return (1 - self.frozen_global) * self.sent_local
 
 
 def chance(
@@ -81,12 +83,33 @@ def chance(
     drift: float = 0.0,
     entries: int = 20_000,
     seed: int = 0,
+    reading: str = "paper",
 ) -> Chance:
-    """The paper's machine on noise: a server that records once a round, a client that does in its first epochs."""
-    recorded = min(epochs, history_len_local)
-    server = simulate(noise(drift, seed, "server"), rounds, threshold_global, history_len_global, 1, entries)
-    client = simulate(noise(drift, seed, "client"), rounds, threshold_local, history_len_local, recorded, entries)
-    return Chance(*((~active).double().mean(1).numpy() for active in (server.active, client.active)))
+    """The machine on noise: a server that records once a round, a client that does in its first epochs.
+
+    ``reading``: by the text ("paper"), or by the released functions ("authors_code"); each side is one tensor.
+    """
+    lengths = {"history_len_global": history_len_global, "history_len_local": history_len_local}
+    method = StarPFL.reading(reading, threshold_global=threshold_global, threshold_local=threshold_local, **lengths)
+    recorded = min(epochs, method.record_epochs or history_len_local)
+    server, client = method.rules_of((slice(0, entries),))
+    server = simulate(
+        noise(drift, seed, "server"), rounds, server, history_len_global, 1, entries, halving=method.interval_halving
+    )
+    client = simulate(
+        noise(drift, seed, "client"),
+        rounds,
+        client,
+        history_len_local,
+        recorded,
+        entries,
+        check_rule=method.check_rule(client),
+        halving=method.interval_halving,
+        cleared=method.history_scope == "round",
+    )
+    sent = client.active if method.upload_mask_timing == "before_check" else client.waited == 0
+    frozen = ((~side.active).double().mean(1).numpy() for side in (server, client))
+    return Chance(*frozen, sent.double().mean(1).numpy())
 
 
 @dataclass(frozen=True)
@@ -116,26 +139,37 @@ def noise(drift: float, seed: int, name: str) -> Updates:
 def simulate(
     updates: Updates,
     rounds: int,
-    threshold: float | None,
+    rule: Rule | float | None,
     length: int,
     recorded: int = 1,
     entries: int = 1,
     *,
+    check_rule: Rule | None = None,
+    halving: str = "ceil",
+    cleared: bool = False,
     score: Callable[[Window], Tensor] = stability,
     push: Callable[[Window, Tensor, Tensor], None] = push_,
     thaw: bool = True,
 ) -> Simulated:
-    """The state machine on given updates, ``recorded`` of them a round; ``score`` and ``push`` for another measure."""
+    """The state machine on given updates, ``recorded`` of them a round; ``score`` and ``push`` for another measure.
+
+    ``rule``: Measure's, or its threshold; ``check_rule``: Check's, if it is another; ``halving``: of F, a key of
+    ``HALVED``; ``cleared``: the window is emptied before each round.
+    """
     start = torch.zeros(entries)
-    state, window, rule = Entries.start(start), Window.empty(start, length), Rule(threshold)
+    rule = rule if isinstance(rule, Rule) else Rule(rule)
+    state, window, empty = Entries.start(start), Window.empty(start, length), Window.empty(start, length)
     value, course = start, []
     for t in range(rounds):
         active, probe = measure(state, rule), state.probe
+        window = empty.clone() if cleared else window
         for record in range(recorded):
             update = updates(t, record, entries)
             push(window, update, active)
             value = torch.where(active, value + update, value)
         fresh = torch.where(active, score(window), state.score)
-        state = check(replace(state, score=fresh, count=window.count.clone()), active, rule, thaw=thaw)
+        state = check(
+            replace(state, score=fresh, count=window.count.clone()), active, check_rule or rule, halving, thaw
+        )
         course.append((active, probe, state.score, state.interval, state.frozen, value))
     return Simulated(*map(torch.stack, zip(*course, strict=True)))

@@ -67,16 +67,19 @@ class Side:
             Scalar(i, "weight" not in f.name) for i, f in enumerate(layout.params) for _ in range(f.stop - f.start)
         ]
 
-    def moving(self, looked_at: list[bool]) -> list[bool]:
+    def moving(self, looked_at: list[bool], floor: bool = True) -> list[bool]:
         """Measure for every entry; the caller uses it where it looks."""
         scores, cuts = [e.score() for e in self.entries], {}
         for tensor in {e.tensor for e in self.entries}:
             cuts[tensor] = self.T
             mine = [j for j, e in enumerate(self.entries) if e.tensor == tensor]
             eligible = [scores[j] for j in mine if looked_at[j]]
-            ratio = (len(mine) - len(eligible)) / len(scores)
-            q = self.a.stability_floor_quantile
-            if self.local and q is not None and eligible and ratio < 100 * q:
+            only_frozen = self.a.stability_floor_cap == "frozen"
+            apart = sum(not self.entries[j].M for j in mine) if only_frozen else len(mine) - len(eligible)
+            ratio, q = apart / len(scores), self.a.stability_floor_quantile
+            if self.local and floor and q is not None and ratio >= 100 * q and only_frozen:
+                cuts[tensor] = -1.0
+            elif self.local and floor and q is not None and eligible and ratio < 100 * q:
                 cuts[tensor] = max(self.T, float(np.percentile(eligible, 100 * q - ratio)))
         out = []
         for e, score in zip(self.entries, scores, strict=True):
@@ -97,19 +100,21 @@ class Side:
         return [e.M for e in self.entries]
 
     def push(self, update: torch.Tensor) -> None:
+        always = self.local and self.a.record_scope == "trained" and self.a.train_mask_scope == "weights"
         for e, u in zip(self.entries, update.tolist(), strict=True):
-            if e.M and (u != 0 or self.a.zero_update_policy == "record"):
+            if (e.M or (always and e.bias)) and (u != 0 or self.a.zero_update_policy == "record"):
                 e.R = [*e.R, u][-self.H :]
 
     def finish(self) -> None:
-        moving = self.moving([e.M for e in self.entries])
+        moving = self.moving([e.M for e in self.entries], self.a.stability_floor_check)
         for e, moves in zip(self.entries, moving, strict=True):
             e.L += not e.M
             if e.probing and not moves:
                 e.F += 1
             elif e.probing:
-                e.F = max(1, e.F // 2 if self.a.interval_halving == "floor" else -(-e.F // 2))
-            e.probing = e.F <= e.L
+                halved = {"ceil": -(-e.F // 2), "floor": max(1, e.F // 2), "truncate": e.F // 2}
+                e.F = halved[self.a.interval_halving]
+            e.probing = max(1, e.F) <= e.L
             if e.probing:
                 e.L, e.M = 0, True
 

@@ -313,6 +313,14 @@ def test_a16_the_lowest_of_every_tensor_is_steady_even_at_zero():
     assert (Rule(0.05, True, floor=0.007, tensors=rule.tensors)(score, count, count > 0)).sum() == 19 + 9
 
 
+@pytest.mark.parametrize(("cap", "steady"), [("frozen", 4), ("unmeasured", 1)])
+def test_a16_probing_entries_lower_the_quantile_unless_frozen_ones_alone_count(cap, steady):
+    """500 of 1000 are probing, none is frozen: the quantile is 0.7 % of 500 scores, or 0.7 - 0.5 = 0.2 % of them."""
+    score, count = torch.arange(1000) / 1000, torch.ones(1000, dtype=torch.uint8)
+    among, rule = torch.arange(1000) < 500, Rule(0.0, True, floor=0.007, floor_cap=cap, tensors=(slice(0, 1000),))
+    assert (rule(score, count, among, torch.zeros_like(among)) & among).sum() == steady
+
+
 @given(st.lists(st.floats(-9, 9, width=32), min_size=1, max_size=30), st.floats(0, 1))
 def test_quantile_is_that_of_torch(values, q):
     x = torch.tensor(values, dtype=torch.float64)

@@ -28,6 +28,31 @@ def test_without_it_the_bits_are_the_same(course):
     assert replace(algorithm, probe=0).artifacts(fed, plain) == {}
 
 
+def test_values_after_each_local_epoch_change_no_number_and_are_those_of_shorter_rounds():
+    """The first e epochs of a round are a round of e epochs, and the last is what the trace has."""
+    options = {**EAGER, **SHORT, "probe": 20}
+    plain, watched = (StarPFL(**options, probe_epochs=on) for on in (False, True))
+    fed = fed_of(epochs=4)
+    without, seen = steps(plain, fed), steps(watched, fed)
+    for (_, one, notes, _), (_, other, told, _) in zip(without, seen, strict=True):
+        assert same_bits(one, replace(other, course=None))
+        assert notes["train_loss"].tolist() == pytest.approx(told["train_loss"].tolist())
+        assert all(same_bits(notes[name], told[name]) for name in notes if name != "train_loss")
+    where, noted = sampled(fed, 20), watched.artifacts(fed, seen[-1][1])["course"]
+    assert noted.shape == (len(PARTS), 5, 20)
+    for t, (before, after, _, clients) in enumerate(seen):
+        torch.testing.assert_close(noted[t, 0], before.shared[where].double(), rtol=0, atol=1e-5)
+        assert bool(noted[t, 1:].isnan().all()) == (0 not in clients)
+        last = after.trace.value[t, 1].double()
+        torch.testing.assert_close(noted[t, -1], last, rtol=0, atol=1e-5, equal_nan=True)
+    for epochs in (1, 2, 3):
+        (_, _, notes, _), *_ = steps(plain, fed_of(epochs=epochs), PARTS[:1])
+        torch.testing.assert_close(noted[0, epochs], notes["trained"][0][where].double(), rtol=0, atol=1e-5)
+    assert "course" not in plain.artifacts(fed, without[-1][1])
+    with pytest.raises(ValueError, match="probe_epochs=True without probe"):
+        StarPFL(probe_epochs=True)
+
+
 def test_a_few_entries_of_every_layer(course):
     fed, _, _ = course
     parts = layers(fed.layout)

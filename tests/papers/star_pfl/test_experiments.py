@@ -48,4 +48,4 @@ def test_the_methods_own_fields_are_overrides_of_its_runs_alone():
     assert (star.threshold_local, star.history_len_local, made["star_pfl"].rounds) == (0.2, 4, 2)
     assert made["fedavg"].method == {"name": "fedavg", "client_weighting": "samples"} and made["fedavg"].rounds == 2
     frozen = PAPER.specs("01_stability_traces", "ci", (0,), {"threshold_local": 0.2})
-    assert [s.method["threshold_local"] for s in frozen] == [0.2, None], "what an experiment varies stays varied"
+    assert [s.method["threshold_local"] for s in frozen] == [0.2, None, None], "what an experiment varies stays varied"

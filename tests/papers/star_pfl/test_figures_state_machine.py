@@ -34,14 +34,40 @@ def test_traces_are_the_records_arrays(records):
     assert (table.loc[table["entry"] < sizes[first], "layer"] == first).all() and sum(sizes.values()) == 1746
 
 
-def test_the_two_entries_follow_the_rule():
-    rounds, score = np.tile([1, 2], 8), np.repeat([0.05, 0.9, 0.5, 0.6, 0.7, 1.0, 1.0, 0.0], 2)
-    size, entry = np.repeat([9.0, 8.9, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0], 2), np.repeat(np.arange(8), 2)
-    value = size + np.where((rounds == 2) & (entry == 6), 0.5, 0.0)
-    table = pd.DataFrame({"entry": entry, "round": rounds, "value": value, "score": score, "layer": "fc1"})
-    large = table.assign(value=np.where(entry == 1, 9.5, table["value"]))
-    assert star_pfl_traces.two_entries(large)["large, lowest score"] == 1, "of the largest tenth, which is one entry"
-    assert star_pfl_traces.two_entries(table)["medium, moving"] == 6, "as high a score as 5, and it went farther"
+def made_lines():
+    """Twenty entries at times 0, 1, 2, 3: two large ones, medium ones that drift or swing, small ones."""
+    course = {0: (9, 9.3, 8.9, 9.2), 1: (8.5, 8.6, 8.5, 8.6), 2: (9, 9, 9, 9)}  # the last never moves
+    course |= {k: (2, 2 + 0.1 * (-1) ** k, 2, 2 + 0.01 * k) for k in range(3, 13)}
+    course |= {7: (2, 1.9, 1.8, 1.7), 8: (2, 1.7, 1.4, 1.1), 9: (2, 0.1, 3.9, 2.1)}
+    course |= {k: (0.1, 0.2, 0.1, 0.2) for k in range(13, 20)}
+    return pd.DataFrame(
+        [{"entry": k, "layer": "fc1", "time": t, "value": x} for k, xs in course.items() for t, x in enumerate(xs)]
+    )
+
+
+def test_the_pair_is_a_large_entry_of_small_range_and_a_smaller_one_that_goes_one_way():
+    found = star_pfl_traces.lines(made_lines())
+    assert 2 not in found.index, "what never moved shows nothing"
+    assert found.loc[8].tolist() == pytest.approx([1.55, 0.9, -0.9, 1.0])
+    assert found.loc[0, "one_way"] == pytest.approx(0.2 / 1.0)
+    assert star_pfl_traces.two_entries(found) == {"large, steady": 1, "smaller, moving": 8}
+    norms = made_lines().assign(layer=lambda t: t["layer"].where(t["entry"] != 1, "bn1"))
+    assert 1 not in star_pfl_traces.lines(norms).index, "batch norm does not count"
+    pairs = star_pfl_traces.all_pairs(found)
+    large, medium = star_pfl_traces.candidates(found)
+    steadier = [large.loc[i, "range"] < medium.loc[j, "range"] for i in large.index for j in medium.index]
+    assert pairs["range"] == pytest.approx(100 * np.mean(steadier)) and 0 < pairs["range"] < 100
+    assert set(star_pfl_traces.random_entries(found, 0)) <= {*large.index, *medium.index}
+
+
+def test_the_clients_line_has_a_point_for_each_local_epoch(records):
+    table, epochs = star_pfl_traces.epoch_by_epoch(records[2]), records[2].spec.train.epochs
+    one = table[table["entry"] == records[2].arrays["entries"][7]]
+    assert one["time"].tolist() == pytest.approx([t + e / epochs for t in range(6) for e in range(epochs + 1)])
+    assert one["value"].tolist() == [row[7] for t in records[2].arrays["course"] for row in t]
+    after = star_pfl_traces.traces(records[1]).query("party == 'client 0'")
+    same = after[after["entry"] == one["entry"].iloc[0]]["value"]
+    assert one["value"].iloc[epochs :: epochs + 1].tolist() == same.tolist(), "the same run as without its epochs"
 
 
 def test_shares_add_up(records):
@@ -74,10 +100,16 @@ def test_scores_stand_beside_those_of_noise(records):
 
 def test_every_trace_figure_draws(records):
     table = star_pfl_traces.traces(records[0])
-    client = table[table["party"] == "client 0"]
-    pair = client[client["entry"].isin(client["entry"].unique()[:2])].assign(name=lambda t: t["entry"].astype(str))
-    drawn(figures.traces.values_and_scores(pair, pair.assign(unfrozen_score=pair["score"]), 0.1, "caption"))
-    drawn(figures.traces.values_and_scores(pair, pair.assign(unfrozen_score=pair["score"]), None))
+    server = table[table["party"] == "server"].rename(columns={"round": "time"})
+    courses = {"client 0": star_pfl_traces.epoch_by_epoch(records[2]), "server": server}
+    values = star_pfl_traces.figure_1(courses, 0)
+    scores = star_pfl_traces.pair_scores(values, table, star_pfl_traces.traces(records[1]))
+    assert values.groupby("party")["name"].nunique().tolist() == [3, 3] and len(scores) == 2 * 2 * 6
+    grid = drawn(figures.traces.values_and_scores(values, scores, 0.1, "caption")).axes
+    assert [len(ax.lines) for ax in grid] == [len(grid[0].lines), 3, 3, len(grid[3].lines), 3, 3]
+    assert len(grid[0].lines) > 3, "the pair, the control, zero"
+    alone = [part[part["party"] == "server"] for part in (values, scores)]
+    drawn(figures.traces.values_and_scores(*alone, None))
     assert [ax.get_title() for ax in drawn(figures.traces.raster(table, "", "(c)")).axes] == [
         "(c) server",
         "(c) client 0",

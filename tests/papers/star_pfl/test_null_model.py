@@ -67,6 +67,14 @@ def test_the_server_freezes_a_quarter_of_pure_noise():
     assert found.frozen_global[:174].mean() == pytest.approx(0.255, abs=0.006)
     assert found.upload[:174].mean() == pytest.approx(0.648, abs=0.006)
     assert found.upload == pytest.approx((1 - found.frozen_global) * (1 - found.frozen_local))
+    assert found.sent_local == pytest.approx(1 - found.frozen_local)
+
+
+def test_by_the_released_functions_noise_sends_four_fifths():
+    """They send by the mask after Check: what was frozen for one round counts as active again."""
+    found = chance(174, entries=2000, reading="authors_code")
+    assert found.upload.mean() == pytest.approx(0.79, abs=0.01)
+    assert found.sent_local.mean() > 0.99 > 1 - found.frozen_local.mean()
 
 
 @pytest.mark.parametrize(("drift", "share"), [(0.2, 0.70), (0.5, 0.85), (1.0, 0.99)])

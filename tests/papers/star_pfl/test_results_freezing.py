@@ -26,8 +26,16 @@ def test_shares_are_means_in_percent_and_noise_is_the_null_models():
     assert found["chance_sent"] == pytest.approx(100 * noise.upload.mean())
 
 
-@pytest.mark.parametrize("options", [{"stability_measure": "ema"}, {"reading": "authors_code"}, {"thaw": False}])
-def test_noise_is_compared_with_the_papers_machine_only(options):
+def test_noise_by_the_released_functions_for_runs_of_that_reading():
+    code = record(replace(SPEC, method={"name": "star_pfl", "reading": "authors_code", "threshold_local": 0.3}))
+    noise = chance(2, threshold_local=0.3, epochs=1, entries=5000, reading="authors_code")
+    assert freezing(code)["chance_sent"] == pytest.approx(100 * noise.upload.mean())
+
+
+@pytest.mark.parametrize(
+    "options", [{"stability_measure": "ema"}, {"reading": "authors_code", "thaw": False}, {"thaw": False}]
+)
+def test_noise_is_compared_with_the_machine_of_a_reading_only(options):
     other = record(replace(SPEC, method={"name": "star_pfl", **options}))
     assert by_chance(other) is None and "chance_local" not in freezing(other)
     assert freezing(replace(other, spec=replace(SPEC, method={"name": "fedavg"}))) == {}

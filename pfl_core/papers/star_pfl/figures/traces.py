@@ -22,32 +22,36 @@ STYLES = {"all": {"color": "k", "linewidth": 2.2}, "noise": {"color": NOISE, "li
 
 
 def values_and_scores(values: pd.DataFrame, scores: pd.DataFrame, threshold: float | None, caption: str = "") -> Figure:
-    """Figure 1 and below it why: values of two entries; and each one's score, over the states that it was in.
+    """Figure 1, a row a party, and beside it why: values of its pair; each one's score, over the states it was in.
 
-    values: name, round, value; scores: name, round, score, unfrozen_score (the score where nothing is frozen), state.
+    values: party, name ("random": the control, in grey), entry, time (rounds), value; scores: party, name, round,
+    score, unfrozen_score (the score where nothing is frozen), state.
     """
-    names = list(dict.fromkeys(values["name"]))
-    fig, axes = plt.subplots(1, 1 + len(names), figsize=(11.5, 3.3), layout="constrained")
-    for name, color in zip(names, PAIR, strict=True):
-        line = values[values["name"] == name]
-        axes[0].plot(line["round"], line["value"], color=color, label=name)
-    axes[0].axhline(0, color="0.8", linewidth=0.8, zorder=0)
-    axes[0].set(xlabel="communication round", ylabel="value", title="(a) nothing frozen")
-    axes[0].legend(frameon=False, fontsize=8)
-    for ax, name, color in zip(axes[1:], names, PAIR, strict=True):
-        line = scores[scores["name"] == name]
-        shade(ax, line["round"].to_numpy(), line["state"].to_numpy())
-        ax.plot(line["round"], line["score"], ".-", color=color, label="Star-PFL")
-        ax.plot(
-            line["round"], line["unfrozen_score"], color="0.45", linewidth=0.9, linestyle=":", label="nothing frozen"
-        )
-        if threshold is not None:
-            ax.axhline(threshold, color="k", linewidth=0.8, linestyle="--")
-        ax.set(xlabel="communication round", title=f"(b) {name}", ylim=(-0.04, 1.04))
-    axes[1].set_ylabel("score (0 steady, 1 one way)")
-    lines, labels = axes[1].get_legend_handles_labels()
+    parties = list(dict.fromkeys(values["party"]))
+    fig, grid = plt.subplots(
+        len(parties), 3, figsize=(11.5, 3.0 * len(parties) + 0.4), layout="constrained", squeeze=False
+    )
+    for axes, party in zip(grid, parties, strict=True):
+        mine, told = values[values["party"] == party], scores[scores["party"] == party]
+        names = list(dict.fromkeys(told["name"]))
+        for _, line in mine[mine["name"] == "random"].groupby("entry"):
+            axes[0].plot(line["time"], line["value"], color="0.75", linewidth=0.7, label="random")
+        for ax, name, color in zip(axes[1:], names, PAIR, strict=True):
+            line = mine[mine["name"] == name]
+            axes[0].plot(line["time"], line["value"], color=color, label=name)
+            score_panel(ax, told[told["name"] == name], color, threshold)
+            ax.set_title(f"(b) {party}: {name}", fontsize=10)
+        axes[0].axhline(0, color="0.85", linewidth=0.8, zorder=0)
+        axes[0].set(ylabel="value")
+        axes[0].set_title(f"(a) {party}, nothing frozen", fontsize=10)
+        handles = dict(zip(*axes[0].get_legend_handles_labels()[::-1], strict=True))
+        axes[0].legend(handles.values(), handles, frameon=False, fontsize=7)
+        axes[1].set_ylabel("score (0 steady, 1 one way)")
+    for ax in grid[-1]:
+        ax.set_xlabel("communication round")
+    marks, labels = grid[0][1].get_legend_handles_labels()
     fig.legend(
-        [*lines, *state_patches()],
+        [*marks, *state_patches()],
         [*labels, *STATE_COLORS],
         loc="outside upper right",
         ncols=5,
@@ -55,6 +59,16 @@ def values_and_scores(values: pd.DataFrame, scores: pd.DataFrame, threshold: flo
         fontsize=8,
     )
     return captioned(fig, caption)
+
+
+def score_panel(ax: Axes, line: pd.DataFrame, color: str, threshold: float | None) -> None:
+    """An entry's score by round. Columns: round, score, unfrozen_score, state."""
+    shade(ax, line["round"].to_numpy(), line["state"].to_numpy())
+    ax.plot(line["round"], line["score"], ".-", color=color, label="Star-PFL")
+    ax.plot(line["round"], line["unfrozen_score"], color="0.45", linewidth=0.9, linestyle=":", label="nothing frozen")
+    if threshold is not None:
+        ax.axhline(threshold, color="k", linewidth=0.8, linestyle="--")
+    ax.set_ylim(-0.04, 1.04)
 
 
 def state_patches() -> list[Patch]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,13 +12,14 @@ from pfl_core.papers.star_pfl.null_model import Chance, chance
 from pfl_core.runs import Record
 
 ENTRIES = 5_000  # simulated; shares are good to half a point
+VARIED = ("threshold_global", "threshold_local", "history_len_global", "history_len_local")  # the null model has these
 
 
 def freezing(record: Record) -> dict[str, float]:
     """Means over all rounds (and clients), shares in percent; nothing for other methods.
 
-    ``frozen_local`` and ``frozen_global``; of the machine as the paper has it ``chance_local`` and ``chance_global``,
-    what it freezes of noise with these thresholds and windows, the differences ``excess_local``, ``excess_global``,
+    ``frozen_local`` and ``frozen_global``; of the machine in its reading ``chance_local`` and ``chance_global``, what
+    it freezes of noise with these thresholds and windows, the differences ``excess_local``, ``excess_global``,
     and ``chance_sent``. With a probe, ``cancelled_local`` and ``cancelled_global``: shares without what never moved,
     (frozen - unmoved) / (all - unmoved). Of the last round: ``size_correlation``, the mean size of the clients'
     correlations (+0.3 and -0.3 do not make 0), and ``size_correlation_global``, the server's with its sign.
@@ -46,18 +46,18 @@ def freezing(record: Record) -> dict[str, float]:
 
 
 def by_chance(record: Record) -> Chance | None:
-    """The null model with the run's thresholds, windows and epochs; None where another rule is at work."""
+    """The null model with the run's thresholds, windows and epochs; None where neither reading's rule is at work."""
     method = record.spec.build_method()
-    varied = ("threshold_global", "threshold_local", "history_len_global", "history_len_local", "probe")
-    if method != replace(StarPFL(), **{name: getattr(method, name) for name in varied}):
-        return None
-    settings = {name: getattr(method, name) for name in varied[:4]}
-    return _chance(record.rounds, record.spec.train.epochs, tuple(settings.items()))
+    settings = {name: getattr(method, name) for name in VARIED}
+    for reading in StarPFL.readings:
+        if method == StarPFL.reading(reading, **settings, probe=method.probe):
+            return _chance(record.rounds, record.spec.train.epochs, reading, tuple(settings.items()))
+    return None
 
 
 @cache
-def _chance(rounds: int, epochs: int, settings: tuple[tuple[str, float | int | None], ...]) -> Chance:
-    return chance(rounds, epochs=epochs, entries=ENTRIES, **dict(settings))
+def _chance(rounds: int, epochs: int, reading: str, settings: tuple[tuple[str, float | int | None], ...]) -> Chance:
+    return chance(rounds, epochs=epochs, entries=ENTRIES, reading=reading, **dict(settings))
 
 
 def local_gain(record: Record) -> dict[str, float]:

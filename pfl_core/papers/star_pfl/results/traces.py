@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
+import torch
 
 from pfl_core.algorithms.star_pfl.probe import BINS
 from pfl_core.papers.star_pfl.null_model import noise, simulate
 from pfl_core.papers.star_pfl.results.freezing import by_chance
 from pfl_core.runs import Record
+from pfl_core.seeding import generator
 
 PARTIES = ("server", "client 0")
 LARGE, MEDIUM = 0.9, (0.25, 0.75)  # quantiles that the two entries of Figure 1 come from (ours)
+PAIRS = 5  # drawn at random beside it
 DRAWN = 20_000  # scores of noise in a histogram
 
 
@@ -24,8 +29,7 @@ def traces(record: Record) -> pd.DataFrame:
     """A row per party, round and sampled entry. Columns: party, round, entry, layer, value, score, state."""
     value, score, state = (np.array(record.arrays[name], dtype=float) for name in ("value", "score", "state"))
     entries = np.array(record.arrays["entries"], dtype=int)
-    sizes = layer_sizes(record)
-    layer = np.array(list(sizes))[np.searchsorted(np.cumsum(list(sizes.values())), entries, side="right")]
+    layer = layer_of(record, entries)
     t, party, j = (axis.ravel() for axis in np.indices(value.shape))
     return pd.DataFrame(
         {
@@ -40,22 +44,103 @@ def traces(record: Record) -> pd.DataFrame:
     )
 
 
-def two_entries(table: pd.DataFrame) -> dict[str, int]:
-    """Figure 1's pair, by rule, among one party's weights and biases that moved: a large one that
-    goes back and forth, a medium one that moves.
+def epoch_by_epoch(record: Record) -> pd.DataFrame:
+    """Client 0's sampled entries as received (at t - 1) and after each local epoch e of E (at t - 1 + e / E).
 
-    By means over the rounds: of the largest tenth by |value| the one with the lowest score; of the middle half, and in
-    it of the tenth with the highest scores, the one that went farthest. Batch norm's scales, all near 1, do not count.
-    Columns: entry, layer, round, value, score.
+    Columns: entry, layer, time (rounds), value. Rounds without client 0 are left out.
     """
-    table = table[~table["layer"].str.startswith("bn")]
-    grouped = table.assign(size=table["value"].abs()).sort_values("round").groupby("entry")
-    means = grouped[["size", "score"]].mean().assign(way=(grouped["value"].last() - grouped["value"].first()).abs())
-    means = means[means["score"] > 0]
-    large = means[means["size"] >= means["size"].quantile(LARGE)]
-    medium = means[means["size"].between(*means["size"].quantile(MEDIUM))]
-    moving = medium[medium["score"] >= medium["score"].quantile(LARGE)]
-    return {"large, lowest score": int(large["score"].idxmin()), "medium, moving": int(moving["way"].idxmax())}
+    course, entries = np.array(record.arrays["course"], dtype=float), np.array(record.arrays["entries"], dtype=int)
+    t, e, j = (axis.ravel() for axis in np.indices(course.shape))
+    time = t + e / (course.shape[1] - 1)
+    table = pd.DataFrame({"entry": entries[j], "layer": layer_of(record, entries)[j], "time": time})
+    return table.assign(value=course.ravel()).dropna(subset="value")
+
+
+def layer_of(record: Record, entries: np.ndarray) -> np.ndarray:
+    """The layer that each of the entries lies in."""
+    sizes = layer_sizes(record)
+    return np.array(list(sizes))[np.searchsorted(np.cumsum(list(sizes.values())), entries, side="right")]
+
+
+def lines(table: pd.DataFrame) -> pd.DataFrame:
+    """What each entry's line looks like; a row per entry that moved, without batch norm's scales, which are all near 1.
+
+    ``size`` mean |value|; ``range`` largest minus smallest value; ``change`` last minus first; ``one_way`` the size of
+    the change over the way that was gone, |change| / sum |steps|, the score of the whole line.
+    Columns of ``table``: entry, layer, time, value.
+    """
+    table = table[~table["layer"].str.startswith("bn")].sort_values(["entry", "time"], kind="stable")
+    value = table.groupby("entry")["value"]
+    way = table.assign(step=value.diff().abs()).groupby("entry")["step"].sum()
+    found = pd.DataFrame({"size": value.agg(lambda x: x.abs().mean()), "range": value.max() - value.min()})
+    found["change"] = value.last() - value.first()
+    moved = found[way > 0]
+    return moved.assign(one_way=moved["change"].abs() / way[way > 0])
+
+
+def two_entries(found: pd.DataFrame) -> dict[str, int]:
+    """Figure 1's pair by rule, of ``lines``: a large entry that keeps its value, a smaller one that moves one way.
+
+    Of the largest tenth by size the one with the smallest range; of the middle half, and in it of the tenth with the
+    highest ``one_way``, the one with the largest range.
+    """
+    large, medium = candidates(found)
+    moving = medium[medium["one_way"] >= medium["one_way"].quantile(LARGE)]
+    return {"large, steady": int(large["range"].idxmin()), "smaller, moving": int(moving["range"].idxmax())}
+
+
+def candidates(found: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Of ``lines``: the largest tenth by size, and the middle half."""
+    size = found["size"]
+    return found[size >= size.quantile(LARGE)], found[size.between(*size.quantile(MEDIUM))]
+
+
+def random_entries(found: pd.DataFrame, seed: int) -> list[int]:
+    """The control: ``PAIRS`` entries of each of the two groups, drawn at random."""
+    chosen = []
+    for name, group in zip(("large", "medium"), candidates(found), strict=True):
+        order = torch.randperm(len(group), generator=generator(seed, "pairs", name))
+        chosen += group.index[order[:PAIRS].numpy()].tolist()
+    return chosen
+
+
+def all_pairs(found: pd.DataFrame) -> dict[str, float]:
+    """Over all pairs of a large and a smaller entry: percent in which the large one is the steadier.
+
+    ``range``: it has the smaller range; ``one_way``: it goes less one way. 50: size tells nothing.
+    """
+    large, medium = candidates(found)
+    return {
+        name: 100 * float((large[name].to_numpy()[:, None] < medium[name].to_numpy()).mean())
+        for name in ("range", "one_way")
+    }
+
+
+def figure_1(courses: Mapping[str, pd.DataFrame], seed: int) -> pd.DataFrame:
+    """The lines of Figure 1 by party: its pair (``name``), and entries drawn at random ("random").
+
+    ``courses``: party -> entry, layer, time, value. Columns: party, name, entry, layer, time, value.
+    """
+    parts = []
+    for party, table in courses.items():
+        found = lines(table)
+        names = dict.fromkeys(random_entries(found, seed), "random")
+        names |= {entry: name for name, entry in two_entries(found).items()}
+        parts.append(table.assign(party=party, name=table["entry"].map(names)).dropna(subset="name"))
+    return pd.concat(parts)[["party", "name", "entry", "layer", "time", "value"]]
+
+
+def pair_scores(values: pd.DataFrame, freezing: pd.DataFrame, free: pd.DataFrame) -> pd.DataFrame:
+    """Scores of ``figure_1``'s pairs, of the ``traces`` with freezing and without.
+
+    Columns: party, name, entry, round, score, unfrozen_score, state.
+    """
+    pairs = values.loc[values["name"] != "random", ["party", "name", "entry"]].drop_duplicates()
+    both = freezing.merge(free[["party", "entry", "round", "score"]], on=["party", "entry", "round"])
+    both = both.rename(columns={"score_x": "score", "score_y": "unfrozen_score"})
+    return pairs.merge(both, on=["party", "entry"])[
+        ["party", "name", "entry", "round", "score", "unfrozen_score", "state"]
+    ]
 
 
 def frozen_by_layer(record: Record) -> pd.DataFrame:
