@@ -44,10 +44,26 @@ def test_progress_marks_the_best_round_on_both_axes():
 
 def test_accuracy_over_alpha_has_a_line_for_each_method():
     rows = [("axial", "FedAvg", "b", a, 70.0 + s, s) for a in (0.01, 0.1) for s in (0, 2)]
-    table = pd.DataFrame(rows, columns=["panel", "label", "color", "alpha", "value", "seed"])
-    (ax,) = figures.tables.by_alpha(table, ["axial"]).axes
+    table = pd.DataFrame(rows, columns=["task", "label", "color", "alpha", "value", "seed"])
+    both = [table.assign(point="after aggregation"), table.assign(point="after local training", value=90.0)]
+    ax, other = figures.tables.by_alpha(pd.concat(both)).axes
+    assert list(other.lines[0].get_ydata()) == [90.0, 90.0] and "all after local training" in other.get_title()
     assert list(ax.lines[0].get_ydata()) == [71.0, 71.0] and ax.get_xscale() == "log"
     assert [text.get_text() for text in ax.get_xticklabels()] == ["0.01", "0.1"]
+
+
+def test_accuracy_over_rounds_has_one_scoring_point_a_panel():
+    rows = [
+        (task, alpha, label, "b", 0, t, 10.0 * place + t)
+        for place, task in enumerate(("axial, after aggregation", "axial, after local training"))
+        for alpha in (0.01, 0.1)
+        for label in ("Star-PFL", "FedAvg")
+        for t in (1, 2)
+    ]
+    table = pd.DataFrame(rows, columns=["task", "alpha", "label", "color", "seed", "round", "value"])
+    panels = figures.tables.over_rounds(table).axes
+    assert [[list(line.get_ydata()) for line in ax.lines] for ax in panels] == [[[1, 2]] * 2] * 2 + [[[11, 12]] * 2] * 2
+    assert panels[3].get_title() == "axial, after local training, α = 0.1"
 
 
 def test_the_score_map_divides_tensors_and_groups():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -11,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pfl_core.study.plots import band, captioned
+from pfl_core.study.plots import band, captioned, legend_of
 
 SHADES = {"upload_bytes": 0.9, "mask_bytes": 0.6, "download_bytes": 0.3}
 
@@ -73,20 +71,49 @@ def progress(curves: pd.DataFrame, marks: pd.DataFrame, caption: str = "") -> Fi
     return captioned(fig, caption)
 
 
-def by_alpha(table: pd.DataFrame, titles: Sequence[str], caption: str = "") -> Figure:
-    """Accuracy over alpha, a line for each method. Columns: panel, label, color, alpha, value (a row per seed)."""
-    fig, axes = plt.subplots(
-        1, len(titles), figsize=(4.0 * len(titles) + 1.4, 3.3), layout="constrained", squeeze=False
-    )
-    for ax, title in zip(axes[0], titles, strict=True):
-        for (label, color), group in table[table["panel"] == title].groupby(["label", "color"], sort=False):
+def by_alpha(table: pd.DataFrame, caption: str = "") -> Figure:
+    """Accuracy over alpha, a line for each method; a row a task, a column a scoring point, the same for all methods.
+
+    Columns: task, point, label, color, alpha, value (a row per seed).
+    """
+    fig, axes = _grid(table, "point")
+    for (task, point), ax in axes.items():
+        here = table[(table["task"] == task) & (table["point"] == point)]
+        for (label, color), group in here.groupby(["label", "color"], sort=False):
             mean = group.groupby("alpha")["value"].mean()
             ax.plot(mean.index, mean, "-o", color=color, label=label, markersize=4)
             ax.plot(group["alpha"], group["value"], ".", color=color, alpha=0.4, markersize=4)
         alphas = sorted(table["alpha"].unique())
-        ax.set(title=title, xscale="log", xlabel="alpha of the split (larger: more even)")
+        ax.set(xscale="log", xlabel="alpha of the split (larger: more even)")
+        ax.set_title(f"{task}: all {point}", fontsize=9)
         ax.set_xticks(alphas, [f"{alpha:g}" for alpha in alphas])
         ax.minorticks_off()
-    axes[0][0].set_ylabel("mean client accuracy (%)")
-    axes[0][-1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    fig.legend(*legend_of(axes.values()), frameon=False, fontsize=8, loc="outside center right")
     return captioned(fig, caption)
+
+
+def over_rounds(table: pd.DataFrame, caption: str = "") -> Figure:
+    """Accuracy by round; a row a task and scoring point (the same for all methods), a column an alpha.
+
+    Columns: task (with its scoring point), alpha, label, color, seed, round, value. Bands span the seeds.
+    """
+    fig, axes = _grid(table, "alpha")
+    for (task, alpha), ax in axes.items():
+        here = table[(table["task"] == task) & (table["alpha"] == alpha)]
+        for (label, color), group in here.groupby(["label", "color"], sort=False):
+            band(ax, group, label, color)
+        ax.set(xlabel="communication round")
+        ax.set_title(f"{task}, α = {alpha:g}", fontsize=9)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    fig.legend(*legend_of(axes.values()), frameon=False, fontsize=8, loc="outside center right")
+    return captioned(fig, caption)
+
+
+def _grid(table: pd.DataFrame, column: str) -> tuple[Figure, dict[tuple, Axes]]:
+    """Panels by task (rows, each with one scale) and ``column``."""
+    rows, columns = list(dict.fromkeys(table["task"])), list(dict.fromkeys(table[column]))
+    size = (3.6 * len(columns) + 1.6, 2.9 * len(rows) + 0.3)
+    fig, grid = plt.subplots(len(rows), len(columns), figsize=size, layout="constrained", squeeze=False, sharey="row")
+    for ax in grid[:, 0]:
+        ax.set_ylabel("mean client accuracy (%)")
+    return fig, {(row, of): grid[i, j] for i, row in enumerate(rows) for j, of in enumerate(columns)}
