@@ -127,6 +127,14 @@ def test_the_papers_flops_are_explained_to_one_percent(samples, flops):
     assert (abs(got / 3.005e10 - 1) < 0.01) == (samples > 1000)
 
 
+def test_with_the_biases_additions_they_are_explained_to_a_thousandth():
+    """An addition for each output of conv1, conv2 and the dense layers."""
+    biases = 6 * 24 * 24 + 16 * 8 * 8 + 120 + 84 + 11
+    got = round_flops(MACS, MACS, 1761.45, epochs=10, bias_adds=biases)
+    assert got == round_flops(MACS, MACS, 1761.45, epochs=10) + 10 * 1761.45 * 3 * biases
+    assert got == pytest.approx(3.005e10, rel=1e-3)
+
+
 @pytest.mark.parametrize(("data", "frozen"), [("Axial", 9.3), ("Sagital", 6.8)])
 def test_frozen_shares_that_table_3_means(data, frozen):
     """1 - saved / (a third of the whole), weighted by multiply-adds."""

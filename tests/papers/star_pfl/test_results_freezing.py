@@ -63,5 +63,5 @@ def test_local_gain_is_trained_minus_what_was_received_one_round_before():
     merged, trained = ([1, 2], [[4, 6], [10, 10]]), ([1, 2], [[0, 0], [8, 6]])
     scored = dict(correct=merged, count=counts, correct_trained=trained, count_trained=counts)
     assert local_gain(record(**scored)) == {"local_gain": pytest.approx(20.0)}
-    for changed in (replace(SPEC, eval_every=2), replace(SPEC, rounds=1)):
+    for changed in (replace(SPEC, eval_every=2), replace(SPEC, rounds=1), replace(SPEC, participation=0.5)):
         assert math.isnan(local_gain(record(changed, **scored))["local_gain"])

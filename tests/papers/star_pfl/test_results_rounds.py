@@ -106,6 +106,10 @@ def test_validation_decides_and_test_data_do_not():
     assert found["acc_mean_picked"] == found["acc_mean_picked_merged"] == 60 and found["acc_mean_picked_trained"] == 80
     star = star_pfl.extra_metrics(record("star_pfl", weight_macs=float(MACS)))
     assert (star["acc_mean_picked"], star["acc_mean_picked_merged"]) == (80, 60)  # scored after local training (A11)
+    part = record("star_pfl", weight_macs=float(MACS))
+    part = star_pfl.picked(replace(part, spec=replace(part.spec, participation=0.5)))
+    assert math.isnan(part["acc_mean_picked"]) and math.isnan(part["acc_mean_picked_trained"]), "of some clients only"
+    assert part["acc_mean_picked_merged"] == 60
     # the gain is a difference of test accuracies over all rounds, by definition: (80 - 90 + 50 - 60) / 2
     other = star_pfl.extra_metrics(record("fedavg", test=(0.9, 0.6, 0.9)))
     assert other == pytest.approx(found | {"local_gain": -10.0}, nan_ok=True)

@@ -63,9 +63,15 @@ def _chance(rounds: int, epochs: int, reading: str, settings: tuple[tuple[str, f
 def local_gain(record: Record) -> dict[str, float]:
     """``local_gain``, points of accuracy between the model that a client receives and what it has after training.
 
-    Mean over clients and over the last five rounds; not a number where not every round was scored.
+    Mean over clients and over the last five rounds; not a number where not every round was scored, or where not all
+    clients took part: those that did are others than those that received.
     """
-    if record.spec.eval_every != 1 or record.rounds < 2 or "correct_trained" not in record.series:
+    if (
+        record.spec.eval_every != 1
+        or record.spec.participation < 1
+        or record.rounds < 2
+        or "correct_trained" not in record.series
+    ):
         return {"local_gain": math.nan}
     received, trained = record.curve()["acc_mean"], record.curve(trained=True)["acc_mean"]
     return {"local_gain": float((trained - received.shift()).iloc[-5:].mean())}

@@ -155,13 +155,15 @@ def picked(record: Record) -> dict[str, float]:
     """Test accuracy (percent) of the round that is best on validation data.
 
     ``acc_mean_picked`` at the point that the method reports, ``_picked_merged`` after aggregation, ``_picked_trained``
-    after local training.
+    after local training: not a number with partial participation, where only a round's clients have trained.
     """
     curve = validation(record)
     if curve.empty:
         return {}
     best = curve.index[rounds_to_convergence(curve.tolist()) - 1]
     merged, trained = (record.curve(trained=after).loc[best, "acc_mean"] for after in (False, True))
+    if record.spec.participation < 1:
+        trained = math.nan
     after_training = record.spec.build_method().reported == "after_local_update"
     return {
         "acc_mean_picked": float(trained if after_training else merged),
