@@ -33,7 +33,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         help="one run of one method",
         description="One run. METHOD, --data and --model may be one's own: my_module:Thing, found in this folder. "
         "Without --paper: handwritten digits, 10 clients with 2 classes each, a small convolutional network, 20 rounds "
-        "in batches of 16 at rate 0.1 with momentum 0.9; some methods with fields that suit so short a run.",
+        "in batches of 16 at rate 0.1 with momentum 0.9; some methods with settings that suit so short a run.",
     )
     run.add_argument("method", metavar="METHOD", help="see pfl methods")
     run.add_argument("--paper", help="start from this paper's settings (fedselect, ...)")
@@ -114,7 +114,7 @@ def spec_of(args: argparse.Namespace) -> RunSpec:
     elif args.preset:
         raise ValueError(f"--preset {args.preset} is the size of a paper's experiment; add --paper")
     else:
-        made = override(trial(args.method, sets["method"], args.seed), TRIAL)
+        made = trial(args.method, sets["method"], args.seed)
     changed = override(made, changes)
     parts = {name: {**getattr(changed, name), **sets[name]} for name in PARTS if sets[name]}
     changed = dataclasses.replace(changed, **parts)
@@ -122,15 +122,18 @@ def spec_of(args: argparse.Namespace) -> RunSpec:
 
 
 def trial(name: str, given: dict[str, Any], seed: int) -> RunSpec:
-    """A run without --paper: the method's fields for a trial, but those that are ``given``, or do not fit with them."""
+    """A run without --paper: TRIAL and the method's own, but for fields that are ``given`` or do not fit with them."""
     from pfl_core.algorithm import methods
     from pfl_core.runs import RunSpec
+    from pfl_core.study.settings import override
 
-    fields = methods()[name].trial if name in MODULES else {}
-    if fields:
+    entry = methods()[name] if name in MODULES else None
+    made = None
+    if entry and entry.trial:
         with suppress(ValueError):  # that of the given fields alone comes below
-            return RunSpec(method={"name": name, **fields, **given}, seed=seed)
-    return RunSpec(method={"name": name, **given}, seed=seed)
+            made = RunSpec(method={"name": name, **entry.trial, **given}, seed=seed)
+    made = made or RunSpec(method={"name": name, **given}, seed=seed)
+    return override(made, {**TRIAL, **(entry.trial_training if entry else {})})
 
 
 def check_names(args: argparse.Namespace) -> None:
