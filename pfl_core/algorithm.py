@@ -142,6 +142,8 @@ class MethodEntry:
     shares: str  # the personal/shared rule in one line
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # named settings of the fields
     ci: Mapping[str, Any] = field(default_factory=dict)  # a configuration small enough for the common tests
+    trial: Mapping[str, Any] = field(default_factory=dict)  # fields of `pfl run` without a paper, where defaults fail
+    trial_training: Mapping[str, Any] = field(default_factory=dict)  # of its training, likewise
     passes: float = 1.0  # gradient passes in a local epoch, to estimate times by
 
 
@@ -155,12 +157,16 @@ def register(
     shares: str,
     variants: Mapping[str, Mapping[str, Any]] | None = None,
     ci: Mapping[str, Any] | None = None,
+    trial: Mapping[str, Any] | None = None,
+    trial_training: Mapping[str, Any] | None = None,
     passes: float = 1.0,
 ) -> Callable[[type[Algorithm]], type[Algorithm]]:
     """Class decorator: a method that is not registered does not exist for tests, command line and README."""
 
     def add(cls: type[Algorithm]) -> type[Algorithm]:
-        _REGISTRY[name] = MethodEntry(name, cls, papers, shares, variants or {}, ci or {}, passes)
+        _REGISTRY[name] = MethodEntry(
+            name, cls, papers, shares, variants or {}, ci or {}, trial or {}, trial_training or {}, passes
+        )
         return cls
 
     return add

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         "uniform": {"client_weighting": "uniform"},
     },
     ci={"public": "train", "public_samples": 16},
+    trial={"public": "train", "public_samples": 500},  # digits have no public set
     passes=3.0,
 )
 @dataclass(frozen=True)

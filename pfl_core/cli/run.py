@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import math
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pfl_core.cli.names import check, check_method
@@ -13,7 +14,7 @@ from pfl_core.cli.text import BadArgument, as_json, device, duration, positive, 
 from pfl_core.data.registry import check_name, data_dir
 from pfl_core.options import did_you_mean
 from pfl_core.papers import PAPERS, paper
-from pfl_core.registry import PARTITIONS
+from pfl_core.registry import MODULES, PARTITIONS
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 PARTS = ("data", "partition", "model")
 FRAME = ("clients", "rounds", "participation", "lr", "epochs", "batch_size")  # flags that are fields of a run
+TRIAL = {"lr": 0.1, "batch_size": 16, "momentum": 0.9}  # without --paper: so that 20 rounds are enough to learn
 SHORT = {"shards": "classes_per_client", "dirichlet": "alpha", "paired_dirichlet": "alpha", "pathological": "shards"}
 
 
@@ -30,7 +32,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         "run",
         help="one run of one method",
         description="One run. METHOD, --data and --model may be one's own: my_module:Thing, found in this folder. "
-        "Without --paper: handwritten digits, 10 clients with 2 classes each, a small convolutional network.",
+        "Without --paper: handwritten digits, 10 clients with 2 classes each, a small convolutional network, 20 rounds "
+        "in batches of 16 at rate 0.1 with momentum 0.9; some methods with settings that suit so short a run.",
     )
     run.add_argument("method", metavar="METHOD", help="see pfl methods")
     run.add_argument("--paper", help="start from this paper's settings (fedselect, ...)")
@@ -94,7 +97,6 @@ def spec_of(args: argparse.Namespace) -> RunSpec:
     A run is the preset's own only if nothing of the preset's frame became another: else `pfl compare` would show it as
     that preset's result.
     """
-    from pfl_core.runs import RunSpec
     from pfl_core.study.settings import override
 
     sets = {owner: {f: v for o, f, v in args.set if o == owner} for owner in ("method", *PARTS, "train", "run")}
@@ -112,11 +114,26 @@ def spec_of(args: argparse.Namespace) -> RunSpec:
     elif args.preset:
         raise ValueError(f"--preset {args.preset} is the size of a paper's experiment; add --paper")
     else:
-        made = RunSpec(method={"name": args.method, **sets["method"]}, seed=args.seed)
+        made = trial(args.method, sets["method"], args.seed)
     changed = override(made, changes)
     parts = {name: {**getattr(changed, name), **sets[name]} for name in PARTS if sets[name]}
     changed = dataclasses.replace(changed, **parts)
     return dataclasses.replace(changed, device=args.device, changed=changed.identity() != made.identity())
+
+
+def trial(name: str, given: dict[str, Any], seed: int) -> RunSpec:
+    """A run without --paper: TRIAL and the method's own, but for fields that are ``given`` or do not fit with them."""
+    from pfl_core.algorithm import methods
+    from pfl_core.runs import RunSpec
+    from pfl_core.study.settings import override
+
+    entry = methods()[name] if name in MODULES else None
+    made = None
+    if entry and entry.trial:
+        with suppress(ValueError):  # that of the given fields alone comes below
+            made = RunSpec(method={"name": name, **entry.trial, **given}, seed=seed)
+    made = made or RunSpec(method={"name": name, **given}, seed=seed)
+    return override(made, {**TRIAL, **(entry.trial_training if entry else {})})
 
 
 def check_names(args: argparse.Namespace) -> None:

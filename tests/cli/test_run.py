@@ -7,8 +7,9 @@ import sys
 import pandas as pd
 import pytest
 
-from pfl_core import papers
-from pfl_core.cli import main
+from pfl_core import Training, methods, papers
+from pfl_core.cli import main, parser
+from pfl_core.cli import run as run_command
 from pfl_core.cli.run import partition, setting
 from pfl_core.runs import Store, execute
 from pfl_core.study.compare import ROW
@@ -301,3 +302,37 @@ def test_small_batches_under_batch_norm_are_warned_of_before_the_run(capsys, tmp
     line = "run fedavg --model lenet_small --rounds 1 --batch-size 16 --set partition.train_per_class=10"
     assert main(line.split()) == 0
     assert "pfl: batch norm: the last batch of 10 of 10 clients has fewer than 8 samples (4" in capsys.readouterr().err
+
+
+def spec_of(*command: str):
+    """The spec that the command would run."""
+    return run_command.spec_of(parser().parse_args(["run", *command]))
+
+
+def test_without_a_paper_a_method_is_tried_with_settings_that_learn():
+    """Defaults of classes are the papers'; 20 rounds on digits need others, which what is set replaces."""
+    for name, entry in methods().items():
+        made = spec_of(name)
+        assert made.train == Training(**{"lr": 0.1, "batch_size": 16, "momentum": 0.9, **entry.trial_training}), name
+        if name.startswith("fedpews"):  # its warm-up refuses momentum
+            assert made.train.momentum == 0
+        assert made.method == {"name": name, **entry.trial} and not made.changed
+    assert spec_of("pfedgate").build_method().scale_bias_init == 3.0
+    mine = spec_of("pfedgate", "--set", "lr_gate=0.2", "--lr", "0.3")
+    assert (mine.method["lr_gate"], mine.train.lr, mine.train.momentum) == (0.2, 0.3, 0.9)
+    assert spec_of("pfedgate", "--set", "sigmoid=false").method == {"name": "pfedgate", "sigmoid": False}  # no bias
+    with pytest.raises(ValueError, match="keep_ratio=2"):
+        spec_of("pfedgate", "--set", "keep_ratio=2")
+    assert "scale_bias_init" not in spec_of("pfedgate", "--paper", "pfedgate", "--preset", "paper").method
+
+
+def test_pfedgate_learns_without_a_paper(capsys):
+    """Ten percent is what guessing gives; fewer rounds, so that the test is fast."""
+    assert answer(capsys, "run", "pfedgate", "--rounds", "4", "--model", "mlp")["acc_mean_trained"] > 50
+
+
+def test_pfedgate_says_what_cannot_work(capsys):
+    assert main(["run", "pfedgate", *SMALL, "--batch-size", "1"]) == 2
+    assert "batch_size=1 trains nothing" in capsys.readouterr().err
+    assert main(["run", "pfedgate", *SMALL, "--reading", "authors_code", "--set", "keep_ratio=0.001"]) == 0
+    assert "infeasible" in capsys.readouterr().out
