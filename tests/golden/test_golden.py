@@ -109,7 +109,7 @@ def test_star_pfls_server_freezes_and_thaws(case):
     assert (~before & after).any() == run.algorithm.thaw
 
 
-@of("fedpews", "fedpews_fixed")
+@of("fedpews", "fedpews_fixed", tau=(0.0,))
 def test_warm_up_ends_and_its_masks_are_partial(case):
     run, warm = played(case), played(case).algorithm.warmup_rounds(played(case).fed)
     covered, selected = (run.history.series[name] for name in ("params_covered", "selected"))

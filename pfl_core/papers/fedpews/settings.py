@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -132,9 +133,14 @@ DATA_NAMES = {
 }
 
 
+def plain_names(text: str) -> str:
+    """The text with data sets' names for readers: "CIFAR-MNIST" for ``cifar_mnist``."""
+    return re.sub(rf"\b({'|'.join(DATA_NAMES)})\b", lambda found: DATA_NAMES[found[0]], text)
+
+
 def data_title(name: str) -> str:
     """A data set's name for readers: "MNIST + CIFAR-10" of ``mnist+cifar10``."""
-    return " + ".join(DATA_NAMES.get(part, part) for part in name.split("+"))
+    return plain_names(name.replace("+", " + "))
 
 
 # FedPeWS's targets, percent of the test samples: setting -> Tables 2 and 6

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from pfl_core.papers.fedpews import figures, results
-from pfl_core.papers.fedpews.settings import SETTINGS
+from pfl_core.papers.fedpews.settings import SETTINGS, plain_names
 from pfl_core.study import output
 
 cells = results.printed_cells
@@ -139,6 +139,8 @@ def test_titles_have_plain_names_and_say_what_stands_in():
     sources = "MNIST + Fashion-MNIST + CIFAR-10, 3 clients of one source each (stand-in)"
     assert title("real", "path_oct_tissue") == sources
     assert title("real", "sensitivity") == "Synthetic-32K, 2 clients"
+    text = "preset quick: synthetic_3200 (our generator), cifar10 + cifar100 + fashion_mnist"
+    assert plain_names(text) == "preset quick: Synthetic-3.2K (our generator), CIFAR-10 + CIFAR-100 + Fashion-MNIST"
 
 
 def test_labels_tell_methods_bases_and_where_asked_lambdas_apart():
