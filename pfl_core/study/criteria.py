@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.study.checks import FLAT
+from pfl_core.study.settings import Searched, searched_values
 from pfl_core.study.statistics import Reading
 from pfl_core.study.verdicts import UNDECIDED, Verdict
 
@@ -48,7 +49,7 @@ class Criteria:
     """A paper's: which claims need fewer conditions, and where a search chose each method's rates and strengths."""
 
     waived: Mapping[int, Waiver] = field(default_factory=dict)
-    searched: Mapping[tuple[str, str], Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    searched: Searched = field(default_factory=dict)
 
     def judge(self, number: int, verdict: Verdict, reading: Reading, rows: pd.DataFrame) -> Judgement:
         """What the check of claim ``number`` found, as far as the runs that it read may decide it.
@@ -78,8 +79,8 @@ class Criteria:
             yield from named("the mechanism did not act", inert[inert["value"] > 0])
         elif condition == SEARCH:
             runs = used.drop_duplicates("key")
-            places = zip(runs["method"], runs["preset"], runs["setting"].str.partition(",")[0], strict=True)
-            found = [method in self.searched.get((preset, setting), {}) for method, preset, setting in places]
+            places = zip(runs["preset"], runs["setting"], runs["method"], strict=True)
+            found = [bool(searched_values(self.searched, *place)) for place in places]
             yield from named("no search for rates and strengths", runs[~np.array(found, dtype=bool)])
         else:
             has = min(map(len, reading.differences), default=used["seed"].nunique())

@@ -20,6 +20,7 @@ TRAINING = {f.name for f in fields(Training)}
 GO_WITH = ("partition", "model")  # parts whose options may go with a method, see PaperSettings
 NOT_OF_METHOD = TRAINING | {*GO_WITH}
 
+Searched = Mapping[tuple[str, str], Mapping[str, Mapping[str, float]]]  # (preset, experiment) -> method -> values
 Methods = Sequence[tuple[str, dict[str, Any]]]  # a method's registered name and its fields
 
 
@@ -39,6 +40,17 @@ class Setting:
     novel: float = 0.0
 
 
+def searched_values(searched: Searched, preset: str, name: str, method: str) -> Mapping[str, float]:
+    """What a search chose for a method in an experiment, or in the one that it varies ("cifar10, novel": "cifar10").
+
+    Nothing where there was no search.
+    """
+    for place in (name, name.partition(",")[0]):
+        if (preset, place) in searched:
+            return searched[preset, place].get(method, {})
+    return {}
+
+
 def alike(method: Mapping[str, Any], preset: str, name: str) -> dict[str, Any]:
     """All methods train alike."""
     return {}
@@ -54,14 +66,14 @@ class PaperSettings:
     fields of Training, options of the network and of the division under "model" and "partition", and fields of the
     method. What is asked for wins over it.
     ``searched``: (preset, experiment) -> method -> values that a search chose on validation images (``study.search``);
-    they win over the others, and serve the experiments that vary that one ("cifar10" those of "cifar10, novel").
+    they win over the others, see ``searched_values``.
     """
 
     paper: str
     settings: Mapping[str, Mapping[str, Setting]]
     method_fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     with_method: Callable[[Mapping[str, Any], str, str], dict[str, Any]] = alike
-    searched: Mapping[tuple[str, str], Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    searched: Searched = field(default_factory=dict)
 
     def before_search(self) -> PaperSettings:
         """The same without what searches chose."""
@@ -69,8 +81,7 @@ class PaperSettings:
 
     def suited(self, method: Mapping[str, Any], preset: str, name: str) -> dict[str, Any]:
         """What goes with a method in an experiment unless something else is asked for."""
-        base = name.partition(",")[0]
-        return self.with_method(method, preset, name) | self.searched.get((preset, base), {}).get(method["name"], {})
+        return self.with_method(method, preset, name) | searched_values(self.searched, preset, name, method["name"])
 
     def setting(self, preset: str, name: str | None = None) -> Setting:
         """One experiment's setting. Raises ValueError for an unknown preset or experiment."""

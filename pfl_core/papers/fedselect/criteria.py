@@ -5,7 +5,7 @@ Where nothing is said of a claim, it needs all conditions of ``study.criteria``.
 
 from __future__ import annotations
 
-from pfl_core.papers.fedselect.settings import SETTINGS
+from pfl_core.papers.fedselect.settings import SETTINGS, VALIDATED
 from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver
 from pfl_core.study.search import Search
 
@@ -16,7 +16,7 @@ _RATE = {"lr": RATES}
 LAMBDAS = (0.05, 0.1, 0.5, 1.0)  # Ditto's weight
 HEAD_RATES = (0.01, 0.05, 0.25)
 SEARCHES = {
-    ("real", "cifar10"): (
+    ("real", VALIDATED): (
         Search("local", _RATE),
         Search("fedavg", _RATE),
         Search("fedavg_ft", _RATE),

@@ -33,7 +33,7 @@ def test_fedselect_has_the_stated_values_of_its_paper():
 def test_the_real_preset_has_the_papers_data_and_partition():
     for name, real in SETTINGS.settings["real"].items():
         full = SETTINGS.setting("paper", name)
-        assert (real.data, real.partition) == (full.data, {**full.partition, "val_per_class": 50}), name
+        assert (real.data, real.partition) == (full.data, full.partition), name
 
 
 def test_a_reading_has_its_own_training_at_the_papers_size_alone():
