@@ -42,6 +42,7 @@ Pair = tuple[Batch, Batch | None]
     papers=("pfedgate",),
     shares="everything; each client is scored after a step of its own",
     variants={"hessian": {"order": "hessian"}, "epoch": {"adaptation": "epoch"}},
+    trial_training={"lr": 0.05, "batch_size": 32, "momentum": 0.0},
 )
 @dataclass(frozen=True)
 class PerFedAvg(FedAvg):

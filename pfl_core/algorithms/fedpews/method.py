@@ -225,7 +225,7 @@ class Learning(NamedTuple):
     },
     ci={"tau": 0.5, "lam": 1.0},
     passes=1.3,
-    trial_training={"lr": 0.3, "momentum": 0.0},  # its warm-up is plain SGD
+    trial_training={"lr": 0.2, "momentum": 0.0},  # its warm-up is plain SGD
 )
 @dataclass(frozen=True)
 class FedPeWS(Warmup):
