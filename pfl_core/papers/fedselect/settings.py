@@ -58,7 +58,8 @@ _PAPER |= {
     f"workshop s={s}": replace(_WORKSHOP, partition={**_MAIN.partition, "classes_per_client": s, "train_per_class": 20})
     for s in (2, 4)
 }
-# With validation images (ours): 50 a class and client, as many as it trains on, that no client has. Training is the same.
+# With validation images (ours): 50 a class and client, as many as it trains on, that no client has. Training is as
+# without them.
 VALIDATED = "cifar10, with validation"
 _PAPER[VALIDATED] = replace(_MAIN, partition={**_MAIN.partition, "val_per_class": 50})
 # real: the paper's clients and images, a small network without batch norm that starts from nothing, and so the released
