@@ -26,7 +26,7 @@ def reduced(data: Dataset) -> dict[str, np.ndarray]:
         official = torch.where(data.is_test == (part == "test"))[0]
         chosen = torch.cat([members[:size] for members in grouped(official, data.y, data.num_classes)]).sort().values
         n, _, height, width = data.x[chosen].shape
-        squares = data.x[chosen].to(torch.int32).view(n, height // 2, 2, width // 2, 2).sum((2, 4))
+        squares = data.x[chosen].to(torch.int32).view(n, height // 2, 2, width // 2, 2).sum((2, 4))  # [n, h/2, w/2]
         arrays[f"{part}_images"] = ((squares + 2) // 4).to(torch.uint8).numpy()
         arrays[f"{part}_labels"] = data.y[chosen].to(torch.uint8).numpy()
     return arrays
