@@ -53,7 +53,7 @@ def fashion_small(_folder: Path) -> Dataset:
     """
     if hashlib.sha256(FASHION_SMALL.read_bytes()).hexdigest() != FASHION_SMALL_SHA256:
         raise ValueError(f"{FASHION_SMALL} is damaged: its checksum is wrong; install the package again")
-    return replace(read_npz(FASHION_SMALL, "fashion_small", CLOTHES), about="a part of Fashion-MNIST at 14x14 pixels")
+    return replace(read_npz(FASHION_SMALL, "fashion_small", CLOTHES), about="Fashion-MNIST (7,000 images, 14x14)")
 
 
 def synthetic(name: str) -> Dataset:
