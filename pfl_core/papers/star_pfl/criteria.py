@@ -25,7 +25,7 @@ SEARCHES = {
     for task in ("axial", "sagital")
 }
 # the rate alone, to save time; the middle one is the setting's
-SEARCHES["quick", "axial"] = tuple(Search(name, {"lr": (0.03, 0.1, 0.3)}) for name in _METHODS)
+SEARCHES["quick", "axial"] = tuple(Search(name, {"lr": (0.02, 0.05, 0.1)}) for name in _METHODS)
 
 CRITERIA = Criteria(
     waived={
