@@ -8,6 +8,7 @@ from pfl_core.models import MODELS, build
 from pfl_core.seeding import generator
 
 GREY, CIFAR = (1, 28, 28), (3, 32, 32)
+SMALL_CLOTHES = (1, 14, 14)  # of the data set fashion_small
 SIZES = [  # name, sample, classes, trainable parameters (fedpews.md 6, star_pfl.md 8, pfedgate.md 9, fedselect.md A22)
     ("fc_pews", (5,), 4, 14_884),
     ("conv_pews", CIFAR, 10, 113_738),
@@ -23,9 +24,12 @@ SIZES = [  # name, sample, classes, trainable parameters (fedpews.md 6, star_pfl
     ("lenet_cifar_wide", CIFAR, 100, 4_146_300),
     ("resnet18", CIFAR, 10, 11_181_642),
     ("cnn_small", (1, 8, 8), 10, 160 + 4_640 + 128 * 64 + 64 + 650),
+    ("cnn_small", SMALL_CLOTHES, 10, 160 + 4_640 + 288 * 64 + 64 + 650),
     ("cnn_small", CIFAR, 10, 448 + 4_640 + 2_048 * 64 + 64 + 650),
     ("lenet_small", (1, 8, 8), 10, 40 + 8 + 296 + 16 + 32 * 32 + 32 + 330),
+    ("lenet_small", SMALL_CLOTHES, 10, 40 + 8 + 296 + 16 + 72 * 32 + 32 + 330),
     ("mlp", (1, 8, 8), 10, 64 * 64 + 64 + 650),
+    ("mlp", SMALL_CLOTHES, 10, 196 * 64 + 64 + 650),
     ("linear", (5,), 4, 24),
 ]
 

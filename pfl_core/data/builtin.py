@@ -1,7 +1,9 @@
-r"""Sets that need neither file nor network: handwritten digits, and the two synthetic sets of FedPeWS."""
+r"""Sets that come with the installation: handwritten digits, small clothes, and the two synthetic sets of FedPeWS."""
 
+import hashlib
 import importlib.util
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +11,15 @@ import torch
 from torch import Tensor
 
 from pfl_core.data.dataset import Dataset, DatasetEntry
+from pfl_core.data.npz import read_npz
+from pfl_core.data.torchvision_sets import CLOTHES
 from pfl_core.seeding import generator
 
 DATA_SEED = 0  # the seed of a run does not change the data
 TEST_SHARE = 0.3  # of each class of `digits`; ours, scikit-learn's copy has no official split
+
+FASHION_SMALL = Path(__file__).with_name("fashion_small.npz")  # its licence beside it
+FASHION_SMALL_SHA256 = "175b500c81cdebbf266952614aa9e33b5a5f7eb69b62181be6c8d9be32c431c6"
 
 GRID, SPACING = 4, 3.0  # a 4x4 grid of Gaussian clusters
 LONG, SHORT = 0.36, 0.21  # standard deviations of a cluster along its two axes
@@ -37,6 +44,16 @@ def digits(_folder: Path) -> Dataset:
         is_test[mine[order[: round(TEST_SHARE * len(mine))]]] = True
     names = tuple(str(c) for c in range(10))
     return Dataset("digits", x, y, torch.zeros_like(y), is_test, num_classes=10, class_names=names)
+
+
+def fashion_small(_folder: Path) -> Dataset:
+    """Part of Fashion-MNIST, 14x14 grey: the first 500 training and 200 test images of each class in official order.
+
+    Each pixel is the mean of 2x2. Raises ValueError if the installed file is not the one that this project made.
+    """
+    if hashlib.sha256(FASHION_SMALL.read_bytes()).hexdigest() != FASHION_SMALL_SHA256:
+        raise ValueError(f"{FASHION_SMALL} is damaged: its checksum is wrong; install the package again")
+    return replace(read_npz(FASHION_SMALL, "fashion_small", CLOTHES), about="Fashion-MNIST (7,000 images, 14x14)")
 
 
 def synthetic(name: str) -> Dataset:
@@ -89,6 +106,13 @@ ENTRIES = {
         size="1,797 images 1x8x8, 10 classes",
         read=digits,
         class_names=tuple(str(c) for c in range(10)),
+    ),
+    "fashion_small": DatasetEntry(
+        where="part of Zalando's Fashion-MNIST: the first images of each class, 14x14",
+        licence="MIT",
+        size="5,000 + 2,000 images 1x14x14, 10 classes",
+        read=fashion_small,
+        class_names=CLOTHES,
     ),
     "synthetic_32k": DatasetEntry(
         where="generated; FedPeWS's Synthetic-32K with our geometry",

@@ -29,7 +29,7 @@ OWN |= {
     *(f"pfl_core.notebooks.{n}" for n in ("catalogue", "copies", "runner")),
 }
 OWN |= {"pfl_core.notebooks.kernels", "pfl_core.cli"}
-OWN |= {f"pfl_core.cli.{name}" for name in ("figures", "listings", "names", "run", "runs", "text")}
+OWN |= {f"pfl_core.cli.{name}" for name in ("figures", "listings", "names", "run", "runs", "search", "text")}
 LIGHT = [  # answered without torch
     *("--help", "run --help", "figures --help", "run --hepl", "runn", "run fedselectt", "run fedselect --lr fast"),
     *(

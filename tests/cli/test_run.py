@@ -270,7 +270,7 @@ def test_clean_leaves_records_of_the_first_format_to_be_migrated(capsys):
 
 
 def test_compare_shows_runs_of_a_preset_but_not_those_that_were_changed_by_hand(capsys):
-    """FedAvg of Table 1, CIFAR-10; ours are digits, its stand-in at preset quick, here with one short round."""
+    """FedAvg of Table 1, CIFAR-10; ours are small clothes, the stand-in at preset quick, here with one short round."""
     command = "run fedavg --paper fedselect --preset quick --rounds 1 --epochs 1".split()
     record = Store().get(answer(capsys, *command)["key"])
     assert all(row["ours"] is None for row in compared(capsys))
@@ -280,7 +280,7 @@ def test_compare_shows_runs_of_a_preset_but_not_those_that_were_changed_by_hand(
     assert (row["table"], row["dataset"], row["method"]) == ("table1", "CIFAR-10", "FedAvg")
     assert row["ours"] == pytest.approx(record.summary()["acc_mean"])
     assert (row["preset"], row["seeds"], row["stale"], row["spread"]) == ("quick", [0], False, None)
-    assert "digits" in row["data"]
+    assert "Fashion-MNIST (7,000 images, 14x14)" in row["data"]
     main(["compare", "fedselect"])
     name, columns, *lines = capsys.readouterr().out.splitlines()
     assert name == "fedselect" and columns.split() == ROW

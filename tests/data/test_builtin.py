@@ -1,9 +1,16 @@
-"""The embedded digits, and FedPeWS's synthetic sets against the table of fedpews, section 8.1."""
+"""The embedded digits and clothes, and FedPeWS's synthetic sets against the table of fedpews, section 8.1."""
 
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 
-from pfl_core.data import load
+import pfl_core
+from pfl_core.data import Dataset, builtin, load
+from tests.data.write_fashion_small import reduced
 
 # (x, y, angle in degrees) of the four clusters of each class, as the specification lists them
 CLUSTERS = {
@@ -44,6 +51,50 @@ def test_digits_images_belong_to_their_labels(digits):
     centres = torch.stack([x[(digits.y == c) & ~digits.is_test].mean(0) for c in range(10)])
     guess = torch.cdist(x[digits.is_test], centres).argmin(1)
     assert (guess == digits.y[digits.is_test]).float().mean() > 0.85
+
+
+def test_fashion_small_has_500_and_200_images_of_each_class():
+    data = load("fashion_small")
+    assert data.x.shape == (7000, 1, 14, 14) and data.num_classes == 10
+    assert data.class_names[9] == "ankle boot" and "Fashion-MNIST" in data.about
+    for part, size in ((~data.is_test, 500), (data.is_test, 200)):
+        assert data.y[part].bincount().tolist() == [size] * 10
+
+
+def test_fashion_small_is_small_and_a_wheel_has_it_and_its_licence():
+    package = Path(pfl_core.__file__).parent
+    project = tomllib.loads((package.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"]["pfl_core"]
+    licence = builtin.FASHION_SMALL.with_suffix(".LICENSE")
+    assert builtin.FASHION_SMALL.stat().st_size < 1_000_000
+    assert "Zalando" in licence.read_text(encoding="utf-8")
+    for path in (builtin.FASHION_SMALL, licence):
+        assert any(fnmatch(path.relative_to(package).as_posix(), pattern) for pattern in patterns), path
+
+
+def test_another_file_in_its_place_is_refused(tmp_path, monkeypatch):
+    changed = tmp_path / "fashion_small.npz"
+    changed.write_bytes(builtin.FASHION_SMALL.read_bytes() + b"0")
+    monkeypatch.setattr(builtin, "FASHION_SMALL", changed)
+    with pytest.raises(ValueError, match=r"fashion_small\.npz is damaged.*install"):
+        load("fashion_small")
+
+
+def test_reduced_images_are_means_of_2x2_of_the_first_of_each_class():
+    """Class 1 comes first; sums of 1, 2 and 1020 are means of 0, 1 (a half goes up) and 255."""
+    x = torch.zeros(3, 1, 2, 4, dtype=torch.uint8)
+    x[0, 0, 0, 1], x[1, 0, 0, :2], x[2] = 1, 1, 255
+    data = Dataset("three", x, torch.tensor([1, 0, 1]), torch.zeros(3).long(), torch.tensor([0, 0, 1]).bool(), 2, "ab")
+    made = reduced(data)
+    assert made["train_images"].tolist() == [[[0, 0]], [[1, 0]]] and made["train_labels"].tolist() == [1, 0]
+    assert made["test_images"].tolist() == [[[255, 255]]] and made["test_labels"].tolist() == [1]
+
+
+@pytest.mark.realdata("fashion_mnist")
+def test_fashion_small_is_what_the_whole_set_is_reduced_to():
+    with np.load(builtin.FASHION_SMALL) as file:
+        for name, array in reduced(load("fashion_mnist")).items():
+            assert np.array_equal(file[name], array), name
 
 
 @pytest.mark.parametrize(("name", "per_cluster"), [("synthetic_32k", 2000), ("synthetic_3200", 200)])
@@ -102,7 +153,7 @@ def test_version_1_of_the_generator_has_not_changed():
     torch.testing.assert_close(got, expected, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["digits", "synthetic_32k"])
+@pytest.mark.parametrize("name", ["digits", "fashion_small", "synthetic_32k"])
 def test_the_seed_of_a_run_does_not_change_the_data(name):
     with pytest.raises(ValueError, match=f"data set '{name}' has no option 'seed'"):
         load(name, seed=1)

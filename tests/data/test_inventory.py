@@ -13,7 +13,7 @@ from pfl_core.data.medmnist_sets import table
 
 def test_names_tells_what_is_here(write_npz):
     before = names()
-    assert before["digits"].available and before["synthetic_32k"].available
+    assert before["digits"].available and before["fashion_small"].available and before["synthetic_32k"].available
     assert not before["cifar10"].available and not before["cifar_mnist"].available
     write_npz("cifar10", classes=10, train=10, shape=(32, 32, 3))
     write_npz("mnist", classes=10, train=10)
@@ -60,7 +60,7 @@ def test_checksum_covers_all_files_of_a_set(write_cifar):
 
 
 def test_generated_sets_have_no_checksum():
-    assert [checksum(name) for name in ("digits", "synthetic_32k", "synthetic_3200")] == [""] * 3
+    assert [checksum(name) for name in ("digits", "fashion_small", "synthetic_32k", "synthetic_3200")] == [""] * 4
 
 
 def test_versions_name_every_reader_that_a_set_passes_through(tmp_path, monkeypatch):

@@ -72,6 +72,7 @@ def nothing(folder: Path) -> None:
 
 SETS: dict[str, tuple[str, Write, dict]] = {  # component -> name, its files, options
     "digits": ("digits", nothing, {}),
+    "fashion_small": ("fashion_small", nothing, {}),
     "synthetic_32k": ("synthetic_32k", nothing, {}),
     "synthetic_3200": ("synthetic_3200", nothing, {}),
     "npz": ("mine", sources, {}),

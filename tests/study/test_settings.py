@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+import torch
 
 from pfl_core import data, methods, papers
 from pfl_core.algorithm import MethodEntry
 from pfl_core.papers import PAPERS
 from pfl_core.papers.fedselect.settings import SETTINGS
-from pfl_core.runs import RunSpec, build
+from pfl_core.runs import RunSpec, assign, build, load_data
 from pfl_core.study.presets import PRESETS
 from pfl_core.study.settings import NOT_OF_METHOD, TRAINING, PaperSettings, override
 
@@ -55,6 +56,35 @@ def test_small_presets_need_no_files_and_their_data_suffice():
             _, fed, dealt = build(own.spec("fedavg", preset=preset, dataset=name))
             assert fed.num_clients == own.setting(preset, name).clients, (own.paper, preset, name)
             assert all(len(index) for index in (*dealt.train, *dealt.test)), (own.paper, preset, name)
+
+
+COMPARISONS = {  # on which methods are compared at preset quick; FedPeWS's are on synthetic points
+    "fedselect": ("cifar10", "workshop s=2", "workshop s=4"),
+    "pfedgate": ("cifar10", "cifar10, sampled", "cifar10, novel", "pathological"),
+    "star_pfl": ("axial", "sagital", "traces", "labels"),
+}
+
+
+@pytest.mark.parametrize("paper", COMPARISONS)
+def test_quick_compares_on_few_clothes_and_each_client_has_its_own_in_every_part(paper):
+    """Few, or all methods would solve them; of the classes that it is tested on it has trained on most."""
+    for name in COMPARISONS[paper]:
+        made = papers.paper(paper).settings.spec("fedavg", preset="quick", dataset=name)
+        data = load_data(made)
+        dealt = assign(made, data)
+        assert made.data == {"name": "fashion_small"}, name
+        assert sum(map(len, dealt.train)) <= 2000, name
+        for train, val, test in zip(dealt.train, dealt.val, dealt.test, strict=True):
+            assert len(val) >= 10 and len(test) >= 10, name
+            for held in (val, test):
+                known = torch.isin(data.y[held], data.y[train].unique()).double().mean()
+                assert known >= (1.0 if paper == "fedselect" else 0.8), name
+
+
+def test_only_ci_is_on_digits_where_methods_are_compared():
+    for paper, names in COMPARISONS.items():
+        own = papers.paper(paper).settings
+        assert {own.setting("ci", name).data["name"] for name in names if name in own.settings["ci"]} == {"digits"}
 
 
 def test_the_real_preset_keeps_the_papers_clients_and_training():

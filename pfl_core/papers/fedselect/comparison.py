@@ -45,7 +45,7 @@ COMPARISON = FedSelectComparison(
         "Mini-ImageNet": "mini_imagenet",
         "OfficeHome": "office_home",
     },
-    stand_ins={"CIFAR-10": ("digits",)},
+    stand_ins={"CIFAR-10": ("fashion_small", "digits")},
     settings={  # the oldest stored runs name none ("")
         "CIFAR-10": ("cifar10", ""),
         "CIFAR10-C": ("cifar10_c", ""),

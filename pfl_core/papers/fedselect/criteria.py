@@ -5,7 +5,7 @@ Where nothing is said of a claim, it needs all conditions of ``study.criteria``.
 
 from __future__ import annotations
 
-from pfl_core.papers.fedselect.settings import SETTINGS, VALIDATED
+from pfl_core.papers.fedselect.settings import BASELINES, SETTINGS, VALIDATED
 from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver
 from pfl_core.study.search import Search
 
@@ -15,7 +15,9 @@ RATES = (0.01, 0.05, 0.25)
 _RATE = {"lr": RATES}
 LAMBDAS = (0.05, 0.1, 0.5, 1.0)  # Ditto's weight
 HEAD_RATES = (0.01, 0.05, 0.25)
+_QUICK_RATE = {"lr": (0.03, 0.1, 0.3)}  # at preset quick the rate alone, on ten validation images a class and client
 SEARCHES = {
+    ("quick", "cifar10"): tuple(Search(name, _QUICK_RATE) for name in (*BASELINES, "fedselect")),
     ("real", VALIDATED): (
         Search("local", _RATE),
         Search("fedavg", _RATE),
@@ -28,7 +30,7 @@ SEARCHES = {
         Search("lg_fedavg", _RATE),
         # p at the limit of 0.30; its values serve all limits
         Search("fedselect", {**_RATE, "p": (0.01, 0.05, 0.25)}, {"alpha": 0.30}),
-    )
+    ),
 }
 
 CRITERIA = Criteria(

@@ -24,7 +24,7 @@ RANKINGS = ("least_change", "random", "magnitude", "gradient")  # Table 3 has th
 SINGLE_CONV = {name: f"{stage}.1.conv2" for name, stage in LAYERS["resnet18"].items()}  # the other way to read them
 SIZES = {  # Figure 3, training images of a client; the paper's own sizes are not at hand
     "ci": (20, 40),
-    "quick": (10, 20, 50),
+    "quick": (20, 40, 100),
     "real": (20, 50, 100),
     "paper": (20, 50, 100, 200, 500),
 }

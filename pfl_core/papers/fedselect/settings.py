@@ -75,30 +75,42 @@ _REAL = {
     for name in ("cifar10", "cifar10_c", "workshop s=2", "workshop s=4", VALIDATED)
 }
 _REAL[VALIDATED] = replace(_REAL[VALIDATED], rounds=100, eval_every=5)
-# quick: handwritten digits of 8x8 pixels, which need no file, and a small dense net, which trains in seconds; the same
-# clients with 20 images each (with 100 every method but FedAvg solves two digits), 40 rounds, larger steps
+# quick: clothes of 14x14 pixels, which come with the package, and a small dense net, which trains in seconds. Ten
+# clients as in the paper, but four classes each with ten images (the workshop's: two or four with five): of two
+# classes of clothes almost every baseline solves 95 % and more. Chosen with Local, FedAvg, FedAvg + FT, FedPer,
+# FedRep and Ditto alone, before any other method was run: the best of them stays below about 95 %, and the best and
+# the worst differ by more than twice the deviation over seeds. Ten validation images of a class (ours), which no
+# client has, are for the search of rates.
 _QUICK = replace(
     _MAIN,
-    data={"name": "digits"},
-    partition={"name": "shards", "classes_per_client": 2, "train_per_class": 10, "test_per_class": 25},
+    data={"name": "fashion_small"},
+    partition={
+        "name": "shards",
+        "classes_per_client": 4,
+        "train_per_class": 10,
+        "test_per_class": 50,
+        "val_per_class": 10,
+    },
     model={"name": "mlp"},
     train=Training(lr=0.1, epochs=3, batch_size=10),
     rounds=40,
 )
+# ci: handwritten digits of 8x8 pixels, five rounds
 _CI = replace(
     _QUICK,
+    data={"name": "digits"},
     partition={"name": "shards", "classes_per_client": 2, "train_per_class": 20, "test_per_class": 10},
     train=Training(lr=0.1, epochs=1, batch_size=10),
     rounds=5,
 )
 
 
-def _workshop(small: Setting) -> dict[str, Setting]:
-    """The workshop's experiments in a small frame: two local epochs, ten test images of a class."""
+def _workshop(small: Setting, **images: int) -> dict[str, Setting]:
+    """The workshop's experiments in a small frame: two local epochs, images of a class if they are others."""
     return {
         f"workshop s={s}": replace(
             small,
-            partition={**small.partition, "classes_per_client": s, "test_per_class": 10},
+            partition={**small.partition, "classes_per_client": s, **images},
             train=replace(small.train, epochs=2),
         )
         for s in (2, 4)
@@ -131,7 +143,7 @@ SETTINGS = PaperSettings(
     {  # preset -> the paper's data set, or the workshop's experiment -> setting
         "paper": _PAPER,
         "real": _REAL,
-        "quick": {"cifar10": _QUICK} | _workshop(_QUICK),
+        "quick": {"cifar10": _QUICK} | _workshop(_QUICK, train_per_class=5),
         "ci": {"cifar10": _CI} | _workshop(_CI),
     },
     method_fields={"fedavg_ft": {"finetune_epochs": 3}},  # not stated; as many as its local epochs (ours)

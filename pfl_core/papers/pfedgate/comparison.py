@@ -92,6 +92,9 @@ COMPARISON = PFedGateComparison(
     defaults=DEFAULTS,
     varied=tuple(DEFAULTS),
     datasets={"CIFAR10": "cifar10", "CIFAR100": "cifar100", "EMNIST": "emnist", "FEMNIST": "femnist"},
-    stand_ins={"CIFAR10": ("digits",), "EMNIST": ("fashion_mnist", "mnist", "digits")},
+    stand_ins={
+        "CIFAR10": ("fashion_small", "digits"),
+        "EMNIST": ("fashion_mnist", "mnist", "fashion_small", "digits"),
+    },
     metrics=METRICS,
 )

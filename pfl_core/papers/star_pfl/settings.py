@@ -42,22 +42,33 @@ _REAL = {
 _REAL["labels"] = replace(
     _LABELS, data={"name": STAND_INS["labels"]}, partition={**_LABELS.partition, "images": 500}, rounds=10
 )
-# quick: handwritten digits for everything, about 50 training images a client, a small net with batch norm, larger
-# steps, half of the local epochs, which still fill a client's window
+# quick: clothes of 14x14 pixels for everything, which come with the package; 150 images a client, a small net with
+# batch norm, larger steps, half of the local epochs, which still fill a client's window. Chosen with Local, FedAvg
+# and FedBN alone, before any other method was run: the best of them stays below 95 %, and the best and the worst
+# differ by more than twice the deviation over seeds.
 _QUICK = replace(
     _AXIAL,
-    data={"name": "digits"},
+    data={"name": "fashion_small"},
+    partition={"name": SAMPLED, "images": 150, "alpha": 0.1},
     model={"name": "lenet_small"},
-    train=Training(lr=0.1, epochs=5, batch_size=32),
-    rounds=16,
+    train=Training(lr=0.05, epochs=5, batch_size=32),
+    rounds=12,
 )
 _SMALL = {
     "axial": _QUICK,
     "sagital": _QUICK,
-    "traces": replace(_QUICK, rounds=40),
-    "labels": replace(_QUICK, partition=_LABELS.partition, clients=12, rounds=10),
+    "traces": replace(_QUICK, rounds=30),
+    "labels": replace(_QUICK, partition={**_LABELS.partition, "images": 150}, clients=12, rounds=10),
 }
-_TINY = replace(_QUICK, train=Training(lr=0.1, epochs=2, batch_size=32), clients=6, rounds=3)
+# ci: all of the handwritten digits, six clients, three rounds
+_TINY = replace(
+    _QUICK,
+    data={"name": "digits"},
+    partition=_AXIAL.partition,
+    train=Training(lr=0.1, epochs=2, batch_size=32),
+    clients=6,
+    rounds=3,
+)
 _CI = {name: replace(_TINY, rounds=6 if name == "traces" else 3) for name in _SMALL}
 _CI["labels"] = replace(_TINY, partition=_LABELS.partition, clients=8, rounds=2)
 

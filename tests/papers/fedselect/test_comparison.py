@@ -17,9 +17,10 @@ def test_the_same_run_stands_in_table_3_too():
     assert cell(results({}), table="table3")["ours"] == 80.0
 
 
-def test_digits_stand_in_for_nothing_else():
-    rows = filled(COMPARISON, results(dict(dataset="digits", data="digits")))
-    assert {row["dataset"] for row in rows} == {"CIFAR-10"}
+def test_the_sets_of_the_small_presets_stand_in_for_nothing_else():
+    for name in ("fashion_small", "digits"):
+        rows = filled(COMPARISON, results(dict(dataset=name, data=name)))
+        assert {row["dataset"] for row in rows} == {"CIFAR-10"}
 
 
 @pytest.mark.parametrize(

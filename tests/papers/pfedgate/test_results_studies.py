@@ -32,7 +32,7 @@ def test_an_ablation_is_paired_with_the_full_gate():
     full = record(correct=((2, 2), (9, 9), (10, 10)))  # 80 % of its best in round 2
     less = record(correct=((5, 5), (6, 6), (5, 7)), post_norm=False)  # in round 1
     frame = parts.ablation([full, less])
-    assert frame["setting"].tolist() == ["digits", "digits"]
+    assert frame["setting"].tolist() == ["fashion_small", "fashion_small"]
     assert frame[["lost", "slower"]].values.tolist() == [[0.0, 1.0], [40.0, 0.5]]
 
 
@@ -81,4 +81,4 @@ def test_gates_and_labels():
 
 def test_labels_name_method_and_budget():
     assert parts.label(record(keep_ratio=0.3)) == "pFedGate, s = 0.3" and parts.label(record("fedem")) == "FedEM"
-    assert frames.setting_label(record(dataset="cifar10, sampled")) == "digits, sampled"
+    assert frames.setting_label(record(dataset="cifar10, sampled")) == "fashion_small, sampled"

@@ -70,18 +70,21 @@ def test_the_released_code_drops_batches_of_cifar_alone_and_two_of_its_scripts_h
 
 
 def test_the_gate_starts_open_on_digits_and_where_a_search_chose_it():
-    searched = {("real", "fashion_mnist"): {"pfedgate": {"lr": 0.3, "lr_gate": 5.0, "scale_bias_init": 3.0}}}
-    settings = replace(SETTINGS, searched=searched)
+    values = {"lr": 0.3, "lr_gate": 5.0, "scale_bias_init": 3.0}
+    settings = replace(
+        SETTINGS, searched=dict.fromkeys((("real", "fashion_mnist"), ("quick", "cifar10")), {"pfedgate": values})
+    )
 
     def made(preset, dataset, **options):
         return settings.spec("pfedgate", preset=preset, dataset=dataset, **options)
 
     assert made("paper", "cifar10").build_method().scale_bias_init == 0
-    assert made("quick", "cifar10").build_method().scale_bias_init == 3
-    assert made("quick", "cifar10", sigmoid=False).build_method().scale_bias_init == 0
-    real = made("real", "fashion_mnist, novel", keep_ratio=0.1)
-    assert (real.train.lr, real.method["lr_gate"], real.build_method().scale_bias_init) == (0.3, 5.0, 3.0)
-    assert made("real", "fashion_mnist", sigmoid=False).build_method().scale_bias_init == 0
+    assert made("ci", "cifar10").build_method().scale_bias_init == 3
+    for preset, name in settings.searched:
+        for way in (name, f"{name}, novel", f"{name}, sampled", "pathological"):
+            one = made(preset, way, keep_ratio=0.1)
+            assert (one.train.lr, one.method["lr_gate"], one.build_method().scale_bias_init) == (0.3, 5.0, 3.0), way
+        assert made(preset, name, sigmoid=False).build_method().scale_bias_init == 0
 
 
 def test_baselines_weigh_by_samples_and_fedmask_masks_two_layers_of_the_cifar_networks():
@@ -106,9 +109,10 @@ def test_plain_gates_are_probed_and_others_are_not():
     assert gates((0.5,), mask="random") == [("pfedgate", {"keep_ratio": 0.5, "mask": "random"})]
 
 
-def test_quick_deals_digits_to_ten_clients_with_validation_samples():
+def test_quick_deals_clothes_to_ten_clients_with_validation_samples():
     _, fed, _ = build(gate("quick"))
     assert fed.num_clients == 10 and set(fed.splits) == {"train", "val", "test"}
+    assert fed.splits["train"].sizes.sum() < 1300  # so the mean client has four batches of 32
 
 
 def test_momentum_stays_in_all_methods_that_have_it():
@@ -125,12 +129,13 @@ def test_short_runs_have_five_times_the_rounds_where_a_fifth_takes_part():
         assert (sampled.rounds, sampled.eval_every) == (times * whole.rounds, times * whole.eval_every)
 
 
-def test_digits_have_rates_of_their_own_where_a_fifth_takes_part():
-    """Out of the same grids by validation; at the rate of all clients FedAvg fails there."""
-    rates = {s: gate("quick", "cifar10, sampled", keep_ratio=s) for s in (1.0, 0.5, 0.3)}
-    assert {s: (made.train.lr, made.method["lr_gate"]) for s, made in rates.items()} == {
-        1.0: (0.1, 1.5), 0.5: (0.1, 0.05), 0.3: (0.1, 1.5)
-    }  # fmt: skip
-    fedavg = {way: SETTINGS.spec("fedavg", preset="quick", dataset=f"cifar10{way}") for way in ("", ", sampled")}
-    assert [made.train.lr for made in fedavg.values()] == [0.3, 0.1]
+def test_ci_has_rates_of_its_own():
+    """Smaller ones where a fifth of the clients takes part; Table 7's and a search's are not for its digits."""
+    searched = {("quick", "cifar10"): {"pfedgate": {"lr": 7.0}}, ("real", "fashion_mnist"): {"fedavg": {"lr": 7.0}}}
+    settings = replace(SETTINGS, searched=searched)
+    made = {s: settings.spec("pfedgate", preset="ci", keep_ratio=s) for s in (1.0, 0.5, 0.3, (0.5, 0.1))}
+    assert [(one.train.lr, one.method["lr_gate"]) for one in made.values()] == [(0.3, 1.5)] * 2 + [(0.3, 0.05)] * 2
+    sampled = [settings.spec(name, preset="ci", dataset="cifar10, sampled") for name in ("pfedgate", "fedavg", "fedem")]
+    assert [one.train.lr for one in sampled] == [0.1] * 3 and sampled[0].method["lr_gate"] == 0.05
+    assert settings.spec("fedavg", preset="ci").train.lr == 0.3
     assert gate("real", "fashion_mnist, sampled").train == gate("real", "fashion_mnist").train
