@@ -17,7 +17,10 @@ LAMBDAS = (0.05, 0.1, 0.5, 1.0)  # Ditto's weight
 HEAD_RATES = (0.01, 0.05, 0.25)
 _QUICK_RATE = {"lr": (0.03, 0.1, 0.3)}  # at preset quick the rate alone, on ten validation images a class and client
 SEARCHES = {
-    ("quick", "cifar10"): tuple(Search(name, _QUICK_RATE) for name in (*BASELINES, "fedselect")),
+    ("quick", "cifar10"): (
+        *(Search(name, _QUICK_RATE) for name in BASELINES),
+        Search("fedselect", _QUICK_RATE, {"alpha": 0.30}),
+    ),
     ("real", "cifar10"): (
         Search("local", _RATE),
         Search("fedavg", _RATE),
