@@ -116,6 +116,7 @@ def test_all_options_of_the_code_together_have_its_class_deal(preset):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_an_option_of_training_is_tried_on_rivals_with_everything_else_the_same(preset):
+    """But for the rate, of which a search may have chosen one for each method."""
     made = PAPER.specs(CODE, preset, [0])
     settings = {one.setting for one in made if one.method == {"name": "fedselect"}} - {"cifar10"}
     assert settings == {f"cifar10, {name}" for name in shown(preset)}
