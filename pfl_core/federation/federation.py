@@ -194,6 +194,7 @@ class Federation:
                 mask_bits,
                 *parts,
                 self.lr(address[0], derived.lr),
+                derived.weight_decay,
             )
             whole_gradient = mask is None or training.gradient or training.weights
             any_trainable = self._backend.want(len(numbers), True if whole_gradient else mask)

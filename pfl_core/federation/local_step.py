@@ -29,6 +29,7 @@ class TrainingGroup:
     variables: Tensor | None = None  # [R, v]
     velocity_variables: Tensor | None = None  # [R, v]
     lr_variables: float = 0.0
+    decay_variables: float | None = None  # None: the configuration's
 
     def __post_init__(self) -> None:
         self._one_lr = self.lr[0] if len(set(self.lr)) == 1 else None
@@ -53,9 +54,18 @@ class TrainingGroup:
         params = self.theta[:num, : sum(part.shape[1] for part in parts)]
         if hook is not None:
             parts = [torch.stack([hook(*each) for each in zip(g, params, self.numbers[:num], strict=True)])]
-        self._move(params, parts, _first(self.velocity, num), self._one_lr, _first(self.trainable, num))
+        self._move(
+            params,
+            parts,
+            _first(self.velocity, num),
+            self._one_lr,
+            self.config.weight_decay,
+            _first(self.trainable, num),
+        )
         if own is not None:
-            self._move(self.variables[:num], [own], _first(self.velocity_variables, num), self.lr_variables, None)
+            velocity = _first(self.velocity_variables, num)
+            decay = self.config.weight_decay if self.decay_variables is None else self.decay_variables
+            self._move(self.variables[:num], [own], velocity, self.lr_variables, decay, None)
 
     def _move(
         self,
@@ -63,6 +73,7 @@ class TrainingGroup:
         parts: Sequence[Tensor],
         velocity: Tensor | None,
         lr: float | None,
+        decay: float,
         trainable: Tensor | None,
     ) -> None:
         """x <- x - lr (g + decay x), with clipping and momentum, all [R', d] or None; g in parts side by side."""
@@ -72,25 +83,25 @@ class TrainingGroup:
             parts = [g * (self.config.clip_norm / (g.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)]
         if not self.by_blocks:
             (g,) = parts
-            self._move_block(x, g, velocity, trainable, lr)
+            self._move_block(x, g, velocity, trainable, lr, decay)
             return
         blocks = [block for part in parts for block in part.split(BLOCK, 1)]
         sizes = [block.shape[1] for block in blocks]
         others = (repeat(None) if each is None else each.split(sizes, 1) for each in (x, velocity, trainable))
         for g, here, *rest in zip(blocks, *others, strict=False):
-            self._move_block(here, g, *rest, lr)
+            self._move_block(here, g, *rest, lr, decay)
 
     def _move_block(
-        self, x: Tensor, g: Tensor, velocity: Tensor | None, trainable: Tensor | None, lr: float | None
+        self, x: Tensor, g: Tensor, velocity: Tensor | None, trainable: Tensor | None, lr: float | None, decay: float
     ) -> None:
         """``_move`` for some of the entries, clipped already; frozen ones do not move by one bit."""
         if trainable is not None:
             g = keep_(g, trainable)
-        if self.config.weight_decay:
-            g = g.add(x, alpha=self.config.weight_decay)
+        if decay:
+            g = g.add(x, alpha=decay)
         if velocity is not None:
             g = velocity.mul_(self.config.momentum).add_(g)
-        if trainable is not None and (self.config.weight_decay or velocity is not None):
+        if trainable is not None and (decay or velocity is not None):
             g = keep_(g.clone(), trainable)
         if lr is not None:
             x.add_(g, alpha=-lr)

@@ -77,6 +77,7 @@ class DerivedWeights:
     variables: Tensor | None = None  # [S, v]; ``fed.sgd`` trains a copy, at a rate and a velocity of its own
     lr: float | None = None  # of the variables; None: the federation's
     velocity: Tensor | None = None  # [S, v] of the variables, carried in and, in the result, out; None: at rest
+    weight_decay: float | None = None  # of the variables; None: the federation's
 
 
 @dataclass(frozen=True, eq=False)

@@ -189,6 +189,23 @@ def test_training_theta_and_variables_together(select):
         torch.testing.assert_close(out.variables[s], v, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize(("decay", "own"), [(0.0, 0.2), (0.2, 0.0), (0.2, None), (0.2, 0.05)])
+def test_variables_have_a_weight_decay_of_their_own(decay, own):
+    """Without one they have the federation's; theta keeps the federation's."""
+    model = mlp()
+    fed = federation(model, dtype=F64, weight_decay=decay)
+    variables = torch.tensor([[0.3, -1.0, 0.5]], dtype=F64)
+    weights = DerivedWeights(scaled, variables, lr=0.7, weight_decay=own)
+    out = fed.sgd(fed.theta0[None], torch.tensor([1]), LocalTraining(weights=weights), key=0)
+    theta, v = fed.theta0.clone(), variables[0].clone()
+    for batch in fed.batches(torch.tensor([1]), 0):
+        _, of_theta, of_variables = autograd_through(model, fed, theta, v, batch.x[0], batch.y[0], scaled)
+        theta = theta - 0.1 * (of_theta + decay * theta)
+        v = v - 0.7 * (of_variables + (decay if own is None else own) * v)
+    torch.testing.assert_close(out.theta[0], theta, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(out.variables[0], v, rtol=1e-6, atol=1e-7)
+
+
 def test_a_loss_hook_sees_the_derived_forward_pass():
     model = mlp()
     fed = federation(model, dtype=F64)

@@ -88,7 +88,7 @@ class Trainer:
         theta, log = self.fed.broadcast(state.shared, clients), Log.empty(len(clients), self.adapter, gate)
         training = LocalTraining(loss=relu_loss if options.logit_relu else None, smallest_batch=smallest_batch)
         if not options.alternates:
-            weights = DerivedWeights(self.with_gate(clients, statistics, log), gate, options.lr_gate, gate_velocity)
+            weights = self.trained_gate(self.with_gate(clients, statistics, log), gate, gate_velocity)
             out = self.fed.sgd(theta, clients, replace(training, weights=weights), key=self.t, velocity=velocity)
             gate, gate_velocity = out.variables, out.velocity_variables
         else:
@@ -97,6 +97,11 @@ class Trainer:
             key = (self.t, "model")
             out = self.fed.sgd(theta, clients, replace(training, weights=weights), key=key, velocity=velocity)
         return ClientUpdate(out.theta, gate, statistics, out.velocity, gate_velocity, out.loss, out.steps, log)
+
+    def trained_gate(self, with_gate: WeightsFunction, gate: Tensor, velocity: Tensor | None) -> DerivedWeights:
+        """The gates [S, v] as variables, with a rate and a decay of their own."""
+        options = self.adapter.options
+        return DerivedWeights(with_gate, gate, options.lr_gate, velocity, options.gate_weight_decay)
 
     def gate_pass(
         self,
@@ -112,7 +117,7 @@ class Trainer:
         training = replace(
             training,
             trainable=torch.zeros_like(self.fed.theta0, dtype=torch.bool),
-            weights=DerivedWeights(with_gate, gate, self.adapter.options.lr_gate, velocity),
+            weights=self.trained_gate(with_gate, gate, velocity),
             norm_mode="eval",
         )
         out = self.fed.sgd(self.fed.broadcast(self.state.shared, clients), clients, training, key=key)

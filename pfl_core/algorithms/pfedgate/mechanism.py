@@ -6,6 +6,7 @@ Bounds are ours, set before the runs that they judge. A run's notes are enough, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -62,7 +63,9 @@ def scale_by_decay(options: PFedGateOptions, training: Training, steps: int, rou
 
     After the second norm logits have mean 0 and variance 1 before its bias is added; gain and bias shrink alike.
     """
-    left = left_by_decay(training, options.lr_gate, steps, rounds, options.keep_momentum)
+    decay = training.weight_decay if options.gate_weight_decay is None else options.gate_weight_decay
+    own = replace(training, weight_decay=decay)
+    left = left_by_decay(own, options.lr_gate, steps, rounds, options.keep_momentum)
     bias = options.scale_bias_init + (1.0 if not options.sigmoid and options.without_sigmoid == "identity" else 0.0)
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     logits = torch.from_numpy(left * (bias + nodes))[:, None]

@@ -35,6 +35,7 @@ class PFedGateOptions(Algorithm):
     # training and server: 4.6, 4.7
     training: Literal["joint", "alternating"] = "joint"
     keep_momentum: bool = True
+    gate_weight_decay: NonNegativeFloat | None = None  # of the gate alone; None: that of the training
     last_batch: Literal["kept", "dropped"] = "kept"
     logit_relu: bool = False
     aggregation: Literal["by_index", "dense", "whole_models"] = "by_index"

@@ -114,8 +114,9 @@ class SlicedTrainer(Trainer):
         for s in range(len(clients)):
             row = (None if each is None else each[s : s + 1] for each in (theta, velocity, gate, gate_velocity))
             values, *carried = row
-            lr_gate = fed.lr(self.t, self.adapter.options.lr_gate)
-            group = TrainingGroup([s], values, [fed.lr(self.t)], fed.train, None, *carried, lr_gate)
+            options = self.adapter.options
+            rate_and_decay = fed.lr(self.t, options.lr_gate), options.gate_weight_decay
+            group = TrainingGroup([s], values, [fed.lr(self.t)], fed.train, None, *carried, *rate_and_decay)
             total, seen = torch.zeros(()), 0
             for batch in fed.batches(clients[s : s + 1], self.t, smallest_batch=smallest_batch):
                 value, of_theta, of_gate = gradient(theta[s], gate[s], batch.x[0], batch.y[0], s)

@@ -38,6 +38,8 @@ CONTROLS = [
 ]
 TANGENT = {"sigmoid": False, "without_sigmoid": "tangent"}  # ours: a gate without sigmoid that starts like the full one
 
+NO_DECAY = {"gate_weight_decay": 0.0}  # ours: a gate that only what it learns can move
+
 
 def main_setting(preset: str) -> str:
     """Where the studies of one data set are made: CIFAR-10, or what stands for it; Fashion-MNIST at preset real."""
@@ -172,11 +174,12 @@ def efficiency(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any])
 def gate_ablation(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Table 4: the gate without one of its parts, at s = 0.5.
 
-    Ours: with and without sigmoid at a small rate too, and without it from the full gate's scales and slope.
+    Ours: with and without sigmoid at a small rate too, without it from the full gate's scales and slope, and a gate
+    without weight decay.
     """
     names = {"paper": ("emnist", "cifar100", "cifar10")}.get(preset, (main_setting(preset),))
     small = preset == "ci"
-    without = [{}, *({name: part.without} for name, part in GATE_PARTS.items()), TANGENT]
+    without = [{}, *({name: part.without} for name, part in GATE_PARTS.items()), TANGENT, NO_DECAY]
     without = without[: 2 if small else None]
     runs = [run for options in without for run in gates((0.5,), **options)]
     made = [one for name in names for one in on(name, preset, wanted, overrides, runs)]

@@ -68,6 +68,18 @@ def test_rounds_against_plain_pytorch(name, stacked):
         assert notes["upload"].tolist() == [int(sent.sum()) for _, sent, _ in rows]
 
 
+def test_the_gate_may_have_a_weight_decay_of_its_own():
+    fed = fed_of("dense", (9, 6), dtype=F64, weight_decay=0.1, lr=0.1)
+
+    def gates(decay):
+        algorithm = PFedGate(keep_ratio=BUDGET, lr_gate=0.4, scale_bias_init=1.0, gate_weight_decay=decay)
+        return algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)[0]
+
+    plain, same, none = gates(None), gates(0.1), gates(0.0)
+    assert torch.equal(plain.gate, same.gate)
+    assert none.gate.norm() > plain.gate.norm()
+
+
 def plain_round(fed, model, adapter, gate, shared, k, t, moving):
     """One client with two ``torch.optim.SGD``: (theta [e], what it sends bool [d], the model's velocities)."""
     plain, config, blocks = module_of(fed, model, shared), fed.train, adapter.blocks
