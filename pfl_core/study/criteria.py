@@ -58,7 +58,7 @@ class Criteria:
         run the metrics of ``study.checks``.
         """
         used = rows[rows["key"].isin(reading.keys)] if reading.keys else rows
-        keys = tuple(dict.fromkeys(used["key"]))
+        keys = tuple(dict.fromkeys(used["key"])) if "key" in used.columns else ()  # measured steps are no runs
         if verdict.status == UNDECIDED:
             return Judgement(*verdict, keys)
         if set(used["preset"]) <= set(SMALL_PRESETS):

@@ -2,8 +2,9 @@
 
 One field after the other is varied over its grid, in the stated order, while the others keep their present values;
 after the last field it starts over, until a whole pass changes nothing. Where the best value is the smallest or the
-largest one tried, the grid is widened by its own factor. A run's score is its accuracy on validation images after the
-last round, over all samples; test images choose nothing.
+largest one tried, the grid is widened by its own factor. A choice that is no rate or strength (where pFedGate's gate
+starts) is gone through whole: the others are searched for each of its values, and the best of all wins. A run's score
+is its accuracy on validation images after the last round, over all samples; test images choose nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +37,7 @@ class Search:
     method: str
     grid: Mapping[str, tuple[float, ...]]
     asked: Mapping[str, Any] = field(default_factory=dict)  # fields of the method that stand still
+    each: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # fields gone through whole, see above
 
     def spec(self, settings: PaperSettings, preset: str, dataset: str, values: Values) -> RunSpec:
         """The run with these values. Raises ValueError for one that its field does not take."""
@@ -148,12 +151,17 @@ def run_search(
     first = search.spec(settings.before_search(), preset, dataset, {})
     method = first.build_method()
     start = {name: getattr(first.train if name in TRAINING else method, name) for name in search.grid}
-    choice = choose(search.grid, start, score)
+    choices = []
+    for values in product(*search.each.values()):
+        fixed = dict(zip(search.each, values, strict=True))
+        choices.append(choose(search.grid | {name: (value,) for name, value in fixed.items()}, start | fixed, score))
+    choice = max(choices, key=lambda found: found.score)
     best = made[_key(choice.values)]
     store.put(replace(best, spec=replace(best.spec, changed=False)))
+    grid = choice.grid | {name: list(values) for name, values in search.each.items()}
     return {
         **{"preset": preset, "setting": dataset, "method": search.method, "values": choice.values},
-        **{"validation": round(choice.score, 2), "grid": choice.grid, "edges": choice.edges, "seed": SEED},
+        **{"validation": round(choice.score, 2), "grid": grid, "edges": choice.edges, "seed": SEED},
         **{"runs": len(made), "hours": round(sum(record.seconds for record in made.values()) / 3600, 2)},
         "tried": [[json.loads(values), round(validation_accuracy(record), 2)] for values, record in made.items()],
     }

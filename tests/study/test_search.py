@@ -99,6 +99,17 @@ def test_on_runs(store, tmp_path):
     assert chosen.fields_of(spec)["lam"] == row["values"]["lam"]
 
 
+def test_a_choice_that_is_no_rate_is_gone_through_whole(store):
+    """The others are searched for each of its values; one after the other would stay where it starts."""
+    grid = {"lr": (0.1, 0.3), "lr_gate": (0.5, 1.5)}
+    search = Search("pfedgate", grid, {"keep_ratio": 0.5}, {"scale_bias_init": (0.0, 3.0)})
+    row = run_search(search, SETTINGS, "ci", "cifar10", jobs=1, store=store)
+    tried = {values["scale_bias_init"] for values, _ in row["tried"]}
+    assert tried == {0.0, 3.0} and row["grid"]["scale_bias_init"] == [0.0, 3.0]
+    assert row["validation"] == max(found for _, found in row["tried"])
+    assert row["values"].keys() == {"lr", "lr_gate", "scale_bias_init"}
+
+
 def test_no_validation_images(store):
     from pfl_core.papers.fedselect.settings import SETTINGS as WITHOUT
 
@@ -130,4 +141,5 @@ def test_every_choice_lies_in_a_stated_search(name):
     for place, methods in own.settings.searched.items():
         searches = {search.method: search for search in own.searches[place]}
         for method, values in methods.items():
-            assert values.keys() == searches[method].grid.keys(), (place, method)
+            search = searches[method]
+            assert values.keys() == search.grid.keys() | search.each.keys(), (place, method)

@@ -17,7 +17,7 @@ RATES = (0.03, 0.1, 0.3)
 _RATE = {"lr": RATES}
 PROBED = {"keep_ratio": 0.5, "probe": True}  # as the main comparison runs it
 # pFedGate is searched at s = 0.5; the values serve all budgets, so that a curve over s has one rate.
-_GATE = Search("pfedgate", {**_RATE, "lr_gate": (0.5, 1.5, 5.0), "scale_bias_init": (0.0, 3.0)}, PROBED)
+_GATE = Search("pfedgate", {**_RATE, "lr_gate": (0.5, 1.5, 5.0)}, PROBED, {"scale_bias_init": (0.0, 3.0)})
 _MASKS = Search("fedmask", {"lr_mask": (5.0, 50.0, 500.0)})
 SEARCHES = {
     # rates alone, to save time: all methods keep the strengths that they have by default
