@@ -44,8 +44,8 @@ _REAL["labels"] = replace(
 )
 # quick: clothes of 14x14 pixels for everything, which come with the package; 150 images a client, a small net with
 # batch norm, larger steps, half of the local epochs, which still fill a client's window. Chosen with Local, FedAvg
-# and FedBN alone, before any other method was run: the best of them stays below 95 %, and the best and the worst
-# differ by more than twice the deviation over seeds.
+# and FedBN alone, all at this rate, before any other method was run: the best of them stays below 95 %, and the best
+# and the worst differ by more than twice the deviation over seeds.
 _QUICK = replace(
     _AXIAL,
     data={"name": "fashion_small"},

@@ -97,7 +97,7 @@ def test_baselines_weigh_by_samples_and_fedmask_masks_two_layers_of_the_cifar_ne
 @pytest.mark.realdata("cifar10")
 def test_the_split_of_cifar10_is_the_authors():
     """Section 10: sizes from 53 to 1,531, median 557, 6:2:2."""
-    made = gate("real", "cifar10")
+    made = gate("paper", "cifar10")
     part = assign(made, load_data(made))
     total = sorted(sum(len(split[k]) for split in (part.train, part.val, part.test)) for k in range(100))
     assert (total[0], total[-1], len(part.train)) == (53, 1531, 100)
