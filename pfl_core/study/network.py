@@ -15,7 +15,7 @@ from pfl_core.layout import Layout
 from pfl_core.runs import Record
 from pfl_core.runs.spec import options
 
-SIDES = (28, 8, 32)  # of images; a record does not tell, but the number of parameters does
+SIDES = (28, 8, 14, 32)  # of images; a record does not tell, but the number of parameters does
 
 
 def network(record: Record) -> tuple[Layout, Tensor]:

@@ -26,6 +26,7 @@ def test_the_gate_of_a_run():
     assert parts.part(record(sigmoid=False)) == "no sigmoid"
     assert parts.part(record(gate_granularity="client")) == "a gate per client"
     assert parts.part(record(sigmoid=False, without_sigmoid="tangent")) == parts.MATCHED
+    assert parts.part(record(gate_weight_decay=0.0)) == parts.UNDECAYED
 
 
 def test_an_ablation_is_paired_with_the_full_gate():

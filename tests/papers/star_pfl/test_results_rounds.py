@@ -11,6 +11,7 @@ from pfl_core.papers.star_pfl.paper import PAPER
 from pfl_core.papers.star_pfl.results import rounds as star_pfl
 from pfl_core.papers.star_pfl.settings import SETTINGS
 from pfl_core.runs import Record
+from pfl_core.runs.build import build
 from pfl_core.study import network
 
 D, MACS = 44_555, 281_724
@@ -93,6 +94,8 @@ def test_the_networks_size_tells_the_images_side():
     model = json.dumps(small.model)
     layout, uses = network._network(model, 10, 1_746)
     assert layout.num_params == 1_746 and int(uses.sum()) == 4 * 9 * 64 + 8 * 36 * 16 + 32 * 32 + 320
+    _, fed, _ = build(small)
+    assert network._network(model, 10, fed.num_params)[0].num_params == fed.num_params
     with pytest.raises(ValueError, match="no image side"):
         network._network(model, 10, 1)
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from pfl_core.study.plots import captioned, legend_of
 
 MARKERS = "osD^vP"  # of ours in order, filled; then the paper's, hollow
-SIX = ("#6a3d9a", "#e08214", "#1b7837", "#c51b7d", "#2166ac", "#8c6d31")  # colours of a few settings of one method
+COLORS = ("#6a3d9a", "#e08214", "#1b7837", "#c51b7d", "#2166ac", "#8c6d31", "#4d4d4d")  # of settings of one method
 OURS = "#c44e52"
 PAPER = "paper"  # a source whose name begins so is the paper's
 

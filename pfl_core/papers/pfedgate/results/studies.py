@@ -13,6 +13,7 @@ from pfl_core.runs import Record
 from pfl_core.study import similarity as overlap
 from pfl_core.study.frames import setting_label
 
+UNDECAYED = "no weight decay on the gate"  # ours
 MATCHED = "no sigmoid, starting as steep"  # ours: beside Table 4's gate without sigmoid, which is steeper
 NAMES = {"fedavg": "FedAvg", "fedavg_ft": "FedAvg-FT", "fedem": "FedEM", "pfedgate": "pFedGate"}  # in its tables
 
@@ -63,10 +64,12 @@ def gate_rank(record: Record) -> dict[str, float]:
 
 
 def part(record: Record) -> str:
-    """Which of Table 4's gates a run has: the full one, or one without a part, by its label there; or MATCHED."""
+    """Which of Table 4's gates a run has: the full one, or one without a part, by its label there; MATCHED or UNDECAYED."""
     method, plain = record.spec.build_method(), PFedGate()
     if method.without_sigmoid != plain.without_sigmoid:
         return MATCHED
+    if method.gate_weight_decay is not None:
+        return UNDECAYED
     changed = [part for name, part in GATE_PARTS.items() if getattr(method, name) != getattr(plain, name)]
     return changed[0].label if changed else FULL_GATE
 
