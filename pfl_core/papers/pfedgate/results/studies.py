@@ -64,7 +64,7 @@ def gate_rank(record: Record) -> dict[str, float]:
 
 
 def part(record: Record) -> str:
-    """Which of Table 4's gates a run has: the full one, or one without a part, by its label there; MATCHED or UNDECAYED."""
+    """Which of Table 4's gates a run has: the full one, or one without a part, by its label there; or one of ours."""
     method, plain = record.spec.build_method(), PFedGate()
     if method.without_sigmoid != plain.without_sigmoid:
         return MATCHED
