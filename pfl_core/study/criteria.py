@@ -26,6 +26,7 @@ SHOWN_ONLY = "shown"  # of runs that are too small to decide
 SMALL_PRESETS = ("quick", "ci")
 LEAST_SEEDS, MOST_SEEDS = 3, 10
 DIFFERENCE = 2.0  # points that the seeds must be able to tell from 0
+OF_A_RUN = ("seed", "key", "stale", "metric", "value")  # columns in which the runs of one configuration differ
 NAMED = 3  # methods that one reason names
 
 
@@ -91,8 +92,12 @@ class Criteria:
 
 
 def not_converged(used: pd.DataFrame) -> Iterable[str]:
-    """Which methods' validation accuracy still moves, and which have none; the mean over seeds counts."""
-    by = [name for name in ("setting", "method", "variant") if name in used.columns]
+    """Which methods' validation accuracy still moves, and which have none; the mean over seeds counts.
+
+    Runs that differ in anything else (the alpha of their split, their network) are judged apart: a rise in one must not
+    hide a fall in another.
+    """
+    by = [name for name in used.columns if name not in OF_A_RUN]
     change = of_metric(used, "validation_change").groupby(by, dropna=False)["value"].mean().reset_index()
     yield from named("no validation images show whether training converged", change[change["value"].isna()])
     moving = change[change["value"].abs() >= FLAT]

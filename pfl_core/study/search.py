@@ -4,7 +4,8 @@ One field after the other is varied over its grid, in the stated order, while th
 after the last field it starts over, until a whole pass changes nothing. Where the best value is the smallest or the
 largest one tried, the grid is widened by its own factor. A choice that is no rate or strength (where pFedGate's gate
 starts) is gone through whole: the others are searched for each of its values, and the best of all wins. A run's score
-is its accuracy on validation images after the last round, over all samples; test images choose nothing.
+is its accuracy on validation images after the last round's aggregation, over all samples, for every method alike (also
+for one that its paper scores before it); test images choose nothing.
 """
 
 from __future__ import annotations

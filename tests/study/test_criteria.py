@@ -81,6 +81,17 @@ def test_only_runs_that_were_read_count():
     assert judged(pd.concat([rows(), other])).status == "holds"
 
 
+def test_a_rise_in_one_configuration_hides_no_fall_in_another():
+    """Two alphas of one setting, whose changes cancel."""
+    rising, falling = rows(0.9).assign(dirichlet=0.1), rows(-0.9).assign(dirichlet=1.0)
+    falling["key"] += ", alpha 1"
+    both = pd.concat([rising, falling])
+    with reading() as read:
+        read.keys |= dict.fromkeys(both["key"])
+    found = Criteria(searched=SEARCHED).judge(1, HOLDS, read, both)
+    assert found.status == "undecided" and "validation accuracy moves" in found.numbers
+
+
 def test_undecided_stays_undecided():
     nothing = Verdict("undecided", "nothing is stored")
     assert Criteria().judge(1, nothing, Reading(), rows()).numbers == "nothing is stored"

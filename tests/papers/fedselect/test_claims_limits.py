@@ -10,6 +10,7 @@ from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.papers.fedselect.claims.limits import SETTINGS
 from pfl_core.papers.fedselect.comparison import COMPARISON
 from pfl_core.papers.fedselect.paper import PAPER
+from pfl_core.papers.fedselect.settings import VALIDATED
 from pfl_core.study.claims import ClaimChecks, claims
 from tests.papers.fedselect.invented import (
     ALL,
@@ -38,6 +39,14 @@ def test_fields_may_be_columns():
 def test_a_file_without_variants_has_a_column_of_nan():
     results = frame(baselines(ALL | {"fedavg_ft": 66.0})).assign(variant=math.nan)
     assert claims(PAPER.claims)[7].check(results).status == "does not hold"
+
+
+def test_runs_with_validation_images_stand_for_cifar10_where_they_are_stored():
+    """They alone have searched rates, so the others must not outvote them."""
+    plain = limits({0.05: 70.0, 0.3: 80.0, 0.5: 80.0, 0.8: 70.0})
+    validated = limits({0.05: 80.0, 0.3: 70.0, 0.5: 70.0, 0.8: 80.0}, setting=VALIDATED, rounds=100)
+    assert status(4, plain) == "holds"
+    assert status(4, validated) == status(4, plain, validated) == "does not hold"
 
 
 def test_columns_are_checked():

@@ -11,12 +11,14 @@ from functools import partial
 import pandas as pd
 
 from pfl_core.papers.fedselect.claims.limits import (
+    COMPARED,
     EXTREMES,
     MIDDLE,
     SETTINGS,
     against_stored,
     best_of,
     claim,
+    compared,
     limit,
     only_on_all,
     some_limit,
@@ -55,7 +57,7 @@ def of_all_limits(absent: list[float], verdict: Verdict) -> Verdict:
     return Verdict("undecided", f"{verdict.numbers}; does not hold at the limits stored, without {missing}")
 
 
-@claim(1, SETTINGS, rows=without_ablations)
+@claim(1, COMPARED, rows=compared)
 @only_on_all(*SETTINGS)
 @on_each_dataset
 def best_limit_wins(results: pd.DataFrame) -> Verdict:
@@ -69,7 +71,7 @@ def best_limit_wins(results: pd.DataFrame) -> Verdict:
     return of_all_limits(absent, against_stored(results, status, text))
 
 
-@claim(2, SETTINGS, rows=without_ablations)
+@claim(2, COMPARED, rows=compared)
 def leads_on_average(results: pd.DataFrame) -> Verdict:
     """The lead of the best limit over the best baseline, averaged over the four data sets seed by seed."""
     leads, absent = {}, set()
@@ -125,7 +127,7 @@ def _over_common_seeds(difference: pd.Series) -> Interval:
     return interval(difference)
 
 
-@claim(10, SETTINGS, rows=without_ablations)
+@claim(10, COMPARED, rows=compared)
 @on_stored_datasets
 def smoothest_and_first(results: pd.DataFrame) -> Verdict:
     """Less rough than every baseline, and earlier at 95 % of its own last accuracy (a tie is not earlier)."""
