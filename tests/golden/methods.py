@@ -245,7 +245,7 @@ MORE: tuple[
         **{"last_batch": "dropped", "aggregation": "dense", "keep_ratio": 0.6, "scale_bias_init": 3.0},
     },
     {"name": "pfedgate", "aggregation": "whole_models", "averaged_over": "everyone", "lr_gate": 5.0},
-    {"name": "pfedgate", "selector": "per_tensor", "mask": "random", "gate_override": 1.0, "keep_ratio": 0.6},
+    {"name": "pfedgate", "block_layout": "balanced", "mask": "random", "gate_override": 1.0, "keep_ratio": 0.6},
     {"name": "pfedgate", "sigmoid": False, "without_sigmoid": "tangent", "scale_bias_init": 3.0, "probe": True},
     {"name": "pfedgate", "training": "alternating", "eval_gate": "sample", "gate_init": "copied", "novel_epochs": 2},
     {"name": "pfedgate", "gate_granularity": "client_masked_mean", "lr_gate": 1.0},

@@ -128,27 +128,11 @@ class Adapter:
         grouped = selector == "greedy_groups"
         value = np.rint(np.nan_to_num(importance).clip(0, LARGEST) * (COARSE if grouped else FINE)).astype(np.int64)
         kept = blocks.always.copy()
-        if selector == "per_tensor":
-            return kept | self._per_tensor(value, k)
         solve = exact if selector == "exact" else greedy
         for items, capacity in self._groups[float(self.budget[k])] if grouped else [self._whole(k)]:
             if capacity > 0:
                 kept[items] = solve(value[items], blocks.sizes[items], capacity)
         return kept
-
-    def _per_tensor(self, value: np.ndarray, k: int) -> np.ndarray:
-        """Of each tensor's other blocks as many as fit into s of its entries whichever they are, the most important."""
-        blocks, taken = self.blocks, np.zeros(self.blocks.num_blocks, dtype=bool)
-        tensor = blocks.always.cumsum()  # a tensor begins with the block that is always kept
-        for i in range(1, tensor[-1] + 1):
-            first, *items = np.flatnonzero(tensor == i)
-            if not items:
-                continue
-            spare = self.budget[k] * blocks.sizes[tensor == i].sum() - blocks.sizes[first]
-            fitting = max(0, int(spare / blocks.sizes[items].max() + 1e-9))
-            order = np.argsort(-value[items], kind="stable")
-            taken[np.array(items)[order[:fitting]]] = True
-        return taken
 
     def feasible(self, k: int) -> bool:
         """Whether the blocks that are always kept fit into client k's budget."""

@@ -21,7 +21,7 @@ class PFedGateOptions(Algorithm):
     block_layout: Literal["first_min_ratio", "equal", "balanced", "output_rows"] = "first_min_ratio"
     min_keep_ratio: float | None = None  # s_min; None: by the rule
     min_keep_rule: Literal["below_budget", "authors_code"] = "below_budget"
-    selector: Literal["exact", "greedy", "greedy_groups", "per_tensor"] = "exact"
+    selector: Literal["exact", "greedy", "greedy_groups"] = "exact"
     straight_through: Literal["all", "kept"] = "all"
     # the gate: 4.2, 4.10 and the ablations of Table 4
     gate_paths: Literal["two", "shared"] = "two"

@@ -29,10 +29,9 @@ EPOCHS = (1, 2, 4, 8)  # Table 11
 SMALL_RATE = 0.05  # of the gate; without sigmoid nothing bounds M, so the rate matters most there
 SLOW = f"lr_gate={SMALL_RATE:g}"
 TUNED = [("fedavg_ft", {})]
-# Ours: is it the mask or the scale that personalizes? All keep the same share, chosen tensor by tensor: as many blocks
-# of each as fit, so that no mask has more parameters than another.
+# Ours: is it the mask or the scale that personalizes? Blocks of one size: every mask keeps the same share.
 CONTROLS = [
-    {"selector": "per_tensor", "mask": mask, **scales}
+    {"block_layout": "balanced", "mask": mask, **scales}
     for mask in ("learned", "small_blocks", "random")
     for scales in ({}, {"gate_override": 1.0})
 ]
@@ -149,7 +148,7 @@ def local_epochs(name: str, preset: str, wanted: Sequence[int], overrides: Mappi
     """Table 11: local epochs."""
     runs = gates(TENTH if preset == "paper" else (0.5,))
     made = on(name, preset, wanted, overrides, runs)
-    for epochs in EPOCHS[1 : {"ci": 2, "real": 3}.get(preset)]:
+    for epochs in EPOCHS[1 : {"ci": 2, "quick": 3, "real": 3}.get(preset)]:
         made += changed(f"epochs={epochs}", name, preset, wanted, {"epochs": epochs}, overrides, runs)
     return made
 

@@ -390,12 +390,12 @@ def test_a_tangent_is_not_bounded_and_needs_a_gate_without_sigmoid():
 
 @pytest.mark.parametrize("override", [None, 1.0])
 def test_controls_keep_the_same_share_whatever_the_mask(override):
-    """Tensor by tensor as many blocks for learned, fixed and random masks; fixed ones are alike, the others differ."""
+    """Of blocks of one size as many for learned, fixed and random masks; fixed ones are alike, the others differ."""
     fed = fed_of("conv", (12, 8, 14), dtype=F64)
     kept = {}
     for mask in ("learned", "small_blocks", "random"):
         method = PFedGate(
-            mask=mask, selector="per_tensor", keep_ratio=0.6, lr_gate=5.0, scale_bias_init=1.0, gate_override=override
+            mask=mask, block_layout="balanced", keep_ratio=0.6, lr_gate=5.0, scale_bias_init=1.0, gate_override=override
         )
         state, _ = after(method, fed, 2)
         kept[mask] = method.artifacts(fed, state)
@@ -404,17 +404,6 @@ def test_controls_keep_the_same_share_whatever_the_mask(override):
     assert float(shares.max() - shares.min()) * int(sizes.sum()) < len(sizes)  # a block is rounded by an entry
     assert 0.4 < float(shares.max()) <= 0.6
     assert kept["small_blocks"]["distinct_masks"] == 1 and kept["random"]["distinct_masks"] == 3
-
-
-def test_tensor_by_tensor_the_most_important_blocks_that_fit():
-    """s = 0.6 of tensors of ten: first blocks of 2, then two more of 2; a tensor of 1 has its first block alone."""
-    sizes = torch.tensor([2] * 5 + [2] * 5 + [1])
-    first = np.array([i in (0, 5, 10) for i in range(11)])
-    blocks = Blocks(sizes, torch.arange(11), first, first)
-    method = PFedGate(selector="per_tensor")
-    adapter = Adapter(method, blocks, Gate((4,), 11, 2), np.array([0.6]), 0.2, 0)
-    importance = np.array([0, 0.1, 0.9, 0.3, 0.8, 0.0, 0.9, 0.9, 0.1, 0.2, 0.5])
-    assert np.flatnonzero(adapter.select(importance, 0)).tolist() == [0, 2, 4, 5, 6, 7, 10]
 
 
 def test_batches_of_one_are_refused():

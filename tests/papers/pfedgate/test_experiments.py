@@ -26,11 +26,11 @@ def test_a_search_chooses_among_the_runs_that_the_comparison_makes():
 
 
 def test_controls_cross_masks_with_scales_at_equal_shares():
-    """Each mask with learned scales and with scales of 1, all chosen tensor by tensor; beside the paper's gate."""
+    """Each mask with learned scales and with scales of 1, all of blocks of one size; beside the paper's gate."""
     made = [one.build_method() for one in experiments.controls("cifar10", "quick", [0], {})]
     paper, *rest = made
-    assert (paper.selector, paper.mask, paper.gate_override) == ("exact", "learned", None)
-    assert {one.selector for one in rest} == {"per_tensor"} and {one.keep_ratio for one in made} == {0.5}
+    assert (paper.block_layout, paper.mask, paper.gate_override) == ("first_min_ratio", "learned", None)
+    assert {one.block_layout for one in rest} == {"balanced"} and {one.keep_ratio for one in made} == {0.5}
     masks = ("learned", "small_blocks", "random")
     assert [(one.mask, one.gate_override) for one in rest] == [(m, s) for m in masks for s in (None, 1.0)]
 

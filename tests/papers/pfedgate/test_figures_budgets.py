@@ -29,9 +29,9 @@ def test_labels_name_budgets_and_methods():
 
 
 def test_controls_are_named_by_what_is_learned():
-    rows = [("learned", None, "exact"), ("learned", None, "greedy_groups")]  # the second is no control
-    rows += [(mask, scale, "per_tensor") for mask in ("learned", "small_blocks", "random") for scale in (None, 1.0)]
-    found = figures.budgets.controls(pd.DataFrame(rows, columns=["mask", "gate_override", "selector"]))
+    rows = [("learned", None, "first_min_ratio"), ("learned", None, "output_rows")]  # the second is no control
+    rows += [(mask, scale, "balanced") for mask in ("learned", "small_blocks", "random") for scale in (None, 1.0)]
+    found = figures.budgets.controls(pd.DataFrame(rows, columns=["mask", "gate_override", "block_layout"]))
     assert found["label"].tolist() == [
         "the paper's gate",
         *("learned mask, learned scales", "learned mask, scales of 1"),

@@ -50,11 +50,11 @@ def gates(runs: pd.DataFrame) -> pd.DataFrame:
 def controls(runs: pd.DataFrame) -> pd.DataFrame:
     """The paper's gate, and the controls by what is learned of mask and scales; other runs are left out.
 
-    Columns: mask, gate_override, selector. Scales of 1 are lighter.
+    Columns: mask, gate_override, block_layout. Scales of 1 are lighter.
     """
     masks = {"learned": "learned mask", "small_blocks": "fixed mask", "random": "random masks"}
-    learned, equal = runs["gate_override"].isna(), runs["selector"] == "per_tensor"
-    plain = (runs["selector"] == "exact") & (runs["mask"] == "learned") & learned
+    learned, equal = runs["gate_override"].isna(), runs["block_layout"] == "balanced"
+    plain = (runs["block_layout"] == "first_min_ratio") & (runs["mask"] == "learned") & learned
     scales = runs["gate_override"].map(lambda value: "learned scales" if pd.isna(value) else f"scales of {value:g}")
     label = (runs["mask"].map(masks) + ", " + scales).mask(plain, "the paper's gate")
     color = [CONTROL_COLORS[mask][0 if own else 1] for mask, own in zip(runs["mask"], learned, strict=True)]
