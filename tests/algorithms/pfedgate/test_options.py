@@ -8,9 +8,8 @@ import torch
 
 from pfl_core import LocalTraining, Schedule, run
 from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.algorithms.pfedgate.blocks import Blocks
 from pfl_core.algorithms.pfedgate.evaluation import ungated
-from pfl_core.algorithms.pfedgate.gate import Gate, activate
+from pfl_core.algorithms.pfedgate.gate import activate
 from pfl_core.algorithms.pfedgate.local import Trainer, relu_loss
 from pfl_core.algorithms.pfedgate.method import PFedGate
 from tests.algorithms.pfedgate.plain import F64, after, fed_of, trained
