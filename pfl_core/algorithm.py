@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origin
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, cast, get_args, get_origin
 
 import numpy as np
 from torch import Tensor
@@ -17,6 +17,7 @@ from pfl_core.plugins import PACKAGE, find
 from pfl_core.registry import INSTRUMENTS, MODULES
 from pfl_core.training import Training
 
+ABSENT: Any = None  # a tensor of a state that this method, or this setting of it, does not have
 IN_CHECKPOINTS: dict[str, type] = {}  # name -> class of a state, or of a part of one
 
 
@@ -47,11 +48,14 @@ class State:
     Tensors may be shared between states and notes: nothing writes into them.
     """
 
-    shared: Tensor | None = None  # [e], the server's model
-    local: ClientRows | None = None  # [N, e], what each client keeps
+    shared: Tensor = ABSENT  # [e], the server's model
+    local: ClientRows = ABSENT  # [N, e], what each client keeps
 
     def __init_subclass__(cls) -> None:
         in_checkpoints(cls)
+
+
+StateT = TypeVar("StateT", bound=State)
 
 
 class MechanismCheck(NamedTuple):
@@ -65,7 +69,7 @@ class MechanismCheck(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class Algorithm(Generic[StateT]):
     """A method. Its fields are the hyper-parameters, each with its paper's symbol.
 
     ``round`` returns the next state and the round's notes: ``trained`` (the rows [S, e] before aggregation, or the
@@ -79,27 +83,27 @@ class Algorithm:
     readings: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {}}
     reported: ClassVar[str] = "after_merge"  # or "after_local_update": the score to report; both are always noted
 
-    def init(self, fed: Federation, theta0: Tensor) -> State:
+    def init(self, fed: Federation, theta0: Tensor) -> StateT:
         """The state before round 0; theta0 [e]."""
-        return State(shared=theta0)
+        return cast(StateT, State(shared=theta0))
 
-    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+    def round(self, fed: Federation, state: StateT, clients: Tensor, t: int) -> tuple[StateT, dict]:
         """Round t (from 0) with the sampled ``clients`` [S]. Pure: the state it is given stays as it was."""
         raise NotImplementedError(f"{type(self).__name__}.round")
 
-    def evaluation_models(self, fed: Federation, state: State, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: StateT, clients: Tensor, t: int) -> Tensor:
         """The model [S, e] that each client is scored with after aggregation. Default: the shared model."""
         return fed.broadcast(state.shared, clients)
 
-    def predict(self, fed: Federation, state: State, k: int, theta_k: Tensor, x: Tensor) -> Tensor:
+    def predict(self, fed: Federation, state: StateT, k: int, theta_k: Tensor, x: Tensor) -> Tensor:
         """Scores [B, C] of client k; mixtures and gates override this."""
         return fed.logits(theta_k, x)
 
-    def adapt(self, fed: Federation, state: State, clients: Tensor, t: int) -> State:
+    def adapt(self, fed: Federation, state: StateT, clients: Tensor, t: int) -> StateT:
         """The state after clients that never took part have adapted, before they are scored. Default: unchanged."""
         return state
 
-    def artifacts(self, fed: Federation, state: State) -> dict[str, Tensor]:
+    def artifacts(self, fed: Federation, state: StateT) -> dict[str, Tensor]:
         """Small arrays of the last state that figures need, such as overlaps of masks; stored in the record."""
         return {}
 

@@ -24,7 +24,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, State, check_choices, register
+from pfl_core.algorithm import ABSENT, Algorithm, State, check_choices, register
 from pfl_core.algorithms.fedbn import FedBN
 from pfl_core.algorithms.partial import at_least
 from pfl_core.federation import Federation, LocalTraining
@@ -40,7 +40,7 @@ NEAREST = 1e14  # 1 / d of two clients that do not differ
 class APState(State):
     """``local`` [N, e] are the clients' models."""
 
-    matrix: Tensor | None = None  # [N, N] float64 W
+    matrix: Tensor = ABSENT  # [N, N] float64 W
 
 
 @register(

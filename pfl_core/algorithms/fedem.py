@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
-from pfl_core.algorithm import check_choices, register
+from pfl_core.algorithm import ABSENT, check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Output, Scores, Trained
@@ -37,8 +37,8 @@ from pfl_core.seeding import generator
 
 @dataclass(frozen=True)
 class MixtureState(MovingState):
-    components: Tensor | None = None  # [M, e] θ_m
-    mixture: Tensor | None = None  # [N, M] π_k
+    components: Tensor = ABSENT  # [M, e] θ_m
+    mixture: Tensor = ABSENT  # [N, M] π_k
 
 
 @register(

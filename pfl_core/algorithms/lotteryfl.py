@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, State, check_choices, register
+from pfl_core.algorithm import ABSENT, Algorithm, State, check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.federation.types import Samples
@@ -41,9 +41,9 @@ HELD_OUT = 0.1  # share of a client's training data that its accuracy is measure
 
 @dataclass(frozen=True)
 class LotteryState(State):
-    initial: Tensor | None = None  # [e] θ_0
+    initial: Tensor = ABSENT  # [e] θ_0
     active: ClientRows = ()  # [N, e] bool, m_k; True on all biases and statistics
-    density: Tensor | None = None  # [N] float64, r_k: what the rule reckons with (counts are rounded, tensor by tensor)
+    density: Tensor = ABSENT  # [N] float64, r_k: what the rule reckons with (counts are rounded, tensor by tensor)
 
 
 @register(

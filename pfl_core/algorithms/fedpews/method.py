@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pfl_core.algorithm import Algorithm, MechanismCheck, State, build, check_choices, method, register
+from pfl_core.algorithm import ABSENT, Algorithm, MechanismCheck, State, build, check_choices, method, register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.federation import Batch, DerivedWeights, Federation
 from pfl_core.layout import Chain
@@ -54,9 +54,9 @@ EXPLODED = 1.5  # times the training loss of round 1
 
 @dataclass(frozen=True)
 class WarmState(State):
-    base: State | None = None  # the base method's own, from round W on
-    score: Tensor | None = None  # [N, h] s_k
-    mask_prob: Tensor | None = None  # [N, h] what the server last heard of p_k
+    base: State = ABSENT  # the base method's own, from round W on
+    score: Tensor = ABSENT  # [N, h] s_k
+    mask_prob: Tensor = ABSENT  # [N, h] what the server last heard of p_k
 
 
 @dataclass(frozen=True)

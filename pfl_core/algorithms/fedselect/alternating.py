@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, MechanismCheck, State, check_choices
+from pfl_core.algorithm import ABSENT, Algorithm, MechanismCheck, State, check_choices
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.ops import ClientRows, count_true, counts_true, differ, masked_mean, put, select, take
@@ -44,7 +44,7 @@ class MaskState(State):
 
     personal: ClientRows = ()  # [N, e] bool, m_k as it stands; the tail tells whether statistics stay at home
     in_force: ClientRows = ()  # [N, e] bool, the masks that the last round trained and averaged with
-    movable: Tensor | None = None  # [d] bool, entries that changed on some client so far
+    movable: Tensor = ABSENT  # [d] bool, entries that changed on some client so far
 
 
 @dataclass(frozen=True)

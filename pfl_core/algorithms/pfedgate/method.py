@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import MechanismCheck, State, register
+from pfl_core.algorithm import ABSENT, MechanismCheck, State, register
 from pfl_core.algorithms.pfedgate.adapt import Adapter
 from pfl_core.algorithms.pfedgate.evaluation import adapted, probes, scored_masks
 from pfl_core.algorithms.pfedgate.local import ClientUpdate, Trainer, relu_loss
@@ -46,11 +46,11 @@ from pfl_core.training import Training
 class GateState(State):
     """``shared`` [e] is θ."""
 
-    gate: Tensor | None = None  # [N, v] φ_k
-    statistics: Tensor | None = None  # [N, q] running statistics of the gates' norms
-    velocity: Tensor | None = None  # [N, d], where momentum is kept
-    gate_velocity: Tensor | None = None  # [N, v]
-    gate_values: Tensor | None = None  # [T, L] M' of each round so far, mean over batches, then over clients
+    gate: Tensor = ABSENT  # [N, v] φ_k
+    statistics: Tensor = ABSENT  # [N, q] running statistics of the gates' norms
+    velocity: Tensor = ABSENT  # [N, d], where momentum is kept
+    gate_velocity: Tensor = ABSENT  # [N, v]
+    gate_values: Tensor = ABSENT  # [T, L] M' of each round so far, mean over batches, then over clients
 
 
 @register(

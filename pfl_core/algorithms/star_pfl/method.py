@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import MechanismCheck, State, register
+from pfl_core.algorithm import ABSENT, MechanismCheck, State, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.star_pfl.masks import Entries, Window, check, measure
 from pfl_core.algorithms.star_pfl.mechanism import checks
@@ -46,13 +46,13 @@ from pfl_core.training import Training
 class StarState(State):
     """``shared`` [e] is W_g."""
 
-    server: Entries | None = None  # of [d]
-    window: Window | None = None  # R_g
+    server: Entries = ABSENT  # of [d]
+    window: Window = ABSENT  # R_g
     clients: tuple[Entries, ...] = ()  # N, of [d] each
     windows: tuple[Window, ...] = ()  # N R_i, where they outlive a round
-    uses: Tensor | None = None  # [d] how often an image uses each weight, to count FLOPs by
-    trace: Trace | None = None  # with ``probe``
-    course: Tensor | None = None  # [t, 1 + E, p] with ``probe_epochs``: values in client 0 before and after each epoch
+    uses: Tensor = ABSENT  # [d] how often an image uses each weight, to count FLOPs by
+    trace: Trace = ABSENT  # with ``probe``
+    course: Tensor = ABSENT  # [t, 1 + E, p] with ``probe_epochs``: values in client 0 before and after each epoch
 
 
 @register(
