@@ -13,7 +13,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 WHAT := -c constraints.txt -e '.[test]'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup figures evidence test golden lint format bench notebooks references clean
+.PHONY: help setup figures evidence test golden lint format wheel bench notebooks references clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -32,13 +32,17 @@ test: setup ## the whole test suite, reference notebooks by nbval included
 golden: setup ## rewrite tests/golden/*.json, the numbers that results are held against
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.golden.write $(ARGS)
 
-lint: setup ## ruff: rules and format, nothing changed
+lint: setup ## check rules and format (ruff) and types (mypy); changes nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 format: setup ## ruff: mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+wheel: setup ## build the wheel into dist/ and try it in an empty environment
+	@.ci/wheel
 
 bench: setup ## speed against the bare PyTorch loop
 	$(PYTEST) tests/benchmarks $(ARGS)

@@ -83,4 +83,4 @@ def test_the_same_pythons_everywhere():
     assert f"$(PYTHON),{' '.join(f'python{python}' for python in pythons)} python3 python)" in make
     named = f"{', '.join(pythons[:-1])} or {pythons[-1]}"
     assert f"No Python {named} among" in make
-    assert f"Needs Python {named}," in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"You need Python {named}," in (ROOT / "README.md").read_text(encoding="utf-8")

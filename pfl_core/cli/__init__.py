@@ -12,6 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import metadata
 from typing import NoReturn
 
 from pfl_core.cli import figures, listings, run, runs, search
@@ -28,6 +29,7 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> Parser:
     top = Parser(prog="pfl", description="Personalized federated learning, paper by paper.")
+    top.add_argument("--version", action="version", version=f"pfl {_version()}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (figures, listings, run, runs, search):
         module.add(commands)
@@ -59,6 +61,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("pfl: interrupted; finished runs are stored, the next call goes on from there", file=sys.stderr)
         return INTERRUPTED
+
+
+def _version() -> str:
+    """The installed version; "unknown" where the package is only on the path."""
+    try:
+        return metadata.version("pfl-companion")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def _one_line(message: Warning | str, *where: object, **more: object) -> None:

@@ -51,7 +51,7 @@ ROWS: list[Row] = []
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not ROWS:
         return
-    terminalreporter.section("measured, for the README")
+    terminalreporter.section("measured, for tests/benchmarks/README.md")
     terminalreporter.line("| what | against | bare, s | ours, s | ratio | at most |")
     terminalreporter.line("| --- | --- | --- | --- | --- | --- |")
     for row in ROWS:
