@@ -31,10 +31,10 @@ def test_ablations_cover_the_parts_and_the_open_questions_of_the_method_page():
 
 def test_windows_of_one_round_are_run_with_one_local_epoch():
     """With at least as many local epochs as a window has slots the option makes no difference."""
-    short = [spec for spec in PAPER.specs("06_ablations", "quick", [0]) if spec.setting == "axial, spec epoch"]
+    short = [spec for spec in PAPER.specs("06_ablations", "quick", [0]) if spec.setting == "axial, one epoch"]
     assert [(spec.train.epochs, ablation_name(spec)) for spec in short] == [
         (1, "Star-PFL"),
-        (1, "A7 windows of spec round"),
+        (1, "A7 windows of one round"),
     ]
 
 
