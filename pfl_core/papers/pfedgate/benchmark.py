@@ -172,7 +172,7 @@ def by_layer() -> pd.DataFrame:
         fed = Bench(1, network).federation()
         macs = pd.Series(layer_macs(fed.layout, weight_uses(fed, fed.theta0)))
         sizes = pd.Series({f.layer: 0 for f in fed.layout.params})
-        for f in fed.layout.params:
+        for f in fed.layout.params:  # weight and bias
             sizes[f.layer] += f.stop - f.start
         frame = pd.DataFrame({"network": network, "parameters": sizes / sizes.sum(), "MACs": macs / macs.sum()})
         frames.append(frame.rename_axis("layer").reset_index())

@@ -30,7 +30,7 @@ from pfl_core.layout import Layout
 def layer_macs(layout: Layout, uses: Tensor) -> dict[str, float]:
     """MACs of one sample's forward pass by layer, in the model's order. ``uses`` [d]: how often each weight is used."""
     macs: dict[str, float] = {}
-    for f in layout.params:
+    for f in layout.params:  # weight and bias of a layer are separate tensors
         macs[f.layer] = macs.get(f.layer, 0.0) + float(uses[f.start : f.stop].sum())
     return macs
 

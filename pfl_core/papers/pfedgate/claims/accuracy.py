@@ -153,9 +153,9 @@ def rounds_to_nine_tenths(rows: pd.DataFrame) -> Verdict:
 @on_each_dataset
 def the_lead_depends_on_the_weights(rows: pd.DataFrame) -> Verdict:
     """The lead over FedAvg is larger with the client's own weights; the lead over FedAvg-FT is reported."""
-    own, merged = (by_seed(rows, gate(), f"acc_pooled_{name}") for name in ("trained", "merged"))
-    more = interval((own - merged).dropna())
-    rivals = {"fedavg": (merged, "global"), "fedavg_ft": (own, "own")}
+    trained, merged = (by_seed(rows, gate(), f"acc_pooled_{name}") for name in ("trained", "merged"))
+    more = interval((trained - merged).dropna())
+    rivals = {"fedavg": (merged, "global"), "fedavg_ft": (trained, "own")}
     texts = [f"own minus global weights {more}"]
     for name, (accuracy, weights) in rivals.items():
         try:

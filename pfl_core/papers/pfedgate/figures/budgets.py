@@ -71,6 +71,7 @@ def published(cells: pd.DataFrame, x: str) -> pd.DataFrame:
     fields = pd.DataFrame([parse_variant(text) for text in cells["variant"]], index=cells.index)
     cells = cells.assign(s=fields["s"], x=fields[x])
     cells = cells[(cells["method"] == "pFedGate") & (cells["metric"] == "acc_mean") & cells["x"].notna()]
+    # a colour map for each data set, darker for larger budgets
     sets = list(dict.fromkeys(cells["dataset"]))
     color = [
         plt.get_cmap(("Purples", "Oranges")[sets.index(name) % 2])(SHADES[s])
@@ -87,6 +88,7 @@ def published(cells: pd.DataFrame, x: str) -> pd.DataFrame:
 def published_budgets(cells: pd.DataFrame) -> pd.DataFrame:
     """The paper's mean accuracies over s: Table 1, and for s = 0.1 Tables 10 and 12. Columns: label, s, value."""
     fields = pd.DataFrame([parse_variant(text) for text in cells["variant"]], index=cells.index)
+    # rows at α = 0.4; of Table 10 only the gated ("local") model
     main = (cells["table"] == "table1") | (fields["model"] == "local") | (fields["alpha"] == 0.4)
     main &= (cells["method"] == "pFedGate") & (cells["metric"] == "acc_mean") & (cells["dataset"] != "Average")
     frame = cells.assign(label=cells["dataset"], s=fields["s"])[
@@ -110,7 +112,7 @@ def over_budgets(ours: pd.DataFrame, published: pd.DataFrame, rivals: pd.DataFra
     """
     fig, axes = plt.subplots(1, 3, figsize=(12.5, 3.7), layout="constrained")
     texts = [s for s in dict.fromkeys(ours["s"]) if s != MIXED] + [MIXED] * (MIXED in set(ours["s"]))
-    place = {s: i for i, s in enumerate(texts)}
+    place = {s: i for i, s in enumerate(texts)}  # position on the x axis
     for label, group in published.groupby("label", sort=False):
         points = [(place[s], v) for s, v in zip(group["s"], group["value"], strict=True) if s in place]
         axes[0].plot(*zip(*sorted(points), strict=True), "--s", markersize=4, linewidth=1, label=label)
@@ -136,7 +138,7 @@ def over_budgets(ours: pd.DataFrame, published: pd.DataFrame, rivals: pd.DataFra
 
 
 def _dots(ax: plt.Axes, table: pd.DataFrame, place: dict[str, int], metric: str, color: str, label: str) -> None:
-    """Draws a metric over the budgets, mixed budgets as diamonds beside the line."""
+    """Draws a metric over the budgets, mixed budgets as diamonds outside the line."""
     columns = [(x, table.loc[table["s"] == s, metric].to_numpy()) for s, x in place.items() if (table["s"] == s).any()]
     x, values = zip(*columns, strict=True)
     line = [i for i, v in enumerate(x) if list(place)[v] != MIXED]

@@ -65,7 +65,7 @@ def gate_swaps(table: pd.DataFrame, caption: str = "") -> Figure:
     size = (3.4 * len(panels) + 2.0, 0.36 * len(gates) + 1.4)
     fig, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False, sharey=True)
     for ax, panel in zip(axes[0], panels, strict=True):
-        for i, gate in enumerate(gates):
+        for i, gate in enumerate(gates):  # one row for each gate
             values = table.loc[(table["panel"] == panel) & (table["gate"] == gate), "accuracy"].to_numpy()
             ax.plot(values, np.full(len(values), -i), "o", color="#b39bc8", alpha=0.6, markersize=4)
             ax.plot(np.full(2, values.mean()), (-i - 0.35, -i + 0.35), color="#6a3d9a", linewidth=2)

@@ -84,6 +84,7 @@ def label_tree(
     num = max(len(held), len(published))
     size = (10, 0.32 * num + 1.7)
     fig, axes = plt.subplots(1, 3, figsize=size, layout="constrained", width_ratios=(1.2, 1, 1))
+    # scipy's leaves are at 5, 15, 25, ...; rows are at 0, 1, 2, ...
     for across, up in zip(tree["icoord"], tree["dcoord"], strict=True):
         axes[0].plot(up, (np.array(across) - 5) / 10, color="0.3", linewidth=1)
     axes[0].set_ylim(len(held) - 0.5, -0.5)

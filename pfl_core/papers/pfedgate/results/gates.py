@@ -175,6 +175,7 @@ def gate_swaps(record: Record) -> pd.DataFrame:
         return pd.DataFrame(columns=["gate", "client", "accuracy"])
     arrays = {name: np.array(array) for name, array in record.arrays.items() if name.endswith("_correct")}
     correct = {"own": arrays["order_correct"][0]}
+    # row i: client k is scored with the gate of client k + i
     correct |= {f"client k + {i}'s": row for i, row in enumerate(arrays["other_gates_correct"], start=1)}
     correct |= {"mean gate": arrays["mean_gate_correct"], "one constant scale": arrays["constant_scales_correct"]}
     accuracy = pd.DataFrame(correct) / np.array(record.arrays["test_count"])[:, None] * 100

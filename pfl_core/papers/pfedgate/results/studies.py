@@ -88,6 +88,7 @@ def ablation(records: Iterable[Record]) -> pd.DataFrame:
         reached = accuracy.index[accuracy >= 0.8 * accuracy.max()][0]
         rows.append((setting_label(record), part(record), record.spec.seed, accuracy.iloc[-1], reached))
     frame = pd.DataFrame(rows, columns=["setting", "label", "seed", "accuracy", "rounds"])
+    # the full gate's run with the same setting and seed, for each row
     full = frame[frame["label"] == FULL_GATE].set_index(["setting", "seed"])
     reference = full.loc[list(zip(frame["setting"], frame["seed"], strict=True))]
     return frame.assign(
@@ -149,5 +150,5 @@ def gaps(frame: pd.DataFrame) -> pd.DataFrame:
 def pairs(record: Record) -> pd.DataFrame:
     """All pairs of clients: the share of common labels, and the distance of the two gates."""
     distance, common = np.array(record.arrays["gate_distances"]), overlap.common_share(labels_held(record))
-    i, j = np.triu_indices(len(distance), 1)
+    i, j = np.triu_indices(len(distance), 1)  # pairs i < j
     return pd.DataFrame({"i": i, "j": j, "common": common[i, j], "distance": distance[i, j]})

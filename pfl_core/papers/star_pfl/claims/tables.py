@@ -79,6 +79,7 @@ def above_the_mean(results: pd.DataFrame, metric: str) -> Verdict:
     gains, leads = [], []
     for _, rows in each_dataset(results):
         for alpha in sorted(rows["dirichlet"].dropna().unique()):
+            # a row per seed that has all six methods
             values = {name: by_seed(rows, at(name, alpha), metric) for name in ("star_pfl", *BASELINES)}
             wide = pd.DataFrame(values).dropna()
             gains.append(wide["star_pfl"] - wide[list(BASELINES)].mean(axis=1))
@@ -186,6 +187,7 @@ def _mean_if_stored(results: pd.DataFrame, label: str, metric: str) -> Iterable[
 @on_each_dataset
 def larger_alpha_is_more_balanced(results: pd.DataFrame) -> Verdict:
     """Slope of the accuracy over log α, one line for each seed: negative for Local, positive for FedAvg."""
+    # points per decade of α, by seed
     slopes = {name: _slope(results, name) for name in ("local", "fedavg")}
     statuses = [interval(-slopes["local"]).status, interval(slopes["fedavg"]).status]
     text = ", ".join(f"{name} {interval(slope)}" for name, slope in slopes.items())

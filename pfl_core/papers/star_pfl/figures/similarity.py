@@ -31,7 +31,7 @@ def score_map(scores: np.ndarray, tensors: Sequence[str], labels: Sequence[str],
     for place, name in starts:
         ax.axvline(place - 0.5, color="w", linewidth=1.2)
         ax.text(place, -0.75, name.removesuffix(".weight"), fontsize=8, va="bottom")
-    for place, _ in _starts(labels)[1:]:
+    for place, _ in _starts(labels)[1:]:  # between groups of clients
         ax.axhline(place - 0.5, color="w", linewidth=1.2)
     ax.set_yticks(range(len(labels)), labels, fontsize=7 if len(labels) > 12 else 9)
     ax.set(xlabel="sampled entries", ylabel="client (its classes)", xticks=[])
@@ -57,8 +57,10 @@ def likeness_by_layer(layers: pd.DataFrame, caption: str = "") -> Figure:
     """
     names = list(dict.fromkeys(layers["tensor"]))
     fig, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.2), layout="constrained")
+    # left: the three contrasts side by side
     for shift, (kind, (label, color)) in zip((-0.2, 0.0, 0.2), KINDS.items(), strict=True):
         _by_layer(left, layers, names, f"{kind}_contrast", shift, color, label)
+    # right: the shares of the two kinds of sets
     for shift, kind in ((-0.1, "stable"), (0.1, "moving")):
         _by_layer(right, layers, names, kind, shift, KINDS[kind][1], "")
     left.axhline(0, color="0.6", linewidth=0.8)

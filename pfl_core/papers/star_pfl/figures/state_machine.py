@@ -18,7 +18,7 @@ def machine_steps(table: pd.DataFrame, caption: str = "") -> Figure:
     """
     entries, rounds = list(dict.fromkeys(table["entry"])), int(table["round"].max())
     fig, ax = plt.subplots(figsize=(1.25 * rounds + 1.0, 0.95 * len(entries) + 0.9), layout="constrained")
-    for row in table.itertuples(index=False):
+    for row in table.itertuples(index=False):  # one cell for each entry and round
         cell = dict(zip(table.columns, row, strict=True))
         x, y = cell["round"], -entries.index(cell["entry"])
         box = plt.Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=STATE_COLORS[cell["state"]], edgecolor="0.7")
@@ -69,6 +69,7 @@ def triangular_rounds(table: pd.DataFrame, caption: str = "") -> Figure:
     """
     fig, ax = plt.subplots(figsize=(7.0, 2.8), layout="constrained")
     edges = np.append(table["round"] - 0.5, table["round"].iloc[-1] + 0.5)
+    # background: the state of each round
     for state, (name, color) in enumerate(STATE_COLORS.items()):
         here = table.loc[table["state"] == state, "round"]
         ax.bar(here, table["trained"].max() + 1, width=1.0, color=color, alpha=0.6, linewidth=0, label=name, zorder=0)

@@ -26,12 +26,13 @@ def cost_bars(table: pd.DataFrame, caption: str = "") -> Figure:
     means = table.groupby(["label", "color"], sort=False).mean(numeric_only=True).reset_index("color")
     places = -np.arange(len(labels))
     axes[0].barh(places, means["comm_mb_per_client_per_round"], color=means["color"])
-    left = np.zeros(len(labels))
+    left = np.zeros(len(labels))  # end of the stacked bars so far
     for metric, alpha in SHADES.items():
         axes[1].barh(places, means[metric] / 1e3, left=left, color=means["color"], alpha=alpha)
         left = left + means[metric] / 1e3
     axes[2].barh(places, 10 * means["flops_1e10_per_round"], color=means["color"])
     axes[2].plot(10 * means["dense_1e10_per_round"], places, "k|", markersize=12)
+    # rounds until the best (filled) and until the plateau (hollow), a dot for each seed
     for place, label in zip(places, labels, strict=True):
         here = table[table["label"] == label]
         _dots(axes[3], place + 0.15, here["rounds_to_convergence"], here["color"].iloc[0], True)

@@ -39,6 +39,7 @@ def values_and_scores(values: pd.DataFrame, scores: pd.DataFrame, threshold: flo
     for axes, party in zip(grid, parties, strict=True):
         party_values, party_scores = values[values["party"] == party], scores[scores["party"] == party]
         names = list(dict.fromkeys(party_scores["name"]))
+        # control entries in grey, then the pair and its scores
         for _, line in party_values[party_values["name"] == "random"].groupby("entry"):
             axes[0].plot(line["time"], line["value"], color="0.75", linewidth=0.7, label="random")
         for ax, name, color in zip(axes[1:], names, PAIR, strict=True):
@@ -49,6 +50,7 @@ def values_and_scores(values: pd.DataFrame, scores: pd.DataFrame, threshold: flo
         axes[0].axhline(0, color="0.85", linewidth=0.8, zorder=0)
         axes[0].set(ylabel="value")
         axes[0].set_title(f"(a) {party}, nothing frozen", fontsize=10)
+        # one legend entry for each label
         handles = dict(zip(*axes[0].get_legend_handles_labels()[::-1], strict=True))
         axes[0].legend(handles.values(), handles, frameon=False, fontsize=7)
         axes[1].set_ylabel("score (0 steady, 1 one way)")
@@ -101,7 +103,7 @@ def raster(table: pd.DataFrame, caption: str = "", panel: str = "") -> Figure:
         extent = (grid.columns[0] - 0.5, grid.columns[-1] + 0.5, len(grid) - 0.5, -0.5)
         colors = ListedColormap(list(STATE_COLORS.values()))
         ax.imshow(grid, aspect="auto", extent=extent, cmap=colors, vmin=0, vmax=2, interpolation="none")
-        first = np.flatnonzero(np.append(True, layer[1:] != layer[:-1]))
+        first = np.flatnonzero(np.append(True, layer[1:] != layer[:-1]))  # first row of each layer
         for place in first[1:]:
             ax.axhline(place - 0.5, color="k", linewidth=0.6)
         ax.set(xlabel="communication round", title=f"{panel} {party}".strip())
@@ -121,6 +123,7 @@ def frozen_shares(layers: pd.DataFrame, why: pd.DataFrame, caption: str = "") ->
     names = [name for name in dict.fromkeys(layers["layer"]) if name not in STYLES]
     colors = plt.get_cmap("viridis")(np.linspace(0, 0.92, len(names)))
     styles = STYLES | {name: {"color": color, "linewidth": 1} for name, color in zip(names, colors, strict=True)}
+    # upper row: a line for each layer
     for ax, party in zip(axes[0], parties, strict=True):
         for name, line in layers[layers["party"] == party].groupby("layer", sort=False):
             ax.plot(line["round"], line["mean"], label=name, **styles[name])
@@ -128,6 +131,7 @@ def frozen_shares(layers: pd.DataFrame, why: pd.DataFrame, caption: str = "") ->
                 shown = {"color": styles[name]["color"], "alpha": 0.2 if name == "all" else 0.06}
                 ax.fill_between(line["round"], line["low"], line["high"], linewidth=0, **shown)
         ax.set_title(f"(d) {party}" + (": means; bands over clients" if party == "clients" else ""))
+    # lower row: stacked shares by reason
     for ax, party in zip(axes[1], parties, strict=True):
         parts = why[why["party"] == party].pivot(index="round", columns="layer", values="mean")[list(WHY)]
         ax.stackplot(parts.index, parts.T.to_numpy(), colors=list(WHY.values()), labels=list(WHY))

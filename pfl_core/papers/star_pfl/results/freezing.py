@@ -81,4 +81,5 @@ def local_gain(record: Record) -> dict[str, float]:
     ):
         return {"local_gain": math.nan}
     received, trained = record.curve()["acc_mean"], record.curve(trained=True)["acc_mean"]
+    # the model received in round t is the one scored after aggregation in round t - 1
     return {"local_gain": float((trained - received.shift()).iloc[-5:].mean())}

@@ -154,6 +154,7 @@ def convergence(record: Record) -> dict[str, float]:
         "rounds_to_plateau": rounds_to_plateau((curve / 100).tolist()),
         "rounds_to_accuracy": rounds_to(curve.tolist(), REACHED.get(record.spec.setting, math.inf)),
     }
+    # positions count scored rounds from 1; the index holds the round numbers
     return {name: float(curve.index[t - 1]) if t else math.nan for name, t in positions.items()}
 
 

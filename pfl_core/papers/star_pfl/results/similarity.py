@@ -32,7 +32,7 @@ def likeness(record: Record) -> pd.DataFrame:
     common, near = overlap.common_classes(counts), -overlap.label_distance(counts)
     rows = []
     matrices = zip(np.array(record.arrays["ranks"]), np.array(record.arrays["both"]), strict=True)
-    for t, (ranks, both) in enumerate(matrices, 1):
+    for t, (ranks, both) in enumerate(matrices, 1):  # [N, N] each; the diagonal of both: sizes of the stable sets
         row = {"stable_share": float(np.diag(both).mean() / size), "chance_share": by_chance(record, t)}
         for name, matrix in (("rank", ranks), ("stable", overlap.iou_chance(both, size))):
             row[f"{name}_contrast"], row[f"{name}_contrast_p"] = overlap.contrast(matrix, common)
@@ -74,6 +74,7 @@ def likeness_by_layer(record: Record) -> pd.DataFrame:
         ranks = np.array(record.arrays[f"ranks/{name}"], dtype=float)
         row = {"tensor": name, "rank_contrast": overlap.contrast(ranks, common)[0]}
         for kind, label in (("overlap", "stable"), ("moving", "moving")):
+            # overlap counts [N, N] within this tensor
             both, entries = np.array(record.arrays[f"{kind}/{name}"]), int(record.arrays[f"size/{name}"])
             row[label] = float(np.diag(both).mean() / entries)
             row[f"{label}_contrast"] = overlap.contrast(overlap.iou_chance(both, entries), common)[0]
@@ -109,6 +110,7 @@ def stable_sets(record: Record) -> pd.DataFrame:
             "expected": overlap.iou_expected(both, record.num_params),
             "corrected": overlap.iou_chance(both, record.num_params),
         }
+        # mean over the pairs i < k with a common class, then over those without
         for together in (True, False):
             here = common[pairs] == together
             means = {name: pd.Series(matrix[pairs][here]).mean() for name, matrix in matrices.items()}
