@@ -1,4 +1,4 @@
-"""What pFedGate's notebook on efficiency measures (Table 2): a client's steps on random images, by method."""
+"""Measurements for pFedGate's Table 2: time, memory and counts of a client's steps on random images, by method."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from pfl_core.algorithms.fedem import FedEM
 from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.costs import payload_bytes, weight_uses
 from pfl_core.federation import Federation, Split
-from pfl_core.papers.pfedgate.costs import counted, fedem_step, first_mask, layer_macs
+from pfl_core.papers.pfedgate.costs import fedem_step, first_mask, layer_macs, step_counts
 from pfl_core.papers.pfedgate.published import M_STEP, MEASURED, SLICED, SMALL, table2
 from pfl_core.runs import provenance
 from pfl_core.seeding import generator
-from pfl_core.study import profiling as measure
+from pfl_core.study import profiling
 from pfl_core.study.statistics import COLUMNS
 from pfl_core.training import Training
 
 ROWS = {"block_layout": "output_rows", "straight_through": "kept"}
 Modes = dict[str, tuple[str, dict[str, Any]]]  # label -> method and its fields
-MODES: Modes = {  # Table 2's rows; "whole neurons" are ours, alike but for how they are computed
+# Table 2's rows. "whole neurons" (not in the paper): the same blocks computed with masked or with smaller kernels.
+MODES: Modes = {
     "FedAvg": ("fedavg", {"client_weighting": "samples"}),
     "FedEM": ("fedem", {}),
     "pFedGate, s = 1": ("pfedgate", {"keep_ratio": 1.0}),
@@ -36,33 +37,34 @@ MODES: Modes = {  # Table 2's rows; "whole neurons" are ours, alike but for how 
     "whole neurons, s = 0.3, masked": ("pfedgate", {"keep_ratio": 0.3, **ROWS}),
     SLICED: ("pfedgate", {"keep_ratio": 0.3, **ROWS, "execution": "sliced"}),
 }
-MORE: Modes = {  # at presets real and paper
+MORE_MODES: Modes = {  # only at presets real and paper
     "whole neurons, s = 1, sliced": ("pfedgate", {"keep_ratio": 1.0, **ROWS, "execution": "sliced"}),
     "whole neurons, s = 0.5, masked": ("pfedgate", {"keep_ratio": 0.5, **ROWS}),
     "whole neurons, s = 0.5, sliced": ("pfedgate", {"keep_ratio": 0.5, **ROWS, "execution": "sliced"}),
 }
 STEPS = 2  # in a round
-VERSION = 1  # raised when other work is measured, or measured otherwise
+VERSION = 1  # raised when the measured work or the way of measuring changes
 NETWORK = "lenet_cifar"
-NETWORKS = {  # the paper's three: shape of an image, classes
+NETWORKS = {  # the paper's three networks: image shape, classes
     "leaf_cnn": ((1, 28, 28), 62),
     "lenet_cifar": ((3, 32, 32), 10),
     "leaf_cnn_cifar": ((3, 32, 32), 100),
 }
-BATCHES = {"ci": (4,), "quick": (32,)}  # the paper's three columns elsewhere
-TURNS, OFTEN = {"ci": 2}, 10  # elsewhere at least twenty steps of each method
-COUNT_BYTES = 4  # n_k, sent beside pFedGate's blocks (section 7)
+BATCHES = {"ci": (4,), "quick": (32,)}  # batch sizes of the small presets
+PAPER_BATCHES = (32, 128, 512)  # of the others: Table 2's columns
+TURNS, DEFAULT_TURNS = {"ci": 2}, 10  # ten turns are twenty steps of each method
+COUNT_BYTES = 4  # n_k, sent with pFedGate's blocks
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One client with ``STEPS`` batches of random images; what is measured does not depend on what they show."""
+    """One client with ``STEPS`` batches of random images, whose content does not affect the measurements."""
 
     batch: int
     network: str = NETWORK
 
     def federation(self) -> Federation:
-        """The optimizer as in the paper's experiments, its momentum kept; the same start and images for each method."""
+        """A new federation: the optimizer of the paper's experiments; equal initial weights and images at each call."""
         stream, num = generator(0, "images"), STEPS * self.batch
         shape, classes = NETWORKS[self.network]
         x = torch.randn(num, *shape, generator=stream)
@@ -72,8 +74,8 @@ class Bench:
         return Federation(net, {"train": split, "test": split}, seed=0, rounds=1, train=train)
 
     def work(self, modes: Mapping[str, Algorithm]) -> dict[str, Callable[[], object]]:
-        """label -> one client's round from a state that is there, nothing scored."""
-        client, out = torch.arange(1), {}
+        """label -> function that runs one client's round from the initial state, without scoring."""
+        client, out = torch.arange(1), dict[str, Callable[[], object]]()
         for label, algorithm in modes.items():
             fed = self.federation()
             state = algorithm.init(fed, fed.theta0)
@@ -84,56 +86,58 @@ class Bench:
         return out
 
     def memory(self, modes: Mapping[str, Algorithm]) -> pd.Series:
-        """label -> MB of the tensors of a client's first round at its peak, what the method keeps for it among them."""
-        client, found = torch.arange(1), {}
+        """label -> peak MB of the tensors that a client's first round creates, the method's state included."""
+        client, peaks = torch.arange(1), {}
         for label, algorithm in modes.items():
             fed = self.federation()
 
-            def first(algorithm: Algorithm = algorithm, fed: Federation = fed) -> object:
+            def first_round(algorithm: Algorithm = algorithm, fed: Federation = fed) -> object:
                 return algorithm.round(fed, algorithm.init(fed, fed.theta0), client, 0)
 
-            found[label] = measure.peak_bytes(first) / 1e6
-        return pd.Series(found, name="peak_mb")
+            peaks[label] = profiling.peak_bytes(first_round) / 1e6
+        return pd.Series(peaks, name="peak_mb")
 
 
 def modes(preset: str) -> dict[str, Algorithm]:
-    """label -> the method to be measured."""
-    wanted = MODES if preset in BATCHES else MODES | MORE
-    return {label: build(name, options) for label, (name, options) in wanted.items()}
+    """label -> the method to measure."""
+    chosen = MODES if preset in BATCHES else MODES | MORE_MODES
+    return {label: build(name, options) for label, (name, options) in chosen.items()}
 
 
-def _kept(name: str, work: Callable[[str], pd.DataFrame], preset: str) -> pd.DataFrame:
-    """Measured once on a machine; of presets real and paper the committed measurement, where there is one."""
+def _cached(name: str, work: Callable[[str], pd.DataFrame], preset: str) -> pd.DataFrame:
+    """A measurement made once on a machine; at presets real and paper the committed one, if any."""
     committed = f"pfedgate/{preset}" if preset in ("real", "paper") else ""
-    return measure.once(f"{name}-{preset}", partial(work, preset), VERSION, committed)
+    return profiling.once(f"{name}-{preset}", partial(work, preset), VERSION, committed)
 
 
 def timed(preset: str) -> pd.DataFrame:
-    """Processor milliseconds of a step. Columns: label, batch, turn, ms, ratio (to FedAvg's in the same turn).
+    """Processor time of a step. Columns: label, batch, turn, ms, ratio (to FedAvg in the same turn), processor.
 
-    And the ``processor`` that took them, which need not be the one that reads them.
+    ``processor`` names the one that was measured; a stored measurement may come from another machine.
     """
-    return _kept("gate-times", _timed, preset)
+    return _cached("gate-times", _timed, preset)
 
 
 def _timed(preset: str) -> pd.DataFrame:
     torch.set_num_threads(1)
     frames = []
     for batch in batches(preset):
-        frame = measure.seconds(Bench(batch).work(modes(preset)), TURNS.get(preset, OFTEN)).assign(batch=batch)
-        plain = frame[frame["label"] == "FedAvg"].set_index("turn")["seconds"]
-        ratio = frame["seconds"] / frame["turn"].map(plain)
+        frame = profiling.seconds(Bench(batch).work(modes(preset)), TURNS.get(preset, DEFAULT_TURNS)).assign(
+            batch=batch
+        )
+        fedavg = frame[frame["label"] == "FedAvg"].set_index("turn")["seconds"]
+        ratio = frame["seconds"] / frame["turn"].map(fedavg)
         frames.append(frame.assign(ms=1e3 * frame["seconds"] / STEPS, ratio=ratio))
     times = pd.concat(frames, ignore_index=True)[["label", "batch", "turn", "ms", "ratio"]]
     return times.assign(processor=provenance.processor())
 
 
-def remembered(preset: str) -> pd.DataFrame:
-    """Memory. Columns: label, batch, peak_mb, ratio (to FedAvg's)."""
-    return _kept("gate-memory", _remembered, preset)
+def peak_memory(preset: str) -> pd.DataFrame:
+    """Peak memory of a client's first round. Columns: label, batch, peak_mb, ratio (to FedAvg)."""
+    return _cached("gate-memory", _peak_memory, preset)
 
 
-def _remembered(preset: str) -> pd.DataFrame:
+def _peak_memory(preset: str) -> pd.DataFrame:
     frames = []
     for batch in batches(preset):
         peak = Bench(batch).memory(modes(preset))
@@ -142,8 +146,8 @@ def _remembered(preset: str) -> pd.DataFrame:
 
 
 def analytic(preset: str) -> pd.DataFrame:
-    """What is counted, not measured, of each method's round of two steps; the upload in kB."""
-    return _kept("gate-counts", _analytic, preset)
+    """Counted costs of each method's round of two steps: shares, multiply-adds and upload, a row per method."""
+    return _cached("gate-counts", _analytic, preset)
 
 
 def _analytic(preset: str) -> pd.DataFrame:
@@ -152,23 +156,23 @@ def _analytic(preset: str) -> pd.DataFrame:
     for label, algorithm in modes(preset).items():
         _, notes = algorithm.round(fed, algorithm.init(fed, fed.theta0), torch.arange(1), 0)
         sent = payload_bytes(float(notes["upload"][0]), float(notes.get("upload_bits", torch.zeros(1))[0]))
-        own = {"step computed": 1.0}
+        counts = {"step computed": 1.0}
         if isinstance(algorithm, PFedGate):
-            own, sent = counted(algorithm, fed, uses), sent + COUNT_BYTES
+            counts, sent = step_counts(algorithm, fed, uses), sent + COUNT_BYTES
         if isinstance(algorithm, FedEM):
-            own["step computed"] = fedem_step(layer_macs(fed.layout, uses), algorithm.components)
-        rows[label] = {**own, "upload, kB": sent / 1e3, "upload / d": float(notes["upload"][0]) / fed.num_params}
+            counts["step computed"] = fedem_step(layer_macs(fed.layout, uses), algorithm.components)
+        rows[label] = {**counts, "upload, kB": sent / 1e3, "upload / d": float(notes["upload"][0]) / fed.num_params}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def by_layer() -> pd.DataFrame:
-    """Parameters and MACs of the paper's networks. Columns: network, layer, parameters, MACs (shares of the whole)."""
+    """Parameters and MACs of the paper's networks by layer. Columns: network, layer, parameters, MACs (shares)."""
     frames = []
     for network in NETWORKS:
         fed = Bench(1, network).federation()
         macs = pd.Series(layer_macs(fed.layout, weight_uses(fed, fed.theta0)))
         sizes = pd.Series({f.layer: 0 for f in fed.layout.params})
-        for f in fed.layout.params:
+        for f in fed.layout.params:  # weight and bias
             sizes[f.layer] += f.stop - f.start
         frame = pd.DataFrame({"network": network, "parameters": sizes / sizes.sum(), "MACs": macs / macs.sum()})
         frames.append(frame.rename_axis("layer").reset_index())
@@ -176,7 +180,7 @@ def by_layer() -> pd.DataFrame:
 
 
 def kept_shares() -> pd.DataFrame:
-    """What a client's first batch keeps. Columns: network, s, reading, parameters, MACs (shares)."""
+    """Shares that a client keeps for its first batch. Columns: network, s, reading, parameters, MACs."""
     rows = []
     for network in NETWORKS:
         fed = Bench(2, network).federation()
@@ -189,34 +193,38 @@ def kept_shares() -> pd.DataFrame:
 
 
 def batches(preset: str) -> tuple[int, ...]:
-    return BATCHES.get(preset, (32, 128, 512))
+    """The batch sizes of a preset."""
+    return BATCHES.get(preset, PAPER_BATCHES)
 
 
 def beside_table2(times: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
-    """Ratios to FedAvg, ours (medians over turns) and the paper's. Columns: panel, label, source, value, reference."""
+    """Ratios to FedAvg: measured (medians over turns) and the paper's.
+
+    Columns: panel, label, source, value, reference.
+    """
     median = times.groupby(["label", "batch"], sort=False)["ratio"].median().reset_index()
     ours = pd.concat(
         frame.assign(panel=panel) for frame, panel in zip((median, memory), MEASURED.values(), strict=True)
     )
-    theirs = table2()
-    theirs = theirs[theirs["batch"].isin(times["batch"])]
-    both = pd.concat([ours.assign(source="ours"), theirs.assign(source="paper")], ignore_index=True)
-    both = both.assign(
-        source=both["source"] + ", batch " + both["batch"].astype(str), value=both["ratio"], reference=1.0
+    published = table2()
+    published = published[published["batch"].isin(times["batch"])]
+    frame = pd.concat([ours.assign(source="ours"), published.assign(source="paper")], ignore_index=True)
+    frame = frame.assign(
+        source=frame["source"] + ", batch " + frame["batch"].astype(str), value=frame["ratio"], reference=1.0
     )
-    return both[["panel", "label", "source", "value", "reference"]]
+    return frame[["panel", "label", "source", "value", "reference"]]
 
 
-def measured(times: pd.DataFrame, memory: pd.DataFrame, preset: str) -> pd.DataFrame:
-    """The measurements as the claims take results: a turn is a seed, and ``mode`` names the row."""
-    named = times.assign(metric="step_ratio", seed=times["turn"]), memory.assign(metric="peak_ratio", seed=1)
-    frame = pd.concat(named, ignore_index=True).rename(columns={"label": "mode", "ratio": "value"})
+def measured_results(times: pd.DataFrame, memory: pd.DataFrame, preset: str) -> pd.DataFrame:
+    """The measurements as a results frame for the claim checks: turns are seeds, ``mode`` names the row."""
+    parts = times.assign(metric="step_ratio", seed=times["turn"]), memory.assign(metric="peak_ratio", seed=1)
+    frame = pd.concat(parts, ignore_index=True).rename(columns={"label": "mode", "ratio": "value"})
     frame = frame.assign(
         paper="pfedgate",
         dataset="random images",
         data=f"random images, {NETWORK}",
         setting="batch " + frame["batch"].astype(str),
-        method=frame["mode"].map({label: name for label, (name, _) in (MODES | MORE).items()}).fillna("fedem"),
+        method=frame["mode"].map({label: name for label, (name, _) in (MODES | MORE_MODES).items()}).fillna("fedem"),
         variant="",
         preset=preset,
         stale=False,

@@ -1,4 +1,4 @@
-"""How pFedGate's tables and stored runs are matched, in the paper's words: s, B, step, alpha."""
+"""Matches the cells of pFedGate's tables with stored runs. Fields have the paper's names: s, B, step, alpha."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ DEFAULTS: Fields = {
     **{"selector": "exact", "block_layout": "first_min_ratio", "straight_through": "all", "execution": "dense"},
     **{"pre_norm": "True", "post_norm": "True", "sigmoid": "True", "gate_granularity": "batch"},
     "without_sigmoid": "identity",
-    **{"keep_momentum": "True", "mask": "learned", "gate_override": 0.0},  # 0 stands for the gate's own scales
+    **{"keep_momentum": "True", "mask": "learned", "gate_override": 0.0},  # 0: the scales of the gate
 }
-# What the tables leave unsaid of their runs; a run that departs from it fits no cell that does not name it.
+# Fields that a table's cells have unless they name another value. Runs with another value fill only such cells.
 USUAL: Fields = {
     **{"s": 0.5, "B": 5.0, "alpha": 0.4, "step": 1.0, "sampling": 1.0, "novel": 0.0, "gate": "full", "public": "own"},
     **{name: value for name, value in DEFAULTS.items() if name not in ("keep_ratio", "blocks_per_tensor")},
 }
 RENAMED = {"keep_ratio": "s", "blocks_per_tensor": "B"}
-ABLATIONS = {(name, str(part.without)): part.variant for name, part in GATE_PARTS.items()}  # Table 4
-PUBLIC = {  # Table 6: (clients' data, public data)
+ABLATIONS: dict[tuple[str, float | str], str] = {
+    (name, str(part.without)): part.variant for name, part in GATE_PARTS.items()
+}  # Table 4
+PUBLIC: dict[tuple[str, float | str | None], str] = {  # Table 6: (clients' data, public data)
     ("femnist", "emnist"): "near_transfer",
     ("femnist", "cifar10"): "far_transfer",
     ("cifar10", "cifar100"): "near_transfer",
     ("cifar10", "femnist"): "far_transfer",
 }
-# The paper's mean weighs clients by their test samples: our pooled accuracy.
+# The paper's mean weights clients by their test samples, which is the pooled accuracy.
 METRICS = {
     "acc_mean": "acc_pooled",
     "sparsity_achieved": "achieved_keep_ratio",
@@ -48,28 +50,28 @@ NOVEL = {"table8": 0.2}
 @dataclass(frozen=True)
 class PFedGateComparison(Comparison):
     def run_fields(self, run: Mapping[str, Any], fields: Fields) -> Fields:
-        """A run's fields, those of its setting included."""
-        given = {RENAMED.get(name, name): value for name, value in fields.items()}
+        """The run's fields in the paper's names, including those of its setting."""
+        named = {RENAMED.get(name, name): value for name, value in fields.items()}
         for (name, value), part in ABLATIONS.items():
-            if given.get(name) == value:
-                given.pop(name)
-                given["gate"] = part if "gate" not in given else "several changes"
-        if "public" in given or run["method"] == "fedmd":
-            given["public"] = PUBLIC.get((run["dataset"], given.get("public")), "another set")
-            given.pop("public_normalise", None)
+            if named.get(name) == value:
+                named.pop(name)
+                named["gate"] = part if "gate" not in named else "several changes"
+        if "public" in named or run["method"] == "fedmd":
+            named["public"] = PUBLIC.get((run["dataset"], named.get("public")), "another set")
+            named.pop("public_normalise", None)
         if run["method"] == "heterofl":
-            given.setdefault("s", 0.55)
+            named.setdefault("s", 0.55)
         frame = {"alpha": run.get("dirichlet"), "step": run.get("epochs")}
         frame |= {"sampling": run.get("participation"), "novel": run.get("novel")}
-        given |= {name: float(value) for name, value in frame.items() if value is not None and not math.isnan(value)}
+        named |= {name: float(value) for name, value in frame.items() if value is not None and not math.isnan(value)}
         setting = run.get("setting", "")
         if setting == "pathological" or ", lr_gate=" in setting:  # no table has another rate
-            given["setting"] = setting
-        return {**USUAL, **given}
+            named["setting"] = setting
+        return {**USUAL, **named}
 
     def cell_fields(self, cell: Any, variant: str) -> Fields:
         fields = super().cell_fields(cell, variant)
-        fields.pop("model", None)  # local or global: another metric of the same run
+        fields.pop("model", None)  # "local" or "global" selects a metric of the same run
         return {**USUAL, "novel": NOVEL.get(cell.table, 0.0), **fields}
 
     def cell_metric(self, cell: Any, variant: str) -> str:
@@ -77,9 +79,9 @@ class PFedGateComparison(Comparison):
         return f"global_{metric}" if parse_variant(variant).get("model") == "global" else metric
 
     def cell_method(self, cell: Any) -> str:
-        """FedAvg's novel clients fine-tune its model (section 4.11), and so have FedAvg-FT's runs.
+        """FedAvg-FT's runs fill the cells of FedAvg's novel clients, which fine-tune its model.
 
-        Its gap is between two runs: no run fills it, notebook 05 shows it.
+        FedAvg's gap is a difference of two runs, so no single run fills it; notebook 05 shows it.
         """
         metric = METRICS.get(cell.metric)
         if cell.table in NOVEL and cell.key == "fedavg" and metric in ("acc_novel", "novel_gap"):

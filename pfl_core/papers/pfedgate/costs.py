@@ -1,11 +1,12 @@
-r"""What pFedGate's masks save: multiply-adds (MACs), the paper's Table 5, and bytes; pfedgate.md section 7.
+r"""Multiply-adds (MACs) that pFedGate's masks save, and the formulas of the paper's Table 5.
 
-    forward    a convolution's weight is used once for each place of its map, a dense layer's once, a bias never
-    training   3 times the forward pass (forward, slopes of weights, slopes of inputs), but for the images' own slopes
-    kept       parameters and MACs are different things: convolutions have few of the first and most of the second
+    forward    a convolution uses each weight once per output position, a dense layer once; a bias needs no MAC
+    training   3 times the forward pass (forward, gradient of the weights, gradient of the inputs), without the
+               gradient of the images
 
-Masked dense kernels multiply by zero: they compute all MACs of the model, and the gate's on top. Sliced kernels leave
-dropped neurons out, and the inputs that read them. The gate's own slopes of inputs are needed by its first norm.
+Convolutions have few of the parameters but most of the MACs. Masked dense kernels multiply by zero: they compute all
+MACs of the model, and the gate's in addition. Sliced kernels leave out dropped neurons and the inputs that read them.
+The gate needs the gradient of its inputs for the norm before its linear layers.
 """
 
 from __future__ import annotations
@@ -27,37 +28,41 @@ from pfl_core.layout import Layout
 
 
 def layer_macs(layout: Layout, uses: Tensor) -> dict[str, float]:
-    """MACs of one sample's forward pass, layer by layer, from the first to the head; ``uses`` [d] of each weight."""
+    """MACs of one sample's forward pass by layer, in the model's order. ``uses`` [d]: how often each weight is used."""
     macs: dict[str, float] = {}
-    for f in layout.params:
+    for f in layout.params:  # weight and bias of a layer are separate tensors
         macs[f.layer] = macs.get(f.layer, 0.0) + float(uses[f.start : f.stop].sum())
     return macs
 
 
 def training_macs(macs: Mapping[str, float]) -> float:
-    """Of one sample's step, given its forward pass by layer: images have no slope, so the first layer counts twice."""
+    """MACs of one sample's training step, from those of its forward pass by layer.
+
+    The first layer counts twice, not three times: the gradient of the images is not needed.
+    """
     return 3 * sum(macs.values()) - next(iter(macs.values()))
 
 
 def sliced_macs(macs: Mapping[str, float], blocks: Blocks, kept: np.ndarray) -> dict[str, float]:
-    """The forward pass by layer where whole neurons are left out (``output_rows``): rows kept times inputs kept."""
+    """MACs of the forward pass by layer without the dropped neurons (``output_rows``): rows kept times inputs kept."""
+    # share of the rows kept in each hidden layer
     firsts = np.cumsum([0, *map(len, blocks.rows)])
     shares = [
         np.array(sizes)[kept[first : first + len(sizes)]].sum() / sum(sizes)
         for first, sizes in zip(firsts, blocks.rows, strict=False)
     ]
-    chain = [1.0, *map(float, shares), 1.0]  # of the images, the hidden layers' neurons, and the classes
+    chain = [1.0, *map(float, shares), 1.0]  # shares kept of the image, the hidden layers, and the classes
     return {name: m * into * out for (name, m), (into, out) in zip(macs.items(), pairwise(chain), strict=True)}
 
 
 def gate_macs(gate: Gate) -> tuple[float, float]:
-    """Of one sample: the gate's forward pass d_X L for each path, and its training step."""
+    """MACs of the gate for one sample: the forward pass (d_X L for each path) and the training step."""
     _, _, _, _, weight, *_ = gate.sizes
     return float(weight), float(weight * (3 if gate.pre_norm else 2))
 
 
 def first_mask(algorithm: PFedGate, fed: Federation) -> tuple[Adapter, np.ndarray]:
-    """What client 0 keeps for its first batch, bool [L], and whose blocks these are."""
+    """Client 0's adapter, and the blocks that it keeps for its first batch, bool [L]."""
     adapter, state = Adapter.of(algorithm, fed), algorithm.init(fed, fed.theta0)
     batch = next(fed.batches(torch.arange(1), 0))
     with torch.no_grad():
@@ -65,31 +70,32 @@ def first_mask(algorithm: PFedGate, fed: Federation) -> tuple[Adapter, np.ndarra
     return adapter, kept
 
 
-def counted(algorithm: PFedGate, fed: Federation, uses: Tensor) -> dict[str, float]:
-    """A client's first step: shares of parameters and of MACs that are kept, and MACs computed, FedAvg's being 1."""
+def step_counts(algorithm: PFedGate, fed: Federation, uses: Tensor) -> dict[str, float]:
+    """Counts of a client's first step: shares of parameters and MACs kept, and MACs computed relative to FedAvg."""
     adapter, kept = first_mask(algorithm, fed)
     macs, (forward, gate) = layer_macs(fed.layout, uses), gate_macs(adapter.gate)
-    really = sliced_macs(macs, adapter.blocks, kept) if algorithm.execution == "sliced" else macs
+    computed = sliced_macs(macs, adapter.blocks, kept) if algorithm.execution == "sliced" else macs
     return {
         "parameters kept": float(adapter.blocks.share(kept)),
         "MACs kept": float(adapter.blocks.macs_share(kept, uses)),
         "gate / model, parameters": sum(adapter.gate.sizes) / fed.num_params,
         "gate / model, MACs": forward / sum(macs.values()),
-        "step computed": (training_macs(really) + gate) / training_macs(macs),
+        "step computed": (training_macs(computed) + gate) / training_macs(macs),
     }
 
 
 def fedem_step(macs: Mapping[str, float], components: int) -> float:
-    """MACs of FedEM's round a sample, FedAvg's being 1: each component is trained, and asked once for its losses."""
+    """MACs of FedEM's round relative to FedAvg: each component is trained, and evaluated once for the E step."""
     return components * (1 + sum(macs.values()) / training_macs(macs))
 
 
 def table5(keep: float, upload: float, gate: float, components: int = 3) -> pd.DataFrame:
-    """The paper's Table 5 in units of d, and what its formulas give; ``keep`` s, ``upload`` q, ``gate`` s_phi.
+    """The paper's Table 5 in units of d, with the values of its formulas.
 
-    The paper prints orders for inference, O(d) for FedEM too, which runs k components; its numbers here are half of
-    training's, as the formulas count (forward and backward alike). FedEM's k is ``components``. pFedHN's server keeps a
-    network of its own; r, r' and r'' of the paper's peak memory are left open by it.
+    ``keep``: s; ``upload``: q; ``gate``: s_φ; ``components``: FedEM's k. For inference the paper prints only orders,
+    and O(d) for FedEM, which runs k components. The numbers here are half of training's, because the formulas count
+    forward and backward alike. pFedHN's server keeps an additional network. The paper does not define r, r' and r'' of
+    the peak memory.
     """
     k = components
     rows = {

@@ -1,8 +1,9 @@
-"""How much a pFedGate knapsack has to choose from on a network, whatever a gate says (specification section 4.4)."""
+"""Number of different masks that pFedGate's knapsack can select on a network, for random importances."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -14,23 +15,23 @@ from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.layout import Layout
 from pfl_core.seeding import numpy_generator
 
-DRAWS = 20
+DRAWS = 20  # random importance vectors
 
 
 def masks_possible(
     name: str, model: str, shape: tuple[int, ...], classes: int, budgets: tuple[float, ...] = (0.5, 0.3)
-) -> list[dict[str, float | str]]:
-    """A row for each budget: masks that DRAWS random importances give and their s'.
+) -> list[dict[str, Any]]:
+    """Different masks and the mean s' over DRAWS random importance vectors, a row for each budget.
 
-    By the paper, by the released code, and with blocks of about one size over the whole model (L of the paper's).
-    ``gate / model``: the size of the gates' linear layers relative to the network.
+    For the paper's reading, the released code's, and blocks of about one size over the whole model ("balanced").
+    ``gate / model``: size of the gate's linear layers, 2 d_X L, relative to the network.
     """
     layout, rows = Layout.of(models.build(model, shape, classes, seed=0)), []
     for s in budgets:
-        row = {"network": name, "s": s}
-        ways = {way: PFedGate.reading(way, keep_ratio=s) for way in ("paper", "authors_code")}
-        for way, method in (ways | {"balanced": PFedGate(block_layout="balanced", keep_ratio=s)}).items():
-            adapter = chooser(layout, method, shape)
+        row: dict[str, Any] = {"network": name, "s": s}
+        readings = {way: PFedGate.reading(way, keep_ratio=s) for way in ("paper", "authors_code")}
+        for way, method in (readings | {"balanced": PFedGate(block_layout="balanced", keep_ratio=s)}).items():
+            adapter = selection(layout, method, shape)
             stream = numpy_generator(0, "importances", name)
             masks = [adapter.select(stream.random(adapter.blocks.num_blocks), 0) for _ in range(DRAWS)]
             row[f"masks, {way}"] = len({mask.tobytes() for mask in masks})
@@ -40,8 +41,9 @@ def masks_possible(
     return rows
 
 
-def chooser(layout: Layout, method: PFedGate, shape: tuple[int, ...]) -> Adapter:
-    """The selection of one client, without a federation."""
+def selection(layout: Layout, method: PFedGate, shape: tuple[int, ...]) -> Adapter:
+    """The adapter of one client, without a federation."""
+    assert not isinstance(method.keep_ratio, tuple)
     least = least_ratio(method, method.keep_ratio)
     blocks = build_blocks(layout, method.blocks_per_tensor, least, method.block_layout)
     return Adapter(method, blocks, Gate(shape, blocks.num_blocks, 2), np.array([method.keep_ratio]), least, 0)

@@ -1,8 +1,8 @@
-"""pFedGate: all that belongs to the paper, in one object."""
+"""pFedGate's ``Paper`` object: settings, experiments, comparison, claims and metrics."""
 
 from __future__ import annotations
 
-from pfl_core.papers.pfedgate.claims import accuracy, parts, studies  # noqa: F401  (they add their checks)
+from pfl_core.papers.pfedgate.claims import accuracy, parts, studies  # noqa: F401  (importing registers their checks)
 from pfl_core.papers.pfedgate.comparison import COMPARISON
 from pfl_core.papers.pfedgate.criteria import SEARCHES
 from pfl_core.papers.pfedgate.experiments import EXPERIMENTS, SEEDS

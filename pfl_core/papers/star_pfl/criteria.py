@@ -1,6 +1,6 @@
-"""Star-PFL: what may decide its claims, and the searches behind its comparisons; committed before the runs.
+"""Star-PFL: the conditions for deciding its claims, and the hyperparameter searches; committed before the runs.
 
-Where nothing is said of a claim, it needs all conditions of ``study.criteria``.
+A claim that is not listed in ``waived`` needs all conditions of ``study.criteria``.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from pfl_core.papers.star_pfl.settings import SETTINGS
 from pfl_core.study.criteria import MECHANISM, SEARCH, Criteria, Waiver
 from pfl_core.study.search import Search
 
-# The rate of the released code is the middle one, for all methods; thresholds and windows are the paper's. Validation
-# images are the paper's: a fifth of each client's; no final run trains on them.
+# The middle of the grid is the released code's learning rate. Thresholds and windows are the paper's and not searched.
+# Validation images are the paper's split, a fifth of each client's images; no final run trains on them.
 _RATE = {"lr": (0.003, 0.01, 0.03)}
-_METHODS = {
+_STRENGTHS: dict[str, dict[str, tuple[float, ...]]] = {
     "local": {},
     "fedavg": {},
     "fedbn": {},
@@ -21,15 +21,15 @@ _METHODS = {
     "star_pfl": {},
 }
 SEARCHES = {
-    ("real", task): tuple(Search(name, {**_RATE, **strengths}) for name, strengths in _METHODS.items())
+    ("real", task): tuple(Search(name, {**_RATE, **strengths}) for name, strengths in _STRENGTHS.items())
     for task in ("axial", "sagital")
 }
-# the rate alone, to save time; the middle one is the setting's
-SEARCHES["quick", "axial"] = tuple(Search(name, {"lr": (0.02, 0.05, 0.1)}) for name in _METHODS)
+# quick: learning rates only, to save time; the middle of the grid is the setting's rate
+SEARCHES["quick", "axial"] = tuple(Search(name, {"lr": (0.02, 0.05, 0.1)}) for name in _STRENGTHS)
 
 CRITERIA = Criteria(
     waived={
-        4: Waiver((SEARCH,), "counts of what a round sends and computes"),
+        4: Waiver((SEARCH,), "about counts of values and operations in a round"),
         6: Waiver((SEARCH,), "about the parameters of one method"),
         7: Waiver((SEARCH,), "about the parameters of one method"),
         12: Waiver((MECHANISM, SEARCH), "asks whether the mechanism acts"),

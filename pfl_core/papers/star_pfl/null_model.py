@@ -1,11 +1,11 @@
-r"""How much Star-PFL would freeze by chance: its state machine on updates that are pure noise (star_pfl.md 6.6).
+r"""Null model of Star-PFL: how much its state machine freezes when the updates are pure noise.
 
-An entry whose updates are independent N(drift, 1) has no direction to lose, yet of n of them
+Independent N(drift, 1) updates have no structure. Still, n of them without drift look stable with probability
 
     P(|Σ x| ≤ T Σ |x|) = Σ_k C(n, k) 2^-n P(A_k (1 − T) ≤ B_{n−k} (1 + T),  B_{n−k} (1 − T) ≤ A_k (1 + T))
 
-look steady (drift 0; A_k, B_k sums of k half-normals: the positive and the negative updates). What is measured in turn
-shares records with what was measured before, so shares of frozen entries come from ``simulate``.
+A_k and B_k are sums of k half-normal variables: the sizes of the positive and of the negative updates
+(``stable_chance``). Consecutive windows of a run share updates, so shares of frozen entries are simulated (``chance``).
 """
 
 from __future__ import annotations
@@ -24,51 +24,55 @@ from pfl_core.algorithms.star_pfl.method import StarPFL
 from pfl_core.algorithms.star_pfl.round import Rule
 from pfl_core.seeding import generator
 
-STEP, REACH = 0.002, 8.0  # of the grid on which densities are added: width, and where a half-normal ends
+GRID_STEP, GRID_END = 0.002, 8.0  # grid of the densities: cell width, and where a half-normal is cut off
 
 
 @cache
-def steady_chance(records: int, threshold: float = 0.1) -> float:
-    """P(score <= threshold) of that many normal updates without drift; good to three digits up to 20 records."""
+def stable_chance(records: int, threshold: float = 0.1) -> float:
+    """P(score <= threshold) for ``records`` normal updates without drift; accurate to three digits up to 20 records."""
     if records < 2:
-        return 0.0  # one update never cancels
-    one = np.exp(-0.5 * np.arange(STEP / 2, REACH, STEP) ** 2)
-    sums = [one / one.sum()]
+        return 0.0  # a single update cannot cancel
+    half_normal = np.exp(-0.5 * np.arange(GRID_STEP / 2, GRID_END, GRID_STEP) ** 2)
+    sums = [half_normal / half_normal.sum()]  # sums[k - 1]: distribution of a sum of k half-normals
     while len(sums) < records - 1:
-        sums.append(_added(sums[-1], sums[0]))
+        sums.append(_convolve(sums[-1], sums[0]))
+    # k updates are positive, the others negative
     return sum(
         comb(records, k) * 0.5**records * _balanced(sums[k - 1], sums[records - k - 1], k, records - k, threshold)
         for k in range(1, records)
     )
 
 
-def _added(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Distribution of a sum on the grid."""
+def _convolve(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Distribution of the sum of two variables on the grid, by FFT."""
     size = len(first) + len(second) - 1
     padded = 1 << (size - 1).bit_length()
     return np.fft.irfft(np.fft.rfft(first, padded) * np.fft.rfft(second, padded), padded)[:size].clip(0)
 
 
 def _balanced(up: np.ndarray, down: np.ndarray, k: int, m: int, threshold: float) -> float:
-    """P(down is within (1 - T) / (1 + T) and (1 + T) / (1 - T) times up), of sums of k and m cells' middles."""
-    value = (np.arange(len(up)) + k / 2) * STEP
-    upto = np.concatenate([[0.0], np.cumsum(down)])
-    edges = (np.arange(len(upto)) + (m - 1) / 2) * STEP
+    """P((1 - T) / (1 + T) <= down / up <= (1 + T) / (1 - T)) for sums of k positive and m negative updates.
+
+    ``up`` and ``down``: their distributions; cell i of a sum of k terms has its middle at (i + k / 2) steps.
+    """
+    value = (np.arange(len(up)) + k / 2) * GRID_STEP
+    cumulative = np.concatenate([[0.0], np.cumsum(down)])
+    edges = (np.arange(len(cumulative)) + (m - 1) / 2) * GRID_STEP
     ratio = (1 + threshold) / max(1 - threshold, 1e-9)
-    return float(up @ (np.interp(value * ratio, edges, upto) - np.interp(value / ratio, edges, upto)))
+    return float(up @ (np.interp(value * ratio, edges, cumulative) - np.interp(value / ratio, edges, cumulative)))
 
 
 @dataclass(frozen=True)
 class Chance:
-    """What noise alone does in round t = 1, 2, ...; shares of the entries, [rounds] each."""
+    """Shares of the entries that are frozen or sent on pure noise, in round t = 1, 2, ...; each [rounds]."""
 
     frozen_global: np.ndarray
     frozen_local: np.ndarray
-    sent_local: np.ndarray  # what a client's own mask lets through: that of training, or with A13 that after Check
+    sent_local: np.ndarray  # share that the client's mask lets through: the mask of training, or of after Check (A13)
 
     @property
     def upload(self) -> np.ndarray:
-        """The share that a client sends: by its own mask and by the server's, which know nothing of each other."""
+        """Share that a client sends. The client's and the server's mask are independent on noise."""
         return (1 - self.frozen_global) * self.sent_local
 
 
@@ -85,50 +89,64 @@ def chance(
     seed: int = 0,
     reading: str = "paper",
 ) -> Chance:
-    """The machine on noise: a server that records once a round, a client that does in its first epochs.
+    """Simulates Star-PFL on noise: the server records one update a round, a client one in each of its first epochs.
 
-    ``reading``: by the text ("paper"), or by the released functions ("authors_code"); each side is one tensor.
+    ``reading``: the paper's text ("paper") or the released functions ("authors_code"). Each side is a single tensor.
     """
-    lengths = {"history_len_global": history_len_global, "history_len_local": history_len_local}
-    method = StarPFL.reading(reading, threshold_global=threshold_global, threshold_local=threshold_local, **lengths)
+    method = StarPFL.reading(
+        reading,
+        threshold_global=threshold_global,
+        threshold_local=threshold_local,
+        history_len_global=history_len_global,
+        history_len_local=history_len_local,
+    )
     recorded = min(epochs, method.record_epochs or history_len_local)
-    server, client = method.rules_of((slice(0, entries),))
+    server_rule, client_rule = method.rules_of((slice(0, entries),))
     server = simulate(
-        noise(drift, seed, "server"), rounds, server, history_len_global, 1, entries, halving=method.interval_halving
+        noise(drift, seed, "server"),
+        rounds,
+        server_rule,
+        history_len_global,
+        1,
+        entries,
+        halving=method.interval_halving,
     )
     client = simulate(
         noise(drift, seed, "client"),
         rounds,
-        client,
+        client_rule,
         history_len_local,
         recorded,
         entries,
-        check_rule=method.check_rule(client),
+        check_rule=method.check_rule(client_rule),
         halving=method.interval_halving,
-        cleared=method.history_scope == "round",
+        clear_window=method.history_scope == "round",
     )
     sent = client.active if method.upload_mask_timing == "before_check" else client.waited == 0
-    frozen = ((~side.active).double().mean(1).numpy() for side in (server, client))
-    return Chance(*frozen, sent.double().mean(1).numpy())
+    return Chance(
+        frozen_global=(~server.active).double().mean(1).numpy(),
+        frozen_local=(~client.active).double().mean(1).numpy(),
+        sent_local=sent.double().mean(1).numpy(),
+    )
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """The machine's course, round by round; [rounds, entries] each."""
+    """States of the machine, round by round; each [rounds, entries]."""
 
-    active: Tensor  # bool M, in training
-    probe: Tensor  # bool M', in training
-    score: Tensor  # after the round, of the record as it stands then
+    active: Tensor  # bool M, during training
+    probe: Tensor  # bool M', during training
+    score: Tensor  # after the round, of the record as it is then
     interval: Tensor  # F after the round
     waited: Tensor  # L after the round
-    value: Tensor  # sum of the updates taken
+    value: Tensor  # sum of the updates taken so far
 
 
-Updates = Callable[[int, int, int], Tensor]  # (round from 0, record within it, entries) -> [entries]
+Updates = Callable[[int, int, int], Tensor]  # (round from 0, record within it, number of entries) -> [entries]
 
 
 def noise(drift: float, seed: int, name: str) -> Updates:
-    """Independent normal updates of variance 1 and mean ``drift``."""
+    """Independent normal updates with variance 1 and mean ``drift``."""
 
     def updates(t: int, record: int, entries: int) -> Tensor:
         return drift + torch.randn(entries, generator=generator(seed, "null model", name, t, record))
@@ -146,30 +164,32 @@ def simulate(
     *,
     check_rule: Rule | None = None,
     halving: str = "ceil",
-    cleared: bool = False,
+    clear_window: bool = False,
     score: Callable[[Window], Tensor] = stability,
     push: Callable[[Window, Tensor, Tensor], None] = push_,
     thaw: bool = True,
 ) -> Simulated:
-    """The state machine on given updates, ``recorded`` of them a round; ``score`` and ``push`` for another measure.
+    """Runs the state machine on given updates, ``recorded`` of them a round.
 
-    ``rule``: Measure's, or its threshold; ``check_rule``: Check's, if it is another; ``halving``: of F, a key of
-    ``HALVED``; ``cleared``: the window is emptied before each round.
+    ``rule``: Measure's rule, or its threshold. ``check_rule``: Check's rule, if different. ``halving``: how F is
+    halved, a key of ``HALVED``. ``clear_window``: empties the window before each round. ``score`` and ``push``: another
+    stability measure.
     """
     start = torch.zeros(entries)
     rule = rule if isinstance(rule, Rule) else Rule(rule)
     state, window, empty = Entries.start(start), Window.empty(start, length), Window.empty(start, length)
-    value, course = start, []
+    value, steps = start, []
     for t in range(rounds):
         active, probe = measure(state, rule), state.probe
-        window = empty.clone() if cleared else window
+        window = empty.clone() if clear_window else window
+        # training: an active entry takes and records each update
         for record in range(recorded):
             update = updates(t, record, entries)
             push(window, update, active)
             value = torch.where(active, value + update, value)
-        fresh = torch.where(active, score(window), state.score)
+        new_score = torch.where(active, score(window), state.score)
         state = check(
-            replace(state, score=fresh, count=window.count.clone()), active, check_rule or rule, halving, thaw
+            replace(state, score=new_score, count=window.count.clone()), active, check_rule or rule, halving, thaw
         )
-        course.append((active, probe, state.score, state.interval, state.frozen, value))
-    return Simulated(*map(torch.stack, zip(*course, strict=True)))
+        steps.append((active, probe, state.score, state.interval, state.frozen, value))
+    return Simulated(*map(torch.stack, zip(*steps, strict=True)))

@@ -1,8 +1,8 @@
-"""Star-PFL: all that belongs to the paper, in one object."""
+"""Star-PFL's ``Paper`` object: settings, experiments, comparison, claims and metrics."""
 
 from __future__ import annotations
 
-from pfl_core.papers.star_pfl.claims import freezing, tables  # noqa: F401  (they add their checks)
+from pfl_core.papers.star_pfl.claims import freezing, tables  # noqa: F401  (importing registers their checks)
 from pfl_core.papers.star_pfl.comparison import COMPARISON
 from pfl_core.papers.star_pfl.criteria import SEARCHES
 from pfl_core.papers.star_pfl.experiments import EXPERIMENTS, SEEDS

@@ -1,4 +1,4 @@
-"""Invented results of pFedGate's experiments, for the tests of its checks."""
+"""Artificial results of pFedGate's experiments, for the tests of its claim checks."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Verdicts on small made-up results: each check of pFedGate can hold, fail, and stay undecided."""
+"""Checks of pFedGate's claims on artificial results: each can hold, fail, and stay undecided."""
 
 import pytest
 
@@ -44,7 +44,7 @@ SMALL = (0.010, 0.011, 0.012)
 LARGE = (0.030, 0.031, 0.032)
 SAME = (0.02, 0.02, 0.02)
 
-CASES = [  # claim, results that bear it out, that contradict it, that leave it open
+CASES = [  # claim; results with which it holds, does not hold, is undecided
     (
         1,
         [gates(BUDGETS), others(60.0)],
@@ -159,13 +159,13 @@ CASES.append(
 
 
 @pytest.mark.parametrize(("number", "good", "bad", "open_"), CASES, ids=lambda c: c if isinstance(c, int) else "")
-def test_each_check_can_hold_fail_and_stay_open(number, good, bad, open_):
+def test_each_check_can_hold_fail_and_stay_undecided(number, good, bad, open_):
     assert status(number, *good) == "holds", verdict(number, *good).numbers
     assert status(number, *bad) == "does not hold", verdict(number, *bad).numbers
     assert status(number, *open_) == "undecided", verdict(number, *open_).numbers
 
 
-def test_9_the_most_epochs_decide():
+def test_9_is_judged_by_the_largest_number_of_epochs():
     kept = exact("pfedgate", 0.4, "kept_ratio")
     four = studies("epochs", {1: (0.5,) * 3, 2: (0.4,) * 3, 4: (0.6, 0.61, 0.62)}, "upload_ratio")
     assert status(9, kept, four) == "holds" and "with 4 epochs" in verdict(9, kept, four).numbers
@@ -178,53 +178,53 @@ def elsewhere(name, runs):
 
 
 @pytest.mark.parametrize("number", [4, 5, 6, 9, 15, 16, 17, 18])
-def test_a_study_is_judged_on_its_own_data_sets(number):
-    """FEMNIST has Table 1's budgets and Table 13's blocks, EMNIST no other blocks: neither leaves a claim open."""
+def test_a_study_is_judged_on_the_data_sets_of_its_table(number):
+    """FEMNIST has only Table 1's budgets and Table 13's blocks, EMNIST only B = 5; this leaves no claim undecided."""
     good = next(case[1] for case in CASES if case[0] == number)
     other = "emnist" if number == 18 else "femnist"
     some = [gates({1.0: 80.0, 0.5: 79.0, 0.3: 78.5}), rows("fedavg", 60.0)]
     assert verdict(number, *good, elsewhere(other, some)) == verdict(number, *good)
 
 
-def test_every_check_of_these_modules_has_a_case():
+def test_all_checks_of_these_modules_have_a_case():
     checked = {claim.number for claim in claims(PAPER.claims) if claim.check is not None}
     assert {case[0] for case in CASES} >= {1, 2, 3, 4, 5, 6, 9, *range(14, 19), 20, 21, 22, 23} & checked
 
 
-def test_a_claim_that_fails_shows_the_clearest_loss():
-    close = rows("local", (90.0, 60.0, 60.0))  # the least lead on average, with a wide interval
+def test_a_failing_claim_reports_the_clearest_loss():
+    close = rows("local", (90.0, 60.0, 60.0))  # the smallest mean lead, with a wide interval
     text = verdict(1, gates(BUDGETS), rows("fedem", 81.0), close).numbers
     assert "clearest loss" in text and "over fedem" in text
 
 
-def test_other_readings_and_options_are_other_runs():
+def test_other_readings_and_options_are_ignored():
     code = rows("pfedgate", 99.0, "reading=authors_code;keep_ratio=0.5")
     assert status(5, gates(BUDGETS), code, rows("fedavg", 75.0)) == "does not hold"
 
 
-def test_a_baseline_whose_momentum_restarts_is_another_run():
+def test_baselines_without_kept_momentum_are_ignored():
     restarted = rows("fedavg", 99.0, "keep_momentum=False"), rows("fedem", 99.0, "keep_momentum=False")
     assert status(1, gates(BUDGETS), others(60.0), *restarted) == "holds"
     assert status(5, gates(BUDGETS), rows("fedavg", 60.0), restarted[0]) == "holds"
 
 
-def test_fedmask_is_compared_at_one_half():
+def test_fedmask_is_compared_at_s_0_5():
     assert status(1, gates(BUDGETS), others(60.0), rows("fedmask", 99.0, "keep_ratio=0.3")) == "holds"
 
 
-def test_one_seed_decides_no_difference():
+def test_one_seed_is_undecided():
     one = [row for row in gates(BUDGETS) + rows("fedavg", 60.0) if row["seed"] == 0]
     assert status(5, one) == "undecided"
 
 
-def test_the_settings_are_those_of_the_experiments():
+def test_settings_of_the_checks_are_those_of_the_experiments():
     assert set(checks_pfedgate.SETTINGS) == set(pfedgate.DATASETS)
     stand_ins = {"fashion_mnist", "mnist"}
     assert set(checks_pfedgate.STUDIED) - stand_ins == set(pfedgate.studied("paper"))
-    assert set(checks_pfedgate_studies.SPLIT) - stand_ins == set(pfedgate.split("paper"))
+    assert set(checks_pfedgate_studies.SPLIT) - stand_ins == set(pfedgate.studied_blocks("paper"))
 
 
-def test_at_preset_paper_table_13_is_made_on_its_data_sets_and_tables_10_and_11_on_theirs():
+def test_preset_paper_runs_each_table_on_its_data_sets():
     def where(what):
         return {run.setting.partition(",")[0] for run in pfedgate.sparsity_studies("paper", [0], {}) if what(run)}
 

@@ -1,4 +1,4 @@
-"""Claims 7, 8, 10 to 13 and 19 of pFedGate on small made-up results: each can hold, fail, and stay undecided."""
+"""Checks of pFedGate's claims 7, 8, 10 to 13 and 19 on artificial results: each can hold, fail, stay undecided."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bench(label, times, peak, batch=32):
 
 def judged(number, *parts):
     times, memory = (pd.concat(frames, ignore_index=True) for frames in zip(*parts, strict=True))
-    return claims(PAPER.claims)[number - 1].check(gate_bench.measured(times, memory, "real"))
+    return claims(PAPER.claims)[number - 1].check(gate_bench.measured_results(times, memory, "real"))
 
 
 SMALL, SLICED, E_STEP = "pFedGate, s = 0.3", "whole neurons, s = 0.3, sliced", "FedEM, without its E step"
@@ -49,9 +49,9 @@ def test_7_both_time_and_memory_at_every_batch_size():
     assert judged(7, bench(SMALL, fast, 1.8)).status == "does not hold"
     assert judged(7, bench(SMALL, unsure, 0.66)).status == "undecided"
     assert judged(7, bench(SMALL, fast, 0.66), bench(SMALL, slow, 0.9, 128)).status == "does not hold"
-    told = judged(7, bench(SMALL, slow, 1.8), bench(SLICED, fast, 0.9))
-    assert told.status == "does not hold" and "left out 0.71 and 0.90" in told.numbers
-    assert judged(7, bench(SLICED, fast, 0.66)).status == "undecided"  # ours is not the paper's
+    result = judged(7, bench(SMALL, slow, 1.8), bench(SLICED, fast, 0.9))
+    assert result.status == "does not hold" and "left out 0.71 and 0.90" in result.numbers
+    assert judged(7, bench(SLICED, fast, 0.66)).status == "undecided"  # whole neurons are not the published method
 
 
 def test_8_about_three_times():
@@ -94,7 +94,7 @@ def test_10_runs_at_another_rate_do_not_count():
 
 
 def test_10_and_11_other_options_in_the_same_setting_do_not_count():
-    """A notebook has its own runs only; all that is stored has those of the sparsity studies and the code's, too."""
+    """Stored results also contain the runs of the sparsity studies and of the released code's reading."""
     others = [row for variant in ("selector=greedy_groups", "reading=authors_code", "mask=random")
               for row in rows(10.0, variant=variant) + exact(99, "rounds_to_80", variant=variant)]  # fmt: skip
     found = gates(90.0, 88.0, 89.0, 80.0)
@@ -116,7 +116,7 @@ def test_11_faster_and_less_accurate():
     assert status(11, rows(87.0), exact(20, "rounds_to_80")) == "undecided"
 
 
-# ---- 12 and 13: who takes part --------------------------------------------------------------------------------------
+# ---- 12 and 13: participation ---------------------------------------------------------------------------------------
 
 
 def drop(method, all_, few, variant="", metrics=("acc_pooled", "acc_bottom_decile"), name="cifar10"):
@@ -149,7 +149,7 @@ def test_12_the_drop_is_averaged_over_the_data_sets():
     assert status(12, plain, two, less, rows(80.0, setting="mnist", dataset="mnist", data="mnist")) == "holds"
 
 
-def test_12_the_papers_own_accuracies_hold():
+def test_12_holds_for_the_accuracies_of_the_paper():
     both = [cells(number).set_index(["dataset", "method", "s", "metric"])["value"] for number in (1, 3)]
     pairs = pd.concat(both, axis=1, keys=["all", "few"]).dropna().reset_index()
     named = pairs[pairs["method"].isin(("FedAvg", "pFedGate"))]
@@ -186,7 +186,7 @@ def test_13_gaps():
     assert status(13, OTHERS) == status(13, gap("pfedgate", 74.0, 73.5)) == "undecided"
 
 
-def test_13_fedavgs_gap_is_the_smaller_of_its_two():
+def test_13_takes_the_smaller_gap_of_fedavg():
     assert "gap of fedavg +3.00" in verdict(13, OTHERS, gap("pfedgate", 74.0, 73.5)).numbers
     plain = [*gap("fedavg", 70.0, 69.0), *OTHERS[6:]]
     assert "gap of fedavg +1.00" in verdict(13, plain, gap("pfedgate", 74.0, 73.5)).numbers

@@ -1,4 +1,4 @@
-"""pFedGate's costs against hand counts, the specification's numbers, and what torch counts of real steps."""
+"""pFedGate's costs against hand counts and torch's FLOP counter."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pfl_core.algorithms.pfedgate.gate import Gate
 from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.costs import weight_uses
 from pfl_core.papers.pfedgate.benchmark import (
+    DEFAULT_TURNS,
     MODES,
-    MORE,
-    OFTEN,
+    MORE_MODES,
     STEPS,
     TURNS,
     Bench,
     analytic,
     modes,
-    remembered,
+    peak_memory,
     timed,
 )
 from pfl_core.papers.pfedgate.costs import (
-    counted,
     fedem_step,
     first_mask,
     gate_macs,
     layer_macs,
     sliced_macs,
+    step_counts,
     table5,
     training_macs,
 )
@@ -43,7 +43,7 @@ def bench(name="lenet_cifar", batch=2):
 
 
 def test_macs_by_layer():
-    """Specification, section 7: 5x5 convolutions on maps of 28x28 and 10x10, then dense layers."""
+    """5x5 convolutions with output maps of 28x28 and 10x10, then dense layers."""
     fed, uses = bench()
     macs = layer_macs(fed.layout, uses)
     assert macs == {"conv1": 1_881_600, "conv2": 5_120_000, "fc1": 192_000, "fc2": 10_080, "head": 840}
@@ -58,24 +58,24 @@ def test_macs_by_layer():
         *(("leaf_cnn_cifar", 0.5, 0.519), ("leaf_cnn_cifar", 0.3, 0.359)),
     ],
 )
-def test_the_released_codes_masks_keep_more_macs_than_parameters(name, s, expected):
+def test_masks_of_the_released_code_keep_more_macs_than_parameters(name, s, expected):
     fed, uses = bench(name)
     adapter, kept = first_mask(PFedGate.reading("authors_code", keep_ratio=s), fed)
     assert adapter.blocks.share(kept) < s
     assert adapter.blocks.macs_share(kept, uses) == pytest.approx(expected, abs=0.001)
 
 
-def test_a_gate_costs_little_in_macs_even_where_it_is_larger_than_the_model():
+def test_a_gate_larger_than_the_model_needs_few_macs():
     fed, uses = bench()
-    found = counted(PFedGate(keep_ratio=0.5), fed, uses)
-    assert found["gate / model, parameters"] == pytest.approx(307_512 / 256_830)
-    assert found["gate / model, MACs"] == pytest.approx(2 * 153_600 / 7_204_520)
+    counts = step_counts(PFedGate(keep_ratio=0.5), fed, uses)
+    assert counts["gate / model, parameters"] == pytest.approx(307_512 / 256_830)
+    assert counts["gate / model, MACs"] == pytest.approx(2 * 153_600 / 7_204_520)
     assert gate_macs(Gate((3, 32, 32), 50, 2)) == (307_200, 3 * 307_200)
     assert gate_macs(Gate((3, 32, 32), 50, 2, pre_norm=False)) == (307_200, 2 * 307_200)
 
 
 def test_sliced_layers_by_hand():
-    """Half of conv1's 32 neurons: half of its MACs, and half of conv2's, all of whose own neurons stay."""
+    """Without some of conv1's 32 channels, its MACs and conv2's fall by their share; conv2 keeps its channels."""
     fed, uses = bench()
     adapter, _ = first_mask(PFedGate(keep_ratio=0.3, **ROWS), fed)
     kept = adapter.blocks.always | True
@@ -86,13 +86,13 @@ def test_sliced_layers_by_hand():
     assert macs["conv1"] == 1_881_600 * neurons and macs["conv2"] == 5_120_000 * neurons and macs["fc1"] == 192_000
 
 
-@pytest.mark.parametrize("label", [label for label in MODES | MORE if label != "FedEM"])
-def test_what_is_counted_is_what_torch_counts_of_a_round(label):
+@pytest.mark.parametrize("label", [label for label in MODES | MORE_MODES if label != "FedEM"])
+def test_counted_macs_match_torch_in_a_round(label):
     algorithm, (fed, uses) = modes("real")[label], bench()
     state = algorithm.init(fed, fed.theta0)
     with FlopCounterMode(display=False) as counter:
         algorithm.round(fed, state, torch.arange(1), 0)
-    share = counted(algorithm, fed, uses)["step computed"] if isinstance(algorithm, PFedGate) else 1.0
+    share = step_counts(algorithm, fed, uses)["step computed"] if isinstance(algorithm, PFedGate) else 1.0
     expected = 2 * 4 * share * training_macs(layer_macs(fed.layout, uses))  # two steps of two samples
     assert counter.get_total_flops() == pytest.approx(expected, rel=0.02 if "sliced" in label else 1e-9)
 
@@ -114,7 +114,7 @@ def test_table_5():
 
 
 def test_the_bench_at_preset_ci():
-    counts, peaks, times = analytic("ci"), remembered("ci"), timed("ci")
+    counts, peaks, times = analytic("ci"), peak_memory("ci"), timed("ci")
     assert list(counts.index) == list(peaks["label"]) == list(MODES)
     assert counts.loc["FedEM", "upload / d"] == 3 and counts.loc["FedAvg", "step computed"] == 1
     assert counts.loc["whole neurons, s = 0.3, sliced", "step computed"] < 0.6
@@ -126,6 +126,6 @@ def test_the_bench_at_preset_ci():
     assert set(times["processor"]) == {processor()}
 
 
-def test_at_least_twenty_steps_are_timed_but_at_preset_ci():
-    """Section 7's protocol; the first turn of `seconds` does not count."""
-    assert all(TURNS.get(preset, OFTEN) * STEPS >= 20 for preset in ("quick", "real", "paper"))
+def test_at_least_twenty_steps_are_timed_except_at_preset_ci():
+    """`seconds` adds a warm-up turn, which is not counted."""
+    assert all(TURNS.get(preset, DEFAULT_TURNS) * STEPS >= 20 for preset in ("quick", "real", "paper"))

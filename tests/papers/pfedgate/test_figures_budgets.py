@@ -1,4 +1,4 @@
-"""Figures of pFedGate: labels, the paper's tables as lines, and that every figure draws what it is given."""
+"""Figures of pFedGate: labels, the paper's tables as lines, drawn values."""
 
 import math
 
@@ -20,7 +20,7 @@ def runs() -> pd.DataFrame:
     return figures.budgets.gates(frame.assign(**shares))
 
 
-def test_labels_name_budgets_and_methods():
+def test_labels_contain_budgets_and_methods():
     table = runs()
     assert list(dict.fromkeys(table["label"])) == [
         *("pFedGate, s = 1", "pFedGate, s = 0.5", "pFedGate, s = 0.3", "pFedGate, s = mixed", "FedAvg")
@@ -28,8 +28,8 @@ def test_labels_name_budgets_and_methods():
     assert table.groupby("label")["color"].nunique().eq(1).all() and table["color"].nunique() == 5
 
 
-def test_controls_are_named_by_what_is_learned():
-    rows = [("learned", None, "first_min_ratio"), ("learned", None, "output_rows")]  # the second is no control
+def test_labels_of_the_controls():
+    rows = [("learned", None, "first_min_ratio"), ("learned", None, "output_rows")]  # the second is not a control
     rows += [(mask, scale, "balanced") for mask in ("learned", "small_blocks", "random") for scale in (None, 1.0)]
     found = figures.budgets.controls(pd.DataFrame(rows, columns=["mask", "gate_override", "block_layout"]))
     assert found["label"].tolist() == [
@@ -54,7 +54,7 @@ def test_the_papers_tables_over_an_option(number, x, texts):
     assert not found.duplicated(["label", "x"]).any()
 
 
-def test_over_budgets_keeps_mixed_ones_off_the_line():
+def test_mixed_budgets_are_not_on_the_line():
     table = runs()
     own, rivals = table[table["method"] == "pfedgate"], table[table["method"] == "fedavg"]
     fig = figures.budgets.over_budgets(own, figures.budgets.published_budgets(PAPER.table()), rivals, "caption")
@@ -65,7 +65,7 @@ def test_over_budgets_keeps_mixed_ones_off_the_line():
 
 
 @pytest.mark.parametrize(("falling", "order"), [(False, ["2", "5", "10"]), (True, ["10", "5", "2"])])
-def test_options_stand_in_order(falling, order):
+def test_options_are_in_order(falling, order):
     ours = runs().query("method == 'pfedgate' and s != 'mixed'").assign(blocks_per_tensor=5)
     table = [figures.budgets.published(PAPER.table(13), "B"), figures.budgets.options(ours, "blocks_per_tensor")]
     fig = figures.budgets.over_options(pd.concat(table), "B", falling=falling)
@@ -80,7 +80,7 @@ def test_client_differences_are_sorted_and_counted():
     drawn(fig)
 
 
-def test_masks_have_a_panel_for_each_budget_below_the_sizes_of_the_blocks():
+def test_masks_have_a_panel_for_each_budget_below_the_block_sizes():
     use = {"s = 0.5": np.eye(4), "s = 0.3": np.ones((4, 4))}
     fig = figures.masks.mask_use(use, np.array([4, 3, 2, 1]), "caption")
     *panels, _ = fig.axes  # the last one is the colour bar
@@ -100,7 +100,7 @@ def test_histograms_count_the_blocks_of_every_round():
     drawn(fig)
 
 
-def test_the_gated_models_stand_beside_the_global_one():
+def test_gated_and_global_models():
     table = pd.DataFrame({"panel": ["mean"] * 2, "s": ["1", "0.5"], "gated": [90, 80], "global_model": [85, 70]})
     fig = figures.masks.gated_and_global(pd.concat([table, table.assign(panel="worst tenth", gated=60)]))
     assert [ax.get_title() for ax in fig.axes] == ["mean", "worst tenth"]
@@ -110,7 +110,7 @@ def test_the_gated_models_stand_beside_the_global_one():
     drawn(fig)
 
 
-def test_swapped_gates_have_a_row_each():
+def test_swapped_gates_have_one_row_for_each_gate():
     rows = [(f"s = {s}", gate, k, 50.0 + k) for s in (1, 0.5) for gate in ("own", "mean gate") for k in range(3)]
     fig = figures.masks.gate_swaps(pd.DataFrame(rows, columns=["panel", "gate", "client", "accuracy"]), "caption")
     assert [text.get_text() for text in fig.axes[0].get_yticklabels()] == ["own", "mean gate"]

@@ -1,10 +1,10 @@
-"""The picture of what a gate does."""
+"""The diagram of a gate."""
 
 from pfl_core.papers.pfedgate import figures
 from tests.plots import drawn, texts
 
 
-def test_the_scheme_names_what_a_gate_does():
+def test_the_diagram_names_the_steps_of_a_gate():
     left, right = drawn(figures.scheme.gate_scheme()).axes
     assert (len(left.patches), len(right.patches)) == (7, 8)
     said = " ".join(texts([*left.texts, *right.texts]))

@@ -1,4 +1,4 @@
-"""Figures of pFedGate's notebooks D to G draw what they are given; the paper's numbers behind them."""
+"""Figures of pFedGate's notebooks 03 to 06, and the paper's values in them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pfl_core.study import similarity as overlap
 from tests.plots import drawn
 
 
-def test_papers_markers_are_hollow_and_ours_filled():
+def test_markers_of_the_paper_are_hollow():
     table = pd.concat([printed.table4(), printed.table4().assign(source="ours, digits", std=0.1)], ignore_index=True)
     fig = drawn(figures.studies.beside_paper(table.assign(reference=0.0), "caption"))
     first, second = fig.axes
     assert first.get_xlabel() == printed.LOST and second.get_xlabel() == printed.SLOWER
-    assert [t.get_text() for t in first.get_yticklabels()] == list(printed.PARTS.values())
+    assert [t.get_text() for t in first.get_yticklabels()] == list(printed.GATE_LABELS.values())
     faces = {bar.get_label(): bar.lines[0].get_markerfacecolor() for bar in first.containers}
     assert faces["paper, EMNIST"] == "white" != faces["ours, digits"]
     assert [t.get_text() for t in second.get_legend().get_texts()] == [
@@ -57,14 +57,14 @@ def test_layers_of_every_network():
 # ---- the paper's numbers --------------------------------------------------------------------------------------------
 
 
-def test_table_2_over_fedavg():
+def test_table_2_is_relative_to_fedavg():
     """At batch 128: 2.81 of 3.89 ms and 18.0 of 27.1 MB."""
     here = printed.table2().query("label == 'pFedGate, s = 0.3' and batch == 128").set_index("panel")["ratio"]
     assert here.round(2).to_dict() == {printed.MEASURED["time_ms"]: 0.72, printed.MEASURED["peak_mem_mb"]: 0.66}
 
 
 def test_table_3_is_computed_from_the_accuracies():
-    """FedAvg's mean: 0.54 over both data sets where 3.56 is printed."""
+    """FedAvg's mean drop over both data sets is 0.54, while the paper prints 3.56."""
     lost = printed.table3().query("label == 'FedAvg'").groupby("panel")["value"].mean()
     assert lost[printed.DROPS["acc_mean"]] == pytest.approx(0.54) and len(printed.table3()) == 20
 

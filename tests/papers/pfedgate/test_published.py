@@ -1,4 +1,4 @@
-"""What the claims say of pFedGate's tables is recomputed from the CSV files."""
+"""Recomputes the numbers of pFedGate's claims from the CSV files of its tables."""
 
 import pandas as pd
 import pytest

@@ -1,4 +1,4 @@
-"""pFedGate's settings are those of its paper: section 10 and Table 7 of its specification."""
+"""pFedGate's settings have the paper's values."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def gate(preset: str = "paper", dataset: str = "cifar10", **options):
     return SETTINGS.spec("pfedgate", preset=preset, dataset=dataset, **options)
 
 
-def test_the_frame_of_the_paper():
+def test_the_paper_preset_has_the_paper_values():
     clients = {"emnist": 100, "femnist": 539, "cifar10": 100, "cifar100": 50}
     assert {name: SETTINGS.setting("paper", name).clients for name in clients} == clients
     for name in clients:
@@ -37,12 +37,12 @@ def test_rates_are_those_of_table_7():
         assert rates[cell.metric] == cell.value, f"{cell.dataset}, {cell.variant}, {cell.metric}"
 
 
-def test_what_is_asked_for_wins_over_table_7():
+def test_overrides_win_over_table_7():
     made = gate(keep_ratio=0.3, lr_gate=0.01, overrides={"lr": 0.2})
     assert (made.train.lr, made.method["lr_gate"]) == (0.2, 0.01)
 
 
-def test_other_budgets_have_the_nearest_ones_rates():
+def test_other_budgets_use_the_rates_of_the_nearest():
     def rates(s):
         made = gate(dataset="emnist", keep_ratio=s)
         return made.train.lr, made.method["lr_gate"]
@@ -50,13 +50,13 @@ def test_other_budgets_have_the_nearest_ones_rates():
     assert rates(0.9) == rates(1.0) and rates(0.7) == rates(0.5) and rates(0.1) == rates((0.5, 0.1)) == rates(0.3)
 
 
-def test_the_released_scripts_rates_belong_to_their_reading():
+def test_rates_of_the_released_scripts_belong_to_their_reading():
     assert gate(keep_ratio=0.5, reading="authors_code").train.lr == 0.05
     assert gate(keep_ratio=0.3, reading="authors_code").train.lr == 0.03
     assert gate("quick", keep_ratio=0.5, reading="authors_code").train == gate("quick", keep_ratio=0.5).train
 
 
-def test_the_released_code_drops_batches_of_cifar_alone_and_two_of_its_scripts_have_two_paths():
+def test_last_batch_and_gate_paths_of_the_released_code():
     def made(dataset, preset="paper", **options):
         method = gate(preset, dataset, reading="authors_code", **options).build_method()
         return method.last_batch, method.gate_paths
@@ -69,7 +69,7 @@ def test_the_released_code_drops_batches_of_cifar_alone_and_two_of_its_scripts_h
     assert gate(dataset="cifar100", reading="authors_code").build_method().gate_init == "copied"
 
 
-def test_the_gate_starts_open_on_digits_and_where_a_search_chose_it():
+def test_scale_bias_at_ci_and_where_a_search_chose_it():
     values = {"lr": 0.3, "lr_gate": 5.0, "scale_bias_init": 3.0}
     settings = replace(
         SETTINGS, searched=dict.fromkeys((("real", "fashion_mnist"), ("quick", "cifar10")), {"pfedgate": values})
@@ -87,7 +87,7 @@ def test_the_gate_starts_open_on_digits_and_where_a_search_chose_it():
         assert made(preset, name, sigmoid=False).build_method().scale_bias_init == 0
 
 
-def test_baselines_weigh_by_samples_and_fedmask_masks_two_layers_of_the_cifar_networks():
+def test_baselines_weight_by_samples_and_layers_of_fedmask():
     for name in BASELINES[1:]:
         assert SETTINGS.spec(name, preset="paper").build_method().client_weighting == "samples"
     layers = [SETTINGS.spec("fedmask", preset="paper", dataset=d).build_method().layers for d in SETS.values()]
@@ -95,8 +95,8 @@ def test_baselines_weigh_by_samples_and_fedmask_masks_two_layers_of_the_cifar_ne
 
 
 @pytest.mark.realdata("cifar10")
-def test_the_split_of_cifar10_is_the_authors():
-    """Section 10: sizes from 53 to 1,531, median 557, 6:2:2."""
+def test_the_split_of_cifar10_matches_the_released_one():
+    """Sizes from 53 to 1,531, 6:2:2."""
     made = gate("paper", "cifar10")
     part = assign(made, load_data(made))
     total = sorted(sum(len(split[k]) for split in (part.train, part.val, part.test)) for k in range(100))
@@ -104,33 +104,33 @@ def test_the_split_of_cifar10_is_the_authors():
     assert abs(sum(map(len, part.train)) / sum(total) - 0.6) < 0.01
 
 
-def test_plain_gates_are_probed_and_others_are_not():
+def test_only_gates_without_options_have_a_probe():
     assert gates((0.5,)) == [("pfedgate", {"keep_ratio": 0.5, "probe": True})]
     assert gates((0.5,), mask="random") == [("pfedgate", {"keep_ratio": 0.5, "mask": "random"})]
 
 
-def test_quick_deals_clothes_to_ten_clients_with_validation_samples():
+def test_quick_has_ten_clients_with_validation_samples():
     _, fed, _ = build(gate("quick"))
     assert fed.num_clients == 10 and set(fed.splits) == {"train", "val", "test"}
-    assert fed.splits["train"].sizes.sum() < 1300  # so the mean client has four batches of 32
+    assert fed.splits["train"].sizes.sum() < 1300  # four batches of 32 on average
 
 
-def test_momentum_stays_in_all_methods_that_have_it():
-    """Else pFedGate alone would have what its released code gives to its baselines, too."""
+def test_all_methods_keep_their_momentum():
+    """In the released code the baselines keep it as well as pFedGate; pFedMe has none."""
     for name in {*BASELINES, *EXTRA, "fedmd"} - {"pfedme"}:
         assert SETTINGS.spec(name, preset="paper", dataset="cifar10").build_method().keep_momentum, name
     assert gate().build_method().keep_momentum and not gate(keep_momentum=False).build_method().keep_momentum
 
 
-def test_short_runs_have_five_times_the_rounds_where_a_fifth_takes_part():
+def test_sampled_settings_of_short_presets_have_five_times_the_rounds():
     for preset, times in (("paper", 1), ("real", 5), ("quick", 5), ("ci", 1)):
         name = "fashion_mnist" if preset == "real" else "cifar10"
         whole, sampled = (SETTINGS.setting(preset, f"{name}{way}") for way in ("", ", sampled"))
         assert (sampled.rounds, sampled.eval_every) == (times * whole.rounds, times * whole.eval_every)
 
 
-def test_ci_has_rates_of_its_own():
-    """Smaller ones where a fifth of the clients takes part; Table 7's and a search's are not for its digits."""
+def test_rates_at_ci():
+    """Not Table 7's or a search's; smaller where a fifth of the clients takes part."""
     searched = {("quick", "cifar10"): {"pfedgate": {"lr": 7.0}}, ("real", "fashion_mnist"): {"fedavg": {"lr": 7.0}}}
     settings = replace(SETTINGS, searched=searched)
     made = {s: settings.spec("pfedgate", preset="ci", keep_ratio=s) for s in (1.0, 0.5, 0.3, (0.5, 0.1))}

@@ -1,4 +1,4 @@
-"""Star-PFL's verdicts on what freezing is and does: each check can hold, fail, and stay undecided."""
+"""Checks of Star-PFL's claims on freezing: each can hold, fail, and stay undecided."""
 
 import math
 from functools import partial
@@ -26,7 +26,7 @@ def accuracies(name, trained, merged=None):
     return [row for metric, value in zip(BOTH, values, strict=True) for row in rows(name, metric, value)]
 
 
-def test_variants_are_named_as_the_runs_of_the_notebooks_are():
+def test_the_checked_variants_are_runs_of_the_notebooks():
     traces = PAPER.specs("01_stability_traces", "quick", [0])
     assert [PAPER.variant(spec) for spec in traces] == ["", UNFROZEN, UNFROZEN]
     ablations = {PAPER.variant(spec) for spec in PAPER.specs("06_ablations", "quick", [0])}
@@ -43,12 +43,12 @@ def test_6_size_and_score():
     assert status(6, correlations(0.02, -0.3)) == "does not hold"
     assert status(6, correlations((0.02, 0.3, 0.02), 0.0)) == "undecided"
     assert "server: |rank correlation| 0.30 (3 seeds)" in verdict(6, correlations(0.0, -0.3)).numbers
-    assert status(6, rows("", "size_correlation", 0.0, "traces")) == "undecided", "it wants nothing frozen"
+    assert status(6, rows("", "size_correlation", 0.0, "traces")) == "undecided", "only runs with nothing frozen count"
 
 
 def test_9_freezing_is_free():
     free = accuracies(UNFROZEN, spread(90.0))
-    assert status(9, accuracies("", spread(89.9)), free) == "holds", "a tenth of a point counts as equal"
+    assert status(9, accuracies("", spread(89.9)), free) == "holds", "a loss of a tenth of a point counts as none"
     assert status(9, accuracies("", spread(88.0)), free) == "does not hold"
     assert status(9, accuracies("", spread(90.0), spread(85.0)), free) == "does not hold", "at either point"
     assert status(9, accuracies("", spread(90.0, NOISY)), free) == "undecided"
@@ -83,7 +83,7 @@ def test_11_training_and_mask():
 
 
 def frozen(local, server, names=("frozen", "cancelled")):
-    """Frozen, and of what moved, on clients and server; noise would freeze 12.0 %."""
+    """Frozen share, and frozen share of the entries that moved, on clients and server; on noise 12.0 %."""
     runs = []
     for side, values in (("local", local), ("global", server)):
         seen = dict(zip(names, values, strict=False)) | {"chance": 12.0}
@@ -96,23 +96,28 @@ def test_12_more_than_noise():
     assert status(12, frozen(more, more)) == "holds"
     assert status(12, frozen(more, less)) == status(12, frozen(less, more)) == "does not hold"
     assert status(12, frozen((16.0, (14.0, 11.0, 13.0)), more)) == "undecided"
-    assert "10.0 % frozen, of noise 12.0 % (3 seeds); of what moved 8.0 %" in verdict(12, frozen(less, more)).numbers
+    assert (
+        "10.0 % frozen, of noise 12.0 % (3 seeds); of the entries that moved 8.0 %"
+        in verdict(12, frozen(less, more)).numbers
+    )
     assert status(12, rows("", "frozen_local", 9.0, "traces")) == "undecided"
 
 
-def test_12_what_never_moved_does_not_count():
+def test_12_entries_that_never_moved_do_not_count():
     dead = (40.0, 5.0)
-    assert status(12, frozen(dead, dead)) == "does not hold", "more is frozen than of noise, but most of it is dead"
-    untold = verdict(12, frozen((16.0,), (16.0,)))
-    assert untold.status == "undecided" and "not told" in untold.numbers
-    assert status(12, frozen((16.0,), (10.0,))) == "does not hold", "without the dead it would be less still"
+    assert status(12, frozen(dead, dead)) == "does not hold", "more is frozen than on noise, but most of it never moved"
+    unknown = verdict(12, frozen((16.0,), (16.0,)))
+    assert unknown.status == "undecided" and "is not stored" in unknown.numbers
+    assert status(12, frozen((16.0,), (10.0,))) == "does not hold", (
+        "without entries that never moved it would be even less"
+    )
 
 
-def test_nothing_stored_decides_nothing():
+def test_without_results_every_claim_is_undecided():
     for number in (6, 9, 10, 11, 12):
         assert status(number, rows("", "acc_mean", 90.0, "elsewhere")) == "undecided", number
 
 
-def test_a_variant_that_was_read_from_a_file_as_nothing_is_the_plain_method():
+def test_a_missing_variant_is_the_paper_reading():
     plain = [row | {"variant": math.nan} for row in accuracies("", spread(90.0))]
     assert status(9, plain, accuracies(UNFROZEN, spread(90.0))) == "holds"

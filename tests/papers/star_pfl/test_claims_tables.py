@@ -1,4 +1,4 @@
-"""Star-PFL's verdicts on made-up results: each check can hold, fail, and stay undecided; its tables beside ours."""
+"""Checks of Star-PFL's claims on artificial results: each can hold, fail, and stay undecided. Comparison tables."""
 
 import math
 from functools import partial
@@ -31,24 +31,24 @@ def rows(method, value, metrics=BOTH, alpha=0.1, setting="axial", **fields):
 
 
 def methods(values, metrics=BOTH, alphas=(0.1,), **fields):
-    """{method: value} at each alpha; the baselines that are not named have 80."""
+    """{method: value} at each alpha; baselines without a value have 80."""
     full = dict.fromkeys(BASELINES, 80.0) | values
     return [row for a in alphas for name, value in full.items() for row in rows(name, value, metrics, a, **fields)]
 
 
-# ---- what the checks rest on ----------------------------------------------------------------------------------------
+# ---- settings and experiments --------------------------------------------------------------------------------------
 
 
-def test_presets_and_experiments_have_what_the_checks_name():
+def test_the_settings_and_methods_of_the_checks_exist():
     assert set(TASKS) | {"labels"} <= SETTINGS.settings["paper"].keys()
-    made = PAPER.specs("04_accuracy", "paper", [0])
-    assert {one.method["name"] for one in made} == {"star_pfl", *BASELINES}
-    assert {(one.setting, one.partition["alpha"]) for one in made} == {(s, a) for s in TASKS for a in ALPHAS}
+    results = PAPER.specs("04_accuracy", "paper", [0])
+    assert {one.method["name"] for one in results} == {"star_pfl", *BASELINES}
+    assert {(one.setting, one.partition["alpha"]) for one in results} == {(s, a) for s in TASKS for a in ALPHAS}
     assert {one.method["name"] for one in PAPER.specs("02_mask_similarity", "ci")} == {LIKENESS["method"]}
-    assert not any(PAPER.variant(one) for one in made), "the paper's own settings are no variants"
+    assert not any(PAPER.variant(one) for one in results), "the paper's settings have no variant"
 
 
-def test_nothing_stored_decides_nothing():
+def test_without_results_every_claim_is_undecided():
     for number in (1, 2, 3, 4, 5, 7, 8):
         assert status(number) == "undecided", number
         assert status(number, rows("star_pfl", 90.0, "acc_mean")) == "undecided", number
@@ -66,17 +66,17 @@ def test_1_first_or_second():
     assert status(1, methods(second, alphas=ALPHAS[:2])) == "undecided"
 
 
-def test_1_all_settings_and_both_points_count():
+def test_1_must_hold_in_all_settings_and_at_both_points():
     good, bad = methods({"star_pfl": 85.0}, alphas=ALPHAS), {"star_pfl": 70.0}
     assert status(1, good, methods({"star_pfl": 85.0}, alphas=ALPHAS, setting="sagital")) == "holds"
-    found = verdict(1, good, methods(bad, alphas=ALPHAS, setting="sagital"))
-    assert found.status == "does not hold" and "organsmnist, paper" in found.numbers
+    result = verdict(1, good, methods(bad, alphas=ALPHAS, setting="sagital"))
+    assert result.status == "does not hold" and "organsmnist, paper" in result.numbers
     first = methods({"star_pfl": 85.0}, BOTH[0], ALPHAS)
     assert status(1, first, methods(bad, BOTH[1], ALPHAS)) == "does not hold"
     assert status(1, first) == "undecided"
 
 
-def test_1_ablations_are_another_matter():
+def test_1_ignores_ablations():
     good = methods({"star_pfl": 85.0}, alphas=ALPHAS)
     ablated = rows("star_pfl", 10.0, variant="thaw=False")
     other = rows("star_pfl", 10.0, setting="traces")
@@ -96,10 +96,10 @@ def test_2_above_the_baselines_mean():
 
 
 def slopes(local, fedavg, **fields):
-    made = [rows("local", v, alpha=a, **fields) for a, v in zip(ALPHAS, local, strict=True)]
+    results = [rows("local", v, alpha=a, **fields) for a, v in zip(ALPHAS, local, strict=True)]
     return [
         row
-        for part in (*made, *(rows("fedavg", v, alpha=a) for a, v in zip(ALPHAS, fedavg, strict=True)))
+        for part in (*results, *(rows("fedavg", v, alpha=a) for a, v in zip(ALPHAS, fedavg, strict=True)))
         for row in part
     ]
 
@@ -121,18 +121,18 @@ def test_8_larger_alpha_is_more_balanced():
 def totals(comm, flops, setting="axial"):
     """Star-PFL's totals; each baseline's are 100 but for Local, which sends nothing."""
     everyone = dict.fromkeys(BASELINES, (100.0,) * 3)
-    made = methods(everyone | {"local": (0.0,) * 3, "star_pfl": comm}, "comm_total", setting=setting)
-    made += methods(everyone | {"local": (0.0,) * 3, "star_pfl": comm}, "bytes_total", setting=setting)
-    made += methods({"star_pfl": 150.0}, ROUNDS, setting=setting)
-    return made + methods(everyone | {"star_pfl": flops}, "flops_total", setting=setting)
+    results = methods(everyone | {"local": (0.0,) * 3, "star_pfl": comm}, "comm_total", setting=setting)
+    results += methods(everyone | {"local": (0.0,) * 3, "star_pfl": comm}, "bytes_total", setting=setting)
+    results += methods({"star_pfl": 150.0}, ROUNDS, setting=setting)
+    return results + methods(everyone | {"star_pfl": flops}, "flops_total", setting=setting)
 
 
 def test_3_cheaper_than_the_baselines_mean():
-    found = verdict(3, totals((40.0, 44.0, 36.0), (90.0, 91.0, 89.0)))
-    assert found.status == "holds"
+    result = verdict(3, totals((40.0, 44.0, 36.0), (90.0, 91.0, 89.0)))
+    assert result.status == "holds"
     assert (
-        found.numbers.startswith("less by: communication +50.00 [")
-        and "% (paper 36.3), computation +10.00 [" in found.numbers
+        result.numbers.startswith("less by: communication +50.00 [")
+        and "% (paper 36.3), computation +10.00 [" in result.numbers
     )
     dear = (90.0, 91.0, 89.0)  # Local's 0 counts: the mean is 80
     assert status(3, totals(dear, (90.0, 91.0, 89.0))) == "does not hold"
@@ -140,22 +140,22 @@ def test_3_cheaper_than_the_baselines_mean():
     assert status(3, totals((40.0, 120.0, 80.0), (90.0, 91.0, 89.0))) == "undecided"
 
 
-def test_3_is_about_the_mean_over_data_sets():
+def test_3_is_judged_by_the_mean_over_data_sets():
     one, other = (
         totals((40.0, 44.0, 36.0), (90.0, 91.0, 89.0)),
         totals((88.0, 90.0, 92.0), (90.0, 91.0, 89.0), "sagital"),
     )
-    found = verdict(3, one, other)
-    assert found.status == "holds" and "communication +18.75" in found.numbers
+    result = verdict(3, one, other)
+    assert result.status == "holds" and "communication +18.75" in result.numbers
 
 
-def test_3_a_run_that_has_no_validation_data_decides_nothing():
+def test_3_without_validation_data_is_undecided():
     assert status(3, totals((math.nan,) * 3, (90.0, 91.0, 89.0))) == "undecided"
 
 
 def test_4_least_in_a_round():
     least = methods({"star_pfl": 2.2}, COMM), methods({"star_pfl": 2.9, "local": 1.0}, FLOPS)
-    assert status(4, *least) == "holds"  # Local is no federated method
+    assert status(4, *least) == "holds"  # Local does not count: it is not federated
     assert status(4, *least[:1], methods({"star_pfl": 90.0}, FLOPS)) == "does not hold"
     assert status(4, methods({"star_pfl": 3.0, "lotteryfl": 2.0}, COMM), least[1]) == "does not hold"
     assert status(4, methods({"star_pfl": noisy(80.0)}, COMM), least[1]) == "undecided"
@@ -166,17 +166,17 @@ def test_5_between_fedbn_fedap_and_lotteryfl():
     def rounds(star):
         return methods({"star_pfl": star, "fedbn": 389.0, "fedap": 233.0, "lotteryfl": 98.0, "fedavg": 94.0}, ROUNDS)
 
-    found = verdict(5, rounds(174.0))
-    assert found.status == "holds" and "star_pfl after lotteryfl by +76.00" in found.numbers
+    result = verdict(5, rounds(174.0))
+    assert result.status == "holds" and "star_pfl after lotteryfl by +76.00" in result.numbers
     assert status(5, rounds(250.0)) == "does not hold"
     assert status(5, rounds(90.0)) == "does not hold"
     assert status(5, rounds((174.0, 60.0, 240.0))) == "undecided"
 
 
-def test_3_and_5_a_run_that_is_best_in_its_last_round_is_too_short():
+def test_3_and_5_are_undecided_if_a_run_is_best_in_its_last_round():
     short = methods({"star_pfl": (174.0, 400.0, 174.0), "fedbn": 389.0, "fedap": 233.0}, ROUNDS)
-    found = verdict(5, short)
-    assert found.status == "undecided" and found.numbers.endswith("too short, best in the last round: star_pfl")
+    result = verdict(5, short)
+    assert result.status == "undecided" and result.numbers.endswith("too short, best in the last round: star_pfl")
     cheap = [row for row in totals((40.0, 44.0, 36.0), (90.0, 91.0, 89.0)) if row["metric"] != ROUNDS]
     assert status(3, cheap, short) == "undecided"
 
@@ -190,8 +190,8 @@ def likeness(p, contrast=0.2, **fields):
 
 
 def test_7_beyond_chance():
-    found = verdict(7, likeness((0.001, 0.01, 0.05)))
-    assert found == (
+    result = verdict(7, likeness((0.001, 0.01, 0.05)))
+    assert result == (
         "holds", "organsmnist, paper: same label minus other, sets +0.200, p at most 0.050 in 3 seeds",
     )  # fmt: skip
     assert status(7, likeness((0.4, 0.3, 0.06))) == "does not hold"
@@ -199,24 +199,24 @@ def test_7_beyond_chance():
     assert status(7, likeness((0.01,))) == "holds"  # a permutation test needs one seed
 
 
-def test_7_other_splits_and_longer_scores_are_another_matter():
+def test_7_ignores_other_splits_and_longer_windows():
     others = [likeness((0.9,) * 3, setting="labels, two each"), likeness((0.9,) * 3, variant="history_len_local=20")]
     assert status(7, likeness((0.01,) * 3), *others) == "holds"
 
 
-# ---- Tables 2 and 3 beside ours -------------------------------------------------------------------------------------
+# ---- comparison with Tables 2, 3 ------------------------------------------------------------------------------------
 
 
 def cell(stored, number, method, alpha=0.1, dataset="Axial", metric=None):
-    found = [
+    result = [
         row
         for row in compare(COMPARISON, stored)
         if (row["table"], row["method"], row["dataset"]) == (f"table{number}", method, dataset)
         and row["variant"] == f"alpha={alpha:g}"
         and metric in (None, row["metric"])
     ]
-    assert len(found) == 1
-    return found[0]
+    assert len(result) == 1
+    return result[0]
 
 
 def test_every_cell_of_both_tables_can_be_filled():
@@ -228,7 +228,7 @@ def test_every_cell_of_both_tables_can_be_filled():
     assert all(row["ours"] is not None and row["seeds"] == [0, 1, 2] for row in rows_)
 
 
-def test_alphas_do_not_mix_and_shares_are_printed():
+def test_table_2_is_compared_for_each_alpha_as_fractions():
     stored = frame(*(rows("star_pfl", 80.0 + i, alpha=a) for i, a in enumerate(ALPHAS)))
     assert [cell(stored, 2, "Star-PFL", a)["ours"] for a in ALPHAS] == pytest.approx([0.80, 0.81, 0.82])
     assert (
@@ -240,7 +240,7 @@ def test_alphas_do_not_mix_and_shares_are_printed():
     assert cell(stored, 2, "FedBN")["ours"] is None
 
 
-def test_costs_stand_in_table_3_as_they_are():
+def test_table_3_is_compared_in_its_units():
     stored = frame(rows("fedavg", (3.403,) * 3, COMM), rows("local", (0.0,) * 3, COMM), rows("star_pfl", 150.0, ROUNDS))
     assert cell(stored, 3, "FedAvg", metric=COMM)["ours"] == pytest.approx(3.403)
     assert (cell(stored, 3, "Local", metric=COMM)["paper"], cell(stored, 3, "Local", metric=COMM)["ours"]) == (
@@ -255,5 +255,5 @@ def test_costs_stand_in_table_3_as_they_are():
     [dict(dataset="mnist", data="mnist"), dict(variant="thaw=False"), dict(setting="traces"), dict(preset="ci")],
     ids=["a stand-in", "an ablation", "another setting", "ci"],
 )
-def test_no_stand_in_and_no_ablation_ever_fills_a_cell(other):
+def test_stand_ins_and_ablations_fill_no_cell(other):
     assert cell(frame(rows("star_pfl", 80.0, **other)), 2, "Star-PFL")["ours"] is None

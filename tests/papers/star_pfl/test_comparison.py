@@ -1,4 +1,4 @@
-"""Star-PFL's tables beside our runs."""
+"""Comparison of Star-PFL's tables with stored runs."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from pfl_core.study.frames import published_set
 from tests.study.cells import cell, filled, results
 
 
-def test_star_pfl_is_shown_in_its_unit():
+def test_accuracies_are_converted_to_the_paper_unit():
     run = dict(paper="star_pfl", dataset="organamnist", data="organamnist", method="star_pfl", variant="alpha=0.1")
     run["metric"] = "acc_mean_picked"  # of the round that is best on validation data
     where = dict(dataset="Axial", method="Star-PFL", variant="alpha=0.1", table="table2")
@@ -20,7 +20,7 @@ def test_star_pfl_is_shown_in_its_unit():
 
 
 @pytest.mark.parametrize(("about", "cells"), [("", 1), (f"organamnist, {UNOFFICIAL}: 680 images", 0)])
-def test_a_handmade_file_of_that_name_fills_no_cell(about, cells):
+def test_an_unofficial_data_file_fills_no_cell(about, cells):
     record = Record(key="k", spec=RunSpec(method={"name": "star_pfl"}, data={"name": "organamnist"}), series={})
     run = dict(paper="star_pfl", data=about or "organamnist", method="star_pfl", variant="alpha=0.1", value=91.0)
     dataset = published_set(replace(record, about=about))

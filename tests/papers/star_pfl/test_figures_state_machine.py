@@ -1,4 +1,4 @@
-"""Star-PFL's stability traces and state machine: frames say what the record says, and every figure draws them."""
+"""Frames and figures of Star-PFL's stability traces and state machine."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def records(tmp_path_factory) -> list[Record]:
     return [store.get(execute(spec, store).key) for spec in PAPER.specs(NAME, "ci", [0], SETTINGS)]
 
 
-def test_traces_are_the_records_arrays(records):
+def test_traces_match_the_arrays_of_the_record(records):
     table = star_pfl_traces.traces(records[0])
     one = table[(table["party"] == "client 0") & (table["round"] == 4)]
     assert one["value"].tolist() == np.array(records[0].arrays["value"])[3, 1].tolist()
@@ -34,7 +34,7 @@ def test_traces_are_the_records_arrays(records):
     assert (table.loc[table["entry"] < sizes[first], "layer"] == first).all() and sum(sizes.values()) == 1746
 
 
-def made_lines():
+def example_lines():
     """Twenty entries at times 0, 1, 2, 3: two large ones, medium ones that drift or swing, small ones."""
     course = {0: (9, 9.3, 8.9, 9.2), 1: (8.5, 8.6, 8.5, 8.6), 2: (9, 9, 9, 9)}  # the last never moves
     course |= {k: (2, 2 + 0.1 * (-1) ** k, 2, 2 + 0.01 * k) for k in range(3, 13)}
@@ -45,32 +45,34 @@ def made_lines():
     )
 
 
-def test_the_pair_is_a_large_entry_of_small_range_and_a_smaller_one_that_goes_one_way():
-    found = star_pfl_traces.lines(made_lines())
-    assert 2 not in found.index, "what never moved shows nothing"
-    assert found.loc[8].tolist() == pytest.approx([1.55, 0.9, -0.9, 1.0])
-    assert found.loc[0, "one_way"] == pytest.approx(0.2 / 1.0)
-    assert star_pfl_traces.two_entries(found) == {"large, steady": 1, "smaller, moving": 8}
-    norms = made_lines().assign(layer=lambda t: t["layer"].where(t["entry"] != 1, "bn1"))
-    assert 1 not in star_pfl_traces.lines(norms).index, "batch norm does not count"
-    pairs = star_pfl_traces.all_pairs(found)
-    large, medium = star_pfl_traces.candidates(found)
+def test_the_pair_is_a_large_steady_and_a_smaller_moving_entry():
+    shapes = star_pfl_traces.line_shapes(example_lines())
+    assert 2 not in shapes.index, "entries that never moved are left out"
+    assert shapes.loc[8].tolist() == pytest.approx([1.55, 0.9, -0.9, 1.0])
+    assert shapes.loc[0, "one_way"] == pytest.approx(0.2 / 1.0)
+    assert star_pfl_traces.select_pair(shapes) == {"large, steady": 1, "smaller, moving": 8}
+    norms = example_lines().assign(layer=lambda t: t["layer"].where(t["entry"] != 1, "bn1"))
+    assert 1 not in star_pfl_traces.line_shapes(norms).index, "batch norm is left out"
+    pairs = star_pfl_traces.large_steadier_share(shapes)
+    large, medium = star_pfl_traces.candidates(shapes)
     steadier = [large.loc[i, "range"] < medium.loc[j, "range"] for i in large.index for j in medium.index]
     assert pairs["range"] == pytest.approx(100 * np.mean(steadier)) and 0 < pairs["range"] < 100
-    assert set(star_pfl_traces.random_entries(found, 0)) <= {*large.index, *medium.index}
+    assert set(star_pfl_traces.random_entries(shapes, 0)) <= {*large.index, *medium.index}
 
 
-def test_the_clients_line_has_a_point_for_each_local_epoch(records):
+def test_client_values_have_a_point_for_each_local_epoch(records):
     table, epochs = star_pfl_traces.epoch_by_epoch(records[2]), records[2].spec.train.epochs
     one = table[table["entry"] == records[2].arrays["entries"][7]]
     assert one["time"].tolist() == pytest.approx([t + e / epochs for t in range(6) for e in range(epochs + 1)])
     assert one["value"].tolist() == [row[7] for t in records[2].arrays["course"] for row in t]
     after = star_pfl_traces.traces(records[1]).query("party == 'client 0'")
     same = after[after["entry"] == one["entry"].iloc[0]]["value"]
-    assert one["value"].iloc[epochs :: epochs + 1].tolist() == same.tolist(), "the same run as without its epochs"
+    assert one["value"].iloc[epochs :: epochs + 1].tolist() == same.tolist(), (
+        "the same values as without recording epochs"
+    )
 
 
-def test_shares_add_up(records):
+def test_frozen_shares_by_reason_add_up(records):
     layers, why = star_pfl_traces.frozen_by_layer(records[0]), star_pfl_traces.why_frozen(records[0])
     of_all = layers[layers["layer"] == "all"].set_index(["party", "round"])["mean"]
     assert np.allclose(why.groupby(["party", "round"])["mean"].sum().loc[of_all.index], of_all)
@@ -88,8 +90,8 @@ def test_histograms_are_shares_and_counts(records):
     assert sent["percent"].iloc[0] == 100 and sent["percent"].min() < 100
 
 
-def test_scores_stand_beside_those_of_noise(records):
-    """Section 6.6: of normal updates 12.7 % score below 0.1 in windows of five, 18.9 % in windows of ten."""
+def test_score_shares_of_the_run_and_of_noise(records):
+    """12.7 % of the windows of five normal updates score below 0.1, and 18.9 % of the windows of ten."""
     plain = replace(records[1], spec=replace(records[1].spec, method={"name": "star_pfl"}))
     scores = star_pfl_traces.score_shares(plain)
     low = scores[(scores["of"] == "noise") & (scores["low"] < 0.0999)].groupby("party")["share"].sum()
@@ -98,7 +100,7 @@ def test_scores_stand_beside_those_of_noise(records):
     assert share.tolist() == pytest.approx((100 * counts / counts.sum()).tolist())
 
 
-def test_every_trace_figure_draws(records):
+def test_trace_figures(records):
     table = star_pfl_traces.traces(records[0])
     server = table[table["party"] == "server"].rename(columns={"round": "time"})
     courses = {"client 0": star_pfl_traces.epoch_by_epoch(records[2]), "server": server}
@@ -134,10 +136,10 @@ def test_every_trace_figure_draws(records):
     drawn(figures.traces.payload_and_accuracy(sent, accuracy))
 
 
-def test_the_machines_figures_draw():
+def test_state_machine_figures():
     steps = drawn(figures.state_machine.machine_steps(star_machine.worked_example()))
-    told = [text.get_text() for text in steps.axes[0].texts]
-    assert "waits" in told and "+0.5\nscore 0.33" in told
-    course = star_machine.courses(1.0, 4, rounds=10, patterns=("noise",))
+    texts = [text.get_text() for text in steps.axes[0].texts]
+    assert "waits" in texts and "+0.5\nscore 0.33" in texts
+    course = star_machine.trajectories(1.0, 4, rounds=10, patterns=("noise",))
     drawn(figures.state_machine.pattern_panels(course.assign(setting="H = 4"), 1.0))
     drawn(figures.state_machine.triangular_rounds(course.assign(trained=1, formula=1)))

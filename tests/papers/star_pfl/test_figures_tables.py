@@ -1,4 +1,4 @@
-"""Figures of Star-PFL's Figure 2 and Tables 2 and 3: every panel draws what it is given."""
+"""Figures of Star-PFL's Figure 2 and Tables 2 and 3."""
 
 import numpy as np
 import pandas as pd
@@ -21,8 +21,8 @@ def costs():
     return pd.DataFrame(rows)
 
 
-def test_both_accounts_stand_side_by_side():
-    fig = figures.tables.two_accounts(costs(), "caption")
+def test_cost_bars():
+    fig = figures.tables.cost_bars(costs(), "caption")
     paper, complete, operations, rounds = fig.axes
     assert [bar.get_width() for bar in paper.patches] == pytest.approx([2.3, 0.1, 3.5])
     ends = [bar.get_x() + bar.get_width() for bar in complete.patches[-3:]]
@@ -66,7 +66,7 @@ def test_accuracy_over_rounds_has_one_scoring_point_a_panel():
     assert panels[3].get_title() == "axial, after local training, α = 0.1"
 
 
-def test_the_score_map_divides_tensors_and_groups():
+def test_the_score_map_separates_tensors_and_groups():
     scores = np.arange(12.0).reshape(4, 3) / 11
     fig = figures.similarity.score_map(scores, ["conv1.weight", "fc1.weight", "fc1.weight"], ["0", "0", "1", "1"])
     ax = fig.axes[0]
@@ -86,7 +86,7 @@ def test_layers_have_a_bar_for_each_kind_and_a_dot_for_each_seed():
     assert list(right.lines[-1].get_ydata()) == [0.127, 0.127]
 
 
-def test_curves_show_which_rounds_are_beyond_chance():
+def test_curves_mark_significant_rounds():
     rows = [("groups", kind, 0, t, 0.3, p) for kind in ("rank", "stable") for t, p in ((1, 0.5), (2, 0.01))]
     curves = pd.DataFrame(rows, columns=["panel", "kind", "seed", "round", "value", "p"])
     (ax,) = figures.similarity.likeness_curves(curves).axes

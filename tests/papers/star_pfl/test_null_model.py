@@ -1,4 +1,4 @@
-"""What noise alone freezes: the formula against draws, the machine against a chain written without it."""
+"""The null model: the formula against random draws, the simulation against an independent Markov chain."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pfl_core.papers.star_pfl.null_model import chance, noise, simulate, steady_chance
+from pfl_core.papers.star_pfl.null_model import chance, noise, simulate, stable_chance
 from pfl_core.seeding import generator
 
 
@@ -17,22 +17,22 @@ def drawn(records, threshold, draws=200_000):
 
 @pytest.mark.parametrize("threshold", [0.02, 0.1, 0.5])
 @pytest.mark.parametrize("records", [2, 3, 5, 10])
-def test_the_chance_of_a_low_score_is_what_draws_say(records, threshold):
-    told, share = steady_chance(records, threshold), drawn(records, threshold)
-    assert abs(told - share) < 4 * math.sqrt(share * (1 - share) / 200_000) + 1e-3
+def test_stable_chance_matches_random_draws(records, threshold):
+    probability, share = stable_chance(records, threshold), drawn(records, threshold)
+    assert abs(probability - share) < 4 * math.sqrt(share * (1 - share) / 200_000) + 1e-3
 
 
-def test_the_chance_of_a_low_score_in_known_cases():
+def test_stable_chance_in_closed_form():
     """Two updates: opposite signs, and sizes within 11 / 9 of each other, (4 / pi) (atan(11 / 9) - pi / 4) / 2."""
-    assert steady_chance(2, 0.1) == pytest.approx((math.atan(1.1 / 0.9) - math.pi / 4) * 2 / math.pi, abs=1e-3)
-    assert steady_chance(1) == 0
-    assert steady_chance(4, 1.0) == pytest.approx(1 - 2 / 2**4, abs=1e-3), "all but one sign throughout"
+    assert stable_chance(2, 0.1) == pytest.approx((math.atan(1.1 / 0.9) - math.pi / 4) * 2 / math.pi, abs=1e-3)
+    assert stable_chance(1) == 0
+    assert stable_chance(4, 1.0) == pytest.approx(1 - 2 / 2**4, abs=1e-3), "1 minus the chance that all signs are equal"
 
 
 def by_chain(q, rounds=3000, longest=40):
-    """Frozen share if every trained round looks steady with chance q, whatever came before: a chain over F.
+    """Frozen share if an entry looks stable after every trained round with probability q: a Markov chain over F.
 
-    A steady round is followed by F frozen rounds and a probe; after the probe F + 1 or ceil(F / 2).
+    A stable round is followed by F frozen rounds and a probe. After the probe F is F + 1 or ceil(F / 2).
     """
     active, probing, waiting = (
         np.zeros(longest),
@@ -54,31 +54,31 @@ def by_chain(q, rounds=3000, longest=40):
     return np.mean(shares[rounds // 2 :])
 
 
-def test_a_client_with_a_fresh_window_each_round_is_the_chain():
+def test_a_client_with_a_new_window_each_round_matches_the_chain():
     frozen = 1 - simulate(noise(0.0, 0, "t"), 120, 0.1, 5, 5, 5000).active[40:].double().mean().item()
-    assert frozen == pytest.approx(by_chain(steady_chance(5)), abs=0.005)
-    assert frozen == pytest.approx(0.128, abs=0.005), "12.7 % by the specification"
+    assert frozen == pytest.approx(by_chain(stable_chance(5)), abs=0.005)
+    assert frozen == pytest.approx(0.128, abs=0.005)
 
 
 def test_the_server_freezes_a_quarter_of_pure_noise():
-    """The specification says 25.0 %; in the long run we find 27 %, and 25.5 % over the first 174 rounds."""
-    found = chance(400, entries=4000)
-    assert found.frozen_global[100:].mean() == pytest.approx(0.271, abs=0.006)
-    assert found.frozen_global[:174].mean() == pytest.approx(0.255, abs=0.006)
-    assert found.upload[:174].mean() == pytest.approx(0.648, abs=0.006)
-    assert found.upload == pytest.approx((1 - found.frozen_global) * (1 - found.frozen_local))
-    assert found.sent_local == pytest.approx(1 - found.frozen_local)
+    """27 % in the long run, and 25.5 % over the first 174 rounds."""
+    shares = chance(400, entries=4000)
+    assert shares.frozen_global[100:].mean() == pytest.approx(0.271, abs=0.006)
+    assert shares.frozen_global[:174].mean() == pytest.approx(0.255, abs=0.006)
+    assert shares.upload[:174].mean() == pytest.approx(0.648, abs=0.006)
+    assert shares.upload == pytest.approx((1 - shares.frozen_global) * (1 - shares.frozen_local))
+    assert shares.sent_local == pytest.approx(1 - shares.frozen_local)
 
 
-def test_by_the_released_functions_noise_sends_four_fifths():
-    """They send by the mask after Check: what was frozen for one round counts as active again."""
-    found = chance(174, entries=2000, reading="authors_code")
-    assert found.upload.mean() == pytest.approx(0.79, abs=0.01)
-    assert found.sent_local.mean() > 0.99 > 1 - found.frozen_local.mean()
+def test_the_released_functions_send_four_fifths_of_noise():
+    """They send by the mask after Check, where entries frozen for one round are active again."""
+    shares = chance(174, entries=2000, reading="authors_code")
+    assert shares.upload.mean() == pytest.approx(0.79, abs=0.01)
+    assert shares.sent_local.mean() > 0.99 > 1 - shares.frozen_local.mean()
 
 
 @pytest.mark.parametrize(("drift", "share"), [(0.2, 0.70), (0.5, 0.85), (1.0, 0.99)])
-def test_drift_keeps_entries_active_by_the_specifications_numbers(drift, share):
+def test_upload_with_drift(drift, share):
     assert chance(174, drift=drift, entries=2000).upload.mean() == pytest.approx(share, abs=0.02)
 
 
@@ -89,24 +89,24 @@ def test_drift_keeps_entries_active():
 
 
 def test_with_threshold_one_an_entry_is_active_in_triangular_rounds():
-    course = simulate(noise(0.0, 0, "t"), 21, 1.0, 4)
-    assert (course.active[:, 0].nonzero().squeeze(1) + 1).tolist() == [1, 3, 6, 10, 15, 21]
+    run = simulate(noise(0.0, 0, "t"), 21, 1.0, 4)
+    assert (run.active[:, 0].nonzero().squeeze(1) + 1).tolist() == [1, 3, 6, 10, 15, 21]
 
 
 def test_the_worked_example():
-    """Section 4: a oscillates, b drifts, c moves again after a freeze, d never moves."""
+    """a oscillates, b drifts, c moves again after it was frozen, d never moves."""
     steps = {"c": {0: 0.5, 1: -0.5, 3: 1.0, 4: 0.25, 5: -0.5, 6: 0.5, 7: -0.25}, "a": {0: 0.5, 1: -0.5, 3: 0.5}}
     steps["a"] |= {4: -0.5, 6: 0.5}
 
     def updates(t, record, entries):
         return torch.tensor([steps["a"].get(t, 0.0), 0.25, steps["c"].get(t, 0.0), 0.0])
 
-    course = simulate(updates, 8, 0.1, 4, 1, 4)
-    assert course.active.int().T.tolist() == [
+    run = simulate(updates, 8, 0.1, 4, 1, 4)
+    assert run.active.int().T.tolist() == [
         [1, 1, 0, 1, 1, 0, 1, 0],
         [1] * 8,
         [1, 1, 0, 1, 1, 1, 1, 1],
         [1, 0, 1, 0, 0, 1, 0, 0],
     ]
-    assert course.interval[-1].tolist() == [2, 1, 1, 3] and course.value[-1].tolist() == [0.5, 2.0, 1.0, 0.0]
-    assert course.score[3].tolist() == pytest.approx([1 / 3, 1, 1 / 2, 0])
+    assert run.interval[-1].tolist() == [2, 1, 1, 3] and run.value[-1].tolist() == [0.5, 2.0, 1.0, 0.0]
+    assert run.score[3].tolist() == pytest.approx([1 / 3, 1, 1 / 2, 0])

@@ -1,4 +1,4 @@
-"""What the claims say of Star-PFL's tables is recomputed from the CSV files."""
+"""Recomputes the numbers of Star-PFL's claims from the CSV files of its tables."""
 
 from pfl_core.papers.star_pfl.paper import PAPER
 from tests.study.recomputed import grade, grid, says

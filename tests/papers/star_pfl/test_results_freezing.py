@@ -1,4 +1,4 @@
-"""What a record says about freezing: means over rounds and clients, and noise beside it."""
+"""Metrics of freezing: means over rounds and clients, and the null model."""
 
 import math
 from dataclasses import replace
@@ -17,16 +17,16 @@ def record(spec=SPEC, **series):
     return Record(key="k", spec=spec, series=shares | series)
 
 
-def test_shares_are_means_in_percent_and_noise_is_the_null_models():
-    found = freezing(record())
-    assert found["frozen_local"] == pytest.approx(20) and found["frozen_global"] == pytest.approx(25)
+def test_frozen_shares_and_the_null_model():
+    metrics = freezing(record())
+    assert metrics["frozen_local"] == pytest.approx(20) and metrics["frozen_global"] == pytest.approx(25)
     noise = chance(2, threshold_local=0.3, epochs=1, entries=5000)
-    assert found["chance_local"] == pytest.approx(100 * noise.frozen_local.mean())
-    assert found["excess_global"] == pytest.approx(25 - 100 * noise.frozen_global.mean())
-    assert found["chance_sent"] == pytest.approx(100 * noise.upload.mean())
+    assert metrics["chance_local"] == pytest.approx(100 * noise.frozen_local.mean())
+    assert metrics["excess_global"] == pytest.approx(25 - 100 * noise.frozen_global.mean())
+    assert metrics["chance_sent"] == pytest.approx(100 * noise.upload.mean())
 
 
-def test_noise_by_the_released_functions_for_runs_of_that_reading():
+def test_the_null_model_follows_the_reading():
     code = record(replace(SPEC, method={"name": "star_pfl", "reading": "authors_code", "threshold_local": 0.3}))
     noise = chance(2, threshold_local=0.3, epochs=1, entries=5000, reading="authors_code")
     assert freezing(code)["chance_sent"] == pytest.approx(100 * noise.upload.mean())
@@ -35,30 +35,30 @@ def test_noise_by_the_released_functions_for_runs_of_that_reading():
 @pytest.mark.parametrize(
     "options", [{"stability_measure": "ema"}, {"reading": "authors_code", "thaw": False}, {"thaw": False}]
 )
-def test_noise_is_compared_with_the_machine_of_a_reading_only(options):
+def test_other_options_have_no_null_model(options):
     other = record(replace(SPEC, method={"name": "star_pfl", **options}))
     assert by_chance(other) is None and "chance_local" not in freezing(other)
     assert freezing(replace(other, spec=replace(SPEC, method={"name": "fedavg"}))) == {}
 
 
-def test_correlations_are_the_last_rounds_and_signs_do_not_cancel():
+def test_size_correlation_averages_absolute_values_of_the_last_round():
     last = [0.3, -0.3, 0.0, math.nan]
     noted = dict(size_correlation=([1, 2], [[0.9] * 4, last]), size_correlation_global=([1, 2], [0.5, -0.5]))
-    found = freezing(record(**noted))
-    assert (found["size_correlation"], found["size_correlation_global"]) == (pytest.approx(0.2), -0.5)
+    metrics = freezing(record(**noted))
+    assert (metrics["size_correlation"], metrics["size_correlation_global"]) == (pytest.approx(0.2), -0.5)
 
 
-def test_what_never_moved_is_left_out_of_what_cancelled():
-    """Ten entries in two layers; server and two clients, two rounds. A party all of whose entries are dead has 0."""
+def test_cancelled_shares_leave_out_entries_that_never_moved():
+    """Ten entries in two layers; server and two clients, two rounds. The share is 0 if no entry ever moved."""
     frozen = [[[1, 1], [2, 2], [0, 0]], [[3, 0], [10, 0], [4, 1]]]
     unmoved = [[0, 2, 0], [1, 10, 5]]
-    found = freezing(replace(record(), arrays={"frozen": frozen, "unmoved": unmoved}, num_params=10))
-    assert found["cancelled_global"] == pytest.approx(100 * (2 / 10 + 2 / 9) / 2)
-    assert found["cancelled_local"] == pytest.approx(100 * (2 / 8 + 0 + 0 + 0) / 4)
+    metrics = freezing(replace(record(), arrays={"frozen": frozen, "unmoved": unmoved}, num_params=10))
+    assert metrics["cancelled_global"] == pytest.approx(100 * (2 / 10 + 2 / 9) / 2)
+    assert metrics["cancelled_local"] == pytest.approx(100 * (2 / 8 + 0 + 0 + 0) / 4)
     assert "cancelled_local" not in freezing(record())
 
 
-def test_local_gain_is_trained_minus_what_was_received_one_round_before():
+def test_local_gain_is_trained_minus_received_accuracy():
     counts = ([1, 2], [[10, 10], [10, 10]])
     merged, trained = ([1, 2], [[4, 6], [10, 10]]), ([1, 2], [[0, 0], [8, 6]])
     scored = dict(correct=merged, count=counts, correct_trained=trained, count_trained=counts)

@@ -1,4 +1,4 @@
-"""Star-PFL's numbers from records: Table 3's columns to the printed digit, rounds by hand."""
+"""Star-PFL's metrics: the columns of Table 3 to the printed digit, rounds computed by hand."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from pfl_core.runs.build import build
 from pfl_core.study import network
 
 D, MACS = 44_555, 281_724
-TRAIN = [[1761] * 1 + [0] * 10] * 10 + [[1762] + [0] * 10] * 10  # mean 1761.5: Axial's of section 6.3, to a rounding
+TRAIN = [[1761] * 1 + [0] * 10] * 10 + [[1762] + [0] * 10] * 10  # mean 1761.5: Axial's, rounded
 ROUNDS = [1, 2, 3]
 
 
@@ -32,7 +32,7 @@ def record(method, *, val=(0.5, 0.9, 0.8), test=(0.4, 0.6, 0.7), trained=(0.6, 0
     )
 
 
-def test_a_stand_in_is_named_as_one():
+def test_the_task_names_a_stand_in():
     own = record("fedavg")
     assert star_pfl.task(own) == "axial"
     other = replace(own, spec=replace(own.spec, data={"name": "mnist"}))
@@ -46,11 +46,11 @@ def test_a_stand_in_is_named_as_one():
     ("method", "upload", "comm"),
     [("fedavg", D, "3.403"), ("fedap", 44_511, "3.403"), ("fedbn", 44_511, "3.396"), ("local", 0, "0.000")],
 )
-def test_dense_methods_cost_what_table_3_prints(method, upload, comm):
-    found = star_pfl.costs(record(method, upload=upload))
-    assert f"{found['comm_mb_per_client_per_round']:.3f}" == comm
-    assert f"{found['flops_1e10_per_round']:.3f}" == "2.978"  # 3.005 in the paper: explained to one per cent
-    assert found["dense_1e10_per_round"] < found["flops_1e10_per_round"]  # no gradient of the images
+def test_costs_of_dense_methods_match_table_3(method, upload, comm):
+    metrics = star_pfl.costs(record(method, upload=upload))
+    assert f"{metrics['comm_mb_per_client_per_round']:.3f}" == comm
+    assert f"{metrics['flops_1e10_per_round']:.3f}" == "2.978"  # 3.005 in the paper: explained to one per cent
+    assert metrics["dense_1e10_per_round"] < metrics["flops_1e10_per_round"]  # no gradient of the images
 
 
 def test_a_mask_saves_traffic_and_weight_gradients():
@@ -65,17 +65,17 @@ def test_a_mask_saves_traffic_and_weight_gradients():
     )
 
 
-def test_lotteryfls_density_tells_its_operations():
-    found = star_pfl.costs(record("lotteryfl", upload=30_000, density=0.64))
-    assert found["flops_1e10_per_round"] == pytest.approx(10 * 1761.5 * 2 * 2.64 * MACS / 1e10)
-    assert found["comm_mb_per_client_per_round"] == pytest.approx(4 * (30_000 + 44) * 20 / 2**20)
+def test_operations_of_lotteryfl_follow_its_density():
+    metrics = star_pfl.costs(record("lotteryfl", upload=30_000, density=0.64))
+    assert metrics["flops_1e10_per_round"] == pytest.approx(10 * 1761.5 * 2 * 2.64 * MACS / 1e10)
+    assert metrics["comm_mb_per_client_per_round"] == pytest.approx(4 * (30_000 + 44) * 20 / 2**20)
 
 
-def test_lotteryfls_server_sends_what_was_kept_before_the_round():
+def test_download_of_lotteryfl_is_the_mask_before_the_round():
     uploads = [[D] * 20, [30_000] * 20, [30_000] * 10 + [20_000] * 10]
-    found = star_pfl.costs(record("lotteryfl", upload=uploads, density=1.0))
+    metrics = star_pfl.costs(record("lotteryfl", upload=uploads, density=1.0))
     before = [D, D, 30_000]
-    assert found["download_bytes"] == pytest.approx(4 * (sum(before) / 3 + 44))
+    assert metrics["download_bytes"] == pytest.approx(4 * (sum(before) / 3 + 44))
     so_far = star_pfl.progress(record("lotteryfl", upload=uploads, density=1.0))["megabytes"]
     up = [D, 30_000, 25_000]
     assert so_far.iloc[-1] == pytest.approx(4e-6 * (sum(up) + sum(before) + 6 * 44))
@@ -83,11 +83,11 @@ def test_lotteryfls_server_sends_what_was_kept_before_the_round():
 
 def test_clients_and_rounds_are_averaged():
     uploads = [[0] * 10 + [40_000] * 10, [20_000] * 20, [20_000] * 20]
-    found = star_pfl.costs(record("star_pfl", upload=uploads, weight_macs=float(MACS)))
-    assert found["upload_bytes"] == 4 * 20_044
+    metrics = star_pfl.costs(record("star_pfl", upload=uploads, weight_macs=float(MACS)))
+    assert metrics["upload_bytes"] == 4 * 20_044
 
 
-def test_the_networks_size_tells_the_images_side():
+def test_the_image_side_follows_from_the_network_size():
     layout, uses = network.network(record("fedavg"))
     assert (layout.num_params, int(uses.sum())) == (D, MACS)
     small = SETTINGS.spec("fedavg", preset="quick")
@@ -103,53 +103,58 @@ def test_the_networks_size_tells_the_images_side():
 # ---- rounds ---------------------------------------------------------------------------------------------------------
 
 
-def test_validation_decides_and_test_data_do_not():
-    found = star_pfl.extra_metrics(record("fedavg"))
-    assert found["rounds_to_convergence"] == 2 and math.isnan(found["rounds_to_plateau"])
-    assert found["acc_mean_picked"] == found["acc_mean_picked_merged"] == 60 and found["acc_mean_picked_trained"] == 80
+def test_the_round_is_picked_on_validation_data():
+    metrics = star_pfl.extra_metrics(record("fedavg"))
+    assert metrics["rounds_to_convergence"] == 2 and math.isnan(metrics["rounds_to_plateau"])
+    assert (
+        metrics["acc_mean_picked"] == metrics["acc_mean_picked_merged"] == 60
+        and metrics["acc_mean_picked_trained"] == 80
+    )
     star = star_pfl.extra_metrics(record("star_pfl", weight_macs=float(MACS)))
-    assert (star["acc_mean_picked"], star["acc_mean_picked_merged"]) == (80, 60)  # scored after local training (A11)
+    assert (star["acc_mean_picked"], star["acc_mean_picked_merged"]) == (80, 60)  # scored after local training
     part = record("star_pfl", weight_macs=float(MACS))
     part = star_pfl.picked(replace(part, spec=replace(part.spec, participation=0.5)))
-    assert math.isnan(part["acc_mean_picked"]) and math.isnan(part["acc_mean_picked_trained"]), "of some clients only"
+    assert math.isnan(part["acc_mean_picked"]) and math.isnan(part["acc_mean_picked_trained"]), (
+        "only some clients have trained"
+    )
     assert part["acc_mean_picked_merged"] == 60
     # the gain is a difference of test accuracies over all rounds, by definition: (80 - 90 + 50 - 60) / 2
     other = star_pfl.extra_metrics(record("fedavg", test=(0.9, 0.6, 0.9)))
-    assert other == pytest.approx(found | {"local_gain": -10.0}, nan_ok=True)
-    assert found["local_gain"] == pytest.approx(15.0)  # (80 - 40 + 50 - 60) / 2
+    assert other == pytest.approx(metrics | {"local_gain": -10.0}, nan_ok=True)
+    assert metrics["local_gain"] == pytest.approx(15.0)  # (80 - 40 + 50 - 60) / 2
 
 
-def test_a_plateau_counts_in_scored_rounds():
+def test_plateau_is_counted_in_scored_rounds():
     flat = record("fedavg", val=(0.9,) * 3)
     rounds = [2, 4, 6, 8, 10]
     series = {name: (rounds, [values[0]] * 5) for name, (_, values) in flat.series.items()}
-    found = star_pfl.convergence(Record("key", flat.spec, series))
-    assert found == {"rounds_to_convergence": 2, "rounds_to_plateau": 10, "rounds_to_accuracy": 2}
+    metrics = star_pfl.convergence(Record("key", flat.spec, series))
+    assert metrics == {"rounds_to_convergence": 2, "rounds_to_plateau": 10, "rounds_to_accuracy": 2}
 
 
-def test_rounds_to_an_accuracy_that_is_set_for_the_task():
+def test_rounds_to_the_target_accuracy_of_the_task():
     """85 % for Axial, 70 % for Sagital; below the weakest method of the paper's Table 2."""
     slow = record("fedavg", val=(0.5, 0.75, 0.9))
     assert star_pfl.convergence(slow)["rounds_to_accuracy"] == 3
     other = [replace(slow, spec=replace(slow.spec, setting=name)) for name in ("sagital", "traces")]
-    found = [star_pfl.convergence(one)["rounds_to_accuracy"] for one in other]
-    assert found[0] == 2 and math.isnan(found[1])
+    metrics = [star_pfl.convergence(one)["rounds_to_accuracy"] for one in other]
+    assert metrics[0] == 2 and math.isnan(metrics[1])
     assert math.isnan(star_pfl.convergence(record("fedavg", val=(0.5, 0.6, 0.7)))["rounds_to_accuracy"])
     printed = PAPER.table(2).query("variant == 'alpha=0.1'").groupby("dataset")["value"].min()
     for task, x in star_pfl.REACHED.items():
         assert x < 100 * printed[task.capitalize()] < x + 5
 
 
-def test_without_validation_data_nothing_converges():
+def test_without_validation_data_convergence_is_nan():
     bare = record("fedavg")
     for name in ("correct_val", "count_val"):
         del bare.series[name]
-    found = star_pfl.extra_metrics(bare)
-    assert math.isnan(found["rounds_to_convergence"]) and math.isnan(found["comm_total"])
-    assert "acc_mean_picked" not in found
+    metrics = star_pfl.extra_metrics(bare)
+    assert math.isnan(metrics["rounds_to_convergence"]) and math.isnan(metrics["comm_total"])
+    assert "acc_mean_picked" not in metrics
 
 
-def test_other_methods_and_papers_have_none():
+def test_other_papers_have_no_star_pfl_metrics():
     other = papers.paper("fedselect").settings.spec("fedavg", preset="quick")
     assert "comm_total" not in set(
         PAPER.metrics_frame([Record("key", other, record("fedavg").series, num_params=D)])["metric"]

@@ -1,4 +1,4 @@
-"""Figure 2's numbers from an instrument's arrays: contrasts by hand, sets beside chance."""
+"""Metrics of Figure 2: contrasts computed by hand, overlaps compared with chance."""
 
 import math
 from dataclasses import replace
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pfl_core.papers.star_pfl.experiments import LIKENESS
-from pfl_core.papers.star_pfl.null_model import steady_chance
+from pfl_core.papers.star_pfl.null_model import stable_chance
 from pfl_core.papers.star_pfl.paper import PAPER
 from pfl_core.papers.star_pfl.results import similarity as star_pfl_likeness
 from pfl_core.papers.star_pfl.settings import SETTINGS
@@ -17,7 +17,7 @@ from pfl_core.study.network import network
 D = 44_555
 
 
-def watched():
+def similarity_record():
     """Two pairs of clients with a class each; three entries of the first tensor are stable, the same in each pair."""
     spec = SETTINGS.spec(LIKENESS, preset="paper", dataset="labels")
     within = np.kron(np.eye(2), np.ones((2, 2)))
@@ -34,40 +34,48 @@ def watched():
 
 
 def test_likeness_by_round_and_layer():
-    found = star_pfl_likeness.likeness(watched())
-    assert list(found.index) == [1, 2] and found["rank_contrast"].tolist() == pytest.approx([0.8, 0.8])
-    assert math.isnan(found["stable_contrast"][1]) and found["stable_contrast"][2] == pytest.approx(1, abs=1e-3)
-    assert found["rank_mantel"][2] == pytest.approx(1) and found["stable_share"][2] == pytest.approx(3 / D)
-    layers = star_pfl_likeness.likeness_by_layer(watched()).set_index("tensor")
+    metrics = star_pfl_likeness.likeness(similarity_record())
+    assert list(metrics.index) == [1, 2] and metrics["rank_contrast"].tolist() == pytest.approx([0.8, 0.8])
+    assert math.isnan(metrics["stable_contrast"][1]) and metrics["stable_contrast"][2] == pytest.approx(1, abs=1e-3)
+    assert metrics["rank_mantel"][2] == pytest.approx(1) and metrics["stable_share"][2] == pytest.approx(3 / D)
+    layers = star_pfl_likeness.likeness_by_layer(similarity_record()).set_index("tensor")
     assert list(layers.index) == ["conv1.weight", "conv2.weight", "fc1.weight", "fc2.weight", "head.weight"]
     assert layers["stable"].tolist() == [0.3, 0, 0, 0, 0] and (layers["moving"] == 0).all()
     assert layers["stable_contrast"]["conv1.weight"] > 1 and layers["stable_contrast"].isna().sum() == 4
 
 
-def test_shares_stand_beside_those_of_noise():
+def test_stable_shares_of_noise():
     """Ten epochs a round fill a window of five in the first round; with two it takes three rounds."""
-    made = watched()
-    assert star_pfl_likeness.likeness(made)["chance_share"].tolist() == pytest.approx([0.127, 0.127], abs=1e-3)
-    assert star_pfl_likeness.likeness_by_layer(made)["chance"].tolist() == pytest.approx([0.127] * 5, abs=1e-3)
-    short = replace(made, spec=replace(made.spec, train=replace(made.spec.train, epochs=2)))
-    assert [star_pfl_likeness.by_chance(short, t) for t in (1, 2, 3)] == [steady_chance(n) for n in (2, 4, 5)]
+    stored = similarity_record()
+    assert star_pfl_likeness.likeness(stored)["chance_share"].tolist() == pytest.approx([0.127, 0.127], abs=1e-3)
+    assert star_pfl_likeness.likeness_by_layer(stored)["chance"].tolist() == pytest.approx([0.127] * 5, abs=1e-3)
+    short = replace(stored, spec=replace(stored.spec, train=replace(stored.spec.train, epochs=2)))
+    assert [star_pfl_likeness.by_chance(short, t) for t in (1, 2, 3)] == [stable_chance(n) for n in (2, 4, 5)]
 
 
-def test_sets_beside_chance():
-    sets = star_pfl_likeness.stable_sets(watched())
+def test_overlap_of_stable_sets_is_compared_with_chance():
+    sets = star_pfl_likeness.stable_sets(similarity_record())
     assert sets.loc[("all stable", "yes"), "iou"] == 1 and sets.loc[("all stable", "no"), "iou"] == 0
     assert sets.loc[("all stable", "no"), "expected"] == pytest.approx(3 / D / 2, rel=1e-3)
     assert sets.loc[("all stable", "no"), "corrected"] < 0 and sets.loc["those that moved"].isna().all(axis=None)
 
 
-def test_sampled_entries_know_their_tensor():
-    assert star_pfl_likeness.sampled_tensors(watched()) == ["conv1.weight", "conv1.weight", "conv1.bias", "head.weight"]
+def test_tensors_of_sampled_entries():
+    assert star_pfl_likeness.sampled_tensors(similarity_record()) == [
+        "conv1.weight",
+        "conv1.weight",
+        "conv1.bias",
+        "head.weight",
+    ]
 
 
-def test_likeness_is_what_a_claim_is_checked_on():
+def test_extra_metrics_are_in_the_metrics_frame():
     scored = {name: ([1, 2], [[5.0] * 4] * 2) for name in ("correct", "count", "loss")}
-    found, told = star_pfl_likeness.extra_metrics(watched()), PAPER.metrics_frame([replace(watched(), series=scored)])
-    assert found["stable_contrast"] == star_pfl_likeness.likeness(watched())["stable_contrast"][2]
-    assert told.set_index("metric")["value"]["stable_contrast"] == found["stable_contrast"]
-    assert math.isnan(found["moving_contrast"])
-    assert star_pfl_likeness.extra_metrics(replace(watched(), arrays={})) == {}
+    metrics, frame = (
+        star_pfl_likeness.extra_metrics(similarity_record()),
+        PAPER.metrics_frame([replace(similarity_record(), series=scored)]),
+    )
+    assert metrics["stable_contrast"] == star_pfl_likeness.likeness(similarity_record())["stable_contrast"][2]
+    assert frame.set_index("metric")["value"]["stable_contrast"] == metrics["stable_contrast"]
+    assert math.isnan(metrics["moving_contrast"])
+    assert star_pfl_likeness.extra_metrics(replace(similarity_record(), arrays={})) == {}

@@ -1,10 +1,10 @@
-"""Star-PFL's settings say what its paper says."""
+"""Star-PFL's settings have the paper's values."""
 
 from pfl_core.papers.star_pfl.settings import SETTINGS
 
 
-def test_star_pfl_has_the_stated_values_of_its_paper():
-    """star_pfl.md section 9; batch and rate of the authors' code, the number of rounds ours."""
+def test_the_paper_preset_has_the_paper_values():
+    """Batch size and learning rate are the authors' code's, the number of rounds is this project's choice."""
     for name, source in (("axial", "organamnist"), ("sagital", "organsmnist")):
         frame = SETTINGS.setting("paper", name)
         assert (frame.clients, frame.participation, frame.train.epochs) == (20, 1.0, 10)

@@ -1,4 +1,4 @@
-"""pFedGate: the checks of its claims.
+"""pFedGate: claim checks.
 
-accuracy: 1 to 6, 14, 21. parts: 7, 8, 10 to 13, 19. studies: 9, 15 to 18, 20, 22, 23.
+``accuracy``: claims 1 to 6, 14 and 21. ``parts``: 7, 8, 10 to 13 and 19. ``studies``: 9, 15 to 18, 20, 22 and 23.
 """

@@ -1,4 +1,4 @@
-"""Figures of what pFedGate's gates keep: blocks by client, gate values over rounds, the gated model and the global."""
+"""Figures of pFedGate's masks and gates: kept blocks, gate values by round, swapped gates, the global model."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ BINS = np.linspace(0, 1, 26)
 
 
 def mask_use(masks: Mapping[str, np.ndarray], sizes: np.ndarray, caption: str = "") -> Figure:
-    """Which blocks clients keep: a panel for each title, clients downwards, blocks rightwards; [N, L] shares 0 to 1.
+    """How often each client keeps each block; rows are clients, columns blocks.
 
-    sizes [L]: the strip above shows the blocks' shares of the parameters.
+    ``masks``: title -> [N, L] shares of the test samples, a panel each. ``sizes`` [L]: the bars above show the blocks'
+    shares of the parameters.
     """
     fig, axes = plt.subplots(
         2,
@@ -40,7 +41,7 @@ def mask_use(masks: Mapping[str, np.ndarray], sizes: np.ndarray, caption: str = 
 
 
 def gate_histograms(values: Mapping[str, np.ndarray], caption: str = "") -> Figure:
-    """Figure 7: how many blocks have which gate value M', round by round; a panel for each title, [T, L]."""
+    """Figure 7: histogram of the gate values M' by round. ``values``: title -> [T, L], a panel each."""
     fig, axes = plt.subplots(
         1, len(values), figsize=(4.2 * len(values) + 0.6, 3.4), layout="constrained", squeeze=False, sharey=True
     )
@@ -56,7 +57,7 @@ def gate_histograms(values: Mapping[str, np.ndarray], caption: str = "") -> Figu
 
 
 def gate_swaps(table: pd.DataFrame, caption: str = "") -> Figure:
-    """Accuracy with a client's own gate and with others: a dot for each client and run, a line for their mean.
+    """Accuracy with a client's own gate and with others: a dot for each client and run, a line for the mean.
 
     Columns: panel, gate, client, accuracy.
     """
@@ -64,7 +65,7 @@ def gate_swaps(table: pd.DataFrame, caption: str = "") -> Figure:
     size = (3.4 * len(panels) + 2.0, 0.36 * len(gates) + 1.4)
     fig, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False, sharey=True)
     for ax, panel in zip(axes[0], panels, strict=True):
-        for i, gate in enumerate(gates):
+        for i, gate in enumerate(gates):  # one row for each gate
             values = table.loc[(table["panel"] == panel) & (table["gate"] == gate), "accuracy"].to_numpy()
             ax.plot(values, np.full(len(values), -i), "o", color="#b39bc8", alpha=0.6, markersize=4)
             ax.plot(np.full(2, values.mean()), (-i - 0.35, -i + 0.35), color="#6a3d9a", linewidth=2)
@@ -75,7 +76,10 @@ def gate_swaps(table: pd.DataFrame, caption: str = "") -> Figure:
 
 
 def gated_and_global(table: pd.DataFrame, caption: str = "") -> Figure:
-    """Table 10: the gated models and the global one, over s. Columns: panel, s, gated, global_model (a row per run)."""
+    """Table 10: accuracy of the gated and of the global model over s.
+
+    Columns: panel, s, gated, global_model (a row per run).
+    """
     panels = list(dict.fromkeys(table["panel"]))
     fig, axes = plt.subplots(1, len(panels), figsize=(4.0 * len(panels), 3.3), layout="constrained", squeeze=False)
     for ax, panel in zip(axes[0], panels, strict=True):

@@ -1,4 +1,4 @@
-"""pFedGate's Figures 1 and 2 as a scheme."""
+"""Diagram of pFedGate after the paper's Figures 1 and 2."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-PRIVATE, SHARED = "#f3e3c3", "#dbe6f4"  # what stays with its client, and what all have in common
+PRIVATE, SHARED = "#f3e3c3", "#dbe6f4"  # colours of private and of shared parts
 
 
 def gate_scheme() -> Figure:

@@ -1,8 +1,9 @@
-"""Figures of pFedGate's notebooks on costs, on the gate's parts, on who takes part, and on the gates' structure."""
+"""Figures of pFedGate's notebooks on costs, the gate's parts, participation, and similarity of gates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,17 +13,17 @@ from matplotlib.figure import Figure
 
 from pfl_core.study.plots import captioned, legend_of
 
-MARKERS = "osD^vP"  # of ours in order, filled; then the paper's, hollow
-COLORS = ("#6a3d9a", "#e08214", "#1b7837", "#c51b7d", "#2166ac", "#8c6d31", "#4d4d4d")  # of settings of one method
+MARKERS = "osD^vP"  # by source: filled for this project, hollow for the paper
+COLORS = ("#6a3d9a", "#e08214", "#1b7837", "#c51b7d", "#2166ac", "#8c6d31", "#4d4d4d")  # settings of one method
 OURS = "#c44e52"
-PAPER = "paper"  # a source whose name begins so is the paper's
+PAPER = "paper"  # prefix of the paper's sources
 
 
 def beside_paper(table: pd.DataFrame, caption: str = "") -> Figure:
-    """A panel for each quantity, a row for each label, a marker for each source: ours filled, the paper's hollow.
+    """Values compared with the paper's: a panel for each quantity, a row for each label, a marker for each source.
 
-    Columns: panel (its x axis), label, source, value, std (missing: none). The dashed line in a panel is its
-    ``reference`` (a column), where it has one.
+    Markers are filled for this project and hollow for the paper. Columns: panel (title of the x axis), label, source,
+    value; optional: std (error bars), reference (a dashed line).
     """
     panels, labels, sources = (list(dict.fromkeys(table[name])) for name in ("panel", "label", "source"))
     size = (4.3 * len(panels) + 1.6, 0.42 * len(labels) + 1.7)
@@ -43,10 +44,12 @@ def beside_paper(table: pd.DataFrame, caption: str = "") -> Figure:
 
 def _marks(ax: Axes, group: pd.DataFrame, labels: Sequence[str], place: int, num: int) -> None:
     source = group["source"].iloc[0]
-    theirs = source.startswith(PAPER)
+    is_paper = source.startswith(PAPER)
+    # one y position for each label; the sources of a label are shifted against each other
     y = np.array([-labels.index(name) for name in group["label"]]) + min(0.16, 0.8 / num) * ((num - 1) / 2 - place)
-    ink = "0.25" if theirs else OURS
-    style = {"mfc": "white" if theirs else ink, "mec": ink, "ecolor": ink, "markersize": 5, "capsize": 2}
+    ink = "0.25" if is_paper else OURS
+    face = "white" if is_paper else ink
+    style: dict[str, Any] = {"mfc": face, "mec": ink, "ecolor": ink, "markersize": 5, "capsize": 2}
     spread = np.nan_to_num(group["std"].to_numpy(float)) if "std" in group else None
     ax.errorbar(group["value"], y, xerr=spread, fmt=MARKERS[place % len(MARKERS)], label=source, linewidth=0, **style)
     if spread is not None:
@@ -54,7 +57,7 @@ def _marks(ax: Axes, group: pd.DataFrame, labels: Sequence[str], place: int, num
 
 
 def where_the_cost_sits(layers: pd.DataFrame, caption: str = "") -> Figure:
-    """Shares of parameters and of MACs, a panel for each network. Columns: network, layer, parameters, MACs."""
+    """Shares of parameters and MACs by layer, a panel for each network. Columns: network, layer, parameters, MACs."""
     networks = list(dict.fromkeys(layers["network"]))
     size = (3.1 * len(networks) + 1.4, 2.9)
     fig, axes = plt.subplots(1, len(networks), figsize=size, layout="constrained", squeeze=False, sharey=True)
@@ -71,15 +74,17 @@ def where_the_cost_sits(layers: pd.DataFrame, caption: str = "") -> Figure:
 
 
 def label_tree(
-    tree: Mapping[str, list], held: np.ndarray, theirs: pd.DataFrame, title: str = "", caption: str = ""
+    tree: Mapping[str, list], held: np.ndarray, published: pd.DataFrame, title: str = "", caption: str = ""
 ) -> Figure:
-    """Figure 4: the tree of our clients' gates over the labels that they hold, and the labels at the paper's leaves.
+    """Figure 4: dendrogram of the clients' gates with the labels of each client, and the labels at the paper's leaves.
 
-    tree: ``overlap.ward``; held bool [N, C]; theirs: client, labels (a tuple), in the order of the leaves.
+    ``tree``: see ``similarity.ward``; ``held``: bool [N, C]; columns of ``published``: client, labels (a tuple), in the
+    order of the leaves.
     """
-    num = max(len(held), len(theirs))
+    num = max(len(held), len(published))
     size = (10, 0.32 * num + 1.7)
     fig, axes = plt.subplots(1, 3, figsize=size, layout="constrained", width_ratios=(1.2, 1, 1))
+    # scipy's leaves are at 5, 15, 25, ...; rows are at 0, 1, 2, ...
     for across, up in zip(tree["icoord"], tree["dcoord"], strict=True):
         axes[0].plot(up, (np.array(across) - 5) / 10, color="0.3", linewidth=1)
     axes[0].set_ylim(len(held) - 0.5, -0.5)
@@ -87,15 +92,15 @@ def label_tree(
     axes[0].invert_xaxis()
     axes[0].spines[["top", "left", "right"]].set_visible(False)
     _label_grid(axes[1], held[tree["leaves"]], tree["leaves"], title)
-    grid = np.zeros((len(theirs), held.shape[1]), dtype=bool)
-    for row, labels in zip(grid, theirs["labels"], strict=True):
+    grid = np.zeros((len(published), held.shape[1]), dtype=bool)
+    for row, labels in zip(grid, published["labels"], strict=True):
         row[list(labels)] = True
-    _label_grid(axes[2], grid, theirs["client"].tolist(), "paper: Figure 4's leaves (CIFAR-10)")
+    _label_grid(axes[2], grid, published["client"].tolist(), "paper: Figure 4's leaves (CIFAR-10)")
     return captioned(fig, caption)
 
 
 def _label_grid(ax: Axes, held: np.ndarray, clients: Sequence[int], title: str) -> None:
-    """A row for each leaf, a square for each label that the client holds."""
+    """Draws a row for each leaf and a square for each label of the client."""
     row, label = np.nonzero(held)
     ax.scatter(label, row, marker="s", s=70, color="#4c72b0")
     ax.set_xticks(range(held.shape[1]))
@@ -109,7 +114,10 @@ def _label_grid(ax: Axes, held: np.ndarray, clients: Sequence[int], title: str) 
 
 
 def distance_by_overlap(pairs: pd.DataFrame, caption: str = "") -> Figure:
-    """A dot for each pair of clients, a panel for each run. Columns: panel, common (share of labels), distance."""
+    """Gate distance over the share of common labels: a dot for each pair of clients, a line through the means.
+
+    Columns: panel (a run), common, distance.
+    """
     panels = list(dict.fromkeys(pairs["panel"]))
     size = (3.4 * len(panels) + 0.4, 3.3)
     fig, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)

@@ -1,4 +1,4 @@
-"""pFedGate's numbers of a run: what was kept and sent, how much masks differ, and the end scored in other ways."""
+"""pFedGate-specific metrics of a run: kept and sent shares, differences of masks, diagnostics of the final model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pfl_core.costs import rounds_to
 from pfl_core.runs import Record
 from pfl_core.study.network import network
 
-OPTIONS = (  # what makes a pFedGate run another than the paper's, beside its budget
+OPTIONS = (  # fields, besides the budget, in which a run may differ from the paper's
     *("blocks_per_tensor", "block_layout", "selector", "straight_through", "execution", "mask", "gate_override"),
     *("gate_paths", "pre_norm", "post_norm", "sigmoid", "without_sigmoid", "gate_granularity"),
     "keep_momentum",
 )
-SWAPS = {  # swapped gates, as ``evaluation.gate_swaps`` keeps them -> name of what they change
+SWAPS = {  # array of ``evaluation.gate_swaps`` -> prefix of its metric
     "other_gates": "other_gate",
     "mean_gate": "mean_gate",
     "constant_scales": "constant_scales",
@@ -29,75 +29,79 @@ SWAPS = {  # swapped gates, as ``evaluation.gate_swaps`` keeps them -> name of w
 
 
 def gate_table(records: Iterable[Record]) -> pd.DataFrame:
-    """``extra_metrics`` of each run, a row each, in their order; to join to ``frames.summaries``.
+    """``extra_metrics`` of each run, a row each in the order of the records; to join to ``frames.summaries``.
 
-    And of its frame ``dirichlet``, ``epochs`` and ``clients`` (those that are left).
+    Also the columns ``dirichlet``, ``epochs`` and ``clients`` (those with enough samples).
     """
     rows = []
     for record in records:
         spec = record.spec
-        frame = {"dirichlet": spec.partition.get("alpha", math.nan), "epochs": spec.train.epochs}
-        rows.append({**frame, "clients": len(record.clients["train"]), **extra_metrics(record)})
+        setting = {"dirichlet": spec.partition.get("alpha", math.nan), "epochs": spec.train.epochs}
+        rows.append({**setting, "clients": len(record.clients["train"]), **extra_metrics(record)})
     return pd.DataFrame(rows)
 
 
 def run_label(record: Record) -> str:
-    """Method, budget, setting, and what departs from the paper's gate: "pfedgate, s = 0.5, cifar10, mask=random"."""
-    method, usual = record.spec.build_method(), PFedGate()
+    """Method, budget, setting and changed options, for example "pfedgate, s = 0.5, cifar10, mask=random"."""
+    method, default = record.spec.build_method(), PFedGate()
     if not isinstance(method, PFedGate):
         return record.spec.method["name"]
-    changed = [name for name in OPTIONS if getattr(method, name) != getattr(usual, name)]
+    changed = [name for name in OPTIONS if getattr(method, name) != getattr(default, name)]
     words = ["pfedgate", f"s = {method.keep_ratio}", record.spec.setting]
     return ", ".join([*words, *(f"{name}={getattr(method, name)}" for name in changed)])
 
 
 def only(table: pd.DataFrame, *varied: str) -> pd.DataFrame:
-    """The rows of pFedGate that differ from the paper in the named options alone, and in the budget."""
-    usual, rows = dataclasses.asdict(PFedGate()), table[table["method"] == "pfedgate"]
+    """The rows of pFedGate whose options are the paper's, except for the budget and the options ``varied``."""
+    defaults, rows = dataclasses.asdict(PFedGate()), table[table["method"] == "pfedgate"]
     for name in OPTIONS:
         if name not in varied:
-            rows = rows[rows[name].isna() if usual[name] is None else rows[name] == usual[name]]
+            rows = rows[rows[name].isna() if defaults[name] is None else rows[name] == defaults[name]]
     return rows
 
 
 def extra_metrics(record: Record) -> dict[str, float]:
-    """Of pFedGate's runs and of its baselines.
+    """Metrics of a run of pFedGate or one of its baselines; also ``mask_metrics``, ``probe_metrics`` and ``drift``.
 
-    ``rounds_to_90``, ``rounds_to_80``: first scored round with that share of the run's best pooled accuracy;
-    ``client_spread``: standard deviation of the clients' last accuracies; ``kept_ratio``, ``upload_ratio``: s' and q in
-    training, mean over rounds and clients; ``infeasible``: share of the clients whose always-kept blocks exceed s.
+    ``rounds_to_90``, ``rounds_to_80``: first scored round with that share of the run's best pooled accuracy.
+    ``client_spread``: standard deviation of the clients' final accuracies.
+    ``kept_ratio``, ``upload_ratio``: s' and q in training, means over rounds and clients.
+    ``infeasible``: share of the clients whose always-kept blocks exceed s.
     """
     curve = record.curve(trained=record.spec.build_method().reported == "after_local_update")["acc_pooled"]
-    numbers = {f"rounds_to_{share}": _first(curve, share / 100) for share in (90, 80)}
-    numbers["client_spread"] = float(record.final().std(ddof=0))
+    metrics = {f"rounds_to_{share}": _rounds_to_share(curve, share / 100) for share in (90, 80)}
+    metrics["client_spread"] = float(record.final().std(ddof=0))
     for name in ("kept_ratio", "upload_ratio", "infeasible"):
         if name in record.series:
-            numbers[name] = float(np.nanmean(record.values(name)))
-    return numbers | mask_numbers(record) | probe_numbers(record) | drift(record)
+            metrics[name] = float(np.nanmean(record.values(name)))
+    return metrics | mask_metrics(record) | probe_metrics(record) | drift(record)
 
 
-def _first(curve: pd.Series, share: float) -> float:
+def _rounds_to_share(curve: pd.Series, share: float) -> float:
+    """First scored round with this share of the best value; NaN if there is none."""
     reached = rounds_to(curve.tolist(), share * curve.max())
     return float(curve.index[reached - 1]) if reached else math.nan
 
 
-def use(record: Record) -> tuple[np.ndarray, np.ndarray] | None:
-    """[N, L] share of a client's test samples for which each block was kept, and the blocks' sizes [L]."""
+def block_use(record: Record) -> tuple[np.ndarray, np.ndarray] | None:
+    """[N, L] share of a client's test samples for which each block was kept, and the block sizes [L]."""
     if "test_masks" not in record.arrays:
         return None
     return np.array(record.arrays["test_masks"]), np.array(record.arrays["block_sizes"])
 
 
-def mask_numbers(record: Record) -> dict[str, float]:
-    """``achieved_keep_ratio``: s' on test data, a plain mean over clients; ``distinct_masks``: on their test batches.
+def mask_metrics(record: Record) -> dict[str, float]:
+    """Metrics of the masks on test data; empty if they were not recorded.
 
-    ``mask_distance``: mean over pairs of clients of the difference of how often they keep a parameter (of masks that do
-    not change from batch to batch, the share of the parameters that one keeps and the other does not);
-    ``always_kept``, ``never_kept``: share of the blocks, over all clients.
+    ``achieved_keep_ratio``: s', plain mean over clients. ``distinct_masks``: number of different masks over all test
+    batches. ``mask_distance``: difference of the frequencies with which two clients keep a parameter, mean over
+    parameters and pairs (with one mask each: the share that one client keeps and the other does not).
+    ``always_kept``, ``never_kept``: shares of the blocks that all clients keep always, or never.
     """
-    if (found := use(record)) is None:
+    if (recorded := block_use(record)) is None:
         return {}
-    masks, sizes = found
+    masks, sizes = recorded
+    # mean over pairs of clients of sum_b |m_ib - m_jb| W_b / d
     pairs = np.triu_indices(len(masks), 1)
     apart = np.abs(masks[pairs[0]] - masks[pairs[1]]) @ sizes / sizes.sum()
     return {
@@ -110,53 +114,60 @@ def mask_numbers(record: Record) -> dict[str, float]:
 
 
 def kept_macs(record: Record) -> float:
-    """The share of the forward pass's multiply-adds that belongs to what is kept on test data, a mean over clients.
+    """Share of the forward pass's multiply-adds that the kept blocks need on test data, mean over clients.
 
-    Masked kernels compute all of them all the same. Not a number without masks.
+    Masked kernels compute all of them anyway. NaN without recorded masks.
     """
-    if (found := use(record)) is None:
+    if (recorded := block_use(record)) is None:
         return math.nan
     (layout, uses), method = network(record), record.spec.build_method()
+    assert isinstance(method, PFedGate)
     least = min(least_ratio(method, float(s)) for s in np.atleast_1d(method.keep_ratio))
     blocks = build_blocks(layout, method.blocks_per_tensor, least, method.block_layout)
-    return float(blocks.macs_share(found[0], uses).mean())
+    return float(blocks.macs_share(recorded[0], uses).mean())
 
 
-def probe_numbers(record: Record) -> dict[str, float]:
-    """Percent, where the end was probed: the model without gates, and other ways to make test batches.
+def probe_metrics(record: Record) -> dict[str, float]:
+    """Diagnostics of the final model, accuracies in percent; empty for runs without a probe.
 
-    ``global_acc_pooled``, ``global_acc_bottom_decile`` and the gated model's leads over them (``local_global_gap``,
-    ``local_global_gap_decile``); ``order_range``: largest minus smallest over random orders; ``sorted_change``: batches
-    that follow the labels against the mean of those; ``sample_change``, ``client_mean_change``: a gate asked sample by
-    sample, or once for a client. Where gates were swapped (``gate_swaps``), against the client's own gate:
-    ``other_gate_change``, ``mean_gate_change``, ``constant_scales_change``.
+    ``global_acc_pooled``, ``global_acc_bottom_decile``: the model without gates; ``local_global_gap``,
+    ``local_global_gap_decile``: the leads of the gated model over it.
+    ``order_range``: largest minus smallest accuracy over random orders of the test samples. Against the mean of these:
+    ``sorted_change``, with batches that follow the labels; ``sample_change``, with the gate evaluated for each sample;
+    ``client_mean_change``, with the gate evaluated once for a client.
+    Against the client's own gate, if gates were swapped (``gate_swaps``): ``other_gate_change``, ``mean_gate_change``,
+    ``constant_scales_change``.
     """
     if "global_correct" not in record.arrays:
         return {}
     count = np.array(record.arrays["test_count"], dtype=float)
-    of = {n: np.array(record.arrays[f"{n}_correct"]) for n in ("global", "order", "sample", "client_mean", "sorted")}
-    pooled = {name: 100 * correct.sum(-1) / count.sum() for name, correct in of.items()}
-    ranked = {name: np.sort(100 * of[name] / count, axis=-1)[..., len(count) // 10] for name in ("global", "order")}
+    names = ("global", "order", "sample", "client_mean", "sorted")
+    correct = {name: np.array(record.arrays[f"{name}_correct"]) for name in names}  # [N]; "order" [5, N]
+    pooled = {name: 100 * rows.sum(-1) / count.sum() for name, rows in correct.items()}
+    # bottom decile: index floor(N / 10) of the sorted accuracies
+    decile = {
+        name: np.sort(100 * correct[name] / count, axis=-1)[..., len(count) // 10] for name in ("global", "order")
+    }
     mean = pooled["order"].mean()
-    numbers = {
+    metrics = {
         "global_acc_pooled": pooled["global"],
-        "global_acc_bottom_decile": ranked["global"],
+        "global_acc_bottom_decile": decile["global"],
         "local_global_gap": pooled["order"][0] - pooled["global"],
-        "local_global_gap_decile": ranked["order"][0] - ranked["global"],
+        "local_global_gap_decile": decile["order"][0] - decile["global"],
         "order_range": np.ptp(pooled["order"]),
         **{f"{name}_change": pooled[name] - mean for name in ("sorted", "sample", "client_mean")},
     }
     if "other_gates_correct" in record.arrays:
         swapped = {name: np.array(record.arrays[f"{name}_correct"]) for name in SWAPS}
-        numbers |= {
+        metrics |= {
             f"{change}_change": 100 * swapped[name].sum(-1).mean() / count.sum() - pooled["order"][0]
             for name, change in SWAPS.items()
         }
-    return {name: float(value) for name, value in numbers.items()}
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def gate_swaps(record: Record) -> pd.DataFrame:
-    """Accuracy (percent) of each client with its own gate and with others; no rows where gates were not swapped.
+    """Accuracy (percent) of each client with its own gate and with others; empty if gates were not swapped.
 
     Columns: gate ("own", "next client's", "mean gate", ...), client, accuracy.
     """
@@ -164,6 +175,7 @@ def gate_swaps(record: Record) -> pd.DataFrame:
         return pd.DataFrame(columns=["gate", "client", "accuracy"])
     arrays = {name: np.array(array) for name, array in record.arrays.items() if name.endswith("_correct")}
     correct = {"own": arrays["order_correct"][0]}
+    # row i: client k is scored with the gate of client k + i
     correct |= {f"client k + {i}'s": row for i, row in enumerate(arrays["other_gates_correct"], start=1)}
     correct |= {"mean gate": arrays["mean_gate_correct"], "one constant scale": arrays["constant_scales_correct"]}
     accuracy = pd.DataFrame(correct) / np.array(record.arrays["test_count"])[:, None] * 100
@@ -171,15 +183,15 @@ def gate_swaps(record: Record) -> pd.DataFrame:
 
 
 def gate_values(record: Record) -> np.ndarray | None:
-    """[T, L] each block's M', mean over batches and clients, round by round."""
+    """[T, L] M' of each block by round, mean over batches and clients; None if it was not recorded."""
     values = record.arrays.get("gate_values")
     return None if values is None else np.array(values)
 
 
 def drift(record: Record) -> dict[str, float]:
-    """How far the histogram of gate values moves from one round to the next, in the first and in the last quarter.
+    """Change of the histogram of gate values per round, in the first and in the last quarter of the rounds.
 
-    The distance of two histograms is the mean difference of their sorted values.
+    The distance of two histograms is the mean difference of their sorted values (Wasserstein-1).
     """
     values = gate_values(record)
     if values is None or len(values) < 5:

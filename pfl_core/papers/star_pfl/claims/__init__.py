@@ -1,1 +1,1 @@
-"""Star-PFL: the checks of its claims. tables: 1 to 5, 7, 8. freezing: 6, 9 to 12."""
+"""Star-PFL: claim checks. ``tables``: claims 1 to 5, 7 and 8. ``freezing``: claims 6 and 9 to 12."""

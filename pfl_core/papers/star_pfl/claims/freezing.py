@@ -1,8 +1,9 @@
-"""Checks of Star-PFL's claims 6 and 9 to 12 on results of ours: what freezing is, and what it does.
+"""Checks of Star-PFL's claims 6 and 9 to 12 on stored results: what is frozen, and the effect of freezing.
 
-"A beats B" is judged by the 95 % t-interval of the paired difference over seeds. What is counted over all parameters of
-a run (claims 6 and 12) is judged seed by seed: it holds if all seeds say so, and does not hold if all say the reverse.
-Runs are named by their ``variant``: how they differ from the paper's reading.
+Comparisons of two methods use the 95 % t-interval of the paired difference over seeds. Quantities counted over all
+parameters of a run (claims 6 and 12) are judged seed by seed: the claim holds if all seeds agree with it, does not hold
+if all contradict it, and is undecided otherwise. ``variant`` names the fields in which a run differs from the paper's
+reading.
 """
 
 from __future__ import annotations
@@ -22,63 +23,67 @@ claim = ClaimChecks(COMPARISON, CRITERIA)
 UNFROZEN = "threshold_global=None;threshold_local=None"
 LOCAL_ONLY = "threshold_global=None"  # clients freeze, the server does not
 NEVER_THAWED = "thaw=False"
-NOTHING = 0.1  # a rank correlation below it tells nothing; ours
-AS_GOOD = 0.5  # points of accuracy that count as no loss; ours
+NO_CORRELATION = 0.1  # rank correlations below it in absolute value count as none (not in the paper)
+NO_LOSS = 0.5  # points of accuracy; a smaller loss counts as none (not in the paper)
 POINTS = {"after local training": "acc_mean_picked_trained", "after aggregation": "acc_mean_picked_merged"}
 PARTIES = {"clients": "local", "server": "global"}
 
 
-def star(variant: str = "") -> dict:
-    """Star-PFL with the split of Table 3; the other alphas of Table 2 are stored beside it."""
+def star_pfl(variant: str = "") -> dict:
+    """Selects Star-PFL's runs with Table 3's split, α = 0.1."""
     return {"method": "star_pfl", "variant": variant, "dirichlet": 0.1}
 
 
 def named_variants(results: pd.DataFrame) -> pd.DataFrame:
-    """The variant of the paper's reading is ''."""
+    """Replaces a missing variant (NaN) by '', the paper's reading."""
     return results.assign(variant=results["variant"].fillna(""))
 
 
-def unanimous(said: pd.Series) -> str:
-    """Of one yes or no for each seed."""
-    return "holds" if said.all() else "undecided" if said.any() else "does not hold"
+def unanimous(agrees: pd.Series) -> str:
+    """Status from one bool per seed: all True, all False, or mixed."""
+    return "holds" if agrees.all() else "undecided" if agrees.any() else "does not hold"
 
 
 @claim(6, ("traces",), rows=named_variants)
 @on_each_dataset
-def size_tells_nothing(results: pd.DataFrame) -> Verdict:
-    """Where nothing is frozen, |rank correlation| of size and score is below 0.1: mean over clients, and the server's.
+def size_does_not_predict_stability(results: pd.DataFrame) -> Verdict:
+    """With nothing frozen, |rank correlation| of size and score is below 0.1 for the clients' mean and for the server.
 
-    Entries that never moved do not count: they have the score 0 by definition.
+    Entries that never moved are left out: their score is 0 by definition.
     """
-    names = {"clients' mean": "size_correlation", "server": "size_correlation_global"}
-    return all_hold((label, partial(_nothing, results, metric)) for label, metric in names.items())
+    metrics = {"clients' mean": "size_correlation", "server": "size_correlation_global"}
+    return all_hold((label, partial(_no_correlation, results, metric)) for label, metric in metrics.items())
 
 
-def _nothing(results: pd.DataFrame, metric: str) -> Verdict:
-    found = by_seed(results, star(UNFROZEN), metric)
-    seeds = f"{len(found)} seed{'s' * (len(found) > 1)}"
-    return Verdict(unanimous(found.abs() < NOTHING), f"|rank correlation| {found.abs().mean():.2f} ({seeds})")
+def _no_correlation(results: pd.DataFrame, metric: str) -> Verdict:
+    correlation = by_seed(results, star_pfl(UNFROZEN), metric).abs()
+    text = f"|rank correlation| {correlation.mean():.2f} ({_num_seeds(correlation)})"
+    return Verdict(unanimous(correlation < NO_CORRELATION), text)
+
+
+def _num_seeds(values: pd.Series) -> str:
+    return f"{len(values)} seed{'s' * (len(values) > 1)}"
 
 
 @claim(9, ("axial",), rows=named_variants)
 @on_each_dataset
 def freezing_is_free(results: pd.DataFrame) -> Verdict:
-    """With thresholds minus without, all else equal, scored at the same point: above -0.5 points at both points."""
+    """Accuracy with thresholds minus without: above -0.5 points at both scoring points."""
     return all_hold((label, partial(_no_loss, results, metric)) for label, metric in POINTS.items())
 
 
 def _no_loss(results: pd.DataFrame, metric: str) -> Verdict:
-    lead = paired(results, star(), star(UNFROZEN), metric)
-    return Verdict(above(lead, -AS_GOOD), f"{lead} points, {AS_GOOD} less count as equal")
+    lead = paired(results, star_pfl(), star_pfl(UNFROZEN), metric)
+    return Verdict(above(lead, -NO_LOSS), f"{lead} points; a loss up to {NO_LOSS} counts as none")
 
 
 @claim(10, ("axial",), rows=named_variants)
 @on_each_dataset
 def probing_matters(results: pd.DataFrame) -> Verdict:
-    """As it is minus never thawed, both points: it must be ahead at one of them by its interval, behind at none."""
-    leads = {label: paired(results, star(), star(NEVER_THAWED), metric) for label, metric in POINTS.items()}
+    """Accuracy with probes minus without: significantly better at one scoring point at least, and worse at none."""
+    leads = {label: paired(results, star_pfl(), star_pfl(NEVER_THAWED), metric) for label, metric in POINTS.items()}
     statuses = {lead.status for lead in leads.values()}
-    frozen = [by_seed(results, star(variant), "frozen_local").mean() for variant in ("", NEVER_THAWED)]
+    frozen = [by_seed(results, star_pfl(variant), "frozen_local").mean() for variant in ("", NEVER_THAWED)]
     text = ", ".join(f"{label} {lead}" for label, lead in leads.items())
     status = next((s for s in ("does not hold", "holds") if s in statuses), "undecided")
     return Verdict(status, f"{text}; frozen by clients {frozen[0]:.0f} % with probes, {frozen[1]:.0f} % without")
@@ -87,33 +92,35 @@ def probing_matters(results: pd.DataFrame) -> Verdict:
 @claim(11, ("axial",), rows=named_variants)
 @on_each_dataset
 def training_makes_it_personal(results: pd.DataFrame) -> Verdict:
-    """Without any mask, local training gains over the received model, and more than the clients' mask changes."""
-    gain = by_seed(results, star(UNFROZEN), "local_gain")
-    masked, plain = (by_seed(results, star(v), POINTS["after local training"]) for v in (LOCAL_ONLY, UNFROZEN))
-    mask = (masked - plain).dropna()
-    more = interval((gain - mask.abs()).dropna())
-    text = f"local training {interval(gain)}, the mask {interval(mask)}, the first minus the size of the second {more}"
-    return Verdict(all_of([interval(gain).status, more.status]), text)
+    """Without masks, local training improves the received model, and by more than the clients' mask changes it."""
+    training_gain = by_seed(results, star_pfl(UNFROZEN), "local_gain")
+    masked, plain = (by_seed(results, star_pfl(v), POINTS["after local training"]) for v in (LOCAL_ONLY, UNFROZEN))
+    mask_gain = (masked - plain).dropna()
+    excess = interval((training_gain - mask_gain.abs()).dropna())
+    text = f"gain of local training {interval(training_gain)}, of the mask {interval(mask_gain)}"
+    text += f", the first minus the absolute value of the second {excess}"
+    return Verdict(all_of([interval(training_gain).status, excess.status]), text)
 
 
 @claim(12, ("traces",), rows=named_variants)
 @on_each_dataset
 def more_than_noise(results: pd.DataFrame) -> Verdict:
-    """Clients and server freeze more than the null model does of noise with the same thresholds and windows.
+    """Clients and server freeze a larger share than the null model, with the same thresholds and windows.
 
-    What never moved is steady by definition: it is left out. Where no trace tells how much that is, freezing less than
-    noise still decides, for without it there is less; freezing more does not.
+    Entries that never moved are stable by definition and left out. Where their share is not stored, freezing less than
+    noise still refutes the claim, since leaving them out lowers the share further; freezing more is undecided.
     """
     return all_hold((label, partial(_beyond_chance, results, side)) for label, side in PARTIES.items())
 
 
 def _beyond_chance(results: pd.DataFrame, side: str) -> Verdict:
-    frozen, noise = (by_seed(results, star(), f"{kind}_{side}") for kind in ("frozen", "chance"))
-    seeds = f"{len(noise)} seed{'s' * (len(noise) > 1)}"
-    text = f"{frozen.mean():.1f} % frozen, of noise {noise.mean():.1f} % ({seeds})"
+    frozen, noise = (by_seed(results, star_pfl(), f"{kind}_{side}") for kind in ("frozen", "chance"))
+    text = f"{frozen.mean():.1f} % frozen, of noise {noise.mean():.1f} % ({_num_seeds(noise)})"
     try:
-        cancelled = by_seed(results, star(), f"cancelled_{side}")
+        cancelled = by_seed(results, star_pfl(), f"cancelled_{side}")
     except Missing:
         status = "undecided" if (frozen > noise).any() else "does not hold"
-        return Verdict(status, f"{text}; how much of it never moved is not told")
-    return Verdict(unanimous((cancelled - noise).dropna() > 0), f"{text}; of what moved {cancelled.mean():.1f} %")
+        return Verdict(status, f"{text}; the share that never moved is not stored")
+    return Verdict(
+        unanimous((cancelled - noise).dropna() > 0), f"{text}; of the entries that moved {cancelled.mean():.1f} %"
+    )

@@ -1,10 +1,12 @@
-"""Checks of Star-PFL's claims 1 to 5, 7 and 8 on results of ours: its Tables 2 and 3, and Figure 2.
+"""Checks of Star-PFL's claims 1 to 5, 7 and 8 on stored results: Tables 2 and 3, and Figure 2.
 
 "A beats B" holds if the 95 % t-interval of the paired difference over seeds lies above 0, does not hold if it lies
-below, and is undecided otherwise, or with fewer than two seeds. Accuracies are those of the round with the best
-validation accuracy; a run whose last round that is was too short to say when it converges. The authors' code scores
-Star-PFL after local training; of the baselines, whose code scores them before it, the paper does not say. So claims on
-accuracy must hold both with each method scored as its code does and with all of them scored after local training.
+below 0, and is undecided otherwise or with fewer than two seeds. Accuracies are those of the round with the best
+validation accuracy. If that is a run's last round, the run is too short to show when it converges.
+
+The authors' code scores Star-PFL after local training, and the baselines' code scores them before it. The paper does
+not say how Table 2 scores the baselines. So claims on accuracy must hold in both ways: each method scored as its code
+does, and all methods scored after local training.
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ from pfl_core.study.verdicts import Check, Verdict, all_hold, all_of, holm, on_e
 
 TASKS = ("axial", "sagital")  # settings of Tables 2 and 3, as the paper's settings name them
 ALPHAS = (0.01, 0.1, 1.0)
-COSTS_AT = 0.1  # alpha of Table 3
+COSTS_AT = 0.1  # α of Table 3
 FEDERATED = BASELINES[1:]
 POINTS = {"as their code scores": "acc_mean_picked", "all after local training": "acc_mean_picked_trained"}
 CONVERGED = "rounds_to_convergence"
-CHANCE = 0.05  # of a permutation test
+LEVEL = 0.05  # significance level of a permutation test
 LIKENESS = {"method": "star_pfl_likeness"}
 
 
 def without_options(results: pd.DataFrame) -> pd.DataFrame:
-    """The rows that name no option of Star-PFL: its ablations are another notebook's."""
+    """Drops the ablations of Star-PFL, the runs with a variant."""
     plain = results["variant"].fillna("") == ""
     return results[plain | results["method"].isin(BASELINES)]
 
@@ -41,7 +43,7 @@ def at(method: str, alpha: float) -> dict:
 
 
 def on_both_points(check: Callable[[pd.DataFrame, str], Verdict]) -> Check:
-    """The check at either of POINTS; it must hold at both."""
+    """Applies a check at both scoring points of POINTS; it must hold at both."""
 
     @wraps(check)
     def judge(results: pd.DataFrame) -> Verdict:
@@ -54,7 +56,7 @@ def on_both_points(check: Callable[[pd.DataFrame, str], Verdict]) -> Check:
 @on_each_dataset
 @on_both_points
 def first_or_second(results: pd.DataFrame, metric: str) -> Verdict:
-    """At each alpha: beats four of the five baselines for "holds"; two of them beat it for "does not hold"."""
+    """At each α it holds if Star-PFL beats four of the five baselines, and does not hold if two of them beat it."""
     return all_hold((f"alpha={alpha:g}", partial(_place, results, metric, alpha)) for alpha in ALPHAS)
 
 
@@ -70,50 +72,52 @@ def _place(results: pd.DataFrame, metric: str, alpha: float) -> Verdict:
 @claim(2, TASKS, rows=without_options)
 @on_both_points
 def above_the_mean(results: pd.DataFrame, metric: str) -> Verdict:
-    """Mean over all data sets and alphas stored, Star-PFL minus the five baselines' mean; the size is not tested.
+    """Star-PFL minus the mean of the five baselines, averaged over the stored data sets and α, is above 0.
 
-    One weak baseline is enough to lift that: the lead over the one that is best on average is reported.
+    The size of the lead is not tested. A weak baseline raises it, so the lead over the best one is reported, too.
     """
-    gains, over = [], []
+    gains, leads = [], []
     for _, rows in each_dataset(results):
         for alpha in sorted(rows["dirichlet"].dropna().unique()):
+            # a row per seed that has all six methods
             values = {name: by_seed(rows, at(name, alpha), metric) for name in ("star_pfl", *BASELINES)}
             wide = pd.DataFrame(values).dropna()
             gains.append(wide["star_pfl"] - wide[list(BASELINES)].mean(axis=1))
-            over.append(wide[list(BASELINES)].rsub(wide["star_pfl"], axis=0))
+            leads.append(wide[list(BASELINES)].rsub(wide["star_pfl"], axis=0))
     if not gains or (common := pd.concat(gains, axis=1).dropna()).empty:
         raise Missing("no seed has Star-PFL and all five baselines")
-    lead, each = interval(common.mean(axis=1)), sum(part.mean() for part in over) / len(over)
-    best = f"over the best, {each.idxmin()}, {each.min():+.2f}"
+    lead = interval(common.mean(axis=1))
+    lead_over = sum(part.mean() for part in leads) / len(leads)  # by baseline
+    best = f"over the best, {lead_over.idxmin()}, {lead_over.min():+.2f}"
     return Verdict(lead.status, f"{lead} points over {len(gains)} settings (paper: +3.14), {best}")
 
 
 @claim(3, TASKS, rows=without_options)
 def cheaper_until_convergence(results: pd.DataFrame) -> Verdict:
-    """Traffic and operations, each times rounds, are below the baselines' mean (Local sends 0), as the paper counts.
+    """Traffic and operations until convergence, by the paper's count, are below the baselines' mean (Local sends 0).
 
-    The mean over data sets counts. Bytes with downloads and mask bits are reported, not tested.
+    Judged by the mean over data sets. Bytes with downloads and mask bits are reported, not tested.
     """
-    late = still_rising(results, ("star_pfl", *BASELINES))
-    names = {"communication": "comm_total", "computation": "flops_total", "all bytes": "bytes_total"}
+    too_short = still_rising(results, ("star_pfl", *BASELINES))
+    metrics = {"communication": "comm_total", "computation": "flops_total", "all bytes": "bytes_total"}
     paper = {"communication": " (paper 36.3)", "computation": " (paper 18.3)"}
-    found = {label: _saved(results, metric) for label, metric in names.items()}
-    text = ", ".join(f"{label} {lead} %{paper.get(label, '')}" for label, lead in found.items())
+    saved = {label: _saved(results, metric) for label, metric in metrics.items()}
+    text = ", ".join(f"{label} {lead} %{paper.get(label, '')}" for label, lead in saved.items())
     sets = "; ".join(label for label, _ in each_dataset(results))
-    status = "undecided" if late else all_of([found[label].status for label in paper])
-    return Verdict(status, f"less by: {text}{late} [{sets}]")
+    status = "undecided" if too_short else all_of([saved[label].status for label in paper])
+    return Verdict(status, f"less by: {text}{too_short} [{sets}]")
 
 
 def still_rising(results: pd.DataFrame, methods: Iterable[str]) -> str:
-    """Which of them are best in the last round for some seed, in words; '' if none is."""
-    end, found = results["rounds"].max(), []
+    """Text naming the methods that are best in the last round for some seed; '' if there are none."""
+    end, rising = results["rounds"].max(), []
     for _, rows in each_dataset(results):
-        found += [name for name in methods if by_seed(rows, at(name, COSTS_AT), CONVERGED).max() >= end]
-    return f"; too short, best in the last round: {', '.join(dict.fromkeys(found))}" if found else ""
+        rising += [name for name in methods if by_seed(rows, at(name, COSTS_AT), CONVERGED).max() >= end]
+    return f"; too short, best in the last round: {', '.join(dict.fromkeys(rising))}" if rising else ""
 
 
 def _saved(results: pd.DataFrame, metric: str) -> Interval:
-    """Percent below the five baselines' mean, mean over data sets."""
+    """How far Star-PFL is below the mean of the five baselines, in percent; mean over data sets."""
     parts = []
     for _, rows in each_dataset(results):
         values = pd.DataFrame({m: by_seed(rows, at(m, COSTS_AT), metric) for m in ("star_pfl", *BASELINES)}).dropna()
@@ -127,51 +131,52 @@ def _saved(results: pd.DataFrame, metric: str) -> Interval:
 @claim(4, TASKS, rows=without_options)
 @on_each_dataset
 def least_in_a_round(results: pd.DataFrame) -> Verdict:
-    """Traffic and operations of a round, as the paper counts them, are below those of each federated baseline."""
-    parts = {"communication": "comm_mb_per_client_per_round", "computation": "flops_1e10_per_round"}
-    return all_hold((label, partial(_least, results, metric)) for label, metric in parts.items())
+    """Traffic and operations of a round, by the paper's count, are below those of each federated baseline."""
+    metrics = {"communication": "comm_mb_per_client_per_round", "computation": "flops_1e10_per_round"}
+    return all_hold((label, partial(_least, results, metric)) for label, metric in metrics.items())
 
 
 def _least(results: pd.DataFrame, metric: str) -> Verdict:
-    own = by_seed(results, at("star_pfl", COSTS_AT), metric).mean()
-    less = {name: paired(results, at(name, COSTS_AT), at("star_pfl", COSTS_AT), metric) for name in FEDERATED}
-    text = ", ".join(f"{name} {lead.mean:+.2g}" for name, lead in less.items())
-    return Verdict(all_of([lead.status for lead in less.values()]), f"{own:.4g}, the others minus it {text}")
+    star_pfl = by_seed(results, at("star_pfl", COSTS_AT), metric).mean()
+    excess = {name: paired(results, at(name, COSTS_AT), at("star_pfl", COSTS_AT), metric) for name in FEDERATED}
+    text = ", ".join(f"{name} {lead.mean:+.2g}" for name, lead in excess.items())
+    return Verdict(all_of([lead.status for lead in excess.values()]), f"{star_pfl:.4g}, the others minus it {text}")
 
 
 @claim(5, TASKS, rows=without_options)
 @on_each_dataset
 def rounds_between(results: pd.DataFrame) -> Verdict:
-    """Rounds to the best validation accuracy: fewer than FedBN's and FedAP's, more than LotteryFL's."""
+    """Rounds to the best validation accuracy: fewer than FedBN and FedAP, more than LotteryFL."""
     rounds = {name: by_seed(results, at(name, COSTS_AT), CONVERGED).mean() for name in ("star_pfl", *FEDERATED)}
-    later = [("fedbn", "star_pfl"), ("fedap", "star_pfl"), ("star_pfl", "lotteryfl")]
-    leads = [paired(results, at(a, COSTS_AT), at(b, COSTS_AT), CONVERGED) for a, b in later]
-    late = still_rising(results, ("star_pfl", "fedbn", "fedap", "lotteryfl"))
-    text = ", ".join(f"{a} after {b} by {lead}" for (a, b), lead in zip(later, leads, strict=True))
+    expected = [("fedbn", "star_pfl"), ("fedap", "star_pfl"), ("star_pfl", "lotteryfl")]  # (later, earlier)
+    leads = [paired(results, at(a, COSTS_AT), at(b, COSTS_AT), CONVERGED) for a, b in expected]
+    too_short = still_rising(results, ("star_pfl", "fedbn", "fedap", "lotteryfl"))
+    text = ", ".join(f"{a} after {b} by {lead}" for (a, b), lead in zip(expected, leads, strict=True))
     means = ", ".join(f"{name} {rounds[name]:.0f}" for name in rounds)
-    status = "undecided" if late else all_of([lead.status for lead in leads])
-    return Verdict(status, f"{text} (means: {means}){late}")
+    status = "undecided" if too_short else all_of([lead.status for lead in leads])
+    return Verdict(status, f"{text} (means: {means}){too_short}")
 
 
 @claim(7, ("labels",), rows=without_options)
 @on_each_dataset
 def like_labels_like_sets(results: pd.DataFrame) -> Verdict:
-    """The permutation test over clients: in all seeds a p-value of at most 0.05 holds, in none does not hold.
+    """Permutation test over clients: p <= 0.05 in all seeds holds, in no seed does not hold.
 
-    Tested are the stable sets, overlap corrected for chance; scores and sets without what never moved are reported.
+    Tests the overlap of stable sets, corrected for chance. Scores, and sets without entries that never moved, are only
+    reported.
     """
-    chance = by_seed(results, LIKENESS, "stable_contrast_p")
-    significant = (chance <= CHANCE).mean()
+    p_values = by_seed(results, LIKENESS, "stable_contrast_p")
+    significant = (p_values <= LEVEL).mean()
     status = {1.0: "holds", 0.0: "does not hold"}.get(significant, "undecided")
     text = [f"same label minus other, sets {by_seed(results, LIKENESS, 'stable_contrast').mean():+.3f}"]
-    text += [f"p at most {chance.max():.3f} in {len(chance)} seed{'s' * (len(chance) > 1)}"]
-    for label, metric in {"scores": "rank_contrast", "sets of what moved": "moving_contrast"}.items():
-        text += _told(results, label, metric)
+    text += [f"p at most {p_values.max():.3f} in {len(p_values)} seed{'s' * (len(p_values) > 1)}"]
+    for label, metric in {"scores": "rank_contrast", "sets of entries that moved": "moving_contrast"}.items():
+        text += _mean_if_stored(results, label, metric)
     return Verdict(status, ", ".join(text))
 
 
-def _told(results: pd.DataFrame, label: str, metric: str) -> Iterable[str]:
-    """Mean over seeds, if it is stored."""
+def _mean_if_stored(results: pd.DataFrame, label: str, metric: str) -> Iterable[str]:
+    """Text with the mean over seeds; nothing if the metric is not stored."""
     try:
         return [f"{label} {by_seed(results, LIKENESS, metric).mean():+.3f}"]
     except Missing:
@@ -181,15 +186,16 @@ def _told(results: pd.DataFrame, label: str, metric: str) -> Iterable[str]:
 @claim(8, TASKS, rows=without_options)
 @on_each_dataset
 def larger_alpha_is_more_balanced(results: pd.DataFrame) -> Verdict:
-    """Accuracy over log alpha, a line for each seed: Local's falls, FedAvg's rises."""
+    """Slope of the accuracy over log α, one line for each seed: negative for Local, positive for FedAvg."""
+    # points per decade of α, by seed
     slopes = {name: _slope(results, name) for name in ("local", "fedavg")}
     statuses = [interval(-slopes["local"]).status, interval(slopes["fedavg"]).status]
-    text = ", ".join(f"{name} {interval(found)}" for name, found in slopes.items())
+    text = ", ".join(f"{name} {interval(slope)}" for name, slope in slopes.items())
     return Verdict(all_of(statuses), f"points a decade of alpha: {text}")
 
 
 def _slope(results: pd.DataFrame, method: str) -> pd.Series:
-    """For each seed that has all three alphas."""
+    """Slope for each seed that has all three α, in points per decade."""
     values = pd.DataFrame({a: by_seed(results, at(method, a), "acc_mean_picked") for a in ALPHAS}).dropna()
     if values.empty:
         raise Missing(f"no seed has {method} at all of alpha={', '.join(f'{a:g}' for a in ALPHAS)}")

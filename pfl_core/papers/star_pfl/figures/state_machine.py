@@ -1,4 +1,4 @@
-"""Figures of Star-PFL's walkthrough and of its state machine."""
+"""Figures of Star-PFL's state machine."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pfl_core.study.plots import captioned
 
 
 def machine_steps(table: pd.DataFrame, caption: str = "") -> Figure:
-    """Round after round, a cell for each entry: its state as colour, the update and the score after it as text.
+    """A cell for each entry and round: the state as colour, the update and the score after it as text.
 
     Columns: round, entry, state, dW, score', F.
     """
     entries, rounds = list(dict.fromkeys(table["entry"])), int(table["round"].max())
     fig, ax = plt.subplots(figsize=(1.25 * rounds + 1.0, 0.95 * len(entries) + 0.9), layout="constrained")
-    for row in table.itertuples(index=False):
+    for row in table.itertuples(index=False):  # one cell for each entry and round
         cell = dict(zip(table.columns, row, strict=True))
         x, y = cell["round"], -entries.index(cell["entry"])
         box = plt.Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=STATE_COLORS[cell["state"]], edgecolor="0.7")
         ax.add_patch(box)
         score = cell["score'"]
-        told = "waits" if pd.isna(score) else f"{cell['dW']:+g}\nscore {score:.2g}"
-        ax.text(x, y + 0.08, told, ha="center", va="center", fontsize=8.5)
+        text = "waits" if pd.isna(score) else f"{cell['dW']:+g}\nscore {score:.2g}"
+        ax.text(x, y + 0.08, text, ha="center", va="center", fontsize=8.5)
         ax.text(x + 0.44, y - 0.4, f"F = {cell['F']}", ha="right", va="bottom", fontsize=6.5, color="0.3")
     ax.set(xlim=(0.45, rounds + 0.55), ylim=(-len(entries) + 0.45, 0.55), xlabel="round")
     ax.set_yticks([-k for k in range(len(entries))], entries)
@@ -37,7 +37,10 @@ def machine_steps(table: pd.DataFrame, caption: str = "") -> Figure:
 
 
 def pattern_panels(table: pd.DataFrame, threshold: float, caption: str = "") -> Figure:
-    """Score over rounds on the states; rows = patterns, columns = settings. Columns: setting, pattern, and courses'."""
+    """Scores by round over a background of states; rows are patterns, columns settings.
+
+    Columns: setting, and those of ``state_machine.trajectories``.
+    """
     patterns, settings = (list(dict.fromkeys(table[name])) for name in ("pattern", "setting"))
     size = (3.2 * len(settings) + 0.6, 1.45 * len(patterns) + 1.0)
     fig, axes = plt.subplots(
@@ -60,12 +63,13 @@ def pattern_panels(table: pd.DataFrame, threshold: float, caption: str = "") -> 
 
 
 def triangular_rounds(table: pd.DataFrame, caption: str = "") -> Figure:
-    """An entry that is steady whenever it is asked: its states, and how often it was trained so far.
+    """States of an entry that is stable at every probe, and the number of rounds in which it was trained.
 
     Columns: round, state, trained (rounds so far), formula.
     """
     fig, ax = plt.subplots(figsize=(7.0, 2.8), layout="constrained")
     edges = np.append(table["round"] - 0.5, table["round"].iloc[-1] + 0.5)
+    # background: the state of each round
     for state, (name, color) in enumerate(STATE_COLORS.items()):
         here = table.loc[table["state"] == state, "round"]
         ax.bar(here, table["trained"].max() + 1, width=1.0, color=color, alpha=0.6, linewidth=0, label=name, zorder=0)

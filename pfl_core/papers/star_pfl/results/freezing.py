@@ -1,9 +1,10 @@
-"""What Star-PFL froze, beside what it would freeze of pure noise; and what its models gain by local training."""
+"""Shares that Star-PFL froze, compared with pure noise, and the gain of local training."""
 
 from __future__ import annotations
 
 import math
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -11,18 +12,20 @@ from pfl_core.algorithms.star_pfl.method import StarPFL
 from pfl_core.papers.star_pfl.null_model import Chance, chance
 from pfl_core.runs import Record
 
-ENTRIES = 5_000  # simulated; shares are good to half a point
-VARIED = ("threshold_global", "threshold_local", "history_len_global", "history_len_local")  # the null model has these
+ENTRIES = 5_000  # simulated entries; shares are accurate to half a point
+VARIED = ("threshold_global", "threshold_local", "history_len_global", "history_len_local")  # taken by the null model
 
 
 def freezing(record: Record) -> dict[str, float]:
-    """Means over all rounds (and clients), shares in percent; nothing for other methods.
+    """Metrics of a Star-PFL run; empty for other methods. Shares are in percent, means over rounds and clients.
 
-    ``frozen_local`` and ``frozen_global``; of the machine in its reading ``chance_local`` and ``chance_global``, what
-    it freezes of noise with these thresholds and windows, the differences ``excess_local``, ``excess_global``,
-    and ``chance_sent``. With a probe, ``cancelled_local`` and ``cancelled_global``: shares without what never moved,
-    (frozen - unmoved) / (all - unmoved). Of the last round: ``size_correlation``, the mean size of the clients'
-    correlations (+0.3 and -0.3 do not make 0), and ``size_correlation_global``, the server's with its sign.
+    ``frozen_local``, ``frozen_global``: frozen on clients and on the server.
+    ``chance_local``, ``chance_global``, ``chance_sent``: frozen and sent on noise, with the run's reading, thresholds
+    and windows. ``excess_local``, ``excess_global``: frozen minus frozen on noise.
+    With a probe, ``cancelled_local`` and ``cancelled_global``: frozen share of the entries that ever moved,
+    (frozen - unmoved) / (all - unmoved).
+    In the last round: ``size_correlation``, mean absolute value of the clients' rank correlations of size and score;
+    ``size_correlation_global``, the server's rank correlation, with its sign.
     """
     if record.spec.method["name"] != "star_pfl" or "active_share" not in record.series:
         return {}
@@ -36,7 +39,8 @@ def freezing(record: Record) -> dict[str, float]:
             out[f"chance_{side}"] = 100 * float(shares.mean())
             out[f"excess_{side}"] = out[f"frozen_{side}"] - out[f"chance_{side}"]
     if "unmoved" in record.arrays:
-        frozen, unmoved = np.array(record.arrays["frozen"]).sum(2), np.array(record.arrays["unmoved"])  # [T, 1 + N]
+        # counts [T, 1 + N]; column 0 is the server
+        frozen, unmoved = np.array(record.arrays["frozen"]).sum(2), np.array(record.arrays["unmoved"])
         cancelled = 100 * (frozen - unmoved) / np.maximum(record.num_params - unmoved, 1)
         out |= {"cancelled_global": float(cancelled[:, 0].mean()), "cancelled_local": float(cancelled[:, 1:].mean())}
     if "size_correlation" in record.series:
@@ -46,8 +50,10 @@ def freezing(record: Record) -> dict[str, float]:
 
 
 def by_chance(record: Record) -> Chance | None:
-    """The null model with the run's thresholds, windows and epochs; None where neither reading's rule is at work."""
+    """The null model with the run's thresholds, windows and epochs; None if the run follows neither reading."""
     method = record.spec.build_method()
+    if not isinstance(method, StarPFL):
+        return None
     settings = {name: getattr(method, name) for name in VARIED}
     for reading in StarPFL.readings:
         if method == StarPFL.reading(reading, **settings, probe=method.probe):
@@ -57,14 +63,15 @@ def by_chance(record: Record) -> Chance | None:
 
 @cache
 def _chance(rounds: int, epochs: int, reading: str, settings: tuple[tuple[str, float | int | None], ...]) -> Chance:
-    return chance(rounds, epochs=epochs, entries=ENTRIES, reading=reading, **dict(settings))
+    varied: dict[str, Any] = dict(settings)
+    return chance(rounds, epochs=epochs, entries=ENTRIES, reading=reading, **varied)
 
 
 def local_gain(record: Record) -> dict[str, float]:
-    """``local_gain``, points of accuracy between the model that a client receives and what it has after training.
+    """``local_gain``: accuracy after local training minus accuracy of the received model, in points.
 
-    Mean over clients and over the last five rounds; not a number where not every round was scored, or where not all
-    clients took part: those that did are others than those that received.
+    Mean over clients and the last five rounds. NaN if not every round was scored, or with partial participation, where
+    the clients that trained differ from those that received the model.
     """
     if (
         record.spec.eval_every != 1
@@ -74,4 +81,5 @@ def local_gain(record: Record) -> dict[str, float]:
     ):
         return {"local_gain": math.nan}
     received, trained = record.curve()["acc_mean"], record.curve(trained=True)["acc_mean"]
+    # the model received in round t is the one scored after aggregation in round t - 1
     return {"local_gain": float((trained - received.shift()).iloc[-5:].mean())}

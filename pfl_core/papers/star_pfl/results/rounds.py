@@ -1,7 +1,7 @@
-"""What a record of Star-PFL's comparison tells beyond accuracy: Table 3's columns, and an honest account.
+"""Metrics of Star-PFL's comparison beyond accuracy: the columns of Table 3, complete costs, and rounds to convergence.
 
-The validation split decides when a run has converged and which round is reported (A11); the engine scores it with the
-models after aggregation, so the same point serves all methods.
+Validation data decide when a run has converged and which round is reported. The engine scores them with the models
+after aggregation, so the scoring point is the same for all methods.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from pfl_core.runs import Record
 from pfl_core.study.network import network
 
 METHODS = ("star_pfl", "local", "fedavg", "fedbn", "fedap", "lotteryfl")  # Tables 2 and 3
-# x of ``rounds_to_accuracy``, percent, by task (ours; the same for stand-ins): just below what the weakest of the six
-# methods reaches in Table 2 at alpha = 0.1 (88.3 and 71.4), so that each of them can be expected to get there
+# Task -> target of ``rounds_to_accuracy`` in percent (not in the paper; also used for stand-ins). Just below what the
+# weakest of the six methods reaches in Table 2 at α = 0.1 (88.3 and 71.4), so every method can be expected to reach it.
 REACHED = {"axial": 85.0, "sagital": 70.0}
 
 
 def task(record: Record) -> str:
-    """The paper's task, for titles; with what stands in for its images: "axial (mnist stands in)"."""
+    """The paper's task, for titles, with the stand-in data if any: "axial (mnist stands in)"."""
     data = record.spec.data["name"]
     return record.spec.setting + ("" if data in ("organamnist", "organsmnist") else f" ({data} stands in)")
 
 
 def extra_metrics(record: Record) -> dict[str, float]:
-    """Of the methods compared ``costs``, ``picked`` and ``local_gain``; of Star-PFL ``freezing``, too."""
+    """``costs``, ``picked``, ``freezing`` and ``local_gain`` of the compared methods; empty for others."""
     if record.spec.method["name"] not in METHODS:
         return {}
     return costs(record) | picked(record) | freezing(record) | local_gain(record)
@@ -50,13 +50,14 @@ def extra_metrics(record: Record) -> dict[str, float]:
 
 
 def costs(record: Record) -> dict[str, float]:
-    """A round's costs, means over clients and rounds, in two accounts; then until convergence.
+    """Costs of a round (means over clients and rounds) and until convergence, by the paper's count and in full.
 
-    Table 3's: ``comm_mb_per_client_per_round``, ``flops_1e10_per_round``, ``rounds_to_convergence`` (with
-    ``rounds_to_plateau`` and ``rounds_to_accuracy``), and the products ``comm_total``, ``flops_total`` that the
-    abstract compares. Honest: a client's ``upload_bytes``, ``mask_bytes``, ``download_bytes``, their sum times rounds
-    ``bytes_total``, and ``dense_1e10_per_round``, the operations that are really done. ``sent_share``: percent of the
-    parameters that go up.
+    By the paper's count (Table 3): ``comm_mb_per_client_per_round``, ``flops_1e10_per_round``,
+    ``rounds_to_convergence``, and the products ``comm_total``, ``flops_total``, which the abstract compares.
+    In full: a client's ``upload_bytes``, ``mask_bytes``, ``download_bytes``, their sum times rounds ``bytes_total``,
+    and ``dense_1e10_per_round``, the operations that dense kernels execute.
+    Also ``sent_share``, the uploaded share of the parameters in percent, ``rounds_to_plateau`` and
+    ``rounds_to_accuracy``.
     """
     method = record.spec.method["name"]
     layout, uses = network(record)
@@ -64,11 +65,12 @@ def costs(record: Record) -> dict[str, float]:
     upload, bits = _mean(record, "upload"), _mean(record, "upload_bits")
     masked = method in ("star_pfl", "lotteryfl")
     comm = as_paper_comm(VALUE_BYTES * paper_values(method, layout, upload if masked else None))
-    bytes_ = sent(method, layout, upload, bits, float(kept(record).mean(axis=None)))
+    bytes_ = round_traffic(method, layout, upload, bits, float(mask_size_before(record).mean(axis=None)))
+    # FLOPs [T, N]: a mask saves multiply-adds of the weight gradients only
     sizes, epochs = np.sum(record.clients["train"], axis=1), record.spec.train.epochs
     gradients = weight_macs(record, macs)
-    flops = [[round_flops(macs, m, n, epochs) for m, n in zip(row, sizes, strict=True)] for row in gradients]
-    flops = float(np.mean(flops))
+    flops_of = [[round_flops(macs, m, n, epochs) for m, n in zip(row, sizes, strict=True)] for row in gradients]
+    flops = float(np.mean(flops_of))
     rounds = convergence(record)
     return {
         "comm_mb_per_client_per_round": comm,
@@ -86,9 +88,9 @@ def costs(record: Record) -> dict[str, float]:
 
 
 def weight_macs(record: Record, macs: int) -> np.ndarray:
-    """[T, N] multiply-adds of an image in a client's weight gradients: all, or those of its mask.
+    """[T, N] multiply-adds of the weight gradients of one image, on each client: all, or those of its mask.
 
-    LotteryFL prunes every tensor by the same share, so its density tells.
+    LotteryFL prunes every tensor by the same share, so they are ``macs`` times its density.
     """
     shape = record.values("correct").shape
     if "weight_macs" in record.series:
@@ -98,15 +100,19 @@ def weight_macs(record: Record, macs: int) -> np.ndarray:
     return np.full(shape, float(macs))
 
 
-def sent(method: str, layout: Layout, upload: float, upload_bits: float, before: float) -> Traffic:
-    """``traffic``, but LotteryFL's server sends what a client kept ``before`` the round: more, if it prunes in it."""
+def round_traffic(method: str, layout: Layout, upload: float, upload_bits: float, before: float) -> Traffic:
+    """``traffic`` of a round with mask size ``before`` for the download.
+
+    LotteryFL's server sends the parameters that the client kept before the round. They are more than the uploaded ones
+    if the client prunes in this round.
+    """
     return replace(traffic(method, layout, upload, upload_bits), download=traffic(method, layout, before).download)
 
 
-def kept(record: Record) -> pd.DataFrame:
-    """[T, N] parameters that a client's mask had before each round: what it sent last, all at first.
+def mask_size_before(record: Record) -> pd.DataFrame:
+    """[T, N] parameters in a client's mask before each round: those of its last upload, at first all.
 
-    All clients take part in each round here. Only of LotteryFL this is what the server sends.
+    Assumes full participation. Used for LotteryFL, whose server sends only these.
     """
     return record.values("upload").shift(fill_value=record.num_params)
 
@@ -116,13 +122,13 @@ def _mean(record: Record, metric: str) -> float:
 
 
 def progress(record: Record) -> pd.DataFrame:
-    """By scored round: validation accuracy (``value``, percent), and a client's ``megabytes`` up and down so far."""
+    """By scored round: validation accuracy (``value``, percent) and a client's cumulative traffic in ``megabytes``."""
     curve, layout = validation(record), network(record)[0]
-    rounds, before = record.values("upload").mean(axis=1), kept(record).mean(axis=1)
-    bits = record.values("upload_bits").mean(axis=1) if "upload_bits" in record.series else 0 * rounds
+    upload, before = record.values("upload").mean(axis=1), mask_size_before(record).mean(axis=1)
+    bits = record.values("upload_bits").mean(axis=1) if "upload_bits" in record.series else 0 * upload
     method = record.spec.method["name"]
-    total = [sent(method, layout, *of).total for of in zip(rounds, bits, before, strict=True)]
-    so_far = pd.Series(np.cumsum(total) / 1e6, index=rounds.index)
+    total = [round_traffic(method, layout, *counts).total for counts in zip(upload, bits, before, strict=True)]
+    so_far = pd.Series(np.cumsum(total) / 1e6, index=upload.index)
     return pd.DataFrame({"round": curve.index, "value": curve.to_numpy(), "megabytes": so_far[curve.index].to_numpy()})
 
 
@@ -130,7 +136,7 @@ def progress(record: Record) -> pd.DataFrame:
 
 
 def validation(record: Record) -> pd.Series:
-    """By scored round: mean over clients of the accuracy (percent) on their validation samples, after aggregation."""
+    """Validation accuracy (percent) after aggregation, mean over clients, by scored round."""
     if "correct_val" not in record.series:
         return pd.Series(dtype=float)
     count = record.values("count_val")
@@ -138,24 +144,25 @@ def validation(record: Record) -> pd.Series:
 
 
 def convergence(record: Record) -> dict[str, float]:
-    """Rounds until validation accuracy is best, stays near its best, and reaches the task's number of ``REACHED``.
+    """Rounds until the validation accuracy is best, stays near its best, and reaches the task's target of ``REACHED``.
 
-    Not a number where it never does, or where there is no such task.
+    NaN if it never does, or if the task has no target.
     """
     curve = validation(record)
-    found = {
+    positions = {
         "rounds_to_convergence": None if curve.empty else rounds_to_convergence(curve.tolist()),
         "rounds_to_plateau": rounds_to_plateau((curve / 100).tolist()),
         "rounds_to_accuracy": rounds_to(curve.tolist(), REACHED.get(record.spec.setting, math.inf)),
     }
-    return {name: float(curve.index[t - 1]) if t else math.nan for name, t in found.items()}
+    # positions count scored rounds from 1; the index holds the round numbers
+    return {name: float(curve.index[t - 1]) if t else math.nan for name, t in positions.items()}
 
 
 def picked(record: Record) -> dict[str, float]:
-    """Test accuracy (percent) of the round that is best on validation data.
+    """Test accuracy (percent) in the round that is best on validation data.
 
     ``acc_mean_picked`` at the point that the method reports, ``_picked_merged`` after aggregation, ``_picked_trained``
-    after local training: not a number with partial participation, where only a round's clients have trained.
+    after local training. The latter is NaN with partial participation, where only a round's participants have trained.
     """
     curve = validation(record)
     if curve.empty:

@@ -1,34 +1,38 @@
-"""Figure 2 of Star-PFL from the records of its instrument: whose scores and stable sets are alike, and by chance."""
+"""Figure 2 of Star-PFL: similarity of the clients' stability scores and stable sets, compared with chance.
+
+The records are those of ``star_pfl_likeness``, which trains as FedAvg does and records scores.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 
-from pfl_core.papers.star_pfl.null_model import steady_chance
+from pfl_core.algorithms.star_pfl.likeness import Likeness
+from pfl_core.papers.star_pfl.null_model import stable_chance
 from pfl_core.runs import Record
 from pfl_core.study import similarity as overlap
 from pfl_core.study.network import network
 
 
 def extra_metrics(record: Record) -> dict[str, float]:
-    """The last round's ``likeness``, and ``moving``; nothing of runs without the instrument."""
+    """``likeness`` of the last round and ``moving``; empty for runs that did not record scores."""
     return likeness(record).iloc[-1].to_dict() | moving(record) if "ranks" in record.arrays else {}
 
 
 def likeness(record: Record) -> pd.DataFrame:
-    """Round by round, what clients' scores have in common and whether labels explain it. Columns:
+    """Similarity of the clients' scores by round, and whether labels explain it.
 
-    ``rank_contrast`` and ``stable_contrast``: Spearman's correlation of scores, and overlap of stable sets corrected
-    for chance, pairs of clients with a common class minus pairs without, and ``_p`` of each; ``rank_mantel`` and
-    ``stable_mantel``: their correlation with how near two label distributions are, and ``_p``; ``stable_share`` of the
-    entries, and ``chance_share``, what of noise would be stable.
+    Two similarities: ``rank``, Spearman's correlation of scores, and ``stable``, the overlap of stable sets corrected
+    for chance. Columns for each: ``_contrast``, pairs of clients with a common class minus pairs without; ``_mantel``,
+    the correlation of the similarity with the nearness of the two label distributions; ``_p``, the p-value of each.
+    ``stable_share``: share of the entries that are stable; ``chance_share``: the share on noise.
     """
     counts, size = np.array(record.clients["train"]), record.num_params
     common, near = overlap.common_classes(counts), -overlap.label_distance(counts)
     rows = []
     matrices = zip(np.array(record.arrays["ranks"]), np.array(record.arrays["both"]), strict=True)
-    for t, (ranks, both) in enumerate(matrices, 1):
+    for t, (ranks, both) in enumerate(matrices, 1):  # [N, N] each; the diagonal of both: sizes of the stable sets
         row = {"stable_share": float(np.diag(both).mean() / size), "chance_share": by_chance(record, t)}
         for name, matrix in (("rank", ranks), ("stable", overlap.iou_chance(both, size))):
             row[f"{name}_contrast"], row[f"{name}_contrast_p"] = overlap.contrast(matrix, common)
@@ -38,36 +42,39 @@ def likeness(record: Record) -> pd.DataFrame:
 
 
 def by_chance(record: Record, t: int) -> float:
-    """Share of noise that is stable: of as many independent normal updates as a client's window holds after round t."""
+    """P(stable) for independent normal updates, as many as a client's window holds after round t."""
     method = record.spec.build_method()
+    assert isinstance(method, Likeness)
     length = method.history_len_local
-    fresh = min(record.spec.train.epochs, method.record_epochs or length)
-    return steady_chance(min(length, t * fresh), method.stable_at)
+    recorded = min(record.spec.train.epochs, method.record_epochs or length)  # updates in a round
+    return stable_chance(min(length, t * recorded), method.stable_at)
 
 
 def moving(record: Record) -> dict[str, float]:
     """``moving_contrast``: the last round's ``stable_contrast`` without entries that never moved."""
     common = overlap.common_classes(np.array(record.clients["train"]))
-    both = shared(record, "moving")
+    both = overlap_counts(record, "moving")
     return {"moving_contrast": overlap.contrast(overlap.iou_chance(both, record.num_params), common)[0]}
 
 
-def shared(record: Record, kind: str) -> np.ndarray:
-    """[N, N] stable entries ("overlap"), or those that ever moved ("moving"), that two clients have in common."""
-    return sum(np.array(of) for name, of in record.arrays.items() if name.startswith(f"{kind}/"))
+def overlap_counts(record: Record, kind: str) -> np.ndarray:
+    """[N, N] number of entries that are stable on both clients ("overlap"), or stable and ever moved ("moving")."""
+    by_tensor = [np.array(counts) for name, counts in record.arrays.items() if name.startswith(f"{kind}/")]
+    return np.sum(by_tensor, axis=0)
 
 
 def likeness_by_layer(record: Record) -> pd.DataFrame:
-    """A row per weight tensor of the last round: contrasts of scores, of stable sets, and of those that ever moved.
+    """Contrasts in the last round, a row per weight tensor: of scores, stable sets, and stable sets that ever moved.
 
-    ``stable`` and ``moving`` are the two sets' shares of the tensor, ``chance`` that of noise (``by_chance``).
+    ``stable`` and ``moving``: shares of the two kinds of sets in the tensor; ``chance``: the stable share on noise.
     """
     common, rows = overlap.common_classes(np.array(record.clients["train"])), []
     chance = by_chance(record, record.rounds)
-    for name in tensors(record):
+    for name in weight_tensors(record):
         ranks = np.array(record.arrays[f"ranks/{name}"], dtype=float)
         row = {"tensor": name, "rank_contrast": overlap.contrast(ranks, common)[0]}
         for kind, label in (("overlap", "stable"), ("moving", "moving")):
+            # overlap counts [N, N] within this tensor
             both, entries = np.array(record.arrays[f"{kind}/{name}"]), int(record.arrays[f"size/{name}"])
             row[label] = float(np.diag(both).mean() / entries)
             row[f"{label}_contrast"] = overlap.contrast(overlap.iou_chance(both, entries), common)[0]
@@ -75,36 +82,37 @@ def likeness_by_layer(record: Record) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def tensors(record: Record) -> list[str]:
-    """The weight tensors of dense layers and convolutions, in the model's order."""
+def weight_tensors(record: Record) -> list[str]:
+    """Names of the weight tensors of dense layers and convolutions, in the model's order."""
     layout, _ = network(record)
     return [f.name for f in layout.params if len(f.shape) > 1]
 
 
 def sampled_tensors(record: Record) -> list[str]:
-    """Of each entry whose scores were kept, the tensor that it lies in."""
+    """Name of the tensor of each entry whose scores were stored."""
     layout, _ = network(record)
     ends = [f.stop for f in layout.params]
     return [layout.params[i].name for i in np.searchsorted(ends, record.arrays["sampled"], side="right")]
 
 
 def stable_sets(record: Record) -> pd.DataFrame:
-    """Pairs of clients in the last round, with and without a common class: overlap of stable sets beside chance.
+    """Mean overlap of stable sets in the last round, for pairs of clients with and without a common class.
 
-    ``iou``, ``expected`` of independent sets of the same sizes, ``corrected`` for it; of all stable entries, and of
-    those that ever moved.
+    ``iou``; ``expected``, the IoU of independent sets of the same sizes; ``corrected`` for it. For all stable entries,
+    and for those that ever moved.
     """
     common, rows = overlap.common_classes(np.array(record.clients["train"])), []
     pairs = np.triu_indices(len(common), 1)
     for kind, label in (("overlap", "all stable"), ("moving", "those that moved")):
-        both = shared(record, kind)
-        found = {
+        both = overlap_counts(record, kind)
+        matrices = {
             "iou": overlap.iou_raw(both),
             "expected": overlap.iou_expected(both, record.num_params),
             "corrected": overlap.iou_chance(both, record.num_params),
         }
+        # mean over the pairs i < k with a common class, then over those without
         for together in (True, False):
             here = common[pairs] == together
-            means = {name: pd.Series(matrix[pairs][here]).mean() for name, matrix in found.items()}
+            means = {name: pd.Series(matrix[pairs][here]).mean() for name, matrix in matrices.items()}
             rows.append({"sets": label, "common class": "yes" if together else "no", **means})
     return pd.DataFrame(rows).set_index(["sets", "common class"])
