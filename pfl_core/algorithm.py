@@ -11,13 +11,12 @@ import numpy as np
 from torch import Tensor
 
 from pfl_core.federation import Federation
-from pfl_core.ops import ClientRows
+from pfl_core.ops import ABSENT, ClientRows
 from pfl_core.options import checked, field_types
 from pfl_core.plugins import PACKAGE, find
 from pfl_core.registry import INSTRUMENTS, MODULES
 from pfl_core.training import Training
 
-ABSENT: Any = None  # a tensor of a state that this method, or this setting of it, does not have
 IN_CHECKPOINTS: dict[str, type] = {}  # name -> class of a state, or of a part of one
 
 

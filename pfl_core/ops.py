@@ -7,9 +7,10 @@ not several gigabytes, and so that a plain mean and a masked mean over the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import add
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
@@ -18,7 +19,9 @@ from torch import Tensor
 SAMPLED = 257  # every 257th entry tells where a cut-off lies
 BLOCK = 2**16  # entries worked on together where temporaries would leave the cache
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # as wide as a float of that many bytes
-ClientRows = Tensor | tuple[Tensor, ...]  # [N, e] as one block, or as a sequence of rows where N e is large
+ClientRows = Tensor | tuple[Tensor, ...]  # [N, e] as one block, or as a tuple of N rows where N e is large
+ABSENT: Any = None  # a tensor that a state or a result may lack; its field is typed as Tensor
+T = TypeVar("T")
 
 
 def bits(mask: Tensor, like: Tensor, room: Tensor | None = None) -> Tensor:
@@ -103,9 +106,16 @@ def take(x: ClientRows, clients: Tensor) -> Tensor:
     return x if _all_of(x, clients) else x[clients]
 
 
-def put(x: ClientRows, clients: Tensor, rows: Tensor) -> ClientRows:
+@overload
+def put(x: Tensor, clients: Tensor, rows: Tensor) -> Tensor: ...
+@overload
+def put(x: tuple[T, ...], clients: Tensor, rows: Iterable[T]) -> tuple[T, ...]: ...
+@overload
+def put(x: ClientRows, clients: Tensor, rows: Tensor | Sequence[Tensor]) -> ClientRows: ...
+def put(x: Any, clients: Tensor, rows: Any) -> Any:
     """``x`` with the rows of these clients replaced, ``x`` itself unchanged; ``rows`` if they are all, in order."""
     if isinstance(x, Tensor):
+        rows = rows if isinstance(rows, Tensor) else torch.stack(list(rows))
         if _all_of(x, clients):
             return rows
         out = x.clone()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from pfl_core.ops import ABSENT
 
 
 @dataclass(frozen=True)
@@ -104,20 +107,20 @@ class Trained:
     theta: Tensor  # [S, e]
     loss: Tensor  # [S] mean training loss over the samples seen (not a number after 0 steps)
     steps: Tensor  # [S] mini-batches
-    velocity: Tensor | None = None  # [S, d] where the method carries momentum over rounds
-    variables: Tensor | None = None  # [S, v] where the method trains variables of its own
-    velocity_variables: Tensor | None = None  # [S, v]
+    velocity: Tensor = ABSENT  # [S, d] if a velocity was passed in, else None
+    variables: Tensor = ABSENT  # [S, v] if the forward pass has derived weights with variables, else None
+    velocity_variables: Tensor = ABSENT  # [S, v] likewise, if their velocity was passed in
 
 
 @dataclass(frozen=True)
 class Grad:
-    """Gradients of one batch's mean loss for every row; None for what was not asked for."""
+    """Gradients of one batch's mean loss for every row; None for what was not requested."""
 
-    loss: Tensor | None  # [S]
+    loss: Tensor  # [S]
     statistics: Tensor  # [S, e - d], as the forward pass left them
-    theta: Tensor | None  # [S, d]
-    variables: Tensor | None = None  # [S, v]
-    gates: Tensor | None = None  # [S, h]
+    theta: Tensor  # [S, d]
+    variables: Tensor = ABSENT  # [S, v]
+    gates: Tensor = ABSENT  # [S, h]
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,6 @@ Epochs = int | range | None  # how many passes, or which; None: as many as the f
 Samples = str | Sequence[tuple[Tensor, Tensor]]  # a split's name, or (x, y) for each of the clients given
 LossHook = Callable[[Output], Tensor]
 GradientHook = Callable[[Tensor, Tensor, int], Tensor]  # (g [d], theta_k [d], row) -> g [d]
-# (theta_k [d], variables_k [v] or None, x [B, ...], row) -> theta'_k [d]
-WeightsFunction = Callable[[Tensor, Tensor | None, Tensor, int], Tensor]
+# (theta_k [d], variables_k [v] or None, x [B, ...], row) -> derived weights [d]; Any: the method knows which
+WeightsFunction = Callable[[Tensor, Any, Tensor, int], Tensor]
 Predict = Callable[[int, Tensor, Tensor], Tensor]  # (client, theta_k [e], x [B, ...]) -> scores [B, C]
