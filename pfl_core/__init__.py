@@ -1,6 +1,6 @@
-"""The algorithms of four papers on personalized federated learning, and every baseline that they compare with.
+"""The methods of four papers on personalized federated learning, and all baselines of their comparisons.
 
-Importing the package imports nothing heavy: each public name is imported at its first use.
+Importing the package is fast: each public name is imported at its first use.
 """
 
 import importlib
@@ -38,7 +38,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name at its first use (PEP 562), so that importing the package stays light."""
+    """Import a public name at its first use (PEP 562), so that importing the package stays fast."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""What a method is: frozen hyper-parameters, a pure round on a small frozen state, and its line in the registry."""
+"""Base classes of all methods, ``Algorithm`` and ``State``, and the registry of methods."""
 
 from __future__ import annotations
 
@@ -17,34 +17,37 @@ from pfl_core.plugins import PACKAGE, find
 from pfl_core.registry import INSTRUMENTS, MODULES
 from pfl_core.training import Training
 
-IN_CHECKPOINTS: dict[str, type] = {}  # name -> class of a state, or of a part of one
+IN_CHECKPOINTS: dict[str, type] = {}  # class name -> class of a state, or of an object inside a state
 
 
 def class_in_checkpoint(name: str) -> type:
-    """The class that checkpoints know by that name. Raises KeyError if there is none."""
+    """The class stored under this name in checkpoints. Raises KeyError for an unknown name."""
     if name not in IN_CHECKPOINTS:
         methods()  # imports every method, and so its states
     return IN_CHECKPOINTS[name]
 
 
 def in_checkpoints(cls: type) -> type:
-    """Class decorator: checkpoints name this package's class by its name alone, so that its module may move.
+    """Class decorator: checkpoints store the class by its name alone, so that its module may move.
 
-    Subclasses of State have it from there. Raises TypeError for a name that is taken.
+    Applies to classes of this package only. Subclasses of State are registered automatically.
+    Raises TypeError if another class has the same name.
     """
     if cls.__module__.partition(".")[0] == PACKAGE:
         other = IN_CHECKPOINTS.setdefault(cls.__name__, cls)
         if other.__module__ != cls.__module__:
-            raise TypeError(f"{cls.__module__}: checkpoints know a {cls.__name__} of {other.__module__} already")
+            raise TypeError(
+                f"{cls.__module__}: the name {cls.__name__} is taken by {other.__module__}; rename the class"
+            )
     return cls
 
 
 @in_checkpoints
 @dataclass(frozen=True)
 class State:
-    """Everything that outlives a round; methods add fields named after their paper.
+    """Everything that is carried from round to round. Methods add fields named after their paper.
 
-    Tensors may be shared between states and notes: nothing writes into them.
+    Tensors may be shared between states and notes, so they are never modified in place.
     """
 
     shared: Tensor = ABSENT  # [e], the server's model
@@ -58,96 +61,97 @@ StateT = TypeVar("StateT", bound=State)
 
 
 class MechanismCheck(NamedTuple):
-    """Whether a method's own mechanism acted in a run: one number against a bound that was stated before the run."""
+    """Did the mechanism that distinguishes a method have an effect in a run? One value against a fixed bound."""
 
-    what: str  # "largest training loss while masks are chosen, over that of round 1"
+    what: str  # what is measured, e.g. "largest training loss while masks are chosen, over that of round 1"
     value: float
     bound: float
     acts: bool
-    otherwise: str  # what it means if it did not act, and what to try; one sentence
+    otherwise: str  # one sentence for ``acts=False``: what it means and what to try
 
 
 @dataclass(frozen=True)
 class Algorithm(Generic[StateT]):
-    """A method. Its fields are the hyper-parameters, each with its paper's symbol.
+    """A method. Its fields are the hyper-parameters; a comment on each gives its symbol in the paper.
 
-    ``round`` returns the next state and the round's notes: ``trained`` (the rows [S, e] before aggregation, or the
-    ``Scores`` of ``fed.average``), and any number or tensor [S] worth a line in the record (``train_loss``, ``upload``
-    in values, ``upload_bits``, ``passes``, ``personal_share``, ...).
+    ``round`` returns the next state and a dictionary of notes. ``trained`` holds the clients' rows [S, e] before
+    aggregation, or their ``Scores`` as ``fed.average`` returns them. Every other note is a number or a tensor [S] that
+    is stored in the record: ``train_loss``, ``upload`` (values sent), ``upload_bits``, ``passes``, ...
     """
 
-    version: ClassVar[int] = (
-        1  # part of a run's key; raised when the results of stored runs change, see runs/versions.py
-    )
-    readings: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {}}
-    reported: ClassVar[str] = "after_merge"  # or "after_local_update": the score to report; both are always noted
+    # Part of a run's key. Raised when the results of stored runs change, see runs/versions.py.
+    version: ClassVar[int] = 1
+    readings: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {}}  # reading -> values of fields
+    # The score to report: "after_merge" or "after_local_update". Both are always stored.
+    reported: ClassVar[str] = "after_merge"
 
     def init(self, fed: Federation, theta0: Tensor) -> StateT:
         """The state before round 0; theta0 [e]."""
         return cast(StateT, State(shared=theta0))
 
     def round(self, fed: Federation, state: StateT, clients: Tensor, t: int) -> tuple[StateT, dict]:
-        """Round t (from 0) with the sampled ``clients`` [S]. Pure: the state it is given stays as it was."""
+        """Round t (from 0) with the sampled ``clients`` [S]. Pure: ``state`` is not modified."""
         raise NotImplementedError(f"{type(self).__name__}.round")
 
     def evaluation_models(self, fed: Federation, state: StateT, clients: Tensor, t: int) -> Tensor:
-        """The model [S, e] that each client is scored with after aggregation. Default: the shared model."""
+        """The models [S, e] that the clients are evaluated with after aggregation. Default: the shared model."""
         return fed.broadcast(state.shared, clients)
 
     def predict(self, fed: Federation, state: StateT, k: int, theta_k: Tensor, x: Tensor) -> Tensor:
-        """Scores [B, C] of client k; mixtures and gates override this."""
+        """Class scores [B, C] of client k. Methods that predict with mixtures or gates override this."""
         return fed.logits(theta_k, x)
 
     def adapt(self, fed: Federation, state: StateT, clients: Tensor, t: int) -> StateT:
-        """The state after clients that never took part have adapted, before they are scored. Default: unchanged."""
+        """The state after adaptation of clients that have not yet taken part, for evaluation. Default: unchanged."""
         return state
 
     def artifacts(self, fed: Federation, state: StateT) -> dict[str, Tensor]:
-        """Small arrays of the last state that figures need, such as overlaps of masks; stored in the record."""
+        """Small arrays computed from the last state, e.g. overlaps of masks. They are stored in the record."""
         return {}
 
     def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
-        """Checks of a run that is over: did what makes this method different do anything?
+        """Checks of a finished run: did the mechanism that distinguishes this method have an effect?
 
-        ``series``: what ``round`` noted, by name, [noted rounds, N], or [noted rounds, 1] of a number for all; not a
-        number where a client was absent; and what ``artifacts`` kept, under names that no note has. ``rounds``:
-        planned. Default: nothing to check.
+        ``series`` holds the notes of ``round`` by name: [noted rounds, N] with NaN where a client was absent, or
+        [noted rounds, 1] for a note that is one number. It also holds the ``artifacts``. ``rounds`` is the planned
+        number of rounds. Default: no checks.
         """
         return []
 
     @property
     def inner_algorithms(self) -> tuple[Algorithm, ...]:
-        """The methods that this one runs inside itself. Their versions are part of a run's key."""
+        """The methods that this method calls. Their versions are part of a run's key."""
         return ()
 
     def shared_prefix(self, fed: Federation) -> tuple[Algorithm, int]:
-        """Another method, and the number of first rounds in which both compute the same; runs share these rounds."""
+        """Another method and the number of initial rounds in which both compute the same. Runs share these rounds."""
         return self, 0
 
     @classmethod
     def reading(cls, name: str, **changes: Any) -> Self:
-        """A specification's column of options: ``paper`` (the default) or ``authors_code``; ``changes`` on top.
+        """The method in one reading: ``paper`` follows the paper's text, ``authors_code`` the released code.
 
-        Raises ValueError for a reading that the method does not have.
+        ``changes`` replace single fields. Raises ValueError for a reading that the method does not have.
         """
         if name not in cls.readings:
-            raise ValueError(f"{cls.__name__}: no reading {name!r}; there is {', '.join(cls.readings)}")
+            raise ValueError(f"{cls.__name__}: no reading {name!r}; choose from {', '.join(cls.readings)}")
         return cls(**{**cls.readings[name], **changes})
 
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """A method's line in the registry."""
+    """A registered method."""
 
     name: str
     cls: type[Algorithm]
     papers: tuple[str, ...]
-    shares: str  # the personal/shared rule in one line
+    shares: str  # which parameters are shared and which are personal, in one line
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # named settings of the fields
-    ci: Mapping[str, Any] = field(default_factory=dict)  # a configuration small enough for the common tests
-    trial: Mapping[str, Any] = field(default_factory=dict)  # fields of `pfl run` without a paper, where defaults fail
-    trial_training: Mapping[str, Any] = field(default_factory=dict)  # of its training, likewise
-    passes: float = 1.0  # gradient passes in a local epoch, to estimate times by
+    ci: Mapping[str, Any] = field(default_factory=dict)  # small values of the fields, for the tests of all methods
+    # Fields of the method and of ``Training`` for `pfl run` without a paper, where the defaults do not work.
+    trial: Mapping[str, Any] = field(default_factory=dict)
+    trial_training: Mapping[str, Any] = field(default_factory=dict)
+    passes: float = 1.0  # gradient passes in a local epoch, for time estimates
 
 
 _REGISTRY: dict[str, MethodEntry] = {}
@@ -164,7 +168,7 @@ def register(
     trial_training: Mapping[str, Any] | None = None,
     passes: float = 1.0,
 ) -> Callable[[type[Algorithm]], type[Algorithm]]:
-    """Class decorator: a method that is not registered does not exist for tests, command line and README."""
+    """Class decorator: adds a method to the registry, which tests, command line and README read."""
 
     def add(cls: type[Algorithm]) -> type[Algorithm]:
         _REGISTRY[name] = MethodEntry(
@@ -179,7 +183,7 @@ _INSTRUMENTS: dict[str, type[Algorithm]] = {}
 
 
 def instrument(name: str) -> Callable[[type[Algorithm]], type[Algorithm]]:
-    """Class decorator: a run can name it, but it measures something and is none of the methods."""
+    """Class decorator for an algorithm that runs can name, but that measures something and is not a method."""
 
     def add(cls: type[Algorithm]) -> type[Algorithm]:
         _INSTRUMENTS[name] = cls
@@ -195,7 +199,7 @@ def registered() -> dict[str, type[Algorithm]]:
 
 
 def _loaded() -> dict[str, type[Algorithm]]:
-    """Those of ``registered`` whose modules are imported."""
+    """The entries of ``registered`` whose modules are already imported."""
     return {name: entry.cls for name, entry in _REGISTRY.items()} | _INSTRUMENTS
 
 
@@ -208,13 +212,14 @@ def methods() -> dict[str, MethodEntry]:
     """All registered methods by name."""
     for module in {**MODULES, **INSTRUMENTS}.values():
         importlib.import_module(module)
-    return {name: _REGISTRY[name] for name in (*MODULES, *(_REGISTRY.keys() - MODULES.keys()))}  # not by import
+    # In the order of MODULES, whatever the order of imports.
+    return {name: _REGISTRY[name] for name in (*MODULES, *(_REGISTRY.keys() - MODULES.keys()))}
 
 
 def method(name: str) -> type[Algorithm]:
-    """The class of a registered method, or of ``module:Class`` from outside the package.
+    """The class of a registered method, or the class ``module:Class`` of a user.
 
-    Raises ValueError for an unknown name.
+    Raises ValueError for an unknown name and for a class that is not an Algorithm.
     """
     module = MODULES.get(name) or INSTRUMENTS.get(name)
     if module:
@@ -226,14 +231,14 @@ def method(name: str) -> type[Algorithm]:
 
 
 def build(name: str, options: Mapping[str, Any], reading: str = "paper") -> Algorithm:
-    """A method from plain data, types checked and converted; raises ValueError in one line."""
+    """A method from plain data; types are checked and converted. Raises ValueError for bad options."""
     cls = method(name)
     return cls.reading(reading, **checked(cls, options, f"method {name}"))
 
 
-def check_choices(made: Algorithm) -> None:
-    """Raise ValueError if a field that offers a choice has another value."""
-    for name, hint in field_types(type(made)).items():
-        if get_origin(hint) is Literal and getattr(made, name) not in get_args(hint):
-            known = ", ".join(get_args(hint))
-            raise ValueError(f"{type(made).__name__}: {name}={getattr(made, name)!r} is none of {known}")
+def check_choices(algorithm: Algorithm) -> None:
+    """Raise ValueError if a field of type ``Literal`` has a value that is not listed."""
+    for name, hint in field_types(type(algorithm)).items():
+        value = getattr(algorithm, name)
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            raise ValueError(f"{type(algorithm).__name__}: {name}={value!r} is none of {', '.join(get_args(hint))}")

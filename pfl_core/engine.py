@@ -1,4 +1,4 @@
-"""The loop: sample clients, run a round, score, note. It knows no method by name."""
+"""The training loop: sample clients, run a round, evaluate, record. Independent of the method."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pfl_core.seeding import generator
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many rounds, who takes part, and when all clients are scored."""
+    """Number of rounds, client sampling, and how often all clients are evaluated."""
 
     rounds: int
-    participation: float = 1.0  # share of the clients in a round
+    participation: float = 1.0  # fraction of the clients in a round
     sampling: str = "each_round"  # "each_round" (uniform, without replacement) | "once" (one draw for all rounds)
-    eval_every: int = 1  # the last round is always scored
-    novel: float = 0.0  # share of the clients that never take part, and are scored after they adapt
+    eval_every: int = 1  # evaluate every so many rounds, and always after the last round
+    novel: float = 0.0  # fraction of the clients that never take part; they are evaluated after adaptation
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.eval_every < 1:
@@ -51,12 +51,13 @@ class Schedule:
         return known[torch.randperm(len(known), generator=stream)[:size].sort().values]
 
     def scores(self, t: int) -> bool:
+        """Whether all clients are evaluated after round t."""
         return (t + 1) % self.eval_every == 0 or t + 1 == self.rounds
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state after round t and the notes of that round, each a number or one value per client [N]."""
+    """The state after round t and the notes of that round: a number each, or one value per client [N]."""
 
     t: int
     state: State
@@ -65,7 +66,7 @@ class Snapshot:
 
 @dataclass
 class History:
-    """Notes of all rounds: metric -> (rounds from 1, values; a list per round where there is one per client)."""
+    """Notes of all rounds: metric -> (rounds from 1, values). A value is a number or a list [N]."""
 
     series: dict[str, tuple[list[int], list]] = field(default_factory=dict)
 
@@ -85,18 +86,18 @@ def run(
     until: int | None = None,
     on_round: Callable[[Snapshot, History], None] | None = None,
 ) -> tuple[State, History]:
-    """All rounds of one method, or those before round ``until``.
+    """Run all rounds of a method, or only those before round ``until``; returns the last state and the history.
 
-    ``start`` (state, history, next round) continues an interrupted run with the same bits; ``on_round`` is called after
-    each round (progress, checkpoints). Warns of small batches under batch norm, see ``Federation.small_batches``.
+    ``start`` = (state, history, next round) continues an interrupted run; the result is bitwise the same. ``on_round``
+    is called after each round (progress, checkpoints). Warns of small batches under batch norm, see
+    ``Federation.small_batches``.
     """
     if warning := fed.small_batches():
         warnings.warn(warning, stacklevel=2)
     state, history, first = start or (algorithm.init(fed, fed.theta0), History(), 0)
     history = History({metric: (list(times), list(values)) for metric, (times, values) in history.series.items()})
-    for snapshot in islice(
-        rounds(algorithm, fed, schedule, state, first), None if until is None else max(until - first, 0)
-    ):
+    num_rounds = None if until is None else max(until - first, 0)
+    for snapshot in islice(rounds(algorithm, fed, schedule, state, first), num_rounds):
         history.add(snapshot)
         state = snapshot.state
         if on_round is not None:
@@ -107,17 +108,17 @@ def run(
 def rounds(
     algorithm: Algorithm, fed: Federation, schedule: Schedule, state: State, first: int = 0
 ) -> Iterator[Snapshot]:
-    """Round after round from ``state``, to be stepped through."""
-    seen = set().union(*(schedule.clients(fed.num_clients, fed.seed, t).tolist() for t in range(first)))
+    """Iterate over the rounds, beginning with round ``first`` from ``state``."""
+    seen: set[int] = set().union(*(schedule.clients(fed.num_clients, fed.seed, t).tolist() for t in range(first)))
     for t in range(first, schedule.rounds):
         clients = schedule.clients(fed.num_clients, fed.seed, t)
         seen |= set(clients.tolist())
         due = schedule.scores(t)
-        scoring = _Timed(lambda theta, chunk, predict: fed.evaluate(theta, chunk, predict=predict))
-        fed.score = scoring if due else None
+        score = _TimedScore(fed)
+        fed.score = score if due else None
         began = perf_counter()
         state, info = algorithm.round(fed, state, clients, t)
-        seconds, fed.score = perf_counter() - began - scoring.seconds, None  # scoring is no part of a round
+        seconds, fed.score = perf_counter() - began - score.seconds, None  # without the time of evaluation
         notes = {name: _per_client(value, clients, fed.num_clients) for name, value in _noted(info).items()}
         if due:
             trained = info.get("trained")
@@ -133,31 +134,31 @@ def rounds(
 
 
 @dataclass
-class _Timed:
-    """A function, and the seconds that it took in all."""
+class _TimedScore:
+    """``fed.evaluate`` on the test split, and the total seconds that it took."""
 
-    function: Callable
+    fed: Federation
     seconds: float = 0.0
 
-    def __call__(self, *arguments: object) -> object:
+    def __call__(self, theta: Tensor, clients: Tensor, predict: Predict | None) -> Scores:
         began = perf_counter()
         try:
-            return self.function(*arguments)
+            return self.fed.evaluate(theta, clients, predict=predict)
         finally:
             self.seconds += perf_counter() - began
 
 
 def _predict(algorithm: Algorithm, fed: Federation, state: State) -> Predict | None:
-    """The method's own prediction rule; None for the plain forward pass, which can take many clients at once."""
-    own = type(algorithm).predict is not Algorithm.predict
-    return partial(algorithm.predict, fed, state) if own else None
+    """The method's prediction rule; None for the plain forward pass, which can evaluate many clients at once."""
+    overridden = type(algorithm).predict is not Algorithm.predict
+    return partial(algorithm.predict, fed, state) if overridden else None
 
 
 def _score_all(algorithm: Algorithm, fed: Federation, state: State, seen: set[int], t: int, split: str) -> Scores:
-    """Every client with the model it would use now; clients that never took part adapt first."""
+    """Evaluate every client with the model that it would use now; clients not yet ``seen`` adapt first."""
     everyone = torch.arange(fed.num_clients)
-    absent = torch.tensor([k for k in everyone.tolist() if k not in seen], dtype=torch.int64)
-    state = algorithm.adapt(fed, state, absent, t) if len(absent) else state
+    unseen = torch.tensor([k for k in everyone.tolist() if k not in seen], dtype=torch.int64)
+    state = algorithm.adapt(fed, state, unseen, t) if len(unseen) else state
     parts = []
     for rows in fed.chunks(everyone):
         theta = algorithm.evaluation_models(fed, state, everyone[rows], t)
@@ -170,7 +171,7 @@ def _noted(info: dict) -> dict[str, float | Tensor]:
 
 
 def _per_client(value: float | Tensor, clients: Tensor, num_clients: int) -> float | list[float]:
-    """A number stays a number; a value for each sampled client becomes one for each client, NaN for the absent."""
+    """A number stays a number; values of the sampled clients [S] become a list [N] with NaN for the other clients."""
     if not isinstance(value, Tensor):
         return float(value)
     if value.dim() == 0:
@@ -180,7 +181,8 @@ def _per_client(value: float | Tensor, clients: Tensor, num_clients: int) -> flo
     return full.tolist()
 
 
-def _columns(scores: Scores, clients: Tensor, num_clients: int, suffix: str = "") -> dict[str, list[float]]:
+def _columns(scores: Scores, clients: Tensor, num_clients: int, suffix: str = "") -> dict[str, float | list[float]]:
+    """The metrics correct, count and loss, one value per client."""
     return {
         f"{name}{suffix}": _per_client(getattr(scores, name), clients, num_clients)
         for name in ("correct", "count", "loss")

@@ -1,7 +1,7 @@
-"""Pure functions on rows: a client is a row of [S, e], a mask a boolean of the same shape.
+"""Tensor operations on rows: a client is a row of [S, e], a mask is a boolean tensor of the same shape.
 
-Sums run row by row into one vector, so that aggregating ten rows of eleven million entries needs two vectors more and
-not several gigabytes, and so that a plain mean and a masked mean over the same rows round alike.
+Sums are accumulated row by row in one vector. So an aggregation needs two extra vectors [e], not a second [S, e], and
+``mean`` and ``masked_mean`` of the same rows round equally.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
-SAMPLED = 257  # every 257th entry tells where a cut-off lies
-BLOCK = 2**16  # entries worked on together where temporaries would leave the cache
-_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # as wide as a float of that many bytes
+SAMPLED = 257  # top_count estimates its threshold from every 257th entry
+BLOCK = 2**16  # entries in a block; its temporaries stay in the cache
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a float -> integer type of the same size
 ClientRows = Tensor | tuple[Tensor, ...]  # [N, e] as one block, or as a tuple of N rows where N e is large
 ABSENT: Any = None  # a tensor that a state or a result may lack; its field is typed as Tensor
 T = TypeVar("T")
 
 
-def bits(mask: Tensor, like: Tensor, room: Tensor | None = None) -> Tensor:
-    """A mask as integers of ``like``'s width, all bits set where True: ``keep_`` takes it.
+def bits(mask: Tensor, like: Tensor, out: Tensor | None = None) -> Tensor:
+    """The mask as integers as wide as ``like``'s floats: all bits are 1 where True and 0 where False. For ``keep_``.
 
-    On a CPU an "and" of bits is many times as fast as ``torch.where`` or ``masked_fill`` with a scattered mask.
-    ``room``: what an earlier call returned and is no longer needed, to be written into if it has the mask's shape.
+    On a CPU, a bitwise "and" is many times faster than ``torch.where`` or ``masked_fill`` with an irregular mask.
+    ``out``: the result of an earlier call, overwritten if it has the mask's shape.
     """
-    if room is None or room.shape != mask.shape:
-        return mask.to(_INTEGERS[like.element_size()]).neg_()
-    return room.copy_(mask).neg_()
+    if out is None or out.shape != mask.shape:
+        return mask.to(_INTEGERS[like.element_size()]).neg_()  # -1 has all bits set
+    return out.copy_(mask).neg_()
 
 
-def keep_(x: Tensor, on: Tensor) -> Tensor:
-    """x where ``on = bits(mask, x)`` is set, 0 elsewhere (even where x is not a number); in place."""
-    x.view(on.dtype).bitwise_and_(on)
+def keep_(x: Tensor, mask_bits: Tensor) -> Tensor:
+    """x where ``mask_bits = bits(mask, x)`` is set, 0 elsewhere (even where x is NaN); in place."""
+    x.view(mask_bits.dtype).bitwise_and_(mask_bits)
     return x
 
 
 def accumulate(total: Tensor, theta: Tensor, share: Tensor) -> Tensor:
-    """``total`` [e] + sum_s share_s theta_s, written into ``total``; theta [S, e], share [S]."""
+    """total <- total + sum_s share_s theta_s, in place; total [e], theta [S, e], share [S]."""
     term = torch.empty_like(total)
     for row, s in zip(theta, share.tolist(), strict=True):
         total += torch.mul(row, s, out=term)
@@ -55,7 +55,7 @@ def mean(theta: Tensor, weight: Tensor | None = None) -> Tensor:
 
 
 def normalised(weight: Tensor) -> Tensor:
-    """weight [S] over its sum, added up one by one as ``masked_mean`` does, so that the two give the same bits."""
+    """weight [S] / sum. The sum runs in order, as in ``masked_mean``, so that both give bitwise equal results."""
     return weight / reduce(add, weight)
 
 
@@ -66,11 +66,11 @@ def _weights(theta: Tensor, weight: Tensor | None) -> Tensor:
 def masked_mean(theta: Tensor, active: Tensor, weight: Tensor | None, otherwise: Tensor) -> Tensor:
     """sum_k w_k m_kj theta_kj / sum_k w_k m_kj, and ``otherwise`` [e] where no client is active.
 
-    theta [S, e], active [S, e] bool, weight [S] > 0 or None for equal ones. The weights are normalised first, so that a
-    lone sharer keeps its bits; an inactive entry counts for nothing even if it is not a number.
+    theta [S, e], active [S, e] bool, weight [S] > 0 or None for equal weights. The weights are normalised first, so
+    that an entry with one active client is bitwise unchanged. Inactive entries are ignored even if they are NaN.
     """
     out = torch.empty_like(otherwise)
-    for start in range(0, theta.shape[1], BLOCK):  # block by block, so that what is in work stays in the cache
+    for start in range(0, theta.shape[1], BLOCK):  # in blocks, so that temporaries stay in the cache
         part = slice(start, start + BLOCK)
         out[part] = _masked_mean(theta[:, part], active[:, part], weight, otherwise[part])
     return out
@@ -79,18 +79,18 @@ def masked_mean(theta: Tensor, active: Tensor, weight: Tensor | None, otherwise:
 def _masked_mean(theta: Tensor, active: Tensor, weight: Tensor | None, otherwise: Tensor) -> Tensor:
     weights = _weights(theta, weight)
     total, out, term = (torch.zeros_like(theta[0]) for _ in range(3))
-    kept = [bits(mask, theta) for mask in active]
-    for w, on in zip(weights.tolist(), kept, strict=True):
-        total.sub_(on.to(total.dtype), alpha=w)  # on = -1 where active
-    share = 1 / total if weight is None else None
-    for w, row, on in zip(weights, theta, kept, strict=True):
+    masks = [bits(mask, theta) for mask in active]  # -1 where active, else 0
+    for w, mask in zip(weights.tolist(), masks, strict=True):
+        total.sub_(mask.to(total.dtype), alpha=w)  # total = sum_k w_k m_k
+    share = 1 / total if weight is None else None  # equal weights: the same share for all clients
+    for w, row, mask in zip(weights, theta, masks, strict=True):
         torch.mul(row, w / total if share is None else share, out=term)
-        out += keep_(term, on)
+        out += keep_(term, mask)  # out = sum_k m_k theta_k w_k / total
     return torch.where(total > 0, out, otherwise)
 
 
 def mix(matrix: Tensor, theta: Tensor) -> Tensor:
-    """Every client its own average: row-stochastic ``matrix`` [N, N] times theta [N, e]."""
+    """A weighted average for each client: row-stochastic ``matrix`` [N, N] times theta [N, e]."""
     return matrix.to(theta) @ theta
 
 
@@ -100,7 +100,7 @@ def server_step(old: Tensor, new: Tensor, lr_server: float) -> Tensor:
 
 
 def take(x: ClientRows, clients: Tensor) -> Tensor:
-    """The rows of these clients as a block [S, e]; ``x`` itself if they are all, in order."""
+    """The rows of ``clients`` as one block [S, e]; ``x`` itself if these are all clients in order."""
     if not isinstance(x, Tensor):
         return torch.stack([x[k] for k in clients.tolist()])
     return x if _all_of(x, clients) else x[clients]
@@ -109,11 +109,11 @@ def take(x: ClientRows, clients: Tensor) -> Tensor:
 @overload
 def put(x: Tensor, clients: Tensor, rows: Tensor) -> Tensor: ...
 @overload
-def put(x: tuple[T, ...], clients: Tensor, rows: Iterable[T]) -> tuple[T, ...]: ...
+def put(x: tuple[T, ...], clients: Tensor, rows: Iterable[T]) -> tuple[T, ...]: ...  # type: ignore[overload-overlap]
 @overload
 def put(x: ClientRows, clients: Tensor, rows: Tensor | Sequence[Tensor]) -> ClientRows: ...
 def put(x: Any, clients: Tensor, rows: Any) -> Any:
-    """``x`` with the rows of these clients replaced, ``x`` itself unchanged; ``rows`` if they are all, in order."""
+    """A copy of ``x`` with the rows of ``clients`` replaced; ``rows`` itself if these are all clients in order."""
     if isinstance(x, Tensor):
         rows = rows if isinstance(rows, Tensor) else torch.stack(list(rows))
         if _all_of(x, clients):
@@ -126,14 +126,15 @@ def put(x: Any, clients: Tensor, rows: Any) -> Any:
 
 
 def _all_of(x: Tensor, clients: Tensor) -> bool:
+    """Whether ``clients`` are all rows of x in order."""
     return clients.tolist() == list(range(len(x)))
 
 
-def select(personal: Tensor, own: Tensor, shared: Tensor) -> Tensor:
-    """``own`` where personal, ``shared`` elsewhere, to the bit; own and personal [S, e] or [e], shared [e]."""
-    out = own.clone(memory_format=torch.contiguous_format)
+def select(personal: Tensor, local: Tensor, shared: Tensor) -> Tensor:
+    """``local`` where personal, ``shared`` elsewhere, bitwise exact; local and personal [S, e] or [e], shared [e]."""
+    out = local.clone(memory_format=torch.contiguous_format)
     if out.dim() > 1:
-        for row, mask, other in zip(out, personal.expand_as(own), shared.expand_as(own), strict=True):
+        for row, mask, other in zip(out, personal.expand_as(local), shared.expand_as(local), strict=True):
             _put_elsewhere(row, mask, other)
     else:
         _put_elsewhere(out, personal, shared)
@@ -141,54 +142,56 @@ def select(personal: Tensor, own: Tensor, shared: Tensor) -> Tensor:
 
 
 def _put_elsewhere(row: Tensor, mask: Tensor, other: Tensor) -> None:
-    """row <- row where mask, other elsewhere: other ^ ((row ^ other) & bits)."""
+    """row <- row where mask, other elsewhere; in place."""
     for start in range(0, len(row), BLOCK):
         part = slice(start, start + BLOCK)
-        on = bits(mask[part], row)
-        there = other[part].contiguous().view(on.dtype)
-        row[part].view(on.dtype).bitwise_xor_(there).bitwise_and_(on).bitwise_xor_(there)
+        mask_bits = bits(mask[part], row)
+        other_bits = other[part].contiguous().view(mask_bits.dtype)
+        # ((row ^ other) & mask) ^ other
+        row[part].view(mask_bits.dtype).bitwise_xor_(other_bits).bitwise_and_(mask_bits).bitwise_xor_(other_bits)
 
 
 def count_true(mask: Tensor) -> int:
-    """True entries of one mask [e]; many times as fast as ``mask.sum()``, and as a count over rows."""
+    """Number of True entries of a mask [e]; many times faster than ``mask.sum()``."""
     return int(np.count_nonzero(mask.numpy()) if mask.device.type == "cpu" else torch.count_nonzero(mask))
 
 
 def any_true(mask: Tensor) -> bool:
-    """Whether the mask has a True entry; looks no further than the first."""
+    """Whether the mask has a True entry."""
     return bool(mask.numpy().any() if mask.device.type == "cpu" else mask.any())
 
 
 def differ(x: Tensor, y: Tensor) -> Tensor:
-    """Where two vectors [e] are not equal; numpy compares several times as fast."""
+    """Bool [e], True where two vectors differ; NumPy compares several times faster than torch."""
     return torch.from_numpy(x.numpy() != y.numpy()) if x.device.type == "cpu" else x != y
 
 
 def counts_true(masks: Iterable[Tensor]) -> Tensor:
-    """[S] True entries of each mask: of a block [S, e], or of S masks one after the other."""
+    """Number of True entries of each mask, [S]; ``masks`` is a block [S, e] or any iterable of S masks."""
     return torch.tensor([count_true(mask) for mask in masks])
 
 
 def top_count(score: Tensor, among: Tensor, count: int) -> Tensor:
-    """Bool mask of the ``count`` largest scores among the True entries of ``among``; ties: lower index first.
+    """Mask of the ``count`` largest scores among the True entries of ``among``; ties: lower index first.
 
-    score [d], among [d] bool; not-a-number ranks first, so that a diverged entry cannot hide. All of ``among`` if it
-    has no more than ``count`` entries.
+    score [d], among [d] bool -> [d] bool. NaN counts as the largest score, so that diverged entries are selected.
+    Returns all of ``among`` if it has at most ``count`` entries.
     """
     total = count_true(among)
     if count >= total:
         return among.clone()
     if count <= 0:
         return torch.zeros_like(among)
-    x, where = score.cpu().numpy(), among.cpu().numpy()  # numpy compares, finds and partitions several times as fast
+    x, where = score.cpu().numpy(), among.cpu().numpy()  # several times faster than torch for these operations
+    # A sample brackets the threshold: scores above the bracket are selected, those inside it are compared exactly.
     out, index = _between(x, where, *_bracket(x, where, count / total))
-    missing = count - np.count_nonzero(out)
-    if not 0 <= missing <= len(index):  # the sample misled, or ties fill the bracket: look at all
+    missing = count - int(np.count_nonzero(out))
+    if not 0 <= missing <= len(index):  # the threshold lies outside the bracket: compare all scores
         out, index, missing = np.zeros_like(where), np.flatnonzero(where), count
     if missing:
         values = np.nan_to_num(x[index], copy=False, nan=np.inf)
-        place = len(values) - missing
-        threshold = np.partition(values, place)[place]
+        position = len(values) - missing
+        threshold = np.partition(values, position)[position]
         above = index[values > threshold]
         out[above] = True
         out[index[values == threshold][: missing - len(above)]] = True
@@ -196,29 +199,29 @@ def top_count(score: Tensor, among: Tensor, count: int) -> Tensor:
 
 
 def _bracket(x: np.ndarray, where: np.ndarray, share: float) -> tuple[float, float]:
-    """Two values that most likely lie on either side of the cut-off above which ``share`` of x[where] lies."""
+    """(low, high): the threshold above which a fraction ``share`` of x[where] lies is most likely between them."""
     sample = np.sort(np.nan_to_num(x[::SAMPLED][where[::SAMPLED]], copy=False, nan=np.inf))[::-1]
     expected = share * len(sample)
-    margin = 4 * math.sqrt(expected) + 1
+    margin = 4 * math.sqrt(expected) + 1  # four standard deviations of the rank in the sample
     last, first = math.ceil(expected + margin), math.floor(expected - margin)
     return float(sample[last]) if last < len(sample) else -math.inf, float(sample[first]) if first >= 0 else math.inf
 
 
 def _between(x: np.ndarray, where: np.ndarray, low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
-    """Within ``where``: a mask of what reaches ``high`` (or is not a number), indices of what reaches only ``low``."""
-    out, found = np.empty_like(where), []
+    """Within ``where``: the mask of values >= ``high`` or NaN, and the indices of values in [``low``, ``high``)."""
+    out, indices = np.empty_like(where), []
     for start in range(0, len(x), BLOCK):
         part = slice(start, start + BLOCK)
-        values, here, reached = x[part], where[part], out[part]
-        np.logical_not(np.less(values, high, out=reached), out=reached)
-        reached &= here
-        only_low = ~np.less(values, low)
-        only_low &= here
-        only_low ^= reached
-        found.append(np.flatnonzero(only_low) + start)
-    return out, np.concatenate(found)
+        values, here, above = x[part], where[part], out[part]
+        np.logical_not(np.less(values, high, out=above), out=above)  # not (x < high): True for NaN as well
+        above &= here
+        inside = ~np.less(values, low)
+        inside &= here
+        inside ^= above
+        indices.append(np.flatnonzero(inside) + start)
+    return out, np.concatenate(indices)
 
 
 def round_half_up(x: float) -> int:
-    """floor(x + 0.5): the rounding that the papers' counts use (Python's round() goes to even)."""
+    """floor(x + 0.5), the rounding of the papers' counts; Python's round() rounds halves to even."""
     return math.floor(x + 0.5)

@@ -1,4 +1,4 @@
-"""Options that a user gives, checked by pydantic: fields of a dataclass, and parameters of a function.
+"""Checks of user options with pydantic: values for the fields of a dataclass or the parameters of a function.
 
 Bounds are part of a field's type, e.g. ``lr: NonNegativeFloat``. pydantic is imported at the first check.
 """
@@ -24,13 +24,18 @@ PositiveInt = Annotated[int, Ge(1)]  # widths of layers
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint at the most similar known name, for error messages; "" if none is similar."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-@cache
 def field_types(cls: type) -> dict[str, Any]:
-    """The types of a dataclass's fields with their bounds, annotations evaluated."""
+    """Field name -> type of a dataclass, with bounds and with annotations evaluated."""
+    return _field_types(cls)
+
+
+@cache
+def _field_types(cls: type) -> dict[str, Any]:
     hints = get_type_hints(cls, include_extras=True)
     return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
 
@@ -38,7 +43,7 @@ def field_types(cls: type) -> dict[str, Any]:
 def checked(cls: type, options: Mapping[str, Any], owner: str) -> dict[str, Any]:
     """``options`` converted to the types of the dataclass's fields.
 
-    Raises ValueError for a wrong name or type, a number that is not finite or out of the field's bounds.
+    Raises ValueError for an unknown name, a wrong type, and a number that is not finite or is out of bounds.
     """
     types, out = field_types(cls), {}
     for name, value in options.items():
@@ -53,9 +58,9 @@ def checked(cls: type, options: Mapping[str, Any], owner: str) -> dict[str, Any]
 def check_options(what: str, function: Callable, options: Mapping[str, Any], reserved: int) -> None:
     """Check ``options`` against the parameters of ``function`` after its first ``reserved`` ones, without converting.
 
-    Types are those of JSON: a list may stand for a tuple and 1 for 1.0, but "1" is no number. A parameter without a
-    type, or with one that pydantic does not know, takes anything. Raises ValueError for an unknown option and for a
-    value of another type or out of bounds.
+    Values are checked as JSON: a list is accepted for a tuple and 1 for 1.0, but "1" is not a number. Parameters
+    without a type, or with a type that pydantic does not know, accept any value.
+    Raises ValueError for an unknown option, a wrong type and a number out of bounds.
     """
     known = _parameters(function, reserved)
     if known is None:
@@ -70,10 +75,10 @@ def check_options(what: str, function: Callable, options: Mapping[str, Any], res
 
 @cache
 def _parameters(function: Callable, reserved: int) -> dict[str, Any] | None:
-    """Name -> type of the parameters after the ``reserved`` ones; None if the function takes any name."""
+    """Name -> type of the parameters after the ``reserved`` ones; None if the function has ``**kwargs``."""
     try:
         signature = inspect.signature(function, eval_str=True)
-    except NameError:  # a type that is imported for type checkers only: types given as text are not checked
+    except NameError:  # an annotation imported under TYPE_CHECKING: string annotations are not checked
         signature = inspect.signature(function)
     parameters = list(signature.parameters.values())[reserved:]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
@@ -83,7 +88,7 @@ def _parameters(function: Callable, reserved: int) -> dict[str, Any] | None:
 
 @cache
 def _adapter(annotation: Any) -> TypeAdapter | None:
-    """Checks and converts values of a type; None if pydantic does not know the type."""
+    """The pydantic validator of a type; None if pydantic does not know the type."""
     from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 
     try:

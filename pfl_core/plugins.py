@@ -1,4 +1,4 @@
-"""Names to functions: what the package registers, and what a user brings as ``package.module:function``."""
+"""Lookup by name: functions registered in the package, and a user's functions as ``package.module:function``."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ INSTALLED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib",
 
 
 def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
-    """The function that ``table`` registers under ``name``, or the one that ``package.module:function`` names.
+    """The function registered in ``table`` under ``name``, or imported from ``package.module:function``.
 
-    ``kind`` ("model", "partition", ...) is for the error only. Raises ValueError if nothing has that name.
+    ``kind`` ("model", "partition", ...) is used in error messages. Raises ValueError for an unknown name.
     """
     if ":" not in name:
         if name in table:
             return table[name]
         known = ", ".join(table)
-        raise ValueError(f"unknown {kind} {name!r}: use one of {known}, or package.module:function for one of your own")
+        raise ValueError(f"unknown {kind} {name!r}: use one of {known}, or package.module:function for your own")
     module_name, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")):
-        raise ValueError(f"{kind} {name!r}: {module_name!r} is no module's name; give package.module:function")
+        raise ValueError(f"{kind} {name!r}: {module_name!r} is not a module name; give package.module:function")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the module does when it is imported
-        why = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{kind} {name!r}: {module_name} cannot be imported ({why}); is it on the path?") from error
+    except Exception as error:  # a user's module may raise anything while it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{kind} {name!r}: {module_name} cannot be imported ({reason}); is it on the path?") from error
     function = getattr(module, attribute, None)
     if not callable(function):
         raise ValueError(f"{kind} {name!r}: module {module_name} has no function {attribute!r}")
@@ -42,18 +42,18 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
 
 @cache
 def code_of(module: str) -> str:
-    """Hash of a user's module: the bytes of its file and of every file that it imports, directly or not.
+    """Hash of a user's module: the bytes of its file and of all files that it imports, directly or indirectly.
 
-    Installed libraries and this package are left out: the record names their versions. Files are read once a process.
-    Raises ValueError for ``__main__``, whose code is in no module that another process could import.
+    Installed libraries and this package are left out; the record stores their versions. Each process reads a file once.
+    Raises ValueError for ``__main__``, which another process cannot import.
     """
-    todo, sources = [module], {}
-    while todo:
-        name = todo.pop()
+    pending, sources = [module], {}
+    while pending:
+        name = pending.pop()
         spec = _spec(name) if name not in sources else None
         if spec is not None and spec.origin and spec.origin.endswith(".py"):
             sources[name] = Path(spec.origin).read_bytes()
-            todo += [other for other in _imports(name, spec, sources[name]) if _is_users_own(other)]
+            pending += [other for other in _imports(name, spec, sources[name]) if _is_users_own(other)]
     digest = hashlib.blake2b(digest_size=16)
     for name, source in sorted(sources.items()):
         digest.update(f"{name} {len(source)}\n".encode() + source)
@@ -61,7 +61,7 @@ def code_of(module: str) -> str:
 
 
 def _imports(module: str, spec: ModuleSpec, source: bytes) -> Iterator[str]:
-    """The names that a module imports anywhere in its code; a name may be a module or something inside one."""
+    """All names that a module imports. A name may be a module, or an object inside a module."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -69,30 +69,30 @@ def _imports(module: str, spec: ModuleSpec, source: bytes) -> Iterator[str]:
             base = node.module or ""
             if node.level:  # from . import x
                 is_package = spec.submodule_search_locations is not None
-                above = module.split(".")[: (1 if is_package else 0) - node.level or None]
-                base = ".".join([*above, *([node.module] if node.module else [])])
+                parent = module.split(".")[: (1 if is_package else 0) - node.level or None]
+                base = ".".join([*parent, *([node.module] if node.module else [])])
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
 @cache
 def _is_users_own(name: str) -> bool:
-    """Whether a name is a module that is neither this package's nor installed nor built in."""
+    """Whether a name belongs to a module that is not part of this package, not installed and not built in."""
     top = name.partition(".")[0]
     if top == PACKAGE:
         return False
     spec = _spec(top)
-    places = [] if spec is None else [Path(at) for at in (*(spec.submodule_search_locations or ()), spec.origin) if at]
-    return any(at.exists() for at in places) and not any(at.is_relative_to(lib) for at in places for lib in INSTALLED)
+    paths = [] if spec is None else [Path(p) for p in (*(spec.submodule_search_locations or ()), spec.origin) if p]
+    return any(p.exists() for p in paths) and not any(p.is_relative_to(lib) for p in paths for lib in INSTALLED)
 
 
 def _spec(module: str) -> ModuleSpec | None:
-    """Where a module lies; None if there is none. The packages around it are imported, as for any use of it."""
+    """The import spec of a module; None if there is no such module. Its parent packages are imported."""
     if module == "__main__":
         raise ValueError(
             "code of a notebook cell or script cannot be part of a run: put it into a module and import it"
         )
     package = module.rpartition(".")[0]
-    if package and ((around := _spec(package)) is None or around.submodule_search_locations is None):
-        return None  # something inside a module, no module itself
+    if package and ((parent := _spec(package)) is None or parent.submodule_search_locations is None):
+        return None  # an object inside a module, not a module
     return importlib.util.find_spec(module)

@@ -1,4 +1,4 @@
-"""Ranks of scores, and how alike two orders are."""
+"""Ranks and Spearman's rank correlation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def rank_correlation(scores: np.ndarray) -> np.ndarray:
-    """Spearman's correlation of every two rows of [N, d], as [N, N]; equal scores share their mean rank.
+    """Spearman's correlation of all pairs of rows of [N, d] -> [N, N]; equal scores get their mean rank.
 
     NaN for a row whose scores are all equal.
     """
@@ -18,6 +18,6 @@ def rank_correlation(scores: np.ndarray) -> np.ndarray:
 
 
 def ranks_of(row: np.ndarray) -> np.ndarray:
-    """Ranks from 1 of one row, ties sharing their mean."""
-    _, place, times = np.unique(row, return_inverse=True, return_counts=True)
-    return (np.cumsum(times) - (times - 1) / 2)[place]
+    """Ranks of a row, from 1; ties get their mean rank."""
+    _, inverse, counts = np.unique(row, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]

@@ -1,4 +1,4 @@
-"""The names that runs can use, and where what they name is defined. Importing this module imports none of it.
+"""Names of methods and partitions, and the modules that define the methods. Importing this file imports no method.
 
 A new method needs a line here.
 """
@@ -33,7 +33,7 @@ MODULES = {  # method -> module
     "scaffold": "pfl_core.algorithms.scaffold",
     "star_pfl": "pfl_core.algorithms.star_pfl.method",
 }
-INSTRUMENTS = {  # what a run can name, but measures something and is none of the methods -> module
+INSTRUMENTS = {  # algorithms that measure something and are not methods -> module
     "star_pfl_likeness": "pfl_core.algorithms.star_pfl.likeness",
 }
 PARTITIONS = (

@@ -1,4 +1,4 @@
-"""Local training as data: the optimizer's settings, its schedule, and the augmentation of training images."""
+"""Settings of local training: optimizer, learning-rate schedule, and augmentation of training images."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ PARTIAL_BATCH = ("keep", "drop", "merge")
 
 @dataclass(frozen=True)
 class Training:
-    """How a client trains: mini-batch SGD. Papers' symbols: lr η, epochs E (FedSelect: L), batch_size B."""
+    """Settings of local mini-batch SGD. Symbols of the papers: lr η, epochs E (FedSelect: L), batch_size B."""
 
     lr: NonNegativeFloat = 0.05
     epochs: NonNegativeInt = 1
     batch_size: int = 32
     momentum: NonNegativeFloat = 0.0
     weight_decay: NonNegativeFloat = 0.0
-    clip_norm: NonNegativeFloat | None = None  # bound on the L2 norm of the gradient of all that is trainable together
-    milestones: tuple[float, ...] = ()  # shares of the rounds after which the rate is multiplied by `decay`
+    clip_norm: NonNegativeFloat | None = None  # bound on the L2 norm of the gradient of all trainable parameters
+    milestones: tuple[float, ...] = ()  # fractions of the rounds after which the rate is multiplied by `decay`
     decay: NonNegativeFloat = 0.1
-    partial_batch: Literal["keep", "drop", "merge"] = "keep"  # one that is smaller: "merge" joins it to the one before
+    partial_batch: Literal["keep", "drop", "merge"] = "keep"  # a smaller last batch; "merge": join the previous batch
     augment: str = "none"  # "none" | "crop_flip" (4 pixels of padding, random crop, horizontal flip)
 
     def __post_init__(self) -> None:
@@ -35,9 +35,7 @@ class Training:
             if not getattr(self, name) >= low:
                 raise ValueError(f"training: {name}={getattr(self, name)} is below {low:g}")
         if self.batch_size < 1 or self.epochs < 0:
-            raise ValueError(
-                f"training: batch_size={self.batch_size}, epochs={self.epochs}: at least 1 and 0 are needed"
-            )
+            raise ValueError(f"training: batch_size={self.batch_size}, epochs={self.epochs}: must be at least 1 and 0")
         if self.partial_batch not in PARTIAL_BATCH:
             raise ValueError(
                 f"training: partial_batch={self.partial_batch!r} is unknown; choose from {', '.join(PARTIAL_BATCH)}"
@@ -46,9 +44,9 @@ class Training:
             raise ValueError(f"training: augment={self.augment!r} is unknown; choose from {', '.join(AUGMENT)}")
 
     def batch_bounds(self, n: int) -> list[tuple[int, int]]:
-        """Where the batches of n samples start and stop; without ``drop`` every sample is in one.
+        """(start, stop) of each batch of n samples.
 
-        The only batch of a client with fewer samples than a batch has is kept in any case.
+        A client with fewer than ``batch_size`` samples always keeps its only batch.
         """
         bounds = [(start, min(start + self.batch_size, n)) for start in range(0, n, self.batch_size)]
         if len(bounds) < 2 or n % self.batch_size == 0 or self.partial_batch == "keep":
@@ -57,15 +55,16 @@ class Training:
         return whole if self.partial_batch == "drop" else [*whole[:-1], (whole[-1][0], n)]
 
     def factor(self, t: int, rounds: int) -> float:
-        """The schedule's factor in round t (from 0) of ``rounds``."""
+        """Factor of the learning rate in round t (from 0) of ``rounds``."""
         return self.decay ** sum(t >= share * rounds for share in self.milestones)
 
 
 def crop_flip(x: Tensor, stream: torch.Generator) -> Tensor:
-    """Random crop out of 4 pixels of padding and random horizontal flip of each image, [B, c, h, w] -> the same."""
+    """Pad by 4 pixels, crop at random, flip horizontally at random; [B, c, h, w] -> [B, c, h, w]."""
     b, _, h, w = x.shape
     top, left = (torch.randint(0, 9, (b, 1), generator=stream).to(x.device) for _ in range(2))
     flip = (torch.rand(b, 1, generator=stream) < 0.5).to(x.device)
+    # Pixel indices of each image's crop; a flipped image reads its columns backwards.
     rows = top + torch.arange(h, device=x.device)  # [b, h]
     columns = left + torch.where(flip, torch.arange(w - 1, -1, -1, device=x.device), torch.arange(w, device=x.device))
     image = torch.arange(b, device=x.device)[:, None, None]

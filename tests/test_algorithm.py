@@ -119,10 +119,10 @@ def test_unknown_methods_are_refused_in_one_line(name, message):
         ("fedselect", {"p": -0.1}, "paper", r"p=-0\.1 is outside"),
         ("fedselect", {"p": float("nan")}, "paper", "p=nan: input should be a finite number"),
         ("fedselect", {"mask_update_every": 0}, "paper", "mask_update_every must be at least 1"),
-        ("fedselect", {}, "authors", "no reading 'authors'; there is paper, authors_code"),
+        ("fedselect", {}, "authors", "no reading 'authors'; choose from paper, authors_code"),
         ("local", {"epochs": 3}, "paper", "method local: no setting 'epochs'; it has keep_momentum"),
         (f"{__name__}:Bare", {"epochs": 3}, "paper", "no setting 'epochs'; it has none"),
-        ("local", {}, "authors_code", "Local: no reading 'authors_code'; there is paper"),
+        ("local", {}, "authors_code", "Local: no reading 'authors_code'; choose from paper"),
     ],
 )
 def test_bad_options_are_refused_in_one_line(name, options, reading, message):

@@ -109,10 +109,10 @@ def test_weights_depend_on_the_seed_alone(name):
 @pytest.mark.parametrize(
     ("name", "in_shape", "message"),
     [
-        ("fc_pews", (2,), "it takes samples of 5, not 2"),
-        ("conv_pews", (1, 28, 28), "samples of 3x32x32, not 1x28x28; load with resize=32, channels=3"),
-        ("lenet_star", (5,), "samples of 1x28x28, not 5"),
-        ("leaf_cnn", CIFAR, "samples of 1x28x28, not 3x32x32"),
+        ("fc_pews", (2,), "it needs samples of shape 5, not 2"),
+        ("conv_pews", (1, 28, 28), "samples of shape 3x32x32, not 1x28x28; load with resize=32, channels=3"),
+        ("lenet_star", (5,), "samples of shape 1x28x28, not 5"),
+        ("leaf_cnn", CIFAR, "samples of shape 1x28x28, not 3x32x32"),
         ("cnn_small", (1, 3, 8), "1x3x8 are too small"),
         ("cnn_small", (5,), "images, not samples of shape 5; use mlp or linear"),
         ("resnet18", (1, 32, 32), "3 channels, not 1x32x32; load with channels=3"),

@@ -22,8 +22,8 @@ from tests.helpers import cnn, federation
         ({"momentum": -1.0}, r"momentum=-1\.0 is below 0"),
         ({"weight_decay": -1e-4}, "weight_decay=-0.0001 is below 0"),
         ({"decay": -2.0}, r"decay=-2\.0 is below 0"),
-        ({"batch_size": 0}, "batch_size=0, epochs=1: at least 1 and 0"),
-        ({"epochs": -1}, "epochs=-1: at least 1 and 0"),
+        ({"batch_size": 0}, "batch_size=0, epochs=1: must be at least 1 and 0"),
+        ({"epochs": -1}, "epochs=-1: must be at least 1 and 0"),
         ({"partial_batch": "pad"}, "partial_batch='pad' is unknown; choose from keep, drop, merge"),
         ({"augment": "rotate"}, "augment='rotate' is unknown; choose from none, crop_flip"),
     ],
@@ -130,10 +130,10 @@ def test_small_last_batches_under_batch_norm_are_warned_of_once():
         return [str(each.message) for each in caught]
 
     (text,) = warned(cnn(bn=True), batch_size=32)
-    assert re.match(r"batch norm: the last batch of 1 of 2 clients has fewer than 8 samples \(4 at least\)", text)
+    assert re.match(r"batch norm: the last batch of 1 of 2 clients has fewer than 8 samples \(at least 4\)", text)
     assert warned(cnn(bn=False), batch_size=32) == warned(cnn(bn=True), batch_size=20) == []
     assert warned(cnn(bn=True), batch_size=32, partial_batch="merge") == []
     (text,) = warned(cnn(bn=True), (100, 1), batch_size=20)
-    assert text.startswith("batch norm: 1 of 2 clients have no batch of two samples and train nothing")
+    assert text.startswith("batch norm: 1 of 2 clients have no batch of two samples and do not train")
     (text,) = warned(cnn(bn=True), (100, 1), batch_size=32)
     assert "the last batch of 1 of 2 clients" in text and "; batch norm: 1 of 2 clients have no batch" in text

@@ -1,13 +1,15 @@
-"""The module bound to a row: parameters, gradients and statistics are views, so that nothing is copied per step.
+"""Trains one row at a time with autograd.
 
-The only file that calls ``backward()``.
+The module's parameters, gradients and statistics are views of the row and of one flat gradient, so that no step copies
+weights. This is the only file that calls ``backward()``.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -15,54 +17,61 @@ from torch.nn.functional import cross_entropy
 
 from pfl_core.federation.types import Batch, GradientRequest, LossHook, Output
 from pfl_core.layout import Field, Layout, wanted
+from pfl_core.ops import ABSENT
 
 
 class AutogradBackend:
-    """One network whose tensors are views of the vector it is bound to; its gradients, of ``flat_grad`` or apart."""
+    """One network whose tensors are views of the vectors that it is bound to.
+
+    Its gradients are views of ``flat_grad``, or separate tensors while gradients are requested in parts.
+    """
 
     def __init__(self, model: nn.Module, device: str, dtype: torch.dtype) -> None:
         self.model = copy.deepcopy(model).to(device=device, dtype=dtype)
         self.layout = Layout.of(self.model)
         self.flat_grad = torch.zeros(1, self.layout.num_params, device=device, dtype=dtype)
-        self._derived = torch.empty_like(self.flat_grad[0])  # where derived weights are put (see `weights`)
+        self._derived = torch.empty_like(self.flat_grad[0])  # [d] the derived weights, see ``DerivedWeights``
         self._modules = dict(self.model.named_modules())
         self._params = tuple(self.model.parameters())
-        self._address: tuple[int, int] | None = None
-        self._alive: tuple[Tensor, ...] = ()
-        self._wanted: tuple[Field, ...] | None = None
-        self._in_parts = False  # whether gradients stay where autograd puts them, with ``flat_grad`` all zeros
-        self._features: Tensor | None = None
+        self._address: tuple[int, int] | None = None  # addresses of the bound vectors
+        self._alive: tuple[Tensor, ...] = ()  # the bound vectors
+        self._wanted: tuple[Field, ...] | None = None  # the tensors that require gradients
+        self._in_parts = False  # whether autograd allocates the gradients; ``flat_grad`` is then all zeros
+        self._features: Tensor = ABSENT  # input of the head in the last forward pass
         self._in_hook = False
         norms = nn.modules.batchnorm._BatchNorm
         self.has_batch_norm = any(isinstance(module, norms) for module in self.model.modules())
         self._modules[self.layout.head].register_forward_pre_hook(self._keep_features)
 
     def bind(self, params: Tensor, statistics: Tensor) -> None:
-        """Make the module's tensors views of ``params`` [d] and ``statistics`` [e - d]; free if they already are."""
+        """Make the module's tensors views of ``params`` [d] and ``statistics`` [e - d].
+
+        Does nothing if they already are. Raises RuntimeError inside a loss hook.
+        """
         address = (params.data_ptr(), statistics.data_ptr())
         if address == self._address:
             return
         if self._in_hook:
             raise RuntimeError(
-                "a loss hook must not call the federation's verbs: its network is in use; call them before"
+                "a loss hook must not call the federation's verbs: the network is in use; call them before training"
             )
         params = params.detach()
         for f, p in zip(self.layout.params, self._params, strict=True):
             p.data = params[f.start : f.stop].view(f.shape)
             p.grad = None if self._in_parts else self._part(f).view(f.shape)
         for f in self.layout.fields[len(self._params) :]:
-            owner, _, name = f.name.rpartition(".")
+            module, _, name = f.name.rpartition(".")
             start = f.start - self.layout.num_params
-            self._modules[owner]._buffers[name] = statistics[start : start + f.stop - f.start].view(f.shape)
-        self._address, self._alive = address, (params, statistics)  # kept alive: only then is an address unique
+            self._modules[module]._buffers[name] = statistics[start : start + f.stop - f.start].view(f.shape)
+        self._address, self._alive = address, (params, statistics)  # kept alive: only then are the addresses unique
 
     def set_mode(self, mode: str) -> None:
-        """Batch norm: "train" uses and moves statistics by the batch, "eval" leaves them frozen."""
+        """Mode of batch norm: "train" normalises by the batch and updates the statistics, "eval" uses them frozen."""
         if self.model.training != (mode == "train"):
             self.model.train(mode == "train")
 
     def want(self, rows: int, trainable: Tensor | bool) -> bool:
-        """Leave out the gradient work of tensors in which nothing is trainable [1, d]; False if nothing is at all."""
+        """Compute gradients only for tensors with a trainable entry: all, none, or by mask [1, d]. False if none."""
         fields = wanted(self.layout.params, trainable)
         if fields != self._wanted:
             for p, f in zip(self._params, self.layout.params, strict=True):
@@ -71,18 +80,21 @@ class AutogradBackend:
         return bool(fields)
 
     def compute(
-        self, theta: Tensor, statistics: Tensor, batch: Batch, rows: list[int], request: GradientRequest
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Gradient of the batch's loss, read by ``gradients``; returns loss [1], gradients of variables and of gates.
+        self, theta: Tensor, statistics: Tensor, batch: Batch, rows: Sequence[int], request: GradientRequest
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute the gradient of the batch's loss at theta [1, e]; ``gradients`` returns it.
 
-        theta [1, e], ``rows`` its number for the hooks, gates [1, h]. Batch norm moves ``statistics`` [1, e - d].
+        Returns the loss [1] and the gradients of variables [1, v] and gates [1, h], None if not requested. ``rows`` is
+        the row number for hooks. Batch norm updates ``statistics`` [1, e - d].
         """
         loss, weights, variables, gates = request.loss, request.weights, request.variables, request.gates
         params = theta[0, : self.layout.num_params]
-        if weights is not None:  # two stages: through the network to the derived weights, then on to their sources
+        # Derived weights need two stages: the gradient with respect to the derived weights, then with respect to theta
+        # and the variables.
+        if weights is not None:
             sources = [part.detach().requires_grad_() for part in (params, variables) if part is not None]
-            own = None if variables is None else sources[1][0]
-            derived = weights(sources[0], own, batch.x[0], rows[0])
+            variables_k = None if variables is None else sources[1][0]
+            derived = weights(sources[0], variables_k, batch.x[0], rows[0])
             params = self._derived.copy_(derived.detach())
         self._set_in_parts(request.in_parts and weights is None)
         self.bind(params, statistics[0])
@@ -94,22 +106,27 @@ class AutogradBackend:
         with self.gated(leaf):
             value = self._loss(theta, batch, rows, loss)
         value.backward()
-        of_gates = leaf.grad if request.with_gates else None
+        gate_gradient = ABSENT
+        if request.with_gates:
+            assert leaf is not None, "the gradient of gates was requested without gates"
+            gate_gradient = leaf.grad
         if weights is None:
-            return value.detach()[None], None, of_gates
-        found = torch.autograd.grad(derived, sources, self.flat_grad[0], allow_unused=True, materialize_grads=True)
-        self.flat_grad.copy_(found[0])
-        return value.detach()[None], None if variables is None else found[1], of_gates
+            return value.detach()[None], ABSENT, gate_gradient
+        gradients = torch.autograd.grad(derived, sources, self.flat_grad[0], allow_unused=True, materialize_grads=True)
+        self.flat_grad.copy_(gradients[0])
+        return value.detach()[None], ABSENT if variables is None else gradients[1], gate_gradient
 
     def _set_in_parts(self, in_parts: bool) -> None:
+        """Let autograd allocate the gradients, or write them into ``flat_grad``."""
         if in_parts != self._in_parts:
             self._in_parts, self._address = in_parts, None
             self.flat_grad.zero_()
 
     def gradients(self, rows: int) -> Tensor | list[Tensor]:
-        """The gradient that ``compute`` has left: [1, d], or with ``in_parts`` a part [1, n] of each tensor.
+        """The gradient of the last ``compute``: [1, d], or with ``in_parts`` a list of one part [1, n] per tensor.
 
-        Written into by its reader, but where it is 0: a tensor without a gradient has its part of ``flat_grad``.
+        The caller may modify it in place if zeros stay 0: the part of a tensor without gradient is a view of
+        ``flat_grad``.
         """
         if not self._in_parts:
             return self.flat_grad
@@ -119,14 +136,16 @@ class AutogradBackend:
     def _part(self, f: Field) -> Tensor:
         return self.flat_grad[0, f.start : f.stop]
 
-    def losses(self, theta: Tensor, statistics: Tensor, batch: Batch, rows: list[int], loss: LossHook | None) -> Tensor:
-        """The batch's loss [1]; nothing moves but the statistics."""
+    def losses(
+        self, theta: Tensor, statistics: Tensor, batch: Batch, rows: Sequence[int], loss: LossHook | None
+    ) -> Tensor:
+        """The loss [1] of a batch, without gradients; batch norm updates ``statistics``."""
         self.bind(theta[0, : self.layout.num_params], statistics[0])
         with torch.no_grad():
             return self._loss(theta, batch, rows, loss)[None]
 
-    def _loss(self, theta: Tensor, batch: Batch, rows: list[int], hook: LossHook | None) -> Tensor:
-        """The loss of one batch under the tensors now bound: mean cross-entropy, or what the hook makes of it."""
+    def _loss(self, theta: Tensor, batch: Batch, rows: Sequence[int], hook: LossHook | None) -> Tensor:
+        """The loss of a batch with the bound tensors: mean cross-entropy, or that of the hook."""
         x, y = batch.x[0], batch.y[0]
         logits = self.model(x)
         if hook is None:
@@ -138,18 +157,21 @@ class AutogradBackend:
             self._in_hook = False
 
     def hessian_product(self, theta: Tensor, x: Tensor, y: Tensor, vector: Tensor) -> Tensor:
-        """Hessian of the batch's mean cross-entropy times ``vector`` [d]; theta's statistics stay as they are."""
+        """Hessian of the batch's mean cross-entropy times ``vector`` [d] -> [d]; theta [e] is not modified."""
         self.bind(theta[: self.layout.num_params], theta[self.layout.num_params :].clone())
         self.want(1, True)
         first = torch.autograd.grad(cross_entropy(self.model(x), y), self._params, create_graph=True)
         named = self.layout.unflatten(vector)
-        inner = sum((g * named[f.name]).sum() for g, f in zip(first, self.layout.params, strict=True))
-        second = torch.autograd.grad(inner, self._params, allow_unused=True, materialize_grads=True)
+        # H v = ∇(∇f · v)
+        products = ((g * named[f.name]).sum() for g, f in zip(first, self.layout.params, strict=True))
+        second = torch.autograd.grad(
+            cast(Tensor, sum(products)), self._params, allow_unused=True, materialize_grads=True
+        )
         return torch.cat([g.reshape(-1) for g in second])
 
     @contextmanager
     def tapped(self, layer: str) -> Iterator[Callable[[Tensor], Tensor]]:
-        """A function from the logits just computed to the output of ``layer``, computed with them."""
+        """Yields a function that returns the output of ``layer`` in the last forward pass; its argument: the logits."""
         if layer == "logits":
             yield lambda logits: logits
         elif layer == "features":
@@ -171,14 +193,14 @@ class AutogradBackend:
 
     @contextmanager
     def gated(self, gates: Tensor | None) -> Iterator[None]:
-        """Multiply the hidden neurons' activations by ``gates`` [1, h] while this lasts; None costs nothing."""
+        """Inside this context, multiply the activations of the hidden neurons by ``gates`` [1, h]."""
         if gates is None:
             yield
             return
         chain = self.layout.chain
         if chain is None:
             raise ValueError(
-                f"gates need a plain chain of layers, each with its ReLU; {type(self.model).__name__} is none"
+                f"gates need a plain chain of layers, each with its ReLU; {type(self.model).__name__} is not one"
             )
         hooks = [
             self._modules[name].register_forward_hook(_multiply_by(gate))

@@ -1,10 +1,9 @@
-"""Rows in training together: their places, their optimizer state, and the step."""
+"""The SGD step of a group of rows that train together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -13,14 +12,14 @@ from pfl_core.federation.types import GradientHook
 from pfl_core.ops import keep_
 from pfl_core.training import Training
 
-BLOCK = 2**18  # entries of a row that go through all parts of a step together, while they are in the cache
+BLOCK = 2**18  # entries of a row that are updated together, so that temporaries stay in the cache
 
 
 @dataclass
 class TrainingGroup:
-    """A group of R rows of a call; every tensor is written into by ``step``."""
+    """R rows of one call of ``sgd`` with their optimizer state; ``step`` updates the tensors in place."""
 
-    numbers: list[int]  # [R] s, as the hooks know them
+    numbers: list[int]  # [R] the rows' positions in the call, as passed to hooks
     theta: Tensor  # [R, e]
     lr: list[float]  # [R]
     config: Training
@@ -29,45 +28,43 @@ class TrainingGroup:
     variables: Tensor | None = None  # [R, v]
     velocity_variables: Tensor | None = None  # [R, v]
     lr_variables: float = 0.0
-    decay_variables: float | None = None  # None: the configuration's
+    decay_variables: float | None = None  # weight decay of the variables; None: that of ``config``
 
     def __post_init__(self) -> None:
-        self._one_lr = self.lr[0] if len(set(self.lr)) == 1 else None
+        self._common_lr = self.lr[0] if len(set(self.lr)) == 1 else None  # None: rates differ between rows
 
     @property
-    def by_blocks(self) -> bool:
-        """Whether a step goes block by block."""
+    def in_blocks(self) -> bool:
+        """Whether a step updates block by block."""
         return self.theta.shape[1] > BLOCK and self.theta.device.type == "cpu"
 
     @property
-    def takes_parts(self) -> bool:
-        """Whether a step without a hook takes the gradient in parts as well as whole."""
-        return self.by_blocks and self.config.clip_norm is None
+    def accepts_parts(self) -> bool:
+        """Whether a step without a hook accepts the gradient tensor by tensor."""
+        return self.in_blocks and self.config.clip_norm is None
 
-    def step(self, g: Tensor | Sequence[Tensor], own: Tensor | None, hook: GradientHook | None) -> None:
-        """One step of the first rows, and of their variables; each has its gradient clipped by itself.
+    def step(self, g: Tensor | Sequence[Tensor], variable_gradient: Tensor | None, hook: GradientHook | None) -> None:
+        """One step of the first R' rows and of their variables. Theta and variables are clipped separately.
 
-        g [R', d], or if ``takes_parts`` and without a hook its parts side by side.
+        g [R', d]; if ``accepts_parts`` and there is no hook, also a list of its column blocks.
         """
         parts = [g] if isinstance(g, Tensor) else g
         num = len(parts[0])
         params = self.theta[:num, : sum(part.shape[1] for part in parts)]
         if hook is not None:
-            parts = [torch.stack([hook(*each) for each in zip(g, params, self.numbers[:num], strict=True)])]
-        self._move(
-            params,
-            parts,
-            _first(self.velocity, num),
-            self._one_lr,
-            self.config.weight_decay,
-            _first(self.trainable, num),
+            rows = zip(parts[0], params, self.numbers[:num], strict=True)
+            parts = [torch.stack([hook(g_k, theta_k, s) for g_k, theta_k, s in rows])]
+        weight_decay = self.config.weight_decay
+        self._update(
+            params, parts, _first(self.velocity, num), self._common_lr, weight_decay, _first(self.trainable, num)
         )
-        if own is not None:
+        if variable_gradient is not None:
+            assert self.variables is not None
             velocity = _first(self.velocity_variables, num)
-            decay = self.config.weight_decay if self.decay_variables is None else self.decay_variables
-            self._move(self.variables[:num], [own], velocity, self.lr_variables, decay, None)
+            decay = weight_decay if self.decay_variables is None else self.decay_variables
+            self._update(self.variables[:num], [variable_gradient], velocity, self.lr_variables, decay, None)
 
-    def _move(
+    def _update(
         self,
         x: Tensor,
         parts: Sequence[Tensor],
@@ -76,25 +73,25 @@ class TrainingGroup:
         decay: float,
         trainable: Tensor | None,
     ) -> None:
-        """x <- x - lr (g + decay x), with clipping and momentum, all [R', d] or None; g in parts side by side."""
+        """x <- x - lr (g + decay x), with clipping and momentum; x, velocity, trainable [R', n], g in column blocks."""
         if self.config.clip_norm is not None:
             (g,) = parts
             g = g if trainable is None else keep_(g, trainable)
             parts = [g * (self.config.clip_norm / (g.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)]
-        if not self.by_blocks:
+        if not self.in_blocks:
             (g,) = parts
-            self._move_block(x, g, velocity, trainable, lr, decay)
+            self._update_block(x, g, velocity, trainable, lr, decay)
             return
         blocks = [block for part in parts for block in part.split(BLOCK, 1)]
         sizes = [block.shape[1] for block in blocks]
-        others = (repeat(None) if each is None else each.split(sizes, 1) for each in (x, velocity, trainable))
-        for g, here, *rest in zip(blocks, *others, strict=False):
-            self._move_block(here, g, *rest, lr, decay)
+        state = (_split(each, sizes) for each in (velocity, trainable))
+        for g, x_block, v_block, mask in zip(blocks, x.split(sizes, 1), *state, strict=True):
+            self._update_block(x_block, g, v_block, mask, lr, decay)
 
-    def _move_block(
+    def _update_block(
         self, x: Tensor, g: Tensor, velocity: Tensor | None, trainable: Tensor | None, lr: float | None, decay: float
     ) -> None:
-        """``_move`` for some of the entries, clipped already; frozen ones do not move by one bit."""
+        """``_update`` of a block with a clipped gradient; entries that are not trainable stay bitwise unchanged."""
         if trainable is not None:
             g = keep_(g, trainable)
         if decay:
@@ -102,7 +99,7 @@ class TrainingGroup:
         if velocity is not None:
             g = velocity.mul_(self.config.momentum).add_(g)
         if trainable is not None and (decay or velocity is not None):
-            g = keep_(g.clone(), trainable)
+            g = keep_(g.clone(), trainable)  # a copy: g may be the velocity
         if lr is not None:
             x.add_(g, alpha=-lr)
             return
@@ -112,3 +109,8 @@ class TrainingGroup:
 
 def _first(x: Tensor | None, num: int) -> Tensor | None:
     return None if x is None else x[:num]
+
+
+def _split(x: Tensor | None, sizes: list[int]) -> Sequence[Tensor | None]:
+    """Column blocks of x; None for each block if there is no x."""
+    return [None] * len(sizes) if x is None else x.split(sizes, 1)

@@ -1,140 +1,146 @@
-"""The layers of ``stack`` one by one: each step forward notes its way back, the chain rule written out.
+"""Layers of ``BatchedBackend`` with handwritten backward functions, recorded on a tape.
 
-Activations are [R, B, n]; those of images [B, R * C, H, W], all rows' channels side by side.
+Activations are [R, B, n]. Those of images are [B, R * C, H, W]: the channels of all rows side by side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, max_pool2d, max_unpool2d
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-threshold_backward = torch.ops.aten.threshold_backward  # of ReLU: the gradient where the output is positive
-Back = Callable[
-    [Tensor, bool], Tensor | None
-]  # (gradient of the output, is the input's wanted?) -> gradient of the input
+threshold_backward = torch.ops.aten.threshold_backward  # backward of ReLU: passes the gradient where the output is > 0
+# (gradient of the output, whether the gradient of the input is needed) -> gradient of the input, or None
+Backward = Callable[[Tensor, bool], Tensor | None]
 
 
 @dataclass
 class Tape:
-    """One forward pass step by step, each with its way back; parameters and wanted gradients by name, [R, *shape]."""
+    """The backward functions of one forward pass. Parameters and gradients by name, each [R, *shape]."""
 
     params: dict[str, Tensor]
-    gradients: dict[str, Tensor]
+    gradients: dict[str, Tensor]  # where the backward pass writes; only the tensors whose gradients are needed
     zero: Tensor  # []
-    steps: list[Back] = field(default_factory=list)
+    steps: list[Backward] = field(default_factory=list)
     gate_gradients: list[Tensor] = field(default_factory=list)  # [R, n] each, last layer first
     features: Tensor | None = None
-    head: int = 0
-    first: int | None = None  # the first step that leads to a gradient that somebody wants
+    head: int = 0  # the step of the head
+    first: int | None = None  # the first step with a gradient that is needed; the backward pass ends there
 
-    def mark(self, h: Tensor) -> None:
-        """Here comes the head; its input is the samples' features."""
+    def mark_head(self, h: Tensor) -> None:
+        """The next step is the head; its input ``h`` are the features of the samples."""
         self.features, self.head = h, len(self.steps)
 
-    def back(self, gradient: Tensor, of_features: Tensor | None) -> None:
-        """From the gradient of the logits to all that are wanted; ``of_features`` is what the loss adds to features."""
+    def backward(self, gradient: Tensor, feature_gradient: Tensor | None) -> None:
+        """Backward pass from the gradient of the logits; ``feature_gradient`` is added to that of the features."""
         first = len(self.steps) if self.first is None else self.first
         for i in range(len(self.steps) - 1, first - 1, -1):
-            gradient = self.steps[i](gradient, i > first)
-            if i == self.head and i > first and of_features is not None:
-                gradient += of_features
+            input_gradient = self.steps[i](gradient, i > first)
+            if i == first:
+                return
+            assert input_gradient is not None
+            gradient = input_gradient
+            if i == self.head and feature_gradient is not None:
+                gradient += feature_gradient
 
-    def _add(self, step: Back, wanted: bool = False) -> None:
-        if wanted and self.first is None:
+    def _add(self, step: Backward, needed: bool = False) -> None:
+        """Append a step; ``needed``: it computes a gradient of a parameter or of a gate."""
+        if needed and self.first is None:
             self.first = len(self.steps)
         self.steps.append(step)
 
     def linear(self, name: str, h: Tensor) -> Tensor:
         """h [R, B, in] -> [R, B, out]."""
         weight = self.params[f"{name}.weight"]
-        of_weight, of_bias = self.gradients.get(f"{name}.weight"), self.gradients.get(f"{name}.bias")
+        weight_gradient, bias_gradient = self.gradients.get(f"{name}.weight"), self.gradients.get(f"{name}.bias")
 
-        def back(gradient: Tensor, wanted: bool) -> Tensor | None:
-            if of_weight is not None:
-                torch.bmm(gradient.transpose(1, 2), h, out=of_weight)
-            if of_bias is not None:
-                torch.sum(gradient, 1, out=of_bias)
-            return gradient.bmm(weight) if wanted else None
+        def backward(gradient: Tensor, input_needed: bool) -> Tensor | None:
+            if weight_gradient is not None:
+                torch.bmm(gradient.transpose(1, 2), h, out=weight_gradient)
+            if bias_gradient is not None:
+                torch.sum(gradient, 1, out=bias_gradient)
+            return gradient.bmm(weight) if input_needed else None
 
-        self._add(back, of_weight is not None or of_bias is not None)
+        self._add(backward, weight_gradient is not None or bias_gradient is not None)
         return torch.baddbmm(self.params[f"{name}.bias:"], h, self.params[f"{name}.weight:"])
 
     def conv(self, name: str, h: Tensor, layer: nn.Conv2d) -> Tensor:
-        """h [B, R * in, H, W] -> [B, R * out, H', W']."""
+        """h [B, R * in, H, W] -> [B, R * out, H', W']: the convolutions of all rows as one grouped convolution."""
         weight, bias = self.params[f"{name}.weight"], self.params[f"{name}.bias"]
-        of_weight, of_bias = self.gradients.get(f"{name}.weight"), self.gradients.get(f"{name}.bias")
-        grouped, how = weight.flatten(0, 1), (layer.stride, layer.padding, layer.dilation, len(weight))
+        weight_gradient, bias_gradient = self.gradients.get(f"{name}.weight"), self.gradients.get(f"{name}.bias")
+        grouped = weight.flatten(0, 1)  # [R * out, in, k, k]
+        settings: Any = (layer.stride, layer.padding, layer.dilation, len(weight))  # the last is the number of groups
 
-        def back(gradient: Tensor, wanted: bool) -> Tensor | None:
-            if of_weight is not None:
-                of_weight.copy_(conv2d_weight(h, grouped.shape, gradient, *how).view_as(of_weight))
-            if of_bias is not None:
-                of_bias.copy_(gradient.sum((0, 2, 3)).view_as(of_bias))
-            return conv2d_input(h.shape, grouped, gradient, *how) if wanted else None
+        def backward(gradient: Tensor, input_needed: bool) -> Tensor | None:
+            if weight_gradient is not None:
+                weight_gradient.copy_(conv2d_weight(h, grouped.shape, gradient, *settings).view_as(weight_gradient))
+            if bias_gradient is not None:
+                bias_gradient.copy_(gradient.sum((0, 2, 3)).view_as(bias_gradient))
+            return conv2d_input(h.shape, grouped, gradient, *settings) if input_needed else None
 
-        self._add(back, of_weight is not None or of_bias is not None)
-        return conv2d(h, grouped, bias.flatten(), *how)
+        self._add(backward, weight_gradient is not None or bias_gradient is not None)
+        return conv2d(h, grouped, bias.flatten(), *settings)
 
     def relu(self, h: Tensor, limit: Tensor | None = None) -> Tensor:
-        """``limit`` [R, 1, n]: 0 for neurons that are shut, infinity for the others."""
+        """ReLU. ``limit`` [R, 1, n] is an upper bound: 0 for neurons with a zero gate, infinity for the others."""
         if limit is not None:
-            out = h.clamp_(self.zero, _along(h, limit))
+            out = h.clamp_(self.zero, _broadcastable(h, limit))
         else:
-            out = h.relu_() if self.steps else h.relu()  # the batch itself stays as it is
-        self._add(lambda gradient, wanted: threshold_backward(gradient, out, 0) if wanted else None)
+            out = h.relu_() if self.steps else h.relu()  # the first layer's input is the batch, which must not change
+        self._add(lambda gradient, needed: threshold_backward(gradient, out, 0) if needed else None)
         return out
 
     def masked_relu(self, h: Tensor, gate: Tensor, with_gradient: bool) -> Tensor:
-        """``relu`` and ``gate`` in one, for gates of 0 and 1: behind a 0 nothing has a gradient before the ReLU."""
-        out = h.relu_()  # of a layer that nobody else reads
-        masked = out * _along(h, gate)
+        """``relu`` and ``gate`` in one step for binary gates [R, 1, n]; a zero gate blocks the gradient of h."""
+        out = h.relu_()  # in place: no other layer reads h
+        masked = out * _broadcastable(h, gate)
 
-        def back(gradient: Tensor, wanted: bool) -> Tensor | None:
+        def backward(gradient: Tensor, input_needed: bool) -> Tensor | None:
             if with_gradient:
-                self.gate_gradients.append(_summed(gradient * out, gate))
-            return threshold_backward(gradient, masked, 0) if wanted else None
+                self.gate_gradients.append(_gate_sum(gradient * out, gate))
+            return threshold_backward(gradient, masked, 0) if input_needed else None
 
-        self._add(back, with_gradient)
+        self._add(backward, with_gradient)
         return masked
 
     def pool(self, h: Tensor, layer: nn.MaxPool2d) -> Tensor:
-        out, index = max_pool2d(h, layer.kernel_size, return_indices=True)
+        """Max-pooling with windows that do not overlap."""
+        kernel: Any = layer.kernel_size  # Any: the stub of max_unpool2d does not accept an int
+        out, index = max_pool2d(h, kernel, return_indices=True)
         size = h.shape[-2:]
         self._add(
-            lambda gradient, wanted: (
-                max_unpool2d(gradient, index, layer.kernel_size, output_size=size) if wanted else None
-            )
+            lambda gradient, needed: max_unpool2d(gradient, index, kernel, output_size=size) if needed else None,
         )
         return out
 
     def flatten(self, h: Tensor, num: int) -> Tensor:
         """h [B, R * C, H, W] -> [R, B, C * H * W]."""
-        self._add(lambda gradient, wanted: gradient.transpose(0, 1).reshape(h.shape) if wanted else None)
+        self._add(lambda gradient, needed: gradient.transpose(0, 1).reshape(h.shape) if needed else None)
         return h.reshape(len(h), num, -1).transpose(0, 1)
 
     def gate(self, h: Tensor, gate: Tensor, with_gradient: bool) -> Tensor:
-        """Each neuron's (or channel's) activation times its gate [R, 1, n]."""
-        wide = _along(h, gate)
+        """Activations of each neuron or channel times its gate [R, 1, n]."""
+        factor = _broadcastable(h, gate)
 
-        def back(gradient: Tensor, wanted: bool) -> Tensor | None:
+        def backward(gradient: Tensor, input_needed: bool) -> Tensor | None:
             if with_gradient:
-                self.gate_gradients.append(_summed(gradient * h, gate))
-            return gradient * wide if wanted else None
+                self.gate_gradients.append(_gate_sum(gradient * h, gate))
+            return gradient * factor if input_needed else None
 
-        self._add(back, with_gradient)
-        return h * wide
+        self._add(backward, with_gradient)
+        return h * factor
 
 
-def _along(h: Tensor, gate: Tensor) -> Tensor:
-    """[R, 1, n] in the shape that goes with h: [R, B, n], or [B, R * n, H, W]."""
+def _broadcastable(h: Tensor, gate: Tensor) -> Tensor:
+    """gate [R, 1, n] in a shape that broadcasts against h: [R, B, n], or [B, R * n, H, W]."""
     return gate if h.dim() == 3 else gate.reshape(1, -1, 1, 1)
 
 
-def _summed(h: Tensor, gate: Tensor) -> Tensor:
-    """h as in ``_along`` summed over samples and positions -> [R, n]."""
+def _gate_sum(h: Tensor, gate: Tensor) -> Tensor:
+    """Sum of h ([R, B, n] or [B, R * n, H, W]) over samples and positions -> [R, n]."""
     return h.sum(1) if h.dim() == 3 else h.sum((0, 2, 3)).view(len(gate), -1)

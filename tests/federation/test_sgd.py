@@ -486,7 +486,7 @@ def test_another_split_by_name():
 
 
 def test_a_split_that_is_not_there_is_refused_by_name():
-    with pytest.raises(ValueError, match="no split 'public', only train, test"):
+    with pytest.raises(ValueError, match="no split 'public'; it has train, test"):
         train(federation(), data="public")
 
 

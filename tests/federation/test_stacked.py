@@ -148,7 +148,7 @@ def test_a_group_runs_out_of_batches_from_its_end():
             assert torch.equal(batch.x[r, :n], x[batch.index[r, :n]])
             assert torch.equal(batch.y[r, :n], y[batch.index[r, :n]])
     assert {k: sorted(v) for k, v in seen.items()} == {k: list(range(n)) for k, n in enumerate(RAGGED)}
-    with pytest.raises(ValueError, match="are no group"):
+    with pytest.raises(ValueError, match="are not a group"):
         next(fed.batches(torch.arange(4), 0))
 
 

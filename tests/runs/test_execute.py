@@ -337,7 +337,7 @@ def test_a_run_needs_a_round(until, spec, store):
 
 def test_two_classes_of_one_name_are_refused():
     cls = type("SelectState", (), {"__module__": "pfl_core.algorithms.another"})
-    with pytest.raises(TypeError, match="know a SelectState"):
+    with pytest.raises(TypeError, match="the name SelectState is taken"):
         algorithm_module.in_checkpoints(cls)
 
 
