@@ -1,8 +1,8 @@
 """Named data sets.
 
-`load(name)` gives a `Dataset`; `names()` tells what there is, `fetch()` gets and checks files, `checksum(name)`
-identifies content, `corrupt()` damages images on purpose. Nothing here touches the network unless it is asked to.
-Each public name is imported at its first use.
+`load(name)` returns a `Dataset`; `names()` lists the data sets; `fetch()` downloads and checks files; `checksum(name)`
+identifies the content; `corrupt()` applies image corruptions. Only `fetch()` and `load(..., offline=False)` use the
+network. Each public name is imported at its first use.
 """
 
 import importlib

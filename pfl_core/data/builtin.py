@@ -1,4 +1,4 @@
-r"""Sets that come with the installation: handwritten digits, small clothes, and the two synthetic sets of FedPeWS."""
+r"""Built-in data sets: handwritten digits, a small Fashion-MNIST, and the two synthetic sets of FedPeWS."""
 
 import hashlib
 import importlib.util
@@ -15,10 +15,10 @@ from pfl_core.data.npz import read_npz
 from pfl_core.data.torchvision_sets import CLOTHES
 from pfl_core.seeding import generator
 
-DATA_SEED = 0  # the seed of a run does not change the data
-TEST_SHARE = 0.3  # of each class of `digits`; ours, scikit-learn's copy has no official split
+DATA_SEED = 0  # the data do not depend on the seed of a run
+TEST_SHARE = 0.3  # of each class of `digits`; this project's choice, scikit-learn's copy has no official split
 
-FASHION_SMALL = Path(__file__).with_name("fashion_small.npz")  # its licence beside it
+FASHION_SMALL = Path(__file__).with_name("fashion_small.npz")  # its licence is in the same folder
 FASHION_SMALL_SHA256 = "175b500c81cdebbf266952614aa9e33b5a5f7eb69b62181be6c8d9be32c431c6"
 
 GRID, SPACING = 4, 3.0  # a 4x4 grid of Gaussian clusters
@@ -28,20 +28,22 @@ TEST_PER_CLUSTER = 500
 
 
 def digits(_folder: Path) -> Dataset:
-    """1,797 handwritten digits, 8x8 grey; scikit-learn's 0..16 is stretched to bytes 0..255.
+    """1,797 handwritten digits, 8x8 grey; scikit-learn's values 0..16 are scaled to bytes 0..255.
 
-    About 30 % of each class, always the same images, are marked as test.
+    A fixed 30 % of each class is marked as test.
     """
-    # The file that sklearn.datasets.load_digits reads; importing scikit-learn for it would take a second.
-    package = Path(importlib.util.find_spec("sklearn").submodule_search_locations[0])
+    # Reads the file of sklearn.datasets.load_digits without importing scikit-learn, which would take a second.
+    spec = importlib.util.find_spec("sklearn")
+    assert spec is not None and spec.submodule_search_locations is not None
+    package = Path(spec.submodule_search_locations[0])
     table = torch.from_numpy(np.loadtxt(package / "datasets" / "data" / "digits.csv.gz", delimiter=","))
     x = table[:, :-1].mul(255 / 16).round().to(torch.uint8).view(-1, 1, 8, 8)
     y = table[:, -1].to(torch.int64)
     is_test = torch.zeros(len(y), dtype=torch.bool)
     for c in range(10):
-        mine = torch.nonzero(y == c)[:, 0]
-        order = torch.randperm(len(mine), generator=generator(DATA_SEED, "digits", "test", c))
-        is_test[mine[order[: round(TEST_SHARE * len(mine))]]] = True
+        members = torch.nonzero(y == c)[:, 0]
+        order = torch.randperm(len(members), generator=generator(DATA_SEED, "digits", "test", c))
+        is_test[members[order[: round(TEST_SHARE * len(members))]]] = True
     names = tuple(str(c) for c in range(10))
     return Dataset("digits", x, y, torch.zeros_like(y), is_test, num_classes=10, class_names=names)
 
@@ -49,7 +51,7 @@ def digits(_folder: Path) -> Dataset:
 def fashion_small(_folder: Path) -> Dataset:
     """Part of Fashion-MNIST, 14x14 grey: the first 500 training and 200 test images of each class in official order.
 
-    Each pixel is the mean of 2x2. Raises ValueError if the installed file is not the one that this project made.
+    Each pixel is the mean of 2x2 pixels. Raises ValueError if the installed file has another checksum.
     """
     if hashlib.sha256(FASHION_SMALL.read_bytes()).hexdigest() != FASHION_SMALL_SHA256:
         raise ValueError(f"{FASHION_SMALL} is damaged: its checksum is wrong; install the package again")
@@ -57,22 +59,23 @@ def fashion_small(_folder: Path) -> Dataset:
 
 
 def synthetic(name: str) -> Dataset:
-    """FedPeWS's Synthetic-32K (`synthetic_32k`) and Synthetic-3.2K (`synthetic_3200`), with our geometry.
+    """FedPeWS's Synthetic-32K (`synthetic_32k`) and Synthetic-3.2K (`synthetic_3200`).
 
-    The paper gives four classes of four two-dimensional Gaussian clusters and the features (x, y, x², y², xy), but no
-    centres, covariances or test size. Ours (fedpews, section 8.1): row r and column c of a 4x4 grid with spacing 3
-    hold class (r + c) mod 4 with covariance R diag(0.36², 0.21²) Rᵀ, R the rotation by 45° ((r + 2c) mod 4).
-    2,000 or 200 training points a cluster, the same 500 test points a cluster for both, features as they are.
+    From the paper: four classes of four two-dimensional Gaussian clusters, features (x, y, x², y², xy).
+
+    Not in the paper: centres, covariances and test size. Here the cluster in row r and column c of a 4x4 grid with
+    spacing 3 has class (r + c) mod 4 and covariance R diag(0.36², 0.21²) Rᵀ, where R rotates by 45° ((r + 2c) mod 4).
+    Each cluster has 2,000 or 200 training points and 500 test points, the same for both sets. Features are not scaled.
     """
     train = _points(TRAIN_PER_CLUSTER[name], name)
     test = _points(TEST_PER_CLUSTER, "synthetic_test")
-    (x, y), size = (torch.cat(both) for both in zip(train, test, strict=True)), len(train[1])
+    x, y = (torch.cat(parts) for parts in zip(train, test, strict=True))
     return Dataset(
         name=name,
         x=x,
         y=y,
         source=torch.zeros_like(y),
-        is_test=torch.arange(len(y)) >= size,
+        is_test=torch.arange(len(y)) >= len(train[1]),
         num_classes=GRID,
         class_names=tuple(str(c) for c in range(GRID)),
         about="our generator: the paper does not publish its cluster centres and covariances",
@@ -80,7 +83,7 @@ def synthetic(name: str) -> Dataset:
 
 
 def _points(per_cluster: int, stream: str) -> tuple[Tensor, Tensor]:
-    """Features [16 m, 5] float32 and labels [16 m], cluster after cluster; one random stream for each cluster."""
+    """Features [16 m, 5] float32 and labels [16 m], cluster by cluster; each cluster has its own random stream."""
     x, y = [], []
     for row in range(GRID):
         for column in range(GRID):
@@ -115,13 +118,13 @@ ENTRIES = {
         class_names=CLOTHES,
     ),
     "synthetic_32k": DatasetEntry(
-        where="generated; FedPeWS's Synthetic-32K with our geometry",
+        where="generated; FedPeWS's Synthetic-32K with this project's geometry",
         licence="this project's",
         size="32,000 + 8,000 points, 5 features, 4 classes",
         read=lambda _folder: synthetic("synthetic_32k"),
     ),
     "synthetic_3200": DatasetEntry(
-        where="generated; FedPeWS's Synthetic-3.2K with our geometry",
+        where="generated; FedPeWS's Synthetic-3.2K with this project's geometry",
         licence="this project's",
         size="3,200 + 8,000 points, 5 features, 4 classes",
         read=lambda _folder: synthetic("synthetic_3200"),

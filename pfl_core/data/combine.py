@@ -1,4 +1,4 @@
-"""Several sets in one pool: each set is a source with classes of its own."""
+"""Combinations of data sets: each part is a source and keeps its own classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ Samples = tuple[NonNegativeInt, NonNegativeInt] | None
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a combination is made of."""
+    """Parts and options of a combination."""
 
-    parts: tuple[str, ...]  # in the order of the sources, and so of the clients in a partition by source
+    parts: tuple[str, ...]  # in the order of the sources, i.e. of the clients in a partition by source
     labels: tuple[str, ...]  # the same names in the order of the labels
-    size: int | None = None  # side of the images in pixels; None = the largest of the parts
-    samples_per_class: Samples = None  # default of the option: (training, test) images of each class; None = all
+    size: int | None = None  # side of the images in pixels; None: the largest of the parts
+    samples_per_class: Samples = None  # default of the option: (training, test) images of each class; None: all
 
 
-# FedPeWS, section 8.3. Its text and captions disagree on who holds MNIST; A12 settles on client 1 = MNIST.
+# FedPeWS's sets. The paper's main text and Figure 6 disagree on which client has MNIST; here it is client 1.
 RECIPES = {
     "cifar_mnist": Recipe(("mnist", "cifar10"), ("cifar10", "mnist"), size=32, samples_per_class=(400, 200)),
     "path_oct_tissue": Recipe(
@@ -48,23 +48,23 @@ def recipe(name: str) -> Recipe | None:
 
 
 def combine(
-    name: str, how: Recipe, parts: Sequence[Dataset], *, samples_per_class: Samples = None, seed: int = 0
+    name: str, recipe: Recipe, parts: Sequence[Dataset], *, samples_per_class: Samples = None, seed: int = 0
 ) -> Dataset:
-    """One pool: part k is source k, labels are shifted by the classes before it in `how.labels`.
+    """One data set in which part k is source k; the classes of the parts are numbered in the order of `recipe.labels`.
 
-    Images are brought to one size (bilinear), grey ones repeated to three channels where a part has colour.
-    `samples_per_class` = (training, test) images drawn from each class by `seed`, a seed of the data and not of the
-    run; None = everything. Raises ValueError for features and for classes that have fewer images.
+    Images are resized to one size (bilinear); grey images get three channels if a part has colour.
+    `samples_per_class` = (training, test) images drawn from each class with `seed`, which does not depend on the seed
+    of the run; None: all images. Raises ValueError for features, and for classes with fewer images.
     """
     for part in parts:
         if not part.has_images:
             raise ValueError(f"data set {name!r}: {part.name!r} holds features; only images can be combined")
     if samples_per_class is not None:
         if sum(samples_per_class) == 0:
-            raise ValueError(f"samples_per_class={samples_per_class!r} asks for nothing; give e.g. [400, 200], or null")
+            raise ValueError(f"samples_per_class={samples_per_class!r} selects nothing; give e.g. [400, 200], or null")
         parts = [subset(part, _drawn(part, samples_per_class, seed)) for part in parts]
-    by_label = sorted(parts, key=lambda part: how.labels.index(part.name))
-    size = how.size or max(max(part.x.shape[-2:]) for part in parts)
+    by_label = sorted(parts, key=lambda part: recipe.labels.index(part.name))
+    size = recipe.size or max(max(part.x.shape[-2:]) for part in parts)
     channels = max(part.x.shape[1] for part in parts)
     return Dataset(
         name=name,
@@ -79,13 +79,13 @@ def combine(
 
 
 def _offsets(parts: Sequence[Dataset], by_label: Sequence[Dataset]) -> list[int]:
-    """First label of each part."""
+    """The first label of each part."""
     before = {part.name: sum(p.num_classes for p in by_label[:i]) for i, part in enumerate(by_label)}
     return [before[part.name] for part in parts]
 
 
 def _sources(parts: Sequence[Dataset]) -> Tensor:
-    """Part k is source k; a part that has several sources itself keeps them apart."""
+    """Part k is source k; a part with several sources gets several numbers."""
     source, first = [], 0
     for part in parts:
         source.append(part.source + first)
@@ -94,17 +94,17 @@ def _sources(parts: Sequence[Dataset]) -> Tensor:
 
 
 def _drawn(part: Dataset, samples_per_class: tuple[int, int], seed: int) -> Tensor:
-    """Indices of the images drawn from each class of the training and of the test part, in the order of the pool."""
+    """Sorted indices of the images drawn from each class of the training part and of the test part."""
     chosen = []
     for test, count in enumerate(samples_per_class):
         for c in range(part.num_classes):
-            mine = torch.nonzero((part.y == c) & (part.is_test == bool(test)))[:, 0]
-            if len(mine) < count:
+            members = torch.nonzero((part.y == c) & (part.is_test == bool(test)))[:, 0]
+            if len(members) < count:
                 kind = "test" if test else "training"
                 raise ValueError(
-                    f"samples_per_class={tuple(samples_per_class)}: class {c} of {part.name!r} has only {len(mine)} "
-                    f"{kind} images; ask for fewer, or for null (everything)"
+                    f"samples_per_class={tuple(samples_per_class)}: class {c} of {part.name!r} has only "
+                    f"{len(members)} {kind} images; give a smaller number, or null for all images"
                 )
-            order = torch.randperm(len(mine), generator=generator(seed, "combine", part.name, test, c))
-            chosen.append(mine[order[:count]])
+            order = torch.randperm(len(members), generator=generator(seed, "combine", part.name, test, c))
+            chosen.append(members[order[:count]])
     return torch.cat(chosen).sort().values

@@ -1,9 +1,10 @@
-r"""Corruptions of images in the manner of CIFAR-10-C, in plain torch.
+r"""Image corruptions after CIFAR-10-C, in PyTorch.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
-The strengths are those of CIFAR-10-C (made for 32x32), not of ImageNet-C; the constants in CORRUPTIONS are all theirs.
-Ours: bytes are rounded, not cut off; `motion_blur` imitates ImageMagick's one-sided kernel; every draw comes from the
-generator given. The first ten kinds, one for each of FedSelect's ten clients, work on grey images too.
+The constants in CORRUPTIONS are those of CIFAR-10-C (for 32x32 images), not those of ImageNet-C. Differences from the
+original code: values are rounded to bytes, not truncated; `motion_blur` reimplements ImageMagick's one-sided kernel;
+all random numbers come from the given generator. The first ten kinds also work on grey images; FedSelect's ten clients
+use them, one kind per client.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
-# All functions: v [m, c, h, w] float in 0..1 -> the same, not yet clipped.
+# Each function takes images v [m, c, h, w] in 0..1 and returns corrupted images, not yet clipped to 0..1.
 
 
 def gaussian_noise(v: Tensor, sigma: float, g: Generator) -> Tensor:
@@ -26,7 +27,7 @@ def shot_noise(v: Tensor, photons: float, g: Generator) -> Tensor:
 
 
 def impulse_noise(v: Tensor, amount: float, g: Generator) -> Tensor:
-    """Salt and pepper: a value becomes 0 or 1 with probability amount / 2 each."""
+    """Salt-and-pepper noise: a value becomes 0 or 1, each with probability amount / 2."""
     u = torch.rand(v.shape, generator=g)
     return torch.where(u < amount / 2, 0.0, torch.where(u < amount, 1.0, v))
 
@@ -37,14 +38,14 @@ def speckle_noise(v: Tensor, sigma: float, g: Generator) -> Tensor:
 
 
 def gaussian_blur(v: Tensor, sigma: float, _g: Generator) -> Tensor:
-    """Gaussian kernel cut off at 4 σ, border pixels repeated."""
+    """Gaussian kernel truncated at 4 σ; border pixels are repeated."""
     reach = int(4 * sigma + 0.5)
     row = _gaussian(torch.arange(-reach, reach + 1), sigma)
     return _filtered(v, row[:, None] * row, "replicate")
 
 
 def defocus_blur(v: Tensor, disk: tuple[float, float], _g: Generator) -> Tensor:
-    """A disk of the given radius, its edge softened by a 3x3 Gaussian; the image is mirrored at its border."""
+    """Kernel: a disk of the given radius, smoothed by a 3x3 Gaussian; the image is mirrored at its border."""
     radius, softness = disk
     side = torch.arange(-3, 4)
     flat = (side[:, None] ** 2 + side**2 <= radius**2).float()
@@ -54,7 +55,7 @@ def defocus_blur(v: Tensor, disk: tuple[float, float], _g: Generator) -> Tensor:
 
 
 def motion_blur(v: Tensor, path: tuple[int, float], g: Generator) -> Tensor:
-    """Weighted steps along a line, its angle drawn from ±45° for each image; border pixels repeated."""
+    """Weighted mean along a line whose angle is drawn from ±45° for each image; border pixels are repeated."""
     radius, sigma = path
     m, _, h, w = v.shape
     angle = (torch.rand(m, generator=g) - 0.5) * torch.pi / 2
@@ -68,30 +69,30 @@ def motion_blur(v: Tensor, path: tuple[int, float], g: Generator) -> Tensor:
 
 
 def brightness(v: Tensor, added: float, _g: Generator) -> Tensor:
-    """Adds to the value of hue, saturation, value; colours keep hue and saturation."""
+    """Add to the value of hue, saturation, value (HSV); hue and saturation are unchanged."""
     value = v.amax(1, keepdim=True)
     lifted = (value + added).clamp(0, 1)
     return torch.where(value > 0, v * lifted / value.clamp_min(1e-12), lifted)
 
 
 def contrast(v: Tensor, factor: float, _g: Generator) -> Tensor:
-    """Draws every channel of an image towards its mean."""
+    """Scale the difference of each channel from its mean."""
     mean = v.mean((2, 3), keepdim=True)
     return (v - mean) * factor + mean
 
 
 def pixelate(v: Tensor, share: float, _g: Generator) -> Tensor:
-    """Shrinks to a share of the side by averaging boxes, then enlarges by repeating."""
+    """Reduce the side to a fraction ``share`` by box averages, then enlarge by repeating pixels."""
     for axis in (2, 3):
         side = v.shape[axis]
         small = max(1, int(share * side))
-        both = _boxes(side, small) @ _boxes(small, side)  # [side, side]
-        v = torch.tensordot(v, both, dims=([axis], [1])).movedim(3, axis)
+        matrix = _boxes(side, small) @ _boxes(small, side)  # [side, side], shrinks and enlarges
+        v = torch.tensordot(v, matrix, dims=([axis], [1])).movedim(3, axis)
     return v
 
 
 def saturate(v: Tensor, change: tuple[float, float], _g: Generator) -> Tensor:
-    """Saturation s -> a s + b in hue, saturation, value; a grey pixel has the hue red. Colour images only."""
+    """HSV saturation s -> a s + b; a grey pixel has the hue red. Colour images only."""
     factor, added = change
     value = v.amax(1, keepdim=True)
     saturation = 1 - v.amin(1, keepdim=True) / value.clamp_min(1e-12)
@@ -114,7 +115,7 @@ def _gaussian(distance: Tensor, sigma: float) -> Tensor:
 
 
 def _filtered(v: Tensor, kernel: Tensor, border: str) -> Tensor:
-    """Every channel of [m, c, h, w] correlated with one odd [k, k] kernel."""
+    """Each channel of v [m, c, h, w] correlated with the kernel [k, k], k odd."""
     m, c, h, w = v.shape
     reach = len(kernel) // 2
     padded = functional.pad(v.reshape(m * c, 1, h, w), (reach,) * 4, mode=border)
@@ -137,9 +138,10 @@ CORRUPTIONS: dict[str, tuple[Callable[..., Tensor], tuple]] = {  # kind -> funct
 
 
 def corrupt(x: Tensor, kind: str, severity: int, generator: Generator) -> Tensor:
-    """Images [m, c, h, w] uint8 with one kind of corruption at severity 1 (mild) to 5 (strong); `x` is not touched.
+    """A corrupted copy of images [m, c, h, w] uint8; severity 1 (mild) to 5 (strong).
 
-    Raises ValueError for an unknown kind, a severity outside 1..5, images that are not bytes, or colour work on grey.
+    Raises ValueError for an unknown kind, a severity outside 1..5, images that are not uint8, and "saturate" on grey
+    images.
     """
     if kind not in CORRUPTIONS:
         raise ValueError(f"corruption {kind!r} is unknown; choose one of {', '.join(CORRUPTIONS)}")

@@ -1,43 +1,44 @@
-"""A data set as one pool of samples in memory, images as bytes; and its entry in the catalogue."""
+"""A data set in memory, with images as bytes, and its entry in the catalogue."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-# name -> (mean, std) per channel of v = byte / 255; "unit" gives 0..1, "half" -1..1, "raw" 0..255 again.
+# name -> (mean, std) per channel of v = byte / 255. "unit" gives 0..1, "half" -1..1, "raw" 0..255.
 NORMALISE: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "unit": ((0.0,), (1.0,)),
     "half": ((0.5,), (0.5,)),
     "raw": ((0.0,), (1 / 255,)),
-    "mnist": ((0.1307,), (0.3081,)),  # pFedGate, section 10: EMNIST and FEMNIST as well
-    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),  # pFedGate, section 10: CIFAR-100 as well
-    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # FedSelect's code: for CIFAR as well
+    "mnist": ((0.1307,), (0.3081,)),  # in pFedGate's code also for EMNIST and FEMNIST
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),  # in pFedGate's code also for CIFAR-100
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # in FedSelect's code also for CIFAR
 }
-LUMINANCE = (0.299, 0.587, 0.114)  # red, green, blue to grey (ITU-R BT.601, as Pillow's mode "L")
+LUMINANCE = (0.299, 0.587, 0.114)  # weights of red, green, blue (ITU-R BT.601, as Pillow's mode "L")
 CHUNK = 4096  # images resized at a time
-UNOFFICIAL = "not the official file"  # in ``about`` of a file that has a published set's name and other images
+UNOFFICIAL = "not the official file"  # in ``about`` of a file with the name of a published set but other images
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """One pool of samples; official test images are marked, so that no partition can train on them by accident.
+    """All samples of a data set. Official test images are marked, so that no partition trains on them by accident.
 
-    Raises ValueError if the fields do not belong together.
+    Raises ValueError if the fields do not fit together.
     """
 
     name: str
     x: Tensor  # [n, c, h, w] uint8 images (0..255), or [n, f] float features
     y: Tensor  # [n] int64, 0..num_classes-1
-    source: Tensor  # [n] int64: which source set, domain or writer (all zeros for a plain set)
+    source: Tensor  # [n] int64: source set, domain or writer; all zeros for a plain set
     is_test: Tensor  # [n] bool: official test part
     num_classes: int
     class_names: tuple[str, ...]
-    about: str = ""  # text to show beside every result ('' if nothing special)
-    mean: tuple[float, ...] = (0.0,)  # one for all channels or one each, after division by 255 (images only)
+    about: str = ""  # note to show beside every result
+    mean: tuple[float, ...] = (0.0,)  # one value, or one per channel, after division by 255 (images only)
     std: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
@@ -47,16 +48,18 @@ class Dataset:
 
     @property
     def has_images(self) -> bool:
-        """True for images [n, c, h, w] uint8, False for features, which pass through `prepare` as they are."""
+        """True for images [n, c, h, w] uint8, False for features, which `prepare` does not change."""
         return self.x.dtype == torch.uint8
 
     def prepare(self, x: Tensor) -> Tensor:
-        """Selected samples as the network sees them: uint8 [m, c, h, w] -> float32 (v / 255 − mean) / std.
+        """The network's input for selected samples: uint8 [m, c, h, w] -> float32 (v / 255 − mean) / std.
 
-        Features pass through. Only what was selected is converted, so the pool stays at one byte a pixel.
+        Features are returned unchanged. Only selected samples are converted, so that the data set stays at one byte per
+        pixel.
         """
         if x.dtype != torch.uint8:
             return x
+        # (v / 255 - mean) / std = (v - 255 mean) / (255 std)
         mean, std = (255 * torch.tensor(v, dtype=torch.float64) for v in (self.mean, self.std))
         mean, std = (v.to(x.device, torch.float32)[:, None, None] for v in (mean, std))
         return x.to(torch.float32).sub_(mean).div_(std)
@@ -64,21 +67,20 @@ class Dataset:
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """How one name is served. `<name>.npz` in the data folder, where there is one, takes the place of `read`."""
+    """How a data set is read and downloaded. A file `<name>.npz` in the data folder is read instead of `read`."""
 
-    where: str  # who owns and publishes it
+    where: str  # publisher
     licence: str
-    size: str  # for people
-    read: Callable[[Path], Dataset]  # data folder -> pool: reads the owner's files, or generates
-    files: tuple[str, ...] = ()  # patterns below the data folder that must all match; () if the set is generated
-    download: Callable[[Path], None] | None = None  # puts the files into the data folder; None if that is up to you
-    finish: Callable[..., Dataset] = lambda data: data  # (pool, **options) -> pool: the set's own options
+    size: str  # text for listings
+    read: Callable[[Path], Dataset]  # data folder -> data set: reads the publisher's files, or generates the set
+    files: tuple[str, ...] = ()  # patterns below the data folder that must all match; () for generated sets
+    download: Callable[[Path], None] | None = None  # data folder -> downloads the files; None: provided by the user
+    finish: Callable[..., Dataset] = lambda data: data  # (data set, **options) -> data set: applies options of the set
     class_names: tuple[str, ...] = ()  # for files that have labels only
     md5: str = ""  # of the official <name>.npz
-    counts: tuple[
-        tuple[int, int], ...
-    ] = ()  # images outside and in the test part of the official <name>.npz, by release
-    checked_by_reader: bool = False  # `read` compares its files with official checksums
+    # (images outside the test part, images in it) of the official <name>.npz, one pair for each release
+    counts: tuple[tuple[int, int], ...] = ()
+    checked_by_reader: bool = False  # whether `read` compares its files with official checksums
 
 
 def _problem(data: Dataset) -> str:
@@ -89,16 +91,16 @@ def _problem(data: Dataset) -> str:
     for field, dtype in (("y", torch.int64), ("source", torch.int64), ("is_test", torch.bool)):
         value = getattr(data, field)
         if value.dtype != dtype or value.shape != (len(x),):
-            return f"{field} is {value.dtype} {list(value.shape)}; give {dtype} [{len(x)}], one entry a sample"
+            return f"{field} is {value.dtype} {list(value.shape)}; give {dtype} [{len(x)}], one entry per sample"
     if n and not 0 <= int(data.y.min()) <= int(data.y.max()) < data.num_classes:
         return f"labels run from {data.y.min()} to {data.y.max()}; with num_classes={data.num_classes} give 0..n-1"
     if len(data.class_names) != data.num_classes:
-        return f"{len(data.class_names)} class_names for num_classes={data.num_classes}; give one name a class"
+        return f"{len(data.class_names)} class_names for num_classes={data.num_classes}; give one name per class"
     return ""
 
 
 def subset(data: Dataset, index: Tensor) -> Dataset:
-    """The samples at `index` [m] in that order; sources are numbered 0, 1, ... again, classes stay as they are."""
+    """The samples at `index` [m] in that order. Sources are renumbered 0, 1, ...; classes are not."""
     source = data.source[index].unique(return_inverse=True)[1]
     return replace(data, x=data.x[index], y=data.y[index], source=source, is_test=data.is_test[index])
 
@@ -116,19 +118,19 @@ def resized(x: Tensor, size: int) -> Tensor:
 
 
 def with_channels(x: Tensor, channels: int) -> Tensor:
-    """uint8 [n, c, h, w] with 1 or 3 channels: grey is repeated (a view, no copy), colour becomes its luminance."""
+    """uint8 [n, c, h, w] with 1 or 3 channels. Grey is repeated (as a view), colour is converted to its luminance."""
     if x.shape[1] == channels:
         return x
     if (x.shape[1], channels) == (1, 3):
         return x.expand(-1, 3, -1, -1)
     if (x.shape[1], channels) == (3, 1):
-        grey = sum(weight * x[:, c].to(torch.float32) for c, weight in enumerate(LUMINANCE))
+        grey = cast(Tensor, sum(weight * x[:, c].to(torch.float32) for c, weight in enumerate(LUMINANCE)))
         return grey.round_().to(torch.uint8)[:, None]
-    raise ValueError(f"channels={channels}: images with {x.shape[1]} channels can be given 1 or 3 channels only")
+    raise ValueError(f"channels={channels}: images with {x.shape[1]} channels can be converted to 1 or 3 channels only")
 
 
 def finished(data: Dataset, normalise: str, resize: int | None, channels: int | None) -> Dataset:
-    """`data` with the size, channels and scaling asked for; "unit" leaves the set's own mean and std alone."""
+    """`data` with the requested size, channels and scaling; "unit" keeps the mean and std of `data`."""
     if normalise not in NORMALISE:
         raise ValueError(f"normalise={normalise!r} is unknown; choose one of {', '.join(NORMALISE)}")
     if not data.has_images:
@@ -138,7 +140,7 @@ def finished(data: Dataset, normalise: str, resize: int | None, channels: int | 
             )
         return data
     if resize is not None and (not isinstance(resize, int) or resize < 1):
-        raise ValueError(f"resize={resize!r} is no image size; give the number of pixels of one side, e.g. resize=32")
+        raise ValueError(f"resize={resize!r} is not an image size; give the side length in pixels, e.g. resize=32")
     x = data.x if channels is None else with_channels(data.x, channels)
     x = x if resize is None else resized(x, resize)
     mean, std = NORMALISE[normalise] if normalise != "unit" else (data.mean, data.std)

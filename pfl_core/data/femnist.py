@@ -1,8 +1,8 @@
-"""FEMNIST (LEAF): EMNIST's characters grouped by the person who wrote them.
+"""FEMNIST (LEAF): EMNIST's characters grouped by writer.
 
-Bring `femnist.npz` with `train_source` = writer ids, or the folders that LEAF's own script writes:
-`femnist/train/*.json` and `femnist/test/*.json`, or `femnist/all_data/*.json` (no test part). Pixels stay as they are
-in the file.
+Reads `femnist.npz` with `train_source` = writer ids, or the folders written by LEAF's script: `femnist/train/*.json`
+and `femnist/test/*.json`, or `femnist/all_data/*.json` (without a test part). Pixel values are used as they
+are in the file.
 """
 
 import json
@@ -20,7 +20,7 @@ from pfl_core.seeding import generator
 def read_leaf(folder: Path) -> Dataset:
     """LEAF's JSON: {"users": [...], "user_data": {user: {"x": [784 values in 0..1], "y": [...]}}} in every file.
 
-    Raises ValueError naming the file if one is damaged.
+    Raises ValueError with the file name if a file is damaged.
     """
     root = folder / "femnist"
     parts = {"train": False, "test": True} if (root / "train").is_dir() else {"all_data": False}
@@ -33,7 +33,7 @@ def read_leaf(folder: Path) -> Dataset:
                 writer.extend([user] * len(labels))
                 is_test.extend([test] * len(labels))
     if not x:
-        raise ValueError(f"{root} holds no femnist/train/*.json nor femnist/all_data/*.json; see data/README.md")
+        raise ValueError(f"{root} contains neither train/*.json nor all_data/*.json; see data/README.md")
     return Dataset(
         name="femnist",
         x=torch.from_numpy(np.concatenate(x)),
@@ -60,7 +60,7 @@ def _users(path: Path) -> list[tuple[str, np.ndarray, list[int]]]:
 
 
 def keep_writers(data: Dataset, *, writer_share: float = 1.0, min_images: int = 3, seed: int = 0) -> Dataset:
-    """Writers with at least `min_images` images, and of those a share drawn at random (pFedGate: 0.15, giving 539).
+    """Keep a random fraction of the writers with at least `min_images` images (pFedGate: 0.15, i.e. 539 writers).
 
     Raises ValueError if no writer is left.
     """

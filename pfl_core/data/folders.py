@@ -1,7 +1,7 @@
-"""Sets that are folders of pictures: Mini-ImageNet (a folder for each class) and Office-Home (domain, then class).
+"""Data sets in image folders: Mini-ImageNet (one folder per class) and Office-Home (domain, then class).
 
-Neither has an official split into training and test images, so one is drawn here, always the same for a given `seed`
-of the data. A file `<name>.npz` that has test images keeps its own.
+Neither has an official split into training and test images. It is drawn here and depends only on the option `seed`. A
+file `<name>.npz` with test images keeps its own split.
 """
 
 import math
@@ -20,14 +20,14 @@ SUFFIXES = {".jpg", ".jpeg", ".png"}
 
 
 def read_folders(name: str, domains: Sequence[Path], short_side: int, crop: int) -> Dataset:
-    """Class folders of one or more domains; the domain becomes the source, class names are sorted over all domains.
+    """Read the class folders of one or more domains; domain k is source k, classes are numbered by sorted name.
 
-    Each picture: RGB, short side to `short_side` (bilinear), centre crop of `crop` pixels. x is [n, 3, crop, crop].
-    Raises ValueError if a picture cannot be read or there is none.
+    Each image is converted to RGB, resized to a short side of `short_side` pixels (bilinear) and cropped at the centre;
+    x is [n, 3, crop, crop]. Raises ValueError if an image cannot be read or there is no image.
     """
     files = [(k, path) for k, domain in enumerate(domains) for path in _pictures(domain)]
     if not files:
-        raise ValueError(f"{name}: no {'/'.join(sorted(SUFFIXES))} pictures in class folders; see data/README.md")
+        raise ValueError(f"{name}: no {'/'.join(sorted(SUFFIXES))} images in class folders; see data/README.md")
     classes = tuple(sorted({path.parent.name for _, path in files}))
     number = {c: i for i, c in enumerate(classes)}
     x = torch.empty(len(files), 3, crop, crop, dtype=torch.uint8)
@@ -45,7 +45,7 @@ def read_folders(name: str, domains: Sequence[Path], short_side: int, crop: int)
 
 
 def _pictures(domain: Path) -> list[Path]:
-    """Sorted by class folder, then by file name; names are compared as they are written."""
+    """Image files sorted by class folder, then by file name (case-sensitive)."""
     return sorted(path for path in domain.glob("*/*") if path.suffix.lower() in SUFFIXES)
 
 
@@ -54,23 +54,23 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def read_picture(path: Path, short_side: int, crop: int) -> Tensor:
-    """One picture as [3, crop, crop] uint8."""
+    """An image as [3, crop, crop] uint8."""
     from PIL import Image
 
     try:
         with Image.open(path) as file:
             image = file.convert("RGB")
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # Pillow: a broken PNG is a SyntaxError
-        raise ValueError(f"{path} is damaged or no picture ({error}); replace it") from error
+        raise ValueError(f"{path} is damaged or not an image ({error}); replace it") from error
     scale = short_side / min(image.size)
-    size = tuple(max(crop, round(scale * side)) for side in image.size)
-    left, top = ((side - crop) // 2 for side in size)
-    image = image.resize(size, Image.Resampling.BILINEAR).crop((left, top, left + crop, top + crop))
+    width, height = (max(crop, round(scale * side)) for side in image.size)
+    left, top = (width - crop) // 2, (height - crop) // 2
+    image = image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + crop, top + crop))
     return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 
 def mini_imagenet(folder: Path) -> Dataset:
-    """100 classes of 600 pictures, 84x84: `mini_imagenet/<class>/*.jpg`."""
+    """100 classes of 600 images, 84x84: `mini_imagenet/<class>/*.jpg`."""
     return read_folders("mini_imagenet", [folder / "mini_imagenet"], short_side=84, crop=84)
 
 
@@ -80,7 +80,7 @@ def office_home(folder: Path) -> Dataset:
 
 
 def hold_out_count(data: Dataset, *, test_per_class: int = 100, seed: int = 0) -> Dataset:
-    """Marks `test_per_class` random images of every class as test (fedselect, section 8: 500 / 100)."""
+    """Mark `test_per_class` random images of each class as test (FedSelect gives no split; here 500 / 100)."""
     smallest = int(data.y.bincount(minlength=data.num_classes).min())
     if not data.is_test.any() and not 0 < test_per_class < smallest:
         raise ValueError(
@@ -91,27 +91,28 @@ def hold_out_count(data: Dataset, *, test_per_class: int = 100, seed: int = 0) -
 
 
 def hold_out_share(data: Dataset, *, test_share: float = 0.5, seed: int = 0) -> Dataset:
-    """Marks a share of each class of each domain as test, rounded down (fedselect, section 8: 0.5, option 0.4)."""
+    """Mark a fraction of each class of each domain, rounded down, as test (FedSelect gives no split; here one half)."""
     if not 0 < test_share < 1:
         raise ValueError(f"{data.name}: test_share={test_share} is outside (0, 1); the default is 0.5")
     return _hold_out(data, lambda size: math.floor(test_share * size), seed)
 
 
 def _hold_out(data: Dataset, count: Callable[[int], int], seed: int) -> Dataset:
+    """Mark ``count(n)`` of the n images of each class and source as test, unless test images are marked already."""
     if data.is_test.any():
         return data
     is_test = torch.zeros_like(data.is_test)
     for k in data.source.unique().tolist():
         for c in range(data.num_classes):
-            mine = torch.nonzero((data.source == k) & (data.y == c))[:, 0]
-            order = torch.randperm(len(mine), generator=generator(seed, data.name, "test", k, c))
-            is_test[mine[order[: count(len(mine))]]] = True
+            members = torch.nonzero((data.source == k) & (data.y == c))[:, 0]
+            order = torch.randperm(len(members), generator=generator(seed, data.name, "test", k, c))
+            is_test[members[order[: count(len(members))]]] = True
     return replace(data, is_test=is_test)
 
 
 ENTRIES = {
     "mini_imagenet": DatasetEntry(
-        where="Vinyals et al. 2016, cut from ImageNet; bring the pictures yourself, see data/README.md",
+        where="Vinyals et al. 2016, from ImageNet; you must provide the images, see data/README.md",
         licence="ImageNet's terms: non-commercial research",
         size="60,000 images 3x84x84, 100 classes",
         read=mini_imagenet,
@@ -119,9 +120,9 @@ ENTRIES = {
         finish=hold_out_count,
     ),
     "office_home": DatasetEntry(
-        where="Venkateswara et al. 2017 (hemanthdv.org); bring the pictures yourself, see data/README.md",
+        where="Venkateswara et al. 2017 (hemanthdv.org); you must provide the images, see data/README.md",
         licence="non-commercial research",
-        size="15,588 pictures (3x224x224 here) of 4 domains, 65 classes",
+        size="15,588 images (3x224x224 here) of 4 domains, 65 classes",
         read=office_home,
         files=("office_home/*/*/*",),
         finish=hold_out_share,

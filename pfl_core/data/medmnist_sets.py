@@ -1,8 +1,8 @@
-"""MedMNIST's two-dimensional single-label sets (28x28), as `<name>.npz` exactly as its authors publish them.
+"""MedMNIST's two-dimensional single-label sets (28x28), in the official files `<name>.npz`.
 
-Addresses, MD5 sums, licences and class names come from medmnist's own table. Its validation part counts as trainable.
-The table of medmnist 3 describes the files since version 2.2.4: without 20 blank training images of `organamnist`, 8
-training and 2 test images of `organsmnist`.
+URLs, MD5 sums, licences and class names come from the table of the medmnist package. Validation images may be used for
+training. The table of medmnist 3 describes the files since version 2.2.4. These lack blank images of earlier versions:
+20 training images of `organamnist`, 8 training and 2 test images of `organsmnist`.
 """
 
 import runpy
@@ -14,12 +14,12 @@ from typing import Any
 from pfl_core.data.dataset import DatasetEntry
 from pfl_core.data.npz import read_npz
 
-BLANK = {"organamnist": (20, 0), "organsmnist": (8, 2)}  # more images, outside and in the test part, before 2.2.4
+BLANK = {"organamnist": (20, 0), "organsmnist": (8, 2)}  # blank (training, test) images before version 2.2.4
 
 
 @cache
 def table() -> dict[str, dict[str, Any]]:
-    """medmnist.INFO, read from its one plain file: importing the package takes seconds and needs plotting libraries."""
+    """medmnist.INFO, read from its file: importing the package takes seconds and needs plotting libraries."""
     spec = find_spec("medmnist")
     if spec is None or not spec.submodule_search_locations:
         raise ValueError("the package medmnist is not installed; install it with `pip install medmnist`")
@@ -27,7 +27,7 @@ def table() -> dict[str, dict[str, Any]]:
 
 
 def entry(name: str) -> DatasetEntry:
-    """The entry of one of registry.MEDMNIST."""
+    """The entry of a name in registry.MEDMNIST."""
     info = table()[name]
     names = tuple(info["label"][str(c)] for c in range(len(info["label"])))
     train, val, test = (f"{info['n_samples'][part]:,}" for part in ("train", "val", "test"))
@@ -45,14 +45,14 @@ def entry(name: str) -> DatasetEntry:
 
 
 def counts(name: str) -> tuple[tuple[int, int], ...]:
-    """Images outside and in the test part, of today's file and of those before version 2.2.4."""
+    """(images outside the test part, images in it) of the current file and of those before version 2.2.4."""
     parts = table()[name]["n_samples"]
-    now, (train, test) = (parts["train"] + parts["val"], parts["test"]), BLANK.get(name, (0, 0))
-    return now, (now[0] + train, now[1] + test)
+    current, (train, test) = (parts["train"] + parts["val"], parts["test"]), BLANK.get(name, (0, 0))
+    return current, (current[0] + train, current[1] + test)
 
 
 def download(folder: Path, name: str) -> None:
-    """Fetches `<name>.npz` and keeps it only if its MD5 sum is the one that medmnist gives."""
+    """Download `<name>.npz`; the file is kept only if its MD5 sum is that of medmnist's table."""
     import pooch
 
     pooch.get_logger().setLevel("WARNING")

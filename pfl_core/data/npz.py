@@ -1,10 +1,10 @@
 """Data sets in MedMNIST's file layout: one `<name>.npz`.
 
 train_images [n, h, w] or [n, h, w, c] uint8      train_labels [n] or [n, 1] integers
-val_..., test_...                                 the same, optional; test images are marked, validation images are
-                                                  not: they count as trainable
+val_..., test_...                                 the same, optional; test images are marked as such, validation
+                                                  images may be used for training
 train_source, val_source, test_source [n]         optional: writer, site or domain of each image (numbers or text)
-about                                             optional text, shown beside every result
+about                                             optional note, shown beside every result
 """
 
 import zipfile
@@ -21,22 +21,22 @@ PARTS = ("train", "val", "test")
 
 
 def read_npz(path: Path, name: str, class_names: Sequence[str] = ()) -> Dataset:
-    """The pool of one file, parts in the order train, val, test.
+    """The samples of a file, parts in the order train, val, test.
 
-    Without `class_names` the classes are 0..largest label. Raises ValueError if the file is damaged or laid out
-    differently.
+    Without `class_names` the classes are 0..largest label. Raises ValueError if the file is damaged or has another
+    layout.
     """
     try:
         with path.open("rb") as opened:  # np.load given a path leaves a damaged file open
             file = np.load(opened, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array")
+                raise ValueError("it contains a single array")
             return _pool(file, name, tuple(class_names))
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, TypeError, KeyError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(
-            f"{path} is damaged or not in MedMNIST's layout ({reason}); delete it and fetch or write it again, "
-            "see data/README.md"
+            f"{path} is damaged or not in MedMNIST's layout ({reason}); delete it and download or write it "
+            "again, see data/README.md"
         ) from error
 
 
@@ -46,7 +46,7 @@ def _pool(file: np.lib.npyio.NpzFile, name: str, class_names: tuple[str, ...]) -
         raise ValueError("no train_images")
     x = np.concatenate([_images(file[f"{part}_images"], part) for part in parts])
     y = np.concatenate([_labels(file[f"{part}_labels"], part) for part in parts])
-    if y.max(initial=-1) >= len(y):  # or the names of so many classes would fill the memory
+    if y.max(initial=-1) >= len(y):  # otherwise a list of that many class names could fill the memory
         raise ValueError(f"a label is {y.max()}, with {len(y)} samples: labels are 0, 1, ... without gaps")
     sizes = [len(file[f"{part}_labels"]) for part in parts]
     class_names = class_names or tuple(str(c) for c in range(int(y.max(initial=-1)) + 1))
@@ -79,10 +79,10 @@ def _labels(labels: np.ndarray, part: str) -> np.ndarray:
 
 
 def _sources(file: np.lib.npyio.NpzFile, parts: list[str], sizes: list[int]) -> np.ndarray:
-    """Numbered 0, 1, ... over all parts in the order of the ids; zeros where the file names no source."""
-    given = [file[f"{part}_source"].reshape(-1) for part in parts if f"{part}_source" in file]
-    if not given:
+    """Source numbers 0, 1, ... of all parts in the sorted order of the ids; zeros if the file has no sources."""
+    sources = [file[f"{part}_source"].reshape(-1) for part in parts if f"{part}_source" in file]
+    if not sources:
         return np.zeros(sum(sizes), dtype=np.int64)
-    if [len(ids) for ids in given] != sizes:
-        raise ValueError("the _source arrays do not give one id an image in every part")
-    return np.unique(np.concatenate(given), return_inverse=True)[1].astype(np.int64)
+    if [len(ids) for ids in sources] != sizes:
+        raise ValueError("the _source arrays must have one id per image in every part")
+    return np.unique(np.concatenate(sources), return_inverse=True)[1].astype(np.int64)

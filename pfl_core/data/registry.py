@@ -1,4 +1,4 @@
-"""Data sets by name, without reading one: the known names, the data folder, and the files in it. Imports no torch."""
+"""Names of data sets and the path of the data folder. Reads no data set and does not import torch."""
 
 import os
 from pathlib import Path
@@ -10,14 +10,12 @@ SINGLE = (  # in the order of `pfl data`; a test compares it with the catalogue
     *("digits", "fashion_small", "synthetic_32k", "synthetic_3200", "mnist", "fashion_mnist", "cifar10", "cifar100"),
     *("emnist", "femnist", "mini_imagenet", "office_home", *MEDMNIST),
 )
-COMBINED = ("cifar_mnist", "path_oct_tissue")  # those with a name; "a+b" combines any two
-REFUSED = {
-    "chestmnist": "is multi-label: an image has 14 yes/no labels, and every method here needs one class an image"
-}
+COMBINED = ("cifar_mnist", "path_oct_tissue")  # named combinations; "a+b" combines any sets
+REFUSED = {"chestmnist": "is multi-label: an image has 14 yes/no labels, and the methods need one class per image"}
 
 
 def data_dir(folder: str | Path | None = None) -> Path:
-    """The data folder: `folder`, else PFL_DATA_DIR, else the repository's data/ (installed: the working folder's)."""
+    """The data folder: `folder`, else PFL_DATA_DIR, else data/ in the repository (installed: the working folder)."""
     folder = folder if folder is not None else os.environ.get("PFL_DATA_DIR") or None
     if folder is not None:
         return Path(folder).expanduser()
@@ -26,18 +24,18 @@ def data_dir(folder: str | Path | None = None) -> Path:
 
 
 def is_name(name: str) -> bool:
-    """Letters, digits, - and _ only, so that a name cannot leave the data folder."""
+    """Whether ``name`` has only letters, digits, - and _, so that it cannot be a path outside the data folder."""
     return name.replace("_", "").replace("-", "").isalnum()
 
 
-def own_files(folder: Path) -> list[str]:
-    """Names of the .npz files in the data folder that can be loaded by name."""
+def npz_names(folder: Path) -> list[str]:
+    """Names of the .npz files in the data folder that can be loaded as data sets."""
     stems = sorted(path.stem for path in folder.glob("*.npz"))
     return [stem for stem in stems if is_name(stem) and stem not in (*REFUSED, *COMBINED)]
 
 
 def check_name(name: str, folder: Path) -> None:
-    """Raise ValueError for a name that is neither known nor a file; parts of "a+b" are checked one by one."""
+    """Raise ValueError for a name that is neither known nor a file; for "a+b", each part is checked."""
     if ":" in name or name in COMBINED:
         return
     if "+" in name:
@@ -45,12 +43,12 @@ def check_name(name: str, folder: Path) -> None:
             check_name(part, folder)
     elif not is_name(name):
         raise ValueError(
-            f"data set {name!r} is no name; give letters, digits, - and _ only, 'a+b' or 'module:function'"
+            f"data set {name!r} is not a valid name; use letters, digits, - and _, 'a+b' or 'module:function'"
         )
     elif name in REFUSED:
         raise ValueError(f"data set {name!r} {REFUSED[name]}; choose one of {', '.join(MEDMNIST)}")
     elif name not in SINGLE and not (folder / f"{name}.npz").is_file():
         raise ValueError(
             f"data set {name!r} is unknown and {folder} has no {name}.npz; known: {', '.join((*SINGLE, *COMBINED))}, "
-            f"'a+b', 'module:function'; files in that folder: {', '.join(own_files(folder)) or 'none'}"
+            f"'a+b', 'module:function'; files in that folder: {', '.join(npz_names(folder)) or 'none'}"
         )

@@ -1,7 +1,7 @@
-"""Sets that torchvision reads and downloads: MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100, EMNIST (by class).
+"""Data sets read and downloaded by torchvision: MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100, EMNIST (by class).
 
-Their files lie below the data folder where torchvision puts them. CIFAR's are checked against torchvision's MD5 sums at
-every reading; of the MNIST family it checks only what it downloads.
+Their files are in torchvision's layout below the data folder. torchvision checks the MD5 sums of CIFAR at each reading,
+those of the MNIST family only after a download.
 """
 
 import os
@@ -25,7 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"EMNIST": {"split": "byclass"}}
 
 
 def open_split(class_name: str, folder: Path, train: bool, download: bool = False) -> Any:
-    """torchvision's own data set object of one official part."""
+    """torchvision's data set object of the official training or test part."""
     from pfl_core.vision import torchvision
 
     reader = getattr(torchvision().datasets, class_name)
@@ -33,10 +33,9 @@ def open_split(class_name: str, folder: Path, train: bool, download: bool = Fals
 
 
 def read(folder: Path, name: str, class_name: str, class_names: tuple[str, ...] = ()) -> Dataset:
-    """Training part, then test part; without `class_names` torchvision's names.
+    """The training part followed by the test part. Default of `class_names`: torchvision's names.
 
-    EMNIST's files store images mirrored along the diagonal; they are turned upright here.
-    Raises ValueError if the files are damaged.
+    EMNIST's files contain transposed images; they are transposed back here. Raises ValueError if files are damaged.
     """
     try:
         splits = [open_split(class_name, folder, train) for train in (True, False)]
@@ -44,7 +43,7 @@ def read(folder: Path, name: str, class_name: str, class_names: tuple[str, ...] 
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(
             f"{name}: the files below {folder / TORCHVISION_FILES[class_name][0]} are damaged ({reason}); delete them "
-            f"and fetch them again with `pfl data {name}`"
+            f"and download them again with `pfl data {name}`"
         ) from error
     x = torch.cat([_images(split.data) for split in splits])
     y = torch.cat([torch.as_tensor(split.targets, dtype=torch.int64) for split in splits])
@@ -67,20 +66,20 @@ def _images(images: Tensor | np.ndarray) -> Tensor:
 
 
 def download(folder: Path, class_name: str) -> None:
-    """Lets torchvision fetch and check the archives aside, then moves the finished files into place one by one."""
+    """Let torchvision download and check the archives in a temporary folder, then move the files into place."""
     folder.mkdir(parents=True, exist_ok=True)
     base = TORCHVISION_FILES[class_name][0]
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as aside:
-        open_split(class_name, Path(aside), train=True, download=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as temporary:
+        open_split(class_name, Path(temporary), train=True, download=True)
         for pattern in TORCHVISION_FILES[class_name][1]:
-            for path in Path(aside, base).glob(pattern):
+            for path in Path(temporary, base).glob(pattern):
                 (folder / base).mkdir(parents=True, exist_ok=True)
                 os.replace(path, folder / base / path.name)
 
 
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 EMNIST_IDX = tuple(f"emnist-byclass-{p}-{k}-ubyte" for p in ("train", "test") for k in ("images-idx3", "labels-idx1"))
-TORCHVISION_FILES: dict[str, tuple[str, tuple[str, ...]]] = {  # class -> (folder, its files)
+TORCHVISION_FILES: dict[str, tuple[str, tuple[str, ...]]] = {  # torchvision class -> (folder, its files)
     "MNIST": ("MNIST/raw", IDX),
     "FashionMNIST": ("FashionMNIST/raw", IDX),
     "EMNIST": ("EMNIST/raw", EMNIST_IDX),
@@ -107,8 +106,8 @@ def _entry(
 
 _UNSTATED = "none stated by its authors; cite Krizhevsky 2009"
 ENTRIES = {
-    name: _entry(name, *rest)
-    for name, *rest in (
+    name: _entry(name, class_name, class_names, where, licence, size)
+    for name, class_name, class_names, where, licence, size in (
         (
             "mnist",
             "MNIST",

@@ -52,7 +52,7 @@ def test_the_default_is_400_and_200_of_each_class(mnist_and_cifar):
     [
         (400, "=400: input should be a valid array"),
         ([400], r"=\[400\]: item 1: field required"),
-        ([0, 0], r"=\[0, 0\] asks for nothing; give e.g. \[400, 200\]"),
+        ([0, 0], r"=\[0, 0\] selects nothing; give e.g. \[400, 200\]"),
         ([-1, 2], r"=\[-1, 2\]: item 0: input should be greater than or equal to 0"),
         (["a", "b"], "item 0: input should be a valid integer"),
     ],

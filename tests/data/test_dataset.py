@@ -126,7 +126,7 @@ def test_finished_errors():
     [
         (dict(x=torch.zeros(2, 4, dtype=torch.uint8)), "give uint8"),
         (dict(x=torch.zeros(2, 4, dtype=torch.int64)), "give uint8"),
-        (dict(y=torch.tensor([0, 1, 1])), "one entry a sample"),
+        (dict(y=torch.tensor([0, 1, 1])), "one entry per sample"),
         (dict(y=torch.tensor([0.0, 1.0])), "y is torch.float32"),
         (dict(source=torch.zeros(1, dtype=torch.int64)), "source is"),
         (dict(is_test=torch.zeros(2, dtype=torch.int64)), "is_test is"),

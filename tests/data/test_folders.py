@@ -68,16 +68,16 @@ def test_a_damaged_picture_is_named(folder, content):
     path = folder / "mini_imagenet" / "n01" / "bad.png"
     picture(path, 8, 8)
     path.write_bytes(content or path.read_bytes()[:-40])
-    with pytest.raises(ValueError, match=r"bad\.png is damaged or no picture"):
+    with pytest.raises(ValueError, match=r"bad\.png is damaged or not an image"):
         load("mini_imagenet")
 
 
 def test_a_folder_without_pictures(folder):
     (folder / "mini_imagenet" / "n01").mkdir(parents=True)
-    with pytest.raises(FileNotFoundError, match="bring its files, see data/README.md"):
+    with pytest.raises(FileNotFoundError, match="add its files, see data/README.md"):
         load("mini_imagenet")
     (folder / "mini_imagenet" / "n01" / "a.txt").write_text("no picture", encoding="utf-8")
-    with pytest.raises(ValueError, match="mini_imagenet: no .* pictures in class folders"):
+    with pytest.raises(ValueError, match="mini_imagenet: no .* images in class folders"):
         load("mini_imagenet")
 
 

@@ -79,14 +79,14 @@ def test_part_of_the_owners_files_is_not_enough(write_cifar):
 
 
 def test_what_nobody_can_download_says_so(folder):
-    with pytest.raises(FileNotFoundError, match="bring its files, see data/README.md"):
+    with pytest.raises(FileNotFoundError, match="add its files, see data/README.md"):
         load("office_home", offline=False)
 
 
 @pytest.mark.parametrize("name", ["cifar11", "CIFAR10", "", "../mine", "a/b", ".hidden", "organmnist3d"])
 def test_unknown_names(write_npz, name):
     write_npz("mine")
-    with pytest.raises(ValueError, match="^data set .* (is unknown|is no name)") as caught:
+    with pytest.raises(ValueError, match="^data set .* (is unknown|is not a valid name)") as caught:
         load(name)
     assert repr(name) in str(caught.value) and "\n" not in str(caught.value)
 

@@ -50,7 +50,7 @@ def test_sources_are_numbered_over_all_parts(write_npz):
         (dict(train_images=np.zeros((6, 16), dtype=np.uint8)), r"train_images is uint8 \[6, 16\]"),
         (dict(train_labels=np.zeros((6, 14), dtype=np.uint8)), "multi-label"),
         (dict(train_labels=np.zeros(6)), "train_labels is float64"),
-        (dict(train_labels=np.zeros(5, dtype=np.uint8)), "one entry a sample"),
+        (dict(train_labels=np.zeros(5, dtype=np.uint8)), "one entry per sample"),
         (dict(train_labels=np.full(6, -1)), "labels run from -1"),
         (dict(train_source=np.arange(6)), "_source arrays"),
         (dict(test_images=np.zeros((4, 9, 9), dtype=np.uint8)), "must match exactly"),
