@@ -1,6 +1,7 @@
-"""Who gets which sample: named partitions, and what each promises.
+"""Partitions of a data set among clients, by name.
 
-Official test images never reach a training part unless a specification pools both parts first (``Partition.joined``).
+Official test images are used for testing only, unless a partition pools training and test images first, as in two of
+the papers (``Partition.joined``).
 """
 
 from collections.abc import Callable
@@ -33,14 +34,14 @@ PARTITIONS: dict[str, Callable[..., Partition]] = {
     "paired_sample": paired_sample,
     "label_groups": label_groups,
 }
-VERSIONS: dict[str, int] = {}  # partition -> version; 1 where not listed (see runs/versions.py)
+VERSIONS: dict[str, int] = {}  # partition -> version, by default 1 (see runs/versions.py)
 
 
 def partition(name: str, data: "Dataset", num_clients: int, seed: int, **options: Any) -> Partition:
-    """Divide ``data`` by a named rule, or by one of your own, ``package.module:function``.
+    """Divide ``data`` among clients by a named rule, or by your own rule ``package.module:function``.
 
-    Raises ValueError for unknown names and options, for requests that the data cannot meet, and for a rule of your own
-    that gives a sample away twice or trains on official test images.
+    Raises ValueError for unknown names and options, for options that do not fit the data, and for a rule of your own
+    that assigns a sample twice or trains on official test images.
     """
     rule = find("partition", name, PARTITIONS)
     check_options(f"partition {name!r}", rule, options, reserved=3)

@@ -1,4 +1,4 @@
-"""What a partition is, what must hold for every one, and the steps that most of them share."""
+"""The ``Partition`` class, checks that hold for every partition, and helper functions."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,47 +9,50 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pfl_core.seeding import generator
+from pfl_core.seeding import Key, generator
 
 if TYPE_CHECKING:
     from pfl_core.data import Dataset
 
 SPLITS = ("train", "val", "test")
-Assign = Callable[[Tensor, str], Sequence[Tensor]]  # (indices, name of the pool) -> one piece for each client
+Assign = Callable[[Tensor, str], Sequence[Tensor]]  # (indices, name of the pool) -> indices of each client
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Who got which sample: an entry for each client, indices [n_k] int64 into the data set's pool."""
+    """The samples of each client: one tensor of indices [n_k] int64 per client and split."""
 
     train: tuple[Tensor, ...]
     val: tuple[Tensor, ...]
     test: tuple[Tensor, ...]
-    dropped: int = 0  # clients removed by a minimum-size rule
-    joined: bool = False  # official training and test images were put into one pool first, as two of the papers do
+    dropped: int = 0  # clients removed because they had too few samples
+    joined: bool = False  # whether official training and test images were pooled first, as in two of the papers
 
     @property
     def num_clients(self) -> int:
         return len(self.train)
 
     def table(self, data: "Dataset") -> dict[str, Tensor]:
-        """Who got what: for 'train', 'val' and 'test' the number of samples by client and class, [N, num_classes]."""
+        """Number of samples by client and class, [N, num_classes], for 'train', 'val' and 'test'."""
         counts = {s: [torch.bincount(data.y[i], minlength=data.num_classes) for i in getattr(self, s)] for s in SPLITS}
         return {s: torch.stack(rows) for s, rows in counts.items()}
 
 
 def verify(part: Partition, data: "Dataset", name: str) -> None:
-    """What every partition promises. Raises ValueError for an index outside the pool or given twice, an official test
-    image outside the test parts, or a client without a sample to train on or to be tested on."""
+    """Check a partition.
+
+    Raises ValueError for an index that is out of range or assigned twice, an official test image outside the test
+    parts, and a client without training or test samples.
+    """
     if not len(part.train) == len(part.val) == len(part.test) > 0:
         raise ValueError(f"partition {name}: train, val and test must have an entry for each of at least one client")
     used = torch.cat(list(chain(part.train, part.val, part.test)))
     if len(used) and not 0 <= int(used.min()) <= int(used.max()) < len(data.y):
-        raise ValueError(f"partition {name}: an index lies outside the {len(data.y)} samples of the pool")
+        raise ValueError(f"partition {name}: an index is outside the {len(data.y)} samples of the data set")
     if len(used.unique()) < len(used):
-        raise ValueError(f"partition {name}: a sample was given away twice; each may have one place only")
+        raise ValueError(f"partition {name}: a sample was assigned twice; assign each sample at most once")
     if not part.joined and bool(data.is_test[torch.cat([*part.train, *part.val])].any()):
-        raise ValueError(f"partition {name}: official test images may only be tested on (or set joined=True)")
+        raise ValueError(f"partition {name}: official test images may be used for testing only (or set joined=True)")
     for k in range(part.num_clients):
         for split in ("train", "test"):
             if not len(getattr(part, split)[k]):
@@ -59,21 +62,21 @@ def verify(part: Partition, data: "Dataset", name: str) -> None:
                 )
 
 
-def shuffled(indices: Tensor, *address: int | str) -> Tensor:
-    """The indices in an order that depends on the address (seed, purpose, ...) alone."""
-    return indices[torch.randperm(len(indices), generator=generator(*address))]
+def shuffled(indices: Tensor, seed: int, *key: Key) -> Tensor:
+    """The indices in a random order that depends on (seed, *key) alone."""
+    return indices[torch.randperm(len(indices), generator=generator(seed, *key))]
 
 
 def grouped(indices: Tensor, labels: Tensor, num: int) -> list[Tensor]:
-    """The indices of each of ``num`` labels, in their given order; labels [n] of the whole pool."""
-    of = labels[indices]
-    return list(indices[of.argsort(stable=True)].split(torch.bincount(of, minlength=num).tolist()))
+    """The indices of each of ``num`` labels, in their given order; labels [n] of the whole data set."""
+    label = labels[indices]
+    return list(indices[label.argsort(stable=True)].split(torch.bincount(label, minlength=num).tolist()))
 
 
 def pools(data: "Dataset", pool: str) -> dict[str, Tensor]:
-    """The samples to give away: 'train' and 'test' (the official parts), or 'joined' (all of them in one pool).
+    """Indices by pool: 'train' and 'test' for ``pool="official"``, or 'joined' (all samples) for ``pool="joined"``.
 
-    Raises ValueError for another ``pool``, and for the official parts of a set without test images.
+    Raises ValueError for another ``pool``, and for "official" without official test images.
     """
     if pool == "joined":
         return {"joined": torch.arange(len(data.y))}
@@ -85,7 +88,7 @@ def pools(data: "Dataset", pool: str) -> dict[str, Tensor]:
 
 
 def counts(pool: str, train_per_class: int | None, test_per_class: int | None) -> dict[str, int | None]:
-    """The number of images of a class asked for from each pool; ValueError if they do not fit ``pool``."""
+    """Pool name -> requested images per class (None: all). Raises ValueError if these do not fit ``pool``."""
     if pool == "joined" and (train_per_class, test_per_class) != (None, None):
         raise ValueError("train_per_class and test_per_class count official images: they need pool='official'")
     for name, count in (("train_per_class", train_per_class), ("test_per_class", test_per_class)):
@@ -95,7 +98,7 @@ def counts(pool: str, train_per_class: int | None, test_per_class: int | None) -
 
 
 def capped(data: "Dataset", indices: Tensor, per_class: int | None, seed: int, name: str) -> Tensor:
-    """Exactly ``per_class`` seeded samples of every class that occurs (None: all); ValueError if a class has fewer."""
+    """``per_class`` random samples of each class that occurs (None: all). Raises ValueError if a class has fewer."""
     if per_class is None:
         return indices
     kept = [indices[:0]]
@@ -109,47 +112,50 @@ def capped(data: "Dataset", indices: Tensor, per_class: int | None, seed: int, n
 def limited(
     data: "Dataset", seed: int, pool: str, train_per_class: int | None, test_per_class: int | None
 ) -> dict[str, Tensor]:
-    """``pools`` with exactly so many images of each class."""
+    """``pools`` with the requested number of images of each class."""
     per_class = counts(pool, train_per_class, test_per_class)
     return {name: capped(data, i, per_class[name], seed, name) for name, i in pools(data, pool).items()}
 
 
-def carve(data: "Dataset", indices: Tensor, share: float, *address: int | str) -> tuple[Tensor, Tensor]:
-    """(taken, rest) of n indices: ceil(share n) are taken, but one stays; each class gives as even a part as it can.
+def stratified(data: "Dataset", indices: Tensor, share: float, seed: int, *key: Key) -> tuple[Tensor, Tensor]:
+    """(taken, rest) of n indices: ceil(share n) are taken, at most n - 1, with nearly the same fraction of each class.
 
-    Systematic: the shuffled indices are lined up by class, and every (1 / share)-th is taken.
+    Systematic sampling: the shuffled indices are sorted by class, and every (1 / share)-th index is taken.
     """
-    line = torch.cat(grouped(shuffled(indices, *address), data.y, data.num_classes))
-    num = max(min(math.ceil(share * len(line) - 1e-9), len(line) - 1), 0)  # 0.07 x 100 is 7, not 8
-    taken = torch.zeros(len(line), dtype=torch.bool)
-    taken[((2 * torch.arange(num) + 1) * len(line)) // (2 * max(num, 1))] = True
-    return line[taken], line[~taken]
+    by_class = torch.cat(grouped(shuffled(indices, seed, *key), data.y, data.num_classes))
+    n = len(by_class)
+    num = max(min(math.ceil(share * n - 1e-9), n - 1), 0)  # the tolerance makes 0.07 * 100 give 7, not 8
+    taken = torch.zeros(n, dtype=torch.bool)
+    taken[((2 * torch.arange(num) + 1) * n) // (2 * max(num, 1))] = True  # the middles of num equal intervals
+    return by_class[taken], by_class[~taken]
 
 
 def assemble(
     data: "Dataset", seed: int, samples: dict[str, Tensor], assign: Assign, val: float, test: float
 ) -> Partition:
-    """Deal every pool, then take validation samples from each client's training part (``val``, a share of it).
+    """Assign each pool to the clients, then take validation samples (fraction ``val``) from each training part.
 
-    A joined pool gives up its test samples first (``test``, a share of all that a client holds).
-    Raises ValueError for shares outside [0, 1).
+    With a joined pool, a fraction ``test`` of each client's samples becomes its test part first.
+    Raises ValueError for fractions outside [0, 1).
     """
     for name, share in (("val", val), ("test", test)):
         if not 0 <= share < 1:
-            raise ValueError(f"{name}={share} is outside [0, 1): it is a share of a client's samples")
+            raise ValueError(f"{name}={share} is outside [0, 1); give a fraction of a client's samples")
 
     def cut(clients: Sequence[Tensor], share: float, name: str) -> tuple[list[Tensor], list[Tensor]]:
-        pieces = [carve(data, indices, share, seed, "partition", name, k) for k, indices in enumerate(clients)]
+        pieces = [stratified(data, indices, share, seed, "partition", name, k) for k, indices in enumerate(clients)]
         return [taken for taken, _ in pieces], [rest for _, rest in pieces]
 
+    test_parts: Sequence[Tensor]
+    rest: Sequence[Tensor]
     if "joined" in samples:
-        held, kept = cut(assign(samples["joined"], "joined"), test, "test")
+        test_parts, rest = cut(assign(samples["joined"], "joined"), test, "test")
     else:
-        held, kept = assign(samples["test"], "test"), assign(samples["train"], "train")
-    checked, trained = cut(kept, val, "val")
-    return Partition(ordered(trained), ordered(checked), ordered(held), joined="joined" in samples)
+        test_parts, rest = assign(samples["test"], "test"), assign(samples["train"], "train")
+    val_parts, train_parts = cut(rest, val, "val")
+    return Partition(ordered(train_parts), ordered(val_parts), ordered(test_parts), joined="joined" in samples)
 
 
 def ordered(pieces: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Each client's indices in ascending order: equal sets are equal partitions, training shuffles anyway."""
+    """Each client's indices in ascending order, so that equal sets of samples give equal partitions."""
     return tuple(piece.sort().values for piece in pieces)

@@ -1,4 +1,4 @@
-"""Label shift by Dirichlet shares, in every variant that the papers use."""
+"""Label shift by Dirichlet draws, in the variants of the papers."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,11 @@ from pfl_core.seeding import numpy_generator
 if TYPE_CHECKING:
     from pfl_core.data import Dataset
 
-DRAWS = 1_000
+DRAWS = 1_000  # attempts to give every client enough samples
 
 
 def dirichlet(data: "Dataset", num_clients: int, seed: int, *, variant: str = "min_size", **options: Any) -> Partition:
-    """One of VARIANTS: 'min_size' (FedPeWS), 'fedem' (pFedGate) or 'per_class' (Star-PFL's harsher setting)."""
+    """One of VARIANTS: 'min_size' (FedPeWS), 'fedem' (pFedGate) or 'per_class' (harsher than Star-PFL's split)."""
     if variant not in VARIANTS:
         raise ValueError(f"dirichlet: variant={variant!r} is unknown: use one of {', '.join(VARIANTS)}")
     check_options(f"dirichlet variant {variant!r}", VARIANTS[variant], options, reserved=3)
@@ -40,11 +40,12 @@ def min_size(
     train_per_class: int | None = None,
     test_per_class: int | None = None,
 ) -> Partition:
-    """Each class is cut by its own p ~ Dir(α 1_N), drawn again until every client has ``min_size`` (fedpews.md 8.3).
+    """Each class is divided by its own p ~ Dir(α 1_N), drawn again until every client has ``min_size`` samples.
 
-    The official test images are cut by the same p, so the test parts follow the training parts and divide the test set
-    among them; the draw counts only if each client gets one. The counts are of each class over all clients.
-    Raises ValueError if no draw will do.
+    FedPeWS's Dirichlet split; not in the paper: the minimum size. The official test images are divided by the same p,
+    so that every client's test part has the label distribution of its training part; each client must get at least one
+    test image. ``train_per_class`` and ``test_per_class`` count images of a class over all clients.
+    Raises ValueError if no draw meets these conditions.
     """
     samples = limited(data, seed, pool, train_per_class, test_per_class)
     least = {"train": min_size, "joined": min_size, "test": 1}
@@ -57,10 +58,10 @@ def min_size(
 
 
 def per_class(data: "Dataset", num_clients: int, seed: int, *, alpha: float = 0.1, min_size: int = 10) -> Partition:
-    """The usual split over all N clients, with Star-PFL's pooling and 60 / 20 / 20 rule (star_pfl.md 9.1, end).
+    """Each class divided over all N clients by a Dirichlet draw, pooled and split 60 / 20 / 20 as in Star-PFL.
 
-    A different, harsher setting than the paper's own ``paired_dirichlet``: say so beside its numbers.
-    Raises ValueError if no draw gives every client ``min_size`` samples (alpha = 0.01 hardly ever does).
+    Not in the paper: a different, harsher setting than ``paired_dirichlet``; state this beside its results.
+    Raises ValueError if no draw gives every client ``min_size`` samples (with alpha = 0.01, most draws do not).
     """
     samples = pools(data, "joined")
     shares = draw_shares(data, samples, {"joined": min_size}, num_clients, alpha, seed)
@@ -93,7 +94,7 @@ def draw_shares(
 
 
 def cut_by_shares(data: "Dataset", indices: Tensor, shares: np.ndarray) -> list[Tensor]:
-    """Each client's samples: consecutive pieces of every class."""
+    """The indices of each client: one consecutive piece of every class."""
     members = grouped(indices, data.y, data.num_classes)
     bounds = _bounds(shares, np.array([len(m) for m in members]))
     return [
@@ -103,6 +104,6 @@ def cut_by_shares(data: "Dataset", indices: Tensor, shares: np.ndarray) -> list[
 
 
 def _bounds(shares: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Cut points [num_classes, N + 1]: floor of the cumulative share of each class size, and its end."""
+    """Bounds [num_classes, N + 1] of the clients' pieces: floor(cumulative share * class size), and the class size."""
     inner = (np.cumsum(shares, axis=1)[:, :-1] * sizes[:, None]).astype(np.int64)
     return np.concatenate([np.zeros_like(sizes)[:, None], inner, sizes[:, None]], axis=1)

@@ -1,4 +1,4 @@
-"""Star-PFL's split: pairs of neighbouring clients share a slice of the data (star_pfl.md section 9.1)."""
+"""Star-PFL's partition: pairs of neighbouring clients share a slice of the data. Reproduces the released code."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from pfl_core.partition.base import Partition, grouped, ordered
 if TYPE_CHECKING:
     from pfl_core.data import Dataset
 
-DRAWS = 10_000  # for one pair; the rule is met within a few unless the data are tiny
+DRAWS = 10_000  # attempts for a pair; a few are enough unless there are very few samples
 
 
 def paired_dirichlet(
@@ -22,12 +22,12 @@ def paired_dirichlet(
     alpha: float = 0.1,
     split_seed: int | None = None,
 ) -> Partition:
-    """N / 2 random slices; in each, two lists share the classes by Dir(alpha, alpha); then N equal cuts of all lists.
+    """Cut the data into N / 2 random slices; divide each slice's classes among two lists by Dir(alpha, alpha).
 
-    So all clients have the same size, and each class of a slice has two owners only: several classes a client, however
-    small alpha is. Official training and test images are pooled; classes divide 60 / 20 / 20. ``split_seed`` keeps the
-    split the same for all seeds of a run (the authors': 5). Raises ValueError for an odd number of clients or too
-    little data.
+    Then all lists are concatenated and cut into N equal parts, one per client. So all clients have the same size. A
+    class of a slice is shared by two clients only, so that clients have several classes even for small alpha. Official
+    training and test images are pooled; each class is split 60 / 20 / 20. ``split_seed`` fixes the partition for all
+    seeds of a run (authors' code: 5). Raises ValueError for an odd number of clients and too few samples.
     """
     if num_clients < 2 or num_clients % 2:
         raise ValueError(f"paired_dirichlet: {num_clients} clients cannot be paired; give an even number")
@@ -42,43 +42,47 @@ def paired_dirichlet(
     lists: list[np.ndarray] = []
     for start, stop in zip(starts, [*starts[1:], num], strict=True):
         lists += _pair(rows[start:stop], labels, data.num_classes, alpha, rng)
-    line, each = torch.from_numpy(np.concatenate(lists)), int(1 / num_clients * num)
-    return split_by_class(data, [line[k * each : (k + 1) * each] for k in range(num_clients)])
+    joined, n_k = torch.from_numpy(np.concatenate(lists)), int(1 / num_clients * num)
+    return split_by_class(data, [joined[k * n_k : (k + 1) * n_k] for k in range(num_clients)])
 
 
 def _pair(rows: np.ndarray, labels: np.ndarray, num_classes: int, alpha: float, rng: np.random.RandomState) -> list:
-    """Two lists over the same rows, drawn again until the smaller one has at least a quarter of them."""
+    """Two lists that divide the rows, drawn again until the smaller one has at least a quarter of them."""
     for _ in range(DRAWS):
         pair = _draw_pair(rows, labels, num_classes, alpha, rng)
         if min(map(len, pair)) >= max(1, int(0.5 * len(rows) / 2)):
             return pair
-    raise ValueError(f"paired_dirichlet: {DRAWS} draws gave no even enough pair of {len(rows)} samples; use more data")
+    raise ValueError(
+        f"paired_dirichlet: in {DRAWS} draws one of two clients had less than a quarter of {len(rows)} "
+        "samples; use more data"
+    )
 
 
 def _draw_pair(
     rows: np.ndarray, labels: np.ndarray, num_classes: int, alpha: float, rng: np.random.RandomState
 ) -> list:
-    """Class after class is cut in two; a list that holds half of the rows already gets no more."""
+    """Divide class after class among two lists; a list that has half of the rows gets no more."""
     pair = [rows[:0], rows[:0]]
     for c in range(num_classes):
         members = rows[labels[rows] == c]
         share = rng.dirichlet([alpha, alpha]) * [len(part) < len(rows) / 2 for part in pair]
         total = share.sum()
-        cut = int(share[0] / total * len(members)) if total > 0 else 0  # 0/0: all to the second list
-        pair = [np.concatenate(both) for both in zip(pair, (members[:cut], members[cut:]), strict=True)]
+        cut = int(share[0] / total * len(members)) if total > 0 else 0  # if both have half: all to the second list
+        pair = [np.concatenate(parts) for parts in zip(pair, (members[:cut], members[cut:]), strict=True)]
     return pair
 
 
 def split_by_class(data: "Dataset", clients: list[Tensor]) -> Partition:
-    """Per client and class, in data order: the first 60 % for training, 20 % for testing, the rest for validation."""
+    """Split each class of a client in data order: the first 60 % training, the next 20 % test, the rest validation."""
     parts: list[tuple[Tensor, ...]] = []
     for client in clients:
-        runs = [_run_622(run) for run in grouped(client.sort().values, data.y, data.num_classes)]
-        parts.append(tuple(torch.cat(pieces) for pieces in zip(*runs, strict=True)))
+        classes = [_split_622(members) for members in grouped(client.sort().values, data.y, data.num_classes)]
+        parts.append(tuple(torch.cat(pieces) for pieces in zip(*classes, strict=True)))
     train, test, val = zip(*parts, strict=True)
-    return Partition(*map(ordered, (train, val, test)), joined=True)
+    return Partition(ordered(train), ordered(val), ordered(test), joined=True)
 
 
-def _run_622(run: Tensor) -> tuple[Tensor, ...]:
-    """(train, test, validation): int(0.6 n), int(0.2 n) and what is left of n samples of one class."""
-    return run.split([int(0.6 * len(run)), int(0.2 * len(run)), len(run) - int(0.6 * len(run)) - int(0.2 * len(run))])
+def _split_622(members: Tensor) -> tuple[Tensor, ...]:
+    """(train, test, validation) of the n samples of a class: int(0.6 n), int(0.2 n) and the rest."""
+    n = len(members)
+    return members.split([int(0.6 * n), int(0.2 * n), n - int(0.6 * n) - int(0.2 * n)])

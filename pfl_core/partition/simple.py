@@ -1,4 +1,4 @@
-"""Partitions that only sort and count: even shares, whole sources, whole classes."""
+"""Simple partitions: IID, by source, by class."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -23,9 +23,9 @@ def iid(
     train_per_class: int | None = None,
     test_per_class: int | None = None,
 ) -> Partition:
-    """Shuffle and deal evenly: sizes differ by at most one (the IID case of McMahan et al. 2017).
+    """Random parts of equal size, up to one sample (the IID case of McMahan et al. 2017).
 
-    The counts use exactly so many official images of each class, over all clients.
+    ``train_per_class`` and ``test_per_class``: number of official images of each class, over all clients.
     """
 
     def assign(indices: Tensor, name: str) -> Sequence[Tensor]:
@@ -46,11 +46,11 @@ def by_source(
     train_per_class: int | None = None,
     test_per_class: int | None = None,
 ) -> Partition:
-    """Client k holds one source set, domain or writer: the k-th of ``order`` (default 0, 1, ...; fedpews.md 8.3, A12).
+    """Client k has one source (source set, domain or writer): the k-th of ``order``, by default 0, 1, ...
 
-    The counts are for each class of a source (FedPeWS: 400 and 200). Office-Home's halves (fedselect.md 8) are
-    ``pool="joined", test=0.5``. Raises ValueError if ``order`` (all sources by default) does not
-    name one source for each client.
+    ``train_per_class`` and ``test_per_class`` count images of each class of a source (FedPeWS: 400 and 200). For
+    FedSelect's Office-Home use ``pool="joined", test=0.5``.
+    Raises ValueError if ``order`` (default: all sources) does not name one source for each client.
     """
     num_sources = int(data.source.max()) + 1
     chosen = list(range(num_sources)) if order is None else list(order)
@@ -79,12 +79,13 @@ def by_class(
     train_per_class: int | None = None,
     test_per_class: int | None = None,
 ) -> Partition:
-    """No class on two clients, or on two groups of clients that share theirs evenly.
+    """Disjoint classes for each client, or for each of G groups of clients that share their classes evenly.
 
-    ``order="cyclic"``: group g takes the classes g, g + G, ... (fedpews.md 8.1: even and odd, or class i to client i).
-    ``"shuffled"``: the classes are dealt at random, C / G to each (fedpews.md 8.3, 'NOC'). Star-PFL's Figure 2 has
-    several clients with one label: ``clients_per_group``, and ``classes_per_group`` to use only so many (None: all).
-    Raises ValueError if groups or classes do not come out even.
+    ``order="cyclic"``: group g gets the classes g, g + G, ... (FedPeWS's synthetic sets: even and odd classes, or class
+    i for client i). ``order="shuffled"``: C / G random classes for each group (FedPeWS's non-overlapping classes).
+    ``clients_per_group`` > 1 gives several clients the same labels, as in Star-PFL's Figure 2; ``classes_per_group``
+    uses only so many classes of each group (None: all).
+    Raises ValueError if clients or classes do not divide evenly.
     """
     groups, rest = divmod(num_clients, max(clients_per_group, 1))
     if clients_per_group < 1 or rest or groups > data.num_classes:

@@ -1,4 +1,4 @@
-"""Star-PFL's Figure 2: groups of clients, each with labels of its own (star_pfl.md section 10, N2)."""
+"""Star-PFL's Figure 2: groups of clients with different labels."""
 
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,11 @@ def label_groups(
     labels_per_group: int = 1,
     images: int | None = None,
 ) -> Partition:
-    """Client k is in group k // (N / groups); a group holds labels that no other has, dealt evenly to its clients.
+    """Client k is in group k // (N / groups). The labels of the groups are disjoint; the clients of a group share them.
 
-    The labels are drawn by ``seed``; each client keeps at most ``images`` of them (None: all), 60 / 20 / 20 by class.
-    The paper gives neither the number of groups nor their size. Raises ValueError if clients or labels do not suffice.
+    ``seed`` selects the labels. Each client gets at most ``images`` images (None: all), split 60 / 20 / 20 by class.
+    The paper states neither the number of groups nor their size.
+    Raises ValueError if clients do not divide evenly into groups or there are too few labels.
     """
     size, rest = divmod(num_clients, groups)
     if rest or not size:
@@ -35,8 +36,8 @@ def label_groups(
     classes = grouped(shuffled(torch.arange(len(data.y)), seed, "partition", "label groups"), data.y, data.num_classes)
     clients = []
     for g in range(groups):
-        own = labels[g * labels_per_group : (g + 1) * labels_per_group].tolist()
-        hands = zip(*(classes[c].tensor_split(size) for c in own), strict=True)
+        group_labels = labels[g * labels_per_group : (g + 1) * labels_per_group].tolist()
+        parts_of = zip(*(classes[c].tensor_split(size) for c in group_labels), strict=True)  # for each client
         most = None if images is None else images // labels_per_group
-        clients += [torch.cat([part[:most] for part in hand]) for hand in hands]
+        clients += [torch.cat([part[:most] for part in parts]) for parts in parts_of]
     return split_by_class(data, clients)

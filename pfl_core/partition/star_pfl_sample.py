@@ -1,4 +1,4 @@
-"""Star-PFL's split on a part of a large set: so many images a client (ours, for stand-ins without a GPU)."""
+"""Star-PFL's partition of a subset of a large data set. Not in the paper: for runs without a GPU."""
 
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,9 @@ def paired_sample(
     alpha: float = 0.1,
     split_seed: int | None = None,
 ) -> Partition:
-    """``paired_dirichlet`` on ``images`` random images for each client; in all of their 60 / 20 / 20.
+    """``paired_dirichlet`` on N x ``images`` random images; ``images`` counts all three splits of a client.
 
-    Which images are drawn goes with the split, so ``split_seed`` keeps them, too.
-    Raises ValueError if the set has fewer.
+    ``split_seed`` also fixes which images are drawn. Raises ValueError if the data set has fewer images.
     """
     wanted, stream = images * num_clients, generator(seed if split_seed is None else split_seed, "partition", "sample")
     if not 0 < wanted <= len(data.y):
@@ -34,5 +33,6 @@ def paired_sample(
         )
     drawn = torch.randperm(len(data.y), generator=stream)[:wanted].sort().values
     part = paired_dirichlet(subset(data, drawn), num_clients, seed, alpha=alpha, split_seed=split_seed)
-    splits = (tuple(drawn[index] for index in clients) for clients in (part.train, part.val, part.test))
-    return Partition(*splits, joined=True)
+    # The indices of ``part`` refer to the subset.
+    train, val, test = (tuple(drawn[index] for index in clients) for clients in (part.train, part.val, part.test))
+    return Partition(train, val, test, joined=True)

@@ -117,7 +117,7 @@ def test_validation_images_that_no_client_has_leave_training_as_it_is(pool):
 
 @pytest.mark.parametrize("wrong", [{"val_per_class": 3}, {"train_per_class": 5, "val_per_class": 3, "val": 0.2}])
 def test_validation_images_are_counted_behind_those_for_training(pool, wrong):
-    with pytest.raises(ValueError, match="val_per_class=3 counts images behind those of train_per_class"):
+    with pytest.raises(ValueError, match="val_per_class=3 counts the images after those of train_per_class"):
         partition("shards", pool([60] * 4, [20] * 4), 8, 3, **wrong)
 
 
@@ -241,10 +241,10 @@ def test_a_partition_from_outside_is_held_to_the_same_promises(pool, monkeypatch
     assert [len(i) for i in part.train + part.test] == [6, 6, 4, 4]
     assert partition("my_rules:halves", data, 2, 0, leak=True, joined=True).joined
     for option, message in {
-        "leak": "official test images may only be tested on",
-        "twice": "a sample was given away twice",
+        "leak": "official test images may be used for testing only",
+        "twice": "a sample was assigned twice",
         "empty": "client 1 of 2 gets no train sample",
-        "outside": "an index lies outside the 20 samples",
+        "outside": "an index is outside the 20 samples",
     }.items():
         with pytest.raises(ValueError, match=f"partition my_rules:halves: {message}"):
             partition("my_rules:halves", data, 2, 0, **{option: True})
