@@ -114,6 +114,7 @@ def rounds(
         clients = schedule.clients(fed.num_clients, fed.seed, t)
         seen |= set(clients.tolist())
         due = schedule.scores(t)
+        # In rounds with evaluation, methods that train in chunks score each chunk with ``fed.score``.
         score = _TimedScore(fed)
         fed.score = score if due else None
         began = perf_counter()
@@ -121,6 +122,7 @@ def rounds(
         seconds, fed.score = perf_counter() - began - score.seconds, None  # without the time of evaluation
         notes = {name: _per_client(value, clients, fed.num_clients) for name, value in _noted(info).items()}
         if due:
+            # Before aggregation: sampled clients only. After aggregation: all clients.
             trained = info.get("trained")
             if isinstance(trained, Tensor):
                 trained = fed.evaluate(trained, clients, predict=_predict(algorithm, fed, state))

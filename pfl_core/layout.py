@@ -109,7 +109,7 @@ class Layout:
         return torch.cat([tensors[f.name].detach().reshape(-1) for f in self.fields])
 
 
-def wanted(fields: tuple[Field, ...], trainable: Tensor | bool) -> tuple[Field, ...]:
+def trainable_fields(fields: tuple[Field, ...], trainable: Tensor | bool) -> tuple[Field, ...]:
     """The fields with a trainable entry in any row of ``trainable`` [R, d]; True selects all fields, False none."""
     if isinstance(trainable, bool):
         return fields if trainable else ()

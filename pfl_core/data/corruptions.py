@@ -94,7 +94,7 @@ def pixelate(v: Tensor, share: float, _g: Generator) -> Tensor:
 def saturate(v: Tensor, change: tuple[float, float], _g: Generator) -> Tensor:
     """HSV saturation s -> a s + b; a grey pixel has the hue red. Colour images only."""
     factor, added = change
-    value = v.amax(1, keepdim=True)
+    value = v.amax(1, keepdim=True)  # HSV: value = max(R, G, B), saturation = 1 - min(R, G, B) / value
     saturation = 1 - v.amin(1, keepdim=True) / value.clamp_min(1e-12)
     new = (factor * saturation + added).clamp(0, 1)
     red = value * (1 - new * torch.tensor([0.0, 1.0, 1.0])[:, None, None])
@@ -103,7 +103,7 @@ def saturate(v: Tensor, change: tuple[float, float], _g: Generator) -> Tensor:
 
 def _boxes(after: int, before: int) -> Tensor:
     """Pillow's BOX filter as a matrix [after, before]: the mean of the pixels whose centres lie in the box."""
-    centre = (torch.arange(after)[:, None] + 0.5) * before / after
+    centre = (torch.arange(after)[:, None] + 0.5) * before / after  # of each output pixel, in input pixels
     away = (torch.arange(before) + 0.5 - centre) / max(before / after, 1.0)
     inside = ((away > -0.5) & (away <= 0.5)).float()
     return inside / inside.sum(1, keepdim=True)
@@ -118,6 +118,7 @@ def _filtered(v: Tensor, kernel: Tensor, border: str) -> Tensor:
     """Each channel of v [m, c, h, w] correlated with the kernel [k, k], k odd."""
     m, c, h, w = v.shape
     reach = len(kernel) // 2
+    # One channel per "image", so that a single convolution filters all channels alike.
     padded = functional.pad(v.reshape(m * c, 1, h, w), (reach,) * 4, mode=border)
     return functional.conv2d(padded, kernel[None, None]).reshape(v.shape)
 

@@ -62,7 +62,7 @@ def read_picture(path: Path, short_side: int, crop: int) -> Tensor:
             image = file.convert("RGB")
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # Pillow: a broken PNG is a SyntaxError
         raise ValueError(f"{path} is damaged or not an image ({error}); replace it") from error
-    scale = short_side / min(image.size)
+    scale = short_side / min(image.size)  # the short side becomes ``short_side``, then the centre is cropped
     width, height = (max(crop, round(scale * side)) for side in image.size)
     left, top = (width - crop) // 2, (height - crop) // 2
     image = image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + crop, top + crop))

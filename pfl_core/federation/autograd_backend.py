@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pfl_core.federation.types import Batch, GradientRequest, LossHook, Output
-from pfl_core.layout import Field, Layout, wanted
+from pfl_core.layout import Field, Layout, trainable_fields
 from pfl_core.ops import ABSENT
 
 
@@ -35,7 +35,7 @@ class AutogradBackend:
         self._params = tuple(self.model.parameters())
         self._address: tuple[int, int] | None = None  # addresses of the bound vectors
         self._alive: tuple[Tensor, ...] = ()  # the bound vectors
-        self._wanted: tuple[Field, ...] | None = None  # the tensors that require gradients
+        self._trainable: tuple[Field, ...] | None = None  # the tensors that require gradients
         self._in_parts = False  # whether autograd allocates the gradients; ``flat_grad`` is then all zeros
         self._features: Tensor = ABSENT  # input of the head in the last forward pass
         self._in_hook = False
@@ -70,13 +70,13 @@ class AutogradBackend:
         if self.model.training != (mode == "train"):
             self.model.train(mode == "train")
 
-    def want(self, rows: int, trainable: Tensor | bool) -> bool:
+    def set_trainable(self, rows: int, trainable: Tensor | bool) -> bool:
         """Compute gradients only for tensors with a trainable entry: all, none, or by mask [1, d]. False if none."""
-        fields = wanted(self.layout.params, trainable)
-        if fields != self._wanted:
+        fields = trainable_fields(self.layout.params, trainable)
+        if fields != self._trainable:
             for p, f in zip(self._params, self.layout.params, strict=True):
                 p.requires_grad_(f in fields)
-            self._wanted = fields
+            self._trainable = fields
         return bool(fields)
 
     def compute(
@@ -159,7 +159,7 @@ class AutogradBackend:
     def hessian_product(self, theta: Tensor, x: Tensor, y: Tensor, vector: Tensor) -> Tensor:
         """Hessian of the batch's mean cross-entropy times ``vector`` [d] -> [d]; theta [e] is not modified."""
         self.bind(theta[: self.layout.num_params], theta[self.layout.num_params :].clone())
-        self.want(1, True)
+        self.set_trainable(1, True)
         first = torch.autograd.grad(cross_entropy(self.model(x), y), self._params, create_graph=True)
         named = self.layout.unflatten(vector)
         # H v = ∇(∇f · v)

@@ -15,7 +15,7 @@ from torch.nn.functional import log_softmax
 
 from pfl_core.federation.tape import Tape
 from pfl_core.federation.types import Batch, GradientRequest, LossHook, Output, WeightsFunction
-from pfl_core.layout import Field, Layout, wanted
+from pfl_core.layout import Field, Layout, trainable_fields
 from pfl_core.ops import ABSENT
 
 
@@ -46,13 +46,13 @@ class BatchedBackend:
         kinds = (nn.Flatten, nn.ReLU, nn.Linear) + (() if device == "cpu" else (nn.Conv2d, nn.MaxPool2d))
         return layout.chain is not None and all(isinstance(m, kinds) and is_plain(m) for m in model.children())
 
-    def want(self, rows: int, trainable: Tensor | bool) -> bool:
+    def set_trainable(self, rows: int, trainable: Tensor | bool) -> bool:
         """Allocate the gradients of ``rows`` rows: of all tensors (True), of none (False), or of the tensors with an
         entry that some row trains (mask [R, d]). Returns whether any tensor is trained.
         """
-        key = rows, trainable if isinstance(trainable, bool) else wanted(self.layout.params, trainable)
+        key = rows, trainable if isinstance(trainable, bool) else trainable_fields(self.layout.params, trainable)
         if key not in self._buffers:
-            fields = wanted(self.layout.params, trainable)
+            fields = trainable_fields(self.layout.params, trainable)
             grad = self.flat_grad.new_zeros(rows if fields else 0, self.layout.num_params)
             named = self._named(grad)
             last = list(self._buffers.items())[-1:]  # keep two: inner loops may alternate between two kinds of steps
@@ -63,7 +63,7 @@ class BatchedBackend:
     def compute(
         self, theta: Tensor, statistics: Tensor, batch: Batch, rows: Sequence[int], request: GradientRequest
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Write the gradients of theta [R, d] into ``flat_grad[:R]``. Call ``want`` before.
+        """Write the gradients of theta [R, d] into ``flat_grad[:R]``. Call ``set_trainable`` before.
 
         Returns the losses [R] and the gradients of variables [R, v] and gates [R, h], None where not requested.
         ``rows`` [R] are the row numbers for hooks; ``statistics`` is empty [R, 0].

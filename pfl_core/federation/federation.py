@@ -111,7 +111,7 @@ class Federation:
 
     def num_steps(self, client: int, epochs: Epochs = None) -> int:
         """Mini-batches of ``epochs`` passes over the client's training data."""
-        return len(self._passes(epochs)) * len(self._cuts(len(self.labels(client))))
+        return len(self._passes(epochs)) * len(self._batch_bounds(len(self.labels(client))))
 
     def small_batches(self) -> str:
         """A warning if, with batch norm, some clients have a very small last batch or no batch at all; else "".
@@ -121,7 +121,7 @@ class Federation:
         """
         if not self._net.has_batch_norm:
             return ""
-        last = [self._cuts(n)[-1:] for n in self.splits["train"].sizes.tolist()]
+        last = [self._batch_bounds(n)[-1:] for n in self.splits["train"].sizes.tolist()]
         sizes = [stop - start for cuts in last for start, stop in cuts]
         few, untrained, warnings = [size for size in sizes if size < SMALL_BATCH], len(last) - len(sizes), []
         if few:
@@ -177,6 +177,7 @@ class Federation:
         training = training or LocalTraining()
         key = key if isinstance(key, tuple) else (key,)
         t, num, d = int(key[0]), len(clients), self.num_params
+        # Per-row settings and state: masks and momentum [S, d], learning rates [S], variables [S, v].
         lr, trainable = training.lr, training.trainable
         rates = lr.tolist() if isinstance(lr, Tensor) and lr.dim() else [None if lr is None else float(lr)] * num
         out = theta if in_place else torch.empty((num, self.num_entries)).to(theta)
@@ -205,7 +206,7 @@ class Federation:
             )
             # Hooks and derived weights need the whole gradient, not only that of trainable tensors.
             whole_gradient = mask is None or training.gradient is not None or training.weights is not None
-            any_trainable = self._backend.want(len(numbers), True if mask is None or whole_gradient else mask)
+            any_trainable = self._backend.set_trainable(len(numbers), True if mask is None or whole_gradient else mask)
             samples = data if isinstance(data, str) else [data[s] for s in numbers]
             batches = self.batches(
                 clients[rows], key, epochs=training.epochs, smallest_batch=training.smallest_batch, data=samples
@@ -263,10 +264,13 @@ class Federation:
             raise ValueError(
                 f"clients {clients.tolist()} are not a group; pass the clients of one of federation.groups(...)"
             )
-        cuts = [self._cuts(stop - start, smallest_batch) for start, stop in bounds]
+        cuts = [
+            self._batch_bounds(stop - start, smallest_batch) for start, stop in bounds
+        ]  # (start, stop) by row, step
         starts = torch.tensor([start for start, _ in bounds], device=y.device)[:, None]
         augment = AUGMENT[self.train.augment]
         for epoch in self._passes(epochs):
+            # Each client shuffles its samples with its own stream; the permutations are the rows of one table.
             streams = [generator(self.seed, "batches", *key, k, epoch) for k in clients.tolist()]
             orders = [
                 torch.randperm(stop - start, generator=stream)
@@ -280,7 +284,7 @@ class Federation:
                 sizes = tuple(stop - start for start, stop in bound)
                 if sizes != count:
                     count, weight = sizes, torch.tensor(sizes).to(self.theta0)
-                part = slice(len(bound)), slice(bound[0][0], bound[0][0] + count[0])
+                part = slice(len(bound)), slice(bound[0][0], bound[0][0] + count[0])  # [R, B], as wide as the first row
                 samples = x[position[part]]
                 if augment is not None:
                     samples = torch.stack([augment(*each) for each in zip(samples, streams, strict=True)])
@@ -314,7 +318,7 @@ class Federation:
         num = len(batch.count)
         if num > 1 and self._backend is self._net:
             raise ValueError(f"grad was given {num} rows at once; pass the rows of one of federation.groups(...)")
-        self._backend.want(num, "theta" in of or weights is not None)
+        self._backend.set_trainable(num, "theta" in of or weights is not None)
         statistics = theta[:, self.num_params :]
         statistics = statistics.clone() if self.layout.num_statistics else statistics
         derived = weights or NO_WEIGHTS
@@ -368,7 +372,7 @@ class Federation:
         data, numbers = self._split(split), clients.tolist()
         sizes = data.sizes[clients].tolist()
         one_model = predict is None and len(numbers) > 1 and theta.stride(0) == 0
-        if one_model and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        if one_model and numbers == list(range(numbers[0], numbers[-1] + 1)):  # consecutive clients: one slice of data
             span = slice(data.bounds[numbers[0]], data.bounds[numbers[-1] + 1])
             hits, losses = self._hits(lambda x: self.logits(theta[0], x), data.x[span], data.y[span])
         else:
@@ -377,6 +381,7 @@ class Federation:
                 self._hits(partial(rule, k, row), *data.client(k)) for row, k in zip(theta, numbers, strict=True)
             ]
             hits, losses = (torch.cat(parts) for parts in zip(*results, strict=True))
+        # Reduce [all samples] to [S].
         correct = torch.stack([part.sum() for part in hits.split(sizes)])
         loss = torch.stack([part.mean() for part in losses.split(sizes)])
         return Scores(correct.cpu(), torch.tensor(sizes), loss.cpu())
@@ -448,6 +453,7 @@ class Federation:
                 value = self._backend.losses(*here, training.loss)
             counts[batch.count] += 1
             total[:num].addcmul_(value.to(total), batch.weight.to(total))
+        # Samples and steps of each row: batches with equal counts are added at once.
         for count, times in counts.items():
             seen[: len(count)] += times * torch.tensor(count)
             steps[: len(count)] += times
@@ -470,7 +476,7 @@ class Federation:
             raise ValueError(f"the federation has no split {name!r}; it has {', '.join(self.splits)}")
         return self.splits[name]
 
-    def _cuts(self, n: int, smallest_batch: int = 1) -> list[tuple[int, int]]:
+    def _batch_bounds(self, n: int, smallest_batch: int = 1) -> list[tuple[int, int]]:
         """Bounds of the batches of n samples. With batch norm, a last batch of one sample is left out."""
         smallest = max(smallest_batch, 2 if self._net.has_batch_norm else 1)
         return [(start, stop) for start, stop in self.train.batch_bounds(n) if stop - start >= smallest]

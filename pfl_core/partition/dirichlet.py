@@ -95,7 +95,7 @@ def draw_shares(
 
 def cut_by_shares(data: "Dataset", indices: Tensor, shares: np.ndarray) -> list[Tensor]:
     """The indices of each client: one consecutive piece of every class."""
-    members = grouped(indices, data.y, data.num_classes)
+    members = grouped(indices, data.y, data.num_classes)  # by class
     bounds = _bounds(shares, np.array([len(m) for m in members]))
     return [
         torch.cat([m[b[k] : b[k + 1]] for m, b in zip(members, bounds.tolist(), strict=True)])

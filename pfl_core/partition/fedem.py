@@ -45,6 +45,7 @@ def fedem(
     members = _grouped_subset(data, num_groups, data_fraction, mixer)
     clients: list[list[int]] = [[] for _ in range(num_clients)]
     for group in members:
+        # The sizes of the clients' pieces of this group are multinomial.
         share = sampler.dirichlet(np.full(num_clients, alpha))
         cuts = np.cumsum(sampler.multinomial(len(group), share))
         for client, start, stop in zip(clients, [0, *cuts[:-1]], cuts, strict=True):
@@ -118,6 +119,7 @@ def _held_out(indices: torch.Tensor, num: int, seed: int) -> tuple[torch.Tensor,
 
 def _near_equal(items: list[int], num: int) -> list[list[int]]:
     """``num`` consecutive pieces whose sizes differ by at most one, the shorter ones first."""
+    # The last len(items) % num pieces are longer by one.
     bounds = [i * (len(items) // num) + max(0, i - (num - len(items) % num)) for i in range(num + 1)]
     return [items[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]
 

@@ -37,7 +37,7 @@ def paired_dirichlet(
     labels, num = data.y.numpy(), len(data.y)
     rows = np.arange(num)
     rng.shuffle(rows)
-    size = int(2 / num_clients * num)
+    size = int(2 / num_clients * num)  # of a slice; the last slice also takes the remainder
     starts = [g * size for g in range(num_clients // 2)]
     lists: list[np.ndarray] = []
     for start, stop in zip(starts, [*starts[1:], num], strict=True):
@@ -65,6 +65,7 @@ def _draw_pair(
     pair = [rows[:0], rows[:0]]
     for c in range(num_classes):
         members = rows[labels[rows] == c]
+        # A list with half of the rows gets share 0.
         share = rng.dirichlet([alpha, alpha]) * [len(part) < len(rows) / 2 for part in pair]
         total = share.sum()
         cut = int(share[0] / total * len(members)) if total > 0 else 0  # if both have half: all to the second list

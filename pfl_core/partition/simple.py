@@ -87,27 +87,28 @@ def by_class(
     uses only so many classes of each group (None: all).
     Raises ValueError if clients or classes do not divide evenly.
     """
-    groups, rest = divmod(num_clients, max(clients_per_group, 1))
-    if clients_per_group < 1 or rest or groups > data.num_classes:
+    num_groups, rest = divmod(num_clients, max(clients_per_group, 1))
+    if clients_per_group < 1 or rest or num_groups > data.num_classes:
         raise ValueError(
             f"by_class: {num_clients} clients in groups of {clients_per_group} need full groups, at most "
             f"{data.num_classes} of them (one for each class)"
         )
-    classes = [owned[:classes_per_group] for owned in _owned_classes(data.num_classes, groups, order, seed)]
+    classes = [group[:classes_per_group] for group in _group_classes(data.num_classes, num_groups, order, seed)]
     if classes_per_group is not None and min(map(len, classes)) < max(classes_per_group, 1):
         raise ValueError(
-            f"by_class: {groups} groups cannot have {classes_per_group} of {data.num_classes} classes each"
+            f"by_class: {num_groups} groups cannot have {classes_per_group} of {data.num_classes} classes each"
         )
 
     def assign(indices: Tensor, name: str) -> Sequence[Tensor]:
         members = grouped(shuffled(indices, seed, "partition", "by_class", name), data.y, data.num_classes)
-        shares = [[members[c].tensor_split(clients_per_group) for c in owned] for owned in classes]
-        return [torch.cat(pieces) for group in shares for pieces in zip(*group, strict=True)]
+        # Each class of a group is cut into one piece per client; a client gets one piece of every class.
+        groups = [[members[c].tensor_split(clients_per_group) for c in group] for group in classes]
+        return [torch.cat(pieces) for group in groups for pieces in zip(*group, strict=True)]
 
     return assemble(data, seed, limited(data, seed, pool, train_per_class, test_per_class), assign, val, test)
 
 
-def _owned_classes(num_classes: int, groups: int, order: str, seed: int) -> list[list[int]]:
+def _group_classes(num_classes: int, groups: int, order: str, seed: int) -> list[list[int]]:
     """The classes of each group."""
     if order == "cyclic":
         return [list(range(g, num_classes, groups)) for g in range(groups)]
