@@ -1,4 +1,4 @@
-"""What holds for every test: one thread, no progress bars, no windows, the same hypothesis examples every time.
+"""Settings of all tests: one thread, no progress bars, no windows, fixed hypothesis examples.
 
 The variables are set before any import, so that what a test starts (workers, notebook kernels) has them too.
 """
@@ -30,7 +30,7 @@ hypothesis.settings.load_profile("same every time, however slow the machine")
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty data folder, no committed results, and a working folder of its own."""
+    """An empty data folder, no committed results, and a separate working folder."""
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setattr("pfl_core.runs.store.RESULTS", tmp_path / "results")
     monkeypatch.setattr("sys.path", list(sys.path))
@@ -45,7 +45,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture(autouse=True)
 def figures_closed() -> Iterator[None]:
-    """No test leaves a figure open; pyplot is not imported for it."""
+    """Closes figures after each test, without importing pyplot."""
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")

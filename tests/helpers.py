@@ -1,4 +1,4 @@
-"""Tiny federations, and plain PyTorch written without the package to compare it with."""
+"""Small federations, and reference training in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def coin(*shape: int, key: int = 0) -> Tensor:
 
 
 def module_of(fed: Federation, model: nn.Module, theta_k: Tensor) -> nn.Module:
-    """A plain module of its own with the values of one row."""
+    """A separate module with the values of one row."""
     plain = copy.deepcopy(model).to(fed.theta0.dtype)
     plain.load_state_dict({k: v.clone() for k, v in fed.layout.unflatten(theta_k).items()}, strict=False)
     return plain.train()
@@ -168,7 +168,7 @@ def leaves(value: object, at: str = "state") -> Iterator[tuple[str, object]]:
 
 
 def same_bits(one: object, other: object) -> bool:
-    """Whether two states, records or tensors agree bit for bit; not-a-number equals itself."""
+    """Whether two states, records or tensors are bitwise equal; NaN equals NaN."""
     first, second = list(leaves(one)), list(leaves(other))
     return len(first) == len(second) and all(
         a == b and _same(x, y) for (a, x), (b, y) in zip(first, second, strict=True)

@@ -1,4 +1,4 @@
-"""The registry, readings, and methods built from plain data."""
+"""Registry, readings, and construction of methods from plain data."""
 
 import dataclasses
 
@@ -19,16 +19,16 @@ class Bare(Algorithm):
 
 
 class NotAMethod:
-    """A class that is no Algorithm."""
+    """A class that is not an Algorithm."""
 
 
 def no_class() -> None:
-    """Not even a class."""
+    """A function."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Outside(FedAvg):
-    """A method brought from outside the package."""
+    """A user's method outside the package."""
 
     mu: float = 0.5
 
@@ -37,7 +37,7 @@ def test_the_first_methods_are_registered():
     assert {"local", "fedavg", "fedavg_ft", "fedselect"} <= set(methods())
 
 
-def test_every_line_of_the_registry_is_complete():
+def test_every_registry_entry_is_complete():
     for name, entry in methods().items():
         assert entry.name == name
         assert issubclass(entry.cls, Algorithm), name
@@ -138,19 +138,19 @@ def test_plain_data_is_converted_to_the_fields_types():
     assert build("fedselect", {"lr_shared": None, "lr_personal": 0.1}).lr_personal == 0.1
 
 
-def test_changes_go_on_top_of_a_reading():
+def test_changes_replace_fields_of_a_reading():
     code = FedSelect.reading("authors_code")
     assert FedSelect.reading("authors_code", alpha=0.3) == dataclasses.replace(code, alpha=0.3)
     assert code.alpha == 0.80
 
 
-def test_an_algorithm_without_a_round_says_so():
+def test_an_algorithm_without_a_round_raises():
     fed = federation()
     with pytest.raises(NotImplementedError, match="Algorithm.round"):
         Algorithm().round(fed, State(fed.theta0), everyone(fed), 0)
 
 
-def test_what_a_method_need_not_write():
+def test_defaults_of_an_algorithm():
     fed, plain = federation(), Algorithm()
     state = plain.init(fed, fed.theta0)
     assert torch.equal(state.shared, fed.theta0)

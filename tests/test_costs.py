@@ -1,4 +1,4 @@
-"""Costs, counted by hand."""
+"""Costs against hand-computed values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_flops_of_a_strided_convolution_by_hand():
     assert step_flops(model, (8, 9, 9)) == (2 * (conv + 1600), 2 * (3 * (conv + 1600) - conv))
 
 
-def test_counting_leaves_the_model_alone():
+def test_counting_flops_does_not_change_the_model():
     model = cnn(bn=True).eval()
     before = copy.deepcopy(model.state_dict())
     step_flops(model, (1, 4, 4))
@@ -66,5 +66,5 @@ def test_payload_is_four_bytes_a_value_and_one_for_eight_bits(values, bits, expe
         ([], 1, None),
     ],
 )
-def test_rounds_to_counts_from_one_and_never_pretends(values, target, expected):
+def test_rounds_to_counts_from_one_and_returns_none_if_never_reached(values, target, expected):
     assert rounds_to(values, target) == expected

@@ -1,4 +1,4 @@
-"""The loop: who takes part, when it is scored, what is noted, and going on after an interruption."""
+"""The training loop: client sampling, evaluation, notes, and continued runs."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def test_the_number_of_participants_is_rounded_down_but_at_least_one(participati
     assert clients.max() < num_clients
 
 
-def test_everybody_is_everybody_in_order():
+def test_full_participation_returns_all_clients_in_order():
     assert Schedule(5).clients(7, 3, 2).tolist() == list(range(7))
 
 
-def test_each_round_draws_anew_and_by_its_address():
+def test_each_round_draws_different_clients_from_its_own_stream():
     schedule = Schedule(40, 0.3)
     drawn = [tuple(schedule.clients(10, 0, t).tolist()) for t in range(40)]
     assert len(set(drawn)) > 20
@@ -89,7 +89,7 @@ def test_bad_schedules_are_refused_in_one_line(setting, message):
 @pytest.mark.parametrize(
     ("eval_every", "scored"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (3, [3, 5]), (5, [5]), (9, [5])]
 )
-def test_scores_come_every_so_many_rounds_and_at_the_end(eval_every, scored):
+def test_evaluation_every_few_rounds_and_after_the_last(eval_every, scored):
     fed = federation(rounds=5)
     _, history = run(FedAvg(), fed, Schedule(5, eval_every=eval_every))
     for name in ("correct", "count", "loss", "correct_trained", "count_trained", "loss_trained"):
@@ -99,7 +99,7 @@ def test_scores_come_every_so_many_rounds_and_at_the_end(eval_every, scored):
 
 
 def test_a_validation_split_is_scored_where_there_is_one():
-    """Aggregated models on the clients' own validation data; the other columns stay as they were."""
+    """Aggregated models are evaluated on the clients' validation data; the other columns do not change."""
     plain = federation()
     splits = plain.splits | {"val": Split.of([samples(5, key=200 + k) for k in range(4)])}
     fed = Federation(mlp(), splits, seed=0, rounds=3, train=plain.train)
@@ -117,7 +117,7 @@ def test_a_validation_split_is_scored_where_there_is_one():
 
 @dataclasses.dataclass(frozen=True)
 class Spy(Algorithm):
-    """Adds 1 to the shared vector each round; notes and predictions that the test knows."""
+    """Adds 1 to the shared vector each round; its notes and predictions are known to the test."""
 
     calls: list = dataclasses.field(default_factory=list, compare=False)
 
@@ -158,7 +158,7 @@ def test_rounds_are_called_in_order_with_their_clients():
     assert of(spy.calls, "round") == [(t, schedule.clients(10, 0, t).tolist()) for t in range(3)]
 
 
-def test_notes_have_one_value_for_each_client_and_nothing_for_the_absent():
+def test_notes_have_one_value_per_client_and_nan_for_absent_clients():
     fed = federation(sizes=TEN)
     schedule = Schedule(2, 0.3)
     _, history = run(Spy(), fed, schedule)
@@ -174,7 +174,7 @@ def test_notes_have_one_value_for_each_client_and_nothing_for_the_absent():
         assert "trained" not in history.series
 
 
-def test_the_absent_are_scored_after_aggregation_but_not_after_training():
+def test_absent_clients_are_evaluated_after_aggregation_only():
     fed = federation(sizes=TEN)
     schedule = Schedule(1, 0.3)
     _, history = run(Spy(), fed, schedule)
@@ -184,7 +184,7 @@ def test_the_absent_are_scored_after_aggregation_but_not_after_training():
     assert {k for k in range(10) if not math.isnan(trained[k])} == clients
 
 
-def test_a_prediction_of_its_own_gives_both_scores():
+def test_the_methods_prediction_is_used_for_both_evaluations():
     fed = federation(sizes=TEN)
     schedule = Schedule(1, 0.3)
     _, history = run(Spy(), fed, schedule)
@@ -196,7 +196,7 @@ def test_a_prediction_of_its_own_gives_both_scores():
 
 
 def test_clients_that_never_took_part_adapt_before_they_are_scored():
-    """A state that adapted is for scoring only: the next round starts from what the last one returned."""
+    """An adapted state is used for evaluation only: the next round starts from the state that the last one returned."""
     spy, fed = Spy(), federation(sizes=TEN)
     schedule = Schedule(6, 0.3, eval_every=2)
     state, _ = run(spy, fed, schedule)
@@ -212,13 +212,13 @@ def test_clients_that_never_took_part_adapt_before_they_are_scored():
     assert all(was_adapted == (t in adapted) for t, _, _, was_adapted in of(spy.calls, "models"))
 
 
-def test_nobody_adapts_where_everybody_takes_part():
+def test_no_client_adapts_under_full_participation():
     spy = Spy()
     run(spy, federation(), Schedule(3))
     assert not of(spy.calls, "adapt")
 
 
-def test_models_are_those_after_the_round():
+def test_evaluation_models_are_those_after_the_round():
     spy, fed = Spy(), federation()
     run(spy, fed, Schedule(2))
     first = fed.theta0[0].item()
@@ -227,7 +227,7 @@ def test_models_are_those_after_the_round():
     assert [value for _, _, value, _ in found] == pytest.approx([first + 1, first + 2])
 
 
-def test_interrupted_runs_know_who_was_seen_before():
+def test_continued_runs_know_the_clients_of_earlier_rounds():
     fed, schedule = federation(sizes=TEN), Schedule(6, 0.3)
     whole = Spy()
     run(whole, fed, schedule)
@@ -244,7 +244,7 @@ METHODS = [FedAvg(), Local(), FedSelect(p=0.2, alpha=0.6), FedSelect.reading("au
 
 @pytest.mark.parametrize("algorithm", METHODS, ids=["fedavg", "local", "fedselect", "authors_code"])
 @pytest.mark.parametrize("stop", [1, 3, 6])
-def test_a_run_goes_on_with_the_same_bits(algorithm, stop):
+def test_a_continued_run_is_bitwise_the_same(algorithm, stop):
     schedule = Schedule(6, 0.5, eval_every=2)
     momentum = {"momentum": 0.5, "rounds": 6, "milestones": (0.5,)}
     whole_state, whole = run(algorithm, federation(**momentum), schedule)
@@ -256,8 +256,8 @@ def test_a_run_goes_on_with_the_same_bits(algorithm, stop):
     assert same_bits(without_times(history), without_times(whole))
 
 
-def test_a_checkpoint_is_left_as_it_was():
-    """What was handed in can be used again, for a second branch."""
+def test_a_checkpoint_is_not_modified():
+    """The arguments can be used again for a second run."""
     schedule, fed = Schedule(4), federation(rounds=4)
     start = (*run(FedAvg(), fed, schedule, until=2), 2)
     kept = copy.deepcopy(start)
@@ -297,7 +297,7 @@ def test_rounds_can_be_stepped_through():
 
 
 def test_runs_side_by_side_do_not_disturb_each_other():
-    """Two methods stepped in turn on one federation: the same as one after the other."""
+    """Two methods that alternate on one federation give the same results as one after the other."""
     fed = federation()
     turns = [rounds(a, fed, Schedule(3), a.init(fed, fed.theta0)) for a in (FedAvg(), FedSelect(p=0.3))]
     last = [pair for pair in zip(*turns, strict=True)][-1]
@@ -308,8 +308,8 @@ def test_runs_side_by_side_do_not_disturb_each_other():
         assert snapshot.notes["correct_trained"] == history.series["correct_trained"][1][-1]
 
 
-def test_a_run_leaves_no_scoring_behind():
-    """A round stepped by hand after a run must not return scores that belong to the run."""
+def test_a_run_resets_the_score_function():
+    """A single round after a run must not evaluate as the run did."""
     fed = federation()
     state, _ = run(FedAvg(), fed, Schedule(2))
     _, notes = FedAvg().round(fed, state, torch.arange(4), 2)

@@ -1,4 +1,4 @@
-"""pyproject.toml, constraints.txt, environment.yml and what is installed say the same."""
+"""pyproject.toml, constraints.txt, environment.yml and the installed packages agree."""
 
 import tomllib
 from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""What imports what: one table for the package, and no paper known outside its folder."""
+"""Allowed imports between the parts of the package; no other part imports a paper."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def modules() -> dict[str, Path]:
 
 
 def imports(text: str) -> Iterator[str]:
-    """Every name of the package that a module's text imports, wherever it does: "pfl_core.runs.Record"."""
+    """All names of the package that a module imports anywhere in its text, e.g. "pfl_core.runs.Record"."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.partition(".")[0] == "pfl_core")
@@ -83,8 +83,8 @@ def test_parts_import_what_the_table_says():
         assert allowed <= others.keys(), f"{name} imports {allowed - others.keys()} no longer: strike it from the table"
 
 
-def test_no_part_needs_one_that_needs_it():
-    """The table's rows stand in such an order."""
+def test_no_circular_imports_between_parts():
+    """The rows of the table are ordered so that imports go one way."""
     list(TopologicalSorter({name: others.split() for name, others in IMPORTS.items()}).static_order())
     order = list(IMPORTS)
     for name, others in IMPORTS.items():
@@ -93,7 +93,7 @@ def test_no_part_needs_one_that_needs_it():
 
 
 def test_a_paper_is_imported_by_its_own_folder_alone():
-    """Not by another paper, and nowhere else: all others ask ``pfl_core.papers`` by name."""
+    """Other code gets a paper by name from ``pfl_core.papers``."""
     for name, imported in all_imports():
         for paper in PAPERS:
             inside = f"pfl_core.papers.{paper}"
@@ -119,7 +119,7 @@ def test_every_paper_has_a_folder_with_all_that_belongs_to_it():
 
 
 def test_every_notebook_with_runs_is_one_of_its_papers():
-    """Beside the walkthroughs; those of the top folder belong to no paper."""
+    """Except walkthroughs and the notebooks of the top folder."""
     names = [name for name in notebooks.names() if "/" in name]
     assert {name.partition("/")[0] for name in names} == set(PAPERS)
     assert not any(papers.has_runs(name) for name in notebooks.names() if "/" not in name)

@@ -1,4 +1,4 @@
-"""A model as one flat vector: order, kinds, the head, and which entry belongs to which neuron."""
+"""The flat vector of a model: order and kinds of entries, the head, and the neurons of each entry."""
 
 from collections import OrderedDict
 
@@ -69,7 +69,7 @@ def test_a_model_without_a_linear_layer_is_refused():
 
 
 def test_counts_of_resnet18():
-    """fedselect.md section 3.4: D = 11,181,642 = 11,176,832 in 41 weight tensors and 4,810 in 21 biases."""
+    """D = 11,181,642 = 11,176,832 in 41 weight tensors and 4,810 in 21 biases."""
     layout = Layout.of(build("resnet18", (3, 32, 32), 10, 0))
     assert layout.num_params == 11_181_642
     weights = [f for f in layout.params if "weight" in f.name]
@@ -115,7 +115,7 @@ def test_integer_counters_are_not_stored():
 
 
 def test_neurons_of_a_chain_by_hand():
-    """fc1 4 -> 5 neurons 0..4, head 5 -> 3: every entry's two ends."""
+    """fc1 4 -> 5 neurons 0..4, head 5 -> 3: the two neurons of each entry."""
     chain = Layout.of(mlp()).chain
     none = 5
     assert (chain.activations, chain.sizes, chain.num_neurons) == (("relu1",), (5,), none)
@@ -126,12 +126,12 @@ def test_neurons_of_a_chain_by_hand():
 
 
 def test_gates_come_after_the_pooling():
-    """There a gate of 0 leaves the largest value of each window known (fedpews.md 3.2: the same for values >= 0)."""
+    """After pooling, a zero gate does not tie the values of a window. For values >= 0 the output is the same."""
     assert Layout.of(cnn(bn=True)).chain.activations == ("pool1", "relu2")
 
 
-def test_a_channel_owns_its_columns_after_flattening():
-    """Channel c of 3 with 4 places left owns the columns 4 c .. 4 c + 3 of the next layer (fedpews.md 3.1)."""
+def test_columns_of_a_channel_after_flattening():
+    """Channel c of 3 with 4 remaining positions has the columns 4 c .. 4 c + 3 of the next layer."""
     layout = Layout.of(cnn(bn=False))
     into = layout.unflatten(layout.chain.into)["fc1.weight"]
     assert into.tolist() == [[c for c in range(3) for _ in range(4)]] * 4
@@ -154,7 +154,7 @@ def test_batch_norm_after_flattening_is_counted_by_channel():
         assert layout.unflatten(layout.chain.out)["bn1.weight"].tolist() == [0] * 4 + [1] * 4
 
 
-def test_all_neurons_select_everything_and_none_only_what_touches_no_neuron():
+def test_expand_of_all_neurons_and_of_none():
     layout = Layout.of(cnn(bn=False))
     assert layout.chain.expand(torch.ones(7, dtype=torch.bool)).all()
     nothing = layout.chain.expand(torch.zeros(7, dtype=torch.bool))
@@ -184,7 +184,7 @@ def test_expand_takes_rows():
 
 
 def blocks(sizes: tuple[int, ...], shares: list[float]) -> torch.Tensor:
-    """[N, h] disjoint masks of fedpews.md section 3.6: contiguous in every layer, bounds rounded half up."""
+    """[N, h] disjoint masks of FedPeWS-Fixed: contiguous in every layer, bounds rounded half up."""
     rows = []
     for i in range(len(shares)):
         low, high = sum(shares[:i]), sum(shares[: i + 1])
@@ -208,7 +208,7 @@ def blocks(sizes: tuple[int, ...], shares: list[float]) -> torch.Tensor:
     ],
 )
 def test_covered_parameters_of_fixed_masks(name, in_shape, num_classes, shares, each, covered):
-    """The counts that fedpews.md section 3.6 enumerates; only the last bias is everybody's."""
+    """Hand-counted parameters; only the last bias belongs to all clients."""
     layout = Layout.of(build(name, in_shape, num_classes, 0))
     neurons = blocks(layout.chain.sizes, shares)
     assert (neurons.sum(0) == 1).all()

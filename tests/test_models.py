@@ -1,4 +1,4 @@
-"""The networks: exact sizes of the four specifications, names that layouts rely on, seeds, and clear refusals."""
+"""The networks: exact sizes, layer names, seeds, and error messages."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from pfl_core.seeding import generator
 
 GREY, CIFAR = (1, 28, 28), (3, 32, 32)
 SMALL_CLOTHES = (1, 14, 14)  # of the data set fashion_small
-SIZES = [  # name, sample, classes, trainable parameters (fedpews.md 6, star_pfl.md 8, pfedgate.md 9, fedselect.md A22)
+SIZES = [  # name, sample, classes, trainable parameters
     ("fc_pews", (5,), 4, 14_884),
     ("conv_pews", CIFAR, 10, 113_738),
     ("conv_pews", CIFAR, 20, 134_228),
@@ -54,7 +54,7 @@ def tensors(model):
 
 
 def test_sizes_of_single_tensors():
-    """pfedgate.md section 9, 'Per tensor'; fedpews.md section 6."""
+    """Parameters of single tensors, counted by hand."""
     assert tensors(build("leaf_cnn", GREY, 62, 0)) == [800, 32, 51_200, 64, 2_097_152, 2_048, 126_976, 62]
     assert tensors(build("lenet_cifar", CIFAR, 10, 0)) == [2_400, 32, 51_200, 64, 192_000, 120, 10_080, 84, 840, 10]
     assert tensors(build("leaf_cnn_cifar", CIFAR, 100, 0))[4:] == [3_276_800, 2_048, 204_800, 100]
@@ -62,7 +62,7 @@ def test_sizes_of_single_tensors():
 
 
 def test_lenet_star_statistics_and_weights():
-    """star_pfl.md section 8: 44 floating statistics (12 + 32); 44,296 weights and 259 biases."""
+    """44 floating statistics (12 + 32); 44,296 weights and 259 biases."""
     model = build("lenet_star", GREY, 11, 0)
     assert sum(b.numel() for b in model.buffers() if b.is_floating_point()) == 44
     assert sum(p.numel() for n, p in model.named_parameters() if n.endswith("weight")) == 44_296
@@ -162,7 +162,7 @@ def test_resnet18_stems(stem, in_shape, stride, pool, size):
 
 @pytest.mark.parametrize(("stem", "dead"), [("imagenet", 6_946_816), ("no_pool", 0)])
 def test_resnet18_parameters_that_no_image_of_32_pixels_can_move(stem, dead):
-    """fedselect.md A22: kernel taps of layer4 that only ever see zero padding have no gradient, whatever the data.
+    """Kernel taps of layer4 that only see zero padding have no gradient, whatever the data.
 
     A leaky ReLU lets a gradient through everywhere, so that no other entry is 0 by chance on a few random images.
     """

@@ -1,4 +1,4 @@
-"""What nbval takes for the same output: the same words, and numbers that another processor could have made."""
+"""Comparison of notebook outputs: equal text, and numbers that differ only as they may between processors."""
 
 from functools import partial
 from types import SimpleNamespace

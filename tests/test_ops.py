@@ -1,4 +1,4 @@
-"""Pure functions on rows, by hypothesis and by hand."""
+"""Operations on rows: properties with hypothesis, and hand-computed cases."""
 
 import math
 from itertools import product
@@ -60,7 +60,7 @@ def test_masked_mean_is_the_mean_over_the_active(seed, num, dtype, weighted):
 
 
 @given(SEED, ROWS, DTYPE, st.booleans())
-def test_a_lone_sharer_keeps_its_bits(seed, num, dtype, weighted):
+def test_an_entry_with_one_active_client_is_bitwise_unchanged(seed, num, dtype, weighted):
     theta, weight, _ = rows(seed, num, dtype)
     active = torch.zeros_like(theta, dtype=torch.bool)
     who = torch.arange(WIDTH) % num
@@ -70,7 +70,7 @@ def test_a_lone_sharer_keeps_its_bits(seed, num, dtype, weighted):
 
 
 @given(SEED, ROWS)
-def test_an_entry_that_nobody_shares_is_the_otherwise(seed, num):
+def test_an_entry_without_active_clients_is_otherwise(seed, num):
     theta, weight, active = rows(seed, num)
     active[:, ::2] = False
     got = ops.masked_mean(theta, active, weight, otherwise(theta))
@@ -78,7 +78,7 @@ def test_an_entry_that_nobody_shares_is_the_otherwise(seed, num):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_is_not_a_number_stays_out_of_the_mean_unless_it_is_active(bad):
+def test_nan_is_ignored_unless_it_is_active(bad):
     theta, weight, active = rows(3, 5)
     clean = ops.masked_mean(theta, active, weight, otherwise(theta))
     spoilt = ops.masked_mean(torch.where(active, theta, bad), active, weight, otherwise(theta))
@@ -105,7 +105,7 @@ def test_a_mean_of_equal_weights_needs_no_weights(seed, num, dtype):
     assert torch.equal(none, ops.masked_mean(theta, active, ones, otherwise(theta)))
 
 
-def test_means_write_into_nothing_that_they_are_given():
+def test_means_do_not_modify_their_arguments():
     given_ = rows(1, 4)
     theta, weight, active = (x.clone() for x in given_)
     ops.mean(theta, weight), ops.masked_mean(theta, active, weight, otherwise(theta))
@@ -119,7 +119,7 @@ def test_accumulate_adds_in_place():
     torch.testing.assert_close(total, 1 + weight @ theta)
 
 
-def test_mix_gives_every_client_its_own_average():
+def test_mix_averages_by_rows_of_the_matrix():
     theta, _, _ = rows(0, 3)
     matrix = torch.tensor([[1.0, 0, 0], [0, 0.5, 0.5], [0.2, 0.3, 0.5]], dtype=torch.float64)
     got = ops.mix(matrix, theta)
@@ -158,14 +158,14 @@ def test_take_and_put(as_sequence):
     assert torch.equal(ops.take(changed, clients), new)
 
 
-def test_what_was_put_is_no_view_of_what_was_given():
+def test_put_returns_a_copy():
     block = torch.zeros(3, 2)
     ops.put(block, torch.tensor([0]), torch.ones(1, 2))[1] = 5.0
     assert not block.any()
 
 
 @pytest.mark.parametrize("as_sequence", [False, True])
-def test_nobody_to_take_or_put(as_sequence):
+def test_take_and_put_without_clients(as_sequence):
     block = torch.zeros(3, 2)
     x = tuple(block) if as_sequence else block
     none = torch.tensor([], dtype=torch.int64)
@@ -182,7 +182,7 @@ def test_select():
 
 
 @pytest.mark.parametrize("block", [1, 4, 9])
-def test_working_block_by_block_changes_no_bit(monkeypatch, block):
+def test_the_block_size_does_not_change_results(monkeypatch, block):
     theta, weight, active = rows(5, 4)
     active[:, 3:5] = False
     last = torch.arange(9.0)
@@ -194,7 +194,7 @@ def test_working_block_by_block_changes_no_bit(monkeypatch, block):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_selecting_keeps_every_bit(dtype):
+def test_select_is_bitwise_exact(dtype):
     own = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-42, 1 / 3], dtype=dtype)
     personal = torch.arange(7) % 2 == 0
     for mask in (personal, ~personal):
@@ -204,7 +204,7 @@ def test_selecting_keeps_every_bit(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_bits_are_written_where_there_is_room(dtype):
+def test_bits_reuses_its_output_tensor(dtype):
     first, second = torch.tensor([True, False, True]), torch.tensor([False, False, True])
     x = torch.tensor([1.5, torch.nan, -2.0], dtype=dtype)
     room = ops.bits(first, x)
@@ -228,8 +228,8 @@ def test_masks_are_counted_and_vectors_compared():
 
 @given(SEED, st.integers(1, 40), st.integers(-1, 45), st.integers(1, 50))
 @settings(max_examples=300)
-def test_top_count_takes_what_a_stable_sort_takes(seed, size, count, levels):
-    """Few levels: many ties, also at the cut-off. The reference sorts by falling score, and by index among equals."""
+def test_top_count_equals_a_stable_sort(seed, size, count, levels):
+    """Few distinct scores give many ties. The reference sorts by decreasing score, then by index."""
     stream = generator(seed, "scores")
     score = torch.randint(0, levels, (size,), generator=stream) / 7.0
     among = torch.rand(size, generator=stream) < 0.7
@@ -259,7 +259,7 @@ SCORES = {  # long enough for the sample to tell something, right or wrong
 
 
 @pytest.mark.parametrize("scores", SCORES)
-def test_top_count_is_exact_whatever_its_sample_says(scores):
+def test_top_count_is_exact_for_any_sample(scores):
     stream = generator(0, "scores")
     every = torch.arange(LONG) % ops.SAMPLED == 0
     score = SCORES[scores](torch.randn(LONG, generator=stream), every)
@@ -280,7 +280,7 @@ def test_all_zero_scores_still_give_the_exact_count():
     assert ops.top_count(torch.zeros(6), torch.ones(6, dtype=torch.bool), 4).tolist() == [True] * 4 + [False] * 2
 
 
-def test_not_a_number_ranks_first():
+def test_nan_ranks_first():
     score = torch.tensor([3.0, math.nan, 5.0, math.inf, math.nan])
     everything = torch.ones(5, dtype=torch.bool)
     assert ops.top_count(score, everything, 2).nonzero().squeeze(1).tolist() == [1, 4]
@@ -288,7 +288,7 @@ def test_not_a_number_ranks_first():
     assert ops.top_count(score, everything, 4).nonzero().squeeze(1).tolist() == [1, 2, 3, 4]
 
 
-def test_top_count_leaves_its_arguments_alone():
+def test_top_count_does_not_modify_its_arguments():
     score, among = torch.tensor([math.nan, 1.0]), torch.tensor([True, True])
     ops.top_count(score, among, 2).logical_not_()
     ops.top_count(score, among, 1).logical_not_()

@@ -1,4 +1,4 @@
-"""Names and options that come from a user."""
+"""Lookup by name, and checks of a user's options."""
 
 from collections.abc import Sequence
 
@@ -85,7 +85,7 @@ def test_types_that_cannot_be_checked_take_anything_and_the_others_are_checked()
         check_options("rule 'later'", later, {"share": "x"}, reserved=1)
 
 
-def test_numbers_out_of_a_fields_bounds_are_refused():
+def test_numbers_out_of_bounds_are_refused():
     cases = ((Training, {"lr": -1}), (Training, {"clip_norm": -1.0}), (FedAvgFT, {"finetune_epochs": -1}))
     for owner, options in cases:
         (name, value), *_ = options.items()

@@ -1,4 +1,4 @@
-"""The hash of a user's code: its bytes, and those of what it imports, but for libraries and this package."""
+"""The hash of a user's module and its imports, without libraries and this package."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def forget() -> None:
 
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest) -> str:
-    """Where a method's module and the helper beside it lie."""
+    """The folder of a method's module and a helper module."""
     return request.param
 
 
@@ -66,7 +66,7 @@ def hashed(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     forget()
 
 
-def test_every_byte_counts(hashed):
+def test_the_hash_depends_on_every_byte(hashed):
     before = hashed(METHOD)
     assert hashed(METHOD) == before
     assert hashed(METHOD + "# a comment\n") != before
@@ -86,16 +86,16 @@ def test_imports_are_followed(line, hashed):
     assert hashed(method, HALF) != hashed(method, THIRD)
 
 
-def test_what_is_not_imported_does_not_count(hashed):
+def test_files_that_are_not_imported_do_not_change_the_hash(hashed):
     method = METHOD.replace("from HELPER import half", "")
     assert hashed(method, HALF) == hashed(method, THIRD)
 
 
-def test_circles_of_imports_end(hashed):
+def test_circular_imports(hashed):
     assert hashed(METHOD, "import METHOD\n" + HALF) != hashed(METHOD, "import METHOD\n" + THIRD)
 
 
-def test_libraries_and_this_package_do_not_count():
+def test_libraries_and_this_package_do_not_change_the_hash():
     assert not any(map(outside._is_users_own, ("torch.nn", "json", "sys", "pfl_core.ops", "no_such_module")))
 
 

@@ -1,4 +1,4 @@
-"""Ranks and their correlation: against scipy, and where there is no order."""
+"""Ranks and rank correlation: against scipy, and for constant rows."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What README.md shows runs as it stands there; the lists on other pages are complete; no link is broken."""
+"""The code in README.md runs, the lists on other pages are complete, and no link is broken."""
 
 import json
 import re
@@ -16,7 +16,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [path for path in sorted(ROOT.glob("**/*.md")) if not {".venv", "node_modules"} & set(path.parts)]
 
 
-def test_the_method_of_ones_own_runs(folders, tmp_path, capsys):
+def test_the_example_of_a_custom_method_runs(folders, tmp_path, capsys):
     """On a small network, for one round; the name and the option as in the command below the block."""
     (block,) = re.findall(r"```python\n(# mine\.py\n.*?)```", README, re.DOTALL)
     (command,) = re.findall(r"^pfl (run mine:.*)$", README, re.MULTILINE)

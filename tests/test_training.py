@@ -1,4 +1,4 @@
-"""Settings of local training: refusals, the schedule, the augmentation."""
+"""Settings of local training: error messages, schedule, augmentation."""
 
 import math
 import re
@@ -47,20 +47,20 @@ def test_the_schedule_multiplies_after_each_milestone():
 
 
 def images(b=40, c=2, h=6, w=5):
-    """Every pixel a number of its own, none of them 0 (0 is padding)."""
+    """Every pixel has a different value, none is 0 (the padding)."""
     return torch.arange(1.0, b * c * h * w + 1).view(b, c, h, w)
 
 
 @pytest.mark.parametrize(("augment", "same"), [("none", True), ("crop_flip", False)])
-def test_no_augmentation_touches_no_sample(augment, same):
-    """A batch beside the client's images that it was made of."""
+def test_only_augmentation_changes_samples(augment, same):
+    """Compares a batch with the client's images."""
     fed = federation(cnn(), shape=(1, 4, 4), augment=augment)
     batch = next(fed.batches(torch.tensor([1]), 0))
     assert torch.equal(batch.x[0], fed.splits["train"].client(1)[0][batch.index[0]]) == same
 
 
 def test_every_image_becomes_a_shifted_and_perhaps_mirrored_copy_of_itself():
-    """Reference: cut out of the padded image at every place, mirrored or not; the result must be one of these."""
+    """Reference: all crops of the padded image, mirrored or not; the result must be one of them."""
     x = images()
     got = crop_flip(x, generator(0, "augment"))
     assert got.shape == x.shape
@@ -87,7 +87,7 @@ def test_all_shifts_are_drawn_about_equally():
     assert abs(inside.float().mean() - 1 / 81) < 0.004  # one of 9 x 9 places shows the only pixel
 
 
-def test_augmentation_depends_on_its_stream_alone_and_leaves_the_images_alone():
+def test_augmentation_depends_on_its_stream_alone_and_does_not_modify_the_images():
     x = images()
     kept = x.clone()
     one, again, other = (crop_flip(x, generator(seed)) for seed in (0, 0, 1))
@@ -107,14 +107,14 @@ def test_what_happens_to_a_last_batch_of_four(last, sizes):
 
 
 @pytest.mark.parametrize("last", PARTIAL_BATCH)
-def test_a_lone_or_a_full_last_batch_stays(last):
+def test_an_only_batch_or_a_full_last_batch_is_kept(last):
     train = Training(batch_size=32, partial_batch=last)
     assert train.batch_bounds(20) == [(0, 20)] and train.batch_bounds(64) == [(0, 32), (32, 64)]
     assert train.batch_bounds(0) == []
 
 
 @pytest.mark.parametrize(("last", "steps"), [("keep", 4), ("drop", 3), ("merge", 3)])
-def test_training_takes_the_batches_that_it_is_asked_for(last, steps):
+def test_number_of_steps_by_partial_batch(last, steps):
     fed = federation(sizes=(100,), batch_size=32, partial_batch=last)
     assert int(fed.sgd(fed.theta0[None], torch.arange(1), key=0).steps[0]) == steps == fed.num_steps(0)
 

@@ -1,4 +1,4 @@
-"""The only door to torchvision opens with and without its compiled operators."""
+"""The import of torchvision, with and without its compiled operators."""
 
 import importlib
 import subprocess

@@ -1,4 +1,4 @@
-"""Small files in the layouts of the real sets, and a web server on this machine in place of the network."""
+"""Small files in the layouts of the real data sets, and a local web server in place of the network."""
 
 import gzip
 import hashlib
@@ -82,7 +82,7 @@ def cifar_files(folder: Path, class_name: str, label_key: str, classes: int) -> 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty data folder, found without naming it."""
+    """An empty data folder, set as the default."""
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
     return tmp_path
 
@@ -99,7 +99,7 @@ def write_idx() -> Callable[..., None]:
 
 @pytest.fixture
 def write_cifar(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, int], Path]:
-    """``cifar_files``, and torchvision told of them: it checks as ever."""
+    """``cifar_files`` with their MD5 sums registered in torchvision, which checks them as usual."""
     from pfl_core.vision import torchvision
 
     def write(class_name: str, label_key: str, classes: int) -> Path:

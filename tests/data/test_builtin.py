@@ -1,4 +1,4 @@
-"""The embedded digits and clothes, and FedPeWS's synthetic sets against the table of fedpews, section 8.1."""
+"""Digits, the small Fashion-MNIST, and FedPeWS's synthetic sets against a table of their clusters."""
 
 import tomllib
 from fnmatch import fnmatch
@@ -12,7 +12,7 @@ import pfl_core
 from pfl_core.data import Dataset, builtin, load
 from tests.data.write_fashion_small import reduced
 
-# (x, y, angle in degrees) of the four clusters of each class, as the specification lists them
+# (x, y, angle in degrees) of the four clusters of each class
 CLUSTERS = {
     0: [(-4.5, -4.5, 0), (4.5, -1.5, 135), (1.5, 1.5, 90), (-1.5, 4.5, 45)],
     1: [(-1.5, -4.5, 90), (-4.5, -1.5, 45), (4.5, 1.5, 0), (1.5, 4.5, 135)],
@@ -72,7 +72,7 @@ def test_fashion_small_is_small_and_a_wheel_has_it_and_its_licence():
         assert any(fnmatch(path.relative_to(package).as_posix(), pattern) for pattern in patterns), path
 
 
-def test_another_file_in_its_place_is_refused(tmp_path, monkeypatch):
+def test_a_changed_file_is_refused(tmp_path, monkeypatch):
     changed = tmp_path / "fashion_small.npz"
     changed.write_bytes(builtin.FASHION_SMALL.read_bytes() + b"0")
     monkeypatch.setattr(builtin, "FASHION_SMALL", changed)
@@ -98,7 +98,7 @@ def test_fashion_small_is_what_the_whole_set_is_reduced_to():
 
 
 @pytest.mark.parametrize(("name", "per_cluster"), [("synthetic_32k", 2000), ("synthetic_3200", 200)])
-def test_synthetic_has_the_clusters_of_the_specification(name, per_cluster):
+def test_synthetic_has_the_expected_clusters(name, per_cluster):
     data = load(name)
     assert data.x.shape == (16 * per_cluster + 8000, 5) and data.x.dtype == torch.float32
     for part, size in ((~data.is_test, per_cluster), (data.is_test, 500)):
@@ -130,8 +130,8 @@ def test_the_two_synthetic_sets_share_their_test_points_and_nothing_else():
     assert not train & set(map(tuple, large.x[~large.is_test].tolist()))
 
 
-def test_one_who_knows_the_clusters_makes_no_mistake():
-    """fedpews, section 8.2: 100.00 % on the test set with the 16 Gaussians known."""
+def test_the_optimal_classifier_makes_no_error():
+    """A classifier that knows the 16 Gaussians is correct on the whole test set."""
     data = load("synthetic_32k")
     x, y = data.x[data.is_test, :2].double(), data.y[data.is_test]
     scores = []

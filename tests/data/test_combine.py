@@ -1,4 +1,4 @@
-"""Sets put together: sources, label offsets, sizes, and how many samples of each class."""
+"""Combinations: sources, label offsets, sizes, and samples per class."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def mnist_and_cifar(write_npz):
 
 
 def test_cifar_mnist(mnist_and_cifar):
-    """fedpews, section 8.3 and A12: client 1 (source 0) holds MNIST; CIFAR-10 has the labels 0..9, MNIST 10..19."""
+    """Client 1 (source 0) has MNIST; CIFAR-10 has the labels 0..9, MNIST 10..19."""
     data = load("cifar_mnist", samples_per_class=None)
     assert data.x.shape == (210, 3, 32, 32) and data.num_classes == 20
     assert data.source.bincount().tolist() == [90, 120]
@@ -57,7 +57,7 @@ def test_the_default_is_400_and_200_of_each_class(mnist_and_cifar):
         (["a", "b"], "item 0: input should be a valid integer"),
     ],
 )
-def test_samples_that_are_no_pair(mnist_and_cifar, wrong, message):
+def test_invalid_samples_per_class(mnist_and_cifar, wrong, message):
     with pytest.raises(ValueError, match=message):
         load("cifar_mnist", samples_per_class=wrong)
 

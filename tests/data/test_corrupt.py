@@ -1,4 +1,4 @@
-"""Corruptions in the manner of CIFAR-10-C."""
+"""Corruptions of CIFAR-10-C."""
 
 import colorsys
 
@@ -124,7 +124,7 @@ def test_pixelate_is_pillows_box_filter(severity, share):
         ("saturate", lambda h, s, v: (h, min(1.5 * s, 1), v)),
     ],
 )
-def test_colour_work_against_pythons_own_hsv(kind, change):
+def test_brightness_and_saturate_against_pythons_hsv(kind, change):
     colours = torch.randint(0, 256, (200, 3), dtype=torch.uint8, generator=generator(0, "colours"))
     colours[:3] = torch.tensor([[0, 0, 0], [90, 90, 90], [255, 255, 255]])
     y = corrupt(colours[:, :, None, None], kind, 3, generator(0))[:, :, 0, 0]

@@ -49,7 +49,7 @@ def test_office_home_has_a_source_for_each_domain(folder):
         load("office_home", test_share=1)
 
 
-def test_a_picture_is_cut_from_its_middle(tmp_path):
+def test_images_are_cropped_at_the_centre(tmp_path):
     array = picture(tmp_path / "wide.png", 6, 10)
     assert torch.equal(read_picture(tmp_path / "wide.png", 6, 4).permute(1, 2, 0), torch.from_numpy(array[1:5, 3:7]))
 
@@ -64,7 +64,7 @@ def test_short_side_and_grey(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no picture", b"\x89PNG\r\n\x1a\n"])
-def test_a_damaged_picture_is_named(folder, content):
+def test_a_damaged_image_is_named(folder, content):
     path = folder / "mini_imagenet" / "n01" / "bad.png"
     picture(path, 8, 8)
     path.write_bytes(content or path.read_bytes()[:-40])
@@ -72,7 +72,7 @@ def test_a_damaged_picture_is_named(folder, content):
         load("mini_imagenet")
 
 
-def test_a_folder_without_pictures(folder):
+def test_a_folder_without_images(folder):
     (folder / "mini_imagenet" / "n01").mkdir(parents=True)
     with pytest.raises(FileNotFoundError, match="add its files, see data/README.md"):
         load("mini_imagenet")

@@ -1,4 +1,4 @@
-"""What there is, checksums, and the rows behind `pfl data`."""
+"""Listing, checksums, and the rows of `pfl data`."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from pfl_core.data.combine import RECIPES
 from pfl_core.data.medmnist_sets import table
 
 
-def test_names_tells_what_is_here(write_npz):
+def test_names_lists_available_sets(write_npz):
     before = names()
     assert before["digits"].available and before["fashion_small"].available and before["synthetic_32k"].available
     assert not before["cifar10"].available and not before["cifar_mnist"].available
@@ -97,7 +97,7 @@ def test_checksum_of_a_set_from_outside_follows_its_arrays(tmp_path, monkeypatch
     assert checksum("someones_data:made", size=4) != checksum("someones_data:made")
 
 
-def test_checksum_of_what_is_not_here(folder):
+def test_checksum_of_missing_files(folder):
     with pytest.raises(FileNotFoundError, match="'cifar10' is not here"):
         checksum("cifar10")
     with pytest.raises(ValueError, match="'cifar11' is unknown"):

@@ -1,4 +1,4 @@
-"""From a name to the right source: order, errors, and data sets from outside the package."""
+"""Lookup by name: order, errors, and a user's data sets."""
 
 import subprocess
 import sys
@@ -78,7 +78,7 @@ def test_part_of_the_owners_files_is_not_enough(write_cifar):
         load("cifar10")
 
 
-def test_what_nobody_can_download_says_so(folder):
+def test_sets_without_a_download(folder):
     with pytest.raises(FileNotFoundError, match="add its files, see data/README.md"):
         load("office_home", offline=False)
 
@@ -97,7 +97,7 @@ def test_unknown_options(write_npz):
         load("mine", shrink=2)
 
 
-def test_from_outside_the_package(outside):
+def test_a_users_data_set(outside):
     data = load("their_data:points", size=6, shift=0.5)
     assert isinstance(data, Dataset) and torch.equal(data.x[:, 0], data.y + 0.5)
 
@@ -114,13 +114,13 @@ def test_from_outside_the_package(outside):
         ("their_data:wrong", {}, "returned a list; return a pfl_core.data.Dataset"),
     ],
 )
-def test_from_outside_gone_wrong(outside, name, options, message):
+def test_errors_of_a_users_data_set(outside, name, options, message):
     with pytest.raises(ValueError, match=message):
         load(name, **options)
 
 
-def test_import_is_light():
-    """Nothing heavy comes in with the package nor with a set that needs none of it."""
+def test_import_loads_no_large_library():
+    """Neither the package nor a generated set imports a large library."""
     code = (
         "import sys, pfl_core, pfl_core.data as d; d.load('synthetic_3200'); d.names('nowhere');"
         "print(sys.modules.keys() & {'torchvision', 'medmnist', 'sklearn', 'pandas', 'seaborn', 'pooch', 'PIL'})"

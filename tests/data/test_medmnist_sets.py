@@ -63,7 +63,7 @@ def test_multi_label_is_refused_even_where_the_file_is_here(write_npz):
 
 @pytest.fixture
 def online(server, monkeypatch, write_npz, folder):
-    """breastmnist's table entry led to a small file served here."""
+    """breastmnist's table entry with the URL of a small local file."""
     address, served = server
     write_npz("breastmnist", shape=(28, 28))
     (folder / "breastmnist.npz").rename(served / "breastmnist.npz")

@@ -1,4 +1,4 @@
-"""Files in MedMNIST's layout, whole and damaged."""
+"""Files in MedMNIST's layout, intact and damaged."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The real files, where they are."""
+"""Checks of the real files, where they exist."""
 
 import pytest
 import torch

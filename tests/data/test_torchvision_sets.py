@@ -1,4 +1,4 @@
-"""torchvision's sets, read from small files that lie where torchvision puts the real ones."""
+"""torchvision's sets, read from small files in torchvision's layout."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_mnist_family(folder, write_idx, name, base):
 
 
 def test_class_names_are_those_of_torchvision():
-    """Ours are at hand without importing torchvision; they may differ in case."""
+    """The class names listed here, which do not need torchvision, may differ in case only."""
     sets = torchvision().datasets
     for name, theirs in (
         ("fashion_mnist", sets.FashionMNIST.classes),
@@ -79,7 +79,7 @@ def test_a_damaged_file_of_the_mnist_family(folder, write_idx, content):
 
 @pytest.fixture
 def mnist_online(server, write_idx, monkeypatch):
-    """torchvision's MNIST fetched from here: mirrors and checksums of small files."""
+    """torchvision's MNIST with mirrors and checksums of small local files."""
     address, served = server
     images, labels = some_images(8, 28, 28), np.arange(8)
     write_idx(served / "mnist", IDX, images, labels, pack=True)

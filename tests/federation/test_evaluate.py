@@ -1,4 +1,4 @@
-"""Outputs and scores: per sample, per client, by chunks; nothing moves."""
+"""Outputs and evaluation: per sample, per client, in chunks; nothing is modified."""
 
 import pytest
 import torch
@@ -140,7 +140,7 @@ def test_clients_of_unequal_size_keep_their_own_scores():
         assert scores.correct.tolist() == alone
 
 
-def test_a_prediction_of_ones_own():
+def test_a_custom_prediction():
     fed = federation()
     clients = torch.tensor([2, 0])
     theta, calls = some_rows(fed, clients), []
@@ -155,7 +155,7 @@ def test_a_prediction_of_ones_own():
     assert scores.correct.tolist() == [(fed.labels(k, "test") == k).sum() for k in (2, 0)]
 
 
-def test_scoring_moves_nothing():
+def test_evaluation_modifies_nothing():
     fed = federation(mlp(bn=True))
     theta = some_rows(fed, everyone(fed))
     kept = theta.clone()
@@ -243,7 +243,7 @@ def test_chunks_cover_the_clients_in_order(monkeypatch):
 # ---- records --------------------------------------------------------------------------------------------------------
 
 
-def test_splits_know_their_clients():
+def test_split_by_client():
     split = Split.of([(torch.zeros(2, 3), torch.tensor([0, 1])), (torch.ones(1, 3), torch.tensor([2]))])
     assert split.bounds == (0, 2, 3)
     assert split.sizes.tolist() == [2, 1]

@@ -1,4 +1,4 @@
-"""Loops that a method writes itself reproduce sgd; Hessian products are finite differences of the gradient."""
+"""A hand-written loop reproduces sgd; Hessian products equal finite differences of the gradient."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_grad_takes_a_group(stacked):
         torch.testing.assert_close(getattr(got, name), torch.cat([getattr(a, name) for a in alone]))
 
 
-def test_grad_is_the_plain_gradient_and_tells_the_new_statistics():
+def test_grad_returns_the_plain_gradient_and_the_new_statistics():
     model = mlp(bn=True)
     fed = federation(model, dtype=F64)
     theta = some_rows(fed, torch.arange(1))
@@ -80,7 +80,7 @@ def test_two_gradients_do_not_share_memory():
 
 
 @pytest.mark.parametrize("stacked", [True, False])
-def test_a_gradient_that_is_not_copied_lies_where_the_next_one_is_written(stacked):
+def test_without_copy_the_next_gradient_overwrites_this_one(stacked):
     fed = federation(mlp(), stacked=stacked)
     batch = next(fed.batches(torch.tensor([0]), 0))
     kept = fed.grad(fed.theta0[None], batch).theta
@@ -92,7 +92,7 @@ def test_a_gradient_that_is_not_copied_lies_where_the_next_one_is_written(stacke
 
 
 @pytest.mark.parametrize("stacked", [True, False])
-def test_what_is_not_asked_for_is_none(stacked):
+def test_results_that_are_not_requested_are_none(stacked):
     fed = federation(mlp(), stacked=stacked)
     batch = next(fed.batches(torch.tensor([0]), 0))
     for of in (("theta",), ("gates",), ("loss", "theta"), ("loss", "gates")):
@@ -120,7 +120,7 @@ def test_hessian_products_are_finite_differences_of_the_gradient(bn):
 
 
 def test_hessian_products_after_training_with_a_mask():
-    """Training leaves out the gradient work of frozen tensors; the next verb must not inherit that."""
+    """Training computes no gradients of frozen tensors; the next operation must compute them again."""
     fed = federation(mlp(), dtype=F64)
     clients = torch.tensor([0])
     batch = next(fed.batches(clients, 0))
@@ -134,7 +134,7 @@ def test_hessian_products_after_training_with_a_mask():
     assert torch.equal(fed.grad(fed.theta0[None], batch).theta, slope)
 
 
-def test_what_a_method_may_ask():
+def test_properties_of_a_federation():
     fed = federation(sizes=(12, 9), batch_size=4)
     assert (fed.num_clients, fed.num_params, fed.num_entries) == (2, 53, 53)
     assert fed.num_train.tolist() == [12.0, 9.0]

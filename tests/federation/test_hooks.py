@@ -1,4 +1,4 @@
-"""Hooks see what they say; gradients through derived weights and gates are autograd's."""
+"""Arguments of hooks; gradients through derived weights and gates equal those of autograd."""
 
 import pytest
 import torch
@@ -97,8 +97,8 @@ def test_the_gradient_hook_sees_the_whole_gradient_also_where_a_mask_freezes_it(
     assert torch.equal(seen[0], fed.grad(theta, first_batch(fed)).theta[0])
 
 
-def test_what_a_gradient_hook_returns_is_left_as_it_was():
-    """A hook may return a tensor that the method keeps, a control variate for example."""
+def test_the_result_of_a_gradient_hook_is_not_modified():
+    """A hook may return a tensor of the method's state, e.g. a control variate."""
     fed = federation(momentum=0.9, weight_decay=0.1, clip_norm=1.0, epochs=2)
     kept = torch.ones(fed.num_params)
     frozen = fed.layout.mask(fed.layout.in_head)
@@ -171,7 +171,7 @@ MASKS = {"all": lambda f: True, "head": lambda f: f.layer == "head", "nothing": 
 
 @pytest.mark.parametrize("select", MASKS.values(), ids=MASKS)
 def test_training_theta_and_variables_together(select):
-    """Both step from the same point; a mask on theta takes nothing away from the variables' gradient."""
+    """Both are updated from the same point; a mask on theta does not change the gradient of the variables."""
     model = mlp()
     fed = federation(model, dtype=F64, epochs=2)
     clients, mask = torch.tensor([1, 3]), fed.layout.mask(select)
@@ -190,8 +190,8 @@ def test_training_theta_and_variables_together(select):
 
 
 @pytest.mark.parametrize(("decay", "own"), [(0.0, 0.2), (0.2, 0.0), (0.2, None), (0.2, 0.05)])
-def test_variables_have_a_weight_decay_of_their_own(decay, own):
-    """Without one they have the federation's; theta keeps the federation's."""
+def test_weight_decay_of_variables(decay, own):
+    """Default: that of ``Training``, which theta always uses."""
     model = mlp()
     fed = federation(model, dtype=F64, weight_decay=decay)
     variables = torch.tensor([[0.3, -1.0, 0.5]], dtype=F64)
@@ -223,7 +223,7 @@ def test_a_loss_hook_sees_the_derived_forward_pass():
     torch.testing.assert_close(logits[0], want)
 
 
-def test_a_loss_hook_must_not_use_the_network_that_is_in_use():
+def test_a_loss_hook_must_not_use_the_network():
     fed = federation(stacked=False)
     with pytest.raises(RuntimeError, match="a loss hook must not call the federation's verbs"):
         fed.grad(fed.theta0[None], first_batch(fed), loss=lambda o: fed.logits(fed.theta0.clone(), o.x).sum())
@@ -304,7 +304,7 @@ def gated_logits(plain, gates, x):
 @pytest.mark.parametrize("conv", [False, True], ids=["mlp", "cnn"])
 @pytest.mark.parametrize("binary", [False, True], ids=["real gates", "0/1 gates"])
 def test_gradients_of_gates_are_autograds(conv, binary):
-    """Real gates, and 0/1 masks (fedpews.md 3.2, 3.3): the slope is there for neurons that are off, too."""
+    """Real gates and 0/1 masks: the gradient is not zero for neurons with a zero gate."""
     model = cnn(bn=False) if conv else mlp()
     fed = federation(model, **(IMAGES if conv else {"dtype": F64}))
     h = fed.layout.chain.num_neurons
@@ -335,7 +335,7 @@ def test_gate_gradients_are_finite_differences():
 
 
 def test_gates_are_the_network_without_the_unselected_neurons():
-    """fedpews.md invariant 4: the same loss as x * m, and no gradient outside m."""
+    """Equal to the loss with masked parameters x * m, and no gradient outside m."""
     fed = federation(cnn(bn=False), **IMAGES)
     batch, gates = first_batch(fed), coin(1, 7)
     active = fed.layout.chain.expand(gates[0])

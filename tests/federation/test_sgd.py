@@ -1,4 +1,4 @@
-"""Local training equals the plain PyTorch loop, moves only what it may, and draws batches by address."""
+"""Local training equals the plain PyTorch loop, changes only trainable entries, and draws batches by key."""
 
 from collections import OrderedDict
 
@@ -62,7 +62,7 @@ def test_augmented_images_go_through_the_same_steps():
 
 
 def test_the_rate_is_not_rounded_to_single_precision():
-    """One step of a rate that float32 cannot hold, in float64: theta - 0.1 g to the last digits."""
+    """One step in float64 with a rate that float32 cannot represent: theta - 0.1 g."""
     model = mlp()
     fed = federation(model, dtype=F64, batch_size=100)
     batch = next(fed.batches(torch.tensor([0]), 0))
@@ -238,7 +238,7 @@ def test_leaving_out_gradient_work_changes_no_bit(layer):
 
 
 def test_nothing_trainable_moves_only_the_statistics():
-    """They move as in plain forward passes; the loss is that of the unchanged model."""
+    """Statistics are updated as in plain forward passes; the loss is that of the unchanged model."""
     model = mlp(bn=True)
     fed = federation(model, dtype=F64, weight_decay=0.1, momentum=0.9)
     out = train(fed, [0], trainable=torch.zeros(fed.num_params, dtype=torch.bool))
@@ -361,7 +361,7 @@ def test_the_schedule_follows_the_round_in_the_key(base):
 
 
 def test_velocity_goes_in_and_comes_out():
-    """One batch an epoch: two epochs in one call are one epoch, and another with the velocity handed on."""
+    """With one batch per epoch, two epochs in one call equal two calls with the velocity passed on."""
     fed = federation(dtype=F64, momentum=0.9, batch_size=100)
     rest = torch.zeros(4, fed.num_params, dtype=F64)
     both = train(fed, velocity=rest, epochs=2)
@@ -391,7 +391,7 @@ def test_velocity_is_what_torch_calls_the_momentum_buffer():
 # ---- random addresses -----------------------------------------------------------------------------------------------
 
 
-def test_every_epoch_goes_once_through_the_data_in_an_order_of_its_own():
+def test_every_epoch_uses_all_samples_in_a_new_order():
     fed = federation(sizes=(10,))
     one = torch.tensor([0])
     x, y = fed.splits["train"].client(0)
@@ -434,7 +434,7 @@ def test_neither_the_order_nor_the_number_of_clients_matters():
     assert same_bits(some.loss, all_rows.loss[order])
 
 
-def test_each_client_has_an_order_of_its_own():
+def test_each_client_has_its_own_order():
     fed = federation(sizes=(12, 12))
     orders = [torch.cat([b.index[0] for b in fed.batches(torch.tensor([k]), 0)]).tolist() for k in (0, 1)]
     assert orders[0] != orders[1]
@@ -465,7 +465,7 @@ def test_a_client_may_take_part_twice():
 
 
 def test_other_data_for_each_row():
-    """FedMD and FedAP train on data that are not the client's own."""
+    """FedMD and FedAP train on data of other clients."""
     fed = federation(sizes=(12, 12, 12))
     lent = fed.splits["train"].client(2)
     extra = tuple(part.to(like.dtype) for part, like in zip(samples(5, key=50), lent, strict=True))
@@ -485,7 +485,7 @@ def test_another_split_by_name():
     assert not torch.equal(train(fed, data="val").theta, train(fed).theta)
 
 
-def test_a_split_that_is_not_there_is_refused_by_name():
+def test_an_unknown_split_is_refused_by_name():
     with pytest.raises(ValueError, match="no split 'public'; it has train, test"):
         train(federation(), data="public")
 

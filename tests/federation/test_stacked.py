@@ -1,4 +1,4 @@
-"""All rows in one batched computation against one row after the other: the same numbers."""
+"""The batched backend gives the same results as training row by row."""
 
 from __future__ import annotations
 
@@ -152,8 +152,8 @@ def test_a_group_runs_out_of_batches_from_its_end():
         next(fed.batches(torch.arange(4), 0))
 
 
-def test_neighbours_do_not_change_a_row():
-    """To the bit, whoever else is in the group; the caller's rows stay as they were."""
+def test_other_rows_of_a_group_do_not_change_a_row():
+    """A row's result is bitwise independent of the group; the arguments are not modified."""
     fed = both("dense")[0]
     clients = torch.arange(4)
     theta = some_rows(fed, clients)
@@ -164,8 +164,8 @@ def test_neighbours_do_not_change_a_row():
     assert torch.equal(theta, kept)
 
 
-def test_one_row_for_all_and_the_rows_beside_it():
-    """Views are kept from call to call; another stride at the same address is another block."""
+def test_a_broadcast_row_and_other_rows_at_the_same_address():
+    """Views are reused between calls, but not for another stride at the same address."""
     fed = both("dense", sizes=(8, 8))[0]
     theta = some_rows(fed, torch.arange(2))
     batch = next(fed.batches(torch.arange(2), 0))
@@ -173,7 +173,7 @@ def test_one_row_for_all_and_the_rows_beside_it():
     close(fed.grad(theta[:1].expand(2, -1), batch).theta, fed.grad(theta[:1].repeat(2, 1), batch).theta)
 
 
-def test_what_is_stacked_is_decided_by_network_device_and_training():
+def test_the_backend_depends_on_network_device_and_training():
     def suits(model: nn.Module, device: str = "cpu") -> bool:
         return BatchedBackend.suits(model, Layout.of(model), device)
 

@@ -1,4 +1,4 @@
-"""A stand-in for a data set: labels, sources and test marks are all that a partition looks at; samples are empty."""
+"""A data set without samples: partitions use only labels, sources and test marks."""
 
 from dataclasses import dataclass
 

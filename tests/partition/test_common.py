@@ -1,4 +1,4 @@
-"""What every partition promises, checked on all of them; and rules brought from outside."""
+"""Invariants of all partitions, and a user's rules."""
 
 import pytest
 import torch
@@ -54,7 +54,7 @@ def ids(case):
 @pytest.mark.parametrize("case", CASES, ids=ids)
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 999), sizes=st.lists(st.integers(36, 60), min_size=4, max_size=4))
-def test_promises_of_every_partition(pool, case, seed, sizes):
+def test_invariants_of_every_partition(pool, case, seed, sizes):
     name, num_clients, options, _ = case
     data = pool(sizes, [n // 3 for n in sizes], sources=2, seed=seed)
     part = partition(name, data, num_clients, seed, **options)
@@ -233,7 +233,7 @@ def halves(data, num_clients, seed, leak=False, twice=False, empty=False, outsid
 """
 
 
-def test_a_partition_from_outside_is_held_to_the_same_promises(pool, monkeypatch, tmp_path):
+def test_a_users_partition_is_checked_too(pool, monkeypatch, tmp_path):
     (tmp_path / "my_rules.py").write_text(RULES, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     data = pool([6, 6], [4, 4])

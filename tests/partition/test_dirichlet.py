@@ -1,4 +1,4 @@
-"""Dirichlet splits in the variants of the papers, and the sorted shards of pFedGate."""
+"""Dirichlet partitions of the papers, and the sorted shards of pFedGate."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_larger_alpha_is_more_even(pool):
 
 
 def test_fedem_reproduces_the_sizes_of_the_authors_split(cifar_like):
-    """pfedgate.md section 10: CIFAR-10, 100 clients, α 0.4, seed 12345: sizes from 53 to 1,531, about 8.7 labels."""
+    """The released split of CIFAR-10, 100 clients, α 0.4, seed 12345: sizes from 53 to 1,531, about 8.7 labels."""
     part = partition("dirichlet", cifar_like, 100, 0, variant="fedem", alpha=0.4, split_seed=12345)
     table = sizes(part, cifar_like)
     assert (int(table.sum(1).min()), int(table.sum(1).max())) == (53, 1531)
@@ -55,8 +55,8 @@ def test_fedem_reproduces_the_sizes_of_the_authors_split(cifar_like):
     assert (part.dropped, part.num_clients, int(table.sum())) == (0, 100, 60_000)
 
 
-def test_fedem_drops_small_clients_and_says_how_many(cifar_like):
-    """pfedgate.md section 10: at alpha 0.01 about 40 of 100 clients are empty, 8 more very small, 1.5 labels each."""
+def test_fedem_drops_and_counts_small_clients(cifar_like):
+    """At alpha 0.01, about 40 of 100 clients are empty, 8 more very small, 1.5 labels each."""
     part = partition("dirichlet", cifar_like, 100, 12345, variant="fedem", alpha=0.01)
     table = sizes(part, cifar_like)
     assert 40 <= part.dropped <= 60 and part.num_clients == 100 - part.dropped
@@ -90,14 +90,14 @@ def test_split_622_is_that_of_the_authors(num, seed):
 
 
 def test_pathological_clients_have_two_labels_or_straddle(cifar_like, pool):
-    """pfedgate.md section 10: at most 2 labels with all images; with 90 % of them shards straddle classes."""
+    """At most 2 labels with all images; with 90 % of them, shards may have two classes."""
     whole = sizes(partition("pathological", cifar_like, 10, 0), cifar_like)
     assert whole.sum(1).tolist() == [6000] * 10 and (whole > 0).sum(1).max() <= 2
     part = sizes(partition("pathological", cifar_like, 10, 0, data_fraction=0.9), cifar_like)
     assert part.sum(1).tolist() == [5400] * 10 and 2 < (part > 0).sum(1).max() <= 4
 
 
-SAGITTAL = [2147, 1180, 1157, 1477, 1976, 1971, 6033, 1399, 1517, 3627, 2737]  # star_pfl.md section 9
+SAGITTAL = [2147, 1180, 1157, 1477, 1976, 1971, 6033, 1399, 1517, 3627, 2737]  # images of each class
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ SAGITTAL = [2147, 1180, 1157, 1477, 1976, 1971, 6033, 1399, 1517, 3627, 2737]  #
     ],
 )
 def test_paired_dirichlet_looks_like_the_released_sagittal_splits(pool, alpha, classes, share, entropy, totals):
-    """star_pfl.md 9.1. The order of the released labels is not at hand, so values that depend on it have a margin."""
+    """The order of the released labels is unknown here, so values that depend on it have a tolerance."""
     data = pool(SAGITTAL)
     part = partition("paired_dirichlet", data, 20, 0, alpha=alpha, split_seed=5)
     table = sizes(part, data)

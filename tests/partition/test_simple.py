@@ -1,4 +1,4 @@
-"""Even shares, whole sources, whole classes, and a fixed number of classes for each client."""
+"""IID, by source, by class, and a fixed number of classes per client."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def test_iid_counts_are_of_each_class_over_all_clients(pool):
 
 
 def test_by_source_with_the_sizes_of_fedpews(pool):
-    """fedpews.md 8.3: 400 and 200 of each class; client 1 takes the second source (A12). Here 40 and 20."""
+    """FedPeWS: 400 and 200 images of each class; client 1 has the second source. Here 40 and 20."""
     data = pool([50] * 6, [25] * 6, sources=2)
     part = partition("by_source", data, 2, 0, order=(1, 0), train_per_class=40, test_per_class=20)
     table = part.table(data)
@@ -34,7 +34,7 @@ def test_by_source_with_the_sizes_of_fedpews(pool):
 
 
 def test_by_source_keeps_everything_by_default_and_halves_when_joined(pool):
-    """fedselect.md 8: Office-Home, one client a domain, half of each class for testing."""
+    """Office-Home as in FedSelect: one client per domain, half of each class for testing."""
     data = pool([50, 40, 30], [25, 10, 10], sources=3)
     assert partition("by_source", data, 3, 0).table(data)["train"].tolist() == [[50, 0, 0], [0, 40, 0], [0, 0, 30]]
     table = partition("by_source", data, 3, 0, pool="joined", test=0.5).table(data)
@@ -43,7 +43,7 @@ def test_by_source_keeps_everything_by_default_and_halves_when_joined(pool):
 
 @pytest.mark.parametrize(("num_clients", "classes"), [(2, [[0, 2], [1, 3]]), (4, [[0], [1], [2], [3]])])
 def test_by_class_cyclic_as_in_the_synthetic_experiments(pool, num_clients, classes):
-    """fedpews.md 8.1: even classes to the first client and odd to the second, or class i to client i."""
+    """FedPeWS's synthetic sets: even classes for the first client and odd for the second, or class i for client i."""
     data = pool([9, 8, 7, 6], [3, 3, 3, 3])
     table = partition("by_class", data, num_clients, 0).table(data)
     assert [torch.where(row)[0].tolist() for row in table["train"]] == classes
@@ -53,7 +53,7 @@ def test_by_class_cyclic_as_in_the_synthetic_experiments(pool, num_clients, clas
 @given(seed=st.integers(0, 99))
 @settings(max_examples=15, deadline=None)
 def test_by_class_shuffled_gives_equal_numbers_of_classes_once(pool, seed):
-    """fedpews.md 8.3, 'NOC': C / N classes each, without replacement, with all their images."""
+    """FedPeWS's non-overlapping classes: C / N classes each, with all their images."""
     data = pool([10] * 20, [4] * 20)
     table = partition("by_class", data, 5, seed, order="shuffled").table(data)
     assert (table["train"] > 0).sum(1).tolist() == [4] * 5
@@ -62,7 +62,7 @@ def test_by_class_shuffled_gives_equal_numbers_of_classes_once(pool, seed):
 
 
 def test_by_class_groups_of_clients_with_one_label(pool):
-    """star_pfl.md section 10, N2: 4 groups of 3 clients, one label for each group."""
+    """4 groups of 3 clients, one label per group."""
     data = pool([30] * 6, [9] * 6)
     table = partition("by_class", data, 12, 0, clients_per_group=3, classes_per_group=1).table(data)
     assert [torch.where(row)[0].tolist() for row in table["train"]] == [[g] for g in range(4) for _ in range(3)]
@@ -85,7 +85,7 @@ def test_shards_every_client_has_s_classes_and_every_class_as_many_clients(pool,
 
 
 def test_shards_with_the_counts_of_fedselect_and_nested_sizes(pool):
-    """fedselect.md 8: 10 clients with 2 of 10 classes, 50 training and 100 test images of a class (here a tenth)."""
+    """FedSelect: 10 clients with 2 of 10 classes, 50 training and 100 test images of a class (here a tenth)."""
     data = pool([50] * 10, [25] * 10)
     large = partition("shards", data, 10, 0, classes_per_client=2, train_per_class=20, test_per_class=10)
     small = partition("shards", data, 10, 0, classes_per_client=2, train_per_class=5, test_per_class=10)
@@ -103,7 +103,7 @@ def test_shards_keep_all_images_of_uneven_classes(pool):
     assert table["test"].sum(0).tolist() == [5, 7]
 
 
-def test_shards_as_the_authors_deal_them(pool):
+def test_shards_of_the_authors_code(pool):
     """A client may get two shards of one class (then one class only), and over seeds some clients do."""
     data = pool([20] * 4, [8] * 4)
     tables = [

@@ -14,7 +14,7 @@ def indices(part):
     return torch.cat([*part.train, *part.val, *part.test])
 
 
-def test_a_sample_gives_each_client_so_many_images_in_60_20_20():
+def test_paired_sample_gives_each_client_the_requested_images_in_60_20_20():
     digits = data.load("digits")
     part = partition(SAMPLE, digits, 6, 3, images=100, alpha=0.1)
     sizes = torch.tensor([[len(split[k]) for split in (part.train, part.val, part.test)] for k in range(6)])
@@ -23,7 +23,7 @@ def test_a_sample_gives_each_client_so_many_images_in_60_20_20():
     assert not torch.equal(indices(part), indices(partition(SAMPLE, digits, 6, 4, images=100)))
 
 
-def test_all_images_are_the_paired_split_itself():
+def test_paired_sample_of_all_images_is_the_paired_partition():
     digits = data.load("digits")
     each = len(digits.y) // 4
     short, full = partition(SAMPLE, digits, 4, 0, images=each), partition("paired_dirichlet", digits, 4, 0)
@@ -54,6 +54,6 @@ def test_groups_of_clients_share_labels_that_no_other_group_has(pool):
         (GROUPS, {"groups": 6, "labels_per_group": 2}, "use fewer groups"),
     ],
 )
-def test_what_cannot_be_dealt_is_said(name, options, match):
+def test_impossible_groups_are_refused(name, options, match):
     with pytest.raises(ValueError, match=match):
         partition(name, data.load("digits"), 6, 0, **options)
