@@ -112,8 +112,8 @@ class Algorithm(Generic[StateT]):
     def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
         """Checks of a finished run: did the mechanism that distinguishes this method have an effect?
 
-        ``series`` holds the notes of ``round`` by name: [noted rounds, N] with NaN where a client was absent, or
-        [noted rounds, 1] for a note that is one number. It also holds the ``artifacts``. ``rounds`` is the planned
+        ``series`` holds the notes of ``round`` by name: [recorded rounds, N] with NaN where a client was absent, or
+        [recorded rounds, 1] for a note that is one number. It also holds the ``artifacts``. ``rounds`` is the planned
         number of rounds. Default: no checks.
         """
         return []

@@ -120,7 +120,7 @@ def rounds(
         began = perf_counter()
         state, info = algorithm.round(fed, state, clients, t)
         seconds, fed.score = perf_counter() - began - score.seconds, None  # without the time of evaluation
-        notes = {name: _per_client(value, clients, fed.num_clients) for name, value in _noted(info).items()}
+        notes = {name: _per_client(value, clients, fed.num_clients) for name, value in _notes(info).items()}
         if due:
             # Before aggregation: sampled clients only. After aggregation: all clients.
             trained = info.get("trained")
@@ -168,7 +168,8 @@ def _score_all(algorithm: Algorithm, fed: Federation, state: State, seen: set[in
     return Scores.join(parts)
 
 
-def _noted(info: dict) -> dict[str, float | Tensor]:
+def _notes(info: dict) -> dict[str, float | Tensor]:
+    """The result of a round without its trained rows."""
     return {name: value for name, value in info.items() if name != "trained"}
 
 

@@ -130,7 +130,7 @@ def test_small_last_batches_under_batch_norm_are_warned_of_once():
         return [str(each.message) for each in caught]
 
     (text,) = warned(cnn(bn=True), batch_size=32)
-    assert re.match(r"batch norm: the last batch of 1 of 2 clients has fewer than 8 samples \(at least 4\)", text)
+    assert re.match(r"batch norm: the last batch of 1 of 2 clients has fewer than 8 samples \(minimum 4\)", text)
     assert warned(cnn(bn=False), batch_size=32) == warned(cnn(bn=True), batch_size=20) == []
     assert warned(cnn(bn=True), batch_size=32, partial_batch="merge") == []
     (text,) = warned(cnn(bn=True), (100, 1), batch_size=20)

@@ -175,7 +175,11 @@ def _info(name: str, folder: Path) -> Info:
         licences = "; ".join(dict.fromkeys(part.licence for part in parts))
         sizes = "; ".join(part.size for part in parts)
         return Info(
-            name, f"made of {', '.join(combination.parts)}", licences, sizes, all(part.available for part in parts)
+            name,
+            f"combination of {', '.join(combination.parts)}",
+            licences,
+            sizes,
+            all(part.available for part in parts),
         )
     entry, files = _entry(name, folder), _files(name, folder)
     return Info(name, entry.where, entry.licence, entry.size, available=files is not None, generated=files == [])

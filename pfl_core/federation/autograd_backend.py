@@ -53,7 +53,7 @@ class AutogradBackend:
             return
         if self._in_hook:
             raise RuntimeError(
-                "a loss hook must not call the federation's verbs: the network is in use; call them before training"
+                "a loss hook must not call methods of the federation: the network is in use; call them before training"
             )
         params = params.detach()
         for f, p in zip(self.layout.params, self._params, strict=True):

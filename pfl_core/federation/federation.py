@@ -127,7 +127,7 @@ class Federation:
         if few:
             warnings.append(
                 f"batch norm: the last batch of {len(few)} of {len(last)} clients has fewer than {SMALL_BATCH} "
-                f"samples (at least {min(few)}), which can make training diverge; choose a batch size that divides the "
+                f"samples (minimum {min(few)}), which can make training diverge; choose a batch size that divides the "
                 'clients\' samples, or partial_batch="merge" or "drop"'
             )
         if untrained:

@@ -225,7 +225,7 @@ def test_a_loss_hook_sees_the_derived_forward_pass():
 
 def test_a_loss_hook_must_not_use_the_network():
     fed = federation(stacked=False)
-    with pytest.raises(RuntimeError, match="a loss hook must not call the federation's verbs"):
+    with pytest.raises(RuntimeError, match="a loss hook must not call methods of the federation"):
         fed.grad(fed.theta0[None], first_batch(fed), loss=lambda o: fed.logits(fed.theta0.clone(), o.x).sum())
 
 
