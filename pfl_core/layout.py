@@ -33,7 +33,7 @@ class Field:
 
     @property
     def layer(self) -> str:
-        """The module that owns the tensor, e.g. ``layer1.0.conv1``."""
+        """Name of the tensor's module, e.g. ``layer1.0.conv1``."""
         return self.name.rpartition(".")[0]
 
 
@@ -42,15 +42,15 @@ class Layout:
     """Maps the model's tensors to entries of the flat vector. Built by :meth:`Layout.of`."""
 
     fields: tuple[Field, ...]
-    head: str  # name of the last linear layer; its input are the features of a sample
+    head: str  # name of the last linear layer; its input is the feature vector of a sample
     chain: Chain | None  # hidden neurons of a plain chain of layers; None for other networks
 
     @classmethod
     def of(cls, model: nn.Module) -> Layout:
         """The layout of a module.
 
-        Raises ValueError if the module has no linear layer (the last one is its head), or batch norm with
-        ``momentum=None``, which averages over a batch counter: counters are not stored.
+        Raises ValueError if the module has no linear layer (the last one is its head), or if it has batch norm with
+        ``momentum=None``, whose statistics depend on a batch counter that is not stored.
         """
         modules = dict(model.named_modules())
         cumulative = [name for name, m in modules.items() if isinstance(m, _Norm) and m.momentum is None]

@@ -2,7 +2,7 @@
 
 Every plain network is an ``nn.Sequential`` with named layers. Each hidden layer has its own ReLU (relu1, relu2, ...
 from input to output), so that ``layout.Chain`` can number the neurons. The last linear layer is ``head`` (ResNet18:
-``fc``). Initialisation is PyTorch's default; layers have biases; the output are logits.
+``fc``). Initialisation is PyTorch's default, layers have biases, and outputs are logits.
 """
 
 import math

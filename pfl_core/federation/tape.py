@@ -33,7 +33,7 @@ class Tape:
     first: int | None = None  # the first step with a gradient that is needed; the backward pass ends there
 
     def mark_head(self, h: Tensor) -> None:
-        """The next step is the head; its input ``h`` are the features of the samples."""
+        """The next step is the head; its input ``h`` holds the features of the samples."""
         self.features, self.head = h, len(self.steps)
 
     def backward(self, gradient: Tensor, feature_gradient: Tensor | None) -> None:

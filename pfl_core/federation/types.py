@@ -56,7 +56,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Output:
-    """The argument of a loss hook: the outputs of one row for its batch."""
+    """The argument of a loss hook: one row's outputs for its batch."""
 
     logits: Tensor  # [B, C]
     features: Tensor  # [B, f], the head's input
