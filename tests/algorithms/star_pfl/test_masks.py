@@ -284,8 +284,8 @@ SCORE, COUNT = torch.tensor([0.0, 0.0, 0.05, 1.0]), torch.tensor([0, 1, 2, 3], d
         (Rule(-1.0), [0, 0, 0, 0]),
         (Rule(0.0), [0, 1, 0, 0]),
         (Rule(0.0, inclusive=True), [0, 0, 0, 0]),
-        (Rule(0.1, empty_is_steady=True, tensors=(slice(0, 4),)), [1, 1, 1, 0]),
-        (Rule(0.1, empty_is_steady=True, tensors=(slice(0, 1), slice(1, 4))), [0, 1, 1, 0]),
+        (Rule(0.1, empty_is_stable=True, tensors=(slice(0, 4),)), [1, 1, 1, 0]),
+        (Rule(0.1, empty_is_stable=True, tensors=(slice(0, 1), slice(1, 4))), [0, 1, 1, 0]),
     ],
 )
 def test_what_is_steady(rule, steady):

@@ -107,7 +107,7 @@ def mismatches(algorithm, local, model, rounds=ROUNDS):
         active = measure(entries, rule)
         if local:
             other.clear()
-            window = algorithm.own_window(entries, None)
+            window = algorithm.round_window(entries, None)
         trained = active | ~weights if local else active
         for update in updates:
             other.record([part.tolist() for part in update.split([n for n, _ in tensors])])
