@@ -91,7 +91,7 @@ def plain_round(fed, model, adapter, gate, shared, k, t, moving):
     numbers, sent = blocks.expand(torch.arange(blocks.num_blocks)), torch.zeros(fed.num_params, dtype=torch.bool)
     for batch in fed.batches(torch.tensor([k]), t, epochs=config.epochs, smallest_batch=2):
         scale, importance = gate.train()(batch.x[0])
-        importance = importance.clamp(min=adapter.least)
+        importance = importance.clamp(min=adapter.min_ratio)
         kept = brute_force(importance.detach().numpy(), blocks.sizes, blocks.always, BUDGET)
         through = torch.from_numpy(kept).to(F64) - importance.detach() + importance
         wide = (through * scale)[numbers]
@@ -210,8 +210,8 @@ def test_3_10_values_and_slopes_of_the_combination(through):
     assert torch.equal(values, torch.where(on, scale, 0.0))
     of_scale, of_importance, inner = slopes_of(adapter, values, scale, importance)
     torch.testing.assert_close(of_scale, torch.where(on, inner, 0.0))
-    want = scale.detach() * inner * (importance >= adapter.least)
-    assert ((importance < adapter.least) & on).any()
+    want = scale.detach() * inner * (importance >= adapter.min_ratio)
+    assert ((importance < adapter.min_ratio) & on).any()
     torch.testing.assert_close(of_importance, want if through == "all" else want * on)
     assert bool((of_importance[~on] == 0).all()) == (through == "kept")
 
@@ -234,7 +234,7 @@ def test_10_slopes_by_finite_differences():
 def test_10_one_shared_path_has_1_plus_M_times_the_slope(through):
     adapter, scale, _, values, kept = combined(through, shared=True)
     slope, inner = slopes_of(adapter, values, scale)
-    above = (scale.detach() >= adapter.least) & torch.from_numpy(kept)
+    above = (scale.detach() >= adapter.min_ratio) & torch.from_numpy(kept)
     torch.testing.assert_close(slope[above], ((1 + scale.detach()) * inner)[above])
 
 

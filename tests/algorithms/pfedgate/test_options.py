@@ -71,13 +71,13 @@ def test_budgets():
     mixed = Adapter.of(PFedGate(keep_ratio=(0.5, 0.1)), fed)
     assert sorted(mixed.budget.tolist()) == [0.1] * 5 + [0.5] * 5
     assert mixed.budget.tolist() != sorted(mixed.budget.tolist())
-    assert mixed.least == 0.05  # half of the smallest budget, since 1/5 is above it
+    assert mixed.min_ratio == 0.05  # half of the smallest budget, since 1/5 is above it
     each = tuple(0.1 * (i + 1) for i in range(10))
     assert tuple(Adapter.of(PFedGate(keep_ratio=each), fed).budget) == each
-    assert Adapter.of(PFedGate(keep_ratio=0.5), fed).least == 0.2
-    assert Adapter.of(PFedGate(keep_ratio=0.2), fed).least == 0.1
-    assert Adapter.of(PFedGate(keep_ratio=0.05, min_keep_rule="authors_code"), fed).least == 0.05
-    assert Adapter.of(PFedGate(blocks_per_tensor=20, min_keep_rule="authors_code"), fed).least == 0.1
+    assert Adapter.of(PFedGate(keep_ratio=0.5), fed).min_ratio == 0.2
+    assert Adapter.of(PFedGate(keep_ratio=0.2), fed).min_ratio == 0.1
+    assert Adapter.of(PFedGate(keep_ratio=0.05, min_keep_rule="authors_code"), fed).min_ratio == 0.05
+    assert Adapter.of(PFedGate(blocks_per_tensor=20, min_keep_rule="authors_code"), fed).min_ratio == 0.1
     with pytest.raises(ValueError, match=r"\A[^\n]*11[^\n]*10[^\n]*\Z"):
         Adapter.of(PFedGate(keep_ratio=(0.5,) * 11), fed)
 
