@@ -141,7 +141,7 @@ class Adapter:
     # ---- the selection --------------------------------------------------------------------------------------------
 
     def select(self, importance: np.ndarray, k: int) -> np.ndarray:
-        """I bool [L] of client k for importances G [L]: the first block of each tensor, and others within the budget."""
+        """I bool [L] of client k for importances G [L]: first blocks are always kept, others within the budget."""
         blocks, selector = self.blocks, self.options.selector
         grouped = selector == "greedy_groups"
         value = np.rint(np.nan_to_num(importance).clip(0, LARGEST) * (COARSE if grouped else FINE)).astype(np.int64)

@@ -73,7 +73,7 @@ class Blocks:
 
 
 class _Scale(torch.autograd.Function):
-    """theta' = theta * M'[block]. With g = dLoss/dtheta', the gradients are M' g for theta and <g_b, theta_b> for M'_b."""
+    """theta' = theta * M'[block]. With g = dLoss/dtheta', the gradients are M' g and, for M'_b, <g_b, theta_b>."""
 
     @staticmethod
     def forward(ctx, theta: Tensor, values: Tensor, blocks: Blocks) -> Tensor:
@@ -104,14 +104,14 @@ def equal(n: int, num: int, least: float) -> list[int]:
 def balanced(n: int, size: float, least: float) -> list[int]:
     """Block sizes of n entries: first a share ``least``, then equal blocks of about ``size`` entries.
 
-    A tensor whose rest is smaller than half of ``size`` is one block.
+    A tensor whose rest is at most half of ``size`` is one block.
     """
     pieces = round((1 - least) * n / size)
     return first_min_ratio(n, 1 + pieces, least) if pieces else [n]
 
 
 def output_rows(n: int, num: int, least: float) -> list[int]:
-    """Group sizes of n neurons: first a share ``least`` (rounded up), then ``num`` - 1 groups that differ by at most 1."""
+    """Group sizes of n neurons: first a share ``least`` (rounded up), then ``num`` - 1 groups of almost equal size."""
     first = max(1, math.ceil(least * n - 1e-9))
     parts = min(num - 1, n - first)
     return [first, *((n - first + parts - 1 - i) // parts for i in range(parts))]

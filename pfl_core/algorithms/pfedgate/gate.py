@@ -58,7 +58,7 @@ class Gate:
 
     @cached_property
     def statistics(self) -> tuple[int, ...]:
-        """Lengths of the 4 parts of the statistics: mean and variance of the switchable norm, then of the batch norms."""
+        """Lengths of the 4 parts of the statistics: mean and variance of the switchable norm and of the batch norms."""
         pre = self.num_channels if self.pre_norm else 0
         post = self.num_paths * self.num_blocks if self.post_norm else 0
         return (pre, pre, post, post)

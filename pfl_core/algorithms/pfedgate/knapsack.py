@@ -26,7 +26,7 @@ def exact(value: np.ndarray, size: np.ndarray, capacity: int) -> np.ndarray:
 
 
 def _decided(value: np.ndarray, size: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
-    """Items that are in every optimal selection, and items that remain undecided; bool [n] each. All others are in none.
+    """Items that are in every optimal selection, and items that are undecided; bool [n] each. All others are in none.
 
     For a price e per entry, the value of any selection is at most U = e capacity + Σ max(0, v - e w). If a selection
     takes item b with v_b < e w_b, or leaves out item b with v_b > e w_b, its value is at most U - |v_b - e w_b|. Where
