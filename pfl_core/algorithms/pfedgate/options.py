@@ -31,9 +31,7 @@ class PFedGateOptions(Algorithm):
     sigmoid: bool = True
     without_sigmoid: Literal["identity", "tangent"] = "identity"  # not in the paper: M = z, or the sigmoid's tangent
     scale_bias_init: float = 0.0  # not in the paper: 3 starts M near 0.9, for short runs
-    gate_granularity: Literal["batch", "client", "client_masked_mean"] = (
-        "batch"  # one M' for each batch, or each client
-    )
+    gate_granularity: Literal["batch", "client", "client_masked_mean"] = "batch"  # M' by batch or by client
     # Training and server
     training: Literal["joint", "alternating"] = "joint"  # "alternating": first the gate, then the model
     keep_momentum: bool = True  # clients keep their momentum between rounds
