@@ -37,7 +37,7 @@ def test_masks_are_settled_if_few_entries_flip_in_the_last_fifth_of_the_warm_up(
     assert checks({"mask_flips": early + absent})["settled"] == (pytest.approx(0.004), True)
 
 
-def test_records_without_flips_are_judged_by_the_size_of_the_masks():
+def test_records_without_flips_are_checked_by_the_size_of_the_masks():
     """A mask's size changes at most by the share that flips; nothing is said of what was not noted."""
     steady = [[0.5, 0.5]] * 8 + [[0.5, 0.5], [0.505, 0.495]]
     assert checks({"selected": steady})["settled"] == (pytest.approx(0.0025), True)
@@ -47,7 +47,7 @@ def test_records_without_flips_are_judged_by_the_size_of_the_masks():
     assert set(checks({"selected": coins}, algorithm=FedPeWSFixed(tau=0.5))) == {"dense"}, "fixed masks do not move"
 
 
-def test_a_run_that_was_stopped_in_its_warm_up_is_not_judged_by_its_masks():
+def test_a_run_stopped_during_the_warm_up_has_no_check_of_its_masks():
     assert "settled" not in checks({"mask_flips": [[0.5, 0.5]] * 9})
     assert "settled" not in checks({"selected": [[0.5, 0.5]] * 9})
 
@@ -58,7 +58,7 @@ def test_a_fifth_of_the_rounds_must_be_dense(algorithm):
     assert checks({}, 40, algorithm(tau=0.85))["dense"] == (pytest.approx(0.15), False)
 
 
-def test_the_loss_of_the_warm_up_is_held_against_round_1():
+def test_the_loss_of_the_warm_up_is_compared_with_round_1():
     """Mean over the clients that took part; what comes after the switch does not count."""
     calm = [[1.0, 1.0], [2.0, math.nan], *[[1.0, 1.0]] * 8]
     assert checks({"train_loss": calm + [[9.0, 9.0]] * 10})["loss"] == (2.0, False)
@@ -68,12 +68,12 @@ def test_the_loss_of_the_warm_up_is_held_against_round_1():
     assert checks({"train_loss": nobody})["loss"][1] is False, "training that is not a number exploded"
 
 
-def test_without_a_warm_up_there_is_nothing_to_check_unless_one_was_asked_for():
+def test_without_a_warm_up_there_is_no_check_unless_tau_asks_for_one():
     assert checks({"train_loss": [[1.0]]}, algorithm=FedPeWS(tau=0.0)) == {}
     assert checks({"train_loss": [[1.0]]}, rounds=3, algorithm=FedPeWS(tau=0.1)) == {"none": (0, False)}
 
 
-def test_expected_flips_are_those_of_many_draws():
+def test_expected_flips_against_many_draws():
     before, after = torch.rand(2, 1, 50, generator=seeded(0))
     draws = torch.rand(2, 4000, 50, generator=seeded(1))
     flipped = ((draws[0] < before) != (draws[1] < after)).float().mean()

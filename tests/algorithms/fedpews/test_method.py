@@ -119,7 +119,7 @@ def test_with_batch_norm_a_warm_up_is_finite_and_moves_the_statistics_of_selecte
 @both_nets
 @both_backends
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32], ids=["masks", "numbers"])
-def test_4_gates_are_the_parameter_product(name, stacked, dtype):
+def test_gates_give_the_loss_of_masked_parameters(name, stacked, dtype):
     fed = fed_of(name, stacked=stacked)
     theta, batch = some_rows(fed, torch.arange(1)), first_batch(fed)
     for key in range(5):
@@ -136,7 +136,7 @@ def test_4_gates_are_the_parameter_product(name, stacked, dtype):
 @both_backends
 @pytest.mark.parametrize("rule", ["both_ends", "row"])
 @pytest.mark.parametrize("straight", ["draw", "draw_and_sigmoid"])
-def test_4_data_call_unselected_neurons_back_through_gates_but_not_through_products(name, stacked, rule, straight):
+def test_unselected_neurons_get_a_gradient_from_gates_but_not_from_products(name, stacked, rule, straight):
     """Section 3.3's trap. A gate's slope is exactly 0 only for a neuron that no sample switches on."""
     fed = fed_of(name, sizes=(40,), batch_size=40, stacked=stacked)
     gate = FedPeWS(lam=0.0, expand_rule=rule, straight_through=straight)
@@ -155,7 +155,7 @@ def test_4_data_call_unselected_neurons_back_through_gates_but_not_through_produ
 @both_nets
 @both_backends
 @pytest.mark.parametrize(("rule", "factor"), [("both_ends", 2), ("row", 1)])
-def test_the_gradient_of_eq_6_is_twice_the_gates_on_selected_neurons_and_0_on_others(name, stacked, rule, factor):
+def test_the_gradient_of_eq_6_is_twice_that_of_gates_on_selected_neurons_and_0_on_others(name, stacked, rule, factor):
     """A mask bit multiplies a neuron's incoming weights (the gate's share once) and, with both ends, the outgoing ones.
 
     With a ReLU between, w m x + b m is m times the pre-activation, so each half is df/da * a, which is the gate's.
@@ -173,7 +173,7 @@ def test_the_gradient_of_eq_6_is_twice_the_gates_on_selected_neurons_and_0_on_ot
 
 
 @pytest.mark.parametrize("heard", ["samples", "constant"])
-def test_without_diversity_it_does_not_matter_what_is_heard_of_the_others(heard):
+def test_without_diversity_p_others_does_not_matter(heard):
     """A2 is about p_others, which lambda multiplies: with lambda = 0 the readings train the same bits."""
     fed = fed_of(dtype=F64)
     one, other = (run(FedPeWS(tau=1.0, lam=0.0, prob_update=each), fed, Schedule(3))[0] for each in ("mean", heard))
@@ -185,7 +185,7 @@ def test_without_diversity_it_does_not_matter_what_is_heard_of_the_others(heard)
 
 @both_nets
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.7, 1.0, 1.7])
-def test_6_7_the_server_steps_over_what_is_covered_and_over_nothing_else(name, rate):
+def test_server_step_changes_covered_entries_only(name, rate):
     fed = fed_of(name, sizes=(12, 9))
     algorithm = FedPeWS(tau=1.0, lr_server=rate)
     state = middle(algorithm, fed)
@@ -207,7 +207,7 @@ def test_6_7_the_server_steps_over_what_is_covered_and_over_nothing_else(name, r
 # ---- invariants 8, 9 and 12: diversity ------------------------------------------------------------------------------
 
 
-def test_8_the_slope_of_diversity_by_finite_differences():
+def test_gradient_of_the_diversity_term_by_finite_differences():
     """-lam ||sigmoid(s) - p_others||^2, differentiated at a point where the data say nothing."""
     fed = fed_of(dtype=F64)
     h, lam, step = fed.layout.chain.num_neurons, 3.0, 1e-6
@@ -226,7 +226,7 @@ def test_8_the_slope_of_diversity_by_finite_differences():
     assert (slope_of(FedPeWS(lam=0.0), fed, score, others, no_data(fed)) == 0).all()
 
 
-def test_8_data_and_diversity_add_up():
+def test_gradients_of_data_and_diversity_add_up():
     fed = fed_of(dtype=F64)
     score, others = some_scores(fed)[:1], torch.sigmoid(some_scores(fed, 1))[:1]
     data, both = (slope_of(FedPeWS(lam=lam), fed, score, others) for lam in (0.0, 3.0))
@@ -236,7 +236,7 @@ def test_8_data_and_diversity_add_up():
 
 
 @pytest.mark.parametrize("lam", [0.5, 50.0])
-def test_8_the_distance_never_decreases_and_has_a_bound(lam):
+def test_the_distance_increases_up_to_its_bound(lam):
     fed = fed_of(dtype=F64)
     algorithm, score = FedPeWS(lam=lam), some_scores(fed)[:1]
     others = torch.sigmoid(some_scores(fed, 1))[:1]
@@ -250,7 +250,7 @@ def test_8_the_distance_never_decreases_and_has_a_bound(lam):
     assert 0 <= distances[0] and distances[-1] <= bound <= fed.layout.chain.num_neurons
 
 
-def test_8_more_weight_more_distance():
+def test_a_larger_lambda_gives_a_larger_distance():
     """A round's diagnostic: lam pushes the probabilities apart, and it stays within h."""
     found = []
     for lam in (0.0, 1.0, 20.0):
@@ -263,7 +263,7 @@ def test_8_more_weight_more_distance():
 
 
 @pytest.mark.parametrize(("others", "end"), [(0.9, 0.0), (0.1, 1.0)])
-def test_9_strong_diversity_saturates_on_the_other_side(others, end):
+def test_strong_diversity_saturates_away_from_the_others(others, end):
     fed = fed_of(dtype=F64)
     algorithm, score = FedPeWS(lam=1000.0), torch.zeros_like(some_scores(fed)[:1])
     for _ in range(300):
@@ -274,7 +274,7 @@ def test_9_strong_diversity_saturates_on_the_other_side(others, end):
 
 
 @pytest.mark.parametrize("clients", [[0, 1, 2, 3], [3, 1], [2]])
-def test_12_the_others_are_the_plain_mean_over_the_other_clients(clients):
+def test_the_others_are_the_plain_mean_over_the_other_clients(clients):
     fed = fed_of(dtype=F64)
     algorithm = FedPeWS(tau=1.0)
     state = with_scores(algorithm, fed, some_scores(fed))
@@ -284,7 +284,7 @@ def test_12_the_others_are_the_plain_mean_over_the_other_clients(clients):
     assert ((got >= 0) & (got <= 1)).all()
 
 
-def test_12_a_client_alone_is_pushed_from_its_own_probability():
+def test_a_single_client_is_pushed_from_its_own_probability():
     fed = fed_of(sizes=(12,))
     state = with_scores(FedPeWS(), fed, some_scores(fed))
     assert torch.equal(FedPeWS().others(fed, state, everyone(fed), 0), state.mask_prob)
@@ -293,7 +293,7 @@ def test_12_a_client_alone_is_pushed_from_its_own_probability():
 # ---- streams --------------------------------------------------------------------------------------------------------
 
 
-def test_masks_have_a_stream_of_their_own_and_batches_do_not_notice():
+def test_mask_draws_have_one_random_stream_per_round_and_client():
     """A client's numbers are its own, whoever else is there; with W = 0, fixed and learned masks the batches agree."""
     fed = fed_of(sizes=(12, 6, 9))
     numbers = uniform_numbers(fed, torch.tensor([0, 2, 1]), 3)

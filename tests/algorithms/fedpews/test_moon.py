@@ -18,7 +18,7 @@ both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked"
 
 @both_nets
 @both_backends
-def test_moon_without_mu_is_fedavg_to_the_bit(name, stacked):
+def test_moon_with_mu_con_0_is_bitwise_fedavg(name, stacked):
     fed = fed_of(name, epochs=2, stacked=stacked)
     options = {"client_weighting": "samples", "lr_server": 0.7}
     one = shared_of(Moon(**options, mu_con=0.0), fed, 3, participation=0.75)
@@ -28,7 +28,7 @@ def test_moon_without_mu_is_fedavg_to_the_bit(name, stacked):
 
 @both_nets
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
-def test_15_moons_first_round_is_fedavg_with_log_2_more_loss(name, temperature):
+def test_moon_equals_fedavg_in_the_first_round_with_log_2_more_loss(name, temperature):
     fed = fed_of(name, dtype=F64)
     ((state, notes),) = after(Moon(mu_con=3.0, temperature=temperature), fed, 1)
     ((want, of_fedavg),) = after(FedAvg(), fed, 1)
@@ -121,6 +121,6 @@ def test_moon_with_batch_norm_and_in_chunks(one_by_one):
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0])
-def test_moon_refuses_a_temperature_of_nothing(temperature):
+def test_moon_refuses_a_temperature_that_is_not_positive(temperature):
     with pytest.raises(ValueError, match=re.compile(rf"\A(?=.*temperature={temperature})[^\n]+\Z")):
         Moon(temperature=temperature)

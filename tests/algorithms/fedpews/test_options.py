@@ -22,7 +22,7 @@ def a_round(algorithm, fed, state=None, clients=None, t=0):
 
 
 @both_nets
-def test_a1_rows_train_alike_and_are_averaged_otherwise(name):
+def test_a1_rows_have_the_same_training_and_another_average(name):
     """Under disjoint masks a column of the last layer has one owner and N - 1 unchanged copies: its update is 1/N."""
     fed = fed_of(name, dtype=F64)
     both, row = FedPeWSFixed(tau=1.0), FedPeWSFixed(tau=1.0, expand_rule="row")
@@ -74,7 +74,7 @@ def test_a2_the_mean_of_the_uploaded_samples():
 
 
 @pytest.mark.parametrize("score_init", ["zeros", "uniform"])
-def test_a2_the_start_for_ever(score_init):
+def test_a2_constant_initial_probabilities(score_init):
     fed, algorithm = fed_of(), FedPeWS(tau=1.0, prob_update="constant", score_init=score_init)
     start = algorithm.init(fed, fed.theta0)
     for snapshot in rounds(algorithm, fed, Schedule(3), start):
@@ -85,7 +85,7 @@ def test_a2_the_start_for_ever(score_init):
     assert a_round(plain, fed)[1]["upload"].sum() > a_round(algorithm, fed)[1]["upload"].sum()
 
 
-def test_a2_makes_another_run_from_the_second_round_on():
+def test_a2_options_differ_from_the_second_round_on():
     scores = {}
     for update in ("mean", "samples", "constant"):
         fed, algorithm = fed_of(), FedPeWS(tau=1.0, prob_update=update)
@@ -98,7 +98,7 @@ def test_a2_makes_another_run_from_the_second_round_on():
 # ---- A3: the start of the scores ------------------------------------------------------------------------------------
 
 
-def test_a3_starts():
+def test_a3_initial_scores():
     def start(**options):
         fed = fed_of(sizes=(12, 9, 14))
         return FedPeWS(**options).init(fed, fed.theta0)
@@ -127,7 +127,7 @@ def test_a3_the_uniform_start_is_uniform():
 
 
 @both_nets
-def test_a4_with_the_sigmoid_or_over_it_too(name):
+def test_a4_straight_through_the_draw_or_the_sigmoid_as_well(name):
     """Without diversity the two differ by the factor p (1 - p), which is 0 where a score has saturated."""
     fed = fed_of(name, dtype=F64)
     prob = torch.sigmoid(some_scores(fed))[:1]
@@ -211,7 +211,7 @@ def test_a5_one_draw_a_round(name):
 @both_nets
 @pytest.mark.parametrize(("weighting", "weight"), [("uniform", (1.0, 1.0, 1.0)), ("samples", (12.0, 6.0, 9.0))])
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
-def test_a7_clients_weigh_alike_or_by_their_samples(name, weighting, weight, warmup):
+def test_a7_equal_client_weights_or_by_samples(name, weighting, weight, warmup):
     fed = fed_of(name, (12, 6, 9), dtype=F64)
     algorithm = warmup(tau=1.0, client_weighting=weighting)
     state = algorithm.init(fed, fed.theta0)
@@ -228,7 +228,7 @@ def test_a7_clients_weigh_alike_or_by_their_samples(name, weighting, weight, war
 # ---- A8: absent clients ---------------------------------------------------------------------------------------------
 
 
-def test_a8_score_and_probability_of_the_absent_persist():
+def test_a8_absent_clients_keep_score_and_probability():
     fed, algorithm = fed_of(), FedPeWS(tau=1.0)
     state = middle(algorithm, fed)
     new, _ = a_round(algorithm, fed, state, [3, 1])
@@ -250,7 +250,7 @@ def test_a8_the_mean_is_over_all_clients_or_over_those_that_take_part():
     assert torch.equal(*everybody)
 
 
-def test_a8_who_was_never_seen_counts_with_its_start():
+def test_a8_clients_that_never_took_part_count_with_their_initial_probability():
     fed, algorithm = fed_of(dtype=F64), FedPeWS(tau=1.0)
     state, _ = a_round(algorithm, fed, algorithm.init(fed, fed.theta0), [0])
     got = algorithm.others(fed, state, torch.tensor([1]), 1)[0]
@@ -273,7 +273,7 @@ def test_a8_the_warm_up_counts_server_rounds():
 
 
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
-def test_a9_the_dense_model_is_scored_and_the_subnetworks_beside_it(warmup):
+def test_a9_both_the_dense_model_and_the_subnetworks_are_scored(warmup):
     fed, algorithm = fed_of(), warmup(tau=1.0)
     state, history = run(algorithm, fed, Schedule(1))
     assert torch.equal(algorithm.evaluation_models(fed, state, everyone(fed), 0), state.shared.expand(4, -1))

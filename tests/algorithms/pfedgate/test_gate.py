@@ -31,7 +31,7 @@ def noisy(params):
 @both_shapes
 @pytest.mark.parametrize("paths", [1, 2])
 @pytest.mark.parametrize("options", [{}, {"pre_norm": False}, {"post_norm": False}, {"sigmoid": False}], ids=str)
-def test_it_is_the_plain_gate_in_training_and_evaluation(shape, paths, options):
+def test_against_the_plain_gate_in_training_and_evaluation(shape, paths, options):
     """Values, slopes, and running statistics over three batches."""
     gate, params, statistics = started(shape, paths, **options)
     params = noisy(params).requires_grad_()
@@ -55,14 +55,14 @@ def test_it_is_the_plain_gate_in_training_and_evaluation(shape, paths, options):
     ("shape", "num_blocks", "one", "two"),
     [((1, 28, 28), 40, 31_488, 62_968), ((3, 32, 32), 50, 153_762, 307_512), ((3, 32, 32), 40, 123_012, 246_012)],
 )
-def test_2_parameter_counts(shape, num_blocks, one, two):
+def test_parameter_counts(shape, num_blocks, one, two):
     """The table of section 4.2."""
     for paths, count in ((1, one), (2, two)):
         gate = Gate(shape, num_blocks, paths)
         assert sum(gate.sizes) == count == len(gate.start(0, copied=False, scale_bias=0.0)[0])
 
 
-def test_it_starts_as_pytorch_starts_its_layers():
+def test_layers_are_initialised_as_in_pytorch():
     gate, params, statistics = started((3, 32, 32))
     gamma, beta, w_mean, w_var, weight, bias, gain, offset = params.split(gate.sizes)
     limit = 3072**-0.5
@@ -92,7 +92,7 @@ def test_last_biases_at_the_start(post_norm):
         torch.testing.assert_close(moved, torch.tensor([scale] * 4 + [importance] * 4, dtype=F64))
 
 
-def test_a_fresh_gate_in_training_says_one_half():
+def test_an_untrained_gate_gives_one_half():
     """The fact of section 4.2: batch norm takes the mean out of the logits, whatever the input."""
     gate = Gate((3, 32, 32), 50, 2)
     params, statistics = gate.start(0, copied=False, scale_bias=0.0)
@@ -106,7 +106,7 @@ def test_a_fresh_gate_in_training_says_one_half():
 
 
 @pytest.mark.parametrize(("which", "dims"), [(0, (2, 3)), (1, (1, 2, 3)), (2, (0, 2, 3))])
-def test_14_switchable_norm_with_one_kind_alone(which, dims):
+def test_switchable_norm_with_one_kind_of_statistics(which, dims):
     """Instance: unbiased over H x W; layer and batch: mean square of instance statistics less the squared mean."""
     x, ones, zeros = images((2, 4, 5)), torch.ones(2, dtype=F64), torch.zeros(2, dtype=F64)
     mixing = torch.full((3,), -1e4, dtype=F64)
@@ -120,7 +120,7 @@ def test_14_switchable_norm_with_one_kind_alone(which, dims):
     torch.testing.assert_close(out.view_as(x), (x - mean) / (var + 1e-5).sqrt())
 
 
-def test_14_running_statistics_weigh_the_old_value_by_nine_tenths():
+def test_running_statistics_keep_nine_tenths_of_the_old_value():
     x, mean, var = images((2, 4, 5)).flatten(2), torch.zeros(2, dtype=F64), torch.zeros(2, dtype=F64)
     ones, mixing = torch.ones(2, dtype=F64), torch.ones(3, dtype=F64)
     switch_norm(x, ones, ones, mixing, mixing, mean, var, "train")
@@ -137,7 +137,7 @@ def test_one_grey_channel_has_equal_instance_and_layer_statistics():
         torch.testing.assert_close(out, (x - x.mean(2, keepdim=True)) / (x.var(2, keepdim=True) + 1e-5).sqrt())
 
 
-def test_a_clients_mean_image_moves_no_statistics_and_takes_its_own_as_the_batchs():
+def test_a_mean_image_changes_no_statistics_and_gives_the_batch_statistics():
     """Section 4.10: the 1-d batch norm is affine, the switchable norm's batch part is the image's."""
     gate, params, statistics = started((2, 4, 5))
     params, kept, x = noisy(params), statistics.clone(), images((2, 4, 5)).mean(0, keepdim=True)

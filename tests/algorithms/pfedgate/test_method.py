@@ -68,7 +68,7 @@ def test_rounds_against_plain_pytorch(name, stacked):
         assert notes["upload"].tolist() == [int(sent.sum()) for _, sent, _ in rows]
 
 
-def test_the_gate_may_have_a_weight_decay_of_its_own():
+def test_the_gate_can_have_another_weight_decay():
     fed = fed_of("dense", (9, 6), dtype=F64, weight_decay=0.1, lr=0.1)
 
     def gates(decay):
@@ -126,7 +126,7 @@ def plain_mean(shared, rows, d):
 @pytest.mark.parametrize("stacked", [True, False])
 @pytest.mark.parametrize("aggregation", ["by_index", "dense"])
 @pytest.mark.parametrize("keep", [False, True], ids=["momentum restarts", "momentum stays"])
-def test_7_a_gate_of_ones_on_the_whole_model_is_fedavg_to_the_bit(name, stacked, aggregation, keep):
+def test_a_gate_of_ones_on_the_whole_model_is_bitwise_fedavg(name, stacked, aggregation, keep):
     if stacked and name == "norm":
         pytest.skip("no batched computation of networks with batch norm")
     settings = {"stacked": stacked, "momentum": 0.5, "weight_decay": 0.01, "epochs": 2}
@@ -143,7 +143,7 @@ def test_7_a_gate_of_ones_on_the_whole_model_is_fedavg_to_the_bit(name, stacked,
 
 @all_nets
 @pytest.mark.parametrize("through", ["all", "kept"])
-def test_8_masked_blocks_stay_and_are_not_sent(name, through):
+def test_masked_blocks_are_unchanged_and_not_sent(name, through):
     """One batch of plain SGD; what is sent moves."""
     fed = fed_of(name, batch_size=100)
     algorithm = PFedGate(keep_ratio=0.5, straight_through=through, blocks_per_tensor=3)
@@ -158,7 +158,7 @@ def test_8_masked_blocks_stay_and_are_not_sent(name, through):
     assert notes["upload"].tolist() == [int(s) for s in (out.log.used > 0) @ adapter.blocks.sizes]
 
 
-def test_9_what_is_sent_is_the_union_of_the_batches_masks(monkeypatch):
+def test_the_upload_is_the_union_of_the_masks_of_all_batches(monkeypatch):
     seen, add = {}, Log.add
 
     def recorded(log, s, scale, kept):
@@ -202,7 +202,7 @@ def slopes_of(adapter, values, *leaves):
 
 
 @pytest.mark.parametrize("through", ["all", "kept"])
-def test_3_10_values_and_slopes_of_the_combination(through):
+def test_values_and_gradients_of_the_combination(through):
     """The table of section 4.5; values are 0 or M to the bit."""
     adapter, scale, importance, values, kept = combined(through)
     on = torch.from_numpy(kept)
@@ -216,7 +216,7 @@ def test_3_10_values_and_slopes_of_the_combination(through):
     assert bool((of_importance[~on] == 0).all()) == (through == "kept")
 
 
-def test_10_slopes_by_finite_differences():
+def test_gradients_by_finite_differences():
     adapter, scale, importance, _, kept = combined("all")
     on = torch.from_numpy(kept).to(F64)
     g, theta = torch.randn(2, adapter.blocks.num_params, dtype=F64, generator=generator(0, "slopes"))
@@ -231,7 +231,7 @@ def test_10_slopes_by_finite_differences():
 
 
 @pytest.mark.parametrize("through", ["all", "kept"])
-def test_10_one_shared_path_has_1_plus_M_times_the_slope(through):
+def test_a_shared_path_has_1_plus_M_times_the_gradient(through):
     adapter, scale, _, values, kept = combined(through, shared=True)
     slope, inner = slopes_of(adapter, values, scale)
     above = (scale.detach() >= adapter.min_ratio) & torch.from_numpy(kept)
@@ -239,7 +239,7 @@ def test_10_one_shared_path_has_1_plus_M_times_the_slope(through):
 
 
 @pytest.mark.parametrize(("s", "learns"), [(0.5, True), (1.0, False)])
-def test_10_the_importance_path_learns_where_there_is_something_to_choose(s, learns):
+def test_the_importance_path_learns_unless_s_is_1(s, learns):
     """At s = 1 nothing reads it; the scale path always learns."""
     fed = fed_of("conv")
     adapter, state, out = trained(PFedGate(keep_ratio=s, scale_bias_init=1.0), fed)
@@ -266,7 +266,7 @@ def toy(aggregation, touched):
     return theta, server.merged()
 
 
-def test_11_each_index_is_averaged_over_its_senders():
+def test_each_index_is_averaged_over_its_senders():
     theta, merged = toy("by_index", [{0, 2}, {1, 2}, {0, 1}, {0, 1, 2}])
     n = torch.tensor([1.0, 2, 3, 4], dtype=F64)
     senders = ([0, 2, 3], [1, 2, 3], [0, 1, 3])
@@ -279,14 +279,14 @@ def test_11_each_index_is_averaged_over_its_senders():
     assert torch.equal(merged, toy("dense", [{0, 1, 2}] * 4)[1])
 
 
-def test_11_the_dense_mean_counts_what_was_not_sent_as_no_change():
+def test_the_dense_mean_counts_unsent_blocks_as_unchanged():
     theta, merged = toy("dense", [{0, 2}, {1, 2}, {0, 1}, {0, 1, 2}])
     want = torch.stack([0.1 * theta[0, 0] - 0.2 + 0.3 * theta[2, 0] + 0.4 * theta[3, 0]])
     torch.testing.assert_close(merged[:1], want)
 
 
 @pytest.mark.parametrize("reading", ["paper", "authors_code"])
-def test_12_gates_stay_at_home(reading):
+def test_gates_are_private(reading):
     fed = fed_of("conv")
     algorithm = PFedGate.reading(reading, keep_ratio=0.6)
     state, notes = after(algorithm, fed)
@@ -303,7 +303,7 @@ def test_12_gates_stay_at_home(reading):
 
 @all_nets
 @pytest.mark.parametrize("how", ["batch", "client_train_mean", "sample"])
-def test_13_evaluation_moves_nothing_and_can_be_repeated(name, how):
+def test_evaluation_changes_no_statistics_and_is_deterministic(name, how):
     fed = fed_of(name, dtype=F64)
     algorithm = PFedGate(eval_gate=how, scale_bias_init=2.0)
     state, _ = after(algorithm, fed)
@@ -320,7 +320,7 @@ def test_13_evaluation_moves_nothing_and_can_be_repeated(name, how):
 
 
 @all_nets
-def test_13_the_clients_own_weights_are_scored_with_the_gate_that_they_were_trained_with(name):
+def test_local_weights_are_scored_with_the_gate_they_were_trained_with(name):
     """Right after its epoch: neither with the gate that the round began with, nor with another client's."""
     fed, algorithm = fed_of(name, dtype=F64, lr=0.2), PFedGate(lr_gate=5.0, keep_ratio=0.7)
     rows = []
@@ -345,7 +345,7 @@ def test_13_the_clients_own_weights_are_scored_with_the_gate_that_they_were_trai
     assert not torch.allclose(losses["new"], losses["old"]) and not torch.allclose(losses["new"], losses["others"])
 
 
-def test_13_samples_are_scored_in_batches_of_a_random_order():
+def test_samples_are_scored_in_batches_of_a_random_order():
     fed = fed_of("norm", dtype=F64, test=150, spread=3.0)
     algorithm = PFedGate(eval_batch_size=64, scale_bias_init=2.0)
     state, _ = after(algorithm, fed, 2)
@@ -363,7 +363,7 @@ def test_13_samples_are_scored_in_batches_of_a_random_order():
 
 @pytest.mark.parametrize(("keep", "masks"), [(0.55, 1), (0.7, 2)])
 @pytest.mark.parametrize("name", ["dense", "conv"])
-def test_16_sliced_kernels_are_the_masked_dense_ones(name, keep, masks):
+def test_sliced_execution_equals_masked_dense_execution(name, keep, masks):
     """Three rounds with momentum, decay and clipping, at 0.7 on masks that differ; a client of one sample, too."""
     settings = {"momentum": 0.9, "weight_decay": 0.01, "clip_norm": 0.7, "epochs": 2, "stacked": False}
     fed = fed_of(name, (12, 8, 1), dtype=F64, **settings)

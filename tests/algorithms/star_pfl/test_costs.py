@@ -46,7 +46,7 @@ def printed(table, metric):
     ("method", "values", "text"),
     [("fedavg", 44_599, "3.403"), ("fedap", 44_599, "3.403"), ("fedbn", 44_511, "3.396"), ("local", 0, "0.000")],
 )
-def test_the_papers_communication_to_the_printed_digit(fed, method, values, text):
+def test_the_papers_communication_to_the_last_printed_digit(fed, method, values, text):
     assert paper_values(method, fed.layout) == values
     assert f"{as_paper_comm(4 * values):.3f}" == text
     names = {"fedavg": "FedAvg", "fedap": "FedAP", "fedbn": "FedBN", "local": "Local"}
@@ -63,17 +63,17 @@ def test_the_papers_communication_to_the_printed_digit(fed, method, values, text
         ("Sagital", "LotteryFL", 68.2),
     ],
 )
-def test_shares_of_the_values_that_table_3_means(data, method, share):
+def test_shares_of_values_sent_that_follow_from_table_3(data, method, share):
     comm = printed("table3", "comm_mb_per_client_per_round")[data, method, "alpha=0.1"]
     assert round(100 * comm / as_paper_comm(4 * 44_599), 1) == share
 
 
-def test_masked_methods_are_charged_what_they_send(fed):
+def test_masked_methods_are_charged_for_what_they_send(fed):
     assert paper_values("star_pfl", fed.layout, 30_000) == 30_044
     assert paper_values("lotteryfl", fed.layout, 30_000) == 30_044
 
 
-def test_the_honest_accounting(fed):
+def test_full_accounting_of_traffic(fed):
     """Bytes: 4 a value, 44 statistics where they travel; a mask of 44,555 bits is 5,570 bytes."""
     d = 44_555
     star = traffic("star_pfl", fed.layout, 30_000, d)
@@ -127,7 +127,7 @@ def test_the_papers_flops_are_explained_to_one_percent(samples, flops):
     assert (abs(got / 3.005e10 - 1) < 0.01) == (samples > 1000)
 
 
-def test_with_the_biases_additions_they_are_explained_to_a_thousandth():
+def test_with_bias_additions_the_papers_flops_are_explained_to_a_thousandth():
     """An addition for each output of conv1, conv2 and the dense layers."""
     biases = 6 * 24 * 24 + 16 * 8 * 8 + 120 + 84 + 11
     got = round_flops(MACS, MACS, 1761.45, epochs=10, bias_adds=biases)
@@ -136,13 +136,13 @@ def test_with_the_biases_additions_they_are_explained_to_a_thousandth():
 
 
 @pytest.mark.parametrize(("data", "frozen"), [("Axial", 9.3), ("Sagital", 6.8)])
-def test_frozen_shares_that_table_3_means(data, frozen):
+def test_frozen_shares_that_follow_from_table_3(data, frozen):
     """1 - saved / (a third of the whole), weighted by multiply-adds."""
     flops = printed("table3", "flops_1e10_per_round")[data, "Star-PFL", "alpha=0.1"]
     assert round(100 * 3 * (1 - flops / 3.005), 1) == frozen
 
 
-def test_what_is_really_computed():
+def test_dense_flops_are_those_of_torch():
     """Torch's count leaves out the gradient of the images: 2 x 86,400 multiply-adds of conv1 less."""
     net = build("lenet_star", SHAPE, 11, 0)
     assert dense_flops(net, SHAPE, samples=100, epochs=10) == 1000 * (6 * MACS - 2 * 86_400)

@@ -21,7 +21,7 @@ def play(algorithm, fed):
 
 
 @pytest.mark.parametrize("options", [NEVER, {"threshold_global": 0.3, "threshold_local": 0.3}], ids=["fedavg", "star"])
-def test_it_only_watches(options):
+def test_likeness_changes_no_result(options):
     """Models and scores are to the bit those of the method that is watched."""
     plain, _ = play(StarPFL(**options), fed_of())
     state, _ = play(Likeness(**options), fed_of())
@@ -29,7 +29,7 @@ def test_it_only_watches(options):
     assert Likeness() == Likeness(**NEVER)
 
 
-def test_one_matrix_a_round_and_the_last_one_is_of_the_last_scores():
+def test_one_matrix_for_each_round():
     state, history = play(Likeness(stable_at=0.4), fed_of())
     score = scores(state)
     assert len(state.ranks) == len(state.both) == ROUNDS
@@ -39,7 +39,7 @@ def test_one_matrix_a_round_and_the_last_one_is_of_the_last_scores():
     np.testing.assert_allclose(stable, np.diag(state.both[-1]) / score.shape[1])
 
 
-def test_the_kept_arrays_add_up():
+def test_the_stored_arrays_are_consistent():
     algorithm, fed = Likeness(stable_at=0.4, sampled=10), fed_of()
     state, _ = play(algorithm, fed)
     kept, score = algorithm.artifacts(fed, state), scores(state)
@@ -69,6 +69,6 @@ def test_scores_that_differ_in_the_last_bit_are_ranked_alike():
     assert torch.equal(scores(state)[0], before / 10**DECIMALS)
 
 
-def test_a_run_may_name_it():
+def test_a_run_spec_can_name_it():
     spec = RunSpec(method={"name": "star_pfl_likeness", "history_len_local": 10})
     assert spec.build_method() == Likeness(history_len_local=10)

@@ -35,7 +35,7 @@ MOVING = {"momentum": 0.9, "weight_decay": 0.1, "clip_norm": 1.0}
     ],
     ids=["none", "inclusive", "active_weighted"],
 )
-def test_2_without_freezing_a_round_is_fedavgs(name, options, training):
+def test_without_freezing_a_round_is_that_of_fedavg(name, options, training):
     """The clients' part to the bit, whatever the number of calls; the server adds a weighted update, so nearly so."""
     fed, plain = fed_of(name, epochs=7, **training), FedAvg(client_weighting="samples")
     for t, (before, after, notes, clients) in enumerate(steps(StarPFL(**options), fed, [[0, 1, 2, 3], [0, 2]])):
@@ -54,7 +54,7 @@ def test_2_without_freezing_a_round_is_fedavgs(name, options, training):
 
 @simplest_and_fullest
 @pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.1}], ids=str)
-def test_6_frozen_entries_do_not_move_by_one_bit(name, training):
+def test_frozen_entries_are_bitwise_unchanged(name, training):
     fed, d, held = fed_of(name, **training), fed_of(name).num_params, [0, 0]
     algorithm = StarPFL(**EAGER, **SHORT)
     for before, after, notes, clients in steps(algorithm, fed):
@@ -70,7 +70,7 @@ def test_6_frozen_entries_do_not_move_by_one_bit(name, training):
 
 
 @pytest.mark.parametrize("options", [{}, {"zero_update_policy": "skip"}, {"stability_measure": "ema"}], ids=str)
-def test_7_records_of_frozen_entries_stay_as_they_are(options):
+def test_records_of_frozen_entries_stay_as_they_are(options):
     """Also the server's; with one local epoch and two records a client's window is carried on."""
     algorithm, fed, count = StarPFL(**EAGER, **SHORT, **options), fed_of(epochs=1), 0
     for before, after, _, clients in steps(algorithm, fed):
@@ -86,7 +86,7 @@ def test_7_records_of_frozen_entries_stay_as_they_are(options):
 
 
 @simplest_and_fullest
-def test_10_what_is_sent_and_counted(name):
+def test_notes_of_uploads_and_active_shares(name):
     fed, algorithm = fed_of(name), StarPFL(**EAGER, **SHORT)
     uses, short = weight_uses(fed, fed.theta0), 0
     for before, _, notes, clients in steps(algorithm, fed):
@@ -106,7 +106,7 @@ def test_10_what_is_sent_and_counted(name):
 
 @simplest_and_fullest
 @pytest.mark.parametrize("epochs", [2, 3])
-def test_12_a_window_that_fills_anew_may_be_forgotten(name, epochs, monkeypatch):
+def test_a_window_that_every_round_refills_need_not_be_kept(name, epochs, monkeypatch):
     """Cleared each round, left out of the state, or carried on: the same bits, but for the counts of frozen entries."""
     fed, rolling = fed_of(name, epochs=epochs), StarPFL(**EAGER, **SHORT)
     assert not rolling.carries_windows(fed) and not rolling.init(fed, fed.theta0).windows
@@ -132,7 +132,7 @@ def collected(weights, deltas, sent):
     return out
 
 
-def test_11_three_ways_to_average_by_hand():
+def test_three_ways_to_average_by_hand():
     """p = 1/8, 3/8, 1/2; all send the first entry, clients 0 and 1 the second, nobody the third (a NaN stays out).
 
     zero_fill 1/8 + 6/8 + 8/2 = 39/8 and 1/8 + 6/8 = 7/8; renormalised 39/8 and (7/8) / (1/2); plain 11/3 and 3/2.
@@ -146,7 +146,7 @@ def test_11_three_ways_to_average_by_hand():
 
 
 @simplest_and_fullest
-def test_11_the_modes_agree_where_nobody_froze(name):
+def test_the_ways_to_average_agree_without_freezing(name):
     fed = fed_of(name, sizes=(12, 12, 12))
     shared = [
         steps(StarPFL(masked_aggregation=mode), fed, [[0, 1, 2]])[0][1].shared
@@ -169,7 +169,7 @@ def test_an_absent_client_keeps_everything(options):
 
 
 @simplest_and_fullest
-def test_chunks_change_no_bit(name, same_in_chunks):
+def test_chunks_give_bitwise_equal_results(name, same_in_chunks):
     algorithm = StarPFL(**EAGER, **SHORT)
     same_in_chunks(lambda: run(algorithm, fed_of(name), Schedule(4)))
 

@@ -19,7 +19,7 @@ def course():
     return fed, algorithm, steps(algorithm, fed)
 
 
-def test_without_it_the_bits_are_the_same(course):
+def test_a_probe_changes_no_result(course):
     fed, algorithm, seen = course
     for (_, plain, notes, _), (_, probed, told, _) in zip(steps(replace(algorithm, probe=0), fed), seen, strict=True):
         assert plain.trace is None and same_bits(plain, replace(probed, trace=None))
@@ -28,7 +28,7 @@ def test_without_it_the_bits_are_the_same(course):
     assert replace(algorithm, probe=0).artifacts(fed, plain) == {}
 
 
-def test_values_after_each_local_epoch_change_no_number_and_are_those_of_shorter_rounds():
+def test_values_after_each_local_epoch_are_those_of_shorter_rounds():
     """The first e epochs of a round are a round of e epochs, and the last is what the trace has."""
     options = {**EAGER, **SHORT, "probe": 20}
     plain, watched = (StarPFL(**options, probe_epochs=on) for on in (False, True))
@@ -87,7 +87,7 @@ def test_values_scores_and_states_are_those_of_the_round(course):
     assert states == {ACTIVE, FROZEN, PROBING}, "the example shows all of them"
 
 
-def test_what_never_moved_is_what_the_windows_say():
+def test_unmoved_entries_are_those_with_windows_of_zeros():
     """Windows longer than a round are kept, so that they can be looked into: frozen, recorded, and all of it 0."""
     fed, algorithm = fed_of(), StarPFL(**EAGER, **SHORT | {"history_len_local": 3}, probe=40)
     seen = steps(algorithm, fed)
@@ -113,7 +113,7 @@ def test_waits_and_scores_are_counts(course):
         assert int(trace.scores[t, 1, BINS // 2 :].sum()) == above
 
 
-def test_the_rank_correlation_is_spearmans(course):
+def test_the_rank_correlation_equals_that_of_scipy(course):
     fed, _, seen = course
     for _, after, notes, clients in seen:
         for place, k in enumerate(clients):
@@ -124,7 +124,7 @@ def test_the_rank_correlation_is_spearmans(course):
             assert float(notes["size_correlation"][place]) == pytest.approx(told, abs=1e-6, nan_ok=True)
 
 
-def test_what_is_kept_is_small_and_complete(course):
+def test_the_stored_arrays_are_complete(course):
     fed, algorithm, seen = course
     kept = algorithm.artifacts(fed, seen[-1][1])
     assert kept["value"].shape == kept["state"].shape == (len(PARTS), 2, 40) and len(kept["entries"]) == 40
@@ -132,6 +132,6 @@ def test_what_is_kept_is_small_and_complete(course):
     assert np.allclose(kept["score"], seen[-1][1].trace.score, atol=1e-5)
 
 
-def test_a_negative_number_is_refused():
+def test_a_negative_probe_is_refused():
     with pytest.raises(ValueError, match="probe=-1"):
         StarPFL(probe=-1)

@@ -140,11 +140,11 @@ def test_the_reading_is_the_released_code_cell_by_cell(local, threshold):
         assert (waits == 0).any() and (waits > 2).any(), "F was stored as 0 somewhere, and grew elsewhere"
 
 
-def test_the_quantile_is_the_released_codes_where_it_decides():
+def test_the_quantile_equals_that_of_the_released_code():
     assert sum(mismatches(code(0.0), True, wide(), 12)[0]) == 0
 
 
-def test_a_tensor_with_seven_tenths_of_the_model_frozen_is_left_alone():
+def test_a_tensor_with_70_percent_of_the_model_frozen_freezes_no_more():
     """Nothing but one tensor and its bias; the threshold freezes nearly all of them."""
     flat = seeded(OrderedDict(head=nn.Linear(6, 3)), 0)
     assert sum(mismatches(code(0.9), True, flat)[0]) == 0
@@ -161,5 +161,5 @@ def test_a_tensor_with_seven_tenths_of_the_model_frozen_is_left_alone():
         (True, 0.6, {"record_scope": "active"}),
     ],
 )
-def test_without_one_of_its_choices_it_is_not(local, threshold, change):
+def test_without_one_of_its_choices_the_reading_differs(local, threshold, change):
     assert sum(mismatches(code(threshold, **change), local, mlp())[0]) > 0
