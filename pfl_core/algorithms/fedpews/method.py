@@ -339,7 +339,7 @@ class FedPeWS(Warmup[WarmState]):
                 gradient = self.gradient_of_scores(fed, now.theta, now.prob, mask, now.prob_others, batch)
                 now.score.sub_(gradient, alpha=self.lr_mask)
                 torch.sigmoid(now.score, out=now.prob)
-                # Procedure II: a step on the model, with a new mask from the new scores
+                # Procedure II: a step on the model, by default with a new mask from the new scores
                 if self.draws == "every":
                     mask = for_steps[2 * step + 1][:num] < now.prob
                 self._model_step(fed, now, mask, batch, training, lr)

@@ -9,7 +9,7 @@ Algorithms 1 (the round) and 2 (Measure and Check, in ``masks.py``). g is the se
               send ΔW_i = W_i − W_g on M_g ∧ M_i;   Check(i)
     server    ΔW = Σ_i p_i ΔW_i,   W_g ← W_g + ΔW on M_g;   R_g records ΔW;   Check(g)
 
-A client keeps its masks between rounds, not its model. Both W_i after local training and the received W_g are scored.
+A client keeps its masks between rounds, not its model. It is scored with W_i after local training; W_g is scored too.
 Memory between rounds, in bytes per parameter: 11 for a client and 12 + 4 |R_g| for the server. A client's window, 1 + 4
 |R_i| more bytes, is kept only if needed: with at least |R_i| local epochs, every round refills it.
 
@@ -17,7 +17,8 @@ Differs from the paper: M starts at 1 (the paper's text says 0, but means 1: A1)
 Not in the paper: weights are normalised over the participants of a round; absent clients keep their masks; batch-norm
 statistics are averaged with the weights p_i and never frozen; momentum, which the paper does not use, carries over the
 epochs of a round; NaN counts as moving. With ``stability_floor_quantile``, Check measures the entries that were active
-in its round. ``StarPFL.reading("authors_code")`` sets the choices of the released code; each is a field (A3 to A16).
+in its round, and the 0.7 % of the released code is a quantile.
+``StarPFL.reading("authors_code")`` sets the choices of the released code; each is a field (A3 to A16).
 """
 
 from __future__ import annotations

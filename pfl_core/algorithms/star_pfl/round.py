@@ -29,7 +29,7 @@ class Rule:
     threshold: float | None  # T; None: no entry is ever stable
     inclusive: bool = False  # an entry with score exactly T is active (A3)
     min_history: int = 1  # an entry with fewer records is active (A4)
-    floor: float | None = None  # in each tensor, at least this quantile of the scores is stable (A16)
+    floor: float | None = None  # at least this lowest share of a tensor's scores is stable (A16)
     floor_cap: str = "unmeasured"  # entries that lower the quantile: all "unmeasured" ones, or only the "frozen" ones
     empty_is_stable: bool = False  # an entry without records is stable if another of its tensor has any (A5, "skip")
     tensors: tuple[slice, ...] = ()  # the tensors of the model
@@ -61,7 +61,7 @@ class Rule:
         for part in self.tensors:
             num_measured = count_true(measured[part])
             q = self.floor - count_true(excluded[part]) / len(score) / 100
-            # With this many scores at or below T the quantile is at most T, too, and need not be computed.
+            # With this many scores at or below T the quantile is at most T and need not be computed.
             enough = int(q * (num_measured - 1)) + 2
             if num_measured and q > 0 and count_true(below_threshold[part]) < enough:
                 cutoff[part] = max(self.threshold, quantile(score[part][measured[part]], q))

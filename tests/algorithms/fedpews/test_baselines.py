@@ -1,4 +1,4 @@
-"""FedPeWS's baselines, fedpews.md section 5: rounds by hand and in plain PyTorch, and where they are FedAvg."""
+"""Baselines of FedPeWS: rounds by hand and in plain PyTorch, and settings in which they equal FedAvg."""
 
 import math
 import re
@@ -166,7 +166,7 @@ def test_scaffold_follows_the_schedule_of_rates():
 
 
 def test_scaffold_with_learning_rate_0_stays_finite():
-    """A schedule may end at a rate of 0: the model stays, and so must the controls stay numbers."""
+    """A schedule may end at a rate of 0: the model is unchanged, and the controls must not become NaN."""
     fed = fed_of(rounds=3, milestones=(1 / 3,), decay=0.0)
     (first, _), *later = after(Scaffold(), fed, 3)
     for state, _ in later:
@@ -238,7 +238,7 @@ def test_fednova_against_its_formula(name, weighting, momentum):
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("steps", [1, 2, 7])
 def test_fednovas_steps_with_momentum(momentum, steps):
-    """How far SGD with momentum goes along a constant slope of 1."""
+    """The distance that SGD with momentum covers with a constant gradient of 1."""
     x = v = 0.0
     for _ in range(steps):
         v = momentum * v + 1
@@ -248,7 +248,7 @@ def test_fednovas_steps_with_momentum(momentum, steps):
 
 
 def test_fednova_averages_statistics():
-    """Batch norm's statistics are no direction: with equal steps they are FedAvg's, else a mean, within the rows."""
+    """Batch-norm statistics are averaged: with equal steps as in FedAvg, else within the clients' values."""
     equal = federation(cnn(bn=True), (12, 11, 10), shape=(1, 4, 4), dtype=F64)
     torch.testing.assert_close(shared_of(FedNova(), equal)[-1], shared_of(FedAvg(), equal)[-1])
     fed = federation(cnn(bn=True), (4, 40), shape=(1, 4, 4), dtype=F64, epochs=3)
@@ -284,7 +284,7 @@ def test_with_lr_server_0_the_model_is_unchanged(method):
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 def test_scaffold_with_momentum_still_has_the_gradient_as_control(momentum):
-    """Where the gradient hardly changes, c_k after a round is that gradient: the way over its length in plain steps."""
+    """With a nearly constant gradient, c_k is that gradient: the distance divided by the effective number of steps."""
     fed = by_hand(lr=1e-6, epochs=10, batch_size=4, momentum=momentum)
     ((state, _),) = after(Scaffold(), fed, 1)
     assert torch.allclose(state.controls, torch.stack([-A, -B]), rtol=1e-4)

@@ -1,4 +1,4 @@
-"""FedPeWS-Fixed: its masks, counted and enumerated; its rounds against plain PyTorch; its invariants by number."""
+"""FedPeWS-Fixed: sizes of its masks, rounds against plain PyTorch, and invariants."""
 
 import math
 import re
@@ -31,11 +31,11 @@ def a_model(fed):
     return some_rows(fed, torch.arange(1))[0]
 
 
-# ---- invariants 3 and 11: masks -------------------------------------------------------------------------------------
+# ---- masks ----------------------------------------------------------------------------------------------------------
 
 
 def test_fixed_masks_partition_the_neurons():
-    """Contiguous blocks, each of its share in every layer, rounded half up; the last takes what is left."""
+    """Contiguous blocks in every layer, with sizes rounded half up; the last block takes the rest."""
     for sizes, shares in product([(32, 64, 128, 32), (32, 64, 128), (5, 4), (3, 4), (1, 7)], SHARES):
         neurons = split_neurons(sizes, shares)
         assert neurons.shape == (len(shares), sum(sizes)), (sizes, shares)
@@ -48,7 +48,7 @@ def test_fixed_masks_partition_the_neurons():
 
 
 def test_equal_shares_round_as_fractions_do():
-    """In the papers' networks no rounding error of 1/N + 1/N + ... moves a bound."""
+    """In the papers' networks, rounding errors of 1/N + 1/N + ... change no bound."""
     for num, n in product((2, 3, 4, 5, 10, 20), (32, 64, 128)):
         ends = [math.floor(Fraction(n * i, num) + Fraction(1, 2)) for i in range(num)] + [n]
         got = split_neurons((n,), (1 / num,) * num).sum(1)
@@ -91,7 +91,7 @@ def chain_of(name, num_classes=4):
     ],
 )
 def test_covered_parameters_in_the_papers_networks(name, num_classes, shares, each, covered, d):
-    """By the package's masks and by an enumeration of their own; the last bias alone is everybody's."""
+    """Only the last bias is covered by all clients."""
     chain = chain_of(name, num_classes)
     neurons = split_neurons(chain.sizes, shares)
     active = expand(chain, neurons, "both_ends")
@@ -120,16 +120,16 @@ def test_expansion_layer_by_layer(name):
 
 
 def plain_fixed(fed, model, shared, on, k, t, *, mu=0.0, epochs=1, momentum=0.0):
-    """Training of the network with gates [h], nothing multiplied into the weights: theta [d]."""
+    """theta [d] after training the network with gates [h] on its activations; no mask is applied to the weights."""
     plain = module_of(fed, model, shared)
     params = list(plain.parameters())
     anchor, moving = ([p.detach().clone() * (1 - zero) for p in params] for zero in (0, 1))
     active = fed.layout.unflatten(expanded(model, on))
     for batch in fed.batches(torch.tensor([k]), t, epochs=epochs):
         value = cross_entropy(gated(plain, batch.x[0], on), batch.y[0])
-        slopes = torch.autograd.grad(value, params)
+        gradients = torch.autograd.grad(value, params)
         with torch.no_grad():
-            for p, g, a, v, mask in zip(params, slopes, anchor, moving, active.values(), strict=True):
+            for p, g, a, v, mask in zip(params, gradients, anchor, moving, active.values(), strict=True):
                 v.mul_(momentum).add_((g + mu * (p - a)) * mask)
                 p -= 0.1 * v
     return nn.utils.parameters_to_vector(params).detach()
@@ -148,7 +148,7 @@ CASES = [
 @both_nets
 @both_backends
 def test_warm_rounds_against_gates_and_plain_autograd(options, name, stacked):
-    """Two rounds, the second with two of three clients; ragged sizes; entry by entry on the server."""
+    """Two rounds, the second with two of three clients, with different numbers of samples."""
     fed, model = fed_of(name, (12, 6, 9), dtype=F64, stacked=stacked, epochs=2), net(name)
     algorithm = FedPeWSFixed(tau=1.0, **options)
     neurons, state = split_neurons(fed.layout.chain.sizes, algorithm.shares or (1 / 3,) * 3), start(fed)
@@ -175,7 +175,7 @@ def test_warm_rounds_against_gates_and_plain_autograd(options, name, stacked):
 
 @both_nets
 def test_momentum_of_a_masked_client(name):
-    """Fixed masks are ordinary local training; what is outside the mask has no velocity."""
+    """Training under a fixed mask is ordinary local training; masked entries have no velocity."""
     fed, model = fed_of(name, (12, 9), dtype=F64, momentum=0.9, epochs=2), net(name)
     _, notes = FedPeWSFixed(tau=1.0).round(fed, start(fed), everyone(fed), 0)
     for k, on in enumerate(split_neurons(fed.layout.chain.sizes, (0.5, 0.5)).to(F64)):
@@ -196,7 +196,7 @@ def test_batch_norm_of_unselected_neurons_is_unchanged(training):
     assert (fields["bn1.running_mean"] != before["bn1.running_mean"]).all()
 
 
-# ---- invariants 2, 5, 6, 7 and 16 -----------------------------------------------------------------------------------
+# ---- invariants -----------------------------------------------------------------------------------------------------
 
 
 @both_nets
@@ -271,7 +271,7 @@ def test_weights_between_groups_are_unchanged_until_the_warm_up_ends(name, rate)
 @pytest.mark.parametrize("rule", ["both_ends", "row"])
 @pytest.mark.parametrize("base", ["fedprox", "scaffold", "moon"])
 def test_entries_outside_the_mask_are_unchanged(name, stacked, rule, base):
-    """The network that a client trains is x * m, and the entries it sends outside m are none."""
+    """A client trains the network x * m, and sends no entries outside m."""
     fed = fed_of(name, stacked=stacked, epochs=2)
     options = {"mu": 0.5} if base == "fedprox" else {}
     algorithm = FedPeWSFixed(tau=1.0, base=base, base_options=options, expand_rule=rule)
@@ -286,7 +286,7 @@ def test_entries_outside_the_mask_are_unchanged(name, stacked, rule, base):
 
 @both_nets
 def test_the_proximal_term_acts_inside_the_mask(name):
-    """Far from x_g the pull decides: a strong mu keeps the covered entries close to it."""
+    """A large mu keeps the covered entries close to x_g."""
     fed = fed_of(name, epochs=5)
 
     def distance(mu):
@@ -335,7 +335,7 @@ def test_a_wrong_number_of_shares_is_refused(num):
 @both_nets
 @pytest.mark.parametrize("tau", [0.5, 0.0])
 def test_activations_against_plain_modules(name, tau):
-    """Sums over a client's probe samples and positions: of its own part, after the warm-up all; and of the whole."""
+    """Sums over probe samples and positions, of the subnetwork during the warm-up, and of the whole model."""
     fed, algorithm = fed_of(name, dtype=F64, rounds=4), FedPeWSFixed(tau=tau, probe=11, probe_whole=True)
     own, num, warm = algorithm.neurons(fed), fed.layout.chain.num_neurons, int(4 * tau)
     parts = [expanded(net(name), row.double()) for row in own]

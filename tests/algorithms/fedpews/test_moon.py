@@ -1,4 +1,4 @@
-"""MOON, fedpews.md section 5: where it is FedAvg, and rounds against plain PyTorch."""
+"""MOON: settings in which it equals FedAvg, and rounds against plain PyTorch."""
 
 import math
 import re
@@ -37,7 +37,7 @@ def test_moon_equals_fedavg_in_the_first_round_with_log_2_more_loss(name, temper
 
 
 def contrast(z, near, far, temperature):
-    """l_con written as in the specification, mean over the batch."""
+    """l_con by its formula, mean over the batch."""
 
     def sim(a, b):
         return torch.exp((a * b).sum(1) / (a.norm(dim=1) * b.norm(dim=1)) / temperature)
@@ -60,7 +60,7 @@ def tanh():
 
 
 def awake(model):
-    """With a first dense layer so far above 0 that no representation is 0, where a cosine has no slope."""
+    """The model with a large first bias, so that no representation is 0, where the cosine has no gradient."""
     model.fc1.bias.data += 2
     return model
 
@@ -73,7 +73,7 @@ NETS = {"tanh": (tanh, (6,)), "dense": (lambda: awake(mlp()), (6,)), "conv": (la
 )
 @pytest.mark.parametrize("mu_con", [1.0, 5.0])
 def test_moon_against_plain_autograd(name, stacked, mu_con):
-    """Three rounds, partly with two of three clients: who comes for the first time has the initial model behind it."""
+    """Three rounds with two or three clients. The previous model of a new client is the initial model."""
     model, shape = NETS[name][0](), NETS[name][1]
     fed = federation(model, (12, 6, 9), shape=shape, dtype=F64, epochs=2, stacked=stacked)
     algorithm, x_g, previous = Moon(mu_con=mu_con, temperature=0.5), fed.theta0, fed.theta0.repeat(3, 1)
@@ -98,7 +98,7 @@ def test_moon_against_plain_autograd(name, stacked, mu_con):
 
 
 def test_moon_on_images_pulls_representations_together():
-    """A strong pull keeps the clients' features nearer to the shared model's than to their own last ones."""
+    """A large mu_con keeps the clients' features closer to those of the shared model than to their previous ones."""
     fed = fed_of("conv", (30, 30), epochs=3)
     found = []
     for mu_con in (0.0, 20.0):

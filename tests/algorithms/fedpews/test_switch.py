@@ -1,4 +1,4 @@
-"""FedPeWS's switch: what comes before it, after it, and instead of it; runs that share it; what is refused."""
+"""FedPeWS: the end of the warm-up, runs without a warm-up, runs that share one, and settings that are refused."""
 
 import math
 import re
@@ -21,7 +21,7 @@ from tests.helpers import cnn, everyone, federation, same_bits
 from tests.runs.outside import HERE
 
 both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
-BASES = [  # (base, its options): every method that is FedAvg but for its local step or its server's
+BASES = [  # (base, its options): every method that differs from FedAvg only in its local step or its server step
     ("fedavg", {}),
     ("fedavg", {"keep_momentum": True}),
     ("fedprox", {"mu": 0.0}),
@@ -32,7 +32,7 @@ BASES = [  # (base, its options): every method that is FedAvg but for its local 
 ]
 
 
-# ---- invariants 1 and 2: no warm-up, and masks of ones --------------------------------------------------------------
+# ---- no warm-up, and masks of ones ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("base", "options"), BASES)
@@ -51,7 +51,7 @@ def test_without_a_warm_up_it_equals_the_base(base, options, warmup):
 
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
 def test_other_bases_are_refused(warmup):
-    """Of all methods that are built on FedAvg; the others train models of their own beside the shared one."""
+    """Methods that are built on FedAvg but train other models beside the shared one, and methods that are not."""
     built = {name for name in methods() if issubclass(method(name), FedAvg)}
     tested = {name for name, _ in BASES}
     assert built - tested == {"fedavg_ft", "ditto", "pfedme", "perfedavg"}
@@ -79,12 +79,12 @@ def test_masks_of_ones_give_fedavg(name, rate, weighting):
     state, history = run(algorithm, fed, schedule, start=(start, History(), 0))
     want, of_fedavg = run(FedAvg(**options), fed, schedule)
     torch.testing.assert_close(state.shared, want.shared)
-    assert torch.equal(state.score, start.score)  # p (1 - p) is 0 up there
+    assert torch.equal(state.score, start.score)  # p (1 - p) is 0 at these scores
     assert history.series["neurons_covered"][1] == history.series["params_covered"][1] == [1.0] * 3
     assert history.series["correct"] == of_fedavg.series["correct"]
 
 
-# ---- invariants 10, 13 and 14: what a round leaves as it was --------------------------------------------------------
+# ---- what a round does not change -----------------------------------------------------------------------------------
 
 
 @both_nets
@@ -118,7 +118,7 @@ def test_rounds_after_the_warm_up_are_fedavg_and_keep_the_scores(warm):
 
 @pytest.mark.parametrize(("base", "options"), BASES)
 def test_after_the_warm_up_it_equals_the_base_started_from_that_model(base, options):
-    """Control variates and previous models start with the model that the warm-up left."""
+    """Control variates and previous models start from the model after the warm-up."""
     fed = fed_of(rounds=4)
     algorithm, plain = FedPeWS(base=base, base_options=options, tau=0.5), build(base, options)
     taken = states(algorithm, fed, 4)
@@ -132,7 +132,7 @@ def test_after_the_warm_up_it_equals_the_base_started_from_that_model(base, opti
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
 @pytest.mark.parametrize("base", ["scaffold", "fednova", "moon"])
 def test_during_the_warm_up_a_base_has_no_memory(warmup, base):
-    """Control variates are 0, and previous models are the shared one: the step is FedAvg's, MOON's loss log 2 more."""
+    """Control variates are 0 and previous models are the shared one: steps are FedAvg's; MOON's loss is log 2 more."""
     fed = fed_of(dtype=F64)
     one, two = (warmup(base=name, tau=1.0) for name in (base, "fedavg"))
     for state, want in zip(states(one, fed, 3), states(two, fed, 3), strict=True):
@@ -204,7 +204,7 @@ def spec(method, **changes):
 @pytest.mark.parametrize("options", [{}, {"base": "scaffold", "participation": 0.5}, {"base": "moon"}], ids=str)
 @pytest.mark.parametrize("method", ["fedpews", "fedpews_fixed"])
 def test_a_sweep_over_tau_shares_its_warm_up_and_is_bitwise_equal(method, options, tmp_path, monkeypatch):
-    """W = 1, 2 and 3 of 4 rounds part from a common start of 3 rounds: 3 + 3 + 2 + 1 rounds in place of 12."""
+    """W = 1, 2 and 3 of 4 rounds share a prefix of 3 rounds: 3 + 3 + 2 + 1 rounds instead of 12."""
     specs, made = [spec(method, tau=tau, **options) for tau in (0.0, 0.25, 0.5, 0.75)], []
 
     def counted(one, store, *, on_round=lambda done: None, **given):
@@ -277,7 +277,7 @@ def test_bad_settings_are_refused_in_one_line(case):
 
 @pytest.mark.parametrize("options", [{"lr_server": 0.5}, {"client_weighting": "samples"}], ids=str)
 def test_base_options_that_the_warm_up_sets_itself_are_not_ignored(options):
-    """``lr_server`` and ``client_weighting`` are the method's own: as ``base_options`` they count or are refused."""
+    """``lr_server`` and ``client_weighting`` are fields of the method: in ``base_options`` they act or are refused."""
     try:
         inner = FedPeWS(base_options=options).inner
     except ValueError:
@@ -287,7 +287,7 @@ def test_base_options_that_the_warm_up_sets_itself_are_not_ignored(options):
 
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
 def test_a_base_with_other_evaluation_models_is_refused_or_scored_with_them(warmup):
-    """FedAvg-FT is built on FedAvg and scores fine-tuned copies; without a warm-up it must be itself."""
+    """FedAvg-FT is built on FedAvg and scores fine-tuned copies."""
     fed = fed_of()
     try:
         algorithm = warmup(base="fedavg_ft", tau=0.0)
@@ -299,7 +299,7 @@ def test_a_base_with_other_evaluation_models_is_refused_or_scored_with_them(warm
 
 
 class NoChain(nn.Module):
-    """The same sums as a chain, in a module that does not say so."""
+    """A chain of layers that is not written as ``nn.Sequential``."""
 
     def __init__(self):
         super().__init__()

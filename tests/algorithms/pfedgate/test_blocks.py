@@ -1,4 +1,4 @@
-"""How pFedGate cuts a model, specification sections 4.1 and 7; numbers are those of the invariants in section 6."""
+"""pFedGate's block layouts."""
 
 import numpy as np
 import pytest
@@ -63,7 +63,7 @@ def test_balanced_blocks_tile_a_tensor_in_pieces_of_about_the_size(n, size, leas
     first, *rest = balanced(n, size, least)
     assert first + sum(rest) == n and min(first, *rest, n) >= 1
     if not rest:
-        assert (1 - least) * n <= size / 2 + 1e-6 or n == 1  # too few for a piece of their own
+        assert (1 - least) * n <= size / 2 + 1e-6 or n == 1  # too few entries for another block
     else:
         assert first == first_min_ratio(n, 5, least)[0]
         assert all(size / 2 - 1 <= piece <= 2 * size + 1 for piece in rest[:-1])
@@ -140,13 +140,13 @@ def test_scaling_and_its_gradients(net, mode):
     numbers = blocks.expand(torch.arange(blocks.num_blocks))
     out, want = blocks.scale(theta, values), theta * values[numbers]
     assert torch.equal(out, want)
-    got, slopes = (torch.autograd.grad(each, (theta, values), g) for each in (out, want))
-    torch.testing.assert_close(got, slopes)
+    got, expected = (torch.autograd.grad(each, (theta, values), g) for each in (out, want))
+    torch.testing.assert_close(got, expected)
     assert torch.autograd.gradcheck(lambda a, b: blocks.scale(a, b), (theta, values))
 
 
 def test_sums_of_large_blocks_are_exact_enough():
-    """One after the other in single precision, 400,000 ones and a little more would lose the little."""
+    """A running sum of 400,000 values in single precision would lose precision."""
     blocks = build_blocks(Layout.of(build("leaf_cnn", (1, 28, 28), 62, 0)), 5, 0.2, "equal")
     x = 1 + 1e-3 * torch.rand(blocks.num_params, generator=generator(0, "x"))
     want = torch.zeros(40, dtype=torch.float64).index_add_(0, blocks.expand(torch.arange(40)), x.double())

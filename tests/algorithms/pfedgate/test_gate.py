@@ -1,4 +1,4 @@
-"""pFedGate's gate, specification sections 4.2, 4.3 and 4.10, against modules written in plain PyTorch."""
+"""pFedGate's gate against modules written in plain PyTorch."""
 
 import math
 
@@ -32,7 +32,7 @@ def noisy(params):
 @pytest.mark.parametrize("paths", [1, 2])
 @pytest.mark.parametrize("options", [{}, {"pre_norm": False}, {"post_norm": False}, {"sigmoid": False}], ids=str)
 def test_against_the_plain_gate_in_training_and_evaluation(shape, paths, options):
-    """Values, slopes, and running statistics over three batches."""
+    """Values, gradients, and running statistics over three batches."""
     gate, params, statistics = started(shape, paths, **options)
     params = noisy(params).requires_grad_()
     plain = PlainGate(gate, params.detach())
@@ -41,9 +41,9 @@ def test_against_the_plain_gate_in_training_and_evaluation(shape, paths, options
         want = plain.train()(images(shape, key=key))
         for one, other in zip(out, want, strict=True):
             torch.testing.assert_close(one, other)
-    (slope,) = torch.autograd.grad((out[0].sin() + out[1] ** 2).sum(), params)
+    (gradient,) = torch.autograd.grad((out[0].sin() + out[1] ** 2).sum(), params)
     (want[0].sin() + want[1] ** 2).sum().backward()
-    torch.testing.assert_close(slope, plain.flat_grad())
+    torch.testing.assert_close(gradient, plain.flat_grad())
     torch.testing.assert_close(statistics, plain.flat_statistics())
     kept = statistics.clone()
     for one, other in zip(gate(params, statistics, images(shape), "eval"), plain.eval()(images(shape)), strict=True):
@@ -56,7 +56,7 @@ def test_against_the_plain_gate_in_training_and_evaluation(shape, paths, options
     [((1, 28, 28), 40, 31_488, 62_968), ((3, 32, 32), 50, 153_762, 307_512), ((3, 32, 32), 40, 123_012, 246_012)],
 )
 def test_parameter_counts(shape, num_blocks, one, two):
-    """The table of section 4.2."""
+    """Gates of the models for EMNIST, CIFAR-10 and CIFAR-100, with one path and with two."""
     for paths, count in ((1, one), (2, two)):
         gate = Gate(shape, num_blocks, paths)
         assert sum(gate.sizes) == count == len(gate.start(0, copied=False, scale_bias=0.0)[0])
@@ -82,7 +82,7 @@ def test_layers_are_initialised_as_in_pytorch():
 
 @pytest.mark.parametrize("post_norm", [True, False])
 def test_last_biases_at_the_start(post_norm):
-    """``scale_bias_init`` on the scale path alone; 1 on both where there is no sigmoid (ambiguity 23)."""
+    """``scale_bias_init`` is added to the scale path only; without sigmoid, 1 is added to both paths."""
     last = -1
     for options, scale, importance in (({}, 3.0, 0.0), ({"sigmoid": False}, 4.0, 1.0)):
         gate, params, _ = started((6,), scale_bias=3.0, post_norm=post_norm, **options)
@@ -93,7 +93,7 @@ def test_last_biases_at_the_start(post_norm):
 
 
 def test_an_untrained_gate_gives_one_half():
-    """The fact of section 4.2: batch norm takes the mean out of the logits, whatever the input."""
+    """Batch norm removes the mean of the logits, whatever the input."""
     gate = Gate((3, 32, 32), 50, 2)
     params, statistics = gate.start(0, copied=False, scale_bias=0.0)
     x = torch.randn(128, 3, 32, 32, generator=generator(0, "x"))
@@ -107,7 +107,7 @@ def test_an_untrained_gate_gives_one_half():
 
 @pytest.mark.parametrize(("which", "dims"), [(0, (2, 3)), (1, (1, 2, 3)), (2, (0, 2, 3))])
 def test_switchable_norm_with_one_kind_of_statistics(which, dims):
-    """Instance: unbiased over H x W; layer and batch: mean square of instance statistics less the squared mean."""
+    """Instance: unbiased over H x W. Layer and batch: mean of v_in + m_in^2, minus the squared mean."""
     x, ones, zeros = images((2, 4, 5)), torch.ones(2, dtype=F64), torch.zeros(2, dtype=F64)
     mixing = torch.full((3,), -1e4, dtype=F64)
     mixing[which] = 0.0
@@ -138,7 +138,7 @@ def test_one_grey_channel_has_equal_instance_and_layer_statistics():
 
 
 def test_a_mean_image_changes_no_statistics_and_gives_the_batch_statistics():
-    """Section 4.10: the 1-d batch norm is affine, the switchable norm's batch part is the image's."""
+    """The batch norm is affine, and the batch statistics of the switchable norm are those of the image."""
     gate, params, statistics = started((2, 4, 5))
     params, kept, x = noisy(params), statistics.clone(), images((2, 4, 5)).mean(0, keepdim=True)
     out = gate(params, statistics, x, "client")

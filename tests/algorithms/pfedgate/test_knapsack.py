@@ -1,4 +1,4 @@
-"""pFedGate's selection, specification section 4.4; numbers in names are those of its invariants (section 6)."""
+"""pFedGate's block selection."""
 
 import itertools
 from itertools import product
@@ -131,7 +131,7 @@ def test_a_budget_that_first_blocks_exceed_is_infeasible():
     ],
 )
 def test_the_released_code_keeps_the_papers_shares_for_any_importances(name, s, num, share):
-    """The table of section 4.4; at B = 2 and s = 0.3 the first blocks alone break the budget."""
+    """Kept shares and numbers of masks. At B = 2 and s = 0.3 the first blocks alone exceed the budget."""
     options = {"block_layout": "equal", "selector": "greedy_groups", "blocks_per_tensor": num}
     made, rng = adapter(name, s, num=num, **options), np.random.default_rng(1)
     masks = [made.select(rng.uniform(0.2, 1, made.blocks.num_blocks), 0) for _ in range(300)]
@@ -141,7 +141,7 @@ def test_the_released_code_keeps_the_papers_shares_for_any_importances(name, s, 
 
 
 def test_an_exact_knapsack_on_the_whole_model_chooses_little():
-    """Section 4.4: EMNIST has one mask at s = 0.3 and four at s = 0.5."""
+    """EMNIST's model has one possible mask at s = 0.3 and four at s = 0.5."""
     rng = np.random.default_rng(2)
     for s, share, num in ((0.3, 0.264, 1), (0.5, 0.448, 4)):
         made = adapter("emnist", s, block_layout="equal")
@@ -158,7 +158,7 @@ def test_importances_may_be_nan_or_huge():
 
 
 def test_importances_are_rounded_to_thousandths_or_tenths():
-    """Equal after rounding means lower index first: fc1's four blocks compete for one place, CIFAR-10, s = 0.5."""
+    """Among importances that round to the same number, the lower index wins; one of fc1's four blocks fits."""
     for selector, step in (("exact", 1e-4), ("greedy_groups", 1e-2)):
         made = adapter("cifar10", 0.5, selector=selector, block_layout="equal")
         sizes = made.blocks.sizes

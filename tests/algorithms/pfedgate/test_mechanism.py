@@ -1,4 +1,4 @@
-"""Diagnostics of pFedGate's gates: swapped gates by hand, and the checks that its mechanism acted."""
+"""Diagnostics of pFedGate's gates: swapped gates by hand, and mechanism checks."""
 
 import math
 from dataclasses import replace
@@ -44,7 +44,7 @@ def test_swapped_gates_by_hand():
 
 
 def test_a_swapped_gate_has_its_statistics():
-    """Client k with the gate of k + 1, by a state whose gates are set one by one."""
+    """Client k with the gate of k + 1, from a state in which the gates are set one by one."""
     fed = fed_of(dtype=F64, test=40, spread=1.5)
     method = PFedGate(lr_gate=5.0, keep_ratio=0.7, scale_bias_init=2.0)
     state, _ = after(method, fed, 2)
@@ -84,7 +84,7 @@ def test_weight_decay_by_hand():
 
 
 def test_a_gate_with_weight_decay_alone_has_the_expected_scale():
-    """All weights of the model are 0 and stay so: the loss is constant, and no gradient but decay reaches a gate."""
+    """All weights of the model are 0 and stay 0, so the loss is constant and only weight decay changes a gate."""
     train = {"momentum": 0.9, "weight_decay": 0.2, "lr": 0.0, "batch_size": 60}
     fed = fed_of("dense", (60, 60), dtype=F64, **train)
     method = PFedGate(lr_gate=1.0, scale_bias_init=3.0)

@@ -1,4 +1,4 @@
-"""pFedGate's options, readings and controls: specification sections 4, 5 and 11."""
+"""pFedGate's options, readings and controls."""
 
 from dataclasses import replace
 
@@ -83,7 +83,7 @@ def test_budgets():
 
 
 def test_an_infeasible_budget_is_noted_with_the_true_share():
-    """Layout `equal` with five blocks keeps a fifth of each tensor, whatever s is; section 4.4."""
+    """Layout "equal" with five blocks keeps a fifth of each tensor, whatever s is."""
     fed, options = fed_of("conv"), {"block_layout": "equal", "min_keep_rule": "authors_code"}
     _, notes = after(PFedGate(keep_ratio=0.1, **options), fed)
     assert notes["infeasible"].tolist() == [1, 1, 1] and (notes["kept_ratio"] > 0.1).all()
@@ -103,7 +103,7 @@ def test_alternating_trains_the_gate_first_and_then_the_model():
 
 
 def test_client_wise_adaptation_has_one_mask_for_each_client():
-    """The mean image gives a vector within the budget; the released code's mean of masked vectors may exceed it."""
+    """With the mean image the mask is within the budget; the released code's mean of masked vectors can exceed it."""
     fed = fed_of("norm", (40, 40, 40), lr=0.2)
     for granularity, within in (("client", True), ("client_masked_mean", False)):
         algorithm = PFedGate(gate_granularity=granularity, lr_gate=2.0, keep_ratio=0.5)
@@ -115,7 +115,7 @@ def test_client_wise_adaptation_has_one_mask_for_each_client():
 
 
 def vectors_of(adapter, state, batches, mode="eval"):
-    """M and G of client 0's gate on each of the batches, as it gives them: [n, L] both."""
+    """M and G [n, L] of client 0's gate for each of the n batches."""
     raw = [adapter.gate(state.gate[0], state.statistics[0].clone(), x, mode) for x in batches]
     return (torch.stack(part) for part in zip(*raw, strict=True))
 
@@ -125,7 +125,7 @@ def vectors_of(adapter, state, batches, mode="eval"):
     [{"eval_gate": "client_train_mean"}, *({"gate_granularity": g} for g in ("client", "client_masked_mean"))],
 )
 def test_client_wise_vectors_come_from_the_training_samples(options):
-    """Of all batches before selection; of the mean image; the released code's, of all batches after selection."""
+    """The mean over batches before the selection, the mean image, and the mean over batches after the selection."""
     fed = fed_of("norm", (30, 40, 20), dtype=F64, lr=0.2, batch_size=8)
     algorithm = PFedGate(lr_gate=2.0, keep_ratio=0.5, **options)
     state, _ = after(algorithm, fed, 2)
@@ -182,7 +182,7 @@ def test_logit_relu():
 
 
 def test_controls_with_masks_that_are_not_learned():
-    """Masks that nobody learns, and scales of 1; section 11, notebook C."""
+    """Masks that are not learned, and scales of 1."""
     fed = fed_of("norm")
     small, drawn = (Adapter.of(PFedGate(mask=mask), fed) for mask in ("small_blocks", "random"))
     assert len({small.select(small.fixed(k), k).tobytes() for k in range(3)}) == 1
@@ -273,7 +273,7 @@ def test_probe_stores_scores_of_the_final_model():
 
 
 def by_label(algorithm, fed, state, k):
-    """Correct predictions where each batch, in the order of the labels, is scored by itself."""
+    """Number of correct predictions with test batches sorted by label."""
     x, y = fed.splits["test"].client(k)
     batches = y.sort(stable=True).indices.split(algorithm.eval_batch_size)
     logits = [algorithm.predict(fed, state, k, state.shared, x[at]) for at in batches]
@@ -281,10 +281,10 @@ def by_label(algorithm, fed, state, k):
 
 
 def test_logit_relu_applies_to_sorted_batches():
-    """In one batch for all test samples the order is nothing."""
+    """All test samples are in one batch, so their order does not matter."""
     fed, way = fed_of("dense"), PFedGate(logit_relu=True, probe=True)
     state, _ = after(way, fed)
-    low = replace(state, shared=state.shared - 0.5)  # where all logits are negative, the ReLU leaves the first class
+    low = replace(state, shared=state.shared - 0.5)  # if all logits are negative, the ReLU gives the first class
     kept, plain = (replace(way, logit_relu=on).artifacts(fed, low) for on in (True, False))
     assert kept["sorted_correct"].tolist() == kept["order_correct"][0].tolist() != plain["sorted_correct"].tolist()
 
@@ -304,7 +304,7 @@ def test_the_model_without_gates_is_one_more_round_of_fedavg():
 def drifting(aggregation, rounds, **options):
     """W [2, 2] = 1, rate 1, decay 0.1, momentum 0.5; two clients of equal data x = (1, 0), y = 0 and 1.
 
-    s = 0.5 and B = 2 keep W_00 alone; no data reach the other entries, which a client never sends.
+    s = 0.5 and B = 2 keep only W_00. The other entries get no gradient, and a client never sends them.
     """
     fed = linear_federation([([[1, 0]] * 2, [0] * 2), ([[1, 0]] * 2, [1] * 2)], weight_decay=0.1, momentum=0.5)
     method = PFedGate(keep_ratio=0.5, blocks_per_tensor=2, gate_override=0.8, aggregation=aggregation, **options)
@@ -315,9 +315,9 @@ def drifting(aggregation, rounds, **options):
 
 
 def test_whole_models_carry_the_decay_and_momentum_of_untouched_blocks():
-    """Untouched: v = 0.1, W = 0.9; then v = 0.05 + 0.09 = 0.14, W = 0.76. What is touched is the same in both ways.
+    """Unused entries: v = 0.1, W = 0.9; then v = 0.05 + 0.09 = 0.14, W = 0.76. Used entries are the same in both ways.
 
-    Under "dense" and "by_index" untouched entries stay at 1.
+    With "dense", unused entries stay at 1.
     """
     for rounds, want in ((1, 0.9), (2, 0.76)):
         whole, sent = drifting("whole_models", rounds)
@@ -339,7 +339,7 @@ def test_averaged_over_everyone_absent_clients_count_with_the_current_model():
     mixed, _ = everybody.round(fed, start, clients, 0)
     torch.testing.assert_close(mixed.shared, (alone.shared + 3 * fed.theta0) / 4)
     full, _ = one.round(fed, start, everyone(fed), 0)
-    assert same_bits(full, everybody.round(fed, start, everyone(fed), 0)[0])  # nobody is absent
+    assert same_bits(full, everybody.round(fed, start, everyone(fed), 0)[0])  # no client is absent
 
 
 def test_the_reading_has_the_server_of_the_released_code():
@@ -355,7 +355,7 @@ def test_the_reading_has_the_server_of_the_released_code():
 @pytest.mark.parametrize("bias", [0.0, 3.0])
 @pytest.mark.parametrize("paths", ["two", "shared"])
 def test_the_tangent_has_the_value_and_slope_of_the_sigmoid_at_the_start(bias, paths):
-    """M, G and the slope of M by the last bias; the identity has 1 and 1, many times as steep."""
+    """M, G and the derivative of M with respect to the last bias. The identity has 1, 1 and 1."""
     fed = fed_of("dense", (500,), dtype=F64, batch_size=500)
     x = fed.splits["train"].client(0)[0]
     found = {}
@@ -389,7 +389,7 @@ def test_the_tangent_is_unbounded_and_needs_sigmoid_false():
 
 @pytest.mark.parametrize("override", [None, 1.0])
 def test_controls_keep_the_same_share_whatever_the_mask(override):
-    """Of blocks of one size as many for learned, fixed and random masks; fixed ones are alike, the others differ."""
+    """With blocks of equal size, learned, fixed and random masks keep equally many. Fixed masks are all the same."""
     fed = fed_of("conv", (12, 8, 14), dtype=F64)
     kept = {}
     for mask in ("learned", "small_blocks", "random"):

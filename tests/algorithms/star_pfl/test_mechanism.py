@@ -1,4 +1,4 @@
-"""Star-PFL's mechanism checks: frozen share beside noise's, not everything frozen, scores that have settled."""
+"""Star-PFL's mechanism checks: frozen share differs from that of noise, is not too large, and scores have settled."""
 
 import numpy as np
 import pytest
@@ -14,12 +14,12 @@ TRAINING = Training(epochs=10)
 
 
 def checked(method=None, local=0.3, server=0.1, rounds=60, score=0.5, training=TRAINING, **series):
-    """Check -> whether it acted, of a run with these frozen shares in every round; one client is away now and then."""
+    """Check -> whether it passed, for a run with these frozen shares in every round; client 0 is sometimes absent."""
     active = np.full((rounds, 2), 1 - local)
     active[::3, 0] = np.nan
-    made = {"active_share": active, "active_share_global": np.full((rounds, 1), 1 - server)}
-    made |= {"mean_score": active * 0 + score, "mean_score_global": np.full((rounds, 1), score)} | series
-    return {c.what.split(",")[0]: c.acts for c in (method or StarPFL()).mechanism(made, rounds, training)}
+    notes = {"active_share": active, "active_share_global": np.full((rounds, 1), 1 - server)}
+    notes |= {"mean_score": active * 0 + score, "mean_score_global": np.full((rounds, 1), score)} | series
+    return {c.what.split(",")[0]: c.acts for c in (method or StarPFL()).mechanism(notes, rounds, training)}
 
 
 def test_a_run_with_all_checks():
@@ -82,7 +82,7 @@ def test_the_mean_score_must_settle():
     rising = np.linspace(0.2, 0.8, 60)[:, None]
     assert not checked(mean_score=rising)["change of the mean score of the clients"]
     assert checked(mean_score=np.minimum(rising, 0.5))["change of the mean score of the clients"]
-    assert "change of the mean score of the clients" not in checked(rounds=10), "two rounds make no line"
+    assert "change of the mean score of the clients" not in checked(rounds=10), "two rounds are too few"
 
 
 def test_an_old_record_has_the_checks_that_its_notes_allow():

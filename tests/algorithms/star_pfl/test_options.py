@@ -1,4 +1,4 @@
-"""Star-PFL's readings one by one (A2 to A16 of star_pfl.md section 3.6), and its settings."""
+"""Star-PFL's options for the ambiguities A2 to A16 of the method page (notebooks/star_pfl/README.md), and settings."""
 
 import re
 from dataclasses import replace
@@ -16,7 +16,7 @@ F64 = torch.float64
 
 
 def test_a2_dead_units_freeze_on_both_sides():
-    """A neuron that never fires: its updates are exactly 0."""
+    """The updates of a neuron that is never active are exactly 0."""
     model = mlp()
     model.fc1.bias.data[0] = -1e6
     fed = federation(model, rounds=9, epochs=2)
@@ -76,7 +76,7 @@ def test_a16_no_more_than_a_share_is_frozen():
 
 
 def test_moving_averages_follow_the_servers_updates():
-    """E and A of all that is never frozen, from the shared models alone."""
+    """E and A of the server without freezing, from the shared models."""
     fed, algorithm = fed_of("mlp", dtype=F64), StarPFL(threshold_global=None, stability_measure="ema", ema_decay=0.75)
     net = path = torch.zeros(fed.num_params, dtype=F64)
     for before, after, _, _ in steps(algorithm, fed):
