@@ -1,1 +1,1 @@
-"""FedPeWS: the method, and its parts by file."""
+"""FedPeWS with learned masks (``method.py``) and with fixed masks (``fixed.py``)."""

@@ -1,4 +1,4 @@
-r"""FedPeWS: for the first W rounds each client trains a subnetwork of its own; after that, the base method as it is.
+r"""FedPeWS: W warm-up rounds in which each client trains a personalized subnetwork, then an ordinary base method.
 
 Tastan et al., "FedPeWS: Personalized Warmup via Subnetworks for Enhanced Heterogeneous Federated Learning",
 Algorithm 1.
@@ -6,19 +6,21 @@ Algorithm 1.
     p_k = sigmoid(s_k)        m̃_k ~ Bernoulli(p_k)        m_k = expand(m̃_k)
     Procedure I   s_k ← s_k − η_s ∇_s [ f_k(θ_k ∘ m_k) − λ ‖p_k − p_others‖² ]
     Procedure II  θ_k ← θ_k − η ∇_θ f_k(θ_k ∘ m_k)
-    server        θ_j ← θ_j + lr_server (Σ_k m_kj θ_kj / Σ_k m_kj − θ_j); θ_j stays where nobody covers it
+    server        θ_j ← θ_j + lr_server (Σ_k m_kj θ_kj / Σ_k m_kj − θ_j); θ_j is unchanged where no mask covers it
 
-The result is one dense model. Where the text is silent (the method page lists A1 to A13), each choice is a field.
+The result is one dense model. Where the paper is silent, each choice is a field. The method page
+(``notebooks/fedpews/README.md``) lists the choices as A1 to A13.
 
-The gradient of the scores. Eq. 6 and line 13 of Algorithm 1 differentiate f_k(θ_k ∘ G(s_k)), the loss of the masked
-*parameters*: ``score_gradient="product"``. Our default differentiates the loss in a gate on each hidden neuron's
-activation, ``"gate"``. The forward pass is the same, the gradient is not. With ``expand_rule="both_ends"`` m̃_j
-multiplies the weights that enter neuron j and those that leave it, and each half contributes the gate's gradient:
+Gradient of the scores. Eq. 6 and line 13 of Algorithm 1 differentiate f_k(θ_k ∘ G(s_k)), the loss of the masked
+*parameters*. This is ``score_gradient="product"``. The default, ``"gate"``, is not in the paper: a gate multiplies the
+activation of each hidden neuron, and the loss is differentiated with respect to the gate. The forward pass is the same,
+the gradient is not. With ``expand_rule="both_ends"``, m̃_j multiplies the weights into neuron j and the weights out of
+it. Each of the two contributes the gradient of the gate:
 
     product: ∂f/∂m̃_j = 2 · (gate: ∂f/∂m̃_j) where j is selected,  and 0 where it is not
 
-An unselected neuron has pre-activation 0 and no outgoing weight, so by the letter of the paper the data can never
-call it back; by the gate they can. This is our deviation from the paper's equation.
+An unselected neuron has pre-activation 0 and no outgoing weights. With the paper's equation the data give its score no
+gradient, so they can never select it again. With gates they can.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -35,7 +37,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pfl_core.algorithm import ABSENT, Algorithm, MechanismCheck, State, build, check_choices, method, register
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.federation import Batch, DerivedWeights, Federation
+from pfl_core.algorithms.momentum import MovingState
+from pfl_core.federation import Batch, DerivedWeights, Federation, LocalTraining
 from pfl_core.layout import Chain
 from pfl_core.ops import counts_true, masked_mean, put, round_half_up, server_step, take
 from pfl_core.options import NonNegativeFloat
@@ -43,102 +46,121 @@ from pfl_core.seeding import generator
 from pfl_core.training import Training
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward  # (g, p) -> g p (1 - p)
-NO_NEURONS = "FedPeWS selects neurons: it needs a plain chain of layers, each with a ReLU of its own"
 
-# Bounds of the mechanism checks (ours)
-LAST = 0.2  # share of the warm-up's rounds in which masks must stand still
-SETTLED = 0.01  # share of a mask's entries that may flip from one round to the next
-DENSE_LEFT = 0.2  # share of all rounds that must follow the warm-up
-EXPLODED = 1.5  # times the training loss of round 1
+# Bounds of the mechanism checks (not in the paper)
+LAST = 0.2  # masks must have settled in this last share of the warm-up rounds
+SETTLED = 0.01  # a mask has settled if at most this share of its entries flips from one round to the next
+DENSE_LEFT = 0.2  # at least this share of all rounds must follow the warm-up
+EXPLODED = 1.5  # largest allowed training loss, relative to round 1
 
 
 @dataclass(frozen=True)
 class WarmState(State):
-    base: State = ABSENT  # the base method's own, from round W on
+    base: MovingState = ABSENT  # state of the base method, from round W on
     score: Tensor = ABSENT  # [N, h] s_k
-    mask_prob: Tensor = ABSENT  # [N, h] what the server last heard of p_k
+    mask_prob: Tensor = ABSENT  # [N, h] p_k as the server last received it
+
+
+WarmStateT = TypeVar("WarmStateT", bound=WarmState)
 
 
 @dataclass(frozen=True)
-class Warmup(Algorithm):
-    """The frame: warm-up rounds on subnetworks, then the rounds of ``base``, any method built on FedAvg.
+class Warmup(Algorithm[WarmStateT]):
+    """Warm-up rounds on subnetworks, then rounds of ``base``. Subclasses choose the subnetworks in ``warm_round``.
 
-    The base's own memory (control variates, previous models) starts after the warm-up (ours). In the warm-up the server
-    takes the mean over the clients that cover an entry, whatever the base: FedNova's normalisation, too, begins later.
+    ``base`` is any method built on FedAvg that trains the shared model only. Its memory (control variates, previous
+    models) starts after the warm-up; the paper does not say. During the warm-up the server averages each entry over the
+    clients that cover it, whatever the base. FedNova's normalisation, for example, starts after the warm-up.
     """
 
     base: str = "fedavg"
     base_options: Mapping[str, Any] = field(default_factory=dict)
     tau: float = 0.125  # τ = W / T
     lr_server: NonNegativeFloat = 1.0  # η_g
-    client_weighting: Literal["uniform", "samples"] = "uniform"  # A7
-    expand_rule: Literal["both_ends", "row"] = "both_ends"  # A1
+    client_weighting: Literal["uniform", "samples"] = "uniform"  # client weights in the mean (A7)
+    expand_rule: Literal["both_ends", "row"] = "both_ends"  # which parameters belong to a neuron (A1)
 
     def __post_init__(self) -> None:
         check_choices(self)
         if not 0 <= self.tau <= 1:
-            raise ValueError(f"{type(self).__name__}: tau={self.tau} is outside [0, 1]; it is the share W / T")
+            raise ValueError(f"{type(self).__name__}: tau={self.tau} is outside [0, 1]; give the share W / T")
         _ = self.inner
 
     @cached_property
     def inner(self) -> FedAvg:
-        """The base method. Raises ValueError unless it is FedAvg but for its local step or its server's."""
+        """The base method.
+
+        Raises ValueError if it is not a subclass of FedAvg, or if it scores clients with other models than FedAvg's.
+        """
         if not issubclass(method(self.base), FedAvg):
-            raise ValueError(f"base={self.base!r} is not built on FedAvg: its local step cannot run on a subnetwork")
+            raise ValueError(f"base={self.base!r} is not built on FedAvg; give a method that is, such as 'fedprox'")
         if method(self.base).evaluation_models is not FedAvg.evaluation_models:
-            raise ValueError(f"base={self.base!r} trains more than the shared model, which is all that a warm-up has")
+            raise ValueError(
+                f"base={self.base!r} trains more than the shared model; give a base such as 'fedavg' or 'scaffold'"
+            )
         common = {"lr_server": self.lr_server, "client_weighting": self.client_weighting}
-        if twice := common.keys() & self.base_options.keys():
-            raise ValueError(f"base_options: {', '.join(sorted(twice))} is a setting of {type(self).__name__} itself")
-        return build(self.base, {**self.base_options, **common})
+        if duplicates := common.keys() & self.base_options.keys():
+            names = ", ".join(sorted(duplicates))
+            raise ValueError(f"base_options: {names} cannot be set here; set it on {type(self).__name__} itself")
+        inner = build(self.base, {**self.base_options, **common})
+        assert isinstance(inner, FedAvg)
+        return inner
 
     @property
     def inner_algorithms(self) -> tuple[Algorithm, ...]:
         return (self.inner,)
 
     def warmup_rounds(self, fed: Federation) -> int:
-        """W."""
-        return self._length(fed.rounds)
+        """W, the number of warm-up rounds."""
+        return self._num_warmup(fed.rounds)
 
-    def _length(self, rounds: int) -> int:
+    def _num_warmup(self, rounds: int) -> int:
         return round_half_up(self.tau * rounds)
 
-    def init(self, fed: Federation, theta0: Tensor) -> WarmState:
-        """Raises ValueError, if there is a warm-up, for a network without neurons to select and unless SGD is plain."""
+    def init_base(self, fed: Federation, theta0: Tensor) -> MovingState:
+        """The first state of the base method.
+
+        If there is a warm-up, raises ValueError for a network without hidden neurons to select, and for SGD with
+        momentum, weight decay or clipping.
+        """
         if self.warmup_rounds(fed):
-            if fed.layout.chain is None:
-                raise ValueError(NO_NEURONS)
+            neuron_chain(fed)
             if fed.train.momentum or fed.train.weight_decay or fed.train.clip_norm:
                 raise ValueError(
-                    f"{type(self).__name__}: its warm-up is plain SGD; leave momentum, weight_decay and clip_norm at 0 "
+                    f"{type(self).__name__}: the warm-up is plain SGD; leave momentum, weight_decay and clip_norm at 0 "
                     "or none"
                 )
-        return WarmState(shared=theta0, base=self.inner.init(fed, theta0))
+        return self.inner.init(fed, theta0)
 
-    def round(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> tuple[WarmState, dict]:
+    def round(self, fed: Federation, state: WarmStateT, clients: Tensor, t: int) -> tuple[WarmStateT, dict]:
         warm = self.warmup_rounds(fed)
         if t < warm:
             return self.warm_round(fed, state, clients, t)
+        # The base method starts in round W, from the model that the warm-up has trained.
         inner = self.inner.init(fed, state.shared) if t == warm else replace(state.base, shared=state.shared)
         inner, notes = self.inner.round(fed, inner, clients, t)
         return replace(state, shared=inner.shared, base=inner), notes
 
-    def evaluation_models(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> Tensor:
+    def evaluation_models(self, fed: Federation, state: WarmStateT, clients: Tensor, t: int) -> Tensor:
         return self.inner.evaluation_models(fed, replace(state.base, shared=state.shared), clients, t)
 
-    def warm_round(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> tuple[WarmState, dict]:
+    def warm_round(self, fed: Federation, state: WarmStateT, clients: Tensor, t: int) -> tuple[WarmStateT, dict]:
+        """One warm-up round; same contract as ``round``."""
         raise NotImplementedError(f"{type(self).__name__}.warm_round")
 
     def merge(
-        self, fed: Federation, state: WarmState, clients: Tensor, theta: Tensor, neurons: Tensor, loss: Tensor
-    ) -> tuple[WarmState, dict]:
-        """The server's step over the entries that masks cover; theta [S, e], neurons [S, h] bool."""
-        chain = fed.layout.chain
-        active = expand(chain, neurons, self.expand_rule)
+        self, fed: Federation, state: WarmStateT, clients: Tensor, theta: Tensor, neurons: Tensor, loss: Tensor
+    ) -> tuple[WarmStateT, dict]:
+        """Server step of a warm-up round, and its notes.
+
+        Each entry is averaged over the clients whose mask covers it. theta [S, e], neurons [S, h] bool, loss [S].
+        """
+        chain = neuron_chain(fed)
+        active = expand(chain, neurons, self.expand_rule)  # [S, e]
         mean = masked_mean(theta, active, self.inner.weight(fed, clients), state.shared)
-        covered, d = neurons.sum(0), fed.num_params
+        covered, d = neurons.sum(0), fed.num_params  # [h] number of clients that selected each neuron
         notes = {
-            "trained": theta * active,  # the subnetworks that go up
+            "trained": theta * active,  # the uploaded subnetworks
             "train_loss": loss,
             "upload": counts_true(active[:, :d]),
             "upload_bits": torch.full((len(clients),), chain.num_neurons),
@@ -151,17 +173,17 @@ class Warmup(Algorithm):
         return replace(state, shared=server_step(state.shared, mean, self.lr_server)), notes
 
     def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
-        """There was a warm-up; enough dense rounds follow it; its training loss did not explode."""
-        warm = self._length(rounds)
+        """Checks: there was a warm-up, enough dense rounds follow it, and the training loss did not explode."""
+        warm = self._num_warmup(rounds)
         if not self.tau:
             return []
         if not warm:
-            return [MechanismCheck("warm-up rounds", 0, 1, False, "τT rounds to 0: give more rounds or a larger τ")]
+            return [MechanismCheck("warm-up rounds", 0, 1, False, "τT rounds to 0; use more rounds or a larger τ")]
         left = (rounds - warm) / rounds
         checks = [
             MechanismCheck(
                 "share of dense rounds after the warm-up", left, DENSE_LEFT, left >= DENSE_LEFT,
-                "the dense model is hardly trained: take a smaller τ",
+                "the dense model is hardly trained; use a smaller τ",
             )
         ]  # fmt: skip
         if "train_loss" in series:
@@ -169,52 +191,63 @@ class Warmup(Algorithm):
             top = float(np.max(loss) / loss[0])
             checks.append(
                 MechanismCheck(
-                    "largest training loss of the warm-up, over that of round 1", top, EXPLODED, top <= EXPLODED,
-                    "training diverges while masks are chosen: lower the rate",
+                    "largest training loss of the warm-up, relative to round 1", top, EXPLODED, top <= EXPLODED,
+                    "training diverges while masks are chosen; use a lower learning rate",
                 )
             )  # fmt: skip
         return checks
 
     def shared_prefix(self, fed: Federation) -> tuple[Algorithm, int]:
-        """Runs that differ in τ alone are equal until the earlier switch."""
+        """Runs that differ only in τ are equal up to the shorter warm-up."""
         return replace(self, tau=1.0), self.warmup_rounds(fed)
 
 
+def neuron_chain(fed: Federation) -> Chain:
+    """The hidden neurons of the network. Raises ValueError if the network is not a plain chain of layers."""
+    if fed.layout.chain is None:
+        raise ValueError("FedPeWS selects neurons: it needs a plain chain of layers, each with its own ReLU module")
+    return fed.layout.chain
+
+
 def expand(chain: Chain, neurons: Tensor, rule: str) -> Tensor:
-    """Neuron masks [..., h] to entry masks [..., e]: both ends must be active, or (row) the neuron that it feeds."""
+    """Neuron masks [..., h] to entry masks [..., e].
+
+    ``rule`` "both_ends": an entry is active if the neurons at both of its ends are; "row": if the neuron it feeds is.
+    """
     return chain.expand(neurons) if rule == "both_ends" else chain.expand_rows(neurons)
 
 
 def _mean_of_clients(noted: np.ndarray) -> np.ndarray:
-    """[rounds] mean over the clients that took part; noted [rounds, N], not a number where a client was absent."""
+    """[rounds] mean over the clients that took part; noted [rounds, N] is NaN where a client was absent."""
     present = ~np.isnan(noted)
-    with np.errstate(invalid="ignore"):  # a round in which nobody has a number has none
+    with np.errstate(invalid="ignore"):  # NaN for a round without any value
         return np.where(present, noted, 0.0).sum(1) / present.sum(1)
 
 
-class Learning(NamedTuple):
-    """The rows of a group while they learn; all but ``others`` are written into."""
+class WarmupRows(NamedTuple):
+    """A group of clients during local training. Training updates every tensor but ``prob_others`` in place."""
 
     theta: Tensor  # [R, e]
     score: Tensor  # [R, h]
     prob: Tensor  # [R, h], sigmoid of the scores
-    others: Tensor  # [R, h], p_others
+    prob_others: Tensor  # [R, h], p_others
     loss: Tensor  # [R], summed over the samples
-    seen: Tensor  # [R] samples
+    num_seen: Tensor  # [R], number of samples so far
 
     @classmethod
-    def start(cls, theta: Tensor, score: Tensor, others: Tensor) -> Learning:
-        loss, seen = torch.zeros(2, len(theta)).to(theta)
-        return cls(theta, score, torch.sigmoid(score), others, loss, seen)
+    def start(cls, theta: Tensor, score: Tensor, prob_others: Tensor) -> WarmupRows:
+        loss, num_seen = torch.zeros(2, len(theta)).to(theta)
+        return cls(theta, score, torch.sigmoid(score), prob_others, loss, num_seen)
 
-    def first(self, num: int) -> Learning:
-        return Learning(*(part[:num] for part in self))
+    def first(self, num: int) -> WarmupRows:
+        """Views of the first ``num`` rows."""
+        return WarmupRows(*(part[:num] for part in self))
 
 
 @register(
     "fedpews",
     papers=("fedpews",),
-    shares="one model; in the warm-up each client trains and sends a subnetwork that it learns",
+    shares="one model; in the warm-up each client trains and sends a subnetwork with a learned mask",
     variants={
         "no_diversity": {"lam": 0.0},
         "fedprox": {"base": "fedprox"},
@@ -225,135 +258,152 @@ class Learning(NamedTuple):
     },
     ci={"tau": 0.5, "lam": 1.0},
     passes=1.3,
-    trial_training={"lr": 0.2, "momentum": 0.0},  # its warm-up is plain SGD
+    trial_training={"lr": 0.2, "momentum": 0.0},  # the warm-up is plain SGD
 )
 @dataclass(frozen=True)
-class FedPeWS(Warmup):
-    """Algorithm 1: masks drawn from learned scores, pushed apart by the diversity term."""
+class FedPeWS(Warmup[WarmState]):
+    """Algorithm 1: masks are drawn from learned scores; the diversity term pushes the clients' masks apart."""
 
-    lam: NonNegativeFloat = 5.0  # λ
+    lam: NonNegativeFloat = 5.0  # λ, weight of the diversity term
     lr_mask: NonNegativeFloat = 0.1  # η_s
-    score_init: Literal["zeros", "uniform", "uniform_per_client"] = "zeros"  # A3
-    prob_update: Literal["mean", "samples", "constant"] = "mean"  # A2: what the others are taken to be
-    prob_over: Literal["all", "participants"] = "all"  # A8
-    straight_through: Literal["draw", "draw_and_sigmoid"] = "draw"  # A4
-    draws: Literal["every", "one_per_step", "one_per_round"] = "every"  # A5
-    score_gradient: Literal["gate", "product"] = "gate"  # "product": Eq. 6
+    score_init: Literal["zeros", "uniform", "uniform_per_client"] = "zeros"  # initial scores (A3)
+    prob_update: Literal["mean", "samples", "constant"] = "mean"  # what p_others is computed from (A2)
+    prob_over: Literal["all", "participants"] = "all"  # the clients that p_others is a mean over (A8)
+    straight_through: Literal["draw", "draw_and_sigmoid"] = "draw"  # what the backward pass skips (A4)
+    draws: Literal["every", "one_per_step", "one_per_round"] = "every"  # how often a mask is drawn (A5)
+    score_gradient: Literal["gate", "product"] = "gate"  # "product" is Eq. 6; see above
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.lam < 0 or self.lr_mask < 0:
-            raise ValueError(f"FedPeWS: lam={self.lam}, lr_mask={self.lr_mask}: both must be at least 0")
+            raise ValueError(f"FedPeWS: lam={self.lam} and lr_mask={self.lr_mask} must both be at least 0")
 
     def init(self, fed: Federation, theta0: Tensor) -> WarmState:
-        state = super().init(fed, theta0)
+        base = self.init_base(fed, theta0)
         h = fed.layout.chain.num_neurons if fed.layout.chain else 0
         score = torch.zeros(fed.num_clients, h).to(theta0)
         if self.score_init != "zeros":
             rows = fed.num_clients if self.score_init == "uniform_per_client" else 1
             prob = 0.01 + 0.98 * torch.rand(rows, h, generator=generator(fed.seed, "score_init"))
             score = score + torch.logit(prob).to(theta0)
-        return replace(state, score=score, mask_prob=torch.sigmoid(score))
+        return WarmState(shared=theta0, base=base, score=score, mask_prob=torch.sigmoid(score))
 
     def warm_round(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> tuple[WarmState, dict]:
-        others = self.others(fed, state, clients, t)
-        theta, score, neurons, loss = self.learn(fed, state, others, clients, t)
+        prob_others = self.others(fed, state, clients, t)
+        theta, score, neurons, loss = self.train_masked(fed, state, prob_others, clients, t)
         prob = torch.sigmoid(score)
         new, notes = self.merge(fed, state, clients, theta, neurons, loss)
-        heard = {"mean": prob, "samples": neurons.to(prob), "constant": take(state.mask_prob, clients)}
+        uploaded = {"mean": prob, "samples": neurons.to(prob), "constant": take(state.mask_prob, clients)}
         new = replace(
             new,
             score=put(state.score, clients, score),
-            mask_prob=put(state.mask_prob, clients, heard[self.prob_update]),
+            mask_prob=put(state.mask_prob, clients, uploaded[self.prob_update]),
         )
-        sent = notes["upload"] + (prob.shape[1] if self.prob_update == "mean" else 0)
+        num_sent = notes["upload"] + (prob.shape[1] if self.prob_update == "mean" else 0)  # p_k: h more values
         flips = {"mask_flips": expected_flips(torch.sigmoid(take(state.score, clients)), prob)}
-        return new, notes | self.diagnostics(prob, others) | flips | {"upload": sent, "passes": 2 * fed.train.epochs}
+        costs = {"upload": num_sent, "passes": 2 * fed.train.epochs}
+        return new, notes | self.diagnostics(prob, prob_others) | flips | costs
 
     def others(self, fed: Federation, state: WarmState, clients: Tensor, t: int) -> Tensor:
-        """p_others [S, h]: the mean probability of the other clients, as the server knows it at the round's start."""
+        """p_others [S, h]: mean probability of the other clients, as the server knows it at the start of the round."""
         if self.prob_update == "constant":
             return state.mask_prob.mean(0).expand(len(clients), -1)
-        heard = state.mask_prob if self.prob_over == "all" else take(state.mask_prob, clients)
-        num, everyone = len(heard), heard.mean(0)
-        own = take(state.mask_prob, clients)
-        return (num * everyone - own) / (num - 1) if num > 1 else everyone.expand_as(own)
+        averaged = state.mask_prob if self.prob_over == "all" else take(state.mask_prob, clients)
+        num, prob_mean = len(averaged), averaged.mean(0)
+        prob = take(state.mask_prob, clients)
+        return (num * prob_mean - prob) / (num - 1) if num > 1 else prob_mean.expand_as(prob)
 
-    def learn(
-        self, fed: Federation, state: WarmState, others: Tensor, clients: Tensor, t: int
+    def train_masked(
+        self, fed: Federation, state: WarmState, prob_others: Tensor, clients: Tensor, t: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Procedures I and II on every batch: theta [S, e], scores [S, h], the masks that go up [S, h], losses [S]."""
+        """Local training: Procedures I and II on every batch.
+
+        Returns theta [S, e], the scores [S, h], the masks of the upload [S, h] bool, and the mean losses [S].
+        """
         theta, score = fed.broadcast(state.shared, clients).clone(), take(state.score, clients).clone()
-        neurons, loss = torch.zeros_like(score, dtype=torch.bool), torch.zeros(len(clients))
-        inner, lr, d = self.inner.init(fed, state.shared), fed.lr(t), fed.num_params
+        upload_mask, loss = torch.zeros_like(score, dtype=torch.bool), torch.zeros(len(clients))
+        base_state, lr = self.inner.init(fed, state.shared), fed.lr(t)
         for rows in fed.groups(clients):
-            group = Learning.start(theta[rows], score[rows], others[rows])
-            training = self.inner.local_training(fed, inner, clients[rows], t)
-            first, *numbers = uniform_numbers(fed, clients[rows], t).unbind(1)  # two for each step
-            fixed = first < group.prob if self.draws == "one_per_round" else None
+            group = WarmupRows.start(theta[rows], score[rows], prob_others[rows])
+            training = self.inner.local_training(fed, base_state, clients[rows], t)
+            # A mask is uniform < p. One [R, h] block of numbers for the upload, then two for each step.
+            for_upload, *for_steps = uniform_numbers(fed, clients[rows], t).unbind(1)
+            fixed = for_upload < group.prob if self.draws == "one_per_round" else None
             num = 0
             for step, batch in enumerate(fed.batches(clients[rows], t)):
-                if len(batch.count) != num:  # the rows that have a batch left
+                if len(batch.count) != num:  # fewer clients have a batch left; they are the first rows
                     num = len(batch.count)
                     now = group.first(num)
-                neuron = numbers[2 * step][:num] < now.prob if fixed is None else fixed[:num]
-                of_score = self.gradient_of_scores(fed, now.theta, now.prob, neuron, now.others, batch)
-                now.score.sub_(of_score, alpha=self.lr_mask)  # Procedure I
+                # Procedure I: a step on the scores
+                mask = for_steps[2 * step][:num] < now.prob if fixed is None else fixed[:num]
+                gradient = self.gradient_of_scores(fed, now.theta, now.prob, mask, now.prob_others, batch)
+                now.score.sub_(gradient, alpha=self.lr_mask)
                 torch.sigmoid(now.score, out=now.prob)
+                # Procedure II: a step on the model, by default with a new mask from the new scores
                 if self.draws == "every":
-                    neuron = numbers[2 * step + 1][:num] < now.prob
-                found = fed.grad(now.theta, batch, gates=neuron, loss=training.loss, copy=False)
-                params, g = now.theta[:, :d], found.theta
-                if training.gradient is not None:
-                    g = torch.stack([training.gradient(*each) for each in zip(g, params, range(num), strict=True)])
-                params.sub_(g, alpha=lr)  # Procedure II
-                if fed.layout.num_statistics:
-                    now.theta[:, d:] = found.statistics
-                now.loss.addcmul_(found.loss, batch.weight)
-                now.seen.add_(batch.weight)
-            theta[rows], score[rows], loss[rows] = group.theta, group.score, (group.loss / group.seen).to(loss)
-            neurons[rows] = first < group.prob if fixed is None else fixed
-        return theta, score, neurons, loss
+                    mask = for_steps[2 * step + 1][:num] < now.prob
+                self._model_step(fed, now, mask, batch, training, lr)
+            theta[rows], score[rows], loss[rows] = group.theta, group.score, (group.loss / group.num_seen).to(loss)
+            upload_mask[rows] = for_upload < group.prob if fixed is None else fixed
+        return theta, score, upload_mask, loss
+
+    def _model_step(
+        self, fed: Federation, rows: WarmupRows, mask: Tensor, batch: Batch, training: LocalTraining, lr: float
+    ) -> None:
+        """One SGD step of the base method on theta, with the activations gated by ``mask`` [R, h] bool; in place."""
+        out = fed.grad(rows.theta, batch, gates=mask, loss=training.loss, copy=False)
+        assert out.theta is not None and out.loss is not None
+        params, gradient = rows.theta[:, : fed.num_params], out.theta
+        if training.gradient is not None:
+            each = zip(gradient, params, range(len(params)), strict=True)
+            gradient = torch.stack([training.gradient(g, theta_k, r) for g, theta_k, r in each])
+        params.sub_(gradient, alpha=lr)
+        if fed.layout.num_statistics:
+            rows.theta[:, fed.num_params :] = out.statistics
+        rows.loss.addcmul_(out.loss, batch.weight)
+        rows.num_seen.add_(batch.weight)
 
     def gradient_of_scores(
-        self, fed: Federation, theta: Tensor, prob: Tensor, neuron: Tensor, others: Tensor, batch: Batch
+        self, fed: Federation, theta: Tensor, prob: Tensor, neurons: Tensor, prob_others: Tensor, batch: Batch
     ) -> Tensor:
-        """dL_s / ds [R, h] (Eq. 6): the gradient of the data's loss, straight through, minus the diversity's.
+        """dL_s / ds [R, h] (Eq. 6): straight-through gradient of the data loss, minus that of the diversity term.
 
-        prob [R, h] is sigmoid(s), neuron [R, h] bool the mask drawn from it.
+        prob [R, h] is sigmoid(s), neurons [R, h] bool the mask that was drawn from it, prob_others [R, h].
         """
         if self.score_gradient == "gate":
-            data = fed.grad(theta, batch, gates=neuron, of=("gates",)).gates
+            data = fed.grad(theta, batch, gates=neurons, of=("gates",)).gates
         else:
-            chain = fed.layout.chain
+            chain = neuron_chain(fed)
 
-            def product(theta_k: Tensor, neuron_k: Tensor, x: Tensor, r: int) -> Tensor:
-                return theta_k * expand(chain, neuron_k, self.expand_rule)[: len(theta_k)]
+            def product(theta_k: Tensor, neurons_k: Tensor | None, x: Tensor, r: int) -> Tensor:
+                assert neurons_k is not None
+                return theta_k * expand(chain, neurons_k, self.expand_rule)[: len(theta_k)]
 
-            data = fed.grad(theta, batch, weights=DerivedWeights(product, neuron.to(theta)), of=()).variables
-        away = prob - others
+            data = fed.grad(theta, batch, weights=DerivedWeights(product, neurons.to(theta)), of=()).variables
+        assert data is not None  # [R, h] df / dm̃
+        away = prob - prob_others  # half the gradient of ‖p - p_others‖² with respect to p
         if self.straight_through == "draw":
             return sigmoid_backward(data.sub_(away, alpha=2 * self.lam), prob)
         return data.sub_(sigmoid_backward(away, prob), alpha=2 * self.lam)
 
-    def diagnostics(self, prob: Tensor, others: Tensor) -> dict:
-        """What the masks are like at the end of a warm-up round; prob and others [S, h]."""
-        pairs = torch.pdist(prob, p=1) / prob.shape[1]
+    def diagnostics(self, prob: Tensor, prob_others: Tensor) -> dict:
+        """Statistics of the mask probabilities at the end of a warm-up round; prob and prob_others [S, h]."""
+        pairs = torch.pdist(prob, p=1) / prob.shape[1]  # mean |p_i - p_j| for each pair of clients
         return {
             "mask_prob": float(prob.mean()),
             "mask_low": float((prob < 0.1).float().mean()),
             "mask_high": float((prob > 0.9).float().mean()),
             "mask_distance": float(pairs.mean()) if len(pairs) else 0.0,
-            "diversity": (prob - others).square().sum(1),  # ‖p_k - p_others‖²
+            "diversity": (prob - prob_others).square().sum(1),  # ‖p_k - p_others‖²
         }
 
     def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
-        """The warm-up's checks, and whether the masks settled before the switch.
+        """The checks of ``Warmup``, and whether the masks settled before the warm-up ended.
 
-        Records without ``mask_flips`` are judged by how much a mask's size changes: at most the share that flips.
+        Records without ``mask_flips`` are judged by the change of a mask's size, a lower bound of the share that flips.
         """
-        checks, warm = super().mechanism(series, rounds, training), self._length(rounds)
-        if len(series.get("selected", ())) < warm:  # stopped before the switch
+        checks, warm = super().mechanism(series, rounds, training), self._num_warmup(rounds)
+        if len(series.get("selected", ())) < warm:  # the run stopped during the warm-up
             return checks
         if "mask_flips" in series:
             what, moved = "share of a mask's entries that flip in a round", series["mask_flips"]
@@ -367,7 +417,7 @@ class FedPeWS(Warmup):
         mean = float(np.nanmean(late))
         settled = MechanismCheck(
             f"{what}, last fifth of the warm-up", mean, SETTLED, mean <= SETTLED,
-            "the masks are still drawn by chance: give a larger λ, a larger lr_mask or a longer warm-up",
+            "the masks are still mostly random; use a larger λ, a larger lr_mask or a longer warm-up",
         )  # fmt: skip
         return [settled, *checks]
 
@@ -375,16 +425,16 @@ class FedPeWS(Warmup):
 def expected_flips(before: Tensor, after: Tensor) -> Tensor:
     """[S] expected share of a mask's entries that differ between a draw from ``before`` and one from ``after``.
 
-    before, after [S, h]: probabilities. One half where every neuron is a tossed coin, 0 where all have settled.
+    before, after [S, h] are probabilities. The result is 1/2 if all are 0.5, and 0 if all stay at 0 or at 1.
     """
     return (before * (1 - after) + (1 - before) * after).mean(1)
 
 
 def uniform_numbers(fed: Federation, clients: Tensor, t: int) -> Tensor:
-    """[R, 1 + 2 steps, h] in [0, 1): for the upload, then two for each step; filled up with 0.
+    """[R, 1 + 2 steps, h] random numbers in [0, 1): for the upload, then two for each step; padded with 0.
 
-    Each round and client has a stream of its own.
+    Each (round, client) has its own random stream.
     """
-    h = fed.layout.chain.num_neurons
+    h = neuron_chain(fed).num_neurons
     streams = [(1 + 2 * fed.num_steps(k), generator(fed.seed, "mask", t, k)) for k in clients.tolist()]
     return pad_sequence([torch.rand(n, h, generator=s) for n, s in streams], batch_first=True).to(fed.theta0)

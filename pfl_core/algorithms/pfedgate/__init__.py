@@ -1,1 +1,1 @@
-"""pFedGate: the method, and its parts by file."""
+"""pFedGate: the method is in ``method.py``, its parts in the other modules."""

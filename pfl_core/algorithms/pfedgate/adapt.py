@@ -1,8 +1,8 @@
-r"""From a batch to an adapted model: pFedGate's gate, selection and straight-through combination.
+r"""pFedGate's adaptation: from a batch to the scale of every block, by gate, selection and straight-through estimator.
 
-Specification sections 4.2 (the clamp), 4.4 and 4.5:
+    M, G = gate(batch)        I = knapsack(round(1000 G), W, s)        M' = (I − stop(G) + G) M        θ' = θ M'[block]
 
-    I = knapsack(round(1000 G), W, s)        M' = (I − stop(G) + G) M        θ' = θ M'[block]
+Taken from the released code, not in the paper: G is at least s_min.
 """
 
 from __future__ import annotations
@@ -24,28 +24,35 @@ from pfl_core.seeding import generator, numpy_generator
 if TYPE_CHECKING:
     from pfl_core.algorithms.pfedgate.options import PFedGateOptions
 
-FINE, COARSE = 1000, 10  # integer importances: thousandths (ours), tenths (the released code's)
-LARGEST = 10.0  # importances are cut off here before they are rounded: only without sigmoids do they come so far
+FINE, COARSE = 1000, 10  # importances are rounded to thousandths (not in the paper), or to tenths (released code)
+LARGEST = 10.0  # importances are clipped to this value before rounding; matters only without sigmoid
 
 
 def budgets(ratio: float | tuple[float, ...], num_clients: int, seed: int) -> np.ndarray:
-    """s_i [N]: one for all, one for each in order, or fewer, dealt at random in parts as equal as can be."""
-    given = np.atleast_1d(np.asarray(ratio, dtype=float))
-    if len(given) in (1, num_clients):
-        return np.broadcast_to(given, (num_clients,))
-    if len(given) > num_clients:
+    """Budgets s_i [N] of the clients.
+
+    ``ratio`` is one value for all clients, one value for each client in order, or fewer values than clients. Fewer
+    values are assigned at random, each to an equal part of the clients. Raises ValueError for more values than clients.
+    """
+    values = np.atleast_1d(np.asarray(ratio, dtype=float))
+    if len(values) in (1, num_clients):
+        return np.broadcast_to(values, (num_clients,))
+    if len(values) > num_clients:
         raise ValueError(
-            f"PFedGate: {len(given)} values of keep_ratio for {num_clients} clients; give at most one each"
+            f"PFedGate: {len(values)} values of keep_ratio for {num_clients} clients; give at most one for each"
         )
     out = np.empty(num_clients)
     order = torch.randperm(num_clients, generator=generator(seed, "budgets")).numpy()
-    for value, part in zip(given, np.array_split(order, len(given)), strict=True):
+    for value, part in zip(values, np.array_split(order, len(values)), strict=True):
         out[part] = value
     return out
 
 
 def least_ratio(options: PFedGateOptions, budget: float) -> float:
-    """s_min of a client with this budget (section 4.1)."""
+    """s_min, the share of every tensor that is always kept, for a client with this budget.
+
+    The paper gives no value. The default rule of this project is 1/B if that is below the budget, else half the budget.
+    """
     if options.min_keep_ratio is not None:
         return options.min_keep_ratio
     if options.min_keep_rule == "authors_code":
@@ -54,11 +61,12 @@ def least_ratio(options: PFedGateOptions, budget: float) -> float:
 
 
 def authors_least(num: int, budget: float) -> float:
+    """s_min of the released code, with ``num`` = B."""
     return min(max(1 / num, 0.1), budget)
 
 
 def tangent(options: PFedGateOptions) -> tuple[float, ...]:
-    """Biases at which the paths start, where lines through these points replace the sigmoids."""
+    """Initial bias of each gate path, if the sigmoid is replaced by its tangent there; else ()."""
     if options.without_sigmoid != "tangent":
         return ()
     return (options.scale_bias_init, 0.0) if options.gate_paths == "two" else (options.scale_bias_init,)
@@ -66,21 +74,24 @@ def tangent(options: PFedGateOptions) -> tuple[float, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Adapter:
-    """What all clients' adaptations have in common."""
+    """Computes M' and I for any client; holds what is the same for all clients."""
 
     options: PFedGateOptions
     blocks: Blocks
     gate: Gate
     budget: np.ndarray  # [N] s_i
-    least: float  # s_min
+    min_ratio: float  # s_min
     seed: int
 
     @classmethod
     def of(cls, options: PFedGateOptions, fed: Federation) -> Adapter:
-        """Raises ValueError for a network or samples that the options do not fit."""
+        """The adapter of a federation. Raises ValueError if the network does not fit the options.
+
+        All clients share one block layout; it uses the s_min of the smallest budget.
+        """
         budget = budgets(options.keep_ratio, fed.num_clients, fed.seed)
-        least = min(least_ratio(options, s) for s in set(budget.tolist()))
-        blocks = build_blocks(fed.layout, options.blocks_per_tensor, least, options.block_layout)
+        min_ratio = min(least_ratio(options, s) for s in set(budget.tolist()))
+        blocks = build_blocks(fed.layout, options.blocks_per_tensor, min_ratio, options.block_layout)
         gate = Gate(
             tuple(fed.splits["train"].x.shape[1:]),
             blocks.num_blocks,
@@ -90,22 +101,29 @@ class Adapter:
             options.sigmoid,
             tangent(options),
         )
-        return cls(options, blocks, gate, budget, least, fed.seed)
+        return cls(options, blocks, gate, budget, min_ratio, fed.seed)
 
     # ---- from the gate to M' --------------------------------------------------------------------------------------
 
     def __call__(self, params: Tensor, statistics: Tensor, x: Tensor, k: int, mode: str) -> tuple[Tensor, np.ndarray]:
-        """M' [L] and I, bool [L], of client k for a batch x [N, ...]; "train" moves ``statistics``."""
+        """M' [L] and I bool [L] of client k for a batch x [N, ...].
+
+        params [v] and statistics [q] are those of the client's gate. ``mode`` "train" updates ``statistics`` in place.
+        """
         scale, importance = self.gate(params, statistics, x, mode)
         return self.combine(scale, importance, k)
 
     def combine(self, scale: Tensor, importance: Tensor, k: int) -> tuple[Tensor, np.ndarray]:
-        """M' [L] and I from M and G as the gate gives them; values exactly 0 or M_b, gradients: section 4.5."""
+        """M' [L] and I from the gate's outputs M and G [L].
+
+        The values of M' are exactly 0 or M_b. With g = ∂L/∂θ', block by block, the gradients are I_b <g_b, θ_b> for M_b
+        and M_b <g_b, θ_b> for G_b. With ``straight_through="kept"`` the latter is 0 for dropped blocks.
+        """
         if self.options.gate_override is not None:
             scale = torch.full_like(scale, self.options.gate_override)
-        if self.budget[k] == 1:
+        if self.budget[k] == 1:  # the whole model is kept, and G is not used
             return scale, np.ones(self.blocks.num_blocks, dtype=bool)
-        importance = importance.clamp(min=self.least)
+        importance = importance.clamp(min=self.min_ratio)
         learned = self.options.mask == "learned"
         kept = self.select(importance.detach().cpu().double().numpy() if learned else self.fixed(k), k)
         on = torch.from_numpy(kept).to(scale)
@@ -115,7 +133,7 @@ class Adapter:
         return (on + (through - through.detach())) * scale, kept
 
     def fixed(self, k: int) -> np.ndarray:
-        """Importances [L] of the controls: all equal, so that small blocks win, or drawn once for the client."""
+        """Importances [L] of the controls: all equal, which favours small blocks, or drawn once for each client."""
         if self.options.mask == "small_blocks":
             return np.ones(self.blocks.num_blocks)
         return numpy_generator(self.seed, "mask", k).random(self.blocks.num_blocks)
@@ -123,7 +141,7 @@ class Adapter:
     # ---- the selection --------------------------------------------------------------------------------------------
 
     def select(self, importance: np.ndarray, k: int) -> np.ndarray:
-        """I, bool [L], of client k for importances G [L]: first blocks always, others within the budget."""
+        """I bool [L] of client k for importances G [L]: first blocks are always kept, others within the budget."""
         blocks, selector = self.blocks, self.options.selector
         grouped = selector == "greedy_groups"
         value = np.rint(np.nan_to_num(importance).clip(0, LARGEST) * (COARSE if grouped else FINE)).astype(np.int64)
@@ -139,24 +157,29 @@ class Adapter:
         return self._whole(k)[1] >= 0
 
     def _whole(self, k: int) -> tuple[np.ndarray, int]:
-        """The blocks to choose from, and how many entries of them may be kept, in the model as a whole."""
-        capacity = int(np.floor(self.budget[k] * self.blocks.num_params + 1e-6)) - self._first
-        return self._others, capacity
+        """One knapsack for the whole model: the blocks to choose from, and the number of entries that fit."""
+        capacity = int(np.floor(self.budget[k] * self.blocks.num_params + 1e-6)) - self._always_size
+        return self._optional, capacity
 
     @cached_property
-    def _others(self) -> np.ndarray:
+    def _optional(self) -> np.ndarray:
+        """Indices of the blocks that may be dropped."""
         return np.flatnonzero(~self.blocks.always)
 
     @cached_property
-    def _first(self) -> int:
+    def _always_size(self) -> int:
+        """Entries of the blocks that are always kept."""
         return int(self.blocks.sizes[self.blocks.always].sum())
 
     @cached_property
     def _groups(self) -> dict[float, list[tuple[np.ndarray, int]]]:
-        """The released code's two groups by budget: linear layers, all others; capacity (s - s_min) of their blocks."""
-        found = {}
+        """The released code's two knapsacks for each budget s: linear layers, and all other layers.
+
+        The capacity of each is a share s - s_min of its optional entries.
+        """
+        groups = {}
         for s in set(self.budget.tolist()):
             spare = s - authors_least(self.options.blocks_per_tensor, s)
-            parts = [self._others[self.blocks.linear[self._others] == dense] for dense in (True, False)]
-            found[s] = [(items, round(spare * int(self.blocks.sizes[items].sum()))) for items in parts]
-        return found
+            parts = [self._optional[self.blocks.linear[self._optional] == linear] for linear in (True, False)]
+            groups[s] = [(items, round(spare * int(self.blocks.sizes[items].sum()))) for items in parts]
+        return groups

@@ -1,7 +1,7 @@
-"""How pFedGate cuts a model into sub-blocks: specification sections 4.1 and 7.
+"""pFedGate's block layouts: how a model is divided into the sub-blocks that a gate scales.
 
-A block is what the gate scales and the knapsack keeps or drops as a whole. Flat layouts cut every tensor by itself;
-"output_rows" cuts hidden layers by neurons, whose weight rows, bias entries and norms then share one block.
+The knapsack keeps or drops a block as a whole. Flat layouts divide each tensor separately. "output_rows" (not in the
+paper) groups the neurons of each hidden layer. Weight rows, bias entries and norms of a group form one block.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pfl_core.layout import Field, Layout
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """L blocks over the d parameters, as runs of neighbouring entries of one block, from the first entry to the last.
+    """A partition of the d parameters into L blocks, stored as runs of neighbouring entries of the same block.
 
-    A flat layout has a run for each block; "output_rows" has several, e.g. weight rows and bias entries.
+    A flat layout has one run for each block. "output_rows" has several, such as weight rows and bias entries.
     """
 
-    runs: Tensor  # [R] int64, lengths; their sum is d
-    block: Tensor  # [R] int64, the block of each run
-    always: np.ndarray  # [L] bool, is_first: kept whatever the gate says
-    linear: np.ndarray  # [L] bool, of a linear layer
-    rows: tuple[tuple[int, ...], ...] = ()  # of "output_rows": neurons of each block, for each hidden layer
+    runs: Tensor  # [R] int64, run lengths; their sum is d
+    block: Tensor  # [R] int64, block of each run
+    always: np.ndarray  # [L] bool, first block of a tensor: always kept
+    linear: np.ndarray  # [L] bool, block of a linear layer
+    rows: tuple[tuple[int, ...], ...] = ()  # "output_rows": for each hidden layer, number of neurons in each block
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """W [L] int64, entries of each block."""
+        """W [L] int64, number of entries in each block."""
         return np.bincount(self.block.numpy(), weights=self.runs.numpy(), minlength=len(self.always)).astype(np.int64)
 
     @property
@@ -45,7 +45,7 @@ class Blocks:
         return int(self.sizes.sum())
 
     def share(self, kept: np.ndarray) -> np.ndarray:
-        """s' = (I . W) / d, the part of the model that is kept; ``kept`` bool [..., L] -> [...]."""
+        """s' = (I . W) / d, the share of the model that is kept; ``kept`` bool [..., L] -> [...]."""
         return kept @ self.sizes / self.num_params
 
     def macs_share(self, kept: np.ndarray, uses: Tensor) -> np.ndarray:
@@ -54,17 +54,17 @@ class Blocks:
         return kept @ macs / macs.sum()
 
     def expand(self, values: Tensor) -> Tensor:
-        """A value for each block [L] -> one for each parameter [d]."""
+        """The value of its block for each parameter: [L] -> [d]."""
         block, runs = self.block.to(values.device), self.runs.to(values.device)
         return values[block].repeat_interleave(runs, output_size=self.num_params)
 
     def scale(self, theta: Tensor, values: Tensor) -> Tensor:
-        """theta [d] times its block's value, ``values`` [L]; differentiable by both."""
+        """Every entry of theta [d] times the value of its block, ``values`` [L]; differentiable in both."""
         return _Scale.apply(theta, values, self)
 
     def sums(self, x: Tensor) -> Tensor:
-        """Sum of x [d] over each block, [L]; always in the same order, so always the same bits."""
-        if x.device.type == "cpu":  # in pairs: many times as exact as one entry after the other, and faster
+        """Sum of x [d] over each block, [L]. The order of summation is fixed, so the result is deterministic."""
+        if x.device.type == "cpu":  # reduceat uses pairwise summation: more precise than a running sum, and faster
             starts = self.runs.cumsum(0) - self.runs
             of_runs = torch.from_numpy(np.add.reduceat(x.numpy(), starts.numpy()))
         else:
@@ -73,48 +73,52 @@ class Blocks:
 
 
 class _Scale(torch.autograd.Function):
-    """theta' = theta * M'[block]; with g = dLoss/dtheta': M' g for theta and <g_b, theta_b> for M'_b (section 4.5)."""
+    """theta' = theta * M'[block]. With g = dLoss/dtheta', the gradients are M' g and, for M'_b, <g_b, theta_b>."""
 
     @staticmethod
     def forward(ctx, theta: Tensor, values: Tensor, blocks: Blocks) -> Tensor:
-        wide = blocks.expand(values.detach())
-        ctx.save_for_backward(theta, wide)
+        expanded = blocks.expand(values.detach())  # [d]
+        ctx.save_for_backward(theta, expanded)
         ctx.blocks = blocks
-        return theta * wide
+        return theta * expanded
 
     @staticmethod
     def backward(ctx, g: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        theta, wide = ctx.saved_tensors
-        of_theta = g * wide if ctx.needs_input_grad[0] else None
-        of_values = ctx.blocks.sums(g * theta) if ctx.needs_input_grad[1] else None
-        return of_theta, of_values, None
+        theta, expanded = ctx.saved_tensors
+        grad_theta = g * expanded if ctx.needs_input_grad[0] else None
+        grad_values = ctx.blocks.sums(g * theta) if ctx.needs_input_grad[1] else None
+        return grad_theta, grad_values, None
 
 
 def first_min_ratio(n: int, num: int, least: float) -> list[int]:
-    """Sizes for n entries: a share ``least`` first (rounded down, 1 at least), the rest in ``num`` - 1 equal pieces."""
+    """Block sizes of n entries: first a share ``least`` (at least 1 entry), then ``num`` - 1 equal blocks."""
     first = max(1, math.floor(least * n + 1e-9))
     return [first, *_pieces(n - first, num - 1)]
 
 
 def equal(n: int, num: int, least: float) -> list[int]:
-    """Sizes for n entries: ``num`` equal pieces, the last one smaller: Appendix I.4, and the released code."""
+    """Block sizes of n entries: ``num`` equal blocks, the last one may be smaller (Appendix I.4; released code)."""
     return _pieces(n, num)
 
 
 def balanced(n: int, size: float, least: float) -> list[int]:
-    """Sizes for n entries: a share ``least`` first, the rest in equal pieces of about ``size``; fewer are one block."""
+    """Block sizes of n entries: first a share ``least``, then equal blocks of about ``size`` entries.
+
+    A tensor whose rest is at most half of ``size`` is one block.
+    """
     pieces = round((1 - least) * n / size)
     return first_min_ratio(n, 1 + pieces, least) if pieces else [n]
 
 
 def output_rows(n: int, num: int, least: float) -> list[int]:
-    """Sizes for n neurons: a share ``least`` first (rounded up), then groups that differ by one at most."""
+    """Group sizes of n neurons: first a share ``least`` (rounded up), then ``num`` - 1 groups of almost equal size."""
     first = max(1, math.ceil(least * n - 1e-9))
     parts = min(num - 1, n - first)
     return [first, *((n - first + parts - 1 - i) // parts for i in range(parts))]
 
 
 def _pieces(n: int, num: int) -> list[int]:
+    """n in ``num`` pieces of equal size; the last may be smaller, and there may be fewer."""
     size = math.ceil(n / num) if n else 1
     return [min(size, n - start) for start in range(0, n, size)]
 
@@ -125,45 +129,51 @@ FLAT: dict[str, Callable[[int, int, float], list[int]]] = {"first_min_ratio": fi
 def build_blocks(layout: Layout, num: int, least: float, mode: str) -> Blocks:
     """The blocks of a network: ``num`` = B for each tensor (or hidden layer), ``least`` = s_min.
 
-    "balanced" (ours, section 11) has about B for each tensor on average, all of about one size over the whole model.
-    Raises ValueError for ``mode`` "output_rows" with a network that is no plain chain of layers.
+    "balanced" (not in the paper) makes blocks of about equal size over the whole model, about B for each tensor on
+    average. Raises ValueError for ``mode`` "output_rows" if the network is not a plain chain of layers.
     """
     if mode == "output_rows":
         return _by_rows(layout, num, least)
-    dense = {f.layer for f in layout.params if len(f.shape) == 2}
-    cut, each = (balanced, layout.num_params / (num * len(layout.params))) if mode == "balanced" else (FLAT[mode], num)
-    runs, always, linear = [], [], []
+    linear_layers = {f.layer for f in layout.params if _is_linear(f)}
+    target_size = layout.num_params / (num * len(layout.params))  # of "balanced"
+    runs: list[int] = []
+    always: list[bool] = []
+    linear: list[bool] = []
     for f in layout.params:
-        sizes = cut(f.stop - f.start, each, least)
+        n = f.stop - f.start
+        sizes = balanced(n, target_size, least) if mode == "balanced" else FLAT[mode](n, num, least)
         runs += sizes
         always += [i == 0 for i in range(len(sizes))]
-        linear += [f.layer in dense] * len(sizes)
+        linear += [f.layer in linear_layers] * len(sizes)
     return Blocks(torch.tensor(runs), torch.arange(len(runs)), np.array(always), np.array(linear))
 
 
 def _by_rows(layout: Layout, num: int, least: float) -> Blocks:
-    """Neurons in groups; whatever feeds a neuron belongs to its group, and the head is one block, always kept."""
+    """Blocks of neuron groups. A group's block has all parameters that feed its neurons; the head is one block."""
     chain = layout.chain
     if chain is None:
-        raise ValueError('pFedGate: block_layout="output_rows" needs a plain chain of layers; take "first_min_ratio"')
+        raise ValueError('pFedGate: block_layout="output_rows" needs a plain chain of layers; use "first_min_ratio"')
     rows = tuple(tuple(output_rows(n, num, least)) for n in chain.sizes)
-    firsts = np.cumsum([0, *map(len, rows)])  # number of each hidden layer's first block; the last is the head's
-    neurons = np.cumsum([0, *chain.sizes])  # number of each hidden layer's first neuron
-    runs, block, dense = [], [], {}
+    first_block = np.cumsum([0, *map(len, rows)])  # of each hidden layer; the last is the block of the head
+    first_neuron = np.cumsum([0, *chain.sizes])  # of each hidden layer
+    runs: list[int] = []
+    block: list[int] = []
+    is_linear: dict[int, bool] = {}  # hidden layer -> whether it is a linear layer
     for f in layout.params:
-        at = int(np.searchsorted(neurons, int(chain.out[f.start]), side="right")) - 1
-        if at == len(rows):
+        i = int(np.searchsorted(first_neuron, int(chain.out[f.start]), side="right")) - 1  # hidden layer of the tensor
+        if i == len(rows):  # the head
             runs.append(f.stop - f.start)
-            block.append(int(firsts[-1]))
+            block.append(int(first_block[-1]))
             continue
-        each = (f.stop - f.start) // chain.sizes[at]  # entries of one neuron
-        runs += [each * count for count in rows[at]]
-        block += range(firsts[at], firsts[at + 1])
-        dense[at] = dense.get(at, False) or _is_dense(f)
-    always = [i == 0 for group in rows for i in range(len(group))]
-    linear = [dense[at] for at, group in enumerate(rows) for _ in group]
+        per_neuron = (f.stop - f.start) // chain.sizes[i]  # entries of one neuron
+        runs += [per_neuron * count for count in rows[i]]
+        block += range(first_block[i], first_block[i + 1])
+        is_linear[i] = is_linear.get(i, False) or _is_linear(f)
+    always = [j == 0 for group in rows for j in range(len(group))]
+    linear = [is_linear[i] for i, group in enumerate(rows) for _ in group]
     return Blocks(torch.tensor(runs), torch.tensor(block), np.array([*always, True]), np.array([*linear, True]), rows)
 
 
-def _is_dense(field: Field) -> bool:
+def _is_linear(field: Field) -> bool:
+    """Whether the tensor is the weight matrix of a linear layer."""
     return len(field.shape) == 2

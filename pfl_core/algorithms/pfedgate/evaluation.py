@@ -1,7 +1,7 @@
-"""Gate inference at evaluation time, and diagnostics of the final model; specification sections 4.9 and 4.10.
+"""Gate inference at evaluation time, and diagnostics of the final model.
 
 The diagnostics (``PFedGate(probe=True)``) score the final model without gates (Table 10), with the test samples in
-other orders, and with gates that are not the client's own. They change nothing.
+other orders, and with the gates of other clients. They do not change the results of a run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.federation import Federation, LocalTraining
+from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.federation.federation import EVAL_BATCH
 from pfl_core.seeding import generator
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pfl_core.algorithms.pfedgate.method import GateState, PFedGate
 
 ORDERS = 5  # random orders of the test samples in the diagnostics
-OTHERS = 3  # gates of other clients in the diagnostics: those of the next ones of the list
+OTHERS = 3  # number of other clients whose gates are tried in the diagnostics
 
 
 def mean_image(fed: Federation, k: int) -> Tensor:
@@ -35,7 +35,11 @@ def mean_image(fed: Federation, k: int) -> Tensor:
 def client_vector(
     adapter: Adapter, fed: Federation, gate: Tensor, statistics: Tensor, k: int, *, average: bool = False
 ) -> tuple[Tensor, np.ndarray] | None:
-    """M' [L] and I of client k where they do not depend on the batch; else None. ``average``: see ``eval_gate``."""
+    """M' [L] and I bool [L] of client k if they are the same for all batches, else None.
+
+    ``average``: M and G are averaged over the client's training batches before the selection
+    (``eval_gate="client_train_mean"``).
+    """
     granularity = adapter.options.gate_granularity
     if granularity == "client":
         return adapter(gate, statistics, mean_image(fed, k), k, "client")
@@ -45,12 +49,16 @@ def client_vector(
     if granularity == "client_masked_mean":
         masked = torch.stack([adapter(gate, statistics, x, k, "eval")[0] for x in batches]).mean(0)
         return masked, (masked != 0).cpu().numpy()
-    both = [torch.stack(adapter.gate(gate, statistics, x, "eval")) for x in batches]
-    return adapter.combine(*torch.stack(both).mean(0), k)
+    outputs = [torch.stack(adapter.gate(gate, statistics, x, "eval")) for x in batches]  # M and G, [2, L] each
+    scale, importance = torch.stack(outputs).mean(0)
+    return adapter.combine(scale, importance, k)
 
 
 def scored_batches(adapter: Adapter, k: int, num: int) -> Iterator[Tensor]:
-    """Indices of the batches that ``num`` samples of client k are scored in: a random order, whatever the labels."""
+    """Indices of the batches in which ``num`` samples of client k are scored.
+
+    The order is random, because batches sorted by label would leak the labels into the gate.
+    """
     options = adapter.options
     order = torch.randperm(num, generator=generator(adapter.seed, "evaluation", k, options.eval_order))
     yield from order.split(1 if options.eval_gate == "sample" else options.eval_batch_size)
@@ -59,91 +67,95 @@ def scored_batches(adapter: Adapter, k: int, num: int) -> Iterator[Tensor]:
 def adapted(
     adapter: Adapter, fed: Federation, state: GateState, k: int, x: Tensor
 ) -> Iterator[tuple[Tensor, Tensor, np.ndarray]]:
-    """(indices, M' [L], I) of each batch in which client k's samples x [B, ...] are scored together."""
+    """(indices, M' [L], I bool [L]) of every batch in which client k's samples x [B, ...] are scored."""
     gate, statistics = state.gate[k], state.statistics[k]
     average = adapter.options.eval_gate == "client_train_mean"
     fixed = client_vector(adapter, fed, gate, statistics, k, average=average)
     if fixed is not None:
         yield torch.arange(len(x)), *fixed
         return
-    for at in scored_batches(adapter, k, len(x)):
-        yield at, *adapter(gate, statistics, x[at], k, "eval")
+    for index in scored_batches(adapter, k, len(x)):
+        yield index, *adapter(gate, statistics, x[index], k, "eval")
 
 
 def scored_masks(
     adapter: Adapter, fed: Federation, state: GateState, k: int, split: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """I bool [batches, L] and samples [batches] of the batches in which ``fed.evaluate`` scores client k's split."""
+    """I bool [batches, L] and the batch sizes [batches] with which ``fed.evaluate`` scores client k's split."""
     x, masks, sizes = fed.splits[split].client(k)[0], [], []
     for part in x.split(EVAL_BATCH):
-        for at, _, kept in adapted(adapter, fed, state, k, part):
+        for index, _, kept in adapted(adapter, fed, state, k, part):
             masks.append(kept)
-            sizes.append(len(at))
+            sizes.append(len(index))
     return np.stack(masks), np.array(sizes)
 
 
 def probes(method: PFedGate, fed: Federation, state: GateState) -> dict[str, Tensor]:
-    """Correct test predictions of each client [N]: of the global model, and (a row each) of ways to make batches."""
-    ways = [replace(method, eval_order=i) for i in range(ORDERS)]
-    ways += [replace(method, eval_gate="sample"), replace(method, eval_gate="client_train_mean")]
+    """Number of correct test predictions of each client [N], for different ways to score the final model.
+
+    Without gates, with test batches in ``ORDERS`` random orders and sorted by label, sample by sample, with one model
+    for each client, and with swapped gates. ``test_count`` [N] is the number of test samples.
+    """
+    variants = [replace(method, eval_order=i) for i in range(ORDERS)]
+    variants += [replace(method, eval_gate="sample"), replace(method, eval_gate="client_train_mean")]
     everyone = torch.arange(fed.num_clients)
     theta = fed.broadcast(state.shared, everyone)
-    rows = [fed.evaluate(theta, everyone, predict=partial(way.predict, fed, state)) for way in ways]
+    scores = [fed.evaluate(theta, everyone, predict=partial(variant.predict, fed, state)) for variant in variants]
     return {
         "global_correct": fed.evaluate(fed.broadcast(ungated(fed, state), everyone), everyone).correct,
-        "order_correct": torch.stack([scores.correct for scores in rows[:ORDERS]]),  # [ORDERS, N]
-        "sample_correct": rows[ORDERS].correct,
-        "client_mean_correct": rows[ORDERS + 1].correct,
+        "order_correct": torch.stack([s.correct for s in scores[:ORDERS]]),  # [ORDERS, N]
+        "sample_correct": scores[ORDERS].correct,
+        "client_mean_correct": scores[ORDERS + 1].correct,
         "sorted_correct": sorted_by_label(method, fed, state),
-        "test_count": rows[0].count,
-        **gate_swaps(ways[0], fed, state),
+        "test_count": scores[0].count,
+        **gate_swaps(variants[0], fed, state),
     }
 
 
 def gate_swaps(method: PFedGate, fed: Federation, state: GateState) -> dict[str, Tensor]:
-    """Correct test predictions of each client [N] with a gate that is not its own; ``order_correct[0]`` is its own's.
+    """Number of correct test predictions of each client [N] with another gate; ``order_correct[0]`` is with its own.
 
-    ``other_gates_correct`` [OTHERS, N]: client k with the gate of client k + 1, k + 2, ... (the first follows the last;
-    fewer in small federations). ``mean_gate_correct``: with the mean of all clients' parameters and statistics.
-    ``constant_scales_correct``: with its own mask, but one scale for all blocks and clients. A budget stays with its
-    client. Empty with fewer than two clients.
+    ``other_gates_correct`` [OTHERS, N]: client k has the gate of client k + 1, k + 2, ... (cyclic; fewer rows in small
+    federations). ``mean_gate_correct``: all clients have the mean of all gates' parameters and statistics.
+    ``constant_scales_correct``: clients keep their masks, but all blocks and clients have the same scale. Every client
+    keeps its budget. Empty with fewer than two clients.
     """
     if fed.num_clients < 2:
         return {}
     everyone = torch.arange(fed.num_clients)
     theta = fed.broadcast(state.shared, everyone)
 
-    def correct(gates: GateState, way: PFedGate = method) -> Tensor:
-        return fed.evaluate(theta, everyone, predict=partial(way.predict, fed, gates)).correct
+    def correct(gates: GateState, variant: PFedGate = method) -> Tensor:
+        return fed.evaluate(theta, everyone, predict=partial(variant.predict, fed, gates)).correct
 
     def with_gates(change: Callable[[Tensor], Tensor]) -> GateState:
         return replace(state, gate=change(state.gate), statistics=change(state.statistics))
 
-    places = range(1, min(OTHERS, fed.num_clients - 1) + 1)
-    others = [with_gates(lambda rows, i=i: rows.roll(-i, 0)) for i in places]
+    shifts = range(1, min(OTHERS, fed.num_clients - 1) + 1)
+    shifted = [with_gates(partial(torch.roll, shifts=-i, dims=0)) for i in shifts]  # client k has the gate of k + i
     mean_gate = with_gates(lambda rows: rows.mean(0, keepdim=True).expand_as(rows))
     constant = replace(method, gate_override=mean_scale(method, fed, state))
     return {
-        "other_gates_correct": torch.stack([correct(gates) for gates in others]),
+        "other_gates_correct": torch.stack([correct(gates) for gates in shifted]),
         "mean_gate_correct": correct(mean_gate),
         "constant_scales_correct": correct(state, constant),
     }
 
 
 def mean_scale(method: PFedGate, fed: Federation, state: GateState) -> float:
-    """Mean of M over kept blocks, then over the client's batches of training samples, then over clients."""
+    """Mean of M over the kept blocks, then over a client's training batches, then over the clients."""
     adapter, means = Adapter.of(method, fed), []
     for k in range(fed.num_clients):
-        found = adapted(adapter, fed, state, k, fed.splits["train"].client(k)[0])
-        means.append(torch.stack([scale.sum() / int(kept.sum()) for _, scale, kept in found]).mean())
+        batches = adapted(adapter, fed, state, k, fed.splits["train"].client(k)[0])
+        means.append(torch.stack([scale.sum() / int(kept.sum()) for _, scale, kept in batches]).mean())
     return float(torch.stack(means).mean())
 
 
 def ungated(fed: Federation, state: GateState) -> Tensor:
-    """θ [e] after one more local epoch without gates and a mean by n_k."""
+    """θ [e] after one more local epoch without gates, averaged with weights n_k."""
     clients = torch.arange(fed.num_clients)
 
-    def local(chunk: Tensor, rows: slice):
+    def local(chunk: Tensor, rows: slice) -> Trained:
         return fed.sgd(fed.broadcast(state.shared, chunk), chunk, LocalTraining(epochs=1), key=(fed.rounds, "ungated"))
 
     with torch.enable_grad():
@@ -151,14 +163,14 @@ def ungated(fed: Federation, state: GateState) -> Tensor:
 
 
 def sorted_by_label(method: PFedGate, fed: Federation, state: GateState) -> Tensor:
-    """Correct predictions [N] where test batches follow the labels, which leaks them into the gate."""
-    adapter, found = Adapter.of(method, fed), []
+    """Number of correct predictions [N] with test batches sorted by label, which leaks the labels into the gate."""
+    adapter, correct = Adapter.of(method, fed), []
     for k in range(fed.num_clients):
         x, y = fed.splits["test"].client(k)
-        right = 0
-        for at in y.argsort(stable=True).split(method.eval_batch_size):
-            scale, _ = adapter(state.gate[k], state.statistics[k], x[at], k, "eval")
-            logits = method.logits(fed, adapter, state.shared, scale, x[at])
-            right += int((logits.argmax(1) == y[at]).sum())
-        found.append(right)
-    return torch.tensor(found)
+        count = 0
+        for index in y.argsort(stable=True).split(method.eval_batch_size):
+            scale, _ = adapter(state.gate[k], state.statistics[k], x[index], k, "eval")
+            logits = method.logits(fed, adapter, state.shared, scale, x[index])
+            count += int((logits.argmax(1) == y[index]).sum())
+        correct.append(count)
+    return torch.tensor(correct)

@@ -1,9 +1,10 @@
-r"""pFedGate's gating layer: specification sections 4.2, 4.3 and 4.10.
+r"""pFedGate's gating layer: a batch in, a scale M and an importance G for every block out.
 
     x₁ = switch_norm(x)        z_p = batch_norm_p(W_p flatten(x₁) + b_p)        p ∈ {scale, importance}
     M = mean over the batch of sigmoid(z_scale)        G = mean over the batch of sigmoid(z_importance)
 
-One gate is two vectors: its parameters [v], trained by the client, and its running statistics [q].
+The paper does not say how the samples of a batch are combined; the mean of sigmoids is that of the released code. A
+client's gate is two vectors: its parameters [v], which the client trains, and its running statistics [q].
 """
 
 from __future__ import annotations
@@ -21,23 +22,24 @@ from torch.nn.functional import batch_norm, linear
 from pfl_core.seeding import generator
 
 EPS = 1e-5
-KEPT = 0.9  # of a running statistic of the switchable norm, in a step
-MIX = 3  # instance, layer and batch statistics
+KEPT = 0.9  # weight of the old value when a running statistic of the switchable norm is updated
+MIX = 3  # kinds of statistics that it mixes: instance, layer and batch
 
 
 @dataclass(frozen=True)
 class Gate:
-    """The shape of all clients' gates. ``shape``: that of one sample, (C, H, W) or (features,), then taken as C = 1."""
+    """The architecture of the gates, the same for all clients. The parameters are passed to every call.
+
+    ``shape`` is that of one sample: (C, H, W), or (features,), which counts as C = 1.
+    """
 
     shape: tuple[int, ...]
     num_blocks: int  # L
-    num_paths: int  # 2, or 1 where M and G come from the same z
+    num_paths: int  # 2, or 1 if M and G come from the same z
     pre_norm: bool = True
     post_norm: bool = True
     sigmoid: bool = True
-    tangent: tuple[
-        float, ...
-    ] = ()  # without sigmoid: of each path, the bias at which the sigmoid's tangent replaces it
+    tangent: tuple[float, ...] = ()  # without sigmoid, use its tangent: initial bias of each path
 
     @property
     def num_channels(self) -> int:
@@ -45,32 +47,38 @@ class Gate:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """gamma, beta, w_mean, w_var of the switchable norm; weights and biases; gamma and beta of the batch norms."""
+        """Lengths of the 8 parts of the parameter vector.
+
+        gamma, beta, w_mean and w_var of the switchable norm; weights and biases of the linear layers; gamma and beta of
+        the batch norms.
+        """
         out = self.num_paths * self.num_blocks
         pre = (self.num_channels, self.num_channels, MIX, MIX) if self.pre_norm else (0, 0, 0, 0)
         return (*pre, out * math.prod(self.shape), out, *((out, out) if self.post_norm else (0, 0)))
 
     @cached_property
     def statistics(self) -> tuple[int, ...]:
-        """Running mean and variance of the switchable norm (start: 0, 0), then of the batch norms (0, 1)."""
+        """Lengths of the 4 parts of the statistics: mean and variance of the switchable norm and of the batch norms."""
         pre = self.num_channels if self.pre_norm else 0
         post = self.num_paths * self.num_blocks if self.post_norm else 0
         return (pre, pre, post, post)
 
     def start(self, seed: int, *, copied: bool, scale_bias: float) -> tuple[Tensor, Tensor]:
-        """Every client's first parameters [v] and statistics [q].
+        """Initial parameters [v] and statistics [q], the same for all clients.
 
-        Linear layers as PyTorch starts them, uniform within ± 1 / sqrt(d_X); norms 1 and 0. ``copied``: the second path
-        begins as the first. ``scale_bias`` is added to the last bias of the scale path; where M = z, 1 is added to
-        both, so that the model does not start at 0.
+        Linear layers start as in PyTorch, uniform in ± 1 / sqrt(d_X). Norms start with gamma 1 and beta 0. The running
+        statistics (mean, variance) start at (0, 0) in the switchable norm and at (0, 1) in the batch norms. ``copied``:
+        the second path starts as a copy of the first. ``scale_bias`` is added to the last bias of the scale path. With
+        M = z, 1 is added to the last bias of both paths; otherwise the adapted model would start at 0.
         """
         inputs, num = math.prod(self.shape), self.num_blocks
-        weights, biases = [], []
+        weights: list[Tensor] = []
+        biases: list[Tensor] = []
         for path in range(self.num_paths):
             stream = generator(seed, "gate", 0 if copied else path)
-            for parts, shape in ((weights, (num, inputs)), (biases, (num,))):
-                parts.append((2 * torch.rand(shape, generator=stream) - 1) * inputs**-0.5)
-        last = torch.zeros(self.num_paths, num) if self.post_norm else torch.stack(biases)
+            weights.append((2 * torch.rand((num, inputs), generator=stream) - 1) * inputs**-0.5)
+            biases.append((2 * torch.rand((num,), generator=stream) - 1) * inputs**-0.5)
+        last = torch.zeros(self.num_paths, num) if self.post_norm else torch.stack(biases)  # the last bias of each path
         last += 0.0 if self.sigmoid or self.tangent else 1.0
         last[0] += scale_bias
         ones, zeros = torch.ones(self.sizes[0]), torch.zeros(self.sizes[1])
@@ -81,10 +89,10 @@ class Gate:
         return torch.cat(start), torch.cat(filled)
 
     def __call__(self, params: Tensor, statistics: Tensor, x: Tensor, mode: str) -> tuple[Tensor, Tensor]:
-        """M [L] and G [L] (before its clamp) of a batch x [N, *shape]; params [v], statistics [q].
+        """M [L] and G [L] (before the clamp to s_min) of a batch x [N, *shape]; params [v], statistics [q].
 
-        ``mode``: "train" moves ``statistics``, in place; "eval" uses them; "client" is for one mean image: there the
-        batch part of the switchable norm is the image's own.
+        ``mode`` "train" uses batch statistics and updates ``statistics`` in place. "eval" uses ``statistics``. "client"
+        is for a single mean image: as "eval", but the switchable norm takes the batch statistics from the image.
         """
         gamma, beta, w_mean, w_var, weight, bias, gain, offset = params.split(self.sizes)
         mean, var, post_mean, post_var = statistics.split(self.statistics)
@@ -99,20 +107,24 @@ class Gate:
 
 
 def activate(z: Tensor, sigmoid: bool, tangent: Sequence[float] = ()) -> Tensor:
-    """What is averaged over the batch: the sigmoid of z [N, paths * L], its ``tangent`` path by path, or z itself."""
+    """The gate's activation of z [N, paths * L]: sigmoid, its tangents at the biases ``tangent``, or the identity."""
     if sigmoid:
         return z.sigmoid()
     if not tangent:
         return z
-    lines = zip(z.chunk(len(tangent), dim=1), tangent, strict=True)
-    return torch.cat(
-        [value + slope * (part - bias) for part, bias in lines for value, slope in [at_start(bias)]], dim=1
-    )
+    paths = []
+    for z_path, bias in zip(z.chunk(len(tangent), dim=1), tangent, strict=True):
+        value, slope = at_start(bias)
+        paths.append(value + slope * (z_path - bias))
+    return torch.cat(paths, dim=1)
 
 
 @cache
 def at_start(bias: float) -> tuple[float, float]:
-    """M and dM / dbias of a sigmoid after a batch norm with this bias: means of σ and σ' over logits of N(bias, 1)."""
+    """Initial M and dM / dbias of a sigmoid gate whose batch norm has this bias.
+
+    These are the means of σ and σ' over N(bias, 1), computed by Gauss-Hermite quadrature.
+    """
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     sigmoid = 1 / (1 + np.exp(-(bias + nodes)))
     share = weights / weights.sum()
@@ -122,16 +134,20 @@ def at_start(bias: float) -> tuple[float, float]:
 def switch_norm(
     x: Tensor, gamma: Tensor, beta: Tensor, w_mean: Tensor, w_var: Tensor, mean: Tensor, var: Tensor, mode: str
 ) -> Tensor:
-    """x [N, C, P] by a learned mixture of its instance, layer and batch statistics; gamma, beta, mean, var [C].
+    """Switchable normalization: x [N, C, P] normalised by a learned mixture of instance, layer and batch statistics.
 
-    x is data, so that gamma, beta and the mixture alone need gradients. Instance variances are unbiased, as in the
-    authors' code of the norm. "train" moves the running ``mean`` and ``var`` in place.
+    gamma, beta, mean and var are [C]; w_mean and w_var [3] are the mixing weights before their softmax. x is data, so
+    only gamma, beta and the mixing weights need gradients. Instance variances are unbiased, as in the released code of
+    that norm. ``mode`` "train" updates the running ``mean`` and ``var`` in place.
     """
-    m_in = x.mean(2)  # [N, C]
+    # Instance statistics [N, C]
+    m_in = x.mean(2)
     v_in = (x - m_in.unsqueeze(2)).square_().sum(2) / (x.shape[2] - 1)  # several times as fast as torch.var_mean
+    # Layer statistics [N, C] and [N, 1], from the instance ones
     square = v_in + m_in * m_in
     m_ln = m_in.mean(1, keepdim=True).expand_as(m_in)
-    v_ln = (square.mean(1, keepdim=True) - m_ln[:, :1].square()).clamp_min(0)  # rounding alone takes it below 0
+    v_ln = (square.mean(1, keepdim=True) - m_ln[:, :1].square()).clamp_min(0)  # rounding can make it negative
+    # Batch statistics [C]
     m_bn, v_bn = mean, var
     if mode != "eval":
         m_bn = m_in.mean(0)
@@ -139,6 +155,7 @@ def switch_norm(
     if mode == "train":
         mean.mul_(KEPT).add_(m_bn, alpha=1 - KEPT)
         var.mul_(KEPT).add_(v_bn, alpha=1 - KEPT)
+    # Mixture
     means = torch.stack([m_in, m_ln, m_bn.expand_as(m_in)], 2)  # [N, C, 3]
     variances = torch.stack([v_in, v_ln.expand_as(m_in), v_bn.expand_as(m_in)], 2)
     factor = gamma * (variances @ w_var.softmax(0) + EPS).rsqrt()  # [N, C]

@@ -1,9 +1,9 @@
-r"""Which blocks pFedGate keeps: specification section 4.4.
+r"""pFedGate's block selection as a 0/1 knapsack problem.
 
     maximise Σ_b v_b I_b   subject to   Σ_b w_b I_b ≤ capacity,   I_b ∈ {0, 1}
 
-v are integer importances, w block sizes. ``exact`` is a dynamic programme over values, after most items have been
-decided by a bound; ``greedy`` goes by falling importance, as the released code does.
+v are integer importances and w are block sizes. ``exact`` decides most items by a bound and solves the rest by dynamic
+programming over values. ``greedy`` takes items in order of decreasing importance, as the released code does.
 """
 
 from __future__ import annotations
@@ -14,73 +14,74 @@ UNREACHED = np.int64(2**62)
 
 
 def exact(value: np.ndarray, size: np.ndarray, capacity: int) -> np.ndarray:
-    """The best selection, bool [n]; of equal values the smaller one, then the one with lower indices.
+    """The optimal selection, bool [n]. Ties: the smaller total size, then the lower indices.
 
     value [n] int >= 0, size [n] int >= 1, capacity >= 0.
     """
-    taken, open_ = _decided(value, size, capacity)
-    items = np.flatnonzero(open_)
+    taken, undecided = _decided(value, size, capacity)
+    items = np.flatnonzero(undecided)
     if len(items):
         taken[items] = _by_value(value[items], size[items], capacity - int(size[taken].sum()))
     return taken
 
 
 def _decided(value: np.ndarray, size: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
-    """Items that every best selection takes, and those still open; the others are in none; bool [n] each.
+    """Items that are in every optimal selection, and items that are undecided; bool [n] each. All others are in none.
 
-    With a price e per entry, no selection is worth more than U = e capacity + Σ max(0, v - e w), nor more than
-    U - |v_b - e w_b| where item b is decided against its price. If that is less than a selection at hand is worth,
-    the price was right. Equal worth decides nothing, so that ties are left to ``_by_value``.
+    For a price e per entry, the value of any selection is at most U = e capacity + Σ max(0, v - e w). If a selection
+    takes item b with v_b < e w_b, or leaves out item b with v_b > e w_b, its value is at most U - |v_b - e w_b|. Where
+    this is below the value of a known (greedy) selection, item b is decided. Equality decides nothing, so ties are left
+    to ``_by_value``.
     """
     order = np.argsort(-value / size, kind="stable")
     fits = np.cumsum(size[order]) <= capacity
     if fits.all():
         return value > 0, np.zeros(len(value), dtype=bool)
-    last = order[np.argmin(fits)]  # the first that does not fit sets the price
-    gain = value - size * (value[last] / size[last])
-    bound = (capacity * value[last]) / size[last] + np.maximum(gain, 0.0).sum()
-    at_hand = value[fill(order, size, capacity)].sum()
-    open_ = bound - np.abs(gain) >= at_hand - 1e-6  # so far from a whole number that rounding cannot matter
-    return (gain > 0) & ~open_, open_
+    critical = order[np.argmin(fits)]  # the first item that does not fit sets the price
+    gain = value - size * (value[critical] / size[critical])  # v - e w
+    bound = (capacity * value[critical]) / size[critical] + np.maximum(gain, 0.0).sum()  # U
+    known = value[fill(order, size, capacity)].sum()
+    undecided = bound - np.abs(gain) >= known - 1e-6  # values are integers, so the tolerance only absorbs rounding
+    return (gain > 0) & ~undecided, undecided
 
 
 def _by_value(value: np.ndarray, size: np.ndarray, capacity: int) -> np.ndarray:
-    """Dynamic programme: least[v] = smallest size of a selection worth exactly v; from the last item to the first."""
+    """Dynamic programming: min_size[v] is the smallest size of a selection with value exactly v."""
     top = int(value.sum())
-    least = np.full(top + 1, UNREACHED)
-    least[0] = 0
-    better = np.zeros((len(value), top + 1), dtype=bool)  # whether a selection worth v begins with this item
-    reach = 0  # worth of the items seen so far
+    min_size = np.full(top + 1, UNREACHED)
+    min_size[0] = 0
+    takes = np.zeros((len(value), top + 1), dtype=bool)  # whether the selection with value v takes item i
+    reach = 0  # total value of the items so far
     for i in range(len(value) - 1, -1, -1):
         v, reach = int(value[i]), reach + int(value[i])
-        with_it = least[: reach + 1 - v] + size[i]
-        np.less_equal(with_it, least[v : reach + 1], out=better[i, v : reach + 1])
-        np.minimum(with_it, least[v : reach + 1], out=least[v : reach + 1])
-    at = int(np.flatnonzero(least <= capacity)[-1])
+        with_item = min_size[: reach + 1 - v] + size[i]
+        np.less_equal(with_item, min_size[v : reach + 1], out=takes[i, v : reach + 1])
+        np.minimum(with_item, min_size[v : reach + 1], out=min_size[v : reach + 1])
+    remaining = int(np.flatnonzero(min_size <= capacity)[-1])  # the largest value that fits
     taken = np.zeros(len(value), dtype=bool)
-    for i, v in enumerate(value.tolist()):  # forwards, taking a lower index where both ways are as good
-        if better[i, at] and v > 0:
-            taken[i], at = True, at - v
+    for i, v in enumerate(value.tolist()):  # from the first item, so that ties go to the lower index
+        if takes[i, remaining] and v > 0:
+            taken[i], remaining = True, remaining - v
     return taken
 
 
 def greedy(value: np.ndarray, size: np.ndarray, capacity: int) -> np.ndarray:
-    """By falling value, whatever the size: an item that fits is taken, another is skipped; ties: lower index first."""
+    """Take items in order of decreasing value and skip those that no longer fit, bool [n]; ties: lower index first."""
     taken = np.zeros(len(value), dtype=bool)
     taken[fill(np.argsort(-value, kind="stable"), size, capacity)] = True
     return taken
 
 
 def fill(order: np.ndarray, size: np.ndarray, capacity: int) -> np.ndarray:
-    """The items taken if each in turn is taken that still fits; ``order`` are indices of items.
+    """The items taken if those in ``order`` (indices) are tried one after the other and each that fits is taken.
 
-    Not item by item: all that fit one after the other are taken at once, up to the next that has to be skipped.
+    Vectorised: all items up to the next one that must be skipped are taken at once.
     """
     parts = [order[:0]]
     while len(order):
         order = order[size[order] <= capacity]
-        together = int(np.searchsorted(np.cumsum(size[order]), capacity, side="right"))
-        parts.append(order[:together])
+        num_taken = int(np.searchsorted(np.cumsum(size[order]), capacity, side="right"))
+        parts.append(order[:num_taken])
         capacity -= int(size[parts[-1]].sum())
-        order = order[together:]
+        order = order[num_taken:]
     return np.concatenate(parts)

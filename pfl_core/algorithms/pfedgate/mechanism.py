@@ -1,6 +1,7 @@
-"""Did pFedGate's mechanism act in a run? Gates learn, and a client's own is better for it than another's or none.
+"""Mechanism checks of a pFedGate run: do the gates learn, and is a client's own gate better than others or none?
 
-Bounds are ours, set before the runs that they judge. A run's notes are enough, so a stored run needs no new training.
+The bounds are not in the paper; they were set before the runs. The checks use only the notes of a run, so they also
+work on stored runs.
 """
 
 from __future__ import annotations
@@ -17,55 +18,56 @@ from pfl_core.algorithms.pfedgate.gate import activate
 from pfl_core.algorithms.pfedgate.options import PFedGateOptions
 from pfl_core.training import Training
 
-LEAST = 0.05  # of a scale, which is between 0 and 1 with sigmoids
-POINTS = 1.0  # of accuracy
+LEAST = 0.05  # smallest distance of scales, which are between 0 and 1 with sigmoids
+POINTS = 1.0  # smallest lead, in points of accuracy
 INFEASIBLE = "share of the clients whose always-kept blocks alone exceed their budget"
 
 
 def mechanism_checks(
     options: PFedGateOptions, series: Mapping[str, np.ndarray], rounds: int, training: Training
 ) -> list[MechanismCheck]:
-    """See ``Algorithm.mechanism``; a check whose numbers a run does not have is left out."""
-    checks = [scales_move, beats_other_gates, beats_a_constant, budget_is_kept]
-    found = [check(options, series, rounds, training) for check in checks]
-    return [check for check in found if check is not None]
+    """See ``Algorithm.mechanism``. Checks whose notes are missing in a run are left out."""
+    functions = [scales_move, beats_other_gates, beats_a_constant, budget_is_kept]
+    checks = [function(options, series, rounds, training) for function in functions]
+    return [check for check in checks if check is not None]
 
 
 def scales_move(
     options: PFedGateOptions, series: Mapping[str, np.ndarray], rounds: int, training: Training
 ) -> MechanismCheck | None:
-    """How far scales are from where weight decay alone would leave them: root mean square over the blocks in use.
+    """Distance of the scales from the value they would have after weight decay alone.
 
-    Of the last round's clients, on average. Gates without the second norm, or with one image for a client, are not
-    judged: their blocks' scales differ from the start.
+    It is the root mean square over the kept blocks, averaged over the clients of the last round. Not checked for gates
+    without the second norm or with one image for each client, since their scales differ between blocks from the start.
     """
-    judged = options.gate_override is None and options.post_norm and options.gate_granularity != "client"
-    if not judged or not {"gate_scale", "gate_spread", "steps"} <= series.keys():
+    applies = options.gate_override is None and options.post_norm and options.gate_granularity != "client"
+    if not applies or not {"gate_scale", "gate_spread", "steps"} <= series.keys():
         return None
-    mean, spread = series["gate_scale"][-1], series["gate_spread"][-1]
-    here = ~np.isnan(mean)
-    if not here.any():
+    mean, spread = series["gate_scale"][-1], series["gate_spread"][-1]  # [N] over the blocks of each client
+    present = ~np.isnan(mean)
+    if not present.any():
         return None
-    steps = round(float(np.nansum(series["steps"], axis=0)[here].mean()))
+    steps = round(float(np.nansum(series["steps"], axis=0)[present].mean()))
     by_decay = scale_by_decay(options, training, steps, rounds)
-    value = float(np.hypot(mean[here] - by_decay, spread[here]).mean())
+    value = float(np.hypot(mean[present] - by_decay, spread[present]).mean())
     return MechanismCheck(
         "distance of the gates' scales from those that weight decay alone would leave",
         value,
         LEAST,
         value >= LEAST,
-        "the gates learned next to nothing: raise lr_gate, or train for more rounds",
+        "the gates hardly learned; raise lr_gate or train for more rounds",
     )
 
 
 def scale_by_decay(options: PFedGateOptions, training: Training, steps: int, rounds: int) -> float:
-    """M of a gate that nothing but weight decay moved, after so many steps with the gate's rate and momentum.
+    """M of a gate after ``steps`` SGD steps in which all gradients but weight decay are 0.
 
-    After the second norm logits have mean 0 and variance 1 before its bias is added; gain and bias shrink alike.
+    The second norm gives its outputs mean 0 and variance 1, before gain and bias. Gain and bias shrink by the same
+    factor. M is the mean over normal logits, by Gauss-Hermite quadrature.
     """
     decay = training.weight_decay if options.gate_weight_decay is None else options.gate_weight_decay
-    own = replace(training, weight_decay=decay)
-    left = left_by_decay(own, options.lr_gate, steps, rounds, options.keep_momentum)
+    gate_training = replace(training, weight_decay=decay)
+    left = left_by_decay(gate_training, options.lr_gate, steps, rounds, options.keep_momentum)
     bias = options.scale_bias_init + (1.0 if not options.sigmoid and options.without_sigmoid == "identity" else 0.0)
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     logits = torch.from_numpy(left * (bias + nodes))[:, None]
@@ -74,7 +76,7 @@ def scale_by_decay(options: PFedGateOptions, training: Training, steps: int, rou
 
 
 def left_by_decay(training: Training, lr: float, steps: int, rounds: int, keep_momentum: bool) -> float:
-    """The share that is left of a parameter that nothing but weight decay moves, after SGD steps spread over rounds."""
+    """Value of a parameter that starts at 1, after ``steps`` SGD steps over all rounds with weight decay alone."""
     parameter, velocity, last = 1.0, 0.0, 0
     for step in range(steps):
         t = step * rounds // steps
@@ -88,32 +90,36 @@ def left_by_decay(training: Training, lr: float, steps: int, rounds: int, keep_m
 def beats_other_gates(
     options: PFedGateOptions, series: Mapping[str, np.ndarray], rounds: int, training: Training
 ) -> MechanismCheck | None:
-    """Over all test samples; nothing to judge where gates decide nothing."""
+    """Lead of a client's own gate over other clients' gates, over all test samples. Needs a learned mask or scale."""
     if options.gate_override is not None and options.mask != "learned":
         return None
     return _lead(
         series,
         "other_gates_correct",
         "points that a client's own gate is ahead of other clients' gates",
-        "gates are exchangeable, so they do not personalize: compare with one gate for all",
+        "gates can be exchanged between clients, so they do not personalize; compare with one gate for all clients",
     )
 
 
 def beats_a_constant(
     options: PFedGateOptions, series: Mapping[str, np.ndarray], rounds: int, training: Training
 ) -> MechanismCheck | None:
-    """Another's gate may be worse for its norms' running statistics alone, so one scale for all is a second rival."""
+    """Lead of a client's own gate over one constant scale for all blocks and clients.
+
+    A second comparison is needed, because another client's gate may be worse only for its running statistics.
+    """
     if options.gate_override is not None:
         return None
     return _lead(
         series,
         "constant_scales_correct",
         "points that a client's own gate is ahead of one constant scale",
-        "the scales that gates learned are worth nothing here: raise lr_gate, or compare with the mask alone",
+        "the learned scales do not help here; raise lr_gate, or compare with the mask alone",
     )
 
 
 def _lead(series: Mapping[str, np.ndarray], rival: str, what: str, otherwise: str) -> MechanismCheck | None:
+    """Accuracy in points with the clients' own gates, minus that of ``rival``, a name in ``series``."""
     if rival not in series:
         return None
     lead = series["order_correct"][0].sum() - series[rival].sum(-1).mean()
@@ -124,7 +130,7 @@ def _lead(series: Mapping[str, np.ndarray], rival: str, what: str, otherwise: st
 def budget_is_kept(
     options: PFedGateOptions, series: Mapping[str, np.ndarray], rounds: int, training: Training
 ) -> MechanismCheck | None:
-    """Only of runs that break a budget: there nothing is chosen, and more than s is kept."""
+    """A failed check for runs that exceed a budget, where nothing is selected and more than s is kept; else None."""
     infeasible = float(np.nanmean(series["infeasible"])) if "infeasible" in series else 0.0
     if not infeasible:
         return None
@@ -133,6 +139,6 @@ def budget_is_kept(
         infeasible,
         0.0,
         False,
-        "infeasible: nothing is left to choose for them, and they keep more than keep_ratio; raise it, or lower "
-        "min_keep_ratio (block_layout='equal' keeps 1 / blocks_per_tensor in any case)",
+        "the budget is infeasible for them: nothing can be selected, and they keep more than keep_ratio; raise it, or "
+        "lower min_keep_ratio (block_layout='equal' always keeps 1 / blocks_per_tensor)",
     )

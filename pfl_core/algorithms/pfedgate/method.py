@@ -1,22 +1,24 @@
-r"""pFedGate: all clients share one dense model; each has a private gate that keeps and scales its blocks, by the batch.
+r"""pFedGate: one shared dense model; the private gate of each client selects and scales its blocks for every batch.
 
 Chen, Yao, Gao, Ding and Li, "Efficient Personalized Federated Learning via Sparse Model-Adaptation", ICML 2023,
-Algorithm 1; the section numbers here are those of its specification.
+Algorithm 1.
 
     gate      M, G = g(φ_k; batch)        I = knapsack(G; W, s_k d), the first block of each tensor always kept
     adapt     M' = (I − stop(G) + G) M        θ' = θ_k M', block by block
     client    θ_k ← θ_k − η_g ∂L(θ')/∂θ_k        φ_k ← φ_k − η ∂L(θ')/∂φ_k        U_k ← U_k ∪ I
-    server    θ[j] ← θ[j] + Σ_k n_k (θ_k[j] − θ[j]) / Σ_k n_k over the clients with j ∈ U_k; no sender: unchanged
+    server    θ[j] ← θ[j] + Σ_k n_k (θ_k[j] − θ[j]) / Σ_k n_k over the clients with j ∈ U_k; unchanged if there is none
 
-"Sparsity" s is the share that is *kept*. φ_k never leaves its client.
+The "sparsity" s of the paper is the share that is *kept*. φ_k never leaves its client.
 
-Differs from the paper: batches follow each other (read literally, each would start from the received θ).
-Taken from the released code where the paper is silent: the mean of sigmoids makes one vector of a batch; G ≥ s_min; at
-s = 1 nothing is selected; the gate is in evaluation mode when it is scored; momentum stays with its client over rounds.
-Ours: s_min (``min_keep_rule``), importances in thousandths, a seeded order of the test samples (shuffled within the 256
-that are scored at once), batch-norm statistics of the network averaged by n_k, no sample is used alone in training,
-``output_rows``. Momentum, decay, clipping (of θ and φ apart) and milestones are the run's training settings.
-``PFedGate.reading("authors_code")`` sets the released code's choices; each is a field.
+Differs from the paper: each batch starts from the parameters that the last batch left. (Algorithm 1 read literally
+starts every batch from the received θ.)
+Taken from the released code, where the paper is silent: the sigmoids are averaged over the batch; G ≥ s_min; at s = 1
+nothing is selected; gates are scored in evaluation mode; a client keeps its momentum between rounds.
+Not in the paper: the value of s_min (``min_keep_rule``); importances rounded to thousandths; a seeded random order of
+the test samples (shuffled within the 256 that are scored at once); batch-norm statistics of the network averaged with
+weights n_k; training batches of one sample are skipped; ``output_rows``. Momentum, weight decay, clipping (separate for
+θ and φ) and milestones are training settings of the run.
+``PFedGate.reading("authors_code")`` sets the choices of the released code; each is a field.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,15 +51,15 @@ class GateState(State):
 
     gate: Tensor = ABSENT  # [N, v] φ_k
     statistics: Tensor = ABSENT  # [N, q] running statistics of the gates' norms
-    velocity: Tensor = ABSENT  # [N, d], where momentum is kept
-    gate_velocity: Tensor = ABSENT  # [N, v]
-    gate_values: Tensor = ABSENT  # [T, L] M' of each round so far, mean over batches, then over clients
+    velocity: Tensor = ABSENT  # [N, d], if clients keep their momentum
+    gate_velocity: Tensor = ABSENT  # [N, v], likewise
+    gate_values: Tensor = ABSENT  # [T, L] M' in each round so far, mean over batches, then over clients
 
 
 @register(
     "pfedgate",
     papers=("pfedgate",),
-    shares="one dense model, of which each client sends the blocks that it used; gates stay with their clients",
+    shares="one dense model; a client sends the blocks that it used, and its gate stays private",
     variants={
         "authors_code": {"reading": "authors_code"},
         "s=1": {"keep_ratio": 1.0},
@@ -73,7 +76,7 @@ class GateState(State):
         "scales_1": {"gate_override": 1.0},
     },
     ci={"keep_ratio": 0.85, "lr_gate": 0.5, "scale_bias_init": 3.0},
-    trial={"lr_gate": 0.5, "scale_bias_init": 3.0},  # the paper's gates start half closed: they need many more rounds
+    trial={"lr_gate": 0.5, "scale_bias_init": 3.0},  # the paper's gates start at M = 0.5 and need many more rounds
     passes=1.2,
 )
 @dataclass(frozen=True)
@@ -81,12 +84,12 @@ class PFedGate(PFedGateOptions):
     """Algorithm 1."""
 
     def init(self, fed: Federation, theta0: Tensor) -> GateState:
-        """All clients start with the same gate."""
+        """All clients start with the same gate. Raises ValueError for a batch size of 1."""
         adapter, num = Adapter.of(self, fed), fed.num_clients
         if fed.train.batch_size < 2:
             raise ValueError(
                 f"PFedGate: batch_size={fed.train.batch_size} trains nothing: the gate's batch norm needs at least two "
-                "samples, and smaller batches are left out; take 2 or more"
+                "samples, so smaller batches are skipped; use 2 or more"
             )
         copied = self.gate_init == "copied"
         gate, statistics = adapter.gate.start(fed.seed, copied=copied, scale_bias=self.scale_bias_init)
@@ -96,18 +99,18 @@ class PFedGate(PFedGateOptions):
             shared=theta0,
             gate=gates,
             statistics=statistics.to(theta0).repeat(num, 1),
-            velocity=theta0.new_zeros(num, fed.num_params) if with_momentum else None,
-            gate_velocity=torch.zeros_like(gates) if with_momentum else None,
+            velocity=theta0.new_zeros(num, fed.num_params) if with_momentum else ABSENT,
+            gate_velocity=torch.zeros_like(gates) if with_momentum else ABSENT,
             gate_values=theta0.new_zeros(fed.rounds, adapter.blocks.num_blocks),
         )
 
     def round(self, fed: Federation, state: GateState, clients: Tensor, t: int) -> tuple[GateState, dict]:
         adapter = Adapter.of(self, fed)
-        train = (SlicedTrainer if self.execution == "sliced" else Trainer)(adapter, fed, state, t)
+        trainer = (SlicedTrainer if self.execution == "sliced" else Trainer)(adapter, fed, state, t)
         server = Server(adapter.blocks, self.aggregation, state.shared, *self._shares(fed, clients))
         new, scores = state, []
         for places, smallest_batch in self._parts(fed, clients):
-            out = train(clients[places], smallest_batch)
+            out = trainer(clients[places], smallest_batch)
             new = self._remember(new, clients[places], out)
             server.add(out, places)
             if fed.score is not None:
@@ -116,7 +119,7 @@ class PFedGate(PFedGateOptions):
         values = state.gate_values.clone()
         values[t] = server.gate_values()
         feasible = torch.tensor([adapter.feasible(k) for k in clients.tolist()])
-        notes = server.notes() | {
+        notes: dict[str, Any] = server.notes() | {
             "passes": fed.train.epochs * (2 if self.alternates else 1),
             "infeasible": (~feasible).float(),
         }
@@ -125,7 +128,7 @@ class PFedGate(PFedGateOptions):
         return replace(new, shared=server.merged(), gate_values=values), notes
 
     def _shares(self, fed: Federation, clients: Tensor) -> tuple[Tensor, float]:
-        """Weights [S] of the participants, n_k over all that are averaged, and the weight of the absent ones."""
+        """Weights [S] of the participants, and the total weight of the absent clients; their sum is 1."""
         absent = int(fed.num_train.sum() - fed.num_train[clients].sum())
         if self.averaged_over == "participants" or not absent:
             return normalised(fed.num_train[clients]), 0.0
@@ -133,7 +136,10 @@ class PFedGate(PFedGateOptions):
         return fed.num_train[clients] / total, absent / total
 
     def _parts(self, fed: Federation, clients: Tensor) -> Iterator[tuple[Tensor, int]]:
-        """Places in ``clients`` to train together, and the smallest batch that they use (of one sample never)."""
+        """Positions in ``clients`` to train together, and the smallest batch size that they use (at least 2).
+
+        With ``last_batch="dropped"``, clients with more than one batch use full batches only.
+        """
         size = fed.train.batch_size
         for rows in fed.chunks(clients):
             places = torch.arange(len(clients))[rows]
@@ -141,54 +147,66 @@ class PFedGate(PFedGateOptions):
                 yield places, 2
                 continue
             large = fed.num_train[clients[places]].cpu() > size
-            for some, smallest in ((places[large], max(size, 2)), (places[~large], 2)):
-                if len(some):
-                    yield some, smallest
+            for part, smallest_batch in ((places[large], max(size, 2)), (places[~large], 2)):
+                if len(part):
+                    yield part, smallest_batch
 
     def _remember(self, state: GateState, clients: Tensor, out: ClientUpdate) -> GateState:
-        news = {name: getattr(out, name) for name in ("gate", "statistics", "velocity", "gate_velocity")}
-        kept = {n: put(getattr(state, n), clients, v) for n, v in news.items() if getattr(state, n) is not None}
-        return replace(state, **kept)
+        """``state`` with the gates, their statistics and the velocities of these clients replaced."""
+        new = replace(
+            state,
+            gate=put(state.gate, clients, out.gate),
+            statistics=put(state.statistics, clients, out.statistics),
+        )
+        if state.velocity is None:
+            return new
+        assert out.velocity is not None and out.gate_velocity is not None
+        return replace(
+            new,
+            velocity=put(state.velocity, clients, out.velocity),
+            gate_velocity=put(state.gate_velocity, clients, out.gate_velocity),
+        )
 
     def predict(self, fed: Federation, state: GateState, k: int, theta_k: Tensor, x: Tensor) -> Tensor:
-        """Section 4.9: gate in evaluation mode; one adapted model for each batch of samples in a random order."""
-        adapter, places, logits = Adapter.of(self, fed), [], []
-        for at, scale, _ in adapted(adapter, fed, state, k, x):
-            places.append(at)
-            logits.append(self.logits(fed, adapter, theta_k, scale, x[at]))
-        return torch.cat(logits)[torch.cat(places).argsort()]
+        """Logits [B, C]. The gate is in evaluation mode. Samples are scored in random batches, each with its own M'."""
+        adapter, order, logits = Adapter.of(self, fed), [], []
+        for index, scale, _ in adapted(adapter, fed, state, k, x):
+            order.append(index)
+            logits.append(self.logits(fed, adapter, theta_k, scale, x[index]))
+        return torch.cat(logits)[torch.cat(order).argsort()]
 
     def logits(self, fed: Federation, adapter: Adapter, theta_k: Tensor, scale: Tensor, x: Tensor) -> Tensor:
-        """Of the model that M' [L] makes of ``theta_k``."""
+        """Logits [B, C] of the model ``theta_k`` [e] adapted by M', ``scale`` [L]."""
         d = fed.num_params
         out = fed.logits(torch.cat([adapter.blocks.scale(theta_k[:d], scale), theta_k[d:]]), x)
         return out.relu() if self.logit_relu else out
 
     def adapt(self, fed: Federation, state: GateState, clients: Tensor, t: int) -> GateState:
-        """Section 4.11: novel clients train their gates alone, the model frozen."""
-        train = Trainer(Adapter.of(self, fed), fed, state, t)
+        """Novel clients train their gates for ``novel_epochs``; the model is frozen."""
+        trainer = Trainer(Adapter.of(self, fed), fed, state, t)
         loss = relu_loss if self.logit_relu else None
         for places, smallest_batch in self._parts(fed, clients):
             chunk = clients[places]
             gate, statistics = take(state.gate, chunk), take(state.statistics, chunk).clone()
             training = LocalTraining(epochs=self.novel_epochs, loss=loss, smallest_batch=smallest_batch)
-            gate, _ = train.gate_pass(chunk, statistics, gate, None, training, key=(t, "novel"))
-            gates, kept = put(state.gate, chunk, gate), put(state.statistics, chunk, statistics)
-            state = replace(state, gate=gates, statistics=kept)
+            gate, _ = trainer.gate_pass(chunk, statistics, gate, None, training, key=(t, "novel"))
+            state = replace(
+                state, gate=put(state.gate, chunk, gate), statistics=put(state.statistics, chunk, statistics)
+            )
         return state
 
     @torch.no_grad()
     def artifacts(self, fed: Federation, state: GateState) -> dict[str, Tensor]:
-        """Masks on the test data and what is kept by them (s' as section 4.9 has it), gates' distances, Figure 7."""
+        """Masks on the test data and the shares s' that they keep, distances between gates, and data of Figure 7."""
         adapter = Adapter.of(self, fed)
-        found = [scored_masks(adapter, fed, state, k, "test") for k in range(fed.num_clients)]
-        use = np.stack([sizes @ masks / sizes.sum() for masks, sizes in found])
+        scored = [scored_masks(adapter, fed, state, k, "test") for k in range(fed.num_clients)]
+        use = np.stack([sizes @ masks / sizes.sum() for masks, sizes in scored])  # weighted by batch size
         return {
             "test_masks": torch.from_numpy(use).float(),  # [N, L] share of the samples for which a block was kept
-            "achieved_keep_ratio": torch.from_numpy(adapter.blocks.share(use)).float(),  # [N]
-            "distinct_masks": torch.tensor([len({m.tobytes() for masks, _ in found for m in masks})]),
+            "achieved_keep_ratio": torch.from_numpy(adapter.blocks.share(use)).float(),  # [N] s'
+            "distinct_masks": torch.tensor([len({m.tobytes() for masks, _ in scored for m in masks})]),
             "block_sizes": torch.from_numpy(adapter.blocks.sizes),  # [L] W
-            "gate_distances": torch.cdist(state.gate, state.gate).cpu(),  # [N, N] Euclidean, of the flattened gates
+            "gate_distances": torch.cdist(state.gate, state.gate).cpu(),  # [N, N] Euclidean, of the parameter vectors
             "gate_values": state.gate_values.cpu(),  # [T, L]
             **(probes(self, fed, state) if self.probe else {}),
         }
@@ -198,7 +216,7 @@ class PFedGate(PFedGateOptions):
 
 
 def _in_order(parts: list[tuple[Tensor, Scores]]) -> Scores:
-    """Scores of all sampled clients, in their order."""
+    """The scores of all sampled clients, in the order of the sample; ``parts`` are (positions, scores)."""
     order = torch.cat([places for places, _ in parts]).argsort()
     joined = Scores.join([scores for _, scores in parts])
     return Scores(joined.correct[order], joined.count[order], joined.loss[order])

@@ -1,8 +1,9 @@
-"""pFedGate with really smaller kernels: dropped rows are left out, and so is what reads them (section 7).
+"""pFedGate with physically smaller layers: dropped neurons and the weights that read them are left out.
 
-A hidden neuron whose block is dropped outputs exactly 0 through ReLU and max pooling, so the next layer needs none of
-the columns that read it. Weights are gathered, scaled and run through ordinary dense kernels; autograd scatters their
-gradients back. Equal to masked dense kernels with ``straight_through="kept"`` up to rounding.
+Not in the paper. A hidden neuron whose block is dropped outputs exactly 0 after ReLU and max pooling, so the next layer
+does not need the columns that read it. The remaining weights are gathered, scaled and used in ordinary dense kernels.
+Autograd scatters the gradients back. Up to rounding, the result is that of masked full-size layers with
+``straight_through="kept"``.
 """
 
 from __future__ import annotations
@@ -25,52 +26,52 @@ from pfl_core.ops import take
 
 @dataclass(frozen=True, eq=False)
 class Sliced:
-    """A plain chain of layers cut down to the neurons that are kept."""
+    """Forward pass of a plain chain of layers, reduced to the neurons that are kept."""
 
-    model: nn.Sequential
+    model: nn.Module
     layout: Layout
     group: tuple[np.ndarray, ...]  # for each hidden layer, the block of each neuron
 
     @classmethod
     def of(cls, adapter: Adapter, model: nn.Module, layout: Layout) -> Sliced:
-        """Raises ValueError for layers that are not written out here."""
+        """Raises ValueError if the model has layers of other kinds than those implemented here."""
         kinds = nn.Conv2d | nn.Linear | nn.ReLU | nn.Flatten
-        known = {
+        supported = {
             n: isinstance(m, nn.MaxPool2d) or isinstance(m, kinds) and is_plain(m) for n, m in model.named_children()
         }
-        odd = [name for name, is_known in known.items() if not is_known]
-        if odd:
+        others = [name for name, is_supported in supported.items() if not is_supported]
+        if others:
             raise ValueError(
                 f'PFedGate: execution="sliced" takes convolutions, linear layers, ReLU, max pooling and flattening, '
-                f'not {", ".join(odd)}; use execution="dense"'
+                f'not {", ".join(others)}; use execution="dense"'
             )
         firsts = np.cumsum([0, *map(len, adapter.blocks.rows)])
         group = (np.repeat(np.arange(len(r)) + f, r) for r, f in zip(adapter.blocks.rows, firsts, strict=False))
         return cls(model, layout, tuple(group))
 
     def __call__(self, theta: Tensor, scale: Tensor, kept: np.ndarray, x: Tensor) -> Tensor:
-        """Logits [B, classes] of x [B, ...] under theta [d] times M' (``scale`` [L]), differentiable by both."""
+        """Logits [B, classes] of x [B, ...] under theta [d] times M' (``scale`` [L]); differentiable in both."""
         named = dict(zip((f.name for f in self.layout.params), theta.split(self._lengths), strict=True))
         shapes = {f.name: f.shape for f in self.layout.params}
-        into, hidden, h = None, 0, x  # into: the neurons that h holds; None: all
+        inputs: tuple[Tensor, int] | None = None  # neurons of the layer before that h has, and of how many; None: all
+        hidden, h = 0, x  # hidden: number of hidden layers so far
         for name, layer in self.model.named_children():
             if not isinstance(layer, nn.Conv2d | nn.Linear):
                 h = layer(h)
                 continue
             shape = shapes[f"{name}.weight"]
             weight, bias = named[f"{name}.weight"].view(shape), named[f"{name}.bias"]
-            rows, factor = None, scale[-1:]
+            rows, factor = None, scale[-1:]  # of the head, which is always kept
             if name != self.layout.head:
                 group, hidden = self.group[hidden], hidden + 1
-                rows = torch.from_numpy(np.flatnonzero(kept[group])).to(theta.device)
-                factor = scale[torch.from_numpy(group[kept[group]]).to(theta.device)]
-            weight, bias = _cut(weight, bias, rows, into, factor)
-            h = (
-                conv2d(h, weight, bias, layer.stride, layer.padding, layer.dilation)
-                if weight.dim() == 4
-                else linear(h, weight, bias)
-            )
-            into = None if rows is None or len(rows) == shape[0] else (rows, shape[0])
+                rows = torch.from_numpy(np.flatnonzero(kept[group])).to(theta.device)  # neurons to keep
+                factor = scale[torch.from_numpy(group[kept[group]]).to(theta.device)]  # M' of each
+            weight, bias = _slice(weight, bias, rows, inputs, factor)
+            if isinstance(layer, nn.Conv2d):
+                h = conv2d(h, weight, bias, layer.stride, layer.padding, layer.dilation)
+            else:
+                h = linear(h, weight, bias)
+            inputs = None if rows is None or len(rows) == shape[0] else (rows, shape[0])
         return h
 
     @property
@@ -78,27 +79,28 @@ class Sliced:
         return [f.stop - f.start for f in self.layout.params]
 
 
-def _cut(
-    weight: Tensor, bias: Tensor, rows: Tensor | None, into: tuple[Tensor, int] | None, factor: Tensor
+def _slice(
+    weight: Tensor, bias: Tensor, rows: Tensor | None, inputs: tuple[Tensor, int] | None, factor: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Rows (None: all) times ``factor``, without the columns that read neurons not in ``into`` (kept, out of how many).
+    """The given ``rows`` of weight and bias (None: all) times ``factor``, reduced to the columns of ``inputs``.
 
-    After flattening, a neuron (channel) has several columns.
+    ``inputs`` are the kept neurons of the layer before, and the number of all its neurons (None: all are kept). After
+    flattening, each neuron (channel) has several columns.
     """
     if rows is not None and len(rows) < len(weight):
         weight, bias = weight.index_select(0, rows), bias.index_select(0, rows)
-    if into is not None:
-        neurons, num = into
-        each = weight.shape[1] // num
+    if inputs is not None:
+        neurons, num = inputs
+        per_neuron = weight.shape[1] // num  # columns
         shape = weight.shape
         weight = weight.reshape(len(weight), num, -1).index_select(1, neurons)
-        weight = weight.reshape(len(weight), len(neurons) * each, *shape[2:])
+        weight = weight.reshape(len(weight), len(neurons) * per_neuron, *shape[2:])
     return weight * factor.view(-1, *[1] * (weight.dim() - 1)), bias * factor
 
 
 @dataclass(frozen=True, eq=False)
 class SlicedTrainer(Trainer):
-    """The same batches, steps and results as ``Trainer``, up to rounding, in its own loop over smaller kernels."""
+    """``Trainer`` with smaller layers: the same batches and steps, and up to rounding the same results."""
 
     def __call__(self, clients: Tensor, smallest_batch: int) -> ClientUpdate:
         fed, state = self.fed, self.state
@@ -108,34 +110,43 @@ class SlicedTrainer(Trainer):
             fed.start_velocity(None if v is None else take(v, clients), like)
             for v, like in ((state.velocity, theta), (state.gate_velocity, gate))
         )
-        log = Log.empty(len(clients), self.adapter, gate)
+        log, options = Log.empty(len(clients), self.adapter, gate), self.adapter.options
         gradient = self._gradient(self.adaptation(clients, statistics, log))
         loss, steps = torch.full((len(clients),), torch.nan), torch.zeros(len(clients), dtype=torch.int64)
         for s in range(len(clients)):
-            row = (None if each is None else each[s : s + 1] for each in (theta, velocity, gate, gate_velocity))
-            values, *carried = row
-            options = self.adapter.options
-            rate_and_decay = fed.lr(self.t, options.lr_gate), options.gate_weight_decay
-            group = TrainingGroup([s], values, [fed.lr(self.t)], fed.train, None, *carried, *rate_and_decay)
-            total, seen = torch.zeros(()), 0
-            for batch in fed.batches(clients[s : s + 1], self.t, smallest_batch=smallest_batch):
-                value, of_theta, of_gate = gradient(theta[s], gate[s], batch.x[0], batch.y[0], s)
-                group.step(of_theta[None], of_gate[None], None)
+            row = slice(s, s + 1)
+            group = TrainingGroup(
+                [s],
+                theta[row],
+                [fed.lr(self.t)],
+                fed.train,
+                None,  # all parameters are trainable
+                None if velocity is None else velocity[row],
+                gate[row],
+                None if gate_velocity is None else gate_velocity[row],
+                fed.lr(self.t, options.lr_gate),
+                options.gate_weight_decay,
+            )
+            total, num_seen = torch.zeros(()), 0
+            for batch in fed.batches(clients[row], self.t, smallest_batch=smallest_batch):
+                value, grad_theta, grad_gate = gradient(theta[s], gate[s], batch.x[0], batch.y[0], s)
+                group.step(grad_theta[None], grad_gate[None], None)
                 total += value.cpu() * batch.count[0]
-                seen, steps[s] = seen + batch.count[0], steps[s] + 1
-            loss[s] = total / seen if seen else torch.nan
+                num_seen, steps[s] = num_seen + batch.count[0], steps[s] + 1
+            loss[s] = total / num_seen if num_seen else torch.nan
         if state.velocity is None:
             velocity = gate_velocity = None
         return ClientUpdate(theta, gate, statistics, velocity, gate_velocity, loss, steps, log)
 
     def _gradient(self, adapt: Callable) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-        """(theta [d], gate [v], x, y, row) -> the batch's loss and its gradients [d] and [v]."""
+        """A function (theta [d], gate [v], x, y, row) -> the loss of a batch and its gradients for theta and gate."""
         sliced = Sliced.of(self.adapter, self.fed.network, self.fed.layout)
 
         def gradient(theta: Tensor, gate: Tensor, x: Tensor, y: Tensor, s: int) -> tuple[Tensor, Tensor, Tensor]:
             leaves = theta.detach().requires_grad_(), gate.detach().requires_grad_()
-            value = cross_entropy(sliced(leaves[0], *adapt(leaves[1], x, s), x), y)
-            found = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
-            return value.detach(), *found
+            scale, kept = adapt(leaves[1], x, s)
+            value = cross_entropy(sliced(leaves[0], scale, kept, x), y)
+            grad_theta, grad_gate = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
+            return value.detach(), grad_theta, grad_gate
 
         return gradient

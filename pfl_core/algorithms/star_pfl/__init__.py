@@ -1,1 +1,1 @@
-"""Star-PFL: the method, and its parts by file."""
+"""Star-PFL: the method is in ``method.py``, its parts in the other modules."""

@@ -1,12 +1,13 @@
-r"""What a Star-PFL round costs: the paper's accounting (Table 3) and an honest one beside it; star_pfl.md section 6.
+r"""Costs of a Star-PFL round: by the paper's accounting (Table 3), and with downloads and masks included.
 
-The paper's "MB per client" is one way, float32, batch-norm statistics included, in MiB, and 20 times a client's
-payload: the sum over its clients. It counts neither downloads nor mask bits. Its FLOPs are those of dense training, of
-which freezing saves the weight gradients only:
+The paper's "MB per client" covers the upload only, in float32 and with batch-norm statistics. It is in MiB and is 20
+times the payload of one client, that is the sum over the 20 clients. It counts neither downloads nor mask bits. The
+paper's FLOPs are those of dense training, minus the weight gradients of frozen entries:
 
     FLOPs_i = E n_i 2 (MAC + MAC + Σ_j M_ij u_j)        u_j: how often an image uses weight j; MAC = Σ_j u_j
 
-Unstructured masks save no time on ordinary hardware; what is really computed is ``dense_flops``.
+The paper states neither rule; both were reconstructed from the numbers in Table 3. Unstructured masks save no time on
+ordinary hardware. ``dense_flops`` counts what is computed in fact.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from pfl_core.costs import payload_bytes, step_flops
 from pfl_core.layout import NORM, STATISTIC, Layout
 
 PAPER_CLIENTS = 20
-AVERAGES_STATISTICS = ("fedavg", "lotteryfl", "star_pfl")  # of the methods compared; the others keep them at home
+AVERAGES_STATISTICS = ("fedavg", "lotteryfl", "star_pfl")  # methods that send batch-norm statistics
 SENDS_MASK = ("lotteryfl", "star_pfl")
-SMOOTHED, WITHIN = 5, 0.005  # rounds in a moving average, and how near the best one is near enough
+SMOOTHED, WITHIN = 5, 0.005  # plateau: rounds in the moving average, and its largest distance to the best value
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,12 @@ class Traffic:
 
 
 def traffic(method: str, layout: Layout, upload: float, upload_bits: float = 0.0) -> Traffic:
-    """The honest accounting of a method: ``upload`` parameters and ``upload_bits`` of masks, as the round notes them.
+    """Upload and download of one client in one round, masks and statistics included.
 
-    Batch-norm statistics travel with the methods that average them, both ways. Star-PFL sends the server's mask down
-    with the whole model; LotteryFL's server knows what a client kept last, and sends that: ``upload`` of the round
-    before, for which this has the round's own, too little where the client prunes (``sent`` of its results mends it).
+    ``upload`` is the number of parameters and ``upload_bits`` the number of mask bits that the round noted. Batch-norm
+    statistics count in both directions for the methods that average them. Star-PFL downloads the whole model and the
+    server's mask. LotteryFL downloads the entries that the client kept in the round before. Here ``upload`` of the same
+    round stands for them, which is too low in a round that prunes; the results of the study correct it (``sent``).
     """
     statistics = layout.num_statistics if method in AVERAGES_STATISTICS else 0
     norms = sum(f.stop - f.start for f in layout.params if f.kind == NORM)
@@ -58,9 +60,10 @@ def traffic(method: str, layout: Layout, upload: float, upload_bits: float = 0.0
 
 
 def paper_values(method: str, layout: Layout, upload: float | None = None) -> float:
-    """Values a round that Table 3 charges a client for; ``upload`` parameters where masks decide. Local: none.
+    """Number of values that Table 3 counts for one client and round.
 
-    FedAP is charged for batch norm although it keeps it; FedBN is not.
+    ``upload`` is the number of parameters sent, for methods with masks. Local sends none. Table 3 counts batch norm for
+    FedAP, although FedAP keeps it local, and not for FedBN.
     """
     if method == "local":
         return 0
@@ -71,31 +74,32 @@ def paper_values(method: str, layout: Layout, upload: float | None = None) -> fl
 
 
 def as_paper_comm(upload_payload: float) -> float:
-    """A client's bytes in one round as Table 3 prints them."""
+    """One client's bytes in one round, converted to the unit of Table 3."""
     return upload_payload * PAPER_CLIENTS / 2**20
 
 
 def round_flops(macs: float, weight_macs: float, samples: float, epochs: int, bias_adds: float = 0) -> float:
-    """The paper's rule for one client and round; ``macs`` of one image, ``weight_macs`` Σ_j M_j u_j.
+    """FLOPs of one client in one round by the paper's rule.
 
-    ``bias_adds``: additions of biases in an image's forward pass, counted three times as products are; with them dense
-    training agrees with Table 3 to 0.1 %.
+    ``macs`` are the multiply-adds of one image, ``weight_macs`` is Σ_j M_j u_j. ``bias_adds`` are the bias additions in
+    the forward pass of one image. They are counted three times, like the products. With them, dense training agrees
+    with Table 3 to 0.1 %.
     """
     return epochs * samples * (2 * (2 * macs + weight_macs) + 3 * bias_adds)
 
 
 def dense_flops(model: nn.Module, shape: tuple[int, ...], samples: float, epochs: int) -> float:
-    """What one client really computes in a round, masks or not: torch's count (no gradient of the images)."""
+    """FLOPs that one client computes in a round whatever the masks, as counted by torch (no gradient of the images)."""
     return epochs * samples * step_flops(model, shape)[1]
 
 
 def rounds_to_convergence(values: Sequence[float]) -> int:
-    """The first round, from 1, with the best value: mean validation accuracy (ours; the paper does not say)."""
+    """The first round (from 1) with the best value, e.g. mean validation accuracy. The paper does not define it."""
     return max(range(len(values)), key=lambda t: (_number(values[t]), -t)) + 1
 
 
 def rounds_to_plateau(values: Sequence[float]) -> int | None:
-    """The first round whose mean over the last five is within 0.005 of the best value; None if none is."""
+    """The first round (from 1) at which the mean of the last five values is within 0.005 of the best value, or None."""
     best = max(map(_number, values), default=math.nan)
     for t in range(SMOOTHED, len(values) + 1):
         if sum(values[t - SMOOTHED : t]) / SMOOTHED >= best - WITHIN:

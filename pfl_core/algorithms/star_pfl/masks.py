@@ -1,16 +1,17 @@
-r"""Star-PFL's state machine for every scalar of a model: active, frozen or probing, by how steady its updates are.
+r"""Star-PFL's state machine: every scalar of a model ("entry") is active, frozen or probing.
 
 Guo et al., "Efficient Personalized Federated Learning on Selective Model Training", ICASSP 2023, Algorithm 2 (Measure
-and Check). R the last H updates of an entry, T the threshold, M active, M′ probing, F the waiting time, L the rounds
-waited:
+and Check). For each entry, R holds its last H updates. T is the threshold, M = 1 means active, M′ = 1 means probing, F
+is the waiting time in rounds, and L counts the rounds waited so far:
 
-    Measure    score = |Σ R| / Σ |R|,   M = 1 where score > T                    0 / 0 = 0, and nothing recorded: M = 1
-    Check      M′ = 1 and score ≤ T:  F ← F + 1                                  still steady: ask less often
-               M′ = 1 and score > T:  F ← max(1, ⌈F / 2⌉)                        it moves again
+    Measure    score = |Σ R| / Σ |R|,   M = 1 where score > T          0 / 0 = 0; with nothing recorded, M = 1
+    Check      M′ = 1 and score ≤ T:  F ← F + 1                        still stable: probe less often
+               M′ = 1 and score > T:  F ← max(1, ⌈F / 2⌉)              moves again: probe more often
                M′ ← (F ≤ L),   L ← 0 where M′ = 1,   M ← M or M′
 
-All of it is elementwise, on [d] or on [N, d]. A record changes only while its entry is active, so Check at a round's
-end and Measure at the next one's start see the same; what they need of the record, score and count, is taken once.
+A low score means that the updates cancel out: the entry is stable. All operations are elementwise, on [d] or [N, d].
+The records of an entry change only while it is active. Check at the end of a round and Measure at the start of the next
+one therefore use the same score and count, which are computed once.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from torch import Tensor
 from pfl_core.algorithm import in_checkpoints
 from pfl_core.ops import bits, count_true, top_count
 
-LONGEST = 255  # updates in a window: slots and counts take a byte each
+LONGEST = 255  # largest number of updates in a window: slots and counts are stored as uint8
 
 
 @in_checkpoints
 @dataclass(frozen=True)
 class Window:
-    """The last H updates of every entry: a ring each, written only while the entry is active (A5)."""
+    """The last H updates of every entry, in one ring buffer per entry. An entry is written only while it is active."""
 
-    values: Tensor  # [..., H, d]; averages in place of a ring have H = 2: of the updates, and of their sizes
-    slot: Tensor  # [..., d] uint8, where the next update goes
-    count: Tensor  # [..., d] uint8 |R|, updates recorded
+    values: Tensor  # [..., H, d]; with moving averages H = 2: the averages of u and of |u|
+    slot: Tensor  # [..., d] uint8, position of the next update in the ring
+    count: Tensor  # [..., d] uint8 |R|, number of updates recorded
 
     @classmethod
     def empty(cls, like: Tensor, length: int) -> Window:
-        """For entries like ``like`` [..., d]."""
+        """A window of ``length`` updates without any record; shape, dtype and device of ``like`` [..., d]."""
         none = torch.zeros_like(like, dtype=torch.uint8)
         return cls(torch.zeros((*like.shape[:-1], length, like.shape[-1])).to(like), none, none.clone())
 
@@ -49,61 +50,64 @@ class Window:
 @in_checkpoints
 @dataclass(frozen=True)
 class Entries:
-    """What a server or a client remembers of every entry between two rounds; each [d], or [N, d]."""
+    """State of every entry of a server or a client between two rounds; each tensor is [d] or [N, d]."""
 
-    active: Tensor  # bool M, as Check left it: entries that are due are thawed already
-    probe: Tensor  # bool M′, thawed for the coming round
-    interval: Tensor  # int16 F, at least 1; 0 is waited for like 1 (``truncate`` alone stores it)
-    frozen: Tensor  # int16 L
-    score: Tensor  # float, of the record as it stood when the entry was last active
-    count: Tensor  # uint8 |R|, likewise
+    active: Tensor  # bool M after Check: entries due for a probe are already thawed
+    probe: Tensor  # bool M′, thawed for the next round
+    interval: Tensor  # int16 F, at least 1; only ``truncate`` stores 0, which waits as long as 1
+    frozen: Tensor  # int16 L, rounds frozen so far
+    score: Tensor  # float, score of the records when the entry was last active
+    count: Tensor  # uint8 |R| at that time
 
     @classmethod
     def start(cls, like: Tensor) -> Entries:
-        """All active (A1), nothing recorded; for entries like ``like`` [..., d]."""
+        """All active (A1 of the method page) and nothing recorded; shape and dtype of ``like`` [..., d]."""
         zeros = torch.zeros_like(like, dtype=torch.int16)
         off = torch.zeros_like(like, dtype=torch.bool)
         return cls(~off, off, zeros + 1, zeros, torch.zeros_like(like), off.to(torch.uint8))
 
     @property
     def trained(self) -> Tensor:
-        """Bool, M during the round that led here: neither waiting nor thawed just now."""
+        """Bool, M during the last round: neither frozen nor thawed at its end."""
         return (self.frozen == 0) & ~self.probe
 
 
-# (score, count, among, frozen) -> bool, which entries are steady; only those in ``among`` will be looked at
-Steady = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-HALVED: dict[str, Callable[[Tensor], Tensor]] = {  # F / 2 (A6); F only meets integers, so that ceil changes nothing
+# (score, count, measured, frozen) -> bool, which entries are stable; only the ``measured`` ones are used
+StabilityRule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+HALVED: dict[str, Callable[[Tensor], Tensor]] = {  # F / 2 (A6); F is compared with integers, so rounding up is exact
     "ceil": lambda interval: (interval + 1) >> 1,
     "floor": lambda interval: (interval >> 1).clamp_min(1),
-    "truncate": lambda interval: interval >> 1,  # 1 becomes 0: after the next steady probe F is 1, not 2
+    "truncate": lambda interval: interval >> 1,  # 1 becomes 0; after the next stable probe F is 1, not 2
 }
 
 
 def stability(window: Window) -> Tensor:
-    """|Σ R| / Σ |R|, 0 where all of R is 0; [..., d]. 1: all updates point one way, 0: they cancel."""
+    """Score |Σ R| / Σ |R| [..., d]: 1 if all updates have one sign, 0 if they cancel out or are all 0."""
     first, *others = window.values.unbind(-2)
-    net, path, size = first.clone(), first.abs(), torch.empty_like(first)
+    net, path, magnitude = first.clone(), first.abs(), torch.empty_like(first)  # Σ R and Σ |R|
     for update in others:
         net += update
-        path += torch.abs(update, out=size)
+        path += torch.abs(update, out=magnitude)
     return _ratio(net, path)
 
 
 def average_stability(window: Window) -> Tensor:
-    """|E| / A of the averages that ``average_`` keeps."""
+    """Score |E| / A [..., d] of the moving averages that ``average_`` keeps."""
     net, path = window.values.unbind(-2)
     return _ratio(net.clone(), path.clone())
 
 
 def _ratio(net: Tensor, path: Tensor) -> Tensor:
-    """|net| / path, 0 / 0 = 0; writes into both."""
+    """|net| / path with 0 / 0 = 0; both arguments are overwritten."""
     limits = torch.finfo(path.dtype)
-    return net.abs_().div_(path.clamp_min_(limits.smallest_normal * limits.eps))  # the smallest number above 0
+    return net.abs_().div_(path.clamp_min_(limits.smallest_normal * limits.eps))  # the smallest positive number
 
 
 def overwrite_(old: Tensor, where: Tensor, new: Tensor) -> Tensor:
-    """old ← new where ``where``, by their bits: twice as fast as ``torch.where``. In place."""
+    """``old`` ← ``new`` where the mask ``where`` is True; in place.
+
+    Works on the bits, old ^ ((old ^ new) & mask), which takes half the time of ``torch.where``.
+    """
     on = bits(where, old)
     change = old.view(on.dtype).bitwise_xor(new.view(on.dtype)).bitwise_and_(on)
     old.view(on.dtype).bitwise_xor_(change)
@@ -111,50 +115,52 @@ def overwrite_(old: Tensor, where: Tensor, new: Tensor) -> Tensor:
 
 
 def _is(x: Tensor, value: int) -> Tensor:
-    """x == value for bytes; many times as fast."""
+    """x == value for uint8 tensors; many times as fast."""
     return ~x.bitwise_xor(value).bool()
 
 
 def push_(window: Window, update: Tensor, where: Tensor) -> None:
-    """Record ``update`` [..., d] for the entries in ``where``; the others keep slot, count and contents. In place."""
+    """Record ``update`` [..., d] for the entries in ``where``, in place. Other entries keep records, slot and count."""
     length = window.values.shape[-2]
     for h, old in enumerate(window.values.unbind(-2)):
-        here = _is(window.slot, h).logical_and_(where)
+        here = _is(window.slot, h).logical_and_(where)  # entries whose next slot is h
         if count_true(here):
             overwrite_(old, here, update)
     window.slot.add_(where)
-    window.slot.mul_(~_is(window.slot, length))  # after the last slot comes the first
-    window.count.add_(where & ~_is(window.count, length))
+    window.slot.mul_(~_is(window.slot, length))  # wrap around: slot H becomes 0
+    window.count.add_(where & ~_is(window.count, length))  # at most H
 
 
 def average_(window: Window, update: Tensor, where: Tensor, decay: float) -> None:
-    """APF's record: E ← a E + (1 − a) u and A ← a A + (1 − a) |u| for the entries in ``where``. In place."""
+    """APF's moving averages, E ← a E + (1 − a) u and A ← a A + (1 − a) |u|, for the entries in ``where``; in place."""
     for old, value in zip(window.values.unbind(-2), (update, update.abs()), strict=True):
         overwrite_(old, where, torch.lerp(value, old, decay))
     window.count.add_(where & ~_is(window.count, LONGEST))
 
 
-def measure(entries: Entries, steady: Steady, most: int | None = None) -> Tensor:
-    """Algorithm 2, Measure, at a round's start: M of the round. Frozen entries stay frozen, probing ones active.
+def measure(entries: Entries, rule: StabilityRule, max_frozen: int | None = None) -> Tensor:
+    """Measure of Algorithm 2: the mask M of the round that starts now.
 
-    ``most``: so many entries [d] may be frozen; of those that would be, the most unstable stay active.
+    Stable entries are frozen. Frozen entries stay frozen and probing entries stay active. ``max_frozen`` limits the
+    number of frozen entries of [d]: of those that would be frozen now, the ones with the highest scores stay active.
     """
     eligible = entries.active & ~entries.probe
-    calm = steady(entries.score, entries.count, eligible, ~entries.active).logical_and_(eligible)
-    if most is not None:
-        excess = len(calm) - count_true(entries.active) + count_true(calm) - most
-        calm = calm & ~top_count(entries.score, calm, excess)
-    return entries.active & ~calm
+    stable = rule(entries.score, entries.count, eligible, ~entries.active).logical_and_(eligible)
+    if max_frozen is not None:
+        num_frozen = len(stable) - count_true(entries.active) + count_true(stable)
+        stable = stable & ~top_count(entries.score, stable, num_frozen - max_frozen)
+    return entries.active & ~stable
 
 
-def check(entries: Entries, active: Tensor, steady: Steady, halving: str = "ceil", thaw: bool = True) -> Entries:
-    """Algorithm 2, Check, at a round's end, after one more round of waiting for what was not ``active``.
+def check(entries: Entries, active: Tensor, rule: StabilityRule, halving: str = "ceil", thaw: bool = True) -> Entries:
+    """Check of Algorithm 2: the entries after a round in which those in ``active`` were trained.
 
-    ``entries`` has the score and count of the round. Without ``thaw`` nothing is ever probed (ours: F = infinity).
+    ``entries`` already has the scores and counts of the round. ``thaw=False`` never probes a frozen entry (not in the
+    paper: F = ∞).
     """
-    calm = steady(entries.score, entries.count, active, ~active)
-    interval = entries.interval + (entries.probe & calm)
-    overwrite_(interval, entries.probe & ~calm, HALVED[halving](entries.interval))
+    stable = rule(entries.score, entries.count, active, ~active)
+    interval = entries.interval + (entries.probe & stable)
+    overwrite_(interval, entries.probe & ~stable, HALVED[halving](entries.interval))
     frozen = entries.frozen + ~active
     due = ~(interval.clamp_min(1) - frozen).clamp_min_(0).bool() if thaw else torch.zeros_like(active)  # F <= L
     return Entries(active | due, due, interval, frozen * ~due, entries.score, entries.count)

@@ -1,15 +1,16 @@
-r"""Did Star-PFL's masks do anything? Checks of a run that is over, each with its bound stated beforehand.
+r"""Mechanism checks of a Star-PFL run: do the masks respond to the data? Bounds were set before the runs.
 
-Per side, server and clients, over the last fifth of the rounds; a side without threshold has none:
+The checks are made for the server and for the clients, over the last fifth of the rounds. A side without a threshold
+has no checks.
 
-    noise       the mean frozen share is not what the machine freezes of random updates
-    not all     the largest frozen share of a round is below ``NEARLY_ALL``, or below the method's own cap
-    settled     the mean score over all entries moves by less than ``SETTLED``
+    noise       the mean frozen share differs from what the state machine freezes of random updates
+    not all     the largest frozen share of a round is below ``NEARLY_ALL``, or below the method's cap
+    settled     the mean score over all entries changes by less than ``SETTLED``
 
-NOISE is the frozen share of independent normal updates without trend, at the paper's thresholds and windows: the
-mean of rounds 101 to 400 of simulated entries (the paper's null model; a test holds these numbers to it). A client's
-share is there from its first rounds; the server's rises to 26 % over 40 rounds, so shorter runs are not compared. Other
-settings have no stated noise, and no such check.
+NOISE is the frozen share for independent normal updates with mean 0, at the paper's thresholds and windows. It is the
+mean over rounds 101 to 400 of a simulation (``papers/star_pfl/null_model.py``); a test compares the two. The clients'
+share is constant from the first rounds. The server's share rises to 26 % within 40 rounds, so shorter runs have no
+noise check for the server. Runs with other settings have no noise check at all.
 """
 
 from __future__ import annotations
@@ -30,28 +31,28 @@ NOISE = {  # reading -> side -> frozen share
     "paper": {"global": 0.271, "local": 0.129},
     "authors_code": {"global": 0.211, "local": 0.115},
 }
-NEAR_NOISE = 0.02  # as a share: within it a frozen share is noise's
-NEARLY_ALL = 0.8  # APF (Chen et al., ICDCS 2021) halves its threshold where more is frozen
-SETTLED = 0.02  # of scores in [0, 1]
-LAST = 0.2  # share of the rounds
-NOISE_FROM = {"global": 40, "local": 0}  # rounds before noise's share is that of NOISE
+NEAR_NOISE = 0.02  # a frozen share this close to that of noise counts as noise
+NEARLY_ALL = 0.8  # APF (Chen et al., ICDCS 2021) halves its threshold if more is frozen
+SETTLED = 0.02  # largest change of the mean score, which is in [0, 1]
+LAST = 0.2  # the checks use this last share of the rounds
+NOISE_FROM = {"global": 40, "local": 0}  # rounds until the frozen share of noise has reached NOISE
 SIDES = {"global": "server", "local": "clients"}
 
 
 def checks(method: StarPFL, series: Mapping[str, np.ndarray], training: Training) -> list[MechanismCheck]:
-    """The checks that the noted ``series`` [rounds, N or 1] allow."""
-    found = []
+    """The checks for which ``series`` has the notes, each [rounds, N] or [rounds, 1]."""
+    out = []
     for side, name in SIDES.items():
         suffix = "_global" if side == "global" else ""
         if getattr(method, f"threshold_{side}") is None or f"active_share{suffix}" not in series:
             continue
         frozen = 1 - by_round(series[f"active_share{suffix}"])
         if (noise := noise_of(method, side, len(frozen), training)) is not None:
-            found.append(beside_noise(name, float(last(frozen).mean()), noise))
-        found.append(not_all(name, float(last(frozen).max()), method.max_frozen_fraction))
+            out.append(beside_noise(name, float(last(frozen).mean()), noise))
+        out.append(not_all(name, float(last(frozen).max()), method.max_frozen_fraction))
         if f"mean_score{suffix}" in series:
-            found += settled(name, last(by_round(series[f"mean_score{suffix}"])))
-    return found
+            out += settled(name, last(by_round(series[f"mean_score{suffix}"])))
+    return out
 
 
 def by_round(values: np.ndarray) -> np.ndarray:
@@ -65,7 +66,8 @@ def last(values: np.ndarray) -> np.ndarray:
 
 
 def noise_of(method: StarPFL, side: str, rounds: int, training: Training) -> float | None:
-    """Noise's frozen share, for the settings and rounds that it is stated for."""
+    """The frozen share of noise, or None if it is not known for these settings and this number of rounds."""
+    # Probes and a missing threshold of the other side do not change the noise of this side.
     unset = {name: getattr(method, name) for name in ("threshold_global", "threshold_local", "probe", "probe_epochs")}
     unset |= {
         name: value or 0.1 for name, value in unset.items() if name.startswith("threshold") and value in (None, 0.1)
@@ -78,29 +80,32 @@ def noise_of(method: StarPFL, side: str, rounds: int, training: Training) -> flo
 
 
 def beside_noise(name: str, share: float, noise: float) -> MechanismCheck:
+    """Whether the frozen share differs from that of noise."""
     return MechanismCheck(
-        f"frozen share of the {name}, which must differ from noise's by more than {NEAR_NOISE:g}",
+        f"frozen share of the {name}, which must differ from that of noise by more than {NEAR_NOISE:g}",
         share,
         noise,
         abs(share - noise) > NEAR_NOISE,
-        "as much is frozen as of random updates, so the masks say nothing of the data; train longer or change T",
+        "random updates would freeze as much, so the masks do not reflect the data; train longer or change T",
     )
 
 
 def not_all(name: str, share: float, cap: float | None) -> MechanismCheck:
+    """Whether the frozen share stays below a bound."""
+    bound = NEARLY_ALL if cap is None else min(cap, NEARLY_ALL)
     return MechanismCheck(
         f"largest frozen share of the {name}",
         share,
-        bound := NEARLY_ALL if cap is None else min(cap, NEARLY_ALL),
+        bound,
         share < bound,
-        "nearly everything is frozen, or as much as may be; lower the threshold",
+        "nearly all entries are frozen, or as many as the cap allows; lower the threshold",
     )
 
 
 def settled(name: str, score: np.ndarray) -> list[MechanismCheck]:
-    """By how much the least-squares line through the last rounds' mean score moves; nothing of fewer than three."""
+    """Change of the mean score over these rounds, by a least-squares line; no check for fewer than three rounds."""
     if len(score) < 3:
         return []
     change = abs(float(np.polyfit(np.arange(len(score)), score, 1)[0])) * len(score)
-    why = "scores still change, so what is frozen is not what will be; run more rounds"
-    return [MechanismCheck(f"change of the mean score of the {name}", change, SETTLED, change < SETTLED, why)]
+    otherwise = "the scores still change, so the masks will change too; run more rounds"
+    return [MechanismCheck(f"change of the mean score of the {name}", change, SETTLED, change < SETTLED, otherwise)]

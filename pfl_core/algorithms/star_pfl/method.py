@@ -1,23 +1,24 @@
-r"""Star-PFL: entries whose updates cancel out are frozen; a client trains and sends only what still moves.
+r"""Star-PFL: entries whose recent updates cancel out are frozen. A client trains and sends only its active entries.
 
 Guo, Liu, Zhou, Cai and Xiao, "Efficient Personalized Federated Learning on Selective Model Training", ICASSP 2023,
-Algorithms 1 (the round) and 2 (Measure, Check: ``masks.py``). g server, i client, p_i = n_i / n:
+Algorithms 1 (the round) and 2 (Measure and Check, in ``masks.py``). g is the server, i a client, p_i = n_i / n:
 
-    server    M_g ← Measure(R_g)                                     not the entries that are on probation
+    server    M_g ← Measure(R_g)                                     except for probing entries
     client    W_i ← W_g,   M_i ← Measure(R_i)
-              each epoch: SGD on the entries M_i;   R_i gets what the first |R_i| epochs changed
-              sends ΔW_i = W_i − W_g on M_g ∧ M_i;   Check(i)
-    server    ΔW = Σ_i p_i ΔW_i,   W_g ← W_g + ΔW on M_g;   R_g gets ΔW;   Check(g)
+              each epoch: SGD on the entries M_i;   R_i records the updates of the first |R_i| epochs
+              send ΔW_i = W_i − W_g on M_g ∧ M_i;   Check(i)
+    server    ΔW = Σ_i p_i ΔW_i,   W_g ← W_g + ΔW on M_g;   R_g records ΔW;   Check(g)
 
-Nothing of a client's model outlives the round, only its masks; it is scored after local training (W_i), and W_g before
-it. Memory between rounds, for each parameter: 11 bytes a client, 12 + 4 |R_g| the server. The clients' windows, another
-1 + 4 |R_i| bytes, are kept only where they matter: with at least |R_i| local epochs they fill anew in every round.
+A client keeps its masks between rounds, not its model. It is scored with W_i after local training; W_g is scored too.
+Memory between rounds, in bytes per parameter: 11 for a client and 12 + 4 |R_g| for the server. A client's window, 1 + 4
+|R_i| more bytes, is kept only if needed: with at least |R_i| local epochs, every round refills it.
 
-Differs from the paper: M starts as 1 (its text says 0 and means 1, A1); 0 / 0 is stable (A2). Ours where it is silent:
-weights over the participants of a round, absent clients keep their masks; batch-norm statistics are averaged with the
-weights p_i and never frozen; momentum, which it does not use, runs on over a round's epochs; not-a-number counts as
-moving. With ``stability_floor_quantile`` Check measures against the entries of its round, and the 0.7 % is a quantile.
-``StarPFL.reading("authors_code")`` sets the released code's choices; each is a field (A3 to A16).
+Differs from the paper: M starts at 1 (the paper's text says 0, but means 1: A1); 0 / 0 counts as stable (A2).
+Not in the paper: weights are normalised over the participants of a round; absent clients keep their masks; batch-norm
+statistics are averaged with the weights p_i and never frozen; momentum, which the paper does not use, carries over the
+epochs of a round; NaN counts as moving. With ``stability_floor_quantile``, Check measures the entries that were active
+in its round, and the 0.7 % of the released code is a quantile.
+``StarPFL.reading("authors_code")`` sets the choices of the released code; each is a field (A3 to A16).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -38,7 +40,7 @@ from pfl_core.algorithms.star_pfl.probe import Probe, Trace, sampled
 from pfl_core.algorithms.star_pfl.round import ClientSteps, Collected, Rule
 from pfl_core.costs import weight_uses
 from pfl_core.federation import Federation, Trained
-from pfl_core.ops import count_true, normalised, put
+from pfl_core.ops import count_true, normalised
 from pfl_core.training import Training
 
 
@@ -46,11 +48,11 @@ from pfl_core.training import Training
 class StarState(State):
     """``shared`` [e] is W_g."""
 
-    server: Entries = ABSENT  # of [d]
+    server: Entries = ABSENT  # tensors [d]
     window: Window = ABSENT  # R_g
-    clients: tuple[Entries, ...] = ()  # N, of [d] each
-    windows: tuple[Window, ...] = ()  # N R_i, where they outlive a round
-    uses: Tensor = ABSENT  # [d] how often an image uses each weight, to count FLOPs by
+    clients: tuple[Entries, ...] = ()  # one for each of the N clients, tensors [d]
+    windows: tuple[Window, ...] = ()  # R_i of the N clients, if windows are kept between rounds
+    uses: Tensor = ABSENT  # [d] how often one image uses each weight, for counting FLOPs
     trace: Trace = ABSENT  # with ``probe``
     course: Tensor = ABSENT  # [t, 1 + E, p] with ``probe_epochs``: values in client 0 before and after each epoch
 
@@ -58,7 +60,7 @@ class StarState(State):
 @register(
     "star_pfl",
     papers=("star_pfl",),
-    shares="one model; a client trains what still moves for itself and sends what moves for the server, too",
+    shares="one model; a client trains its active entries and sends those that are active on the server too",
     variants={
         "authors_code": {"reading": "authors_code"},
         "never_frozen": {"threshold_global": None, "threshold_local": None},
@@ -82,7 +84,7 @@ class StarState(State):
 )
 @dataclass(frozen=True)
 class StarPFL(ClientSteps):
-    """Algorithm 1; the fields are those of ``StarPFLOptions``."""
+    """Algorithm 1. The fields are those of ``StarPFLOptions``."""
 
     def init(self, fed: Federation, theta0: Tensor) -> StarState:
         entries = Entries.start(theta0[: fed.num_params])
@@ -94,22 +96,22 @@ class StarPFL(ClientSteps):
             clients=(entries,) * fed.num_clients,
             windows=windows * fed.num_clients,
             uses=weight_uses(fed, theta0),
-            trace=Trace.empty(fed, self.probe) if self.probe else None,
-            course=torch.zeros(0, 1 + fed.train.epochs, len(sampled(fed, self.probe))) if self.probe_epochs else None,
+            trace=Trace.empty(fed, self.probe) if self.probe else ABSENT,
+            course=torch.zeros(0, 1 + fed.train.epochs, len(sampled(fed, self.probe))) if self.probe_epochs else ABSENT,
         )
 
     def round(self, fed: Federation, state: StarState, clients: Tensor, t: int) -> tuple[StarState, dict]:
-        (rule, own_rule), most = self.rules(fed), self.most_frozen(fed)
-        active = measure(state.server, rule, most)
+        (server_rule, client_rule), max_frozen = self.rules(fed), self.most_frozen(fed)
+        active = measure(state.server, server_rule, max_frozen)  # M_g
         collected = Collected.empty(state.shared[: fed.num_params])
         share = normalised(client_weight(fed, clients, "samples")).tolist()  # p_i
-        after: list[tuple[Entries, Window]] = []
+        after: list[tuple[Entries, Window]] = []  # the clients' entries and windows after the round
         probe = Probe(fed, self.probe, (self.history_len_global, self.history_len_local))
 
         def local(chunk: Tensor, rows: slice) -> Trained:
-            masks = [measure(state.clients[k], own_rule, most) for k in chunk.tolist()]
+            masks = [measure(state.clients[k], client_rule, max_frozen) for k in chunk.tolist()]  # M_i
             carried = [state.windows[k] if state.windows else None for k in chunk.tolist()]
-            windows = [self.own_window(state.clients[k], w) for k, w in zip(chunk.tolist(), carried, strict=True)]
+            windows = [self.round_window(state.clients[k], w) for k, w in zip(chunk.tolist(), carried, strict=True)]
             watch = partial(probe.after_epoch, chunk) if self.probe_epochs else None
             out = self.train(fed, state.shared, chunk, masks, windows, t, watch)
             for theta_k, k, mask, window, p in zip(out.theta, chunk.tolist(), masks, windows, share[rows], strict=True):
@@ -122,14 +124,14 @@ class StarPFL(ClientSteps):
                 probe.note(k, theta_k, entries)
             return out
 
+        # The mean is used for batch-norm statistics only; parameters are averaged in ``collected``.
         mean, notes = fed.average(local, clients, client_weight(fed, clients, self.buffer_aggregation))
-        entries, windows = zip(*after, strict=True)
         update = collected.total if self.masked_aggregation == "zero_fill" else collected.mean()
-        new = self.serve(state, active, update, mean[fed.num_params :], rule)
+        new = self.serve(state, active, update, mean[fed.num_params :], server_rule)
         new = replace(
             new,
-            clients=put(state.clients, clients, entries),
-            windows=put(state.windows, clients, windows) if state.windows else (),
+            clients=_replaced(state.clients, clients, [entries for entries, _ in after]),
+            windows=_replaced(state.windows, clients, [window for _, window in after]) if state.windows else (),
         )
         if self.probe:
             new = replace(new, trace=probe.added(state, new))
@@ -143,7 +145,7 @@ class StarPFL(ClientSteps):
         }
 
     def serve(self, state: StarState, active: Tensor, update: Tensor, statistics: Tensor, rule: Rule) -> StarState:
-        """The server's part: add ``update`` [d] where active, record it, check."""
+        """Server step: add ``update`` [d] where ``active``, record it, and apply Check."""
         params = state.shared[: len(update)]
         window = state.window.clone()
         self.record_(window, update, active)
@@ -164,3 +166,12 @@ class StarPFL(ClientSteps):
             return {}
         course = {} if state.course is None else {"course": state.course.double().round(decimals=5)}
         return state.trace.arrays(fed, self.probe) | course
+
+
+T = TypeVar("T")
+
+
+def _replaced(items: tuple[T, ...], clients: Tensor, new: list[T]) -> tuple[T, ...]:
+    """``items``, one for each client, with those of ``clients`` [S] replaced by ``new``."""
+    by_client = dict(zip(clients.tolist(), new, strict=True))
+    return tuple(by_client.get(k, item) for k, item in enumerate(items))

@@ -1,4 +1,7 @@
-"""Star-PFL's settings: the paper's, the readings of what it leaves open (A1 to A19), and what follows from them."""
+"""Star-PFL's settings: those of the paper, and a field for each ambiguity that has more than one reading.
+
+Codes such as A3 are those of the method page, ``notebooks/star_pfl/README.md``.
+"""
 
 from __future__ import annotations
 
@@ -24,32 +27,32 @@ from pfl_core.options import NonNegativeInt
 
 @dataclass(frozen=True)
 class StarPFLOptions(Algorithm):
-    """Fields; A1, A2, A9, A11, A14, A17 to A19 leave no choice and are as the specification resolves them."""
+    """Fields of Star-PFL. Ambiguities A1, A2, A9, A11, A14 and A17 have one reading only and no field."""
 
     threshold_global: float | None = 0.1  # T of the server; None: it freezes nothing
-    threshold_local: float | None = 0.1  # T of the clients
-    history_len_global: int = 10  # |R| of the server: rounds
-    history_len_local: int = 5  # |R| of a client: local epochs
-    threshold_rule: Literal["strict", "inclusive"] = "strict"  # A3
-    min_history: int | Literal["full"] = 1  # A4; "full": as many as the window takes
-    zero_update_policy: Literal["record", "skip"] = "record"  # A5
-    interval_halving: Literal["ceil", "floor", "truncate"] = "ceil"  # A6; "truncate": F may be stored as 0
-    history_scope: Literal["rolling", "round"] = "rolling"  # A7, of the clients' windows
-    masked_aggregation: Literal["zero_fill", "active_mean", "active_weighted"] = "zero_fill"  # A8
-    buffer_aggregation: Literal["samples", "uniform"] = "samples"  # A10
-    train_mask_scope: Literal["all", "weights"] = "all"  # A12
-    record_scope: Literal["active", "trained"] = "active"  # A12: "trained" records frozen biases that train on, too
-    upload_mask_timing: Literal["before_check", "after_check"] = "before_check"  # A13
-    record_epochs: NonNegativeInt | None = None  # A15: the first so many epochs are recorded; None: history_len_local
-    stability_floor_quantile: float | None = None  # A16, of the clients
-    stability_floor_check: bool = True  # A16: False: the floor raises Measure's threshold alone, not Check's
-    stability_floor_cap: Literal["unmeasured", "frozen"] = "unmeasured"  # A16: the entries that lower the quantile
-    max_frozen_fraction: float | None = None  # A16 as it was probably meant: server and clients freeze no more
-    stability_measure: Literal["window", "ema"] = "window"  # "ema": APF's moving averages in place of windows
-    ema_decay: float = 0.99  # APF's code
-    thaw: bool = True  # False: what is frozen stays frozen (ours, an ablation)
-    probe: NonNegativeInt = 0  # entries noted for the stability traces (``probe.py``); changes no number
-    probe_epochs: bool = False  # their values in client 0 are noted after each local epoch, too; changes no number
+    threshold_local: float | None = 0.1  # T of the clients; None: they freeze nothing
+    history_len_global: int = 10  # |R| of the server, in rounds
+    history_len_local: int = 5  # |R| of a client, in local epochs
+    threshold_rule: Literal["strict", "inclusive"] = "strict"  # active if score > T, or if score >= T (A3)
+    min_history: int | Literal["full"] = 1  # records needed before an entry can freeze; "full": |R| (A4)
+    zero_update_policy: Literal["record", "skip"] = "record"  # whether updates of exactly 0 are recorded (A5)
+    interval_halving: Literal["ceil", "floor", "truncate"] = "ceil"  # rounding of F / 2; "truncate" may store 0 (A6)
+    history_scope: Literal["rolling", "round"] = "rolling"  # "round" clears a client's window in every round (A7)
+    masked_aggregation: Literal["zero_fill", "active_mean", "active_weighted"] = "zero_fill"  # the server's mean (A8)
+    buffer_aggregation: Literal["samples", "uniform"] = "samples"  # client weights for batch-norm statistics (A10)
+    train_mask_scope: Literal["all", "weights"] = "all"  # what masks freeze in training: "weights" leaves biases (A12)
+    record_scope: Literal["active", "trained"] = "active"  # "trained" also records frozen biases that still train (A12)
+    upload_mask_timing: Literal["before_check", "after_check"] = "before_check"  # the client's mask of the upload (A13)
+    record_epochs: NonNegativeInt | None = None  # number of first epochs to record; None: history_len_local (A15)
+    stability_floor_quantile: float | None = None  # clients freeze about this lowest share of a tensor (A16)
+    stability_floor_check: bool = True  # False: the floor applies in Measure, not in Check (A16)
+    stability_floor_cap: Literal["unmeasured", "frozen"] = "unmeasured"  # the entries that lower the quantile (A16)
+    max_frozen_fraction: float | None = None  # largest frozen share of server and clients: probably A16's intention
+    stability_measure: Literal["window", "ema"] = "window"  # "ema": APF's moving averages instead of windows
+    ema_decay: float = 0.99  # decay of the moving averages; value of APF's code
+    thaw: bool = True  # not in the paper: False is an ablation in which frozen entries stay frozen
+    probe: NonNegativeInt = 0  # number of entries recorded for the stability traces (``probe.py``); results unchanged
+    probe_epochs: bool = False  # also record their values in client 0 after each local epoch; results unchanged
 
     readings: ClassVar = {
         "paper": {},
@@ -78,7 +81,7 @@ class StarPFLOptions(Algorithm):
             if (given := getattr(self, name)) is not None and not 0 <= given <= 1:
                 raise ValueError(f"StarPFL: {name}={given} is outside [0, 1]; for {given} percent give {given / 100:g}")
         if self.probe_epochs and not self.probe:
-            raise ValueError("StarPFL: probe_epochs=True without probe; give a number of entries, such as probe=200")
+            raise ValueError("StarPFL: probe_epochs=True without probe; set a number of entries, such as probe=200")
         if self.probe < 0:
             raise ValueError(f"StarPFL: probe={self.probe}; give a number of entries, or 0 for no traces")
         lengths = (self.history_len_global, self.history_len_local)
@@ -94,26 +97,26 @@ class StarPFLOptions(Algorithm):
                 raise ValueError(f"StarPFL: {name}={given}; give {upper}")
 
     def most_frozen(self, fed: Federation) -> int | None:
-        """Entries that may be frozen at once."""
+        """Largest number of entries that may be frozen at once; None without a limit."""
         return None if self.max_frozen_fraction is None else int(self.max_frozen_fraction * fed.num_params)
 
     def recorded(self, fed: Federation) -> int:
-        """Local epochs whose updates a client records (A15)."""
+        """Number of local epochs whose updates a client records (A15)."""
         return min(fed.train.epochs, self.record_epochs or self.history_len_local)
 
     def carries_windows(self, fed: Federation) -> bool:
-        """Whether a client's window must outlive the round; not if every active entry fills its own anew each time."""
+        """Whether a client's window is kept between rounds. Not needed if every round refills the whole window."""
         if self.history_scope == "round":
             return False
         refilled = self.zero_update_policy == "record" and self.recorded(fed) >= self.history_len_local
         return self.stability_measure == "ema" or not refilled
 
     def empty_window(self, like: Tensor, length: int) -> Window:
-        """For ``length`` updates of entries like ``like`` [d], or for their averages."""
+        """An empty window for ``length`` updates, or for two moving averages, of entries like ``like`` [d]."""
         return Window.empty(like, length if self.stability_measure == "window" else 2)
 
     def record_(self, window: Window, update: Tensor, where: Tensor) -> None:
-        """Note an update [d] of the entries in ``where``; in place."""
+        """Record an update [d] of the entries in ``where`` [d]; changes ``window`` in place."""
         if self.zero_update_policy == "skip":
             where = where & update.bool()
         if self.stability_measure == "window":
@@ -122,6 +125,6 @@ class StarPFLOptions(Algorithm):
             average_(window, update, where, self.ema_decay)
 
     def scored(self, entries: Entries, window: Window, active: Tensor) -> tuple[Tensor, Tensor]:
-        """Score and count after a round in which ``active`` entries were recorded."""
-        fresh = stability(window) if self.stability_measure == "window" else average_stability(window)
-        return overwrite_(entries.score.clone(), active, fresh), window.count
+        """Scores and counts [d] after a round. Entries that were not ``active`` keep their score."""
+        new_score = stability(window) if self.stability_measure == "window" else average_stability(window)
+        return overwrite_(entries.score.clone(), active, new_score), window.count

@@ -1,4 +1,4 @@
-"""FedPeWS in plain PyTorch, slow and without the package's engine, to compare rounds with; and networks for it."""
+"""FedPeWS in plain PyTorch, without the package's engine, as a reference for the tests; and small networks."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ def net(name: str) -> nn.Sequential:
 
 
 def fed_of(name: str = "dense", sizes: tuple[int, ...] = (12, 9, 14, 10), **options) -> Federation:
-    """A federation on the dense or the convolutional chain."""
+    """A federation with the dense or the convolutional chain of layers."""
     return federation(net(name), sizes, **{"shape": (6,) if name == "dense" else (1, 4, 4)} | options)
 
 
 def with_scores(algorithm: FedPeWS, fed: Federation, score: Tensor) -> WarmState:
-    """The start, with these scores [N, h]."""
+    """The initial state with these scores [N, h]."""
     return replace(algorithm.init(fed, fed.theta0), score=score, mask_prob=torch.sigmoid(score))
 
 
 def some_scores(fed: Federation, key: int = 0) -> Tensor:
-    """[N, h] of size about 1, and different for every client."""
+    """[N, h] scores of size about 1, different for every client."""
     stream = torch.Generator().manual_seed(key)
     return torch.randn(fed.num_clients, fed.layout.chain.num_neurons, generator=stream).to(fed.theta0)
 
 
 def middle(algorithm: FedPeWS, fed: Federation) -> WarmState:
-    """A state with scores, probabilities and a model of its own."""
+    """A state with scores, probabilities and a model that are not the initial ones."""
     state = with_scores(algorithm, fed, some_scores(fed))
     return replace(state, shared=some_rows(fed, torch.arange(1))[0])
 
@@ -96,15 +96,15 @@ def plain_steps(
 
 
 class Draw(torch.autograd.Function):
-    """Straight through: bits forward, the incoming gradient unchanged backward."""
+    """Straight-through estimator: returns the bits, and passes the gradient on unchanged."""
 
     @staticmethod
     def forward(ctx, prob: Tensor, bits: Tensor) -> Tensor:
         return bits.to(prob)
 
     @staticmethod
-    def backward(ctx, slope: Tensor) -> tuple[Tensor, None]:
-        return slope, None
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
 
 
 def gated(model: nn.Sequential, x: Tensor, gates: Tensor) -> Tensor:
@@ -119,16 +119,16 @@ def gated(model: nn.Sequential, x: Tensor, gates: Tensor) -> Tensor:
 
 
 def expanded(model: nn.Sequential, on: Tensor, rule: str = "both_ends") -> Tensor:
-    """Neuron mask [h] -> [d], layer by layer as section 3.1 has it; floats, so that it can be differentiated."""
+    """Neuron mask [h] -> parameter mask [d], layer by layer, in floats, so that it can be differentiated."""
     layers = [m for m in model if hasattr(m, "weight")]
     parts, before = [], torch.ones(layers[0].weight.shape[1]).to(on)
     for layer in layers:
         rows, columns = layer.weight.shape[:2]
-        own, on = (torch.ones(rows).to(on), on) if layer is layers[-1] else (on[:rows], on[rows:])
+        here, on = (torch.ones(rows).to(on), on) if layer is layers[-1] else (on[:rows], on[rows:])
         into = before.repeat_interleave(columns // len(before)) if rule == "both_ends" else torch.ones(columns).to(on)
-        weight = (own[:, None] * into).view(rows, columns, *[1] * (layer.weight.dim() - 2))
-        parts += [weight.expand_as(layer.weight).flatten(), own]
-        before = own
+        weight = (here[:, None] * into).view(rows, columns, *[1] * (layer.weight.dim() - 2))
+        parts += [weight.expand_as(layer.weight).flatten(), here]
+        before = here
     return torch.cat(parts)
 
 
@@ -142,7 +142,7 @@ def plain_local(
     k: int,
     t: int,
 ) -> tuple[Tensor, Tensor, Tensor, float]:
-    """Procedures I and II on every batch: theta [d], scores [h], the mask that goes up [h], the mean loss."""
+    """Procedures I and II on every batch: theta [d], scores [h], the mask of the upload [h], the mean loss."""
     plain, numbers, total = module_of(fed, model, x_g), uniform_numbers(fed, torch.tensor([k]), t)[0], 0.0
     params = list(plain.parameters())
     anchor = [p.detach().clone() for p in params]
@@ -161,17 +161,17 @@ def plain_local(
             named = fed.layout.unflatten(flat * expanded(model, drawn, algorithm.expand_rule))
             logits = torch.func.functional_call(plain, named, x)
         value = cross_entropy(logits, y) - algorithm.lam * (p - others).square().sum()
-        (slope,) = torch.autograd.grad(value, s)
-        score = score - algorithm.lr_mask * slope  # I
+        (gradient,) = torch.autograd.grad(value, s)
+        score = score - algorithm.lr_mask * gradient  # Procedure I
         if algorithm.draws == "every":
             on = numbers[2 + 2 * step] < torch.sigmoid(score)
         value = cross_entropy(gated(plain, x, on.to(score)), y)
         total += value.item() * len(y)
         value = value + mu / 2 * sum((p - a).square().sum() for p, a in zip(params, anchor, strict=True))
-        slopes = torch.autograd.grad(value, params)
+        gradients = torch.autograd.grad(value, params)
         with torch.no_grad():
-            for p, g in zip(params, slopes, strict=True):
-                p -= fed.lr(t) * g  # II
+            for p, g in zip(params, gradients, strict=True):
+                p -= fed.lr(t) * g  # Procedure II
     final = numbers[0] < torch.sigmoid(score) if once is None else once
     return nn.utils.parameters_to_vector(params).detach(), score, final, total / len(fed.labels(k))
 
@@ -179,19 +179,19 @@ def plain_local(
 def plain_round(
     algorithm: FedPeWS, fed: Federation, model: nn.Sequential, state: WarmState, clients: Tensor, t: int
 ) -> tuple[WarmState, list[float]]:
-    """A learned warm-up round, client by client and entry by entry; and the clients' losses."""
-    score, heard, losses = state.score.clone(), state.mask_prob.clone(), []
+    """A warm-up round with learned masks, client by client; and the clients' losses."""
+    score, mask_prob, losses = state.score.clone(), state.mask_prob.clone(), []
     top, bottom = torch.zeros_like(state.shared), torch.zeros_like(state.shared)
-    listened = list(range(fed.num_clients)) if algorithm.prob_over == "all" else clients.tolist()
+    averaged = list(range(fed.num_clients)) if algorithm.prob_over == "all" else clients.tolist()
     for k in clients.tolist():
-        others = torch.stack([state.mask_prob[i] for i in listened if i != k]).mean(0)
+        others = torch.stack([state.mask_prob[i] for i in averaged if i != k]).mean(0)
         others = state.mask_prob.mean(0) if algorithm.prob_update == "constant" else others
         theta, score[k], on, loss = plain_local(algorithm, fed, model, state.shared, state.score[k], others, k, t)
         if algorithm.prob_update != "constant":
-            heard[k] = torch.sigmoid(score[k]) if algorithm.prob_update == "mean" else on.to(heard)
+            mask_prob[k] = torch.sigmoid(score[k]) if algorithm.prob_update == "mean" else on.to(mask_prob)
         weight = float(len(fed.labels(k))) if algorithm.client_weighting == "samples" else 1.0
         active = expanded(model, on.to(theta), algorithm.expand_rule)
         top, bottom, losses = top + weight * active * theta, bottom + weight * active, [*losses, loss]
     mean = torch.where(bottom > 0, top / bottom.clamp(min=1e-9), state.shared)
     shared = state.shared - algorithm.lr_server * (state.shared - mean)
-    return replace(state, shared=shared, score=score, mask_prob=heard), losses
+    return replace(state, shared=shared, score=score, mask_prob=mask_prob), losses

@@ -1,4 +1,4 @@
-"""FedPeWS's baselines, fedpews.md section 5: rounds by hand and in plain PyTorch, and where they are FedAvg."""
+"""Baselines of FedPeWS: rounds by hand and in plain PyTorch, and settings in which they equal FedAvg."""
 
 import math
 import re
@@ -47,7 +47,7 @@ def test_fedprox_by_hand(mu):
 @both_nets
 @both_backends
 @pytest.mark.parametrize("epochs", [1, 3])
-def test_fedprox_without_mu_is_fedavg_to_the_bit(name, stacked, epochs):
+def test_fedprox_with_mu_0_is_bitwise_fedavg(name, stacked, epochs):
     fed = fed_of(name, epochs=epochs, stacked=stacked)
     options = {"client_weighting": "samples", "lr_server": 0.7}
     state, history = run(FedProx(**options, mu=0.0), fed, Schedule(3, participation=0.75))
@@ -72,7 +72,7 @@ def test_fedprox_against_plain_autograd(name, stacked):
         torch.testing.assert_close(shared, theta)
 
 
-def test_fedprox_holds_back():
+def test_fedprox_stays_closer_to_the_shared_model():
     fed = fed_of(epochs=5)
     far = [(shared_of(FedProx(mu=mu), fed, 1)[0] - fed.theta0).norm() for mu in (0.0, 0.1, 0.5, 5.0)]
     assert far == sorted(far, reverse=True)
@@ -80,7 +80,7 @@ def test_fedprox_holds_back():
     assert shared_of(FedProx(mu=0.5), with_norm)[-1].isfinite().all()
 
 
-def test_fedprox_refuses_a_push():
+def test_fedprox_refuses_a_negative_mu():
     with pytest.raises(ValueError, match=re.compile(r"\A(?=.*mu=-0.1)[^\n]+\Z")):
         FedProx(mu=-0.1)
 
@@ -110,7 +110,7 @@ def test_scaffold_by_hand():
 @both_nets
 @pytest.mark.parametrize("options", [{}, {"lr_server": 0.5, "client_weighting": "samples"}], ids=str)
 @pytest.mark.parametrize("training", [{}, {"momentum": 0.9}, {"epochs": 3}], ids=str)
-def test_15_scaffolds_first_round_is_fedavg(name, options, training):
+def test_scaffold_equals_fedavg_in_the_first_round(name, options, training):
     fed = fed_of(name, **training)
     assert torch.equal(shared_of(Scaffold(**options), fed, 1)[0], shared_of(FedAvg(**options), fed, 1)[0])
 
@@ -149,7 +149,7 @@ def test_scaffold_c_is_the_mean_of_all_controls(name):
             torch.testing.assert_close(state.control, state.controls.mean(0))
 
 
-def test_scaffold_the_absent_keep_their_control():
+def test_scaffold_absent_clients_keep_their_control():
     fed = fed_of()
     (before, _), (now, _) = after(Scaffold(), fed, [[0, 1, 2, 3], [1, 3]])
     assert torch.equal(now.controls[[0, 2]], before.controls[[0, 2]])
@@ -165,8 +165,8 @@ def test_scaffold_follows_the_schedule_of_rates():
     torch.testing.assert_close(one.controls, other.controls)
 
 
-def test_scaffold_with_a_rate_of_zero_has_no_news():
-    """A schedule may end at a rate of 0: the model stays, and so must the controls stay numbers."""
+def test_scaffold_with_learning_rate_0_stays_finite():
+    """A schedule may end at a rate of 0: the model is unchanged, and the controls must not become NaN."""
     fed = fed_of(rounds=3, milestones=(1 / 3,), decay=0.0)
     (first, _), *later = after(Scaffold(), fed, 3)
     for state, _ in later:
@@ -204,7 +204,7 @@ def test_fednova_by_hand(rate):
 @both_nets
 @pytest.mark.parametrize("options", [{}, {"lr_server": 0.5}], ids=str)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_15_fednova_with_equal_steps_is_fedavg(name, options, momentum):
+def test_fednova_with_equal_steps_is_fedavg(name, options, momentum):
     fed = fed_of(name, (12, 11, 9), dtype=F64, epochs=2, momentum=momentum)  # 3 batches each
     pairs = zip(shared_of(FedNova(**options), fed), shared_of(FedAvg(**options), fed), strict=True)
     for one, other in pairs:
@@ -216,7 +216,7 @@ def test_15_fednova_with_equal_steps_is_fedavg(name, options, momentum):
 @both_nets
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_fednova_literally(name, weighting, momentum):
+def test_fednova_against_its_formula(name, weighting, momentum):
     """d_k = (x - x_k) / K_k, K_eff = sum w K, x - lr_server K_eff sum w d; K_k with momentum by the formula."""
     sizes = (12, 4, 9, 18)
     fed = fed_of(name, sizes, dtype=F64, epochs=2, momentum=momentum)
@@ -238,7 +238,7 @@ def test_fednova_literally(name, weighting, momentum):
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("steps", [1, 2, 7])
 def test_fednovas_steps_with_momentum(momentum, steps):
-    """How far SGD with momentum goes along a constant slope of 1."""
+    """The distance that SGD with momentum covers with a constant gradient of 1."""
     x = v = 0.0
     for _ in range(steps):
         v = momentum * v + 1
@@ -248,7 +248,7 @@ def test_fednovas_steps_with_momentum(momentum, steps):
 
 
 def test_fednova_averages_statistics():
-    """Batch norm's statistics are no direction: with equal steps they are FedAvg's, else a mean, within the rows."""
+    """Batch-norm statistics are averaged: with equal steps as in FedAvg, else within the clients' values."""
     equal = federation(cnn(bn=True), (12, 11, 10), shape=(1, 4, 4), dtype=F64)
     torch.testing.assert_close(shared_of(FedNova(), equal)[-1], shared_of(FedAvg(), equal)[-1])
     fed = federation(cnn(bn=True), (4, 40), shape=(1, 4, 4), dtype=F64, epochs=3)
@@ -258,7 +258,7 @@ def test_fednova_averages_statistics():
     assert ((statistics >= low) & (statistics <= high)).all()
 
 
-def test_fednova_without_a_step_stays():
+def test_fednova_without_steps_leaves_the_model_unchanged():
     fed = fed_of(epochs=0)
     assert torch.equal(shared_of(FedAvg(), fed, 1)[0], fed.theta0)
     assert torch.equal(shared_of(FedNova(), fed, 1)[0], fed.theta0)
@@ -268,7 +268,7 @@ def test_fednova_without_a_step_stays():
 
 
 @pytest.mark.parametrize("method", ["fedprox", "scaffold", "fednova", "moon"])
-def test_settings_of_section_5(method):
+def test_default_settings_of_the_baselines(method):
     """Equal weights and a server step of 1; mu = 0.01; mu_con = 1 at temperature 0.5."""
     made = build(method, {})
     assert (made.client_weighting, made.lr_server) == ("uniform", 1.0)
@@ -277,14 +277,14 @@ def test_settings_of_section_5(method):
 
 
 @pytest.mark.parametrize("method", ["fedprox", "scaffold", "fednova", "moon"])
-def test_one_client_alone_with_a_server_step_of_0_stays(method):
+def test_with_lr_server_0_the_model_is_unchanged(method):
     fed = fed_of(sizes=(12,))
     assert torch.equal(shared_of(build(method, {"lr_server": 0.0}), fed, 2)[-1], fed.theta0)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
-def test_scaffolds_control_is_the_gradient_however_long_momentum_makes_the_way(momentum):
-    """Where the gradient hardly changes, c_k after a round is that gradient: the way over its length in plain steps."""
+def test_scaffold_with_momentum_still_has_the_gradient_as_control(momentum):
+    """With a nearly constant gradient, c_k is that gradient: the distance divided by the effective number of steps."""
     fed = by_hand(lr=1e-6, epochs=10, batch_size=4, momentum=momentum)
     ((state, _),) = after(Scaffold(), fed, 1)
     assert torch.allclose(state.controls, torch.stack([-A, -B]), rtol=1e-4)

@@ -1,4 +1,4 @@
-"""FedPeWS-Fixed: its masks, counted and enumerated; its rounds against plain PyTorch; its invariants by number."""
+"""FedPeWS-Fixed: sizes of its masks, rounds against plain PyTorch, and invariants."""
 
 import math
 import re
@@ -31,11 +31,11 @@ def a_model(fed):
     return some_rows(fed, torch.arange(1))[0]
 
 
-# ---- invariants 3 and 11: masks -------------------------------------------------------------------------------------
+# ---- masks ----------------------------------------------------------------------------------------------------------
 
 
-def test_11_fixed_masks_partition_the_neurons():
-    """Contiguous blocks, each of its share in every layer, rounded half up; the last takes what is left."""
+def test_fixed_masks_partition_the_neurons():
+    """Contiguous blocks in every layer, with sizes rounded half up; the last block takes the rest."""
     for sizes, shares in product([(32, 64, 128, 32), (32, 64, 128), (5, 4), (3, 4), (1, 7)], SHARES):
         neurons = split_neurons(sizes, shares)
         assert neurons.shape == (len(shares), sum(sizes)), (sizes, shares)
@@ -47,15 +47,15 @@ def test_11_fixed_masks_partition_the_neurons():
             assert (owner.diff() >= 0).all(), (sizes, shares, n)
 
 
-def test_11_equal_shares_round_as_fractions_do():
-    """In the papers' networks no rounding error of 1/N + 1/N + ... moves a bound."""
+def test_equal_shares_round_as_fractions_do():
+    """In the papers' networks, rounding errors of 1/N + 1/N + ... change no bound."""
     for num, n in product((2, 3, 4, 5, 10, 20), (32, 64, 128)):
         ends = [math.floor(Fraction(n * i, num) + Fraction(1, 2)) for i in range(num)] + [n]
         got = split_neurons((n,), (1 / num,) * num).sum(1)
         assert got.tolist() == [b - a for a, b in zip(ends, ends[1:], strict=False)], (num, n)
 
 
-def test_11_shares_are_the_fractions_that_are_meant():
+def test_shares_are_converted_to_exact_fractions():
     """0.3 + 0.35 falls short of 0.65 in floating point, so that 10 * 0.65 would not be rounded up."""
     assert split_neurons((10,), (0.3, 0.35, 0.35)).sum(1).tolist() == [3, 4, 3]
 
@@ -70,7 +70,7 @@ def test_11_shares_are_the_fractions_that_are_meant():
         ("conv_pews", (0.25, 0.75), [[8, 16, 32], [24, 48, 96]]),
     ],
 )
-def test_sizes_of_section_3_6(name, shares, sizes):
+def test_sizes_of_fixed_masks_in_the_papers_networks(name, shares, sizes):
     chain = chain_of(name)
     layers = split_neurons(chain.sizes, shares).split(chain.sizes, 1)
     assert torch.stack([layer.sum(1) for layer in layers], 1).tolist() == sizes
@@ -90,8 +90,8 @@ def chain_of(name, num_classes=4):
         ("conv_pews", 20, (0.25, 0.75), [16_292, 83_396], 16_292 + 83_396 - 20, 134_228),
     ],
 )
-def test_3_counts_of_section_3_6(name, num_classes, shares, each, covered, d):
-    """By the package's masks and by an enumeration of their own; the last bias alone is everybody's."""
+def test_covered_parameters_in_the_papers_networks(name, num_classes, shares, each, covered, d):
+    """Only the last bias is covered by all clients."""
     chain = chain_of(name, num_classes)
     neurons = split_neurons(chain.sizes, shares)
     active = expand(chain, neurons, "both_ends")
@@ -106,7 +106,7 @@ def test_3_counts_of_section_3_6(name, num_classes, shares, each, covered, d):
 
 
 @both_nets
-def test_3_expansion_layer_by_layer(name):
+def test_expansion_layer_by_layer(name):
     fed, model = fed_of(name), net(name)
     for rule, key in product(("both_ends", "row"), range(5)):
         on = coin(fed.layout.chain.num_neurons, key=key)
@@ -120,16 +120,16 @@ def test_3_expansion_layer_by_layer(name):
 
 
 def plain_fixed(fed, model, shared, on, k, t, *, mu=0.0, epochs=1, momentum=0.0):
-    """Training of the network with gates [h], nothing multiplied into the weights: theta [d]."""
+    """theta [d] after training the network with gates [h] on its activations; no mask is applied to the weights."""
     plain = module_of(fed, model, shared)
     params = list(plain.parameters())
     anchor, moving = ([p.detach().clone() * (1 - zero) for p in params] for zero in (0, 1))
     active = fed.layout.unflatten(expanded(model, on))
     for batch in fed.batches(torch.tensor([k]), t, epochs=epochs):
         value = cross_entropy(gated(plain, batch.x[0], on), batch.y[0])
-        slopes = torch.autograd.grad(value, params)
+        gradients = torch.autograd.grad(value, params)
         with torch.no_grad():
-            for p, g, a, v, mask in zip(params, slopes, anchor, moving, active.values(), strict=True):
+            for p, g, a, v, mask in zip(params, gradients, anchor, moving, active.values(), strict=True):
                 v.mul_(momentum).add_((g + mu * (p - a)) * mask)
                 p -= 0.1 * v
     return nn.utils.parameters_to_vector(params).detach()
@@ -148,7 +148,7 @@ CASES = [
 @both_nets
 @both_backends
 def test_warm_rounds_against_gates_and_plain_autograd(options, name, stacked):
-    """Two rounds, the second with two of three clients; ragged sizes; entry by entry on the server."""
+    """Two rounds, the second with two of three clients, with different numbers of samples."""
     fed, model = fed_of(name, (12, 6, 9), dtype=F64, stacked=stacked, epochs=2), net(name)
     algorithm = FedPeWSFixed(tau=1.0, **options)
     neurons, state = split_neurons(fed.layout.chain.sizes, algorithm.shares or (1 / 3,) * 3), start(fed)
@@ -175,7 +175,7 @@ def test_warm_rounds_against_gates_and_plain_autograd(options, name, stacked):
 
 @both_nets
 def test_momentum_of_a_masked_client(name):
-    """Fixed masks are ordinary local training; what is outside the mask has no velocity."""
+    """Training under a fixed mask is ordinary local training; masked entries have no velocity."""
     fed, model = fed_of(name, (12, 9), dtype=F64, momentum=0.9, epochs=2), net(name)
     _, notes = FedPeWSFixed(tau=1.0).round(fed, start(fed), everyone(fed), 0)
     for k, on in enumerate(split_neurons(fed.layout.chain.sizes, (0.5, 0.5)).to(F64)):
@@ -184,7 +184,7 @@ def test_momentum_of_a_masked_client(name):
 
 
 @pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.1}, {"clip_norm": 0.1}], ids=str)
-def test_batch_norm_of_neurons_that_are_off_stays(training):
+def test_batch_norm_of_unselected_neurons_is_unchanged(training):
     fed = federation(cnn(bn=True), (12, 9), shape=(1, 4, 4), **training)
     algorithm = FedPeWSFixed(tau=1.0, shares=(1.0, 0.0))
     state, notes = algorithm.round(fed, start(fed), torch.tensor([1]), 0)
@@ -196,12 +196,12 @@ def test_batch_norm_of_neurons_that_are_off_stays(training):
     assert (fields["bn1.running_mean"] != before["bn1.running_mean"]).all()
 
 
-# ---- invariants 2, 5, 6, 7 and 16 -----------------------------------------------------------------------------------
+# ---- invariants -----------------------------------------------------------------------------------------------------
 
 
 @both_nets
 @both_backends
-def test_2_one_client_with_all_neurons_is_fedavg(name, stacked):
+def test_one_client_with_all_neurons_is_fedavg(name, stacked):
     fed = fed_of(name, (12,), stacked=stacked)
     state, history = run(FedPeWSFixed(tau=1.0), fed, Schedule(3))
     want, of_fedavg = run(FedAvg(), fed, Schedule(3))
@@ -211,7 +211,7 @@ def test_2_one_client_with_all_neurons_is_fedavg(name, stacked):
 
 @both_nets
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-def test_2_masks_of_ones_are_fedavg(name, weighting, monkeypatch):
+def test_masks_of_ones_give_fedavg(name, weighting, monkeypatch):
     monkeypatch.setattr(FedPeWSFixed, "neurons", lambda self, fed: torch.ones(4, len_of(fed), dtype=torch.bool))
     fed, schedule = fed_of(name, dtype=F64, epochs=2), Schedule(3, participation=0.75)
     state, _ = run(FedPeWSFixed(tau=1.0, client_weighting=weighting), fed, schedule)
@@ -224,7 +224,7 @@ def len_of(fed):
 
 @both_nets
 @pytest.mark.parametrize("sizes", [(12, 9), (12, 6, 9), (12, 9, 14, 10)])
-def test_5_every_covered_entry_but_the_last_bias_is_one_clients(name, sizes):
+def test_every_covered_entry_except_the_last_bias_comes_from_one_client(name, sizes):
     fed = fed_of(name, sizes)
     state = start(fed, a_model(fed))
     new, notes = FedPeWSFixed(tau=1.0).round(fed, state, everyone(fed), 0)
@@ -241,7 +241,7 @@ def test_5_every_covered_entry_but_the_last_bias_is_one_clients(name, sizes):
 @both_nets
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.7, 1.0, 1.7])
 @pytest.mark.parametrize("clients", [[0, 1, 2, 3], [1, 3]])
-def test_6_7_the_server_steps_over_what_is_covered(name, rate, clients):
+def test_server_step_changes_covered_entries_only(name, rate, clients):
     fed = fed_of(name)
     state = start(fed, a_model(fed))
     new, notes = FedPeWSFixed(tau=1.0, lr_server=rate).round(fed, state, torch.tensor(clients), 0)
@@ -256,7 +256,7 @@ def test_6_7_the_server_steps_over_what_is_covered(name, rate, clients):
 
 @both_nets
 @pytest.mark.parametrize("rate", [0.3, 1.0])
-def test_6_weights_between_groups_wait_for_the_switch(name, rate):
+def test_weights_between_groups_are_unchanged_until_the_warm_up_ends(name, rate):
     fed = fed_of(name, rounds=4)
     algorithm = FedPeWSFixed(tau=0.5, lr_server=rate)
     active = fed.layout.chain.expand(split_neurons(fed.layout.chain.sizes, (0.25,) * 4)).any(0)
@@ -270,8 +270,8 @@ def test_6_weights_between_groups_wait_for_the_switch(name, rate):
 @both_backends
 @pytest.mark.parametrize("rule", ["both_ends", "row"])
 @pytest.mark.parametrize("base", ["fedprox", "scaffold", "moon"])
-def test_16_outside_its_mask_a_client_moves_nothing(name, stacked, rule, base):
-    """The network that a client trains is x * m, and the entries it sends outside m are none."""
+def test_entries_outside_the_mask_are_unchanged(name, stacked, rule, base):
+    """A client trains the network x * m, and sends no entries outside m."""
     fed = fed_of(name, stacked=stacked, epochs=2)
     options = {"mu": 0.5} if base == "fedprox" else {}
     algorithm = FedPeWSFixed(tau=1.0, base=base, base_options=options, expand_rule=rule)
@@ -285,8 +285,8 @@ def test_16_outside_its_mask_a_client_moves_nothing(name, stacked, rule, base):
 
 
 @both_nets
-def test_16_the_proximal_term_pulls_inside_the_mask(name):
-    """Far from x_g the pull decides: a strong mu keeps the covered entries close to it."""
+def test_the_proximal_term_acts_inside_the_mask(name):
+    """A large mu keeps the covered entries close to x_g."""
     fed = fed_of(name, epochs=5)
 
     def distance(mu):
@@ -299,7 +299,7 @@ def test_16_the_proximal_term_pulls_inside_the_mask(name):
 # ---- shares ---------------------------------------------------------------------------------------------------------
 
 
-def test_group_i_is_client_is_whoever_takes_part():
+def test_group_i_belongs_to_client_i_with_partial_participation():
     fed = fed_of()
     algorithm = FedPeWSFixed(tau=1.0, shares=(0.1, 0.2, 0.3, 0.4))
     neurons = split_neurons(fed.layout.chain.sizes, algorithm.shares)
@@ -316,7 +316,7 @@ def test_equal_shares_are_the_default():
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.4), (0.5, 0.6), (1.5, -0.5), (50.0, 50.0), (), (float("nan"), 0.5)])
-def test_shares_that_are_none_are_refused(shares):
+def test_invalid_shares_are_refused(shares):
     with pytest.raises(ValueError, match=re.compile(r"\A(?=.*sum to 1)[^\n]+\Z")):
         FedPeWSFixed(shares=shares)
 
@@ -335,7 +335,7 @@ def test_a_wrong_number_of_shares_is_refused(num):
 @both_nets
 @pytest.mark.parametrize("tau", [0.5, 0.0])
 def test_activations_against_plain_modules(name, tau):
-    """Sums over a client's probe samples and positions: of its own part, after the warm-up all; and of the whole."""
+    """Sums over probe samples and positions, of the subnetwork during the warm-up, and of the whole model."""
     fed, algorithm = fed_of(name, dtype=F64, rounds=4), FedPeWSFixed(tau=tau, probe=11, probe_whole=True)
     own, num, warm = algorithm.neurons(fed), fed.layout.chain.num_neurons, int(4 * tau)
     parts = [expanded(net(name), row.double()) for row in own]
@@ -368,7 +368,7 @@ def summed(fed, name, theta_k, x):
     return torch.cat(found)
 
 
-def test_a_probe_changes_nothing_and_without_one_nothing_is_kept():
+def test_a_probe_changes_no_result_and_without_it_nothing_is_stored():
     fed = fed_of(rounds=3)
     plain, probed = (after(FedPeWSFixed(tau=0.5, probe=probe), fed, 3)[-1][0] for probe in (0, 5))
     assert torch.equal(plain.shared, probed.shared)

@@ -1,4 +1,4 @@
-"""Whether FedPeWS's mechanism acted in a run: masks settled, dense rounds left, training that did not explode."""
+"""Mechanism checks of FedPeWS: masks settled, enough dense rounds, training that did not explode."""
 
 import math
 
@@ -15,13 +15,13 @@ PLAIN = Training(lr=0.1)
 
 
 def checks(series, rounds=20, algorithm=None):
-    """By a word of what is checked: (value, acts)."""
+    """Short name of each check -> (value, acts)."""
     arrays = {name: np.array(values, dtype=float) for name, values in series.items()}
     if "mask_flips" in arrays:
         arrays.setdefault("selected", arrays["mask_flips"])  # every warm-up round has noted it
-    made = (algorithm or FedPeWS(tau=0.5)).mechanism(arrays, rounds, PLAIN)
+    found = (algorithm or FedPeWS(tau=0.5)).mechanism(arrays, rounds, PLAIN)
     words = {"flip": "settled", "change": "settled", "dense": "dense", "loss": "loss", "warm-up rounds": "none"}
-    return {next(name for word, name in words.items() if word in c.what): (c.value, c.acts) for c in made}
+    return {next(name for word, name in words.items() if word in c.what): (c.value, c.acts) for c in found}
 
 
 def seeded(key):
@@ -29,7 +29,7 @@ def seeded(key):
 
 
 def test_masks_are_settled_if_few_entries_flip_in_the_last_fifth_of_the_warm_up():
-    """Ten warm-up rounds: the last two decide, whatever flipped before."""
+    """Of ten warm-up rounds, only the last two count."""
     early = [[0.5, 0.5]] * 8
     assert checks({"mask_flips": early + [[0.004, 0.006]] * 2})["settled"] == (pytest.approx(0.005), True)
     assert checks({"mask_flips": early + [[0.004, 0.02]] * 2})["settled"] == (pytest.approx(0.012), False)
@@ -37,8 +37,8 @@ def test_masks_are_settled_if_few_entries_flip_in_the_last_fifth_of_the_warm_up(
     assert checks({"mask_flips": early + absent})["settled"] == (pytest.approx(0.004), True)
 
 
-def test_records_without_flips_are_judged_by_the_size_of_the_masks():
-    """A mask's size changes at most by the share that flips; nothing is said of what was not noted."""
+def test_records_without_flips_are_checked_by_the_size_of_the_masks():
+    """A mask's size changes at most by the share that flips. Without any notes there is no such check."""
     steady = [[0.5, 0.5]] * 8 + [[0.5, 0.5], [0.505, 0.495]]
     assert checks({"selected": steady})["settled"] == (pytest.approx(0.0025), True)
     coins = [[0.5, 0.5], [0.55, 0.45]] * 5
@@ -47,7 +47,7 @@ def test_records_without_flips_are_judged_by_the_size_of_the_masks():
     assert set(checks({"selected": coins}, algorithm=FedPeWSFixed(tau=0.5))) == {"dense"}, "fixed masks do not move"
 
 
-def test_a_run_that_was_stopped_in_its_warm_up_is_not_judged_by_its_masks():
+def test_a_run_stopped_during_the_warm_up_has_no_check_of_its_masks():
     assert "settled" not in checks({"mask_flips": [[0.5, 0.5]] * 9})
     assert "settled" not in checks({"selected": [[0.5, 0.5]] * 9})
 
@@ -58,22 +58,22 @@ def test_a_fifth_of_the_rounds_must_be_dense(algorithm):
     assert checks({}, 40, algorithm(tau=0.85))["dense"] == (pytest.approx(0.15), False)
 
 
-def test_the_loss_of_the_warm_up_is_held_against_round_1():
+def test_the_loss_of_the_warm_up_is_compared_with_round_1():
     """Mean over the clients that took part; what comes after the switch does not count."""
     calm = [[1.0, 1.0], [2.0, math.nan], *[[1.0, 1.0]] * 8]
     assert checks({"train_loss": calm + [[9.0, 9.0]] * 10})["loss"] == (2.0, False)
     calm[1] = [1.4, 1.6]
     assert checks({"train_loss": calm})["loss"] == (1.5, True)
-    nobody = [[1.0, 1.0], [math.nan, math.nan], *[[1.0, 1.0]] * 8]
-    assert checks({"train_loss": nobody})["loss"][1] is False, "training that is not a number exploded"
+    diverged = [[1.0, 1.0], [math.nan, math.nan], *[[1.0, 1.0]] * 8]
+    assert checks({"train_loss": diverged})["loss"][1] is False, "a loss of NaN counts as exploded"
 
 
-def test_without_a_warm_up_there_is_nothing_to_check_unless_one_was_asked_for():
+def test_without_a_warm_up_there_is_no_check_unless_tau_asks_for_one():
     assert checks({"train_loss": [[1.0]]}, algorithm=FedPeWS(tau=0.0)) == {}
     assert checks({"train_loss": [[1.0]]}, rounds=3, algorithm=FedPeWS(tau=0.1)) == {"none": (0, False)}
 
 
-def test_expected_flips_are_those_of_many_draws():
+def test_expected_flips_against_many_draws():
     before, after = torch.rand(2, 1, 50, generator=seeded(0))
     draws = torch.rand(2, 4000, 50, generator=seeded(1))
     flipped = ((draws[0] < before) != (draws[1] < after)).float().mean()
@@ -85,7 +85,7 @@ def test_expected_flips_are_those_of_many_draws():
 
 @pytest.mark.parametrize(("lam", "settles"), [(0.0, False), (1000.0, True)])
 def test_runs_note_what_the_checks_need(lam, settles):
-    """Without a reward four clients go on tossing coins; with a large one they settle in the first rounds."""
+    """Without the diversity term the masks stay random; with a large one they settle in the first rounds."""
     fed = fed_of(dtype=F64, rounds=10)
     _, history = run(FedPeWS(tau=0.5, lam=lam, lr_mask=10.0 if lam else 1e-3), fed, Schedule(10))
     series = {name: values for name, (_, values) in history.series.items() if name in ("mask_flips", "train_loss")}

@@ -1,4 +1,4 @@
-"""FedPeWS with learned masks: rounds against plain PyTorch, and the invariants of fedpews.md section 4 by number."""
+"""FedPeWS with learned masks: rounds against plain PyTorch, and invariants."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ from tests.helpers import cnn, coin, everyone, federation, mlp, some_rows
 both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 
 
-def slope_of(algorithm, fed, score, others, theta=None, bits=None):
+def score_gradient(algorithm, fed, score, others, theta=None, bits=None):
     """dL_s / ds [1, h] on client 0's first batch; by default of the initial model, with every neuron drawn."""
     theta = fed.theta0[None] if theta is None else theta
     bits = torch.ones_like(score, dtype=torch.bool) if bits is None else bits
@@ -32,7 +32,7 @@ def slope_of(algorithm, fed, score, others, theta=None, bits=None):
 
 
 def no_data(fed):
-    """[1, e]: with all weights at 0 the gates have no slope, so that f is left out of the objective."""
+    """[1, e] with all weights at 0: the gates have gradient 0, so the data loss drops out of the objective."""
     return torch.zeros_like(fed.theta0)[None]
 
 
@@ -60,7 +60,7 @@ WARM = {
 @both_nets
 @both_backends
 def test_warm_rounds_against_plain_autograd(case, name, stacked):
-    """Two rounds, the second with two clients; sizes are ragged, and the last client's last batch has one sample."""
+    """Two rounds, the second with two clients. Numbers of samples differ; the last client's last batch has one."""
     fed = fed_of(name, sizes=(12, 6, 9), dtype=F64, stacked=stacked)
     algorithm = FedPeWS(tau=1.0, **WARM[case])
     state = want = middle(algorithm, fed)
@@ -77,7 +77,7 @@ def test_warm_rounds_against_plain_autograd(case, name, stacked):
 
 @both_nets
 def test_several_epochs_are_more_batches(name):
-    """``train_loss`` stays a mean over the samples seen: with one epoch's masks at 1 it is FedAvg's."""
+    """``train_loss`` is a mean over the samples seen; with all masks at 1 it is that of FedAvg."""
     fed = fed_of(name, dtype=F64, epochs=2)
     algorithm = FedPeWS(tau=1.0)
     state = with_scores(algorithm, fed, torch.full_like(some_scores(fed), 50.0))
@@ -89,7 +89,7 @@ def test_several_epochs_are_more_batches(name):
 
 
 def test_backends_and_chunks_agree(one_by_one):
-    """Stacked in one group, in groups of one row, and one client after the other."""
+    """All rows in one group, in groups of one row, and one client after the other."""
     algorithm = FedPeWS(tau=1.0)
 
     def last(stacked):
@@ -113,13 +113,13 @@ def test_with_batch_norm_a_warm_up_is_finite_and_moves_the_statistics_of_selecte
         assert (fields[statistic] != start[statistic]).tolist() == [True, False, True]
 
 
-# ---- invariant 4: gates ---------------------------------------------------------------------------------------------
+# ---- gates ----------------------------------------------------------------------------------------------------------
 
 
 @both_nets
 @both_backends
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32], ids=["masks", "numbers"])
-def test_4_gates_are_the_parameter_product(name, stacked, dtype):
+def test_gates_give_the_loss_of_masked_parameters(name, stacked, dtype):
     fed = fed_of(name, stacked=stacked)
     theta, batch = some_rows(fed, torch.arange(1)), first_batch(fed)
     for key in range(5):
@@ -136,16 +136,16 @@ def test_4_gates_are_the_parameter_product(name, stacked, dtype):
 @both_backends
 @pytest.mark.parametrize("rule", ["both_ends", "row"])
 @pytest.mark.parametrize("straight", ["draw", "draw_and_sigmoid"])
-def test_4_data_call_unselected_neurons_back_through_gates_but_not_through_products(name, stacked, rule, straight):
-    """Section 3.3's trap. A gate's slope is exactly 0 only for a neuron that no sample switches on."""
+def test_unselected_neurons_get_a_gradient_from_gates_but_not_from_products(name, stacked, rule, straight):
+    """The gradient of a gate is exactly 0 only for a neuron that no sample activates."""
     fed = fed_of(name, sizes=(40,), batch_size=40, stacked=stacked)
     gate = FedPeWS(lam=0.0, expand_rule=rule, straight_through=straight)
     product, met, used = replace(gate, score_gradient="product"), [], []
     for key in range(6):
         bits, score = coin(1, fed.layout.chain.num_neurons, key=key), some_scores(fed, key)
         own = {"theta": some_rows(fed, torch.arange(1)), "bits": bits}
-        met.append(slope_of(gate, fed, score, torch.sigmoid(score), **own)[~bits] != 0)
-        through = slope_of(product, fed, score, torch.sigmoid(score), **own)
+        met.append(score_gradient(gate, fed, score, torch.sigmoid(score), **own)[~bits] != 0)
+        through = score_gradient(product, fed, score, torch.sigmoid(score), **own)
         assert (through[~bits] == 0).all()
         used.append(through[bits] != 0)
     assert torch.cat(met).float().mean() > 0.5
@@ -155,10 +155,11 @@ def test_4_data_call_unselected_neurons_back_through_gates_but_not_through_produ
 @both_nets
 @both_backends
 @pytest.mark.parametrize(("rule", "factor"), [("both_ends", 2), ("row", 1)])
-def test_the_gradient_of_eq_6_is_twice_the_gates_on_selected_neurons_and_0_on_others(name, stacked, rule, factor):
-    """A mask bit multiplies a neuron's incoming weights (the gate's share once) and, with both ends, the outgoing ones.
+def test_the_gradient_of_eq_6_is_twice_that_of_gates_on_selected_neurons_and_0_on_others(name, stacked, rule, factor):
+    """A mask bit multiplies the weights into a neuron and, with both ends, the weights out of it.
 
-    With a ReLU between, w m x + b m is m times the pre-activation, so each half is df/da * a, which is the gate's.
+    w m x + b m is m times the pre-activation, and a ReLU follows. Each half therefore gives df/da * a, the gradient of
+    the gate.
     """
     fed = fed_of(name, sizes=(40,), batch_size=40, dtype=F64, stacked=stacked)
     gate = FedPeWS(lam=0.0, expand_rule=rule)
@@ -166,26 +167,28 @@ def test_the_gradient_of_eq_6_is_twice_the_gates_on_selected_neurons_and_0_on_ot
     for key in range(4):
         bits, score = coin(1, fed.layout.chain.num_neurons, key=key), some_scores(fed, key)
         own = {"theta": some_rows(fed, torch.arange(1)), "bits": bits}
-        of_gate, of_product = (slope_of(each, fed, score, score, **own) for each in (gate, product))
+        of_gate, of_product = (score_gradient(each, fed, score, score, **own) for each in (gate, product))
         torch.testing.assert_close(of_product, factor * of_gate * bits, rtol=1e-10, atol=1e-14)
         met.append(of_gate[bits] != 0)
     assert torch.cat(met).any()
 
 
-@pytest.mark.parametrize("heard", ["samples", "constant"])
-def test_without_diversity_it_does_not_matter_what_is_heard_of_the_others(heard):
-    """A2 is about p_others, which lambda multiplies: with lambda = 0 the readings train the same bits."""
+@pytest.mark.parametrize("prob_update", ["samples", "constant"])
+def test_without_diversity_p_others_does_not_matter(prob_update):
+    """p_others is multiplied by lambda. With lambda = 0 the options of ``prob_update`` give bitwise equal models."""
     fed = fed_of(dtype=F64)
-    one, other = (run(FedPeWS(tau=1.0, lam=0.0, prob_update=each), fed, Schedule(3))[0] for each in ("mean", heard))
+    one, other = (
+        run(FedPeWS(tau=1.0, lam=0.0, prob_update=each), fed, Schedule(3))[0] for each in ("mean", prob_update)
+    )
     assert torch.equal(one.shared, other.shared) and torch.equal(one.score, other.score)
 
 
-# ---- invariants 6 and 7: the server ---------------------------------------------------------------------------------
+# ---- the server -----------------------------------------------------------------------------------------------------
 
 
 @both_nets
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.7, 1.0, 1.7])
-def test_6_7_the_server_steps_over_what_is_covered_and_over_nothing_else(name, rate):
+def test_server_step_changes_covered_entries_only(name, rate):
     fed = fed_of(name, sizes=(12, 9))
     algorithm = FedPeWS(tau=1.0, lr_server=rate)
     state = middle(algorithm, fed)
@@ -204,15 +207,15 @@ def test_6_7_the_server_steps_over_what_is_covered_and_over_nothing_else(name, r
         assert torch.equal(new.shared[count == 1], notes["trained"].sum(0)[count == 1])
 
 
-# ---- invariants 8, 9 and 12: diversity ------------------------------------------------------------------------------
+# ---- diversity ------------------------------------------------------------------------------------------------------
 
 
-def test_8_the_slope_of_diversity_by_finite_differences():
-    """-lam ||sigmoid(s) - p_others||^2, differentiated at a point where the data say nothing."""
+def test_gradient_of_the_diversity_term_by_finite_differences():
+    """-lam ||sigmoid(s) - p_others||^2, differentiated where the data loss has gradient 0."""
     fed = fed_of(dtype=F64)
     h, lam, step = fed.layout.chain.num_neurons, 3.0, 1e-6
     score, others = some_scores(fed)[:1], torch.sigmoid(some_scores(fed, 1))[:1]
-    got = slope_of(FedPeWS(lam=lam), fed, score, others, no_data(fed))
+    got = score_gradient(FedPeWS(lam=lam), fed, score, others, no_data(fed))
 
     def objective(s):
         return -lam * (torch.sigmoid(s) - others).square().sum()
@@ -222,21 +225,21 @@ def test_8_the_slope_of_diversity_by_finite_differences():
     torch.testing.assert_close(got[0], torch.stack(want), rtol=1e-6, atol=1e-9)
     away = (torch.sigmoid(score) - others).sign()
     assert torch.equal((-got).sign(), away)  # the step leads away from the others
-    assert (slope_of(FedPeWS(lam=lam), fed, score, torch.sigmoid(score), no_data(fed)) == 0).all()
-    assert (slope_of(FedPeWS(lam=0.0), fed, score, others, no_data(fed)) == 0).all()
+    assert (score_gradient(FedPeWS(lam=lam), fed, score, torch.sigmoid(score), no_data(fed)) == 0).all()
+    assert (score_gradient(FedPeWS(lam=0.0), fed, score, others, no_data(fed)) == 0).all()
 
 
-def test_8_data_and_diversity_add_up():
+def test_gradients_of_data_and_diversity_add_up():
     fed = fed_of(dtype=F64)
     score, others = some_scores(fed)[:1], torch.sigmoid(some_scores(fed, 1))[:1]
-    data, both = (slope_of(FedPeWS(lam=lam), fed, score, others) for lam in (0.0, 3.0))
-    apart = slope_of(FedPeWS(lam=3.0), fed, score, others, no_data(fed))
+    data, both = (score_gradient(FedPeWS(lam=lam), fed, score, others) for lam in (0.0, 3.0))
+    apart = score_gradient(FedPeWS(lam=3.0), fed, score, others, no_data(fed))
     assert (data != 0).any()
     torch.testing.assert_close(both, data + apart)
 
 
 @pytest.mark.parametrize("lam", [0.5, 50.0])
-def test_8_the_distance_never_decreases_and_has_a_bound(lam):
+def test_the_distance_increases_up_to_its_bound(lam):
     fed = fed_of(dtype=F64)
     algorithm, score = FedPeWS(lam=lam), some_scores(fed)[:1]
     others = torch.sigmoid(some_scores(fed, 1))[:1]
@@ -244,14 +247,14 @@ def test_8_the_distance_never_decreases_and_has_a_bound(lam):
     distances = []
     for _ in range(200):
         distances.append((torch.sigmoid(score) - others).square().sum())
-        score = score - 0.1 / lam * slope_of(algorithm, fed, score, others, no_data(fed))
+        score = score - 0.1 / lam * score_gradient(algorithm, fed, score, others, no_data(fed))
     distances = torch.stack(distances)
     assert (distances.diff() > 0).all()
     assert 0 <= distances[0] and distances[-1] <= bound <= fed.layout.chain.num_neurons
 
 
-def test_8_more_weight_more_distance():
-    """A round's diagnostic: lam pushes the probabilities apart, and it stays within h."""
+def test_a_larger_lambda_gives_a_larger_distance():
+    """The noted distance grows with lambda and is at most h."""
     found = []
     for lam in (0.0, 1.0, 20.0):
         fed = fed_of()
@@ -263,18 +266,18 @@ def test_8_more_weight_more_distance():
 
 
 @pytest.mark.parametrize(("others", "end"), [(0.9, 0.0), (0.1, 1.0)])
-def test_9_strong_diversity_saturates_on_the_other_side(others, end):
+def test_strong_diversity_saturates_away_from_the_others(others, end):
     fed = fed_of(dtype=F64)
     algorithm, score = FedPeWS(lam=1000.0), torch.zeros_like(some_scores(fed)[:1])
     for _ in range(300):
-        score = score - algorithm.lr_mask * slope_of(
+        score = score - algorithm.lr_mask * score_gradient(
             algorithm, fed, score, torch.full_like(score, others), no_data(fed)
         )
     torch.testing.assert_close(torch.sigmoid(score), torch.full_like(score, end), rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("clients", [[0, 1, 2, 3], [3, 1], [2]])
-def test_12_the_others_are_the_plain_mean_over_the_other_clients(clients):
+def test_the_others_are_the_plain_mean_over_the_other_clients(clients):
     fed = fed_of(dtype=F64)
     algorithm = FedPeWS(tau=1.0)
     state = with_scores(algorithm, fed, some_scores(fed))
@@ -284,7 +287,7 @@ def test_12_the_others_are_the_plain_mean_over_the_other_clients(clients):
     assert ((got >= 0) & (got <= 1)).all()
 
 
-def test_12_a_client_alone_is_pushed_from_its_own_probability():
+def test_a_single_client_is_pushed_from_its_own_probability():
     fed = fed_of(sizes=(12,))
     state = with_scores(FedPeWS(), fed, some_scores(fed))
     assert torch.equal(FedPeWS().others(fed, state, everyone(fed), 0), state.mask_prob)
@@ -293,8 +296,8 @@ def test_12_a_client_alone_is_pushed_from_its_own_probability():
 # ---- streams --------------------------------------------------------------------------------------------------------
 
 
-def test_masks_have_a_stream_of_their_own_and_batches_do_not_notice():
-    """A client's numbers are its own, whoever else is there; with W = 0, fixed and learned masks the batches agree."""
+def test_mask_draws_have_one_random_stream_per_round_and_client():
+    """A client's numbers do not depend on which other clients take part."""
     fed = fed_of(sizes=(12, 6, 9))
     numbers = uniform_numbers(fed, torch.tensor([0, 2, 1]), 3)
     assert numbers.shape == (3, 1 + 2 * 3, 9)
@@ -309,7 +312,7 @@ def test_masks_have_a_stream_of_their_own_and_batches_do_not_notice():
 
 
 def test_diagnostics_by_hand():
-    """Section 7: two clients, p = (0.05, 0.5) and (0.95, 0.5), others the other way round."""
+    """Two clients with p = (0.05, 0.5) and (0.95, 0.5); p_others is that of the other client."""
     prob = torch.tensor([[0.05, 0.5], [0.95, 0.5]])
     notes = FedPeWS().diagnostics(prob, prob.flip(0))
     assert notes["mask_prob"] == pytest.approx(0.5)
@@ -319,7 +322,7 @@ def test_diagnostics_by_hand():
 
 
 def test_coverage_and_traffic_are_noted():
-    """mlp: 5 neurons, 53 parameters; a neuron has 6 weights, a bias, 3 outgoing weights; the last bias is all's.
+    """mlp: 5 neurons, 53 parameters. A neuron has 6 weights, a bias and 3 outgoing weights; all cover the last bias.
 
     Masks 11000 and 01100: 3 of 5 neurons covered, 1 shared; 3 * 10 + 3 of 53 parameters; each sends 2 * 10 + 3, and 5
     probabilities.

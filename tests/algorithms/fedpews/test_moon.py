@@ -1,4 +1,4 @@
-"""MOON, fedpews.md section 5: where it is FedAvg, and rounds against plain PyTorch."""
+"""MOON: settings in which it equals FedAvg, and rounds against plain PyTorch."""
 
 import math
 import re
@@ -18,7 +18,7 @@ both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked"
 
 @both_nets
 @both_backends
-def test_moon_without_mu_is_fedavg_to_the_bit(name, stacked):
+def test_moon_with_mu_con_0_is_bitwise_fedavg(name, stacked):
     fed = fed_of(name, epochs=2, stacked=stacked)
     options = {"client_weighting": "samples", "lr_server": 0.7}
     one = shared_of(Moon(**options, mu_con=0.0), fed, 3, participation=0.75)
@@ -28,7 +28,7 @@ def test_moon_without_mu_is_fedavg_to_the_bit(name, stacked):
 
 @both_nets
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
-def test_15_moons_first_round_is_fedavg_with_log_2_more_loss(name, temperature):
+def test_moon_equals_fedavg_in_the_first_round_with_log_2_more_loss(name, temperature):
     fed = fed_of(name, dtype=F64)
     ((state, notes),) = after(Moon(mu_con=3.0, temperature=temperature), fed, 1)
     ((want, of_fedavg),) = after(FedAvg(), fed, 1)
@@ -37,7 +37,7 @@ def test_15_moons_first_round_is_fedavg_with_log_2_more_loss(name, temperature):
 
 
 def contrast(z, near, far, temperature):
-    """l_con written as in the specification, mean over the batch."""
+    """l_con by its formula, mean over the batch."""
 
     def sim(a, b):
         return torch.exp((a * b).sum(1) / (a.norm(dim=1) * b.norm(dim=1)) / temperature)
@@ -60,7 +60,7 @@ def tanh():
 
 
 def awake(model):
-    """With a first dense layer so far above 0 that no representation is 0, where a cosine has no slope."""
+    """The model with a large first bias, so that no representation is 0, where the cosine has no gradient."""
     model.fc1.bias.data += 2
     return model
 
@@ -73,7 +73,7 @@ NETS = {"tanh": (tanh, (6,)), "dense": (lambda: awake(mlp()), (6,)), "conv": (la
 )
 @pytest.mark.parametrize("mu_con", [1.0, 5.0])
 def test_moon_against_plain_autograd(name, stacked, mu_con):
-    """Three rounds, partly with two of three clients: who comes for the first time has the initial model behind it."""
+    """Three rounds with two or three clients. The previous model of a new client is the initial model."""
     model, shape = NETS[name][0](), NETS[name][1]
     fed = federation(model, (12, 6, 9), shape=shape, dtype=F64, epochs=2, stacked=stacked)
     algorithm, x_g, previous = Moon(mu_con=mu_con, temperature=0.5), fed.theta0, fed.theta0.repeat(3, 1)
@@ -98,7 +98,7 @@ def test_moon_against_plain_autograd(name, stacked, mu_con):
 
 
 def test_moon_on_images_pulls_representations_together():
-    """A strong pull keeps the clients' features nearer to the shared model's than to their own last ones."""
+    """A large mu_con keeps the clients' features closer to those of the shared model than to their previous ones."""
     fed = fed_of("conv", (30, 30), epochs=3)
     found = []
     for mu_con in (0.0, 20.0):
@@ -121,6 +121,6 @@ def test_moon_with_batch_norm_and_in_chunks(one_by_one):
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0])
-def test_moon_refuses_a_temperature_of_nothing(temperature):
+def test_moon_refuses_a_temperature_that_is_not_positive(temperature):
     with pytest.raises(ValueError, match=re.compile(rf"\A(?=.*temperature={temperature})[^\n]+\Z")):
         Moon(temperature=temperature)

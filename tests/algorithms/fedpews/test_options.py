@@ -1,4 +1,4 @@
-"""FedPeWS: every row of the table of ambiguities, fedpews.md section 3.8, does what it says."""
+"""FedPeWS: every option of the ambiguities A1 to A10 of the method page, notebooks/fedpews/README.md."""
 
 from dataclasses import replace
 
@@ -22,8 +22,8 @@ def a_round(algorithm, fed, state=None, clients=None, t=0):
 
 
 @both_nets
-def test_a1_rows_train_alike_and_are_averaged_otherwise(name):
-    """Under disjoint masks a column of the last layer has one owner and N - 1 unchanged copies: its update is 1/N."""
+def test_a1_rows_have_the_same_training_and_another_average(name):
+    """Under disjoint masks, one client trains a column of the last layer and N - 1 send it unchanged: update / N."""
     fed = fed_of(name, dtype=F64)
     both, row = FedPeWSFixed(tau=1.0), FedPeWSFixed(tau=1.0, expand_rule="row")
     start = replace(both.init(fed, fed.theta0), shared=some_rows(fed, torch.arange(1))[0])
@@ -40,14 +40,14 @@ def test_a1_rows_train_alike_and_are_averaged_otherwise(name):
 
 @both_nets
 def test_a1_learned_rows_have_the_same_scores(name):
-    """Forward pass and gradients are the same, so in the first round only what is averaged differs."""
+    """Forward pass and gradients are the same. In the first round only the average differs."""
     fed = fed_of(name, dtype=F64)
     (one, _), (other, _) = (a_round(FedPeWS(tau=1.0, expand_rule=rule), fed) for rule in ("both_ends", "row"))
     torch.testing.assert_close(one.score, other.score)
     assert not torch.allclose(one.shared, other.shared)
 
 
-# ---- A2: what the server tells of the others ------------------------------------------------------------------------
+# ---- A2: what p_others is computed from ------------------------------------------------------------------------------
 
 
 def test_a2_the_mean_of_the_last_probabilities():
@@ -74,7 +74,7 @@ def test_a2_the_mean_of_the_uploaded_samples():
 
 
 @pytest.mark.parametrize("score_init", ["zeros", "uniform"])
-def test_a2_the_start_for_ever(score_init):
+def test_a2_constant_initial_probabilities(score_init):
     fed, algorithm = fed_of(), FedPeWS(tau=1.0, prob_update="constant", score_init=score_init)
     start = algorithm.init(fed, fed.theta0)
     for snapshot in rounds(algorithm, fed, Schedule(3), start):
@@ -85,7 +85,7 @@ def test_a2_the_start_for_ever(score_init):
     assert a_round(plain, fed)[1]["upload"].sum() > a_round(algorithm, fed)[1]["upload"].sum()
 
 
-def test_a2_makes_another_run_from_the_second_round_on():
+def test_a2_options_differ_from_the_second_round_on():
     scores = {}
     for update in ("mean", "samples", "constant"):
         fed, algorithm = fed_of(), FedPeWS(tau=1.0, prob_update=update)
@@ -98,7 +98,7 @@ def test_a2_makes_another_run_from_the_second_round_on():
 # ---- A3: the start of the scores ------------------------------------------------------------------------------------
 
 
-def test_a3_starts():
+def test_a3_initial_scores():
     def start(**options):
         fed = fed_of(sizes=(12, 9, 14))
         return FedPeWS(**options).init(fed, fed.theta0)
@@ -123,24 +123,24 @@ def test_a3_the_uniform_start_is_uniform():
     assert not torch.equal(FedPeWS(score_init="uniform").init(other, other.theta0).score[0], prob.logit()[:9])
 
 
-# ---- A4: straight through what --------------------------------------------------------------------------------------
+# ---- A4: what the straight-through estimator skips ------------------------------------------------------------------
 
 
 @both_nets
-def test_a4_with_the_sigmoid_or_over_it_too(name):
-    """Without diversity the two differ by the factor p (1 - p), which is 0 where a score has saturated."""
+def test_a4_straight_through_the_draw_or_the_sigmoid_as_well(name):
+    """Without diversity the two differ by the factor p (1 - p), which is 0 for a saturated score."""
     fed = fed_of(name, dtype=F64)
     prob = torch.sigmoid(some_scores(fed))[:1]
     bits = prob > 0.5
-    one, both = (FedPeWS(lam=0.0, straight_through=over) for over in ("draw", "draw_and_sigmoid"))
+    draw, both = (FedPeWS(lam=0.0, straight_through=name) for name in ("draw", "draw_and_sigmoid"))
 
-    def slope(algorithm, prob):
+    def gradient(algorithm, prob):
         return algorithm.gradient_of_scores(fed, fed.theta0[None], prob, bits, prob, first_batch(fed))
 
-    assert (slope(both, prob) != 0).any()
-    torch.testing.assert_close(slope(one, prob), slope(both, prob) * prob * (1 - prob))
-    assert (slope(one, bits.to(prob)) == 0).all()
-    torch.testing.assert_close(slope(both, bits.to(prob)), slope(both, prob))
+    assert (gradient(both, prob) != 0).any()
+    torch.testing.assert_close(gradient(draw, prob), gradient(both, prob) * prob * (1 - prob))
+    assert (gradient(draw, bits.to(prob)) == 0).all()
+    torch.testing.assert_close(gradient(both, bits.to(prob)), gradient(both, prob))
 
 
 def test_a4_the_diversity_keeps_its_sigmoid():
@@ -158,7 +158,7 @@ def test_a4_the_diversity_keeps_its_sigmoid():
 
 
 def drawn(draws, name="dense"):
-    """The masks of Procedures I and II at every step of client 0, scores before and after, and what went up."""
+    """Masks of Procedures I and II at every step of client 0, scores before and after, notes and federation."""
     fed, seen = fed_of(name, (12,), stacked=False), []
     algorithm = FedPeWS(tau=1.0, draws=draws, lam=0.0)
     state, grad = with_scores(algorithm, fed, 0.3 * some_scores(fed)), fed.grad
@@ -211,7 +211,7 @@ def test_a5_one_draw_a_round(name):
 @both_nets
 @pytest.mark.parametrize(("weighting", "weight"), [("uniform", (1.0, 1.0, 1.0)), ("samples", (12.0, 6.0, 9.0))])
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
-def test_a7_clients_weigh_alike_or_by_their_samples(name, weighting, weight, warmup):
+def test_a7_equal_client_weights_or_by_samples(name, weighting, weight, warmup):
     fed = fed_of(name, (12, 6, 9), dtype=F64)
     algorithm = warmup(tau=1.0, client_weighting=weighting)
     state = algorithm.init(fed, fed.theta0)
@@ -228,7 +228,7 @@ def test_a7_clients_weigh_alike_or_by_their_samples(name, weighting, weight, war
 # ---- A8: absent clients ---------------------------------------------------------------------------------------------
 
 
-def test_a8_score_and_probability_of_the_absent_persist():
+def test_a8_absent_clients_keep_score_and_probability():
     fed, algorithm = fed_of(), FedPeWS(tau=1.0)
     state = middle(algorithm, fed)
     new, _ = a_round(algorithm, fed, state, [3, 1])
@@ -250,7 +250,7 @@ def test_a8_the_mean_is_over_all_clients_or_over_those_that_take_part():
     assert torch.equal(*everybody)
 
 
-def test_a8_who_was_never_seen_counts_with_its_start():
+def test_a8_clients_that_never_took_part_count_with_their_initial_probability():
     fed, algorithm = fed_of(dtype=F64), FedPeWS(tau=1.0)
     state, _ = a_round(algorithm, fed, algorithm.init(fed, fed.theta0), [0])
     got = algorithm.others(fed, state, torch.tensor([1]), 1)[0]
@@ -258,7 +258,7 @@ def test_a8_who_was_never_seen_counts_with_its_start():
 
 
 def test_a8_the_warm_up_counts_server_rounds():
-    """A client that misses all of it trains the dense model in its first round."""
+    """A client that misses the whole warm-up trains the dense model in its first round."""
     fed, algorithm = fed_of(rounds=4), FedPeWS(tau=0.5)
     state = algorithm.init(fed, fed.theta0)
     for t in (0, 1):
@@ -269,11 +269,11 @@ def test_a8_the_warm_up_counts_server_rounds():
     assert not new.score[2:].any()
 
 
-# ---- A9 and A10: what is scored, and how long an epoch is -----------------------------------------------------------
+# ---- A9 and A10: the scored model, and the length of an epoch -------------------------------------------------------
 
 
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
-def test_a9_the_dense_model_is_scored_and_the_subnetworks_beside_it(warmup):
+def test_a9_both_the_dense_model_and_the_subnetworks_are_scored(warmup):
     fed, algorithm = fed_of(), warmup(tau=1.0)
     state, history = run(algorithm, fed, Schedule(1))
     assert torch.equal(algorithm.evaluation_models(fed, state, everyone(fed), 0), state.shared.expand(4, -1))

@@ -1,4 +1,4 @@
-"""FedPeWS's switch: what comes before it, after it, and instead of it; runs that share it; what is refused."""
+"""FedPeWS: the end of the warm-up, runs without a warm-up, runs that share one, and settings that are refused."""
 
 import math
 import re
@@ -21,7 +21,7 @@ from tests.helpers import cnn, everyone, federation, same_bits
 from tests.runs.outside import HERE
 
 both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
-BASES = [  # (base, its options): every method that is FedAvg but for its local step or its server's
+BASES = [  # (base, its options): every method that differs from FedAvg only in its local step or its server step
     ("fedavg", {}),
     ("fedavg", {"keep_momentum": True}),
     ("fedprox", {"mu": 0.0}),
@@ -32,12 +32,12 @@ BASES = [  # (base, its options): every method that is FedAvg but for its local 
 ]
 
 
-# ---- invariants 1 and 2: no warm-up, and masks of ones --------------------------------------------------------------
+# ---- no warm-up, and masks of ones ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("base", "options"), BASES)
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
-def test_1_without_a_warm_up_it_is_the_base(base, options, warmup):
+def test_without_a_warm_up_it_equals_the_base(base, options, warmup):
     fed = fed_of(sizes=(12, 9, 14, 10), epochs=2)
     algorithm = warmup(base=base, base_options=options, tau=0.0, lr_server=0.7, client_weighting="samples")
     plain = build(base, {**options, "lr_server": 0.7, "client_weighting": "samples"})
@@ -50,8 +50,8 @@ def test_1_without_a_warm_up_it_is_the_base(base, options, warmup):
 
 
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
-def test_a_base_is_one_of_those_or_refused(warmup):
-    """Of all methods that are built on FedAvg; the others train models of their own beside the shared one."""
+def test_other_bases_are_refused(warmup):
+    """Methods that are built on FedAvg but train other models beside the shared one, and methods that are not."""
     built = {name for name in methods() if issubclass(method(name), FedAvg)}
     tested = {name for name, _ in BASES}
     assert built - tested == {"fedavg_ft", "ditto", "pfedme", "perfedavg"}
@@ -63,7 +63,7 @@ def test_a_base_is_one_of_those_or_refused(warmup):
 
 
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
-def test_1_without_a_warm_up_batch_norm_is_the_bases(warmup):
+def test_without_a_warm_up_batch_norm_is_that_of_the_base(warmup):
     fed = federation(cnn(bn=True), shape=(1, 4, 4))
     assert torch.equal(run(warmup(tau=0.0), fed, Schedule(2))[0].shared, run(FedAvg(), fed, Schedule(2))[0].shared)
 
@@ -71,7 +71,7 @@ def test_1_without_a_warm_up_batch_norm_is_the_bases(warmup):
 @both_nets
 @pytest.mark.parametrize("rate", [1.0, 0.5])
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-def test_2_masks_of_ones_are_fedavg(name, rate, weighting):
+def test_masks_of_ones_give_fedavg(name, rate, weighting):
     fed = fed_of(name, dtype=F64)
     options = {"lr_server": rate, "client_weighting": weighting}
     algorithm, schedule = FedPeWS(tau=1.0, **options), Schedule(3, participation=0.75)
@@ -79,17 +79,17 @@ def test_2_masks_of_ones_are_fedavg(name, rate, weighting):
     state, history = run(algorithm, fed, schedule, start=(start, History(), 0))
     want, of_fedavg = run(FedAvg(**options), fed, schedule)
     torch.testing.assert_close(state.shared, want.shared)
-    assert torch.equal(state.score, start.score)  # p (1 - p) is 0 up there
+    assert torch.equal(state.score, start.score)  # p (1 - p) is 0 at these scores
     assert history.series["neurons_covered"][1] == history.series["params_covered"][1] == [1.0] * 3
     assert history.series["correct"] == of_fedavg.series["correct"]
 
 
-# ---- invariants 10, 13 and 14: what a round leaves as it was --------------------------------------------------------
+# ---- what a round does not change -----------------------------------------------------------------------------------
 
 
 @both_nets
 @both_backends
-def test_10_procedure_1_leaves_the_model_and_procedure_2_the_scores(name, stacked):
+def test_procedure_1_changes_only_scores_and_procedure_2_only_the_model(name, stacked):
     still, algorithm = fed_of(name, lr=0.0, stacked=stacked), FedPeWS(tau=1.0)
     state = algorithm.init(still, still.theta0)
     new, notes = algorithm.round(still, state, everyone(still), 0)
@@ -103,7 +103,7 @@ def test_10_procedure_1_leaves_the_model_and_procedure_2_the_scores(name, stacke
 
 
 @pytest.mark.parametrize("warm", [1, 2, 3])
-def test_10_rounds_after_the_warm_up_leave_scores_and_gate_nothing(warm):
+def test_rounds_after_the_warm_up_are_fedavg_and_keep_the_scores(warm):
     fed = fed_of(rounds=5)
     taken = states(FedPeWS(tau=warm / 5), fed, 5)
     moved = [not torch.equal(a.score, b.score) for a, b in zip(taken, taken[1:], strict=False)]
@@ -117,8 +117,8 @@ def test_10_rounds_after_the_warm_up_leave_scores_and_gate_nothing(warm):
 
 
 @pytest.mark.parametrize(("base", "options"), BASES)
-def test_10_after_the_warm_up_it_is_the_base_from_there_on(base, options):
-    """Control variates and previous models start with the model that the warm-up left."""
+def test_after_the_warm_up_it_equals_the_base_started_from_that_model(base, options):
+    """Control variates and previous models start from the model after the warm-up."""
     fed = fed_of(rounds=4)
     algorithm, plain = FedPeWS(base=base, base_options=options, tau=0.5), build(base, options)
     taken = states(algorithm, fed, 4)
@@ -131,8 +131,8 @@ def test_10_after_the_warm_up_it_is_the_base_from_there_on(base, options):
 
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
 @pytest.mark.parametrize("base", ["scaffold", "fednova", "moon"])
-def test_in_the_warm_up_a_base_has_no_memory(warmup, base):
-    """Control variates are 0, and previous models are the shared one: the step is FedAvg's, MOON's loss log 2 more."""
+def test_during_the_warm_up_a_base_has_no_memory(warmup, base):
+    """Control variates are 0 and previous models are the shared one: steps are FedAvg's; MOON's loss is log 2 more."""
     fed = fed_of(dtype=F64)
     one, two = (warmup(base=name, tau=1.0) for name in (base, "fedavg"))
     for state, want in zip(states(one, fed, 3), states(two, fed, 3), strict=True):
@@ -150,7 +150,7 @@ def test_the_length_of_the_warm_up(tau, rounds, want):
 
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
 @pytest.mark.parametrize("base", ["fedavg", "scaffold", "moon"])
-def test_13_a_run_does_not_depend_on_the_switch_before_it(warmup, base):
+def test_a_run_does_not_depend_on_tau_before_its_warm_up_ends(warmup, base):
     def taken(tau):
         return states(warmup(base=base, tau=tau), fed_of(rounds=5), 5, schedule=Schedule(5, participation=0.75))
 
@@ -164,7 +164,7 @@ def test_13_a_run_does_not_depend_on_the_switch_before_it(warmup, base):
 @both_nets
 @pytest.mark.parametrize("t", [0, 1, 2, 3])
 @pytest.mark.parametrize("warmup", [FedPeWS(base="scaffold", tau=0.5), FedPeWSFixed(base="moon", tau=0.5)])
-def test_14_a_round_leaves_the_old_state_as_it_was(name, t, warmup):
+def test_a_round_does_not_change_the_old_state(name, t, warmup):
     fed = fed_of(name, rounds=4)
     state = states(warmup, fed, 4)[t]
     kept = [x.clone() for x in _tensors(state)]
@@ -179,7 +179,7 @@ def _tensors(state):
 
 
 @both_nets
-def test_14_the_order_of_clients_is_rounding(name):
+def test_the_order_of_clients_matters_only_up_to_rounding(name):
     fed = fed_of(name, dtype=F64)
     algorithm = FedPeWS(tau=1.0)
     state, order = middle(algorithm, fed), torch.tensor([2, 0, 3, 1])
@@ -203,8 +203,8 @@ def spec(method, **changes):
 
 @pytest.mark.parametrize("options", [{}, {"base": "scaffold", "participation": 0.5}, {"base": "moon"}], ids=str)
 @pytest.mark.parametrize("method", ["fedpews", "fedpews_fixed"])
-def test_13_a_sweep_over_tau_shares_its_warm_up_and_keeps_every_bit(method, options, tmp_path, monkeypatch):
-    """W = 1, 2 and 3 of 4 rounds part from a common start of 3 rounds: 3 + 3 + 2 + 1 rounds in place of 12."""
+def test_a_sweep_over_tau_shares_its_warm_up_and_is_bitwise_equal(method, options, tmp_path, monkeypatch):
+    """W = 1, 2 and 3 of 4 rounds share a prefix of 3 rounds: 3 + 3 + 2 + 1 rounds instead of 12."""
     specs, made = [spec(method, tau=tau, **options) for tau in (0.0, 0.25, 0.5, 0.75)], []
 
     def counted(one, store, *, on_round=lambda done: None, **given):
@@ -276,8 +276,8 @@ def test_bad_settings_are_refused_in_one_line(case):
 
 
 @pytest.mark.parametrize("options", [{"lr_server": 0.5}, {"client_weighting": "samples"}], ids=str)
-def test_options_of_the_base_that_the_warm_up_sets_itself_are_no_silent_loss(options):
-    """``lr_server`` and ``client_weighting`` are the method's own: as ``base_options`` they count or are refused."""
+def test_base_options_that_the_warm_up_sets_itself_are_not_ignored(options):
+    """``lr_server`` and ``client_weighting`` are fields of the method: in ``base_options`` they act or are refused."""
     try:
         inner = FedPeWS(base_options=options).inner
     except ValueError:
@@ -286,8 +286,8 @@ def test_options_of_the_base_that_the_warm_up_sets_itself_are_no_silent_loss(opt
 
 
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
-def test_the_bases_way_to_be_scored_is_kept_or_the_base_is_refused(warmup):
-    """FedAvg-FT is built on FedAvg and scores fine-tuned copies; without a warm-up it must be itself."""
+def test_a_base_with_other_evaluation_models_is_refused_or_scored_with_them(warmup):
+    """FedAvg-FT is built on FedAvg and scores fine-tuned copies."""
     fed = fed_of()
     try:
         algorithm = warmup(base="fedavg_ft", tau=0.0)
@@ -299,7 +299,7 @@ def test_the_bases_way_to_be_scored_is_kept_or_the_base_is_refused(warmup):
 
 
 class NoChain(nn.Module):
-    """The same sums as a chain, in a module that does not say so."""
+    """A chain of layers that is not written as ``nn.Sequential``."""
 
     def __init__(self):
         super().__init__()
@@ -310,7 +310,7 @@ class NoChain(nn.Module):
 
 
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
-def test_a_network_that_is_no_chain_has_no_neurons_to_select(warmup):
+def test_networks_that_are_not_a_chain_of_layers_are_refused(warmup):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         fed = federation(NoChain())
@@ -321,7 +321,7 @@ def test_a_network_that_is_no_chain_has_no_neurons_to_select(warmup):
 
 
 @pytest.mark.parametrize("training", [{"momentum": 0.9}, {"weight_decay": 0.1}, {"clip_norm": 1.0}], ids=str)
-def test_the_warm_up_is_plain_sgd_with_learned_masks_and_with_fixed_ones(training):
+def test_training_options_other_than_plain_sgd_are_refused(training):
     fed = fed_of(**training)
     for warmup in (FedPeWS, FedPeWSFixed):
         with raises_one_line("plain SGD"):

@@ -1,4 +1,4 @@
-"""pFedGate written once more in plain PyTorch modules, to compare the package with; and federations for it."""
+"""A plain PyTorch reference of pFedGate for the tests; and federations."""
 
 import itertools
 
@@ -17,7 +17,7 @@ all_nets = pytest.mark.parametrize("name", NETS)
 
 
 def fed_of(name="norm", sizes=(12, 8, 14), **kwargs):
-    """No last batch has a single sample, unless ``sizes`` says so."""
+    """A federation; with the default ``sizes``, no last batch has a single sample."""
     make, shape = NETS[name]
     return federation(make(), sizes, shape=shape, **{"test": 20} | kwargs)
 
@@ -30,13 +30,13 @@ def after(algorithm, fed, rounds=1, clients=None):
 
 
 def trained(algorithm, fed, t=0):
-    """What one local pass leaves of every client."""
+    """Adapter, initial state, and the result of local training of every client."""
     adapter, state = Adapter.of(algorithm, fed), algorithm.init(fed, fed.theta0)
     return adapter, state, Trainer(adapter, fed, state, t)(everyone(fed), 2)
 
 
 class PlainGate(nn.Module):
-    """The gate of sections 4.2 and 4.3, each path a linear layer and a batch norm of its own."""
+    """The gate as modules: for each path a linear layer and a batch norm."""
 
     def __init__(self, gate, params):
         super().__init__()
@@ -57,7 +57,7 @@ class PlainGate(nn.Module):
                 norm.bias.data = offset.view(gate.num_paths, num)[i].clone()
 
     def forward(self, x):
-        """M and G before its clamp, [L] each."""
+        """M and G [L], before the clamp of G."""
         if self.gate.pre_norm:
             x = self.switch(x.view(len(x), self.gate.num_channels, -1))
         z = [layer(x.flatten(1)) for layer in self.linears]
@@ -102,14 +102,12 @@ class PlainGate(nn.Module):
 
 
 def brute_force(importance, sizes, first, budget):
-    """I [L]: all subsets of the blocks that may be dropped, scores in thousandths."""
+    """I [L] by trying all subsets of the blocks that may be dropped, with importances in thousandths."""
     free = [i for i in range(len(sizes)) if not first[i]]
-    score, room = (
-        np.rint(1000 * importance).astype(int),
-        int(budget * sizes.sum() + 1e-6) - sizes[np.array(first)].sum(),
-    )
-    masks = np.array(list(itertools.product([1, 0], repeat=len(free))))  # lower indices first, and argmax: first best
-    inside = masks[masks @ sizes[free] <= room]
+    value = np.rint(1000 * importance).astype(int)
+    capacity = int(budget * sizes.sum() + 1e-6) - sizes[np.array(first)].sum()
+    masks = np.array(list(itertools.product([1, 0], repeat=len(free))))  # in this order, ties go to lower indices
+    feasible = masks[masks @ sizes[free] <= capacity]
     kept = np.array(first).copy()
-    kept[free] = inside[np.argmax(10**6 * (inside @ score[free]) - inside @ sizes[free])]
+    kept[free] = feasible[np.argmax(10**6 * (feasible @ value[free]) - feasible @ sizes[free])]
     return kept

@@ -1,4 +1,4 @@
-"""How pFedGate cuts a model, specification sections 4.1 and 7; numbers are those of the invariants in section 6."""
+"""pFedGate's block layouts."""
 
 import numpy as np
 import pytest
@@ -34,12 +34,12 @@ NETS = {
         (1, [1], [1]),
     ],
 )
-def test_1_the_table_of_sizes(n, same, least_first):
+def test_block_sizes(n, same, least_first):
     assert equal(n, 5, 0.2) == same
     assert first_min_ratio(n, 5, 0.2) == least_first
 
 
-def test_1_more_sizes():
+def test_more_block_sizes():
     assert equal(25, 10, 0.1) == [3] * 8 + [1]
     assert output_rows(2_048, 5, 0.2) == [410, 410, 410, 409, 409]
     assert output_rows(5, 5, 0.2) == [1, 1, 1, 1, 1]
@@ -49,7 +49,7 @@ def test_1_more_sizes():
 
 
 @given(st.integers(1, 5_000), st.integers(2, 20), st.floats(0.001, 1.0))
-def test_1_pieces_tile_a_tensor(n, num, least):
+def test_blocks_tile_a_tensor(n, num, least):
     for cut in (*FLAT.values(), output_rows):
         sizes = cut(n, num, least)
         assert sum(sizes) == n
@@ -63,7 +63,7 @@ def test_balanced_blocks_tile_a_tensor_in_pieces_of_about_the_size(n, size, leas
     first, *rest = balanced(n, size, least)
     assert first + sum(rest) == n and min(first, *rest, n) >= 1
     if not rest:
-        assert (1 - least) * n <= size / 2 + 1e-6 or n == 1  # too few for a piece of their own
+        assert (1 - least) * n <= size / 2 + 1e-6 or n == 1  # too few entries for another block
     else:
         assert first == first_min_ratio(n, 5, least)[0]
         assert all(size / 2 - 1 <= piece <= 2 * size + 1 for piece in rest[:-1])
@@ -79,7 +79,7 @@ def test_balanced_blocks_of_a_small_network():
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", NETS)
-def test_1_2_15_blocks_tile_the_papers_networks(name, mode):
+def test_blocks_tile_the_papers_networks(name, mode):
     net, num_params, num_blocks = NETS[name]
     layout = Layout.of(build(*net, 0))
     blocks = build_blocks(layout, 5, 0.2, mode)
@@ -98,7 +98,7 @@ def test_1_2_15_blocks_tile_the_papers_networks(name, mode):
 
 
 @pytest.mark.parametrize("bn", [True, False])
-def test_a_group_of_neurons_owns_all_that_feeds_it(bn):
+def test_a_group_of_neurons_has_all_parameters_that_feed_it(bn):
     """cnn: 3 channels in 1 + 1 + 1, 4 neurons in 1 + 1 + 1 + 1, the head: 8 blocks."""
     layout = Layout.of(cnn(bn=bn))
     blocks = build_blocks(layout, 5, 0.2, "output_rows")
@@ -129,7 +129,7 @@ def test_groups_of_neurons_need_a_chain():
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("net", [mlp(), cnn(bn=True)], ids=["mlp", "cnn"])
-def test_scaling_and_its_slopes(net, mode):
+def test_scaling_and_its_gradients(net, mode):
     """theta' = theta M'[block]: M' g for theta, the sum of g theta over the block for M'."""
     blocks = build_blocks(Layout.of(net), 3, 0.2, mode)
     stream = generator(0, "rows")
@@ -140,13 +140,13 @@ def test_scaling_and_its_slopes(net, mode):
     numbers = blocks.expand(torch.arange(blocks.num_blocks))
     out, want = blocks.scale(theta, values), theta * values[numbers]
     assert torch.equal(out, want)
-    got, slopes = (torch.autograd.grad(each, (theta, values), g) for each in (out, want))
-    torch.testing.assert_close(got, slopes)
+    got, expected = (torch.autograd.grad(each, (theta, values), g) for each in (out, want))
+    torch.testing.assert_close(got, expected)
     assert torch.autograd.gradcheck(lambda a, b: blocks.scale(a, b), (theta, values))
 
 
 def test_sums_of_large_blocks_are_exact_enough():
-    """One after the other in single precision, 400,000 ones and a little more would lose the little."""
+    """A running sum of 400,000 values in single precision would lose precision."""
     blocks = build_blocks(Layout.of(build("leaf_cnn", (1, 28, 28), 62, 0)), 5, 0.2, "equal")
     x = 1 + 1e-3 * torch.rand(blocks.num_params, generator=generator(0, "x"))
     want = torch.zeros(40, dtype=torch.float64).index_add_(0, blocks.expand(torch.arange(40)), x.double())

@@ -1,4 +1,4 @@
-"""pFedGate's gate, specification sections 4.2, 4.3 and 4.10, against modules written in plain PyTorch."""
+"""pFedGate's gate against modules written in plain PyTorch."""
 
 import math
 
@@ -31,8 +31,8 @@ def noisy(params):
 @both_shapes
 @pytest.mark.parametrize("paths", [1, 2])
 @pytest.mark.parametrize("options", [{}, {"pre_norm": False}, {"post_norm": False}, {"sigmoid": False}], ids=str)
-def test_it_is_the_plain_gate_in_training_and_evaluation(shape, paths, options):
-    """Values, slopes, and running statistics over three batches."""
+def test_against_the_plain_gate_in_training_and_evaluation(shape, paths, options):
+    """Values, gradients, and running statistics over three batches."""
     gate, params, statistics = started(shape, paths, **options)
     params = noisy(params).requires_grad_()
     plain = PlainGate(gate, params.detach())
@@ -41,9 +41,9 @@ def test_it_is_the_plain_gate_in_training_and_evaluation(shape, paths, options):
         want = plain.train()(images(shape, key=key))
         for one, other in zip(out, want, strict=True):
             torch.testing.assert_close(one, other)
-    (slope,) = torch.autograd.grad((out[0].sin() + out[1] ** 2).sum(), params)
+    (gradient,) = torch.autograd.grad((out[0].sin() + out[1] ** 2).sum(), params)
     (want[0].sin() + want[1] ** 2).sum().backward()
-    torch.testing.assert_close(slope, plain.flat_grad())
+    torch.testing.assert_close(gradient, plain.flat_grad())
     torch.testing.assert_close(statistics, plain.flat_statistics())
     kept = statistics.clone()
     for one, other in zip(gate(params, statistics, images(shape), "eval"), plain.eval()(images(shape)), strict=True):
@@ -55,14 +55,14 @@ def test_it_is_the_plain_gate_in_training_and_evaluation(shape, paths, options):
     ("shape", "num_blocks", "one", "two"),
     [((1, 28, 28), 40, 31_488, 62_968), ((3, 32, 32), 50, 153_762, 307_512), ((3, 32, 32), 40, 123_012, 246_012)],
 )
-def test_2_parameter_counts(shape, num_blocks, one, two):
-    """The table of section 4.2."""
+def test_parameter_counts(shape, num_blocks, one, two):
+    """Gates of the models for EMNIST, CIFAR-10 and CIFAR-100, with one path and with two."""
     for paths, count in ((1, one), (2, two)):
         gate = Gate(shape, num_blocks, paths)
         assert sum(gate.sizes) == count == len(gate.start(0, copied=False, scale_bias=0.0)[0])
 
 
-def test_it_starts_as_pytorch_starts_its_layers():
+def test_layers_are_initialised_as_in_pytorch():
     gate, params, statistics = started((3, 32, 32))
     gamma, beta, w_mean, w_var, weight, bias, gain, offset = params.split(gate.sizes)
     limit = 3072**-0.5
@@ -82,7 +82,7 @@ def test_it_starts_as_pytorch_starts_its_layers():
 
 @pytest.mark.parametrize("post_norm", [True, False])
 def test_last_biases_at_the_start(post_norm):
-    """``scale_bias_init`` on the scale path alone; 1 on both where there is no sigmoid (ambiguity 23)."""
+    """``scale_bias_init`` is added to the scale path only; without sigmoid, 1 is added to both paths."""
     last = -1
     for options, scale, importance in (({}, 3.0, 0.0), ({"sigmoid": False}, 4.0, 1.0)):
         gate, params, _ = started((6,), scale_bias=3.0, post_norm=post_norm, **options)
@@ -92,8 +92,8 @@ def test_last_biases_at_the_start(post_norm):
         torch.testing.assert_close(moved, torch.tensor([scale] * 4 + [importance] * 4, dtype=F64))
 
 
-def test_a_fresh_gate_in_training_says_one_half():
-    """The fact of section 4.2: batch norm takes the mean out of the logits, whatever the input."""
+def test_an_untrained_gate_gives_one_half():
+    """Batch norm removes the mean of the logits, whatever the input."""
     gate = Gate((3, 32, 32), 50, 2)
     params, statistics = gate.start(0, copied=False, scale_bias=0.0)
     x = torch.randn(128, 3, 32, 32, generator=generator(0, "x"))
@@ -106,8 +106,8 @@ def test_a_fresh_gate_in_training_says_one_half():
 
 
 @pytest.mark.parametrize(("which", "dims"), [(0, (2, 3)), (1, (1, 2, 3)), (2, (0, 2, 3))])
-def test_14_switchable_norm_with_one_kind_alone(which, dims):
-    """Instance: unbiased over H x W; layer and batch: mean square of instance statistics less the squared mean."""
+def test_switchable_norm_with_one_kind_of_statistics(which, dims):
+    """Instance: unbiased over H x W. Layer and batch: mean of v_in + m_in^2, minus the squared mean."""
     x, ones, zeros = images((2, 4, 5)), torch.ones(2, dtype=F64), torch.zeros(2, dtype=F64)
     mixing = torch.full((3,), -1e4, dtype=F64)
     mixing[which] = 0.0
@@ -120,7 +120,7 @@ def test_14_switchable_norm_with_one_kind_alone(which, dims):
     torch.testing.assert_close(out.view_as(x), (x - mean) / (var + 1e-5).sqrt())
 
 
-def test_14_running_statistics_weigh_the_old_value_by_nine_tenths():
+def test_running_statistics_keep_nine_tenths_of_the_old_value():
     x, mean, var = images((2, 4, 5)).flatten(2), torch.zeros(2, dtype=F64), torch.zeros(2, dtype=F64)
     ones, mixing = torch.ones(2, dtype=F64), torch.ones(3, dtype=F64)
     switch_norm(x, ones, ones, mixing, mixing, mean, var, "train")
@@ -137,8 +137,8 @@ def test_one_grey_channel_has_equal_instance_and_layer_statistics():
         torch.testing.assert_close(out, (x - x.mean(2, keepdim=True)) / (x.var(2, keepdim=True) + 1e-5).sqrt())
 
 
-def test_a_clients_mean_image_moves_no_statistics_and_takes_its_own_as_the_batchs():
-    """Section 4.10: the 1-d batch norm is affine, the switchable norm's batch part is the image's."""
+def test_a_mean_image_changes_no_statistics_and_gives_the_batch_statistics():
+    """The batch norm is affine, and the batch statistics of the switchable norm are those of the image."""
     gate, params, statistics = started((2, 4, 5))
     params, kept, x = noisy(params), statistics.clone(), images((2, 4, 5)).mean(0, keepdim=True)
     out = gate(params, statistics, x, "client")

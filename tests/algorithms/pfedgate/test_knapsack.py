@@ -1,4 +1,4 @@
-"""pFedGate's selection, specification section 4.4; numbers in names are those of its invariants (section 6)."""
+"""pFedGate's block selection."""
 
 import itertools
 from itertools import product
@@ -45,12 +45,12 @@ def best(value, size, capacity):
 
 @settings(deadline=None, max_examples=300)
 @given(problems())
-def test_5_the_dynamic_programme_is_the_brute_force_optimum(problem):
+def test_exact_is_the_brute_force_optimum(problem):
     assert exact(*problem).tolist() == best(*problem).tolist()
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_5_with_fifteen_blocks(seed):
+def test_exact_with_fifteen_blocks(seed):
     stream = np.random.default_rng(seed)
     problem = stream.integers(0, 30, 15), stream.integers(1, 50, 15), 200
     assert exact(*problem).tolist() == best(*problem).tolist()
@@ -58,7 +58,7 @@ def test_5_with_fifteen_blocks(seed):
 
 @settings(deadline=None, max_examples=200)
 @given(problems(sizes=4, values=2))
-def test_5_ties_go_to_the_smaller_then_to_the_lower_index(problem):
+def test_ties_go_to_the_smaller_size_then_to_the_lower_index(problem):
     assert exact(*problem).tolist() == best(*problem).tolist()
 
 
@@ -71,7 +71,7 @@ def test_deciding_items_by_a_bound_changes_nothing(problem):
 
 @settings(deadline=None)
 @given(problems(most=45, sizes=5000, values=1000))
-def test_5_greedy_is_within_capacity_and_never_better(problem):
+def test_greedy_is_within_capacity_and_never_better(problem):
     value, size, capacity = problem
     taken = greedy(value, size, capacity)
     assert size[taken].sum() <= capacity
@@ -79,7 +79,7 @@ def test_5_greedy_is_within_capacity_and_never_better(problem):
 
 
 @given(problems(most=15))
-def test_filling_together_is_filling_one_by_one(problem):
+def test_fill_equals_a_loop_over_items(problem):
     value, size, capacity = problem
     order, taken = np.argsort(-value, kind="stable"), []
     for i in order:
@@ -89,14 +89,14 @@ def test_filling_together_is_filling_one_by_one(problem):
     assert fill(order, size, problem[2]).tolist() == taken
 
 
-def test_5_the_example():
+def test_an_example_where_greedy_is_worse():
     value, size = np.rint(1000 * np.array([0.9, 0.5, 0.5, 0.3])).astype(int), np.array([6, 3, 3, 2])
     assert exact(value, size, 6).tolist() == [False, True, True, False]
     assert greedy(value, size, 6).tolist() == [True, False, False, False]
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_3_4_first_blocks_are_kept_and_the_budget_holds(name):
+def test_first_blocks_are_kept_and_the_budget_holds(name):
     modes = ("first_min_ratio", "equal", "balanced", "output_rows")
     for case in product(modes, ("exact", "greedy"), (0.3, 0.5, 0.9)):
         mode, selector, s = case
@@ -109,7 +109,7 @@ def test_3_4_first_blocks_are_kept_and_the_budget_holds(name):
             assert blocks.share(blocks.always) <= blocks.share(kept) <= s, (case, low)
 
 
-def test_4_a_budget_that_first_blocks_break_is_told():
+def test_a_budget_that_first_blocks_exceed_is_infeasible():
     made = adapter("cifar10", 0.1, block_layout="equal")
     kept = made.select(np.ones(50), 0)
     assert not made.feasible(0)
@@ -130,8 +130,8 @@ def test_4_a_budget_that_first_blocks_break_is_told():
         ("cifar10", 0.3, 2, 0.50),
     ],
 )
-def test_6_the_released_code_keeps_the_papers_shares_whatever_the_gate_says(name, s, num, share):
-    """The table of section 4.4; at B = 2 and s = 0.3 the first blocks alone break the budget."""
+def test_the_released_code_keeps_the_papers_shares_for_any_importances(name, s, num, share):
+    """Kept shares and numbers of masks. At B = 2 and s = 0.3 the first blocks alone exceed the budget."""
     options = {"block_layout": "equal", "selector": "greedy_groups", "blocks_per_tensor": num}
     made, rng = adapter(name, s, num=num, **options), np.random.default_rng(1)
     masks = [made.select(rng.uniform(0.2, 1, made.blocks.num_blocks), 0) for _ in range(300)]
@@ -141,7 +141,7 @@ def test_6_the_released_code_keeps_the_papers_shares_whatever_the_gate_says(name
 
 
 def test_an_exact_knapsack_on_the_whole_model_chooses_little():
-    """Section 4.4: EMNIST has one mask at s = 0.3 and four at s = 0.5."""
+    """EMNIST's model has one possible mask at s = 0.3 and four at s = 0.5."""
     rng = np.random.default_rng(2)
     for s, share, num in ((0.3, 0.264, 1), (0.5, 0.448, 4)):
         made = adapter("emnist", s, block_layout="equal")
@@ -150,15 +150,15 @@ def test_an_exact_knapsack_on_the_whole_model_chooses_little():
         assert made.blocks.share(masks[0]) == pytest.approx(share, abs=0.0006)
 
 
-def test_importances_that_are_no_numbers_or_huge_do_not_stop_a_run():
+def test_importances_may_be_nan_or_huge():
     made = adapter("cifar10", 0.5)
     importance = np.full(50, 1e30)
     importance[::2] = np.nan
     assert made.blocks.share(made.select(importance, 0)) <= 0.5
 
 
-def test_scores_are_rounded_to_thousandths_or_tenths():
-    """Equal after rounding means lower index first: fc1's four blocks compete for one place, CIFAR-10, s = 0.5."""
+def test_importances_are_rounded_to_thousandths_or_tenths():
+    """Among importances that round to the same number, the lower index wins; one of fc1's four blocks fits."""
     for selector, step in (("exact", 1e-4), ("greedy_groups", 1e-2)):
         made = adapter("cifar10", 0.5, selector=selector, block_layout="equal")
         sizes = made.blocks.sizes

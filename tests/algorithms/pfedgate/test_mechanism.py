@@ -1,4 +1,4 @@
-"""Diagnostics of pFedGate's gates: swapped gates by hand, and the checks that its mechanism acted."""
+"""Diagnostics of pFedGate's gates: swapped gates by hand, and mechanism checks."""
 
 import math
 from dataclasses import replace
@@ -17,7 +17,7 @@ from tests.helpers import linear_federation
 # ---- swapped gates --------------------------------------------------------------------------------------------------
 
 
-def test_gates_set_by_hand_so_that_only_the_own_one_is_right():
+def test_swapped_gates_by_hand():
     """Logits are (M_0 x_0, 0.5 M_1 x_0) for x = (1, 0); client 0 has label 0, client 1 has label 1, both with one x.
 
     Gates without norms and with weights of 0 have M = σ(bias): (0.9, 0.1) for client 0 and (0.1, 0.9) for client 1.
@@ -43,8 +43,8 @@ def test_gates_set_by_hand_so_that_only_the_own_one_is_right():
     }
 
 
-def test_the_next_clients_gate_comes_with_its_statistics():
-    """Client k with the gate of k + 1, by a state whose gates are set one by one."""
+def test_a_swapped_gate_has_its_statistics():
+    """Client k with the gate of k + 1, from a state in which the gates are set one by one."""
     fed = fed_of(dtype=F64, test=40, spread=1.5)
     method = PFedGate(lr_gate=5.0, keep_ratio=0.7, scale_bias_init=2.0)
     state, _ = after(method, fed, 2)
@@ -60,7 +60,7 @@ def test_the_next_clients_gate_comes_with_its_statistics():
             assert int(got[i - 1, k]) == int(scores.correct)
 
 
-def test_a_probed_run_keeps_swaps_and_a_lone_client_has_none():
+def test_swaps_are_stored_with_probe_and_need_two_clients():
     fed = fed_of("dense")
     state, _ = after(PFedGate(), fed)
     assert "other_gates_correct" in PFedGate(probe=True).artifacts(fed, state)
@@ -83,8 +83,8 @@ def test_weight_decay_by_hand():
     assert left_by_decay(falling, 1.0, 2, 2, True) == pytest.approx(0.9)
 
 
-def test_a_gate_that_only_decays_is_where_the_check_expects_it():
-    """All weights of the model are 0 and stay so: the loss is constant, and no gradient but decay reaches a gate."""
+def test_a_gate_with_weight_decay_alone_has_the_expected_scale():
+    """All weights of the model are 0 and stay 0, so the loss is constant and only weight decay changes a gate."""
     train = {"momentum": 0.9, "weight_decay": 0.2, "lr": 0.0, "batch_size": 60}
     fed = fed_of("dense", (60, 60), dtype=F64, **train)
     method = PFedGate(lr_gate=1.0, scale_bias_init=3.0)
@@ -106,7 +106,7 @@ def checks(method=None, training=TABLE_7, **series):
     return (method or PFedGate(scale_bias_init=3.0)).mechanism(SERIES | series, 2, training)
 
 
-def test_scales_that_only_decay_do_not_act_and_scales_that_spread_do():
+def test_scales_must_differ_from_weight_decay_alone():
     (still,) = checks()
     assert not still.acts and still.value < 0.02 and still.bound == LEAST
     (apart,) = checks(gate_spread=np.array([[0.0, 0], [0.2, math.nan]]))
@@ -120,7 +120,7 @@ def test_scales_that_only_decay_do_not_act_and_scales_that_spread_do():
     assert not drifted.acts
 
 
-def test_an_own_gate_must_lead_other_gates_and_a_constant_scale():
+def test_a_clients_own_gate_must_beat_other_gates_and_a_constant_scale():
     swaps = {"order_correct": [[90, 90]] * 5, "other_gates_correct": [[80, 80], [70, 90]], "test_count": [100, 100]}
     swaps = {name: np.array(values) for name, values in swaps.items()}
     _, others, constant = checks(**swaps, constant_scales_correct=np.array([90, 89]))
@@ -128,7 +128,7 @@ def test_an_own_gate_must_lead_other_gates_and_a_constant_scale():
     assert (constant.value, constant.bound, constant.acts) == (0.5, POINTS, False)
 
 
-def test_what_was_not_noted_or_is_not_the_gates_is_not_checked():
+def test_checks_without_notes_or_without_learned_gates_are_left_out():
     method = PFedGate()
     assert method.mechanism({}, 2, TABLE_7) == []
     assert checks(PFedGate(gate_override=1.0)) == checks(PFedGate(post_norm=False)) == []

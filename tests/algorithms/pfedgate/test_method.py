@@ -1,4 +1,4 @@
-"""pFedGate's rounds: by hand, in plain PyTorch, and the invariants of its specification's section 6 by number."""
+"""pFedGate's rounds: by hand, against plain PyTorch, and invariants."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ BUDGET = 0.7  # s of the rounds in plain PyTorch
 def test_a_round_by_hand():
     """Logits W x, W [2, 2] = 0, rate 1; s = 0.5 and B = 2 make s_min = 0.25: blocks W_00 and (W_01, W_10, W_11).
 
-    The second does not fit in 4 s - 1 = 1 entry, so W_00 alone is trained. With M = 0.8, theta' = 0.8 W and the slope
+    The second does not fit in 4 s - 1 = 1 entry, so only W_00 is trained. With M = 0.8, theta' = 0.8 W and the gradient
     is 0.8 (p_0 - y_0) x_0: client 0, two samples x = (2, 1), y = 0: W_00 = 0.8 * 0.5 * 2 = 0.8; client 1, three samples
     x = (1, 3), y = 1: W_00 = -0.4. Mean by samples: (2 * 0.8 - 3 * 0.4) / 5 = 0.08.
     """
@@ -42,10 +42,10 @@ def test_a_round_by_hand():
 @all_nets
 @pytest.mark.parametrize("stacked", [True, False])
 def test_rounds_against_plain_pytorch(name, stacked):
-    """Two rounds of two epochs with momentum kept, decay and clipping; the knapsack by brute force.
+    """Two rounds of two epochs with kept momentum, weight decay and clipping; the knapsack by brute force.
 
-    At s = BUDGET no channel of the network with batch norm loses all its weights. One that does stands at 0 up to
-    rounding after the norm, and whether its ReLU passes anything on would depend on the processor.
+    At s = BUDGET no channel of the network with batch norm loses all its weights. Such a channel would be 0 up to
+    rounding after the norm, and the output of its ReLU would depend on the processor.
     """
     if stacked and name == "norm":
         pytest.skip("no batched computation of networks with batch norm")
@@ -68,7 +68,7 @@ def test_rounds_against_plain_pytorch(name, stacked):
         assert notes["upload"].tolist() == [int(sent.sum()) for _, sent, _ in rows]
 
 
-def test_the_gate_may_have_a_weight_decay_of_its_own():
+def test_the_gate_can_have_another_weight_decay():
     fed = fed_of("dense", (9, 6), dtype=F64, weight_decay=0.1, lr=0.1)
 
     def gates(decay):
@@ -81,7 +81,7 @@ def test_the_gate_may_have_a_weight_decay_of_its_own():
 
 
 def plain_round(fed, model, adapter, gate, shared, k, t, moving):
-    """One client with two ``torch.optim.SGD``: (theta [e], what it sends bool [d], the model's velocities)."""
+    """One client with two ``torch.optim.SGD``: (theta [e], sent entries bool [d], velocities of the model)."""
     plain, config, blocks = module_of(fed, model, shared), fed.train, adapter.blocks
     common = {"momentum": config.momentum, "weight_decay": config.weight_decay}
     of_model = torch.optim.SGD(plain.parameters(), lr=config.lr, **common)
@@ -91,7 +91,7 @@ def plain_round(fed, model, adapter, gate, shared, k, t, moving):
     numbers, sent = blocks.expand(torch.arange(blocks.num_blocks)), torch.zeros(fed.num_params, dtype=torch.bool)
     for batch in fed.batches(torch.tensor([k]), t, epochs=config.epochs, smallest_batch=2):
         scale, importance = gate.train()(batch.x[0])
-        importance = importance.clamp(min=adapter.least)
+        importance = importance.clamp(min=adapter.min_ratio)
         kept = brute_force(importance.detach().numpy(), blocks.sizes, blocks.always, BUDGET)
         through = torch.from_numpy(kept).to(F64) - importance.detach() + importance
         wide = (through * scale)[numbers]
@@ -110,7 +110,7 @@ def plain_round(fed, model, adapter, gate, shared, k, t, moving):
 
 
 def plain_mean(shared, rows, d):
-    """Entry by entry over its senders; statistics over all."""
+    """Mean of each entry over its senders, and of statistics over all clients."""
     out = shared.clone()
     for j in range(len(shared)):
         senders = [(theta[j], n) for theta, sent, n in rows if j >= d or sent[j]]
@@ -119,14 +119,14 @@ def plain_mean(shared, rows, d):
     return out
 
 
-# ---- the invariants -------------------------------------------------------------------------------------------------
+# ---- invariants -----------------------------------------------------------------------------------------------------
 
 
 @all_nets
 @pytest.mark.parametrize("stacked", [True, False])
 @pytest.mark.parametrize("aggregation", ["by_index", "dense"])
 @pytest.mark.parametrize("keep", [False, True], ids=["momentum restarts", "momentum stays"])
-def test_7_a_gate_of_ones_on_the_whole_model_is_fedavg_to_the_bit(name, stacked, aggregation, keep):
+def test_a_gate_of_ones_on_the_whole_model_is_bitwise_fedavg(name, stacked, aggregation, keep):
     if stacked and name == "norm":
         pytest.skip("no batched computation of networks with batch norm")
     settings = {"stacked": stacked, "momentum": 0.5, "weight_decay": 0.01, "epochs": 2}
@@ -143,8 +143,8 @@ def test_7_a_gate_of_ones_on_the_whole_model_is_fedavg_to_the_bit(name, stacked,
 
 @all_nets
 @pytest.mark.parametrize("through", ["all", "kept"])
-def test_8_masked_blocks_stay_and_are_not_sent(name, through):
-    """One batch of plain SGD; what is sent moves."""
+def test_masked_blocks_are_unchanged_and_not_sent(name, through):
+    """One batch of plain SGD."""
     fed = fed_of(name, batch_size=100)
     algorithm = PFedGate(keep_ratio=0.5, straight_through=through, blocks_per_tensor=3)
     adapter, _, out = trained(algorithm, fed)
@@ -158,7 +158,7 @@ def test_8_masked_blocks_stay_and_are_not_sent(name, through):
     assert notes["upload"].tolist() == [int(s) for s in (out.log.used > 0) @ adapter.blocks.sizes]
 
 
-def test_9_what_is_sent_is_the_union_of_the_batches_masks(monkeypatch):
+def test_the_upload_is_the_union_of_the_masks_of_all_batches(monkeypatch):
     seen, add = {}, Log.add
 
     def recorded(log, s, scale, kept):
@@ -177,12 +177,12 @@ def test_9_what_is_sent_is_the_union_of_the_batches_masks(monkeypatch):
         assert q == pytest.approx(blocks.share(union))
         assert float(notes["kept_ratio"][s]) == pytest.approx(share)
         assert share <= q <= min(1, len(masks) * 0.5)
-    assert any(notes["upload_ratio"] > notes["kept_ratio"] + 1e-3)  # else there was but one mask
+    assert any(notes["upload_ratio"] > notes["kept_ratio"] + 1e-3)  # else there was only one mask
     assert notes["distinct_masks"] == len({m.tobytes() for masks in seen.values() for m in masks}) > 1
 
 
 def combined(through, shared=False, s=0.5, **options):
-    """(adapter, scale, importance as leaves, M', I) for the dense net with importances on both sides of s_min."""
+    """(adapter, scale and importance as leaves, M', I) for the dense net; importances lie on both sides of s_min."""
     fed = fed_of("dense", dtype=F64)
     adapter = Adapter.of(PFedGate(keep_ratio=s, straight_through=through, **options), fed)
     stream = torch.Generator().manual_seed(3)
@@ -194,29 +194,29 @@ def combined(through, shared=False, s=0.5, **options):
     return adapter, scale, importance, *adapter.combine(scale, importance, 0)
 
 
-def slopes_of(adapter, values, *leaves):
-    """Slopes of a loss that is linear in theta', and <g_b, theta_b> itself."""
+def gradients_of(adapter, values, *leaves):
+    """Gradients of a loss that is linear in theta', and <g_b, theta_b>."""
     g, theta = torch.randn(2, adapter.blocks.num_params, dtype=F64, generator=torch.Generator().manual_seed(4))
     loss = (adapter.blocks.scale(theta, values) * g).sum()
     return *torch.autograd.grad(loss, leaves, allow_unused=True), adapter.blocks.sums(g * theta)
 
 
 @pytest.mark.parametrize("through", ["all", "kept"])
-def test_3_10_values_and_slopes_of_the_combination(through):
-    """The table of section 4.5; values are 0 or M to the bit."""
+def test_values_and_gradients_of_the_combination(through):
+    """The values are exactly 0 or M; the gradients follow their formulas."""
     adapter, scale, importance, values, kept = combined(through)
     on = torch.from_numpy(kept)
     assert kept[adapter.blocks.always].all()
     assert torch.equal(values, torch.where(on, scale, 0.0))
-    of_scale, of_importance, inner = slopes_of(adapter, values, scale, importance)
+    of_scale, of_importance, inner = gradients_of(adapter, values, scale, importance)
     torch.testing.assert_close(of_scale, torch.where(on, inner, 0.0))
-    want = scale.detach() * inner * (importance >= adapter.least)
-    assert ((importance < adapter.least) & on).any()
+    want = scale.detach() * inner * (importance >= adapter.min_ratio)
+    assert ((importance < adapter.min_ratio) & on).any()
     torch.testing.assert_close(of_importance, want if through == "all" else want * on)
     assert bool((of_importance[~on] == 0).all()) == (through == "kept")
 
 
-def test_10_slopes_by_finite_differences():
+def test_gradients_by_finite_differences():
     adapter, scale, importance, _, kept = combined("all")
     on = torch.from_numpy(kept).to(F64)
     g, theta = torch.randn(2, adapter.blocks.num_params, dtype=F64, generator=generator(0, "slopes"))
@@ -231,27 +231,27 @@ def test_10_slopes_by_finite_differences():
 
 
 @pytest.mark.parametrize("through", ["all", "kept"])
-def test_10_one_shared_path_has_1_plus_M_times_the_slope(through):
+def test_a_shared_path_has_1_plus_M_times_the_gradient(through):
     adapter, scale, _, values, kept = combined(through, shared=True)
-    slope, inner = slopes_of(adapter, values, scale)
-    above = (scale.detach() >= adapter.least) & torch.from_numpy(kept)
+    slope, inner = gradients_of(adapter, values, scale)
+    above = (scale.detach() >= adapter.min_ratio) & torch.from_numpy(kept)
     torch.testing.assert_close(slope[above], ((1 + scale.detach()) * inner)[above])
 
 
 @pytest.mark.parametrize(("s", "learns"), [(0.5, True), (1.0, False)])
-def test_10_the_importance_path_learns_where_there_is_something_to_choose(s, learns):
-    """At s = 1 nothing reads it; the scale path always learns."""
+def test_the_importance_path_learns_unless_s_is_1(s, learns):
+    """At s = 1 the importances are not used. The scale path always learns."""
     fed = fed_of("conv")
     adapter, state, out = trained(PFedGate(keep_ratio=s, scale_bias_init=1.0), fed)
     moved = (out.gate != state.gate)[0].split(adapter.gate.sizes)
     for part in moved[4:]:
         scale, importance = part.chunk(2)
-        assert scale.any() or part is moved[5]  # a bias before a batch norm has no slope
+        assert scale.any() or part is moved[5]  # a bias before a batch norm has gradient 0
         assert bool(importance.any()) == learns or part is moved[5]
 
 
 def toy(aggregation, touched):
-    """Section 4.7: a model of three blocks of one parameter, and clients 0 to 3 with 1 to 4 samples."""
+    """A model with three blocks of one parameter each, and clients 0 to 3 with 1 to 4 samples."""
     blocks = Blocks(torch.ones(3, dtype=torch.int64), torch.arange(3), np.array([True] * 3), np.array([True] * 3))
     used = np.array([[int(b in sent) for b in range(3)] for sent in touched])
     theta = torch.arange(12, dtype=F64).view(4, 3) ** 2
@@ -266,7 +266,7 @@ def toy(aggregation, touched):
     return theta, server.merged()
 
 
-def test_11_each_index_is_averaged_over_its_senders():
+def test_each_index_is_averaged_over_its_senders():
     theta, merged = toy("by_index", [{0, 2}, {1, 2}, {0, 1}, {0, 1, 2}])
     n = torch.tensor([1.0, 2, 3, 4], dtype=F64)
     senders = ([0, 2, 3], [1, 2, 3], [0, 1, 3])
@@ -279,14 +279,14 @@ def test_11_each_index_is_averaged_over_its_senders():
     assert torch.equal(merged, toy("dense", [{0, 1, 2}] * 4)[1])
 
 
-def test_11_the_dense_mean_counts_what_was_not_sent_as_no_change():
+def test_the_dense_mean_counts_unsent_blocks_as_unchanged():
     theta, merged = toy("dense", [{0, 2}, {1, 2}, {0, 1}, {0, 1, 2}])
     want = torch.stack([0.1 * theta[0, 0] - 0.2 + 0.3 * theta[2, 0] + 0.4 * theta[3, 0]])
     torch.testing.assert_close(merged[:1], want)
 
 
 @pytest.mark.parametrize("reading", ["paper", "authors_code"])
-def test_12_gates_stay_at_home(reading):
+def test_gates_are_private(reading):
     fed = fed_of("conv")
     algorithm = PFedGate.reading(reading, keep_ratio=0.6)
     state, notes = after(algorithm, fed)
@@ -296,14 +296,14 @@ def test_12_gates_stay_at_home(reading):
     assert len(state.shared) == fed.num_entries
     assert (notes["upload"] <= fed.num_params).all()
     strange = replace(start, gate=start.gate.clone(), statistics=start.statistics + 3)
-    strange.gate[1:] = start.gate[1:].flip(1)  # another gate changes what a client trains, never what is averaged of 0
+    strange.gate[1:] = start.gate[1:].flip(1)  # the gates of other clients do not affect client 0
     first = algorithm.round(fed, start, torch.tensor([0]), 0)[0].shared
     assert same_bits(first, algorithm.round(fed, strange, torch.tensor([0]), 0)[0].shared)
 
 
 @all_nets
 @pytest.mark.parametrize("how", ["batch", "client_train_mean", "sample"])
-def test_13_evaluation_moves_nothing_and_can_be_repeated(name, how):
+def test_evaluation_changes_no_statistics_and_is_deterministic(name, how):
     fed = fed_of(name, dtype=F64)
     algorithm = PFedGate(eval_gate=how, scale_bias_init=2.0)
     state, _ = after(algorithm, fed)
@@ -315,13 +315,13 @@ def test_13_evaluation_moves_nothing_and_can_be_repeated(name, how):
         order = torch.randperm(len(x), generator=generator(0, "order"))
         torch.testing.assert_close(algorithm.predict(fed, state, 1, theta, x[order]), first[order])
         alone = torch.cat([algorithm.predict(fed, state, 1, theta, row[None]) for row in x])
-    assert torch.allclose(alone, first) == (how != "batch")  # neighbours matter, or they do not
+    assert torch.allclose(alone, first) == (how != "batch")  # only with "batch" do other samples of the batch matter
     assert same_bits(kept, state.statistics)
 
 
 @all_nets
-def test_13_the_clients_own_weights_are_scored_with_the_gate_that_they_were_trained_with(name):
-    """Right after its epoch: neither with the gate that the round began with, nor with another client's."""
+def test_local_weights_are_scored_with_the_gate_they_were_trained_with(name):
+    """That is the gate after local training, not the gate before the round, and not another client's."""
     fed, algorithm = fed_of(name, dtype=F64, lr=0.2), PFedGate(lr_gate=5.0, keep_ratio=0.7)
     rows = []
 
@@ -345,7 +345,7 @@ def test_13_the_clients_own_weights_are_scored_with_the_gate_that_they_were_trai
     assert not torch.allclose(losses["new"], losses["old"]) and not torch.allclose(losses["new"], losses["others"])
 
 
-def test_13_samples_are_scored_in_batches_of_a_random_order():
+def test_samples_are_scored_in_batches_of_a_random_order():
     fed = fed_of("norm", dtype=F64, test=150, spread=3.0)
     algorithm = PFedGate(eval_batch_size=64, scale_bias_init=2.0)
     state, _ = after(algorithm, fed, 2)
@@ -363,8 +363,8 @@ def test_13_samples_are_scored_in_batches_of_a_random_order():
 
 @pytest.mark.parametrize(("keep", "masks"), [(0.55, 1), (0.7, 2)])
 @pytest.mark.parametrize("name", ["dense", "conv"])
-def test_16_sliced_kernels_are_the_masked_dense_ones(name, keep, masks):
-    """Three rounds with momentum, decay and clipping, at 0.7 on masks that differ; a client of one sample, too."""
+def test_sliced_execution_equals_masked_dense_execution(name, keep, masks):
+    """Three rounds with momentum, decay and clipping. At 0.7 the masks differ; one client has a single sample."""
     settings = {"momentum": 0.9, "weight_decay": 0.01, "clip_norm": 0.7, "epochs": 2, "stacked": False}
     fed = fed_of(name, (12, 8, 1), dtype=F64, **settings)
     options = {"block_layout": "output_rows", "straight_through": "kept", "keep_ratio": keep, "lr_gate": 1.0}

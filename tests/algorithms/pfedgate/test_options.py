@@ -1,4 +1,4 @@
-"""pFedGate's options, readings and controls: specification sections 4, 5 and 11."""
+"""pFedGate's options, readings and controls."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from tests.algorithms.pfedgate.plain import F64, after, fed_of, trained
 from tests.helpers import everyone, linear_federation, same_bits
 
 
-def test_chunks_change_nothing_but_memory(one_by_one):
+def test_chunks_give_equal_results(one_by_one):
     def last(**options):
         return after(PFedGate(keep_ratio=0.6, **options), fed_of(momentum=0.9), 3)[0]
 
@@ -26,7 +26,7 @@ def test_chunks_change_nothing_but_memory(one_by_one):
     torch.testing.assert_close(dropped.shared, last(last_batch="dropped").shared)
 
 
-def test_an_interrupted_run_goes_on_with_the_same_bits():
+def test_an_interrupted_run_continues_bitwise():
     fed, algorithm, schedule = fed_of(momentum=0.9), PFedGate(), Schedule(3, participation=0.7)
     whole, _ = run(algorithm, fed, schedule)
     state, history = run(algorithm, fed, schedule, until=2)
@@ -36,7 +36,7 @@ def test_an_interrupted_run_goes_on_with_the_same_bits():
     assert after(algorithm, fed_of())[0].gate_velocity is None
 
 
-def test_novel_clients_train_their_gates_alone():
+def test_novel_clients_train_only_their_gates():
     fed = fed_of()
     algorithm = PFedGate()
     state, _ = after(algorithm, fed, clients=torch.tensor([0, 1]))
@@ -52,7 +52,7 @@ def test_novel_clients_train_their_gates_alone():
     [({"logit_relu": True}, {"loss": relu_loss}), ({"last_batch": "dropped"}, {"smallest_batch": 4})],
     ids=str,
 )
-def test_novel_clients_train_as_the_others_do(option, asked):
+def test_novel_clients_train_with_the_methods_options(option, asked):
     fed, new = fed_of("dense", (12, 9, 10)), torch.tensor([2])  # batches of four, four and two
     algorithm = PFedGate(**option)
     state, _ = after(algorithm, fed, clients=torch.tensor([0, 1]))
@@ -71,19 +71,19 @@ def test_budgets():
     mixed = Adapter.of(PFedGate(keep_ratio=(0.5, 0.1)), fed)
     assert sorted(mixed.budget.tolist()) == [0.1] * 5 + [0.5] * 5
     assert mixed.budget.tolist() != sorted(mixed.budget.tolist())
-    assert mixed.least == 0.05  # half of the smallest budget, since 1/5 is above it
+    assert mixed.min_ratio == 0.05  # half of the smallest budget, since 1/5 is above it
     each = tuple(0.1 * (i + 1) for i in range(10))
     assert tuple(Adapter.of(PFedGate(keep_ratio=each), fed).budget) == each
-    assert Adapter.of(PFedGate(keep_ratio=0.5), fed).least == 0.2
-    assert Adapter.of(PFedGate(keep_ratio=0.2), fed).least == 0.1
-    assert Adapter.of(PFedGate(keep_ratio=0.05, min_keep_rule="authors_code"), fed).least == 0.05
-    assert Adapter.of(PFedGate(blocks_per_tensor=20, min_keep_rule="authors_code"), fed).least == 0.1
+    assert Adapter.of(PFedGate(keep_ratio=0.5), fed).min_ratio == 0.2
+    assert Adapter.of(PFedGate(keep_ratio=0.2), fed).min_ratio == 0.1
+    assert Adapter.of(PFedGate(keep_ratio=0.05, min_keep_rule="authors_code"), fed).min_ratio == 0.05
+    assert Adapter.of(PFedGate(blocks_per_tensor=20, min_keep_rule="authors_code"), fed).min_ratio == 0.1
     with pytest.raises(ValueError, match=r"\A[^\n]*11[^\n]*10[^\n]*\Z"):
         Adapter.of(PFedGate(keep_ratio=(0.5,) * 11), fed)
 
 
-def test_a_budget_below_the_blocks_that_are_always_kept_is_marked_and_the_true_share_told():
-    """Layout `equal` with five blocks keeps a fifth of each tensor, whatever s is; section 4.4."""
+def test_an_infeasible_budget_is_noted_with_the_true_share():
+    """Layout "equal" with five blocks keeps a fifth of each tensor, whatever s is."""
     fed, options = fed_of("conv"), {"block_layout": "equal", "min_keep_rule": "authors_code"}
     _, notes = after(PFedGate(keep_ratio=0.1, **options), fed)
     assert notes["infeasible"].tolist() == [1, 1, 1] and (notes["kept_ratio"] > 0.1).all()
@@ -91,7 +91,7 @@ def test_a_budget_below_the_blocks_that_are_always_kept_is_marked_and_the_true_s
     assert notes["infeasible"].tolist() == [1, 0, 0]
 
 
-def test_alternating_trains_the_gate_first_and_the_model_under_a_gate_that_stands_still():
+def test_alternating_trains_the_gate_first_and_then_the_model():
     fed = fed_of("dense")
     joint, first = (trained(PFedGate(training=how, keep_ratio=1.0), fed) for how in ("joint", "alternating"))
     assert not same_bits(joint[2].gate, first[2].gate)
@@ -102,8 +102,8 @@ def test_alternating_trains_the_gate_first_and_the_model_under_a_gate_that_stand
     assert after(PFedGate(training="alternating"), fed)[1]["passes"] == 2
 
 
-def test_client_wise_adaptation_has_one_mask_for_a_client():
-    """The mean image gives a vector within the budget; the released code's mean of masked vectors may exceed it."""
+def test_client_wise_adaptation_has_one_mask_for_each_client():
+    """With the mean image the mask is within the budget; the released code's mean of masked vectors can exceed it."""
     fed = fed_of("norm", (40, 40, 40), lr=0.2)
     for granularity, within in (("client", True), ("client_masked_mean", False)):
         algorithm = PFedGate(gate_granularity=granularity, lr_gate=2.0, keep_ratio=0.5)
@@ -115,7 +115,7 @@ def test_client_wise_adaptation_has_one_mask_for_a_client():
 
 
 def vectors_of(adapter, state, batches, mode="eval"):
-    """M and G of client 0's gate on each of the batches, as it gives them: [n, L] both."""
+    """M and G [n, L] of client 0's gate for each of the n batches."""
     raw = [adapter.gate(state.gate[0], state.statistics[0].clone(), x, mode) for x in batches]
     return (torch.stack(part) for part in zip(*raw, strict=True))
 
@@ -124,8 +124,8 @@ def vectors_of(adapter, state, batches, mode="eval"):
     "options",
     [{"eval_gate": "client_train_mean"}, *({"gate_granularity": g} for g in ("client", "client_masked_mean"))],
 )
-def test_one_vector_for_a_client_is_made_of_its_training_samples(options):
-    """Of all batches before selection; of the mean image; the released code's, of all batches after selection."""
+def test_client_wise_vectors_come_from_the_training_samples(options):
+    """The mean over batches before the selection, the mean image, and the mean over batches after the selection."""
     fed = fed_of("norm", (30, 40, 20), dtype=F64, lr=0.2, batch_size=8)
     algorithm = PFedGate(lr_gate=2.0, keep_ratio=0.5, **options)
     state, _ = after(algorithm, fed, 2)
@@ -146,7 +146,7 @@ def test_one_vector_for_a_client_is_made_of_its_training_samples(options):
         torch.testing.assert_close(algorithm.predict(fed, state, 0, state.shared, images), fed.logits(model, images))
 
 
-def test_the_last_batch_is_dropped_only_where_there_are_others():
+def test_the_last_batch_is_dropped_only_if_there_are_others():
     fed = fed_of("dense", (9, 3, 1))  # batches of four
     steps = {}
     for last in ("kept", "dropped"):
@@ -171,7 +171,7 @@ def test_a_client_without_a_step_sends_nothing():
     assert notes["kept_ratio"][1].isnan()
 
 
-def test_one_more_relu():
+def test_logit_relu():
     fed = fed_of("dense", dtype=F64)
     plain, more = (after(PFedGate(logit_relu=on), fed)[0] for on in (False, True))
     assert not same_bits(plain.shared, more.shared)
@@ -181,8 +181,8 @@ def test_one_more_relu():
     assert (one < 0).any()
 
 
-def test_controls():
-    """Masks that nobody learns, and scales of 1; section 11, notebook C."""
+def test_controls_with_masks_that_are_not_learned():
+    """Masks that are not learned, and scales of 1."""
     fed = fed_of("norm")
     small, drawn = (Adapter.of(PFedGate(mask=mask), fed) for mask in ("small_blocks", "random"))
     assert len({small.select(small.fixed(k), k).tobytes() for k in range(3)}) == 1
@@ -196,7 +196,7 @@ def test_controls():
     assert log.scale.tolist() == log.used.tolist()
 
 
-def test_what_is_kept_for_figures():
+def test_artifacts_for_figures():
     fed = fed_of("norm", test=300, rounds=4)
     algorithm = PFedGate(keep_ratio=0.5)
     state, _ = after(algorithm, fed, 2)
@@ -247,7 +247,7 @@ def test_sliced_kernels_refuse_batch_norm():
         after(PFedGate(**options), fed_of("norm"))
 
 
-def test_a_probed_run_keeps_the_ends_scores():
+def test_probe_stores_scores_of_the_final_model():
     fed = fed_of("dense", (40, 30, 20), test=60, spread=1.0)
     plain = PFedGate(keep_ratio=0.6, lr_gate=1.0, eval_batch_size=8)
     state, _ = after(plain, fed, 2)
@@ -273,18 +273,18 @@ def test_a_probed_run_keeps_the_ends_scores():
 
 
 def by_label(algorithm, fed, state, k):
-    """Correct predictions where each batch, in the order of the labels, is scored by itself."""
+    """Number of correct predictions with test batches sorted by label."""
     x, y = fed.splits["test"].client(k)
     batches = y.sort(stable=True).indices.split(algorithm.eval_batch_size)
     logits = [algorithm.predict(fed, state, k, state.shared, x[at]) for at in batches]
     return sum(int((out.argmax(1) == y[at]).sum()) for out, at in zip(logits, batches, strict=True))
 
 
-def test_sorted_batches_have_the_relu_too():
-    """In one batch for all test samples the order is nothing."""
+def test_logit_relu_applies_to_sorted_batches():
+    """All test samples are in one batch, so their order does not matter."""
     fed, way = fed_of("dense"), PFedGate(logit_relu=True, probe=True)
     state, _ = after(way, fed)
-    low = replace(state, shared=state.shared - 0.5)  # where all logits are negative, the ReLU leaves the first class
+    low = replace(state, shared=state.shared - 0.5)  # if all logits are negative, the ReLU gives the first class
     kept, plain = (replace(way, logit_relu=on).artifacts(fed, low) for on in (True, False))
     assert kept["sorted_correct"].tolist() == kept["order_correct"][0].tolist() != plain["sorted_correct"].tolist()
 
@@ -304,7 +304,7 @@ def test_the_model_without_gates_is_one_more_round_of_fedavg():
 def drifting(aggregation, rounds, **options):
     """W [2, 2] = 1, rate 1, decay 0.1, momentum 0.5; two clients of equal data x = (1, 0), y = 0 and 1.
 
-    s = 0.5 and B = 2 keep W_00 alone; no data reach the other entries, which a client never sends.
+    s = 0.5 and B = 2 keep only W_00. The other entries get no gradient, and a client never sends them.
     """
     fed = linear_federation([([[1, 0]] * 2, [0] * 2), ([[1, 0]] * 2, [1] * 2)], weight_decay=0.1, momentum=0.5)
     method = PFedGate(keep_ratio=0.5, blocks_per_tensor=2, gate_override=0.8, aggregation=aggregation, **options)
@@ -315,9 +315,9 @@ def drifting(aggregation, rounds, **options):
 
 
 def test_whole_models_carry_the_decay_and_momentum_of_untouched_blocks():
-    """Untouched: v = 0.1, W = 0.9; then v = 0.05 + 0.09 = 0.14, W = 0.76. What is touched is the same in both ways.
+    """Unused entries: v = 0.1, W = 0.9; then v = 0.05 + 0.09 = 0.14, W = 0.76. Used entries are the same in both ways.
 
-    Under "dense" and "by_index" untouched entries stay at 1.
+    With "dense", unused entries stay at 1.
     """
     for rounds, want in ((1, 0.9), (2, 0.76)):
         whole, sent = drifting("whole_models", rounds)
@@ -329,7 +329,7 @@ def test_whole_models_carry_the_decay_and_momentum_of_untouched_blocks():
     assert some["upload"].tolist() == [1, 1] and some["upload_bits"].tolist() == [2, 2]
 
 
-def test_averaged_over_everyone_the_absent_count_with_the_model_they_were_sent():
+def test_averaged_over_everyone_absent_clients_count_with_the_current_model():
     """Client 1 of 3 + 1 samples takes part: θ = (1 θ_1 + 3 θ_old) / 4, statistics included."""
     fed = fed_of("norm", (12, 4), dtype=F64)
     options = {"aggregation": "whole_models", "lr_gate": 1.0}
@@ -339,10 +339,10 @@ def test_averaged_over_everyone_the_absent_count_with_the_model_they_were_sent()
     mixed, _ = everybody.round(fed, start, clients, 0)
     torch.testing.assert_close(mixed.shared, (alone.shared + 3 * fed.theta0) / 4)
     full, _ = one.round(fed, start, everyone(fed), 0)
-    assert same_bits(full, everybody.round(fed, start, everyone(fed), 0)[0])  # nobody is absent
+    assert same_bits(full, everybody.round(fed, start, everyone(fed), 0)[0])  # no client is absent
 
 
-def test_the_released_codes_server_is_its_readings():
+def test_the_reading_has_the_server_of_the_released_code():
     coded = PFedGate.reading("authors_code")
     assert (coded.aggregation, coded.averaged_over) == ("whole_models", "everyone")
     with pytest.raises(ValueError, match='averaged_over="everyone" needs'):
@@ -354,8 +354,8 @@ def test_the_released_codes_server_is_its_readings():
 
 @pytest.mark.parametrize("bias", [0.0, 3.0])
 @pytest.mark.parametrize("paths", ["two", "shared"])
-def test_the_tangent_starts_where_the_sigmoid_does_and_as_steep(bias, paths):
-    """M, G and the slope of M by the last bias; the identity has 1 and 1, many times as steep."""
+def test_the_tangent_has_the_value_and_slope_of_the_sigmoid_at_the_start(bias, paths):
+    """M, G and the derivative of M with respect to the last bias. The identity has 1, 1 and 1."""
     fed = fed_of("dense", (500,), dtype=F64, batch_size=500)
     x = fed.splits["train"].client(0)[0]
     found = {}
@@ -376,7 +376,7 @@ def test_the_tangent_starts_where_the_sigmoid_does_and_as_steep(bias, paths):
     assert found["sigmoid"][2] < 0.22
 
 
-def test_a_tangent_is_not_bounded_and_needs_a_gate_without_sigmoid():
+def test_the_tangent_is_unbounded_and_needs_sigmoid_false():
     z = torch.tensor([[-50.0, 50.0]], dtype=F64)
     low, high = activate(z, False, (0.0,))[0].tolist()
     assert low < -5 and high > 5
@@ -389,7 +389,7 @@ def test_a_tangent_is_not_bounded_and_needs_a_gate_without_sigmoid():
 
 @pytest.mark.parametrize("override", [None, 1.0])
 def test_controls_keep_the_same_share_whatever_the_mask(override):
-    """Of blocks of one size as many for learned, fixed and random masks; fixed ones are alike, the others differ."""
+    """With blocks of equal size, learned, fixed and random masks keep equally many. Fixed masks are all the same."""
     fed = fed_of("conv", (12, 8, 14), dtype=F64)
     kept = {}
     for mask in ("learned", "small_blocks", "random"):

@@ -1,4 +1,4 @@
-"""Star-PFL once more: plain modules, one Python object for every scalar, lists for histories. And its federations."""
+"""A plain reference of Star-PFL: modules, one Python object for every scalar, lists for histories; and federations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pfl_core.algorithms.star_pfl.masks import measure
 from tests.algorithms.two_nets import named_fed
 from tests.helpers import module_of
 
-EAGER = {"threshold_global": 0.6, "threshold_local": 0.6}  # freezes plenty within a few rounds
+EAGER = {"threshold_global": 0.6, "threshold_local": 0.6}  # freezes many entries within a few rounds
 SHORT = {"history_len_local": 2, "history_len_global": 3}
 PARTS = [[0, 1, 2, 3], [0, 2], [1, 2, 3], [0, 1, 2, 3], [3], [0, 1, 2, 3], [0, 1]]
 
@@ -22,7 +22,7 @@ def fed_of(name="cnn with batch norm", **options):
 
 
 def steps(algorithm, fed, taking_part=PARTS):
-    """(state before, state after, notes with the rows that were trained, clients) of each round."""
+    """(state before, state after, notes including the trained rows, clients) of each round."""
     state, out = algorithm.init(fed, fed.theta0), []
     for t, clients in enumerate(taking_part):
         rows = []
@@ -34,7 +34,7 @@ def steps(algorithm, fed, taking_part=PARTS):
 
 
 def masks_of(algorithm, fed, state):
-    """(M_g [d], M_l [N, d]) of the round to come."""
+    """(M_g [d], M_l [N, d]) of the next round."""
     server, client = algorithm.rules(fed)
     return measure(state.server, server), torch.stack([measure(entries, client) for entries in state.clients])
 
@@ -43,7 +43,7 @@ def masks_of(algorithm, fed, state):
 class Scalar:
     """One entry of a server or a client."""
 
-    tensor: int  # number of the tensor that it lies in
+    tensor: int  # index of its tensor
     bias: bool
     M: bool = True
     probing: bool = False
@@ -57,7 +57,7 @@ class Scalar:
 
 
 class Side:
-    """A server or a client: its entries and its settings."""
+    """The entries and settings of the server or of a client."""
 
     def __init__(self, algorithm, layout, local: bool) -> None:
         self.a, self.local = algorithm, local
@@ -67,16 +67,16 @@ class Side:
             Scalar(i, "weight" not in f.name) for i, f in enumerate(layout.params) for _ in range(f.stop - f.start)
         ]
 
-    def moving(self, looked_at: list[bool], floor: bool = True) -> list[bool]:
-        """Measure for every entry; the caller uses it where it looks."""
+    def moving(self, measured: list[bool], floor: bool = True) -> list[bool]:
+        """Measure for every entry: True if it is not stable. The caller uses the ``measured`` entries."""
         scores, cuts = [e.score() for e in self.entries], {}
         for tensor in {e.tensor for e in self.entries}:
             cuts[tensor] = self.T
-            mine = [j for j, e in enumerate(self.entries) if e.tensor == tensor]
-            eligible = [scores[j] for j in mine if looked_at[j]]
+            members = [j for j, e in enumerate(self.entries) if e.tensor == tensor]
+            eligible = [scores[j] for j in members if measured[j]]
             only_frozen = self.a.stability_floor_cap == "frozen"
-            apart = sum(not self.entries[j].M for j in mine) if only_frozen else len(mine) - len(eligible)
-            ratio, q = apart / len(scores), self.a.stability_floor_quantile
+            excluded = sum(not self.entries[j].M for j in members) if only_frozen else len(members) - len(eligible)
+            ratio, q = excluded / len(scores), self.a.stability_floor_quantile
             if self.local and floor and q is not None and ratio >= 100 * q and only_frozen:
                 cuts[tensor] = -1.0
             elif self.local and floor and q is not None and eligible and ratio < 100 * q:
@@ -93,9 +93,9 @@ class Side:
         return out
 
     def start(self) -> list[bool]:
-        looked_at = [e.M and not e.probing for e in self.entries]
-        for e, look, moving in zip(self.entries, looked_at, self.moving(looked_at), strict=True):
-            if look:
+        measured = [e.M and not e.probing for e in self.entries]
+        for e, is_measured, moving in zip(self.entries, measured, self.moving(measured), strict=True):
+            if is_measured:
                 e.M = moving
         return [e.M for e in self.entries]
 
@@ -120,7 +120,7 @@ class Side:
 
 
 def plain_client(algorithm, fed, model, shared, side, k, t):
-    """One client's round; returns (its model [e], the mask that it sends by)."""
+    """One client's round; returns (its model [e], its mask of the upload [d])."""
     active = side.start()
     if algorithm.history_scope == "round":
         for e in side.entries:
@@ -133,8 +133,8 @@ def plain_client(algorithm, fed, model, shared, side, k, t):
         before = torch.cat([p.detach().reshape(-1).clone() for p in plain.parameters()])
         for batch in fed.batches(torch.tensor([k]), t, epochs=range(epoch, epoch + 1)):
             params = list(plain.parameters())
-            slopes = torch.autograd.grad(cross_entropy(plain(batch.x[0]), batch.y[0]), params)
-            flat = torch.cat([g.reshape(-1) for g in slopes]) * trained
+            gradients = torch.autograd.grad(cross_entropy(plain(batch.x[0]), batch.y[0]), params)
+            flat = torch.cat([g.reshape(-1) for g in gradients]) * trained
             for p, g in zip(params, flat.split([p.numel() for p in params]), strict=True):
                 p.data -= fed.lr(t) * g.view(p.shape)
         if epoch < (algorithm.record_epochs or algorithm.history_len_local):
@@ -145,21 +145,21 @@ def plain_client(algorithm, fed, model, shared, side, k, t):
 
 
 def plain_round(algorithm, fed, model, shared, server, sides, clients, t):
-    """One round; returns (shared model [e], values sent by each client, each one's model)."""
+    """One round; returns (shared model [e], number of values that each client sent, the clients' models)."""
     d, active = fed.num_params, torch.tensor(server.start())
-    told = [plain_client(algorithm, fed, model, shared, sides[k], k, t) for k in clients]
+    updates = [plain_client(algorithm, fed, model, shared, sides[k], k, t) for k in clients]
     n = fed.num_train[clients]
     p, even = n / n.sum(), torch.ones(len(clients)).to(n) / len(clients)
     weight = even if algorithm.masked_aggregation == "active_mean" else p
-    masks = torch.stack([active & sent for _, sent in told]).to(shared)
-    deltas = torch.stack([theta[:d] - shared[:d] for theta, _ in told])
+    masks = torch.stack([active & sent for _, sent in updates]).to(shared)
+    deltas = torch.stack([theta[:d] - shared[:d] for theta, _ in updates])
     update = (weight[:, None] * masks * deltas).sum(0)
     if algorithm.masked_aggregation != "zero_fill":
         share = (weight[:, None] * masks).sum(0)
         update = torch.where(share > 0, update / share, 0.0)
     server.push(update)
     server.finish()
-    tails = torch.stack([theta[d:] for theta, _ in told])
-    over = p if algorithm.buffer_aggregation == "samples" else even
-    new = torch.cat([torch.where(active, shared[:d] + update, shared[:d]), (over[:, None] * tails).sum(0)])
-    return new, masks.sum(1).int().tolist(), torch.stack([theta for theta, _ in told])
+    statistics = torch.stack([theta[d:] for theta, _ in updates])
+    weight = p if algorithm.buffer_aggregation == "samples" else even
+    new = torch.cat([torch.where(active, shared[:d] + update, shared[:d]), (weight[:, None] * statistics).sum(0)])
+    return new, masks.sum(1).int().tolist(), torch.stack([theta for theta, _ in updates])

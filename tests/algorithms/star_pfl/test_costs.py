@@ -1,4 +1,4 @@
-"""Star-PFL's costs: the specification's numbers (star_pfl.md section 6), to the printed digit where it prints them."""
+"""Star-PFL's costs against the numbers of the paper's tables and abstract."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def printed(table, metric):
     ("method", "values", "text"),
     [("fedavg", 44_599, "3.403"), ("fedap", 44_599, "3.403"), ("fedbn", 44_511, "3.396"), ("local", 0, "0.000")],
 )
-def test_the_papers_communication_to_the_printed_digit(fed, method, values, text):
+def test_the_papers_communication_to_the_last_printed_digit(fed, method, values, text):
     assert paper_values(method, fed.layout) == values
     assert f"{as_paper_comm(4 * values):.3f}" == text
     names = {"fedavg": "FedAvg", "fedap": "FedAP", "fedbn": "FedBN", "local": "Local"}
@@ -63,17 +63,17 @@ def test_the_papers_communication_to_the_printed_digit(fed, method, values, text
         ("Sagital", "LotteryFL", 68.2),
     ],
 )
-def test_shares_of_the_values_that_table_3_means(data, method, share):
+def test_shares_of_values_sent_that_follow_from_table_3(data, method, share):
     comm = printed("table3", "comm_mb_per_client_per_round")[data, method, "alpha=0.1"]
     assert round(100 * comm / as_paper_comm(4 * 44_599), 1) == share
 
 
-def test_masked_methods_are_charged_what_they_send(fed):
+def test_masked_methods_are_charged_for_what_they_send(fed):
     assert paper_values("star_pfl", fed.layout, 30_000) == 30_044
     assert paper_values("lotteryfl", fed.layout, 30_000) == 30_044
 
 
-def test_the_honest_accounting(fed):
+def test_full_accounting_of_traffic(fed):
     """Bytes: 4 a value, 44 statistics where they travel; a mask of 44,555 bits is 5,570 bytes."""
     d = 44_555
     star = traffic("star_pfl", fed.layout, 30_000, d)
@@ -93,7 +93,7 @@ def test_the_honest_accounting(fed):
 
 
 def test_uses_of_lenets_weights(fed):
-    """Section 8: 576 places a weight of conv1, 64 of conv2, 1 of the dense layers; biases and batch norm none."""
+    """A weight of conv1 is used 576 times, of conv2 64 times, of a linear layer once; biases and norms count 0."""
     uses = fed.layout.unflatten(weight_uses(fed, fed.theta0))
     assert {name: set(u.flatten().tolist()) for name, u in uses.items() if u.any()} == {
         "conv1.weight": {576},
@@ -127,8 +127,8 @@ def test_the_papers_flops_are_explained_to_one_percent(samples, flops):
     assert (abs(got / 3.005e10 - 1) < 0.01) == (samples > 1000)
 
 
-def test_with_the_biases_additions_they_are_explained_to_a_thousandth():
-    """An addition for each output of conv1, conv2 and the dense layers."""
+def test_with_bias_additions_the_papers_flops_are_explained_to_a_thousandth():
+    """One addition for each output of conv1, conv2 and the linear layers."""
     biases = 6 * 24 * 24 + 16 * 8 * 8 + 120 + 84 + 11
     got = round_flops(MACS, MACS, 1761.45, epochs=10, bias_adds=biases)
     assert got == round_flops(MACS, MACS, 1761.45, epochs=10) + 10 * 1761.45 * 3 * biases
@@ -136,14 +136,14 @@ def test_with_the_biases_additions_they_are_explained_to_a_thousandth():
 
 
 @pytest.mark.parametrize(("data", "frozen"), [("Axial", 9.3), ("Sagital", 6.8)])
-def test_frozen_shares_that_table_3_means(data, frozen):
-    """1 - saved / (a third of the whole), weighted by multiply-adds."""
+def test_frozen_shares_that_follow_from_table_3(data, frozen):
+    """The saved share of the weight gradients, which are a third of all FLOPs."""
     flops = printed("table3", "flops_1e10_per_round")[data, "Star-PFL", "alpha=0.1"]
     assert round(100 * 3 * (1 - flops / 3.005), 1) == frozen
 
 
-def test_what_is_really_computed():
-    """Torch's count leaves out the gradient of the images: 2 x 86,400 multiply-adds of conv1 less."""
+def test_dense_flops_are_those_of_torch():
+    """Torch's count has no gradient of the images: 86,400 multiply-adds of conv1 less."""
     net = build("lenet_star", SHAPE, 11, 0)
     assert dense_flops(net, SHAPE, samples=100, epochs=10) == 1000 * (6 * MACS - 2 * 86_400)
 
@@ -170,7 +170,7 @@ def test_plateau_by_hand():
     assert rounds_to_plateau([0.5, 0.5, 0.5, 0.5, 0.5, 0.9]) is None
 
 
-# ---- the abstract's percentages (6.5) -------------------------------------------------------------------------------
+# ---- the abstract's percentages -------------------------------------------------------------------------------------
 
 
 def saved(metric):
@@ -189,7 +189,7 @@ def saved(metric):
     [("comm_mb_per_client_per_round", 41.0, 31.7, 36.3), ("flops_1e10_per_round", 26.4, 10.1, 18.3)],
 )
 def test_the_abstracts_savings(metric, axial, sagital, mean):
-    """Local counts as no traffic, and all baselines are averaged."""
+    """The mean over the five baselines, where Local counts as 0."""
     got = saved(metric)
     assert [round(x, 1) for x in (*got, sum(got) / 2)] == [axial, sagital, mean]
 

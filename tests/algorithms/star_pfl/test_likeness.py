@@ -1,4 +1,4 @@
-"""The instrument behind Star-PFL's Figure 2: it changes nothing, and it measures what it says."""
+"""The measurement behind Star-PFL's Figure 2: it changes no result, and its arrays are correct."""
 
 import numpy as np
 import pytest
@@ -16,21 +16,21 @@ ROUNDS = 3
 NEVER = {"threshold_global": None, "threshold_local": None}
 
 
-def play(algorithm, fed):
+def run_rounds(algorithm, fed):
     return run(algorithm, fed, Schedule(ROUNDS))
 
 
 @pytest.mark.parametrize("options", [NEVER, {"threshold_global": 0.3, "threshold_local": 0.3}], ids=["fedavg", "star"])
-def test_it_only_watches(options):
-    """Models and scores are to the bit those of the method that is watched."""
-    plain, _ = play(StarPFL(**options), fed_of())
-    state, _ = play(Likeness(**options), fed_of())
+def test_likeness_changes_no_result(options):
+    """Models and scores are bitwise those of the measured method."""
+    plain, _ = run_rounds(StarPFL(**options), fed_of())
+    state, _ = run_rounds(Likeness(**options), fed_of())
     assert same_bits(state.shared, plain.shared) and same_bits(state.clients, plain.clients)
     assert Likeness() == Likeness(**NEVER)
 
 
-def test_one_matrix_a_round_and_the_last_one_is_of_the_last_scores():
-    state, history = play(Likeness(stable_at=0.4), fed_of())
+def test_one_matrix_for_each_round():
+    state, history = run_rounds(Likeness(stable_at=0.4), fed_of())
     score = scores(state)
     assert len(state.ranks) == len(state.both) == ROUNDS
     np.testing.assert_allclose(state.ranks[-1], rank_correlation(score.numpy()))
@@ -39,9 +39,9 @@ def test_one_matrix_a_round_and_the_last_one_is_of_the_last_scores():
     np.testing.assert_allclose(stable, np.diag(state.both[-1]) / score.shape[1])
 
 
-def test_the_kept_arrays_add_up():
+def test_the_stored_arrays_are_consistent():
     algorithm, fed = Likeness(stable_at=0.4, sampled=10), fed_of()
-    state, _ = play(algorithm, fed)
+    state, _ = run_rounds(algorithm, fed)
     kept, score = algorithm.artifacts(fed, state), scores(state)
     names = [f.name for f in fed.layout.params]
     assert torch.equal(sum(kept[f"overlap/{name}"] for name in names), state.both[-1])
@@ -61,7 +61,7 @@ def test_in_common_by_hand():
 
 
 def test_scores_that_differ_in_the_last_bit_are_ranked_alike():
-    state, _ = play(Likeness(), fed_of())
+    state, _ = run_rounds(Likeness(), fed_of())
     entries = state.clients[0]
     nudged = torch.nextafter(entries.score, torch.ones_like(entries.score))
     before = (entries.score.double() * 10**DECIMALS).round()
@@ -69,6 +69,6 @@ def test_scores_that_differ_in_the_last_bit_are_ranked_alike():
     assert torch.equal(scores(state)[0], before / 10**DECIMALS)
 
 
-def test_a_run_may_name_it():
+def test_a_run_spec_can_name_it():
     spec = RunSpec(method={"name": "star_pfl_likeness", "history_len_local": 10})
     assert spec.build_method() == Likeness(history_len_local=10)

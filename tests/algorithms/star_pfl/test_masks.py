@@ -1,4 +1,4 @@
-"""Star-PFL's state machine: star_pfl.md section 4 cell by cell, and the invariants of section 5 without training."""
+"""Star-PFL's state machine: a worked example cell by cell, and invariants, without training."""
 
 import math
 from dataclasses import replace
@@ -39,7 +39,7 @@ def score_of(*updates, length=None):
 
 
 def step(entries, window, update, rule, **options):
-    """One round of a server-like state [d]: returns (M in the round, entries, window) and leaves what it is given."""
+    """One round of a server-like state [d]: returns (M in the round, entries, window). Does not change its inputs."""
     active, window = measure(entries, rule), window.clone()
     push_(window, update, active)
     score = torch.where(active, stability(window), entries.score)
@@ -57,7 +57,7 @@ def machine(updates, rule=None, length=4, **options):
     return out
 
 
-# ---- section 4, and invariant 14 ------------------------------------------------------------------------------------
+# ---- worked example -------------------------------------------------------------------------------------------------
 
 # entry: rounds of (score at the start, or None if not measured; M in training, dW, W, history from old to new, score',
 # L, F, M', M)
@@ -103,8 +103,8 @@ def recorded(window, j):
     return (ring[slot:] + ring[:slot])[-count:] if count == len(ring) else ring[:count]
 
 
-def test_14_the_worked_example():
-    """All four entries at once; an inactive entry is offered an update of 100, which must not be seen."""
+def test_worked_example():
+    """All four entries at once. An inactive entry is given an update of 100, which must have no effect."""
     offered = [[100.0 if row[2] == KEEP else row[2] for row in TABLE[name]] for name in TABLE]
     total = torch.zeros(4)
     for t, (before, active, after, window) in enumerate(machine(torch.tensor(offered).T)):
@@ -125,13 +125,13 @@ def test_14_the_worked_example():
             assert after.trained[j] == m, at
 
 
-# ---- invariants 1, 8, 9, 13: the score ------------------------------------------------------------------------------
+# ---- the score ------------------------------------------------------------------------------------------------------
 
 whole = st.lists(st.integers(-50, 50), min_size=1, max_size=10)
 
 
 @given(updates=whole, factor=st.sampled_from([-8.0, -1.0, 0.25, 3.0]), seed=st.integers(0, 99))
-def test_1_the_score_lies_in_0_and_1_and_is_1_for_one_sign_only(updates, factor, seed):
+def test_the_score_lies_in_0_and_1_and_is_1_for_one_sign_only(updates, factor, seed):
     score, path = score_of(*updates), sum(map(abs, updates))
     assert score == pytest.approx(abs(sum(updates)) / path if path else 0.0)
     assert 0 <= score <= 1
@@ -141,25 +141,25 @@ def test_1_the_score_lies_in_0_and_1_and_is_1_for_one_sign_only(updates, factor,
 
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=10))
-def test_1_rounding_does_not_leave_the_interval(updates):
+def test_rounding_does_not_leave_the_interval(updates):
     window = window_of(*updates)
     assert 0 <= stability(replace(window, values=window.values.float())).item() <= 1
 
 
 @pytest.mark.parametrize(("inclusive", "active"), [(False, False), (True, True)])
-def test_8_at_the_threshold_exactly(inclusive, active):
+def test_a_score_equal_to_the_threshold(inclusive, active):
     window = window_of(3, -1)
     assert stability(window).item() == 0.5
-    steady = Rule(0.5, inclusive)(stability(window), window.count, torch.tensor([True]))
-    assert bool(~steady) is active
+    stable = Rule(0.5, inclusive)(stability(window), window.count, torch.tensor([True]))
+    assert bool(~stable) is active
 
 
 @pytest.mark.parametrize("num", range(1, 11))
-def test_9_alternation_scores_0_or_one_over_n(num):
+def test_alternation_scores_0_or_one_over_n(num):
     assert score_of(*[(-1.0) ** i for i in range(num)]) == pytest.approx(num % 2 / num)
 
 
-def test_9_an_alternating_entry_is_not_frozen_by_five_records():
+def test_an_alternating_entry_is_not_frozen_by_five_records():
     alternating = torch.tensor([[(-1.0) ** i] for i in range(5)])
     window = window_of(*alternating)
     assert not Rule(0.1)(stability(window), window.count, torch.tensor([True]))
@@ -167,17 +167,17 @@ def test_9_an_alternating_entry_is_not_frozen_by_five_records():
 
 
 @given(seed=st.integers(0, 999), low=st.floats(-0.5, 1.5), more=st.floats(0, 1), inclusive=st.booleans())
-def test_13_the_frozen_set_grows_with_the_threshold(seed, low, more, inclusive):
+def test_the_frozen_set_grows_with_the_threshold(seed, low, more, inclusive):
     window = window_of(*torch.randn(4, 50, generator=generator(seed, "history")))
     given_ = stability(window), window.count, torch.ones(50, dtype=torch.bool)
     assert not (Rule(low, inclusive)(*given_) & ~Rule(low + more, inclusive)(*given_)).any()
 
 
-# ---- invariants 3, 4, 5, 7: the machine -----------------------------------------------------------------------------
+# ---- the state machine ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", [Rule(1.0), Rule(1.01, inclusive=True)])
-def test_3_a_threshold_of_one_gives_the_triangular_rounds(rule):
+def test_a_threshold_of_one_gives_the_triangular_rounds(rule):
     history = machine(torch.ones(120, 1), rule, length=3)
     active = [bool(m) for _, m, _, _ in history]
     triangular = {k * (k + 1) // 2 for k in range(1, 20)}
@@ -191,29 +191,29 @@ def test_3_a_threshold_of_one_gives_the_triangular_rounds(rule):
 @pytest.mark.parametrize(
     ("halving", "expected"), [("ceil", [2, 3, 4, 2, 3, 2, 1, 2]), ("floor", [2, 3, 4, 2, 3, 1, 1, 2])]
 )
-def test_4_additive_increase_and_multiplicative_decrease(halving, expected):
+def test_additive_increase_and_multiplicative_decrease(halving, expected):
     entries, on = Entries.start(torch.zeros(1)), torch.tensor([True])
     got = []
     for result in "sssusuus":
-        told = replace(entries, probe=on, score=torch.tensor([0.0 if result == "s" else 1.0]), count=on.to(torch.uint8))
-        entries = check(told, on, Rule(0.1), halving)
+        score = torch.tensor([0.0 if result == "s" else 1.0])
+        entries = check(replace(entries, probe=on, score=score, count=on.to(torch.uint8)), on, Rule(0.1), halving)
         got.append(int(entries.interval))
     assert got == expected
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=200))
-def test_4_real_division_and_ceil_wait_equally_long(results):
-    """An entry waits until L, an integer, reaches F: so F counts only rounded up."""
+def test_halving_with_ceil_waits_as_long_as_real_division(results):
+    """An entry waits until the integer L reaches F, so only F rounded up matters."""
     real, entries, on = 1.0, Entries.start(torch.zeros(1)), torch.tensor([True])
-    for calm in results:
-        told = replace(entries, probe=on, score=torch.tensor([0.0 if calm else 1.0]), count=on.to(torch.uint8))
-        entries = check(told, on, Rule(0.1))
-        real = real + 1 if calm else real / 2
+    for stable in results:
+        score = torch.tensor([0.0 if stable else 1.0])
+        entries = check(replace(entries, probe=on, score=score, count=on.to(torch.uint8)), on, Rule(0.1))
+        real = real + 1 if stable else real / 2
         assert int(entries.interval) == max(1, math.ceil(real))
 
 
 def noise(seed, rounds=60, d=40):
-    """Updates of all sorts: noise, drift, oscillation, nothing."""
+    """Updates [t, d] of several kinds: noise, drift, oscillation, zeros."""
     x = torch.randn(rounds, d, generator=generator(seed, "updates"))
     x[:, :5] += 1
     x[:, 5:10] = (-1.0) ** torch.arange(rounds)[:, None]
@@ -223,7 +223,7 @@ def noise(seed, rounds=60, d=40):
 
 @pytest.mark.parametrize("halving", ["ceil", "floor"])
 @pytest.mark.parametrize("seed", range(3))
-def test_5_and_7_frozen_for_F_rounds_probed_for_one_and_untouched_meanwhile(seed, halving):
+def test_an_entry_is_frozen_for_F_rounds_then_probed_for_one(seed, halving):
     history = machine(noise(seed), Rule(0.3), halving=halving)
     window, waits = Window.empty(torch.zeros(40), 4), {}
     for before, active, after, new in history:
@@ -247,7 +247,7 @@ def test_5_and_7_frozen_for_F_rounds_probed_for_one_and_untouched_meanwhile(seed
     assert sum(int((~active).sum()) for _, active, _, _ in history) > 300
 
 
-def test_without_thawing_nothing_comes_back():
+def test_without_thaw_frozen_entries_stay_frozen():
     history = machine(noise(0), Rule(0.3), thaw=False)
     for (_, active, after, _), (_, later, _, _) in zip(history, history[1:], strict=False):
         assert not (later & ~active).any()
@@ -255,8 +255,8 @@ def test_without_thawing_nothing_comes_back():
     assert not history[-1][1].all()
 
 
-def test_rows_are_entries_like_any_others():
-    """The algebra on [N, d] is that on each row."""
+def test_the_operations_on_rows_equal_those_on_each_row():
+    """Operations on [N, d] equal those on each row."""
     x = torch.stack([noise(seed) for seed in range(3)], 1)  # [t, N, d]
     together = machine(x, Rule(0.3))
     for k in range(3):
@@ -275,59 +275,59 @@ SCORE, COUNT = torch.tensor([0.0, 0.0, 0.05, 1.0]), torch.tensor([0, 1, 2, 3], d
 
 
 @pytest.mark.parametrize(
-    ("rule", "steady"),
+    ("rule", "stable"),
     [
-        (Rule(0.1), [0, 1, 1, 0]),  # A4: nothing recorded is not steady; A2: 0 / 0 of a record is
+        (Rule(0.1), [0, 1, 1, 0]),  # A4: nothing recorded is not stable; A2: recorded zeros (0 / 0) are
         (Rule(0.1, min_history=2), [0, 0, 1, 0]),
         (Rule(2.0, min_history=3), [0, 0, 0, 1]),
         (Rule(None), [0, 0, 0, 0]),
         (Rule(-1.0), [0, 0, 0, 0]),
         (Rule(0.0), [0, 1, 0, 0]),
         (Rule(0.0, inclusive=True), [0, 0, 0, 0]),
-        (Rule(0.1, empty_is_steady=True, tensors=(slice(0, 4),)), [1, 1, 1, 0]),
-        (Rule(0.1, empty_is_steady=True, tensors=(slice(0, 1), slice(1, 4))), [0, 1, 1, 0]),
+        (Rule(0.1, empty_is_stable=True, tensors=(slice(0, 4),)), [1, 1, 1, 0]),
+        (Rule(0.1, empty_is_stable=True, tensors=(slice(0, 1), slice(1, 4))), [0, 1, 1, 0]),
     ],
 )
-def test_what_is_steady(rule, steady):
-    assert rule(SCORE, COUNT, ALL).int().tolist() == steady
+def test_which_entries_are_stable(rule, stable):
+    assert rule(SCORE, COUNT, ALL).int().tolist() == stable
 
 
-def test_a_diverged_entry_counts_as_moving():
+def test_an_entry_with_score_nan_is_not_stable():
     for inclusive in (False, True):
         nan = torch.tensor([math.nan])
         assert not Rule(2.0, inclusive)(nan, torch.tensor([9]), torch.tensor([True]))
     assert math.isnan(score_of(1.0, math.inf)) and math.isnan(score_of(1.0, math.nan))
 
 
-def test_a16_the_lowest_of_every_tensor_is_steady_even_at_zero():
+def test_a16_the_lowest_scores_of_every_tensor_are_stable_even_with_threshold_0():
     """Two tensors of 200 and 100 entries; 0.7 % of 199 gaps is 1.393, of 99 it is 0.693: two entries, and one."""
     score = torch.cat([torch.arange(1, 201) / 400, torch.arange(1, 101) / 200])
     rule = Rule(0.0, True, floor=0.007, tensors=(slice(0, 200), slice(200, 300)))
-    count, among = torch.ones(300), torch.ones(300, dtype=torch.bool)
-    assert rule(score, count, among).nonzero().squeeze(1).tolist() == [0, 1, 200]
-    among[:60] = False  # a fifth of the model is frozen: 0.5 % of 139 gaps, 0.695
-    assert (rule(score, count, among) & among).nonzero().squeeze(1).tolist() == [60, 200]
-    among[:] = torch.arange(300) >= 150
-    rule = replace(rule, floor=0.004)  # half of the model is frozen, more than 0.4: no raise
-    assert (rule(score, count, among) & among).nonzero().squeeze(1).tolist() == [200]
+    count, measured = torch.ones(300), torch.ones(300, dtype=torch.bool)
+    assert rule(score, count, measured).nonzero().squeeze(1).tolist() == [0, 1, 200]
+    measured[:60] = False  # a fifth of the model is frozen: 0.5 % of 139 gaps, 0.695
+    assert (rule(score, count, measured) & measured).nonzero().squeeze(1).tolist() == [60, 200]
+    measured[:] = torch.arange(300) >= 150
+    rule = replace(rule, floor=0.004)  # half of the model is frozen, more than 0.4: the threshold is not raised
+    assert (rule(score, count, measured) & measured).nonzero().squeeze(1).tolist() == [200]
     assert (Rule(0.05, True, floor=0.007, tensors=rule.tensors)(score, count, count > 0)).sum() == 19 + 9
 
 
-@pytest.mark.parametrize(("cap", "steady"), [("frozen", 4), ("unmeasured", 1)])
-def test_a16_probing_entries_lower_the_quantile_unless_frozen_ones_alone_count(cap, steady):
+@pytest.mark.parametrize(("cap", "num_stable"), [("frozen", 4), ("unmeasured", 1)])
+def test_a16_probing_entries_lower_the_quantile_unless_only_frozen_ones_count(cap, num_stable):
     """500 of 1000 are probing, none is frozen: the quantile is 0.7 % of 500 scores, or 0.7 - 0.5 = 0.2 % of them."""
     score, count = torch.arange(1000) / 1000, torch.ones(1000, dtype=torch.uint8)
-    among, rule = torch.arange(1000) < 500, Rule(0.0, True, floor=0.007, floor_cap=cap, tensors=(slice(0, 1000),))
-    assert (rule(score, count, among, torch.zeros_like(among)) & among).sum() == steady
+    measured, rule = torch.arange(1000) < 500, Rule(0.0, True, floor=0.007, floor_cap=cap, tensors=(slice(0, 1000),))
+    assert (rule(score, count, measured, torch.zeros_like(measured)) & measured).sum() == num_stable
 
 
 @given(st.lists(st.floats(-9, 9, width=32), min_size=1, max_size=30), st.floats(0, 1))
-def test_quantile_is_that_of_torch(values, q):
+def test_quantile_equals_that_of_torch(values, q):
     x = torch.tensor(values, dtype=torch.float64)
     assert quantile(x, q) == pytest.approx(torch.quantile(x, q).item(), abs=1e-9)
 
 
-def test_a_cap_keeps_the_most_unstable_active():
+def test_a_cap_keeps_the_entries_with_the_highest_scores_active():
     entries = replace(Entries.start(torch.zeros(6)), score=torch.tensor([0.05, 0.01, 0.03, 0.9, 0.0, 0.07]))
     entries = replace(entries, count=torch.ones(6), active=torch.tensor([1, 1, 1, 1, 0, 1]).bool())
     rule = Rule(0.1)
@@ -352,7 +352,7 @@ def test_moving_averages_by_hand():
     assert window.values.tolist() == [[-0.25, 0.5], [0.75, 0.5]]  # scoring writes nothing
 
 
-# ---- section 6.6: how much freezing is chance -----------------------------------------------------------------------
+# ---- freezing of random updates -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("num", "share"), [(2, 0.065), (3, 0.09), (5, 0.127), (10, 0.189), (20, 0.272), (50, 0.42)])
@@ -362,9 +362,12 @@ def test_scores_of_noise(num, share):
 
 
 @pytest.mark.parametrize(("length", "fresh", "share"), [(10, 1, 0.27), (5, 5, 0.127)])
-def test_the_machine_on_noise(length, fresh, share):
-    """Five fresh records a round: P(score <= 0.1) of five. One of ten: the specification has 0.25 for the long run; a
-    plain simulation of ours, entry by entry with lists, has 0.27, and 0.255 over rounds 1 to 174."""
+def test_frozen_share_of_the_state_machine_on_noise(length, fresh, share):
+    """Windows of 5 with five new records a round, and windows of 10 with one.
+
+    For the first, the share is P(score <= 0.1) of five records. For the second, it was computed by an independent
+    simulation with Python lists.
+    """
     entries, window = Entries.start(torch.zeros(4000)), Window.empty(torch.zeros(4000), length)
     stream, frozen = generator(0, "noise"), []
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""Star-PFL's rounds: the invariants of star_pfl.md section 5 that concern a whole round, its memory and its traffic."""
+"""Star-PFL: invariants of a whole round, its memory and its uploads."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from tests.helpers import everyone, leaves, same_bits
 F64 = torch.float64
 
 
-# ---- invariant 2: without freezing it is FedAvg ---------------------------------------------------------------------
+# ---- without freezing it is FedAvg ----------------------------------------------------------------------------------
 
 
 MOVING = {"momentum": 0.9, "weight_decay": 0.1, "clip_norm": 1.0}
@@ -35,8 +35,8 @@ MOVING = {"momentum": 0.9, "weight_decay": 0.1, "clip_norm": 1.0}
     ],
     ids=["none", "inclusive", "active_weighted"],
 )
-def test_2_without_freezing_a_round_is_fedavgs(name, options, training):
-    """The clients' part to the bit, whatever the number of calls; the server adds a weighted update, so nearly so."""
+def test_without_freezing_a_round_is_that_of_fedavg(name, options, training):
+    """The clients' training is bitwise equal. The server adds a weighted update: equal up to rounding."""
     fed, plain = fed_of(name, epochs=7, **training), FedAvg(client_weighting="samples")
     for t, (before, after, notes, clients) in enumerate(steps(StarPFL(**options), fed, [[0, 1, 2, 3], [0, 2]])):
         clients = torch.tensor(clients)
@@ -49,12 +49,12 @@ def test_2_without_freezing_a_round_is_fedavgs(name, options, training):
         assert same_bits(after.shared[fed.num_params :], expected.shared[fed.num_params :])
 
 
-# ---- invariants 6, 7, 10, 12 ----------------------------------------------------------------------------------------
+# ---- frozen entries, uploads and windows ----------------------------------------------------------------------------
 
 
 @simplest_and_fullest
 @pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.1}], ids=str)
-def test_6_frozen_entries_do_not_move_by_one_bit(name, training):
+def test_frozen_entries_are_bitwise_unchanged(name, training):
     fed, d, held = fed_of(name, **training), fed_of(name).num_params, [0, 0]
     algorithm = StarPFL(**EAGER, **SHORT)
     for before, after, notes, clients in steps(algorithm, fed):
@@ -70,8 +70,8 @@ def test_6_frozen_entries_do_not_move_by_one_bit(name, training):
 
 
 @pytest.mark.parametrize("options", [{}, {"zero_update_policy": "skip"}, {"stability_measure": "ema"}], ids=str)
-def test_7_records_of_frozen_entries_stay_as_they_are(options):
-    """Also the server's; with one local epoch and two records a client's window is carried on."""
+def test_records_of_frozen_entries_stay_as_they_are(options):
+    """On the server too. With one local epoch and two records, a client's window is kept between rounds."""
     algorithm, fed, count = StarPFL(**EAGER, **SHORT, **options), fed_of(epochs=1), 0
     for before, after, _, clients in steps(algorithm, fed):
         server, client = masks_of(algorithm, fed, before)
@@ -86,7 +86,7 @@ def test_7_records_of_frozen_entries_stay_as_they_are(options):
 
 
 @simplest_and_fullest
-def test_10_what_is_sent_and_counted(name):
+def test_notes_of_uploads_and_active_shares(name):
     fed, algorithm = fed_of(name), StarPFL(**EAGER, **SHORT)
     uses, short = weight_uses(fed, fed.theta0), 0
     for before, _, notes, clients in steps(algorithm, fed):
@@ -106,8 +106,8 @@ def test_10_what_is_sent_and_counted(name):
 
 @simplest_and_fullest
 @pytest.mark.parametrize("epochs", [2, 3])
-def test_12_a_window_that_fills_anew_may_be_forgotten(name, epochs, monkeypatch):
-    """Cleared each round, left out of the state, or carried on: the same bits, but for the counts of frozen entries."""
+def test_a_window_that_every_round_refills_need_not_be_kept(name, epochs, monkeypatch):
+    """Cleared each round, not stored, or kept: bitwise the same, except for the counts of frozen entries."""
     fed, rolling = fed_of(name, epochs=epochs), StarPFL(**EAGER, **SHORT)
     assert not rolling.carries_windows(fed) and not rolling.init(fed, fed.theta0).windows
     runs = [steps(a, fed) for a in (rolling, replace(rolling, history_scope="round"))]
@@ -122,7 +122,7 @@ def test_12_a_window_that_fills_anew_may_be_forgotten(name, epochs, monkeypatch)
             assert same_bits(replace(one, count=other.count), other)
 
 
-# ---- invariant 11: averaging entries that some froze ----------------------------------------------------------------
+# ---- averaging entries that some clients froze ----------------------------------------------------------------------
 
 
 def collected(weights, deltas, sent):
@@ -132,8 +132,8 @@ def collected(weights, deltas, sent):
     return out
 
 
-def test_11_three_ways_to_average_by_hand():
-    """p = 1/8, 3/8, 1/2; all send the first entry, clients 0 and 1 the second, nobody the third (a NaN stays out).
+def test_three_ways_to_average_by_hand():
+    """p = 1/8, 3/8, 1/2; all send the first entry, clients 0 and 1 the second, none the third (its NaN is ignored).
 
     zero_fill 1/8 + 6/8 + 8/2 = 39/8 and 1/8 + 6/8 = 7/8; renormalised 39/8 and (7/8) / (1/2); plain 11/3 and 3/2.
     """
@@ -146,7 +146,7 @@ def test_11_three_ways_to_average_by_hand():
 
 
 @simplest_and_fullest
-def test_11_the_modes_agree_where_nobody_froze(name):
+def test_the_ways_to_average_agree_without_freezing(name):
     fed = fed_of(name, sizes=(12, 12, 12))
     shared = [
         steps(StarPFL(masked_aggregation=mode), fed, [[0, 1, 2]])[0][1].shared
@@ -156,7 +156,7 @@ def test_11_the_modes_agree_where_nobody_froze(name):
         torch.testing.assert_close(shared[0], other)
 
 
-# ---- what a round leaves alone, and what it costs -------------------------------------------------------------------
+# ---- what a round does not change, and its memory -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [{}, {"history_len_local": 5}], ids=["forgotten", "carried"])
@@ -169,7 +169,7 @@ def test_an_absent_client_keeps_everything(options):
 
 
 @simplest_and_fullest
-def test_chunks_change_no_bit(name, same_in_chunks):
+def test_chunks_give_bitwise_equal_results(name, same_in_chunks):
     algorithm = StarPFL(**EAGER, **SHORT)
     same_in_chunks(lambda: run(algorithm, fed_of(name), Schedule(4)))
 
@@ -185,7 +185,7 @@ def test_scored_after_local_training_and_before_it():
     ("options", "client"), [({}, 11), ({"history_len_local": 3}, 11 + 13), ({"stability_measure": "ema"}, 11 + 9)]
 )
 def test_memory_of_a_client_and_of_the_server(options, client):
-    """Bytes for each parameter, in float32, as the module's docstring has them; of what differs between clients."""
+    """Bytes per parameter in float32, as stated in the docstring of the module."""
     fed = fed_of(epochs=2)
     algorithm = StarPFL(**{**SHORT, **options})
     ((_, state, _, _),) = steps(algorithm, fed, [[0, 1, 2, 3]])

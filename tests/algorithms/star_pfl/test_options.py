@@ -1,4 +1,4 @@
-"""Star-PFL's readings one by one (A2 to A16 of star_pfl.md section 3.6), and its settings."""
+"""Star-PFL's options for the ambiguities A2 to A16 of the method page (notebooks/star_pfl/README.md), and settings."""
 
 import re
 from dataclasses import replace
@@ -16,7 +16,7 @@ F64 = torch.float64
 
 
 def test_a2_dead_units_freeze_on_both_sides():
-    """A neuron that never fires: its updates are exactly 0."""
+    """The updates of a neuron that is never active are exactly 0."""
     model = mlp()
     model.fc1.bias.data[0] = -1e6
     fed = federation(model, rounds=9, epochs=2)
@@ -31,7 +31,7 @@ def test_a2_dead_units_freeze_on_both_sides():
     assert (second.server.probe[dead] & second.clients[0].probe[dead]).all()
 
 
-def test_a12_biases_train_on_but_are_not_sent():
+def test_a12_frozen_biases_train_but_are_not_sent():
     fed = fed_of("mlp")
     weights = fed.layout.mask(lambda f: "weight" in f.name)
     algorithm = StarPFL(**EAGER, **SHORT, train_mask_scope="weights")
@@ -46,7 +46,7 @@ def test_a12_biases_train_on_but_are_not_sent():
     assert frozen_biases
 
 
-def test_a13_after_check_what_was_just_thawed_is_sent_untrained():
+def test_a13_after_check_thawed_entries_are_sent_untrained():
     fed, more = fed_of("mlp"), 0
     algorithm = StarPFL(**EAGER, **SHORT, upload_mask_timing="after_check")
     for before, after, notes, clients in steps(algorithm, fed):
@@ -57,7 +57,7 @@ def test_a13_after_check_what_was_just_thawed_is_sent_untrained():
     assert more > 0
 
 
-def test_a4_a_full_window_is_waited_for():
+def test_a4_nothing_freezes_before_the_window_is_full():
     algorithm = StarPFL(**EAGER, history_len_global=4, history_len_local=2, min_history="full")
     for t, (before, _, _, _) in enumerate(steps(algorithm, fed_of("mlp"), PARTS[:1] * 7)):
         server, client = masks_of(algorithm, fed_of("mlp"), before)
@@ -76,7 +76,7 @@ def test_a16_no_more_than_a_share_is_frozen():
 
 
 def test_moving_averages_follow_the_servers_updates():
-    """E and A of all that is never frozen, from the shared models alone."""
+    """E and A of the server without freezing, from the shared models."""
     fed, algorithm = fed_of("mlp", dtype=F64), StarPFL(threshold_global=None, stability_measure="ema", ema_decay=0.75)
     net = path = torch.zeros(fed.num_params, dtype=F64)
     for before, after, _, _ in steps(algorithm, fed):
@@ -85,7 +85,7 @@ def test_moving_averages_follow_the_servers_updates():
         torch.testing.assert_close(after.server.score, net.abs() / path.where(path > 0, 1), rtol=1e-6, atol=1e-6)
 
 
-def test_settings_of_section_9_and_the_readings():
+def test_default_settings_and_readings():
     paper, code = StarPFL(), StarPFL.reading("authors_code")
     assert (paper.history_len_global, paper.history_len_local) == (10, 5)
     assert (paper.threshold_global, paper.threshold_local, paper.thaw, paper.min_history) == (0.1, 0.1, True, 1)
@@ -113,7 +113,7 @@ def test_settings_of_section_9_and_the_readings():
         ("masked_aggregation", "mean"),
     ],
 )
-def test_bad_settings_say_so_in_one_line(name, value):
+def test_bad_settings_are_refused_in_one_line(name, value):
     with pytest.raises(ValueError, match=re.compile(rf"\AStarPFL: (?=.*{name}={value!r})[^\n]+\Z")):
         StarPFL(**{name: value})
 

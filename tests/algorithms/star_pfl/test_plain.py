@@ -1,4 +1,4 @@
-"""Star-PFL against a plain reimplementation, reading by reading."""
+"""Star-PFL against the plain reference, for several combinations of options."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ READINGS = {
 @simplest_and_fullest
 @pytest.mark.parametrize("reading", READINGS)
 def test_against_plain_pytorch(name, reading):
-    """Seven rounds, partly with some of the clients. A bias before batch norm has no gradient but rounding's."""
+    """Seven rounds with full or partial participation. A bias before batch norm is left out: it has gradient 0."""
     algorithm, fed, model = READINGS[reading], fed_of(name, dtype=F64, epochs=3), NETS[name][0]()
     server, sides = Side(algorithm, fed.layout, False), [Side(algorithm, fed.layout, True) for _ in range(4)]
     noisy = fed.layout.mask(lambda f: f.name == "conv1.bias" and "batch norm" in name)

@@ -1,4 +1,4 @@
-"""Star-PFL's probe: it changes nothing, and says what the states say."""
+"""Star-PFL's probe: it changes no result, and its records agree with the states."""
 
 from dataclasses import replace
 
@@ -19,25 +19,26 @@ def course():
     return fed, algorithm, steps(algorithm, fed)
 
 
-def test_without_it_the_bits_are_the_same(course):
+def test_a_probe_changes_no_result(course):
     fed, algorithm, seen = course
-    for (_, plain, notes, _), (_, probed, told, _) in zip(steps(replace(algorithm, probe=0), fed), seen, strict=True):
+    without = steps(replace(algorithm, probe=0), fed)
+    for (_, plain, notes, _), (_, probed, probed_notes, _) in zip(without, seen, strict=True):
         assert plain.trace is None and same_bits(plain, replace(probed, trace=None))
-        assert set(told) - set(notes) == {"size_correlation", "size_correlation_global"}
-        assert all(same_bits(notes[name], told[name]) for name in notes)
+        assert set(probed_notes) - set(notes) == {"size_correlation", "size_correlation_global"}
+        assert all(same_bits(notes[name], probed_notes[name]) for name in notes)
     assert replace(algorithm, probe=0).artifacts(fed, plain) == {}
 
 
-def test_values_after_each_local_epoch_change_no_number_and_are_those_of_shorter_rounds():
-    """The first e epochs of a round are a round of e epochs, and the last is what the trace has."""
+def test_values_after_each_local_epoch_are_those_of_shorter_rounds():
+    """After e epochs the values are those of a round of e epochs; after the last epoch, those of the trace."""
     options = {**EAGER, **SHORT, "probe": 20}
     plain, watched = (StarPFL(**options, probe_epochs=on) for on in (False, True))
     fed = fed_of(epochs=4)
     without, seen = steps(plain, fed), steps(watched, fed)
-    for (_, one, notes, _), (_, other, told, _) in zip(without, seen, strict=True):
+    for (_, one, notes, _), (_, other, other_notes, _) in zip(without, seen, strict=True):
         assert same_bits(one, replace(other, course=None))
-        assert notes["train_loss"].tolist() == pytest.approx(told["train_loss"].tolist())
-        assert all(same_bits(notes[name], told[name]) for name in notes if name != "train_loss")
+        assert notes["train_loss"].tolist() == pytest.approx(other_notes["train_loss"].tolist())
+        assert all(same_bits(notes[name], other_notes[name]) for name in notes if name != "train_loss")
     where, noted = sampled(fed, 20), watched.artifacts(fed, seen[-1][1])["course"]
     assert noted.shape == (len(PARTS), 5, 20)
     for t, (before, after, _, clients) in enumerate(seen):
@@ -87,8 +88,8 @@ def test_values_scores_and_states_are_those_of_the_round(course):
     assert states == {ACTIVE, FROZEN, PROBING}, "the example shows all of them"
 
 
-def test_what_never_moved_is_what_the_windows_say():
-    """Windows longer than a round are kept, so that they can be looked into: frozen, recorded, and all of it 0."""
+def test_unmoved_entries_are_those_with_windows_of_zeros():
+    """Windows longer than a round are kept, so the test can read them: frozen, with records, and all records 0."""
     fed, algorithm = fed_of(), StarPFL(**EAGER, **SHORT | {"history_len_local": 3}, probe=40)
     seen = steps(algorithm, fed)
     trace = seen[-1][1].trace
@@ -113,18 +114,18 @@ def test_waits_and_scores_are_counts(course):
         assert int(trace.scores[t, 1, BINS // 2 :].sum()) == above
 
 
-def test_the_rank_correlation_is_spearmans(course):
+def test_the_rank_correlation_equals_that_of_scipy(course):
     fed, _, seen = course
     for _, after, notes, clients in seen:
         for place, k in enumerate(clients):
             entries = after.clients[k]
             on = entries.trained & (entries.count >= 2) & (entries.score > 0)
             size = notes["trained"][place][: fed.num_params][on].abs()
-            told = spearmanr(size, entries.score[on]).statistic
-            assert float(notes["size_correlation"][place]) == pytest.approx(told, abs=1e-6, nan_ok=True)
+            expected = spearmanr(size, entries.score[on]).statistic
+            assert float(notes["size_correlation"][place]) == pytest.approx(expected, abs=1e-6, nan_ok=True)
 
 
-def test_what_is_kept_is_small_and_complete(course):
+def test_the_stored_arrays_are_complete(course):
     fed, algorithm, seen = course
     kept = algorithm.artifacts(fed, seen[-1][1])
     assert kept["value"].shape == kept["state"].shape == (len(PARTS), 2, 40) and len(kept["entries"]) == 40
@@ -132,6 +133,6 @@ def test_what_is_kept_is_small_and_complete(course):
     assert np.allclose(kept["score"], seen[-1][1].trace.score, atol=1e-5)
 
 
-def test_a_negative_number_is_refused():
+def test_a_negative_probe_is_refused():
     with pytest.raises(ValueError, match="probe=-1"):
         StarPFL(probe=-1)

@@ -1,7 +1,8 @@
 """The reading ``authors_code`` against a literal simulator of the released functions, on made-up updates.
 
-The simulator goes tensor by tensor, entry by entry, and keeps what the released code keeps: M, M', F, L and a record
-for each entry. No network is trained: updates are drawn, with drift, so that entries freeze, are probed and wake up.
+The simulator works tensor by tensor and entry by entry. It stores what the released code stores: M, M', F, L and the
+records of each entry. No network is trained. Updates are random, some with drift, so that entries freeze, are probed
+and move again.
 """
 
 from collections import OrderedDict
@@ -25,12 +26,12 @@ def code(threshold, **changes):
 
 
 def wide():
-    """6 features -> 100 neurons -> 3 classes: its first tensor has scores enough for a quantile of 0.7 %."""
+    """6 features -> 100 neurons -> 3 classes: the first tensor is large enough for a quantile of 0.7 %."""
     return seeded(OrderedDict(fc1=nn.Linear(6, 100), relu1=nn.ReLU(), head=nn.Linear(100, 3)), 0)
 
 
 class Released:
-    """A server or a client; ``tensors`` are (size, whether its name has "weight" in it)."""
+    """A server or a client; ``tensors`` are (size, whether the name contains "weight")."""
 
     def __init__(self, tensors, length, local, threshold):
         self.tensors, self.length, self.local, self.threshold = tensors, length, local, threshold
@@ -40,24 +41,24 @@ class Released:
     def clear(self):
         self.R = [[[] for _ in range(n)] for n, _ in self.tensors]
 
-    def mask(self, i, looked_at, floor_room=None):
-        """What is active of tensor i, where ``looked_at``; ``floor_room`` percent of its scores at least are not."""
+    def mask(self, i, measured, percentile=None):
+        """Which entries of tensor i are active. At least ``percentile`` percent of the ``measured`` scores are not."""
         if sum(map(sum, self.R[i])) == 0:
             return [1] * len(self.M[i])
         path = [sum(map(abs, r)) for r in self.R[i]]
         score = [abs(sum(r)) / p if p else 0.0 for r, p in zip(self.R[i], path, strict=True)]
-        here, cut = [s for s, look in zip(score, looked_at, strict=True) if look], self.threshold
-        if floor_room is not None and here:
-            cut = max(cut, np.percentile(here, floor_room))
-        return [int(s >= cut) for s in score]
+        eligible, threshold = [s for s, on in zip(score, measured, strict=True) if on], self.threshold
+        if percentile is not None and eligible:
+            threshold = max(threshold, np.percentile(eligible, percentile))
+        return [int(s >= threshold) for s in score]
 
     def measure(self):
         for i in range(len(self.tensors)):
-            looked_at = [m == 1 and p == 0 for m, p in zip(self.M[i], self.probe[i], strict=True)]
+            measured = [m == 1 and p == 0 for m, p in zip(self.M[i], self.probe[i], strict=True)]
             frozen = self.M[i].count(0) / sum(n for n, _ in self.tensors)
             if not self.local or frozen < 0.7:
-                fresh = self.mask(i, looked_at, 0.7 - frozen if self.local else None)
-                self.M[i] = [f if look else m for m, f, look in zip(self.M[i], fresh, looked_at, strict=True)]
+                fresh = self.mask(i, measured, 0.7 - frozen if self.local else None)
+                self.M[i] = [f if on else m for m, f, on in zip(self.M[i], fresh, measured, strict=True)]
 
     def trained(self, i, j):
         return self.M[i][j] == 1 or (self.local and not self.tensors[i][1])
@@ -84,7 +85,7 @@ class Released:
 
 
 def drawn(fed, t, records):
-    """[records, d] updates of round t: a tenth drifts, a few never move, the rest is noise."""
+    """[records, d] updates of round t: a tenth of the entries drift, a few never move, the rest are noise."""
     x = torch.randn(records, fed.num_params, generator=generator(1, "updates", t), dtype=torch.float64)
     x[:, 5::10] += 1.0
     x[:, 1::200] = 0.0
@@ -93,7 +94,7 @@ def drawn(fed, t, records):
 
 
 def mismatches(algorithm, local, model, rounds=ROUNDS):
-    """[rounds] cells of M, M', F and L that differ from the released code's after each round, and its simulator."""
+    """[rounds] number of values of M, M', F and L that differ from the released code's, and the simulator."""
     fed = federation(model, dtype=torch.float64)
     tensors = [(f.stop - f.start, "weight" in f.name) for f in fed.layout.params]
     length = algorithm.history_len_local if local else algorithm.history_len_global
@@ -107,7 +108,7 @@ def mismatches(algorithm, local, model, rounds=ROUNDS):
         active = measure(entries, rule)
         if local:
             other.clear()
-            window = algorithm.own_window(entries, None)
+            window = algorithm.round_window(entries, None)
         trained = active | ~weights if local else active
         for update in updates:
             other.record([part.tolist() for part in update.split([n for n, _ in tensors])])
@@ -125,9 +126,9 @@ def mismatches(algorithm, local, model, rounds=ROUNDS):
 
 
 def served(algorithm, fed, state, active):
-    """The server's entries after Check; its window holds the round's record already."""
-    still = torch.zeros(fed.num_params, dtype=torch.float64)  # nothing more to record: zeros are skipped
-    return algorithm.serve(state, active, still, fed.theta0[fed.num_params :], algorithm.rules(fed)[0]).server
+    """The server's entries after Check; the window already has the record of the round."""
+    zeros = torch.zeros(fed.num_params, dtype=torch.float64)  # zeros are skipped, so nothing more is recorded
+    return algorithm.serve(state, active, zeros, fed.theta0[fed.num_params :], algorithm.rules(fed)[0]).server
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.1, 0.3])
@@ -140,12 +141,12 @@ def test_the_reading_is_the_released_code_cell_by_cell(local, threshold):
         assert (waits == 0).any() and (waits > 2).any(), "F was stored as 0 somewhere, and grew elsewhere"
 
 
-def test_the_quantile_is_the_released_codes_where_it_decides():
+def test_the_quantile_equals_that_of_the_released_code():
     assert sum(mismatches(code(0.0), True, wide(), 12)[0]) == 0
 
 
-def test_a_tensor_with_seven_tenths_of_the_model_frozen_is_left_alone():
-    """Nothing but one tensor and its bias; the threshold freezes nearly all of them."""
+def test_a_tensor_with_70_percent_of_the_model_frozen_freezes_no_more():
+    """A model with one weight tensor and its bias; the threshold freezes nearly all entries."""
     flat = seeded(OrderedDict(head=nn.Linear(6, 3)), 0)
     assert sum(mismatches(code(0.9), True, flat)[0]) == 0
     ignored = code(0.9, stability_floor_cap="unmeasured")
@@ -161,5 +162,5 @@ def test_a_tensor_with_seven_tenths_of_the_model_frozen_is_left_alone():
         (True, 0.6, {"record_scope": "active"}),
     ],
 )
-def test_without_one_of_its_choices_it_is_not(local, threshold, change):
+def test_without_one_of_its_choices_the_reading_differs(local, threshold, change):
     assert sum(mismatches(code(threshold, **change), local, mlp())[0]) > 0
