@@ -11,6 +11,8 @@ from pfl_core.papers.fedselect.settings import BASELINES, LAYERS, READINGS, SETT
 from pfl_core.runs import RunSpec
 from pfl_core.study.settings import PARTS, Methods
 
+Runs = list[tuple[str, dict[str, Any]]]  # a method's name and its fields
+
 specs_in, setting = SETTINGS.specs, SETTINGS.setting
 
 DATASETS = ("cifar10", "cifar10_c", "mini_imagenet", "office_home")  # of Tables 1 to 3
@@ -61,7 +63,7 @@ CLIP_NORM = 3.5  # the released code's optional bound on the gradient; may preve
 BY_TENSOR = {"selection_scope": "per_tensor"}
 
 
-def each_scope(preset: str, runs: Methods) -> list[tuple[str, dict[str, Any]]]:
+def each_scope(preset: str, runs: Methods) -> Runs:
     """At preset paper, also runs FedSelect with a ranking of each tensor by itself.
 
     One ranking over ResNet18 makes nearly all of its last layer personal (at α = 0.30, 0.97 to 1.00 of `fc.weight`).
@@ -164,7 +166,7 @@ def mask_overlap(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]
 def workshop(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """The workshop version's Table 1 and Figures 1 and 2: two and four classes a client, three rates p."""
     rates = (0.50,) if preset == "ci" else KEEP_RATES
-    runs: list[tuple[str, dict[str, Any]]] = [("fedselect_gradltn", {"keep_rate": rate}) for rate in rates]
+    runs: Runs = [("fedselect_gradltn", {"keep_rate": rate}) for rate in rates]
     epochs = overrides.get("epochs", setting(preset, WORKSHOP[0]).train.epochs)
     # FedRep splits the local epochs: one on the body, the others on the head.
     options = {"fedrep": {"head_epochs": max(1, epochs - 1)}}
