@@ -187,10 +187,7 @@ def _panels(count: int, shared: bool) -> tuple[Figure, np.ndarray]:
 def _with_legend(fig: Figure, axes: Iterable[Axes]) -> Figure:
     """One legend above all panels."""
     lines = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    place: dict[str, Any] = {
-        "loc": "outside upper center",
-        "ncols": min(5, len(lines)),
-    }  # "outside" is not in the stubs
+    place: dict[str, Any] = {"loc": "outside upper center", "ncols": min(5, len(lines))}  # loc: not in the stubs
     fig.legend(list(lines.values()), list(lines), frameon=False, fontsize=8, **place)
     return fig
 

@@ -42,7 +42,7 @@ def edges(layout: Layout, owners: Mapping[str, Sequence[str]]) -> pd.DataFrame:
 
 
 def networks(graph: pd.DataFrame, owners: Mapping[str, str], caption: str = "") -> Figure:
-    """FedPeWS, Figures 1, 2 and 7: one dense network per panel, with edges in the colour of the client that trains them.
+    """FedPeWS, Figures 1, 2 and 7: one dense network per panel, with edges in the colour of their client.
 
     graph: columns of ``edges``. Edges without an owner are grey; a neuron has the colour of its bias. ``owners``: owner
     -> colour.
@@ -67,9 +67,8 @@ def _network(ax: Axes, graph: pd.DataFrame, owners: Mapping[str, str]) -> None:
     for owner, part in weights.groupby("owner"):
         left = np.stack([part["layer"], middle[part["layer"]] - part["source"]], axis=1)
         right = np.stack([part["layer"] + 1, middle[part["layer"] + 1] - part["target"]], axis=1)
-        style: dict[str, Any] = (
-            {"colors": owners[owner], "zorder": 1} if owner else {"colors": NOBODY, "linestyles": ":", "zorder": 0}
-        )
+        without_owner = {"colors": NOBODY, "linestyles": ":", "zorder": 0}
+        style: dict[str, Any] = {"colors": owners[owner], "zorder": 1} if owner else without_owner
         ax.add_collection(LineCollection(list(np.stack([left, right], axis=1)), linewidths=1.5, **style))
     ax.scatter(np.zeros(widths[0]), middle[0] - np.arange(widths[0]), s=60, color="w", edgecolors="k", zorder=2)
     fill = [owners.get(owner, "w") for owner in nodes["owner"]]
