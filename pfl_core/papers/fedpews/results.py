@@ -46,6 +46,7 @@ def round_time(record: Record) -> pd.Series:
     that other processes slowed down have no effect, and runs under different load can be compared. NaN if no round
     follows the warm-up.
     """
+    # Median of each round's phase over the median of the rounds after the warm-up.
     seconds = record.values("seconds")[0]
     warm = seconds.index.isin(warmup_rounds(record))
     return seconds.groupby(warm).transform("median") / seconds[~warm].median()
@@ -74,6 +75,7 @@ def warmup(record: Record) -> dict[str, float]:
     if not len(warm):
         return {}
     neurons = record.values("upload_bits").max(axis=None)
+    # Share of the model that each client sends in each warm-up round; the mask adds one bit per neuron.
     sent = (record.values("upload").loc[warm] + neurons / (8 * VALUE_BYTES)).to_numpy() / record.num_params
     metrics = {
         "neurons": neurons,
@@ -140,6 +142,7 @@ def printed_cells(number: int) -> pd.DataFrame:
     )
     cells = cells.assign(std=table["std"], seeds=3)
     plain, warm = cells[cells["method"] == "fedavg"].iloc[0], cells["method"] != "fedavg"
+    # Deviation of a difference of independent runs; none for FedAvg itself.
     spread = np.hypot(cells["std"], plain["std"]).where(warm)
     return cells.assign(difference=cells["mean"] - plain["mean"], difference_std=spread)
 
@@ -156,6 +159,7 @@ def grid_cells(records: Iterable[Record]) -> pd.DataFrame:
         cell = (record.spec.method["name"], options.get("lam", math.nan), options.get("tau", 0.0))
         rows.append((*cell, record.spec.seed, record.curve()["acc_pooled"].iloc[-1]))
     runs = pd.DataFrame(rows, columns=[*CELL, "seed", "final"])
+    # Lead over FedAvg with the same seed.
     plain = runs[runs["method"] == "fedavg"].set_index("seed")["final"]
     runs["lead"] = (runs["final"] - runs["seed"].map(plain)).astype(float)
     cells = runs.groupby(CELL, dropna=False).agg(

@@ -34,6 +34,7 @@ def labelled(runs: pd.DataFrame) -> pd.DataFrame:
     Columns: method, alpha, and by_tensor's.
     """
     is_fedselect, per_tensor = runs["method"] == "fedselect", by_tensor(runs)
+    # Label: the method's display name; for FedSelect also the limit and the scope of the ranking.
     limit = "FedSelect, α = " + runs["alpha"].map("{:g}".format).astype(str)
     label = runs["method"].map(NAMES).where(~is_fedselect, limit + per_tensor.map({True: f", {BY_TENSOR}", False: ""}))
     fields = zip(runs["method"], runs["alpha"], is_fedselect, per_tensor, strict=True)
@@ -55,6 +56,7 @@ def rules(runs: pd.DataFrame) -> pd.DataFrame:
         "gradient": "largest gradients",
     }
     layered = runs["masks"] == "layers"
+    # Growing masks are labelled by their ranking, fixed ones by their kind or their layers.
     label = runs["ranking"].map(named).mask(runs["masks"] != "grown", runs["masks"].map(fixed))
     label = label.mask(layered, "only " + runs["layers"].map(lambda names: ", ".join(names)))
     label += by_tensor(runs).map({True: f", {BY_TENSOR}", False: ""})
@@ -73,10 +75,12 @@ def personalization_limit(
     Values far below the others (α = 0, FedAvg) are labelled and left out of the scale of the last two panels.
     """
     fig, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
+    # Panel 1: the paper's table.
     for name, group in paper.groupby("dataset", sort=False):
         axes[0].plot(group["alpha"], group["value"], "-s", markersize=4, label=name)
     axes[0].set(title="paper: Table 2", xlabel=r"personalization limit $\alpha$", ylabel="mean client accuracy (%)")
     axes[0].legend(frameon=False, fontsize=7)
+    # Panels 2 and 3: every seed of FedSelect, by limit and by mean final share; baselines as horizontal lines.
     alphas = np.array(sorted(ours["alpha"].unique()))
     by_limit = [ours.loc[ours["alpha"] == alpha] for alpha in alphas]
     accuracy = [runs["acc_mean"].to_numpy() for runs in by_limit]
@@ -140,6 +144,7 @@ def training_sizes(ours: pd.DataFrame, caption: str = "") -> Figure:
     """
     fig, axes = plt.subplots(1, 2, figsize=(10.4, 3.8), layout="constrained")
     ticks = sorted(ours["images"].unique())
+    # FedSelect comes last, so that it is drawn on top.
     ours = ours.sort_values("label", key=lambda label: label.str.startswith(NAMES["fedselect"]), kind="stable")
     means = ours.groupby("label")["acc_mean"].mean()
     near = ours["label"].map(means) >= far_below(means)
@@ -169,6 +174,7 @@ def overlap_contrast(runs: pd.DataFrame, caption: str = "") -> Figure:
     alphas = np.array(sorted(runs["alpha"].unique()))
     for ax, kind in zip(axes, ("mean", "contrast"), strict=True):
         for name, color in colors.items():
+            # One array per limit, with a value per seed.
             values = [runs.loc[runs["alpha"] == a, f"{name}_{kind}"].to_numpy() for a in alphas]
             dots(ax, alphas, values, color, name)
         ax.set(xlabel=r"personalization limit $\alpha$")
@@ -206,6 +212,7 @@ def partitions(panels: Mapping[str, tuple[np.ndarray, np.ndarray]], names: Seque
     largest = max(np.abs(values).max() for values, _ in panels.values())
     for ax, (title, (values, personal)) in zip(axes[:, 0], panels.items(), strict=True):
         image = ax.imshow(values, cmap="RdBu_r", vmin=-largest, vmax=largest, aspect="auto")
+        # Frames around the personal entries.
         for k, j in zip(*np.nonzero(personal), strict=True):
             ax.add_patch(Rectangle((j - 0.44, k - 0.42), 0.88, 0.84, fill=False, linewidth=2))
         ax.set_title(title, fontsize=9, loc="left")

@@ -44,10 +44,12 @@ def depends_little(rows: pd.DataFrame, name: str) -> Verdict:
     cells = learned(rows)
     if any(len({cell[field] for cell in cells}) < 2 for field in ("lam", "tau")):
         raise Missing("a grid of at least two lambda and two tau is not stored")
+    # Status: by the intervals of the cells' gains over FedAvg.
     gains = [(cell, lead(rows, cell, FEDAVG)) for cell in cells]
     won, lost = (sum(gain.status == status for _, gain in gains) for status in ("holds", "does not hold"))
     may_lose = (1 - LITTLE) * len(gains)
     status = "holds" if won >= LITTLE * len(gains) else "does not hold" if lost > may_lose else "undecided"
+    # Text: counts by the means, in parts of the grid.
     parts: dict[str, Callable[[Selector], bool]] = {
         "all": lambda cell: True,
         "lambda<0.3": lambda cell: float(cell["lam"]) < 0.3 - 1e-9,
@@ -65,6 +67,7 @@ def depends_little(rows: pd.DataFrame, name: str) -> Verdict:
 def best_region(rows: pd.DataFrame, name: str) -> Verdict:
     """The best cell of the region against the best cell outside it, both chosen by their mean over the seeds."""
     means = [(cell, by_seed(rows, cell, "acc_pooled").mean()) for cell in learned(rows)]
+    # Pairs of (mean accuracy, cell) inside and outside the region.
     inside = [(value, cell) for cell, value in means if _in_best_region(cell, name)]
     outside = [(value, cell) for cell, value in means if not _in_best_region(cell, name)]
     if not (inside and outside):

@@ -37,6 +37,7 @@ def gain_shrinks(rows: pd.DataFrame, name: str) -> Verdict:
     alphas = sorted(rows["dirichlet"].dropna().unique()) if "dirichlet" in rows.columns else []
     if len(alphas) < 2 or not np.isclose(alphas[-1], ALIKE):
         raise Missing(f"several Dirichlet alphas, the largest {ALIKE:g}, are not stored")
+    # Rows: seeds; columns: alphas. The fall is per decade of alpha.
     gains = pd.DataFrame({alpha: _gain_at(rows, alpha) for alpha in alphas}).dropna()
     if gains.empty:
         raise Missing("no seed has fedpews and fedavg at every Dirichlet alpha")
@@ -83,6 +84,7 @@ def own_group_dominates(rows: pd.DataFrame, name: str) -> Verdict:
         for selector, metric in ((warm, "own_group_warm"), (warm, "own_group_later"), (fixed(0.0), "own_group_later"))
     )
     rise = interval(by_seed(rows, warm, "activation_rise"))
+    # The last one is FedAvg: its lowest share must be below one half.
     statuses = [above(before, 0.5), above(after, 0.5), above(rise, 1.0), below(none, 0.5)]
     text = f"least share of the own group: {before.mean:.2f} before, {after.mean:.2f} after; fedavg {none.mean:.2f}"
     few = " (1 seed)" if after.seeds < 2 else ""
@@ -105,6 +107,7 @@ def upload_is_smaller(results: pd.DataFrame) -> Verdict:
     probabilities, can be larger than the model.
     """
     sent = metrics(results, "warmup_upload_max", "warmup_upload_fraction", "neurons")
+    # Fixed masks with equal shares have a known size.
     counted = sent[(sent["method"] == "fedpews_fixed") & (sent["shares"] == "equal")]
     statuses = ["holds" if sent["warmup_upload_max"].max() < 1 else "does not hold"]
     for row in counted.to_dict("records"):
@@ -119,6 +122,7 @@ def upload_is_smaller(results: pd.DataFrame) -> Verdict:
 def metrics(results: pd.DataFrame, *names: str) -> pd.DataFrame:
     """One row per run that has all these metrics, one column per metric."""
     rest = [name for name in results.columns if name not in ("metric", "value")]
+    # From one row per run and metric to one row per run.
     values = results[results["metric"].isin(names)].groupby([*rest, "metric"], dropna=False)["value"].first()
     wide = values.unstack("metric").reindex(columns=list(names)).dropna().reset_index()
     if wide.empty:

@@ -52,6 +52,7 @@ def claim_3_by_reading(runs: pd.DataFrame) -> pd.DataFrame:
     runs: columns of ``runs_by_reading``. Deviations are sample deviations. ``succeeds``: whether the 95 % interval of
     ``late`` is above THREE_CLASSES. ``reaches the paper's``: whether it includes the printed 91.13 or lies above it.
     """
+    # Rows: seeds; columns: readings.
     late = runs.pivot(index="seed", columns="reading", values="late")
     rows = {}
     for label in (label for label in READINGS if label in late.columns):
@@ -59,6 +60,7 @@ def claim_3_by_reading(runs: pd.DataFrame) -> pd.DataFrame:
         level, lead = interval(values), "not stored"
         if "FedAvg" in late.columns and len(gap := (values - late["FedAvg"]).dropna()):
             lead = str(interval(gap))
+        # The printed accuracy is reached unless the whole interval is below it.
         reaches = "undecided" if np.isnan(level.high) else "yes" if level.high >= PRINTED["fedpews"] else "no"
         rows[label] = (last, values.mean(), values.std(), len(values), lead, above(level, THREE_CLASSES), reaches)
     columns = ["last round", "ten rounds", "std", "seeds", "over FedAvg", "succeeds", "reaches the paper's"]

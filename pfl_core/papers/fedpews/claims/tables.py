@@ -86,6 +86,7 @@ def earlier(rows: pd.DataFrame, a: Selector, b: Selector) -> tuple[Interval, str
     over the seeds that reach it.
     """
     first = on_common_seeds(rows, a, b, "rounds_to_target")
+    # A run that never reaches the target counts as one round after its last.
     filled = first.fillna(rows["rounds"].max() + 1)
     ahead = interval(filled["b"] - filled["a"])
     never = f", never = round {rows['rounds'].max() + 1:.0f}" if first.isna().to_numpy().any() else ""
@@ -134,6 +135,7 @@ def fedavg_fails_with_four(rows: pd.DataFrame, name: str) -> Verdict:
     late = {label: interval(by_seed(rows, selector, LATE)) for label, selector in accuracy.items()}
     statuses = [below(late["fedavg"], THREE_CLASSES), above(late["lambda=0"], THREE_CLASSES)]
     texts = []
+    # The two parts of the claim, then leads over FedAvg for comparison.
     for (label, value), side in zip(late.items(), ("below", "above"), strict=True):
         last = by_seed(rows, accuracy[label], "acc_pooled").mean()
         texts.append(f"{label} {str(value).lstrip('+')} to be {side} {THREE_CLASSES:g} (last round {last:.2f})")
@@ -156,6 +158,7 @@ def over_fedprox(results: pd.DataFrame) -> Verdict:
             gains[name] = lead(rows_of(results, name), pews(lam, tau, "fedprox"), FEDPROX)
         except Missing:
             continue
+    # Columns of Table 6 where the accuracy is clearly above or below; missing ones may still be above.
     won, lost = (sum(gain.status == status for gain in gains.values()) for status in ("holds", "does not hold"))
     can_win = len(COLUMNS) - lost >= MORE_ACCURATE
     accurate = "holds" if won >= MORE_ACCURATE else "undecided" if can_win else "does not hold"
@@ -206,6 +209,7 @@ def even_in_time(results: pd.DataFrame) -> Verdict:
 def _time_ahead(rows: pd.DataFrame, warm: Selector) -> tuple[Interval, str]:
     """How much earlier than FedAvg the run with the warm-up reaches the target, and the numbers as text."""
     spent = on_common_seeds(rows, warm, FEDAVG, "time_to_target")
+    # A run that never reaches the target counts as the longer of the two runs.
     longest = on_common_seeds(rows, warm, FEDAVG, "run_time").max(axis=1)
     filled = spent.apply(lambda column: column.fillna(longest))
     ahead, cost = interval(filled["b"] - filled["a"]), by_seed(rows, warm, "warmup_cost").mean()

@@ -29,6 +29,7 @@ def warmup_labels(runs: pd.DataFrame, by_lam: bool = False) -> pd.DataFrame:
 
     With ``by_lam`` the label includes λ, and each λ has a shade of orange from light to dark.
     """
+    # One shade of orange per λ.
     lams = sorted(runs.loc[runs["method"] == "fedpews", "lam"].unique())
     shades = dict(zip(lams, plt.get_cmap("Oranges")(np.linspace(0.5, 0.9, len(lams))), strict=True))
     labels, colors = [], []
@@ -119,6 +120,7 @@ def sensitivity_grid(
     """
     cell_rows, cell_taus = grid_axes(cells)
     warm = cells[cells["method"] != "fedavg"]
+    # Learned and fixed masks as λ x τ; FedAvg is added as the first column, τ = 0.
     grid = warm.assign(row=_row(warm)).pivot(index="row", columns="tau", values=column)
     grid = grid.reindex(index=cell_rows if rows is None else rows, columns=cell_taus if taus is None else taus)
     plain = cells.loc[cells["method"] == "fedavg", column]
@@ -147,6 +149,7 @@ def sensitivity(paper: pd.DataFrame, ours: pd.DataFrame, titles: Sequence[str], 
     framed unless these are most of them. The best cell of each map is bold.
     """
     axes_of = grid_axes(paper, ours)
+    # For each quantity the paper's grid and the reproduced one.
     grids = {
         name: [sensitivity_grid(cells, name, *axes_of) for cells in (paper, ours)]
         for name in ("mean", "std", "difference", "difference_std")
@@ -160,12 +163,14 @@ def sensitivity(paper: pd.DataFrame, ours: pd.DataFrame, titles: Sequence[str], 
         (axes[1], "difference", "{:+.2f}", "RdBu", "difference to FedAvg (points)"),
     ):
         paper_grid, our_grid = grids[name]
+        # One colour scale for both maps of a row.
         norm, beyond = _scale(paper_grid, our_grid, signed=name == "difference")
         spreads = grids["std" if name == "mean" else "difference_std"]
         for ax, grid, spread in zip(row, grids[name], spreads, strict=True):
             _heat_map(ax, grid, _texts(grid, spread, form), norm, plt.get_cmap(cmap))
         colors = plt.cm.ScalarMappable(norm, cmap)
         fig.colorbar(colors, ax=row, label=label, pad=0.02, extend="both" if beyond else "neither")
+    # Frame the reproduced cells in the paper's maps, unless nearly all are.
     in_paper, reproduced = (grid.notna() for grid in grids["mean"])
     common = in_paper & reproduced
     framed = bool(common.to_numpy().sum() < MOST * in_paper.to_numpy().sum())
@@ -223,6 +228,7 @@ def _heat_map(ax: Axes, grid: pd.DataFrame, texts: pd.DataFrame, norm: Normalize
     best = np.nanmax(grid.to_numpy(float)) if grid.notna().to_numpy().any() else np.nan
     for row, column in np.ndindex(rows, columns):
         value = grid.iat[row, column]
+        # The text of FedAvg's column is drawn once, at half its height.
         if np.isnan(value) or (column == 0 and row != rows // 2):
             continue
         dark = np.dot(cmap(norm(value))[:3], (0.299, 0.587, 0.114)) < 0.5  # luminance of the cell's colour

@@ -65,12 +65,14 @@ def _network(ax: Axes, graph: pd.DataFrame, owners: Mapping[str, str]) -> None:
     widths = [weights.loc[weights["layer"] == 0, "source"].max() + 1, *weights.groupby("layer")["target"].max() + 1]
     middle = (np.array(widths) - 1) / 2
     for owner, part in weights.groupby("owner"):
+        # One segment per weight, from its source neuron to its target neuron: [weights, 2 ends, (x, y)].
         left = np.stack([part["layer"], middle[part["layer"]] - part["source"]], axis=1)
         right = np.stack([part["layer"] + 1, middle[part["layer"] + 1] - part["target"]], axis=1)
         without_owner = {"colors": NOBODY, "linestyles": ":", "zorder": 0}
         style: dict[str, Any] = {"colors": owners[owner], "zorder": 1} if owner else without_owner
         ax.add_collection(LineCollection(list(np.stack([left, right], axis=1)), linewidths=1.5, **style))
     ax.scatter(np.zeros(widths[0]), middle[0] - np.arange(widths[0]), s=60, color="w", edgecolors="k", zorder=2)
+    # A neuron is drawn at its bias, in the colour of the bias's owner.
     fill = [owners.get(owner, "w") for owner in nodes["owner"]]
     edge = ["k" if owner else NOBODY for owner in nodes["owner"]]
     height = middle[nodes["layer"] + 1] - nodes["target"]
@@ -119,6 +121,7 @@ def splits_and_curves(counts: pd.DataFrame, curves: pd.DataFrame, caption: str =
     fig, axes = plt.subplots(2, len(alphas), figsize=size, layout="constrained", squeeze=False, sharey="row")
     for (above, below), alpha in zip(axes.T, alphas, strict=True):
         held = counts[(counts["alpha"] == alpha) & (counts["samples"] > 0)]
+        # The largest dot of all splits has an area of 90.
         area = 90 * held["samples"] / counts["samples"].max()
         above.scatter(held["client"], held["class"], s=area, color="0.35", alpha=0.8)
         above.set(title=f"α = {alpha:g}", xlabel="client", xticks=sorted(counts["client"].unique()))
@@ -163,6 +166,7 @@ def activation_maps(table: pd.DataFrame, switch: int = 0, caption: str = "") -> 
             grid = of_client.pivot(index="neuron", columns="round", values="value")
             extent = (grid.columns[0] - 0.5, grid.columns[-1] + 0.5, len(grid) - 0.5, -0.5)
             ax.imshow(grid, aspect="auto", extent=extent, cmap="magma", vmin=0, vmax=top, interpolation="none")
+            # Dotted lines between the groups of neurons.
             for start in of_client.groupby("group")["neuron"].min().iloc[1:]:
                 ax.axhline(start - 0.5, color="w", linewidth=0.8, linestyle=":")
             ax.set(yticks=[], xticks=sorted({1, switch or 1, grid.columns[-1]}))

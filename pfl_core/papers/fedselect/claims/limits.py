@@ -107,6 +107,7 @@ def one_limit_wins(results: pd.DataFrame) -> Verdict:
 
 
 def _wins_everywhere(results: pd.DataFrame, alpha: float) -> Verdict:
+    # Paired leads over every stored baseline on every data set.
     leads = {
         f"{name} ({label})": paired(rows, limit(alpha), {"method": name})
         for label, rows in each_dataset(results)
@@ -132,6 +133,7 @@ def middle_beats_extremes(results: pd.DataFrame) -> Verdict:
 @on_each_dataset
 def best_is_a_middle_limit(results: pd.DataFrame) -> Verdict:
     """The better middle limit against the better extreme, both chosen by their mean over the seeds."""
+    # The better limit of each pair, by the mean over seeds.
     mean = {alpha: by_seed(results, limit(alpha), "acc_mean").mean() for alpha in MIDDLE + EXTREMES}
     middle, extreme = (max(group, key=mean.__getitem__) for group in (MIDDLE, EXTREMES))
     lead = paired(results, limit(middle), limit(extreme))
@@ -149,6 +151,7 @@ def ends_of_the_range(results: pd.DataFrame) -> Verdict:
     """
     averaged = (results["method"].eq("fedselect") & results["buffer_policy"].eq("average")).any()
     start = {**limit(0), "p": COMPARISON.defaults["p"], "buffer_policy": "average" if averaged else "local"}
+    # Absolute difference between alpha = 0 and FedAvg, for each seed.
     gap = (by_seed(results, start, "acc_mean") - by_seed(results, {"method": "fedavg"}, "acc_mean")).dropna().abs()
     if gap.empty:
         raise Missing("no seed has both fedselect alpha=0 and fedavg")
@@ -191,6 +194,7 @@ def _fedavg_among_others(results: pd.DataFrame) -> Verdict:
         raise Missing("no other baseline is stored")
     leads = {name: paired(results, {"method": name}, {"method": "fedavg"}) for name in others}
     labels_differ = not results["dataset"].isin(FEATURE_SHIFT).any()
+    # Label shift: all leads above FAR. Feature shift: all leads between -FAR and FAR.
     if labels_differ:
         name, _ = telling(leads, FAR)
         statuses = [above(lead, FAR) for lead in leads.values()]
@@ -218,6 +222,7 @@ def fine_tuning_is_competitive(results: pd.DataFrame) -> Verdict:
 
 def stored_baselines(results: pd.DataFrame, names: Sequence[str] = BASELINES) -> list[str]:
     """The baselines that have an accuracy on every data set of the frame."""
+    # Methods with an accuracy, for each data set.
     scored = [set(rows.loc[rows["metric"] == "acc_mean", "method"]) for _, rows in each_dataset(results)]
     return [name for name in names if all(name in methods for methods in scored)]
 

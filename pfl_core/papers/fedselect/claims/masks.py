@@ -50,6 +50,7 @@ def random_masks_are_worse(results: pd.DataFrame) -> Verdict:
 
 def _above_ablations(results: pd.DataFrame, rules: dict[str, dict]) -> Verdict:
     ablated = (results["ranking"] != "change") | (results["masks"] == "random")
+    # Limits at which ablations are stored.
     limits = [alpha for alpha in settings(results[ablated], "fedselect", "alpha") if alpha in MIDDLE]
     if not limits:
         raise Missing("the ablations of Table 3 are not stored")
@@ -100,6 +101,7 @@ def uplink_shrinks(results: pd.DataFrame) -> Verdict:
     """
     limits, statuses, texts = settings(results, "fedselect", "alpha"), [], []
     for alpha in limits:
+        # The share of values sent should be 1 - personal share.
         sent, share = (by_seed(results, limit(alpha), metric) for metric in ("uplink_fraction", "personal_share"))
         statuses.append("holds" if (sent - (1 - share)).abs().max() <= TOLERANCE else "does not hold")
         if alpha > 0.5:
@@ -116,6 +118,7 @@ def slope(results: pd.DataFrame, metric: str) -> pd.Series:
     limits = inner_limits(results)
     if len(limits) < 2:
         raise Missing("fewer than two limits between 0 and 1 are stored")
+    # Rows: seeds; columns: limits.
     values = pd.DataFrame({alpha: by_seed(results, limit(alpha), metric) for alpha in limits}).dropna()
     if values.empty:
         raise Missing(f"no seed has {metric} at all of alpha={', '.join(f'{alpha:g}' for alpha in limits)}")

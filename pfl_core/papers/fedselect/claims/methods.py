@@ -74,6 +74,7 @@ def best_limit_wins(results: pd.DataFrame) -> Verdict:
 @claim(2, COMPARED, rows=compared)
 def leads_on_average(results: pd.DataFrame) -> Verdict:
     """The lead of the best limit over the best baseline, averaged over the four data sets seed by seed."""
+    # One column per data set: the lead of its best limit over its best baseline, for each seed.
     leads, absent = {}, set()
     for label, rows in each_dataset(results):
         rivals = stored_baselines(rows)
@@ -155,6 +156,7 @@ def loses_less_with_little_data(results: pd.DataFrame) -> Verdict:
 
     Sizes are compared by the clients' numbers of images. At presets real and paper Table 1's size is the paper's 100.
     """
+    # Mean number of training images per client, by setting.
     images = results[results["metric"] == "train_images"].groupby("setting")["value"].mean()
     if SIZES[0] not in images.index or images.idxmin() == SIZES[0]:
         raise Missing("runs with Table 1's images, and with fewer, are not both stored")
@@ -166,6 +168,7 @@ def _leads_grow(images: pd.Series, results: pd.DataFrame, alpha: float) -> Verdi
 
 
 def _lead_grows(images: pd.Series, results: pd.DataFrame, alpha: float, name: str) -> Verdict:
+    # The lead over the method at the smallest size and at Table 1's, for each seed.
     leads = {}
     for size in (images.idxmin(), SIZES[0]):
         fedselect, rival = ({**selector, "setting": size} for selector in (limit(alpha), {"method": name}))

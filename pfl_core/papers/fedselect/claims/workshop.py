@@ -66,6 +66,7 @@ def p_matters_little(results: pd.DataFrame) -> Verdict:
 
 
 def _hardly_matters(results: pd.DataFrame) -> Verdict:
+    # All three pairs of p must differ by less than SMALL_GAP, in both directions.
     gaps = {(a, b): _lead(results, a, b, TWO) for a, b in ((0.50, 0.25), (0.50, 0.75), (0.75, 0.25))}
     status = all_of([side for gap in gaps.values() for side in (below(gap, SMALL_GAP), above(gap, -SMALL_GAP))])
     return Verdict(status, f"{_shown(gaps)}, for a bound of {SMALL_GAP:g} either way")
@@ -141,6 +142,7 @@ def larger_p_sends_less(results: pd.DataFrame) -> Verdict:
 
 def _sends_less_in(results: pd.DataFrame, setting: str) -> Verdict:
     sent = {p: by_seed(results, gradltn(p, setting), "uplink_fraction") for p in RATES}
+    # A larger p sends less in every seed, and each upload is 1 - p^L up to rounding.
     falls = all(sent[b].max() < sent[a].min() for a, b in zip(RATES, RATES[1:], strict=False))
     exact = all((sent[p] - (1 - p**ITERATIONS)).abs().max() <= ROUNDING for p in RATES)
     texts = [f"p={p:.2f} {sent[p].mean():.4f} ({sent[p].mean() + MASK_BITS:.4f} with the mask)" for p in RATES]
