@@ -1,4 +1,4 @@
-"""The papers by name. Each has one folder; this table is all that the others know of it."""
+"""The papers by name. Each paper is one folder; other code reaches it only through this table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pfl_core.runs import RunSpec
     from pfl_core.study.paper import Paper
 
-PAPERS = {  # name -> module that has PAPER; imported when it is asked for
+PAPERS = {  # name -> module with PAPER, imported on first use
     "fedselect": "pfl_core.papers.fedselect.paper",
     "star_pfl": "pfl_core.papers.star_pfl.paper",
     "fedpews": "pfl_core.papers.fedpews.paper",
@@ -20,7 +20,7 @@ PAPERS = {  # name -> module that has PAPER; imported when it is asked for
 
 
 def paper(name: str) -> Paper:
-    """Raises ValueError for an unknown name."""
+    """The paper's object. Raises ValueError for an unknown name."""
     if name not in PAPERS:
         from pfl_core.options import did_you_mean
 
@@ -29,7 +29,7 @@ def paper(name: str) -> Paper:
 
 
 def has_runs(notebook: str) -> bool:
-    """Whether a notebook ("fedselect/01_main_comparison") asks for runs; a walkthrough does not."""
+    """Whether a notebook ("fedselect/01_main_comparison") needs runs; a walkthrough does not."""
     name, _, section = notebook.partition("/")
     return name in PAPERS and section in paper(name).experiments
 
@@ -40,12 +40,12 @@ def specs(
     """The runs of a notebook ("fedselect/01_main_comparison"), see ``Paper.specs``."""
     name, slash, section = notebook.partition("/")
     if not slash:
-        raise ValueError(f"{notebook!r}: give a paper and its notebook, such as fedselect/01_main_comparison")
+        raise ValueError(f"{notebook!r} is not a notebook; give paper/notebook, such as fedselect/01_main_comparison")
     return paper(name).specs(section, preset, seeds, overrides)
 
 
 def variant(spec: RunSpec) -> str:
-    """The fields in which a run's method differs from its paper's settings, or from its defaults without a paper."""
+    """The fields in which a run's method differs from its paper's settings; without a paper, from its defaults."""
     from pfl_core.study import metrics
 
     return paper(spec.paper).variant(spec) if spec.paper in PAPERS else metrics.variant(spec, {})

@@ -193,7 +193,7 @@ def band(ax: Axes, group: pd.DataFrame, label: str, color: str | tuple, *, above
     ax.fill_between(by_round.index, by_round["min"], by_round["max"], color=color, alpha=0.15, linewidth=0)
 
 
-def dots(ax: Axes, x: np.ndarray, values: list[np.ndarray], color: str, label: str) -> None:
+def dots(ax: Axes, x: np.ndarray, values: list[np.ndarray], color: str | tuple, label: str) -> None:
     """Every seed as a small dot, the means as a line."""
     for position, column in zip(x, values, strict=True):
         ax.plot(np.full(len(column), position), column, "o", color=color, markersize=3, alpha=0.5)

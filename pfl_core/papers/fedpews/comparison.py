@@ -1,4 +1,4 @@
-"""How FedPeWS's tables and stored runs are matched."""
+"""Matches the cells of FedPeWS's tables with stored runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pfl_core.study.comparison import Comparison, Fields
 
 BASES = {"FedAvg+PeWS": "fedavg", "FedProx+PeWS": "fedprox"}  # a method's name in the tables -> its base
 WITHOUT_WARMUP = ("fedavg", "fedprox", "scaffold", "fednova", "moon")  # the baselines: tau = 0
-# Fields that Table 3 leaves open, as they are run here: the best of Tables 7 and 8
+# Fields that Table 3 does not state, at the best values of Tables 7 and 8, as the runs have them.
 UNSTATED = {
     ("table3", dataset): dict(zip(("lam", "tau"), BEST[setting], strict=True))
     for dataset, setting in (("CIFAR-MNIST", "cifar_mnist"), ("{Path-OCT-Tissue}MNIST", "path_oct_tissue"))
@@ -50,7 +50,7 @@ COMPARISON = FedPeWSComparison(
         "CIFAR-MNIST": ("cifar_mnist",),
         "{Path-OCT-Tissue}MNIST": ("path_oct_tissue",),
     },
-    # one shared model is scored on all test data, which is the pooled accuracy
+    # The shared model is scored on all test data, which is the pooled accuracy.
     metrics={"mean_client_accuracy": "acc_mean", "final_accuracy": "acc_pooled"},
     fields={"lambda": "lam", "eta_g": "lr_server"},
 )

@@ -1,6 +1,6 @@
-"""FedPeWS: what may decide its claims, and the searches behind its comparisons; committed before the runs.
+"""FedPeWS: conditions for deciding its claims, and the searches of its comparisons; committed before the runs.
 
-Where nothing is said of a claim, it needs all conditions of ``study.criteria``.
+A claim without a waiver needs all conditions of ``study.criteria``.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from pfl_core.papers.fedpews.settings import SETTINGS
 from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver
 from pfl_core.study.search import Search
 
-# The paper prints one rate for all methods (0.001 for the synthetic set, 0.01 for images) and no strengths of the
-# baselines; λ and τ are its Table 7's. Validation samples (ours, for the paper has none): a tenth of each client's
-# training samples; no final run trains on them.
-MUS = (0.001, 0.01, 0.1, 1.0)  # FedProx's grid in its paper
+# Paper: one rate for all methods (0.001 on the synthetic set, 0.01 on images), λ and τ of Table 7, no strengths of the
+# baselines. Not in the paper: a tenth of each client's training samples for validation, on which no run trains.
+MUS = (0.001, 0.01, 0.1, 1.0)  # the grid in FedProx's paper
 LAMBDAS, TAUS = (0.5, 2.0, 10.0), (0.2, 0.5, 0.8)
 _ON_POINTS, _ON_IMAGES = {"lr": (0.0003, 0.001, 0.003)}, {"lr": (0.003, 0.01, 0.03)}
 SEARCHES = {
-    # the rate alone, at one cell of the grid of λ and τ: its values serve all cells
+    # Only the rate, at one cell of the grid of λ and τ; the values are used for all cells.
     ("real", "sensitivity"): (
         Search("fedavg", _ON_POINTS),
         Search("fedpews_fixed", _ON_POINTS, {"tau": 0.2}),

@@ -1,9 +1,9 @@
-"""FedPeWS: all that belongs to the paper, in one object."""
+"""FedPeWS: settings, experiments, comparison and claims in one ``Paper`` object."""
 
 from __future__ import annotations
 
 from pfl_core.papers.fedpews import results
-from pfl_core.papers.fedpews.claims import grids, parts, tables  # noqa: F401  (they add their checks)
+from pfl_core.papers.fedpews.claims import grids, parts, tables  # noqa: F401  (registers checks)
 from pfl_core.papers.fedpews.comparison import COMPARISON
 from pfl_core.papers.fedpews.criteria import SEARCHES
 from pfl_core.papers.fedpews.experiments import EXPERIMENTS, SEEDS

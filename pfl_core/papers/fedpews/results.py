@@ -8,73 +8,76 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from pfl_core.algorithms.fedpews.fixed import split_neurons
+from pfl_core.algorithms.fedpews.fixed import FedPeWSFixed, split_neurons
 from pfl_core.costs import VALUE_BYTES, rounds_to
 from pfl_core.papers.fedpews.settings import SETTINGS, TARGETS, data_title
 from pfl_core.runs import Record, RunSpec
 from pfl_core.study import published
 from pfl_core.study.frames import method_fields
 
-LATE = 10  # rounds: while clients disagree the accuracy of a single round swings by ten points and more
+LATE = 10  # rounds; while clients disagree the accuracy changes by ten points and more between rounds
 CELL = ["method", "lam", "tau"]
 
 
 def target_of(spec: RunSpec) -> float | None:
-    """The accuracy (percent) whose first round the tables give for this run's column; None if they do not."""
+    """The target accuracy (percent) of this run's column in the paper's tables; None without a target."""
     return TARGETS.get(spec.setting) if spec.paper == "fedpews" else None
 
 
 def to_target(record: Record) -> dict[str, float]:
-    """Where the paper's table has a target accuracy: the first round that reaches it, and the time until then.
+    """The first round that reaches the target accuracy of the paper's table, and the time until then.
 
-    ``rounds_to_target`` and ``time_to_target`` are not numbers if no round does; ``run_time``: of all rounds. Times are
-    those of ``round_time``.
+    ``rounds_to_target`` and ``time_to_target`` are NaN if no round reaches it. ``run_time`` is the time of all rounds.
+    Times are those of ``round_time``. Empty without a target.
     """
     if (target := target_of(record.spec)) is None:
         return {}
-    accuracy, took = record.curve()["acc_pooled"], round_time(record)
+    accuracy, times = record.curve()["acc_pooled"], round_time(record)
     reached = rounds_to(accuracy.tolist(), target)
     first = accuracy.index[reached - 1] if reached else math.nan
-    spent = took.loc[:first].sum() if reached else math.nan
-    return {"rounds_to_target": first, "time_to_target": spent, "run_time": took.sum()}
+    elapsed = times.loc[:first].sum() if reached else math.nan
+    return {"rounds_to_target": first, "time_to_target": elapsed, "run_time": times.sum()}
 
 
 def round_time(record: Record) -> pd.Series:
-    """What each round took, in rounds after the warm-up: the median of its phase over the median of that one.
+    """The time of each round, with a round after the warm-up as the unit.
 
-    So a round in which the machine did something else counts as the others do, and runs made under different load can
-    be compared. Not numbers if no round comes after the warm-up.
+    Each round counts as the median of its phase (warm-up or later), divided by the median of the later phase. So rounds
+    that other processes slowed down have no effect, and runs under different load can be compared. NaN if no round
+    follows the warm-up.
     """
+    # Median of each round's phase over the median of the rounds after the warm-up.
     seconds = record.values("seconds")[0]
     warm = seconds.index.isin(warmup_rounds(record))
     return seconds.groupby(warm).transform("median") / seconds[~warm].median()
 
 
 def late_accuracy(record: Record) -> dict[str, float]:
-    """``acc_late``: ``acc_pooled`` as a mean over the last ten rounds, where all of them were scored."""
+    """``acc_late``: the mean of ``acc_pooled`` over the last ten rounds, if all of them were scored."""
     accuracy = record.curve()["acc_pooled"]
     late = accuracy[accuracy.index > record.rounds - LATE]
     return {"acc_late": late.mean()} if len(late) == LATE else {}
 
 
 def warmup_rounds(record: Record) -> pd.Index:
-    """The rounds, from 1, in which clients trained subnetworks."""
+    """The rounds, counted from 1, in which clients trained subnetworks."""
     return pd.Index(record.series.get("selected", ([], []))[0], dtype=int)
 
 
 def warmup(record: Record) -> dict[str, float]:
-    """The warm-up in a few numbers, if there was one.
+    """Metrics of the warm-up; empty without one.
 
-    ``neurons``, h; ``selected``, the share of them in a mask; ``warmup_upload_fraction`` and ``warmup_upload_max``,
-    what a client sends (h bits for the mask included) over the whole model, mean and largest; ``warmup_cost``, the
-    ``round_time`` of a warm-up round; of learned masks ``diversity_max``, the largest ||p_k - p_others||^2.
+    ``neurons``: h. ``selected``: the share of neurons in a mask. ``warmup_upload_fraction``, ``warmup_upload_max``: a
+    client's upload over the whole model, mean and maximum, with h bits for the mask. ``warmup_cost``: the
+    ``round_time`` of a warm-up round. ``diversity_max`` (learned masks only): the largest ||p_k - p_others||^2.
     """
     warm = warmup_rounds(record)
     if not len(warm):
         return {}
     neurons = record.values("upload_bits").max(axis=None)
+    # Share of the model that each client sends in each warm-up round; the mask adds one bit per neuron.
     sent = (record.values("upload").loc[warm] + neurons / (8 * VALUE_BYTES)).to_numpy() / record.num_params
-    numbers = {
+    metrics = {
         "neurons": neurons,
         "selected": float(np.nanmean(record.values("selected"))),
         "warmup_upload_fraction": float(np.nanmean(sent)),
@@ -82,37 +85,44 @@ def warmup(record: Record) -> dict[str, float]:
         "warmup_cost": float(round_time(record).loc[warm[0]]),
     }
     if "diversity" in record.series:
-        numbers["diversity_max"] = float(np.nanmax(record.values("diversity")))
-    return numbers
+        metrics["diversity_max"] = float(np.nanmax(record.values("diversity")))
+    return metrics
 
 
 def own_groups(record: Record) -> dict[str, float]:
-    """Where activations were noted: how far each client's own group of neurons dominates a layer.
+    """How far each client's group of neurons dominates a layer; empty without recorded activations.
 
-    ``own_group_warm`` and ``own_group_later``: the share of its own group in a client's summed activations of a layer,
-    mean over the rounds of the warm-up and over those after it, in the client and layer where it is least.
-    ``activation_rise``: a layer's activations in the first round without masks over those in the last with them, least.
+    ``own_group_warm``, ``own_group_later``: the share of a client's group in its summed activations of a layer, as the
+    mean over the rounds of the warm-up and over those after it, for the client and layer with the lowest share.
+    ``activation_rise``: a layer's activations in the first round without masks over those in the last round with masks,
+    for the client and layer with the lowest ratio.
     """
     if "activations" not in record.arrays:
         return {}
-    sums, sizes = np.array(record.arrays["activations"]), [int(n) for n in record.arrays["layer_sizes"]]  # [T, N, h]
-    shares = record.spec.build_method().shares or (1 / sums.shape[1],) * sums.shape[1]
-    own, starts = split_neurons(tuple(sizes), shares).numpy(), np.cumsum([0, *sizes[:-1]])
+    sums = np.array(record.arrays["activations"])  # [T, N, h]
+    sizes = [int(n) for n in record.arrays["layer_sizes"]]
+    num_clients = sums.shape[1]
+    method = record.spec.build_method()
+    assert isinstance(method, FedPeWSFixed)  # the only method that records activations
+    shares = method.shares or (1 / num_clients,) * num_clients
+    groups = split_neurons(tuple(sizes), shares).numpy()  # [N, h] bool
+    # Sums per layer: reduceat adds up the neurons from each layer's start to the next one's.
+    starts = np.cumsum([0, *sizes[:-1]])
     total = np.add.reduceat(sums, starts, axis=2)  # [T, N, layers]
-    with np.errstate(divide="ignore", invalid="ignore"):  # a layer may be silent
-        share = np.add.reduceat(sums * own, starts, axis=2) / total
-        warm, numbers = len(warmup_rounds(record)), {}
+    warm, metrics = len(warmup_rounds(record)), {}
+    with np.errstate(divide="ignore", invalid="ignore"):  # all activations of a layer may be 0
+        share = np.add.reduceat(sums * groups, starts, axis=2) / total
         if warm:
-            numbers["own_group_warm"] = float(share[:warm].mean(0).min())
+            metrics["own_group_warm"] = float(share[:warm].mean(0).min())
         if warm < len(sums):
-            numbers["own_group_later"] = float(share[warm:].mean(0).min())
+            metrics["own_group_later"] = float(share[warm:].mean(0).min())
         if 0 < warm < len(sums):
-            numbers["activation_rise"] = float((total[warm] / total[warm - 1]).min())
-    return numbers
+            metrics["activation_rise"] = float((total[warm] / total[warm - 1]).min())
+    return metrics
 
 
 def made_on(spec: RunSpec) -> str:
-    """Data and clients of a run for a figure's title, and whether they stand in for the paper's."""
+    """Data and clients of a run for a figure's title, marked if they are a stand-in for the paper's."""
     name, source = spec.data["name"], " of one source each" if spec.partition["name"] == "by_source" else ""
     known = SETTINGS.settings["paper"].get(spec.setting)
     stand_in = " (stand-in)" if known is not None and known.data["name"] != name else ""
@@ -122,8 +132,8 @@ def made_on(spec: RunSpec) -> str:
 def printed_cells(number: int) -> pd.DataFrame:
     """Table 7 or 8, a row per cell: method, lam, tau, mean, std, seeds, difference (to FedAvg), difference_std.
 
-    The paper prints no seeds one by one, so the deviation of a difference is that of independent runs: the root of the
-    sum of both squares.
+    The paper does not print single seeds, so the deviation of a difference is that of independent runs: the root of the
+    sum of the squared deviations.
     """
     table = published.table("fedpews", number)
     fields = pd.DataFrame([published.parse_variant(variant) for variant in table["variant"]])
@@ -132,14 +142,16 @@ def printed_cells(number: int) -> pd.DataFrame:
     )
     cells = cells.assign(std=table["std"], seeds=3)
     plain, warm = cells[cells["method"] == "fedavg"].iloc[0], cells["method"] != "fedavg"
+    # Deviation of a difference of independent runs; none for FedAvg itself.
     spread = np.hypot(cells["std"], plain["std"]).where(warm)
     return cells.assign(difference=cells["mean"] - plain["mean"], difference_std=spread)
 
 
 def grid_cells(records: Iterable[Record]) -> pd.DataFrame:
-    """Ours as ``printed_cells``: means and sample deviations over seeds, differences paired by seed.
+    """The cells of stored runs, with the columns of ``printed_cells``.
 
-    The number of a run is the last round's accuracy on all test data, as in the paper's tables.
+    Means and sample deviations over seeds, differences paired by seed. A run's value is the last round's accuracy on
+    all test data, as in the paper's tables.
     """
     rows = []
     for record in records:
@@ -147,6 +159,7 @@ def grid_cells(records: Iterable[Record]) -> pd.DataFrame:
         cell = (record.spec.method["name"], options.get("lam", math.nan), options.get("tau", 0.0))
         rows.append((*cell, record.spec.seed, record.curve()["acc_pooled"].iloc[-1]))
     runs = pd.DataFrame(rows, columns=[*CELL, "seed", "final"])
+    # Lead over FedAvg with the same seed.
     plain = runs[runs["method"] == "fedavg"].set_index("seed")["final"]
     runs["lead"] = (runs["final"] - runs["seed"].map(plain)).astype(float)
     cells = runs.groupby(CELL, dropna=False).agg(

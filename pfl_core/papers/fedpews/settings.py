@@ -1,18 +1,18 @@
-"""FedPeWS's settings, preset by preset."""
+"""FedPeWS's settings by preset."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pfl_core.study import search
 from pfl_core.study.settings import PaperSettings, Setting
 from pfl_core.training import Training
 
-# FedPeWS. Stated by the paper: data, clients, rounds, rates, batch sizes. Ours: one local epoch,
-# the geometry of the synthetic sets, pixels scaled to [-1, 1], T = 500 for four clients (A10, 8.1, 8.3, Fig 5), images
-# scored every fifth round (no table counts the rounds to a target there).
+# Paper: data, clients, rounds, rates, batch sizes.
+# Not in the paper: one local epoch, the geometry of the synthetic sets, pixels scaled to [-1, 1], T = 500 for four
+# clients (Figure 5), images scored every fifth round (no table counts the rounds to a target there).
 _PEWS = Setting(
     data={"name": "synthetic_32k"},
     partition={"name": "by_class"},
@@ -37,7 +37,7 @@ _PAPER = {
     "lr_server=0.25": replace(_PEWS, rounds=400),
     "lr_server=0.1": replace(_PEWS_SMALL, rounds=500),
     "four clients": replace(_PEWS, clients=4, rounds=500),
-    "sensitivity": _PEWS,  # ours: Table 7's grid where training converges
+    "sensitivity": _PEWS,  # not in the paper: Table 7's grid on a task where training converges
     "activations": replace(_PEWS, rounds=250),
     "cifar_mnist": _CIFAR_MNIST,
     "path_oct_tissue": replace(_CIFAR_MNIST, data={"name": "path_oct_tissue", "normalise": "half"}, clients=3),
@@ -65,16 +65,16 @@ _PAPER = {
         eval_every=1,  # Figure 13 is a running mean over rounds
     ),
 }
-# real: the paper's network on a quarter of the images, 40 rounds (many clients: all images, 100 rounds;
-# classes of CIFAR-10: 200 / 100 images each), a tenth of each client's training images for validation (ours: they show
-# whether training converged); the medical files are not here, so three clients of one real source each stand in for
-# them; the synthetic settings are the paper's
-_VAL = {"val": 0.1}
+# real: the paper's network on a quarter of the images, 40 rounds (many clients: all images, 100 rounds; classes of
+# CIFAR-10: 200 / 100 images each). The medical files are not available: three clients with one real source each are the
+# stand-in. The synthetic settings are the paper's. Not in the paper: a tenth of each client's training images for
+# validation, to show whether training converged.
+_VAL: dict[str, Any] = {"val": 0.1}
 _REAL = _PAPER | {
     name: replace(
         _PAPER[name],
         data={**_PAPER[name].data, "name": source, "samples_per_class": [100, 50]},
-        partition=_PAPER[name].partition | _VAL,
+        partition={**_PAPER[name].partition, **_VAL},
         rounds=40,
     )
     for name, source in (
@@ -83,10 +83,10 @@ _REAL = _PAPER | {
         ("dirichlet", "cifar_mnist"),
     )
 }
-# a tenth of each client's training points is for validation (ours), nothing trains on it
-_REAL["sensitivity"] = replace(_PEWS, partition=_PEWS.partition | _VAL)
+# not in the paper: a tenth of each client's training points for validation, on which no run trains
+_REAL["sensitivity"] = replace(_PEWS, partition={**_PEWS.partition, **_VAL})
 _MANY = _PAPER["many clients"]
-_REAL["many clients"] = replace(_MANY, partition=_MANY.partition | _VAL, rounds=100, eval_every=5)
+_REAL["many clients"] = replace(_MANY, partition={**_MANY.partition, **_VAL}, rounds=100, eval_every=5)
 _REAL["classes of cifar10"] = replace(
     _PAPER["classes of cifar10"],
     partition={"name": "by_class", "order": "shuffled", "train_per_class": 200, "test_per_class": 100, **_VAL},
@@ -134,16 +134,16 @@ DATA_NAMES = {
 
 
 def plain_names(text: str) -> str:
-    """The text with data sets' names for readers: "CIFAR-MNIST" for ``cifar_mnist``."""
-    return re.sub(rf"\b({'|'.join(DATA_NAMES)})\b", lambda found: DATA_NAMES[found[0]], text)
+    """The text with display names of data sets: "CIFAR-MNIST" for ``cifar_mnist``."""
+    return re.sub(rf"\b({'|'.join(DATA_NAMES)})\b", lambda match: DATA_NAMES[match[0]], text)
 
 
 def data_title(name: str) -> str:
-    """A data set's name for readers: "MNIST + CIFAR-10" of ``mnist+cifar10``."""
+    """A data set's display name: "MNIST + CIFAR-10" for ``mnist+cifar10``."""
     return plain_names(name.replace("+", " + "))
 
 
-# FedPeWS's targets, percent of the test samples: setting -> Tables 2 and 6
+# Target accuracies of Tables 2 and 6, in percent, by setting.
 TARGETS = {"lr_server=1": 99.0, "lr_server=0.5": 90.0, "lr_server=0.25": 75.0, "lr_server=0.1": 99.0}
 
 SETTINGS = PaperSettings(
@@ -155,11 +155,11 @@ SETTINGS = PaperSettings(
 
 
 class Column(NamedTuple):
-    """A setting of Tables 2 and 6."""
+    """One setting (column) of Tables 2 and 6."""
 
     lr_server: float
-    lam: float  # λ on FedAvg
-    lam_fedprox: float
+    lam: float  # λ with base FedAvg
+    lam_fedprox: float  # λ with base FedProx
     tau: float
 
 
@@ -169,7 +169,7 @@ COLUMNS = {
     "lr_server=0.25": Column(0.25, 1.0, 1.0, 0.1875),
     "lr_server=0.1": Column(0.1, 2.0, 1.0, 0.1),
 }
-BEST = {  # λ and τ of Table 3, which states none: the best of Tables 7 and 8
+BEST = {  # λ and τ for Table 3, which does not state them: the best cells of Tables 7 and 8
     "cifar_mnist": (2.0, 0.5),
     "path_oct_tissue": (10.0, 0.2),
 }

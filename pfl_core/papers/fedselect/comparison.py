@@ -1,4 +1,4 @@
-"""How FedSelect's tables and stored runs are matched."""
+"""Matches the cells of FedSelect's tables with stored runs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from pfl_core.papers.fedselect.settings import LAYERS
 from pfl_core.study.comparison import Comparison, Fields
 
-# Table 3 names rules, the method has fields; which layers are its A to D is this project's choice for each network.
+# Field and value of a stored run -> rule in Table 3. The layers A to D are this project's choice (LAYERS).
 RULES = {("ranking", "least_change"): "Personalize Least", ("masks", "random"): "Random"}
 
 
 @dataclass(frozen=True)
 class FedSelectComparison(Comparison):
     def run_fields(self, run: Mapping[str, Any], fields: Fields) -> Fields:
-        """The fields of a rule of Table 3 under its name."""
+        """The run's fields, with those of an ablation replaced by the name of its rule in Table 3."""
         if run["method"] != "fedselect":
             return fields
         if fields.get("masks") == "layers":
             layer = str(fields.get("layers")).strip("(',)")
-            letters = {name: letter for letter, name in LAYERS.get(run.get("model"), {}).items()}
+            letters = {name: letter for letter, name in LAYERS.get(run.get("model", ""), {}).items()}
             rule = f"Layer {letters[layer]}" if layer in letters else None
         else:
             rule = next((name for (field, value), name in RULES.items() if fields.get(field) == value), None)
@@ -35,8 +35,8 @@ COMPARISON = FedSelectComparison(
     "fedselect",
     defaults={
         **{"alpha": 0.30, "p": 0.05, "buffer_policy": "local", "reading": "paper", "finetune_epochs": 3.0},
-        **{"ranking": "change", "masks": "grown", "layers": "()"},  # what Table 3 ablates
-        **{"keep_rate": 0.50, "num_search_iters": 5.0},  # of the workshop version
+        **{"ranking": "change", "masks": "grown", "layers": "()"},  # varied in Table 3
+        **{"keep_rate": 0.50, "num_search_iters": 5.0},  # workshop version
     },
     varied=("alpha", "ranking", "masks", "layers", "keep_rate"),
     datasets={
@@ -46,7 +46,7 @@ COMPARISON = FedSelectComparison(
         "OfficeHome": "office_home",
     },
     stand_ins={"CIFAR-10": ("fashion_small", "digits")},
-    settings={  # the oldest stored runs name none ("")
+    settings={  # "": runs stored before settings had names
         "CIFAR-10": ("cifar10", ""),
         "CIFAR10-C": ("cifar10_c", ""),
         "Mini-ImageNet": ("mini_imagenet", ""),

@@ -1,6 +1,6 @@
-"""FedSelect: what may decide its claims, and the searches behind its comparisons; committed before the runs.
+"""FedSelect: conditions for deciding its claims, and the searches of its comparisons; committed before the runs.
 
-Where nothing is said of a claim, it needs all conditions of ``study.criteria``.
+A claim without a waiver needs all conditions of ``study.criteria``.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from pfl_core.papers.fedselect.settings import BASELINES, SETTINGS, VALIDATED
 from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver
 from pfl_core.study.search import Search
 
-# The rate of FedSelect's released code is the middle one, for all methods; the paper names no strengths. Validation
-# images (ours, for the paper has none): 50 a class and client that no client trains on; no final run does either.
+# For all methods. The middle rate is that of FedSelect's released code; the paper names no strengths. Not in the paper:
+# 50 validation images per class and client, on which no run trains.
 RATES = (0.01, 0.05, 0.25)
 _RATE = {"lr": RATES}
 LAMBDAS = (0.05, 0.1, 0.5, 1.0)  # Ditto's weight
 HEAD_RATES = (0.01, 0.05, 0.25)
-_QUICK_RATE = {"lr": (0.03, 0.1, 0.3)}  # at preset quick the rate alone, on ten validation images a class and client
+_QUICK_RATE = {"lr": (0.03, 0.1, 0.3)}  # at quick only the rate, on ten validation images per class and client
 SEARCHES = {
     ("quick", "cifar10"): (
         *(Search(name, _QUICK_RATE) for name in BASELINES),
@@ -31,7 +31,7 @@ SEARCHES = {
         Search("fedper", _RATE),
         Search("fedbabu", _RATE),
         Search("lg_fedavg", _RATE),
-        # p at the limit of 0.30; its values serve all limits
+        # searched at α = 0.30; the values are used at all limits
         Search("fedselect", {**_RATE, "p": (0.01, 0.05, 0.25)}, {"alpha": 0.30}),
     ),
 }

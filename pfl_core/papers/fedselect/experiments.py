@@ -1,4 +1,4 @@
-"""The runs behind each section of FedSelect (section 9 of its specification), both versions."""
+"""The runs behind each notebook of FedSelect, CVPR and workshop version."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from pfl_core.papers.fedselect.settings import BASELINES, LAYERS, READINGS, SETT
 from pfl_core.runs import RunSpec
 from pfl_core.study.settings import PARTS, Methods
 
-on, setting = SETTINGS.specs, SETTINGS.setting
+Runs = list[tuple[str, dict[str, Any]]]  # a method's name and its fields
+
+specs_in, setting = SETTINGS.specs, SETTINGS.setting
 
 DATASETS = ("cifar10", "cifar10_c", "mini_imagenet", "office_home")  # of Tables 1 to 3
 LIMITS = (0.05, 0.30, 0.50, 0.80)  # Table 2
-MAIN = (0.30, 0.50)  # stand for FedSelect beside other methods; chosen before any result was seen
-RATES = (0.01, 0.05, 0.10, 0.25)  # of p, ours: the paper's appendix with its effect is not at hand
-# Claim 6 to the letter: at the default p no preset's rounds bring α = 1 to its end, and with batch norm α = 0 is FedAvg
-# only where statistics are averaged. Neither belongs to the sweep over α.
-ENDS = ({"alpha": 1.0, "p": 1.0}, {"alpha": 0.0, "buffer_policy": "average"})
-RANKINGS = ("least_change", "random", "magnitude", "gradient")  # Table 3 has the first; the others are ours
-SINGLE_CONV = {name: f"{stage}.1.conv2" for name, stage in LAYERS["resnet18"].items()}  # the other way to read them
-SIZES = {  # Figure 3, training images of a client; the paper's own sizes are not at hand
+MAIN = (0.30, 0.50)  # FedSelect's limits in comparisons of methods; chosen before any result was seen
+RATES = (0.01, 0.05, 0.10, 0.25)  # of p; not in the paper: its appendix with the effect of p was not available
+# For claim 6 only, not for the sweep over α. At the default p no preset has enough rounds for α = 1, and with batch
+# norm α = 0 is FedAvg only if the statistics are averaged.
+RANGE_ENDS = ({"alpha": 1.0, "p": 1.0}, {"alpha": 0.0, "buffer_policy": "average"})
+RANKINGS = ("least_change", "random", "magnitude", "gradient")  # the first is in Table 3; the others are not
+SINGLE_CONV = {name: f"{stage}.1.conv2" for name, stage in LAYERS["resnet18"].items()}  # another reading of A to D
+SIZES = {  # Figure 3, training images of a client; not in the paper: its sizes were not available
     "ci": (20, 40),
     "quick": (20, 40, 100),
     "real": (20, 50, 100),
@@ -30,200 +32,205 @@ SIZES = {  # Figure 3, training images of a client; the paper's own sizes are no
 }
 KEEP_RATES = (0.25, 0.50, 0.75)  # p of the workshop version
 WORKSHOP = ("workshop s=2", "workshop s=4")
-COMPARED = BASELINES  # beside FedSelect in the main comparison; a baseline of one's own is added here
-FEW = ("local", "fedavg", "fedavg_ft")  # of them, where all would take too long
-ALTERNATION = tuple(name for name in BASELINES if name != "ditto")  # also with the 2 L passes of FedSelect and Ditto
-EPOCHS_TWICE = {"fedrep": {"head_epochs": 4, "body_epochs": 2}}  # whose epochs are its own; 2 + 1 by default
-TOGETHER = {  # options that mean something only with another one
+COMPARED = BASELINES  # beside FedSelect in the main comparison; add further baselines here
+FEW_BASELINES = ("local", "fedavg", "fedavg_ft")  # where all baselines would take too long
+ALTERNATION = tuple(name for name in BASELINES if name != "ditto")  # also run with 2 L passes, as FedSelect and Ditto
+EPOCHS_TWICE = {"fedrep": {"head_epochs": 4, "body_epochs": 2}}  # its epochs are fields of the method, 2 + 1 by default
+REQUIRED_OPTION = {  # option -> the option without which it has no effect
     "mask_update_start": "mask_update_every",
     "share_precision": "limit_comparison",
 }
 NOT_A_READING = ("eval_point",)  # both scores are in every run
-# Two options act only beside others: "inclusive" where an update ends at exactly ⌊α D⌋ entries, as with p = α (and in
-# single precision at α = 0.50 alone), and "threshold" where the cut-off falls on equal changes, as in the code's
-# reading (A20, A22).
+# Two options act only together with others. "inclusive" needs an update that ends at exactly ⌊α D⌋ entries, as with
+# p = α (in single precision only for α = 0.50). "threshold" needs equal changes at the cut-off, as in the code's
+# reading (A20 and A22 of the method page).
 AT_THE_LIMIT = {"alpha": 0.50, "p": 0.50}
-BESIDE_OTHERS = (
+COMBINED_OPTIONS = (
     AT_THE_LIMIT,
     {**AT_THE_LIMIT, "limit_comparison": "inclusive"},
     {"reading": "authors_code", "tie_rule": "index"},
 )
-# What the released code has beside the method's options, by preset: there the data and the network allow it.
+# Training options of the released code that a preset's data and network allow.
 CODE_TRAINING = {
     "ci": ("partition",),
     "quick": ("partition", "epochs"),
     "real": ("partition", "epochs", "augment"),
     "paper": ("partition", "epochs", "augment", "model", "batch_size"),
 }
-ALSO_TRIED_ON = ("local", "fedavg_ft", "fedper")  # these options may lift others as much as they lift FedSelect
-STABLE_RATE = 0.01  # at its own 0.05 the released code ran into NaN
-CLIP_NORM = 3.5  # the released code's bound on the gradient, off unless asked for; it may cure that, too
+ALSO_TRIED_ON = ("local", "fedavg_ft", "fedper")  # these options may help other methods as much as FedSelect
+STABLE_RATE = 0.01  # at its rate of 0.05 the released code ran into NaN
+CLIP_NORM = 3.5  # the released code's optional bound on the gradient; may prevent the divergence as well
 BY_TENSOR = {"selection_scope": "per_tensor"}
 
 
-def each_scope(preset: str, runs: Methods) -> Methods:
-    """At preset paper, where ResNet18 is run, FedSelect also with a ranking of each tensor by itself.
+def each_scope(preset: str, runs: Methods) -> Runs:
+    """At preset paper, also runs FedSelect with a ranking of each tensor by itself.
 
-    One ranking over ResNet18 makes nearly all of its last layer personal (at α = 0.30 0.97 to 1.00 of `fc.weight`), so
-    masks whose overlap there grows with α, as in Figure 4, cannot arise.
+    One ranking over ResNet18 makes nearly all of its last layer personal (at α = 0.30, 0.97 to 1.00 of `fc.weight`).
+    Masks whose overlap there grows with α, as in Figure 4, cannot arise from it.
     """
     if preset != "paper":
-        return runs
-    scopes = {"fedselect": ({}, BY_TENSOR)}
+        return list(runs)
+    scopes: dict[str, tuple[dict[str, Any], ...]] = {"fedselect": ({}, BY_TENSOR)}
     return [(name, {**options, **scope}) for name, options in runs for scope in scopes.get(name, ({},))]
 
 
 def code_options() -> dict[str, dict[str, Any]]:
-    """Where the released code reads the paper in another way, each way on its own."""
-    code, out = dict(FedSelect.readings["authors_code"]), {}
-    for name, value in code.items():
+    """The options of the released code that differ from the paper's text, each with the options that it requires."""
+    options: dict[str, dict[str, Any]] = {}
+    for name, value in FedSelect.readings["authors_code"].items():
         if name not in NOT_A_READING:
-            out.setdefault(TOGETHER.get(name, name), {})[name] = value
-    return out
+            options.setdefault(REQUIRED_OPTION.get(name, name), {})[name] = value
+    return options
 
 
-def on_datasets(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any], runs: Methods) -> list[RunSpec]:
-    """All runs for each seed: on the four data sets at preset paper, else on CIFAR-10 (or what stands for it)."""
-    return [
-        made
-        for name in (DATASETS if preset == "paper" else DATASETS[:1])
-        for made in on(name, preset, wanted, overrides, runs)
-    ]
+def on_datasets(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any], runs: Methods) -> list[RunSpec]:
+    """All runs with each seed, on the four data sets at preset paper, otherwise on CIFAR-10 or its stand-in."""
+    names = DATASETS if preset == "paper" else DATASETS[:1]
+    return [spec for name in names for spec in specs_in(name, preset, seeds, overrides, runs)]
 
 
-def main_comparison(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def main_comparison(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Table 1 and Figure 2: nine baselines, and FedSelect at two limits that are fixed in advance.
 
-    Table 2's other limits, too: the best of the four is Table 1's row. At preset real also on CIFAR10-C, and on
-    CIFAR-10 with validation images and the rates that a search chose; the files of the paper's other sets are not ours.
+    Also Table 2's other limits, since Table 1's row is the best of the four. At preset real, CIFAR10-C is added, and
+    CIFAR-10 with validation images and searched rates. The files of the paper's other data sets are not available.
     """
-    fixed, others = ([("fedselect", {"alpha": a}) for a in LIMITS if (a in MAIN) is main] for main in (True, False))
-    runs, others = each_scope(preset, fixed + [(name, {}) for name in COMPARED]), each_scope(preset, others)
-    made = on_datasets(preset, wanted, overrides, runs + others)
+    fixed = [("fedselect", {"alpha": alpha}) for alpha in LIMITS if alpha in MAIN]
+    other_limits = [("fedselect", {"alpha": alpha}) for alpha in LIMITS if alpha not in MAIN]
+    runs = each_scope(preset, [*fixed, *((name, {}) for name in COMPARED)]) + each_scope(preset, other_limits)
+    specs = on_datasets(preset, seeds, overrides, runs)
     if preset == "real":
         for name in ("cifar10_c", VALIDATED):
-            made += on(name, preset, wanted, overrides, runs + others)
-    return made
+            specs += specs_in(name, preset, seeds, overrides, runs)
+    return specs
 
 
-def personalization_limit(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Table 2 and the effect of p: α at one p with α = 0 and 1 added, p at two α, and three baselines; both ENDS."""
-    small = preset == "ci"
-    limits = (0.0, 0.10, 0.30) if small else (0.0, *LIMITS, 1.0)
+def personalization_limit(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Table 2 and the effect of p.
+
+    α at one p (with α = 0 and 1 added), p at two values of α, three baselines, and RANGE_ENDS.
+    """
+    limits = (0.0, 0.10, 0.30) if preset == "ci" else (0.0, *LIMITS, 1.0)
     runs = each_scope(preset, [("fedselect", {"alpha": alpha}) for alpha in limits])
-    ends = ENDS if preset == "paper" else ENDS[:1]  # no network of the other presets has batch norm
-    rates = {"ci": [(0.30, 0.01)], "real": []}  # at real the default p only, to save time
-    every = [(alpha, p) for alpha in MAIN for p in RATES if p != FedSelect().p]  # the default is there already
-    of_p = each_scope(preset, [("fedselect", {"alpha": alpha, "p": p}) for alpha, p in rates.get(preset, every)])
-    runs = [*runs, *(("fedselect", options) for options in ends), *((name, {}) for name in FEW)]
-    return on_datasets(preset, wanted, overrides, runs) + on("cifar10", preset, wanted, overrides, of_p)
+    ends = RANGE_ENDS if preset == "paper" else RANGE_ENDS[:1]  # no network of the other presets has batch norm
+    other_rates = [(alpha, p) for alpha in MAIN for p in RATES if p != FedSelect().p]  # the default p is in ``runs``
+    grid = {"ci": [(0.30, 0.01)], "real": []}.get(preset, other_rates)  # at real the default p only, to save time
+    runs_of_p = each_scope(preset, [("fedselect", {"alpha": alpha, "p": p}) for alpha, p in grid])
+    runs = [*runs, *(("fedselect", options) for options in ends), *((name, {}) for name in FEW_BASELINES)]
+    return on_datasets(preset, seeds, overrides, runs) + specs_in("cifar10", preset, seeds, overrides, runs_of_p)
 
 
 def layer_groups(model: str) -> dict[str, tuple[str, ...]]:
-    """Table 3's fixed masks on a network: what is personal, by name; ResNet18's in both ways."""
-    groups = {f"layer {name}": (layer,) for name, layer in LAYERS[model].items()}
-    single = {f"layer {name}, one convolution": (layer,) for name, layer in SINGLE_CONV.items()}
-    return groups | single if model == "resnet18" else groups
+    """Label -> personal layers of Table 3's fixed masks on a network; for ResNet18 in both readings."""
+    groups: dict[str, tuple[str, ...]] = {f"layer {name}": (layer,) for name, layer in LAYERS[model].items()}
+    if model == "resnet18":
+        groups |= {f"layer {name}, one convolution": (layer,) for name, layer in SINGLE_CONV.items()}
+    return groups
 
 
-def ablations(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Table 3: other rules of who becomes personal, at two limits; and masks fixed to one group of layers."""
+def ablations(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Table 3: other selection rules at two limits, and masks fixed to one group of layers."""
     limits = MAIN[:1] if preset == "ci" else MAIN
-    rules = [{}, *({"ranking": name} for name in RANKINGS), {"masks": "random"}, {"masks": "common_random"}]
+    rules: list[dict[str, Any]] = [{}, *({"ranking": name} for name in RANKINGS)]
+    rules += [{"masks": "random"}, {"masks": "common_random"}]
     runs = each_scope(preset, [("fedselect", {"alpha": alpha, **rule}) for alpha in limits for rule in rules])
-    made = on_datasets(preset, wanted, overrides, runs)
-    for one in on_datasets(preset, wanted, overrides, [("fedselect", {})]):
-        groups = layer_groups(one.model["name"]).values()
-        made += [replace(one, method={**one.method, "masks": "layers", "layers": list(layers)}) for layers in groups]
-    return made
+    specs = on_datasets(preset, seeds, overrides, runs)
+    for spec in on_datasets(preset, seeds, overrides, [("fedselect", {})]):
+        groups = layer_groups(spec.model["name"]).values()
+        specs += [replace(spec, method={**spec.method, "masks": "layers", "layers": list(layers)}) for layers in groups]
+    return specs
 
 
-def training_size(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Figure 3: all methods with fewer and more training images on each client."""
-    frame = setting(preset, "cifar10").partition
-    limits, methods = (MAIN[:1], FEW) if preset == "ci" else (MAIN, COMPARED)
+def training_size(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Figure 3: all methods with fewer and with more training images on each client."""
+    partition = setting(preset, "cifar10").partition
+    limits, methods = (MAIN[:1], FEW_BASELINES) if preset == "ci" else (MAIN, COMPARED)
     runs = each_scope(preset, [("fedselect", {"alpha": alpha}) for alpha in limits]) + [(name, {}) for name in methods]
-    made = []
+    specs = []
     for size in SIZES[preset]:
-        per_class = size // frame["classes_per_client"]
-        changes = {"partition": {**frame, "train_per_class": per_class}, **overrides}
-        name = "cifar10" if per_class == frame["train_per_class"] else f"cifar10, {size} images"
-        made += [replace(one, setting=name) for one in on("cifar10", preset, wanted, changes, runs)]
-    return made
+        per_class = size // partition["classes_per_client"]
+        changes = {"partition": {**partition, "train_per_class": per_class}, **overrides}
+        name = "cifar10" if per_class == partition["train_per_class"] else f"cifar10, {size} images"
+        specs += [replace(spec, setting=name) for spec in specs_in("cifar10", preset, seeds, changes, runs)]
+    return specs
 
 
-def mask_overlap(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Figure 4: the masks that the runs of Table 2 end with."""
+def mask_overlap(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """Figure 4: the final masks of Table 2's runs."""
     limits = (0.10, 0.30) if preset == "ci" else LIMITS
     runs = each_scope(preset, [("fedselect", {"alpha": alpha}) for alpha in limits])
-    return on("cifar10", preset, wanted, overrides, runs)
+    return specs_in("cifar10", preset, seeds, overrides, runs)
 
 
-def workshop(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def workshop(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """The workshop version's Table 1 and Figures 1 and 2: two and four classes a client, three rates p."""
     rates = (0.50,) if preset == "ci" else KEEP_RATES
-    runs = [("fedselect_gradltn", {"keep_rate": rate}) for rate in rates]
+    runs: Runs = [("fedselect_gradltn", {"keep_rate": rate}) for rate in rates]
     epochs = overrides.get("epochs", setting(preset, WORKSHOP[0]).train.epochs)
-    own = {"fedrep": {"head_epochs": max(1, epochs - 1)}}  # and one for the body: as many in all as the others have
+    # FedRep splits the local epochs: one on the body, the others on the head.
+    options = {"fedrep": {"head_epochs": max(1, epochs - 1)}}
     names = ("fedavg", "fedper") if preset == "ci" else WORKSHOP_BASELINES
-    runs += [(name, own.get(name, {})) for name in names]
-    return [made for name in WORKSHOP for made in on(name, preset, wanted, overrides, runs)]
+    runs += [(name, options.get(name, {})) for name in names]
+    return [spec for name in WORKSHOP for spec in specs_in(name, preset, seeds, overrides, runs)]
 
 
-def code_training(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """The paper's reading with the code's class deal, epochs, augmentation, network, batches, each alone.
+def code_training(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """The paper's reading with each of the released code's training options alone, also on ALSO_TRIED_ON.
 
-    Each is tried on the methods of ALSO_TRIED_ON, too. None of those that ``overrides`` replaces.
+    These options are the assignment of classes, epochs, augmentation, network and batch size. Options that
+    ``overrides`` replaces are left out.
     """
-    frame, made = setting(preset, "cifar10"), []
+    base, specs = setting(preset, "cifar10"), []
+    methods: Methods = [(method, {}) for method in ("fedselect", *ALSO_TRIED_ON)]
     for name in CODE_TRAINING[preset]:
         if name in overrides:
             continue
         value = READINGS["authors_code"][name]
-        own = value if isinstance(value, Mapping) else {name: value}  # options of a part, or a field of the training
-        change = {name: {**getattr(frame, name), **own}} if name in PARTS else own
-        methods = [(method, {}) for method in ("fedselect", *ALSO_TRIED_ON)]
-        shown = ", ".join(f"{option}={value}" for option, value in own.items())
-        alone = on("cifar10", preset, wanted, {**change, **overrides}, methods)
-        made += [replace(one, setting=f"cifar10, {shown}") for one in alone]
-    return made
+        options = value if isinstance(value, Mapping) else {name: value}  # of a component, or one field of the training
+        change = {name: {**getattr(base, name), **options}} if name in PARTS else options
+        label = ", ".join(f"{option}={value}" for option, value in options.items())
+        runs = specs_in("cifar10", preset, seeds, {**change, **overrides}, methods)
+        specs += [replace(spec, setting=f"cifar10, {label}") for spec in runs]
+    return specs
 
 
-def code_cures(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """All of the released code together with its optional clipping; at preset paper at a smaller rate, too.
+def code_cures(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """The released code's reading with its optional clipping; at preset paper also at a smaller rate.
 
-    At its own rate it may diverge. None of those that ``overrides`` replaces, and none at preset ci.
+    At its default rate it may diverge. Left out: changes that ``overrides`` replaces, and all at preset ci.
     """
-    cures = {
+    cures: dict[str, dict[str, float]] = {
         f"code with clip_norm={CLIP_NORM}": {"clip_norm": CLIP_NORM},
         f"code at lr {STABLE_RATE}": {"lr": STABLE_RATE},
     }
-    code, made = [("fedselect", {"reading": "authors_code"})], []
+    code: Methods = [("fedselect", {"reading": "authors_code"})]
+    specs: list[RunSpec] = []
     for name, change in list(cures.items())[: {"ci": 0, "paper": 2}.get(preset, 1)]:
         if not change.keys() & overrides.keys():
-            runs = on("cifar10", preset, wanted, {**change, **overrides}, code)
-            made += [replace(one, setting=f"cifar10, {name}") for one in runs]
-    return made
+            runs = specs_in("cifar10", preset, seeds, {**change, **overrides}, code)
+            specs += [replace(spec, setting=f"cifar10, {name}") for spec in runs]
+    return specs
 
 
-def paper_vs_code(preset: str, wanted: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """The paper's reading, each of the released code's options on its own and all together; equal numbers of passes.
+def paper_vs_code(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+    """The paper's reading against the released code's options, and methods with equal numbers of passes.
 
-    And what the code does in another way in dealing classes and in training, each alone, under settings of their own.
-    Ditto has as many passes as FedSelect without doubling, and FedSelect stands there at both limits of the other
-    notebooks.
+    The options are run one at a time and all together; those of classes and training have separate settings. Ditto
+    has as many passes as FedSelect without doubling its epochs. FedSelect is run at both limits of MAIN.
     """
     options = list(code_options().values())
-    options, more = (options[:3], ()) if preset == "ci" else (options, BESIDE_OTHERS)
-    runs = [("fedselect", option) for option in [{}, *options, {"reading": "authors_code"}, *more]]
-    made = on("cifar10", preset, wanted, overrides, runs)
-    made += code_training(preset, wanted, overrides) + code_cures(preset, wanted, overrides)
-    as_many = [("fedselect", {"alpha": alpha}) for alpha in MAIN if alpha != FedSelect().alpha] + [("ditto", {})]
-    made += on("cifar10", preset, wanted, overrides, as_many + [(name, {}) for name in ALTERNATION])
+    options, combined = (options[:3], ()) if preset == "ci" else (options, COMBINED_OPTIONS)
+    runs: Methods = [("fedselect", option) for option in [{}, *options, {"reading": "authors_code"}, *combined]]
+    specs = specs_in("cifar10", preset, seeds, overrides, runs)
+    specs += code_training(preset, seeds, overrides) + code_cures(preset, seeds, overrides)
+    other_limits = [("fedselect", {"alpha": alpha}) for alpha in MAIN if alpha != FedSelect().alpha]
+    baselines: Methods = [*other_limits, ("ditto", {}), *((name, {}) for name in ALTERNATION)]
+    specs += specs_in("cifar10", preset, seeds, overrides, baselines)
     epochs = overrides.get("epochs", setting(preset, "cifar10").train.epochs)
-    doubled = [(name, EPOCHS_TWICE.get(name, {})) for name in ALTERNATION]
-    doubled = on("cifar10", preset, wanted, {**overrides, "epochs": 2 * epochs}, doubled)
-    return made + [replace(one, setting="cifar10, twice the epochs") for one in doubled]
+    alternation: Methods = [(name, EPOCHS_TWICE.get(name, {})) for name in ALTERNATION]
+    doubled = specs_in("cifar10", preset, seeds, {**overrides, "epochs": 2 * epochs}, alternation)
+    return specs + [replace(spec, setting="cifar10, twice the epochs") for spec in doubled]
 
 
 EXPERIMENTS = {
@@ -235,11 +242,12 @@ EXPERIMENTS = {
     "06_workshop_gradltn": workshop,
     "07_paper_vs_code": paper_vs_code,
 }
-TWO = {"quick": (0, 1)}  # of notebooks that ask for many small runs: a paper's notebooks have five minutes together
-SEEDS = {  # notebook ("": the others) -> preset -> seeds
+# Two seeds in notebooks with many small runs: at quick a paper's notebooks should take five minutes together.
+TWO_SEEDS: dict[str, tuple[int, ...]] = {"quick": (0, 1)}
+SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook ("": all others) -> preset -> seeds
     "": {"ci": (0, 1), "quick": (0, 1, 2), "real": (0, 1, 2), "paper": (0, 1, 2, 3, 4)},
-    "03_ablations": TWO,
-    "04_training_size": TWO,
-    "06_workshop_gradltn": TWO,
-    "07_paper_vs_code": TWO,
+    "03_ablations": TWO_SEEDS,
+    "04_training_size": TWO_SEEDS,
+    "06_workshop_gradltn": TWO_SEEDS,
+    "07_paper_vs_code": TWO_SEEDS,
 }

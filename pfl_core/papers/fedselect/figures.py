@@ -13,20 +13,18 @@ from matplotlib.patches import Rectangle
 
 from pfl_core.study.plots import COLORS, NAMES, band, captioned, dots, far_below
 
-SHADES = {0.0: 0.15, 0.05: 0.3, 0.30: 0.45, 0.50: 0.6, 0.80: 0.75, 1.0: 0.9}  # one shade of red per limit
+SHADES = {0.0: 0.15, 0.05: 0.3, 0.30: 0.45, 0.50: 0.6, 0.80: 0.75, 1.0: 0.9}  # limit -> position in a colour map
+BY_TENSOR = "tensor by tensor"  # label of runs that rank each tensor by itself
 
 
-BY_TENSOR = "tensor by tensor"  # of runs that rank each tensor by itself
-
-
-@cache  # each call of get_cmap makes the colour map anew
+@cache  # get_cmap copies the colour map in each call
 def shade(alpha: float, by_tensor: bool = False) -> tuple:
-    """The colour of a personalization limit, and of what is ranked together."""
+    """The colour of a personalization limit: red for one ranking, purple for a ranking of each tensor by itself."""
     return plt.get_cmap("Purples" if by_tensor else "Reds")(SHADES.get(round(alpha, 2), 0.5))
 
 
 def by_tensor(runs: pd.DataFrame) -> pd.Series:
-    """Which of ``runs`` rank tensor by tensor. Column: selection_scope, missing where no run is FedSelect's."""
+    """Which of ``runs`` rank tensor by tensor. The column selection_scope may be missing if no run is FedSelect's."""
     return runs.get("selection_scope", pd.Series("", runs.index)) == "per_tensor"
 
 
@@ -35,11 +33,12 @@ def labelled(runs: pd.DataFrame) -> pd.DataFrame:
 
     Columns: method, alpha, and by_tensor's.
     """
-    own, apart = runs["method"] == "fedselect", by_tensor(runs)
+    is_fedselect, per_tensor = runs["method"] == "fedselect", by_tensor(runs)
+    # Label: the method's display name; for FedSelect also the limit and the scope of the ranking.
     limit = "FedSelect, α = " + runs["alpha"].map("{:g}".format).astype(str)
-    label = runs["method"].map(NAMES).where(~own, limit + apart.map({True: f", {BY_TENSOR}", False: ""}))
-    fields = zip(runs["method"], runs["alpha"], own, apart, strict=True)
-    color = [shade(alpha, tensors) if mine else COLORS[name] for name, alpha, mine, tensors in fields]
+    label = runs["method"].map(NAMES).where(~is_fedselect, limit + per_tensor.map({True: f", {BY_TENSOR}", False: ""}))
+    fields = zip(runs["method"], runs["alpha"], is_fedselect, per_tensor, strict=True)
+    color = [shade(alpha, apart) if selected else COLORS[name] for name, alpha, selected, apart in fields]
     return runs.assign(label=label, color=color)
 
 
@@ -57,33 +56,37 @@ def rules(runs: pd.DataFrame) -> pd.DataFrame:
         "gradient": "largest gradients",
     }
     layered = runs["masks"] == "layers"
+    # Growing masks are labelled by their ranking, fixed ones by their kind or their layers.
     label = runs["ranking"].map(named).mask(runs["masks"] != "grown", runs["masks"].map(fixed))
     label = label.mask(layered, "only " + runs["layers"].map(lambda names: ", ".join(names)))
     label += by_tensor(runs).map({True: f", {BY_TENSOR}", False: ""})
     colors = plt.get_cmap("tab20")
-    own = {named["change"]: "#c44e52", f"{named['change']}, {BY_TENSOR}": "#8172b3"}
-    color = {text: own.get(text, colors(i % 20)) for i, text in enumerate(dict.fromkeys(label))}
+    fixed_colors = {named["change"]: "#c44e52", f"{named['change']}, {BY_TENSOR}": "#8172b3"}
+    color = {text: fixed_colors.get(text, colors(i % 20)) for i, text in enumerate(dict.fromkeys(label))}
     return runs.assign(label=label, color=label.map(color))
 
 
 def personalization_limit(
     ours: pd.DataFrame, paper: pd.DataFrame, baselines: pd.DataFrame, caption: str = ""
 ) -> Figure:
-    """Table 2 as a picture: the paper's numbers, ours by limit, and ours by the share that was really reached.
+    """Table 2 as a figure: the paper's numbers, and the reproduced ones by limit and by the final personal share.
 
     ours: alpha, personal_share, acc_mean (a row per seed); paper: dataset, alpha, value; baselines: method, acc_mean.
-    What lies far below the others in both of our panels (α = 0, FedAvg) is named, not drawn to scale.
+    Values far below the others (α = 0, FedAvg) are labelled and left out of the scale of the last two panels.
     """
     fig, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
+    # Panel 1: the paper's table.
     for name, group in paper.groupby("dataset", sort=False):
         axes[0].plot(group["alpha"], group["value"], "-s", markersize=4, label=name)
     axes[0].set(title="paper: Table 2", xlabel=r"personalization limit $\alpha$", ylabel="mean client accuracy (%)")
     axes[0].legend(frameon=False, fontsize=7)
+    # Panels 2 and 3: every seed of FedSelect, by limit and by mean final share; baselines as horizontal lines.
     alphas = np.array(sorted(ours["alpha"].unique()))
-    columns = [ours.loc[ours["alpha"] == alpha] for alpha in alphas]
-    accuracy = [c["acc_mean"].to_numpy() for c in columns]
+    by_limit = [ours.loc[ours["alpha"] == alpha] for alpha in alphas]
+    accuracy = [runs["acc_mean"].to_numpy() for runs in by_limit]
     dots(axes[1], alphas, accuracy, COLORS["fedselect"], "FedSelect")
-    dots(axes[2], np.array([c["personal_share"].mean() for c in columns]), accuracy, COLORS["fedselect"], "FedSelect")
+    shares = np.array([runs["personal_share"].mean() for runs in by_limit])
+    dots(axes[2], shares, accuracy, COLORS["fedselect"], "FedSelect")
     rivals = baselines.groupby("method", sort=False)["acc_mean"].mean()
     means = pd.Series([values.mean() for values in accuracy], index=alphas)
     scores = pd.concat([means, rivals])
@@ -92,10 +95,10 @@ def personalization_limit(
         for method, value in rivals.items():
             label = NAMES[method] + (f", {value:.1f}" if value < low else "")
             ax.axhline(value, color=COLORS[method], linestyle="--", linewidth=1, label=label)
-    if (scores < low).any():
-        seen = np.concatenate([values[values >= low] for values in (*accuracy, baselines["acc_mean"].to_numpy())])
-        room = max(1.0, 0.1 * np.ptp(seen))
-        axes[1].set_ylim(seen.min() - room, seen.max() + room)
+    if (scores < low).any():  # limit the axis to the other values, and mark the low ones at its lower edge
+        shown = np.concatenate([values[values >= low] for values in (*accuracy, baselines["acc_mean"].to_numpy())])
+        margin = max(1.0, 0.1 * np.ptp(shown))
+        axes[1].set_ylim(shown.min() - margin, shown.max() + margin)
         for alpha in alphas[means < low]:
             edge = {"xycoords": axes[1].get_xaxis_transform(), "fontsize": 8, "color": COLORS["fedselect"]}
             axes[1].annotate(f"▾ {means[alpha]:.1f}", (alpha, 0.02), **edge)
@@ -107,7 +110,7 @@ def personalization_limit(
 
 
 def personalization_rate(ours: pd.DataFrame, caption: str = "") -> Figure:
-    """The effect of p at each limit: accuracy, and the share reached. Columns: alpha, p, acc_mean, personal_share."""
+    """The effect of p at each limit: accuracy and final share. Columns: alpha, p, acc_mean, personal_share."""
     fig, axes = plt.subplots(1, 2, figsize=(7.4, 3.2), layout="constrained")
     for alpha, group in ours.groupby("alpha"):
         rates = np.array(sorted(group["p"].unique()))
@@ -137,10 +140,11 @@ def mask_growth(runs: pd.DataFrame, caption: str = "") -> Figure:
 def training_sizes(ours: pd.DataFrame, caption: str = "") -> Figure:
     """Figure 3: accuracy by training images of a client. Columns: label, color, images, acc_mean (a row per seed).
 
-    On the right once more without methods far below the others; FedSelect lies above the others.
+    The right panel leaves out methods far below the others. FedSelect is drawn on top.
     """
     fig, axes = plt.subplots(1, 2, figsize=(10.4, 3.8), layout="constrained")
     ticks = sorted(ours["images"].unique())
+    # FedSelect comes last, so that it is drawn on top.
     ours = ours.sort_values("label", key=lambda label: label.str.startswith(NAMES["fedselect"]), kind="stable")
     means = ours.groupby("label")["acc_mean"].mean()
     near = ours["label"].map(means) >= far_below(means)
@@ -153,13 +157,16 @@ def training_sizes(ours: pd.DataFrame, caption: str = "") -> Figure:
         ax.minorticks_off()
     axes[0].set_ylabel("mean client accuracy (%)")
     axes[1].set_title("without methods far below" if not near.all() else "", fontsize=9)
-    fig.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside center right")
+    handles, labels = axes[0].get_legend_handles_labels()
+    place = "outside center right"
+    fig.legend(handles, labels, frameon=False, fontsize=8, loc=place)  # type: ignore[call-overload]  # not in the stubs
     return captioned(fig, caption)
 
 
 def overlap_contrast(runs: pd.DataFrame, caption: str = "") -> Figure:
-    """Mean overlap of client pairs, and how much more pairs with a common class have, by limit, for each normalisation.
+    """Mean overlap of client pairs, and its contrast, by limit, for each normalisation.
 
+    The contrast is the mean over pairs with a common class minus the mean over pairs without.
     Columns: alpha, seed, and ``iou_*_mean``, ``iou_*_contrast`` for raw, minmax, chance.
     """
     fig, axes = plt.subplots(1, 2, figsize=(7.4, 3.2), layout="constrained")
@@ -167,6 +174,7 @@ def overlap_contrast(runs: pd.DataFrame, caption: str = "") -> Figure:
     alphas = np.array(sorted(runs["alpha"].unique()))
     for ax, kind in zip(axes, ("mean", "contrast"), strict=True):
         for name, color in colors.items():
+            # One array per limit, with a value per seed.
             values = [runs.loc[runs["alpha"] == a, f"{name}_{kind}"].to_numpy() for a in alphas]
             dots(ax, alphas, values, color, name)
         ax.set(xlabel=r"personalization limit $\alpha$")
@@ -194,21 +202,22 @@ def layer_contrast(layers: pd.DataFrame, caption: str = "") -> Figure:
 
 
 def partitions(panels: Mapping[str, tuple[np.ndarray, np.ndarray]], names: Sequence[str]) -> Figure:
-    """Figure 1 of FedSelect: clients downwards, parameters rightwards, a panel for each step of a round.
+    """Figure 1 of FedSelect: one row per client, one column per parameter, a panel for each step of a round.
 
-    panels: title -> (values [N, d], personal [N, d] bool); a frame marks an entry that is the client's own.
+    panels: title -> (values [N, d], personal [N, d] bool); a frame marks a personal entry.
     """
     num, d = next(iter(panels.values()))[0].shape
     size = (0.62 * d + 1.6, len(panels) * (0.34 * num + 0.62) + 0.4)
     fig, axes = plt.subplots(len(panels), 1, figsize=size, layout="constrained", squeeze=False, sharex=True)
-    most = max(np.abs(values).max() for values, _ in panels.values())
+    largest = max(np.abs(values).max() for values, _ in panels.values())
     for ax, (title, (values, personal)) in zip(axes[:, 0], panels.items(), strict=True):
-        drawn = ax.imshow(values, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
+        image = ax.imshow(values, cmap="RdBu_r", vmin=-largest, vmax=largest, aspect="auto")
+        # Frames around the personal entries.
         for k, j in zip(*np.nonzero(personal), strict=True):
             ax.add_patch(Rectangle((j - 0.44, k - 0.42), 0.88, 0.84, fill=False, linewidth=2))
         ax.set_title(title, fontsize=9, loc="left")
         ax.set_ylabel("client", fontsize=8)
         ax.set_yticks(range(num))
     axes[-1, 0].set_xticks(range(d), names, fontsize=8)
-    fig.colorbar(drawn, ax=axes[:, 0], label="value (framed: personal)")
+    fig.colorbar(image, ax=axes[:, 0], label="value (framed: personal)")
     return fig

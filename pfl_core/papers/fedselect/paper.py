@@ -1,8 +1,8 @@
-"""FedSelect: all that belongs to the paper, in one object."""
+"""FedSelect: settings, experiments, comparison and claims in one ``Paper`` object."""
 
 from __future__ import annotations
 
-from pfl_core.papers.fedselect.claims import limits, masks, methods, workshop  # noqa: F401  (they add their checks)
+from pfl_core.papers.fedselect.claims import limits, masks, methods, workshop  # noqa: F401  (registers checks)
 from pfl_core.papers.fedselect.comparison import COMPARISON
 from pfl_core.papers.fedselect.criteria import SEARCHES
 from pfl_core.papers.fedselect.experiments import EXPERIMENTS, SEEDS

@@ -1,4 +1,4 @@
-"""FedSelect's settings, preset by preset."""
+"""FedSelect's settings by preset."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pfl_core.study import search
 from pfl_core.study.settings import PaperSettings, Setting
 from pfl_core.training import Training
 
-# FedSelect, CVPR 2024. Stated: clients, classes per client, 100 training images a client, ResNet18, 200 rounds, 3 local
-# epochs, plain SGD. From the authors' code: lr 0.05, ImageNet constants. Ours: 100 test images per class and client; no
-# max-pool in ResNet18 on 32x32 (with it 62 % of the parameters could never move); no augmentation; batches of 25, which
-# divide the clients' images. The released code's 32 leave a last batch of 4, with which ResNet18's batch norm makes
-# training diverge in the very rounds that choose the masks; notebook 07 runs them beside.
+# FedSelect, CVPR 2024.
+# Paper: clients, classes per client, 100 training images per client, ResNet18, 200 rounds, 3 local epochs, plain SGD.
+# Authors' code: lr 0.05, ImageNet constants.
+# Not in the paper: 100 test images per class and client; no augmentation; no max-pool in ResNet18 on 32x32 (with it
+# 62 % of the parameters could never move); batches of 25, which divide the clients' images. The released code's batches
+# of 32 leave a last batch of 4. With it ResNet18's batch norm makes training diverge in the rounds that select the
+# masks; notebook 07 also runs them.
 _MAIN = Setting(
     data={"name": "cifar10", "normalise": "imagenet"},
     partition={"name": "shards", "classes_per_client": 2, "train_per_class": 50, "test_per_class": 100},
@@ -26,7 +28,7 @@ _MAIN = Setting(
 _PAPER = {
     "cifar10": _MAIN,
     "cifar10_c": replace(_MAIN, data={**_MAIN.data, "corrupt": True, "corrupt_severity": 3}),
-    # 100 classes in 500/100 images; 20 % of the training images over 20 clients = 50 per class and client
+    # 100 classes, 500 / 100 images each; 20 % of the training images over 20 clients = 50 per class and client
     "mini_imagenet": replace(
         _MAIN,
         data={"name": "mini_imagenet", "normalise": "imagenet", "resize": 84},
@@ -34,7 +36,7 @@ _PAPER = {
         model={"name": "resnet18", "stem": "imagenet"},
         clients=20,
     ),
-    # one client per domain, about 2,000 training images each (half of the domain, by the seed); lr is our guess
+    # one client per domain, about 2,000 training images each (half of the domain, by the seed); not in the paper: lr
     "office_home": replace(
         _MAIN,
         data={"name": "office_home", "normalise": "imagenet", "resize": 224},
@@ -45,10 +47,10 @@ _PAPER = {
         rounds=30,
     ),
 }
-# The workshop version. Stated: ten clients, all of them in each round, 2 or 4 classes a client, 20 training images per
-# class and 100 test images, a pretrained ResNet18, 200 rounds, 5 local epochs. Its section 3 follows the settings that
-# the authors of each method recommend; one common rate, as above, and batches of 20, which divide its 40 and 80 images,
-# are ours.
+# The workshop version.
+# Paper: ten clients, all in each round, 2 or 4 classes per client, 20 training and 100 test images per class, a
+# pretrained ResNet18, 200 rounds, 5 local epochs. Section 3 uses the settings that each method's authors recommend.
+# Not in the paper: one common rate, as above, and batches of 20, which divide the 40 or 80 images of a client.
 _WORKSHOP = replace(
     _MAIN,
     model={"name": "resnet18", "stem": "no_pool", "pretrained": True},
@@ -58,12 +60,12 @@ _PAPER |= {
     f"workshop s={s}": replace(_WORKSHOP, partition={**_MAIN.partition, "classes_per_client": s, "train_per_class": 20})
     for s in (2, 4)
 }
-# With validation images (ours): 50 a class and client, as many as it trains on, that no client has. Training is as
-# without them.
+# Not in the paper: 50 validation images per class and client, as many as for training, which no client trains on.
+# Training is the same as without them.
 VALIDATED = "cifar10, with validation"
 _PAPER[VALIDATED] = replace(_MAIN, partition={**_MAIN.partition, "val_per_class": 50})
-# real: the paper's clients and images, a small network without batch norm that starts from nothing, and so the released
-# code's batches of 32; 40 of 200 rounds, every second scored; with validation images 100, every fifth
+# real: the paper's clients and images, a small network without batch norm and not pretrained, so the released code's
+# batches of 32 can be used. 40 rounds, every second scored; with validation images 100 rounds, every fifth scored.
 _REAL = {
     name: replace(
         _PAPER[name],
@@ -75,12 +77,12 @@ _REAL = {
     for name in ("cifar10", "cifar10_c", "workshop s=2", "workshop s=4", VALIDATED)
 }
 _REAL[VALIDATED] = replace(_REAL[VALIDATED], rounds=100, eval_every=5)
-# quick: clothes of 14x14 pixels, which come with the package, and a small dense net, which trains in seconds. Ten
-# clients as in the paper, but four classes each with ten images (the workshop's: two or four with five): of two
-# classes of clothes almost every baseline solves 95 % and more. Chosen with Local, FedAvg, FedAvg + FT, FedPer,
-# FedRep and Ditto alone, before any other method was run: the best of them stays below about 95 %, and the best and
-# the worst differ by more than twice the deviation over seeds. Ten validation images of a class (ours), which no
-# client has, are for the search of rates.
+# quick: Fashion-MNIST of 14x14 pixels, included in the package, and a small dense network, which trains in seconds. Ten
+# clients as in the paper, but four classes each with ten images (workshop: two or four with five), because with two
+# classes almost every baseline is right on 95 % or more. Chosen with Local, FedAvg, FedAvg + FT, FedPer, FedRep and
+# Ditto only, before any other method was run: the best of them stays below about 95 %, and the best and the worst
+# differ by more than twice the standard deviation over seeds. Not in the paper: ten validation images per class, which
+# no client trains on, for the search of rates.
 _QUICK = replace(
     _MAIN,
     data={"name": "fashion_small"},
@@ -106,7 +108,7 @@ _CI = replace(
 
 
 def _workshop(small: Setting, **images: int) -> dict[str, Setting]:
-    """The workshop's experiments in a small frame: two local epochs, images of a class if they are others."""
+    """The workshop's experiments at a small size: two local epochs, and other numbers of images if given."""
     return {
         f"workshop s={s}": replace(
             small,
@@ -123,19 +125,19 @@ READINGS = {
         "lr": 0.05,
         "batch_size": 32,
         "augment": "crop_flip",
-        "model": {"stem": "imagenet"},  # images of 32x32 go into torchvision's network as it is (A22)
-        "partition": {"allow_duplicate_classes": True},  # so a client may have two shards of one class, and only it
+        "model": {"stem": "imagenet"},  # torchvision's network unchanged on 32x32 images
+        "partition": {"allow_duplicate_classes": True},  # a client may have a single class
     }
 }
-AT_ANY_SIZE = ("partition",)  # what a reading has at every preset, where classes are dealt; the rest at preset paper
+AT_ANY_SIZE = ("partition",)  # options of a reading at every preset; the others apply at preset paper only
 
 
 def with_method(method: Mapping[str, Any], preset: str, dataset: str) -> dict[str, Any]:
-    """A reading deals classes in its own way; at the paper's size it also has its own training and network."""
-    own = READINGS.get(method.get("reading", "paper"), {})
-    if dataset == "office_home":  # a client there is a domain, with all classes
-        own = {name: value for name, value in own.items() if name != "partition"}
-    return own if preset == "paper" else {name: value for name, value in own.items() if name in AT_ANY_SIZE}
+    """The partition of a method's reading, and at preset paper also its training and network."""
+    options: dict[str, Any] = READINGS.get(method.get("reading", "paper"), {})
+    if dataset == "office_home":  # a client is a domain with all classes
+        options = {name: value for name, value in options.items() if name != "partition"}
+    return options if preset == "paper" else {k: v for k, v in options.items() if k in AT_ANY_SIZE}
 
 
 SETTINGS = PaperSettings(
@@ -146,15 +148,15 @@ SETTINGS = PaperSettings(
         "quick": {"cifar10": _QUICK} | _workshop(_QUICK, train_per_class=5),
         "ci": {"cifar10": _CI} | _workshop(_CI),
     },
-    method_fields={"fedavg_ft": {"finetune_epochs": 3}},  # not stated; as many as its local epochs (ours)
+    method_fields={"fedavg_ft": {"finetune_epochs": 3}},  # not in the paper: as many as the local epochs
     with_method=with_method,
     searched=search.read(search.searched_path("fedselect")),
 )
 
-# Of Table 1: the claims are about these
+# Table 1; the claims are about these
 BASELINES = ("local", "fedavg", "fedavg_ft", "ditto", "fedpac", "fedrep", "fedper", "fedbabu", "lg_fedavg")
 WORKSHOP_BASELINES = ("fedavg", "lotteryfl", "fedbabu", "fedrep", "fedper", "ditto", "lg_fedavg")  # its Table 1
-LAYERS = {  # Table 3's layers A to D by network; the paper's appendix that names them is not at hand
+LAYERS = {  # Table 3's layers A to D by network; not in the paper: its appendix that names them was not available
     "resnet18": {"A": "layer1", "B": "layer2", "C": "layer3", "D": "layer4"},
     "cnn_small": {"A": "conv1", "B": "conv2", "C": "fc1", "D": "head"},
     "mlp": {"A": "fc1", "D": "head"},

@@ -1,4 +1,4 @@
-"""FedPeWS's tables beside our runs: which run answers which number."""
+"""Which stored run fills which cell of FedPeWS's tables."""
 
 import pandas as pd
 

@@ -32,7 +32,7 @@ def test_the_grid_has_the_papers_layout():
     assert grid.notna().to_numpy().all()
 
 
-def test_a_grid_shows_what_was_not_run_as_missing():
+def test_cells_that_were_not_run_are_missing_in_the_grid():
     few = cells(7).query("method == 'fedpews' and lam in (0, 5) and not (lam == 5 and tau == 0.8)")
     grid = figures.accuracy.sensitivity_grid(few)
     assert list(grid.index) == ["0", "5"] and grid[0.0].isna().all() and math.isnan(grid.loc["5", 0.8])
@@ -45,7 +45,7 @@ def some(table, lams=(0.0, 5.0), taus=(0.2,)):
 
 
 def drawn(theirs, ours):
-    """The figure, and the texts of its four maps: the paper's and ours, accuracies and differences."""
+    """The figure and the texts of its four maps: published and reproduced, accuracies and differences."""
     fig = figures.accuracy.sensitivity(theirs, ours, ("paper", "ours"), "caption")
     return fig, [{text.get_text(): text for text in ax.texts} for ax in fig.axes[:4]]
 
@@ -74,22 +74,22 @@ def test_both_maps_have_the_same_rows_and_columns():
 
 
 def test_fedavg_can_be_the_best_cell():
-    """λ = 0 never exceeds FedAvg in Table 7, and nor does ours with that row alone."""
+    """In Table 7 λ = 0 is never above FedAvg, so a grid of that row has FedAvg as its best cell."""
     _, texts = drawn(cells(7), some(cells(7), (0.0, 0.1), (0.2, 0.8)))
     assert bold(texts[1]) == ["71.23\n±0.71"] and bold(texts[3]) == ["+0.00"]
 
 
-def test_the_legend_tells_what_is_drawn_and_nothing_else():
+def test_the_legend_explains_only_what_is_drawn():
     def labels(*tables):
         return [text.get_text() for text in drawn(*tables)[0].legends[0].get_texts()]
 
     always, framed = labels(cells(7), cells(7)), labels(cells(7), some(cells(7)))
     assert len(always) == 2 and "FedAvg included" in always[0] and "deviation" in always[1]
-    assert framed == [*always, "cell that ours has too", "not run"]
+    assert framed == [*always, "cell that was reproduced", "not run"]
     assert labels(cells(7), cells(7).iloc[:-1]) == [*always, "not run"], "of most cells no frames"
 
 
-def test_a_row_of_maps_has_one_scale_and_differences_have_0_in_its_middle():
+def test_a_row_of_maps_has_one_scale_and_differences_are_centred_at_0():
     theirs = cells(7)
     norms = [ax.collections[0].norm for ax in drawn(theirs, theirs.assign(mean=theirs["mean"] + 20))[0].axes[:4]]
     assert (norms[0].vmin, norms[0].vmax) == (norms[1].vmin, norms[1].vmax) == (65.4, 95.35)
@@ -107,7 +107,7 @@ def test_blanks_until_something_is_stored():
     assert [len(each) > 0 for each in texts] == [True, False, True, False] and len(fig.axes[0].texts) == 56
 
 
-def test_our_cells_are_means_over_seeds_and_differences_paired_by_seed():
+def test_reproduced_cells_are_means_over_seeds_with_differences_paired_by_seed():
     """FedAvg 50 and 60; the cell 53 and 65: +3 and +5, deviation sqrt(2), though its accuracies vary by 12."""
 
     def run(method, seed, value, **fields):
@@ -130,7 +130,7 @@ def test_the_papers_differences_have_the_deviation_of_independent_runs():
     assert best["difference"] == pytest.approx(4.12) and best["difference_std"] == pytest.approx(np.hypot(0.50, 0.71))
 
 
-def test_titles_have_plain_names_and_say_what_stands_in():
+def test_titles_have_display_names_and_mark_stand_ins():
     def title(preset, setting):
         return results.made_on(SETTINGS.spec("fedavg", preset=preset, dataset=setting))
 
@@ -143,7 +143,7 @@ def test_titles_have_plain_names_and_say_what_stands_in():
     assert plain_names(text) == "preset quick: Synthetic-3.2K (our generator), CIFAR-10 + CIFAR-100 + Fashion-MNIST"
 
 
-def test_labels_tell_methods_bases_and_where_asked_lambdas_apart():
+def test_labels_contain_method_base_and_optionally_lambda():
     plain, by_lam = figures.accuracy.warmup_labels(runs()), figures.accuracy.warmup_labels(runs(), by_lam=True)
     assert list(dict.fromkeys(plain["label"])) == ["FedAvg", "FedAvg + PeWS", "FedProx + PeWS"]
     assert list(dict.fromkeys(by_lam["label"])) == ["FedAvg", "FedAvg + PeWS, λ = 0", "FedProx + PeWS, λ = 5"]
@@ -169,8 +169,8 @@ def test_every_diagnostic_has_a_panel():
     assert [ax.get_title() for ax in fig.axes if ax.lines] == ["selected", "diversity"]
 
 
-def test_a_figure_that_is_drawn_once_has_the_bytes_of_savefig():
-    """A layout engine, several panels, a colour bar and a caption: all that the first of two drawings could move."""
+def test_a_figure_drawn_once_has_the_same_bytes_as_savefig():
+    """With a layout engine, several panels, a colour bar and a caption, which a first drawing could move."""
 
     def drawn() -> Figure:
         figure, axes = plt.subplots(1, 2, figsize=(5, 2), layout="constrained")

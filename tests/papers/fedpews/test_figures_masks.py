@@ -55,7 +55,7 @@ def test_the_plane_has_a_colour_for_each_class():
     assert texts(ax.get_legend().get_texts()) == ["class 0", "class 1"]
 
 
-def test_the_push_has_a_line_for_each_lambda():
+def test_diversity_push_has_a_line_for_each_lambda():
     rows = [(lam, step, 0.5 + lam * step / 100) for lam in (5.0, 0.5) for step in (0, 1)]
     (ax,) = drawn(figures.masks.diversity_push(pd.DataFrame(rows, columns=["lam", "step", "prob"]))).axes
     assert {name: data(line) for name, line in named(ax).items()} == {
@@ -71,7 +71,7 @@ def test_the_warm_up_on_fedprox_is_darker():
     assert table["color"].tolist() == [plots.COLORS["fedavg"], plots.COLORS["fedpews"], ON_FEDPROX]
 
 
-def test_every_split_stands_above_its_curves():
+def test_every_split_is_drawn_above_its_curves():
     """Areas as samples, 90 for the most of all splits, 30; classes without samples have no dot."""
     held = [(0.1, 0, 0, 30), (0.1, 1, 0, 0), (0.1, 1, 1, 20), (5.0, 0, 0, 10), (5.0, 1, 1, 10)]
     rows = [(a, label, c, s, t, t + a + s, w) for a in (0.1, 5.0) for label, c, w in (("A", "r", 0), ("B", "b", 2))

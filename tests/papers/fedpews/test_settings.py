@@ -1,4 +1,4 @@
-"""FedPeWS's preset paper says what the paper's tables and section 9 of the specification say."""
+"""FedPeWS's preset paper has the values of the paper's tables and figures."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ STATED = {  # figure: notebook, setting -> clients, T, rate, batch, λ, W; parti
 
 def runs(notebook, setting):
     specs = PAPER.experiments[notebook]("paper", (0,), {})
-    return [(one, one.build_method()) for one in specs if one.setting == setting]
+    return [(spec, spec.build_method()) for spec in specs if spec.setting == setting]
 
 
-def length(one, rule):
-    """W."""
-    return round(rule.tau * one.rounds)
+def length(spec, rule):
+    """The warm-up rounds W."""
+    return round(rule.tau * spec.rounds)
 
 
 @pytest.mark.parametrize("number", [2, 6])
@@ -44,18 +44,18 @@ def test_tables_2_and_6(number):
         base = "fedavg" if number == 2 else "fedprox"
         found = runs("01_synthetic", f"lr_server={stated['eta_g']:g}")
         if "lambda" in stated:
-            found = [(one, rule) for one, rule in found if getattr(rule, "base", "") == base]
-            ((one, rule),) = found
+            found = [(spec, rule) for spec, rule in found if getattr(rule, "base", "") == base]
+            ((spec, rule),) = found
             assert (rule.lam, rule.tau) == (stated["lambda"], stated["tau"])
         else:
-            ((one, rule),) = [(one, rule) for one, rule in found if one.method["name"] == base]
-        assert (one.rounds, one.train.batch_size, one.clients) == (stated["T"], stated["batch_size"], 2)
+            ((spec, rule),) = [(spec, rule) for spec, rule in found if spec.method["name"] == base]
+        assert (spec.rounds, spec.train.batch_size, spec.clients) == (stated["T"], stated["batch_size"], 2)
         assert rule.lr_server == stated["eta_g"]
         if row.metric == "rounds_to_target":
-            assert target_of(one) == stated["target"]
+            assert target_of(spec) == stated["target"]
         small = row.dataset == "Synthetic-3.2K"
-        assert (one.data["name"], one.train.lr) == (("synthetic_3200", 0.01) if small else ("synthetic_32k", 0.001))
-        assert one.train.epochs == 1 and one.train.momentum == one.train.weight_decay == 0
+        assert (spec.data["name"], spec.train.lr) == (("synthetic_3200", 0.01) if small else ("synthetic_32k", 0.001))
+        assert spec.train.epochs == 1 and spec.train.momentum == spec.train.weight_decay == 0
 
 
 @pytest.mark.parametrize(("number", "setting"), [(7, "cifar_mnist"), (8, "path_oct_tissue")])
@@ -63,39 +63,39 @@ def test_the_grids_of_tables_7_and_8(number, setting):
     found = runs("02_sensitivity_heatmaps", setting)
     stated = [(row.key, parse_variant(row.variant)) for row in PAPER.table(number).itertuples()]
     cells = {(key, cell.get("lambda"), cell["tau"] if key != "fedavg" else 0.0) for key, cell in stated}
-    ours = {(one.method["name"], getattr(rule, "lam", None), getattr(rule, "tau", 0.0)) for one, rule in found}
+    ours = {(spec.method["name"], getattr(rule, "lam", None), getattr(rule, "tau", 0.0)) for spec, rule in found}
     assert ours == cells and len(ours) == len(found) == 56
-    assert {(one.rounds, one.train.lr, one.train.batch_size) for one, _ in found} == {(300, 0.01, 64)}
+    assert {(spec.rounds, spec.train.lr, spec.train.batch_size) for spec, _ in found} == {(300, 0.01, 64)}
 
 
 @pytest.mark.parametrize("figure", STATED)
-def test_the_figures_of_section_9(figure):
+def test_the_settings_of_the_figures(figure):
     notebook, setting, (clients, rounds, lr, batch, lam, warm), partition, data = STATED[figure]
     found = runs(notebook, setting)
-    assert {(one.partition["name"], one.data["name"]) for one, _ in found} == {(partition, data)}
-    assert {(one.rounds, one.train.lr, one.train.batch_size) for one, _ in found} == {(rounds, lr, batch)}
-    assert clients in {one.clients for one, _ in found}
-    warmed = [(one, rule) for one, rule in found if getattr(rule, "tau", 0)]
-    assert {length(one, rule) for one, rule in warmed} == {warm}
+    assert {(spec.partition["name"], spec.data["name"]) for spec, _ in found} == {(partition, data)}
+    assert {(spec.rounds, spec.train.lr, spec.train.batch_size) for spec, _ in found} == {(rounds, lr, batch)}
+    assert clients in {spec.clients for spec, _ in found}
+    warmed = [(spec, rule) for spec, rule in found if getattr(rule, "tau", 0)]
+    assert {length(spec, rule) for spec, rule in warmed} == {warm}
     assert lam in {getattr(rule, "lam", None) for _, rule in warmed}
 
 
-def test_what_section_9_has_beside_that():
-    assert {one.partition["alpha"] for one, _ in runs(*STATED["8"][:2])} == {0.1, 0.5, 1, 2, 5}
-    assert {one.clients for one, _ in runs(*STATED["12"][:2])} == {5, 10}
+def test_further_settings_of_the_figures_and_of_table_3():
+    assert {spec.partition["alpha"] for spec, _ in runs(*STATED["8"][:2])} == {0.1, 0.5, 1, 2, 5}
+    assert {spec.clients for spec, _ in runs(*STATED["12"][:2])} == {5, 10}
     assert {rule.base for _, rule in runs(*STATED["12"][:2]) if hasattr(rule, "base")} == {"fedprox"}
-    for one, _ in runs(*STATED["13"][:2]):
-        assert (one.participation, one.partition["alpha"]) == (0.1, 0.5)
-        assert [one.train.factor(t, one.rounds) for t in (199, 200, 399, 400)] == pytest.approx([1, 0.1, 0.1, 0.01])
+    for spec, _ in runs(*STATED["13"][:2]):
+        assert (spec.participation, spec.partition["alpha"]) == (0.1, 0.5)
+        assert [spec.train.factor(t, spec.rounds) for t in (199, 200, 399, 400)] == pytest.approx([1, 0.1, 0.1, 0.01])
     assert {rule.shares for _, rule in runs(*STATED["11"][:2])} == {None, (0.25, 0.75)}  # None: equal
     assert {rule.tau for _, rule in runs(*STATED["14"][:2])} == {0.2, 0.0} and {
         rule.probe for _, rule in runs(*STATED["14"][:2])
     } == {256}
     for number, setting in ((7, "cifar_mnist"), (8, "path_oct_tissue")):  # Table 3 has the best cells of both
         table = runs("03_baselines", setting)
-        names = {one.method["name"] for one, _ in table}
+        names = {spec.method["name"] for spec, _ in table}
         assert names == {"fedavg", "fedprox", "scaffold", "fednova", "moon", "fedpews"}
-        (lam, tau), *more = {(rule.lam, rule.tau) for one, rule in table if one.method["name"] == "fedpews"}
+        (lam, tau), *more = {(rule.lam, rule.tau) for spec, rule in table if spec.method["name"] == "fedpews"}
         cells = PAPER.table(number)
         best = cells[cells["key"] == "fedpews"].sort_values("value")["variant"].iloc[-1]
         assert not more and parse_variant(best) == {"lambda": lam, "tau": tau}
@@ -105,7 +105,7 @@ def test_what_section_9_has_beside_that():
 
 
 def test_images_at_preset_real_have_validation_images():
-    """Convergence is judged by them; every run that draws images keeps a tenth of the training images for it."""
+    """Convergence is judged by them: every run on images keeps a tenth of the training images for validation."""
     images = [
         spec for name in PAPER.experiments for spec in PAPER.specs(name, "real") if spec.model["name"] == "conv_pews"
     ]

@@ -1,4 +1,4 @@
-"""Invented results of FedSelect's experiments, for the tests of its checks."""
+"""Synthetic results of FedSelect's experiments, for the tests of its checks."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Verdicts on small made-up results: each check can hold, fail, and stay undecided."""
+"""Claims 3 to 8 on small synthetic results: each check can hold, fail, and stay undecided."""
 
 import math
 
@@ -41,8 +41,8 @@ def test_a_file_without_variants_has_a_column_of_nan():
     assert claims(PAPER.claims)[7].check(results).status == "does not hold"
 
 
-def test_runs_with_validation_images_stand_for_cifar10_where_they_are_stored():
-    """They alone have searched rates, so the others must not outvote them."""
+def test_stored_runs_with_validation_images_replace_those_on_cifar10():
+    """Only they have searched rates, so the other runs must not influence the verdict."""
     plain = limits({0.05: 70.0, 0.3: 80.0, 0.5: 80.0, 0.8: 70.0})
     validated = limits({0.05: 80.0, 0.3: 70.0, 0.5: 70.0, 0.8: 80.0}, setting=VALIDATED, rounds=100)
     assert status(4, plain) == "holds"
@@ -67,7 +67,7 @@ NEAR = ALL | {"fedavg": 66.0}
 ENDS = ("alpha=1;p=1", "alpha=0;buffer_policy=average")  # for claim 6 alone
 
 
-def test_nothing_stored_decides_nothing():
+def test_without_results_all_claims_are_undecided():
     for number in range(1, 23):
         assert verdict(number) == ("undecided", "nothing is stored"), number
         for metric in ("seconds", "acc_mean"):
@@ -160,7 +160,7 @@ def test_6_ends_of_the_range():
     assert "alpha=1 is not stored" in verdict(6, limits({0.0: 30.0}), fedavg).numbers
 
 
-def test_6_what_is_not_stored_hides_no_refutation():
+def test_6_missing_results_do_not_hide_a_refutation():
     assert verdict(6, limits({0.0: 30.5}), rows("fedavg", 30.0)).status == "does not hold"
     full = limits({1.0: (1.0, 1.0, 1.0)}, "personal_share")
     elsewhere = limits({0.0: 30.5}, **CORRUPT) + rows("fedavg", 30.0, **CORRUPT)
@@ -177,7 +177,7 @@ def test_6_a_data_set_without_its_runs_is_left_out_and_named():
     assert "cifar10 (JPEG copy), real: acc_mean of" in nowhere and "cifar10_c, real: acc_mean of" in nowhere
 
 
-def test_6_batch_norm_leaves_a_difference_open():
+def test_6_is_undecided_on_a_difference_with_batch_norm():
     norm = dict(model="resnet18")
     full = limits({1.0: (1.0, 1.0, 1.0)}, "personal_share", **norm)
     assert verdict(6, limits({0.0: 30.5}, **norm), rows("fedavg", 30.0, **norm), full).status == "undecided"
@@ -200,14 +200,14 @@ def test_7_far_below_all_others():
     assert verdict(7, near, baselines({"fedavg": 62.0, "local": 70.0})).status == "does not hold"
 
 
-def test_7_near_all_others_where_only_the_look_differs():
+def test_7_near_all_others_under_feature_shift():
     far = baselines(ALL)
     assert verdict(7, far, baselines(ALL, **OFFICE)).status == "does not hold"
     assert verdict(7, far, baselines(ALL | {"fedavg": 85.0}, **OFFICE)).status == "does not hold"  # far above: not near
     assert verdict(7, far, baselines(ALL | {"fedavg": noisy(62.0)}, **OFFICE)).status == "undecided"
 
 
-def test_7_one_kind_of_set_can_only_refute():
+def test_7_one_kind_of_data_set_can_only_refute():
     found = verdict(7, baselines(ALL), baselines(ALL, **CORRUPT))
     assert found.status == "undecided"
     assert found.numbers.endswith("; holds there, but no set with pure feature shift is stored")
@@ -223,7 +223,7 @@ def test_8_within_three_points_of_the_best():
 
 
 def test_8_behind_on_mini_imagenet():
-    """There, being behind one baseline is enough, and keeping up needs all nine."""
+    """Being behind one baseline is enough there; keeping up needs all nine."""
     near, far = ALL | {"fedavg_ft": 68.0}, ALL | {"fedavg_ft": 66.0}
     both = everywhere(baselines(near), sets=SETS[:2])
     assert status(8, both, baselines({"fedavg_ft": 66.0, "local": 70.0}, **MINI)) == "holds"
@@ -233,7 +233,7 @@ def test_8_behind_on_mini_imagenet():
 
 
 def test_a_claim_without_a_check_is_named():
-    """As in the `data/paper/*.toml` of a paper that is new here."""
+    """As in the `data/paper/*.toml` of a new paper."""
     checks = ClaimChecks(COMPARISON, checks={n: check for n, check in PAPER.claims.checks.items() if n != 3})
     with pytest.raises(ValueError, match="fedselect: claim 3 has no check"):
         claims(checks)
@@ -250,8 +250,8 @@ def test_the_table_for_notebooks():
     assert len(PAPER.claims_table(frame())) == 22
 
 
-def test_the_papers_own_tables_get_the_verdict_that_the_claims_state():
-    """The papers' numbers as results of ours: Tables 1 and 2 on three seeds without noise."""
+def test_the_papers_tables_get_the_verdicts_that_the_claims_state():
+    """The published numbers as results: Tables 1 and 2 on three seeds without noise."""
     data = {
         name: dict(dataset=ours, data=ours, setting=ours)
         for name, ours in COMPARISON.datasets.items()
@@ -267,7 +267,7 @@ def test_the_papers_own_tables_get_the_verdict_that_the_claims_state():
     assert found == {1: "holds", 2: no, 3: "holds", 4: "holds", 5: "holds", 7: no, 8: "holds", 9: no}
 
 
-def test_stopped_runs_decide_no_claim():
+def test_partial_runs_decide_no_claim():
     results = frame(limits(TABLE_2))
     assert "alpha=0.30 over 0.05" in PAPER.claims_table(results, [4]).loc[4, "numbers"]
     assert PAPER.claims_table(results.assign(partial=True), [4]).loc[4, "numbers"] == "nothing is stored"

@@ -1,4 +1,4 @@
-"""Claims 12 to 17 on small made-up results: each check can hold, fail, and stay undecided."""
+"""Claims 12 to 17 on small synthetic results: each check can hold, fail, and stay undecided."""
 
 import pytest
 

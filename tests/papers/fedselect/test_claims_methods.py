@@ -1,4 +1,4 @@
-"""Claims 1, 2 and 9 to 11 on small made-up results: each check can hold, fail, and stay undecided."""
+"""Claims 1, 2 and 9 to 11 on small synthetic results: each check can hold, fail, and stay undecided."""
 
 import math
 
@@ -63,8 +63,8 @@ def test_2_needs_all_four_data_sets():
         assert found.status == "undecided" and found.numbers.endswith("; without cifar10_c, mini_imagenet")
 
 
-def test_2_and_3_tell_sets_of_the_same_images_apart():
-    """CIFAR10-C is made from CIFAR-10, and its data have the same text of their own."""
+def test_2_and_3_distinguish_data_sets_made_from_the_same_images():
+    """CIFAR10-C is made from CIFAR-10, and both have the same data label."""
     copy = dict(data="JPEG copy")
     runs = [limits(FOUR, **copy), baselines(ALL, **copy), baselines(ALL, **CORRUPT | copy)]
     runs.append(limits(dict.fromkeys(FOUR, 78.0), **CORRUPT | copy))
@@ -75,7 +75,7 @@ def test_2_and_3_tell_sets_of_the_same_images_apart():
     assert "alpha=0.50: least lead +11.00 [+11.00, +11.00] over local (cifar10 (" in verdict(3, *runs).numbers
 
 
-def test_2_with_something_missing():
+def test_2_with_missing_results():
     low = dict.fromkeys(FOUR, 71.0)
     assert status(2, everywhere(low, {"local": 70.0})) == "does not hold"  # the others can only lower the lead
     assert status(2, everywhere(FOUR, {"local": 70.0})) == "undecided"
@@ -89,7 +89,7 @@ FOUR_THAT_FALL = {"fedbabu": 75.0, "fedper": 75.0, "fedrep": 75.0, "ditto": 75.0
 
 
 def after(fall, own=80.0, **changed):
-    """Runs on both data sets: the four lose `fall` points (or as `changed` says), FedSelect comes to `own`."""
+    """Runs on both data sets: the four methods lose `fall` points (or as in `changed`), FedSelect ends at `own`."""
     left = {name: value - fall for name, value in FOUR_THAT_FALL.items()} | changed
     there = limits({0.3: own, 0.5: own - 9.0}, **CORRUPT)
     return limits({0.3: 82.0, 0.5: 82.0}), baselines(FOUR_THAT_FALL), there, baselines(left, **CORRUPT)
@@ -124,7 +124,7 @@ def curves(rough, reached, **fields):
     return made
 
 
-def test_10_smooth_and_early():
+def test_10_smoothness_and_speed():
     found = verdict(10, curves((1.0,) * 3, (10.0,) * 3))
     assert found.status == "holds"
     assert "roughness 1.00, local's larger by +1.00 [+1.00, +1.00]" in found.numbers
@@ -179,7 +179,7 @@ def test_11_the_smallest_size_and_table_1s():
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_11_knows_every_size_that_is_run(preset):
+def test_11_includes_every_size_that_is_run(preset):
     assert {one.setting for one in PAPER.specs("04_training_size", preset, [0])} <= set(SIZES)
 
 
@@ -214,7 +214,7 @@ def test_roughness_is_of_the_reported_score():
     assert metrics.roughness(made) == 0.0
 
 
-def test_tidy_has_the_metrics_that_checks_ask_for(monkeypatch):
+def test_the_metrics_frame_has_the_metrics_of_the_checks(monkeypatch):
     monkeypatch.setattr(Record, "stale", False)
     frame = PAPER.metrics_frame([record([10, 90, 70, 72, 70, 72], 6)])
     found = frame.set_index("metric")["value"]

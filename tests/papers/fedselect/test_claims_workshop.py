@@ -1,4 +1,4 @@
-"""Claims 18 to 22 on small made-up results: each check can hold, fail, and stay undecided."""
+"""Claims 18 to 22 on small synthetic results: each check can hold, fail, and stay undecided."""
 
 import math
 
@@ -35,7 +35,7 @@ def test_18_one_p_beats_all_in_both():
     assert status(18, *rivals, gradltn(own, TWO), gradltn(low | {0.5: noisy(70.0)}, FOUR)) == "undecided"
 
 
-def test_18_with_something_missing():
+def test_18_with_missing_results():
     own = gradltn({0.5: 80.0}, TWO), gradltn({0.5: 80.0}, FOUR)
     assert status(18, *own, others(ALL, TWO), others(ALL, FOUR)) == "holds"
     part = verdict(18, *own, others(ALL, TWO), others({"fedavg": 70.0}, FOUR))
@@ -66,13 +66,13 @@ EASIER = {"ditto": 5.0, "fedrep": 5.0, "lg_fedavg": 5.0, "lotteryfl": 5.0}
 
 
 def fewer(changes, own=5.0):
-    """Accuracies of 70 with four classes, and with two what the changes make of them."""
+    """Accuracies of 70 with four classes, and with two classes 70 plus the changes."""
     with_two = {name: 70.0 + change for name, change in changes.items()}
     runs = others(dict.fromkeys(changes, 70.0), FOUR) + others(with_two, TWO)
     return runs + gradltn({0.5: 70.0}, FOUR) + gradltn({0.5: 70.0 + own}, TWO)
 
 
-def test_20_who_suffers():
+def test_20_losses_and_gains_from_fewer_classes():
     found = verdict(20, fewer(HURT | EASIER))
     assert found.status == "holds" and "fedavg: -9.00 [-9.00, -9.00]" in found.numbers
     assert "fedper: -8.00 [-8.00, -8.00], more than 0.5 of fedavg's loss by +3.50" in found.numbers
@@ -107,7 +107,7 @@ def sends(shares, setting):
     ]
 
 
-def test_22_what_goes_up():
+def test_22_upload():
     counted = {0.25: 0.9990, 0.5: 0.9688, 0.75: 0.7627}
     found = verdict(22, sends(counted, TWO), sends(counted, FOUR))
     assert found.status == "holds"
@@ -129,7 +129,7 @@ def test_the_methods_and_rates_are_those_of_the_experiment():
         assert "not stored" not in verdict(number, *runs).numbers
 
 
-def test_overlap_in_tidy_by_hand(monkeypatch):
+def test_overlap_in_the_metrics_frame_by_hand(monkeypatch):
     """Masks of two of four entries with one in common: 1/3 raw; chance has 1/3 too (densities 1/2), so 0 corrected."""
     monkeypatch.setattr(Record, "stale", False)
     spec = PAPER.settings.spec("fedselect_gradltn", preset="ci", dataset="workshop s=2")

@@ -1,4 +1,4 @@
-"""FedSelect's tables beside our runs: which run answers which number."""
+"""Which stored run fills which cell of FedSelect's tables."""
 
 import pandas as pd
 import pytest
@@ -13,11 +13,11 @@ def cell(stored, **where):
     return cells.cell(COMPARISON, stored, **dict(table="table2", dataset="CIFAR-10", variant="alpha=0.30") | where)
 
 
-def test_the_same_run_stands_in_table_3_too():
+def test_the_same_run_also_fills_table_3():
     assert cell(results({}), table="table3")["ours"] == 80.0
 
 
-def test_the_sets_of_the_small_presets_stand_in_for_nothing_else():
+def test_the_small_presets_data_sets_are_stand_ins_for_cifar10_only():
     for name in ("fashion_small", "digits"):
         rows = filled(COMPARISON, results(dict(dataset=name, data=name)))
         assert {row["dataset"] for row in rows} == {"CIFAR-10"}

@@ -1,4 +1,4 @@
-"""Figures of FedSelect draw what they are given: means over seeds, limits, rates, sizes, layers, and their colours."""
+"""FedSelect's figures: means over seeds, limits, rates, sizes, layers, and their colours."""
 
 import math
 
@@ -14,7 +14,7 @@ from tests.plots import data, drawn, named, texts
 ALPHA = r"$\alpha$ = "
 
 
-def test_limits_are_named_and_darker_the_larger():
+def test_limits_are_labelled_and_larger_ones_are_darker():
     rows = [("fedavg", math.nan), ("fedselect", 0.05), ("fedselect", 0.5), ("fedselect", 1.0)]
     table = figures.labelled(pd.DataFrame(rows, columns=["method", "alpha"]))
     assert table["label"].tolist() == ["FedAvg", *(f"FedSelect, α = {alpha}" for alpha in ("0.05", "0.5", "1"))]
@@ -23,7 +23,7 @@ def test_limits_are_named_and_darker_the_larger():
     assert sorted(own, key=lambda color: -sum(color)) == own and len(set(own)) == 3
 
 
-def test_runs_that_rank_tensor_by_tensor_have_names_and_colours_of_their_own():
+def test_runs_that_rank_tensor_by_tensor_have_separate_labels_and_colours():
     rows = [("fedselect", 0.3, "global"), ("fedselect", 0.3, "per_tensor"), ("local", math.nan, math.nan)]
     table = figures.labelled(pd.DataFrame(rows, columns=["method", "alpha", "selection_scope"]))
     assert table["label"].tolist() == ["FedSelect, α = 0.3", "FedSelect, α = 0.3, tensor by tensor", "Local"]
@@ -47,7 +47,7 @@ def test_rules_are_named_by_ranking_masks_and_layers():
     assert table["color"].iloc[0] == plots.COLORS["fedselect"] and table["color"].nunique() == 7
 
 
-def test_the_limit_beside_the_paper_and_by_the_share_reached():
+def test_accuracy_by_limit_and_by_final_share():
     ours = [(0.3, 0.2, 70.0), (0.3, 0.4, 80.0), (0.8, 0.5, 60.0), (0.8, 0.7, 66.0)]
     fig = drawn(
         figures.personalization_limit(
@@ -70,7 +70,7 @@ def test_the_limit_beside_the_paper_and_by_the_share_reached():
         }  # fmt: skip
 
 
-def test_limits_far_below_the_others_are_numbers_at_the_edge():
+def test_limits_far_below_the_others_are_labelled_at_the_edge():
     """α = 0 and FedAvg at 30, the others from 70 to 75."""
     ours = [
         (alpha, alpha, value)
@@ -100,7 +100,7 @@ def test_the_effect_of_the_rate_has_a_line_for_each_limit():
     assert texts(left.get_xticklabels()) == texts(right.get_xticklabels()) == ["0.05", "0.2", "1"]
 
 
-def test_masks_grow_in_shares_of_all_and_of_what_can_move():
+def test_mask_growth_shows_shares_of_all_and_of_movable_parameters():
     rows = [
         (a, seed, t, metric, a * t + 0.1 * seed + (metric == "movable_share"))
         for metric in ("personal_share", "movable_share")
@@ -149,7 +149,7 @@ def test_overlaps_have_a_line_for_each_normalisation():
     assert texts(right.get_legend().get_texts()) == list(kinds)
 
 
-def test_layers_stand_in_the_order_given():
+def test_layers_keep_their_order():
     rows = [(a, s, tensor, a + s) for a in (0.3, 0.5) for s in (0, 1) for tensor in ("fc1.weight", "conv1.weight")]
     (ax,) = drawn(figures.layer_contrast(pd.DataFrame(rows, columns=["alpha", "seed", "tensor", "contrast"]))).axes
     assert texts(ax.get_xticklabels()) == ["fc1", "conv1"]

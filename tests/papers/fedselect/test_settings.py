@@ -1,4 +1,4 @@
-"""FedSelect's settings say what its paper and, at its own reading, the released code say."""
+"""FedSelect's settings have the values of its paper, and with the code's reading those of the released code."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from pfl_core.runs import build
 
 
 @pytest.mark.realdata("cifar10")
-def test_the_paper_scale_of_fedselect_deals_100_training_images_a_client():
+def test_clients_have_100_training_images_at_preset_real():
     made = SETTINGS.spec("fedselect", preset="real")
     _, fed, _ = build(made)
     assert fed.splits["train"].sizes.tolist() == [100] * 10
@@ -16,7 +16,7 @@ def test_the_paper_scale_of_fedselect_deals_100_training_images_a_client():
 
 
 def test_fedselect_has_the_stated_values_of_its_paper():
-    """fedselect.md section 8: clients, classes, images, rounds, epochs; rate of the authors' code; batches are ours."""
+    """Clients, classes, images, rounds and epochs of the paper; the rate of the authors' code; batches of 25."""
     frame = SETTINGS.setting("paper", "cifar10")
     assert (frame.clients, frame.rounds, frame.participation) == (10, 200, 1.0)
     assert (frame.train.epochs, frame.train.batch_size, frame.train.lr) == (3, 25, 0.05)
@@ -36,7 +36,7 @@ def test_the_real_preset_has_the_papers_data_and_partition():
         assert (real.data, real.partition) == (full.data, full.partition), name
 
 
-def test_a_reading_has_its_own_training_at_the_papers_size_alone():
+def test_a_readings_training_applies_at_preset_paper_only():
     code = {p: SETTINGS.spec("fedselect", preset=p, reading="authors_code").train for p in ("paper", "real")}
     assert (code["paper"].epochs, code["paper"].augment) == (15, "crop_flip")
     assert (code["real"].epochs, code["real"].augment) == (3, "none")
@@ -44,7 +44,7 @@ def test_a_reading_has_its_own_training_at_the_papers_size_alone():
     assert (asked.epochs, asked.augment) == (2, "crop_flip")
 
 
-def test_settings_of_the_paper_then_those_asked_for():
+def test_given_fields_win_over_the_papers_settings():
     assert SETTINGS.spec("fedavg_ft", preset="ci").build_method().finetune_epochs == 3
     assert SETTINGS.spec("fedavg_ft", preset="ci", finetune_epochs=1).build_method().finetune_epochs == 1
     code = SETTINGS.spec("fedselect", preset="ci", reading="authors_code", p=0.5).build_method()
@@ -53,7 +53,7 @@ def test_settings_of_the_paper_then_those_asked_for():
 
 @pytest.mark.parametrize("name", ["cifar10", "office_home"])
 def test_the_released_codes_reading_has_its_training_and_its_network(name):
-    """At preset paper; elsewhere its class deal alone. What the reading does not speak of stays the data set's."""
+    """At preset paper; at other presets only its assignment of classes. Other options stay those of the data set."""
     code = SETTINGS.spec("fedselect", preset="paper", dataset=name, reading="authors_code")
     text = SETTINGS.spec("fedselect", preset="paper", dataset=name)
     assert (code.train.epochs, code.train.lr, code.train.batch_size, code.train.augment) == (15, 0.05, 32, "crop_flip")
@@ -77,6 +77,6 @@ def test_batches_divide_the_clients_images_wherever_there_is_batch_norm():
     assert {frame.train.batch_size for frame in SETTINGS.settings["real"].values()} == {32}
 
 
-def test_the_codes_batches_of_32_are_run_beside_them():
+def test_the_codes_batches_of_32_are_also_run():
     made = next(one for one in code_training("paper", (0,), {}) if one.setting == "cifar10, batch_size=32")
     assert (made.train.batch_size, made.train.epochs, made.method) == (32, 3, {"name": "fedselect"})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 import pandas as pd
 
-from pfl_core.papers.fedpews.claims.tables import FEDAVG, claim_in, fixed, lead, pews
+from pfl_core.papers.fedpews.claims.tables import FEDAVG, Selector, claim_in, fixed, lead, pews
 from pfl_core.papers.fedpews.comparison import COMPARISON
 from pfl_core.papers.fedpews.criteria import CRITERIA
 from pfl_core.study.criteria import Judgement
@@ -17,102 +19,111 @@ from pfl_core.study.verdicts import Verdict, all_hold, all_of, below
 GRIDS = ("cifar_mnist", "path_oct_tissue")  # Tables 7 and 8
 BEST_TAUS = {"cifar_mnist": (0.4, 0.5), "path_oct_tissue": (0.2, 0.4)}
 BEST_LAMBDAS = (2.0, 10.0)
-LITTLE = 0.75  # of the cells above FedAvg; "depends little" is our reading
+LITTLE = 0.75  # share of cells above FedAvg; not in the paper: as the bound for "depends little"
 AS_GOOD = 0.5  # points, about one standard deviation of Table 7
 
 
-def learned(rows: pd.DataFrame) -> list[dict]:
-    """The stored cells of Tables 7 and 8 that have learned masks."""
+def learned(rows: pd.DataFrame) -> list[Selector]:
+    """Selectors of the stored cells of Tables 7 and 8 with learned masks."""
     here = (rows["method"] == "fedpews") & (rows["base"] == "fedavg") & (rows["metric"] == "acc_pooled")
-    found = rows.loc[here & (rows["tau"].astype(float) > 0), ["lam", "tau"]].astype(float).drop_duplicates()
-    return [pews(*cell) for cell in found.sort_values(["lam", "tau"]).itertuples(index=False)]
+    cells = rows.loc[here & (rows["tau"].astype(float) > 0), ["lam", "tau"]].astype(float).drop_duplicates()
+    return [pews(*cell) for cell in cells.sort_values(["lam", "tau"]).itertuples(index=False)]
 
 
-def fixed_cells(rows: pd.DataFrame) -> list[dict]:
-    """Those with equal fixed masks."""
+def fixed_cells(rows: pd.DataFrame) -> list[Selector]:
+    """Selectors of the stored cells with equal fixed masks."""
     return [fixed(tau) for tau in settings(rows[rows["shares"] == "equal"], "fedpews_fixed", "tau") if tau > 0]
 
 
 def depends_little(rows: pd.DataFrame, name: str) -> Verdict:
-    """LITTLE of the cells are above FedAvg, each by its interval; fails once more than the rest of them is below.
+    """At least LITTLE of the cells are above FedAvg, each by its interval.
 
-    The numbers count cells by their means, split where the paper's tables are: at lambda 0.3 and at tau 0.4.
+    Does not hold if more than the share 1 - LITTLE is below. The numbers count cells by their means, split where the
+    paper's tables change: at lambda 0.3 and at tau 0.4.
     """
     cells = learned(rows)
     if any(len({cell[field] for cell in cells}) < 2 for field in ("lam", "tau")):
         raise Missing("a grid of at least two lambda and two tau is not stored")
+    # Status: by the intervals of the cells' gains over FedAvg.
     gains = [(cell, lead(rows, cell, FEDAVG)) for cell in cells]
     won, lost = (sum(gain.status == status for _, gain in gains) for status in ("holds", "does not hold"))
     may_lose = (1 - LITTLE) * len(gains)
     status = "holds" if won >= LITTLE * len(gains) else "does not hold" if lost > may_lose else "undecided"
-    parts = {
+    # Text: counts by the means, in parts of the grid.
+    parts: dict[str, Callable[[Selector], bool]] = {
         "all": lambda cell: True,
-        "lambda<0.3": lambda cell: cell["lam"] < 0.3 - 1e-9,
-        "lambda>=0.3": lambda cell: cell["lam"] >= 0.3 - 1e-9,
-        "tau<=0.4": lambda cell: cell["tau"] <= 0.4 + 1e-9,
-        "tau>=0.5": lambda cell: cell["tau"] > 0.4 + 1e-9,
+        "lambda<0.3": lambda cell: float(cell["lam"]) < 0.3 - 1e-9,
+        "lambda>=0.3": lambda cell: float(cell["lam"]) >= 0.3 - 1e-9,
+        "tau<=0.4": lambda cell: float(cell["tau"]) <= 0.4 + 1e-9,
+        "tau>=0.5": lambda cell: float(cell["tau"]) > 0.4 + 1e-9,
     }
     counts = {part: [gain.mean > 0 for cell, gain in gains if inside(cell)] for part, inside in parts.items()}
     counts["fixed masks"] = [lead(rows, cell, FEDAVG).mean > 0 for cell in fixed_cells(rows)]
-    text = ", ".join(f"{part} {sum(found)} of {len(found)}" for part, found in counts.items() if found)
+    text = ", ".join(f"{part} {sum(above)} of {len(above)}" for part, above in counts.items() if above)
     return Verdict(status, f"cells above fedavg: {text}; by their intervals {won} above, {lost} below")
 
 
 @claim_in(7, *GRIDS)
 def best_region(rows: pd.DataFrame, name: str) -> Verdict:
-    """The best cell of the region against the best outside it, both chosen by their mean over the seeds."""
-    mean = [(cell, by_seed(rows, cell, "acc_pooled").mean()) for cell in learned(rows)]
-    groups = {True: [], False: []}
-    for cell, value in mean:
-        groups[_in_best_region(cell, name)].append((value, cell))
-    if not (groups[True] and groups[False]):
+    """The best cell of the region against the best cell outside it, both chosen by their mean over the seeds."""
+    means = [(cell, by_seed(rows, cell, "acc_pooled").mean()) for cell in learned(rows)]
+    # Pairs of (mean accuracy, cell) inside and outside the region.
+    inside = [(value, cell) for cell, value in means if _in_best_region(cell, name)]
+    outside = [(value, cell) for cell, value in means if not _in_best_region(cell, name)]
+    if not (inside and outside):
         raise Missing("cells inside and outside the region are not stored")
-    (top, inside), (top_outside, outside) = (max(groups[part], key=lambda pair: pair[0]) for part in (True, False))
-    ahead = lead(rows, inside, outside)
-    means = [float(np.mean([value for value, _ in groups[part]])) for part in (True, False)]
-    text = f"best inside {top:.2f} ({at(inside)}), outside {top_outside:.2f} ({at(outside)}), difference {ahead}"
-    return Verdict(ahead.status, f"{text}; mean inside {means[0]:.2f}, outside {means[1]:.2f}")
+    top_inside, best_inside = max(inside, key=itemgetter(0))
+    top_outside, best_outside = max(outside, key=itemgetter(0))
+    ahead = lead(rows, best_inside, best_outside)
+    mean_inside, mean_outside = (float(np.mean([value for value, _ in part])) for part in (inside, outside))
+    text = f"best inside {top_inside:.2f} ({label(best_inside)}), outside {top_outside:.2f} ({label(best_outside)})"
+    text += f", difference {ahead}; mean inside {mean_inside:.2f}, outside {mean_outside:.2f}"
+    return Verdict(ahead.status, text)
 
 
-def _in_best_region(cell: dict, name: str) -> bool:
-    return BEST_LAMBDAS[0] <= cell["lam"] <= BEST_LAMBDAS[1] and bool(np.isclose(cell["tau"], BEST_TAUS[name]).any())
+def _in_best_region(cell: Selector, name: str) -> bool:
+    in_lambda = BEST_LAMBDAS[0] <= float(cell["lam"]) <= BEST_LAMBDAS[1]
+    return in_lambda and bool(np.isclose(float(cell["tau"]), BEST_TAUS[name]).any())
 
 
-def at(cell: dict) -> str:
+def label(cell: Selector) -> str:
     return f"lambda={cell['lam']:g} tau={cell['tau']:g}"
 
 
 def harm_without_diversity(rows: pd.DataFrame, name: str) -> Verdict:
-    """At each tau FedAvg beats lambda = 0, and lambda = 0 is further below the other lambda's than these differ.
+    """At each tau FedAvg beats lambda = 0, and lambda = 0 is below the other lambda by more than their spread.
 
-    The second part: the mean of the cells with lambda > 0 at this tau, minus their sample deviation, is above the cell
-    of lambda = 0. What all lambda lose alike is the price of the warm-up, not of the missing reward.
+    Second part: at this tau the mean of the cells with lambda > 0, minus their sample deviation, is above the cell with
+    lambda = 0. A loss that all lambda have in common is caused by the warm-up, not by the missing reward.
     """
     cells = learned(rows)
     statuses, texts = [], []
     for cell in (cell for cell in cells if cell["lam"] == 0):
         tau = cell["tau"]
-        rewarded = [by_seed(rows, c, "acc_pooled") for c in cells if c["lam"] > 0 and c["tau"] == tau]
+        rewarded = [by_seed(rows, c, "acc_pooled") for c in cells if float(c["lam"]) > 0 and c["tau"] == tau]
         if len(rewarded) < 2:
             raise Missing(f"several lambda > 0 at tau={tau:g} are not stored")
-        others, own = pd.concat(rewarded, axis=1, join="inner"), by_seed(rows, cell, "acc_pooled")
-        loss, apart = lead(rows, FEDAVG, cell), interval((others.mean(axis=1) - others.std(axis=1) - own).dropna())
-        statuses += [loss.status, apart.status]
-        texts.append(f"tau={tau:g} {loss}, below the lambda > 0 by their spread and {apart}")
+        others = pd.concat(rewarded, axis=1, join="inner")  # seeds x cells
+        unrewarded = by_seed(rows, cell, "acc_pooled")
+        loss = lead(rows, FEDAVG, cell)
+        margin = interval((others.mean(axis=1) - others.std(axis=1) - unrewarded).dropna())
+        statuses += [loss.status, margin.status]
+        texts.append(f"tau={tau:g} {loss}, below the lambda > 0 by their spread and {margin}")
     if not texts:
         raise Missing("fedpews with lambda = 0 is not stored")
     return Verdict(all_of(statuses), f"fedavg over lambda=0: {'; '.join(texts)}")
 
 
 def fixed_masks_as_good(rows: pd.DataFrame, name: str) -> Verdict:
-    """The best learned masks are less than AS_GOOD above the best fixed ones, both chosen by their mean."""
+    """The best learned masks are less than AS_GOOD above the best fixed ones, both chosen by their means."""
     best = []
     for kind, cells in (("learned", learned(rows)), ("fixed", fixed_cells(rows))):
         if not cells:
             raise Missing(f"the grid with {kind} masks is not stored")
         best.append(max(cells, key=lambda cell: by_seed(rows, cell, "acc_pooled").mean()))
-    behind = lead(rows, *best)
-    text = f"best learned ({at(best[0])}) minus best fixed (tau={best[1]['tau']:g}) {behind}"
+    best_learned, best_fixed = best
+    behind = lead(rows, best_learned, best_fixed)
+    text = f"best learned ({label(best_learned)}) minus best fixed (tau={best_fixed['tau']:g}) {behind}"
     return Verdict(below(behind, AS_GOOD), text)
 
 
@@ -122,23 +133,23 @@ claim_in(9, *GRIDS)(fixed_masks_as_good)
 
 
 def grid_verdicts(results: pd.DataFrame, setting: str) -> dict[str, Judgement]:
-    """The questions of claims 6, 8 and 9 on another grid than the paper's, such as ours on Synthetic-32K."""
+    """The questions of claims 6, 8 and 9 on a grid that is not in the paper, such as that on Synthetic-32K."""
     questions = {
         (6, "It depends little on lambda and tau (as claim 6)."): depends_little,
         (8, "Without diversity reward it does harm (as claim 8)."): harm_without_diversity,
         (9, "Fixed masks are as good as the best learned ones (as claim 9)."): fixed_masks_as_good,
     }
     rows = claim_rows(results[~results["partial"].eq(True)], COMPARISON, (setting,))
-    found = {}
+    judgements = {}
     for (number, text), check in questions.items():
         with reading() as read:
             verdict = all_hold([(setting, partial(check, rows, setting))])
-        found[text] = CRITERIA.judge(number, verdict, read, rows)
-    return found
+        judgements[text] = CRITERIA.judge(number, verdict, read, rows)
+    return judgements
 
 
 @claim_in(11, "cifar_mnist")
 def unequal_masks_are_better(rows: pd.DataFrame, name: str) -> Verdict:
-    """Shares 25/75 (the first client has MNIST) above 50/50; the half point is reported, not tested."""
+    """Shares 25/75 (the first client has MNIST) are above 50/50. The half point is reported, not tested."""
     ahead = lead(rows, fixed(0.4, "(0.25, 0.75)"), fixed(0.4))
     return Verdict(ahead.status, f"25/75 minus 50/50 {ahead}")

@@ -19,20 +19,20 @@ PRINTED = {"fedavg": 58.4, "fedpews": 91.13}  # the text on Figure 5
 
 
 def reading_of(record: Record) -> str:
-    """The name of the run's reading among READINGS; "FedAvg" for a run without a warm-up.
+    """The name of the run's reading in READINGS; "FedAvg" for a FedAvg run.
 
-    Raises StopIteration for a run under another one.
+    Raises StopIteration for a reading that is not in READINGS.
     """
     if record.spec.method["name"] == "fedavg":
         return "FedAvg"
     fields = method_fields(record.spec)
-    own = {name: fields[name] for reading in READINGS.values() for name in reading}
-    plain = _defaults(record)
-    return next(label for label, reading in READINGS.items() if own == plain | reading)
+    options = {name: fields[name] for reading in READINGS.values() for name in reading}
+    defaults = _defaults(record)
+    return next(label for label, reading in READINGS.items() if options == defaults | reading)
 
 
 def _defaults(record: Record) -> dict[str, object]:
-    """The default of every field that a reading changes."""
+    """The defaults of all fields that a reading changes."""
     cls = type(record.spec.build_method())
     return {name: getattr(cls, name) for reading in READINGS.values() for name in reading}
 
@@ -47,19 +47,21 @@ def runs_by_reading(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def claim_3_by_reading(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row per reading: accuracies, the lead of ``late`` over FedAvg, and what is left of claim 3.
+    """One row per reading: accuracies, the lead of ``late`` over FedAvg, and the two parts of claim 3.
 
-    runs: columns of ``runs_by_reading``; deviations are those of a sample. ``succeeds``: whether the 95 % interval of
+    runs: columns of ``runs_by_reading``. Deviations are sample deviations. ``succeeds``: whether the 95 % interval of
     ``late`` is above THREE_CLASSES. ``reaches the paper's``: whether it includes the printed 91.13 or lies above it.
     """
+    # Rows: seeds; columns: readings.
     late = runs.pivot(index="seed", columns="reading", values="late")
     rows = {}
     for label in (label for label in READINGS if label in late.columns):
-        own, last = late[label].dropna(), runs.loc[runs["reading"] == label, "last"].mean()
-        level, lead = interval(own), "not stored"
-        if "FedAvg" in late.columns and len(gap := (own - late["FedAvg"]).dropna()):
+        values, last = late[label].dropna(), runs.loc[runs["reading"] == label, "last"].mean()
+        level, lead = interval(values), "not stored"
+        if "FedAvg" in late.columns and len(gap := (values - late["FedAvg"]).dropna()):
             lead = str(interval(gap))
+        # The printed accuracy is reached unless the whole interval is below it.
         reaches = "undecided" if np.isnan(level.high) else "yes" if level.high >= PRINTED["fedpews"] else "no"
-        rows[label] = (last, own.mean(), own.std(), len(own), lead, above(level, THREE_CLASSES), reaches)
+        rows[label] = (last, values.mean(), values.std(), len(values), lead, above(level, THREE_CLASSES), reaches)
     columns = ["last round", "ten rounds", "std", "seeds", "over FedAvg", "succeeds", "reaches the paper's"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("reading")

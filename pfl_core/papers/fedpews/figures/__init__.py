@@ -1,4 +1,4 @@
-"""FedPeWS: figures."""
+"""Figures of FedPeWS's notebooks."""
 
 from pfl_core.papers.fedpews.figures import accuracy, masks
 

@@ -1,8 +1,9 @@
-"""Figures of FedPeWS's synthetic sets and of its sensitivity to λ and τ."""
+"""Figures of FedPeWS's accuracy over rounds and time, mask diagnostics, and the heat maps of λ and τ."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -17,17 +18,18 @@ from matplotlib.ticker import MaxNLocator
 
 from pfl_core.study.plots import COLORS, NAMES, band, captioned
 
-FIXED = "-"  # the row of FedPeWS-Fixed, as the paper prints it
+FIXED = "-"  # label of FedPeWS-Fixed's row, as in the paper
 BLANK = "0.92"  # grey of cells that were not run
 CLIP = 3.0  # see ``_scale``
-MOST = 0.9  # of the paper's cells: a map that has as many of them needs no frames
+MOST = 0.9  # share of the paper's cells; a map with at least as many cells needs no frames
 
 
 def warmup_labels(runs: pd.DataFrame, by_lam: bool = False) -> pd.DataFrame:
     """``runs`` with a label and a colour for each method and base. Columns: method, base, lam.
 
-    ``by_lam`` names λ in the label and gives each its own orange, light to dark.
+    With ``by_lam`` the label includes λ, and each λ has a shade of orange from light to dark.
     """
+    # One shade of orange per λ.
     lams = sorted(runs.loc[runs["method"] == "fedpews", "lam"].unique())
     shades = dict(zip(lams, plt.get_cmap("Oranges")(np.linspace(0.5, 0.9, len(lams))), strict=True))
     labels, colors = [], []
@@ -40,10 +42,10 @@ def warmup_labels(runs: pd.DataFrame, by_lam: bool = False) -> pd.DataFrame:
 
 
 def warmup_curves(runs: pd.DataFrame, ylabel: str = "", caption: str = "") -> Figure:
-    """Figures 4, 5, 6 (left) and 9: a panel for each setting or metric; a dashed line at the switch.
+    """Figures 4, 5, 6 (left) and 9: a panel for each setting or metric, with a dashed line at the switch.
 
-    Means over the seeds; the band spans them. Columns: panel, label, color, seed, round, value, switch (W in rounds,
-    0 without a warm-up). With ``ylabel`` all panels share one scale.
+    Lines are means over the seeds, bands their range. Columns: panel, label, color, seed, round, value, switch (W in
+    rounds, 0 without a warm-up). With ``ylabel`` all panels share one scale.
     """
     names = list(dict.fromkeys(runs["panel"]))
     fig, axes = _panels(len(names), shared=bool(ylabel))
@@ -61,7 +63,7 @@ def warmup_curves(runs: pd.DataFrame, ylabel: str = "", caption: str = "") -> Fi
 
 
 def accuracy_over_time(runs: pd.DataFrame, caption: str = "") -> Figure:
-    """Figure 10: accuracy over the time spent, a panel for each setting; a dot where the warm-up ends.
+    """Figure 10: accuracy over time, a panel for each setting, with a dot at the end of the warm-up.
 
     Columns: panel, label, color, round, time (since the run's start, in rounds without a warm-up), value, switch.
     """
@@ -80,12 +82,12 @@ def accuracy_over_time(runs: pd.DataFrame, caption: str = "") -> Figure:
 
 
 def mask_diagnostics(runs: pd.DataFrame, caption: str = "") -> Figure:
-    """What the learned masks are like after each warm-up round, a panel for each diagnostic.
+    """Statistics of the learned masks after each warm-up round, a panel for each diagnostic.
 
     Columns: metric, label, seed, round, value. The band in the panel ``selected`` is the paper's range, 0.1 to 0.5.
     """
     metrics, labels = list(dict.fromkeys(runs["metric"])), list(dict.fromkeys(runs["label"]))
-    rows = len(metrics) // 5 + 1  # one place is left for the legend
+    rows = len(metrics) // 5 + 1  # leaves at least one panel for the legend
     size = (12, 2.2 * rows + 0.4)
     fig, axes = plt.subplots(rows, 5, figsize=size, sharex=True, layout="constrained", squeeze=False)
     for ax in axes.flat[len(metrics) :]:
@@ -113,37 +115,41 @@ def sensitivity_grid(
 ) -> pd.DataFrame:
     """The layout of Tables 7 and 8: rows λ ascending and fixed masks ("-") last, columns τ with FedAvg (τ = 0) first.
 
-    cells: method (fedavg, fedpews, fedpews_fixed), lam, tau, and ``column``. FedAvg's value stands in every row; what
-    was not run is NaN. ``rows`` and ``taus`` (those of ``grid_axes``) default to what the cells have.
+    cells: method (fedavg, fedpews, fedpews_fixed), lam, tau, and ``column``. FedAvg's value is repeated in every row;
+    missing cells are NaN. ``rows`` and ``taus`` (from ``grid_axes``) default to those of the cells.
     """
-    own_rows, own_taus = grid_axes(cells)
+    cell_rows, cell_taus = grid_axes(cells)
     warm = cells[cells["method"] != "fedavg"]
+    # Learned and fixed masks as λ x τ; FedAvg is added as the first column, τ = 0.
     grid = warm.assign(row=_row(warm)).pivot(index="row", columns="tau", values=column)
-    grid = grid.reindex(index=own_rows if rows is None else rows, columns=own_taus if taus is None else taus)
+    grid = grid.reindex(index=cell_rows if rows is None else rows, columns=cell_taus if taus is None else taus)
     plain = cells.loc[cells["method"] == "fedavg", column]
     grid.insert(0, 0.0, plain.iloc[0] if len(plain) else np.nan)
     return grid.rename_axis(index="λ", columns="τ")
 
 
 def grid_axes(*grids: pd.DataFrame) -> tuple[list[str], list[float]]:
-    """Rows (λ ascending, then fixed masks) and columns (τ > 0 ascending) that any of the grids has."""
+    """The rows (λ ascending, then fixed masks) and columns (τ > 0 ascending) of all grids together."""
     warm = pd.concat([cells.loc[cells["method"] != "fedavg", ["method", "lam", "tau"]] for cells in grids])
     lams = [f"{lam:g}" for lam in sorted(warm.loc[warm["method"] == "fedpews", "lam"].unique())]
     return lams + [FIXED] * bool((warm["method"] == "fedpews_fixed").any()), sorted(warm["tau"].unique())
 
 
 def _row(warm: pd.DataFrame) -> pd.Series:
+    """The row label of each cell: λ, or FIXED."""
     return warm["lam"].astype(float).map("{:g}".format).where(warm["method"] == "fedpews", FIXED)
 
 
 def sensitivity(paper: pd.DataFrame, ours: pd.DataFrame, titles: Sequence[str], caption: str = "") -> Figure:
-    """Figure 6 (right): left the paper's cells, right ours; above the accuracy, below its difference to FedAvg.
+    """Figure 6 (right): the paper's cells (left) and the reproduced ones (right).
 
-    paper, ours: columns method, lam, tau, mean, std (of the seeds), difference (to FedAvg), difference_std, in percent
-    and points. Both maps have the same λ and τ, blank where one was not run, and a row of maps has one colour scale.
-    Cells of the paper that ours has too are framed, unless these are most of them; the best cell of each map is bold.
+    The upper maps show the accuracy, the lower ones its difference to FedAvg. paper, ours: columns method, lam, tau,
+    mean, std (over seeds), difference (to FedAvg), difference_std, in percent and points. Both maps have the same λ and
+    τ; missing cells are blank. Both maps of a row have one colour scale. Cells of the paper that were reproduced are
+    framed unless these are most of them. The best cell of each map is bold.
     """
     axes_of = grid_axes(paper, ours)
+    # For each quantity the paper's grid and the reproduced one.
     grids = {
         name: [sensitivity_grid(cells, name, *axes_of) for cells in (paper, ours)]
         for name in ("mean", "std", "difference", "difference_std")
@@ -156,61 +162,64 @@ def sensitivity(paper: pd.DataFrame, ours: pd.DataFrame, titles: Sequence[str], 
         (axes[0], "mean", "{:.2f}", "viridis", "accuracy (%)"),
         (axes[1], "difference", "{:+.2f}", "RdBu", "difference to FedAvg (points)"),
     ):
-        norm, beyond = _scale(*grids[name], signed=name == "difference")
+        paper_grid, our_grid = grids[name]
+        # One colour scale for both maps of a row.
+        norm, beyond = _scale(paper_grid, our_grid, signed=name == "difference")
         spreads = grids["std" if name == "mean" else "difference_std"]
         for ax, grid, spread in zip(row, grids[name], spreads, strict=True):
             _heat_map(ax, grid, _texts(grid, spread, form), norm, plt.get_cmap(cmap))
         colors = plt.cm.ScalarMappable(norm, cmap)
         fig.colorbar(colors, ax=row, label=label, pad=0.02, extend="both" if beyond else "neither")
-    known = [grid.notna() for grid in grids["mean"]]
-    common = known[0] & known[1]
-    framed = common.to_numpy().sum() < MOST * known[0].to_numpy().sum()
+    # Frame the reproduced cells in the paper's maps, unless nearly all are.
+    in_paper, reproduced = (grid.notna() for grid in grids["mean"])
+    common = in_paper & reproduced
+    framed = bool(common.to_numpy().sum() < MOST * in_paper.to_numpy().sum())
     for ax in axes[:, 0] if framed else ():
         _frame(ax, common)
-    blank = not all(each.to_numpy().all() for each in known)
+    blank = not all(mask.to_numpy().all() for mask in (in_paper, reproduced))
     fig.legend(handles=_marks(framed, blank), loc="outside upper center", ncols=2, frameon=False, fontsize=8)
     return captioned(fig, caption)
 
 
 def _panels(count: int, shared: bool) -> tuple[Figure, np.ndarray]:
-    """One row of axes."""
+    """A figure with one row of panels."""
     fig, axes = plt.subplots(
         1, count, figsize=(max(8.8, 2.8 * count), 3.3), sharey=shared, layout="constrained", squeeze=False
     )
     return fig, axes[0]
 
 
-def _with_legend(fig: Figure, axes: Sequence[Axes]) -> Figure:
+def _with_legend(fig: Figure, axes: Iterable[Axes]) -> Figure:
     """One legend above all panels."""
     lines = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    places = {"loc": "outside upper center", "ncols": min(5, len(lines))}
-    fig.legend(lines.values(), lines.keys(), frameon=False, fontsize=8, **places)
+    place: dict[str, Any] = {"loc": "outside upper center", "ncols": min(5, len(lines))}  # loc: not in the stubs
+    fig.legend(list(lines.values()), list(lines), frameon=False, fontsize=8, **place)
     return fig
 
 
 def _scale(paper: pd.DataFrame, ours: pd.DataFrame, signed: bool) -> tuple[Normalize, bool]:
-    """One scale for both maps, 0 in the middle of a signed one; and whether some cells lie beyond it.
+    """One colour scale for both maps, and whether some cells are beyond it. A signed scale is centred at 0.
 
-    A signed scale is at least the paper's, and at most CLIP times that: large losses of ours would take the colours
-    from the paper's map.
+    A signed scale covers at least the paper's values and at most CLIP times their range. Otherwise large reproduced
+    losses would leave the paper's map without contrast.
     """
-    theirs, own = (found[~np.isnan(found)] for found in (paper.to_numpy(float), ours.to_numpy(float)))
-    values = np.append(theirs, own)
+    published, reproduced = (grid[~np.isnan(grid)] for grid in (paper.to_numpy(float), ours.to_numpy(float)))
+    values = np.append(published, reproduced)
     if not signed:
         return Normalize(values.min(), values.max()), False
-    least, top = np.abs(theirs).max(), np.abs(values).max()
-    reach = min(top, CLIP * least)
-    return Normalize(-reach, reach), bool(top > reach)
+    largest = np.abs(values).max()
+    limit = min(largest, CLIP * np.abs(published).max())
+    return Normalize(-limit, limit), bool(largest > limit)
 
 
 def _texts(grid: pd.DataFrame, spread: pd.DataFrame, form: str) -> pd.DataFrame:
-    """Each cell's number, below it its deviation where there is one; blank where there is none."""
+    """Each cell's number, with its deviation below if there is one; empty for missing cells."""
     numbers = grid.map(form.format) + spread.map("\n±{:.2f}".format).where(spread.notna(), "")
     return numbers.where(grid.notna(), "")
 
 
 def _heat_map(ax: Axes, grid: pd.DataFrame, texts: pd.DataFrame, norm: Normalize, cmap: Colormap) -> None:
-    """Cells with white borders and their texts, the best in bold; FedAvg's column is one cell."""
+    """Draws the cells with white borders and texts, the best in bold. FedAvg's column is drawn as one cell."""
     rows, columns = grid.shape
     values = np.ma.masked_invalid(grid.to_numpy(float))
     ax.pcolormesh(np.arange(columns + 1), np.arange(rows + 1), values, norm=norm, cmap=cmap, rasterized=True)
@@ -219,12 +228,13 @@ def _heat_map(ax: Axes, grid: pd.DataFrame, texts: pd.DataFrame, norm: Normalize
     best = np.nanmax(grid.to_numpy(float)) if grid.notna().to_numpy().any() else np.nan
     for row, column in np.ndindex(rows, columns):
         value = grid.iat[row, column]
+        # The text of FedAvg's column is drawn once, at half its height.
         if np.isnan(value) or (column == 0 and row != rows // 2):
             continue
-        dark = np.dot(cmap(norm(value))[:3], (0.299, 0.587, 0.114)) < 0.5
-        place = (column + 0.5, rows / 2 if column == 0 else row + 0.5)
+        dark = np.dot(cmap(norm(value))[:3], (0.299, 0.587, 0.114)) < 0.5  # luminance of the cell's colour
+        position = (column + 0.5, rows / 2 if column == 0 else row + 0.5)
         ax.text(
-            *place, texts.iat[row, column], color="w" if dark else "k", weight="bold" if value == best else "normal",
+            *position, texts.iat[row, column], color="w" if dark else "k", weight="bold" if value == best else "normal",
             ha="center", va="center", fontsize=7.5, linespacing=0.95, in_layout=False,
         )  # fmt: skip
     ax.set(xlim=(0, columns), ylim=(rows, 0), xlabel="τ (0: FedAvg)", ylabel="λ (-: fixed masks)", facecolor=BLANK)
@@ -234,21 +244,21 @@ def _heat_map(ax: Axes, grid: pd.DataFrame, texts: pd.DataFrame, norm: Normalize
 
 
 def _frame(ax: Axes, common: pd.DataFrame) -> None:
-    """A frame around these cells, but for FedAvg's."""
+    """Frames these cells, except FedAvg's."""
     for row, column in np.argwhere(common.to_numpy()[:, 1:]):
         ax.add_patch(Rectangle((column + 1, row), 1, 1, fill=False, edgecolor="k", linewidth=1.5, zorder=3))
 
 
 def _marks(framed: bool, blank: bool) -> list[Artist]:
-    """The legend: what bold, ±, frames and blanks mean."""
-    sign = {"linestyle": "none", "color": "k", "markeredgewidth": 0}
-    both = "sample deviation over seeds; of a difference paired by seed (paper: as of independent runs)"
+    """Legend entries for bold, ±, frames and blanks."""
+    sign: dict[str, Any] = {"linestyle": "none", "color": "k", "markeredgewidth": 0}
+    deviation = "sample deviation over seeds; of a difference paired by seed (paper: as of independent runs)"
     marks: list[Artist] = [
         Line2D([], [], marker=r"$\mathbf{0.0}$", markersize=16, label="best cell of its map, FedAvg included", **sign),
-        Line2D([], [], marker=r"$\pm$", markersize=8, label=both, **sign),
+        Line2D([], [], marker=r"$\pm$", markersize=8, label=deviation, **sign),
     ]
     if framed:
-        marks.append(Patch(facecolor="none", edgecolor="k", linewidth=1.5, label="cell that ours has too"))
+        marks.append(Patch(facecolor="none", edgecolor="k", linewidth=1.5, label="cell that was reproduced"))
     if blank:
         marks.append(Patch(facecolor=BLANK, label="not run"))
     return marks

@@ -1,8 +1,9 @@
-"""Figures of FedPeWS's notebooks on masks, baselines, heterogeneity, and activations."""
+"""Figures of FedPeWS's masks, Dirichlet splits and activations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,32 +17,35 @@ from pfl_core.layout import Layout
 from pfl_core.papers.fedpews.figures.accuracy import warmup_labels
 from pfl_core.study.plots import COLORS, band, captioned, dots
 
-OWNERS = ("#d1495b", "#00798c", "#edae49", "#66a182")  # whose a neuron or a parameter is: client 0, 1, 2, 3
+OWNERS = ("#d1495b", "#00798c", "#edae49", "#66a182")  # colours of clients 0, 1, 2, 3
 SHARED, NOBODY = "#222222", "#c8c8c8"
-ON_FEDPROX = "#8f4a12"  # the warm-up on FedProx, where the one on FedAvg is drawn too
-BIAS = -1  # the source of an edge that is a bias
+ON_FEDPROX = "#8f4a12"  # the warm-up on FedProx, in figures that also have the one on FedAvg
+BIAS = -1  # source of an edge that represents a bias
 
 
 def edges(layout: Layout, owners: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """Every entry of a dense chain as an edge, a row for each panel.
+    """Every parameter of a dense chain as an edge, for each panel.
 
-    ``owners``: panel -> who trains each of the d entries ("" for nobody). Columns: panel, layer (0 for the weights that
-    read the inputs), source, target (places in their layers; a bias has the source -1), owner.
+    ``owners``: panel -> the client that trains each of the d parameters ("" for none). Columns: panel, layer (0 for the
+    weights of the inputs), source, target (neuron indices in their layers; a bias has the source -1), owner.
     """
+    weight_layers = [field.layer for field in layout.params if field.name.endswith("weight")]
     rows = []
     for panel, of_entry in owners.items():
         for field in layout.params:
-            places = np.ndindex(*field.shape)
-            layer = [f.layer for f in layout.params if f.name.endswith("weight")].index(field.layer)
-            for place, owner in zip(places, of_entry[field.start : field.stop], strict=True):
-                rows.append((panel, layer, place[1] if len(place) > 1 else BIAS, place[0], owner))
+            layer = weight_layers.index(field.layer)
+            indices = np.ndindex(*field.shape)  # (target, source) for a weight, (target,) for a bias
+            for index, owner in zip(indices, of_entry[field.start : field.stop], strict=True):
+                source = index[1] if len(index) > 1 else BIAS
+                rows.append((panel, layer, source, index[0], owner))
     return pd.DataFrame(rows, columns=["panel", "layer", "source", "target", "owner"])
 
 
 def networks(graph: pd.DataFrame, owners: Mapping[str, str], caption: str = "") -> Figure:
-    """FedPeWS, Figures 1, 2 and 7: a dense net a panel, its edges in the colour of who trains them, the others grey.
+    """FedPeWS, Figures 1, 2 and 7: one dense network per panel, with edges in the colour of their client.
 
-    graph: columns of ``edges``; a neuron has the colour of its bias. ``owners``: owner -> colour.
+    graph: columns of ``edges``. Edges without an owner are grey; a neuron has the colour of its bias. ``owners``: owner
+    -> colour.
     """
     panels = list(dict.fromkeys(graph["panel"]))
     fig, axes = plt.subplots(1, len(panels), figsize=(2.9 * len(panels), 3.0), layout="constrained", squeeze=False)
@@ -55,26 +59,30 @@ def networks(graph: pd.DataFrame, owners: Mapping[str, str], caption: str = "") 
 
 
 def _network(ax: Axes, graph: pd.DataFrame, owners: Mapping[str, str]) -> None:
-    """One panel of ``networks``: layers from left to right, the first neuron of a layer on top."""
+    """One panel of ``networks``: layers from left to right, the first neuron of a layer at the top."""
     weights, nodes = graph[graph["source"] != BIAS], graph[graph["source"] == BIAS]
+    # Neurons per layer, from the largest indices; ``middle`` centres each layer vertically.
     widths = [weights.loc[weights["layer"] == 0, "source"].max() + 1, *weights.groupby("layer")["target"].max() + 1]
     middle = (np.array(widths) - 1) / 2
     for owner, part in weights.groupby("owner"):
+        # One segment per weight, from its source neuron to its target neuron: [weights, 2 ends, (x, y)].
         left = np.stack([part["layer"], middle[part["layer"]] - part["source"]], axis=1)
         right = np.stack([part["layer"] + 1, middle[part["layer"] + 1] - part["target"]], axis=1)
-        style = {"colors": owners[owner], "zorder": 1} if owner else {"colors": NOBODY, "linestyles": ":", "zorder": 0}
-        ax.add_collection(LineCollection(np.stack([left, right], axis=1), linewidths=1.5, **style))
+        without_owner = {"colors": NOBODY, "linestyles": ":", "zorder": 0}
+        style: dict[str, Any] = {"colors": owners[owner], "zorder": 1} if owner else without_owner
+        ax.add_collection(LineCollection(list(np.stack([left, right], axis=1)), linewidths=1.5, **style))
     ax.scatter(np.zeros(widths[0]), middle[0] - np.arange(widths[0]), s=60, color="w", edgecolors="k", zorder=2)
+    # A neuron is drawn at its bias, in the colour of the bias's owner.
     fill = [owners.get(owner, "w") for owner in nodes["owner"]]
-    rim = ["k" if owner else NOBODY for owner in nodes["owner"]]
+    edge = ["k" if owner else NOBODY for owner in nodes["owner"]]
     height = middle[nodes["layer"] + 1] - nodes["target"]
-    ax.scatter(nodes["layer"] + 1, height, s=120, c=fill, edgecolors=rim, zorder=2)
+    ax.scatter(nodes["layer"] + 1, height, s=120, c=fill, edgecolors=edge, zorder=2)
     ax.set_axis_off()
     ax.margins(0.12)
 
 
 def plane(points: pd.DataFrame, caption: str = "") -> Figure:
-    """FedPeWS, Figure 3: the points of the plane, a colour for each class. Columns: x, y, class."""
+    """FedPeWS, Figure 3: the points in the plane, coloured by class. Columns: x, y, class."""
     fig, ax = plt.subplots(figsize=(4.4, 4.0), layout="constrained")
     for number, group in points.groupby("class"):
         ax.scatter(group["x"], group["y"], s=2, color=plt.get_cmap("tab10")(number), label=f"class {number}")
@@ -84,12 +92,12 @@ def plane(points: pd.DataFrame, caption: str = "") -> Figure:
 
 
 def diversity_push(scores: pd.DataFrame, caption: str = "") -> Figure:
-    """How the diversity reward alone moves a neuron's probability, by λ. Columns: lam, step, prob."""
+    """How the diversity reward alone changes a neuron's probability, by λ. Columns: lam, step, prob."""
     fig, ax = plt.subplots(figsize=(4.6, 3.0), layout="constrained")
     weights = sorted(scores["lam"].unique())
-    for place, lam in enumerate(weights):
+    for i, lam in enumerate(weights):
         group = scores[scores["lam"] == lam]
-        ax.plot(group["step"], group["prob"], color=plt.get_cmap("viridis")(place / len(weights)), label=f"λ = {lam:g}")
+        ax.plot(group["step"], group["prob"], color=plt.get_cmap("viridis")(i / len(weights)), label=f"λ = {lam:g}")
     ax.axhline(0.5, color="0.6", linewidth=0.8, linestyle="--")
     ax.set(xlabel="step of Procedure I", ylabel="probability p of the neuron", ylim=(0.45, 1.02))
     ax.legend(frameon=False, fontsize=8)
@@ -97,14 +105,14 @@ def diversity_push(scores: pd.DataFrame, caption: str = "") -> Figure:
 
 
 def labels_by_base(runs: pd.DataFrame) -> pd.DataFrame:
-    """``warmup_labels`` where both bases are in one figure: the warm-up on FedProx is darker. Columns: method, base."""
+    """``warmup_labels`` for figures with both bases: the warm-up on FedProx is darker. Columns: method, base."""
     runs = warmup_labels(runs.assign(lam=np.nan))
     darker = (runs["method"] == "fedpews") & (runs["base"] == "fedprox")
     return runs.assign(color=runs["color"].mask(darker, ON_FEDPROX)).drop(columns="lam")
 
 
 def splits_and_curves(counts: pd.DataFrame, curves: pd.DataFrame, caption: str = "") -> Figure:
-    """FedPeWS, Figure 8: a column for each α; above who got what (area = samples), below accuracy over rounds.
+    """FedPeWS, Figure 8: a column for each α, with the clients' data (area = samples) above the accuracy over rounds.
 
     counts: alpha, client, class, samples (of one seed); curves: alpha, label, color, seed, round, value, switch.
     """
@@ -113,6 +121,7 @@ def splits_and_curves(counts: pd.DataFrame, curves: pd.DataFrame, caption: str =
     fig, axes = plt.subplots(2, len(alphas), figsize=size, layout="constrained", squeeze=False, sharey="row")
     for (above, below), alpha in zip(axes.T, alphas, strict=True):
         held = counts[(counts["alpha"] == alpha) & (counts["samples"] > 0)]
+        # The largest dot of all splits has an area of 90.
         area = 90 * held["samples"] / counts["samples"].max()
         above.scatter(held["client"], held["class"], s=area, color="0.35", alpha=0.8)
         above.set(title=f"α = {alpha:g}", xlabel="client", xticks=sorted(counts["client"].unique()))
@@ -129,7 +138,7 @@ def splits_and_curves(counts: pd.DataFrame, curves: pd.DataFrame, caption: str =
 
 
 def gains(table: pd.DataFrame, xlabel: str, log: bool = False, caption: str = "") -> Figure:
-    """What the warm-up gains at each x: a dot for each seed, and their mean. Columns: x, seed, gain (points)."""
+    """The gain of the warm-up at each x: a dot for each seed, and their mean. Columns: x, seed, gain (points)."""
     fig, ax = plt.subplots(figsize=(4.8, 3.0), layout="constrained")
     x = np.array(sorted(table["x"].unique()))
     dots(ax, x, [table.loc[table["x"] == at, "gain"].to_numpy() for at in x], COLORS["fedpews"], "")
@@ -143,8 +152,8 @@ def gains(table: pd.DataFrame, xlabel: str, log: bool = False, caption: str = ""
 def activation_maps(table: pd.DataFrame, switch: int = 0, caption: str = "") -> Figure:
     """FedPeWS, Figures 14 and 15: neuron by round, rows = clients, columns = layers, a dashed line at the switch.
 
-    Columns: client, layer, neuron (place in its layer), group (whose neuron it is; dotted lines divide the groups),
-    round, value. Each layer has one colour scale for all clients, told in its title.
+    Columns: client, layer, neuron (index in its layer), group (the client of the neuron; dotted lines separate groups),
+    round, value. Each layer has one colour scale for all clients, given in its title.
     """
     clients, layers = sorted(table["client"].unique()), list(dict.fromkeys(table["layer"]))
     size = (2.7 * len(layers) + 0.4, 2.1 * len(clients) + 0.7)
@@ -153,12 +162,13 @@ def activation_maps(table: pd.DataFrame, switch: int = 0, caption: str = "") -> 
         here = table[table["layer"] == layer]
         top = here["value"].max() or 1.0
         for ax, client in zip(axes[:, column], clients, strict=True):
-            mine = here[here["client"] == client]
-            grid = mine.pivot(index="neuron", columns="round", values="value")
+            of_client = here[here["client"] == client]
+            grid = of_client.pivot(index="neuron", columns="round", values="value")
             extent = (grid.columns[0] - 0.5, grid.columns[-1] + 0.5, len(grid) - 0.5, -0.5)
             ax.imshow(grid, aspect="auto", extent=extent, cmap="magma", vmin=0, vmax=top, interpolation="none")
-            for place in mine.groupby("group")["neuron"].min().iloc[1:]:
-                ax.axhline(place - 0.5, color="w", linewidth=0.8, linestyle=":")
+            # Dotted lines between the groups of neurons.
+            for start in of_client.groupby("group")["neuron"].min().iloc[1:]:
+                ax.axhline(start - 0.5, color="w", linewidth=0.8, linestyle=":")
             ax.set(yticks=[], xticks=sorted({1, switch or 1, grid.columns[-1]}))
             _switch_line(ax, switch, "w")
         axes[0][column].set_title(f"{layer} (black 0, white {top:,.0f})", fontsize=9)
@@ -171,7 +181,7 @@ def activation_maps(table: pd.DataFrame, switch: int = 0, caption: str = "") -> 
 def group_activations(table: pd.DataFrame, switch: int = 0, caption: str = "") -> Figure:
     """The lines of FedPeWS, Figures 14 and 15: a group's summed activations over the rounds, by client and layer.
 
-    Columns: client, layer, group (number of the client that it belongs to), round, value.
+    Columns: client, layer, group (index of its client), round, value.
     """
     clients, layers = sorted(table["client"].unique()), list(dict.fromkeys(table["layer"]))
     size = (2.7 * len(layers) + 0.4, 1.8 * len(clients) + 0.8)
@@ -197,6 +207,6 @@ def group_activations(table: pd.DataFrame, switch: int = 0, caption: str = "") -
 
 
 def _switch_line(ax: Axes, switch: int, color: str) -> None:
-    """Dashed, after the last round of the warm-up; nothing without one."""
+    """A dashed line after the last round of the warm-up, if there is one."""
     if switch:
         ax.axvline(switch + 0.5, color=color, linestyle="--", linewidth=1)

@@ -1,7 +1,7 @@
-"""Checks of FedSelect's claims 1, 2 and 9 to 11: beside other methods, over data sets, rounds and training sizes.
+"""Checks of FedSelect's claims 1, 2 and 9 to 11: other methods, data sets, rounds and training sizes.
 
-Where a claim speaks of FedSelect as such, one of the two limits fixed in advance must bear out all of it, 0.30 or 0.50;
-claims 1 and 2 take the best limit on the accuracy that is reported, as the paper does.
+Claims 1 and 2 use the best limit on the reported accuracy, as the paper does. The others must hold as a whole at one of
+the two limits fixed in advance, 0.30 or 0.50.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pfl_core.papers.fedselect.claims.limits import (
     MIDDLE,
     SETTINGS,
     against_stored,
+    at_some_limit,
     best_of,
     claim,
     compared,
+    holds_only_on_all,
     limit,
-    only_on_all,
-    some_limit,
     stored_baselines,
     with_data,
     without_ablations,
@@ -32,12 +32,12 @@ from pfl_core.study.verdicts import Verdict, above, all_hold, all_of, holm, on_e
 LIMITS = tuple(sorted(MIDDLE + EXTREMES))  # Table 2
 AVERAGE_GAIN = 2.4  # points
 FALLING = ("fedbabu", "fedper", "fedrep", "ditto")  # claim 9
-STRONGLY = 5.0  # points, our reading of a strong fall: the least of the four in the paper's table is 5.1
+STRONG_FALL = 5.0  # points; not in the paper: the smallest of the four in its table is 5.1
 SIZES = ("cifar10", *(f"cifar10, {n} images" for n in (10, 20, 50, 100, 200, 500)))  # Figure 3; the first is Table 1's
 
 
 def best_limit(results: pd.DataFrame) -> tuple[float, list[float]]:
-    """The stored limit of Table 2 with the largest mean over the seeds, and the limits that are not stored."""
+    """The stored limit of Table 2 with the largest mean over the seeds, and the limits without results."""
     means = {}
     for alpha in LIMITS:
         try:
@@ -49,8 +49,8 @@ def best_limit(results: pd.DataFrame) -> tuple[float, list[float]]:
     return max(means, key=means.__getitem__), [alpha for alpha in LIMITS if alpha not in means]
 
 
-def of_all_limits(absent: list[float], verdict: Verdict) -> Verdict:
-    """That the best of some limits fails decides nothing about the best of all."""
+def undecided_without(absent: list[float], verdict: Verdict) -> Verdict:
+    """The verdict on the best stored limit: a failure is undecided while limits are ``absent``."""
     if not absent or verdict.status != "does not hold":
         return verdict
     missing = ", ".join(f"{alpha:.2f}" for alpha in absent)
@@ -58,7 +58,7 @@ def of_all_limits(absent: list[float], verdict: Verdict) -> Verdict:
 
 
 @claim(1, COMPARED, rows=compared)
-@only_on_all(*SETTINGS)
+@holds_only_on_all(*SETTINGS)
 @on_each_dataset
 def best_limit_wins(results: pd.DataFrame) -> Verdict:
     """The best limit against every baseline."""
@@ -68,12 +68,13 @@ def best_limit_wins(results: pd.DataFrame) -> Verdict:
         raise Missing("no baseline is stored")
     (least, what), status = telling(leads), all_of(list(holm(leads).values()))
     text = f"best alpha={alpha:.2f}, {what} {leads[least]} over {least}"
-    return of_all_limits(absent, against_stored(results, status, text))
+    return undecided_without(absent, against_stored(results, status, text))
 
 
 @claim(2, COMPARED, rows=compared)
 def leads_on_average(results: pd.DataFrame) -> Verdict:
     """The lead of the best limit over the best baseline, averaged over the four data sets seed by seed."""
+    # One column per data set: the lead of its best limit over its best baseline, for each seed.
     leads, absent = {}, set()
     for label, rows in each_dataset(results):
         rivals = stored_baselines(rows)
@@ -91,31 +92,32 @@ def leads_on_average(results: pd.DataFrame) -> Verdict:
     text = f"average {average} of {'; '.join(parts)}"
     if lacking := [name for name in SETTINGS if name not in set(results["setting"])]:
         return Verdict("undecided", f"{text}; without {', '.join(lacking)}")
-    return of_all_limits(sorted(absent), against_stored(results, above(average, AVERAGE_GAIN), text))
+    return undecided_without(sorted(absent), against_stored(results, above(average, AVERAGE_GAIN), text))
 
 
 @claim(9, ("cifar10", "cifar10_c"), rows=without_ablations)
 def corruption_hurts_the_others(results: pd.DataFrame) -> Verdict:
-    """Each of FALLING loses more than STRONGLY from CIFAR-10 to CIFAR10-C, and more than FedSelect does."""
-    return with_data(results, some_limit(_falls_least, results))
+    """Each of FALLING loses more than STRONG_FALL from CIFAR-10 to CIFAR10-C, and more than FedSelect does."""
+    return with_data(results, at_some_limit(_falls_least, results))
 
 
 def _falls_least(results: pd.DataFrame, alpha: float) -> Verdict:
-    own = _fall(results, limit(alpha))
-    verdict = all_hold((name, partial(_falls_more, results, name, own)) for name in FALLING)
-    return Verdict(verdict.status, f"falls by {own.mean():.2f}; {verdict.numbers}")
+    fall = _fall(results, limit(alpha))
+    verdict = all_hold((name, partial(_falls_more, results, name, fall)) for name in FALLING)
+    return Verdict(verdict.status, f"falls by {fall.mean():.2f}; {verdict.numbers}")
 
 
-def _falls_more(results: pd.DataFrame, name: str, own: pd.Series) -> Verdict:
+def _falls_more(results: pd.DataFrame, name: str, reference: pd.Series) -> Verdict:
+    """Whether the method falls by more than STRONG_FALL, and by more than ``reference`` (points, per seed)."""
     fall = _fall(results, {"method": name})
-    more = _over_common_seeds(fall - own)
-    status = all_of([above(interval(fall), STRONGLY), more.status])
-    return Verdict(status, f"{interval(fall)} for a bound of {STRONGLY:g}, more by {more}")
+    more = _over_common_seeds(fall - reference)
+    status = all_of([above(interval(fall), STRONG_FALL), more.status])
+    return Verdict(status, f"{interval(fall)} for a bound of {STRONG_FALL:g}, more by {more}")
 
 
-def _fall(results: pd.DataFrame, where: dict) -> pd.Series:
-    """Points lost, for each seed that has both data sets."""
-    clean, corrupt = (by_seed(results, {**where, "setting": name}, "acc_mean") for name in ("cifar10", "cifar10_c"))
+def _fall(results: pd.DataFrame, selector: dict) -> pd.Series:
+    """Points lost from CIFAR-10 to CIFAR10-C, for each seed that has both."""
+    clean, corrupt = (by_seed(results, {**selector, "setting": name}, "acc_mean") for name in ("cifar10", "cifar10_c"))
     if (fall := (clean - corrupt).dropna()).empty:
         raise Missing("no seed has both data sets")
     return fall
@@ -130,15 +132,16 @@ def _over_common_seeds(difference: pd.Series) -> Interval:
 @claim(10, COMPARED, rows=compared)
 @on_stored_datasets
 def smoothest_and_first(results: pd.DataFrame) -> Verdict:
-    """Less rough than every baseline, and earlier at 95 % of its own last accuracy (a tie is not earlier)."""
+    """Smoother than every baseline, and earlier at 95 % of the last accuracy (a tie is not earlier)."""
     rivals = stored_baselines(results)
     if not rivals:
         raise Missing("no baseline is stored")
-    return some_limit(partial(_settles, rivals), results)
+    return at_some_limit(partial(_settles, rivals), results)
 
 
 def _settles(rivals: list[str], results: pd.DataFrame, alpha: float) -> Verdict:
-    statuses, texts = [], []
+    statuses: list[str] = []
+    texts: list[str] = []
     for metric in ("roughness", "rounds_to_95"):
         gaps = {name: paired(results, {"method": name}, limit(alpha), metric) for name in rivals}
         least, _ = telling(gaps)
@@ -149,15 +152,15 @@ def _settles(rivals: list[str], results: pd.DataFrame, alpha: float) -> Verdict:
 
 @claim(11, SIZES, rows=without_ablations)
 def loses_less_with_little_data(results: pd.DataFrame) -> Verdict:
-    """FedSelect's lead over FedBABU and over FedPer is larger at the smallest size stored than at Table 1's.
+    """FedSelect's lead over FedBABU and over FedPer is larger at the smallest stored size than at Table 1's.
 
-    The smallest and Table 1's are told apart by the images that clients hold; at presets real and paper the latter
-    are the paper's 100, and the numbers name both.
+    Sizes are compared by the clients' numbers of images. At presets real and paper Table 1's size is the paper's 100.
     """
+    # Mean number of training images per client, by setting.
     images = results[results["metric"] == "train_images"].groupby("setting")["value"].mean()
     if SIZES[0] not in images.index or images.idxmin() == SIZES[0]:
         raise Missing("runs with Table 1's images, and with fewer, are not both stored")
-    return with_data(results, some_limit(partial(_leads_grow, images), results))
+    return with_data(results, at_some_limit(partial(_leads_grow, images), results))
 
 
 def _leads_grow(images: pd.Series, results: pd.DataFrame, alpha: float) -> Verdict:
@@ -165,10 +168,11 @@ def _leads_grow(images: pd.Series, results: pd.DataFrame, alpha: float) -> Verdi
 
 
 def _lead_grows(images: pd.Series, results: pd.DataFrame, alpha: float, name: str) -> Verdict:
+    # The lead over the method at the smallest size and at Table 1's, for each seed.
     leads = {}
     for size in (images.idxmin(), SIZES[0]):
-        own, other = ({**where, "setting": size} for where in (limit(alpha), {"method": name}))
-        leads[size] = by_seed(results, own, "acc_mean") - by_seed(results, other, "acc_mean")
+        fedselect, rival = ({**selector, "setting": size} for selector in (limit(alpha), {"method": name}))
+        leads[size] = by_seed(results, fedselect, "acc_mean") - by_seed(results, rival, "acc_mean")
     few, many = leads.values()
     more = _over_common_seeds(few - many)
     text = ", ".join(f"lead with {images[size]:g} images {lead.mean():+.2f}" for size, lead in leads.items())
