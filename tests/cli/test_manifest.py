@@ -92,7 +92,7 @@ def test_evidence_is_drawn_from_the_committed_records_alone(tmp_path, monkeypatc
 @pytest.mark.parametrize("more", ["--preset real", "-p SEEDS [0]", "--device cpu", "--write-notebooks"])
 def test_evidence_takes_no_other_parameters(more, capsys):
     assert main(["figures", "--evidence", *more.split()]) == 2
-    assert "draws what the manifest says" in capsys.readouterr().err
+    assert "takes preset and seeds from the manifest" in capsys.readouterr().err
 
 
 def test_evidence_that_is_not_there_is_one_line(tmp_path, monkeypatch, capsys):

@@ -209,7 +209,7 @@ class TestWithoutKernels:
         asks_for(monkeypatch, *runs)
         assert main(["figures", "--dry-run", "--jobs", "1"]) == 0
         rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
-        assert rows["paper_a/01_draws"][1:3] == ["0", "2"] and rows["together"][2] == "2"
+        assert rows["paper_a/01_draws"][1:3] == ["0", "2"] and rows["total"][2] == "2"
         assert rows["00_start"][1:] == ["0", "0", "-", "-", "-"]
         execute(runs[0], Store())
         main(["figures", "--dry-run", "paper_a"])
@@ -227,7 +227,7 @@ class TestWithoutKernels:
         runs = [PAPER.settings.spec("local", preset="paper", dataset="cifar10", seed=seed) for seed in (0, 1)]
         asks_for(monkeypatch, *runs)
         assert main(["figures", "--dry-run", "--preset", "paper"]) == 0
-        assert "2 runs cannot be made here: data set 'cifar10' is not here" in capsys.readouterr().out
+        assert "2 runs cannot be computed: data set 'cifar10' " in capsys.readouterr().out
 
 
 def test_a_kernel_that_dies_before_its_first_cell_is_tried_again(tmp_path, monkeypatch):

@@ -161,20 +161,20 @@ def test_list_export_and_clean(capsys, tmp_path):
     assert [*(tmp_path / "results").glob("**/*.json")] == [kept]
 
     assert main(["runs", "clean"]) == 0
-    assert "0 files dropped" in capsys.readouterr().out
+    assert "deleted 0 files" in capsys.readouterr().out
     (Store().root / "flops").mkdir(exist_ok=True)  # what is remembered beside the runs
     assert main(["runs", "clean", "--all"]) == 0
-    assert f"dropped {mine}.json" in capsys.readouterr().out
+    assert f"deleted {mine}.json" in capsys.readouterr().out
     assert not Store().path(mine).exists() and kept.exists()
     main(["runs", "list"])
     assert "committed" in capsys.readouterr().out, "what data/results holds is still there"
     assert answer(capsys, *"run fedavg --paper fedselect --preset ci".split())["stored"]
 
 
-def test_export_is_told_a_folder_before_keys(capsys, tmp_path):
+def test_export_expects_the_folder_before_keys(capsys, tmp_path):
     key = answer(capsys, "run", "local", *SMALL)["key"]
     (tmp_path / "file").touch()
-    for where, why in ((key, "is a run's key"), ("file", "is a file")):
+    for where, why in ((key, "is the key of a run"), ("file", "is a file")):
         assert main(["runs", "export", where]) == 2
         assert why in capsys.readouterr().err
     assert main(["runs", "export", "--results", "--paper", "fedpews"]) == 2
@@ -235,7 +235,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_computed(cap
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_a_run_that_diverged_and_notes_nothing_says_so(capsys, tmp_path):
+def test_a_diverged_run_and_a_run_without_upload_sizes_are_reported(capsys, tmp_path):
     (tmp_path / "silent_method.py").write_text(
         "from pfl_core.algorithms.fedavg import FedAvg\n\n\nclass Silent(FedAvg):\n"
         "    def round(self, fed, state, clients, t):\n        return super().round(fed, state, clients, t)[0], {}\n",
@@ -243,9 +243,9 @@ def test_a_run_that_diverged_and_notes_nothing_says_so(capsys, tmp_path):
     )
     assert main(["run", "silent_method:Silent", *SMALL]) == 0
     out = capsys.readouterr().out
-    assert "sent by clients: not noted" in out and "training diverged" not in out
+    assert "upload of all clients: not recorded" in out and "training diverged" not in out
     assert main(["run", "fedavg", *SMALL, "--lr", "1e30"]) == 0
-    assert "the training diverged" in capsys.readouterr().out
+    assert "training diverged" in capsys.readouterr().out
 
 
 def test_clean_drops_what_other_code_made(capsys, monkeypatch):
@@ -253,20 +253,20 @@ def test_clean_drops_what_other_code_made(capsys, monkeypatch):
     monkeypatch.setattr("pfl_core.runs.versions.ENGINE", 2)
     fresh = answer(capsys, "run", "local", *SMALL)["key"]
     assert main(["runs", "clean", "--stale"]) == 0
-    assert f"dropped {stale}.json" in capsys.readouterr().out
+    assert f"deleted {stale}.json" in capsys.readouterr().out
     assert Store().get(fresh) is not None and Store().get(stale) is None
 
 
-def test_clean_leaves_records_of_the_first_format_to_be_migrated(capsys):
+def test_clean_keeps_records_of_format_1_for_migration(capsys):
     path = write_old(Store().root, SPEC)
-    assert main(["runs", "list"]) == 0 and "first format" in capsys.readouterr().out
+    assert main(["runs", "list"]) == 0 and "format 1" in capsys.readouterr().out
     assert main(["runs", "clean"]) == 0
-    assert "1 records of the first format stay" in capsys.readouterr().out and path.exists()
+    assert "1 records of format 1 are kept" in capsys.readouterr().out and path.exists()
     assert main(["runs", "migrate"]) == 0
     assert "records: 1 re-keyed" in capsys.readouterr().out and not path.exists()
     write_old(Store().root, SPEC, key="0" * 16)
     assert main(["runs", "clean", "--stale"]) == 0
-    assert "dropped 0000000000000000.json" in capsys.readouterr().out
+    assert "deleted 0000000000000000.json" in capsys.readouterr().out
 
 
 def test_compare_shows_runs_of_a_preset_but_not_those_that_were_changed_by_hand(capsys):
