@@ -79,7 +79,7 @@ def _row(record: Record, store: Store) -> tuple[object, ...]:
     return (
         record.key,
         spec.paper,
-        spec.made_for,
+        spec.preset_label,
         spec.method["name"],
         variant(spec),
         spec.data["name"],
@@ -111,7 +111,7 @@ def select_records(store: Store, args: argparse.Namespace, keys: list[str] | Non
     if unknown:
         raise ValueError(f"no stored run has the key {unknown[0]!r}; `pfl runs list` shows the keys")
     candidates = [records[key] for key in keys] if keys else records.values()
-    return [r for r in candidates if args.paper in (None, r.spec.paper) and args.preset in (None, r.spec.made_for)]
+    return [r for r in candidates if args.paper in (None, r.spec.paper) and args.preset in (None, r.spec.preset_label)]
 
 
 def export_runs(args: argparse.Namespace) -> int:
@@ -193,7 +193,7 @@ def write_manifest(args: argparse.Namespace) -> int:
     print(f"written to {manifest.write(entries, store.results)}")
     for entry in incomplete:
         specs = papers.specs(entry.notebook, entry.preset, entry.seeds)
-        missing = [spec for spec in specs if store.drawn(spec) is None]
+        missing = [spec for spec in specs if store.display_record(spec) is None]
         print(f"no longer complete: {entry.notebook}, preset {entry.preset}: {len(missing)} runs are not stored")
     return 0
 

@@ -41,7 +41,7 @@ def _of(notebook: str, preset: str, store: Store) -> Evidence | None:
     best = None
     for most in range(1, MOST_SEEDS + 1):
         seeds = list(range(most))
-        records = [store.drawn(spec) for spec in specs(notebook, preset, seeds)]
+        records = [store.display_record(spec) for spec in specs(notebook, preset, seeds)]
         if not records or any(record is None or record.partial or record.stale for record in records):
             break
         best = Evidence(notebook, preset, seeds, list(dict.fromkeys(record.key for record in records)))

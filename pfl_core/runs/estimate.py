@@ -47,7 +47,7 @@ class Survey:
         blocked: Counter[str] = Counter()
         for key, spec in keys.items():
             try:
-                record = store.drawn(spec)
+                record = store.display_record(spec)
                 if record is None or record.partial:
                     spec.checksums()
                     missing[key] = spec

@@ -19,7 +19,7 @@ from typing import Any
 
 from pfl_core import data
 from pfl_core.runs.spec import RunSpec, plain
-from pfl_core.runs.store import Store, from_content, whole, write_record
+from pfl_core.runs.store import Store, read_content, record_from_content, write_record
 from pfl_core.runs.versions import versions
 
 TABLE = Path(__file__).with_name("keys_by_code.json")
@@ -58,7 +58,7 @@ def migrate(paths: Iterable[Path], report: Callable[[str], object] = lambda line
 
 def _migrate(path: Path) -> tuple[str, str]:
     """The outcome for one file, and the reason if it was not converted."""
-    content = whole(path)
+    content = read_content(path)
     if content.get("schema", 1) > 1:
         return "current", ""
     renamed = {k: _renamed(part) if isinstance(part, Mapping) else part for k, part in content["spec"].items()}
@@ -74,7 +74,7 @@ def _migrate(path: Path) -> tuple[str, str]:
     if stored is not None and stored.key == key and store.path(key).exists():
         path.unlink()
         return "superseded", ""
-    record = from_content({**content, "spec": renamed})
+    record = record_from_content({**content, "spec": renamed})
     record = replace(record, key=key, data=checksums, versions=versions(spec))
     write_record(record, path.with_name(f"{key}.json"))
     path.unlink()
@@ -131,7 +131,7 @@ def _code(identity: Mapping[str, Any]) -> str | None:
 
 
 def _checksum(name: str) -> str:
-    """The checksum in format 1. Generated data sets have none today; in format 1 it was the hash of their version, 1."""
+    """The checksum in format 1: for generated data sets, which have none today, the hash of their version then, 1."""
     return data.checksum(name) or hashlib.sha256(f"{name}\n1".encode()).hexdigest()
 
 

@@ -18,7 +18,7 @@ def available(wanted: Sequence[RunSpec], store: Store | None = None) -> list[Run
     store, here, absent = store or Store(), [], {}
     for one in wanted:
         try:
-            if store.drawn(one) is None:
+            if store.display_record(one) is None:
                 one.checksums()
             here.append(one)
         except (FileNotFoundError, ValueError) as error:  # not here, or a file of one's own that is gone
@@ -40,7 +40,7 @@ def records(wanted: Sequence[RunSpec], train: bool = False, store: Store | None 
     """
     store, slow = store or Store(), any(one.preset in ("real", "paper") for one in wanted)
     train = train or os.environ.get("PFL_TRAIN") == "1" or not slow
-    stored = [store.drawn(one) for one in wanted]
+    stored = [store.display_record(one) for one in wanted]
     lacking = [i for i, record in enumerate(stored) if record is None or record.partial and train]
     if train:
         jobs = 1 if all(one.preset == "ci" for one in wanted) else None

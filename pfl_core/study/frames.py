@@ -42,7 +42,7 @@ def summaries(records: Iterable[Record]) -> pd.DataFrame:
     rows = []
     for record in records:
         spec = record.spec
-        frame = {"method": spec.method["name"], "seed": spec.seed, "preset": spec.made_for, "setting": spec.setting}
+        frame = {"method": spec.method["name"], "seed": spec.seed, "preset": spec.preset_label, "setting": spec.setting}
         found = {"where": setting_label(record), "data": data_name(record)}
         rows.append({**frame, **found, **method_fields(record.spec), **record.summary()})
     return pd.DataFrame(rows)

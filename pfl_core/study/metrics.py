@@ -71,7 +71,7 @@ def metrics_frame(
             "method": spec.method["name"],
             "variant": variant(spec, own_fields(spec)),
             "seed": spec.seed,
-            "preset": spec.made_for,
+            "preset": spec.preset_label,
             "data": data_name(record) + (f", {record.length} rounds" if record.partial else ""),
             "rounds": record.rounds,
             "partial": record.partial,

@@ -64,7 +64,7 @@ def caption(records: Sequence[Record]) -> str:
     epochs = _span(spec.train.epochs for spec in specs)
     devices = [kind for kind in dict.fromkeys(spec.device_kind for spec in specs) if kind != "cpu"]
     return (
-        f"preset {specs[0].made_for}: {data}, {_span(spec.clients for spec in specs)} clients, {' + '.join(networks)}, "
+        f"preset {specs[0].preset_label}: {data}, {_span(spec.clients for spec in specs)} clients, {' + '.join(networks)}, "
         f"{_lengths(records)} rounds, {epochs} local epoch{'s' * (epochs != '1')}, "
         f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
         + (f", on {' + '.join(devices)}" if devices else "")
@@ -86,7 +86,7 @@ def _span(values: Iterable[int]) -> str:
 def about(specs: Iterable[RunSpec]) -> pd.DataFrame:
     """What is going to be run, one column: every setting that the runs have in common, and how many runs."""
     specs = list(specs)
-    plain = [spec.to_json() | {"preset": spec.made_for} for spec in specs]
+    plain = [spec.to_json() | {"preset": spec.preset_label} for spec in specs]
     for one in plain:
         del one["changed"]
     common = {k: v for k, v in plain[0].items() if all(other[k] == v for other in plain)}

@@ -13,7 +13,7 @@ from pfl_core.notebooks import manifest
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.runs import RESULTS, RunSpec, Store, sweep
 from pfl_core.runs.provenance import ROOT
-from pfl_core.runs.store import whole
+from pfl_core.runs.store import read_content
 from tests.study.small_runs import specs
 
 NAME = "fedselect/02_personalization_limit"
@@ -35,7 +35,7 @@ def test_the_committed_manifest_is_what_is_complete():
 def test_every_committed_record_is_current():
     """No record is stale: what is superseded leaves the folder and stays in git's history."""
     for path in RESULTS.glob("*/**/*.json"):
-        content = whole(path)  # its checksum, too
+        content = read_content(path)  # its checksum, too
         spec = RunSpec.from_json(content["spec"])
         assert content["schema"] == 2 and path.stem == content["key"] in (spec.key(), spec.key(content["data"]))
 

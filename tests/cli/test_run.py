@@ -84,7 +84,7 @@ def test_a_papers_settings_and_what_changes_them(capsys):
     wanted = papers.paper("fedselect").settings.spec("fedselect", preset="ci", alpha=0.5, reading="authors_code")
     assert spec == wanted and (spec.paper, spec.preset) == ("fedselect", "ci")
     changed = Store().get(answer(capsys, *untouched, "--rounds", "1")["key"]).spec
-    assert (changed.rounds, changed.made_for) == (1, "ci, changed"), "a changed frame is no result of the preset"
+    assert (changed.rounds, changed.preset_label) == (1, "ci, changed"), "a changed frame is no result of the preset"
     same = Store().get(answer(capsys, *untouched, "--rounds", str(wanted.rounds))["key"]).spec
     assert same == wanted, "what is asked for and is the preset's already changes nothing"
 
@@ -225,7 +225,7 @@ def test_without_its_state_a_stopped_run_starts_over(capsys):
 
 def test_a_run_cannot_stop_before_its_first_score(capsys):
     assert main([*LONG, "--set", "run.eval_every=3", "--until", "2"]) == 2
-    assert "first scored after 3 rounds" in capsys.readouterr().err
+    assert "the first evaluation is after 3 rounds" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_anything_is_computed(capsys, tmp_path, monkeypatch):

@@ -1,13 +1,15 @@
 """Estimates: which runs are missing, and how much time, memory and disk they need."""
 
 import dataclasses
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from pfl_core import algorithm
 from pfl_core.papers.fedselect.settings import SETTINGS
 from pfl_core.runs import execute, write_record
-from pfl_core.runs.estimate import Cost, Survey, Timings, estimate
+from pfl_core.runs.estimate import Cost, Survey, Timings, _peak_memory, estimate
 
 
 def small(seed=0, **changes):
@@ -68,6 +70,20 @@ def test_without_any_stored_run_a_speed_is_assumed(store):
 def test_memory_grows_with_the_network(store):
     narrow, wide = (dataclasses.replace(small(), model={"name": "mlp", "hidden": [n]}) for n in (8, 20_000))
     assert cost_of([wide], store).worker - cost_of([narrow], store).worker > 10 * 20_000 * 64 * 4
+
+
+@pytest.mark.parametrize(("platform", "unit"), [("linux", 1024), ("darwin", 1)])
+def test_peak_memory_is_in_bytes_on_linux_and_macos(monkeypatch, platform, unit):
+    usage = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: SimpleNamespace(ru_maxrss=7))
+    monkeypatch.setitem(sys.modules, "resource", usage)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert _peak_memory() == 7 * unit
+
+
+def test_without_the_module_resource_the_peak_memory_is_0(monkeypatch):
+    """As on Windows: the estimate then leaves out the process itself."""
+    monkeypatch.setitem(sys.modules, "resource", None)  # makes the import fail
+    assert _peak_memory() == 0
 
 
 def test_workers_share_the_time_but_not_the_memory(store):

@@ -162,7 +162,7 @@ def test_a_state_of_a_class_that_is_gone_is_set_aside(spec, store, always_saving
     made = spec(f"{HERE}:Nested", rounds=3)
     with pytest.raises(Interrupted):
         execute(made, store, on_round=interrupt_at(2))
-    with monkeypatch.context() as patch, pytest.warns(UserWarning, match="holds a .*NestedState, which has changed"):
+    with monkeypatch.context() as patch, pytest.warns(UserWarning, match="contains a .*NestedState, which has changed"):
         patch.delattr(f"{HERE}.NestedState")
         with pytest.raises(NameError):  # the method cannot do without it, either
             execute(made, store)
@@ -246,7 +246,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_run_starts_anew(kind, spec, s
     damaged = DAMAGE[kind](path.read_bytes(), made)
     path.write_bytes(damaged)
     told = []
-    with pytest.warns(UserWarning, match=rf"checkpoint {path.name} is damaged .*set aside, the run starts over"):
+    with pytest.warns(UserWarning, match=rf"checkpoint {path.name} is not usable .*renamed to .*, the run starts over"):
         record = execute(made, store, on_round=told.append)
     assert bits(record) == bits(alone(made, store))
     assert told == [1, 2, 3, 4]
@@ -258,7 +258,7 @@ def test_a_checkpoint_that_holds_something_else_is_set_aside(spec, store):
     made = spec(rounds=2)
     store.root.mkdir()
     torch.save({"weights": torch.zeros(3)}, store.checkpoint(made.key()))
-    with pytest.warns(UserWarning, match="damaged"):
+    with pytest.warns(UserWarning, match="checksum does not match.*renamed to"):
         record = execute(made, store)
     assert bits(record) == bits(alone(made, store))
     assert [path.suffix for path in sorted(store.root.iterdir())] == [".damaged", ".json"]
@@ -306,7 +306,7 @@ def test_a_checkpoint_made_with_other_data_is_refused(spec, store, always_saving
     with pytest.raises(Interrupted):
         execute(made, store, on_round=interrupt_at(3))
     write_npz(tmp_path / "data", "mine", 200)
-    with pytest.warns(UserWarning, match="it was made with other data"):
+    with pytest.warns(UserWarning, match="it was computed with other data"):
         record = execute(made, store)
     assert bits(record) == bits(alone(made, store)) and record.data == made.checksums()
 
@@ -377,7 +377,7 @@ def test_a_missing_or_damaged_branch_is_a_start_from_the_beginning(spec, store):
     assert bits(execute(made, store, branch=mark)) == bits(alone(made, store))
     store.path(made.key()).unlink()
     mark.write_bytes(b"nonsense")
-    with pytest.warns(UserWarning, match="damaged"):
+    with pytest.warns(UserWarning, match="checksum does not match.*renamed to"):
         record = execute(made, store, branch=mark)
     assert bits(record) == bits(alone(made, store))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pfl_core.runs import Store
 from pfl_core.runs.migrate import files, migrate, old_key, table
-from pfl_core.runs.store import whole
+from pfl_core.runs.store import read_content
 
 SPEC = {  # of a record in format 1
     "method": {"name": "fedavg"},
@@ -62,10 +62,10 @@ def test_tags_and_defaults_make_no_other_key():
 
 def test_a_record_is_rekeyed_and_all_else_stays(tmp_path):
     old = write_old(tmp_path, SPEC)
-    before = whole(old)
+    before = read_content(old)
     assert migrate(files(tmp_path)) == {"re-keyed": 1}
     (new,) = files(tmp_path)
-    after = whole(new)
+    after = read_content(new)
     store = Store(tmp_path, tmp_path / "none")
     (record,) = store
     assert new.stem == record.key == record.spec.key() != before["key"] and not record.stale

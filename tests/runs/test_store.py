@@ -18,7 +18,7 @@ import torch
 
 from pfl_core.algorithm import method
 from pfl_core.runs import Record, RunSpec, Store, execute, read_record, sweep, write_record
-from pfl_core.runs.store import atomic_write
+from pfl_core.runs.store import atomic_write, remove
 from pfl_core.study import output
 from pfl_core.training import Training
 from tests.runs.outside import HERE, write_npz
@@ -292,7 +292,7 @@ def test_a_damaged_record_is_set_aside_and_made_again(kind, spec, store):
     path = store.path(made.key())
     damaged = DAMAGE[kind](path.read_bytes())
     path.write_bytes(damaged)
-    with pytest.warns(UserWarning, match=rf"{path.name}.*damaged.*set aside") as caught:
+    with pytest.warns(UserWarning, match=rf"{path.name}.*damaged.*renamed to") as caught:
         assert store.get(made.key()) is None
     assert len(caught) == 1
     assert not path.exists()
@@ -328,7 +328,7 @@ def test_a_record_under_another_runs_name_is_set_aside(spec, store):
     one, other = (spec(rounds=1, seed=seed) for seed in (0, 1))
     sweep([one], jobs=1, store=store)
     store.path(one.key()).rename(store.path(other.key()))
-    with pytest.warns(UserWarning, match=f"it is of the run {one.key()}"):
+    with pytest.warns(UserWarning, match=f"it belongs to run {one.key()}"):
         assert store.get(other.key()) is None
 
 
@@ -344,11 +344,11 @@ def test_a_run_that_turns_out_to_be_a_presets_own_is_told_as_such(spec, store):
     changed = spec(rounds=1, paper="fedselect", preset="ci", changed=True)
     sweep([changed], jobs=1, store=store)
     own = dataclasses.replace(changed, changed=False)
-    assert store.get(changed.key()).spec.made_for == "ci, changed"
+    assert store.get(changed.key()).spec.preset_label == "ci, changed"
     sweep([own], jobs=1, store=store)
-    assert store.get(own.key()).spec.made_for == "ci"
+    assert store.get(own.key()).spec.preset_label == "ci"
     sweep([changed], jobs=1, store=store)
-    assert store.get(own.key()).spec.made_for == "ci", "and stays it"
+    assert store.get(own.key()).spec.preset_label == "ci", "and stays it"
 
 
 def test_a_method_that_cannot_be_imported_here_is_no_damage(store, tmp_path, monkeypatch):
@@ -461,19 +461,19 @@ def test_a_run_on_another_file_of_that_name_has_a_key_of_its_own(mine, store):
 def test_a_figure_draws_a_committed_record_whatever_data_are_here(mine, store):
     made = mine(10)
     (first,) = sweep([made], jobs=1, store=store)
-    assert store.drawn(mine(None)).key == first.key, "without the data"
-    assert store.drawn(mine(200)) is None, "a record of one's own that other data made is not theirs"
+    assert store.display_record(mine(None)).key == first.key, "without the data"
+    assert store.display_record(mine(200)) is None, "a record of one's own that other data made is not theirs"
     write_record(first, store.results / "real" / f"{first.key}.json")
-    assert store.drawn(mine(200)).key == first.key
+    assert store.display_record(mine(200)).key == first.key
     (own,) = sweep([mine(200)], jobs=1, store=store)
-    assert store.drawn(mine(200)).key == own.key, "a record of the data that are here goes first"
+    assert store.display_record(mine(200)).key == own.key, "a record of the data that are here goes first"
 
 
 def test_a_worker_with_other_data_refuses(mine, store):
     made = mine(10)
     key, planned = store.key_of(made), made.checksums()
     for given in ({"key": key, "checksums": planned}, {"key": made.key({"mine": "another file"})}):
-        with pytest.raises(ValueError, match="its data or its code here are others"):
+        with pytest.raises(ValueError, match="data or code on this machine differ"):
             execute(mine(200), store, **given)
     assert not store.root.exists() or not list(store.root.iterdir())
 
@@ -494,7 +494,7 @@ def test_of_two_records_of_one_key_the_longer_one_is_read(spec, store):
     whole = execute(made, Store(store.root.parent / "elsewhere", store.results))
     write_record(whole, store.results / "real" / f"{whole.key}.json")
     execute(made, Store(store.root, store.root.parent / "none"), until=2)
-    assert [r.rounds for r in (store.get(made.key()), store.drawn(made), *store)] == [4, 4, 4]
+    assert [r.rounds for r in (store.get(made.key()), store.display_record(made), *store)] == [4, 4, 4]
 
 
 def test_the_folder_of_runs_can_be_named(monkeypatch, tmp_path):
@@ -507,8 +507,8 @@ def test_a_figure_takes_a_record_of_any_device_and_names_it(spec, store):
     told = dataclasses.replace(made.spec, device="cuda:0")
     store.path(made.key).unlink()
     store.put(dataclasses.replace(made, key=told.key(), spec=told))
-    assert store.drawn(spec(rounds=1)).spec.device_kind == "cuda"
-    assert output.caption([store.drawn(spec(rounds=1, paper="fedselect", preset="ci"))]).endswith(", on cuda")
+    assert store.display_record(spec(rounds=1)).spec.device_kind == "cuda"
+    assert output.caption([store.display_record(spec(rounds=1, paper="fedselect", preset="ci"))]).endswith(", on cuda")
 
 
 # ---- atomic writing -------------------------------------------------------------------------------------------------
@@ -518,6 +518,37 @@ def test_writing_makes_folders_and_leaves_only_the_file(tmp_path):
     atomic_write(tmp_path / "a" / "b" / "f.json", b"one")
     atomic_write(tmp_path / "a" / "b" / "f.json", b"two")
     assert tree(tmp_path) == {"a/b/f.json": b"two"}
+
+
+@pytest.mark.parametrize("failures", [2, 99])
+def test_replacing_a_file_that_another_process_has_open_is_tried_again(tmp_path, monkeypatch, failures):
+    """On Windows, os.replace raises PermissionError while another process reads the target."""
+    path, calls, replace = tmp_path / "f.json", [], os.replace
+    atomic_write(path, b"old")
+
+    def busy(source, target):
+        calls.append(target)
+        if len(calls) <= failures:
+            raise PermissionError("the file is in use")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", busy)
+    monkeypatch.setattr("pfl_core.runs.store.REPLACE_SECONDS", 0.0)
+    if failures == 2:
+        atomic_write(path, b"new")
+        assert tree(tmp_path) == {"f.json": b"new"} and len(calls) == 3
+    else:
+        with pytest.raises(OSError, match=r"f\.json cannot be written: the file is in use"):
+            atomic_write(path, b"new")
+        assert tree(tmp_path) == {"f.json": b"old"}
+
+
+def test_a_temporary_file_that_another_process_has_open_stays(tmp_path, monkeypatch):
+    def busy(self, missing_ok=False):
+        raise PermissionError("the file is in use")
+
+    monkeypatch.setattr(Path, "unlink", busy)
+    remove(tmp_path / "0123.round")
 
 
 @pytest.mark.parametrize("step", ["write_bytes", "replace"])
