@@ -63,14 +63,14 @@ def add(commands: argparse._SubParsersAction) -> None:
 def do_figures(args: argparse.Namespace) -> int:
     if args.evidence:
         return draw_evidence(args)
-    selected = {name: parameters_of(name, args) for name in notebooks.chosen(args.selection)}
+    selected = {name: parameters_of(name, args) for name in notebooks.select(args.selection)}
     if args.write_notebooks and (args.parameters or args.device or args.preset not in (None, "quick")):
         raise ValueError("--write-notebooks always uses preset quick; give no other preset, device or parameters")
     if args.list:
         print(table(("notebook", "title"), [(name, notebooks.title(name)) for name in selected]))
         return 0
     for name, parameters in selected.items():  # report wrong parameters before anything starts
-        notebooks.check(name, parameters)
+        notebooks.check_parameters(name, parameters)
         experiment(name, parameters)
     from pfl_core.runs.sweep import num_jobs
 
@@ -98,7 +98,7 @@ def draw_evidence(args: argparse.Namespace) -> int:
     from pfl_core.runs import Store
     from pfl_core.study.output import figures_dir
 
-    store, names = Store(root=Path(os.devnull)), notebooks.chosen(args.selection)  # the committed records only
+    store, names = Store(root=Path(os.devnull)), notebooks.select(args.selection)  # the committed records only
     entries = [entry for entry in manifest.read(store.results) if entry.notebook in names]
     for entry in entries:
         manifest.check(entry, store)

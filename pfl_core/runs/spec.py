@@ -145,7 +145,8 @@ class RunSpec:
         run_defaults = {name: value for name, value in defaults(RunSpec).items() if name in _RUN_FIELDS}
         # {"name": ..., options that differ from their defaults} for each component
         chosen = {
-            "method": without_defaults(dataclasses.asdict(method), defaults(type(method))),
+            # mypy checks the hash of an instance where the class itself is hashed
+            "method": without_defaults(dataclasses.asdict(method), defaults(type(method))),  # type: ignore[arg-type]
             "data": without_defaults(options(self.data, "folder", "offline"), DATA_DEFAULTS),
             "partition": without_defaults(options(self.partition), defaults(assign)),
             "model": without_defaults(options(self.model), defaults(network)),

@@ -100,7 +100,7 @@ def test_evidence_that_is_not_there_is_one_line(tmp_path, monkeypatch, capsys):
     keys = [spec.key() for spec in papers.specs(NAME, "real", [0])]
     manifest.write([manifest.Evidence(NAME, "real", [0], keys)], tmp_path)
     assert main(["figures", "--evidence"]) == 2
-    assert "of the manifest is not in" in capsys.readouterr().err
+    assert "of the manifest is missing in" in capsys.readouterr().err
     manifest.write([manifest.Evidence(NAME, "real", [0], keys[1:])], tmp_path)
     assert main(["figures", "--evidence"]) == 2
     assert "the manifest has other runs than the notebook" in capsys.readouterr().err
