@@ -40,7 +40,7 @@ def test_a_verdict_that_meets_all_conditions_stands_and_names_its_runs():
 @pytest.mark.parametrize(
     "changed, reason",
     [
-        (dict(change=0.5), "validation accuracy moves by 0.5 points or more over the last fifth of the rounds (own"),
+        (dict(change=0.5), "validation accuracy changes by 0.5 points or more over the last fifth of the rounds (own"),
         (dict(change=-0.9), "validation accuracy moves"),
         (dict(change=float("nan")), "no validation images show whether training converged (own, rival)"),
         (dict(inert=1.0), "the mechanism did not act (own)"),

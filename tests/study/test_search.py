@@ -111,7 +111,7 @@ def test_a_choice_that_is_no_rate_is_gone_through_whole(store):
 def test_no_validation_images(store):
     from pfl_core.papers.fedselect.settings import SETTINGS as WITHOUT
 
-    with pytest.raises(LookupError, match="no validation images"):
+    with pytest.raises(LookupError, match="needs validation images"):
         run_search(Search("local", {"lr": (0.1,)}), WITHOUT, "ci", "cifar10", jobs=1, store=store)
 
 
