@@ -41,7 +41,7 @@ def test_two_seeds_that_agree_decide_nothing_three_do():
         for v, n in ((90.0, 2), (90.0, 3))
     ]
     assert [lead.status for lead in found] == ["undecided", "holds"]
-    assert [str(lead) for lead in found] == ["+80.00 (2 seeds alike, no interval)", "+80.00 [+80.00, +80.00]"]
+    assert [str(lead) for lead in found] == ["+80.00 (2 equal seeds, no interval)", "+80.00 [+80.00, +80.00]"]
 
 
 @given(st.lists(st.floats(-50, 50), min_size=2, max_size=6), st.floats(-20, 20))
