@@ -41,7 +41,7 @@ def test_a_verdict_that_meets_all_conditions_stands_and_names_its_runs():
     "changed, reason",
     [
         (dict(change=0.5), "validation accuracy changes by 0.5 points or more over the last fifth of the rounds (own"),
-        (dict(change=-0.9), "validation accuracy moves"),
+        (dict(change=-0.9), "validation accuracy changes"),
         (dict(change=float("nan")), "no validation images show whether training converged (own, rival)"),
         (dict(inert=1.0), "the mechanism did not act (own)"),
         (dict(setting="others"), "no search for rates and strengths (own, rival)"),
@@ -89,7 +89,7 @@ def test_a_rise_in_one_configuration_hides_no_fall_in_another():
     with reading() as read:
         read.keys |= dict.fromkeys(both["key"])
     found = Criteria(searched=SEARCHED).judge(1, HOLDS, read, both)
-    assert found.status == "undecided" and "validation accuracy moves" in found.numbers
+    assert found.status == "undecided" and "validation accuracy changes" in found.numbers
 
 
 def test_undecided_stays_undecided():

@@ -76,7 +76,7 @@ def test_parse_variant(text, fields):
 def test_unknown_names_say_what_there_is():
     with pytest.raises(ValueError, match="unknown paper 'fedsel'; choose one of fedpews, fedselect, "):
         table("fedsel")
-    with pytest.raises(ValueError, match="fedselect has no table 9 here; choose one of 1, 2, 3"):
+    with pytest.raises(ValueError, match="fedselect: table 9 is not available; choose one of 1, 2, 3"):
         table("fedselect", 9)
 
 
