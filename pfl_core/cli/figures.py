@@ -147,6 +147,7 @@ def run_all(selected: Mapping[str, Parameters], root: Path, env: Mapping[str, st
         preset = parameters["PRESET"]
         figures, copies = root / preset, data_dir() / "notebooks" / preset
         print(f"[{i}/{len(selected)}] {name}, preset {preset}", flush=True)
+        # files written by the notebook are found by their modification times
         before = _files(figures)
         outcome = _refresh(name, copies, env) if refresh else _run(name, copies, parameters, env)
         written = sorted(path for path, modified in _files(figures).items() if before.get(path) != modified)

@@ -226,7 +226,7 @@ def describe(spec: RunSpec, key: str) -> str:
     lines = [(name, plain.pop(name)) for name in ("method", *COMPONENTS, "train")]
     lines += [
         ("run", plain),
-        ("for", {"name": f"{spec.paper or '-'}, preset {spec.preset_label or '-'}"}),
+        ("paper", {"name": spec.paper or "-", "preset": spec.preset_label or "-"}),
         ("key", {"name": key}),
     ]
     return "\n".join(f"{name:<10} {_options(options)}" for name, options in lines)

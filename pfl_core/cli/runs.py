@@ -23,7 +23,12 @@ def add(commands: argparse._SubParsersAction) -> None:
     listing = actions.add_parser("list", help="list the stored runs (default)")
     listing.set_defaults(do=list_runs)
     export = actions.add_parser("export", help="copy records to a folder, as JSON and as CSV in long format")
-    export.add_argument("where", nargs="*", metavar="DIR [KEY ...]", help="with --results: KEY ...; default: all runs")
+    export.add_argument(
+        "where",
+        nargs="*",
+        metavar="DIR [KEY ...]",
+        help="the folder, then keys; with --results only keys (default: all runs)",
+    )
     export.add_argument("--results", action="store_true", help="copy the JSON files to data/results/, to commit them")
     export.set_defaults(do=export_runs)
     for command in (listing, export):
@@ -134,7 +139,7 @@ def export_runs(args: argparse.Namespace) -> int:
         raise ValueError("pfl runs export: no stored run matches, nothing to write")
     for record in records:
         atomic_write(folder / f"{record.key}.json", record_path(record, store).read_bytes())
-        atomic_write(folder / f"{record.key}.csv", record.to_frame().to_csv(index=False).encode())
+        atomic_write(folder / f"{record.key}.csv", record.to_frame().to_csv(index=False, lineterminator="\n").encode())
     atomic_write(folder / "runs.csv", _index(records).encode())
     print(f"exported {len(records)} runs to {folder}: runs.csv, and KEY.json and KEY.csv (long format) for each run")
     return 0
@@ -146,7 +151,7 @@ def _index(records: list[Record]) -> str:
 
     frame = summaries(records)
     frame.insert(0, "key", [record.key for record in records])
-    return frame.to_csv(index=False)
+    return frame.to_csv(index=False, lineterminator="\n")
 
 
 def _preset(record: Record) -> str:
@@ -212,6 +217,7 @@ def delete_runs(args: argparse.Namespace) -> int:
             "or delete them with --stale"
         )
         local = [record for record in local if record.schema == SCHEMA]
+    # without a flag: stale records and damaged files; each flag selects one kind, or everything
     stale = [store.path(record.key) for record in local if record.stale and not args.damaged]
     damaged = sorted(store.root.glob("*.damaged")) if not args.stale else []
     all_files = [path for path in sorted(store.root.glob("*")) if path.is_file()]  # subfolders are caches, not runs

@@ -123,6 +123,7 @@ def _execute(
         state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=stop, on_round=after_round)
     done, seconds = max(stop, start[2] if start else 0), previous_seconds + perf_counter() - began
     result = None
+    # the stored record is replaced only by one with other data or at least as many rounds
     if record:
         result = _record(spec, key, algorithm, fed, assigned, state, history, seconds)
         result = replace(result, data=dict(checksums), rounds_done=done if done < spec.rounds else None)
@@ -190,6 +191,7 @@ def save_checkpoint(
     path: Path, state: State, history: History, done: int, seconds: float, checksums: Mapping[str, str]
 ) -> None:
     """Write state, history, rounds done, seconds and data checksums atomically, preceded by a SHA-256 digest."""
+    # plain data only, so that the file can be read with weights_only=True
     buffer = io.BytesIO()
     content = {"name": path.name, "data": dict(checksums), "state": _packed(state), "series": history.series}
     torch.save({**content, "done": done, "seconds": seconds}, buffer)
@@ -250,6 +252,7 @@ def _unpacked(packed: Any) -> Any:
     if isinstance(packed, dict):
         fields = {name: _unpacked(value) for name, value in packed.items()}
         name = fields.pop(CLASS)
+        # "Name" of a class in this package, or "module:Name" of a user's class
         try:
             module, colon, attribute = name.partition(":")
             cls = attrgetter(attribute)(importlib.import_module(module)) if colon else class_in_checkpoint(name)

@@ -95,6 +95,7 @@ def old_key(spec: Mapping[str, Any]) -> str | None:
     code = _code(identity)
     if code is None:
         return None
+    # FedMD's public data set, if it is not a split of the clients' data, is part of the key
     public = identity["method"].get("public", "train")
     content = [
         identity,
@@ -112,6 +113,7 @@ def _identity(spec: Mapping[str, Any]) -> dict[str, Any]:
     known = table()["methods"].get(method["name"], {"fields": {}, "later": [], "readings": {}})
     given = {k: v for k, v in method.items() if k != "reading"}
     fields = {**known["fields"], **known["readings"].get(method.get("reading", "paper"), {}), **given}
+    # fields that were added after records had been stored count only if they differ from their default
     unused = [name for name in known["later"] if fields[name] == known["fields"][name]]
     run["method"] = {k: v for k, v in fields.items() if k not in unused}
     for kind, tables in (("partition", "partitions"), ("model", "networks")):

@@ -123,7 +123,8 @@ def num_jobs(jobs: int | None) -> int:
 
 def plan(missing: Mapping[str, RunSpec], store: Store) -> list[Task]:
     """Tasks for the missing runs (key -> spec). Runs with identical first rounds branch from one shared run (trunk)."""
-    branches: dict[str, tuple[RunSpec, list[tuple[str, int]]]] = {}  # trunk key -> trunk, (key, shared rounds) of runs
+    # trunk's key -> trunk, and for each run that branches from it: key, number of shared rounds
+    branches: dict[str, tuple[RunSpec, list[tuple[str, int]]]] = {}
     for key, spec in missing.items():
         trunk, rounds = _shared_prefix(spec)
         if rounds and (trunk_key := store.key_of(trunk)) != key:
@@ -135,6 +136,7 @@ def plan(missing: Mapping[str, RunSpec], store: Store) -> list[Task]:
     for key, (trunk, runs) in branches.items():
         if key not in missing and len(runs) == 1:
             continue  # no other run shares the prefix
+        # a trunk that is itself a missing run is computed to its end, else only to its last mark
         marks = tuple(sorted({rounds for _, rounds in runs}))
         trunks.append(Task(trunk, key, marks=marks, until=None if key in missing else marks[-1]))
         children += [Task(missing[k], k, mark_path(store, key, rounds), after=key) for k, rounds in runs]
@@ -233,8 +235,10 @@ def _in_parallel(
     max_running, is_retry = len(tasks) if executor else jobs, False
     rounds = {task.key: task.until or task.spec.rounds for task in tasks}
     while waiting or running or retry:
+        # only failed tasks are left: try them again one at a time
         if not waiting and not running:
             waiting, retry, max_running, is_retry = retry, {}, 1, True
+        # start tasks whose trunk has ended, as many as there are free workers
         pending = {*waiting, *(task.key for task, _ in running.values())}
         ready = [key for key, task in waiting.items() if task.after not in pending]
         for key in ready[: max_running - len(running)]:
@@ -248,6 +252,7 @@ def _in_parallel(
                 retry |= {key: task} if record is None or record.partial else {}
             elif error is not None:
                 failures[key] = _error_line(error)
+        # progress: all rounds of ended tasks, and those that the workers report for the others
         unfinished = {*waiting, *retry, *(task.key for task, _ in running.values())}
         bar.update(sum(_rounds_done(store, k) if k in unfinished else n for k, n in rounds.items()) - bar.n)
     return failures

@@ -57,6 +57,7 @@ def named(kind: str, name: str, table: Mapping[str, Callable], raised: Mapping[s
 def _class_versions(cls: type) -> dict[str, int | str]:
     """Versions of a method's class and of its base classes."""
     out: dict[str, int | str] = {}
+    # Algorithm itself and mixins that are not methods have no version
     for base in cls.__mro__:
         if base is algorithm.Algorithm or not issubclass(base, algorithm.Algorithm):
             continue

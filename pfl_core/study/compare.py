@@ -83,6 +83,7 @@ def _stored(comparison: Comparison, cell: Cell, variant: str, runs: Runs) -> lis
     published_set = comparison.datasets.get(cell.dataset)
     for dataset in (published_set, *comparison.stand_ins.get(cell.dataset, ())):
         matches = runs.get((comparison.cell_method(cell), metric, dataset), [])
+        # runs of the table's settings whose fields are those of the cell
         matches = [run for run in matches if settings is None or run.get("setting", settings[0]) in settings]
         matches = [run for run in matches if _same_setting(cell_fields, run["fields"], defaults)]
         if matches:
@@ -90,6 +91,7 @@ def _stored(comparison: Comparison, cell: Cell, variant: str, runs: Runs) -> lis
             chosen = [run for run in matches if _source(run) == source]
             if dataset != published_set and dataset is not None:
                 chosen = [{**run, "data": f"{data_label(dataset, run['data'])} (stand-in)"} for run in chosen]
+            # fresh runs come first in the list, so in reverse order they replace stale ones of the same seed
             return list({run["seed"]: run for run in reversed(chosen)}.values())
     return []
 

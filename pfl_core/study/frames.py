@@ -56,6 +56,7 @@ def curves(records: Iterable[Record]) -> pd.DataFrame:
     """
     frames = []
     for record in records:
+        # a row per round, a column per metric; clients are averaged
         frame = record.curve().join(record.curve(trained=True), rsuffix="_trained")
         for metric in ("personal_share", "movable_share", "train_loss", "upload"):
             if metric in record.series:
@@ -82,11 +83,11 @@ def _tagged(frame: pd.DataFrame, tags: dict[str, object]) -> pd.DataFrame:
     return frame.assign(**{name: [value] * len(frame) for name, value in tags.items()})
 
 
-def same_end(table: pd.DataFrame, own: str) -> list[str]:
-    """The other labels whose final states are bitwise identical to those of ``own`` for every seed.
+def same_end(table: pd.DataFrame, reference: str) -> list[str]:
+    """The other labels whose final states are bitwise identical to those of ``reference`` for every seed.
 
     Columns: label, seed, and state (hash of the final state).
     """
     states = table.pivot(index="seed", columns="label", values="state")
-    same = states.drop(columns=own).eq(states[own], axis=0).all()
+    same = states.drop(columns=reference).eq(states[reference], axis=0).all()
     return [label for label in dict.fromkeys(table["label"]) if same.get(label, False)]

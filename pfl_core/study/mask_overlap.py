@@ -28,6 +28,7 @@ def head_weight(record: Record) -> str:
 
 def overlaps(record: Record, *tensors: str) -> dict[str, np.ndarray]:
     """The three overlap matrices [N, N] of one tensor's masks, or of several tensors together."""
+    # several tensors count as one: add their intersections and sizes
     stored = [masks(record)[tensor] for tensor in tensors]
     intersection = np.sum([pair[0] for pair in stored], axis=0)
     entries = sum(pair[1] for pair in stored)
@@ -41,7 +42,7 @@ def overlaps(record: Record, *tensors: str) -> dict[str, np.ndarray]:
 def overlap_contrast(record: Record, *tensors: str) -> dict[str, float]:
     """For each normalization of the overlap of these tensors: mean over pairs, contrast, and permutation p-value."""
     common = similarity.common_classes(np.array(record.clients["train"]))
-    pairs = np.triu_indices(len(common), 1)
+    pairs = np.triu_indices(len(common), 1)  # each pair of clients once
     out = {}
     for name, matrix in overlaps(record, *tensors).items():
         values = matrix[pairs]

@@ -30,6 +30,7 @@ def variant(spec: RunSpec, own_fields: Mapping[str, Any]) -> str:
     ``budgets``. Fields for probing are left out, because they do not change the results.
     """
     reading = spec.method.get("reading", "paper")
+    # the fields that are not written: those of the reading, replaced by those of the paper's settings
     plain = dataclasses.asdict(type(spec.build_method()).reading(reading)) | dict(own_fields)
     parts = [] if reading == "paper" else [f"reading={reading}"]
     for name, value in method_fields(spec).items():
@@ -80,6 +81,7 @@ def metrics_frame(
             "stale": record.stale,
             "key": record.key,
         }
+        # metrics: last round, then whole run, then the paper's own, then mask overlap
         numbers = record.summary()
         if "upload" in record.series:
             numbers["uplink_fraction"] = float(record.values("upload").iloc[-1].mean() / record.num_params)

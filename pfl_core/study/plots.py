@@ -113,6 +113,7 @@ def curve_panels(
         column[0].set_title(panel if len(panels) > 1 else "")
         column[-1].set_xlabel("communication round")
         if closer:
+            # y limits from the second half of the rounds, without labels that are far outliers
             late = panel_runs[panel_runs["round"] > panel_runs["round"].max() / 2]
             means = late.groupby(["label", "round"])["value"].mean()
             low = means[means >= far_below(means.groupby("label").mean())].min()
@@ -157,6 +158,7 @@ def mean_dots(
     fig, axes = plt.subplots(
         len(sets), columns, figsize=size, layout="constrained", squeeze=False, sharey="row", height_ratios=heights
     )
+    # a row of panels for each data set; unused panels are hidden
     for row, (name, part) in zip(axes, sets.items(), strict=True):
         labels = list(dict.fromkeys(part["label"]))
         panels = list(part.groupby("panel", sort=False))

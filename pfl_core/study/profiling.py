@@ -86,6 +86,7 @@ class _StorageTracker(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self._track((args, kwargs), counts=False)
         out = func(*args, **(kwargs or {}))
+        # forget freed storages, then add the new ones
         self.sizes = {ref: size for ref, size in self.sizes.items() if not ref.expired()}
         self._track(out, counts=True)
         self.peak = max(self.peak, sum(self.sizes.values()))

@@ -111,6 +111,7 @@ def _read(paper: str, path: Path) -> pd.DataFrame:
     optional = {"std": math.nan, "note": ""}  # columns that only FedPeWS's files have
     frame = frame.assign(**{name: empty for name, empty in optional.items() if name not in frame.columns})
     frame = frame.assign(paper=paper, key=frame["method"].map(METHODS))[COLUMNS].astype({"value": float, "std": float})
+    # append each note to the cells that it is about
     for note in notes(paper):
         cells = pd.Series(True, index=frame.index)
         for column in note.keys() - {"text"}:

@@ -51,7 +51,7 @@ def searched_values(searched: Searched, preset: str, name: str, method: str) -> 
     return {}
 
 
-def alike(method: Mapping[str, Any], preset: str, name: str) -> dict[str, Any]:
+def method_independent(method: Mapping[str, Any], preset: str, name: str) -> dict[str, Any]:
     """The default of ``PaperSettings.with_method``: nothing depends on the method."""
     return {}
 
@@ -72,7 +72,7 @@ class PaperSettings:
     paper: str
     settings: Mapping[str, Mapping[str, Setting]]
     method_fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    with_method: Callable[[Mapping[str, Any], str, str], dict[str, Any]] = alike
+    with_method: Callable[[Mapping[str, Any], str, str], dict[str, Any]] = method_independent
     searched: Searched = field(default_factory=dict)
 
     def before_search(self) -> PaperSettings:

@@ -134,11 +134,11 @@ def paired(results: pd.DataFrame, a: dict, b: dict, metric: str = "acc_mean") ->
     return interval(difference)
 
 
-def leads(table: pd.DataFrame, own: str, value: str = "acc_mean") -> pd.DataFrame:
-    """The lead of the label ``own`` over every other label, paired by seed. Columns: label, seed and ``value``.
+def leads(table: pd.DataFrame, leader: str, value: str = "acc_mean") -> pd.DataFrame:
+    """The lead of the label ``leader`` over every other label, paired by seed. Columns: label, seed and ``value``.
 
     A row for each other label: its mean, the mean lead, the 95 % interval of the lead, and the number of common seeds.
-    Empty if ``own`` is not in the table.
+    Empty if ``leader`` is not in the table.
     """
     if table.duplicated(["seed", "label"]).any():
         duplicate = table[table.duplicated(["seed", "label"])].iloc[0]
@@ -148,10 +148,10 @@ def leads(table: pd.DataFrame, own: str, value: str = "acc_mean") -> pd.DataFram
     wide = table.pivot(index="seed", columns="label", values=value)  # [seeds, labels]
     rows = {}
     for label in dict.fromkeys(table["label"]):
-        if label != own and own in wide.columns:
-            lead = interval((wide[own] - wide[label]).dropna())
+        if label != leader and leader in wide.columns:
+            lead = interval((wide[leader] - wide[label]).dropna())
             rows[label] = (wide[label].mean(), lead.mean, lead.low, lead.high, lead.seeds)
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", f"{own} leads by", "from", "to", "seeds"])
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", f"{leader} leads by", "from", "to", "seeds"])
 
 
 def agreement(clients: pd.DataFrame, reference: str) -> pd.DataFrame:
@@ -185,6 +185,7 @@ def by_seed(
     Numbers are compared up to rounding. NaN values count as not stored unless ``unknown`` is true. Raises Missing if no
     value is stored, ValueError if a seed has several.
     """
+    # boolean mask of the matching rows
     matches = (results["metric"] == metric).to_numpy(copy=True)
     for column, value in selector.items():
         if column not in results.columns:
@@ -276,6 +277,7 @@ def best_preset(results: pd.DataFrame) -> pd.DataFrame:
         stored = [preset for preset in BEST_FIRST if preset in names] or [name for name in names if "changed" in name]
         results = results[results["preset"] == stored[0]] if stored else results.iloc[:0]
     if "rounds" in results.columns:
+        # the longest runs of each group
         groups = [name for name in ("setting", "dataset") if name in results.columns]
         results = results[results["rounds"] == results.groupby(groups)["rounds"].transform("max")]
     return results

@@ -1,4 +1,4 @@
-"""The ``pfl`` command: one clear line for bad input, and what methods, data and compare print."""
+"""The ``pfl`` command: one line for bad input, and the output of methods, data and compare."""
 
 import json
 import os
@@ -97,7 +97,7 @@ def test_wrong_overrides_stop_before_a_notebook_starts(capsys):
     assert "'round' (did you mean 'rounds'?)" in capsys.readouterr().err
 
 
-def test_an_error_of_many_lines_is_told_in_one(capsys, monkeypatch):
+def test_an_error_of_many_lines_is_printed_as_one(capsys, monkeypatch):
     def fails(names, folder, offline):
         raise OSError("first line\n  second line")
 
@@ -106,7 +106,7 @@ def test_an_error_of_many_lines_is_told_in_one(capsys, monkeypatch):
     assert capsys.readouterr().err == "pfl: first line second line\n"
 
 
-def test_help_is_no_error(capsys):
+def test_help_exits_with_status_0(capsys):
     with pytest.raises(SystemExit) as end:
         main(["run", "--help"])
     assert end.value.code == 0

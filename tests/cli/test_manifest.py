@@ -1,4 +1,4 @@
-"""Evidence without data: the manifest, and figures from what it names."""
+"""The manifest of complete evidence, and figures drawn from it without data."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_evidence_takes_no_other_parameters(more, capsys):
     assert "takes preset and seeds from the manifest" in capsys.readouterr().err
 
 
-def test_evidence_that_is_not_there_is_one_line(tmp_path, monkeypatch, capsys):
+def test_missing_evidence_is_reported_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("pfl_core.runs.store.RESULTS", tmp_path)
     keys = [spec.key() for spec in papers.specs(NAME, "real", [0])]
     manifest.write([manifest.Evidence(NAME, "real", [0], keys)], tmp_path)

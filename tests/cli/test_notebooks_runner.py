@@ -1,4 +1,4 @@
-"""``pfl figures`` on small notebooks: what it checks, runs, prints, and leaves behind. Few tests start kernels."""
+"""``pfl figures`` on small notebooks: checks, execution, output, files. Few of the tests start kernels."""
 
 import json
 import signal

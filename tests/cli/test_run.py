@@ -1,4 +1,4 @@
-"""``pfl run`` and ``pfl runs`` on a store of their own."""
+"""``pfl run`` and ``pfl runs`` with a temporary store."""
 
 import dataclasses
 import json
@@ -58,7 +58,7 @@ def test_json_contract_and_a_second_call_reads_the_store(capsys):
     assert again == first | {"stored": True}
 
 
-def test_for_people_it_prints_settings_and_scores_and_says_where_they_come_from(capsys):
+def test_text_output_has_settings_scores_and_their_origin(capsys):
     command = ["run", "local", *SMALL, "--set", "train.momentum=0.5"]
     assert main(command) == 0
     first = capsys.readouterr().out
@@ -121,7 +121,7 @@ def test_a_method_and_a_data_set_from_the_working_folder(capsys, tmp_path, monke
     assert "'power'" in capsys.readouterr().err
 
 
-def test_a_damaged_record_is_told_and_computed_again(capsys):
+def test_a_damaged_record_is_reported_and_computed_again(capsys):
     first = answer(capsys, "run", "local", *SMALL)
     path = Store().path(first["key"])
     path.write_text(path.read_text(encoding="utf-8").replace('"seed":0', '"seed":1'), encoding="utf-8")
@@ -135,7 +135,7 @@ def test_a_damaged_record_is_told_and_computed_again(capsys):
     assert not list(path.parent.glob("*.damaged"))
 
 
-def test_a_run_that_cannot_be_made_leaves_nothing(capsys, tmp_path):
+def test_an_impossible_run_writes_nothing(capsys, tmp_path):
     assert main(["run", "local", "--clients", "2000", "--partition", "iid", "--model", "mlp"]) == 2
     assert "client" in capsys.readouterr().err
     assert not list((tmp_path / "data").glob("**/*.json"))
@@ -193,7 +193,7 @@ def test_a_run_whose_data_are_gone_is_still_fresh(capsys, tmp_path):
 LONG = ["run", "fedselect", "--model", "mlp", "--clients", "5", "--rounds", "6", "--set", "p=0.2"]
 
 
-def test_a_run_can_stop_early_and_go_on(capsys):
+def test_a_run_can_stop_early_and_continue(capsys):
     """Its record says how far it is; with its state kept it goes on from there, and ends with the same bits."""
     whole = Store().get(answer(capsys, *LONG)["key"])
     main(["runs", "clean", "--all"])
@@ -228,7 +228,7 @@ def test_a_run_cannot_stop_before_its_first_score(capsys):
     assert "the first evaluation is after 3 rounds" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_computed(capsys, tmp_path, monkeypatch):
+def test_a_read_only_folder_is_reported_before_anything_is_computed(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("pfl_core.engine.run", lambda *_, **__: pytest.fail("computed in vain"))
     (tmp_path / "data").touch()
     assert main(["run", "local", *SMALL]) == 2
@@ -248,7 +248,7 @@ def test_a_diverged_run_and_a_run_without_upload_sizes_are_reported(capsys, tmp_
     assert "training diverged" in capsys.readouterr().out
 
 
-def test_clean_drops_what_other_code_made(capsys, monkeypatch):
+def test_clean_deletes_records_of_other_versions(capsys, monkeypatch):
     stale = answer(capsys, "run", "local", *SMALL)["key"]
     monkeypatch.setattr("pfl_core.runs.versions.ENGINE", 2)
     fresh = answer(capsys, "run", "local", *SMALL)["key"]
@@ -340,7 +340,7 @@ def test_pfedgate_learns_without_a_paper(capsys):
     assert answer(capsys, "run", "pfedgate", "--rounds", "4", "--model", "mlp")["acc_mean_trained"] > 50
 
 
-def test_pfedgate_says_what_cannot_work(capsys):
+def test_settings_with_which_pfedgate_cannot_train_are_reported(capsys):
     assert main(["run", "pfedgate", *SMALL, "--batch-size", "1"]) == 2
     assert "batch_size=1 trains nothing" in capsys.readouterr().err
     assert main(["run", "pfedgate", *SMALL, "--reading", "authors_code", "--set", "keep_ratio=0.001"]) == 0

@@ -1,4 +1,4 @@
-"""One run from start to end: killed and continued, or branched off another, it has the bits of an undisturbed one."""
+"""One run: continued after a kill or branched off another run, its results are identical to an undisturbed run."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_run_leaves_its_record_and_nothing_else(spec, store, always_saving):
     assert {"python", "torch", "commit"} <= read.provenance.keys()
 
 
-def test_a_record_says_who_had_what_and_how_large_the_model_was(spec, store):
+def test_a_record_has_class_counts_and_model_size(spec, store):
     """Two of four classes a client: 12 + 12 images to train on, 4 + 4 to test on; 16 x 6 + 6 + 6 x 4 + 4 parameters."""
     record = execute(spec(), store)
     for name, each in (("train", 12), ("test", 4)):
@@ -87,7 +87,7 @@ def test_a_record_says_who_had_what_and_how_large_the_model_was(spec, store):
     assert record.num_params == 16 * 6 + 6 + 6 * 4 + 4
 
 
-def test_a_record_is_what_the_engine_found(spec, store):
+def test_a_record_has_the_engines_results(spec, store):
     made = spec("fedselect", p=0.25)
     record = execute(made, store)
     algorithm, fed, _ = build(made)
@@ -98,7 +98,7 @@ def test_a_record_is_what_the_engine_found(spec, store):
     assert record.curve().index.tolist() == [1, 2, 3, 4]
 
 
-def test_rounds_are_told_as_they_are_done(spec, store):
+def test_on_round_is_called_after_each_round(spec, store):
     told = []
     execute(spec(rounds=3), store, on_round=told.append)
     assert told == [1, 2, 3]
@@ -110,7 +110,7 @@ def two_clients(dataset: Dataset, num_clients: int, seed: int) -> Partition:
     return Partition(train=train, val=(train[0][:0],) * 2, test=test, dropped=3)
 
 
-def test_dropped_clients_are_told(spec, store):
+def test_dropped_clients_are_recorded(spec, store):
     record = execute(spec(partition={"name": f"{__name__}:two_clients"}, clients=2, rounds=1), store)
     assert record.provenance["dropped_clients"] == "3"
 
@@ -184,7 +184,7 @@ execute(RunSpec.from_json(json.loads(sys.argv[3])), store, on_round=on_round)
 """
 
 
-def test_a_killed_process_loses_a_round_and_no_bit(spec, store):
+def test_a_killed_run_continues_with_identical_results(spec, store):
     made = spec("fedselect", p=0.25, train=HARD, participation=0.5, model={"name": "cnn_small"}, rounds=6)
     command = [sys.executable, "-c", KILLED, str(store.root), str(store.results), json.dumps(made.to_json())]
     ended = subprocess.run(
@@ -362,7 +362,7 @@ def test_a_run_continues_from_its_own_mark_with_the_same_bits(rounds, spec, stor
     assert bits(branched) == bits(alone(made, store))
 
 
-def test_its_own_checkpoint_goes_before_a_branch(spec, store, always_saving):
+def test_the_runs_own_checkpoint_is_preferred_to_a_branch(spec, store, always_saving):
     made = spec(rounds=4)
     execute(made, store, marks=(1,), until=1, record=False)
     with pytest.raises(Interrupted):

@@ -120,7 +120,7 @@ def test_module_paths_become_registered_names(tmp_path):
     assert (record.spec.method["name"], record.spec.partition["name"]) == ("star_pfl_likeness", "paired_sample")
 
 
-def test_a_users_own_code_is_never_shown_to_be_the_same(tmp_path):
+def test_records_of_a_users_code_are_not_converted(tmp_path):
     assert old_key(changed(method={"name": "my_module:Mine"})) is None
 
 

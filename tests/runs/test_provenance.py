@@ -1,4 +1,4 @@
-"""Where a result comes from: what a record says of versions, commit and machine."""
+"""Provenance of a record: versions, commit and machine."""
 
 from __future__ import annotations
 

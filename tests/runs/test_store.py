@@ -1,4 +1,4 @@
-"""Records: numbers worked out by hand, and files that are whole or do not count."""
+"""Records: metrics computed by hand, and detection of damaged files."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_rounds_to_95_is_a_round_and_not_a_place():
     assert made.summary()["rounds_to_95"] == 6
 
 
-def test_a_run_that_scored_nobody_right_reached_nothing_early():
+def test_rounds_to_95_is_nan_without_scores():
     made = record(correct=([1, 2], [[NAN, NAN]] * 2), count=([1, 2], [[0, 0]] * 2))
     assert math.isnan(made.summary()["rounds_to_95"])
 
@@ -180,7 +180,7 @@ def test_the_best_round_is_not_the_last():
     assert made.summary()["acc_mean_best"] == 87.5
 
 
-def test_a_method_that_notes_nothing_has_a_summary(spec, store):
+def test_a_method_without_metrics_has_a_summary(spec, store):
     (made,) = sweep([spec(f"{HERE}:Silent", rounds=2)], jobs=1, store=store)
     assert made.summary()["acc_mean"] == made.curve()["acc_mean"].iloc[-1]
     assert math.isnan(made.summary()["upload_mb"])
@@ -286,7 +286,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_record_is_set_aside_and_made_again(kind, spec, store):
+def test_a_damaged_record_is_renamed_and_computed_again(kind, spec, store):
     made = spec(rounds=1)
     (first,) = sweep([made], jobs=1, store=store)
     path = store.path(made.key())
@@ -302,7 +302,7 @@ def test_a_damaged_record_is_set_aside_and_made_again(kind, spec, store):
     assert again.state == first.state and store.get(made.key()) is not None
 
 
-def test_no_flipped_bit_goes_unnoticed(tmp_path):
+def test_every_flipped_bit_is_detected(tmp_path):
     path = write_record(full_record(), tmp_path / "r.json")
     whole, content = read_record(path), path.read_bytes()
     stream = random.Random(0)
@@ -315,7 +315,7 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path):
         assert same(read, whole), f"byte {at}"
 
 
-def test_reading_all_records_sets_the_damaged_aside_and_goes_on(spec, store):
+def test_reading_all_records_renames_damaged_ones_and_continues(spec, store):
     kept, lost = spec(rounds=1, seed=1), spec(rounds=1, seed=2)
     sweep([kept, lost], jobs=1, store=store)
     store.path(lost.key()).write_text("{", encoding="utf-8")
@@ -324,7 +324,7 @@ def test_reading_all_records_sets_the_damaged_aside_and_goes_on(spec, store):
     assert [r.spec.seed for r in store] == [1]
 
 
-def test_a_record_under_another_runs_name_is_set_aside(spec, store):
+def test_a_record_under_another_runs_name_is_renamed(spec, store):
     one, other = (spec(rounds=1, seed=seed) for seed in (0, 1))
     sweep([one], jobs=1, store=store)
     store.path(one.key()).rename(store.path(other.key()))
@@ -332,7 +332,7 @@ def test_a_record_under_another_runs_name_is_set_aside(spec, store):
         assert store.get(other.key()) is None
 
 
-def test_what_is_no_file_is_passed_over(spec, store):
+def test_what_is_not_a_file_is_skipped(spec, store):
     (made,) = sweep([spec(rounds=1)], jobs=1, store=store)
     (store.root / f"{'0' * 16}.json").mkdir()
     (store.root / "notes.json").write_text("{}", encoding="utf-8")
@@ -340,7 +340,7 @@ def test_what_is_no_file_is_passed_over(spec, store):
         assert [record.key for record in store] == [made.key]
 
 
-def test_a_run_that_turns_out_to_be_a_presets_own_is_told_as_such(spec, store):
+def test_a_changed_run_requested_as_the_presets_own_is_stored_as_such(spec, store):
     changed = spec(rounds=1, paper="fedselect", preset="ci", changed=True)
     sweep([changed], jobs=1, store=store)
     own = dataclasses.replace(changed, changed=False)
@@ -351,7 +351,7 @@ def test_a_run_that_turns_out_to_be_a_presets_own_is_told_as_such(spec, store):
     assert store.get(own.key()).spec.preset_label == "ci", "and stays it"
 
 
-def test_a_method_that_cannot_be_imported_here_is_no_damage(store, tmp_path, monkeypatch):
+def test_a_record_of_a_method_that_cannot_be_imported_stays(store, tmp_path, monkeypatch):
     """Somebody's own method, seen from a folder without their module: the record stays where it is."""
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "mine_for_now.py").write_text(
@@ -446,7 +446,7 @@ def mine(spec, tmp_path, monkeypatch):
     return make
 
 
-def test_a_run_on_another_file_of_that_name_has_a_key_of_its_own(mine, store):
+def test_a_run_on_another_file_of_that_name_has_another_key(mine, store):
     made = mine(10)
     (first,) = sweep([made], jobs=1, store=store)
     assert first.key == made.key() and first.data == made.checksums() and not first.stale
@@ -478,7 +478,7 @@ def test_a_worker_with_other_data_refuses(mine, store):
     assert not store.root.exists() or not list(store.root.iterdir())
 
 
-def test_a_file_in_the_place_of_a_generated_set_makes_runs_of_its_own(spec, store, tmp_path, monkeypatch):
+def test_a_file_with_the_name_of_a_generated_set_has_separate_runs(spec, store, tmp_path, monkeypatch):
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
     made = spec(data={"name": "digits"}, partition={"name": "iid"}, clients=2, rounds=1)
     write_npz(tmp_path / "data", "digits", 100)
@@ -497,7 +497,7 @@ def test_of_two_records_of_one_key_the_longer_one_is_read(spec, store):
     assert [r.rounds for r in (store.get(made.key()), store.display_record(made), *store)] == [4, 4, 4]
 
 
-def test_the_folder_of_runs_can_be_named(monkeypatch, tmp_path):
+def test_the_folder_of_runs_can_be_set(monkeypatch, tmp_path):
     monkeypatch.setenv("PFL_RUNS_DIR", str(tmp_path / "mine"))
     assert Store().root == tmp_path / "mine"
 

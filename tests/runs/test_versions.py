@@ -1,4 +1,4 @@
-"""A run's key takes in the version of everything that computes it, and of nothing else."""
+"""A run's key depends on the versions of exactly those components that compute it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs a paper's notebooks ask for, and what becomes of them where a setting is replaced."""
+"""The runs of a paper's notebooks, with and without overrides."""
 
 import pytest
 

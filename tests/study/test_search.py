@@ -1,4 +1,4 @@
-"""One search for all methods: on invented scores, and on a small federation."""
+"""The search, with invented scores and on a small federation."""
 
 import json
 import math
@@ -99,7 +99,7 @@ def test_on_runs(store, tmp_path):
     assert chosen.fields_of(spec)["lam"] == row["values"]["lam"]
 
 
-def test_a_choice_that_is_no_rate_is_gone_through_whole(store):
+def test_all_values_of_an_each_field_are_tried(store):
     """The others are searched for each of its values; one after the other would stay where it starts."""
     search = Search("ditto", {"lr": (0.1,)}, {}, {"lam": (0.1, 0.5)})
     row = run_search(search, SETTINGS, "ci", "cifar10", jobs=1, store=store)

@@ -1,4 +1,4 @@
-"""Statistics on pairs of clients: against scipy, against permutations by hand, and at their edges."""
+"""Statistics on pairs of clients: compared with scipy and with explicit permutations, and edge cases."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Differences over seeds with their intervals, and the rows that a paper's claims are judged by."""
+"""Differences over seeds with confidence intervals, and the rows that claim checks receive."""
 
 import math
 
@@ -59,7 +59,7 @@ def test_paired_turns_with_its_arguments(differences, shift):
     assert {forth.status, back.status} in ({"undecided"}, {"holds", "does not hold"})
 
 
-def test_paired_says_what_is_missing_or_too_much():
+def test_paired_reports_missing_and_duplicate_rows():
     results = frame(rows("local", 70.0), rows("local", 71.0, data="another copy"), rows("ditto", 70.0, seeds=(7, 8, 9)))
     with pytest.raises(ValueError, match="several results: acc_mean of local, seed 0"):
         paired(results, {"method": "local"}, {"method": "local"})
@@ -83,7 +83,7 @@ def test_claims_keeps_the_default_of_what_is_not_varied():
     assert kept["value"].round().astype(int).unique().tolist() == [80, 70]
 
 
-def test_claims_keeps_the_one_value_there_is():
+def test_claims_keeps_a_fixed_field_with_one_value():
     kept = claim_rows(frame(rows("fedselect", 80.0, "alpha=0.3;p=0.25"), rows("local", 70.0)), COMPARISON)
     assert len(kept) == 6
 
