@@ -127,16 +127,16 @@ def export_runs(args: argparse.Namespace) -> int:
     store = Store()
     if args.results:
         if not (args.where or args.paper or args.preset):
-            raise ValueError("pfl runs export --results: select the runs by key, --paper or --preset")
+            raise ValueError("runs export --results: select the runs by key, --paper or --preset")
         return _copy_to_results(select_records(store, args, args.where), store)
     if not args.where:
-        raise ValueError("pfl runs export: give the folder to write to")
+        raise ValueError("runs export: give the folder to write to")
     folder, records = Path(args.where[0]), select_records(store, args, args.where[1:])
     if folder.is_file() or store.get(folder.name) is not None:
         kind = "a file" if folder.is_file() else "the key of a run"
-        raise ValueError(f"pfl runs export: {folder} is {kind}; the first argument is the folder to write to")
+        raise ValueError(f"runs export: {folder} is {kind}; the first argument is the folder to write to")
     if not records:
-        raise ValueError("pfl runs export: no stored run matches, nothing to write")
+        raise ValueError("runs export: no stored run matches, nothing to write")
     for record in records:
         atomic_write(folder / f"{record.key}.json", record_path(record, store).read_bytes())
         atomic_write(folder / f"{record.key}.csv", record.to_frame().to_csv(index=False, lineterminator="\n").encode())
@@ -163,7 +163,7 @@ def _copy_to_results(records: list[Record], store: Store) -> int:
     from pfl_core.runs.store import atomic_write
 
     if not records:
-        raise ValueError("pfl runs export --results: no stored run matches, nothing to write")
+        raise ValueError("runs export --results: no stored run matches, nothing to write")
     for record in records:
         path = store.results / (record.spec.paper or "other") / _preset(record) / f"{record.key}.json"
         atomic_write(path, record_path(record, store).read_bytes())

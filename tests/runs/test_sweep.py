@@ -392,6 +392,16 @@ def test_a_run_that_ends_while_its_progress_is_read_is_no_error(store, monkeypat
     assert _rounds_done(store, "gone") == 0
 
 
+def test_progress_that_the_worker_is_writing_counts_as_none(store, monkeypatch):
+    """On Windows, reading fails while another process replaces the file."""
+
+    def busy(self, **options):
+        raise PermissionError("the file is in use")
+
+    monkeypatch.setattr(Path, "read_text", busy)
+    assert _rounds_done(store, "busy") == 0
+
+
 def test_progress_is_counted_in_rounds(spec, store, monkeypatch):
     bars = []
 
