@@ -1,7 +1,7 @@
 """The ``pfl`` command: figures, methods, run, runs, data, compare, search.
 
-Each module has ``add(commands)``, which describes arguments, and functions that take them and return the exit status:
-0, 1 if a notebook failed, 2 for bad input.
+Each module has ``add(commands)``, which declares the arguments of its commands. A command is a function from the parsed
+arguments to the exit status: 0, 1 if a notebook failed, 2 for bad input.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ BAD_INPUT, INTERRUPTED = 2, 130
 
 
 class Parser(argparse.ArgumentParser):
-    """Bad arguments are bad input like any other: one line."""
+    """An argument parser whose errors are raised, so that `main` prints them like all others."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message} (see {self.prog} --help)")
 
 
 def parser() -> Parser:
+    """The parser of the whole command line."""
     top = Parser(prog="pfl", description="Personalized federated learning, paper by paper.")
     top.add_argument("--version", action="version", version=f"pfl {_version()}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -37,39 +38,40 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command (default: the process's arguments) and return its exit status.
+    """Run one command (default: from ``sys.argv``) and return its exit status.
 
-    A ValueError or OSError, whoever raises it, becomes one line on stderr. What is printed is UTF-8 in any locale.
+    Every ValueError and OSError is printed as one line on stderr. Output is UTF-8 in any locale.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a notebook's are not, and know no other encoding
+        if isinstance(stream, io.TextIOWrapper):  # not in a notebook, where output is UTF-8 already
             stream.reconfigure(encoding="utf-8", errors=stream.errors)
     if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # for methods, models and data sets of one's own, my_module:Thing
+        sys.path.append(os.getcwd())  # finds the user's modules, given as my_module:Name
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("always", message="record .* is damaged", category=UserWarning)
-            warnings.showwarning = _one_line
+            warnings.showwarning = _show_warning
             args = parser().parse_args(argv)
             return args.do(args)
-    except BrokenPipeError:  # the reader (head, less) has seen enough
+    except BrokenPipeError:  # the reader (head, less) has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ValueError, OSError) as error:
         print("pfl:", " ".join(str(error).split()), file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
-        print("pfl: interrupted; finished runs are stored, the next call goes on from there", file=sys.stderr)
+        print("pfl: interrupted; finished runs are stored, and the same command continues from there", file=sys.stderr)
         return INTERRUPTED
 
 
 def _version() -> str:
-    """The installed version; "unknown" where the package is only on the path."""
+    """The installed version, or "unknown" if the package is not installed."""
     try:
         return metadata.version("pfl-companion")
     except metadata.PackageNotFoundError:
         return "unknown"
 
 
-def _one_line(message: Warning | str, *where: object, **more: object) -> None:
+def _show_warning(message: Warning | str, *where: object, **more: object) -> None:
+    """Replaces ``warnings.showwarning``: prints the message without its category and source line."""
     print("pfl:", message, file=sys.stderr)

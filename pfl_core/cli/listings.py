@@ -1,4 +1,4 @@
-"""``pfl methods``, ``pfl data`` and ``pfl compare``: what there is, and how it compares."""
+"""``pfl methods`` and ``pfl data`` list what is available; ``pfl compare`` compares published and stored results."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 def add(commands: argparse._SubParsersAction) -> None:
-    methods = commands.add_parser("methods", help="every method: paper, what is shared, variants, file")
-    methods.add_argument("--json", action="store_true", help="a list of objects instead of a table")
+    methods = commands.add_parser("methods", help="list the methods: papers, shared parameters, variants, file")
+    methods.add_argument("--json", action="store_true", help="print a JSON list of objects, with all fields")
     methods.set_defaults(do=show_methods)
 
-    sets = commands.add_parser("data", help="list data sets; with names: fetch and verify them")
-    sets.add_argument("names", nargs="*", metavar="NAME")
+    sets = commands.add_parser("data", help="list the data sets, or download and verify some of them")
+    sets.add_argument("names", nargs="*", metavar="NAME", help="download and verify these (default: list all)")
     sets.add_argument("--dir", type=Path, help="the data folder (default: PFL_DATA_DIR, else data/)")
-    sets.add_argument("--offline", action="store_true", help="verify only what is here")
+    sets.add_argument("--offline", action="store_true", help="verify existing files only; download nothing")
     sets.set_defaults(do=show_data)
 
-    compare = commands.add_parser("compare", help="the papers' tables beside the stored results")
-    compare.add_argument("paper", nargs="?", metavar="PAPER", help="default: all papers")
-    compare.add_argument("--json", action="store_true", help="a list of rows instead of tables")
+    compare = commands.add_parser("compare", help="compare the papers' tables with the stored results")
+    compare.add_argument("paper", nargs="?", metavar="PAPER", help=f"{', '.join(PAPERS)} (default: all)")
+    compare.add_argument("--json", action="store_true", help="print a JSON list of rows")
     compare.set_defaults(do=show_compare)
 
 
@@ -53,10 +53,11 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _method(entry: MethodEntry) -> dict[str, Any]:
+    """One method as an object of ``pfl methods --json``."""
     from pfl_core.runs import provenance
 
     path = Path(inspect.getfile(entry.cls))
-    inside = path.is_relative_to(provenance.ROOT)
+    in_project = path.is_relative_to(provenance.ROOT)
     return {
         "name": entry.name,
         "papers": list(entry.papers),
@@ -64,7 +65,7 @@ def _method(entry: MethodEntry) -> dict[str, Any]:
         "variants": {name: dict(fields) for name, fields in entry.variants.items()},
         "readings": list(entry.cls.readings),
         "fields": {f.name: f.default for f in dataclasses.fields(entry.cls) if f.default is not dataclasses.MISSING},
-        "file": str(path.relative_to(provenance.ROOT) if inside else path),
+        "file": (path.relative_to(provenance.ROOT) if in_project else path).as_posix(),
     }
 
 
@@ -76,14 +77,14 @@ def show_data(args: argparse.Namespace) -> int:
     rows = data.fetch(args.names, folder=args.dir, offline=args.offline)
     columns = ("name", "status", "licence", "where", "size")
     print(table(columns, [[row[name] for name in columns] for row in rows]))
-    notes = [row for row in rows if row["note"]]
-    bad = [row for row in notes if row["status"] not in ("built in", "verified", "sound")]
-    for row in notes:
-        if row not in bad:
+    with_note = [row for row in rows if row["note"]]
+    failed = [row for row in with_note if row["status"] not in ("built in", "verified", "sound")]
+    for row in with_note:
+        if row not in failed:
             print(f"{row['name']}: {row['note']}")
-    for row in bad:
+    for row in failed:
         print("pfl:", " ".join(row["note"].split()), file=sys.stderr)
-    return 2 if bad else 0
+    return 2 if failed else 0
 
 
 def show_compare(args: argparse.Namespace) -> int:
@@ -92,26 +93,28 @@ def show_compare(args: argparse.Namespace) -> int:
     from pfl_core.study.compare import ROW, compare
 
     papers = [paper(name) for name in ([args.paper] if args.paper else PAPERS)]
-    stored = list(Store())
-    found = {each.name: compare(each.comparison, each.metrics_frame(stored)) for each in papers}
+    records = list(Store())
+    rows_of = {p.name: compare(p.comparison, p.metrics_frame(records)) for p in papers}
     if args.json:
-        print(as_json([row for rows in found.values() for row in rows]))
+        print(as_json([row for rows in rows_of.values() for row in rows]))
         return 0
     print(
-        "\n\n".join(_beside(name, [[_shown(row[c], c) for c in ROW] for row in rows]) for name, rows in found.items())
+        "\n\n".join(
+            _comparison(name, [[_cell(row[c], c) for c in ROW] for row in rows]) for name, rows in rows_of.items()
+        )
     )
     return 0
 
 
-def _beside(name: str, cells: list[list[str]]) -> str:
-    """One paper's tables, and below them what to know about its numbers."""
+def _comparison(name: str, cells: list[list[str]]) -> str:
+    """One paper's table, followed by remarks on its published numbers."""
     from pfl_core.study.compare import ROW
     from pfl_core.study.published import remarks
 
     return "\n".join([name, table(ROW, cells), *(f"note: {line}" for line in remarks(name))])
 
 
-def _shown(value: object, column: str) -> str:
+def _cell(value: object, column: str) -> str:
     if isinstance(value, bool):
         return ("stale" if column == "stale" else "yes") if value else "no"
     if isinstance(value, float):

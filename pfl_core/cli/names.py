@@ -1,11 +1,10 @@
-"""Names that arguments can have, and their checks, without importing what they name; a test compares the tables."""
+"""Checks of names given as arguments. They import nothing heavy, so a typing error is reported at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from pfl_core.options import did_you_mean
-from pfl_core.plugins import find
 from pfl_core.registry import INSTRUMENTS, MODULES
 
 
@@ -16,6 +15,10 @@ def check(kind: str, name: str | None, known: Iterable[str]) -> None:
 
 
 def check_method(name: str) -> None:
-    """Raise ValueError for a method that does not exist; one's own, ``module:Class``, is looked up later."""
-    if ":" not in name:
-        find("method", name, MODULES | INSTRUMENTS)
+    """Raise ValueError for an unknown method. A user's own method, ``module:Class``, is checked when it is imported."""
+    known = MODULES | INSTRUMENTS
+    if ":" not in name and name not in known:
+        raise ValueError(
+            f"unknown method {name!r}{did_you_mean(name, known)}; choose from {', '.join(known)}, "
+            "or give your own method as package.module:Class"
+        )

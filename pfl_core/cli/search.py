@@ -1,4 +1,4 @@
-"""``pfl search``: choose every method's rates and strengths on validation images, and write them down."""
+"""``pfl search``: choose each method's learning rate and regularization strength on validation images."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ if TYPE_CHECKING:
     from pfl_core.study.paper import Paper
     from pfl_core.study.search import Search
 
-Place = tuple[str, str]  # preset and setting
+Location = tuple[str, str]  # preset and setting
 
 
 def add(commands: argparse._SubParsersAction) -> None:
     search = commands.add_parser(
         "search",
-        help="choose rates and strengths on validation images",
-        description="Tries the grids that a paper's criteria.py states for each method, on validation images, and "
-        "writes what it chose into the paper's searched.json, which its settings read. Stored runs are read.",
+        help="tune hyperparameters on validation images",
+        description="Grid search on validation images. The grid of each method is defined in the paper's criteria.py. "
+        "The chosen values are written to the paper's searched.json, where the paper's settings read them. "
+        "Stored runs are reused.",
     )
-    search.add_argument("paper", metavar="PAPER")
-    search.add_argument("methods", nargs="*", metavar="METHOD", help="default: all that have a grid")
-    search.add_argument("--preset", help="default: all that have a search")
-    search.add_argument("--setting", help="default: all that have a search")
-    search.add_argument("--jobs", type=positive, metavar="N", help="runs at the same time (default: all cores)")
-    search.add_argument("--list", action="store_true", help="only list the grids and what was chosen")
+    search.add_argument("paper", metavar="PAPER", help=", ".join(PAPERS))
+    search.add_argument("methods", nargs="*", metavar="METHOD", help="default: all methods that have a grid")
+    search.add_argument("--preset", help="only this preset (default: all presets that have a search)")
+    search.add_argument("--setting", help="only this setting (default: all settings that have a search)")
+    search.add_argument("--jobs", type=positive, metavar="N", help="number of parallel runs (default: all cores)")
+    search.add_argument("--list", action="store_true", help="list the grids and the chosen values; run nothing")
     search.set_defaults(do=do_search)
 
 
@@ -37,46 +38,49 @@ def do_search(args: argparse.Namespace) -> int:
     check("paper", args.paper, PAPERS)
     if args.preset:
         check("preset", args.preset, PRESETS)
-    own = paper(args.paper)
-    wanted = chosen(own, args)
+    selected_paper = paper(args.paper)
+    selected = selected_searches(selected_paper, args)
     if args.list:
-        rows = [(*place, one.method, grid_text(one), chosen_text(own, place, one)) for place, one in wanted]
+        rows = [
+            (*location, search.method, grid_text(search), chosen_text(selected_paper, location, search))
+            for location, search in selected
+        ]
         print(table(("preset", "setting", "method", "grid", "chosen"), rows))
         return 0
     from pfl_core.study.search import run_search, write
 
-    for place, one in wanted:
-        row = run_search(one, own.settings, *place, jobs=args.jobs)
-        write(own.searched, [row])
-        edge = f"; {', '.join(row['edges'])} at an end of the grid" if row["edges"] else ""
+    for location, search in selected:
+        row = run_search(search, selected_paper.settings, *location, jobs=args.jobs)
+        write(selected_paper.searched, [row])
+        edge = f"; {', '.join(row['edges'])} at the edge of the grid" if row["edges"] else ""
         values = ", ".join(f"{name}={value}" for name, value in row["values"].items())
         print(
-            f"{', '.join(place)}, {one.method}: {values} ({row['validation']:.2f} % of the validation images; "
+            f"{', '.join(location)}, {search.method}: {values} (validation accuracy {row['validation']:.2f} %; "
             f"{row['runs']} runs, {row['hours']:.2f} hours{edge})",
             flush=True,
         )
     return 0
 
 
-def chosen(own: Paper, args: argparse.Namespace) -> list[tuple[Place, Search]]:
-    """The searches that are asked for. Raises ValueError if there is none."""
-    found = [
-        (place, one)
-        for place, searches in own.searches.items()
-        for one in searches
-        if args.preset in (None, place[0]) and args.setting in (None, place[1])
-        if not args.methods or one.method in args.methods
+def selected_searches(paper: Paper, args: argparse.Namespace) -> list[tuple[Location, Search]]:
+    """The searches that the arguments select. Raises ValueError if there is none."""
+    selected = [
+        (location, search)
+        for location, searches in paper.searches.items()
+        for search in searches
+        if args.preset in (None, location[0]) and args.setting in (None, location[1])
+        if not args.methods or search.method in args.methods
     ]
-    if not found:
-        known = [f"{', '.join(place)}: {', '.join(s.method for s in some)}" for place, some in own.searches.items()]
-        raise ValueError(f"{own.name} has no such search; it has {'; '.join(known) or 'none'}")
-    return found
+    if not selected:
+        known = [f"{', '.join(at)}: {', '.join(s.method for s in searches)}" for at, searches in paper.searches.items()]
+        raise ValueError(f"{paper.name} has no such search; available: {'; '.join(known) or 'none'}")
+    return selected
 
 
-def grid_text(one: Search) -> str:
-    return "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in one.grid.items())
+def grid_text(search: Search) -> str:
+    return "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in search.grid.items())
 
 
-def chosen_text(own: Paper, place: Place, one: Search) -> str:
-    values = own.settings.searched.get(place, {}).get(one.method)
+def chosen_text(paper: Paper, location: Location, search: Search) -> str:
+    values = paper.settings.searched.get(location, {}).get(search.method)
     return ", ".join(f"{name}={value}" for name, value in values.items()) if values else "-"

@@ -1,4 +1,4 @@
-"""What commands read from their arguments and print on the terminal."""
+"""Parsing of argument values, and formatting of terminal output."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from typing import Any, NoReturn
 
 
 class BadArgument(argparse.ArgumentTypeError, ValueError):
-    """Of a flag or not: argparse keeps the message, and `main` prints it."""
+    """A wrong argument value. argparse shows its message; raised outside of argparse, `main` prints it."""
 
 
 def value(text: str) -> Any:
-    """JSON where the text is JSON (0.3, true, null, [1, 2]), the text itself where it is not."""
+    """The text parsed as JSON (0.3, true, null, [1, 2]), or the text itself if it is not JSON."""
     try:
-        return json.loads(text, parse_constant=_no_number)
+        return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError:
         return text
 
 
-def _no_number(text: str) -> NoReturn:
-    raise BadArgument(f"{text} is no finite number; give one")
+def _refuse_constant(text: str) -> NoReturn:
+    """NaN, Infinity and -Infinity, which JSON does not have but Python's parser accepts."""
+    raise BadArgument(f"{text} is not a finite number; give a finite number")
 
 
 def positive(text: str) -> int:
-    """An argument of 1 or more."""
+    """An integer of at least 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise BadArgument(f"{text!r} is no whole number of at least 1")
+        raise BadArgument(f"{text!r} is not an integer of at least 1")
     return int(text)
 
 
 def device(text: str) -> str:
-    """A device that torch has here."""
+    """The name of a device that torch can use on this machine."""
     if text == "cpu":
         return text
     import torch
@@ -43,14 +44,14 @@ def device(text: str) -> str:
     except RuntimeError:
         kind = ""
     if kind not in ("cpu", "cuda", "mps", "xpu"):
-        raise BadArgument(f"{text!r} is no device; give cpu, cuda or cuda:1")
+        raise BadArgument(f"{text!r} is not a device; give cpu, cuda or cuda:1")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise BadArgument(f"{text!r} is not available, torch sees no GPU here; use cpu")
+        raise BadArgument(f"{text!r} is not available: torch finds no GPU on this machine; use cpu")
     return text
 
 
 def as_json(content: Any) -> str:
-    """JSON on one line; numbers that are not finite become null."""
+    """JSON on one line; NaN and infinities become null."""
     return json.dumps(_finite(content), allow_nan=False)
 
 
@@ -63,14 +64,14 @@ def _finite(content: Any) -> Any:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Aligned columns below their names; '-' where there is nothing."""
+    """A text table with aligned columns and a header line; empty cells are shown as '-'."""
     lines = [list(columns), *([("-" if cell in (None, "") else str(cell)) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def duration(seconds: float) -> str:
-    """0.4 s, 12 s, 3.5 min, 2.0 h, 1.5 days."""
+    """Seconds in a readable unit: 0.4 s, 12 s, 3.5 min, 2.0 h, 1.5 days."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.1f} {unit}"
@@ -78,7 +79,7 @@ def duration(seconds: float) -> str:
 
 
 def size(num_bytes: float) -> str:
-    """12 kB, 3.4 MB, 1.2 GB."""
+    """Bytes in a readable unit: 12 kB, 3.4 MB, 1.2 GB."""
     for unit in ("B", "kB", "MB"):
         if num_bytes < 999.5:
             return f"{num_bytes:.0f} {unit}" if num_bytes >= 10 or unit == "B" else f"{num_bytes:.1f} {unit}"

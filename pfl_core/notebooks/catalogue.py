@@ -1,4 +1,4 @@
-"""Which notebooks there are, what they are called, and which parameters they take."""
+"""The notebooks of the project: names, titles, parameters."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
 
 def names() -> list[str]:
-    """All notebooks by path without suffix ("fedselect/00_walkthrough"), those of the top folder first.
+    """All notebooks as relative paths without suffix ("fedselect/00_walkthrough"), those of the top folder first.
 
-    Raises FileNotFoundError where there are none: outside a checkout.
+    Raises FileNotFoundError if there are none, i.e. outside a checkout of the repository.
     """
     paths = [path.relative_to(NOTEBOOKS) for path in NOTEBOOKS.glob("**/*.ipynb")]
     paths = [path for path in paths if not any(part.startswith(".") for part in path.parts)]
@@ -24,32 +24,35 @@ def names() -> list[str]:
     return [path.with_suffix("").as_posix() for path in sorted(paths, key=lambda path: (len(path.parts), path.parts))]
 
 
-def chosen(wanted: Sequence[str]) -> list[str]:
-    """The notebooks that are meant by papers, names or paths ("fedselect", "02_personalization_limit"); all for none.
+def select(selection: Sequence[str]) -> list[str]:
+    """The notebooks given by papers, names or paths ("fedselect", "02_personalization_limit"); all if none is given.
 
-    Raises ValueError for one that does not exist.
+    Raises ValueError for an unknown one.
     """
     known = names()
-    found: list[str] = []
-    for text in wanted:
+    selected: set[str] = set()
+    for text in selection:
         path = Path(text).resolve()
-        inside = path.is_relative_to(NOTEBOOKS) and path.exists()
-        name = path.relative_to(NOTEBOOKS).as_posix() if inside else text.removeprefix("notebooks/").strip("/")
+        is_path = path.is_relative_to(NOTEBOOKS) and path.exists()
+        name = path.relative_to(NOTEBOOKS).as_posix() if is_path else text.removeprefix("notebooks/").strip("/")
         name = name.removesuffix(".ipynb")
-        meant = [n for n in known if name in (n, n.split("/")[0], n.split("/")[-1])]
-        if not meant:
-            every = dict.fromkeys([*(n.split("/")[0] for n in known), *known])
-            raise ValueError(f"no notebook or paper {text!r}{did_you_mean(name, every)}; there are {', '.join(every)}")
-        found += meant
-    return [n for n in known if n in found] if wanted else known
+        matches = [n for n in known if name in (n, n.split("/")[0], n.split("/")[-1])]
+        if not matches:
+            choices = dict.fromkeys([*(n.split("/")[0] for n in known), *known])
+            raise ValueError(
+                f"no notebook or paper {text!r}{did_you_mean(name, choices)}; choose from {', '.join(choices)}"
+            )
+        selected.update(matches)
+    return [n for n in known if n in selected] if selection else known
 
 
 def path_of(name: str) -> Path:
+    """The file of a notebook."""
     return NOTEBOOKS / f"{name}.ipynb"
 
 
 def title(name: str) -> str:
-    """The first heading; '' without one. Raises ValueError for a file that is no notebook."""
+    """The first heading, or '' if there is none. Raises ValueError if the file is not a notebook."""
     import nbformat
 
     cells = nbformat.read(path_of(name), as_version=4).cells
@@ -57,23 +60,25 @@ def title(name: str) -> str:
     return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")
 
 
-def check(name: str, parameters: Mapping[str, Any]) -> None:
-    """Raises ValueError for a parameter that the notebook does not have, or a value that papermill would distort."""
+def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
+    """Raise ValueError for a parameter that the notebook does not have, or a value that papermill would change."""
     import papermill
 
     known = papermill.inspect_notebook(path_of(name))
     for parameter, value in parameters.items():
         if parameter not in known:
-            has = ", ".join(known) or "none"
-            raise ValueError(f"{name} has no parameter {parameter!r}{did_you_mean(parameter, known)}; it has {has}")
+            available = ", ".join(known) or "none"
+            raise ValueError(
+                f"{name} has no parameter {parameter!r}{did_you_mean(parameter, known)}; it has {available}"
+            )
         if not _is_plain(value):
-            raise ValueError(f"{name}: {parameter}={value!r} is no plain JSON; use numbers, strings, lists, objects")
+            raise ValueError(f"{name}: {parameter}={value!r} is not plain JSON; use numbers, strings, lists, objects")
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON brings it back as it was: no tuples, paths, numbers of numpy."""
+    """Whether the value is unchanged by JSON, unlike tuples, paths and NumPy scalars."""
     try:
-        back = json.loads(json.dumps(value))
+        decoded = json.loads(json.dumps(value))
     except TypeError:
         return False
-    return repr(back) == repr(value)
+    return repr(decoded) == repr(value)

@@ -1,4 +1,4 @@
-"""Executed copies that are committed: the notebooks' own quick outputs, and the ci references that nbval compares."""
+"""Executed notebooks that are committed: quick outputs in notebooks/, and the ci references that nbval compares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pfl_core.notebooks.runner import NotebookError, Outcome, execute
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-NOISE = [  # differs from machine to machine or from time to time; keys as nbstripout takes them
+NOISE = [  # metadata that differ between machines or runs; keys in nbstripout's format
     "metadata.papermill",
     "metadata.widgets",
     "metadata.language_info.version",
@@ -26,29 +26,30 @@ _PRESET = re.compile(r'^PRESET = "\w*"', re.MULTILINE)
 
 
 def rewrite(name: str, preset: str, target: Path, scratch: Path, env: Mapping[str, str] | None = None) -> Outcome:
-    """Run a notebook with ``preset`` written into it, below ``scratch``, and put its cleaned copy at ``target``.
+    """Run a notebook with this preset in the folder ``scratch``, and write the cleaned copy to ``target``.
 
-    ``env`` is added to the kernel's environment. "quick" is what the notebook itself shows, with pictures and with
-    a bar on stderr; a "ci" reference has neither.
+    ``env`` is added to the kernel's environment. Copies at preset "ci" are references: without pictures and progress
+    bars.
     """
     import nbformat
 
-    began, is_reference, copy = perf_counter(), preset == "ci", scratch / f"{name}.ipynb"
+    start, is_reference, copy = perf_counter(), preset == "ci", scratch / f"{name}.ipynb"
     source = with_preset(nbformat.read(path_of(name), as_version=4), preset)
     try:
         execute(source, copy, env={**(env or {}), **({"TQDM_DISABLE": "1"} if is_reference else {})})
     except NotebookError as error:
-        return Outcome(perf_counter() - began, str(error))
+        return Outcome(perf_counter() - start, str(error))
     clean = cleaned(nbformat.read(copy, as_version=4), pictures=not is_reference)
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_suffix(".partial.ipynb")
-    nbformat.write(clean, part)
-    os.replace(part, target)
-    return Outcome(perf_counter() - began)
+    partial = target.with_suffix(".partial.ipynb")
+    with partial.open("w", encoding="utf-8", newline="\n") as file:  # the same bytes on every system
+        nbformat.write(clean, file)
+    os.replace(partial, target)
+    return Outcome(perf_counter() - start)
 
 
 def with_preset(notebook: NotebookNode, preset: str) -> NotebookNode:
-    """The notebook with another PRESET in its parameters cell. Raises ValueError if it has no such line."""
+    """Set PRESET in the notebook's parameters cell. Raises ValueError if the cell has no such line."""
     cell = parameters_cell(notebook)
     cell.source, count = _PRESET.subn(f'PRESET = "{preset}"', cell.source)
     if count != 1:
@@ -65,9 +66,9 @@ def parameters_cell(notebook: NotebookNode) -> NotebookNode:
 
 
 def cleaned(notebook: NotebookNode, pictures: bool = True) -> NotebookNode:
-    """Without times, progress bars and machine details, but with outputs and counts, which nbval needs.
+    """Remove times, progress bars and machine details. Outputs and execution counts stay, because nbval needs them.
 
-    ``pictures`` False drops PNGs, which nbval does not compare. Needs nbstripout (the extra ``test``).
+    ``pictures=False`` removes PNGs, which nbval does not compare. Requires nbstripout (the extra ``test``).
     """
     from nbstripout import strip_output
 

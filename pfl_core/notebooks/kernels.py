@@ -1,7 +1,7 @@
-"""Kernels of this environment's own Python: forked, where that is safe, from a process that has done the imports.
+"""Jupyter kernels with this environment's Python. On Linux they are forked from a server with pre-imported libraries.
 
-A notebook's imports (Jupyter's own, torch, pandas, matplotlib) take longer than all else where its runs are stored.
-A batch makes them once, in ``forker.py``; whatever else a kernel does is as in a fresh process.
+If all runs of a notebook are stored, most of its time is spent on imports (Jupyter, torch, pandas, matplotlib). The
+fork server (``fork_server.py``) imports these once for all notebooks. Otherwise forked kernels behave like new ones.
 """
 
 from __future__ import annotations
@@ -20,79 +20,82 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO
 
-FORKS = sys.platform == "linux"  # elsewhere system libraries may not survive a fork
+FORKS = sys.platform == "linux"  # macOS libraries may crash after a fork, and Windows has none
 
 
 @dataclass(frozen=True)
 class Process:
-    """A forked kernel, with what Jupyter asks of a Popen."""
+    """A forked kernel, with the methods of ``subprocess.Popen`` that Jupyter uses."""
 
     pid: int
     stdin = stdout = stderr = None
 
     def poll(self) -> int | None:
-        """None while it runs, then 0: how it ended, only the process that forked it could tell."""
+        """None while the process runs, then 0: only its parent, the fork server, could read the exit status."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
             return 0
         return None
 
-    wait = poll  # it is called once the kernel has ended
+    wait = poll  # Jupyter calls it only after the kernel has ended
 
     def send_signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
 
-class Forker:
-    """``forker.py`` at work, with the environment of the kernels to come; it ends with this object or this process."""
+class ForkServer:
+    """A running ``fork_server.py``, with the environment of its kernels. It ends with this object or this process."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:  # the file and the process keep them open
-            command = [sys.executable, str(Path(__file__).with_name("forker.py"))]
-            self.process = subprocess.Popen(command, stdin=theirs, env=env, start_new_session=True)
-            self.line = ours.makefile("rw", encoding="utf-8")
-        weakref.finalize(self, _end, self.process, self.line)
+        client, server = socket.socketpair()
+        with client, server:  # the connection and the child process hold copies
+            command = [sys.executable, str(Path(__file__).with_name("fork_server.py"))]
+            self.process = subprocess.Popen(command, stdin=server.fileno(), env=dict(env), start_new_session=True)
+            self.connection = client.makefile("rw", encoding="utf-8")
+        weakref.finalize(self, _stop, self.process, self.connection)
 
     def fork(self, arguments: Sequence[str]) -> Process:
-        """A kernel with these arguments, in the folder where we are. Raises RuntimeError if the forker has died."""
+        """Start a kernel in the current folder. Raises RuntimeError if the server has died."""
         try:
-            print(json.dumps([arguments, os.getcwd()]), file=self.line, flush=True)
-            return Process(int(self.line.readline()))
+            print(json.dumps([arguments, os.getcwd()]), file=self.connection, flush=True)
+            return Process(int(self.connection.readline()))
         except (OSError, ValueError):
-            forker.cache_clear()
-            raise RuntimeError("the process that kernels are forked from has died") from None
+            fork_server.cache_clear()
+            raise RuntimeError("the fork server of the notebook kernels has died") from None
 
 
-def _end(process: subprocess.Popen, line: TextIO) -> None:
+def _stop(process: subprocess.Popen, connection: TextIO) -> None:
     process.kill()
     process.wait()
     with suppress(OSError):
-        line.close()
+        connection.close()
 
 
 @lru_cache(maxsize=1)
-def forker(env: frozenset[tuple[str, str]]) -> Forker:
-    """The same one for as long as the environment is the same: libraries read theirs when they are imported."""
-    return Forker(dict(env))
+def fork_server(env: frozenset[tuple[str, str]]) -> ForkServer:
+    """The server for this environment. A changed environment needs a new one: libraries read it when imported."""
+    return ForkServer(dict(env))
 
 
 def kernel_manager(env: Mapping[str, str]) -> type:
-    """A kernel manager for this environment's own Python, whatever kernels the user has, with ``env`` added."""
+    """A kernel manager class that uses this environment's Python, with ``env`` added to the kernel's environment.
+
+    The kernels that the user has installed are ignored.
+    """
     import zmq
     from jupyter_client.kernelspec import KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
     from traitlets import default
 
-    class OwnKernel(AsyncKernelManager):
+    class EnvironmentKernelManager(AsyncKernelManager):
         @default("kernel_spec_manager")
         def _only_this_environment(self) -> KernelSpecManager:
-            return KernelSpecManager(kernel_dirs=[])  # no folder to search: it then takes the ipykernel beside us
+            return KernelSpecManager(kernel_dirs=[])  # without folders to search, it uses this environment's ipykernel
 
         @default("transport_encryption")
-        def _encrypted_where_possible(self) -> str:  # ipykernel warns at every start otherwise
+        def _encrypted_if_available(self) -> str:  # otherwise ipykernel prints a warning at every start
             return "auto" if zmq.has("curve") else "disabled"
 
         async def _async_start_kernel(self, **options: Any) -> None:
@@ -100,19 +103,21 @@ def kernel_manager(env: Mapping[str, str]) -> type:
 
         start_kernel = _async_start_kernel
 
-        async def _async_launch_kernel(self, command: list[str], **options: Any) -> None:
+        async def _async_launch_kernel(self, kernel_cmd: list[str], **kw: Any) -> None:
             if not FORKS:
-                return await super()._async_launch_kernel(command, **options)
-            kernel = self.provisioner
-            kernel.process = forker(frozenset(options["env"].items())).fork(command[command.index("-f") :])
-            kernel.pid = kernel.pgid = kernel.process.pid
+                return await super()._async_launch_kernel(kernel_cmd, **kw)
+            provisioner: Any = self.provisioner  # a LocalProvisioner
+            server = fork_server(frozenset(kw["env"].items()))
+            provisioner.process = server.fork(kernel_cmd[kernel_cmd.index("-f") :])
+            provisioner.pid = provisioner.pgid = provisioner.process.pid
 
         async def _async_cleanup_resources(self, restart: bool = False) -> None:
-            """At the very end: worker processes of a kernel that had to be killed are left in its process group."""
-            with suppress(OSError, AttributeError):  # as a rule there are none
-                os.killpg(self.provisioner.pgid, signal.SIGTERM)
+            """Also end worker processes that a killed kernel left in its process group."""
+            provisioner: Any = self.provisioner
+            with suppress(OSError, AttributeError):  # no such processes, or no killpg (Windows)
+                os.killpg(provisioner.pgid, signal.SIGTERM)
             await super()._async_cleanup_resources(restart)
 
         cleanup_resources = _async_cleanup_resources
 
-    return OwnKernel
+    return EnvironmentKernelManager

@@ -1,6 +1,6 @@
-"""Which evidence is complete: the notebooks whose runs at preset real or paper are all stored, with their seeds.
+"""The manifest: notebooks whose runs at preset real or paper are all stored, with their seeds and record keys.
 
-``data/results/manifest.json`` is written by ``pfl runs manifest`` and read by ``pfl figures --evidence``.
+``pfl runs manifest`` writes ``data/results/manifest.json``, ``pfl figures --evidence`` reads it.
 """
 
 from __future__ import annotations
@@ -14,55 +14,61 @@ from pfl_core.runs import Store
 from pfl_core.runs.store import atomic_write
 
 PRESETS = ("paper", "real")
-MOST_SEEDS = 10
+MAX_SEEDS = 10
 NAME = "manifest.json"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """One notebook at one preset."""
+    """The complete records of a notebook at one preset."""
 
     notebook: str
     preset: str
     seeds: list[int]
-    keys: list[str]  # of its records
+    keys: list[str]  # of the records
 
 
 def complete(store: Store) -> list[Evidence]:
-    """For each notebook the preset with most seeds, from 0 on, that have all their runs; paper before real."""
-    found = []
+    """The complete notebooks, each at the preset with more complete seeds; with equal numbers, "paper".
+
+    A preset's seeds are 0, 1, ... up to the first seed with a missing run.
+    """
+    evidence = []
     for notebook in (f"{name}/{section}" for name in PAPERS for section in paper(name).experiments):
-        entries = [entry for preset in PRESETS if (entry := _of(notebook, preset, store)) is not None]
-        found += [max(entries, key=lambda entry: len(entry.seeds))] if entries else []
-    return found
+        entries = [entry for preset in PRESETS if (entry := _complete_seeds(notebook, preset, store)) is not None]
+        evidence += [max(entries, key=lambda entry: len(entry.seeds))] if entries else []
+    return evidence
 
 
-def _of(notebook: str, preset: str, store: Store) -> Evidence | None:
+def _complete_seeds(notebook: str, preset: str, store: Store) -> Evidence | None:
     best = None
-    for most in range(1, MOST_SEEDS + 1):
-        seeds = list(range(most))
-        records = [store.drawn(spec) for spec in specs(notebook, preset, seeds)]
-        if not records or any(record is None or record.partial or record.stale for record in records):
+    for num_seeds in range(1, MAX_SEEDS + 1):
+        seeds = list(range(num_seeds))
+        records = [store.display_record(spec) for spec in specs(notebook, preset, seeds)]
+        keys = [record.key for record in records if record is not None and not record.partial and not record.stale]
+        if not records or len(keys) < len(records):
             break
-        best = Evidence(notebook, preset, seeds, list(dict.fromkeys(record.key for record in records)))
+        best = Evidence(notebook, preset, seeds, list(dict.fromkeys(keys)))
     return best
 
 
 def check(entry: Evidence, store: Store) -> None:
-    """Raises ValueError unless the entry names the runs that its notebook asks for, all of them stored and whole."""
-    wanted = specs(entry.notebook, entry.preset, entry.seeds)
-    if {spec.key() for spec in wanted} != set(entry.keys):
+    """Raise ValueError unless the entry lists exactly the runs of its notebook, and all of them are stored."""
+    if {spec.key() for spec in specs(entry.notebook, entry.preset, entry.seeds)} != set(entry.keys):
         raise ValueError(
-            f"{entry.notebook}: the manifest has other runs than the notebook; write it with `pfl runs manifest`"
+            f"{entry.notebook}: the manifest has other runs than the notebook; update it with `pfl runs manifest`"
         )
     for key in entry.keys:
         record = store.get(key)
         if record is None or record.partial or record.stale:
-            raise ValueError(f"{entry.notebook}: record {key} of the manifest is not in {store.results}, or not whole")
+            raise ValueError(
+                f"{entry.notebook}: record {key} of the manifest is missing in {store.results}, or incomplete; "
+                "update the manifest with `pfl runs manifest`"
+            )
 
 
 def write(entries: list[Evidence], results: Path) -> Path:
-    """A line for each notebook, in the folder of the committed records."""
+    """Write the manifest, a line for each notebook, to the folder of the committed records."""
     path = results / NAME
     lines = ",\n".join(json.dumps(asdict(entry)) for entry in entries)
     atomic_write(path, f"[\n{lines}\n]\n".encode())
@@ -70,7 +76,7 @@ def write(entries: list[Evidence], results: Path) -> Path:
 
 
 def read(results: Path) -> list[Evidence]:
-    """Raises ValueError for a damaged file, OSError for a missing one."""
+    """Read the manifest. Raises ValueError for a damaged file, OSError for a missing one."""
     path = results / NAME
     try:
         return [Evidence(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]

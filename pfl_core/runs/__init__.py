@@ -1,4 +1,4 @@
-"""Runs: a spec in, a record out, and nothing ever computed twice."""
+"""Runs: from a spec to a stored record. A stored run is not computed again."""
 
 from pfl_core.runs.build import assign, build, load_data
 from pfl_core.runs.execute import execute

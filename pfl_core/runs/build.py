@@ -1,4 +1,4 @@
-"""From a spec to a federation: load the data, assign samples to clients, build the network."""
+"""Builds the federation of a spec: loads the data, assigns samples to clients, builds the network."""
 
 from __future__ import annotations
 
@@ -24,22 +24,26 @@ def _load(name: str, settings: str, checksum: str) -> Dataset:
 
 
 def load_data(spec: RunSpec) -> Dataset:
-    """The spec's data set; the last two stay in memory."""
+    """The spec's data set. The two last used data sets stay in memory."""
     name, settings = spec.data["name"], options(spec.data, "corrupt", "corrupt_severity")
     return _load(name, json.dumps(settings, sort_keys=True), data.checksum(name, **settings))
 
 
 def assign(spec: RunSpec, dataset: Dataset) -> Partition:
-    """Who gets which sample; the partition's own ``seed`` option, or the run's."""
+    """The samples of each client. The seed is the partition's ``seed`` option if it has one, else the run's seed."""
     settings = options(spec.partition)
     return partition(spec.partition["name"], dataset, spec.clients, settings.pop("seed", spec.seed), **settings)
 
 
 def build(spec: RunSpec) -> tuple[Algorithm, Federation, Partition]:
-    """What ``engine.run`` needs; raises ValueError where data, partition and network do not fit together."""
+    """The algorithm, the federation and the partition of a run.
+
+    Raises ValueError if data, partition and network are not compatible.
+    """
     check_device(spec.device)
     dataset = load_data(spec)
     assigned = assign(spec, dataset)
+    # samples of every client, for each split that is not empty
     splits = {
         name: Split.of([(_prepare(spec, dataset, name, k, index), dataset.y[index]) for k, index in enumerate(parts)])
         for name, parts in ((name, getattr(assigned, name)) for name in SPLITS)
@@ -52,7 +56,7 @@ def build(spec: RunSpec) -> tuple[Algorithm, Federation, Partition]:
 
 
 def _prepare(spec: RunSpec, dataset: Dataset, split: str, k: int, index: Tensor) -> Tensor:
-    """Client k's samples of one split as the network sees them; ``corrupt``: each client its own corruption."""
+    """Client k's preprocessed samples of one split. With ``corrupt``, clients get the corruptions in turn."""
     x = dataset.x[index]
     if spec.data.get("corrupt"):
         kinds = list(data.CORRUPTIONS)

@@ -1,4 +1,4 @@
-"""One run: from spec to record, through checkpoints, so that a kill loses little and changes no bit."""
+"""Computes one run and stores its record. With checkpoints: a killed run continues and ends with identical results."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from pfl_core.plugins import PACKAGE
 from pfl_core.runs.build import build, load_data
 from pfl_core.runs.provenance import describe
 from pfl_core.runs.spec import RunSpec, options
-from pfl_core.runs.store import Record, Store, atomic_write
+from pfl_core.runs.store import Record, Store, atomic_write, remove
 from pfl_core.runs.versions import named, versions
 
 CHECKPOINT_SECONDS = 60.0
-CLASS = "class"  # a keyword, so no field of a state has that name
+CLASS = "class"  # key of the class name in a packed state; a Python keyword, so it cannot be a field name
 
 Start = tuple[State, History, int]
 
@@ -54,29 +54,36 @@ def execute(
     on_round: Callable[[int], object] = lambda done: None,
     warn: Callable[[str], object] = lambda text: None,
 ) -> Record | None:
-    """Compute the run that ``spec`` describes and store its record.
+    """Compute the run that ``spec`` describes, store its record and return it.
 
-    Continues from its own checkpoint, else from ``branch`` (a checkpoint of another run that is equal up to there),
-    else from the start. ``key``: default ``store.key_of(spec)``; ``checksums``: of the data that it was planned with,
-    default those of the data here. ``marks``: rounds after which a checkpoint is left for branches, see ``mark_path``.
-    ``until``: stop after that many rounds; the record is then a partial one, or, with ``record`` False, there is none.
-    ``keep_state`` leaves the last state as a checkpoint, from which a stopped run can go on. ``on_round`` is called
-    with the number of rounds done, ``warn`` with what may go wrong in training.
+    The run continues from its own checkpoint, else from ``branch``, else it starts at round 0.
 
-    Raises ValueError if the run would stop before its first score, or if data or code here are others than planned.
+    Args:
+        key: the run's key, default ``store.key_of(spec)``.
+        checksums: of the data that the caller planned the run with, default those of the data on this machine.
+        branch: the checkpoint of another run that is identical up to that round.
+        marks: rounds after which a checkpoint is saved for branches, see ``mark_path``.
+        until: stop after this number of rounds. The record is then partial.
+        record: if False, no record is stored, and None is returned.
+        keep_state: save the final state as a checkpoint, so that a stopped run can continue.
+        on_round: called with the number of completed rounds.
+        warn: called with the text of a warning about the training.
+
+    Raises ValueError if the run would stop before its first evaluation, or if data or code on this machine are not
+    those of ``key`` and ``checksums``.
     """
     torch.set_num_threads(1)
-    key, here = key or store.key_of(spec), spec.checksums()
-    if key not in (spec.key(), spec.key(here)) or checksums not in (None, here):
-        raise ValueError(f"{spec.label()}: its data or its code here are others than those of run {key}")
+    key, current = key or store.key_of(spec), spec.checksums()
+    if key not in (spec.key(), spec.key(current)) or checksums not in (None, current):
+        raise ValueError(f"{spec.label()}: data or code on this machine differ from those of run {key}")
     stop = spec.rounds if until is None else min(until, spec.rounds)
     if record and stop < min(spec.eval_every, spec.rounds):
-        raise ValueError(f"until={until}: the run is first scored after {spec.eval_every} rounds; stop there or later")
-    atomic_write(store.progress(key), b"0")  # a folder that cannot be written is reported before anything is computed
+        raise ValueError(f"until={until}: the first evaluation is after {spec.eval_every} rounds; stop there or later")
+    atomic_write(store.progress(key), b"0")  # reports a read-only folder before anything is computed
     try:
-        return _execute(spec, key, here, store, branch, marks, stop, record, keep_state, on_round, warn)
+        return _execute(spec, key, current, store, branch, marks, stop, record, keep_state, on_round, warn)
     finally:
-        store.progress(key).unlink(missing_ok=True)
+        remove(store.progress(key))
 
 
 def _execute(
@@ -94,38 +101,40 @@ def _execute(
 ) -> Record | None:
     algorithm, fed, assigned = build(spec)
     began = perf_counter()
-    existed = store.checkpoint(key).exists()
-    start, spent = _resume([store.checkpoint(key), branch], spec.rounds, checksums)
-    clock = {"saved": perf_counter()}
+    had_checkpoint = store.checkpoint(key).exists()
+    start, previous_seconds = _resume([store.checkpoint(key), branch], spec.rounds, checksums)
+    last_saved = perf_counter()
 
-    def after(snapshot: Snapshot, history: History) -> None:
+    def after_round(snapshot: Snapshot, history: History) -> None:
+        nonlocal last_saved
         done = snapshot.t + 1
         on_round(done)
-        elapsed = spent + perf_counter() - began
+        elapsed = previous_seconds + perf_counter() - began
         if done in marks:
             save_checkpoint(mark_path(store, key, done), snapshot.state, history, done, elapsed, checksums)
-        if perf_counter() - clock["saved"] >= CHECKPOINT_SECONDS and done < spec.rounds:
+        if perf_counter() - last_saved >= CHECKPOINT_SECONDS and done < spec.rounds:
             save_checkpoint(store.checkpoint(key), snapshot.state, history, done, elapsed, checksums)
-            clock["saved"] = perf_counter()
+            last_saved = perf_counter()
 
     if warning := fed.small_batches():
         warn(warning)
-    with warnings.catch_warnings():  # said already, to who asked for the run
+    with warnings.catch_warnings():  # reported above through `warn`
         warnings.filterwarnings("ignore", message="batch norm: ")
-        state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=stop, on_round=after)
-    done, seconds = max(stop, start[2] if start else 0), spent + perf_counter() - began
-    made = None
+        state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=stop, on_round=after_round)
+    done, seconds = max(stop, start[2] if start else 0), previous_seconds + perf_counter() - began
+    result = None
+    # the stored record is replaced only by one with other data or at least as many rounds
     if record:
-        made = _record(spec, key, algorithm, fed, assigned, state, history, seconds)
-        made = replace(made, data=dict(checksums), rounds_done=done if done < spec.rounds else None)
-        other = store.get(key, spec)  # another process may have come further
-        if other is None or other.data != made.data or other.rounds <= made.rounds:
-            store.put(made)
+        result = _record(spec, key, algorithm, fed, assigned, state, history, seconds)
+        result = replace(result, data=dict(checksums), rounds_done=done if done < spec.rounds else None)
+        stored = store.get(key, spec)  # another process may have stored more rounds meanwhile
+        if stored is None or stored.data != result.data or stored.rounds <= result.rounds:
+            store.put(result)
     if keep_state:
         save_checkpoint(store.checkpoint(key), state, history, done, seconds, checksums)
-    elif done == spec.rounds or not existed:  # a state that was kept before stays as long as there is more to do
-        store.checkpoint(key).unlink(missing_ok=True)
-    return made
+    elif done == spec.rounds or not had_checkpoint:  # a checkpoint kept earlier may be ahead of this run
+        remove(store.checkpoint(key))
+    return result
 
 
 def _record(
@@ -157,9 +166,9 @@ def _record(
 
 @cache
 def sample_flops(model: str, shape: tuple[int, ...], num_classes: int) -> int:
-    """Of one sample's forward and backward pass; counted once for each network, never while training.
+    """FLOPs of a forward and backward pass of one sample; counted once for each network.
 
-    The count is remembered on disk, for torch's counter takes two seconds to import.
+    The count is cached on disk, because importing torch's FLOP counter takes two seconds.
     """
     from joblib import Memory
 
@@ -168,104 +177,114 @@ def sample_flops(model: str, shape: tuple[int, ...], num_classes: int) -> int:
 
 
 def _counted_flops(model: str, shape: tuple[int, ...], num_classes: int, made_by: tuple[str, str]) -> int:
-    """``made_by``: version of the network, and of torch."""
-    part = json.loads(model)
-    return step_flops(models.build(part["name"], shape, num_classes, 0, **options(part)), shape)[1]
+    """``made_by``: versions of the network and of torch. Unused here, but part of the cache key."""
+    component = json.loads(model)
+    return step_flops(models.build(component["name"], shape, num_classes, 0, **options(component)), shape)[1]
 
 
 def mark_path(store: Store, key: str, rounds: int) -> Path:
-    """Where the state of run ``key`` after that many rounds is left for branches."""
+    """The checkpoint of run ``key`` after this number of rounds, from which other runs branch."""
     return store.root / f"{key}.{rounds}.mark"
 
 
 def save_checkpoint(
     path: Path, state: State, history: History, done: int, seconds: float, checksums: Mapping[str, str]
 ) -> None:
-    """State, history, rounds done, seconds spent and the data's checksums, written at once or not at all."""
+    """Write state, history, rounds done, seconds and data checksums atomically, preceded by a SHA-256 digest."""
+    # plain data only, so that the file can be read with weights_only=True
     buffer = io.BytesIO()
     content = {"name": path.name, "data": dict(checksums), "state": _packed(state), "series": history.series}
     torch.save({**content, "done": done, "seconds": seconds}, buffer)
-    content = buffer.getvalue()
-    atomic_write(path, hashlib.sha256(content).digest() + content)
+    serialized = buffer.getvalue()
+    atomic_write(path, hashlib.sha256(serialized).digest() + serialized)
 
 
 def _read_checkpoint(path: Path) -> dict[str, Any]:
-    """What ``save_checkpoint`` wrote, whole; raises ValueError otherwise (torch itself would not see a flipped bit)."""
-    digest, content = (data := path.read_bytes())[:32], data[32:]
-    if hashlib.sha256(content).digest() != digest:
+    """The content that ``save_checkpoint`` wrote. Raises ValueError if the file changed: torch.load does not check."""
+    data = path.read_bytes()
+    digest, serialized = data[:32], data[32:]
+    if hashlib.sha256(serialized).digest() != digest:
         raise ValueError("its checksum does not match")
-    saved = torch.load(io.BytesIO(content), weights_only=True)
+    saved = torch.load(io.BytesIO(serialized), weights_only=True)
     if saved["name"] != path.name:
         raise ValueError(f"it was written as {saved['name']}")
     return saved
 
 
 def _resume(paths: list[Path | None], rounds: int, checksums: Mapping[str, str]) -> tuple[Start | None, float]:
-    """The first usable checkpoint of at most ``rounds`` rounds on these data, and its seconds; others are set aside."""
+    """The first usable checkpoint and its seconds, or (None, 0). Unusable checkpoints are renamed with a warning.
+
+    A checkpoint is usable if it has at most ``rounds`` rounds and the same data checksums.
+    """
     for path in paths:
         if path is None or not path.exists():
             continue
         try:
             saved = _read_checkpoint(path)
             if saved["data"] != checksums:
-                raise ValueError("it was made with other data")
+                raise ValueError("it was computed with other data")
             if saved["done"] > rounds:
                 raise ValueError(f"it has {saved['done']} rounds, the run has {rounds}")
             return (_unpacked(saved["state"]), History(saved["series"]), saved["done"]), saved["seconds"]
         except (OSError, ValueError, KeyError) as error:
-            with suppress(FileNotFoundError):  # another branch was faster
-                os.replace(path, path.with_name(path.name + ".damaged"))
-            warnings.warn(f"checkpoint {path.name} is damaged ({error}); set aside, the run starts over", stacklevel=2)
+            renamed = path.with_name(path.name + ".damaged")
+            with suppress(OSError):  # another process was faster, or has the file open (Windows)
+                os.replace(path, renamed)
+            warnings.warn(
+                f"checkpoint {path.name} is not usable ({error}); renamed to {renamed.name}, the run starts over",
+                stacklevel=2,
+            )
     return None, 0.0
 
 
 def _packed(value: Any) -> Any:
-    """A state as plain dicts, lists and tensors; a dataclass with its class's name, so that it comes back as it was."""
+    """A state as dicts, lists and tensors. A dataclass becomes a dict with its class name under CLASS."""
     if dataclasses.is_dataclass(value):
         cls = type(value)
-        own = cls.__module__.partition(".")[0] == PACKAGE
+        in_package = cls.__module__.partition(".")[0] == PACKAGE
         fields = {f.name: _packed(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {CLASS: cls.__name__ if own else f"{cls.__module__}:{cls.__qualname__}", **fields}
+        return {CLASS: cls.__name__ if in_package else f"{cls.__module__}:{cls.__qualname__}", **fields}
     return [_packed(v) for v in value] if isinstance(value, tuple) else value
 
 
 def _unpacked(packed: Any) -> Any:
-    """What ``_packed`` took apart; raises ValueError for a class that is not there any more."""
+    """Inverse of ``_packed``. Raises ValueError for a class that no longer exists or has other fields."""
     if isinstance(packed, dict):
         fields = {name: _unpacked(value) for name, value in packed.items()}
         name = fields.pop(CLASS)
+        # "Name" of a class in this package, or "module:Name" of a user's class
         try:
             module, colon, attribute = name.partition(":")
             cls = attrgetter(attribute)(importlib.import_module(module)) if colon else class_in_checkpoint(name)
             return cls(**fields)
         except (ImportError, AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"it holds a {name}, which has changed ({error})") from None
+            raise ValueError(f"it contains a {name}, which has changed ({error})") from None
     return tuple(map(_unpacked, packed)) if isinstance(packed, list) else packed
 
 
 def state_hash(state: State) -> str:
-    """16 hex digits of the bits of every tensor of a state: two runs with the same hash are the same run.
+    """16 hex digits: hash of all tensors of a state. Equal hashes mean bitwise identical states.
 
-    A field that a state got later (``metadata={"added": True}``) does not count where it is None, so that the hashes of
-    older records can be compared.
+    A field that was added to a state later (``metadata={"added": True}``) is ignored while it is None, so that the
+    hashes stay comparable with those of older records.
     """
     digest = hashlib.sha256()
 
-    def feed(value: Any) -> None:
+    def update(value: Any) -> None:
         if isinstance(value, torch.Tensor):
             digest.update(str((value.dtype, tuple(value.shape))).encode())
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())
         elif dataclasses.is_dataclass(value):
             for field in dataclasses.fields(value):
-                part = getattr(value, field.name)
-                if part is not None or not field.metadata.get("added"):
+                item = getattr(value, field.name)
+                if item is not None or not field.metadata.get("added"):
                     digest.update(field.name.encode())
-                    feed(part)
+                    update(item)
         elif isinstance(value, tuple):
-            for part in value:
-                feed(part)
+            for item in value:
+                update(item)
         else:
             digest.update(repr(value).encode())
 
-    feed(state)
+    update(state)
     return digest.hexdigest()[:16]

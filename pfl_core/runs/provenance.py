@@ -1,4 +1,4 @@
-"""Where a result comes from: versions of Python and libraries, commit, and the machine."""
+"""Provenance of a result: versions of Python and libraries, commit, machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 PACKAGE = "pfl_core"
-ROOT = Path(__file__).resolve().parents[2]  # the checkout: notebooks/, data/, figures/ lie beside the package
+ROOT = Path(__file__).resolve().parents[2]  # the checkout, with notebooks/, data/ and figures/ beside the package
 CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -30,24 +30,26 @@ def describe() -> dict[str, str]:
 
 @cache
 def processor() -> str:
-    """The processor's model as the system names it."""
+    """The processor's model: from /proc/cpuinfo on Linux, else what `platform` reports."""
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", CPUINFO.read_text(encoding="utf-8"), re.MULTILINE)
-    except OSError:  # no Linux
-        found = None
-    return found[1].strip() if found else platform.processor() or "a processor that the system does not name"
+        model = re.search(r"^model name\s*:\s*(.+)$", CPUINFO.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:  # not Linux
+        model = None
+    return model[1].strip() if model else platform.processor() or "unknown processor"
 
 
 @cache
 def commit() -> str:
-    """The checkout's commit, with a + where files differ from it; "unknown" outside a checkout of ours."""
-    options = {"cwd": ROOT, "capture_output": True, "text": True, "encoding": "utf-8", "check": True}
+    """The commit of this project's checkout, with a + if files were changed; "unknown" if this is no checkout."""
     try:
-        run = [subprocess.run(["git", *args], **options) for args in _GIT]
+        head, changes, prefix = (
+            subprocess.run(["git", *args], cwd=ROOT, capture_output=True, encoding="utf-8", check=True).stdout.strip()
+            for args in _GIT
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    head, changes, inside = (part.stdout.strip() for part in run)
-    return "unknown" if inside else head + ("+" if changes else "")  # inside: installed within somebody's checkout
+    # a non-empty prefix: ROOT is a subfolder of another project's checkout
+    return "unknown" if prefix else head + ("+" if changes else "")
 
 
 _GIT = (

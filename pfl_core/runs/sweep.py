@@ -1,4 +1,4 @@
-"""Many runs: stored ones are read, missing ones run in parallel, and each is kept as soon as it is done."""
+"""Computes many runs: stored ones are read, missing ones run in parallel, and each is stored as soon as it ends."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from joblib.externals.loky import get_reusable_executor
 from tqdm import tqdm
@@ -22,30 +23,30 @@ from pfl_core.federation import Federation
 from pfl_core.runs.build import build
 from pfl_core.runs.execute import execute, mark_path
 from pfl_core.runs.spec import RunSpec
-from pfl_core.runs.store import Record, Store, atomic_write
+from pfl_core.runs.store import Record, Store, atomic_write, remove
 
 POLL_SECONDS = 0.5
 
 
 class SweepError(RuntimeError):
-    """Some runs of a sweep failed; the others are stored. The message has a line for each."""
+    """Some runs of a sweep failed; the others are stored. The message has a line for each failed run."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A run to make: from which mark it may start and after which task, and which marks it leaves for others."""
+    """A run to compute, and the shared checkpoints ("marks") that it starts from or saves."""
 
     spec: RunSpec
     key: str
-    branch: Path | None = None
-    after: str | None = None  # key of the run that leaves the mark
-    marks: tuple[int, ...] = ()
-    until: int | None = None  # stop there, without a record: only the marks are wanted
-    checksums: Mapping[str, str] | None = None  # of its data, as the parent process has them
+    branch: Path | None = None  # the mark from which it starts
+    after: str | None = None  # key of the run that saves that mark
+    marks: tuple[int, ...] = ()  # rounds after which it saves a mark for other runs
+    until: int | None = None  # stop after this round without a record; the run is needed for its marks only
+    checksums: Mapping[str, str] | None = None  # of the data on the parent's machine
 
 
 def run(spec: RunSpec, store: Store | None = None) -> Record:
-    """The record of one run: read if stored, else computed here."""
+    """The record of one run: read if stored, else computed in this process."""
     (record,) = sweep([spec], jobs=1, store=store)
     return record
 
@@ -53,19 +54,29 @@ def run(spec: RunSpec, store: Store | None = None) -> Record:
 def sweep(
     specs: Sequence[RunSpec], *, jobs: int | None = None, executor: Executor | None = None, store: Store | None = None
 ) -> list[Record]:
-    """The records of all specs, in their order; missing ones are computed first.
+    """The records of all specs, in the same order. Missing runs are computed.
 
-    ``jobs`` processes (default: the environment's PFL_JOBS, else all cores; 1 stays in this process). Any
-    ``concurrent.futures`` executor serves in their place, e.g. ``dask.distributed.Client(...).get_executor()`` for a
-    cluster whose machines share the data folder. Raises SweepError, after all others are done, if some runs failed.
+    Args:
+        specs: the runs; equal ones are computed once.
+        jobs: number of worker processes, default PFL_JOBS of the environment, else all cores. With 1 the runs are
+            computed in this process.
+        executor: any ``concurrent.futures`` executor to use instead, e.g.
+            ``dask.distributed.Client(...).get_executor()`` for a cluster whose machines share the data folder.
+        store: where records are read and written, default ``Store()``.
+
+    Raises SweepError if some runs failed, after all others are done.
     """
     store, jobs = store or Store(), num_jobs(jobs)
-    keys, records = [], {}
+    keys: list[str] = []
+    missing: dict[str, RunSpec] = {}
+    records: dict[str, Record] = {}
     for spec in specs:
         key, record = store.locate(spec)
         keys.append(key)
-        records[key] = record
-    missing = {k: spec for k, spec in zip(keys, specs, strict=True) if records[k] is None or records[k].partial}
+        if record is None or record.partial:
+            missing[key] = spec
+        else:
+            records[key] = record
     failures: dict[str, str] = {}
     if missing:
         tasks = [_with_checksums(task) for task in plan(missing, store)]
@@ -73,102 +84,117 @@ def sweep(
         total = sum(task.until or task.spec.rounds for task in tasks)
         with tqdm(total=total, unit="round", file=sys.stderr, desc=f"{len(missing)} runs") as bar:
             if executor is None and jobs == 1:
-                failures = _one_by_one(tasks, store, bar)
+                failures = _sequentially(tasks, store, bar)
             else:
                 try:
                     failures = _in_parallel(tasks, store, bar, executor, jobs)
                 except KeyboardInterrupt:
                     if executor is None:
-                        _own_pool(jobs).shutdown(wait=False, kill_workers=True)
+                        pool: Any = _process_pool(jobs)  # Any: `kill_workers` is an option of loky only
+                        pool.shutdown(wait=False, kill_workers=True)
                     raise
         for task in tasks:
             if task.branch is not None:
-                task.branch.unlink(missing_ok=True)
-    failures = {key: why for key, why in failures.items() if key in missing}  # a common start alone is no run
+                remove(task.branch)
+    # a shared prefix that failed is not a run of the sweep; its branches start from round 0 instead
+    failures = {key: reason for key, reason in failures.items() if key in missing}
     if failures:
-        lines = "\n".join(f"  {missing[key].label()}: {why}" for key, why in failures.items())
+        lines = "\n".join(f"  {missing[key].label()}: {reason}" for key, reason in failures.items())
         raise SweepError(f"{len(failures)} of {len(missing)} runs failed, the others are stored:\n{lines}")
-    records |= {key: store.get(key) for key in missing}
-    if lost := [missing[key].label() for key, record in records.items() if record is None]:
-        raise SweepError(f"{len(lost)} runs ended but are not in {store.root}, first {lost[0]}; is it the same folder?")
+    records |= {key: record for key in missing if (record := store.get(key)) is not None}
+    if lost := [spec.label() for key, spec in missing.items() if key not in records]:
+        raise SweepError(
+            f"{len(lost)} runs are complete but not in {store.root}, first {lost[0]}; "
+            "do all workers use the same data folder?"
+        )
     return [dataclasses.replace(records[key], spec=spec) for key, spec in zip(keys, specs, strict=True)]
 
 
-def num_jobs(asked: int | None) -> int:
-    """How many processes: those asked for, else the environment's PFL_JOBS, else all cores.
+def num_jobs(jobs: int | None) -> int:
+    """The number of processes: ``jobs``, else PFL_JOBS of the environment, else the number of cores.
 
-    Raises ValueError for what is no such number.
+    Raises ValueError for anything that is not a positive integer.
     """
-    name, wanted = ("PFL_JOBS", os.environ.get("PFL_JOBS") or os.cpu_count() or 1) if asked is None else ("jobs", asked)
-    if not str(wanted).isdigit() or int(wanted) < 1:
-        raise ValueError(f"{name}={wanted} is no number of processes; give 1 or more")
-    return int(wanted)
+    name, value = ("PFL_JOBS", os.environ.get("PFL_JOBS") or os.cpu_count() or 1) if jobs is None else ("jobs", jobs)
+    if not str(value).isdigit() or int(value) < 1:
+        raise ValueError(f"{name}={value} is not a number of processes; give 1 or more")
+    return int(value)
 
 
 def plan(missing: Mapping[str, RunSpec], store: Store) -> list[Task]:
-    """Tasks for the missing runs, by key; runs that share their start with another part from its mark."""
+    """Tasks for the missing runs (key -> spec). Runs with identical first rounds branch from one shared run (trunk)."""
+    # trunk's key -> trunk, and for each run that branches from it: key, number of shared rounds
     branches: dict[str, tuple[RunSpec, list[tuple[str, int]]]] = {}
     for key, spec in missing.items():
         trunk, rounds = _shared_prefix(spec)
-        if rounds and (shared := store.key_of(trunk)) != key:
-            branches.setdefault(shared, (trunk, []))[1].append((key, rounds))
+        if rounds and (trunk_key := store.key_of(trunk)) != key:
+            branches.setdefault(trunk_key, (trunk, []))[1].append((key, rounds))
     _federation.cache_clear()
-    trunks, rest, parted = [], [], set()
-    for key, (trunk, children) in branches.items():
-        if key not in missing and len(children) == 1:
-            continue  # nobody to share the start with
-        marks = tuple(sorted({rounds for _, rounds in children}))
+    trunks: list[Task] = []
+    children: list[Task] = []
+    planned: set[str] = set()
+    for key, (trunk, runs) in branches.items():
+        if key not in missing and len(runs) == 1:
+            continue  # no other run shares the prefix
+        # a trunk that is itself a missing run is computed to its end, else only to its last mark
+        marks = tuple(sorted({rounds for _, rounds in runs}))
         trunks.append(Task(trunk, key, marks=marks, until=None if key in missing else marks[-1]))
-        rest += [Task(missing[k], k, mark_path(store, key, rounds), after=key) for k, rounds in children]
-        parted |= {key, *(k for k, _ in children)}
-    return trunks + [Task(spec, key) for key, spec in missing.items() if key not in parted] + rest
+        children += [Task(missing[k], k, mark_path(store, key, rounds), after=key) for k, rounds in runs]
+        planned |= {key, *(k for k, _ in runs)}
+    independent = [Task(spec, key) for key, spec in missing.items() if key not in planned]
+    return trunks + independent + children
 
 
 def _with_checksums(task: Task) -> Task:
     try:
         return dataclasses.replace(task, checksums=task.spec.checksums())
-    except FileNotFoundError:  # the run itself will say so, in its line of the report
+    except FileNotFoundError:  # reported when the run is executed
         return task
 
 
 def _shared_prefix(spec: RunSpec) -> tuple[RunSpec, int]:
-    """The run that this one shares its first rounds with, and how many."""
+    """The run with which this one shares its first rounds, and the number of these rounds."""
     if type(spec.build_method()).shared_prefix is Algorithm.shared_prefix:
         return spec, 0
-    shell = json.dumps({**spec.to_json(), "method": {"name": "local"}})
-    other, rounds = spec.build_method().shared_prefix(_federation(shell))
-    part = {"name": spec.method["name"], **dataclasses.asdict(other)}
-    return dataclasses.replace(spec, method=part), rounds
+    without_method = json.dumps({**spec.to_json(), "method": {"name": "local"}})
+    prefix_method, rounds = spec.build_method().shared_prefix(_federation(without_method))
+    method = {"name": spec.method["name"], **dataclasses.asdict(prefix_method)}
+    return dataclasses.replace(spec, method=method), rounds
 
 
 @lru_cache(maxsize=1)
 def _federation(spec: str) -> Federation:
-    """What runs that differ in their method alone have in common; built once for all of them."""
+    """The federation of a spec in JSON; built once for runs that differ only in their method."""
     return build(RunSpec.from_json(json.loads(spec)))[1]
 
 
 def _job(task: Task, store: Store, module: str) -> str:
-    """What a worker does; its rounds show in a file that the parent reads. ``module`` registers the method."""
+    """Executed by a worker: compute the task and write its progress to a file. ``module`` registers the method."""
     importlib.import_module(module)
     key = task.key
 
     def on_round(done: int) -> None:
         if _parent not in (None, os.getppid()):
-            raise SystemExit("the parent process exited; the run goes on from its checkpoint when asked for again")
+            raise SystemExit("the parent process exited; a later call continues the run from its checkpoint")
         atomic_write(store.progress(key), str(done).encode())
 
     _execute(task, store, on_round)
     return key
 
 
-def _one_by_one(tasks: Sequence[Task], store: Store, bar: tqdm) -> dict[str, str]:
-    failures = {}
+def _sequentially(tasks: Sequence[Task], store: Store, bar: tqdm) -> dict[str, str]:
+    """Compute all tasks in this process. Returns key -> reason of those that failed."""
+    failures: dict[str, str] = {}
     for task in tasks:
         before = bar.n
+
+        def on_round(done: int, before: int = before) -> None:
+            bar.update(before + done - bar.n)
+
         try:
-            _execute(task, store, lambda done, before=before: bar.update(before + done - bar.n))
-        except Exception as error:  # whatever a method raises is reported, and the others go on
-            failures[task.key] = _line(error)
+            _execute(task, store, on_round)
+        except Exception as error:  # a method may raise anything; the other runs continue
+            failures[task.key] = _error_line(error)
     return failures
 
 
@@ -186,7 +212,7 @@ def _execute(task: Task, store: Store, on_round: Callable[[int], object]) -> Non
     )
 
 
-def _line(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     return (
         "its worker process died"
         if isinstance(error, BrokenProcessPool)
@@ -197,48 +223,54 @@ def _line(error: BaseException) -> str:
 def _in_parallel(
     tasks: Sequence[Task], store: Store, bar: tqdm, executor: Executor | None, jobs: int
 ) -> dict[str, str]:
-    """Each task as soon as the one that it waits for has ended and a worker is free.
+    """Start each task as soon as the task that it depends on has ended and a worker is free.
 
-    A worker that dies takes its neighbours' runs with it, so whatever was running then is tried once more at the end,
-    one run at a time: whoever dies now has nobody else to blame.
+    If a worker dies, the pool fails and all running tasks with it. These are tried once more at the end, one at a time,
+    so that a second failure is that of the task itself. Returns key -> reason of the tasks that failed.
     """
     failures: dict[str, str] = {}
-    waiting, running, again = {task.key: task for task in tasks}, {}, {}
-    width, alone = len(tasks) if executor else jobs, False
+    waiting = {task.key: task for task in tasks}
+    running: dict[Future, tuple[Task, bool]] = {}  # future -> task, whether it is a second attempt
+    retry: dict[str, Task] = {}
+    max_running, is_retry = len(tasks) if executor else jobs, False
     rounds = {task.key: task.until or task.spec.rounds for task in tasks}
-    while waiting or running or again:
+    while waiting or running or retry:
+        # only failed tasks are left: try them again one at a time
         if not waiting and not running:
-            waiting, again, width, alone = again, {}, 1, True
-        busy = {*waiting, *(task.key for task, _ in running.values())}
-        ready = [key for key, task in waiting.items() if task.after not in busy]
-        for key in ready[: width - len(running)]:
+            waiting, retry, max_running, is_retry = retry, {}, 1, True
+        # start tasks whose trunk has ended, as many as there are free workers
+        pending = {*waiting, *(task.key for task, _ in running.values())}
+        ready = [key for key, task in waiting.items() if task.after not in pending]
+        for key in ready[: max_running - len(running)]:
             task = waiting.pop(key)
-            running[_submit(executor, jobs, task, store)] = task, alone
+            running[_submit(executor, jobs, task, store)] = task, is_retry
         for future in wait(running, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED).done:
-            (task, second), error = running.pop(future), future.exception()
+            (task, was_retry), error = running.pop(future), future.exception()
             key = task.key
-            if isinstance(error, BrokenProcessPool) and not second:
+            if isinstance(error, BrokenProcessPool) and not was_retry:
                 record = store.get(key)
-                again |= {key: task} if record is None or record.partial else {}
+                retry |= {key: task} if record is None or record.partial else {}
             elif error is not None:
-                failures[key] = _line(error)
-        unfinished = {*waiting, *again, *(task.key for task, _ in running.values())}
+                failures[key] = _error_line(error)
+        # progress: all rounds of ended tasks, and those that the workers report for the others
+        unfinished = {*waiting, *retry, *(task.key for task, _ in running.values())}
         bar.update(sum(_rounds_done(store, k) if k in unfinished else n for k, n in rounds.items()) - bar.n)
     return failures
 
 
-def _own_pool(jobs: int) -> Executor:
-    """Processes that stay for the next sweep; new ones after a death."""
-    return get_reusable_executor(max_workers=jobs, env={"OMP_NUM_THREADS": "1"}, initializer=_start)
+def _process_pool(jobs: int) -> Executor:
+    """The worker processes, which are reused by later sweeps and replaced if one dies."""
+    return get_reusable_executor(max_workers=jobs, env={"OMP_NUM_THREADS": "1"}, initializer=_start_worker)
 
 
-_parent: int | None = None  # of a worker of our own: the process that waits for it
+_parent: int | None = None  # in a worker of `_process_pool`: the process that started it
 
 
-def _start() -> None:
-    """Ctrl-C reaches workers, too, but it is the process that started them that ends them, without a traceback each.
+def _start_worker() -> None:
+    """Ignore Ctrl-C: the parent process ends the workers, so that they print no tracebacks.
 
-    Where that one is killed, they end with the round that they are in (see ``_job``).
+    If the parent is killed, workers end after the current round, see ``_job``. On Windows they finish their run,
+    because ``os.getppid`` does not change there.
     """
     global _parent
     _parent = os.getppid()
@@ -246,9 +278,9 @@ def _start() -> None:
 
 
 def _submit(executor: Executor | None, jobs: int, task: Task, store: Store) -> Future:
-    """A future in any case: of a pool whose worker has died, one that says so."""
+    """Submit a task. If the pool is broken because a worker died, the returned future has that exception."""
     try:
-        return (executor or _own_pool(jobs)).submit(_job, task, store, type(task.spec.build_method()).__module__)
+        return (executor or _process_pool(jobs)).submit(_job, task, store, type(task.spec.build_method()).__module__)
     except BrokenProcessPool as error:
         future: Future = Future()
         future.set_exception(error)
@@ -256,8 +288,8 @@ def _submit(executor: Executor | None, jobs: int, task: Task, store: Store) -> F
 
 
 def _rounds_done(store: Store, key: str) -> int:
-    """What a worker last wrote of its progress; 0 before it has written anything."""
+    """The progress that the worker wrote last; 0 if there is none, or if the worker is writing it (Windows)."""
     try:
         return int(store.progress(key).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return 0

@@ -1,11 +1,11 @@
-"""Which versions a run's key takes in.
+"""The component versions that are part of a run's key.
 
-The engine and each method, network, partition and data set have a version, a whole number from 1. It is raised when
-the results of stored specs change beyond rounding, and never for a move, a new name or a faster way to the same
-numbers. A change that concerns some settings only is a new value of a field instead, with the old value as its default.
-The golden results (``tests/golden/``) show which version a change has to raise.
+The engine and each method, network, partition and data set have an integer version, starting at 1. A version is raised
+when the results of stored specs change beyond rounding. It is not raised for a moved or renamed module or a faster
+implementation. A change that affects only some settings becomes a new value of a field, with the old value as default.
+The golden results (``tests/golden/``) show which version a change must raise.
 
-| version of | stands in |
+| version of | defined in |
 | --- | --- |
 | the engine: federation, operations on rows, training, seeding, the loop | ``ENGINE`` below |
 | a method, or a class that methods share | ``version``, an attribute of the class |
@@ -13,7 +13,7 @@ The golden results (``tests/golden/``) show which version a change has to raise.
 | a partition | ``VERSIONS`` in ``pfl_core/partition/__init__.py`` |
 | a data set's reader, ``combine`` and ``corrupt`` | ``VERSIONS`` in ``pfl_core/data/catalogue.py`` |
 
-Code from outside the package has no version: the bytes of its files take its place.
+Code from outside the package has no version. The hash of its files is used instead.
 """
 
 from __future__ import annotations
@@ -31,35 +31,38 @@ ENGINE = 1
 
 
 def versions(spec: RunSpec) -> dict[str, int | str]:
-    """Component -> version, or the hash of a user's code; every component that the run's numbers depend on."""
-    found: dict[str, int | str] = {"engine": ENGINE}
+    """Version of every component that the run's results depend on; for a user's code, the hash of its files."""
+    out: dict[str, int | str] = {"engine": ENGINE}
     method = spec.build_method()
-    for part in (method, *method.inner_algorithms):
-        found |= _of_class(type(part))
-    found |= named("network", spec.model["name"], models.MODELS, models.VERSIONS)
-    found |= named("partition", spec.partition["name"], partition.PARTITIONS, partition.VERSIONS)
+    for algo in (method, *method.inner_algorithms):
+        out |= _class_versions(type(algo))
+    out |= named("network", spec.model["name"], models.MODELS, models.VERSIONS)
+    out |= named("partition", spec.partition["name"], partition.PARTITIONS, partition.VERSIONS)
     for name in (spec.data["name"], *spec.public_sets()):
-        found |= {f"data {part}": value for part, value in data.versions(name).items()}
+        out |= {f"data {reader}": version for reader, version in data.versions(name).items()}
     if spec.data.get("corrupt"):
-        found["data corrupt"] = data.VERSIONS.get("corrupt", 1)
-    return found
+        out["data corrupt"] = data.VERSIONS.get("corrupt", 1)
+    return out
 
 
 def named(kind: str, name: str, table: Mapping[str, Callable], raised: Mapping[str, int]) -> dict[str, int | str]:
-    """The version of a name that this package registers, 1 unless it was raised; else the hash of the user's module."""
+    """The version of a component by name. A name of this package has version 1 or an entry in ``raised``; for a user's
+    code it is the hash of the module.
+    """
     module = name.partition(":")[0] if ":" in name else table[name].__module__
-    own = ":" not in name and module.partition(".")[0] == PACKAGE
-    return {f"{kind} {name}": raised.get(name, 1) if own else code_of(module)}
+    in_package = ":" not in name and module.partition(".")[0] == PACKAGE
+    return {f"{kind} {name}": raised.get(name, 1) if in_package else code_of(module)}
 
 
-def _of_class(cls: type) -> dict[str, int | str]:
-    """A method's class and its bases."""
-    found: dict[str, int | str] = {}
+def _class_versions(cls: type) -> dict[str, int | str]:
+    """Versions of a method's class and of its base classes."""
+    out: dict[str, int | str] = {}
+    # Algorithm itself and mixins that are not methods have no version
     for base in cls.__mro__:
         if base is algorithm.Algorithm or not issubclass(base, algorithm.Algorithm):
             continue
         if base.__module__.partition(".")[0] == PACKAGE:
-            found[f"method {algorithm.name_of(base)}"] = vars(base).get("version", 1)
+            out[f"method {algorithm.name_of(base)}"] = vars(base).get("version", 1)
         else:
-            found[f"code {base.__module__}"] = code_of(base.__module__)
-    return found
+            out[f"code {base.__module__}"] = code_of(base.__module__)
+    return out

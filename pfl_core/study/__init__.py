@@ -1,1 +1,1 @@
-"""What every paper's study is made of: settings, data frames, statistics, comparison, claims, plots."""
+"""Shared by the studies of all papers: settings, data frames, statistics, comparison, claims, plots."""

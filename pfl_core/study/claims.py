@@ -1,4 +1,4 @@
-"""A paper's claims: what they say, what the paper's own tables say to it, and what stored results say."""
+"""A paper's claims, with verdicts from the paper's own tables and from stored results."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from pfl_core.study.verdicts import Check, Verdict
 
 @dataclass(frozen=True)
 class ClaimCheck:
-    """The check of one claim: prepared results in, a verdict out; results that are missing leave it undecided."""
+    """The check of one claim: a function from results to a verdict. Missing results leave the claim undecided."""
 
     check: Check
     comparison: Comparison
-    settings: tuple[str, ...] = ()  # the experiments (column `setting`) that the claim is about; none: all of the paper
-    varied: tuple[str, ...] = ()  # fields that it compares beside those that all of the paper's claims do
+    settings: tuple[str, ...] = ()  # the settings (column `setting`) that the claim is about; empty: all of the paper
+    varied: tuple[str, ...] = ()  # fields that it compares, in addition to `Comparison.varied`
 
     def __call__(self, results: pd.DataFrame) -> Verdict:
-        """By the numbers alone."""
-        return self.found(claim_rows(results, self.comparison, self.settings, self.varied))
+        """The verdict by the numbers alone, without the conditions of ``Criteria``."""
+        return self.verdict(claim_rows(results, self.comparison, self.settings, self.varied))
 
-    def found(self, rows: pd.DataFrame) -> Verdict:
-        """By rows that are prepared already: one table serves all claims about the same experiments."""
+    def verdict(self, rows: pd.DataFrame) -> Verdict:
+        """The verdict from prepared rows. Claims about the same settings share one table."""
         try:
             return self.check(rows) if len(rows) else Verdict("undecided", "nothing is stored")
         except Missing as missing:
@@ -38,7 +38,7 @@ class ClaimCheck:
 
 @dataclass(frozen=True)
 class ClaimChecks:
-    """The checks of one paper's claims; called, it is the decorator that adds one."""
+    """The checks of one paper's claims. Calling it gives the decorator that adds a check."""
 
     comparison: Comparison
     criteria: Criteria = field(default_factory=Criteria)
@@ -52,7 +52,7 @@ class ClaimChecks:
         varied: Sequence[str] = (),
         rows: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
     ) -> Callable[[Check], ClaimCheck]:
-        """Adds the check of claim ``number``; ``rows`` selects the rows that it gets."""
+        """Add the check of claim ``number``. ``rows`` selects the rows that are passed to it."""
 
         def add(check: Check) -> ClaimCheck:
             selected = _selected(rows, check) if rows else check
@@ -73,45 +73,42 @@ def _selected(select: Callable[[pd.DataFrame], pd.DataFrame], check: Check) -> C
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim in this project's words. `supported` by the paper's own tables: yes | partly | no | no table."""
+    """One claim of a paper, in this project's words."""
 
     paper: str
     number: int  # within the paper, as on its method page
     text: str
     source: str  # table, figure or section
-    supported: str
+    supported: str  # by the paper's own tables: yes | partly | no | no table
     published: str  # the numbers behind `supported`
     check: ClaimCheck
     criteria: Criteria
 
     def judge(self, rows: pd.DataFrame) -> Judgement:
-        """By prepared rows; undecided, with the reason, where they may not decide it (see `study.criteria`)."""
-        with reading() as read:
-            verdict = self.check.found(rows)
-        return self.criteria.judge(self.number, verdict, read, rows)
+        """The judgement from prepared rows; undecided, with reasons, if they do not meet the criteria."""
+        with reading() as used:
+            verdict = self.check.verdict(rows)
+        return self.criteria.judge(self.number, verdict, used, rows)
 
 
 def claims(checks: ClaimChecks) -> list[Claim]:
-    """All claims of a paper, in order. Raises ValueError for one without a check."""
+    """All claims of a paper, in order. Raises ValueError for a claim without a check."""
     paper = checks.comparison.paper
-    stated = facts(paper).get("claim", [])
-    for claim in stated:
-        if claim["number"] not in checks.checks:
-            raise ValueError(f"{paper}: claim {claim['number']} has no check; add one to papers/{paper}/claims")
-    return [Claim(paper, **claim, check=checks.checks[claim["number"]], criteria=checks.criteria) for claim in stated]
+    entries = facts(paper).get("claim", [])
+    for entry in entries:
+        if entry["number"] not in checks.checks:
+            raise ValueError(f"{paper}: claim {entry['number']} has no check; add one to papers/{paper}/claims")
+    return [Claim(paper, **entry, check=checks.checks[entry["number"]], criteria=checks.criteria) for entry in entries]
 
 
 def claims_table(checks: ClaimChecks, results: pd.DataFrame, numbers: list[int] | None = None) -> pd.DataFrame:
-    """Claims (all, or those named) beside both verdicts, one row each, for the end of a notebook.
-
-    Runs that were stopped early decide nothing.
-    """
+    """A row for each claim, or for those with the given numbers, with both verdicts. Partial runs are left out."""
     if "partial" in results.columns:
         results = results[~results["partial"].eq(True)]
     rows, prepared = [], cache(partial(claim_rows, results, checks.comparison))
     for claim in claims(checks):
         if numbers is None or claim.number in numbers:
-            judged = claim.judge(prepared(claim.check.settings, claim.check.varied))
-            rows.append((claim.number, claim.text, claim.source, claim.supported, claim.published, *judged))
+            judgement = claim.judge(prepared(claim.check.settings, claim.check.varied))
+            rows.append((claim.number, claim.text, claim.source, claim.supported, claim.published, *judgement))
     columns = ["claim", "text", "source", "in the paper's tables", "published", "ours", "numbers", "runs"]
     return pd.DataFrame(rows, columns=columns).set_index("claim")

@@ -1,10 +1,11 @@
-"""A paper's numbers beside stored results, cell by cell, with what the results were made from."""
+"""Compares a paper's tables with stored results, cell by cell."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from statistics import fmean, stdev
+from typing import Any
 
 import pandas as pd
 
@@ -12,23 +13,31 @@ from pfl_core.study.comparison import Comparison, Fields
 from pfl_core.study.published import table
 from pfl_core.study.statistics import BEST_FIRST, COLUMNS, data_label, fresh_first, require, variants
 
-Runs = dict[tuple[str, str, str], list[dict]]  # (method, metric, data set) -> stored runs, fresh ones first
+Runs = dict[tuple[str, str, str | None], list[dict]]  # (method, metric, data set) -> stored runs, fresh ones first
+Cell = Any  # a row of `published.table`, from itertuples: attributes are its columns
 ROW = "table dataset method variant metric paper ours spread preset data seeds stale reproduced".split()
-POINTS = 2.0  # by which a printed accuracy may be missed, unless the paper's own spread is larger
+POINTS = 2.0  # tolerance for a reproduced accuracy, unless the paper's own spread is larger
 SHOWN = tuple(preset for preset in BEST_FIRST if preset != "ci")
 
 
 def compare(comparison: Comparison, results: pd.DataFrame) -> list[dict]:
-    """A row (keys ROW) for each number of the paper's tables; `ours` None where nothing fits.
+    """A row (keys ROW) for each number in the paper's tables.
 
-    results: columns `statistics.COLUMNS`; `variant` holds only fields that differ from the paper's main setting or
-    that its tables vary. The paper's own data come before a stand-in (marked in `data`), then preset paper before real
-    before quick (ci never shows), then longer runs (by a column `rounds`, if there is one), then a fresh run before a
-    stale one. `ours` is the mean over seeds in the paper's unit, `spread` the sample standard deviation (n - 1; None
-    for one seed), `seeds` their list, `stale` whether any of them is stale. `reproduced`: whether ours is within 2
-    points of the paper's accuracy, or within the spread that it prints; None where the runs are not at the paper's own
-    setting (data, preset, all rounds), or where neither bound is known. Deviations that are allowed, such as a JPEG
-    copy of the data, are named in `data`.
+    Args:
+        results: a frame with ``statistics.COLUMNS``. Its ``variant`` holds only fields that differ from the paper's
+            main setting or that the paper's tables vary.
+
+    The runs of a cell are chosen in this order: the paper's data set before a stand-in (marked in ``data``), preset
+    paper before real before quick (ci is never shown), longer runs (if there is a column ``rounds``), fresh runs before
+    stale ones. Fields of a row:
+
+    - ``ours``: mean over seeds, in the paper's unit; None if no run matches.
+    - ``spread``: sample standard deviation over seeds (n - 1); None for one seed.
+    - ``seeds``, ``stale``: the seeds, and whether any of the runs is stale.
+    - ``reproduced``: whether ``ours`` is within 2 percentage points of the paper's accuracy, or within the paper's
+      printed spread. None if the runs are not at the paper's setting (data set, preset, all rounds), or if neither
+      bound exists. Accepted deviations, such as a JPEG copy of the data, are named in ``data``.
+
     Raises ValueError for missing columns.
     """
     require(results, COLUMNS)
@@ -36,62 +45,68 @@ def compare(comparison: Comparison, results: pd.DataFrame) -> list[dict]:
     cells, runs = table(paper), defaultdict(list)
     usable = results[(results["paper"] == paper) & results["preset"].isin(SHOWN)].dropna(subset="value")
     usable = fresh_first(usable)
-    for run, fields in zip(usable.to_dict("records"), variants(usable), strict=True):
-        own = comparison.run_fields(run, fields)
-        runs[run["method"], run["metric"], run["dataset"]].append({**run, "fields": own})
+    for run, variant in zip(usable.to_dict("records"), variants(usable), strict=True):
+        fields = comparison.run_fields(run, variant)
+        runs[run["method"], run["metric"], run["dataset"]].append({**run, "fields": fields})
     return [_row(comparison, cell, runs, cells) for cell in cells.itertuples()]
 
 
-def _row(comparison: Comparison, cell: tuple, runs: Runs, cells: pd.DataFrame) -> dict:
+def _row(comparison: Comparison, cell: Cell, runs: Runs, cells: pd.DataFrame) -> dict:
     other = comparison.best_of.get((cell.table, cell.method))
     if other is None:
         variant, stored = cell.variant, _stored(comparison, cell, cell.variant, runs)
     else:
         variant, stored = f"best row of {other}", _best(comparison, cell, other, runs, cells)
     paper = None if math.isnan(cell.value) else cell.value
-    shown = dict(table=cell.table, dataset=cell.dataset, method=cell.method, variant=variant, metric=cell.metric)
-    found = {**shown, "paper": paper, **_summary(stored, comparison.units.get(cell.metric, 1.0))}
-    return found | {"reproduced": _reproduced(comparison, cell, found, stored)}
+    names = dict(table=cell.table, dataset=cell.dataset, method=cell.method, variant=variant, metric=cell.metric)
+    row = {**names, "paper": paper, **_summary(stored, comparison.units.get(cell.metric, 1.0))}
+    return row | {"reproduced": _reproduced(comparison, cell, row, stored)}
 
 
-def _reproduced(comparison: Comparison, cell: tuple, found: dict, stored: list[dict]) -> bool | None:
-    own_set = comparison.datasets.get(cell.dataset)
-    if not stored or found["paper"] is None:
+def _reproduced(comparison: Comparison, cell: Cell, row: dict, stored: list[dict]) -> bool | None:
+    """The value of the column ``reproduced``, see ``compare``."""
+    dataset = comparison.datasets.get(cell.dataset)
+    if not stored or row["paper"] is None:
         return None
-    if any(run["preset"] != "paper" or run["dataset"] != own_set or run.get("partial") for run in stored):
+    if any(run["preset"] != "paper" or run["dataset"] != dataset or run.get("partial") for run in stored):
         return None
-    accuracy = comparison.cell_metric(cell, found["variant"]).startswith("acc_")
-    bounds = [POINTS * comparison.units.get(cell.metric, 1.0)] * accuracy + [cell.std] * (not math.isnan(cell.std))
-    return abs(found["ours"] - found["paper"]) <= max(bounds) if bounds else None
+    is_accuracy = comparison.cell_metric(cell, row["variant"]).startswith("acc_")
+    bounds = [POINTS * comparison.units.get(cell.metric, 1.0)] if is_accuracy else []
+    bounds += [] if math.isnan(cell.std) else [cell.std]
+    return abs(row["ours"] - row["paper"]) <= max(bounds) if bounds else None
 
 
-def _stored(comparison: Comparison, cell: tuple, variant: str, runs: Runs) -> list[dict]:
+def _stored(comparison: Comparison, cell: Cell, variant: str, runs: Runs) -> list[dict]:
     """The runs for a cell: one data set, one preset, one run for each seed."""
-    theirs, metric = comparison.cell_fields(cell, variant), comparison.cell_metric(cell, variant)
-    main, settings = comparison.defaults_of(cell.key), comparison.settings.get(cell.dataset)
-    own_set = comparison.datasets.get(cell.dataset)
-    for dataset in (own_set, *comparison.stand_ins.get(cell.dataset, ())):
-        found = runs.get((comparison.cell_method(cell), metric, dataset), [])
-        found = [run for run in found if settings is None or run.get("setting", settings[0]) in settings]
-        found = [run for run in found if _same_setting(theirs, run["fields"], main)]
-        if found:
-            source = min(map(_source, found))
-            chosen = [run for run in found if _source(run) == source]
-            if dataset != own_set:
+    cell_fields, metric = comparison.cell_fields(cell, variant), comparison.cell_metric(cell, variant)
+    defaults, settings = comparison.defaults_of(cell.key), comparison.settings.get(cell.dataset)
+    published_set = comparison.datasets.get(cell.dataset)
+    for dataset in (published_set, *comparison.stand_ins.get(cell.dataset, ())):
+        matches = runs.get((comparison.cell_method(cell), metric, dataset), [])
+        # runs of the table's settings whose fields are those of the cell
+        matches = [run for run in matches if settings is None or run.get("setting", settings[0]) in settings]
+        matches = [run for run in matches if _same_setting(cell_fields, run["fields"], defaults)]
+        if matches:
+            source = min(map(_source, matches))
+            chosen = [run for run in matches if _source(run) == source]
+            if dataset != published_set and dataset is not None:
                 chosen = [{**run, "data": f"{data_label(dataset, run['data'])} (stand-in)"} for run in chosen]
+            # fresh runs come first in the list, so in reverse order they replace stale ones of the same seed
             return list({run["seed"]: run for run in reversed(chosen)}.values())
     return []
 
 
 def _source(run: dict) -> tuple:
-    """What must not be mixed in one cell, best first: preset, length, copy of the data (the plain name first)."""
+    """Sort key of the sources that must not be mixed in a cell, best first: preset, length, copy of the data."""
     return SHOWN.index(run["preset"]), -run.get("rounds", 0), run["data"]
 
 
-def _same_setting(theirs: Fields, ours: Fields, default: Fields) -> bool:
-    """Each field of the paper's variant is ours, and ours has no other that departs from the paper's main setting."""
-    fields = theirs.keys() | ours.keys()
-    return all(_equal(ours.get(name, default.get(name)), theirs.get(name, default.get(name))) for name in fields)
+def _same_setting(cell_fields: Fields, run_fields: Fields, defaults: Fields) -> bool:
+    """Whether all fields are equal, where a missing field has the default of the paper's main setting."""
+    return all(
+        _equal(run_fields.get(name, defaults.get(name)), cell_fields.get(name, defaults.get(name)))
+        for name in cell_fields.keys() | run_fields.keys()
+    )
 
 
 def _equal(a: float | str | None, b: float | str | None) -> bool:
@@ -100,18 +115,19 @@ def _equal(a: float | str | None, b: float | str | None) -> bool:
     return a is not None and a == b
 
 
-def _best(comparison: Comparison, cell: tuple, other: str, runs: Runs, cells: pd.DataFrame) -> list[dict]:
-    """As the paper does: the best of another table's settings, of the first preset that has all of them."""
-    here = (cells["table"] == other) & (cells["dataset"] == cell.dataset) & (cells["method"] == cell.method)
+def _best(comparison: Comparison, cell: Cell, other: str, runs: Runs, cells: pd.DataFrame) -> list[dict]:
+    """The runs of the best row in another table, as in the paper, at the first preset that has all rows."""
+    rows = (cells["table"] == other) & (cells["dataset"] == cell.dataset) & (cells["method"] == cell.method)
     for preset in SHOWN:
-        alike = {key: [run for run in found if run["preset"] == preset] for key, found in runs.items()}
-        found = [_stored(comparison, cell, variant, alike) for variant in cells.loc[here, "variant"]]
-        if all(found) and len({stored[0]["data"] for stored in found}) == 1:
-            return max(found, key=lambda stored: fmean(run["value"] for run in stored))
+        at_preset = {key: [run for run in several if run["preset"] == preset] for key, several in runs.items()}
+        candidates = [_stored(comparison, cell, variant, at_preset) for variant in cells.loc[rows, "variant"]]
+        if all(candidates) and len({stored[0]["data"] for stored in candidates}) == 1:
+            return max(candidates, key=lambda stored: fmean(run["value"] for run in stored))
     return []
 
 
 def _summary(stored: list[dict], unit: float) -> dict:
+    """The columns of ROW that describe the stored runs; None if there are none."""
     if not stored:
         return dict.fromkeys(ROW[ROW.index("ours") :])
     values = [run["value"] * unit for run in stored]

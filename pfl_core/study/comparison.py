@@ -1,4 +1,4 @@
-"""How the cells of a paper's tables and stored runs are matched."""
+"""How cells of a paper's tables are matched with stored runs."""
 
 from __future__ import annotations
 
@@ -9,45 +9,47 @@ from typing import Any
 from pfl_core.study.published import parse_variant
 
 Fields = dict[str, float | str]
-CONTEXT = {"T", "batch_size", "target"}  # fields of a column of the paper's table, which the preset has
+CONTEXT = {"T", "batch_size", "target"}  # fields in a paper's tables that the preset determines
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How the cells of a paper's tables and stored runs are matched.
+    """How cells of a paper's tables are matched with stored runs.
 
-    The names on the left of a mapping are the paper's, those on the right the project's.
+    The keys of the mappings are the paper's names, the values this project's names, unless stated otherwise.
     """
 
     paper: str
-    defaults: Mapping[str, float | str]  # fields of the main results; any other value is an experiment of its own
+    defaults: Mapping[str, float | str]  # fields of the main results; other values belong to other experiments
     datasets: Mapping[str, str]
     varied: tuple[str, ...] = ("alpha",)  # fields whose values the claims compare
-    stand_ins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # shown where the paper's own set is missing
-    # Experiments whose runs are a data set's tables; the others have other clients, splits or epochs, for a figure or
-    # another table.
+    stand_ins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # shown if the paper's data set is missing
+    # The paper's data set -> settings whose runs belong to its tables. Other settings have other clients, partitions or
+    # epochs, for a figure or another table.
     settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     metrics: Mapping[str, str] = field(default_factory=dict)
     units: Mapping[str, float] = field(default_factory=dict)  # metric -> factor from the stored unit to the paper's
     fields: Mapping[str, str] = field(default_factory=dict)
-    best_of: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (table, method) -> table of its settings
+    # (table, method) -> another table, whose best row is the cell's value
+    best_of: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def defaults_of(self, method: str) -> Fields:
         """A method's fields in the paper's main results."""
         return dict(self.defaults)
 
     def run_fields(self, run: Mapping[str, Any], fields: Fields) -> Fields:
-        """A stored run's fields in the paper's words; ``fields`` are those of its variant."""
+        """A stored run's fields under the paper's names; ``fields`` are those of its variant."""
         return fields
 
     def cell_fields(self, cell: Any, variant: str) -> Fields:
-        """The fields that a cell's run has."""
-        found = {name: value for name, value in parse_variant(variant).items() if name not in CONTEXT}
-        return {self.fields.get(name, name): value for name, value in found.items()}
+        """The fields of the runs that match a cell."""
+        parsed = {name: value for name, value in parse_variant(variant).items() if name not in CONTEXT}
+        return {self.fields.get(name, name): value for name, value in parsed.items()}
 
     def cell_metric(self, cell: Any, variant: str) -> str:
+        """The metric of a cell."""
         return self.metrics.get(cell.metric, cell.metric)
 
     def cell_method(self, cell: Any) -> str:
-        """The method whose runs fill a cell."""
+        """The method whose runs match a cell."""
         return cell.key

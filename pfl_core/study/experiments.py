@@ -1,4 +1,4 @@
-"""The runs behind a notebook: which of them can be had, and their records."""
+"""The runs of a notebook: which of them are available, and their records."""
 
 from __future__ import annotations
 
@@ -7,57 +7,60 @@ from collections.abc import Sequence
 
 from pfl_core.runs import Record, RunSpec, Store, sweep
 
-SHOWN = 10  # missing runs that are listed by name
+MAX_LISTED = 10  # number of missing runs that are listed by name
 
 
-def available(wanted: Sequence[RunSpec], store: Store | None = None) -> list[RunSpec]:
-    """Those of the runs that are stored, or whose data are on this machine; a line is printed for the others.
+def available(specs: Sequence[RunSpec], store: Store | None = None) -> list[RunSpec]:
+    """The runs that are stored or whose data are on this machine. Prints a line about the others.
 
-    Raises FileNotFoundError if none is left.
+    Raises FileNotFoundError if no run is available.
     """
-    store, here, absent = store or Store(), [], {}
-    for one in wanted:
+    store = store or Store()
+    usable: list[RunSpec] = []
+    unusable: dict[str, list[RunSpec]] = {}  # by reason
+    for spec in specs:
         try:
-            if store.drawn(one) is None:
-                one.checksums()
-            here.append(one)
-        except (FileNotFoundError, ValueError) as error:  # not here, or a file of one's own that is gone
-            absent.setdefault(str(error), []).append(one)
-    if not here:
-        raise FileNotFoundError(next(iter(absent), "no runs were asked for"))
-    for why, left_out in absent.items():
-        print(f"left out, {len(left_out)} runs: {why}")
-    return here
+            if store.display_record(spec) is None:
+                spec.checksums()
+            usable.append(spec)
+        except (FileNotFoundError, ValueError) as error:  # ValueError: the user's own data file was deleted
+            unusable.setdefault(str(error), []).append(spec)
+    if not usable:
+        raise FileNotFoundError(next(iter(unusable), "there are no runs to show"))
+    for reason, left_out in unusable.items():
+        print(f"left out, {len(left_out)} runs: {reason}")
+    return usable
 
 
-def records(wanted: Sequence[RunSpec], train: bool = False, store: Store | None = None) -> list[Record]:
-    """What a notebook draws: the stored records of these runs, and at presets ci and quick the missing ones as well.
+def records(specs: Sequence[RunSpec], train: bool = False, store: Store | None = None) -> list[Record]:
+    """The stored records of these runs, for a notebook. At presets ci and quick, missing runs are computed.
 
-    At real and paper a notebook computes nothing unasked: what is missing is listed, and made only with ``train``, or
-    where the environment has PFL_TRAIN=1, as under ``pfl figures``. Records that were made with other data than those
-    here are drawn if they are committed, see ``Store.drawn``; runs that were stopped early go on if training is asked
-    for. Raises FileNotFoundError if there is nothing to draw.
+    At real and paper, missing runs are listed. They are computed only with ``train`` or if the environment has
+    PFL_TRAIN=1, as ``pfl figures`` sets it; runs that were stopped early are then continued. Committed records are used
+    even if they were computed from other data files than those on this machine, see ``Store.display_record``.
+    Raises FileNotFoundError if there is no record.
     """
-    store, slow = store or Store(), any(one.preset in ("real", "paper") for one in wanted)
+    store, slow = store or Store(), any(spec.preset in ("real", "paper") for spec in specs)
     train = train or os.environ.get("PFL_TRAIN") == "1" or not slow
-    stored = [store.drawn(one) for one in wanted]
-    lacking = [i for i, record in enumerate(stored) if record is None or record.partial and train]
+    stored = [store.display_record(spec) for spec in specs]
+    missing = [i for i, record in enumerate(stored) if record is None or record.partial and train]
     if train:
-        jobs = 1 if all(one.preset == "ci" for one in wanted) else None
-        for i, record in zip(lacking, sweep([wanted[i] for i in lacking], jobs=jobs, store=store), strict=True):
+        jobs = 1 if all(spec.preset == "ci" for spec in specs) else None
+        for i, record in zip(missing, sweep([specs[i] for i in missing], jobs=jobs, store=store), strict=True):
             stored[i] = record
-    elif lacking:
-        print(_listed([wanted[i] for i in lacking], len(wanted)))
+    elif missing:
+        print(_missing_text([specs[i] for i in missing], len(specs)))
     found = [record for record in stored if record is not None]
     if not found:
         raise FileNotFoundError(
-            f"none of these {len(wanted)} runs is stored; `pfl figures` makes them, or this notebook with TRAIN = True"
+            f"none of these {len(specs)} runs is stored; compute them with `pfl figures`, or set TRAIN = True here"
         )
     return found
 
 
-def _listed(missing: Sequence[RunSpec], total: int) -> str:
-    """What a figure is drawn without."""
-    lines = [f"not stored, so not drawn: {len(missing)} of {total} runs (`pfl figures` or TRAIN = True makes them)"]
-    lines += [f"   {one.label()}" for one in missing[:SHOWN]]
-    return "\n".join(lines + [f"   and {len(missing) - SHOWN} more"] * (len(missing) > SHOWN))
+def _missing_text(missing: Sequence[RunSpec], total: int) -> str:
+    """The list of missing runs that a notebook prints."""
+    lines = [f"not stored, so not drawn: {len(missing)} of {total} runs (compute with `pfl figures` or TRAIN = True)"]
+    lines += [f"   {spec.label()}" for spec in missing[:MAX_LISTED]]
+    lines += [f"   and {len(missing) - MAX_LISTED} more"] if len(missing) > MAX_LISTED else []
+    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Data frames from records, and what a run's data and setting are called."""
+"""Data frames from records, and labels of a run's data and setting."""
 
 from __future__ import annotations
 
@@ -12,46 +12,51 @@ from pfl_core.runs import Record, RunSpec
 
 
 def data_name(record: Record) -> str:
-    """What the run was really made on: the set's own text if it has one, else its name."""
+    """The data that the run used: the data set's description if it has one, else its name."""
     return record.about or record.spec.data["name"]
 
 
 def published_set(record: Record) -> str:
-    """``dataset``, marked if a file of that name had other images than the published set: it fills no paper's cell."""
+    """``dataset``, marked if the file has other images than the published set, so that it matches no table cell."""
     return dataset(record.spec) + (f" ({UNOFFICIAL})" if UNOFFICIAL in record.about else "")
 
 
 def dataset(spec: RunSpec) -> str:
-    """The data set as the papers' tables name it: corrupted CIFAR-10 is a set of its own."""
+    """The data set's name in the papers' tables, where corrupted data count as a separate set: "cifar10_c"."""
     return spec.data["name"] + ("_c" if spec.data.get("corrupt") else "")
 
 
 def setting_label(record: Record) -> str:
-    """The setting under the name of the data that were really used: "digits, sampled", made for "cifar10, sampled"."""
+    """The setting's name with the data set that was used: "digits, sampled" for "cifar10, sampled" run on digits."""
     _, comma, rest = record.spec.setting.partition(", ")
     return dataset(record.spec) + comma + rest
 
 
 def method_fields(spec: RunSpec) -> dict[str, object]:
-    """The method's fields, defaults written out."""
+    """All fields of the method, including defaults."""
     return dataclasses.asdict(spec.build_method())
 
 
 def summaries(records: Iterable[Record]) -> pd.DataFrame:
-    """A row per run: method, its fields, seed, data, preset, setting, where, and the numbers of ``Record.summary``."""
+    """A row per run: method and its fields, seed, data, preset, setting, where (``setting_label``), and the metrics of
+    ``Record.summary``.
+    """
     rows = []
     for record in records:
         spec = record.spec
-        frame = {"method": spec.method["name"], "seed": spec.seed, "preset": spec.made_for, "setting": spec.setting}
-        found = {"where": setting_label(record), "data": data_name(record)}
-        rows.append({**frame, **found, **method_fields(record.spec), **record.summary()})
+        tags = {"method": spec.method["name"], "seed": spec.seed, "preset": spec.preset_label, "setting": spec.setting}
+        labels = {"where": setting_label(record), "data": data_name(record)}
+        rows.append({**tags, **labels, **method_fields(record.spec), **record.summary()})
     return pd.DataFrame(rows)
 
 
 def curves(records: Iterable[Record]) -> pd.DataFrame:
-    """A row per run, round and metric: accuracies after aggregation and (``_trained``) after local training, shares."""
+    """A row per run, round and metric: accuracies after aggregation and after local training (``_trained``), shares,
+    training loss, upload; means over clients.
+    """
     frames = []
     for record in records:
+        # a row per round, a column per metric; clients are averaged
         frame = record.curve().join(record.curve(trained=True), rsuffix="_trained")
         for metric in ("personal_share", "movable_share", "train_loss", "upload"):
             if metric in record.series:
@@ -64,7 +69,7 @@ def curves(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def clients(records: Iterable[Record]) -> pd.DataFrame:
-    """A row per run and client: the accuracy (percent) of the last round, and where the run was made."""
+    """A row per run and client: accuracy (percent) in the last round, and where (``setting_label``)."""
     frames = []
     for record in records:
         tags = {"method": record.spec.method["name"], **method_fields(record.spec), "seed": record.spec.seed}
@@ -74,15 +79,15 @@ def clients(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def _tagged(frame: pd.DataFrame, tags: dict[str, object]) -> pd.DataFrame:
-    """``frame`` with a column for each tag; a tuple is one value."""
+    """``frame`` with a constant column for each tag. A tuple is one value."""
     return frame.assign(**{name: [value] * len(frame) for name, value in tags.items()})
 
 
-def same_end(table: pd.DataFrame, own: str) -> list[str]:
-    """The other labels whose runs end with the bits of ``own``'s on every seed: there, nothing was changed.
+def same_end(table: pd.DataFrame, reference: str) -> list[str]:
+    """The other labels whose final states are bitwise identical to those of ``reference`` for every seed.
 
-    Columns: label, seed, and state, the hash of the final state's bits.
+    Columns: label, seed, and state (hash of the final state).
     """
     states = table.pivot(index="seed", columns="label", values="state")
-    same = states.drop(columns=own).eq(states[own], axis=0).all()
+    same = states.drop(columns=reference).eq(states[reference], axis=0).all()
     return [label for label in dict.fromkeys(table["label"]) if same.get(label, False)]

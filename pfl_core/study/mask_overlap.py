@@ -1,4 +1,4 @@
-"""How far the masks that a run kept overlap, tensor by tensor, and whether common classes explain it."""
+"""Overlap of the personal masks in a record, by tensor, and whether common classes explain it."""
 
 from __future__ import annotations
 
@@ -9,34 +9,40 @@ import pandas as pd
 
 from pfl_core.runs import Record
 from pfl_core.study import similarity
+from pfl_core.study.frames import method_fields
 
 
 def masks(record: Record) -> dict[str, tuple[np.ndarray, int]]:
-    """Tensor -> (entries that two clients both have personal [N, N], entries of the tensor), where masks were kept."""
+    """Tensor -> (number of entries that are personal for both clients [N, N], size of the tensor).
+
+    Empty if the record has no masks.
+    """
     names = [name.removeprefix("overlap/") for name in record.arrays if name.startswith("overlap/")]
     return {n: (np.array(record.arrays[f"overlap/{n}"]), int(record.arrays[f"size/{n}"])) for n in names}
 
 
 def head_weight(record: Record) -> str:
-    """The weights of the last linear layer, Figure 4's tensor."""
+    """The weight of the last linear layer, the tensor of FedSelect's Figure 4."""
     return [name for name in masks(record) if name.endswith("weight")][-1]
 
 
 def overlaps(record: Record, *tensors: str) -> dict[str, np.ndarray]:
-    """The three overlap matrices [N, N] of one tensor's masks, or of several as one."""
-    found = masks(record)
-    both, entries = (sum(part) for part in zip(*(found[tensor] for tensor in tensors), strict=True))
+    """The three overlap matrices [N, N] of one tensor's masks, or of several tensors together."""
+    # several tensors count as one: add their intersections and sizes
+    stored = [masks(record)[tensor] for tensor in tensors]
+    intersection = np.sum([pair[0] for pair in stored], axis=0)
+    entries = sum(pair[1] for pair in stored)
     return {
-        "iou_raw": similarity.iou_raw(both),
-        "iou_minmax": similarity.iou_minmax(both),
-        "iou_chance": similarity.iou_chance(both, entries),
+        "iou_raw": similarity.iou_raw(intersection),
+        "iou_minmax": similarity.iou_minmax(intersection),
+        "iou_chance": similarity.iou_chance(intersection, entries),
     }
 
 
 def overlap_contrast(record: Record, *tensors: str) -> dict[str, float]:
-    """For each normalisation of these tensors' overlap: its mean over pairs, contrast, and permutation p-value."""
+    """For each normalization of the overlap of these tensors: mean over pairs, contrast, and permutation p-value."""
     common = similarity.common_classes(np.array(record.clients["train"]))
-    pairs = np.triu_indices(len(common), 1)
+    pairs = np.triu_indices(len(common), 1)  # each pair of clients once
     out = {}
     for name, matrix in overlaps(record, *tensors).items():
         values = matrix[pairs]
@@ -46,24 +52,25 @@ def overlap_contrast(record: Record, *tensors: str) -> dict[str, float]:
 
 
 def layer_contrasts(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per run and weight tensor; the overlap is ``iou_chance``.
+    """A row per run and weight tensor, with the contrast of ``iou_chance``.
 
-    Columns: alpha, seed, tensor, personal (its share of the tensor), contrast, p_value.
+    Columns: alpha, seed, tensor, personal (personal fraction of the tensor), contrast, p_value.
     """
     rows = []
     for record in records:
-        for tensor, (both, entries) in masks(record).items():
+        alpha = method_fields(record.spec)["alpha"]
+        for tensor, (intersection, entries) in masks(record).items():
             if not tensor.endswith("weight"):
                 continue
-            found = overlap_contrast(record, tensor)
+            contrasts = overlap_contrast(record, tensor)
             rows.append(
                 {
-                    "alpha": record.spec.build_method().alpha,
+                    "alpha": alpha,
                     "seed": record.spec.seed,
                     "tensor": tensor,
-                    "personal": float(np.diag(both).mean() / entries),
-                    "contrast": found["iou_chance_contrast"],
-                    "p_value": found["iou_chance_p"],
+                    "personal": float(np.diag(intersection).mean() / entries),
+                    "contrast": contrasts["iou_chance_contrast"],
+                    "p_value": contrasts["iou_chance_p"],
                 }
             )
     return pd.DataFrame(rows)

@@ -1,4 +1,4 @@
-"""One row for each run and metric: the frame that ``compare`` and the claims take."""
+"""The metrics frame: a row for each run and metric. ``compare`` and the claim checks take it as input."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ ExtraMetrics = Callable[[Record], dict[str, float]]
 
 
 def variant(spec: RunSpec, own_fields: Mapping[str, Any]) -> str:
-    """The reading, and the fields in which the method differs from it and from ``own_fields``: "alpha=0.5;p=0.1".
+    """The reading and the fields in which a run's method differs from its paper's settings: "alpha=0.5;p=0.1".
 
-    ``own_fields`` are those that its paper's settings give the method.
-    pFedGate's budgets are ``budgets`` if they are several; that a run is probed makes it no other one.
+    ``own_fields`` are the fields that the paper's settings give the method. Several budgets of pFedGate are written as
+    ``budgets``. Fields for probing are left out, because they do not change the results.
     """
     reading = spec.method.get("reading", "paper")
+    # the fields that are not written: those of the reading, replaced by those of the paper's settings
     plain = dataclasses.asdict(type(spec.build_method()).reading(reading)) | dict(own_fields)
     parts = [] if reading == "paper" else [f"reading={reading}"]
     for name, value in method_fields(spec).items():
@@ -45,15 +46,17 @@ def metrics_frame(
     own_fields: Callable[[RunSpec], Mapping[str, Any]],
     extra: Sequence[ExtraMetrics] = (),
 ) -> pd.DataFrame:
-    """A row per run and metric, with the columns that ``compare`` and the claims take.
+    """A row per run and metric, with COLUMNS.
 
-    ``rounds`` are those done; ``partial`` says whether the run was stopped early, and then ``data`` says so as well.
-    ``clients`` is their number, ``dirichlet`` the alpha of a Dirichlet split (else not a number), ``novel`` the
-    share that never takes part. Metrics of the last round: those of ``Record.summary``; ``uplink_fraction``, what a
-    client sends relative to the whole model; and where masks were kept, of the head's weights, ``iou_raw`` and
-    ``iou_chance`` (chance-corrected; means over client pairs) and ``iou_contrast`` (chance-corrected, pairs with a
-    common class minus pairs without). Of the whole run: ``train_images``, a client's, on average,
-    ``roughness``, and ``validation_change`` and ``inert`` of ``study.checks``. And those of the ``extra`` functions.
+    - ``rounds``: completed rounds. ``partial``: whether the run was stopped early; ``data`` then says so as well.
+    - ``clients``: number of clients. ``novel``: fraction of clients that never take part.
+    - ``dirichlet``: alpha of a Dirichlet partition, else NaN.
+
+    Metrics of the last round: those of ``Record.summary``; ``uplink_fraction``, the values that a client sends relative
+    to the whole model; and, if masks were stored, for the head's weight: ``iou_raw`` and ``iou_chance`` (means over
+    pairs of clients) and ``iou_contrast`` (of ``iou_chance``, pairs with a common class minus pairs without). Metrics
+    of the whole run: ``train_images`` (mean over clients), ``roughness``, and ``validation_change`` and ``inert`` of
+    ``study.checks``. The functions in ``extra`` add further metrics.
     """
     rows = []
     for record in records:
@@ -71,13 +74,14 @@ def metrics_frame(
             "method": spec.method["name"],
             "variant": variant(spec, own_fields(spec)),
             "seed": spec.seed,
-            "preset": spec.made_for,
+            "preset": spec.preset_label,
             "data": data_name(record) + (f", {record.length} rounds" if record.partial else ""),
             "rounds": record.rounds,
             "partial": record.partial,
             "stale": record.stale,
             "key": record.key,
         }
+        # metrics: last round, then whole run, then the paper's own, then mask overlap
         numbers = record.summary()
         if "upload" in record.series:
             numbers["uplink_fraction"] = float(record.values("upload").iloc[-1].mean() / record.num_params)
@@ -85,20 +89,20 @@ def metrics_frame(
             numbers["train_images"] = float(np.sum(record.clients["train"], axis=1).mean())
         numbers["roughness"] = roughness(record)
         numbers |= {"validation_change": validation_change(record), "inert": inert(record)}
-        for more in extra:
-            numbers |= more(record)
+        for function in extra:
+            numbers |= function(record)
         if masks(record):
-            found = overlap_contrast(record, head_weight(record))
-            numbers |= {"iou_raw": found["iou_raw_mean"], "iou_chance": found["iou_chance_mean"]}
-            numbers["iou_contrast"] = found["iou_chance_contrast"]
+            contrasts = overlap_contrast(record, head_weight(record))
+            numbers |= {"iou_raw": contrasts["iou_raw_mean"], "iou_chance": contrasts["iou_chance_mean"]}
+            numbers["iou_contrast"] = contrasts["iou_chance_contrast"]
         rows += [{**base, "metric": metric, "value": value} for metric, value in numbers.items()]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def roughness(record: Record) -> float:
-    """Sample deviation (points) of the changes in ``acc_mean`` between scored rounds, from the middle of the run on.
+    """Sample standard deviation (points) of the changes of ``acc_mean`` between scored rounds, in the second half.
 
-    Not a number with fewer than two changes. Of runs that were scored equally often the smoother one has less.
+    NaN with fewer than two changes. Lower is smoother; comparable between runs with the same ``eval_every``.
     """
     curve = record.curve(trained=record.spec.build_method().reported == "after_local_update")["acc_mean"]
     return float(curve[curve.index >= record.rounds / 2].diff().std())

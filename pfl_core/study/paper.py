@@ -1,4 +1,4 @@
-"""What belongs to one paper, in one frozen object; everything shared is handed it."""
+"""One paper's study as one object: settings, experiments, comparison, claims. Shared code receives it as argument."""
 
 from __future__ import annotations
 
@@ -24,26 +24,20 @@ Experiment = Callable[[str, Sequence[int], Mapping[str, Any]], list[RunSpec]]  #
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper's settings, the runs behind each of its notebooks, and how its tables and claims are checked.
-
-    ``experiments``: notebook -> its runs. ``seeds``: notebook -> preset -> seeds; "" has those of all presets, for the
-    notebooks that do not name their own.
-    ``extra_metrics``: record -> metrics that only this paper has. ``searches``: (preset, setting) -> what is searched
-    there on validation images, for each method of a comparison.
-    """
+    """A paper's settings, the runs of its notebooks, and the checks of its tables and claims."""
 
     settings: PaperSettings
-    experiments: Mapping[str, Experiment]
-    seeds: Mapping[str, Mapping[str, tuple[int, ...]]]
+    experiments: Mapping[str, Experiment]  # notebook -> its runs
+    seeds: Mapping[str, Mapping[str, tuple[int, ...]]]  # notebook -> preset -> seeds; "": default of all notebooks
     comparison: Comparison
     claims: ClaimChecks
-    extra_metrics: tuple[ExtraMetrics, ...] = ()
-    searches: Mapping[tuple[str, str], Sequence[Search]] = field(default_factory=dict)
+    extra_metrics: tuple[ExtraMetrics, ...] = ()  # functions from a record to metrics that only this paper has
+    searches: Mapping[tuple[str, str], Sequence[Search]] = field(default_factory=dict)  # (preset, setting) -> searches
 
     def __post_init__(self) -> None:
         names = {self.settings.paper, self.comparison.paper, self.claims.comparison.paper}
         if len(names) > 1:
-            raise ValueError(f"settings, comparison and claims are of different papers: {', '.join(sorted(names))}")
+            raise ValueError(f"settings, comparison and claims belong to different papers: {', '.join(sorted(names))}")
 
     @property
     def name(self) -> str:
@@ -51,56 +45,56 @@ class Paper:
 
     @property
     def searched(self) -> Path:
-        """The file with what the searches chose."""
+        """The file with the values that the searches chose."""
         return searched_path(self.name)
 
     def specs(
         self, notebook: str, preset: str, seeds: Sequence[int] | None = None, overrides: Mapping[str, Any] | None = None
     ) -> list[RunSpec]:
-        """The runs of a notebook ("01_main_comparison"); ``seeds`` None: the preset's own.
+        """The runs of a notebook ("01_main_comparison"). ``seeds``: default those of the preset.
 
-        Runs that ``overrides`` (fields of the run or its training) make other ones than the preset's are marked so.
+        ``overrides`` are fields of the run or its training. Runs that differ from the preset's are marked as changed.
         Raises ValueError for an unknown preset or setting.
         """
         check_preset(preset)
         if notebook not in self.experiments:
             known = ", ".join(self.experiments)
-            raise ValueError(f"{self.name} has no notebook {notebook!r} with runs; it has {known}")
+            raise ValueError(f"{self.name} has no notebook {notebook!r} with runs; choose from {known}")
         if seeds is None:
-            seeds = (self.seeds[""] | self.seeds.get(notebook, {}))[preset]
+            seeds = {**self.seeds[""], **self.seeds.get(notebook, {})}[preset]
         experiment = self.experiments[notebook]
         specs = experiment(preset, seeds, overrides or {})
         if not overrides:
             return specs
-        own = {_identity(spec) for spec in experiment(preset, seeds, {})}
-        return [replace(spec, changed=_identity(spec) not in own) for spec in specs]
+        preset_runs = {_identity(spec) for spec in experiment(preset, seeds, {})}
+        return [replace(spec, changed=_identity(spec) not in preset_runs) for spec in specs]
 
     def variant(self, spec: RunSpec) -> str:
         """The fields in which a run's method differs from this paper's settings."""
         return variant(spec, self.settings.fields_of(spec))
 
     def metrics_frame(self, records: Iterable[Record]) -> pd.DataFrame:
-        """A row per run and metric, of the records that were made for this paper."""
-        own = [record for record in records if record.spec.paper == self.name]
-        return metrics_frame(own, self.settings.fields_of, self.extra_metrics)
+        """A row per run and metric, for the records of this paper."""
+        selected = [record for record in records if record.spec.paper == self.name]
+        return metrics_frame(selected, self.settings.fields_of, self.extra_metrics)
 
     def table(self, number: int | str | None = None) -> pd.DataFrame:
         """The paper's printed numbers, see ``published.table``."""
         return published.table(self.name, number)
 
     def remarks(self, *tables: str) -> list[str]:
-        """What to know about some of these numbers, see ``published.remarks``."""
+        """Remarks on the printed numbers, see ``published.remarks``."""
         return published.remarks(self.name, *tables)
 
     def compare(self, results: pd.DataFrame) -> pd.DataFrame:
-        """The paper's tables beside ours, see ``compare.compare``."""
+        """The paper's tables with the stored results, see ``compare.compare``."""
         return as_frame(compare(self.comparison, results))
 
     def claims_table(self, results: pd.DataFrame, numbers: list[int] | None = None) -> pd.DataFrame:
-        """Claims beside verdicts, see ``claims.claims_table``."""
+        """The paper's claims with verdicts, see ``claims.claims_table``."""
         return claims_table(self.claims, results, numbers)
 
 
 def _identity(spec: RunSpec) -> str:
-    """What decides a run's numbers; not where it is computed."""
+    """The identity of a run, independent of its device."""
     return str(replace(spec, device="cpu").identity())

@@ -1,9 +1,10 @@
-"""What every paper's notebooks draw: who got what, and accuracy over rounds."""
+"""Figures shared by the papers' notebooks: class counts by client, accuracy curves, dot plots, overlap matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 CHARACTERS_PER_INCH = 18  # of a caption
-FAR = 5.0  # times the range of the upper three quarters below them: what lies lower would squeeze the others
+FAR = 5.0  # far outliers lie this many times (maximum - first quartile) below the first quartile
 NAMES = {
     "local": "Local",
     "fedavg": "FedAvg",
@@ -76,7 +77,7 @@ COLORS = {
 
 
 def who_got_what(counts: np.ndarray, title: str = "") -> Figure:
-    """Dots: clients along x, classes along y, area = training samples. counts [N, C]."""
+    """Training samples of each client (x) and class (y), as the area of a dot. counts [N, C]."""
     counts = np.asarray(counts)
     clients, classes = np.nonzero(counts)
     amount = counts[clients, classes]
@@ -96,56 +97,59 @@ def curve_panels(
     front: str = "",
     closer: bool = False,
 ) -> Figure:
-    """Accuracy by round, a panel for each experiment; the band spans the seeds, the legend is beside the panels.
+    """Accuracy by round, a panel for each experiment: mean over seeds, with a band from minimum to maximum.
 
-    Columns: panel, label, color, seed, round, value. Labels that begin with ``front`` are drawn thicker, above the
-    others. ``closer``: below each panel once more, at the scale of the second half of the rounds without far outliers.
+    Columns: panel, label, color, seed, round, value. Labels that start with ``front`` are drawn thicker and on top.
+    ``closer``: repeat each panel below, scaled to the second half of the rounds, without far outliers.
     """
     panels = list(dict.fromkeys(runs["panel"]))
     size = (4.0 * len(panels) + 1.9, 3.6 + 3.0 * closer)
     fig, axes = plt.subplots(1 + closer, len(panels), figsize=size, layout="constrained", squeeze=False)
     for column, panel in zip(axes.T, panels, strict=True):
-        here = runs[runs["panel"] == panel]
+        panel_runs = runs[runs["panel"] == panel]
         for ax in column:
-            for (label, color), group in here.groupby(["label", "color"], sort=False):
+            for (label, color), group in panel_runs.groupby(["label", "color"], sort=False):
                 band(ax, group, label, color, above=bool(front) and label.startswith(front))
         column[0].set_title(panel if len(panels) > 1 else "")
         column[-1].set_xlabel("communication round")
         if closer:
-            late = here[here["round"] > here["round"].max() / 2]
+            # y limits from the second half of the rounds, without labels that are far outliers
+            late = panel_runs[panel_runs["round"] > panel_runs["round"].max() / 2]
             means = late.groupby(["label", "round"])["value"].mean()
             low = means[means >= far_below(means.groupby("label").mean())].min()
-            room = max(1.0, 0.05 * (means.max() - low))
-            column[1].set_ylim(low - room, means.max() + room)
+            margin = max(1.0, 0.05 * (means.max() - low))
+            column[1].set_ylim(low - margin, means.max() + margin)
     for ax in axes[:, 0]:
         ax.set_ylabel(ylabel)
-    fig.legend(*legend_of(axes.flat), frameon=False, fontsize=8, loc="outside center right")
+    handles, labels = legend_of(axes.flat)
+    loc: Any = "outside center right"  # valid with a constrained layout, but missing in Matplotlib's types
+    fig.legend(handles, labels, frameon=False, fontsize=8, loc=loc)
     return captioned(fig, caption)
 
 
 def far_below(values: pd.Series) -> float:
-    """Where far outliers begin: what lies lower is drawn at the edge, or not at all, for the sake of the others."""
+    """The limit below which values are far outliers; they would compress the scale of the others."""
     first = values.quantile(0.25)
     return first - FAR * (values.max() - first)
 
 
 def legend_of(axes: Iterable[Axes]) -> tuple[list, list]:
-    """Handles and labels, every label once, wherever it is drawn."""
-    found: dict[str, object] = {}
+    """Handles and labels of several axes, each label once."""
+    handle_of: dict[str, object] = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    return list(found.values()), list(found)
+            handle_of.setdefault(label, handle)
+    return list(handle_of.values()), list(handle_of)
 
 
 def mean_dots(
     table: pd.DataFrame, caption: str = "", xlabel: str = "accuracy (%)", *, dashed: str | None = None
 ) -> Figure:
-    """A table as a picture: a row of panels for each data set, means and deviations over seeds, labels downwards.
+    """A table as a figure: a row of panels for each data set, a line for each label, means and deviations over seeds.
 
-    Columns: dataset (its row), panel (title), label, color, value, std (missing for one seed); a row for each mean.
-    Every panel has its own scale; the dashed line is the mean of the label ``dashed``, by default the first one. Far
-    outliers are numbers at the edge.
+    Columns: dataset (row of panels), panel (title), label, color, value (mean), std (NaN for one seed). Each panel has
+    its own scale. The dashed line is the mean of the label ``dashed``, default the first one. Far outliers are written
+    as numbers at the edge.
     """
     sets, dashed = dict(list(table.groupby("dataset", sort=False))), dashed or table["label"].iloc[0]
     columns = table.groupby("dataset")["panel"].nunique().max()
@@ -154,13 +158,14 @@ def mean_dots(
     fig, axes = plt.subplots(
         len(sets), columns, figsize=size, layout="constrained", squeeze=False, sharey="row", height_ratios=heights
     )
+    # a row of panels for each data set; unused panels are hidden
     for row, (name, part) in zip(axes, sets.items(), strict=True):
         labels = list(dict.fromkeys(part["label"]))
         panels = list(part.groupby("panel", sort=False))
         for ax in row[len(panels) :]:
             ax.set_axis_off()
-        for ax, (panel, here) in zip(row, panels, strict=False):
-            _dots_of(ax, here, labels, dashed)
+        for ax, (panel, cells) in zip(row, panels, strict=False):
+            _dots_of(ax, cells, labels, dashed)
             ax.set_title(f"{name}: {panel}" if len(sets) > 1 else panel, fontsize=9)
             ax.set_yticks([-place for place in range(len(labels))], labels)
             ax.set_ylim(-len(labels) + 0.4, 0.6)
@@ -170,49 +175,53 @@ def mean_dots(
 
 
 def _dots_of(ax: Axes, table: pd.DataFrame, labels: list[str], dashed: str) -> None:
+    """One panel of ``mean_dots``."""
     low = far_below(table["value"])
     for cell in table.itertuples():
-        place = -labels.index(cell.label)
+        y = -labels.index(cell.label)
         if cell.value >= low:
-            ax.errorbar(cell.value, place, xerr=np.nan_to_num(cell.std), fmt="o", color=cell.color, capsize=3)
-        elif cell.value < low:  # a score that a run does not have is blank
-            edge = {"xy": (0, place), "xycoords": ax.get_yaxis_transform(), "va": "center", "fontsize": 9}
-            ax.annotate(f" ◂ {cell.value:.1f}", color=cell.color, **edge)
+            ax.errorbar(cell.value, y, xerr=np.nan_to_num(cell.std), fmt="o", color=cell.color, capsize=3)
+        elif cell.value < low:  # False for NaN: a missing value leaves its line empty
+            text, edge = f" ◂ {cell.value:.1f}", ax.get_yaxis_transform()
+            ax.annotate(text, xy=(0, y), xycoords=edge, va="center", fontsize=9, color=cell.color)
     for value in table.loc[(table["label"] == dashed) & (table["value"] >= low), "value"]:
         ax.axvline(value, color="0.6", linewidth=0.8, linestyle="--")
 
 
 def band(ax: Axes, group: pd.DataFrame, label: str, color: str | tuple, *, above: bool = False) -> None:
-    """Mean over seeds as a line (``above`` the others: on top, and thicker), their span as a band.
+    """A line for the mean over seeds, and a band from minimum to maximum. ``above``: thicker, and on top of others.
 
     Columns: round, value.
     """
     by_round = group.groupby("round")["value"].agg(["mean", "min", "max"])
-    style = {"linewidth": 2.4, "zorder": 3} if above else {}
+    style: dict[str, Any] = {"linewidth": 2.4, "zorder": 3} if above else {}
     ax.plot(by_round.index, by_round["mean"], label=label, color=color, **style)
     ax.fill_between(by_round.index, by_round["min"], by_round["max"], color=color, alpha=0.15, linewidth=0)
 
 
 def dots(ax: Axes, x: np.ndarray, values: list[np.ndarray], color: str | tuple, label: str) -> None:
-    """Every seed as a small dot, the means as a line."""
+    """A small dot for every seed, and a line through the means."""
     for position, column in zip(x, values, strict=True):
         ax.plot(np.full(len(column), position), column, "o", color=color, markersize=3, alpha=0.5)
     ax.plot(x, [np.mean(column) for column in values], "-o", color=color, markersize=6, label=label)
 
 
 def captioned(fig: Figure, caption: str) -> Figure:
-    """Preset, data and seeds below the picture, so that it never travels without them."""
+    """Add a caption (preset, data, seeds) below the figure, as part of the image."""
     if caption:
-        wide = int(CHARACTERS_PER_INCH * fig.get_figwidth())
-        fig.supxlabel("\n".join(fill(line, wide) for line in caption.splitlines()), fontsize=7, color="0.35")
+        width = int(CHARACTERS_PER_INCH * fig.get_figwidth())
+        fig.supxlabel("\n".join(fill(line, width) for line in caption.splitlines()), fontsize=7, color="0.35")
     return fig
 
 
 def overlap_matrices(
     matrices: Mapping[str, np.ndarray], classes: Mapping[str, Sequence[str]], label: str, caption: str = ""
 ) -> Figure:
-    """Figure 4, and the workshop version's Figure 1: a heat map [N, N] a panel; rows and columns carry the classes."""
-    import seaborn as sns  # a second of import, for this figure alone
+    """Heat maps [N, N] of the overlap of clients, one panel each, labelled with the clients' classes.
+
+    FedSelect, Figure 4, and Figure 1 of its workshop version.
+    """
+    import seaborn as sns  # imported here because it takes a second
 
     fig, axes = plt.subplots(
         1, len(matrices), figsize=(3.0 * len(matrices) + 0.8, 3.4), layout="constrained", squeeze=False

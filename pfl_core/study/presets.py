@@ -1,4 +1,4 @@
-"""The sizes in which a paper's experiments can be run."""
+"""The presets: sizes at which a paper's experiments can be run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ PRESETS = ("ci", "quick", "real", "paper")  # the smallest first
 
 
 def check_preset(preset: str) -> None:
-    """Raise ValueError if there is no such preset."""
+    """Raise ValueError for an unknown preset."""
     if preset not in PRESETS:
         from pfl_core.options import did_you_mean
 

@@ -1,7 +1,7 @@
-"""What a computation takes here: processor seconds, and the memory of its tensors at its peak.
+"""Measures the CPU time of a computation and the peak memory of its tensors.
 
-Seconds are those of the processor, so that other programs count less, and only ratios within one measurement mean
-anything. Memory is counted, not sampled: equal computations give equal numbers on every machine.
+CPU time depends less on other programs than wall time; only ratios within one measurement are meaningful. Memory is
+computed from tensor sizes, not sampled, so equal computations give equal numbers on every machine.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from pfl_core.runs.store import RESULTS, atomic_write
 
 
 def once(name: str, measure: Callable[[], pd.DataFrame], version: int, committed: str = "") -> pd.DataFrame:
-    """What ``measure()`` returns, or returned before on this machine, by this ``version`` of what is measured.
+    """The result of ``measure()``, cached on disk for this machine and this ``version`` of the measured code.
 
-    Kept beside the runs as ``<name>-<hash>.measured``, JSON; ``pfl runs clean --all`` drops it. A damaged file is made
-    anew. ``committed``: a folder below data/results whose ``<name>.measured`` is shown instead where there is one,
-    whichever machine made it. The index and the columns must be plain: without levels, text or numbers.
+    The cache is a JSON file ``<name>-<hash>.measured`` in the folder of the runs; ``pfl runs clean --all`` deletes it,
+    and a damaged file is measured again. ``committed``: a folder in data/results/; its ``<name>.measured`` of any
+    machine is returned if it exists. Index and columns must have one level, of text or numbers.
     """
-    if committed and (found := read(RESULTS / committed / f"{name}.measured")) is not None:
-        return found
-    here = {key: value for key, value in describe().items() if key != "commit"}
-    key = hashlib.sha256(json.dumps([version, here], sort_keys=True).encode()).hexdigest()[:16]
+    if committed and (stored := read(RESULTS / committed / f"{name}.measured")) is not None:
+        return stored
+    machine = {key: value for key, value in describe().items() if key != "commit"}
+    key = hashlib.sha256(json.dumps([version, machine], sort_keys=True).encode()).hexdigest()[:16]
     path = data_dir() / "runs" / f"{name}-{key}.measured"
     if (table := read(path)) is None:
         table = measure()
@@ -42,7 +42,7 @@ def once(name: str, measure: Callable[[], pd.DataFrame], version: int, committed
 
 
 def read(path: Path) -> pd.DataFrame | None:
-    """A table that was kept; None if it is missing or damaged."""
+    """A table from its file; None if the file is missing or damaged."""
     try:
         return pd.DataFrame(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, TypeError, ValueError):
@@ -50,9 +50,10 @@ def read(path: Path) -> pd.DataFrame | None:
 
 
 def seconds(work: Mapping[str, Callable[[], object]], turns: int) -> pd.DataFrame:
-    """Processor seconds of each piece of work; all run once unmeasured, then take turns. Columns: label, turn, seconds.
+    """CPU seconds of each function in ``work``. Columns: label, turn, seconds.
 
-    Taking turns, a slow minute of the machine slows them all; compare pieces within a turn.
+    All functions run once without measurement, then alternately for ``turns`` turns, so that a slow phase of the
+    machine affects all of them. Compare functions within a turn.
     """
     rows = []
     for turn in range(turns + 1):
@@ -65,32 +66,33 @@ def seconds(work: Mapping[str, Callable[[], object]], turns: int) -> pd.DataFram
 
 
 def peak_bytes(function: Callable[[], object]) -> int:
-    """Bytes of the tensors that ``function`` makes, its result among them, when together they are largest."""
-    with _Tensors() as tensors:
+    """Peak bytes of the tensors that ``function`` creates, including its result."""
+    with _StorageTracker() as tracker:
         function()
-    return tensors.peak
+    return tracker.peak
 
 
-class _Tensors(TorchDispatchMode):
-    """Follows every storage that an operation returns, until it is freed.
+class _StorageTracker(TorchDispatchMode):
+    """Tracks every storage that an operation returns until it is freed.
 
-    What was there before does not count, nor does the scratch space inside one operation.
+    Storages that existed before, and temporary memory inside an operation, are not counted.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.sizes: dict[StorageWeakRef, int] = {}  # of living storages; 0 for those that were there before
+        self.sizes: dict[StorageWeakRef, int] = {}  # bytes of live storages; 0 for those that existed before
         self.peak = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self._note((args, kwargs), counts=False)
+        self._track((args, kwargs), counts=False)
         out = func(*args, **(kwargs or {}))
+        # forget freed storages, then add the new ones
         self.sizes = {ref: size for ref, size in self.sizes.items() if not ref.expired()}
-        self._note(out, counts=True)
+        self._track(out, counts=True)
         self.peak = max(self.peak, sum(self.sizes.values()))
         return out
 
-    def _note(self, values: object, *, counts: bool) -> None:
+    def _track(self, values: object, *, counts: bool) -> None:
         for value in tree_leaves(values):
             if isinstance(value, Tensor):
                 storage = value.untyped_storage()

@@ -1,4 +1,4 @@
-"""The papers' tables, as printed (their errors included), with our name of each method beside theirs."""
+"""The papers' tables as printed, including their errors, with this project's name of each method."""
 
 from __future__ import annotations
 
@@ -52,25 +52,24 @@ METHODS = {
 def table(paper: str, number: int | str | None = None) -> pd.DataFrame:
     """One table of a paper, or all of them: a row per printed number, columns COLUMNS.
 
-    `variant` is text such as "lambda=2.0;tau=0.5" ('' for none, see `parse_variant`), `value` is NaN where the paper
-    has no number, `note` says what to know about the cell ('' for nothing). Values keep the paper's unit (Star-PFL:
-    accuracy from 0 to 1). `key` is the method's name in our registry.
-    Raises ValueError for an unknown paper or table.
+    ``variant`` is text such as "lambda=2.0;tau=0.5", or '' (see ``parse_variant``). ``value`` is NaN if the paper has
+    no number; it has the paper's unit (Star-PFL: accuracy from 0 to 1). ``note`` is a remark on the cell, or ''.
+    ``key`` is the method's registered name. Raises ValueError for an unknown paper or table.
     """
-    found = _files(paper)
+    files = _files(paper)
     if number is None:
-        names = list(found)
+        names = list(files)
     else:
         names = [f"table{str(number).removeprefix('table')}"]
-        if names[0] not in found:
-            have = ", ".join(name.removeprefix("table") for name in found)
-            raise ValueError(f"{paper} has no table {number!r} here; choose one of {have}")
-    return pd.concat([_read(paper, found[name]) for name in names], ignore_index=True)
+        if names[0] not in files:
+            available = ", ".join(name.removeprefix("table") for name in files)
+            raise ValueError(f"{paper}: table {number!r} is not available; choose one of {available}")
+    return pd.concat([_read(paper, files[name]) for name in names], ignore_index=True)
 
 
 def parse_variant(text: str) -> dict[str, float | str]:
-    """'alpha=0.3;base=fedprox' -> {'alpha': 0.3, 'base': 'fedprox'}; a part without '=' is a named rule."""
-    fields = {}
+    """'alpha=0.3;base=fedprox' -> {'alpha': 0.3, 'base': 'fedprox'}. A part without '=' is the value of "rule"."""
+    fields: dict[str, float | str] = {}
     for part in filter(None, text.split(";")):
         name, sign, value = part.partition("=")
         fields[name.strip() if sign else "rule"] = _number(value) if sign else name.strip()
@@ -78,14 +77,14 @@ def parse_variant(text: str) -> dict[str, float | str]:
 
 
 def notes(paper: str) -> list[dict[str, str]]:
-    """What to know about some cells: `text`, and which cells by table, dataset, method, metric (absent = any)."""
+    """Remarks on cells: ``text``, and the cells by table, dataset, method, metric (a missing key matches any)."""
     return facts(paper).get("note", [])
 
 
 def remarks(paper: str, *tables: str) -> list[str]:
-    """The notes as lines, 'table3, CIFAR-10: ...', for a reader of ``tables`` (none: all)."""
-    chosen = [note for note in notes(paper) if not tables or note["table"] in tables]
-    return [f"{', '.join(note[c] for c in COLUMNS if c in note)}: {note['text']}" for note in chosen]
+    """The notes on some tables (default: all) as lines, 'table3, CIFAR-10: ...'."""
+    selected = [note for note in notes(paper) if not tables or note["table"] in tables]
+    return [f"{', '.join(note[c] for c in COLUMNS if c in note)}: {note['text']}" for note in selected]
 
 
 @cache
@@ -96,7 +95,7 @@ def facts(paper: str) -> dict:
 
 
 def _files(paper: str) -> dict[str, Path]:
-    """Table name -> file, in the paper's order."""
+    """Table name -> file, by table number."""
     known = sorted(path.stem for path in FOLDER.glob("*.toml"))
     if known and paper not in known:
         raise ValueError(f"unknown paper {paper!r}; choose one of {', '.join(known)}")
@@ -109,14 +108,15 @@ def _files(paper: str) -> dict[str, Path]:
 @cache
 def _read(paper: str, path: Path) -> pd.DataFrame:
     frame = pd.read_csv(path, keep_default_na=False, na_values={"value": [""], "std": [""]})
-    absent = {"std": math.nan, "note": ""}  # columns that only FedPeWS's files have
-    frame = frame.assign(**{name: empty for name, empty in absent.items() if name not in frame.columns})
+    optional = {"std": math.nan, "note": ""}  # columns that only FedPeWS's files have
+    frame = frame.assign(**{name: empty for name, empty in optional.items() if name not in frame.columns})
     frame = frame.assign(paper=paper, key=frame["method"].map(METHODS))[COLUMNS].astype({"value": float, "std": float})
+    # append each note to the cells that it is about
     for note in notes(paper):
-        here = pd.Series(True, index=frame.index)
+        cells = pd.Series(True, index=frame.index)
         for column in note.keys() - {"text"}:
-            here &= frame[column] == note[column]
-        frame.loc[here, "note"] = [f"{old}; {note['text']}".removeprefix("; ") for old in frame.loc[here, "note"]]
+            cells &= frame[column] == note[column]
+        frame.loc[cells, "note"] = [f"{old}; {note['text']}".removeprefix("; ") for old in frame.loc[cells, "note"]]
     return frame
 
 

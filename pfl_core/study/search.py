@@ -1,11 +1,13 @@
-"""The same search for every method of a comparison: rates and strengths, chosen on validation images.
+"""Hyperparameter search on validation images, the same for every method of a comparison.
 
-One field after the other is varied over its grid, in the stated order, while the others keep their present values;
-after the last field it starts over, until a whole pass changes nothing. Where the best value is the smallest or the
-largest one tried, the grid is widened by its own factor. A choice that is no rate or strength (where pFedGate's gate
-starts) is gone through whole: the others are searched for each of its values, and the best of all wins. A run's score
-is its accuracy on validation images after the last round's aggregation, over all samples, for every method alike (also
-for one that its paper scores before it); test images choose nothing.
+Coordinate search: the fields (learning rates, regularization strengths) are varied over their grids one after another,
+in the given order, while the others keep their current values. Passes over all fields are repeated until a whole pass
+changes nothing. If the best value of a field is at an edge of its grid, the grid is extended by its own factor. Fields
+given as ``each`` are not rates or strengths (the initial bias of pFedGate's gate): the other fields are searched for
+each of their values, and the best of all is chosen.
+
+The score of a run is its pooled accuracy on validation images after the last round's aggregation. This holds for all
+methods, also those that their paper scores before aggregation. Test images are not used.
 """
 
 from __future__ import annotations
@@ -25,60 +27,62 @@ from pfl_core.runs.provenance import ROOT
 from pfl_core.study.settings import TRAINING, PaperSettings
 
 Values = dict[str, float]
-PASSES = 3  # over all fields, at most
-ENDS = (0, -1)  # of a grid
-WIDENINGS = 2  # of each end of a grid, at most
+MAX_PASSES = 3  # over all fields
+EDGES = (0, -1)  # positions in a grid
+MAX_EXTENSIONS = 2  # of each edge of a grid
 SEED = 0  # of all runs of a search
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is tried of a method: fields of it or of its training, each with its grid in ascending order."""
+    """The grids of a method: fields of the method or of its training, each with its values in ascending order."""
 
     method: str
     grid: Mapping[str, tuple[float, ...]]
-    asked: Mapping[str, Any] = field(default_factory=dict)  # fields of the method that stand still
-    each: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # fields gone through whole, see above
+    asked: Mapping[str, Any] = field(default_factory=dict)  # fixed fields of the method
+    each: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # fields whose values are all tried, see above
 
     def spec(self, settings: PaperSettings, preset: str, dataset: str, values: Values) -> RunSpec:
-        """The run with these values. Raises ValueError for one that its field does not take."""
+        """The run with these values. Raises ValueError for a value that its field does not accept."""
         training = {name: value for name, value in values.items() if name in TRAINING}
-        own = {name: value for name, value in values.items() if name not in TRAINING}
-        where = {"preset": preset, "dataset": dataset, "seed": SEED}
-        made = settings.spec(self.method, **where, overrides=training, **{**self.asked, **own})
-        return replace(made, changed=True)  # none of the preset's own runs, unless it is chosen
+        method_fields = {**self.asked, **{name: value for name, value in values.items() if name not in TRAINING}}
+        spec = settings.spec(
+            self.method, preset=preset, dataset=dataset, seed=SEED, overrides=training, **method_fields
+        )
+        return replace(spec, changed=True)  # becomes the preset's own run only if it is chosen
 
 
 class Choice(NamedTuple):
-    """What a search chose, and how."""
+    """The result of a search."""
 
     values: Values
     score: float
-    grid: dict[str, list[float]]  # as widened
-    edges: list[str]  # fields whose best value is still at an end of its grid
+    grid: dict[str, list[float]]  # with extensions
+    edges: list[str]  # fields whose best value is at an edge of the extended grid
 
 
 def choose(grid: Mapping[str, Sequence[float]], start: Values, score: Callable[[list[Values]], list[float]]) -> Choice:
-    """The best values of some fields, one after the other.
+    """Coordinate search for the values with the highest score.
 
-    ``score`` takes the values to try and returns a number for each, higher is better; it is asked only once for each.
-    Not a number is the worst. A value that the score refuses (ValueError) ends the widening on its side. Of equal
-    scores the present value wins, then the one that was tried first.
+    ``score`` takes a list of values and returns a number for each. It is called once for each value; NaN counts as the
+    lowest score. If it raises ValueError for an extension of a grid, the grid is not extended on that side. If scores
+    are equal, the current value is preferred, then the one that was tried first.
     """
-    grids, known = {name: sorted(values) for name, values in grid.items()}, {}
-    left = {(name, end): WIDENINGS for name in grids for end in ENDS}
+    grids = {name: sorted(values) for name, values in grid.items()}
+    known: dict[str, float] = {}  # scores by key
+    extensions = {(name, edge): MAX_EXTENSIONS for name in grids for edge in EDGES}
 
-    def scores(wanted: list[Values]) -> list[float]:
-        new = [values for values in wanted if _key(values) not in known]
-        for values, found in zip(new, score(new) if new else [], strict=True):
-            known[_key(values)] = -math.inf if math.isnan(found) else found
-        return [known[_key(values)] for values in wanted]
+    def scores(candidates: list[Values]) -> list[float]:
+        new = [values for values in candidates if _key(values) not in known]
+        for values, number in zip(new, score(new) if new else [], strict=True):
+            known[_key(values)] = -math.inf if math.isnan(number) else number
+        return [known[_key(values)] for values in candidates]
 
     best = dict(start)
-    for _ in range(PASSES):
+    for _ in range(MAX_PASSES):
         before = dict(best)
         for name in grids:
-            best[name] = _best_on_line(name, best, grids, left, scores)
+            best[name] = _best_on_line(name, best, grids, extensions, scores)
         if best == before:
             break
     edges = [name for name, values in grids.items() if len(values) > 1 and best[name] in (values[0], values[-1])]
@@ -87,31 +91,34 @@ def choose(grid: Mapping[str, Sequence[float]], start: Values, score: Callable[[
 
 def _best_on_line(
     name: str,
-    now: Values,
+    current: Values,
     grids: dict[str, list[float]],
-    left: dict[tuple[str, int], int],
+    extensions: dict[tuple[str, int], int],
     scores: Callable[[list[Values]], list[float]],
 ) -> float:
-    """The best value of one field, the others as they are; widens its grid in place, as often as is ``left``."""
+    """The best value of one field with the others fixed.
+
+    Extends the field's grid in place; ``extensions`` has the remaining number of extensions for each edge.
+    """
     while True:
-        values = list(dict.fromkeys([now[name], *grids[name]]))
-        found = dict(zip(values, scores([{**now, name: value} for value in values]), strict=True))
-        best = max(values, key=found.__getitem__)
-        end = next((end for end in ENDS if best == grids[name][end]), None)
-        if end is None or len(grids[name]) < 2 or not left[name, end]:
+        values = list(dict.fromkeys([current[name], *grids[name]]))
+        score_of = dict(zip(values, scores([{**current, name: value} for value in values]), strict=True))
+        best = max(values, key=score_of.__getitem__)
+        edge = next((edge for edge in EDGES if best == grids[name][edge]), None)
+        if edge is None or len(grids[name]) < 2 or not extensions[name, edge]:
             return best
         try:
-            beyond = _beyond(grids[name], end)
-            scores([{**now, name: beyond}])
+            extension = _next_value(grids[name], edge)
+            scores([{**current, name: extension}])
         except ValueError:
             return best
-        grids[name].insert(0 if end == 0 else len(grids[name]), beyond)
-        left[name, end] -= 1
+        grids[name].insert(0 if edge == 0 else len(grids[name]), extension)
+        extensions[name, edge] -= 1
 
 
-def _beyond(values: list[float], end: int) -> float:
-    """The next value of a grid, by the factor between the last two; two digits. Raises ValueError beside a 0."""
-    last, neighbour = (values[0], values[1]) if end == 0 else (values[-1], values[-2])
+def _next_value(values: list[float], edge: int) -> float:
+    """The next value beyond an edge, by the factor of the two values there; two digits. Raises ValueError for zeros."""
+    last, neighbour = (values[0], values[1]) if edge == 0 else (values[-1], values[-2])
     if not last or not neighbour:
         raise ValueError("a grid with 0 has no factor")
     return float(f"{last * last / neighbour:.2g}")
@@ -122,9 +129,9 @@ def _key(values: Values) -> str:
 
 
 def validation_accuracy(record: Record) -> float:
-    """Percent of all validation images after the last round. Raises ValueError for a run without any."""
+    """Pooled validation accuracy in percent after the last round. Raises LookupError without validation images."""
     if "correct_val" not in record.series:
-        raise LookupError(f"{record.spec.label()}: there are no validation images to choose by")
+        raise LookupError(f"{record.spec.label()}: the search needs validation images, and this run has none")
     correct, count = (record.values(f"{name}_val").iloc[-1].sum() for name in ("correct", "count"))
     return float(100 * correct / count)
 
@@ -138,15 +145,17 @@ def run_search(
     jobs: int | None = None,
     store: Store | None = None,
 ) -> dict[str, Any]:
-    """Make the runs of one search, and say what it chose: a row of the paper's ``searched.json``.
+    """Run one search. Returns its row of the paper's ``searched.json``.
 
-    Stored runs are read. Starts from the values that the paper's settings have.
+    Stored runs are reused. The search starts from the values in the paper's settings.
     """
-    store, made = store or Store(), {}
+    store = store or Store()
+    record_of: dict[str, Record] = {}  # all runs of the search, by the key of their values
 
-    def score(wanted: list[Values]) -> list[float]:
-        records = sweep([search.spec(settings, preset, dataset, values) for values in wanted], jobs=jobs, store=store)
-        made.update((_key(values), record) for values, record in zip(wanted, records, strict=True))
+    def score(candidates: list[Values]) -> list[float]:
+        specs = [search.spec(settings, preset, dataset, values) for values in candidates]
+        records = sweep(specs, jobs=jobs, store=store)
+        record_of.update((_key(values), record) for values, record in zip(candidates, records, strict=True))
         return [validation_accuracy(record) for record in records]
 
     first = search.spec(settings.before_search(), preset, dataset, {})
@@ -155,39 +164,40 @@ def run_search(
     choices = []
     for values in product(*search.each.values()):
         fixed = dict(zip(search.each, values, strict=True))
-        choices.append(choose(search.grid | {name: (value,) for name, value in fixed.items()}, start | fixed, score))
-    choice = max(choices, key=lambda found: found.score)
-    best = made[_key(choice.values)]
+        grid = {**search.grid, **{name: (value,) for name, value in fixed.items()}}
+        choices.append(choose(grid, start | fixed, score))
+    choice = max(choices, key=lambda candidate: candidate.score)
+    best = record_of[_key(choice.values)]
     store.put(replace(best, spec=replace(best.spec, changed=False)))
-    grid = choice.grid | {name: list(values) for name, values in search.each.items()}
+    tried = {**choice.grid, **{name: list(values) for name, values in search.each.items()}}
     return {
         **{"preset": preset, "setting": dataset, "method": search.method, "values": choice.values},
-        **{"validation": round(choice.score, 2), "grid": grid, "edges": choice.edges, "seed": SEED},
-        **{"runs": len(made), "hours": round(sum(record.seconds for record in made.values()) / 3600, 2)},
-        "tried": [[json.loads(values), round(validation_accuracy(record), 2)] for values, record in made.items()],
+        **{"validation": round(choice.score, 2), "grid": tried, "edges": choice.edges, "seed": SEED},
+        **{"runs": len(record_of), "hours": round(sum(record.seconds for record in record_of.values()) / 3600, 2)},
+        "tried": [[json.loads(values), round(validation_accuracy(record), 2)] for values, record in record_of.items()],
     }
 
 
 def searched_path(paper: str) -> Path:
-    """Where the choices of a paper's searches are kept."""
+    """The file with the results of a paper's searches."""
     return ROOT / "pfl_core" / "papers" / paper / "searched.json"
 
 
 def read(path: Path) -> dict[tuple[str, str], dict[str, Values]]:
-    """(preset, setting) -> method -> the values that its search chose; nothing where there is no such file."""
+    """(preset, setting) -> method -> chosen values; empty if the file does not exist."""
     if not path.exists():
         return {}
-    found: dict[tuple[str, str], dict[str, Values]] = {}
+    searched: dict[tuple[str, str], dict[str, Values]] = {}
     for row in json.loads(path.read_text(encoding="utf-8")):
-        found.setdefault((row["preset"], row["setting"]), {})[row["method"]] = row["values"]
-    return found
+        searched.setdefault((row["preset"], row["setting"]), {})[row["method"]] = row["values"]
+    return searched
 
 
 def table(paper: str) -> pd.DataFrame:
-    """What a paper's searches chose: a row for each, for notebooks. No rows where there was none."""
+    """The results of a paper's searches for notebooks, a row for each search; empty if there was none."""
     path = searched_path(paper)
     rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    found = [
+    shown = [
         {
             **{name: row[name] for name in ("preset", "setting", "method")},
             "chosen": ", ".join(f"{name}={value}" for name, value in row["values"].items()),
@@ -199,16 +209,16 @@ def table(paper: str) -> pd.DataFrame:
         for row in rows
     ]
     columns = ["preset", "setting", "method", "chosen", "validation", "tried", "at an end", "runs", "hours"]
-    return pd.DataFrame(found, columns=columns)
+    return pd.DataFrame(shown, columns=columns)
 
 
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Put rows into a paper's file, in place of those of the same method, preset and setting."""
-    kept = {_place(row): row for row in (json.loads(path.read_text(encoding="utf-8")) if path.exists() else [])}
-    kept |= {_place(row): row for row in rows}
-    text = ",\n".join(json.dumps(kept[place]) for place in sorted(kept))
+    """Add rows to a paper's file. They replace those of the same preset, setting and method."""
+    row_of = {_row_key(row): row for row in (json.loads(path.read_text(encoding="utf-8")) if path.exists() else [])}
+    row_of |= {_row_key(row): row for row in rows}
+    text = ",\n".join(json.dumps(row_of[key]) for key in sorted(row_of))
     path.write_text(f"[\n{text}\n]\n", encoding="utf-8", newline="\n")
 
 
-def _place(row: Mapping[str, Any]) -> tuple[str, str, str]:
+def _row_key(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return row["preset"], row["setting"], row["method"]

@@ -1,7 +1,7 @@
-"""A paper's settings by preset: everything of a run but its method and its seed.
+"""A paper's settings by preset: everything in a run except its method and seed.
 
-The presets differ in size: ``paper`` has the paper's values, each with its source; the smaller ones keep the paper's
-clients, partition and optimizer, and say what they shrink.
+The presets differ in size. ``paper`` has the paper's values, each with its source. The smaller presets keep the paper's
+clients, partition and optimizer, and state what they reduce.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pfl_core.training import Training
 
 PARTS = ("data", "partition", "model")
 TRAINING = {f.name for f in fields(Training)}
-GO_WITH = ("partition", "model")  # parts whose options may go with a method, see PaperSettings
-NOT_OF_METHOD = TRAINING | {*GO_WITH}
+METHOD_DEPENDENT = ("partition", "model")  # components with options that may depend on the method, see PaperSettings
+NOT_OF_METHOD = TRAINING | {*METHOD_DEPENDENT}
 
-Searched = Mapping[tuple[str, str], Mapping[str, Mapping[str, float]]]  # (preset, experiment) -> method -> values
+Searched = Mapping[tuple[str, str], Mapping[str, Mapping[str, float]]]  # (preset, setting) -> method -> values
 Methods = Sequence[tuple[str, dict[str, Any]]]  # a method's registered name and its fields
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One experiment's setting; see RunSpec for the fields."""
+    """One setting of a paper, e.g. a data set with its partition and training; see RunSpec for the fields."""
 
     data: ComponentSpec
     partition: ComponentSpec
@@ -41,55 +41,60 @@ class Setting:
 
 
 def searched_values(searched: Searched, preset: str, name: str, method: str) -> Mapping[str, float]:
-    """What a search chose for a method in an experiment, or in the one that it varies ("cifar10, novel": "cifar10").
+    """The values that a search chose for a method in a setting; empty if there was no search.
 
-    Nothing where there was no search.
+    A variant of a setting has the values of that setting: "cifar10, novel" those of "cifar10".
     """
-    for place in (name, name.partition(",")[0]):
-        if (preset, place) in searched:
-            return searched[preset, place].get(method, {})
+    for setting in (name, name.partition(",")[0]):
+        if (preset, setting) in searched:
+            return searched[preset, setting].get(method, {})
     return {}
 
 
-def alike(method: Mapping[str, Any], preset: str, name: str) -> dict[str, Any]:
-    """All methods train alike."""
+def method_independent(method: Mapping[str, Any], preset: str, name: str) -> dict[str, Any]:
+    """The default of ``PaperSettings.with_method``: nothing depends on the method."""
     return {}
 
 
 @dataclass(frozen=True)
 class PaperSettings:
-    """A paper's experiments at each preset, and its methods' fields.
+    """A paper's settings at each preset, and the fields of its methods.
 
-    ``settings``: preset -> the paper's data set or experiment -> setting; the first one is the default.
-    ``method_fields``: method -> fields where the paper's values differ from the class's defaults.
-    ``with_method``: (method as it is asked for, preset, experiment) -> what goes with its reading, budget or options:
-    fields of Training, options of the network and of the division under "model" and "partition", and fields of the
-    method. What is asked for wins over it.
-    ``searched``: (preset, experiment) -> method -> values that a search chose on validation images (``study.search``);
-    they win over the others, see ``searched_values``.
+    ``settings``: preset -> name (a data set or experiment of the paper) -> setting; the first one is the default.
+    ``method_fields``: method -> fields whose values in the paper differ from the class's defaults.
+    ``with_method``: function of (requested method, preset, setting's name) to values that depend on the method's
+    reading, budget or options: fields of Training, fields of the method, and options of the network and partition under
+    "model" and "partition". Requested fields have priority over them.
+    ``searched``: (preset, setting) -> method -> values that a search chose on validation images (``study.search``).
+    They have priority over ``with_method``, see ``searched_values``.
     """
 
     paper: str
     settings: Mapping[str, Mapping[str, Setting]]
     method_fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    with_method: Callable[[Mapping[str, Any], str, str], dict[str, Any]] = alike
+    with_method: Callable[[Mapping[str, Any], str, str], dict[str, Any]] = method_independent
     searched: Searched = field(default_factory=dict)
 
     def before_search(self) -> PaperSettings:
-        """The same without what searches chose."""
+        """The settings without the values that searches chose."""
         return replace(self, searched={})
 
     def suited(self, method: Mapping[str, Any], preset: str, name: str) -> dict[str, Any]:
-        """What goes with a method in an experiment unless something else is asked for."""
-        return self.with_method(method, preset, name) | searched_values(self.searched, preset, name, method["name"])
+        """The method-dependent values in a setting: from ``with_method`` and from the search."""
+        return {
+            **self.with_method(method, preset, name),
+            **searched_values(self.searched, preset, name, method["name"]),
+        }
 
     def setting(self, preset: str, name: str | None = None) -> Setting:
-        """One experiment's setting. Raises ValueError for an unknown preset or experiment."""
+        """A setting by name, default the first. Raises ValueError for an unknown preset or setting."""
         check_preset(preset)
         known = self.settings[preset]
         name = name or next(iter(known))
         if name not in known:
-            raise ValueError(f"{self.paper} has no data set {name!r} at preset {preset}; it has {', '.join(known)}")
+            raise ValueError(
+                f"{self.paper} has no data set {name!r} at preset {preset}; choose from {', '.join(known)}"
+            )
         return known[name]
 
     def spec(
@@ -102,17 +107,17 @@ class PaperSettings:
         overrides: Mapping[str, Any] | None = None,
         **asked: Any,
     ) -> RunSpec:
-        """A run of one of the experiments: its setting, the paper's fields of the method, then those ``asked`` for.
+        """A run in one of the settings. Fields of the method: the paper's, replaced by those given as ``asked``.
 
         ``overrides`` replaces fields of the setting (rounds, clients, participation, ...) or of its training (lr,
-        epochs, ...) by name; parts take a name or a dictionary. Raises ValueError for unknown names.
+        epochs, ...) by name. A component is given as its name or a dictionary. Raises ValueError for unknown names.
         """
         setting = self.setting(preset, dataset)
         name = dataset or next(iter(self.settings[preset]))
-        part = {"name": method} | dict(self.method_fields.get(method, {})) | asked
-        suited = self.suited(part, preset, name)
+        requested = {"name": method} | dict(self.method_fields.get(method, {})) | asked
+        suited = self.suited(requested, preset, name)
         spec = RunSpec(
-            method={k: v for k, v in suited.items() if k not in NOT_OF_METHOD} | part,
+            method={k: v for k, v in suited.items() if k not in NOT_OF_METHOD} | requested,
             **{f.name: getattr(setting, f.name) for f in fields(setting)},
             seed=seed,
             paper=self.paper,
@@ -120,13 +125,13 @@ class PaperSettings:
             setting=name,
         )
         changes = {k: v for k, v in suited.items() if k in TRAINING}
-        changes |= {part: {**getattr(setting, part), **suited[part]} for part in GO_WITH if part in suited}
+        changes |= {kind: {**getattr(setting, kind), **suited[kind]} for kind in METHOD_DEPENDENT if kind in suited}
         return override(spec, changes | dict(overrides or {}))
 
     def specs(
         self, name: str, preset: str, seeds: Sequence[int], overrides: Mapping[str, Any], methods: Methods
     ) -> list[RunSpec]:
-        """Several methods in one experiment, each with every seed."""
+        """The runs of several methods in one setting, each with every seed."""
         return [
             self.spec(method, preset=preset, dataset=name, seed=seed, overrides=overrides, **asked)
             for seed in seeds
@@ -134,19 +139,21 @@ class PaperSettings:
         ]
 
     def fields_of(self, spec: RunSpec) -> dict[str, Any]:
-        """The fields that a run's method has from these settings, unless others were asked for."""
+        """The fields that these settings give to a run's method."""
         suited = self.suited(spec.method, spec.preset, spec.setting)
-        own = self.method_fields.get(spec.method["name"], {})
-        return {**own, **{k: v for k, v in suited.items() if k not in NOT_OF_METHOD}}
+        fixed = self.method_fields.get(spec.method["name"], {})
+        return {**fixed, **{k: v for k, v in suited.items() if k not in NOT_OF_METHOD}}
 
 
 def override(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
-    """``spec`` with fields of the run or of its training replaced; raises ValueError for unknown names."""
-    own = {f.name for f in fields(RunSpec)} - {"train", "method", "seed", *TAGS}
+    """``spec`` with fields of the run or of its training replaced. Raises ValueError for unknown names."""
+    run_fields = {f.name for f in fields(RunSpec)} - {"train", "method", "seed", *TAGS}
+    known = run_fields | TRAINING
     for name in changes:
-        if name not in own | TRAINING:
-            known = ", ".join(sorted(own | TRAINING))
-            raise ValueError(f"no setting {name!r}{did_you_mean(name, own | TRAINING)}; overrides may set {known}")
+        if name not in known:
+            raise ValueError(
+                f"no setting {name!r}{did_you_mean(name, known)}; overrides may set {', '.join(sorted(known))}"
+            )
     train = replace(spec.train, **checked(Training, {k: v for k, v in changes.items() if k in TRAINING}, "training"))
-    rest = {k: {"name": v} if isinstance(v, str) and k in PARTS else v for k, v in changes.items() if k in own}
+    rest = {k: {"name": v} if isinstance(v, str) and k in PARTS else v for k, v in changes.items() if k in run_fields}
     return replace(spec, train=train, **checked(RunSpec, rest, "run"))

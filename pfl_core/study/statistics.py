@@ -1,23 +1,22 @@
-"""Results of ours as the claims need them: one preset, one column per varied field, differences over seeds.
+"""Prepares stored results for the claim checks, and computes differences over seeds with confidence intervals.
 
-A results frame has a row for each run and metric, with COLUMNS. `variant` names the fields that a sweep varies
-("alpha=0.3;p=0.05"); a field may have a column of its own as well or instead. With a column `rounds`, runs of different
-length are never mixed; `setting` names the experiment of the paper's settings that a run belongs to, `model` its
-network, `clients` their number and `dirichlet` the alpha of their split. Metrics, of the last round where no other is
-named:
+A results frame has a row for each run and metric, with COLUMNS. ``variant`` names the fields that a sweep varies
+("alpha=0.3;p=0.05"); a field may also have its own column. If there is a column ``rounds``, runs of different length
+are not mixed. ``setting`` is the name of the paper's setting, ``model`` the network, ``clients`` the number of clients,
+``dirichlet`` the alpha of a Dirichlet partition. Metrics are those of the last round unless stated otherwise:
 
     acc_mean, acc_pooled, acc_bottom_decile   percent
     personal_share     0 to 1, mean over clients
-    uplink_fraction    numbers that a client sends, over those of FedAvg; mean over clients
-    iou_raw            overlap of two clients' masks of the last layer, mean over pairs
-    iou_chance         the same corrected for chance: 0 as random masks of that size would have, 1 for equal masks
-    iou_contrast       corrected for chance, pairs with a common class minus pairs without
-    roughness          spread of acc_mean's changes from one scored round to the next, over the second half; points
-    rounds_to_95       first round with 95 % of the run's own last accuracy
-    train_images       of a client, mean over clients
-    validation_change  rise of the accuracy on validation images over the last fifth of the rounds; points
-    inert              number of the method's mechanism checks that did not act
-    a paper's own      see the functions in its ``Paper.extra_metrics``
+    uplink_fraction    number of values that a client sends, relative to FedAvg; mean over clients
+    iou_raw            IoU of two clients' masks of the last layer, mean over pairs
+    iou_chance         the same, corrected for chance: 0 for random masks of the same size, 1 for equal masks
+    iou_contrast       the same: mean over pairs with a common class minus mean over pairs without
+    roughness          standard deviation of the changes of acc_mean between scored rounds, second half; points
+    rounds_to_95       first round that reaches 95 % of the run's last accuracy
+    train_images       training images of a client, mean over clients
+    validation_change  change of the validation accuracy over the last fifth of the rounds; points
+    inert              number of the method's mechanism checks that failed
+    others             see the functions in the paper's ``Paper.extra_metrics``
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -40,51 +39,52 @@ from pfl_core.study.published import parse_variant
 COLUMNS = ["paper", "dataset", "method", "variant", "metric", "value", "seed", "preset", "data", "stale"]
 NEEDED = ["dataset", "method", "metric", "value", "seed"]
 BEST_FIRST = PRESETS[::-1]
-LEVEL = 0.05  # of tests; intervals have 95 %
-ALIKE = 1e-9  # numbers closer than this are the same but for rounding
+LEVEL = 0.05  # significance level of tests; intervals are 95 % intervals
+ALIKE = 1e-9  # numbers closer than this are equal up to rounding
 
 
 class Missing(LookupError):
-    """What a claim needs is not among the results; the text says what."""
+    """Results that a claim needs are not stored; the message names them."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Mean over seeds and its two-sided 95 % t-interval; NaN bounds for one seed, or for two that agree.
+    """Mean over seeds with its two-sided 95 % t-interval. The bounds are NaN for one seed, or for two equal values.
 
-    (Accuracies are counts: two seeds may well agree to the last sample, and would then seem to leave no doubt.)
+    Accuracies are counts divided by the number of samples, so two seeds can be exactly equal by chance. Their interval
+    would have width 0.
     """
 
     mean: float
     low: float
     high: float
     seeds: int
-    p: float = 1.0  # of Student's test that the mean is 0, two-sided; 1 where there is no interval
+    p: float = 1.0  # two-sided p-value of Student's t-test that the mean is 0; 1 without an interval
 
     @property
     def status(self) -> str:
-        """Of the claim 'above 0'."""
+        """Status of the claim that the mean is above 0."""
         return "holds" if self.low > 0 else "does not hold" if self.high < 0 else "undecided"
 
     def __str__(self) -> str:
         if self.seeds < 2:
             return f"{self.mean:+.2f} (1 seed, no interval)"
         if math.isnan(self.low):
-            return f"{self.mean:+.2f} (2 seeds alike, no interval)"
+            return f"{self.mean:+.2f} (2 equal seeds, no interval)"
         return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 
 
 @dataclass
 class Reading:
-    """What a check read while it judged: its runs, the metrics, and the differences over seeds, a number each."""
+    """The data that a check used: keys of the runs, metrics, and differences."""
 
-    keys: dict[str, None] = field(default_factory=dict)  # in order
+    keys: dict[str, None] = field(default_factory=dict)  # an ordered set
     metrics: set[str] = field(default_factory=set)
-    differences: list[pd.Series] = field(default_factory=list)
+    differences: list[pd.Series] = field(default_factory=list)  # each with a number per seed
 
     @property
     def points(self) -> bool:
-        """Whether all that it read are accuracies, and so its differences points."""
+        """Whether all metrics are accuracies, so that the differences are percentage points."""
         return all(name.startswith("acc_") for name in self.metrics)
 
 
@@ -93,38 +93,40 @@ _READING: ContextVar[Reading | None] = ContextVar("reading", default=None)
 
 @contextmanager
 def reading() -> Iterator[Reading]:
-    """While it is open, ``by_seed`` and ``interval`` note what they read."""
-    token = _READING.set(made := Reading())
+    """Context manager in which ``by_seed`` and ``interval`` record the data that they use."""
+    used = Reading()
+    token = _READING.set(used)
     try:
-        yield made
+        yield used
     finally:
         _READING.reset(token)
 
 
 def interval(values: pd.Series) -> Interval:
     """Student's t-interval of the mean of one number per seed [n]."""
-    from scipy.special import stdtr, stdtrit  # Student's t and its quantile; scipy.stats takes a second to import
+    from scipy.special import stdtr, stdtrit  # t distribution and its quantile; importing scipy.stats takes a second
 
     if (reading := _READING.get()) is not None:
         reading.differences.append(values)
     n, mean = len(values), float(values.mean())
     if n < 2 or n == 2 and np.ptp(values) < ALIKE:
         return Interval(mean, math.nan, math.nan, n)
-    error = float(values.std(ddof=1)) / math.sqrt(n)
+    error = float(values.std(ddof=1)) / math.sqrt(n)  # standard error of the mean
     half = float(stdtrit(n - 1, 1 - LEVEL / 2)) * error
     p = 2 * float(stdtr(n - 1, -abs(mean) / error)) if error > ALIKE else float(abs(mean) < ALIKE)
     return Interval(mean, mean - half, mean + half, n, p)
 
 
 def slopes(values: pd.DataFrame) -> pd.Series:
-    """The least-squares slope of each row over the columns, which are numbers."""
+    """The least-squares slope of each row over the columns, whose labels are numbers."""
     return pd.Series(np.polyfit(values.columns.to_numpy(float), values.to_numpy().T, 1)[0], index=values.index)
 
 
 def paired(results: pd.DataFrame, a: dict, b: dict, metric: str = "acc_mean") -> Interval:
-    """The mean of a - b over the seeds that both have; `a` and `b` name rows by column, e.g. {"method": "local"}.
+    """Interval of the difference a - b over the seeds that both have.
 
-    Raises Missing if no seed has both, ValueError if a seed has several rows for one of them.
+    ``a`` and ``b`` select rows by column, e.g. {"method": "local"}. Raises Missing if no seed has both, ValueError if a
+    seed has several rows for one of them.
     """
     difference = (by_seed(results, a, metric) - by_seed(results, b, metric)).dropna()
     if difference.empty:
@@ -132,38 +134,45 @@ def paired(results: pd.DataFrame, a: dict, b: dict, metric: str = "acc_mean") ->
     return interval(difference)
 
 
-def leads(table: pd.DataFrame, own: str, value: str = "acc_mean") -> pd.DataFrame:
-    """How far ``own`` is ahead of each other label, paired over seeds. Columns: label, seed and ``value``.
+def leads(table: pd.DataFrame, leader: str, value: str = "acc_mean") -> pd.DataFrame:
+    """The lead of the label ``leader`` over every other label, paired by seed. Columns: label, seed and ``value``.
 
-    A row for each label: its mean, the mean lead, the 95 % interval of the lead, and the seeds that both have. No rows
-    where ``own`` is not in the table.
+    A row for each other label: its mean, the mean lead, the 95 % interval of the lead, and the number of common seeds.
+    Empty if ``leader`` is not in the table.
     """
     if table.duplicated(["seed", "label"]).any():
-        twice = table[table.duplicated(["seed", "label"])].iloc[0]
-        raise ValueError(f"several rows for {twice['label']!r}, seed {twice['seed']}; give rows of one setting only")
-    wide = table.pivot(index="seed", columns="label", values=value)
+        duplicate = table[table.duplicated(["seed", "label"])].iloc[0]
+        raise ValueError(
+            f"several rows for {duplicate['label']!r}, seed {duplicate['seed']}; give rows of one setting only"
+        )
+    wide = table.pivot(index="seed", columns="label", values=value)  # [seeds, labels]
     rows = {}
     for label in dict.fromkeys(table["label"]):
-        if label != own and own in wide.columns:
-            lead = interval((wide[own] - wide[label]).dropna())
+        if label != leader and leader in wide.columns:
+            lead = interval((wide[leader] - wide[label]).dropna())
             rows[label] = (wide[label].mean(), lead.mean, lead.low, lead.high, lead.seeds)
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", f"{own} leads by", "from", "to", "seeds"])
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", f"{leader} leads by", "from", "to", "seeds"])
 
 
 def agreement(clients: pd.DataFrame, reference: str) -> pd.DataFrame:
-    """How nearly each label's clients score what the same clients score under ``reference`` ("Local", say).
+    """Agreement of the clients' accuracies under each label with those under ``reference``, e.g. "Local".
 
-    Columns of ``clients``: label, seed, client, accuracy (percent). A row for each other label: the correlation of the
-    scores over seeds and clients, their mean difference, the mean of its size, and how many scores both have. A method
-    that agrees with Local client by client has personalized by training alone.
+    Columns of ``clients``: label, seed, client, accuracy (percent). A row for each other label: correlation of the
+    accuracies over seeds and clients, mean difference, mean absolute difference, and the number of common pairs. A
+    method that agrees with Local client by client has personalized by local training alone.
     """
     wide = clients.pivot(index=["seed", "client"], columns="label", values="accuracy")
     rows = {}
     for label in dict.fromkeys(clients["label"]):
         if label != reference and reference in wide.columns:
-            both = wide[[label, reference]].dropna()
-            gap = both[label] - both[reference]
-            rows[label] = (both[label].corr(both[reference]), gap.mean(), gap.abs().mean(), len(both))
+            pair = wide[[label, reference]].dropna()
+            difference = pair[label] - pair[reference]
+            rows[label] = (
+                pair[label].corr(pair[reference]),
+                difference.mean(),
+                difference.abs().mean(),
+                len(pair),
+            )
     columns = ["correlation", "mean difference", "mean size of it", "scores"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
@@ -171,35 +180,37 @@ def agreement(clients: pd.DataFrame, reference: str) -> pd.DataFrame:
 def by_seed(
     results: pd.DataFrame, selector: Mapping[str, float | str], metric: str, *, unknown: bool = False
 ) -> pd.Series:
-    """The metric's value for each seed, of the rows named by `selector`; numbers match to rounding.
+    """The metric's value for each seed, from the rows that ``selector`` (column -> value) matches.
 
-    Values that are not numbers count as not stored, unless `unknown`.
+    Numbers are compared up to rounding. NaN values count as not stored unless ``unknown`` is true. Raises Missing if no
+    value is stored, ValueError if a seed has several.
     """
-    here = (results["metric"] == metric).to_numpy(copy=True)
+    # boolean mask of the matching rows
+    matches = (results["metric"] == metric).to_numpy(copy=True)
     for column, value in selector.items():
         if column not in results.columns:
             raise Missing(f"{named(selector)} is not stored")
         known = results[column]
         if isinstance(value, int | float) and not isinstance(value, bool):
-            here &= np.isclose(pd.to_numeric(known, errors="coerce"), value)
+            matches &= np.isclose(pd.to_numeric(known, errors="coerce"), value)
         else:
-            here &= (known == value).to_numpy()
+            matches &= (known == value).to_numpy()
     if (reading := _READING.get()) is not None:
         reading.metrics.add(metric)
-        reading.keys |= dict.fromkeys(results["key"].to_numpy()[here] if "key" in results.columns else ())
-    seeds = pd.Index(results["seed"].to_numpy()[here], name="seed")
-    found = pd.Series(results["value"].to_numpy(float)[here], seeds, name="value")
-    found = found if unknown else found.dropna()
-    if found.empty:
+        reading.keys |= dict.fromkeys(results["key"].to_numpy()[matches] if "key" in results.columns else ())
+    seeds = pd.Index(results["seed"].to_numpy()[matches], name="seed")
+    values = pd.Series(results["value"].to_numpy(float)[matches], seeds, name="value")
+    values = values if unknown else values.dropna()
+    if values.empty:
         raise Missing(f"{metric} of {named(selector)} is not stored")
-    if found.index.has_duplicates:
-        seed = found.index[found.index.duplicated()][0]
+    if values.index.has_duplicates:
+        seed = values.index[values.index.duplicated()][0]
         raise ValueError(f"several results: {metric} of {named(selector)}, seed {seed}; give rows of one setting only")
-    return found
+    return values
 
 
 def settings(results: pd.DataFrame, method: str, field: str) -> list[float]:
-    """The values of a varied field that are stored for a method, ascending."""
+    """The stored values of a varied field of a method, in ascending order."""
     if field not in results.columns:
         return []
     return sorted(results.loc[results["method"] == method, field].dropna().astype(float).unique())
@@ -208,11 +219,11 @@ def settings(results: pd.DataFrame, method: str, field: str) -> list[float]:
 def claim_rows(
     results: pd.DataFrame, comparison: Comparison, settings: tuple[str, ...] = (), varied: tuple[str, ...] = ()
 ) -> pd.DataFrame:
-    """The best preset's rows, with a column for each field of `variant`.
+    """The rows of the best preset, with a column for each field of ``variant``.
 
-    Fields outside ``comparison.varied`` and ``varied`` stand still: where a method was run with several values of such
-    a field (in one setting), the default's rows are kept; where it has one value, that one. A field that a row does not
-    name has its method's default. With `settings`, only their rows. Raises ValueError for missing columns.
+    A field that a row does not name has the method's default. Fields other than ``comparison.varied`` and ``varied``
+    are fixed: if a method was run with several values of such a field in a setting, only the rows with the default are
+    kept. With ``settings``, only rows of these settings are used. Raises ValueError for missing columns.
     """
     require(results, [*NEEDED, "setting", "rounds"] if settings else NEEDED)
     frame = results[results["paper"] == comparison.paper] if "paper" in results.columns else results
@@ -220,34 +231,36 @@ def claim_rows(
     frame = fresh_first(best_preset(frame)).copy()
     parsed = variants(frame)
     fields = {name for variant in parsed for name in variant}
+    # a column for each field that has none
     for name in sorted(fields - set(results.columns)):
         frame[name] = [variant.get(name) for variant in parsed]
     groups = [name for name in ("setting", "method") if name in frame.columns]
+    # fill in defaults, and keep only the default of fixed fields with several values
     for name in sorted(fields | comparison.defaults.keys()):
         default = frame["method"].map(lambda method, name=name: comparison.defaults_of(method).get(name, "not named"))
         value = frame.get(name, default).astype(object)
         frame[name] = value.where(value.notna(), default)
         if name not in comparison.varied + varied:
-            one = frame.groupby(groups)[name].transform("nunique") == 1
-            frame = frame[one | (frame[name] == default)].copy()
+            has_one_value = frame.groupby(groups)[name].transform("nunique") == 1
+            frame = frame[has_one_value | (frame[name] == default)].copy()
     return frame
 
 
 def variants(results: pd.DataFrame) -> list[dict[str, float | str]]:
-    """The fields that each row's `variant` names; none where it is empty, or where there is no such column."""
+    """The fields in each row's ``variant``; empty for an empty text, and if there is no such column."""
     texts = results["variant"] if "variant" in results.columns else [""] * len(results)
     return [parse_variant(text) if isinstance(text, str) else {} for text in texts]
 
 
 def require(results: pd.DataFrame, columns: list[str]) -> None:
-    """Raises ValueError if a column is missing."""
-    lacking = [name for name in columns if name not in results.columns]
-    if lacking:
-        raise ValueError(f"results lack {', '.join(lacking)}; expected a tidy frame with {', '.join(columns)}")
+    """Raise ValueError if a column is missing."""
+    missing = [name for name in columns if name not in results.columns]
+    if missing:
+        raise ValueError(f"results lack {', '.join(missing)}; expected a tidy frame with {', '.join(columns)}")
 
 
 def fresh_first(results: pd.DataFrame) -> pd.DataFrame:
-    """Where a stale and a fresh run tell the same, the fresh one."""
+    """Of rows that differ only in value, stale and key, keep one; fresh runs before stale ones."""
     if not set(COLUMNS) <= set(results.columns):
         return results
     rest = [name for name in results.columns if name not in ("value", "stale", "key")]
@@ -255,22 +268,23 @@ def fresh_first(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_preset(results: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the most faithful preset stored: paper, then real, quick, ci; if none is, of the first changed one.
+    """The rows of the best stored preset: paper, then real, quick, ci; if there is none, the first changed preset.
 
-    Of each data set (and setting, if there is such a column) the longest runs.
+    Only the longest runs of each data set (and setting, if there is such a column) are kept.
     """
     if "preset" in results.columns:
-        found = list(dict.fromkeys(results["preset"]))
-        stored = [preset for preset in BEST_FIRST if preset in found] or [name for name in found if "changed" in name]
+        names = list(dict.fromkeys(results["preset"]))
+        stored = [preset for preset in BEST_FIRST if preset in names] or [name for name in names if "changed" in name]
         results = results[results["preset"] == stored[0]] if stored else results.iloc[:0]
     if "rounds" in results.columns:
+        # the longest runs of each group
         groups = [name for name in ("setting", "dataset") if name in results.columns]
         results = results[results["rounds"] == results.groupby(groups)["rounds"].transform("max")]
     return results
 
 
 def each_dataset(results: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Label and rows of each data set; the label names it, the data really used, and the preset."""
+    """Label and rows of each data set. The label has the data set, the data that were used, and the preset."""
     by = [name for name in ("dataset", "data") if name in results.columns]
     for names, rows in results.groupby(by, sort=False):
         preset = [rows["preset"].iloc[0]] if "preset" in rows.columns else []
@@ -278,21 +292,21 @@ def each_dataset(results: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def data_label(dataset: str, data: str) -> str:
-    """The data set's name and its own text, if that does not name it."""
+    """The description of the data, preceded by the data set's name if the description does not contain it."""
     return data if dataset in data else f"{dataset} ({data})"
 
 
-class Selector(dict):
-    """Rows by column; ``usual`` are values that messages leave out."""
+class Selector(dict[str, Any]):
+    """A dictionary that selects rows by column. ``usual`` has values that messages leave out."""
 
     usual: ClassVar[Mapping[str, float | str]] = MappingProxyType({})
 
-    def __or__(self, other: Mapping[str, float | str]) -> Self:
+    def __or__(self, other: Mapping[str, float | str]) -> Self:  # type: ignore[override]  # keeps the class
         return type(self)({**self, **other})
 
 
 def named(selector: Mapping[str, float | str]) -> str:
-    """{"method": "fedselect", "alpha": 0.3} -> 'fedselect alpha=0.3'; of a Selector what is not usual."""
+    """{"method": "fedselect", "alpha": 0.3} -> 'fedselect alpha=0.3'. Usual values of a Selector are left out."""
     usual = selector.usual if isinstance(selector, Selector) else {}
     shown = {name: value for name, value in selector.items() if name not in usual or usual[name] != value}
     rest = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in shown.items()]

@@ -1,4 +1,4 @@
-"""Verdicts on claims, and how those of several parts make one."""
+"""Verdicts on claims, and how verdicts on several parts are combined."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pfl_core.study.statistics import LEVEL, Interval, Missing, each_dataset
 
 
 class Verdict(NamedTuple):
-    """status: holds | does not hold | undecided; numbers: what says so, in one line."""
+    """The result of a claim's check."""
 
-    status: str
-    numbers: str
+    status: str  # holds | does not hold | undecided
+    numbers: str  # the numbers behind it, in one line
 
 
 UNDECIDED = "undecided"
@@ -25,45 +25,48 @@ Rival = TypeVar("Rival")
 
 
 def all_of(statuses: list[str]) -> str:
-    """All must hold; one failure is enough to fail."""
+    """Combined status: "does not hold" if one part does not, "holds" if all hold, else "undecided"."""
     if "does not hold" in statuses:
         return "does not hold"
     return "holds" if statuses and set(statuses) == {"holds"} else "undecided"
 
 
 def any_of(statuses: list[str]) -> str:
-    """One that holds is enough; fails only if all fail."""
+    """Combined status: "holds" if one part holds, "does not hold" if no part holds, else "undecided"."""
     if "holds" in statuses:
         return "holds"
     return "does not hold" if statuses and set(statuses) == {"does not hold"} else "undecided"
 
 
 def holm(leads: Mapping[Rival, Interval]) -> dict[Rival, str]:
-    """The statuses of the leads over several rivals, with Holm's correction for their number.
+    """The statuses of the leads over several rivals, with Holm's correction for multiple tests.
 
-    From the smallest p-value on, the k-th of m (from 0) is held against 5 % / (m - k); after the first that fails, all
-    are undecided.
+    In ascending order, the k-th p-value of m (from 0) is compared with LEVEL / (m - k). From the first that is larger
+    on, all statuses are undecided.
     """
-    found, m = dict.fromkeys(leads, UNDECIDED), len(leads)
+    statuses, m = dict.fromkeys(leads, UNDECIDED), len(leads)
     for k, rival in enumerate(sorted(leads, key=lambda rival: leads[rival].p)):
         if not leads[rival].p <= LEVEL / (m - k):
             break
-        found[rival] = leads[rival].status
-    return found
+        statuses[rival] = leads[rival].status
+    return statuses
 
 
 def above(lead: Interval, bound: float) -> str:
-    """Whether the interval lies above the bound; NaN bounds decide nothing."""
+    """Whether the interval lies above the bound; undecided for NaN."""
     return "holds" if lead.low > bound else "does not hold" if lead.high < bound else "undecided"
 
 
 def below(lead: Interval, bound: float) -> str:
-    """Whether the interval lies below the bound."""
+    """Whether the interval lies below the bound; undecided for NaN."""
     return "holds" if lead.high < bound else "does not hold" if lead.low > bound else "undecided"
 
 
 def telling(leads: Mapping[Rival, Interval], bound: float = 0.0) -> tuple[Rival, str]:
-    """Whose lead to show, and what it is called: one clearly below the bound decides alone; else the smallest mean."""
+    """The rival whose lead is shown, and a name for that lead.
+
+    This is the lead that is most clearly below the bound; if there is none, the smallest mean lead.
+    """
     lost = {rival: lead for rival, lead in leads.items() if below(lead, bound) == "holds"}
     if lost:
         return min(lost, key=lambda rival: lost[rival].high), "clearest loss"
@@ -71,7 +74,7 @@ def telling(leads: Mapping[Rival, Interval], bound: float = 0.0) -> tuple[Rival,
 
 
 def on_each_dataset(check: Check) -> Check:
-    """The check on the rows of each data set; it must hold on all that are stored."""
+    """Apply the check to the rows of each stored data set. The claim must hold on all of them."""
 
     @wraps(check)
     def judge(results: pd.DataFrame) -> Verdict:
@@ -84,30 +87,30 @@ def on_each_dataset(check: Check) -> Check:
 
 
 def on_stored_datasets(check: Check) -> Check:
-    """As ``on_each_dataset``, but a data set that lacks the claim's runs is left out, and named; one must be left.
+    """As ``on_each_dataset``, but data sets without the claim's runs are left out and listed; at least one must remain.
 
-    For claims that do not say on which data sets they hold. The check may raise Missing only where nothing refutes it.
+    For claims that do not state their data sets. The check may raise Missing only if no stored result refutes it.
     """
 
     @wraps(check)
     def judge(results: pd.DataFrame) -> Verdict:
-        found, left_out = [], []
+        verdicts, left_out = [], []
         for label, rows in each_dataset(results):
             try:
                 status, numbers = check(rows)
-                found.append((status, f"{label}: {numbers}"))
+                verdicts.append((status, f"{label}: {numbers}"))
             except Missing as missing:
                 left_out.append(f"{label}: {missing}")
-        if not found:
+        if not verdicts:
             raise Missing("; ".join(left_out) or "no data set of this claim is stored")
-        statuses, texts = zip(*found, strict=True)
+        statuses, texts = zip(*verdicts, strict=True)
         return Verdict(all_of(list(statuses)), "; left out, ".join(["; ".join(texts), *left_out]))
 
     return judge
 
 
 def all_hold(parts: Iterable[tuple[str, Callable[[], Verdict]]]) -> Verdict:
-    """A claim of several parts, (label, verdict) each: what one lacks leaves that one undecided."""
+    """The verdict on a claim with several parts (label, check). A part with missing results is undecided."""
     verdicts = []
     for label, part in parts:
         try:

@@ -1,4 +1,4 @@
-"""The ``pfl`` command: one clear line for bad input, and what methods, data and compare print."""
+"""The ``pfl`` command: one line for bad input, and the output of methods, data and compare."""
 
 import json
 import os
@@ -18,7 +18,7 @@ BAD = [  # command line -> what its line must tell: the value, what was expected
     ("", "required: COMMAND", "pfl --help"),
     ("figurs", "'figurs'", "figures"),
     ("run", "METHOD", "pfl run --help"),
-    ("run fedselectt", "unknown method 'fedselectt'", "fedselect", "package.module:function"),
+    ("run fedselectt", "unknown method 'fedselectt' (did you mean 'fedselect'?)", "package.module:Class"),
     ("run no_such_module:Thing", "'no_such_module:Thing'", "cannot be imported"),
     ("run json:loads", "'json:loads'", "not a subclass of pfl_core.Algorithm"),
     ("run fedselect --data digitz", "'digitz'", "digits"),
@@ -43,7 +43,7 @@ BAD = [  # command line -> what its line must tell: the value, what was expected
     ("run fedselect --set partition.alpha=3", "'shards'", "'alpha'"),
     ("run fedselect --set train.speed=3", "'speed'"),
     ("run fedselect --clients 0", "'0'", "at least 1"),
-    ("run fedselect --rounds many", "'many'", "whole number"),
+    ("run fedselect --rounds many", "'many'", "integer"),
     ("run fedselect --lr fast", "'fast'"),
     ("run fedselect --lr -1", "lr=-1", "greater than or equal to 0"),
     ("run fedselect --lr inf", "lr=inf", "finite"),
@@ -63,9 +63,9 @@ BAD = [  # command line -> what its line must tell: the value, what was expected
     ("runs list --paper fedselct", "'fedselct'", "did you mean 'fedselect'"),
     ("runs list --preset huge", "'huge'", "quick"),
     ("runs export", "folder"),
-    ("runs export --results", "name the runs", "--preset"),
+    ("runs export --results", "select the runs", "--preset"),
     ("runs export out 0123", "'0123'", "pfl runs list"),
-    ("runs export out", "no such run"),
+    ("runs export out", "no stored run matches"),
     ("runs clean --all --stale", "not allowed with"),
     ("data digitz", "'digitz'", "digits"),
     ("compare fedselct", "'fedselct'", "fedselect"),
@@ -97,7 +97,7 @@ def test_wrong_overrides_stop_before_a_notebook_starts(capsys):
     assert "'round' (did you mean 'rounds'?)" in capsys.readouterr().err
 
 
-def test_an_error_of_many_lines_is_told_in_one(capsys, monkeypatch):
+def test_an_error_of_many_lines_is_printed_as_one(capsys, monkeypatch):
     def fails(names, folder, offline):
         raise OSError("first line\n  second line")
 
@@ -106,7 +106,7 @@ def test_an_error_of_many_lines_is_told_in_one(capsys, monkeypatch):
     assert capsys.readouterr().err == "pfl: first line second line\n"
 
 
-def test_help_is_no_error(capsys):
+def test_help_exits_with_status_0(capsys):
     with pytest.raises(SystemExit) as end:
         main(["run", "--help"])
     assert end.value.code == 0

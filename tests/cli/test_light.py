@@ -1,4 +1,4 @@
-"""The command answers fast where nothing is computed: what it may import, and the tables of names that it reads."""
+"""Help and errors of the command are fast: the modules that they may import, and the tables of names."""
 
 import subprocess
 import sys

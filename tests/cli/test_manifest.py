@@ -1,4 +1,4 @@
-"""Evidence without data: the manifest, and figures from what it names."""
+"""The manifest of complete evidence, and figures drawn from it without data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pfl_core.notebooks import manifest
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.runs import RESULTS, RunSpec, Store, sweep
 from pfl_core.runs.provenance import ROOT
-from pfl_core.runs.store import whole
+from pfl_core.runs.store import read_content
 from tests.study.small_runs import specs
 
 NAME = "fedselect/02_personalization_limit"
@@ -35,7 +35,7 @@ def test_the_committed_manifest_is_what_is_complete():
 def test_every_committed_record_is_current():
     """No record is stale: what is superseded leaves the folder and stays in git's history."""
     for path in RESULTS.glob("*/**/*.json"):
-        content = whole(path)  # its checksum, too
+        content = read_content(path)  # its checksum, too
         spec = RunSpec.from_json(content["spec"])
         assert content["schema"] == 2 and path.stem == content["key"] in (spec.key(), spec.key(content["data"]))
 
@@ -92,15 +92,15 @@ def test_evidence_is_drawn_from_the_committed_records_alone(tmp_path, monkeypatc
 @pytest.mark.parametrize("more", ["--preset real", "-p SEEDS [0]", "--device cpu", "--write-notebooks"])
 def test_evidence_takes_no_other_parameters(more, capsys):
     assert main(["figures", "--evidence", *more.split()]) == 2
-    assert "draws what the manifest says" in capsys.readouterr().err
+    assert "takes preset and seeds from the manifest" in capsys.readouterr().err
 
 
-def test_evidence_that_is_not_there_is_one_line(tmp_path, monkeypatch, capsys):
+def test_missing_evidence_is_reported_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("pfl_core.runs.store.RESULTS", tmp_path)
     keys = [spec.key() for spec in papers.specs(NAME, "real", [0])]
     manifest.write([manifest.Evidence(NAME, "real", [0], keys)], tmp_path)
     assert main(["figures", "--evidence"]) == 2
-    assert "of the manifest is not in" in capsys.readouterr().err
+    assert "of the manifest is missing in" in capsys.readouterr().err
     manifest.write([manifest.Evidence(NAME, "real", [0], keys[1:])], tmp_path)
     assert main(["figures", "--evidence"]) == 2
     assert "the manifest has other runs than the notebook" in capsys.readouterr().err

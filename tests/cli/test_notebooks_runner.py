@@ -1,6 +1,7 @@
-"""``pfl figures`` on small notebooks: what it checks, runs, prints, and leaves behind. Few tests start kernels."""
+"""``pfl figures`` on small notebooks: checks, execution, output, files. Few of the tests start kernels."""
 
 import json
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from pfl_core import notebooks, papers
 from pfl_core.cli import main, parser
 from pfl_core.cli.figures import parameters_of
 from pfl_core.notebooks import kernels, runner
-from pfl_core.notebooks.forker import LIBRARIES
+from pfl_core.notebooks.fork_server import LIBRARIES
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.runs import RunSpec, Store, execute
 
@@ -158,7 +159,7 @@ def test_kernels_that_die_leave_no_process(tmp_path):
         assert not runs(kernel) and runs(parent) == (victim == "os.getpid()")
         execute("")
         assert (pids()[1] == parent) == runs(parent)
-    kernels.forker.cache_clear()
+    kernels.fork_server.cache_clear()
     assert not any(map(runs, pids()))
 
 
@@ -182,7 +183,7 @@ class TestWithoutKernels:
 
     @pytest.mark.parametrize("wanted", ["paper_a", "01_draws", "paper_a/01_draws", "notebooks/paper_a/01_draws.ipynb"])
     def test_a_notebook_has_many_names(self, wanted):
-        assert notebooks.chosen([wanted]) == ["paper_a/01_draws"]
+        assert notebooks.select([wanted]) == ["paper_a/01_draws"]
 
     def test_an_unknown_parameter_stops_everything(self, capsys):
         assert main(["figures", "-p", "SEED", "3"]) == 2
@@ -191,8 +192,8 @@ class TestWithoutKernels:
 
     @pytest.mark.parametrize("value", [(1, 2), Path("x"), {1: 2}])
     def test_a_value_that_papermill_would_distort_is_refused(self, value):
-        with pytest.raises(ValueError, match="SEEDS=.* is no plain JSON"):
-            notebooks.check("paper_a/01_draws", {"SEEDS": value})
+        with pytest.raises(ValueError, match="SEEDS=.* is not plain JSON"):
+            notebooks.check_parameters("paper_a/01_draws", {"SEEDS": value})
 
     def test_a_broken_notebook_is_one_line(self, capsys):
         notebooks.path_of("paper_a/01_draws").write_text("{", encoding="utf-8")
@@ -209,7 +210,7 @@ class TestWithoutKernels:
         asks_for(monkeypatch, *runs)
         assert main(["figures", "--dry-run", "--jobs", "1"]) == 0
         rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
-        assert rows["paper_a/01_draws"][1:3] == ["0", "2"] and rows["together"][2] == "2"
+        assert rows["paper_a/01_draws"][1:3] == ["0", "2"] and rows["total"][2] == "2"
         assert rows["00_start"][1:] == ["0", "0", "-", "-", "-"]
         execute(runs[0], Store())
         main(["figures", "--dry-run", "paper_a"])
@@ -227,7 +228,7 @@ class TestWithoutKernels:
         runs = [PAPER.settings.spec("local", preset="paper", dataset="cifar10", seed=seed) for seed in (0, 1)]
         asks_for(monkeypatch, *runs)
         assert main(["figures", "--dry-run", "--preset", "paper"]) == 0
-        assert "2 runs cannot be made here: data set 'cifar10' is not here" in capsys.readouterr().out
+        assert "2 runs cannot be computed: data set 'cifar10' " in capsys.readouterr().out
 
 
 def test_a_kernel_that_dies_before_its_first_cell_is_tried_again(tmp_path, monkeypatch):
@@ -242,6 +243,20 @@ def test_a_kernel_that_dies_before_its_first_cell_is_tried_again(tmp_path, monke
     monkeypatch.setattr(runner, "_papermill", dies_once)
     notebooks.execute(notebooks.path_of("00_start"), tmp_path / "copy.ipynb")
     assert len(calls) == 2 and (tmp_path / "copy.ipynb").read_text(encoding="utf-8") == "done"
+
+
+def test_signals_are_handled_where_event_loops_have_no_signal_handlers(monkeypatch):
+    """As on Windows: the loop's method raises NotImplementedError, and the handlers are set nevertheless."""
+    handlers = {}
+
+    class Loop:
+        def remove_signal_handler(self, number):
+            raise NotImplementedError
+
+    monkeypatch.setattr(runner.asyncio, "get_running_loop", Loop)
+    monkeypatch.setattr(runner.signal, "signal", handlers.__setitem__)
+    runner._raise_on_interrupt()
+    assert handlers == dict.fromkeys((signal.SIGINT, signal.SIGTERM), signal.default_int_handler)
 
 
 def test_a_kernel_that_dies_later_is_not(tmp_path, monkeypatch):

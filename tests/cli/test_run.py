@@ -1,4 +1,4 @@
-"""``pfl run`` and ``pfl runs`` on a store of their own."""
+"""``pfl run`` and ``pfl runs`` with a temporary store."""
 
 import dataclasses
 import json
@@ -58,7 +58,7 @@ def test_json_contract_and_a_second_call_reads_the_store(capsys):
     assert again == first | {"stored": True}
 
 
-def test_for_people_it_prints_settings_and_scores_and_says_where_they_come_from(capsys):
+def test_text_output_has_settings_scores_and_their_origin(capsys):
     command = ["run", "local", *SMALL, "--set", "train.momentum=0.5"]
     assert main(command) == 0
     first = capsys.readouterr().out
@@ -84,7 +84,7 @@ def test_a_papers_settings_and_what_changes_them(capsys):
     wanted = papers.paper("fedselect").settings.spec("fedselect", preset="ci", alpha=0.5, reading="authors_code")
     assert spec == wanted and (spec.paper, spec.preset) == ("fedselect", "ci")
     changed = Store().get(answer(capsys, *untouched, "--rounds", "1")["key"]).spec
-    assert (changed.rounds, changed.made_for) == (1, "ci, changed"), "a changed frame is no result of the preset"
+    assert (changed.rounds, changed.preset_label) == (1, "ci, changed"), "a changed frame is no result of the preset"
     same = Store().get(answer(capsys, *untouched, "--rounds", str(wanted.rounds))["key"]).spec
     assert same == wanted, "what is asked for and is the preset's already changes nothing"
 
@@ -121,7 +121,7 @@ def test_a_method_and_a_data_set_from_the_working_folder(capsys, tmp_path, monke
     assert "'power'" in capsys.readouterr().err
 
 
-def test_a_damaged_record_is_told_and_computed_again(capsys):
+def test_a_damaged_record_is_reported_and_computed_again(capsys):
     first = answer(capsys, "run", "local", *SMALL)
     path = Store().path(first["key"])
     path.write_text(path.read_text(encoding="utf-8").replace('"seed":0', '"seed":1'), encoding="utf-8")
@@ -135,7 +135,7 @@ def test_a_damaged_record_is_told_and_computed_again(capsys):
     assert not list(path.parent.glob("*.damaged"))
 
 
-def test_a_run_that_cannot_be_made_leaves_nothing(capsys, tmp_path):
+def test_an_impossible_run_writes_nothing(capsys, tmp_path):
     assert main(["run", "local", "--clients", "2000", "--partition", "iid", "--model", "mlp"]) == 2
     assert "client" in capsys.readouterr().err
     assert not list((tmp_path / "data").glob("**/*.json"))
@@ -161,20 +161,20 @@ def test_list_export_and_clean(capsys, tmp_path):
     assert [*(tmp_path / "results").glob("**/*.json")] == [kept]
 
     assert main(["runs", "clean"]) == 0
-    assert "0 files dropped" in capsys.readouterr().out
+    assert "deleted 0 files" in capsys.readouterr().out
     (Store().root / "flops").mkdir(exist_ok=True)  # what is remembered beside the runs
     assert main(["runs", "clean", "--all"]) == 0
-    assert f"dropped {mine}.json" in capsys.readouterr().out
+    assert f"deleted {mine}.json" in capsys.readouterr().out
     assert not Store().path(mine).exists() and kept.exists()
     main(["runs", "list"])
     assert "committed" in capsys.readouterr().out, "what data/results holds is still there"
     assert answer(capsys, *"run fedavg --paper fedselect --preset ci".split())["stored"]
 
 
-def test_export_is_told_a_folder_before_keys(capsys, tmp_path):
+def test_export_expects_the_folder_before_keys(capsys, tmp_path):
     key = answer(capsys, "run", "local", *SMALL)["key"]
     (tmp_path / "file").touch()
-    for where, why in ((key, "is a run's key"), ("file", "is a file")):
+    for where, why in ((key, "is the key of a run"), ("file", "is a file")):
         assert main(["runs", "export", where]) == 2
         assert why in capsys.readouterr().err
     assert main(["runs", "export", "--results", "--paper", "fedpews"]) == 2
@@ -193,7 +193,7 @@ def test_a_run_whose_data_are_gone_is_still_fresh(capsys, tmp_path):
 LONG = ["run", "fedselect", "--model", "mlp", "--clients", "5", "--rounds", "6", "--set", "p=0.2"]
 
 
-def test_a_run_can_stop_early_and_go_on(capsys):
+def test_a_run_can_stop_early_and_continue(capsys):
     """Its record says how far it is; with its state kept it goes on from there, and ends with the same bits."""
     whole = Store().get(answer(capsys, *LONG)["key"])
     main(["runs", "clean", "--all"])
@@ -225,17 +225,17 @@ def test_without_its_state_a_stopped_run_starts_over(capsys):
 
 def test_a_run_cannot_stop_before_its_first_score(capsys):
     assert main([*LONG, "--set", "run.eval_every=3", "--until", "2"]) == 2
-    assert "first scored after 3 rounds" in capsys.readouterr().err
+    assert "the first evaluation is after 3 rounds" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_computed(capsys, tmp_path, monkeypatch):
+def test_a_read_only_folder_is_reported_before_anything_is_computed(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("pfl_core.engine.run", lambda *_, **__: pytest.fail("computed in vain"))
     (tmp_path / "data").touch()
     assert main(["run", "local", *SMALL]) == 2
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_a_run_that_diverged_and_notes_nothing_says_so(capsys, tmp_path):
+def test_a_diverged_run_and_a_run_without_upload_sizes_are_reported(capsys, tmp_path):
     (tmp_path / "silent_method.py").write_text(
         "from pfl_core.algorithms.fedavg import FedAvg\n\n\nclass Silent(FedAvg):\n"
         "    def round(self, fed, state, clients, t):\n        return super().round(fed, state, clients, t)[0], {}\n",
@@ -243,30 +243,30 @@ def test_a_run_that_diverged_and_notes_nothing_says_so(capsys, tmp_path):
     )
     assert main(["run", "silent_method:Silent", *SMALL]) == 0
     out = capsys.readouterr().out
-    assert "sent by clients: not noted" in out and "training diverged" not in out
+    assert "upload of all clients: not recorded" in out and "training diverged" not in out
     assert main(["run", "fedavg", *SMALL, "--lr", "1e30"]) == 0
-    assert "the training diverged" in capsys.readouterr().out
+    assert "training diverged" in capsys.readouterr().out
 
 
-def test_clean_drops_what_other_code_made(capsys, monkeypatch):
+def test_clean_deletes_records_of_other_versions(capsys, monkeypatch):
     stale = answer(capsys, "run", "local", *SMALL)["key"]
     monkeypatch.setattr("pfl_core.runs.versions.ENGINE", 2)
     fresh = answer(capsys, "run", "local", *SMALL)["key"]
     assert main(["runs", "clean", "--stale"]) == 0
-    assert f"dropped {stale}.json" in capsys.readouterr().out
+    assert f"deleted {stale}.json" in capsys.readouterr().out
     assert Store().get(fresh) is not None and Store().get(stale) is None
 
 
-def test_clean_leaves_records_of_the_first_format_to_be_migrated(capsys):
+def test_clean_keeps_records_of_format_1_for_migration(capsys):
     path = write_old(Store().root, SPEC)
-    assert main(["runs", "list"]) == 0 and "first format" in capsys.readouterr().out
+    assert main(["runs", "list"]) == 0 and "format 1" in capsys.readouterr().out
     assert main(["runs", "clean"]) == 0
-    assert "1 records of the first format stay" in capsys.readouterr().out and path.exists()
+    assert "1 records of format 1 are kept" in capsys.readouterr().out and path.exists()
     assert main(["runs", "migrate"]) == 0
     assert "records: 1 re-keyed" in capsys.readouterr().out and not path.exists()
     write_old(Store().root, SPEC, key="0" * 16)
     assert main(["runs", "clean", "--stale"]) == 0
-    assert "dropped 0000000000000000.json" in capsys.readouterr().out
+    assert "deleted 0000000000000000.json" in capsys.readouterr().out
 
 
 def test_compare_shows_runs_of_a_preset_but_not_those_that_were_changed_by_hand(capsys):
@@ -340,7 +340,7 @@ def test_pfedgate_learns_without_a_paper(capsys):
     assert answer(capsys, "run", "pfedgate", "--rounds", "4", "--model", "mlp")["acc_mean_trained"] > 50
 
 
-def test_pfedgate_says_what_cannot_work(capsys):
+def test_settings_with_which_pfedgate_cannot_train_are_reported(capsys):
     assert main(["run", "pfedgate", *SMALL, "--batch-size", "1"]) == 2
     assert "batch_size=1 trains nothing" in capsys.readouterr().err
     assert main(["run", "pfedgate", *SMALL, "--reading", "authors_code", "--set", "keep_ratio=0.001"]) == 0

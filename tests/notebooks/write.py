@@ -1,8 +1,8 @@
-"""Writes the references beside it: every notebook as it comes out at preset ci, which nbval then holds it to.
+"""Write the references in this folder: every notebook executed at preset ci. nbval compares later runs with them.
 
     python tests/notebooks/write.py [PAPER or NOTEBOOK ...]
 
-Look at the difference before you commit it: a changed number here is a changed result.
+Check the diff before you commit it: a changed number here is a changed result.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ HERE = Path(__file__).resolve().parent
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("wanted", nargs="*", metavar="PAPER or NOTEBOOK", help="default: all")
+    parser.add_argument("selection", nargs="*", metavar="PAPER or NOTEBOOK", help="default: all")
     args = parser.parse_args()
     failed = 0
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["PFL_FIGURES_DIR"] = f"{scratch}/figures"
-        for name in notebooks.chosen(args.wanted):
+        for name in notebooks.select(args.selection):
             outcome = notebooks.rewrite(name, "ci", HERE / f"{name}.ipynb", Path(scratch))
             print(f"{name}  {outcome.seconds:.1f} s  {outcome.error}", flush=True)
             failed += bool(outcome.error)

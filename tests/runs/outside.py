@@ -1,4 +1,4 @@
-"""What a user would bring: data, a network, and methods that go wrong; workers import it by name."""
+"""A user's module for the tests: data, a network, and methods that fail. Workers import it by name."""
 
 from __future__ import annotations
 

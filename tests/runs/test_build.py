@@ -1,4 +1,4 @@
-"""From spec to federation: every client gets exactly the samples that the partition says, as the network sees them."""
+"""Building a federation: every client gets exactly the samples of its partition, preprocessed for the network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_splits_have_the_sizes_of_the_partition(spec):
     assert fed.num_clients == assigned.num_clients == 4
 
 
-def test_a_validation_share_is_a_split_of_its_own(spec):
+def test_a_validation_share_is_a_separate_split(spec):
     _, fed, _ = build(spec(partition={"name": "shards", "val": 0.25}))
     assert {name: split.sizes.tolist() for name, split in fed.splits.items()} == {
         "train": [18] * 4,
@@ -91,7 +91,7 @@ def test_the_federation_has_what_the_spec_says(spec):
     assert [f.shape for f in fed.layout.params] == [(6, 16), (6,), (CLASSES, 6), (CLASSES,)]
 
 
-def test_every_client_has_a_corruption_of_its_own(spec):
+def test_clients_get_different_corruptions(spec):
     """Client k has the k-th kind, in training and in testing; kinds without noise are known to the byte."""
     made = spec(data=corrupted(corrupt_severity=4), clients=len(data.CORRUPTIONS), partition={"name": "iid"})
     _, fed, assigned = build(made)
@@ -116,7 +116,7 @@ def test_corruption_depends_on_the_seed_alone(spec):
     assert torch.equal(noisy(0), noisy(0)) and not torch.equal(noisy(0), noisy(1))
 
 
-def test_training_and_test_images_get_noise_of_their_own(spec):
+def test_training_and_test_images_get_different_noise(spec):
     """All pixels are 128 and both splits equally large: equal images would mean one noise for both."""
     partition = {"name": "iid", "train_per_class": TEST, "test_per_class": TEST}
     _, fed, _ = build(spec(data=corrupted(flat=True), partition=partition))

@@ -1,13 +1,15 @@
-"""Estimates before a sweep: which runs are missing, and what they take."""
+"""Estimates: which runs are missing, and how much time, memory and disk they need."""
 
 import dataclasses
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from pfl_core import algorithm
 from pfl_core.papers.fedselect.settings import SETTINGS
 from pfl_core.runs import execute, write_record
-from pfl_core.runs.estimate import Cost, Survey, Timings, estimate
+from pfl_core.runs.estimate import Cost, Survey, Timings, _peak_memory, estimate
 
 
 def small(seed=0, **changes):
@@ -15,14 +17,14 @@ def small(seed=0, **changes):
     return SETTINGS.spec(method, preset="ci", seed=seed, overrides={"model": "mlp", "rounds": 2, **changes})
 
 
-def test_survey_counts_stored_missing_and_impossible_runs(store, tmp_path, monkeypatch):
+def test_survey_counts_stored_missing_and_blocked_runs(store, tmp_path, monkeypatch):
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
     execute(small(), store)
     survey = Survey.of([small(), small(seed=1), small(seed=1), small(data="cifar10"), small(data="mnist")], store)
-    assert (survey.stored, len(survey.missing), survey.lacking) == (1, 1, 2)
+    assert (survey.stored, len(survey.missing), survey.num_blocked) == (1, 1, 2)
     assert [run.seed for run in survey.missing.values()] == [1]
-    assert [why.split("'")[1] for why in survey.reasons] == ["cifar10", "mnist"]
-    assert list(survey.reasons.values()) == [1, 1]
+    assert [reason.split("'")[1] for reason in survey.blocked] == ["cifar10", "mnist"]
+    assert list(survey.blocked.values()) == [1, 1]
 
 
 def cost_of(specs, store):
@@ -43,7 +45,7 @@ def test_a_run_of_another_kind_is_computed_from_flops_at_the_speed_of_stored_run
     store.put(dataclasses.replace(execute(small(), store), seconds=10.0))
     one = cost_of([small(method="fedavg")], store)
     assert one.seconds == pytest.approx(10.0)
-    assert one.basis == "from FLOPs at the speed of stored runs (1 of 1 runs have no stored run of their kind)"
+    assert one.basis == "from FLOPs and the speed of stored runs (1 of 1 runs have no stored run of the same kind)"
     assert cost_of([small(method="fedavg", epochs=2 * small().train.epochs)], store).seconds == pytest.approx(20.0)
     twice = algorithm.methods()["fedselect"].passes
     assert cost_of([small(method="fedselect")], store).seconds == pytest.approx(10.0 * twice)
@@ -55,12 +57,12 @@ def test_committed_runs_are_used_where_none_is_stored_here(store):
     write_record(record, store.results / f"{record.key}.json")
     store.path(record.key).unlink()
     assert cost_of([small(seed=1)], store).seconds == 10.0
-    assert "at the speed of committed runs (" in cost_of([small(method="fedavg")], store).basis
+    assert "and the speed of committed runs (" in cost_of([small(method="fedavg")], store).basis
 
 
 def test_without_any_stored_run_a_speed_is_assumed(store):
     one, more = cost_of([small()], store), cost_of([small(rounds=20)], store)
-    assert "10 GFLOPs a second" in one.basis
+    assert "10 GFLOPs per second" in one.basis
     assert more.seconds == pytest.approx(10 * one.seconds) and more.disk == pytest.approx(10 * one.disk, rel=0.01)
     assert not list(store.root.glob("**/*"))
 
@@ -68,6 +70,20 @@ def test_without_any_stored_run_a_speed_is_assumed(store):
 def test_memory_grows_with_the_network(store):
     narrow, wide = (dataclasses.replace(small(), model={"name": "mlp", "hidden": [n]}) for n in (8, 20_000))
     assert cost_of([wide], store).worker - cost_of([narrow], store).worker > 10 * 20_000 * 64 * 4
+
+
+@pytest.mark.parametrize(("platform", "unit"), [("linux", 1024), ("darwin", 1)])
+def test_peak_memory_is_in_bytes_on_linux_and_macos(monkeypatch, platform, unit):
+    usage = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: SimpleNamespace(ru_maxrss=7))
+    monkeypatch.setitem(sys.modules, "resource", usage)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert _peak_memory() == 7 * unit
+
+
+def test_without_the_module_resource_the_peak_memory_is_0(monkeypatch):
+    """As on Windows: the estimate then leaves out the process itself."""
+    monkeypatch.setitem(sys.modules, "resource", None)  # makes the import fail
+    assert _peak_memory() == 0
 
 
 def test_workers_share_the_time_but_not_the_memory(store):

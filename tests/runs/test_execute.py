@@ -1,4 +1,4 @@
-"""One run from start to end: killed and continued, or branched off another, it has the bits of an undisturbed one."""
+"""One run: continued after a kill or branched off another run, its results are identical to an undisturbed run."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_run_leaves_its_record_and_nothing_else(spec, store, always_saving):
     assert {"python", "torch", "commit"} <= read.provenance.keys()
 
 
-def test_a_record_says_who_had_what_and_how_large_the_model_was(spec, store):
+def test_a_record_has_class_counts_and_model_size(spec, store):
     """Two of four classes a client: 12 + 12 images to train on, 4 + 4 to test on; 16 x 6 + 6 + 6 x 4 + 4 parameters."""
     record = execute(spec(), store)
     for name, each in (("train", 12), ("test", 4)):
@@ -87,7 +87,7 @@ def test_a_record_says_who_had_what_and_how_large_the_model_was(spec, store):
     assert record.num_params == 16 * 6 + 6 + 6 * 4 + 4
 
 
-def test_a_record_is_what_the_engine_found(spec, store):
+def test_a_record_has_the_engines_results(spec, store):
     made = spec("fedselect", p=0.25)
     record = execute(made, store)
     algorithm, fed, _ = build(made)
@@ -98,7 +98,7 @@ def test_a_record_is_what_the_engine_found(spec, store):
     assert record.curve().index.tolist() == [1, 2, 3, 4]
 
 
-def test_rounds_are_told_as_they_are_done(spec, store):
+def test_on_round_is_called_after_each_round(spec, store):
     told = []
     execute(spec(rounds=3), store, on_round=told.append)
     assert told == [1, 2, 3]
@@ -110,7 +110,7 @@ def two_clients(dataset: Dataset, num_clients: int, seed: int) -> Partition:
     return Partition(train=train, val=(train[0][:0],) * 2, test=test, dropped=3)
 
 
-def test_dropped_clients_are_told(spec, store):
+def test_dropped_clients_are_recorded(spec, store):
     record = execute(spec(partition={"name": f"{__name__}:two_clients"}, clients=2, rounds=1), store)
     assert record.provenance["dropped_clients"] == "3"
 
@@ -162,7 +162,7 @@ def test_a_state_of_a_class_that_is_gone_is_set_aside(spec, store, always_saving
     made = spec(f"{HERE}:Nested", rounds=3)
     with pytest.raises(Interrupted):
         execute(made, store, on_round=interrupt_at(2))
-    with monkeypatch.context() as patch, pytest.warns(UserWarning, match="holds a .*NestedState, which has changed"):
+    with monkeypatch.context() as patch, pytest.warns(UserWarning, match="contains a .*NestedState, which has changed"):
         patch.delattr(f"{HERE}.NestedState")
         with pytest.raises(NameError):  # the method cannot do without it, either
             execute(made, store)
@@ -184,7 +184,7 @@ execute(RunSpec.from_json(json.loads(sys.argv[3])), store, on_round=on_round)
 """
 
 
-def test_a_killed_process_loses_a_round_and_no_bit(spec, store):
+def test_a_killed_run_continues_with_identical_results(spec, store):
     made = spec("fedselect", p=0.25, train=HARD, participation=0.5, model={"name": "cnn_small"}, rounds=6)
     command = [sys.executable, "-c", KILLED, str(store.root), str(store.results), json.dumps(made.to_json())]
     ended = subprocess.run(
@@ -246,7 +246,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_run_starts_anew(kind, spec, s
     damaged = DAMAGE[kind](path.read_bytes(), made)
     path.write_bytes(damaged)
     told = []
-    with pytest.warns(UserWarning, match=rf"checkpoint {path.name} is damaged .*set aside, the run starts over"):
+    with pytest.warns(UserWarning, match=rf"checkpoint {path.name} is not usable .*renamed to .*, the run starts over"):
         record = execute(made, store, on_round=told.append)
     assert bits(record) == bits(alone(made, store))
     assert told == [1, 2, 3, 4]
@@ -258,7 +258,7 @@ def test_a_checkpoint_that_holds_something_else_is_set_aside(spec, store):
     made = spec(rounds=2)
     store.root.mkdir()
     torch.save({"weights": torch.zeros(3)}, store.checkpoint(made.key()))
-    with pytest.warns(UserWarning, match="damaged"):
+    with pytest.warns(UserWarning, match="checksum does not match.*renamed to"):
         record = execute(made, store)
     assert bits(record) == bits(alone(made, store))
     assert [path.suffix for path in sorted(store.root.iterdir())] == [".damaged", ".json"]
@@ -306,7 +306,7 @@ def test_a_checkpoint_made_with_other_data_is_refused(spec, store, always_saving
     with pytest.raises(Interrupted):
         execute(made, store, on_round=interrupt_at(3))
     write_npz(tmp_path / "data", "mine", 200)
-    with pytest.warns(UserWarning, match="it was made with other data"):
+    with pytest.warns(UserWarning, match="it was computed with other data"):
         record = execute(made, store)
     assert bits(record) == bits(alone(made, store)) and record.data == made.checksums()
 
@@ -362,7 +362,7 @@ def test_a_run_continues_from_its_own_mark_with_the_same_bits(rounds, spec, stor
     assert bits(branched) == bits(alone(made, store))
 
 
-def test_its_own_checkpoint_goes_before_a_branch(spec, store, always_saving):
+def test_the_runs_own_checkpoint_is_preferred_to_a_branch(spec, store, always_saving):
     made = spec(rounds=4)
     execute(made, store, marks=(1,), until=1, record=False)
     with pytest.raises(Interrupted):
@@ -377,7 +377,7 @@ def test_a_missing_or_damaged_branch_is_a_start_from_the_beginning(spec, store):
     assert bits(execute(made, store, branch=mark)) == bits(alone(made, store))
     store.path(made.key()).unlink()
     mark.write_bytes(b"nonsense")
-    with pytest.warns(UserWarning, match="damaged"):
+    with pytest.warns(UserWarning, match="checksum does not match.*renamed to"):
         record = execute(made, store, branch=mark)
     assert bits(record) == bits(alone(made, store))
 

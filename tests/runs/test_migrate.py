@@ -1,4 +1,4 @@
-"""Records whose keys hashed code: re-keyed if the old key is reproduced, else stale; left where the data are absent."""
+"""Migration of records of format 1: converted if the old key is reproduced, else stale; left if data are missing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pfl_core.runs import Store
 from pfl_core.runs.migrate import files, migrate, old_key, table
-from pfl_core.runs.store import whole
+from pfl_core.runs.store import read_content
 
-SPEC = {  # of a record that was stored in the first format, under this key
+SPEC = {  # of a record in format 1
     "method": {"name": "fedavg"},
     "data": {"name": "digits"},
     "partition": {"name": "shards", "classes_per_client": 2},
@@ -32,7 +32,7 @@ SERIES = {name: [[1, 2], [[1, 2], [2, 2]]] for name in ("correct", "count", "los
 
 
 def write_old(folder: Path, spec: dict, key: str | None = None) -> Path:
-    """A record of the first format."""
+    """A record of format 1."""
     content = {"key": key or old_key(spec), "spec": spec, "num_params": 9, "flops": 8, "about": "", "seconds": 1.5}
     content |= {"state": "ab" * 8, "provenance": {"torch": "2.13.0"}, "clients": {}, "arrays": {}, "series": SERIES}
     sum_of_all = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -62,10 +62,10 @@ def test_tags_and_defaults_make_no_other_key():
 
 def test_a_record_is_rekeyed_and_all_else_stays(tmp_path):
     old = write_old(tmp_path, SPEC)
-    before = whole(old)
+    before = read_content(old)
     assert migrate(files(tmp_path)) == {"re-keyed": 1}
     (new,) = files(tmp_path)
-    after = whole(new)
+    after = read_content(new)
     store = Store(tmp_path, tmp_path / "none")
     (record,) = store
     assert new.stem == record.key == record.spec.key() != before["key"] and not record.stale
@@ -96,7 +96,7 @@ def test_a_run_that_was_made_again_meanwhile_stays(tmp_path):
     assert list(files(tmp_path)) == [new] and new.read_bytes() == before
 
 
-def test_what_is_not_here_is_left_and_the_others_come_along(tmp_path):
+def test_records_without_data_or_method_are_left_and_the_others_converted(tmp_path):
     write_old(tmp_path, changed(method={"name": "no_such_module:Mine"}), key="2" * 16)
     write_old(tmp_path, changed(data={"name": "gone"}), key="3" * 16)
     write_old(tmp_path, SPEC)
@@ -120,11 +120,11 @@ def test_module_paths_become_registered_names(tmp_path):
     assert (record.spec.method["name"], record.spec.partition["name"]) == ("star_pfl_likeness", "paired_sample")
 
 
-def test_a_users_own_code_is_never_shown_to_be_the_same(tmp_path):
+def test_records_of_a_users_code_are_not_converted(tmp_path):
     assert old_key(changed(method={"name": "my_module:Mine"})) is None
 
 
-def test_a_damaged_file_is_named_and_the_others_come_along(tmp_path):
+def test_a_damaged_file_is_reported_and_the_others_converted(tmp_path):
     path = write_old(tmp_path, changed(seed=1))
     path.write_text("{", encoding="utf-8")
     write_old(tmp_path, {k: v for k, v in SPEC.items() if k != "partition"}, key="4" * 16)

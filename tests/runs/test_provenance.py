@@ -1,4 +1,4 @@
-"""Where a result comes from: what a record says of versions, commit and machine."""
+"""Provenance of a record: versions, commit and machine."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_an_installed_package_does_not_take_the_commit_of_the_checkout_around_it
             "Some CPU @ 2 GHz",
         ),
         ("processor : 0\n", "arm", "arm"),
-        (None, "", "a processor that the system does not name"),
+        (None, "", "unknown processor"),
     ],
 )
 def test_the_processors_name(text, known, name, tmp_path, monkeypatch):

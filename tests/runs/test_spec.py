@@ -1,4 +1,4 @@
-"""A run as plain data: what is one run, what is another, and what is no run at all."""
+"""RunSpec: which specs are the same run, which are different runs, and which are invalid."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_spec_survives_json(name):
     assert again.key() == spec.key()
 
 
-def test_json_is_plain_data_of_its_own():
+def test_to_json_returns_a_copy():
     spec = RunSpec(method={"name": "fedavg"}, model={"name": "mlp", "hidden": [3]})
     spec.to_json()["model"]["hidden"].append(4)
     assert spec.model == {"name": "mlp", "hidden": [3]}
@@ -215,6 +215,6 @@ def test_bad_json_is_one_line(plain, match):
         RunSpec.from_json(plain)
 
 
-def test_the_label_tells_runs_apart_for_people():
+def test_the_label_has_method_options_data_and_seed():
     label = RunSpec(method={"name": "fedselect", "alpha": 0.5}, seed=4).label()
     assert all(part in label for part in ("fedselect", "alpha=0.5", "digits", "4")) and "\n" not in label

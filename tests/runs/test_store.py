@@ -1,4 +1,4 @@
-"""Records: numbers worked out by hand, and files that are whole or do not count."""
+"""Records: metrics computed by hand, and detection of damaged files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import torch
 
 from pfl_core.algorithm import method
 from pfl_core.runs import Record, RunSpec, Store, execute, read_record, sweep, write_record
-from pfl_core.runs.store import atomic_write
+from pfl_core.runs.store import atomic_write, remove
 from pfl_core.study import output
 from pfl_core.training import Training
 from tests.runs.outside import HERE, write_npz
@@ -154,7 +154,7 @@ def test_rounds_to_95_is_a_round_and_not_a_place():
     assert made.summary()["rounds_to_95"] == 6
 
 
-def test_a_run_that_scored_nobody_right_reached_nothing_early():
+def test_rounds_to_95_is_nan_without_scores():
     made = record(correct=([1, 2], [[NAN, NAN]] * 2), count=([1, 2], [[0, 0]] * 2))
     assert math.isnan(made.summary()["rounds_to_95"])
 
@@ -180,7 +180,7 @@ def test_the_best_round_is_not_the_last():
     assert made.summary()["acc_mean_best"] == 87.5
 
 
-def test_a_method_that_notes_nothing_has_a_summary(spec, store):
+def test_a_method_without_metrics_has_a_summary(spec, store):
     (made,) = sweep([spec(f"{HERE}:Silent", rounds=2)], jobs=1, store=store)
     assert made.summary()["acc_mean"] == made.curve()["acc_mean"].iloc[-1]
     assert math.isnan(made.summary()["upload_mb"])
@@ -286,13 +286,13 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_record_is_set_aside_and_made_again(kind, spec, store):
+def test_a_damaged_record_is_renamed_and_computed_again(kind, spec, store):
     made = spec(rounds=1)
     (first,) = sweep([made], jobs=1, store=store)
     path = store.path(made.key())
     damaged = DAMAGE[kind](path.read_bytes())
     path.write_bytes(damaged)
-    with pytest.warns(UserWarning, match=rf"{path.name}.*damaged.*set aside") as caught:
+    with pytest.warns(UserWarning, match=rf"{path.name}.*damaged.*renamed to") as caught:
         assert store.get(made.key()) is None
     assert len(caught) == 1
     assert not path.exists()
@@ -302,7 +302,7 @@ def test_a_damaged_record_is_set_aside_and_made_again(kind, spec, store):
     assert again.state == first.state and store.get(made.key()) is not None
 
 
-def test_no_flipped_bit_goes_unnoticed(tmp_path):
+def test_every_flipped_bit_is_detected(tmp_path):
     path = write_record(full_record(), tmp_path / "r.json")
     whole, content = read_record(path), path.read_bytes()
     stream = random.Random(0)
@@ -315,7 +315,7 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path):
         assert same(read, whole), f"byte {at}"
 
 
-def test_reading_all_records_sets_the_damaged_aside_and_goes_on(spec, store):
+def test_reading_all_records_renames_damaged_ones_and_continues(spec, store):
     kept, lost = spec(rounds=1, seed=1), spec(rounds=1, seed=2)
     sweep([kept, lost], jobs=1, store=store)
     store.path(lost.key()).write_text("{", encoding="utf-8")
@@ -324,15 +324,15 @@ def test_reading_all_records_sets_the_damaged_aside_and_goes_on(spec, store):
     assert [r.spec.seed for r in store] == [1]
 
 
-def test_a_record_under_another_runs_name_is_set_aside(spec, store):
+def test_a_record_under_another_runs_name_is_renamed(spec, store):
     one, other = (spec(rounds=1, seed=seed) for seed in (0, 1))
     sweep([one], jobs=1, store=store)
     store.path(one.key()).rename(store.path(other.key()))
-    with pytest.warns(UserWarning, match=f"it is of the run {one.key()}"):
+    with pytest.warns(UserWarning, match=f"it belongs to run {one.key()}"):
         assert store.get(other.key()) is None
 
 
-def test_what_is_no_file_is_passed_over(spec, store):
+def test_what_is_not_a_file_is_skipped(spec, store):
     (made,) = sweep([spec(rounds=1)], jobs=1, store=store)
     (store.root / f"{'0' * 16}.json").mkdir()
     (store.root / "notes.json").write_text("{}", encoding="utf-8")
@@ -340,18 +340,18 @@ def test_what_is_no_file_is_passed_over(spec, store):
         assert [record.key for record in store] == [made.key]
 
 
-def test_a_run_that_turns_out_to_be_a_presets_own_is_told_as_such(spec, store):
+def test_a_changed_run_requested_as_the_presets_own_is_stored_as_such(spec, store):
     changed = spec(rounds=1, paper="fedselect", preset="ci", changed=True)
     sweep([changed], jobs=1, store=store)
     own = dataclasses.replace(changed, changed=False)
-    assert store.get(changed.key()).spec.made_for == "ci, changed"
+    assert store.get(changed.key()).spec.preset_label == "ci, changed"
     sweep([own], jobs=1, store=store)
-    assert store.get(own.key()).spec.made_for == "ci"
+    assert store.get(own.key()).spec.preset_label == "ci"
     sweep([changed], jobs=1, store=store)
-    assert store.get(own.key()).spec.made_for == "ci", "and stays it"
+    assert store.get(own.key()).spec.preset_label == "ci", "and stays it"
 
 
-def test_a_method_that_cannot_be_imported_here_is_no_damage(store, tmp_path, monkeypatch):
+def test_a_record_of_a_method_that_cannot_be_imported_stays(store, tmp_path, monkeypatch):
     """Somebody's own method, seen from a folder without their module: the record stays where it is."""
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "mine_for_now.py").write_text(
@@ -446,7 +446,7 @@ def mine(spec, tmp_path, monkeypatch):
     return make
 
 
-def test_a_run_on_another_file_of_that_name_has_a_key_of_its_own(mine, store):
+def test_a_run_on_another_file_of_that_name_has_another_key(mine, store):
     made = mine(10)
     (first,) = sweep([made], jobs=1, store=store)
     assert first.key == made.key() and first.data == made.checksums() and not first.stale
@@ -461,24 +461,24 @@ def test_a_run_on_another_file_of_that_name_has_a_key_of_its_own(mine, store):
 def test_a_figure_draws_a_committed_record_whatever_data_are_here(mine, store):
     made = mine(10)
     (first,) = sweep([made], jobs=1, store=store)
-    assert store.drawn(mine(None)).key == first.key, "without the data"
-    assert store.drawn(mine(200)) is None, "a record of one's own that other data made is not theirs"
+    assert store.display_record(mine(None)).key == first.key, "without the data"
+    assert store.display_record(mine(200)) is None, "a record of one's own that other data made is not theirs"
     write_record(first, store.results / "real" / f"{first.key}.json")
-    assert store.drawn(mine(200)).key == first.key
+    assert store.display_record(mine(200)).key == first.key
     (own,) = sweep([mine(200)], jobs=1, store=store)
-    assert store.drawn(mine(200)).key == own.key, "a record of the data that are here goes first"
+    assert store.display_record(mine(200)).key == own.key, "a record of the data that are here goes first"
 
 
 def test_a_worker_with_other_data_refuses(mine, store):
     made = mine(10)
     key, planned = store.key_of(made), made.checksums()
     for given in ({"key": key, "checksums": planned}, {"key": made.key({"mine": "another file"})}):
-        with pytest.raises(ValueError, match="its data or its code here are others"):
+        with pytest.raises(ValueError, match="data or code on this machine differ"):
             execute(mine(200), store, **given)
     assert not store.root.exists() or not list(store.root.iterdir())
 
 
-def test_a_file_in_the_place_of_a_generated_set_makes_runs_of_its_own(spec, store, tmp_path, monkeypatch):
+def test_a_file_with_the_name_of_a_generated_set_has_separate_runs(spec, store, tmp_path, monkeypatch):
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
     made = spec(data={"name": "digits"}, partition={"name": "iid"}, clients=2, rounds=1)
     write_npz(tmp_path / "data", "digits", 100)
@@ -494,10 +494,10 @@ def test_of_two_records_of_one_key_the_longer_one_is_read(spec, store):
     whole = execute(made, Store(store.root.parent / "elsewhere", store.results))
     write_record(whole, store.results / "real" / f"{whole.key}.json")
     execute(made, Store(store.root, store.root.parent / "none"), until=2)
-    assert [r.rounds for r in (store.get(made.key()), store.drawn(made), *store)] == [4, 4, 4]
+    assert [r.rounds for r in (store.get(made.key()), store.display_record(made), *store)] == [4, 4, 4]
 
 
-def test_the_folder_of_runs_can_be_named(monkeypatch, tmp_path):
+def test_the_folder_of_runs_can_be_set(monkeypatch, tmp_path):
     monkeypatch.setenv("PFL_RUNS_DIR", str(tmp_path / "mine"))
     assert Store().root == tmp_path / "mine"
 
@@ -507,8 +507,8 @@ def test_a_figure_takes_a_record_of_any_device_and_names_it(spec, store):
     told = dataclasses.replace(made.spec, device="cuda:0")
     store.path(made.key).unlink()
     store.put(dataclasses.replace(made, key=told.key(), spec=told))
-    assert store.drawn(spec(rounds=1)).spec.device_kind == "cuda"
-    assert output.caption([store.drawn(spec(rounds=1, paper="fedselect", preset="ci"))]).endswith(", on cuda")
+    assert store.display_record(spec(rounds=1)).spec.device_kind == "cuda"
+    assert output.caption([store.display_record(spec(rounds=1, paper="fedselect", preset="ci"))]).endswith(", on cuda")
 
 
 # ---- atomic writing -------------------------------------------------------------------------------------------------
@@ -518,6 +518,37 @@ def test_writing_makes_folders_and_leaves_only_the_file(tmp_path):
     atomic_write(tmp_path / "a" / "b" / "f.json", b"one")
     atomic_write(tmp_path / "a" / "b" / "f.json", b"two")
     assert tree(tmp_path) == {"a/b/f.json": b"two"}
+
+
+@pytest.mark.parametrize("failures", [2, 99])
+def test_replacing_a_file_that_another_process_has_open_is_tried_again(tmp_path, monkeypatch, failures):
+    """On Windows, os.replace raises PermissionError while another process reads the target."""
+    path, calls, replace = tmp_path / "f.json", [], os.replace
+    atomic_write(path, b"old")
+
+    def busy(source, target):
+        calls.append(target)
+        if len(calls) <= failures:
+            raise PermissionError("the file is in use")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", busy)
+    monkeypatch.setattr("pfl_core.runs.store.REPLACE_SECONDS", 0.0)
+    if failures == 2:
+        atomic_write(path, b"new")
+        assert tree(tmp_path) == {"f.json": b"new"} and len(calls) == 3
+    else:
+        with pytest.raises(OSError, match=r"f\.json cannot be written: the file is in use"):
+            atomic_write(path, b"new")
+        assert tree(tmp_path) == {"f.json": b"old"}
+
+
+def test_a_temporary_file_that_another_process_has_open_stays(tmp_path, monkeypatch):
+    def busy(self, missing_ok=False):
+        raise PermissionError("the file is in use")
+
+    monkeypatch.setattr(Path, "unlink", busy)
+    remove(tmp_path / "0123.round")
 
 
 @pytest.mark.parametrize("step", ["write_bytes", "replace"])

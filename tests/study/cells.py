@@ -1,4 +1,4 @@
-"""One made-up run and what stands beside a number of a paper, for the tests of every paper's comparison."""
+"""An invented run, and its comparison with a number of a paper, for the tests of every paper's comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invented results, for the tests of every paper's checks: rows for three seeds, and what a claim says about them."""
+"""Invented results for the tests of every paper's claims: rows for three seeds, and the verdicts on them."""
 
 import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Holds what a claim says of its paper's tables to numbers recomputed from the CSV files."""
+"""Compares the numbers in a claim's text with numbers recomputed from the CSV files of the paper's tables."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The runs of a notebook that would take a moment each."""
+"""Very small runs of a notebook."""
 
 from __future__ import annotations
 

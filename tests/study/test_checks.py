@@ -1,4 +1,4 @@
-"""What a run must show before it may decide anything."""
+"""Checks that a run must pass before it decides a claim."""
 
 import math
 from types import SimpleNamespace

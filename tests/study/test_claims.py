@@ -1,4 +1,4 @@
-"""Every paper's claims are complete, and nothing stored decides none of them."""
+"""Every paper's claims are complete, and without results all of them are undecided."""
 
 from pfl_core import papers
 from pfl_core.papers import PAPERS

@@ -1,4 +1,4 @@
-"""The papers' cells beside made-up results; FedSelect's tables stand for all."""
+"""Comparison of the papers' tables with invented results, tested on FedSelect's tables."""
 
 import json
 

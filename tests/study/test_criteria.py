@@ -1,4 +1,4 @@
-"""What may decide a claim: a verdict stands only where the runs behind it meet every condition."""
+"""Criteria: a verdict is kept only if its runs meet every condition."""
 
 import pandas as pd
 import pytest
@@ -31,7 +31,7 @@ def judged(frame, criteria=None, number=1):
     return criteria.judge(number, Verdict(lead.status, str(lead)), read, frame)
 
 
-def test_a_verdict_that_meets_all_conditions_stands_and_names_its_runs():
+def test_a_verdict_that_meets_all_conditions_is_kept_with_its_runs():
     found = judged(rows())
     assert found.status == "holds"
     assert found.runs == ("own0", "own1", "own2", "rival0", "rival1", "rival2")
@@ -40,8 +40,8 @@ def test_a_verdict_that_meets_all_conditions_stands_and_names_its_runs():
 @pytest.mark.parametrize(
     "changed, reason",
     [
-        (dict(change=0.5), "validation accuracy moves by 0.5 points or more over the last fifth of the rounds (own"),
-        (dict(change=-0.9), "validation accuracy moves"),
+        (dict(change=0.5), "validation accuracy changes by 0.5 points or more over the last fifth of the rounds (own"),
+        (dict(change=-0.9), "validation accuracy changes"),
         (dict(change=float("nan")), "no validation images show whether training converged (own, rival)"),
         (dict(inert=1.0), "the mechanism did not act (own)"),
         (dict(setting="others"), "no search for rates and strengths (own, rival)"),
@@ -63,7 +63,7 @@ def test_small_presets_only_show(preset):
     assert judged(rows(preset=preset), exact).status == "shown"
 
 
-def test_what_is_waived_is_not_asked_for():
+def test_waived_conditions_are_not_required():
     bare = rows(change=9.0, inert=1.0, seeds=(0, 1), setting="others")
     exact = Criteria({1: Waiver(CONDITIONS, "an identity"), 2: Waiver((SEARCH,), "one method")})
     assert judged(bare, exact).status == "holds"
@@ -89,7 +89,7 @@ def test_a_rise_in_one_configuration_hides_no_fall_in_another():
     with reading() as read:
         read.keys |= dict.fromkeys(both["key"])
     found = Criteria(searched=SEARCHED).judge(1, HOLDS, read, both)
-    assert found.status == "undecided" and "validation accuracy moves" in found.numbers
+    assert found.status == "undecided" and "validation accuracy changes" in found.numbers
 
 
 def test_undecided_stays_undecided():

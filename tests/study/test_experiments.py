@@ -1,4 +1,4 @@
-"""What a notebook draws: what is stored, and what is trained only if it is asked for."""
+"""Records of a notebook: stored runs are read, missing ones are computed only on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.study.small_runs import specs
 
 
 @pytest.mark.parametrize("preset", ["real", "paper"])
-def test_a_notebook_never_trains_unasked_at_real_and_paper(preset, store, capsys, monkeypatch):
+def test_a_notebook_does_not_train_at_real_and_paper_by_default(preset, store, capsys, monkeypatch):
     monkeypatch.delenv("PFL_TRAIN", raising=False)
     with pytest.raises(FileNotFoundError, match="none of these 2 runs is stored.*TRAIN = True"):
         records(specs(preset), store=store)
@@ -25,7 +25,7 @@ def test_a_notebook_never_trains_unasked_at_real_and_paper(preset, store, capsys
     assert "not stored, so not drawn: 1 of 2 runs" in out and "seed 0" in out
 
 
-def test_it_trains_if_asked_by_its_parameter_or_under_pfl_figures(store, monkeypatch):
+def test_it_trains_with_its_parameter_or_under_pfl_figures(store, monkeypatch):
     monkeypatch.delenv("PFL_TRAIN", raising=False)
     monkeypatch.setenv("PFL_JOBS", "1")
     assert len(records(specs(seeds=(0,)), train=True, store=store)) == 1
@@ -33,12 +33,12 @@ def test_it_trains_if_asked_by_its_parameter_or_under_pfl_figures(store, monkeyp
     assert [record.spec.seed for record in records(specs(), store=store)] == [0, 1]
 
 
-def test_small_presets_train_as_ever(store, monkeypatch):
+def test_small_presets_always_train(store, monkeypatch):
     monkeypatch.delenv("PFL_TRAIN", raising=False)
     assert len(records(specs("ci"), store=store)) == 2
 
 
-def test_a_stopped_run_is_drawn_as_it_is_and_goes_on_if_asked(store, monkeypatch):
+def test_a_partial_run_is_drawn_and_continued_on_request(store, monkeypatch):
     monkeypatch.setenv("PFL_JOBS", "1")
     monkeypatch.delenv("PFL_TRAIN", raising=False)
     (spec,) = specs(seeds=(0,))

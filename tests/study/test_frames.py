@@ -1,4 +1,4 @@
-"""Which runs count as the same: equal bits at the end, on every seed."""
+"""Runs with bitwise identical final states on every seed."""
 
 import pandas as pd
 

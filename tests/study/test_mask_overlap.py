@@ -1,4 +1,4 @@
-"""Mask overlap by hand: the three normalisations, the permutation test, and what a stored run tells of them."""
+"""Mask overlap computed by hand: the three normalizations, the permutation test, and the overlap in a record."""
 
 import itertools
 
@@ -94,7 +94,7 @@ def test_a_contrast_leaves_out_pairs_without_a_number_and_needs_both_groups():
         assert np.isnan(overlap.contrast(matrix, group)).all()
 
 
-def test_layers_are_told_one_by_one_and_biases_left_out():
+def test_layer_contrasts_has_a_row_for_each_weight():
     """The head's masks follow the classes: 1 and 1/4 against -1/5. The convolution's are alike where nothing is common:
     0 and 1 -> E = (1/4) / (3/4), so -1/2 and 1."""
     found = mask_overlap.layer_contrasts([record()])

@@ -1,4 +1,4 @@
-"""What stands below a figure."""
+"""Captions of figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def record(**fields) -> Record:
     return Record("key", RunSpec(**spec), {})
 
 
-def test_a_caption_tells_what_the_runs_have_in_common():
+def test_a_caption_has_the_common_settings_of_the_runs():
     assert output.caption([record(seed=1), record(seed=0), record(seed=1)]) == (
         "preset quick: digits, 10 clients, mlp, 20 rounds, 1 local epoch, seeds 0, 1"
     )

@@ -1,4 +1,4 @@
-"""Which runs a paper's notebooks ask for, and what becomes of them where a setting is replaced."""
+"""The runs of a paper's notebooks, with and without overrides."""
 
 import pytest
 
@@ -26,12 +26,12 @@ def test_overrides_that_change_nothing_leave_the_presets_runs(nothing):
     plain = PAPER.specs(NAME, "ci")
     settings = {"clients": plain[0].clients, "lr": plain[0].train.lr} if nothing and "lr" in nothing else nothing
     made = PAPER.specs(NAME, "ci", overrides=settings)
-    assert [one.made_for for one in made] == ["ci"] * len(plain)
+    assert [one.preset_label for one in made] == ["ci"] * len(plain)
 
 
 def test_runs_that_overrides_change_are_no_results_of_the_preset():
     made = PAPER.specs(NAME, "real", overrides={"rounds": 41})
-    assert {one.made_for for one in made} == {"real, changed"}
+    assert {one.preset_label for one in made} == {"real, changed"}
     split = papers.specs("fedpews/04_heterogeneity_and_scale", "quick", overrides={"rounds": 40})
     assert {one.changed for one in split if one.setting == "dirichlet"} == {False}, "has 40 of its own"
     assert {one.changed for one in split if one.setting == "many clients"} == {True}, "has 60"

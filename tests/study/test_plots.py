@@ -1,4 +1,4 @@
-"""Figures that all papers share draw what they are given: dots, lines, bands, titles, colours, captions."""
+"""Shared figures show the given data: dots, lines, bands, titles, colours, captions."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -73,7 +73,7 @@ def test_closer_curves_leave_the_start_and_far_outliers_out():
     assert all((width, order) < above["FedSelect"] for name, (width, order) in above.items() if name != "FedSelect")
 
 
-def test_means_stand_below_each_other_beside_the_first_ones():
+def test_mean_dots_draws_a_line_for_each_label():
     rows = [("digits", "mean", "FedAvg", "b", 80.0, 2.0), ("digits", "mean", "Local", "g", 70.0, np.nan)]
     rows += [("digits", "worst", "Local", "g", 50.0, 1.0), ("mnist", "mean", "Local", "g", 90.0, 1.0)]
     table = pd.DataFrame(rows, columns=["dataset", "panel", "label", "color", "value", "std"])

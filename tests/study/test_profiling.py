@@ -1,4 +1,4 @@
-"""Measured by hand where that is possible: bytes exactly, seconds by their order."""
+"""Measurements compared with known values: bytes exactly, seconds by order of size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The papers' tables are read whole, with their notes and our names of the methods."""
+"""The papers' tables are complete, with notes and registered names of the methods."""
 
 import hashlib
 import math
@@ -54,7 +54,7 @@ def test_remarks_name_the_cells_that_they_are_about():
     assert lines[2].startswith("table3: the paper gives no limit") and len(remarks("fedselect")) == 4
 
 
-def test_the_note_on_table_1_of_fedselect_stands_on_its_row_only():
+def test_the_note_on_table_1_of_fedselect_is_on_its_row_only():
     frame = table("fedselect", 1)
     noted = frame[frame["note"].str.contains("largest of the four limits")]
     assert set(noted["method"]) == {"FedSelect"} and len(noted) == 4
@@ -73,14 +73,14 @@ def test_parse_variant(text, fields):
     assert parse_variant(text) == fields
 
 
-def test_unknown_names_say_what_there_is():
+def test_errors_for_unknown_names_list_the_known_ones():
     with pytest.raises(ValueError, match="unknown paper 'fedsel'; choose one of fedpews, fedselect, "):
         table("fedsel")
-    with pytest.raises(ValueError, match="fedselect has no table 9 here; choose one of 1, 2, 3"):
+    with pytest.raises(ValueError, match="fedselect: table 9 is not available; choose one of 1, 2, 3"):
         table("fedselect", 9)
 
 
-def test_a_checkout_without_the_files_says_so(monkeypatch, tmp_path):
+def test_missing_tables_are_reported(monkeypatch, tmp_path):
     monkeypatch.setattr("pfl_core.study.published.FOLDER", tmp_path)
     with pytest.raises(FileNotFoundError, match="no tables of 'star_pfl'"):
         table("star_pfl")

@@ -1,4 +1,4 @@
-"""One search for all methods: on invented scores, and on a small federation."""
+"""The search, with invented scores and on a small federation."""
 
 import json
 import math
@@ -92,14 +92,14 @@ def test_on_runs(store, tmp_path):
     chosen = SETTINGS.before_search()
     chosen = type(chosen)(**{**vars(chosen), "searched": read(path)})
     spec = chosen.spec("ditto", preset="ci", dataset="cifar10")
-    assert store.get(spec.key()).spec.made_for == "ci"
-    assert sum(record.spec.made_for == "ci" for record in store) == 1
+    assert store.get(spec.key()).spec.preset_label == "ci"
+    assert sum(record.spec.preset_label == "ci" for record in store) == 1
     assert chosen.spec("ditto", preset="ci", dataset="cifar10, novel").train.lr == row["values"]["lr"]
     assert chosen.spec("ditto", preset="ci", dataset="cifar10", overrides={"lr": 7.0}).train.lr == 7.0
     assert chosen.fields_of(spec)["lam"] == row["values"]["lam"]
 
 
-def test_a_choice_that_is_no_rate_is_gone_through_whole(store):
+def test_all_values_of_an_each_field_are_tried(store):
     """The others are searched for each of its values; one after the other would stay where it starts."""
     search = Search("ditto", {"lr": (0.1,)}, {}, {"lam": (0.1, 0.5)})
     row = run_search(search, SETTINGS, "ci", "cifar10", jobs=1, store=store)
@@ -111,7 +111,7 @@ def test_a_choice_that_is_no_rate_is_gone_through_whole(store):
 def test_no_validation_images(store):
     from pfl_core.papers.fedselect.settings import SETTINGS as WITHOUT
 
-    with pytest.raises(LookupError, match="no validation images"):
+    with pytest.raises(LookupError, match="needs validation images"):
         run_search(Search("local", {"lr": (0.1,)}), WITHOUT, "ci", "cifar10", jobs=1, store=store)
 
 

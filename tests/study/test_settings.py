@@ -1,4 +1,4 @@
-"""Every setting of every paper is a run that can be made; overrides reach it, and wrong ones are told."""
+"""Every setting of every paper gives valid runs; overrides are applied, and wrong ones are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics on pairs of clients: against scipy, against permutations by hand, and at their edges."""
+"""Statistics on pairs of clients: compared with scipy and with explicit permutations, and edge cases."""
 
 import math
 
@@ -88,7 +88,7 @@ def test_mantel_of_ranks_is_spearmans_with_ties():
     pairs = np.triu_indices(10, 1)
     found, p = overlap.mantel(other, one, draws=50, **RANKS)
     assert found == pytest.approx(spearmanr(one[pairs], other[pairs]).statistic)
-    orders = overlap._relabellings(10, 50, 0)
+    orders = overlap._permutations(10, 50, 0)
     all_found = [abs(spearmanr(one[np.ix_(order, order)][pairs], other[pairs]).statistic) for order in orders]
     assert p == np.mean(np.array(all_found) >= abs(found) - 1e-12) and 1 / 51 < p < 1
 

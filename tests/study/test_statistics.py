@@ -1,4 +1,4 @@
-"""Differences over seeds with their intervals, and the rows that a paper's claims are judged by."""
+"""Differences over seeds with confidence intervals, and the rows that claim checks receive."""
 
 import math
 
@@ -41,7 +41,7 @@ def test_two_seeds_that_agree_decide_nothing_three_do():
         for v, n in ((90.0, 2), (90.0, 3))
     ]
     assert [lead.status for lead in found] == ["undecided", "holds"]
-    assert [str(lead) for lead in found] == ["+80.00 (2 seeds alike, no interval)", "+80.00 [+80.00, +80.00]"]
+    assert [str(lead) for lead in found] == ["+80.00 (2 equal seeds, no interval)", "+80.00 [+80.00, +80.00]"]
 
 
 @given(st.lists(st.floats(-50, 50), min_size=2, max_size=6), st.floats(-20, 20))
@@ -59,7 +59,7 @@ def test_paired_turns_with_its_arguments(differences, shift):
     assert {forth.status, back.status} in ({"undecided"}, {"holds", "does not hold"})
 
 
-def test_paired_says_what_is_missing_or_too_much():
+def test_paired_reports_missing_and_duplicate_rows():
     results = frame(rows("local", 70.0), rows("local", 71.0, data="another copy"), rows("ditto", 70.0, seeds=(7, 8, 9)))
     with pytest.raises(ValueError, match="several results: acc_mean of local, seed 0"):
         paired(results, {"method": "local"}, {"method": "local"})
@@ -83,7 +83,7 @@ def test_claims_keeps_the_default_of_what_is_not_varied():
     assert kept["value"].round().astype(int).unique().tolist() == [80, 70]
 
 
-def test_claims_keeps_the_one_value_there_is():
+def test_claims_keeps_a_fixed_field_with_one_value():
     kept = claim_rows(frame(rows("fedselect", 80.0, "alpha=0.3;p=0.25"), rows("local", 70.0)), COMPARISON)
     assert len(kept) == 6
 

@@ -1,4 +1,4 @@
-"""Intervals against bounds, verdicts of several parts, and which of several leads is shown."""
+"""Comparison of intervals with bounds, verdicts on several parts, and the choice of the lead that is shown."""
 
 import math
 
