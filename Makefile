@@ -10,7 +10,7 @@ FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 # One thread: numbers then do not depend on how many cores the machine has, and neighbours do not slow us down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 # torch must be pinned in the very command that brings in its dependants, or they pull in another build of it.
-WHAT := -c constraints.txt -e '.[test]'
+WHAT := -c constraints.txt -e '.[test,cluster]'
 
 .DEFAULT_GOAL := help
 .PHONY: help setup figures evidence test golden lint format wheel bench notebooks references clean

@@ -39,7 +39,7 @@ def pinned() -> dict[str, SpecifierSet]:
 
 
 def test_conda_users_get_what_pip_users_get():
-    assert conda() == declared("test") | {"python": SpecifierSet(PROJECT["requires-python"])}
+    assert conda() == declared("test", "cluster") | {"python": SpecifierSet(PROJECT["requires-python"])}
 
 
 def test_every_dependency_is_pinned_within_its_range():
@@ -59,7 +59,7 @@ def test_pins_are_exact_and_can_be_installed_anywhere():
 
 
 def test_installed_versions_are_in_range():
-    for name, wanted in declared("test").items():
+    for name, wanted in declared("test", "cluster").items():
         assert wanted.contains(version(name)), f"{name} {version(name)} is installed, pyproject.toml wants {wanted}"
 
 

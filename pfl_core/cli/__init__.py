@@ -11,7 +11,8 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from typing import NoReturn
 
@@ -52,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.filterwarnings("always", message="record .* is damaged", category=UserWarning)
             warnings.showwarning = _show_warning
             args = parser().parse_args(argv)
-            return args.do(args)
+            scheduler = getattr(args, "scheduler", None)
+            with _environment({"DASK_SCHEDULER_ADDRESS": scheduler} if scheduler else {}):
+                return args.do(args)
     except BrokenPipeError:  # the reader (head, less) has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -62,6 +65,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("pfl: interrupted; finished runs are stored, and the same command continues from there", file=sys.stderr)
         return INTERRUPTED
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables set for one command; notebook kernels inherit them."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _version() -> str:

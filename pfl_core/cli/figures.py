@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from pfl_core import notebooks, papers
-from pfl_core.cli.text import device, duration, positive, size, table, value
+from pfl_core.cli.text import add_scheduler, device, duration, positive, size, table, value
 from pfl_core.data.registry import data_dir
 from pfl_core.study.presets import PRESETS
 
@@ -34,6 +34,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     figures.add_argument("--preset", choices=PRESETS, metavar="P", help=f"{', '.join(PRESETS)} (default quick)")
     figures.add_argument("--jobs", type=positive, metavar="N", help="number of parallel runs (default: all cores)")
+    add_scheduler(figures)
     figures.add_argument("--device", type=device, metavar="D", help="cpu (default), cuda, ...")
     figures.add_argument(
         "-p",

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pfl_core.cli.names import check, check_method
-from pfl_core.cli.text import BadArgument, as_json, device, duration, positive, value
+from pfl_core.cli.text import BadArgument, add_scheduler, as_json, device, duration, positive, value
 from pfl_core.data.registry import check_name, data_dir
 from pfl_core.options import did_you_mean
 from pfl_core.papers import PAPERS, paper
@@ -68,6 +68,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     run.add_argument("--until", type=positive, metavar="T", help="stop after T rounds and store a partial record")
     run.add_argument("--keep-state", action="store_true", help="keep the final state, to continue a stopped run later")
+    add_scheduler(run)
     run.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     run.set_defaults(do=do_run)
 
@@ -183,10 +184,16 @@ def do_run(args: argparse.Namespace) -> int:
 
 
 def compute(spec: RunSpec, store: Store, key: str, until: int | None, keep_state: bool) -> Record:
-    """Run in this process, with a progress bar on stderr."""
+    """Run in this process, or on the cluster if there is one, with a progress bar on stderr."""
     from tqdm import tqdm
 
-    from pfl_core.runs import execute
+    from pfl_core.runs import cluster, execute, sweep
+
+    if cluster.address():
+        if until or keep_state:
+            raise ValueError("--until and --keep-state need a run on this machine; leave out the scheduler")
+        (record,) = sweep([spec], store=store)
+        return record
 
     with tqdm(
         total=min(until or spec.rounds, spec.rounds), unit="round", file=sys.stderr, desc=spec.method["name"]
@@ -200,10 +207,10 @@ def compute(spec: RunSpec, store: Store, key: str, until: int | None, keep_state
             on_round=lambda done: bar.update(done - bar.n),
             warn=lambda text: bar.write(f"pfl: {text}", file=sys.stderr),
         )
-    record = store.get(key, spec)  # read back: numbers are rounded as in the file, like those of later calls
-    if record is None:
+    stored = store.get(key, spec)  # read back: numbers are rounded as in the file, like those of later calls
+    if stored is None:
         raise OSError(f"the record of run {key} was deleted by another process; run the command again")
-    return record
+    return stored
 
 
 def inert(check: MechanismCheck) -> str:

@@ -85,3 +85,13 @@ def size(num_bytes: float) -> str:
             return f"{num_bytes:.0f} {unit}" if num_bytes >= 10 or unit == "B" else f"{num_bytes:.1f} {unit}"
         num_bytes /= 1000
     return f"{num_bytes:.1f} GB"
+
+
+def add_scheduler(command: argparse.ArgumentParser) -> None:
+    """The option ``--scheduler``; ``main`` puts it into the environment, where sweeps and kernels read it."""
+    command.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="compute on this Dask cluster, e.g. tcp://host:8786 (default: DASK_SCHEDULER_ADDRESS of the environment); "
+        "see docs/cluster.md",
+    )

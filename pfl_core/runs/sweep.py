@@ -13,13 +13,14 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from joblib.externals.loky import get_reusable_executor
 from tqdm import tqdm
 
 from pfl_core.algorithm import Algorithm
 from pfl_core.federation import Federation
+from pfl_core.runs import cluster
 from pfl_core.runs.build import build
 from pfl_core.runs.execute import execute, mark_path
 from pfl_core.runs.spec import RunSpec
@@ -52,7 +53,12 @@ def run(spec: RunSpec, store: Store | None = None) -> Record:
 
 
 def sweep(
-    specs: Sequence[RunSpec], *, jobs: int | None = None, executor: Executor | None = None, store: Store | None = None
+    specs: Sequence[RunSpec],
+    *,
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    scheduler: str | None = None,
+    store: Store | None = None,
 ) -> list[Record]:
     """The records of all specs, in the same order. Missing runs are computed.
 
@@ -60,11 +66,13 @@ def sweep(
         specs: the runs; equal ones are computed once.
         jobs: number of worker processes, default PFL_JOBS of the environment, else all cores. With 1 the runs are
             computed in this process.
-        executor: any ``concurrent.futures`` executor to use instead, e.g.
-            ``dask.distributed.Client(...).get_executor()`` for a cluster whose machines share the data folder.
+        executor: any ``concurrent.futures`` executor to use instead.
+        scheduler: address of a Dask scheduler to use instead, default DASK_SCHEDULER_ADDRESS of the environment. The
+            workers must share the data folder, see ``docs/cluster.md``.
         store: where records are read and written, default ``Store()``.
 
-    Raises SweepError if some runs failed, after all others are done.
+    Raises SweepError if some runs failed, after all others are done; ConnectionError if the scheduler does not answer
+    or is lost; ValueError if one of its workers has other code or another folder.
     """
     store, jobs = store or Store(), num_jobs(jobs)
     keys: list[str] = []
@@ -83,16 +91,12 @@ def sweep(
         jobs = min(jobs, len(tasks))
         total = sum(task.until or task.spec.rounds for task in tasks)
         with tqdm(total=total, unit="round", file=sys.stderr, desc=f"{len(missing)} runs") as bar:
-            if executor is None and jobs == 1:
+            address = None if executor else cluster.address(scheduler)
+            if executor is None and address is None and jobs == 1:
                 failures = _sequentially(tasks, store, bar)
             else:
-                try:
-                    failures = _in_parallel(tasks, store, bar, executor, jobs)
-                except KeyboardInterrupt:
-                    if executor is None:
-                        pool: Any = _process_pool(jobs)  # Any: `kill_workers` is an option of loky only
-                        pool.shutdown(wait=False, kill_workers=True)
-                    raise
+                with _pool(jobs, executor, address, store) as pool:
+                    failures = _in_parallel(tasks, store, bar, pool)
         for task in tasks:
             if task.branch is not None:
                 remove(task.branch)
@@ -168,12 +172,18 @@ def _federation(spec: str) -> Federation:
     return build(RunSpec.from_json(json.loads(spec)))[1]
 
 
-def _job(task: Task, store: Store, module: str) -> str:
-    """Executed by a worker: compute the task and write its progress to a file. ``module`` registers the method."""
+def _job(task: Task, store: Store, module: str, check_parent: Callable[[], object] = lambda: None) -> str:
+    """Executed by a worker: compute the task and write its progress to a file.
+
+    ``module`` registers the method. ``check_parent`` is called after each round and raises if the sweep has ended.
+    """
     importlib.import_module(module)
     key = task.key
+    if task.until is None and (record := store.get(key)) is not None and not record.partial:
+        return key  # a cluster may start a task again whose worker was lost after it had stored the record
 
     def on_round(done: int) -> None:
+        check_parent()
         if _parent not in (None, os.getppid()):
             raise SystemExit("the parent process exited; a later call continues the run from its checkpoint")
         atomic_write(store.progress(key), str(done).encode())
@@ -215,14 +225,12 @@ def _execute(task: Task, store: Store, on_round: Callable[[int], object]) -> Non
 def _error_line(error: BaseException) -> str:
     return (
         "its worker process died"
-        if isinstance(error, BrokenProcessPool)
+        if isinstance(error, BrokenProcessPool) or type(error).__name__ == "KilledWorker"  # Dask's
         else f"{type(error).__name__}: {' '.join(str(error).split())}"
     )
 
 
-def _in_parallel(
-    tasks: Sequence[Task], store: Store, bar: tqdm, executor: Executor | None, jobs: int
-) -> dict[str, str]:
+def _in_parallel(tasks: Sequence[Task], store: Store, bar: tqdm, pool: _Pool) -> dict[str, str]:
     """Start each task as soon as the task that it depends on has ended and a worker is free.
 
     If a worker dies, the pool fails and all running tasks with it. These are tried once more at the end, one at a time,
@@ -232,7 +240,7 @@ def _in_parallel(
     waiting = {task.key: task for task in tasks}
     running: dict[Future, tuple[Task, bool]] = {}  # future -> task, whether it is a second attempt
     retry: dict[str, Task] = {}
-    max_running, is_retry = len(tasks) if executor else jobs, False
+    max_running, is_retry = pool.size or len(tasks), False
     rounds = {task.key: task.until or task.spec.rounds for task in tasks}
     while waiting or running or retry:
         # only failed tasks are left: try them again one at a time
@@ -243,13 +251,16 @@ def _in_parallel(
         ready = [key for key, task in waiting.items() if task.after not in pending]
         for key in ready[: max_running - len(running)]:
             task = waiting.pop(key)
-            running[_submit(executor, jobs, task, store)] = task, is_retry
+            running[pool.submit(task, store)] = task, is_retry
+        pool.renew()
         for future in wait(running, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED).done:
-            (task, was_retry), error = running.pop(future), future.exception()
+            (task, was_retry), error = running.pop(future), pool.error_of(future)
             key = task.key
             if isinstance(error, BrokenProcessPool) and not was_retry:
                 record = store.get(key)
                 retry |= {key: task} if record is None or record.partial else {}
+            elif isinstance(error, cluster.RefusedError) and pool.retire(error):
+                waiting[key] = task
             elif error is not None:
                 failures[key] = _error_line(error)
         # progress: all rounds of ended tasks, and those that the workers report for the others
@@ -277,14 +288,91 @@ def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _submit(executor: Executor | None, jobs: int, task: Task, store: Store) -> Future:
-    """Submit a task. If the pool is broken because a worker died, the returned future has that exception."""
-    try:
-        return (executor or _process_pool(jobs)).submit(_job, task, store, type(task.spec.build_method()).__module__)
-    except BrokenProcessPool as error:
-        future: Future = Future()
-        future.set_exception(error)
-        return future
+class _Pool:
+    """Where tasks run: worker processes of this machine. A context manager; Ctrl-C ends what still runs."""
+
+    size: int | None  # tasks at once; None: all
+
+    def __init__(self, jobs: int) -> None:
+        self.size = jobs
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *failure: object) -> None:
+        if kind is KeyboardInterrupt:
+            pool: Any = _process_pool(self.size or 1)  # Any: `kill_workers` is an option of loky only
+            pool.shutdown(wait=False, kill_workers=True)
+
+    def submit(self, task: Task, store: Store) -> Future:
+        """If the pool is broken because a worker died, the returned future has that exception."""
+        try:
+            return _process_pool(self.size or 1).submit(_job, task, store, _module(task))
+        except BrokenProcessPool as error:
+            future: Future = Future()
+            future.set_exception(error)
+            return future
+
+    def renew(self) -> None:
+        """Called about every half second. Raises ConnectionError if the pool is lost."""
+
+    def error_of(self, future: Future) -> BaseException | None:
+        return future.exception()
+
+    def retire(self, error: cluster.RefusedError) -> bool:
+        """Stop using the worker that refused. Returns whether the task can be submitted again."""
+        return False
+
+
+class _ExecutorPool(_Pool):
+    """The caller's executor, which stays open."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.size, self.executor = None, executor
+
+    def __exit__(self, *failure: object) -> None:
+        pass
+
+    def submit(self, task: Task, store: Store) -> Future:
+        return self.executor.submit(_job, task, store, _module(task))
+
+
+class _ClusterPool(_Pool):
+    """The workers of a Dask scheduler."""
+
+    def __init__(self, address: str, store: Store) -> None:
+        self.size, self.cluster = None, cluster.Cluster(address, store)
+
+    def __enter__(self) -> Self:
+        self.cluster.__enter__()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.cluster.__exit__()
+
+    def submit(self, task: Task, store: Store) -> Future:
+        return self.cluster.submit(_job, task, store, _module(task))
+
+    def renew(self) -> None:
+        self.cluster.renew()
+
+    def error_of(self, future: Future) -> BaseException | None:
+        return self.cluster.error_of(future)
+
+    def retire(self, error: cluster.RefusedError) -> bool:
+        self.cluster.retire(error.worker)
+        return True
+
+
+def _pool(jobs: int, executor: Executor | None, address: str | None, store: Store) -> _Pool:
+    if executor is not None:
+        return _ExecutorPool(executor)
+    return _Pool(jobs) if address is None else _ClusterPool(address, store)
+
+
+def _module(task: Task) -> str:
+    """The module that registers the task's method."""
+    return type(task.spec.build_method()).__module__
 
 
 def _rounds_done(store: Store, key: str) -> int:
