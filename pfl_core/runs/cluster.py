@@ -165,7 +165,7 @@ class Cluster:
         return bool(self.client.scheduler_info(n_workers=-1)["workers"])
 
     def error_of(self, future: Future) -> BaseException | None:
-        """The error of a future that is done. Raises ConnectionError if the scheduler is lost, which cancels futures."""
+        """The error of a future that is done. Raises ConnectionError if it was cancelled: the scheduler is lost."""
         try:
             return future.exception()
         except CancelledError:
