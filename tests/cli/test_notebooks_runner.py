@@ -12,7 +12,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from pfl_core import notebooks, papers
-from pfl_core.cli import main, parser
+from pfl_core.cli import main
+from pfl_core.cli.command import parser
 from pfl_core.cli.figures import parameters_of
 from pfl_core.notebooks import kernels, runner
 from pfl_core.notebooks.fork_server import LIBRARIES
