@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import _signal  # what `signal` is made of; `signal` itself takes a while to import, which a signal could interrupt
 import _thread
 import os
-import signal
 import sys
-from contextlib import suppress
-from types import FrameType
-from typing import Any, NoReturn
+import time
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM)
+TYPE_CHECKING = False  # as in `typing`, which takes 10 ms to import
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, NoReturn
+
+REPEAT_SECONDS = 0.01
 _received: int | None = None  # the signal that is ending this process
+_reported = False  # the line for it is printed
 _ended = False  # the command has returned; the interpreter is shutting down
 
 
 def handle() -> None:
     """From now on, both signals raise KeyboardInterrupt with the number of the signal, or end the process at once."""
     sys.unraisablehook = _repeat_if_lost
-    for number in NUMBERS:
-        signal.signal(number, _on_signal)
+    for number in (_signal.SIGINT, _signal.SIGTERM):
+        _signal.signal(number, _on_signal)
 
 
 def ended() -> None:
@@ -35,14 +39,18 @@ def received() -> int | None:
 
 def interrupted(interrupt: KeyboardInterrupt) -> int:
     """Print the line for a signal and return the exit status. A KeyboardInterrupt without number counts as SIGINT."""
-    number = interrupt.args[0] if interrupt.args else signal.SIGINT
-    with suppress(AttributeError, OSError):  # stderr is closed
+    global _reported
+    number = interrupt.args[0] if interrupt.args else _signal.SIGINT
+    try:
         print(_line(number), file=sys.stderr, flush=True)
+    except OSError:  # nobody reads stderr any more
+        pass
+    _reported = True
     return 128 + number
 
 
 def _line(number: int) -> str:
-    word = "terminated" if number == signal.SIGTERM else "interrupted"
+    word = "terminated" if number == _signal.SIGTERM else "interrupted"
     return f"pfl: {word}; finished runs are stored, and the same command continues from there"
 
 
@@ -69,9 +77,11 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 def _exit(number: int) -> NoReturn:
     """End this process and its worker processes without any further Python code."""
-    if _received is None:
-        with suppress(OSError):
+    if not _reported:
+        try:
             os.write(2, f"{_line(number)}\n".encode())
+        except OSError:
+            pass
     if "multiprocessing.process" in sys.modules:
         for child in sys.modules["multiprocessing.process"].active_children():
             child.kill()
@@ -81,11 +91,16 @@ def _exit(number: int) -> NoReturn:
 def _repeat_if_lost(lost: Any) -> None:
     """Replaces ``sys.unraisablehook``: Python drops an exception that is raised in a destructor or a callback.
 
-    If it was that of a signal, the signal is handled again as soon as Python code runs.
+    If it was that of a signal, another thread sends the signal again when this hook has returned.
     """
-    global _received
     if isinstance(lost.exc_value, KeyboardInterrupt) and _received is not None:
-        number, _received = _received, None
-        _thread.interrupt_main(number)
+        _thread.start_new_thread(_repeat, (_received,))
     else:
         sys.__unraisablehook__(lost)
+
+
+def _repeat(number: int) -> None:
+    global _received
+    time.sleep(REPEAT_SECONDS)
+    _received = None
+    _thread.interrupt_main(number)  # type: ignore[arg-type]  # the number of any signal
