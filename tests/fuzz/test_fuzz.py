@@ -19,9 +19,8 @@ SEED = int(os.environ.get("PFL_FUZZ_SEED", "0"))
 def counts() -> dict[str, Count]:
     """The outcomes of all suites, which run side by side in two processes."""
     result = {suite.name: Count() for suite in SUITES}
-    for suite, case, outcome, fault in run(SUITES, [range(suite.short) for suite in SUITES], SEED, jobs=2):
-        result[suite.name].outcomes[outcome] += 1
-        result[suite.name].faults += [f"case {case}: {fault}"] if fault else []
+    for one in run(SUITES, [range(suite.short) for suite in SUITES], SEED, jobs=2):
+        result[one.suite].add(one)
     return result
 
 
