@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pfl_core import Schedule, run
-from pfl_core.algorithms.fedap import FedAP, distances, drawn, mixing, norm_inputs
+from pfl_core.algorithms.fedap import FedAP, distances, mixing, norm_inputs, stratified_sample
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedbn import FedBN
 from tests.algorithms import two_nets
@@ -75,7 +75,7 @@ def test_the_pretrained_model_sees_a_share_of_training_data_only():
     """30 % of each class of each client, once; test data play no part."""
     fed = fed_of(sizes=(60, 45))
     for k in range(2):
-        x, y = drawn(fed, k, 0.3)
+        x, y = stratified_sample(fed, k, 0.3)
         own, labels = fed.splits["train"].client(k)
         assert all(int((y == c).sum()) == round(0.3 * int((labels == c).sum()) + 1e-9) for c in labels.unique())
         places = [(own == each).flatten(1).all(1).nonzero().item() for each in x]

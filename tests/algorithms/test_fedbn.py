@@ -75,10 +75,10 @@ def test_against_plain_pytorch():
 
 def test_every_tensor_of_a_norm_layer_stays_and_no_other():
     fed = fed_of()
-    personal = FedBN().personal(fed)
+    personal = FedBN().personal_mask(fed)
     assert torch.equal(personal, fed.layout.mask(lambda f: f.kind != WEIGHT))
     assert torch.equal(personal, fed.layout.mask(lambda f: "bn" in f.name)) and personal.sum() == 12
-    average = FedBN(buffer_policy="average").personal(fed)
+    average = FedBN(buffer_policy="average").personal_mask(fed)
     assert torch.equal(average, personal & (torch.arange(len(personal)) < fed.num_params))
 
 

@@ -50,7 +50,7 @@ def test_the_server_by_hand():
     """Three clients, four scores: kept by all, by two, by one, by nobody; weights 1, 2 and 1."""
     scores = torch.tensor([[1.0, 2, 3, 4], [4.0, 5, 6, 7], [7.0, 8, 9, 10]])
     kept = torch.tensor([[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]], dtype=torch.bool)
-    got = torch.stack(FedMask().merged(scores, kept, torch.tensor([1.0, 2, 1])))
+    got = torch.stack(FedMask().merge(scores, kept, torch.tensor([1.0, 2, 1])))
     assert torch.equal(got, torch.tensor([[4.0, 5, 3, 4], [4.0, 5, 6, 7], [4.0, 5, 9, 10]]))
 
 

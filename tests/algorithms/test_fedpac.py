@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from pfl_core import Federation, Schedule, Split, Training, run
-from pfl_core.algorithms.fedpac import SMALLEST, FedPAC, quadratic, simplex_minimum, without_crumbs
+from pfl_core.algorithms.fedpac import MIN_WEIGHT, FedPAC, drop_small_weights, quadratic, simplex_minimum
 from pfl_core.algorithms.partial import FedRep
 from pfl_core.seeding import generator
 from tests.algorithms.two_nets import F64, NETS, every_net, named_fed, simplest_and_fullest
@@ -35,7 +35,7 @@ def head_of(fed):
 
 def heads(fed, state):
     """[N, h]"""
-    return FedPAC().rows(fed, state, everyone(fed))[:, head_of(fed)]
+    return FedPAC().client_models(fed, state, everyone(fed))[:, head_of(fed)]
 
 
 # ---- by hand --------------------------------------------------------------------------------------------------------
@@ -390,8 +390,8 @@ def test_weights_are_no_crumbs_and_add_up(seed, num, size):
     A, V, H = programmes(seed, num, size)
     w, exact = FedPAC().head_weights(A, V), simplex_minimum(H)
     torch.testing.assert_close(w.sum(1), torch.ones(num, dtype=F64))
-    assert torch.equal(w == 0, exact < SMALLEST)
-    assert ((w == 0) | (w >= SMALLEST)).all()
+    assert torch.equal(w == 0, exact < MIN_WEIGHT)
+    assert ((w == 0) | (w >= MIN_WEIGHT)).all()
     torch.testing.assert_close(w, torch.where(w > 0, exact, 0) / torch.where(w > 0, exact, 0).sum(1, keepdim=True))
 
 
@@ -404,7 +404,7 @@ def test_without_a_solution_everybody_keeps_the_own_head(value):
 def test_where_all_weights_are_crumbs_the_own_head_stays():
     even = torch.full((1200, 1200), 1 / 1200, dtype=F64)
     even[1] = torch.where(torch.arange(1200) == 7, 1.0, 0.0)
-    w = without_crumbs(even)
+    w = drop_small_weights(even)
     assert torch.equal(w[1], even[1])
     assert torch.equal(w[[0, *range(2, 1200)]], torch.eye(1200, dtype=F64)[[0, *range(2, 1200)]])
 

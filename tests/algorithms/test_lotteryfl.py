@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from pfl_core import Federation, Schedule, Split, Training, run
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.algorithms.lotteryfl import LotteryFL, cut_off, divided
+from pfl_core.algorithms.lotteryfl import LotteryFL, cut_off, training_and_held_out
 from pfl_core.engine import rounds
 from pfl_core.ops import round_half_up
 from tests.algorithms.two_nets import F64, NETS, every_net, named_fed, simplest_and_fullest
@@ -255,14 +255,14 @@ def test_the_density_is_reckoned_without_slips_of_rounding():
 def test_a_tenth_of_the_training_data_is_held_out_once():
     sizes = (30, 25, 4, 2, 1)
     fed = federation(sizes=sizes)
-    training, held_out = divided(fed, torch.arange(5))
+    training, held_out = training_and_held_out(fed, torch.arange(5))
     assert [len(y) for _, y in held_out] == [3, 3, 1, 1, 0]
     for k in range(5):
         x, y = fed.splits["train"].client(k)
         both = torch.cat([torch.cat([part[k][0], part[k][1][:, None]], 1) for part in (training, held_out)])
         assert sorted(both.tolist()) == sorted(torch.cat([x, y[:, None]], 1).tolist())
-    assert same_bits([training[3], held_out[3]], [part[0] for part in divided(fed, torch.tensor([3]))])
-    assert not same_bits(held_out[0], divided(federation(sizes=sizes, seed=1), torch.tensor([0]))[1][0])
+    assert same_bits([training[3], held_out[3]], [part[0] for part in training_and_held_out(fed, torch.tensor([3]))])
+    assert not same_bits(held_out[0], training_and_held_out(federation(sizes=sizes, seed=1), torch.tensor([0]))[1][0])
 
 
 @simplest_and_fullest
@@ -270,7 +270,8 @@ def test_holding_out_is_a_validation_split(name):
     """The same bits as with clients who have been given nine tenths to train on and the others to measure with."""
     fed, other = fed_of(name, val=False), fed_of(name, val=False)
     other.splits |= {
-        split: Split.of(parts) for split, parts in zip(("train", "val"), divided(fed, everyone(fed)), strict=True)
+        split: Split.of(parts)
+        for split, parts in zip(("train", "val"), training_and_held_out(fed, everyone(fed)), strict=True)
     }
     one, _ = run(LotteryFL(), fed, Schedule(4))
     two, _ = run(LotteryFL(), other, Schedule(4))

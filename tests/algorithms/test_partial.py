@@ -12,7 +12,7 @@ from pfl_core import Federation, LocalTraining, Schedule, Split, Training, metho
 from pfl_core.algorithms.fedavg import FedAvg, FedAvgFT, client_weight
 from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.algorithms.local import Local
-from pfl_core.algorithms.partial import FedBABU, FedPer, FedRep, LGFedAvg, taken, top
+from pfl_core.algorithms.partial import FedBABU, FedPer, FedRep, LGFedAvg, select_entries, top_layers
 from pfl_core.engine import rounds
 from tests.algorithms.two_nets import both_nets, fed_of, wrong
 from tests.helpers import cnn, everyone, mlp, plain_sgd, same_bits
@@ -145,7 +145,7 @@ def test_rounds_against_plain_modules(method, net, policy):
         weight = torch.tensor([12.0, 8, 20], dtype=F64)[chosen]
         mean = (weight / weight.sum()) @ theta[chosen]
         theta[:, ~own] = mean[~own]
-        torch.testing.assert_close(algorithm.rows(fed, state, everyone(fed)), theta)
+        torch.testing.assert_close(algorithm.client_models(fed, state, everyone(fed)), theta)
 
 
 # ---- where they are other methods, bit for bit ----------------------------------------------------------------------
@@ -228,13 +228,13 @@ def test_the_absent_keep_their_part_and_the_server_never_sees_it(algorithm, net)
     fed = fed_of(net)
     before, _ = algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)
     now, _ = algorithm.round(fed, before, torch.tensor([2, 0]), 1)
-    personal = algorithm.personal(fed)
+    personal = algorithm.personal_mask(fed)
     assert torch.equal(now.own[1], before.own[1]) and torch.equal(now.own[3], before.own[3])
     frozen = isinstance(algorithm, FedBABU)
     assert torch.equal(now.own[0], before.own[0]) == torch.equal(before.own[0], before.own[2]) == frozen
     assert torch.equal(now.shared[personal], fed.theta0[personal])
     assert not torch.equal(now.shared[~personal], before.shared[~personal])
-    models = algorithm.rows(fed, now, everyone(fed))
+    models = algorithm.client_models(fed, now, everyone(fed))
     assert torch.equal(models[:, ~personal], now.shared[~personal].expand(4, -1))
     assert torch.equal(models[:, personal], torch.stack(now.own))
 
@@ -279,7 +279,7 @@ def test_statistics_stay_at_home_or_are_averaged(method):
     for policy in ("local", "average"):
         algorithm = method(buffer_policy=policy)
         state, _ = run(algorithm, fed, Schedule(1))
-        tail = algorithm.rows(fed, state, everyone(fed))[:, fed.num_params :]
+        tail = algorithm.client_models(fed, state, everyone(fed))[:, fed.num_params :]
         assert torch.equal(tail[0], tail[1]) == (policy == "average")
         assert not torch.equal(tail[0], fed.theta0[fed.num_params :])
 
@@ -307,7 +307,7 @@ def test_a_client_keeps_its_entries_and_no_more():
 def test_a_novel_client_trains_its_own_part(algorithm, net):
     fed, novel = fed_of(net), torch.tensor([3, 1])
     state, _ = algorithm.round(fed, algorithm.init(fed, fed.theta0), torch.tensor([0, 2]), 0)
-    personal = algorithm.personal(fed)
+    personal = algorithm.personal_mask(fed)
     adapted = algorithm.adapt(fed, state, novel, 0)
     settings = {"epochs": 3, "lr": 0.3} if isinstance(algorithm, FedRep) else {}
     start = torch.where(personal, fed.theta0, state.shared).expand(2, -1)
@@ -333,19 +333,19 @@ def test_others_need_no_adaptation():
 @pytest.mark.parametrize("policy", ["local", "average"])
 def test_what_a_client_keeps_as_slices_and_as_a_mask(algorithm, net, policy):
     fed, algorithm = fed_of(net), replace(algorithm, buffer_policy=policy)
-    personal, row = algorithm.personal(fed), torch.arange(float(fed_of(net).num_entries))
-    assert torch.equal(taken(row, algorithm.parts(fed.layout)), row[personal])
+    personal, row = algorithm.personal_mask(fed), torch.arange(float(fed_of(net).num_entries))
+    assert torch.equal(select_entries(row, algorithm.personal_slices(fed.layout)), row[personal])
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
 def test_top_layers_take_their_norms_along(count):
     layout = fed_of("cnn").layout
-    assert top(layout, count) == [set(), {"head"}, {"fc1", "head"}, {"conv1", "bn1", "fc1", "head"}][count]
+    assert top_layers(layout, count) == [set(), {"head"}, {"fc1", "head"}, {"conv1", "bn1", "fc1", "head"}][count]
     fed = fed_of("cnn")
     own, rest = FedPer(buffer_policy="average", personal_layers=count), LGFedAvg(shared_layers=count)
-    assert torch.equal(own.personal(fed)[: fed.num_params], ~rest.personal(fed)[: fed.num_params])
+    assert torch.equal(own.personal_mask(fed)[: fed.num_params], ~rest.personal_mask(fed)[: fed.num_params])
     if count == 1:
-        assert torch.equal(own.personal(fed), head_of(fed))
+        assert torch.equal(own.personal_mask(fed), head_of(fed))
 
 
 def test_more_layers_than_there_are():

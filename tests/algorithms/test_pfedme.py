@@ -147,7 +147,7 @@ def test_a_novel_client_trains_from_the_shared_model(net, algorithm):
     fed, method, novel = fed_of(net), PFedMe(algorithm=algorithm), torch.tensor([3, 1])
     ((state, _),) = after(method, fed, [[0, 2]])
     adapted = method.adapt(fed, state, novel, 0)
-    _, want = method.train(fed, fed.broadcast(state.shared, novel), state.shared, novel, (0, "adapt"))
+    _, want = method.train(fed, fed.broadcast(state.shared, novel), state.shared, novel, 0, (0, "adapt"))
     assert torch.equal(method.evaluation_models(fed, adapted, novel, 0), want)
     assert not torch.equal(want[0], state.shared)
     assert same_bits((adapted.shared, adapted.local[0], adapted.local[2]), (state.shared, *state.local[::2]))
