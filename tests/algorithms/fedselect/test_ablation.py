@@ -203,7 +203,7 @@ def test_layers_are_named_by_the_beginning_of_their_tensors_names():
 
 
 def test_wrong_settings_are_told_in_one_line():
-    with pytest.raises(ValueError, match=r"no layer 'layer1'; it has fc1, head"):
+    with pytest.raises(ValueError, match=r"no layer 'layer1'; choose from fc1, head"):
         FedSelect(masks="layers", layers=("layer1",)).init(fed := federation(), fed.theta0)
     with pytest.raises(ValueError, match="give both or none"):
         FedSelect(masks="layers")

@@ -12,9 +12,9 @@ from pfl_core.algorithms.fedselect.method import FedSelect
 from tests.helpers import federation, mlp
 
 RISE, LOSS, PART = (
-    "loss while masks are chosen, over round 1's",
-    "largest loss of a client while masks are chosen",
-    "smaller part of what moves, personal or shared",
+    "training loss while masks are chosen, relative to round 1",
+    "largest loss of one client while masks are chosen",
+    "smaller part of the movable entries, personal or shared",
 )
 
 
