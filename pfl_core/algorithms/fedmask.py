@@ -119,7 +119,7 @@ class FedMask(Momentum[FedMaskState]):
 
     def merge(self, scores: Tensor, kept: Tensor, weight: Tensor) -> list[Tensor]:
         """The server's step: S rows [v] of new scores; scores and kept [S, v]."""
-        mean = masked_mean(scores, kept, weight, torch.zeros_like(scores[0]))  # an only keeper's score is unchanged
+        mean = masked_mean(scores, kept, weight, torch.zeros_like(scores[0]))  # a single keeper's score is unchanged
         return [torch.where(mask, mean, row) for mask, row in zip(kept, scores, strict=True)]
 
     def model(self, fields: list[Field], theta: Tensor, scores: Tensor) -> Tensor:

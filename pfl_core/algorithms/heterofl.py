@@ -111,6 +111,7 @@ class HeteroFL(Momentum[HeteroState]):
             training = replace(self.local_training(fed, chunk, widths), trainable=active)
             out = fed.sgd(state.shared * active, chunk, training, key=t, velocity=momentum.take(chunk))
             momentum.put(chunk, out.velocity)
+            # total += m_k w_k θ_k / Σ_k w_k
             for k, theta, mask, w in zip(chunk.tolist(), out.theta, active, weight[rows], strict=True):
                 total.add_(keep_(theta * (w / covered), bits(self.averaged(fed, mask, k), theta)))
             return out
@@ -145,7 +146,7 @@ class HeteroFL(Momentum[HeteroState]):
         if self.absent_labels == "zero":
             absent = {k: self.absent(fed, k) for k in numbers}
             loss = partial(zeroed_loss, absent)
-        if self.scaler:
+        if self.scaler:  # weights and biases of hidden layers divided by r divide their outputs by r
             hidden = fed.layout.mask(lambda f: f.kind == WEIGHT and not fed.layout.in_head(f))[: fed.num_params]
             scale = {r: torch.where(hidden.to(fed.theta0.device), 1 / r, 1.0).to(fed.theta0) for r in set(widths)}
             weights = DerivedWeights(lambda theta_k, _, x, s: theta_k * scale[widths[numbers[s]]])
