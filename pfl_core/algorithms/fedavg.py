@@ -48,7 +48,7 @@ class FedAvg(Momentum[MovingStateT]):
         """How local training differs from plain SGD; subclasses override it. FedAvg: not at all."""
         return LocalTraining()
 
-    def remember(
+    def after_training(
         self, fed: Federation, state: MovingStateT, new: MovingStateT, clients: Tensor, out: Trained, t: int
     ) -> MovingStateT:
         """``new`` with what a subclass stores of this training, which started from ``state``. FedAvg: nothing."""
@@ -75,7 +75,7 @@ class FedAvg(Momentum[MovingStateT]):
             training = self.local_training(fed, state, chunk, t)
             out = fed.sgd(fed.broadcast(state.shared, chunk), chunk, training, key=t, velocity=momentum.take(chunk))
             momentum.put(chunk, out.velocity)
-            new = self.remember(fed, state, new, chunk, out, t)
+            new = self.after_training(fed, state, new, chunk, out, t)
             return out
 
         mean, notes = fed.average(local, clients, weight)

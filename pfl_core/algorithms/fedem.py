@@ -81,7 +81,7 @@ class FedEM(Momentum[MixtureState]):
                 momentum.put(chunk, out.velocity.view(len(chunk), -1))
             theta = out.theta.view(len(chunk), self.components, -1)  # [S, M, e]
             for m in range(self.components):
-                accumulate(total[m], theta[:, m], share[places])
+                accumulate(total[m], theta[:, m], share[places])  # total_m += Σ_k w_k θ_km
             losses.append(out.loss.view(len(chunk), -1).sum(1))
             if fed.score:
                 scores.append(self.score_trained(fed, theta, new.mixture, chunk))
@@ -89,7 +89,7 @@ class FedEM(Momentum[MixtureState]):
         notes = {
             "train_loss": torch.cat(losses),
             "upload": torch.full((len(clients),), self.components * fed.num_params),
-            "passes": self.components * (fed.train.epochs + 1 / 3),  # plus the E step's forward pass
+            "passes": self.components * (fed.train.epochs + 1 / 3),  # the E step's forward pass counts a third
         }
         new = momentum.into(replace(new, components=components))
         return new, notes | ({"trained": Scores.join(scores)} if scores else {})

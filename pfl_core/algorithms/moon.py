@@ -71,7 +71,7 @@ class Moon(FedAvg[MoonState]):
         """l_con [B] of each sample; features [B, f]."""
         return softplus((cosine_similarity(z, z_p) - cosine_similarity(z, z_g)) / self.temperature)
 
-    def remember(
+    def after_training(
         self, fed: Federation, state: MoonState, new: MoonState, clients: Tensor, out: Trained, t: int
     ) -> MoonState:
         return replace(new, previous=put(new.previous, clients, out.theta))

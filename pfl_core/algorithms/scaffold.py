@@ -49,7 +49,7 @@ class Scaffold(FedAvg[ScaffoldState]):
         correction = state.control - take(state.controls, clients)  # [S, d]
         return LocalTraining(gradient=lambda g, theta_k, s: g + correction[s])
 
-    def remember(
+    def after_training(
         self, fed: Federation, state: ScaffoldState, new: ScaffoldState, clients: Tensor, out: Trained, t: int
     ) -> ScaffoldState:
         before = take(state.controls, clients)  # [S, d] c_k

@@ -59,7 +59,7 @@ def gradients(fed: Federation, theta: Tensor, clients: Tensor, t: int) -> Tensor
         for batch in fed.batches(clients[rows], (t, "ranking"), epochs=1):
             num = len(batch.count)
             weight = batch.weight[:, None]
-            total[:num].addcmul_(fed.grad(theta[rows][:num], batch).theta, weight)
+            total[:num].addcmul_(fed.grad(theta[rows][:num], batch).theta, weight)  # batch means times batch sizes
             seen[:num] += weight
         out[rows] = total / seen
     return out
