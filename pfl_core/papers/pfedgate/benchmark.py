@@ -81,8 +81,8 @@ class Bench:
             state = algorithm.init(fed, fed.theta0)
             out[label] = partial(algorithm.round, fed, state, client, 0)
             if isinstance(algorithm, FedEM):
-                duties = algorithm.duties(fed, state, client)
-                out[M_STEP] = partial(algorithm.maximise, fed, state, client, duties, 0)
+                q = algorithm.e_step(fed, state, client)
+                out[M_STEP] = partial(algorithm.m_step, fed, state, client, q, 0)
         return out
 
     def memory(self, modes: Mapping[str, Algorithm]) -> pd.Series:
