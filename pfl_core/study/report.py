@@ -1,0 +1,237 @@
+"""Results pages: what the committed records say about a paper's claims, as Markdown.
+
+``pfl report`` writes them. A page depends on the committed records only, not on the machine or the day.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pfl_core.runs import Record, RunSpec, Store
+from pfl_core.runs.provenance import ROOT
+from pfl_core.study import checks
+from pfl_core.study.names import NAMES
+from pfl_core.study.paper import Paper
+from pfl_core.study.statistics import interval
+
+PRESETS = ("paper", "real")  # in the order in which they decide
+OPEN = "undecided"
+PAGE = "RESULTS.md"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A paper's runs at the presets that decide: those stored and those missing."""
+
+    paper: Paper
+    records: Mapping[str, list[Record]]  # preset -> stored runs, partial ones included
+    notebooks: Mapping[tuple[str, str], tuple[list[RunSpec], list[RunSpec]]]  # (notebook, preset) -> stored, missing
+
+    @classmethod
+    def of(cls, paper: Paper, store: Store) -> Evidence:
+        records: dict[str, dict[str, Record]] = {preset: {} for preset in PRESETS}
+        notebooks = {}
+        for preset in PRESETS:
+            for notebook in paper.experiments:
+                specs = {spec.key(): spec for spec in paper.specs(notebook, preset)}
+                found = {key: record for key in specs if (record := store.get(key)) is not None}
+                records[preset] |= found
+                complete = [spec for key, spec in specs.items() if key in found and not found[key].partial]
+                missing = [spec for key, spec in specs.items() if key not in found or found[key].partial]
+                notebooks[notebook, preset] = complete, missing
+        return cls(paper, {preset: list(stored.values()) for preset, stored in records.items()}, notebooks)
+
+    @cached_property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """Preset -> the metrics of its runs, see ``Paper.metrics_frame``."""
+        return {preset: self.paper.metrics_frame(records) for preset, records in self.records.items()}
+
+    # ---- numbers for the answer ---------------------------------------------------------------------------------
+
+    def values(
+        self, preset: str, setting: str, method: str, variant: str = "", metric: str = "acc_mean"
+    ) -> pd.Series:
+        """The metric of each run, by seed; empty if none is stored."""
+        frame = self.frames[preset]
+        columns = {"setting": setting, "method": method, "variant": variant, "metric": metric}
+        if frame.empty:
+            return pd.Series(dtype=float)
+        selected = np.logical_and.reduce([frame[name] == value for name, value in columns.items()])
+        return frame[selected].groupby("seed")["value"].first().dropna()
+
+    def number(self, *selection: str, unit: str = " %", digits: int = 1, **more: str) -> str:
+        """The mean over seeds as text: "90.7 %"; "(not stored)" if there is no run."""
+        values = self.values(*selection, **more)
+        return f"{values.mean():.{digits}f}{unit}" if len(values) else "(not stored)"
+
+    def difference(self, a: Sequence[str], b: Sequence[str], metric: str = "acc_mean") -> str:
+        """a minus b over common seeds, with its 95 % interval: "+2.8 [2.1, 3.4] points"."""
+        difference = (self.values(*a, metric=metric) - self.values(*b, metric=metric)).dropna()
+        if difference.empty:
+            return "(not stored)"
+        found = interval(difference)
+        text = f"{found.mean:+.1f}"
+        return f"{text} points (1 seed)" if np.isnan(found.low) else f"{text} [{found.low:.1f}, {found.high:.1f}] points"
+
+    def seeds(self, *selection: str) -> str:
+        count = len(self.values(*selection))
+        return f"{count} seed{'s' * (count != 1)}"
+
+
+Answer = Callable[[Evidence], list[str]]
+
+
+def page(evidence: Evidence, answer: Answer, title: str, figures: Path | None = None) -> str:
+    """The whole page. ``figures``: the folder with one folder per preset, default the repository's."""
+    name = evidence.paper.name
+    parts = [
+        f"# {title}: results",
+        f"Written by `pfl report {name}` from the records in `data/results/`. Settings, sources and deviations are on the "
+        "[method page](README.md).",
+        "## Answer\n\n" + " ".join(answer(evidence)),
+        "## Verdicts\n\n" + verdicts(evidence),
+        "## The paper's numbers beside the reproduced ones\n\n" + comparison(evidence),
+        "## Did the mechanism act?\n\n" + mechanism(evidence),
+        "## Figures\n\n" + gallery(name, figures or ROOT / "figures"),
+        "## What is missing\n\n" + missing(evidence),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+# ---- verdicts -------------------------------------------------------------------------------------------------------
+
+
+def verdicts(evidence: Evidence) -> str:
+    """A table of all claims, then the numbers or reasons behind each verdict."""
+    tables = {preset: evidence.paper.claims_table(frame) for preset, frame in evidence.frames.items() if len(frame)}
+    if not tables:
+        return "No run is stored."
+    rows, details = [], []
+    for number in next(iter(tables.values())).index:
+        preset, claim = _deciding({preset: table.loc[number] for preset, table in tables.items()})
+        verdict = str(claim["ours"])
+        rows.append((number, claim["text"], claim["in the paper's tables"], _bold(verdict), preset))
+        keys = ", ".join(f"`{key[:8]}`" for key in claim["runs"])
+        details.append(f"- **{number}** ({claim['source']}), {verdict}: {claim['numbers']}." + (f" Runs: {keys}." if keys else ""))
+    head = ("claim", "text", "in the paper's own tables", "here", "preset")
+    return "\n\n".join(
+        [
+            "A claim that one method beats another is decided only by converged runs whose mechanism acted, at rates that "
+            "the same search chose for all methods, with enough seeds. Otherwise it is undecided.",
+            markdown(head, rows),
+            "<details><summary>Numbers, reasons and runs behind each verdict</summary>\n\n" + "\n".join(details) + "\n\n</details>",
+        ]
+    )
+
+
+def _deciding(claims: Mapping[str, pd.Series]) -> tuple[str, pd.Series]:
+    """The first preset that decides the claim, else the first that has runs for it, else the last."""
+    for test in (lambda claim: claim["ours"] != OPEN, lambda claim: len(claim["runs"]) > 0, lambda claim: True):
+        for preset, claim in claims.items():
+            if test(claim):
+                return preset, claim
+    raise ValueError("no claims")
+
+
+def _bold(verdict: str) -> str:
+    return verdict if verdict == OPEN else f"**{verdict}**"
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def comparison(evidence: Evidence) -> str:
+    """For each of the paper's tables, the cells that have runs."""
+    frames = [frame for frame in evidence.frames.values() if len(frame)]
+    if not frames:
+        return "No run is stored."
+    cells = evidence.paper.compare(pd.concat(frames, ignore_index=True))
+    parts = []
+    for table, group in cells.groupby("table", sort=False):
+        stored = group[group["ours"].notna()]
+        title = f"**{str(table).replace('table', 'Table ').replace('figure', 'Figure ')}**: {len(stored)} of {len(group)} cells have runs"
+        within = stored["reproduced"].dropna()
+        title += f", {int(within.sum())} of {len(within)} at the paper's setting are within its spread or 2 points." if len(within) else "."
+        rows = [
+            (r.dataset, r.method, r.variant, r.metric, _text(r.paper), _text(r.ours) + _spread(r), r.preset, r.data, len(r.seeds), _mark(r.reproduced))
+            for r in stored.itertuples()
+        ]
+        head = ("data", "method", "variant", "metric", "paper", "here", "preset", "data here", "seeds", "reproduced")
+        parts.append(title + ("\n\n" + markdown(head, rows) if rows else ""))
+    return "\n\n".join(parts)
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None or np.isnan(value) else f"{value:.4g}"
+
+
+def _spread(row: object) -> str:
+    spread = getattr(row, "spread", None)
+    return "" if spread is None or np.isnan(spread) else f" ± {spread:.2g}"
+
+
+def _mark(reproduced: object) -> str:
+    return {True: "yes", False: "no"}.get(reproduced, "")  # type: ignore[call-overload]  # None and NaN have no mark
+
+
+def mechanism(evidence: Evidence) -> str:
+    """Each method's checks, by preset and setting."""
+    records = [record for stored in evidence.records.values() for record in stored]
+
+    def label(record: Record) -> str:
+        method = record.spec.method["name"]
+        return f"{record.spec.preset_label}: {record.spec.setting}, {NAMES.get(method, method)}"
+
+    table = checks.mechanism(records, label)
+    if table.empty:
+        return "No stored run has a mechanism to check."
+    rows = [(r.run, r.check, f"{r.mean:.3g}", f"{r.bound:g}", r.acted) for r in table.itertuples()]
+    return markdown(("runs", "check", "mean", "bound", "acted"), rows)
+
+
+def gallery(name: str, figures: Path) -> str:
+    """All committed figures of the paper at the deciding presets."""
+    parts = []
+    for preset in PRESETS:
+        for path in sorted((figures / preset / name).glob("*.png")):
+            text = path.stem.replace("_", " ")
+            link = Path(os.path.relpath(path, ROOT / "notebooks" / name)).as_posix()
+            parts.append(f"**{text}** (preset `{preset}`)\n\n![{text}, preset {preset}]({link})")
+    return "\n\n".join(parts) or "No figure is stored."
+
+
+def missing(evidence: Evidence) -> str:
+    """Notebooks with missing runs, and the core hours that these take, as far as similar runs are stored."""
+    seconds: dict[tuple, list[float]] = {}
+    for stored in evidence.records.values():
+        for record in stored:
+            seconds.setdefault(_kind(record.spec), []).append(record.seconds / record.rounds)
+    rows = []
+    for (notebook, preset), (complete, absent) in evidence.notebooks.items():
+        known = [statistics.median(seconds[_kind(spec)]) * spec.rounds for spec in absent if _kind(spec) in seconds]
+        unknown = len(absent) - len(known)
+        hours = f"{sum(known) / 3600:.1f}" if known else ""
+        rows.append((notebook, preset, len(complete), len(absent), hours, unknown or ""))
+    head = ("notebook", "preset", "stored runs", "missing runs", "core hours", "runs of unknown length")
+    return (
+        "Core hours are estimated from stored runs of the same method, data and network; runs without such a record have "
+        "unknown length.\n\n" + markdown(head, rows)
+    )
+
+
+def _kind(spec: RunSpec) -> tuple:
+    return spec.method["name"], spec.data["name"], spec.model["name"], spec.clients
+
+
+def markdown(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    """A Markdown table; bars within cells are escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
