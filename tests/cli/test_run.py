@@ -310,7 +310,8 @@ def test_small_batches_with_batch_norm_give_a_warning(capsys, tmp_path, monkeypa
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
     line = "run fedavg --model lenet_small --rounds 1 --batch-size 16 --set partition.train_per_class=10"
     assert main(line.split()) == 0
-    assert "pfl: batch norm: the last batch of 10 of 10 clients has fewer than 8 samples (minimum 4" in capsys.readouterr().err
+    warning = "pfl: batch norm: the last batch of 10 of 10 clients has fewer than 8 samples (minimum 4"
+    assert warning in capsys.readouterr().err
 
 
 def spec_of(*command: str):
