@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import NoReturn
 
-from pfl_core.cli import figures, listings, run, runs, search
+from pfl_core.cli import figures, listings, report, run, runs, search
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
@@ -33,7 +33,7 @@ def parser() -> Parser:
     top = Parser(prog="pfl", description="Personalized federated learning, paper by paper.")
     top.add_argument("--version", action="version", version=f"pfl {_version()}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (figures, listings, run, runs, search):
+    for module in (figures, listings, run, runs, search, report):
         module.add(commands)
     return top
 

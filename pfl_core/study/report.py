@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,13 +18,17 @@ import pandas as pd
 from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import checks
-from pfl_core.study.names import NAMES
 from pfl_core.study.paper import Paper
+from pfl_core.study.plots import NAMES
 from pfl_core.study.statistics import interval
 
 PRESETS = ("paper", "real")  # in the order in which they decide
 OPEN = "undecided"
 PAGE = "RESULTS.md"
+RULE = (
+    "A claim that one method beats another is decided only by converged runs whose mechanism acted, at rates that the "
+    "same search chose for all methods, with enough seeds. Otherwise it is undecided."
+)
 
 
 @dataclass(frozen=True)
@@ -54,49 +58,46 @@ class Evidence:
         """Preset -> the metrics of its runs, see ``Paper.metrics_frame``."""
         return {preset: self.paper.metrics_frame(records) for preset, records in self.records.items()}
 
-    # ---- numbers for the answer ---------------------------------------------------------------------------------
+    # ---- numbers for the answer; ``runs`` is (preset, setting, method) or (preset, setting, method, variant) ------
 
-    def values(
-        self, preset: str, setting: str, method: str, variant: str = "", metric: str = "acc_mean"
-    ) -> pd.Series:
-        """The metric of each run, by seed; empty if none is stored."""
+    def values(self, runs: Sequence[str], metric: str = "acc_mean") -> pd.Series:
+        """The metric of each of the runs, by seed; empty if none is stored."""
+        preset, setting, method, variant = (*runs, "")[:4]
         frame = self.frames[preset]
-        columns = {"setting": setting, "method": method, "variant": variant, "metric": metric}
         if frame.empty:
             return pd.Series(dtype=float)
+        columns = {"setting": setting, "method": method, "variant": variant, "metric": metric}
         selected = np.logical_and.reduce([frame[name] == value for name, value in columns.items()])
         return frame[selected].groupby("seed")["value"].first().dropna()
 
-    def number(self, *selection: str, unit: str = " %", digits: int = 1, **more: str) -> str:
+    def number(self, runs: Sequence[str], metric: str = "acc_mean", unit: str = " %", digits: int = 1) -> str:
         """The mean over seeds as text: "90.7 %"; "(not stored)" if there is no run."""
-        values = self.values(*selection, **more)
+        values = self.values(runs, metric)
         return f"{values.mean():.{digits}f}{unit}" if len(values) else "(not stored)"
 
     def difference(self, a: Sequence[str], b: Sequence[str], metric: str = "acc_mean") -> str:
         """a minus b over common seeds, with its 95 % interval: "+2.8 [2.1, 3.4] points"."""
-        difference = (self.values(*a, metric=metric) - self.values(*b, metric=metric)).dropna()
+        difference = (self.values(a, metric) - self.values(b, metric)).dropna()
         if difference.empty:
             return "(not stored)"
         found = interval(difference)
         text = f"{found.mean:+.1f}"
-        return f"{text} points (1 seed)" if np.isnan(found.low) else f"{text} [{found.low:.1f}, {found.high:.1f}] points"
+        return f"{text} points, 1 seed" if np.isnan(found.low) else f"{text} [{found.low:.1f}, {found.high:.1f}] points"
 
-    def seeds(self, *selection: str) -> str:
-        count = len(self.values(*selection))
+    def seeds(self, runs: Sequence[str]) -> str:
+        """ "3 seeds"."""
+        count = len(self.values(runs))
         return f"{count} seed{'s' * (count != 1)}"
 
 
-Answer = Callable[[Evidence], list[str]]
-
-
-def page(evidence: Evidence, answer: Answer, title: str, figures: Path | None = None) -> str:
+def page(evidence: Evidence, figures: Path | None = None) -> str:
     """The whole page. ``figures``: the folder with one folder per preset, default the repository's."""
     name = evidence.paper.name
     parts = [
-        f"# {title}: results",
-        f"Written by `pfl report {name}` from the records in `data/results/`. Settings, sources and deviations are on the "
-        "[method page](README.md).",
-        "## Answer\n\n" + " ".join(answer(evidence)),
+        f"# {evidence.paper.title}: results",
+        f"Written by `pfl report {name}` from the records in `data/results/`. "
+        "Settings, sources and deviations are on the [method page](README.md).",
+        "## Answer\n\n" + " ".join(evidence.paper.answer(evidence)),
         "## Verdicts\n\n" + verdicts(evidence),
         "## The paper's numbers beside the reproduced ones\n\n" + comparison(evidence),
         "## Did the mechanism act?\n\n" + mechanism(evidence),
@@ -118,31 +119,24 @@ def verdicts(evidence: Evidence) -> str:
     for number in next(iter(tables.values())).index:
         preset, claim = _deciding({preset: table.loc[number] for preset, table in tables.items()})
         verdict = str(claim["ours"])
-        rows.append((number, claim["text"], claim["in the paper's tables"], _bold(verdict), preset))
+        bold = verdict if verdict == OPEN else f"**{verdict}**"
+        rows.append((number, claim["text"], claim["in the paper's tables"], bold, preset))
         keys = ", ".join(f"`{key[:8]}`" for key in claim["runs"])
-        details.append(f"- **{number}** ({claim['source']}), {verdict}: {claim['numbers']}." + (f" Runs: {keys}." if keys else ""))
+        runs = f" Runs: {keys}." if keys else ""
+        details.append(f"- **{number}** ({claim['source']}), {verdict}: {claim['numbers']}.{runs}")
+    summary = "<summary>Numbers, reasons and runs behind each verdict</summary>"
+    folded = f"<details>{summary}\n\n" + "\n".join(details) + "\n\n</details>"
     head = ("claim", "text", "in the paper's own tables", "here", "preset")
-    return "\n\n".join(
-        [
-            "A claim that one method beats another is decided only by converged runs whose mechanism acted, at rates that "
-            "the same search chose for all methods, with enough seeds. Otherwise it is undecided.",
-            markdown(head, rows),
-            "<details><summary>Numbers, reasons and runs behind each verdict</summary>\n\n" + "\n".join(details) + "\n\n</details>",
-        ]
-    )
+    return "\n\n".join([RULE, markdown(head, rows), folded])
 
 
 def _deciding(claims: Mapping[str, pd.Series]) -> tuple[str, pd.Series]:
-    """The first preset that decides the claim, else the first that has runs for it, else the last."""
-    for test in (lambda claim: claim["ours"] != OPEN, lambda claim: len(claim["runs"]) > 0, lambda claim: True):
-        for preset, claim in claims.items():
-            if test(claim):
-                return preset, claim
-    raise ValueError("no claims")
-
-
-def _bold(verdict: str) -> str:
-    return verdict if verdict == OPEN else f"**{verdict}**"
+    """The first preset that decides the claim, else the one with the most runs for it."""
+    for preset, claim in claims.items():
+        if claim["ours"] != OPEN:
+            return preset, claim
+    preset = max(claims, key=lambda name: len(claims[name]["runs"]))
+    return preset, claims[preset]
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
@@ -157,15 +151,18 @@ def comparison(evidence: Evidence) -> str:
     parts = []
     for table, group in cells.groupby("table", sort=False):
         stored = group[group["ours"].notna()]
-        title = f"**{str(table).replace('table', 'Table ').replace('figure', 'Figure ')}**: {len(stored)} of {len(group)} cells have runs"
+        name = str(table).replace("table", "Table ").replace("figure", "Figure ")
+        text = f"**{name}**: {len(stored)} of {len(group)} cells have runs"
         within = stored["reproduced"].dropna()
-        title += f", {int(within.sum())} of {len(within)} at the paper's setting are within its spread or 2 points." if len(within) else "."
+        if len(within):
+            text += f"; of {len(within)} at the paper's setting, {int(within.sum())} are within its spread or 2 points"
         rows = [
-            (r.dataset, r.method, r.variant, r.metric, _text(r.paper), _text(r.ours) + _spread(r), r.preset, r.data, len(r.seeds), _mark(r.reproduced))
+            (r.dataset, r.method, r.variant, r.metric, _text(r.paper), _text(r.ours) + _spread(r.spread))
+            + (r.preset, r.data, len(r.seeds), _mark(r.reproduced))
             for r in stored.itertuples()
         ]
         head = ("data", "method", "variant", "metric", "paper", "here", "preset", "data here", "seeds", "reproduced")
-        parts.append(title + ("\n\n" + markdown(head, rows) if rows else ""))
+        parts.append(f"{text}." + ("\n\n" + markdown(head, rows) if rows else ""))
     return "\n\n".join(parts)
 
 
@@ -173,13 +170,12 @@ def _text(value: float | None) -> str:
     return "" if value is None or np.isnan(value) else f"{value:.4g}"
 
 
-def _spread(row: object) -> str:
-    spread = getattr(row, "spread", None)
-    return "" if spread is None or np.isnan(spread) else f" ± {spread:.2g}"
+def _spread(value: float | None) -> str:
+    return "" if value is None or np.isnan(value) else f" ± {value:.2g}"
 
 
 def _mark(reproduced: object) -> str:
-    return {True: "yes", False: "no"}.get(reproduced, "")  # type: ignore[call-overload]  # None and NaN have no mark
+    return "yes" if reproduced is True else "no" if reproduced is False else ""
 
 
 def mechanism(evidence: Evidence) -> str:
@@ -222,8 +218,8 @@ def missing(evidence: Evidence) -> str:
         rows.append((notebook, preset, len(complete), len(absent), hours, unknown or ""))
     head = ("notebook", "preset", "stored runs", "missing runs", "core hours", "runs of unknown length")
     return (
-        "Core hours are estimated from stored runs of the same method, data and network; runs without such a record have "
-        "unknown length.\n\n" + markdown(head, rows)
+        "Core hours are estimated from stored runs of the same method, data and network; runs without such a record "
+        "have unknown length.\n\n" + markdown(head, rows)
     )
 
 
