@@ -15,7 +15,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "report",
         help="write the results pages",
         description="Write notebooks/PAPER/RESULTS.md from the records in data/results/: answer, verdicts, tables, "
-        "mechanism checks, figures, and what is missing. Nothing is computed.",
+        "mechanism checks, figures, and what is missing; and the answer on the method page. Nothing is computed.",
     )
     report.add_argument("papers", nargs="*", metavar="PAPER", help=f"{', '.join(PAPERS)} (default: all)")
     report.set_defaults(do=do_report)
@@ -31,7 +31,13 @@ def do_report(args: argparse.Namespace) -> int:
 
     store = Store(root=Path(os.devnull))  # the committed records only
     for name in args.papers or PAPERS:
-        path = ROOT / "notebooks" / name / report.PAGE
-        atomic_write(path, report.page(report.Evidence.of(paper(name), store)).encode())
-        print(path.relative_to(ROOT))
+        evidence, folder = report.Evidence.of(paper(name), store), ROOT / "notebooks" / name
+        method_page = folder / "README.md"
+        pages = {
+            folder / report.PAGE: report.page(evidence),
+            method_page: report.with_answer(evidence, method_page.read_text(encoding="utf-8")),
+        }
+        for path, text in pages.items():
+            atomic_write(path, text.encode())
+            print(path.relative_to(ROOT))
     return 0

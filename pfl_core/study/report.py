@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from pfl_core.study.statistics import interval
 PRESETS = ("paper", "real")  # in the order in which they decide
 OPEN = "undecided"
 PAGE = "RESULTS.md"
+BLOCK = re.compile(r"(<!-- answer -->\n).*?(\n<!-- /answer -->)", re.DOTALL)
 RULE = (
     "A claim that one method beats another is decided only by converged runs whose mechanism acted, at rates that the "
     "same search chose for all methods, with enough seeds. Otherwise it is undecided."
@@ -105,6 +107,18 @@ def page(evidence: Evidence, figures: Path | None = None) -> str:
         "## What is missing\n\n" + missing(evidence),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def with_answer(evidence: Evidence, text: str) -> str:
+    """The text of a method page with the current answer between its markers.
+
+    Raises ValueError if it has no place for it.
+    """
+    answer = "\n".join(evidence.paper.answer(evidence))
+    replaced, count = BLOCK.subn(lambda match: f"{match[1]}{answer}{match[2]}", text)
+    if count != 1:
+        raise ValueError(f"{evidence.paper.name}: the method page needs one block <!-- answer --> ... <!-- /answer -->")
+    return replaced
 
 
 # ---- verdicts -------------------------------------------------------------------------------------------------------

@@ -18,8 +18,15 @@ from pfl_core.study.report import Evidence, _deciding, markdown
 @pytest.mark.parametrize("name", PAPERS)
 def test_results_page_is_up_to_date(name):
     """If this fails, run `pfl report`, and look at the difference."""
-    written = (ROOT / "notebooks" / name / report.PAGE).read_text(encoding="utf-8")
-    assert written == report.page(Evidence.of(paper(name), Store(root=Path(os.devnull))))
+    folder, current = ROOT / "notebooks" / name, Evidence.of(paper(name), Store(root=Path(os.devnull)))
+    assert (folder / report.PAGE).read_text(encoding="utf-8") == report.page(current)
+    method_page = (folder / "README.md").read_text(encoding="utf-8")
+    assert method_page == report.with_answer(current, method_page)
+
+
+def test_a_method_page_without_a_place_for_the_answer_is_refused():
+    with pytest.raises(ValueError, match="needs one block <!-- answer -->"):
+        report.with_answer(Evidence.of(paper("star_pfl"), Store(root=Path(os.devnull))), "# Star-PFL")
 
 
 def evidence(rows: list[tuple[str, int, float]]) -> Evidence:
