@@ -15,7 +15,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         "report",
         help="write the results pages",
         description="Write notebooks/PAPER/RESULTS.md from the records in data/results/: answer, verdicts, tables, "
-        "mechanism checks, figures, and what is missing; and the answer on the method page. Nothing is computed.",
+        "mechanism checks, figures, and what is missing; and the answer on the method page. Without PAPER also "
+        "notebooks/REPRODUCTION.md, which has all papers. Nothing is computed.",
     )
     report.add_argument("papers", nargs="*", metavar="PAPER", help=f"{', '.join(PAPERS)} (default: all)")
     report.set_defaults(do=do_report)
@@ -30,14 +31,14 @@ def do_report(args: argparse.Namespace) -> int:
     from pfl_core.study import report
 
     store = Store(root=Path(os.devnull))  # the committed records only
-    for name in args.papers or PAPERS:
-        evidence, folder = report.Evidence.of(paper(name), store), ROOT / "notebooks" / name
+    found = [report.Evidence.of(paper(name), store) for name in args.papers or PAPERS]
+    pages = {} if args.papers else {ROOT / "notebooks" / report.OVERVIEW: report.overview(found)}
+    for evidence in found:
+        folder = ROOT / "notebooks" / evidence.paper.name
         method_page = folder / "README.md"
-        pages = {
-            folder / report.PAGE: report.page(evidence),
-            method_page: report.with_answer(evidence, method_page.read_text(encoding="utf-8")),
-        }
-        for path, text in pages.items():
-            atomic_write(path, text.encode())
-            print(path.relative_to(ROOT))
+        pages[folder / report.PAGE] = report.page(evidence)
+        pages[method_page] = report.with_answer(evidence, method_page.read_text(encoding="utf-8"))
+    for path, text in pages.items():
+        atomic_write(path, text.encode())
+        print(path.relative_to(ROOT))
     return 0

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ from pfl_core.study.statistics import interval
 PRESETS = ("paper", "real")  # in the order in which they decide
 OPEN = "undecided"
 PAGE = "RESULTS.md"
+OVERVIEW = "REPRODUCTION.md"
 BLOCK = re.compile(r"(<!-- answer -->\n).*?(\n<!-- /answer -->)", re.DOTALL)
 RULE = (
     "A claim that one method beats another is decided only by converged runs whose mechanism acted, at rates that the "
@@ -59,6 +61,13 @@ class Evidence:
     def frames(self) -> dict[str, pd.DataFrame]:
         """Preset -> the metrics of its runs, see ``Paper.metrics_frame``."""
         return {preset: self.paper.metrics_frame(records) for preset, records in self.records.items()}
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """The verdict on each claim, in order."""
+        tables = {preset: self.paper.claims_table(frame) for preset, frame in self.frames.items() if len(frame)}
+        numbers = next(iter(tables.values())).index if tables else []
+        return [_deciding({preset: table.loc[number] for preset, table in tables.items()}) for number in numbers]
 
     # ---- numbers for the answer; ``runs`` is (preset, setting, method) or (preset, setting, method, variant) ------
 
@@ -109,6 +118,27 @@ def page(evidence: Evidence, figures: Path | None = None) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def overview(papers: Sequence[Evidence]) -> str:
+    """All papers on one page: question, answer and main figure of each, and the table of all claims."""
+    parts = [
+        "# Do the papers' claims hold?",
+        "Written by `pfl report` from the records in `data/results/`. " + RULE,
+    ]
+    rows = []
+    for evidence in papers:
+        paper = evidence.paper
+        decided = sum(verdict.claim["ours"] != OPEN for verdict in evidence.verdicts)
+        parts += [
+            f"## {paper.title}\n\n*{paper.question}*",
+            " ".join(paper.answer(evidence)),
+            f"Decided: {decided} of {len(evidence.verdicts)} claims ([all results]({paper.name}/{PAGE})).",
+            f"![{paper.title}: {Path(paper.figure).stem.replace('_', ' ')}](../figures/{paper.figure}.png)",
+        ]
+        rows += [(paper.title, v.claim.name, v.claim["text"], v.text, v.preset) for v in evidence.verdicts]
+    parts.append("## All claims\n\n" + markdown(("paper", "claim", "text", "here", "preset"), rows))
+    return "\n\n".join(parts) + "\n"
+
+
 def with_answer(evidence: Evidence, text: str) -> str:
     """The text of a method page with the current answer between its markers.
 
@@ -124,33 +154,42 @@ def with_answer(evidence: Evidence, text: str) -> str:
 # ---- verdicts -------------------------------------------------------------------------------------------------------
 
 
+class Verdict(NamedTuple):
+    """A claim's judgement at the preset that decides it."""
+
+    preset: str
+    claim: pd.Series  # a row of ``Paper.claims_table``; its name is the claim's number
+
+    @property
+    def text(self) -> str:
+        """The verdict, in bold if the claim is decided."""
+        verdict = str(self.claim["ours"])
+        return verdict if verdict == OPEN else f"**{verdict}**"
+
+
 def verdicts(evidence: Evidence) -> str:
     """A table of all claims, then the numbers or reasons behind each verdict."""
-    tables = {preset: evidence.paper.claims_table(frame) for preset, frame in evidence.frames.items() if len(frame)}
-    if not tables:
-        return "No run is stored."
     rows, details = [], []
-    for number in next(iter(tables.values())).index:
-        preset, claim = _deciding({preset: table.loc[number] for preset, table in tables.items()})
-        verdict = str(claim["ours"])
-        bold = verdict if verdict == OPEN else f"**{verdict}**"
-        rows.append((number, claim["text"], claim["in the paper's tables"], bold, preset))
+    for preset, claim in evidence.verdicts:
+        rows.append((claim.name, claim["text"], claim["in the paper's tables"], Verdict(preset, claim).text, preset))
         keys = ", ".join(f"`{key[:8]}`" for key in claim["runs"])
         runs = f" Runs: {keys}." if keys else ""
-        details.append(f"- **{number}** ({claim['source']}), {verdict}: {claim['numbers']}.{runs}")
+        details.append(f"- **{claim.name}** ({claim['source']}), {claim['ours']}: {claim['numbers']}.{runs}")
+    if not rows:
+        return "No run is stored."
     summary = "<summary>Numbers, reasons and runs behind each verdict</summary>"
     folded = f"<details>{summary}\n\n" + "\n".join(details) + "\n\n</details>"
     head = ("claim", "text", "in the paper's own tables", "here", "preset")
     return "\n\n".join([RULE, markdown(head, rows), folded])
 
 
-def _deciding(claims: Mapping[str, pd.Series]) -> tuple[str, pd.Series]:
+def _deciding(claims: Mapping[str, pd.Series]) -> Verdict:
     """The first preset that decides the claim, else the one with the most runs for it."""
     for preset, claim in claims.items():
         if claim["ours"] != OPEN:
-            return preset, claim
+            return Verdict(preset, claim)
     preset = max(claims, key=lambda name: len(claims[name]["runs"]))
-    return preset, claims[preset]
+    return Verdict(preset, claims[preset])
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------

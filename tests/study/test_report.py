@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -15,18 +16,28 @@ from pfl_core.study import report
 from pfl_core.study.report import Evidence, _deciding, markdown
 
 
+@cache
+def committed(name: str) -> Evidence:
+    return Evidence.of(paper(name), Store(root=Path(os.devnull)))
+
+
 @pytest.mark.parametrize("name", PAPERS)
 def test_results_page_is_up_to_date(name):
     """If this fails, run `pfl report`, and look at the difference."""
-    folder, current = ROOT / "notebooks" / name, Evidence.of(paper(name), Store(root=Path(os.devnull)))
+    folder, current = ROOT / "notebooks" / name, committed(name)
     assert (folder / report.PAGE).read_text(encoding="utf-8") == report.page(current)
     method_page = (folder / "README.md").read_text(encoding="utf-8")
     assert method_page == report.with_answer(current, method_page)
 
 
+def test_the_overview_is_up_to_date():
+    text = (ROOT / "notebooks" / report.OVERVIEW).read_text(encoding="utf-8")
+    assert text == report.overview([committed(name) for name in PAPERS])
+
+
 def test_a_method_page_without_a_place_for_the_answer_is_refused():
     with pytest.raises(ValueError, match="needs one block <!-- answer -->"):
-        report.with_answer(Evidence.of(paper("star_pfl"), Store(root=Path(os.devnull))), "# Star-PFL")
+        report.with_answer(committed("star_pfl"), "# Star-PFL")
 
 
 def evidence(rows: list[tuple[str, int, float]]) -> Evidence:

@@ -21,5 +21,7 @@ PAPER = Paper(
     EXTRA_METRICS,
     searches=SEARCHES,
     title="FedPeWS",
+    question="Does it help clients with very different data to begin with personal subnetworks?",
+    figure="paper/fedpews/four_clients",
     answer=answer,
 )

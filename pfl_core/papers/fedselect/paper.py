@@ -11,5 +11,14 @@ from pfl_core.papers.fedselect.settings import SETTINGS
 from pfl_core.study.paper import Paper
 
 PAPER = Paper(
-    SETTINGS, EXPERIMENTS, SEEDS, COMPARISON, limits.claim, searches=SEARCHES, title="FedSelect", answer=answer
+    SETTINGS,
+    EXPERIMENTS,
+    SEEDS,
+    COMPARISON,
+    limits.claim,
+    searches=SEARCHES,
+    title="FedSelect",
+    question="Should the parameters that change most in a client's local training be personal, and the others shared?",
+    figure="real/fedselect/personalization_limit",
+    answer=answer,
 )

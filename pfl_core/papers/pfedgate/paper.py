@@ -21,5 +21,7 @@ PAPER = Paper(
     (extra_metrics, novel, gate_rank),
     SEARCHES,
     title="pFedGate",
+    question="Can each client use its own sparse part of one shared model?",
+    figure="real/pfedgate/budgets",
     answer=answer,
 )

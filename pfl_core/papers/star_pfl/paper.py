@@ -13,5 +13,15 @@ from pfl_core.study.paper import Paper
 
 EXTRA_METRICS = (rounds.extra_metrics, similarity.extra_metrics)
 PAPER = Paper(
-    SETTINGS, EXPERIMENTS, SEEDS, COMPARISON, freezing.claim, EXTRA_METRICS, SEARCHES, title="Star-PFL", answer=answer
+    SETTINGS,
+    EXPERIMENTS,
+    SEEDS,
+    COMPARISON,
+    freezing.claim,
+    EXTRA_METRICS,
+    SEARCHES,
+    title="Star-PFL",
+    question="Can clients skip parameters whose updates only oscillate, and is the result personal?",
+    figure="real/star_pfl/accuracy",
+    answer=answer,
 )
