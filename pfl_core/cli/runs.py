@@ -121,8 +121,8 @@ def select_records(store: Store, args: argparse.Namespace, keys: list[str] | Non
 
 def export_runs(args: argparse.Namespace) -> int:
     check_names(args)
+    from pfl_core.files import atomic_write
     from pfl_core.runs import Store
-    from pfl_core.runs.store import atomic_write
 
     store = Store()
     if args.results:
@@ -160,7 +160,7 @@ def _preset(record: Record) -> str:
 
 
 def _copy_to_results(records: list[Record], store: Store) -> int:
-    from pfl_core.runs.store import atomic_write
+    from pfl_core.files import atomic_write
 
     if not records:
         raise ValueError("runs export --results: no stored run matches, nothing to write")

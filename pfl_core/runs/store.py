@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,13 +21,13 @@ import torch
 from pfl_core.algorithm import MechanismCheck
 from pfl_core.costs import payload_bytes, rounds_to
 from pfl_core.data import data_dir
+from pfl_core.files import atomic_write
 from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.spec import RunSpec
 
 RESULTS = ROOT / "data" / "results"  # committed records of long runs
 SCHEMA = 2  # format of record files; format 1 has no such number and other keys, see ``migrate``
 DEVICES = ("cpu", "cuda", "mps")  # a figure can show records of any of these
-REPLACE_ATTEMPTS, REPLACE_SECONDS = 5, 0.05  # see ``_replace``
 _RECORD_PATTERN = "[0-9a-f]" * 16 + ".json"
 
 
@@ -343,39 +342,6 @@ def record_from_content(content: dict[str, Any]) -> Record:
     if content["schema"] > SCHEMA:
         raise ValueError(f"its format is {content['schema']}, this version reads up to {SCHEMA}; update the project")
     return Record(spec=spec, series=series, seconds=math.nan if seconds is None else seconds, **content)
-
-
-def atomic_write(path: Path, content: bytes) -> None:
-    """Write a temporary file, then rename it, so that a reader sees the old file or the new one.
-
-    Raises OSError with a one-line message.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        _replace(temporary, path)
-    except OSError as error:
-        raise OSError(f"{path} cannot be written: {error.strerror or error}") from None
-    finally:
-        remove(temporary)
-
-
-def _replace(source: Path, target: Path) -> None:
-    """``os.replace``, repeated for a short time: on Windows it fails while another process has the target open."""
-    for attempt in range(REPLACE_ATTEMPTS):
-        try:
-            return os.replace(source, target)
-        except PermissionError:
-            if attempt == REPLACE_ATTEMPTS - 1:
-                raise
-            time.sleep(REPLACE_SECONDS)
-
-
-def remove(path: Path) -> None:
-    """Delete a temporary file if possible: on Windows, deleting fails while another process has the file open."""
-    with suppress(OSError):
-        path.unlink(missing_ok=True)
 
 
 def _to_json(value: Any) -> Any:

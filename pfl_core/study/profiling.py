@@ -19,8 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pfl_core.data import data_dir
+from pfl_core.files import atomic_write
 from pfl_core.runs.provenance import describe
-from pfl_core.runs.store import RESULTS, atomic_write
+from pfl_core.runs.store import RESULTS
 
 
 def once(name: str, measure: Callable[[], pd.DataFrame], version: int, committed: str = "") -> pd.DataFrame:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from pfl_core.runs import Record, RunSpec, Store, SweepError, execute, run, sweep
-from pfl_core.runs.sweep import Task, _job, _rounds_done, plan
+from pfl_core.runs.sweep import _rounds_done, plan
 from tests.runs.outside import HERE
 
 sweep_module = sys.modules[sweep.__module__]
@@ -327,13 +327,6 @@ def test_a_killed_worker_fails_only_its_own_run(spec, store, tmp_path):
     assert head.startswith("2 of 6 runs failed"), message
     assert any(killer.label() in line and "died" in line for line in lines)
     assert any(bad.label() in line and "first line" in line for line in lines)
-
-
-def test_a_worker_stops_when_its_parent_has_ended(spec, store, monkeypatch):
-    monkeypatch.setattr(sweep_module, "_parent", -1)
-    with pytest.raises(SystemExit, match="parent process exited"):
-        _job(Task(spec(rounds=2), spec(rounds=2).key()), store, HERE)
-    assert leftovers(store) == [] and store.get(spec(rounds=2).key()) is None
 
 
 def test_workers_import_the_users_module_that_registers_a_method(tmp_path):
