@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,13 +22,14 @@ import torch
 from pfl_core.algorithm import MechanismCheck
 from pfl_core.costs import payload_bytes, rounds_to
 from pfl_core.data import data_dir
-from pfl_core.files import atomic_write
+from pfl_core.files import PART, atomic_write
 from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.spec import RunSpec
 
 RESULTS = ROOT / "data" / "results"  # committed records of long runs
 SCHEMA = 2  # format of record files; format 1 has no such number and other keys, see ``migrate``
 DEVICES = ("cpu", "cuda", "mps")  # a figure can show records of any of these
+LEFT_SECONDS = 3600.0  # a temporary file that has not changed for so long was left by a process that was killed
 _RECORD_PATTERN = "[0-9a-f]" * 16 + ".json"
 
 
@@ -250,6 +252,20 @@ class Store:
     def put(self, record: Record) -> Path:
         """Write a record atomically."""
         return write_record(record, self.path(record.key))
+
+    def leftovers(self) -> list[Path]:
+        """What killed processes left: temporary files, progress, and leases of sweeps on a cluster.
+
+        Files count if they have not changed for an hour. Folders are the caches of earlier versions, which held
+        pickles; nothing reads them any more.
+        """
+        oldest = time.time() - LEFT_SECONDS
+        files = [*self.root.rglob(PART), *self.root.glob("*.round"), *self.root.glob("*.sweep")]
+        caches = [self.root / name / "joblib" for name in ("flops", "checksums")]
+        return [
+            *sorted(path for path in files if path.stat().st_mtime < oldest),
+            *(folder for folder in caches if folder.is_dir()),
+        ]
 
     def __iter__(self) -> Iterator[Record]:
         """All readable records. If two files have the same key, the one with more rounds."""
