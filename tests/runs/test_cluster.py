@@ -206,8 +206,8 @@ def test_a_lost_scheduler_ends_the_sweep_in_one_line(machines, spec, store):
 
 def test_runs_on_a_cluster_stop_when_the_time_is_up(two_workers, spec, store):
     """Two have begun and save a checkpoint, one waits for a worker."""
-    with cluster.Cluster(two_workers.address, store):
-        pass  # both workers have imported torch
+    warm = [spec(f"{HERE}:Slow", rounds=1, seed=seed) for seed in range(2)]
+    sweep(warm, scheduler=two_workers.address, store=beside(store, "warm"))  # both workers have imported everything
     specs = [spec(f"{HERE}:Slow", seconds=0.1, rounds=600, seed=seed) for seed in range(3)]
     with pytest.raises(TimeUpError, match="ended 0, at a checkpoint 2, not started 1"):
         sweep(specs, scheduler=two_workers.address, store=store, stop_at=time.time() + 5)
