@@ -10,6 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -38,7 +39,8 @@ def once(name: str, measure: Callable[[], pd.DataFrame], version: int, committed
     path = data_dir() / "runs" / f"{name}-{key}.measured"
     if (table := read(path)) is None:
         table = measure()
-        atomic_write(path, json.dumps(table.to_dict("split")).encode())
+        with suppress(OSError):  # on a full disk it is measured again next time
+            atomic_write(path, json.dumps(table.to_dict("split")).encode())
     return table
 
 
