@@ -137,7 +137,7 @@ def _imagenet_weights() -> dict[str, torch.Tensor]:
 
     weights = torchvision().models.ResNet18_Weights.IMAGENET1K_V1
     try:
-        return dict(weights.get_state_dict(progress=False, check_hash=True))
+        return dict(weights.get_state_dict(progress=False, check_hash=True, weights_only=True))
     except (OSError, RuntimeError, EOFError, UnpicklingError) as error:  # no network, or a damaged file
         folder, file = torch.hub.get_dir(), weights.url.rpartition("/")[2]
         raise ConnectionError(

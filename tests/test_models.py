@@ -1,5 +1,7 @@
 """The networks: exact sizes, layer names, seeds, and error messages."""
 
+import os
+
 import pytest
 import torch
 from torch import nn
@@ -193,6 +195,28 @@ def test_pretrained_weights_without_network_are_one_clear_line(monkeypatch, tmp_
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="stem='cifar'"):
         build("resnet18", CIFAR, 10, 0, pretrained=True, stem="cifar")
+
+
+class Planted:
+    """Unpickling it creates a folder."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (self.folder,)
+
+
+def test_a_file_of_weights_runs_no_code(monkeypatch, tmp_path):
+    from pfl_core.vision import torchvision
+
+    torchvision()
+    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path))
+    (tmp_path / "checkpoints").mkdir()
+    torch.save(Planted(str(tmp_path / "planted")), tmp_path / "checkpoints" / "resnet18-f37072fd.pth")
+    with pytest.raises(ConnectionError, match="no pretrained weights"):
+        build("resnet18", CIFAR, 10, 0, pretrained=True)
+    assert not (tmp_path / "planted").exists()
 
 
 def test_pretrained_weights_come_with_a_fresh_head(monkeypatch):

@@ -1,7 +1,7 @@
 """The ``pfl`` command: figures, methods, run, runs, data, compare, search.
 
 Each module has ``add(commands)``, which declares the arguments of its commands. A command is a function from the parsed
-arguments to the exit status: 0, 1 if a notebook failed, 2 for bad input.
+arguments to the exit status: 0, 1 if a notebook failed, 2 for bad input, 3 if the time of ``--stop-after`` is up.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import NoReturn
 
+from pfl_core import deadline
 from pfl_core.cli import figures, listings, report, run, runs, search
 
-BAD_INPUT, INTERRUPTED = 2, 130
+BAD_INPUT, TIME_UP, INTERRUPTED = 2, 3, 130
 
 
 class Parser(argparse.ArgumentParser):
@@ -53,12 +54,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.filterwarnings("always", message="record .* is damaged", category=UserWarning)
             warnings.showwarning = _show_warning
             args = parser().parse_args(argv)
-            scheduler = getattr(args, "scheduler", None)
-            with _environment({"DASK_SCHEDULER_ADDRESS": scheduler} if scheduler else {}):
+            given = {
+                "DASK_SCHEDULER_ADDRESS": getattr(args, "scheduler", None),
+                deadline.VARIABLE: getattr(args, "stop_at", None),
+            }
+            with _environment({name: str(value) for name, value in given.items() if value}):
                 return args.do(args)
     except BrokenPipeError:  # the reader (head, less) has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except deadline.TimeUpError as error:
+        print("pfl:", error, file=sys.stderr)
+        return TIME_UP
     except (ValueError, OSError) as error:
         print("pfl:", " ".join(str(error).split()), file=sys.stderr)
         return BAD_INPUT

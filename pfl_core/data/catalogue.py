@@ -17,6 +17,7 @@ from pfl_core.data.combine import combine, recipe
 from pfl_core.data.dataset import UNOFFICIAL, Dataset, DatasetEntry, finished
 from pfl_core.data.npz import read_npz
 from pfl_core.data.registry import COMBINED, MEDMNIST, SINGLE, check_name, data_dir, npz_names
+from pfl_core.files import cached
 from pfl_core.options import check_options
 from pfl_core.plugins import code_of, find
 
@@ -274,14 +275,13 @@ def _cached_sum(folder: Path, path: Path, size: int, mtime_ns: int) -> str:
     """sha256 of a file, computed once for each (path, size, time). Large files are cached on disk below ``folder``."""
     if size < CACHED_SIZE:
         return _sum_of_file(path, "sha256")
-    from joblib import Memory
+    name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
+    cache_file = folder / "runs" / "cache" / f"checksum-{name}.json"
+    return cached(cache_file, [str(path), size, mtime_ns], lambda: _sum_of_file(path, "sha256"))
 
-    cached = Memory(folder / "runs" / "checksums", verbose=0).cache(_sum_of_file)
-    return cached(path, "sha256", (size, mtime_ns))
 
-
-def _sum_of_file(path: Path, kind: str, _state: tuple[int, int] | None = None) -> str:
-    """Hash of a file (hex). ``_state`` is only part of the cache's key: the file's size and time."""
+def _sum_of_file(path: Path, kind: str) -> str:
+    """Hash of a file (hex)."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, kind).hexdigest()
 

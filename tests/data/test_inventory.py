@@ -1,5 +1,6 @@
 """Listing, checksums, and the rows of `pfl data`."""
 
+import json
 import os
 import sys
 
@@ -50,6 +51,27 @@ def test_an_unchanged_file_is_read_once(write_npz, monkeypatch):
     first = checksum("mine")
     monkeypatch.setattr(module.hashlib, "file_digest", lambda *_: pytest.fail("read a second time"))
     assert checksum("mine") == first
+
+
+def test_checksums_are_kept_without_pickles_and_a_changed_byte_is_noticed(write_npz, folder, monkeypatch):
+    write_npz("mine")
+    monkeypatch.setattr(module, "CACHED_SIZE", 0)
+    read, digest = [], module._sum_of_file
+    monkeypatch.setattr(module, "_sum_of_file", lambda *given: read.append(given) or digest(*given))
+
+    def fresh() -> str:
+        """As another process would compute it."""
+        module._cached_sum.cache_clear()
+        return checksum("mine")
+
+    assert fresh() == fresh() and len(read) == 1
+    (path,) = (path for path in (folder / "runs").rglob("*") if path.is_file())
+    content = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**content, "value": "0" * 64}), encoding="utf-8")
+    first = fresh()
+    assert len(read) == 2 and json.loads(path.read_bytes()) == content
+    os.utime(folder / "mine.npz", (1, 1))
+    assert fresh() == first and len(read) == 3
 
 
 def test_checksum_covers_all_files_of_a_set(write_cifar):
