@@ -6,18 +6,19 @@ A name is looked up as `<name>.npz` in the data folder, then in the publisher's 
 import hashlib
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 from pfl_core.data import builtin, femnist, folders, medmnist_sets, torchvision_sets
 from pfl_core.data.combine import combine, recipe
 from pfl_core.data.dataset import UNOFFICIAL, Dataset, DatasetEntry, finished
 from pfl_core.data.npz import read_npz
 from pfl_core.data.registry import COMBINED, MEDMNIST, SINGLE, check_name, data_dir, npz_names
-from pfl_core.options import check_options
+from pfl_core.options import PositiveInt, check_options, parameters
 from pfl_core.plugins import code_of, find
 
 ENTRIES = builtin.ENTRIES | torchvision_sets.ENTRIES | femnist.ENTRIES | folders.ENTRIES
@@ -41,9 +42,9 @@ class Info:
 def load(
     name: str,
     *,
-    normalise: str = "unit",
-    resize: int | None = None,
-    channels: int | None = None,
+    normalise: Literal["unit", "half", "raw", "mnist", "cifar10", "imagenet"] = "unit",
+    resize: PositiveInt | None = None,
+    channels: Literal[1, 3] | None = None,
     folder: str | Path | None = None,
     offline: bool = True,
     **options: Any,
@@ -66,6 +67,22 @@ def load(
     and may not or cannot be downloaded, ConnectionError if the download fails.
     """
     return finished(_pool(name, data_dir(folder), offline, options), normalise, resize, channels)
+
+
+def check_load(name: str, options: Mapping[str, Any], more: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Check the options of ``load(name, ...)`` without reading or importing anything.
+
+    The options of a user's function are checked when it is called. ``more``: further options, name -> type.
+    Raises ValueError for an unknown option, a wrong type and a number out of bounds.
+    """
+    function: Callable
+    if ":" in name:
+        function, reserved = load, 1
+    elif recipe(name):
+        function, reserved = combine, 3
+    else:
+        function, reserved = (ENTRIES[name].finish if name in ENTRIES else DatasetEntry.finish), 1
+    check_options(f"data set {name!r}", function, options, reserved, {**parameters(load, 1)[0], **more})
 
 
 def _pool(name: str, folder: Path, offline: bool, options: dict[str, Any]) -> Dataset:
