@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -135,7 +135,9 @@ def public_set(name: str, normalise: str, shape: tuple[int, ...]) -> Dataset:
     """
     from pfl_core import data
 
-    images = {"channels": shape[0], "resize": shape[1], "normalise": normalise} if len(shape) == 3 else {}
+    images: dict[str, Any] = (
+        {"channels": shape[0], "resize": shape[1], "normalise": normalise} if len(shape) == 3 else {}
+    )
     found = data.load(name, **images)
     if tuple(found.x.shape[1:]) != shape:
         raise ValueError(f"FedMD: public={name!r} has samples of {tuple(found.x.shape[1:])}, the clients of {shape}")
