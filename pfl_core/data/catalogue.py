@@ -6,6 +6,7 @@ A name is looked up as `<name>.npz` in the data folder, then in the publisher's 
 import hashlib
 import inspect
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,12 +19,14 @@ from pfl_core.data.combine import combine, recipe
 from pfl_core.data.dataset import UNOFFICIAL, Dataset, DatasetEntry, finished
 from pfl_core.data.npz import read_npz
 from pfl_core.data.registry import COMBINED, MEDMNIST, SINGLE, check_name, data_dir, npz_names
+from pfl_core.files import cached
 from pfl_core.options import PositiveInt, check_options, parameters
 from pfl_core.plugins import code_of, find
 
 ENTRIES = builtin.ENTRIES | torchvision_sets.ENTRIES | femnist.ENTRIES | folders.ENTRIES
 VERSIONS: dict[str, int] = {}  # data set, "combine" or "corrupt" -> version, by default 1 (see runs/versions.py)
 CACHED_SIZE = 10_000_000  # bytes; checksums of larger files are cached on disk
+SETTLED = 2_000_000_000  # nanoseconds; the coarsest times of file systems in use
 FOR_ALL = {"normalise", "resize", "channels", "offline"}  # options of load() that do not change the content
 
 
@@ -259,7 +262,7 @@ def versions(name: str) -> dict[str, int | str]:
 def checksum(name: str, *, folder: str | Path | None = None, **options: Any) -> str:
     """sha256 (hex) of the content of `name`; equal content has an equal checksum on every machine.
 
-    Files: their names and bytes; a file is read again only if its size or time has changed. Generated sets: "".
+    Files: their names and bytes; a file is read again only if it was replaced or written to. Generated sets: "".
     Combinations: the checksums of their parts. "module:function": the arrays that it returns for these options.
 
     Options of `load` are accepted; for known sets they do not change the checksum. Raises FileNotFoundError if a file
@@ -282,23 +285,27 @@ def _sha256(parts: Sequence[str]) -> str:
 
 
 def _sha256_of(file: Path, folder: Path) -> str:
-    state = file.stat()
-    return _cached_sum(folder, file.resolve(), state.st_size, state.st_mtime_ns)
+    """sha256 of a file. It is read again if its size, its times or its inode have changed, or changed just now."""
+    path, state = file.resolve(), file.stat()
+    changed = max(state.st_mtime_ns, state.st_ctime_ns)
+    if abs(time.time_ns() - changed) < SETTLED:  # a second change could get the same times
+        return _sum_of_file(path, "sha256")
+    # The time of the last change of content can be set to any value, that of the inode's (ctime) cannot.
+    return _cached_sum(folder, path, (state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino))
 
 
 @cache
-def _cached_sum(folder: Path, path: Path, size: int, mtime_ns: int) -> str:
-    """sha256 of a file, computed once for each (path, size, time). Large files are cached on disk below ``folder``."""
-    if size < CACHED_SIZE:
+def _cached_sum(folder: Path, path: Path, state: tuple[int, ...]) -> str:
+    """sha256 of a file, computed once for each (size, times, inode). Large files are cached on disk in ``folder``."""
+    if state[0] < CACHED_SIZE:
         return _sum_of_file(path, "sha256")
-    from joblib import Memory
+    name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
+    cache_file = folder / "runs" / "cache" / f"checksum-{name}.json"
+    return cached(cache_file, [str(path), *state], lambda: _sum_of_file(path, "sha256"))
 
-    cached = Memory(folder / "runs" / "checksums", verbose=0).cache(_sum_of_file)
-    return cached(path, "sha256", (size, mtime_ns))
 
-
-def _sum_of_file(path: Path, kind: str, _state: tuple[int, int] | None = None) -> str:
-    """Hash of a file (hex). ``_state`` is only part of the cache's key: the file's size and time."""
+def _sum_of_file(path: Path, kind: str) -> str:
+    """Hash of a file (hex)."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, kind).hexdigest()
 
