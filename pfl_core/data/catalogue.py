@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pfl_core.data import builtin, femnist, folders, medmnist_sets, torchvision_sets
 from pfl_core.data.combine import combine, recipe
-from pfl_core.data.dataset import UNOFFICIAL, Dataset, DatasetEntry, finished
+from pfl_core.data.dataset import Dataset, DatasetEntry, finished
 from pfl_core.data.npz import read_npz
 from pfl_core.data.registry import COMBINED, MEDMNIST, SINGLE, check_name, data_dir, npz_names
 from pfl_core.files import cached
@@ -103,19 +103,9 @@ def _pool(name: str, folder: Path, offline: bool, options: dict[str, Any]) -> Da
         _download(name, folder, offline)
     npz = folder / f"{name}.npz"
     data = read_npz(npz, name, entry.class_names) if npz.is_file() else entry.read(folder)
-    return entry.finish(_marked(data, entry), **options)
-
-
-def _marked(data: Dataset, entry: DatasetEntry) -> Dataset:
-    """`data`, marked in `about` if its numbers of images differ from those of the published set.
-
-    Compares numbers, not checksums, because the checksums of old releases are not available.
-    """
-    test = int(data.is_test.sum())
-    if not entry.counts or (len(data.y) - test, test) in entry.counts:
-        return data
-    note = f"; {data.about}" if data.about else ""
-    return replace(data, about=f"{data.name}, {UNOFFICIAL}: {len(data.y):,} images{note}")
+    if npz.is_file() or not entry.checked_by_reader:
+        data = replace(data, differs=entry.published.difference(data))
+    return entry.finish(data, **options)
 
 
 def _plugin(name: str, options: dict[str, Any]) -> Dataset:

@@ -20,7 +20,7 @@ NORMALISE: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 }
 LUMINANCE = (0.299, 0.587, 0.114)  # weights of red, green, blue (ITU-R BT.601, as Pillow's mode "L")
 CHUNK = 4096  # images resized at a time
-UNOFFICIAL = "not the official file"  # in ``about`` of a file with the name of a published set but other images
+UNOFFICIAL = "not the official file"  # in ``note`` of a file with the name of a published set but other images
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +37,22 @@ class Dataset:
     is_test: Tensor  # [n] bool: official test part
     num_classes: int
     class_names: tuple[str, ...]
-    about: str = ""  # note to show beside every result
+    about: str = ""  # note of the file or the reader, see ``note``
     mean: tuple[float, ...] = (0.0,)  # one value, or one per channel, after division by 255 (images only)
     std: tuple[float, ...] = (1.0,)
+    differs: str = ""  # how the images differ from the published set of this name; "" if they do not
 
     def __post_init__(self) -> None:
         problem = _problem(self)
         if problem:
             raise ValueError(f"data set {self.name!r}: {problem}")
+
+    @property
+    def note(self) -> str:
+        """The note to show beside every result: ``about``, marked if the images are not those of the published set."""
+        if not self.differs or UNOFFICIAL in self.about:
+            return self.about
+        return f"{self.name}, {UNOFFICIAL}: {self.differs}" + (f"; {self.about}" if self.about else "")
 
     @property
     def has_images(self) -> bool:
@@ -66,6 +74,40 @@ class Dataset:
 
 
 @dataclass(frozen=True)
+class Published:
+    """Numbers that identify the images of a published set, whatever their order. Empty ones are not compared.
+
+    The checksums of whole files do not serve this purpose: they differ between formats and releases.
+    """
+
+    counts: tuple[tuple[int, int], ...] = ()  # (images outside the test part, images in it), one pair per release
+    total: int = 0  # images, for sets without an official test part
+    shape: tuple[int, ...] = ()  # of an image: [c, h, w]
+    per_class: tuple[tuple[int, ...], ...] = ()  # images of each class outside the test part, and in it
+    train_pixels: int = 0  # sum of all bytes of the images outside the test part
+
+    def difference(self, data: Dataset) -> str:
+        """How ``data`` differs from the published images; "" if it does not.
+
+        A set with a note of its own (``about``) may have other pixels, for example after JPEG compression.
+        """
+        parts = [~data.is_test, data.is_test]
+        shape, count = tuple(data.x.shape[1:]), tuple(int(part.sum()) for part in parts)
+        if (self.counts and count not in self.counts) or (self.total and sum(count) != self.total):
+            return f"{sum(count):,} images"
+        if self.shape and shape != self.shape:
+            return f"images of {'x'.join(map(str, shape))}"
+        if self.per_class and any(
+            tuple(data.y[part].bincount(minlength=data.num_classes).tolist()) != expected
+            for part, expected in zip(parts, self.per_class, strict=True)
+        ):
+            return "other numbers of images per class"
+        if self.train_pixels and not data.about and int(data.x[parts[0]].sum(dtype=torch.int64)) != self.train_pixels:
+            return "other pixels"
+        return ""
+
+
+@dataclass(frozen=True)
 class DatasetEntry:
     """How a data set is read and downloaded. A file `<name>.npz` in the data folder is read instead of `read`."""
 
@@ -78,8 +120,7 @@ class DatasetEntry:
     finish: Callable[..., Dataset] = lambda data: data  # (data set, **options) -> data set: applies options of the set
     class_names: tuple[str, ...] = ()  # for files that have labels only
     md5: str = ""  # of the official <name>.npz
-    # (images outside the test part, images in it) of the official <name>.npz, one pair for each release
-    counts: tuple[tuple[int, int], ...] = ()
+    published: Published = Published()
     checked_by_reader: bool = False  # whether `read` compares its files with official checksums
 
 
