@@ -21,7 +21,7 @@ from pfl_core.data.npz import read_npz
 from pfl_core.data.registry import COMBINED, MEDMNIST, SINGLE, check_name, data_dir, npz_names
 from pfl_core.files import cached
 from pfl_core.options import PositiveInt, check_options, parameters
-from pfl_core.plugins import code_of, find
+from pfl_core.plugins import code_of, find, users_code
 
 ENTRIES = builtin.ENTRIES | torchvision_sets.ENTRIES | femnist.ENTRIES | folders.ENTRIES
 VERSIONS: dict[str, int] = {}  # data set, "combine" or "corrupt" -> version, by default 1 (see runs/versions.py)
@@ -109,14 +109,18 @@ def _pool(name: str, folder: Path, offline: bool, options: dict[str, Any]) -> Da
 
 
 def _plugin(name: str, options: dict[str, Any]) -> Dataset:
-    """The Dataset returned by the function "module:function". Raises ValueError if it returns something else."""
+    """The Dataset returned by the function "module:function".
+
+    Raises ValueError if the function fails or returns something else.
+    """
     make = find("data set", name, {})
     check_options(f"data set {name!r}", make, options, reserved=0)
     try:
         inspect.signature(make).bind(**options)
     except TypeError as error:
         raise ValueError(f"data set {name!r}: {error}; give it as an option of the data set") from error
-    data = make(**options)
+    with users_code("data set", name):
+        data = make(**options)
     if not isinstance(data, Dataset):
         raise ValueError(f"data set {name!r} returned a {type(data).__name__}; return a pfl_core.data.Dataset")
     return data

@@ -1,5 +1,6 @@
 """A data set in memory, with images as bytes, and its entry in the catalogue."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -126,14 +127,28 @@ class DatasetEntry:
 
 def _problem(data: Dataset) -> str:
     """Why the fields do not fit together; '' if they do."""
-    x, n = data.x, len(data.y)
+    for field in ("x", "y", "source", "is_test"):
+        if not isinstance(getattr(data, field), Tensor):
+            return f"{field} is a {type(getattr(data, field)).__name__}; give a torch.Tensor"
+    x = data.x
     if (x.ndim != 4) if x.dtype == torch.uint8 else (x.ndim < 2 or not x.is_floating_point()):
         return f"x is {x.dtype} {list(x.shape)}; give uint8 [n, c, h, w] images or float [n, f] features"
     for field, dtype in (("y", torch.int64), ("source", torch.int64), ("is_test", torch.bool)):
         value = getattr(data, field)
         if value.dtype != dtype or value.shape != (len(x),):
             return f"{field} is {value.dtype} {list(value.shape)}; give {dtype} [{len(x)}], one entry per sample"
-    if n and not 0 <= int(data.y.min()) <= int(data.y.max()) < data.num_classes:
+    if not x.numel():
+        return f"x is {list(x.shape)}; give at least one sample with at least one value"
+    if not data.has_images and not bool(x.isfinite().all()):
+        return "x has NaN or infinite features; replace or remove them"
+    if int(data.source.min()) < 0:
+        return f"source has {data.source.min()}; number the sources 0, 1, ..."
+    for values in (data.mean, data.std):
+        if data.has_images and (len(values) not in (1, x.shape[1]) or not all(map(math.isfinite, values))):
+            return f"mean={data.mean}, std={data.std}; give one finite number, or one for each of {x.shape[1]} channels"
+    if min(data.std) <= 0:
+        return f"std={data.std}; give numbers above 0, because images are divided by them"
+    if not 0 <= int(data.y.min()) <= int(data.y.max()) < data.num_classes:
         return f"labels run from {data.y.min()} to {data.y.max()}; with num_classes={data.num_classes} give 0..n-1"
     if len(data.class_names) != data.num_classes:
         return f"{len(data.class_names)} class_names for num_classes={data.num_classes}; give one name per class"
