@@ -133,7 +133,7 @@ class Algorithm(Generic[StateT]):
 
         ``changes`` replace single fields. Raises ValueError for a reading that the method does not have.
         """
-        if name not in cls.readings:
+        if name not in tuple(cls.readings):
             raise ValueError(f"{cls.__name__}: no reading {name!r}; choose from {', '.join(cls.readings)}")
         return cls(**{**cls.readings[name], **changes})
 

@@ -51,6 +51,7 @@ def build(spec: RunSpec) -> tuple[Algorithm, Federation, Partition]:
     }
     shape = tuple(splits["train"].x.shape[1:])
     net = models.build(spec.model["name"], shape, dataset.num_classes, spec.seed, **options(spec.model))
+    models.check_outputs(spec.model["name"], net, shape, dataset.num_classes)
     fed = Federation(net, splits, seed=spec.seed, rounds=spec.rounds, train=spec.train, device=spec.device)
     return spec.build_method(), fed, assigned
 

@@ -193,7 +193,7 @@ def _record(
         clients={name: counts.tolist() for name, counts in assigned.table(dataset).items()},
         num_params=fed.num_params,
         flops=sample_flops(json.dumps(dict(spec.model)), tuple(fed.splits["train"].x.shape[1:]), dataset.num_classes),
-        about=dataset.about,
+        about=dataset.note,
         seconds=seconds,
         state=state_hash(state),
         versions=versions(spec),

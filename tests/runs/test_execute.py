@@ -26,6 +26,7 @@ from pfl_core.partition import Partition
 from pfl_core.runs import Record, RunSpec, Store, build, execute, read_record
 from pfl_core.runs.execute import save_checkpoint, state_hash
 from pfl_core.runs.marks import Branch, mark_path
+from pfl_core.study.frames import published_set
 from pfl_core.training import Training
 from tests.runs.outside import HERE, write_npz
 
@@ -76,6 +77,16 @@ def test_a_run_leaves_its_record_and_nothing_else(spec, store, always_saving):
     assert record.about == "four clouds"
     assert record.seconds > 0 and not read.stale
     assert {"python", "torch", "commit"} <= read.provenance.keys()
+
+
+def test_a_record_says_that_its_data_are_not_the_published_ones(spec, store, tmp_path, monkeypatch):
+    """`pfl compare` then shows it in no cell of the paper's table."""
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    write_npz(tmp_path, "mnist", 51)
+    made = spec(data={"name": "mnist"}, partition={"name": "iid"}, clients=2, rounds=1)
+    record = execute(made, store)
+    assert record.about.startswith("mnist, not the official file: ")
+    assert published_set(record) == "mnist (not the official file)"
 
 
 def test_a_record_has_class_counts_and_model_size(spec, store):
