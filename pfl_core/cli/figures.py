@@ -145,7 +145,8 @@ def run_all(selected: Mapping[str, Parameters], root: Path, env: Mapping[str, st
     Figures are written below ``root``. ``refresh``: replace the notebook in notebooks/ by its executed copy. Raises
     TimeUpError if the time is up before the last notebook is done.
     """
-    start, failed = perf_counter(), []
+    start = perf_counter()
+    failed: list[str] = []
     env = {"PFL_FIGURES_DIR": str(root.resolve()), **env}
     for i, (name, parameters) in enumerate(selected.items(), 1):
         progress = f"{i - 1 - len(failed)} of {len(selected)} notebooks are done"
