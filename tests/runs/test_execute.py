@@ -126,7 +126,7 @@ def two_clients(dataset: Dataset, num_clients: int, seed: int) -> Partition:
 
 
 def test_dropped_clients_are_recorded(spec, store):
-    record = execute(spec(partition={"name": f"{__name__}:two_clients"}, clients=2, rounds=1), store)
+    record = execute(spec(partition={"name": f"{__name__}:two_clients"}, clients=5, rounds=1), store)
     assert record.provenance["dropped_clients"] == "3"
 
 
