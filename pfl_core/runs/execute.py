@@ -28,7 +28,7 @@ from pfl_core.engine import History, Snapshot
 from pfl_core.federation import Federation
 from pfl_core.partition import Partition
 from pfl_core.plugins import PACKAGE
-from pfl_core.runs.build import build, load_data
+from pfl_core.runs.build import build, load_data, run_warnings
 from pfl_core.runs.provenance import describe
 from pfl_core.runs.spec import RunSpec, options
 from pfl_core.runs.store import Record, Store, atomic_write, remove
@@ -116,8 +116,8 @@ def _execute(
             save_checkpoint(store.checkpoint(key), snapshot.state, history, done, elapsed, checksums)
             last_saved = perf_counter()
 
-    if warning := fed.small_batches():
-        warn(warning)
+    for text in run_warnings(spec, algorithm, fed):
+        warn(text)
     with warnings.catch_warnings():  # reported above through `warn`
         warnings.filterwarnings("ignore", message="batch norm: ")
         state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=stop, on_round=after_round)
