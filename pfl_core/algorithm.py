@@ -109,6 +109,10 @@ class Algorithm(Generic[StateT]):
         """Small arrays computed from the last state, e.g. overlaps of masks. They are stored in the record."""
         return {}
 
+    def warnings(self, fed: Federation) -> list[str]:
+        """Settings of the method that cannot have their effect in this federation, one line each. Default: none."""
+        return []
+
     def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
         """Checks of a finished run: did the mechanism that distinguishes this method have an effect?
 

@@ -49,7 +49,7 @@ def verify(part: Partition, data: "Dataset", name: str, num_clients: int) -> Non
         raise ValueError(f"partition {name} returned a {type(part).__name__}; return a pfl_core.partition.Partition")
     if not len(part.train) == len(part.val) == len(part.test) > 0:
         raise ValueError(f"partition {name}: train, val and test must have an entry for each of at least one client")
-    if part.num_clients + part.dropped != num_clients:
+    if not part.num_clients <= num_clients <= part.num_clients + part.dropped:
         raise ValueError(
             f"partition {name}: {part.num_clients} clients and {part.dropped} dropped ones were made, not the "
             f"{num_clients} clients of the run; give an entry for each client"

@@ -56,6 +56,23 @@ def build(spec: RunSpec) -> tuple[Algorithm, Federation, Partition]:
     return spec.build_method(), fed, assigned
 
 
+def run_warnings(spec: RunSpec, algorithm: Algorithm, fed: Federation) -> list[str]:
+    """Settings with which a run does nothing, or measures little: one line each, for the user."""
+    texts = [fed.small_batches()]
+    texts += [
+        f"training: {name}=0, so clients train only if the method has a value of its own"
+        for name in ("lr", "epochs", "clip_norm")
+        if getattr(spec.train, name) == 0
+    ]
+    if fed.num_clients > 1 and len(spec.schedule.clients(fed.num_clients, spec.seed, 0)) == 1:
+        texts.append(
+            f"participation={spec.participation}: 1 of {fed.num_clients} clients takes part in a round, so nothing is "
+            "averaged, and scores before aggregation are those of one client; give a larger participation"
+        )
+    texts += [text for method in (algorithm, *algorithm.inner_algorithms) for text in method.warnings(fed)]
+    return [text for text in texts if text]
+
+
 def _prepare(spec: RunSpec, dataset: Dataset, split: str, k: int, index: Tensor) -> Tensor:
     """Client k's preprocessed samples of one split. With ``corrupt``, clients get the corruptions in turn."""
     x = dataset.x[index]

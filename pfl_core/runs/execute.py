@@ -30,7 +30,7 @@ from pfl_core.federation import Federation
 from pfl_core.files import atomic_write, cached, remove
 from pfl_core.partition import Partition
 from pfl_core.plugins import PACKAGE
-from pfl_core.runs.build import build, load_data
+from pfl_core.runs.build import build, load_data, run_warnings
 from pfl_core.runs.marks import Branch, mark_path, marks_of, rounds_of
 from pfl_core.runs.provenance import describe
 from pfl_core.runs.spec import RunSpec, options
@@ -153,8 +153,8 @@ def _execute(
         if done < stop and time_is_up:
             raise time_up(0, 1, 0)
 
-    if warning := fed.small_batches():
-        warn(warning)
+    for text in run_warnings(spec, algorithm, fed):
+        warn(text)
     with warnings.catch_warnings():  # reported above through `warn`
         warnings.filterwarnings("ignore", message="batch norm: ")
         state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=stop, on_round=after_round)

@@ -157,9 +157,7 @@ def test_what_does_not_fit_together_is_one_line(spec):
 
 
 def test_a_users_network_has_an_output_for_each_class(spec, tmp_path, monkeypatch):
-    text = (
-        "from torch import nn\ndef net(shape, num_classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(16, 3))"
-    )
+    text = "from torch.nn import *\ndef net(shape, num_classes):\n    return Sequential(Flatten(), Linear(16, 3))"
     (tmp_path / "three_outputs.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match=r"three_outputs:net.*output has shape \[2, 3\], not \[2, 4\]"):

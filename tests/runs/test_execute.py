@@ -7,6 +7,7 @@ import errno
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -111,6 +112,36 @@ def test_a_record_has_the_engines_results(spec, store):
     assert record.series.keys() == history.series.keys()
     assert all(record.series[name] == pair for name, pair in history.series.items() if name != "seconds")
     assert record.curve().index.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "texts"),
+    [
+        ("fedavg", {}, []),
+        ("fedavg", {"train": Training(batch_size=1)}, []),
+        (
+            "fedavg",
+            {"train": Training(batch_size=1), "model": {"name": "lenet_small"}},
+            ["batch norm: 4 of 4 clients have no batch of two samples and do not train"],
+        ),
+        ("fedavg", {"train": Training(epochs=0)}, ["training: epochs=0, so clients train only if"]),
+        ("fedavg", {"train": Training(lr=0, clip_norm=0)}, ["training: lr=0,", "training: clip_norm=0,"]),
+        ("fedavg", {"participation": 0.5}, []),
+        ("fedavg", {"participation": 0.3}, ["participation=0.3: 1 of 4 clients takes part in a round"]),
+        ("pfedgate", {"keep_ratio": 0.5}, []),
+        (
+            "pfedgate",
+            {"keep_ratio": 0.05, "block_layout": "equal"},
+            [r"pFedGate: keep_ratio=0\.05 has no effect for 4 of 4 clients: .* are \d\d\.\d% of the model"],
+        ),
+    ],
+)
+def test_settings_without_effect_are_warned_of(spec, store, method, changes, texts):
+    warned = []
+    execute(spec(method, rounds=1, **changes), store, warn=warned.append)
+    assert len(warned) == len(texts)
+    for text, expected in zip(warned, texts, strict=True):
+        assert re.match(expected, text) and "\n" not in text
 
 
 def test_on_round_is_called_after_each_round(spec, store):
