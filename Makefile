@@ -13,7 +13,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 WHAT := -c constraints.txt -e '.[test,cluster]'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup figures evidence test golden lint format wheel bench notebooks references clean
+.PHONY: help setup figures evidence test fuzz golden lint format wheel bench notebooks references clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -28,6 +28,9 @@ evidence: setup ## draw the committed evidence again from its records: no traini
 
 test: setup ## the whole test suite, reference notebooks by nbval included
 	$(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout=300 $(ARGS)
+
+fuzz: setup ## random faults (kills, damaged files, bad input), a few minutes; ARGS="--scale 10", --write, --help
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz $(ARGS)
 
 golden: setup ## rewrite tests/golden/*.json, the numbers that results are held against
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.golden.write $(ARGS)

@@ -19,6 +19,6 @@ def check_method(name: str) -> None:
     known = MODULES | INSTRUMENTS
     if ":" not in name and name not in known:
         raise ValueError(
-            f"unknown method {name!r}{did_you_mean(name, known)}; choose from {', '.join(known)}, "
-            "or give your own method as package.module:Class"
+            f"unknown method {name!r}{did_you_mean(name, known)}; `pfl methods` lists all; "
+            "give a method of your own as package.module:Class"
         )

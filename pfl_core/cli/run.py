@@ -10,7 +10,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pfl_core.cli.names import check, check_method
-from pfl_core.cli.text import BadArgument, add_scheduler, add_stop_after, as_json, device, duration, positive, value
+from pfl_core.cli.text import (
+    BadArgument,
+    add_scheduler,
+    add_stop_after,
+    as_json,
+    device,
+    duration,
+    integer,
+    positive,
+    value,
+)
 from pfl_core.data.registry import check_name, data_dir
 from pfl_core.deadline import deadline
 from pfl_core.options import did_you_mean
@@ -53,10 +63,10 @@ def add(commands: argparse._SubParsersAction) -> None:
     run.add_argument("--rounds", type=positive, metavar="T", help="communication rounds")
     run.add_argument("--model", metavar="M", help="the network, e.g. mlp, cnn_small, resnet18")
     run.add_argument("--lr", type=float, help="learning rate of local training")
-    run.add_argument("--epochs", type=int, help="local epochs")
+    run.add_argument("--epochs", type=integer, help="local epochs")
     run.add_argument("--batch-size", type=positive, metavar="B", help="batch size of local training")
     run.add_argument("--participation", type=float, help="fraction of the clients in each round, e.g. 0.1")
-    run.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
+    run.add_argument("--seed", type=integer, default=0, help="random seed (default 0)")
     run.add_argument("--device", type=device, default="cpu", help="cpu (default), cuda, cuda:1, ...")
     run.add_argument(
         "--set",

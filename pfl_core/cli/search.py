@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pfl_core.cli.names import check
 from pfl_core.cli.text import add_scheduler, add_stop_after, positive, table
+from pfl_core.options import did_you_mean
 from pfl_core.papers import PAPERS, paper
 from pfl_core.study.presets import PRESETS
 
@@ -74,8 +75,10 @@ def selected_searches(paper: Paper, args: argparse.Namespace) -> list[tuple[Loca
         if not args.methods or search.method in args.methods
     ]
     if not selected:
-        known = [f"{', '.join(at)}: {', '.join(s.method for s in searches)}" for at, searches in paper.searches.items()]
-        raise ValueError(f"{paper.name} has no such search; available: {'; '.join(known) or 'none'}")
+        names = {search.method for searches in paper.searches.values() for search in searches}
+        wrong = next((name for name in args.methods if name not in names), "")
+        about = f" of {wrong!r}{did_you_mean(wrong, names)}" if wrong else " with this preset and setting"
+        raise ValueError(f"{paper.name} has no search{about}; `pfl search {paper.name} --list` lists all")
     return selected
 
 

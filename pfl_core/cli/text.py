@@ -18,9 +18,11 @@ class BadArgument(argparse.ArgumentTypeError, ValueError):
 def value(text: str) -> Any:
     """The text parsed as JSON (0.3, true, null, [1, 2]), or the text itself if it is not JSON."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_int=_json_integer, parse_constant=_refuse_constant)
     except json.JSONDecodeError:
         return text
+    except RecursionError:
+        raise BadArgument(f"{_start(text)} is nested too deeply; give a number, text, list or object") from None
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -28,10 +30,29 @@ def _refuse_constant(text: str) -> NoReturn:
     raise BadArgument(f"{text} is not a finite number; give a finite number")
 
 
+def _json_integer(text: str) -> int:
+    """Refuses integers that do not fit into 64 bits, which torch and NumPy cannot read."""
+    if len(text) > 20 or abs(int(text)) >= 2**63:
+        raise BadArgument(f"{_start(text)} is too large for an integer; give a smaller number")
+    return int(text)
+
+
+def _start(text: str) -> str:
+    """The first characters of a long value, for an error message."""
+    return repr(text if len(text) <= 40 else f"{text[:40]}...")
+
+
+def integer(text: str) -> int:
+    """An integer of at most 18 digits."""
+    if not re.fullmatch("[+-]?[0-9]{1,18}", text):
+        raise BadArgument(f"{_start(text)} is not an integer of at most 18 digits")
+    return int(text)
+
+
 def positive(text: str) -> int:
-    """An integer of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise BadArgument(f"{text!r} is not an integer of at least 1")
+    """An integer of at least 1 and at most 18 digits."""
+    if not re.fullmatch("[0-9]{1,18}", text) or int(text) < 1:
+        raise BadArgument(f"{_start(text)} is not an integer of at least 1 and at most 18 digits")
     return int(text)
 
 

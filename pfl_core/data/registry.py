@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from pfl_core.options import did_you_mean
+
 MEDMNIST = tuple(
     f"{kind}mnist" for kind in "path derma oct pneumonia retina breast blood tissue organa organc organs".split()
 )
@@ -48,7 +50,8 @@ def check_name(name: str, folder: Path) -> None:
     elif name in REFUSED:
         raise ValueError(f"data set {name!r} {REFUSED[name]}; choose one of {', '.join(MEDMNIST)}")
     elif name not in SINGLE and not (folder / f"{name}.npz").is_file():
+        known = (*SINGLE, *COMBINED, *npz_names(folder))
         raise ValueError(
-            f"data set {name!r} is unknown and {folder} has no {name}.npz; known: {', '.join((*SINGLE, *COMBINED))}, "
-            f"'a+b', 'module:function'; files in that folder: {', '.join(npz_names(folder)) or 'none'}"
+            f"data set {name!r} is unknown{did_you_mean(name, known)} and {folder} has no {name}.npz; "
+            "`pfl data` lists all; 'a+b' joins two, and 'module:function' is a data set of your own"
         )

@@ -40,7 +40,7 @@ def select(selection: Sequence[str]) -> list[str]:
         if not matches:
             choices = dict.fromkeys([*(n.split("/")[0] for n in known), *known])
             raise ValueError(
-                f"no notebook or paper {text!r}{did_you_mean(name, choices)}; choose from {', '.join(choices)}"
+                f"no notebook or paper {text!r}{did_you_mean(name, choices)}; `pfl figures --list` lists all"
             )
         selected.update(matches)
     return [n for n in known if n in selected] if selection else known

@@ -82,10 +82,11 @@ def _papermill(source: NotebookNode | Path, target: Path, parameters: dict[str, 
     from papermill.exceptions import PapermillExecutionError
 
     started: list[NotebookNode] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def on_start(notebook: NotebookNode) -> None:
         started.append(notebook)
-        _raise_on_interrupt()
+        _raise_on_interrupt(handlers)
 
     try:
         papermill.execute_notebook(
@@ -114,15 +115,16 @@ def _papermill(source: NotebookNode | Path, target: Path, parameters: dict[str, 
         raise
 
 
-def _raise_on_interrupt() -> None:
-    """Let SIGINT and SIGTERM raise KeyboardInterrupt. With nbclient's handlers only the kernel would end, and the next
-    notebook would start.
+def _raise_on_interrupt(handlers: Mapping[signal.Signals, Any]) -> None:
+    """Put back the handlers of before the notebook, or else let both signals raise KeyboardInterrupt.
+
+    With nbclient's handlers only the kernel would end, and the next notebook would start.
     """
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number, handler in handlers.items():
             with suppress(NotImplementedError):  # Windows: event loops have no signal handlers
                 asyncio.get_running_loop().remove_signal_handler(number)
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(number, handler if callable(handler) else signal.default_int_handler)
 
 
 def _has_executed_cells(path: Path) -> bool:

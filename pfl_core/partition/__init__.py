@@ -47,6 +47,10 @@ def partition(name: str, data: "Dataset", num_clients: int, seed: int, **options
     check_options(f"partition {name!r}", rule, options, reserved=3)
     if num_clients < 1:
         raise ValueError(f"partition {name!r}: num_clients={num_clients} must be at least 1")
+    if num_clients > len(data.y):  # building a list for each of them could fill the memory
+        raise ValueError(
+            f"partition {name!r}: {num_clients} clients, but {data.name} has {len(data.y)} samples; use fewer clients"
+        )
     with users_code("partition", name):
         part = rule(data, num_clients, seed, **options)
     verify(part, data, name, num_clients)

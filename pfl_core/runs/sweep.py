@@ -365,9 +365,7 @@ class _Pool:
         try:
             return _process_pool(self.size or 1).submit(_job, task, store, _module(task))
         except BrokenProcessPool as error:
-            future: Future = Future()
-            future.set_exception(error)
-            return future
+            return _failed(error)
 
     def renew(self) -> None:
         """Called about every half second. Raises ConnectionError if the pool is lost."""
@@ -394,7 +392,10 @@ class _ExecutorPool(_Pool):
         pass
 
     def submit(self, task: Task, store: Store) -> Future:
-        return self.executor.submit(_job, task, store, _module(task))
+        try:
+            return self.executor.submit(_job, task, store, _module(task))
+        except BrokenProcessPool as error:
+            return _failed(error)
 
 
 class _ClusterPool(_Pool):
@@ -425,6 +426,13 @@ class _ClusterPool(_Pool):
     def retire(self, error: cluster.RefusedError) -> bool:
         self.cluster.retire(error.worker)
         return True
+
+
+def _failed(error: BaseException) -> Future:
+    """A future that has already failed."""
+    future: Future = Future()
+    future.set_exception(error)
+    return future
 
 
 def _pool(jobs: int, executor: Executor | None, address: str | None, store: Store) -> _Pool:

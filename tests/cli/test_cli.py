@@ -22,6 +22,14 @@ BAD = [  # command line -> what its line must tell: the value, what was expected
     ("run no_such_module:Thing", "'no_such_module:Thing'", "cannot be imported"),
     ("run json:loads", "'json:loads'", "not a subclass of pfl_core.Algorithm"),
     ("run fedselect --data digitz", "'digitz'", "digits"),
+    ("run fedavg --seed " + 5000 * "9", "'99999", "18 digits"),
+    ("run fedavg --clients " + 5000 * "9", "'99999", "18 digits"),
+    ("run fedavg --clients 10000000000", "10000000000 clients", "1797 samples"),
+    ("run fedavg --set x=" + 5000 * "9", "'99999", "too large"),
+    ("run fedavg --set x=" + 100_000 * "[", "'[[[[", "nested too deeply"),
+    ("run " + 5000 * "x", "unknown method", "--debug"),
+    ("search fedselect fedselct", "'fedselct' (did you mean 'fedselect'?)", "pfl search fedselect --list"),
+    ("search fedselect --setting moon", "preset and setting", "--list"),
     ("run fedselect --data cifar100", "'cifar100' is not here", "pfl data cifar100", "PFL_DATA_DIR"),
     ("run fedselect --model resnet", "unknown model 'resnet'", "resnet18"),
     ("run fedselect --partition shard:2", "'shard' (did you mean 'shards'?)", "dirichlet"),
@@ -80,12 +88,12 @@ BAD = [  # command line -> what its line must tell: the value, what was expected
 ]
 
 
-@pytest.mark.parametrize("line", BAD, ids=lambda line: line[0] or "nothing")
+@pytest.mark.parametrize("line", BAD, ids=lambda line: line[0][:60] or "nothing")
 def test_bad_input_gives_one_line_and_status_2(line, capsys, tmp_path):
     command, *told = line
     assert main(command.split()) == 2
     out, err = capsys.readouterr()
-    assert err.startswith("pfl: ") and err.count("\n") == 1 and err.endswith("\n")
+    assert err.startswith("pfl: ") and err.count("\n") == 1 and err.endswith("\n") and len(err) < 700
     assert all(part in err for part in told), err
     assert "Traceback" not in out + err
     assert not [path for path in tmp_path.glob("**/*") if path.is_file()], "something was written"
@@ -104,6 +112,76 @@ def test_an_error_of_many_lines_is_printed_as_one(capsys, monkeypatch):
     monkeypatch.setattr("pfl_core.data.fetch", fails)
     assert main(["data"]) == 2
     assert capsys.readouterr().err == "pfl: first line second line\n"
+
+
+FAILING = """
+import sys
+from dataclasses import dataclass
+from pfl_core.algorithms.fedavg import FedAvg
+
+@dataclass(frozen=True)
+class Raises(FedAvg):
+    def round(self, fed, state, clients, t):
+        raise RuntimeError("first line\\nsecond line")
+
+@dataclass(frozen=True)
+class Exits(FedAvg):
+    def round(self, fed, state, clients, t):
+        sys.exit("enough")
+
+@dataclass(frozen=True)
+class Returns(FedAvg):
+    def round(self, fed, state, clients, t):
+        return 3
+
+def net(in_shape, num_classes):
+    return {}["layer"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("run failing:Raises", "RuntimeError: first line second line"),
+        ("run failing:Exits", "sys.exit('enough')"),
+        ("run failing:Returns", "TypeError"),
+        ("run fedavg --model failing:net", "KeyError: 'layer'"),
+    ],
+)
+def test_an_error_of_the_users_code_is_one_line_and_status_1(command, told, capsys, tmp_path, monkeypatch):
+    (tmp_path / "failing.py").write_text(FAILING, encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "failing", raising=False)
+    assert main(command.split()) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("pfl: ") and told in err and err.count("\n") == 1 and "--debug" in err
+    for debug in (["--debug", *command.split()], [*command.split(), "--debug"]):
+        assert main(debug) == 1
+        assert "Traceback" in (err := capsys.readouterr().err) and told in err.splitlines()[-1]
+    assert not list(tmp_path.glob("**/*.json")) and not list(tmp_path.glob("**/*.part"))
+
+
+def test_failed_runs_of_a_sweep_give_status_1(capsys, monkeypatch):
+    from pfl_core.runs.sweep import SweepError
+
+    def fails(*args, **options):
+        raise SweepError("2 of 3 runs failed, the others are stored:\n  a: ValueError: b\n  c: ValueError: d")
+
+    monkeypatch.setattr("pfl_core.study.search.run_search", fails)
+    assert main(["search", "fedselect"]) == 1
+    assert capsys.readouterr().err.startswith("pfl: 2 of 3 runs failed, the others are stored: a: ValueError: b c:")
+
+
+def test_output_that_cannot_be_written_is_one_line():
+    """A full disk, and a reader that has closed the pipe: nothing is reported a second time when Python exits."""
+    command = [sys.executable, "-m", "pfl_core.cli", "methods"]
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, encoding="utf-8", cwd=ROOT)
+    assert done.returncode == 2 and "No space left" in done.stderr and done.stderr.count("\n") == 1
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, encoding="utf-8", cwd=ROOT)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_help_exits_with_status_0(capsys):

@@ -30,7 +30,10 @@ OWN |= {
     *(f"pfl_core.notebooks.{n}" for n in ("catalogue", "copies", "runner")),
 }
 OWN |= {"pfl_core.notebooks.kernels", "pfl_core.cli"}
-OWN |= {f"pfl_core.cli.{name}" for name in ("figures", "listings", "names", "run", "runs", "search", "text")}
+OWN |= {
+    f"pfl_core.cli.{name}"
+    for name in ("command", "figures", "listings", "names", "run", "runs", "search", "signals", "text")
+}
 LIGHT = [  # answered without torch
     *("--help", "run --help", "figures --help", "run --hepl", "runn", "run fedselectt", "run fedselect --lr fast"),
     *(

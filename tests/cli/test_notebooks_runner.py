@@ -12,7 +12,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from pfl_core import notebooks, papers
-from pfl_core.cli import main, parser
+from pfl_core.cli import main
+from pfl_core.cli.command import parser
 from pfl_core.cli.figures import parameters_of
 from pfl_core.notebooks import kernels, runner
 from pfl_core.notebooks.fork_server import LIBRARIES
@@ -281,8 +282,8 @@ def test_signals_are_handled_where_event_loops_have_no_signal_handlers(monkeypat
 
     monkeypatch.setattr(runner.asyncio, "get_running_loop", Loop)
     monkeypatch.setattr(runner.signal, "signal", handlers.__setitem__)
-    runner._raise_on_interrupt()
-    assert handlers == dict.fromkeys((signal.SIGINT, signal.SIGTERM), signal.default_int_handler)
+    runner._raise_on_interrupt({signal.SIGINT: print, signal.SIGTERM: signal.SIG_DFL})
+    assert handlers == {signal.SIGINT: print, signal.SIGTERM: signal.default_int_handler}
 
 
 def test_a_kernel_that_dies_later_is_not(tmp_path, monkeypatch):

@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 
 from pfl_core import Training, methods, papers
-from pfl_core.cli import main, parser
+from pfl_core.cli import main
 from pfl_core.cli import run as run_command
+from pfl_core.cli.command import parser
 from pfl_core.cli.run import partition, setting
 from pfl_core.cli.text import moment
 from pfl_core.runs import Store, execute

@@ -1,0 +1,161 @@
+"""Parses the command line, runs the command, and reports every error as one line on stderr.
+
+Each module of ``MODULES`` has ``add(commands)``, which declares the arguments of its commands. A command is a function
+from the parsed arguments to the exit status.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib import metadata
+from typing import Any, NoReturn
+
+from pfl_core import deadline
+from pfl_core.cli import figures, listings, results, run, runs, search, signals
+
+MODULES = (figures, listings, run, runs, search, results)
+FAILED, BAD_INPUT, TIME_UP = 1, 2, 3
+MAX_LINE = 600  # characters of an error message; --debug prints all
+MORE = " ... (--debug shows all)"
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises its errors, so that all errors are printed alike. Every command has --debug."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.add_argument(
+            "--debug", action="store_true", default=argparse.SUPPRESS, help="print the traceback of an error"
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (see {self.prog} --help)")
+
+
+def parser() -> Parser:
+    """The parser of the whole command line."""
+    top = Parser(prog="pfl", description="Personalized federated learning, paper by paper.")
+    top.add_argument("--version", action="version", version=f"pfl {_version()}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in MODULES:
+        module.add(commands)
+    return top
+
+
+def execute(argv: Sequence[str] | None) -> int:
+    """Run one command and return its exit status, see `main`. Raises KeyboardInterrupt if a signal ended it.
+
+    Output is UTF-8 in any locale. Code of the user may raise anything.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not in a notebook, where output is UTF-8 already
+            stream.reconfigure(encoding="utf-8", errors=stream.errors)
+    debug = "--debug" in (sys.argv if argv is None else argv)
+    try:
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())  # finds the user's modules, given as my_module:Name
+        with warnings.catch_warnings():
+            warnings.filterwarnings("always", message="record .* is damaged", category=UserWarning)
+            warnings.showwarning = _show_warning
+            args = parser().parse_args(argv)
+            given = {
+                "DASK_SCHEDULER_ADDRESS": getattr(args, "scheduler", None),
+                deadline.VARIABLE: getattr(args, "stop_at", None),
+            }
+            with _environment({name: str(value) for name, value in given.items() if value}):
+                status = _without_exit(args)
+        _flush()
+        return status
+    except BrokenPipeError:  # the reader (head, less) has closed the pipe
+        _drop_output()
+        return 0
+    except deadline.TimeUpError as error:
+        print("pfl:", error, file=sys.stderr)
+        return TIME_UP
+    except Exception as error:
+        if number := signals.received():  # a library replaced the exception of the signal
+            raise KeyboardInterrupt(number) from error
+        return report(error, debug)
+
+
+def report(error: Exception, debug: bool) -> int:
+    """Print an error as one line, after its traceback if ``debug``, and return the exit status.
+
+    ValueError and OSError are bad input; their messages are complete. Others name their type.
+    """
+    if debug:
+        traceback.print_exception(error)
+    bad_input = isinstance(error, ValueError | OSError)
+    message = str(error) if bad_input or _is_sweep_error(error) else f"{type(error).__name__}: {error}".rstrip(": ")
+    line = " ".join(message.split())
+    if not debug and len(line) > MAX_LINE:
+        line = line[: MAX_LINE - len(MORE)] + MORE
+    elif not (debug or bad_input):
+        line += " (--debug shows the traceback)"
+    print("pfl:", line, file=sys.stderr)
+    try:
+        _flush()
+    except OSError:
+        _drop_output()
+    return BAD_INPUT if bad_input else FAILED
+
+
+def _is_sweep_error(error: Exception) -> bool:
+    """Whether some runs of a sweep failed. The class is known if a sweep was started."""
+    sweep = sys.modules.get("pfl_core.runs.sweep")
+    return sweep is not None and isinstance(error, sweep.SweepError)
+
+
+def _without_exit(args: argparse.Namespace) -> int:
+    """The status of the parsed command. Raises RuntimeError if code of the user calls ``sys.exit``."""
+    try:
+        return args.do(args)
+    except SystemExit as stop:
+        raise RuntimeError(f"a module that was loaded called sys.exit({stop.code!r})") from stop
+
+
+def _flush() -> None:
+    """Raises OSError if output cannot be written, e.g. because the disk is full."""
+    if sys.stdout is not None:  # stdout may be closed
+        sys.stdout.flush()
+
+
+def _drop_output() -> None:
+    """What is still buffered for stdout cannot be written; Python would report that when it exits."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables set for one command; notebook kernels inherit them."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _version() -> str:
+    """The installed version, or "unknown" if the package is not installed."""
+    try:
+        return metadata.version("pfl-companion")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _show_warning(message: Warning | str, *where: object, **more: object) -> None:
+    """Replaces ``warnings.showwarning``: prints the message without its category and source line."""
+    print("pfl:", message, file=sys.stderr)

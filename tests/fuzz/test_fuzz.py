@@ -1,0 +1,39 @@
+"""The short part of the fuzz suite, about 20 seconds. PFL_FUZZ_SEED chooses other cases; `make fuzz` runs many more."""
+
+import os
+import sys
+
+import pytest
+
+if sys.platform != "linux":
+    pytest.skip("the fuzz suite forks processes", allow_module_level=True)
+
+from tests.fuzz.__main__ import BEGIN, END, README, table  # noqa: E402
+from tests.fuzz.cases import TRACEBACK, WRONG  # noqa: E402
+from tests.fuzz.suites import SUITES, Count, run  # noqa: E402
+
+SEED = int(os.environ.get("PFL_FUZZ_SEED", "0"))
+
+
+@pytest.fixture(scope="module")
+def counts() -> dict[str, Count]:
+    """The outcomes of all suites, which run side by side in two processes."""
+    result = {suite.name: Count() for suite in SUITES}
+    for suite, case, outcome, fault in run(SUITES, [range(suite.short) for suite in SUITES], SEED, jobs=2):
+        result[suite.name].outcomes[outcome] += 1
+        result[suite.name].faults += [f"case {case}: {fault}"] if fault else []
+    return result
+
+
+@pytest.mark.parametrize("suite", [suite for suite in SUITES if suite.short], ids=lambda suite: suite.name)
+def test_nothing_is_wrong_and_nothing_ends_in_a_traceback(suite, counts):
+    count = counts[suite.name]
+    assert count.outcomes.total() == suite.short
+    bad = count.outcomes[WRONG] + count.outcomes[TRACEBACK]
+    assert not bad, f"seed {SEED}, {bad} of {suite.short}:\n" + "\n".join(sorted(count.faults))
+
+
+def test_the_table_has_its_place_in_the_readme():
+    page = README.read_text(encoding="utf-8")
+    assert page.index(BEGIN) < page.index(END)
+    assert table({suite.name: Count() for suite in SUITES}).splitlines()[0] in page
