@@ -45,7 +45,7 @@ def in_checkpoints(cls: type) -> type:
 @in_checkpoints
 @dataclass(frozen=True)
 class State:
-    """Everything that is carried from round to round. Methods add fields named after their paper.
+    """Everything that is carried from round to round. Methods add fields with the names of their paper.
 
     Tensors may be shared between states and notes, so they are never modified in place.
     """

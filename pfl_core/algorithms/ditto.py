@@ -8,9 +8,9 @@ Li, Hu, Beirami and Smith, "Ditto: Fair and Robust Federated Learning Through Pe
 Clients are scored with v_k. A baseline of FedSelect and pFedGate.
 
 Differs from the paper: v_k is trained before θ_k, which changes no result, since both start from the round's initial
-values. Not in the paper: both see the same batches in the same order, so that λ = 0 is FedAvg and Local side by side;
-v_k is trained for as many epochs as θ_k; batch-norm statistics of v_k stay with it, those of θ are averaged; a client
-that never took part trains its v_k from θ before it is scored.
+values. Not in the paper: both see the same batches in the same order, so that with λ = 0 they are exactly the models of
+FedAvg (θ) and of Local (v_k); v_k is trained for as many epochs as θ_k; batch-norm statistics of v_k stay with it,
+those of θ are averaged; a client that never took part trains its v_k from θ before it is scored.
 """
 
 from __future__ import annotations

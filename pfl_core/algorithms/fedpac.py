@@ -38,7 +38,7 @@ from pfl_core.ops import count_true, mix, put, select
 from pfl_core.options import NonNegativeFloat
 
 MIN_WEIGHT = 1e-3  # smaller weights of heads are set to 0
-RIDGE = 1e-12  # added to the diagonal, relative to its largest entry; among equally good weights, chooses equal ones
+RIDGE = 1e-12  # added to the diagonal, relative to its largest entry; prefers equal weights among equally good ones
 TOLERANCE = 1e-12  # below minus this a value counts as negative, relative to the sum of weights
 
 
@@ -188,13 +188,14 @@ def quadratic(A: Tensor, V: Tensor) -> Tensor:
 def simplex_minimum(H: Tensor) -> Tensor:
     """argmin wᵀ H w over w ≥ 0, Σ w = 1, for each H [P, n, n] (symmetric, PSD) -> [P, n]; NaN where not converged.
 
-    w = u / Σ u, where u ≥ 0, H u ≥ 1, and in every place u = 0 or H u = 1. Block principal pivoting (Júdice and Pires
-    1994) finds u: solve H u = 1 for the free places, then exchange all places whose sign is wrong. If three exchanges
-    in a row do not reduce their number, exchange only the last one until it falls. All H are solved together.
+    w = u / Σ u, where u ≥ 0, H u ≥ 1, and for every component u = 0 or H u = 1. Block principal pivoting (Júdice and
+    Pires 1994) finds u: solve H u = 1 for the free components, then exchange (free <-> zero) all components with a
+    wrong sign. If three exchanges in a row do not reduce the number of wrong signs, exchange only the last wrong
+    component until the number falls. All H are solved together.
     """
     eye = torch.eye(H.shape[-1]).to(H)
     H = H / H.diagonal(dim1=1, dim2=2).amax(1)[:, None, None] + RIDGE * eye
-    free = torch.ones(H.shape[:2], dtype=torch.bool)  # [P, n] places where u may be positive
+    free = torch.ones(H.shape[:2], dtype=torch.bool)  # [P, n] components where u may be positive
     fewest, patience = torch.full(H.shape[:1], H.shape[1] + 1), torch.full(H.shape[:1], 3)
     for _ in range(100 + 10 * H.shape[1]):
         both_free = free[:, :, None] & free[:, None, :]
@@ -206,7 +207,7 @@ def simplex_minimum(H: Tensor) -> Tensor:
             break
         patience = torch.where(count < fewest, 3, patience - 1)
         fewest = torch.minimum(fewest, count)
-        last = wrong & (wrong.flip(1).cumsum(1).flip(1) == 1)  # only the last wrong place of each row
+        last = wrong & (wrong.flip(1).cumsum(1).flip(1) == 1)  # only the last wrong component of each row
         free = free ^ torch.where((patience >= 0)[:, None], wrong, last)
     u = torch.where(count[:, None] > 0, torch.nan, u.clamp(min=0))
     return u / u.sum(1, keepdim=True)

@@ -7,8 +7,9 @@ option II. A baseline of FedPeWS.
     c_k⁺ = c_k − c + (θ − θ_k) / (K_k η)        c ← c + (1/N) Σ_{k sampled} (c_k⁺ − c_k)
     θ ← θ + lr_server (mean_k θ_k − θ)
 
-With momentum ρ (the paper has none), K_k is the number of plain steps that go as far, as in FedNova. Divided by the
-number of steps itself, the control variates would be too large by up to 1 / (1 − ρ), and training diverges.
+With momentum ρ (the paper has none), K_k is the effective number of steps, as in FedNova: the number of steps without
+momentum that move equally far. With the actual number of steps, the control variates would be too large by a factor of
+up to 1 / (1 − ρ), and training diverges.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.spec import RunSpec
 
 RESULTS = ROOT / "data" / "results"  # committed records of long runs
-SCHEMA = 2  # format of record files; format 1 has no such number and other keys, see ``migrate``
+SCHEMA = 2  # format of record files; files of format 1 lack this number and have other keys, see ``migrate``
 DEVICES = ("cpu", "cuda", "mps")  # a figure can show records of any of these
-LEFT_SECONDS = 3600.0  # a temporary file that has not changed for so long was left by a process that was killed
+LEFT_SECONDS = 3600.0  # temporary files unchanged for so long were left by a killed process
 _RECORD_PATTERN = "[0-9a-f]" * 16 + ".json"
 
 
@@ -234,8 +234,8 @@ class Store:
     def get(self, key: str, spec: RunSpec | None = None) -> Record | None:
         """The record of that key, or None. A damaged file is renamed with a warning and counts as missing.
 
-        With a ``spec``, the record gets that spec, whose tags may differ. If the run was stored without a preset or as
-        changed, and the spec is a preset's own run, the record is stored again with the tags of the spec.
+        With a ``spec``, the record gets that spec, whose tags may differ. If the stored run is not
+        tagged as an unchanged run of a preset and the spec is, the record is stored again with the tags of the spec.
         """
         record = None
         for path in (self.path(key), *self.results.glob(f"**/{key}.json")):

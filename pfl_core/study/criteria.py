@@ -102,8 +102,8 @@ class Criteria:
 def not_converged(used: pd.DataFrame) -> Iterable[str]:
     """Reasons: methods whose validation accuracy still changes, and methods without validation images.
 
-    The mean over seeds counts. Runs that differ in anything else (e.g. partition or network) are checked separately, so
-    that a rise in one configuration does not hide a fall in another.
+    The change is averaged over seeds. Runs that differ in anything else (e.g. partition or network) are checked
+    separately, so that a rise in one configuration does not hide a fall in another.
     """
     configuration = [name for name in used.columns if name not in OF_A_RUN]
     change = of_metric(used, "validation_change").groupby(configuration, dropna=False)["value"].mean().reset_index()

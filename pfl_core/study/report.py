@@ -30,8 +30,9 @@ PAGE = "RESULTS.md"
 OVERVIEW = "REPRODUCTION.md"
 BLOCK = re.compile(r"(<!-- answer -->\n).*?(\n<!-- /answer -->)", re.DOTALL)
 RULE = (
-    "A claim that one method beats another is decided only by converged runs whose mechanism acted, at rates that the "
-    "same search chose for all methods, with enough seeds. Otherwise it is undecided."
+    "A claim that one method beats another is decided only by runs that converged and in which the method's mechanism "
+    "had an effect, with learning rates that the same search chose for all methods, and with enough seeds. Otherwise "
+    "it is undecided."
 )
 
 
@@ -123,6 +124,8 @@ def overview(papers: Sequence[Evidence]) -> str:
     parts = [
         "# Do the papers' claims hold?",
         "Written by `pfl report` from the records in `data/results/`. " + RULE,
+        "Preset `paper` is the paper's own setting; `real` uses fewer rounds and a smaller network or other images. "
+        "Numbers in brackets are 95 % intervals over seeds.",
     ]
     rows = []
     for evidence in papers:
@@ -131,11 +134,12 @@ def overview(papers: Sequence[Evidence]) -> str:
         parts += [
             f"## {paper.title}\n\n*{paper.question}*",
             " ".join(paper.answer(evidence)),
-            f"Decided: {decided} of {len(evidence.verdicts)} claims ([all results]({paper.name}/{PAGE})).",
+            f"Decided so far: {decided} of {len(evidence.verdicts)} claims ([all results]({paper.name}/{PAGE})).",
             f"![{paper.title}: {Path(paper.figure).stem.replace('_', ' ')}](../figures/{paper.figure}.png)",
         ]
         rows += [(paper.title, v.claim.name, v.claim["text"], v.text, v.preset) for v in evidence.verdicts]
-    parts.append("## All claims\n\n" + markdown(("paper", "claim", "text", "here", "preset"), rows))
+    about = "*Preset*: the runs that decide the claim or, if it is undecided, the preset with the most runs for it."
+    parts.append(f"## All claims\n\n{about}\n\n" + markdown(("paper", "claim", "text", "here", "preset"), rows))
     return "\n\n".join(parts) + "\n"
 
 

@@ -19,11 +19,11 @@ def answer(evidence: Evidence) -> list[str]:
     plain = (*images, "fedavg")
     slow = sooner("lr_server=0.25", "tau=0.1875;lr_server=0.25;lam=1", "lr_server=0.25")
     return [
-        "On the paper's synthetic data, the first round that reaches the target accuracy, FedPeWS minus FedAvg, is "
-        f"{sooner('lr_server=1', '', '')} at server rate 1 and {slow} at 0.25 "
-        f"({evidence.seeds(('paper', 'lr_server=1', 'fedavg'))}).",
-        f"With four clients the final accuracy, minus FedAvg's, is {gain('fedpews')} with learned and "
-        f"{gain('fedpews_fixed')} with fixed subnetworks.",
-        f"On CIFAR-MNIST ({evidence.seeds(plain)}, 300 rounds) FedPeWS ends at {evidence.number(learned)}, "
-        f"fixed subnetworks at {evidence.number(fixed)} and FedAvg at {evidence.number(plain)}.",
+        f"On the paper's synthetic data ({evidence.seeds(('paper', 'lr_server=1', 'fedavg'))}), FedPeWS and FedAvg "
+        f"differ in the first round that reaches the target accuracy by {sooner('lr_server=1', '', '')} at server "
+        f"learning rate 1 and by {slow} at 0.25; a negative number means that FedPeWS is faster.",
+        f"With four clients the final accuracy differs from FedAvg's by {gain('fedpews')} with learned subnetworks and "
+        f"by {gain('fedpews_fixed')} with fixed ones.",
+        f"On CIFAR-MNIST ({evidence.seeds(plain)}, 300 rounds) FedPeWS ends at {evidence.number(learned)} with learned "
+        f"and {evidence.number(fixed)} with fixed subnetworks, FedAvg at {evidence.number(plain)}.",
     ]

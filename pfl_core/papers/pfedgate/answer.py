@@ -18,11 +18,11 @@ def answer(evidence: Evidence) -> list[str]:
     dense, third, tenth = (accuracy(*half, f"keep_ratio={s}") for s in ("1", "0.3", "0.1"))
     swapped = evidence.number(half, metric="other_gate_change", unit=" points")
     return [
-        f"On Fashion-MNIST at searched rates ({evidence.seeds(half)}), pFedGate scores {accuracy(*half)} with half of "
-        f"the model (s = 0.5), FedAvg {accuracy(*SETTING, 'fedavg')} ({lead('fedavg')}) and FedAvg with fine-tuning "
-        f"{accuracy(*SETTING, 'fedavg_ft')} ({lead('fedavg_ft')}).",
-        f"It scores {dense} at s = 1, {third} at 0.3 and {tenth} at 0.1; with another client's gate the accuracy at "
-        f"s = 0.5 changes by {swapped}, so gates are personal.",
-        "At the paper's own setting one run is stored, s = 0.5 on CIFAR-10: "
-        f"{accuracy('paper', 'cifar10', 'pfedgate')}, where the paper has 74.1 %.",
+        f"On Fashion-MNIST with searched learning rates ({evidence.seeds(half)}), pFedGate scores {accuracy(*half)} "
+        f"with half of the model (s = 0.5), FedAvg {accuracy(*SETTING, 'fedavg')} ({lead('fedavg')}) and FedAvg "
+        f"with fine-tuning {accuracy(*SETTING, 'fedavg_ft')} ({lead('fedavg_ft')}).",
+        f"It scores {dense} at s = 1, {third} at 0.3 and {tenth} at 0.1 (the share of the model that is kept). "
+        f"If clients use another client's gate, the accuracy at s = 0.5 changes by {swapped}: the gates are personal.",
+        "At the paper's own setting one run is stored, with s = 0.5 on CIFAR-10: it scores "
+        f"{accuracy('paper', 'cifar10', 'pfedgate')}, in the paper 74.1 %.",
     ]

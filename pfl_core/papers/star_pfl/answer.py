@@ -15,10 +15,11 @@ def answer(evidence: Evidence) -> list[str]:
         return evidence.number(own, metric, digits=0)
 
     return [
-        f"On MNIST in place of the paper's images (15 rounds, {evidence.seeds(own)}), Star-PFL scores "
-        f"{merged('star_pfl')} after aggregation, FedAvg {merged('fedavg')} and FedBN {merged('fedbn')}; after local "
-        f"training, where the released code scores it, Star-PFL has {evidence.number(own, 'acc_mean_trained')}.",
-        f"Clients freeze {share('frozen_local')} of the parameters, the server {share('frozen_global')}; pure noise "
-        f"would freeze {share('chance_local')} and {share('chance_global')}.",
-        f"It sends {share('sent_share')} of the parameters, where the paper has 66.1 %.",
+        f"On MNIST instead of the paper's medical images (15 rounds, {evidence.seeds(own)}), Star-PFL scores "
+        f"{merged('star_pfl')} after aggregation, FedAvg {merged('fedavg')} and FedBN {merged('fedbn')}. "
+        f"After local training, where the released code scores it, Star-PFL has "
+        f"{evidence.number(own, 'acc_mean_trained')}.",
+        f"Clients freeze {share('frozen_local')} of the parameters, the server {share('frozen_global')}; with "
+        f"updates of pure noise it would be {share('chance_local')} and {share('chance_global')}.",
+        f"It sends {share('sent_share')} of the parameters; in the paper it is 66.1 %.",
     ]
