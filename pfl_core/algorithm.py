@@ -45,7 +45,7 @@ def in_checkpoints(cls: type) -> type:
 @in_checkpoints
 @dataclass(frozen=True)
 class State:
-    """Everything that is carried from round to round. Methods add fields named after their paper.
+    """Everything that is carried from round to round. Methods add fields with the names of their paper.
 
     Tensors may be shared between states and notes, so they are never modified in place.
     """
@@ -109,6 +109,10 @@ class Algorithm(Generic[StateT]):
         """Small arrays computed from the last state, e.g. overlaps of masks. They are stored in the record."""
         return {}
 
+    def warnings(self, fed: Federation) -> list[str]:
+        """Settings of the method that cannot have their effect in this federation, one line each. Default: none."""
+        return []
+
     def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
         """Checks of a finished run: did the mechanism that distinguishes this method have an effect?
 
@@ -133,7 +137,7 @@ class Algorithm(Generic[StateT]):
 
         ``changes`` replace single fields. Raises ValueError for a reading that the method does not have.
         """
-        if name not in cls.readings:
+        if name not in tuple(cls.readings):
             raise ValueError(f"{cls.__name__}: no reading {name!r}; choose from {', '.join(cls.readings)}")
         return cls(**{**cls.readings[name], **changes})
 

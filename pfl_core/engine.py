@@ -15,12 +15,16 @@ from torch import Tensor
 from pfl_core.algorithm import Algorithm, State
 from pfl_core.federation import Federation, Scores
 from pfl_core.federation.types import Predict
+from pfl_core.options import check_fields
 from pfl_core.seeding import generator
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Number of rounds, client sampling, and how often all clients are evaluated."""
+    """Number of rounds, client sampling, and how often all clients are evaluated.
+
+    Raises ValueError for a wrong type and for a value out of range.
+    """
 
     rounds: int
     participation: float = 1.0  # fraction of the clients in a round
@@ -29,6 +33,7 @@ class Schedule:
     novel: float = 0.0  # fraction of the clients that never take part; they are evaluated after adaptation
 
     def __post_init__(self) -> None:
+        check_fields(self, "run")
         if self.rounds < 1 or self.eval_every < 1:
             raise ValueError(f"rounds={self.rounds}, eval_every={self.eval_every}: both must be at least 1")
         if not 0 < self.participation <= 1:

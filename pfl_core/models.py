@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from pfl_core.options import PositiveInt, check_options
-from pfl_core.plugins import find
+from pfl_core.plugins import find, users_code
 from pfl_core.seeding import generator
 
 _INIT_LOCK = Lock()  # PyTorch's initialisation draws from a generator that all threads of the process share
@@ -29,7 +29,8 @@ def build(name: str, in_shape: Shape, num_classes: int, seed: int, **options: An
     """The named network, or your own (``package.module:function`` with arguments in_shape, num_classes and options).
 
     ``in_shape`` is the shape of one sample. The initial weights depend on ``seed`` alone; the state of PyTorch's global
-    generator is restored. Raises ValueError for an unknown name or option, and for an unsupported shape.
+    generator is restored. Raises ValueError for an unknown name or option, for an unsupported shape, and for a function
+    of your own that fails or does not return a network.
     """
     function = find("model", name, MODELS)
     check_options(f"model {name!r}", function, options, reserved=2)
@@ -38,9 +39,33 @@ def build(name: str, in_shape: Shape, num_classes: int, seed: int, **options: An
     with _INIT_LOCK, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(generator(seed, "init").initial_seed())
         try:
-            return function(tuple(in_shape), num_classes, **options)
+            with users_code("model", name):
+                model = function(tuple(in_shape), num_classes, **options)
         except ValueError as error:
-            raise ValueError(f"model {name!r}: {error}") from error
+            raise error if ":" in name else ValueError(f"model {name!r}: {error}") from error
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model {name!r} returned a {type(model).__name__}; return a torch.nn.Module")
+    return model
+
+
+@torch.no_grad()
+def check_outputs(name: str, model: nn.Module, in_shape: Shape, num_classes: int) -> None:
+    """Run your own network on two samples. Raises ValueError if it fails or has not one output for each class.
+
+    The network's state is not changed. Networks of this package are not run, because tests check them.
+    """
+    if ":" not in name:
+        return
+    was_training, dtype = model.training, next((p.dtype for p in model.parameters()), torch.float32)
+    with users_code("model", name):
+        output = model.eval()(torch.zeros(2, *in_shape, dtype=dtype))
+    model.train(was_training)
+    if not isinstance(output, torch.Tensor) or output.shape != (2, num_classes):
+        what = f"shape {list(output.shape)}" if isinstance(output, torch.Tensor) else f"type {type(output).__name__}"
+        raise ValueError(
+            f"model {name!r}: for 2 samples the output has {what}, not [2, {num_classes}]; return one value for each "
+            f"of the {num_classes} classes"
+        )
 
 
 def convnet(
@@ -137,7 +162,7 @@ def _imagenet_weights() -> dict[str, torch.Tensor]:
 
     weights = torchvision().models.ResNet18_Weights.IMAGENET1K_V1
     try:
-        return dict(weights.get_state_dict(progress=False, check_hash=True))
+        return dict(weights.get_state_dict(progress=False, check_hash=True, weights_only=True))
     except (OSError, RuntimeError, EOFError, UnpicklingError) as error:  # no network, or a damaged file
         folder, file = torch.hub.get_dir(), weights.url.rpartition("/")[2]
         raise ConnectionError(

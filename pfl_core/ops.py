@@ -90,7 +90,7 @@ def _masked_mean(theta: Tensor, active: Tensor, weight: Tensor | None, otherwise
 
 
 def mix(matrix: Tensor, theta: Tensor) -> Tensor:
-    """A weighted average for each client: row-stochastic ``matrix`` [N, N] times theta [N, e]."""
+    """A weighted average for each client: ``matrix`` [N, N], whose rows sum to 1, times theta [N, e]."""
     return matrix.to(theta) @ theta
 
 

@@ -11,9 +11,10 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 NonNegativeFloat = Annotated[float, Ge(0)]  # learning rates, weights of a penalty
 NonNegativeInt = Annotated[int, Ge(0)]  # numbers of epochs
 PositiveInt = Annotated[int, Ge(1)]  # widths of layers
+Fraction = Annotated[float, Ge(0), Le(1)]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint at the most similar known name, for error messages; "" if none is similar."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    close = difflib.get_close_matches(str(name), list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
@@ -51,39 +53,56 @@ def checked(cls: type, options: Mapping[str, Any], owner: str) -> dict[str, Any]
             names = ", ".join(types) or "none"
             raise ValueError(f"{owner}: no setting {name!r}{did_you_mean(name, types)}; it has {names}")
         adapter = _adapter(types[name])
-        out[name] = _validated(owner, name, value, adapter.validate_python) if adapter else value
+        out[name] = _validated(owner, name, value, partial(_converted, adapter)) if adapter else value
     return out
 
 
-def check_options(what: str, function: Callable, options: Mapping[str, Any], reserved: int) -> None:
+def check_fields(instance: Any, owner: str) -> None:
+    """Convert all fields of a frozen dataclass to their types; for ``__post_init__``.
+
+    Raises ValueError as ``checked`` does. Values taken from NumPy become plain Python numbers.
+    """
+    values = {f.name: getattr(instance, f.name) for f in dataclasses.fields(instance)}
+    for name, value in checked(type(instance), values, owner).items():
+        object.__setattr__(instance, name, value)
+
+
+def check_options(
+    what: str,
+    function: Callable,
+    options: Mapping[str, Any],
+    reserved: int,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """Check ``options`` against the parameters of ``function`` after its first ``reserved`` ones, without converting.
 
     Values are checked as JSON: a list is accepted for a tuple and 1 for 1.0, but "1" is not a number. Parameters
-    without a type, or with a type that pydantic does not know, accept any value.
+    without a type, or with a type that pydantic does not know, accept any value. ``more``: further options, name ->
+    type. If the function has ``**kwargs``, other options are not checked.
     Raises ValueError for an unknown option, a wrong type and a number out of bounds.
     """
-    known = _parameters(function, reserved)
-    if known is None:
-        return
+    types, others_allowed = parameters(function, reserved)
+    known = {**types, **more}
     for name, value in options.items():
-        if name not in known:
+        if name not in known and not others_allowed:
             raise ValueError(f"{what} has no option {name!r}: it takes {', '.join(known) or 'none'}")
-        adapter = None if isinstance(known[name], str) else _adapter(known[name])
+        annotation = known.get(name, Any)
+        adapter = None if isinstance(annotation, str) else _adapter(annotation)
         if adapter:
             _validated(what, name, value, partial(_validate_json, adapter))
 
 
 @cache
-def _parameters(function: Callable, reserved: int) -> dict[str, Any] | None:
-    """Name -> type of the parameters after the ``reserved`` ones; None if the function has ``**kwargs``."""
+def parameters(function: Callable, reserved: int) -> tuple[dict[str, Any], bool]:
+    """Name -> type of the parameters after the ``reserved`` ones, and whether the function has ``**kwargs``."""
     try:
         signature = inspect.signature(function, eval_str=True)
     except NameError:  # an annotation imported under TYPE_CHECKING: string annotations are not checked
         signature = inspect.signature(function)
-    parameters = list(signature.parameters.values())[reserved:]
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return None
-    return {p.name: Any if p.annotation is p.empty else p.annotation for p in parameters}
+    given = list(signature.parameters.values())[reserved:]
+    named = [p for p in given if p.kind is not p.VAR_KEYWORD]
+    types = {p.name: Any if p.annotation is p.empty else p.annotation for p in named}
+    return types, len(named) < len(given)
 
 
 @cache
@@ -95,6 +114,11 @@ def _adapter(annotation: Any) -> TypeAdapter | None:
         return TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
     except PydanticUserError:
         return None
+
+
+def _converted(adapter: TypeAdapter, value: Any) -> Any:
+    """The value in the adapter's type. "3" is accepted for a number, but True is not."""
+    return adapter.validate_python(value, strict=isinstance(value, bool))
 
 
 def _validate_json(adapter: TypeAdapter, value: Any) -> Any:
@@ -113,4 +137,10 @@ def _validated(owner: str, name: str, value: Any, validate: Callable[[Any], Any]
     except ValidationError as error:
         first = error.errors()[0]
         at = "".join(f"item {place}: " for place in first["loc"] if isinstance(place, int))
-        raise ValueError(f"{owner}: {name}={value!r}: {at}{first['msg'].lower()}") from None
+        raise ValueError(f"{owner}: {name}={shown(value)}: {at}{first['msg'].lower()}") from None
+
+
+def shown(value: Any) -> str:
+    """``repr`` on one line, with at most 80 characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -31,13 +32,25 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
         raise ValueError(f"{kind} {name!r}: {module_name!r} is not a module name; give package.module:function")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # a user's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"{kind} {name!r}: {module_name} cannot be imported ({reason}); is it on the path?") from error
     function = getattr(module, attribute, None)
     if not callable(function):
         raise ValueError(f"{kind} {name!r}: module {module_name} has no function {attribute!r}")
     return function
+
+
+@contextmanager
+def users_code(kind: str, name: str) -> Iterator[None]:
+    """Turn what a user's function ``module:function`` raises into a ValueError of one line; others are not affected."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        if ":" not in name:
+            raise
+        reason = (str(error).splitlines() or [""])[0]
+        raise ValueError(f"{kind} {name!r} failed ({type(error).__name__}: {reason}); correct the function") from error
 
 
 @cache

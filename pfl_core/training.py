@@ -10,38 +10,29 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pfl_core.options import NonNegativeFloat, NonNegativeInt
-
-PARTIAL_BATCH = ("keep", "drop", "merge")
+from pfl_core.options import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, check_fields
 
 
 @dataclass(frozen=True)
 class Training:
-    """Settings of local mini-batch SGD. Symbols of the papers: lr η, epochs E (FedSelect: L), batch_size B."""
+    """Settings of local mini-batch SGD. Symbols of the papers: lr η, epochs E (FedSelect: L), batch_size B.
+
+    Raises ValueError for a wrong type, and for a number that is not finite or out of bounds.
+    """
 
     lr: NonNegativeFloat = 0.05
     epochs: NonNegativeInt = 1
-    batch_size: int = 32
+    batch_size: PositiveInt = 32
     momentum: NonNegativeFloat = 0.0
     weight_decay: NonNegativeFloat = 0.0
     clip_norm: NonNegativeFloat | None = None  # bound on the L2 norm of the gradient of all trainable parameters
-    milestones: tuple[float, ...] = ()  # fractions of the rounds after which the rate is multiplied by `decay`
+    milestones: tuple[Fraction, ...] = ()  # fractions of the rounds after which the rate is multiplied by `decay`
     decay: NonNegativeFloat = 0.1
     partial_batch: Literal["keep", "drop", "merge"] = "keep"  # a smaller last batch; "merge": join the previous batch
-    augment: str = "none"  # "none" | "crop_flip" (4 pixels of padding, random crop, horizontal flip)
+    augment: Literal["none", "crop_flip"] = "none"  # "crop_flip": 4 pixels of padding, random crop, horizontal flip
 
     def __post_init__(self) -> None:
-        for name, low in (("lr", 0.0), ("momentum", 0.0), ("weight_decay", 0.0), ("decay", 0.0)):
-            if not getattr(self, name) >= low:
-                raise ValueError(f"training: {name}={getattr(self, name)} is below {low:g}")
-        if self.batch_size < 1 or self.epochs < 0:
-            raise ValueError(f"training: batch_size={self.batch_size}, epochs={self.epochs}: must be at least 1 and 0")
-        if self.partial_batch not in PARTIAL_BATCH:
-            raise ValueError(
-                f"training: partial_batch={self.partial_batch!r} is unknown; choose from {', '.join(PARTIAL_BATCH)}"
-            )
-        if self.augment not in AUGMENT:
-            raise ValueError(f"training: augment={self.augment!r} is unknown; choose from {', '.join(AUGMENT)}")
+        check_fields(self, "training")
 
     def batch_bounds(self, n: int) -> list[tuple[int, int]]:
         """(start, stop) of each batch of n samples.

@@ -1,10 +1,12 @@
 """The networks: exact sizes, layer names, seeds, and error messages."""
 
+import os
+
 import pytest
 import torch
 from torch import nn
 
-from pfl_core.models import MODELS, build
+from pfl_core.models import MODELS, build, check_outputs
 from pfl_core.seeding import generator
 
 GREY, CIFAR = (1, 28, 28), (3, 32, 32)
@@ -195,6 +197,28 @@ def test_pretrained_weights_without_network_are_one_clear_line(monkeypatch, tmp_
         build("resnet18", CIFAR, 10, 0, pretrained=True, stem="cifar")
 
 
+class Planted:
+    """Unpickling it creates a folder."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (self.folder,)
+
+
+def test_a_file_of_weights_runs_no_code(monkeypatch, tmp_path):
+    from pfl_core.vision import torchvision
+
+    torchvision()
+    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path))
+    (tmp_path / "checkpoints").mkdir()
+    torch.save(Planted(str(tmp_path / "planted")), tmp_path / "checkpoints" / "resnet18-f37072fd.pth")
+    with pytest.raises(ConnectionError, match="no pretrained weights"):
+        build("resnet18", CIFAR, 10, 0, pretrained=True)
+    assert not (tmp_path / "planted").exists()
+
+
 def test_pretrained_weights_come_with_a_fresh_head(monkeypatch):
     from pfl_core import models
 
@@ -220,3 +244,58 @@ def test_a_model_from_outside(monkeypatch, tmp_path):
         build("no_such_module:tiny", (5,), 4, 0)
     with pytest.raises(ValueError, match="has no option 'depth': it takes width"):
         build("my_nets:tiny", (5,), 4, 0, depth=3)
+
+
+OUTSIDE = """
+import sys
+from torch import nn
+
+def fails(in_shape, num_classes):
+    raise RuntimeError("no memory\\nfor this")
+
+def exits(in_shape, num_classes):
+    sys.exit("bye")
+
+def nothing(in_shape, num_classes):
+    return None
+
+class Pair(nn.Linear):
+    def forward(self, x):
+        return super().forward(x), x
+
+def pair(in_shape, num_classes):
+    return Pair(in_shape[0], num_classes)
+
+def linear(in_shape, num_classes, width=4, takes=5):
+    return nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(takes), nn.Linear(takes, width))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("fails", {}, r"failed \(RuntimeError: no memory\); correct the function"),
+        ("exits", {}, r"failed \(SystemExit: bye\)"),
+        ("nothing", {}, "returned a NoneType; return a torch.nn.Module"),
+        ("pair", {}, r"for 2 samples the output has type tuple, not \[2, 4\]"),
+        ("linear", {"width": 3}, r"for 2 samples the output has shape \[2, 3\], not \[2, 4\]; return one value"),
+        ("linear", {"takes": 6}, r"failed \(\w+: "),
+    ],
+)
+def test_errors_of_a_users_network(monkeypatch, tmp_path, name, options, message):
+    (tmp_path / "wrong_nets.py").write_text(OUTSIDE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"wrong_nets:{name}"
+    with pytest.raises(ValueError, match=f"model '{name}'.*{message}") as caught:
+        check_outputs(name, build(name, (5,), 4, 0, **options), (5,), 4)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_check_of_a_users_network_does_not_change_it(monkeypatch, tmp_path):
+    (tmp_path / "right_nets.py").write_text(OUTSIDE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    model = build("right_nets:linear", (5,), 4, 0)
+    before, random_state = {n: v.clone() for n, v in model.state_dict().items()}, torch.get_rng_state()
+    check_outputs("right_nets:linear", model, (5,), 4)
+    assert model.training and torch.equal(torch.get_rng_state(), random_state)
+    assert all(torch.equal(v, before[n]) for n, v in model.state_dict().items())

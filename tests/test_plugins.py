@@ -43,6 +43,13 @@ def test_unknown_names_are_one_clear_line(name, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_module_that_exits_is_one_clear_line(monkeypatch, tmp_path):
+    (tmp_path / "exits.py").write_text("import sys\nsys.exit(3)\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"rule 'exits:f': exits cannot be imported \(SystemExit: 3\)"):
+        find("rule", "exits:f", {})
+
+
 def test_options_that_fit_pass():
     check_options("rule 'mine'", rule, {"share": 1, "order": [1, 2], "name": None, "free": object()}, reserved=2)
     check_options("rule 'any'", lambda data, **options: data, {"whatever": 1}, reserved=1)

@@ -4,28 +4,41 @@ import math
 import re
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
 from pfl_core import Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.seeding import generator
-from pfl_core.training import PARTIAL_BATCH, Training, crop_flip
+from pfl_core.training import AUGMENT, Training, crop_flip
 from tests.helpers import cnn, federation
 
 
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"lr": -0.1}, r"lr=-0\.1 is below 0"),
-        ({"lr": math.nan}, "lr=nan is below 0"),
-        ({"momentum": -1.0}, r"momentum=-1\.0 is below 0"),
-        ({"weight_decay": -1e-4}, "weight_decay=-0.0001 is below 0"),
-        ({"decay": -2.0}, r"decay=-2\.0 is below 0"),
-        ({"batch_size": 0}, "batch_size=0, epochs=1: must be at least 1 and 0"),
-        ({"epochs": -1}, "epochs=-1: must be at least 1 and 0"),
-        ({"partial_batch": "pad"}, "partial_batch='pad' is unknown; choose from keep, drop, merge"),
-        ({"augment": "rotate"}, "augment='rotate' is unknown; choose from none, crop_flip"),
+        ({"lr": -0.1}, r"training: lr=-0\.1: input should be greater than or equal to 0"),
+        ({"lr": math.nan}, "lr=nan: input should be a finite number"),
+        ({"lr": None}, "lr=None: input should be a valid number"),
+        ({"lr": 10**400}, r"lr=10{60,}\.\.\.: input should be a valid number"),
+        ({"lr": torch.zeros(2)}, r"lr=tensor\(\[0\., 0\.\]\): input should be a valid number"),
+        ({"momentum": -1.0}, r"momentum=-1\.0: input should be greater"),
+        ({"weight_decay": -1e-4}, "weight_decay=-0.0001: input should be greater"),
+        ({"decay": -2.0}, r"decay=-2\.0: input should be greater"),
+        ({"clip_norm": -1}, "clip_norm=-1: input should be greater"),
+        ({"clip_norm": math.inf}, "clip_norm=inf: input should be a finite number"),
+        ({"batch_size": 0}, "batch_size=0: input should be greater than or equal to 1"),
+        ({"batch_size": "many"}, "batch_size='many': input should be a valid integer"),
+        ({"epochs": -1}, "epochs=-1: input should be greater than or equal to 0"),
+        ({"epochs": 1.5}, "epochs=1.5: input should be a valid integer"),
+        ({"epochs": True}, "epochs=True: input should be a valid integer"),
+        ({"milestones": (0.5, math.nan)}, r"milestones=\(0\.5, nan\): item 1: input should be a finite number"),
+        ({"milestones": (0.5, 30)}, r"milestones=\(0\.5, 30\): item 1: input should be less than or equal to 1"),
+        ({"milestones": 0.5}, "milestones=0.5: input should be a valid tuple"),
+        ({"partial_batch": "pad"}, "partial_batch='pad': input should be 'keep', 'drop' or 'merge'"),
+        ({"augment": "rotate"}, "augment='rotate': input should be 'none' or 'crop_flip'"),
+        ({"augment": ["crop_flip"]}, r"augment=\['crop_flip'\]: input should be 'none' or 'crop_flip'"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(setting, message):
@@ -36,6 +49,17 @@ def test_bad_settings_are_refused_in_one_line(setting, message):
 
 def test_zero_is_allowed():
     assert Training(lr=0.0, epochs=0).epochs == 0
+
+
+def test_numbers_become_plain_numbers():
+    """Numbers of NumPy and PyTorch could not be written to a record."""
+    train = Training(lr=torch.tensor(0.5), epochs=np.int64(2), milestones=[np.float64(0.5)], clip_norm=1)
+    assert train == Training(lr=0.5, epochs=2, milestones=(0.5,), clip_norm=1.0)
+    assert [type(value) for value in (train.lr, train.epochs, *train.milestones)] == [float, int, float]
+
+
+def test_every_kind_of_augmentation_can_be_chosen():
+    assert {Training(augment=name).augment for name in AUGMENT} == set(AUGMENT)
 
 
 def test_the_schedule_multiplies_after_each_milestone():
@@ -106,7 +130,7 @@ def test_what_happens_to_a_last_batch_of_four(last, sizes):
     assert [start for start, _ in bounds[1:]] == [stop for _, stop in bounds[:-1]] and bounds[0][0] == 0
 
 
-@pytest.mark.parametrize("last", PARTIAL_BATCH)
+@pytest.mark.parametrize("last", ["keep", "drop", "merge"])
 def test_an_only_batch_or_a_full_last_batch_is_kept(last):
     train = Training(batch_size=32, partial_batch=last)
     assert train.batch_bounds(20) == [(0, 20)] and train.batch_bounds(64) == [(0, 32), (32, 64)]

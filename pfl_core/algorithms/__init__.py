@@ -1,1 +1,1 @@
-"""One file a method, one folder for each paper's own. `pfl_core.registry` lists them."""
+"""Federated learning methods: one file per method, one folder for each of the four papers' own; see README.md."""

@@ -1,15 +1,16 @@
-r"""Ditto: FedAvg, and beside it a model of each client's own, held close to the shared one.
+r"""Ditto: FedAvg, plus a personal model for each client that is regularized towards the shared model.
 
 Li, Hu, Beirami and Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm 1.
 
-    v_k ← v_k − η (∇f_k(v_k) + λ (v_k − θ))        for the personal epochs; θ as it was received
+    v_k ← v_k − η (∇f_k(v_k) + λ (v_k − θ))        for the personal epochs; θ as received
     θ_k ← SGD(θ; D_k)        θ ← θ + lr_server (mean_k θ_k − θ)
 
-Clients are scored with v_k. FedSelect, section 6 of its specification; pFedGate, section 8. Differs from the paper:
-v_k is trained before θ_k, which changes nothing, as both start from what the round began with. Ours: both take the
-round's batches in the same orders, so that λ = 0 is FedAvg and Local side by side; v_k trains as many epochs as θ_k;
-its batch-norm statistics are its own, those of θ are averaged (FedSelect's A13). A client that never took part starts
-its v_k from θ before it is scored.
+Clients are scored with v_k. A baseline of FedSelect and pFedGate.
+
+Differs from the paper: v_k is trained before θ_k, which changes no result, since both start from the round's initial
+values. Not in the paper: both see the same batches in the same order, so that with λ = 0 they are exactly the models of
+FedAvg (θ) and of Local (v_k); v_k is trained for as many epochs as θ_k; batch-norm statistics of v_k stay with it,
+those of θ are averaged; a client that never took part trains its v_k from θ before it is scored.
 """
 
 from __future__ import annotations
@@ -30,28 +31,28 @@ from pfl_core.options import NonNegativeFloat, NonNegativeInt
 @register(
     "ditto",
     papers=("fedselect", "pfedgate"),
-    shares="one model for all; each client is scored with another of its own, pulled towards it",
+    shares="one model for all; each client is scored with a personal model that is pulled towards it",
     variants={f"lam_{lam:g}": {"lam": lam} for lam in (0.01, 0.05, 0.5, 0.8, 1.0, 2.0)},
     passes=2.0,
 )
 @dataclass(frozen=True)
-class Ditto(FedAvg):
+class Ditto(FedAvg[MovingState]):
     """``shared`` [e] is θ, ``local`` N rows [e] are the v_k."""
 
-    lam: NonNegativeFloat = 0.1  # λ
-    personal_epochs: NonNegativeInt | None = None  # of v_k; None: as many as θ_k has
+    lam: NonNegativeFloat = 0.1  # λ, weight of the distance to θ
+    personal_epochs: NonNegativeInt | None = None  # of v_k; None: as many as for θ_k
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.lam >= 0:
             raise ValueError(f"Ditto: lam={self.lam} is below 0, which would push v_k away; give 0 or more")
         if self.personal_epochs is not None and self.personal_epochs < 1:
-            raise ValueError(f"Ditto: personal_epochs={self.personal_epochs} is below 1: v_k would never be trained")
+            raise ValueError(f"Ditto: personal_epochs={self.personal_epochs} does not train v_k; give 1 or more")
 
     def init(self, fed: Federation, theta0: Tensor) -> MovingState:
         return MovingState(shared=theta0, local=(theta0,) * fed.num_clients)
 
-    def personal(
+    def train_personal(
         self,
         fed: Federation,
         v: Tensor,
@@ -60,33 +61,35 @@ class Ditto(FedAvg):
         key: int | tuple[int | str, ...],
         velocity: Tensor | None = None,
     ) -> Trained:
-        """The clients' own models v [S, e], trained towards what they received."""
+        """Train the personal models v [S, e], with the pull towards ``shared`` [e]."""
         anchor = shared[: fed.num_params]
         pull = (lambda g, v_k, s: g.add(v_k - anchor, alpha=self.lam)) if self.lam else None
         training = LocalTraining(epochs=self.personal_epochs, gradient=pull)
         return fed.sgd(v, clients, training, key=key, velocity=velocity)
 
     def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
-        own, losses, momentum = {}, [], self.client_momentum(fed, state, 2 * fed.num_params)  # of v_k and of θ_k
+        personal: dict[int, Tensor] = {}  # k -> v_k [e]
+        losses = []
+        momentum = self.client_momentum(fed, state, 2 * fed.num_params)  # of v_k and of θ_k, side by side
 
         def local(chunk: Tensor, rows: slice) -> Trained:
             velocity = momentum.take(chunk)
-            before = (None, None) if velocity is None else velocity.chunk(2, 1)
-            out = self.personal(fed, take(state.local, chunk), state.shared, chunk, t, before[0])
-            own.update(zip(chunk.tolist(), (row.clone() for row in out.theta), strict=True))
-            losses.append(out.loss)
-            common = fed.sgd(fed.broadcast(state.shared, chunk), chunk, key=t, velocity=before[1])
-            momentum.put(chunk, out.velocity, common.velocity)
-            return common
+            velocity_v, velocity_theta = (None, None) if velocity is None else velocity.chunk(2, 1)
+            v = self.train_personal(fed, take(state.local, chunk), state.shared, chunk, t, velocity_v)
+            personal.update(zip(chunk.tolist(), (row.clone() for row in v.theta), strict=True))
+            losses.append(v.loss)
+            out = fed.sgd(fed.broadcast(state.shared, chunk), chunk, key=t, velocity=velocity_theta)
+            momentum.put(chunk, v.velocity, out.velocity)
+            return out
 
         mean, notes = fed.average(
-            local, clients, self.weight(fed, clients), predict=lambda k, theta_k, x: fed.logits(own[k], x)
+            local, clients, self.weight(fed, clients), predict=lambda k, theta_k, x: fed.logits(personal[k], x)
         )
         shared = server_step(state.shared, mean, self.lr_server)
         personal_epochs = fed.train.epochs if self.personal_epochs is None else self.personal_epochs
-        local_models = put(state.local, clients, list(own.values()))
+        local_models = put(state.local, clients, list(personal.values()))
         return momentum.into(MovingState(shared=shared, local=local_models)), notes | {
-            "train_loss": torch.cat(losses),  # of v_k, without the pull
+            "train_loss": torch.cat(losses),  # cross-entropy of v_k, without the λ term
             "upload": torch.full((len(clients),), fed.num_params),
             "passes": fed.train.epochs + personal_epochs,
         }
@@ -97,6 +100,6 @@ class Ditto(FedAvg):
     def adapt(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> MovingState:
         for rows in fed.chunks(clients):
             chunk = clients[rows]
-            out = self.personal(fed, fed.broadcast(state.shared, chunk), state.shared, chunk, (t, "adapt"))
+            out = self.train_personal(fed, fed.broadcast(state.shared, chunk), state.shared, chunk, (t, "adapt"))
             state = replace(state, local=put(state.local, chunk, [row.clone() for row in out.theta]))
         return state

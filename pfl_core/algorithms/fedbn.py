@@ -1,12 +1,13 @@
-r"""FedBN: everything is averaged but batch norm, which every client keeps.
+r"""FedBN: everything is averaged except batch norm, which stays with each client.
 
-Li et al., "FedBN: Federated Learning on Non-IID Features via Local Batch Normalization", ICLR 2021. Star-PFL, section 7
-of its specification; θ = (u without batch norm, v_k scales, shifts and statistics of the norm layers):
+Li et al., "FedBN: Federated Learning on Non-IID Features via Local Batch Normalization", ICLR 2021. A baseline of
+Star-PFL. θ = (u, v_k): v_k are the scales, shifts and statistics of the norm layers, u is everything else.
 
     θ_k⁺ = SGD(u, v_k)        u ← Σ_k n_k u_k⁺ / Σ_k n_k        v_k ← v_k⁺        scored: (u, v_k)
 
-All clients start from one model. Differs from the paper: u is weighted by n_k, as Star-PFL's FedAvg is (there, and in
-the code behind Star-PFL, all clients weigh the same: ``client_weighting="uniform"``).
+All clients start from the same model. Differs from the paper: u is weighted by n_k, as in Star-PFL's FedAvg. In the
+paper, and in the PersonalizedFL code that Star-PFL builds on, clients have equal weights
+(``client_weighting="uniform"``).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pfl_core.algorithm import register
-from pfl_core.algorithms.partial import Partial
+from pfl_core.algorithms.partial import Partial, PartialState
 from pfl_core.layout import NORM, STATISTIC, Field, Layout
 
 
@@ -27,11 +28,11 @@ from pfl_core.layout import NORM, STATISTIC, Field, Layout
     variants={"uniform": {"client_weighting": "uniform"}, "average_statistics": {"buffer_policy": "average"}},
 )
 @dataclass(frozen=True)
-class FedBN(Partial):
-    """Without norm layers it is FedAvg to the bit."""
+class FedBN(Partial[PartialState]):
+    """Without norm layers it is bitwise equal to FedAvg."""
 
     client_weighting: Literal["uniform", "samples"] = "samples"
 
-    def keeps(self, layout: Layout) -> Callable[[Field], bool]:
-        kept = {NORM, STATISTIC} if self.buffer_policy == "local" else {NORM}
-        return lambda f: f.kind in kept
+    def is_personal(self, layout: Layout) -> Callable[[Field], bool]:
+        personal = {NORM, STATISTIC} if self.buffer_policy == "local" else {NORM}
+        return lambda f: f.kind in personal

@@ -1,28 +1,29 @@
-r"""FedMD: clients exchange no weights but what their models say about public samples.
+r"""FedMD: clients exchange no weights, only the logits of their models on public samples.
 
-Li and Wang, "FedMD: Heterogenous Federated Learning via Model Distillation", 2019, Algorithm 1. pFedGate, section 8 of
-its specification.
+Li and Wang, "FedMD: Heterogenous Federated Learning via Model Distillation", 2019, Algorithm 1. A baseline of pFedGate.
 
     x_t       public samples of round t, the same for all clients
     server    f ← Σ_k w_k f_k(x_t) / Σ_k w_k             of the participants' logits
     digest    θ_k ← SGD(θ_k; mean (f_k(x_t) − f)²)       for ``digest_epochs``
     revisit   θ_k ← SGD(θ_k; D_k)                        local epochs
 
-``public`` names a split of the federation, of which all clients' samples are public ("public"; labels are never
-looked at), or a data set: "far" from the clients' own or "near" to it in pFedGate's Table 6. Images are resized to the
-clients' size; grey is repeated over the channels, colour becomes its luminance.
+``public`` names a split of the federation or a data set. Of a split, all clients' samples are public. A data set can be
+"far" from the clients' data or "near" to them, as in pFedGate's Table 6. Labels are never used. Images are resized to
+the clients' size; grey is repeated over the channels, colour is converted to luminance.
 
-Differs from the paper: all clients have the same architecture and the same start (section 8), so there is no training
-on labelled public data beforehand; w_k = n_k, as everything in pFedGate's comparison is (there: 1). Ours: the squared
-error is a mean over samples and classes; networks are in evaluation mode when they give their opinion. A client that
-never took part has the initial model.
+Differs from the paper: all clients have the same architecture and the same initial model, as in pFedGate's comparison,
+so there is no initial training on labelled public data. w_k = n_k, as everywhere in that comparison (in the paper 1).
+
+Not in the paper: the squared error is a mean over samples and classes; logits on public samples are computed in
+evaluation mode. A client that never took part has the initial model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -57,12 +58,12 @@ if TYPE_CHECKING:
     passes=3.0,
 )
 @dataclass(frozen=True)
-class FedMD(Momentum):
-    """``local``: N rows [e]."""
+class FedMD(Momentum[MovingState]):
+    """``local``: N rows [e], the clients' models."""
 
-    public: str = "public"
-    public_normalise: str = "unit"  # how a data set's images are scaled: as the clients' own
-    public_samples: int = 5000  # in a round; all there are, if fewer
+    public: str = "public"  # a split of the federation, or a data set
+    public_normalise: str = "unit"  # normalisation of a public data set; should be that of the clients' data
+    public_samples: int = 5000  # per round; all of them if there are fewer
     digest_epochs: NonNegativeInt = 1
     client_weighting: Literal["uniform", "samples"] = "samples"
 
@@ -70,27 +71,29 @@ class FedMD(Momentum):
         check_choices(self)
         for name, low in (("public_samples", 1), ("digest_epochs", 0)):
             if getattr(self, name) < low:
-                raise ValueError(f"FedMD: {name}={getattr(self, name)} is too small, give at least {low}")
+                raise ValueError(f"FedMD: {name}={getattr(self, name)} is too small; give at least {low}")
 
     def init(self, fed: Federation, theta0: Tensor) -> MovingState:
-        """Raises ValueError or FileNotFoundError if the public samples are not there or do not fit the network."""
+        """Raises ValueError or FileNotFoundError if the public samples are missing or do not fit the network."""
         if self.public == "public" and self.public not in fed.splits:
             raise ValueError(
-                "FedMD: no public samples in this split; name a data set or the clients' own, public=train"
+                "FedMD: there is no split 'public'; set public to a data set, or to 'train' for the clients' samples"
             )
         self.samples(fed, 0)
         return MovingState(local=(theta0,) * fed.num_clients)
 
     def samples(self, fed: Federation, t: int) -> Tensor:
-        """[n, ...] the public samples of round t, without replacement."""
-        own = fed.splits["train"].x
+        """[n, ...] the public samples of round t, drawn without replacement."""
+        private = fed.splits["train"].x
+        prepare: Callable[[Tensor], Tensor] | None = None
         if self.public in fed.splits:
-            pool, prepare = fed.splits[self.public].x, lambda x: x
+            pool = fed.splits[self.public].x
         else:
-            data = public_set(self.public, self.public_normalise, tuple(own.shape[1:]))
+            data = public_set(self.public, self.public_normalise, tuple(private.shape[1:]))
             pool, prepare = data.x, data.prepare
         order = torch.randperm(len(pool), generator=generator(fed.seed, "public", t))[: self.public_samples]
-        return prepare(pool[order.to(pool.device)]).to(own)
+        x = pool[order.to(pool.device)]
+        return (prepare(x) if prepare else x).to(private)
 
     def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
         x = self.samples(fed, t)
@@ -101,27 +104,32 @@ class FedMD(Momentum):
             return mse_loss(output.logits, consensus[output.index])
 
         on_public = LocalTraining(epochs=self.digest_epochs, loss=digest)
-        new, momentum = [], self.client_momentum(fed, state)
+        momentum = self.client_momentum(fed, state)
+        trained: list[Tensor] = []  # S rows [e]
 
         def local(chunk: Tensor, rows: slice) -> Trained:
             data = [public] * len(chunk)
             digested = fed.sgd(take(state.local, chunk), chunk, on_public, key=(t, "digest"), data=data)
             out = fed.sgd(digested.theta, chunk, key=t, velocity=momentum.take(chunk))
             momentum.put(chunk, out.velocity)
-            new.extend(row.clone() for row in out.theta)
+            trained.extend(row.clone() for row in out.theta)
             return out
 
-        notes = fed.in_chunks(local, clients) | {
+        notes = fed.in_chunks(local, clients)
+        # Passes over a client's data: a forward pass over the public samples counts as a third of a training pass.
+        public_passes = (self.digest_epochs + 1 / 3) * len(x) / float(fed.num_train[clients].mean())
+        notes |= {
             "upload": torch.full((len(clients),), consensus.numel()),
-            "passes": fed.train.epochs + (self.digest_epochs + 1 / 3) * len(x) / float(fed.num_train[clients].mean()),
+            "passes": fed.train.epochs + public_passes,
         }
-        return momentum.into(replace(state, local=put(state.local, clients, new))), notes
+        return momentum.into(replace(state, local=put(state.local, clients, trained))), notes
 
     def consensus(self, fed: Federation, state: MovingState, clients: Tensor, public: tuple[Tensor, Tensor]) -> Tensor:
-        """f [n, C]."""
+        """The weighted mean f [n, C] of the clients' logits on the public samples."""
         share = normalised(client_weight(fed, clients, self.client_weighting)).tolist()
-        opinions = (fed.forward(state.local[k][None], torch.tensor([k]), [public])[0] for k in clients.tolist())
-        return sum(w * logits for w, logits in zip(share, opinions, strict=True))
+        logits = (fed.forward(state.local[k][None], torch.tensor([k]), [public])[0] for k in clients.tolist())
+        weighted = (w * logits_k for w, logits_k in zip(share, logits, strict=True))
+        return sum(weighted, start=fed.theta0.new_zeros(()))
 
     def evaluation_models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         return take(state.local, clients)
@@ -131,12 +139,16 @@ class FedMD(Momentum):
 def public_set(name: str, normalise: str, shape: tuple[int, ...]) -> Dataset:
     """The data set of that name with samples of this shape.
 
-    Raises ValueError if there is none, or its samples cannot be made to fit.
+    Raises ValueError if there is no such data set, or if its samples cannot be brought to this shape.
     """
     from pfl_core import data
 
-    images = {"channels": shape[0], "resize": shape[1], "normalise": normalise} if len(shape) == 3 else {}
-    found = data.load(name, **images)
-    if tuple(found.x.shape[1:]) != shape:
-        raise ValueError(f"FedMD: public={name!r} has samples of {tuple(found.x.shape[1:])}, the clients of {shape}")
-    return found
+    options: dict[str, Any] = {}
+    if len(shape) == 3:
+        options = {"channels": shape[0], "resize": shape[1], "normalise": normalise}
+    public = data.load(name, **options)
+    if (actual := tuple(public.x.shape[1:])) != shape:
+        raise ValueError(
+            f"FedMD: public={name!r} has samples of {actual}, the clients of {shape}; name another data set"
+        )
+    return public

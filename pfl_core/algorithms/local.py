@@ -1,9 +1,8 @@
-r"""Local: every client on its own, the baseline without federation.
+r"""Local: every client trains its own model, the baseline without federation.
 
     θ_k ← SGD(θ_k; D_k)
 
-All clients start from the same model; nothing is ever sent. FedSelect, section 6 of its specification ("Local only");
-Star-PFL and pFedGate name it Local.
+All clients start from the same model and send nothing. FedSelect's tables call it "Local only".
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from pfl_core.ops import put, take
 
 @register("local", papers=("fedselect", "pfedgate", "star_pfl"), shares="nothing; every client keeps its whole model")
 @dataclass(frozen=True)
-class Local(Momentum):
-    """Rounds of local epochs, the model carried over."""
+class Local(Momentum[MovingState]):
+    """Each round continues the local training of the last one."""
 
     def init(self, fed: Federation, theta0: Tensor) -> MovingState:
         return MovingState(local=theta0.repeat(fed.num_clients, 1))

@@ -1,14 +1,15 @@
-r"""Momentum that stays with its client: its optimizer lives through all rounds, and only the model in it is replaced.
+r"""Momentum that persists across rounds: each client keeps its optimizer's velocity, and only the model is replaced.
 
-    v_k, θ_k ← SGD(θ, v_k; D_k)        v_k as k's last round left it, 0 before the first
+    v_k, θ_k ← SGD(θ, v_k; D_k)        v_k as client k's last round left it; 0 before its first round
 
-So pFedGate's released code trains, the gated model and its baselines alike (section 4.6 of its specification). Off by
-default: an optimizer that is made anew in each round, at rest, as the other papers' code has it.
+pFedGate's released code trains this way, its baselines included. Off by default: the code of the other papers creates
+a new optimizer in every round, so that every round starts with zero velocity.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -23,17 +24,20 @@ class MovingState(State):
     velocity: ClientRows | None = field(default=None, metadata={"added": True})  # N rows [d], or longer
 
 
+MovingStateT = TypeVar("MovingStateT", bound=MovingState)
+
+
 @dataclass(frozen=True)
-class Momentum(Algorithm):
-    """A method whose clients can keep it. What is trained for scoring alone, or once, starts at rest."""
+class Momentum(Algorithm[MovingStateT]):
+    """A method whose clients can keep their velocity. Fine-tuning for evaluation always starts with zero velocity."""
 
     keep_momentum: bool = field(default=False, kw_only=True)
 
-    def init(self, fed: Federation, theta0: Tensor) -> MovingState:
-        return MovingState(shared=theta0)
+    def init(self, fed: Federation, theta0: Tensor) -> MovingStateT:
+        return cast(MovingStateT, MovingState(shared=theta0))  # a method with a richer state overrides this
 
-    def client_momentum(self, fed: Federation, state: MovingState, size: int | None = None) -> ClientMomentum:
-        """The clients' momentum [N, size] (default: [N, d]) as a round finds it."""
+    def client_momentum(self, fed: Federation, state: MovingStateT, size: int | None = None) -> ClientMomentum:
+        """The velocities [N, size] at the start of a round (default: [N, d])."""
         if not (self.keep_momentum and fed.train.momentum):
             return ClientMomentum(None)
         zero = fed.theta0.new_zeros(fed.num_params if size is None else size)
@@ -42,7 +46,7 @@ class Momentum(Algorithm):
 
 @dataclass
 class ClientMomentum:
-    """The clients' velocities during a round. Without rows every training starts at rest."""
+    """The clients' velocities during a round. Without rows, all local training starts with zero velocity."""
 
     rows: ClientRows | None
 
@@ -50,16 +54,19 @@ class ClientMomentum:
         """The velocities [S, size] of these clients, for ``fed.sgd``."""
         return None if self.rows is None else take(self.rows, clients)
 
-    def into(self, state: State) -> State:
-        """``state`` with the rows as they are now."""
+    def into(self, state: MovingStateT) -> MovingStateT:
+        """``state`` with the current velocities."""
         return state if self.rows is None else replace(state, velocity=self.rows)
 
     def put(self, clients: Tensor, *velocity: Tensor | None) -> None:
-        """Store the velocities [S, size] after these clients' training, or parts of them side by side."""
+        """Store the velocities [S, size] after these clients' training. Several tensors are joined side by side."""
         if self.rows is not None:
             self.rows = put(self.rows, clients, [torch.cat(parts) for parts in zip(*velocity, strict=True)])
 
 
 def effective_steps(steps: Tensor, momentum: float) -> Tensor:
-    """The length of ``steps`` [S] SGD steps with momentum, in plain steps."""
+    """The number [S] of plain SGD steps that go as far as ``steps`` [S] steps with momentum, for a constant gradient.
+
+    [K − ρ (1 − ρ^K) / (1 − ρ)] / (1 − ρ) for K steps with momentum ρ.
+    """
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

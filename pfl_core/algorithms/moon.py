@@ -1,13 +1,15 @@
-r"""MOON: a client's representations stay close to the shared model's and away from its own last ones.
+r"""MOON: a contrastive loss pulls a client's features towards the shared model's, away from its previous model's.
 
 Li, He and Song, "Model-Contrastive Federated Learning", CVPR 2021. A baseline of FedPeWS.
 
     l_con = −log( e^{sim(z, z_g)/T} / (e^{sim(z, z_g)/T} + e^{sim(z, z_p)/T}) )        loss = CE + μ mean(l_con)
 
-z, z_g, z_p: a sample's representation under the model in training, the shared one and the client's previous one; sim is
-the cosine, T the temperature. Differs from the paper: the representation is the input of the last linear layer, without
-a projection head, so that all methods train the same network; z_g and z_p are those of the images as they are, without
-augmentation. Before a client's first round its previous model is the initial one: then l_con = log 2, without gradient.
+z, z_g, z_p: a sample's features under the model in training, the shared model and the client's previous model; sim is
+the cosine similarity, T the temperature. In a client's first round the previous model is the initial one. In round 0
+that is also the shared model: l_con = log 2 with zero gradient.
+
+Differs from the paper: features are the input of the last linear layer, without a projection head, so that all methods
+train the same network. z_g and z_p are computed without augmentation.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, softplus
 
-from pfl_core.algorithm import register
+from pfl_core.algorithm import ABSENT, register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Federation, LocalTraining, Output, Trained
@@ -27,7 +29,7 @@ from pfl_core.options import NonNegativeFloat
 
 @dataclass(frozen=True)
 class MoonState(MovingState):
-    previous: ClientRows | None = None  # [N, e] each client's model after its last training
+    previous: ClientRows = ABSENT  # [N, e] each client's model after its last local training
 
 
 @register(
@@ -38,16 +40,16 @@ class MoonState(MovingState):
     passes=1.7,
 )
 @dataclass(frozen=True)
-class Moon(FedAvg):
-    """FedAvg with a contrastive loss; mu_con = 0 is FedAvg to the bit."""
+class Moon(FedAvg[MoonState]):
+    """FedAvg with a contrastive loss; mu_con = 0 is bitwise equal to FedAvg."""
 
-    mu_con: NonNegativeFloat = 1.0  # μ
+    mu_con: NonNegativeFloat = 1.0  # μ, weight of the contrastive loss
     temperature: float = 0.5  # T (the paper's τ)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.temperature <= 0:
-            raise ValueError(f"MOON: temperature={self.temperature} is not above 0")
+            raise ValueError(f"MOON: temperature={self.temperature} is not above 0; the paper has 0.5")
 
     def init(self, fed: Federation, theta0: Tensor) -> MoonState:
         return MoonState(shared=theta0, previous=theta0.repeat(fed.num_clients, 1))
@@ -55,21 +57,21 @@ class Moon(FedAvg):
     def local_training(self, fed: Federation, state: MoonState, clients: Tensor, t: int) -> LocalTraining:
         if self.mu_con == 0:
             return LocalTraining()
-        rows = fed.broadcast(state.shared, clients), take(state.previous, clients)
-        of_shared, of_previous = (fed.forward(theta, clients, "train", layer="features") for theta in rows)
+        models = fed.broadcast(state.shared, clients), take(state.previous, clients)
+        z_shared, z_previous = (fed.forward(theta, clients, "train", layer="features") for theta in models)
 
         def loss(output: Output) -> Tensor:
-            near, far = (z[output.row][output.index] for z in (of_shared, of_previous))
-            contrast = self.contrast(output.features, near, far)
+            z_g, z_p = (z[output.row][output.index] for z in (z_shared, z_previous))  # [B, f] of the batch
+            contrast = self.contrast(output.features, z_g, z_p)
             return cross_entropy(output.logits, output.labels) + self.mu_con * contrast.mean()
 
         return LocalTraining(loss=loss)
 
-    def contrast(self, z: Tensor, near: Tensor, far: Tensor) -> Tensor:
-        """l_con of each sample [B]; representations [B, f]."""
-        return softplus((cosine_similarity(z, far) - cosine_similarity(z, near)) / self.temperature)
+    def contrast(self, z: Tensor, z_g: Tensor, z_p: Tensor) -> Tensor:
+        """l_con [B] of each sample; features [B, f]."""
+        return softplus((cosine_similarity(z, z_p) - cosine_similarity(z, z_g)) / self.temperature)
 
-    def remember(
+    def after_training(
         self, fed: Federation, state: MoonState, new: MoonState, clients: Tensor, out: Trained, t: int
     ) -> MoonState:
         return replace(new, previous=put(new.previous, clients, out.theta))

@@ -1,33 +1,39 @@
-r"""FedPer, FedRep, FedBABU and LG-FedAvg: part of the model is averaged, the rest never leaves its client.
+r"""FedPer, FedRep, FedBABU and LG-FedAvg: one part of the model is averaged, the other never leaves its client.
 
-They differ in which part stays, and in how the two parts are trained; θ = (u shared, v_k personal), head = last linear
-layer, body = all below it.
+The methods differ in which part is personal and in how the two parts are trained. θ = (u shared, v_k personal); the
+head is the last linear layer, the body is everything below it.
 
     θ_k⁺ = train(u, v_k)        u ← mean_k u_k⁺        v_k ← v_k⁺
 
-    FedPer      v = head    both at once                                     Arivazhagan et al., arXiv 1912.00818
+    FedPer      v = head    both parts together                              Arivazhagan et al., arXiv 1912.00818
     FedRep      v = head    v for some epochs, then u                        Collins et al., ICML 2021, Algorithm 1
     FedBABU     v = head    u only: the head keeps its random start;         Oh et al., ICLR 2022, Algorithm 1
-                            a copy is fine-tuned before it is scored
-    LG-FedAvg   v = body    both at once                                     Liang et al., arXiv 2001.01523, Algorithm 1
+                            a copy is fine-tuned for evaluation
+    LG-FedAvg   v = body    both parts together                              Liang et al., arXiv 2001.01523, Algorithm 1
 
-FedSelect, section 6 of its specification; pFedGate, section 8. Differs from the papers: all clients weigh the same by
-default (``client_weighting="samples"``: n_k). FedRep trains 2 + 1 epochs, so that all methods have three (its code:
-10 + 1). LG-FedAvg starts from scratch (its code: from a model that FedAvg trained; ``warm_start_rounds``) and shares
-one layer (its code: two; ``shared_layers``). No momentum or decay beyond what all methods have.
+Baselines of FedSelect and pFedGate. Differs from the papers:
 
-Batches (ours): epoch i of a pass has the i-th order of the round, as FedAvg, Local and FedSelect have; FedRep's body
-starts again with the orders that its head had. Batch-norm statistics (FedSelect's A13): a client that is scored with a
-model of its own keeps them, of all layers (``buffer_policy="average"``: the mean, as for the body); with LG-FedAvg they
-belong to the local body anyway. FedBABU, whose copies start from one shared model, averages them, as FedAvg does.
-Clients that never took part (ours) train their personal part, the shared one fixed, before they are scored.
+- All clients have equal weights by default (``client_weighting="samples"``: n_k).
+- FedRep trains 2 + 1 epochs, so that all methods have three (its code: 10 + 1).
+- LG-FedAvg starts from the initial model (its code: from a model trained by FedAvg, ``warm_start_rounds``) and shares
+  one layer (its code: two, ``shared_layers``).
+- No method has momentum or weight decay beyond the federation's.
+
+Not in the papers:
+
+- Batches: epoch i of a pass has the round's i-th order, as with FedAvg, Local and FedSelect. FedRep's body pass starts
+  again with the orders of its head pass.
+- Batch-norm statistics of all layers stay with a client that is scored with a personal model
+  (``buffer_policy="average"``: averaged like the body). With LG-FedAvg they belong to the local body in any case.
+  FedBABU averages them, as FedAvg does, since its copies start from one shared model.
+- A client that never took part trains its personal part, with the shared part fixed, before it is scored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -41,13 +47,13 @@ from pfl_core.ops import put, select
 from pfl_core.options import NonNegativeFloat, NonNegativeInt
 
 
-def taken(row: Tensor, parts: Sequence[slice]) -> Tensor:
-    """These entries of one row, as a copy [p]."""
-    return torch.cat([row[:0], *(row[part] for part in parts)])
+def select_entries(row: Tensor, slices: Sequence[slice]) -> Tensor:
+    """The entries of one row [e] in these slices, as a copy [p]."""
+    return torch.cat([row[:0], *(row[part] for part in slices)])
 
 
-def top(layout: Layout, count: int) -> set[str]:
-    """The last ``count`` layers with weights, ending with the head, and the norms between them.
+def top_layers(layout: Layout, count: int) -> set[str]:
+    """Names of the last ``count`` layers with weights, up to the head, and of the norm layers between them.
 
     Raises ValueError if the network has fewer.
     """
@@ -55,27 +61,31 @@ def top(layout: Layout, count: int) -> set[str]:
     layers = layers[: layers.index(layout.head) + 1]
     weighted = list(dict.fromkeys(f.layer for f in layout.params if f.kind == WEIGHT and f.layer in layers))
     if count > len(weighted):
-        raise ValueError(f"the last {count} layers are asked for, the model has {len(weighted)}: name fewer")
+        raise ValueError(f"the last {count} layers are requested, but the model has {len(weighted)}; request fewer")
     return set(layers[layers.index(weighted[-count]) :]) if count else set()
 
 
-def at_least(made: Algorithm, **lowest: float) -> None:
-    """Raise ValueError for a setting below its lowest value."""
-    for name, low in lowest.items():
-        if not getattr(made, name) >= low:
-            raise ValueError(f"{type(made).__name__}: {name}={getattr(made, name)} is too small, give at least {low}")
+def check_minimum(algorithm: Algorithm, **minimum: float) -> None:
+    """Raise ValueError for a field below its minimum."""
+    for name, low in minimum.items():
+        value = getattr(algorithm, name)
+        if not value >= low:
+            raise ValueError(f"{type(algorithm).__name__}: {name}={value} is too small; give at least {low}")
 
 
 @dataclass(frozen=True)
 class PartialState(MovingState):
-    """``shared`` [e] is u; its personal entries are those that all clients started from."""
+    """``shared`` [e] holds u; its personal entries keep their initial values."""
 
     own: tuple[Tensor, ...] = ()  # N rows [p]: v_k, the personal entries in the layout's order
 
 
+PartialStateT = TypeVar("PartialStateT", bound=PartialState)
+
+
 @dataclass(frozen=True)
-class Partial(Momentum):
-    """The round that they have in common."""
+class Partial(Momentum[PartialStateT]):
+    """The round that these methods have in common."""
 
     client_weighting: Literal["uniform", "samples"] = "uniform"
     buffer_policy: Literal["local", "average"] = "local"
@@ -83,48 +93,48 @@ class Partial(Momentum):
     def __post_init__(self) -> None:
         check_choices(self)
 
-    def own_layers(self, layout: Layout) -> set[str]:
-        """Names of the layers that a client keeps."""
+    def local_layers(self, layout: Layout) -> set[str]:
+        """Names of the layers that stay with the client."""
         return {layout.head}
 
-    def keeps(self, layout: Layout) -> Callable[[Field], bool]:
-        """Whether a tensor stays with its client; statistics by policy alone."""
-        layers, at_home = self.own_layers(layout), self.buffer_policy == "local"
-        return lambda f: at_home if f.kind == STATISTIC else f.layer in layers
+    def is_personal(self, layout: Layout) -> Callable[[Field], bool]:
+        """A function that says whether a tensor stays with the client. For statistics only the policy counts."""
+        layers, local_statistics = self.local_layers(layout), self.buffer_policy == "local"
+        return lambda f: local_statistics if f.kind == STATISTIC else f.layer in layers
 
-    def parts(self, layout: Layout) -> list[slice]:
-        """What a client keeps, tensor by tensor."""
-        keeps = self.keeps(layout)
-        return [slice(f.start, f.stop) for f in layout.fields if keeps(f)]
+    def personal_slices(self, layout: Layout) -> list[slice]:
+        """The entries that stay with the client, one slice per tensor."""
+        is_personal = self.is_personal(layout)
+        return [slice(f.start, f.stop) for f in layout.fields if is_personal(f)]
 
-    def personal(self, fed: Federation) -> Tensor:
-        """The same as a mask, bool [e]."""
-        return fed.layout.mask(self.keeps(fed.layout)).to(fed.theta0.device)
+    def personal_mask(self, fed: Federation) -> Tensor:
+        """The entries that stay with the client as a mask, bool [e]."""
+        return fed.layout.mask(self.is_personal(fed.layout)).to(fed.theta0.device)
 
-    def init(self, fed: Federation, theta0: Tensor) -> PartialState:
-        own = taken(theta0, self.parts(fed.layout))
-        return PartialState(shared=theta0, own=(own,) * fed.num_clients)
+    def init(self, fed: Federation, theta0: Tensor) -> PartialStateT:
+        v = select_entries(theta0, self.personal_slices(fed.layout))
+        return cast(PartialStateT, PartialState(shared=theta0, own=(v,) * fed.num_clients))
 
-    def rows(self, fed: Federation, state: PartialState, clients: Tensor) -> Tensor:
-        """[S, e]: (u, v_k) of these clients."""
-        parts = self.parts(fed.layout)
-        if not parts:
+    def client_models(self, fed: Federation, state: PartialStateT, clients: Tensor) -> Tensor:
+        """[S, e] the models (u, v_k) of these clients."""
+        slices = self.personal_slices(fed.layout)
+        if not slices:
             return fed.broadcast(state.shared, clients)
         theta = state.shared.repeat(len(clients), 1)
         for row, k in zip(theta, clients.tolist(), strict=True):
-            pieces = state.own[k].split([part.stop - part.start for part in parts])
-            for part, piece in zip(parts, pieces, strict=True):
-                row[part] = piece
+            tensors = state.own[k].split([part.stop - part.start for part in slices])  # v_k, tensor by tensor
+            for part, values in zip(slices, tensors, strict=True):
+                row[part] = values
         return theta
 
-    def evaluation_models(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> Tensor:
-        return self.rows(fed, state, clients)
+    def evaluation_models(self, fed: Federation, state: PartialStateT, clients: Tensor, t: int) -> Tensor:
+        return self.client_models(fed, state, clients)
 
     def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
-        """A round's local training of the rows [S, e]; ``velocity`` [S, d], None: at rest."""
+        """A round's local training of the rows [S, e]; velocity [S, d], or None to start at zero."""
         return fed.sgd(theta, clients, key=t, velocity=velocity)
 
-    def train_own(
+    def train_personal(
         self,
         fed: Federation,
         theta: Tensor,
@@ -132,27 +142,28 @@ class Partial(Momentum):
         key: int | tuple[int | str, ...],
         velocity: Tensor | None = None,
     ) -> Trained:
-        """The same, of the personal part alone."""
-        training = replace(self.personal_training(), trainable=self.personal(fed))
+        """Train only the personal part of the rows [S, e]."""
+        training = replace(self.personal_training(), trainable=self.personal_mask(fed))
         return fed.sgd(theta, clients, training, key=key, velocity=velocity)
 
     def personal_training(self) -> LocalTraining:
-        """Epochs and rate of that, where they are not the federation's."""
+        """Epochs and learning rate of ``train_personal``, where they differ from the federation's."""
         return LocalTraining()
 
-    def round(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> tuple[PartialState, dict]:
-        parts, own, momentum = self.parts(fed.layout), [], self.client_momentum(fed, state)
+    def round(self, fed: Federation, state: PartialStateT, clients: Tensor, t: int) -> tuple[PartialStateT, dict]:
+        slices, momentum = self.personal_slices(fed.layout), self.client_momentum(fed, state)
+        personal: list[Tensor] = []  # S rows [p] v_k⁺
 
         def local(chunk: Tensor, rows: slice) -> Trained:
-            out = self.train(fed, self.rows(fed, state, chunk), chunk, t, momentum.take(chunk))
+            out = self.train(fed, self.client_models(fed, state, chunk), chunk, t, momentum.take(chunk))
             momentum.put(chunk, out.velocity)
-            own.extend(taken(row, parts) for row in out.theta)
+            personal.extend(select_entries(row, slices) for row in out.theta)
             return out
 
         mean, notes = fed.average(local, clients, client_weight(fed, clients, self.client_weighting))
-        shared = select(self.personal(fed), state.shared, mean)
-        count = sum(part.stop - part.start for part in parts if part.stop <= fed.num_params)
-        new = momentum.into(replace(state, shared=shared, own=put(state.own, clients, own)))
+        shared = select(self.personal_mask(fed), state.shared, mean)
+        count = sum(part.stop - part.start for part in slices if part.stop <= fed.num_params)  # without statistics
+        new = momentum.into(replace(state, shared=shared, own=put(state.own, clients, personal)))
         return new, notes | {
             "upload": torch.full((len(clients),), fed.num_params - count),
             "personal_share": count / fed.num_params,
@@ -160,14 +171,15 @@ class Partial(Momentum):
         }
 
     def passes(self, fed: Federation) -> int:
+        """Passes over a client's data in a round."""
         return fed.train.epochs
 
-    def adapt(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> PartialState:
-        parts = self.parts(fed.layout)
-        for rows in fed.chunks(clients) if parts else ():
+    def adapt(self, fed: Federation, state: PartialStateT, clients: Tensor, t: int) -> PartialStateT:
+        slices = self.personal_slices(fed.layout)
+        for rows in fed.chunks(clients) if slices else ():
             chunk = clients[rows]
-            out = self.train_own(fed, self.rows(fed, state, chunk), chunk, (t, "adapt"))
-            state = replace(state, own=put(state.own, chunk, [taken(row, parts) for row in out.theta]))
+            out = self.train_personal(fed, self.client_models(fed, state, chunk), chunk, (t, "adapt"))
+            state = replace(state, own=put(state.own, chunk, [select_entries(row, slices) for row in out.theta]))
         return state
 
 
@@ -178,17 +190,17 @@ class Partial(Momentum):
     variants={"two_layers": {"personal_layers": 2}, "average_statistics": {"buffer_policy": "average"}},
 )
 @dataclass(frozen=True)
-class FedPer(Partial):
-    """Personal top layers; none, with statistics averaged, is FedAvg to the bit."""
+class FedPer(Partial[PartialState]):
+    """Personal top layers. With none of them and averaged statistics it is bitwise equal to FedAvg."""
 
     personal_layers: int = 1  # counted from the head down
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, personal_layers=0)
+        check_minimum(self, personal_layers=0)
 
-    def own_layers(self, layout: Layout) -> set[str]:
-        return top(layout, self.personal_layers)
+    def local_layers(self, layout: Layout) -> set[str]:
+        return top_layers(layout, self.personal_layers)
 
 
 @register(
@@ -202,25 +214,25 @@ class FedPer(Partial):
     },
 )
 @dataclass(frozen=True)
-class FedRep(Partial):
-    """One epoch each, with one order of batches, is FedSelect with the head as everybody's fixed mask."""
+class FedRep(Partial[PartialState]):
+    """With one epoch each it is FedSelect whose mask is fixed to the head on every client."""
 
-    head_epochs: NonNegativeInt = 2  # pFedGate: 1
+    head_epochs: NonNegativeInt = 2  # as a baseline of pFedGate: 1
     body_epochs: NonNegativeInt = 1
     lr_head: NonNegativeFloat | None = None  # None: the federation's rate, as for the body
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, head_epochs=1, body_epochs=1, **({} if self.lr_head is None else {"lr_head": 0}))
+        check_minimum(self, head_epochs=1, body_epochs=1, **({} if self.lr_head is None else {"lr_head": 0}))
 
     def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
-        head = self.personal(fed)
-        first = self.train_own(fed, theta, clients, t, velocity)
+        head = self.personal_mask(fed)
+        head_pass = self.train_personal(fed, theta, clients, t, velocity)
         body = LocalTraining(epochs=self.body_epochs, trainable=~head)
-        out = fed.sgd(first.theta, clients, body, key=t, velocity=velocity)
+        out = fed.sgd(head_pass.theta, clients, body, key=t, velocity=velocity)
         if velocity is None:
             return out
-        return replace(out, velocity=torch.where(head[: fed.num_params], first.velocity, out.velocity))
+        return replace(out, velocity=torch.where(head[: fed.num_params], head_pass.velocity, out.velocity))
 
     def personal_training(self) -> LocalTraining:
         return LocalTraining(epochs=self.head_epochs, lr=self.lr_head)
@@ -232,7 +244,7 @@ class FedRep(Partial):
 @register(
     "fedbabu",
     papers=("fedselect",),
-    shares="all but the head, which nobody trains; each client is scored with its own fine-tuned copy",
+    shares="all but the head, which keeps its initial values; each client is scored with a fine-tuned copy",
     variants={
         "head_only": {"finetune_part": "head"},
         "body_only": {"finetune_part": "body"},
@@ -241,8 +253,8 @@ class FedRep(Partial):
     passes=2.7,
 )
 @dataclass(frozen=True)
-class FedBABU(Partial):
-    """The fine-tuned copies are never fed back."""
+class FedBABU(Partial[PartialState]):
+    """The fine-tuned copies are used for evaluation only."""
 
     buffer_policy: Literal["local", "average"] = "average"
     finetune_epochs: NonNegativeInt = 5
@@ -250,19 +262,19 @@ class FedBABU(Partial):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, finetune_epochs=0)
+        check_minimum(self, finetune_epochs=0)
 
     def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
-        return fed.sgd(theta, clients, LocalTraining(trainable=~self.personal(fed)), key=t, velocity=velocity)
+        return fed.sgd(theta, clients, LocalTraining(trainable=~self.personal_mask(fed)), key=t, velocity=velocity)
 
     def evaluation_models(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> Tensor:
-        head = self.personal(fed)
+        head = self.personal_mask(fed)
         part = {"all": None, "head": head, "body": ~head}[self.finetune_part]
         training = LocalTraining(epochs=self.finetune_epochs, trainable=part)
-        return fed.sgd(self.rows(fed, state, clients), clients, training, key=(t, "finetune")).theta
+        return fed.sgd(self.client_models(fed, state, clients), clients, training, key=(t, "finetune")).theta
 
     def adapt(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> PartialState:
-        """Nothing: every client's copy is fine-tuned anyway."""
+        """Unchanged: every client's copy is fine-tuned for evaluation in any case."""
         return state
 
 
@@ -273,24 +285,24 @@ class FedBABU(Partial):
     variants={"two_layers": {"shared_layers": 2}},
 )
 @dataclass(frozen=True)
-class LGFedAvg(Partial):
-    """Shared top layers; none is Local to the bit."""
+class LGFedAvg(Partial[PartialState]):
+    """Shared top layers. With none of them it is bitwise equal to Local."""
 
     shared_layers: int = 1  # counted from the head down
-    warm_start_rounds: int = 0  # so many of the rounds are FedAvg's; then every client's body starts from its model
+    warm_start_rounds: int = 0  # first rounds of plain FedAvg; every client's body then starts from that model
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, shared_layers=0, warm_start_rounds=0)
+        check_minimum(self, shared_layers=0, warm_start_rounds=0)
 
-    def own_layers(self, layout: Layout) -> set[str]:
-        return {f.layer for f in layout.params} - top(layout, self.shared_layers)
+    def local_layers(self, layout: Layout) -> set[str]:
+        return {f.layer for f in layout.params} - top_layers(layout, self.shared_layers)
 
     def round(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> tuple[PartialState, dict]:
         if t >= self.warm_start_rounds:
             return super().round(fed, state, clients, t)
-        common = FedAvg(self.client_weighting, keep_momentum=self.keep_momentum)
-        new, notes = common.round(fed, MovingState(shared=state.shared, velocity=state.velocity), clients, t)
+        fedavg: FedAvg[MovingState] = FedAvg(self.client_weighting, keep_momentum=self.keep_momentum)
+        new, notes = fedavg.round(fed, MovingState(shared=state.shared, velocity=state.velocity), clients, t)
         return replace(self.init(fed, new.shared), velocity=new.velocity), notes | {"personal_share": 0.0}
 
     def adapt(self, fed: Federation, state: PartialState, clients: Tensor, t: int) -> PartialState:

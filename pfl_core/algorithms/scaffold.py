@@ -1,4 +1,4 @@
-r"""SCAFFOLD: control variates take the drift out of local steps.
+r"""SCAFFOLD: FedAvg with control variates that correct the client drift of local steps.
 
 Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1 with
 option II. A baseline of FedPeWS.
@@ -7,8 +7,9 @@ option II. A baseline of FedPeWS.
     c_k⁺ = c_k − c + (θ − θ_k) / (K_k η)        c ← c + (1/N) Σ_{k sampled} (c_k⁺ − c_k)
     θ ← θ + lr_server (mean_k θ_k − θ)
 
-With momentum (the paper has none) K_k is the number of plain steps that go as far, as in FedNova: divided by the steps
-themselves, control variates are too large by up to 1 / (1 − ρ) and training diverges.
+With momentum ρ (the paper has none), K_k is the effective number of steps, as in FedNova: the number of steps without
+momentum that move equally far. With the actual number of steps, the control variates would be too large by a factor of
+up to 1 / (1 − ρ), and training diverges.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import register
+from pfl_core.algorithm import ABSENT, register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState, effective_steps
 from pfl_core.federation import Federation, LocalTraining, Trained
@@ -27,19 +28,19 @@ from pfl_core.ops import put, take
 
 @dataclass(frozen=True)
 class ScaffoldState(MovingState):
-    control: Tensor | None = None  # [d] c
-    controls: Tensor | None = None  # [N, d] c_k
+    control: Tensor = ABSENT  # [d] c
+    controls: Tensor = ABSENT  # [N, d] c_k
 
 
 @register(
     "scaffold",
     papers=("fedpews",),
     shares="everything; one model for all, and a control variate",
-    trial_training={"lr": 0.03},  # faster, it diverges there
+    trial_training={"lr": 0.03},  # diverges at larger rates
 )
 @dataclass(frozen=True)
-class Scaffold(FedAvg):
-    """FedAvg with control variates; they start at zero, so that the first round is FedAvg's."""
+class Scaffold(FedAvg[ScaffoldState]):
+    """FedAvg with control variates. They start at zero, so the first round is FedAvg's."""
 
     def init(self, fed: Federation, theta0: Tensor) -> ScaffoldState:
         zeros = torch.zeros_like(theta0[: fed.num_params])
@@ -49,19 +50,19 @@ class Scaffold(FedAvg):
         correction = state.control - take(state.controls, clients)  # [S, d]
         return LocalTraining(gradient=lambda g, theta_k, s: g + correction[s])
 
-    def remember(
+    def after_training(
         self, fed: Federation, state: ScaffoldState, new: ScaffoldState, clients: Tensor, out: Trained, t: int
     ) -> ScaffoldState:
-        before = take(state.controls, clients)
-        drift = state.shared - out.theta
+        before = take(state.controls, clients)  # [S, d] c_k
+        drift = state.shared - out.theta  # [S, e] θ − θ_k
         steps = effective_steps(out.steps.to(drift), fed.train.momentum)
         length = steps[:, None] * fed.lr(t)  # [S, 1] K_k η
-        after = before - state.control + drift[:, : fed.num_params] / length
-        after = torch.where(length > 0, after, before)  # no step, no news
+        after = before - state.control + drift[:, : fed.num_params] / length  # [S, d] c_k⁺
+        after = torch.where(length > 0, after, before)  # unchanged without a local step
         return replace(new, controls=put(new.controls, clients, after))
 
     def round(self, fed: Federation, state: ScaffoldState, clients: Tensor, t: int) -> tuple[ScaffoldState, dict]:
         new, notes = super().round(fed, state, clients, t)
-        news = take(new.controls, clients) - take(state.controls, clients)
-        control = state.control + news.sum(0) / fed.num_clients
+        change = take(new.controls, clients) - take(state.controls, clients)  # [S, d] c_k⁺ − c_k
+        control = state.control + change.sum(0) / fed.num_clients
         return replace(new, control=control), notes | {"upload": torch.full((len(clients),), 2 * fed.num_params)}

@@ -1,4 +1,4 @@
-"""The ``pfl`` command: figures, methods, run, runs, data, compare, search.
+"""The ``pfl`` command: figures, methods, run, runs, data, compare, search, report.
 
 `main` handles signals before anything slow is imported; the commands are in ``command``. This module imports nothing
 but ``signals``, so that Ctrl-C in the first moments is handled as well.
@@ -14,9 +14,9 @@ from pfl_core.cli import signals
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status.
 
-    0: done. 1: a run or a notebook failed. 2: bad input. 130 or 143: ended by Ctrl-C or SIGTERM. Every error is one
-    line on stderr; ``--debug`` adds the traceback. Without ``argv`` the command is taken from ``sys.argv``, and this is
-    the whole process: it then keeps its signal handlers.
+    0: done. 1: a run or a notebook failed. 2: bad input. 3: the time of --stop-after is up. 130 or 143: ended by Ctrl-C
+    or SIGTERM. Every error is one line on stderr; ``--debug`` adds the traceback. Without ``argv`` the command is taken
+    from ``sys.argv``, and this is the whole process: it then keeps its signal handlers.
     """
     try:
         if argv is None:

@@ -17,10 +17,11 @@ from contextlib import contextmanager, suppress
 from importlib import metadata
 from typing import Any, NoReturn
 
-from pfl_core.cli import figures, listings, run, runs, search, signals
+from pfl_core import deadline
+from pfl_core.cli import figures, listings, results, run, runs, search, signals
 
-MODULES = (figures, listings, run, runs, search)
-FAILED, BAD_INPUT = 1, 2
+MODULES = (figures, listings, run, runs, search, results)
+FAILED, BAD_INPUT, TIME_UP = 1, 2, 3
 MAX_LINE = 600  # characters of an error message; --debug prints all
 MORE = " ... (--debug shows all)"
 
@@ -64,14 +65,20 @@ def execute(argv: Sequence[str] | None) -> int:
             warnings.filterwarnings("always", message="record .* is damaged", category=UserWarning)
             warnings.showwarning = _show_warning
             args = parser().parse_args(argv)
-            scheduler = getattr(args, "scheduler", None)
-            with _environment({"DASK_SCHEDULER_ADDRESS": scheduler} if scheduler else {}):
+            given = {
+                "DASK_SCHEDULER_ADDRESS": getattr(args, "scheduler", None),
+                deadline.VARIABLE: getattr(args, "stop_at", None),
+            }
+            with _environment({name: str(value) for name, value in given.items() if value}):
                 status = _without_exit(args)
         _flush()
         return status
     except BrokenPipeError:  # the reader (head, less) has closed the pipe
         _drop_output()
         return 0
+    except deadline.TimeUpError as error:
+        print("pfl:", error, file=sys.stderr)
+        return TIME_UP
     except Exception as error:
         if number := signals.received():  # a library replaced the exception of the signal
             raise KeyboardInterrupt(number) from error

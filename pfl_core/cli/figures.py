@@ -10,8 +10,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from pfl_core import notebooks, papers
-from pfl_core.cli.text import add_scheduler, device, duration, positive, size, table, value
+from pfl_core.cli.text import add_scheduler, add_stop_after, device, duration, positive, size, table, value
 from pfl_core.data.registry import data_dir
+from pfl_core.deadline import TimeUpError, deadline, passed
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     figures.add_argument("--preset", choices=PRESETS, metavar="P", help=f"{', '.join(PRESETS)} (default quick)")
     figures.add_argument("--jobs", type=positive, metavar="N", help="number of parallel runs (default: all cores)")
     add_scheduler(figures)
+    add_stop_after(figures)
     figures.add_argument("--device", type=device, metavar="D", help="cpu (default), cuda, ...")
     figures.add_argument(
         "-p",
@@ -140,17 +142,25 @@ def experiment(name: str, parameters: Parameters) -> list[RunSpec]:
 def run_all(selected: Mapping[str, Parameters], root: Path, env: Mapping[str, str], refresh: bool = False) -> int:
     """Run notebooks one after another, each with parallel training runs. Returns 1 if a notebook failed, else 0.
 
-    Figures are written below ``root``. ``refresh``: replace the notebook in notebooks/ by its executed copy.
+    Figures are written below ``root``. ``refresh``: replace the notebook in notebooks/ by its executed copy. Raises
+    TimeUpError if the time is up before the last notebook is done.
     """
-    start, failed = perf_counter(), []
+    start = perf_counter()
+    failed: list[str] = []
     env = {"PFL_FIGURES_DIR": str(root.resolve()), **env}
     for i, (name, parameters) in enumerate(selected.items(), 1):
+        progress = f"{i - 1 - len(failed)} of {len(selected)} notebooks are done"
+        if passed(deadline()):
+            raise TimeUpError(f"the time is up: {progress}; the same command continues")
         preset = parameters["PRESET"]
         figures, copies = root / preset, data_dir() / "notebooks" / preset
         print(f"[{i}/{len(selected)}] {name}, preset {preset}", flush=True)
         # files written by the notebook are found by their modification times
         before = _files(figures)
-        outcome = _refresh(name, copies, env) if refresh else _run(name, copies, parameters, env)
+        try:
+            outcome = _refresh(name, copies, env) if refresh else _run(name, copies, parameters, env)
+        except TimeUpError as error:
+            raise TimeUpError(f"{progress}; in {name} {error}") from None
         written = sorted(path for path, modified in _files(figures).items() if before.get(path) != modified)
         lines = [f"{duration(outcome.seconds)}{', failed' if outcome.error else ''}", *outcome.error.splitlines()]
         print("\n".join(f"    {line}" for line in [*lines, *map(_short, written)]), flush=True)

@@ -10,8 +10,19 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pfl_core.cli.names import check, check_method
-from pfl_core.cli.text import BadArgument, add_scheduler, as_json, device, duration, integer, positive, value
+from pfl_core.cli.text import (
+    BadArgument,
+    add_scheduler,
+    add_stop_after,
+    as_json,
+    device,
+    duration,
+    integer,
+    positive,
+    value,
+)
 from pfl_core.data.registry import check_name, data_dir
+from pfl_core.deadline import deadline
 from pfl_core.options import did_you_mean
 from pfl_core.papers import PAPERS, paper
 from pfl_core.registry import MODULES, PARTITIONS
@@ -69,6 +80,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     run.add_argument("--until", type=positive, metavar="T", help="stop after T rounds and store a partial record")
     run.add_argument("--keep-state", action="store_true", help="keep the final state, to continue a stopped run later")
     add_scheduler(run)
+    add_stop_after(run)
     run.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     run.set_defaults(do=do_run)
 
@@ -204,6 +216,7 @@ def compute(spec: RunSpec, store: Store, key: str, until: int | None, keep_state
             key=key,
             until=until,
             keep_state=keep_state,
+            stop_at=deadline(),
             on_round=lambda done: bar.update(done - bar.n),
             warn=lambda text: bar.write(f"pfl: {text}", file=sys.stderr),
         )

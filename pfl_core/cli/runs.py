@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,10 @@ def add(commands: argparse._SubParsersAction) -> None:
     for command in (listing, export):
         command.add_argument("--paper", help="only runs made for this paper")
         command.add_argument("--preset", help="only runs of this preset")
-    clean = actions.add_parser("clean", help="delete stale records and damaged files; data/results/ is never changed")
+    clean = actions.add_parser(
+        "clean",
+        help="delete stale records, damaged files and what killed processes left; data/results/ is never changed",
+    )
     kind = clean.add_mutually_exclusive_group()
     kind.add_argument(
         "--stale", action="store_true", help="only stale records: the current code gives them another key"
@@ -121,8 +125,8 @@ def select_records(store: Store, args: argparse.Namespace, keys: list[str] | Non
 
 def export_runs(args: argparse.Namespace) -> int:
     check_names(args)
+    from pfl_core.files import atomic_write
     from pfl_core.runs import Store
-    from pfl_core.runs.store import atomic_write
 
     store = Store()
     if args.results:
@@ -160,7 +164,7 @@ def _preset(record: Record) -> str:
 
 
 def _copy_to_results(records: list[Record], store: Store) -> int:
-    from pfl_core.runs.store import atomic_write
+    from pfl_core.files import atomic_write
 
     if not records:
         raise ValueError("runs export --results: no stored run matches, nothing to write")
@@ -206,6 +210,7 @@ def write_manifest(args: argparse.Namespace) -> int:
 def delete_runs(args: argparse.Namespace) -> int:
     """Delete files of the data folder's runs/ and print their names. Reading all records detects the damaged ones."""
     from pfl_core.runs import Store
+    from pfl_core.runs.marks import remove_unneeded
     from pfl_core.runs.store import SCHEMA
 
     store = Store()
@@ -217,14 +222,20 @@ def delete_runs(args: argparse.Namespace) -> int:
             "or delete them with --stale"
         )
         local = [record for record in local if record.schema == SCHEMA]
-    # without a flag: stale records and damaged files; each flag selects one kind, or everything
+    # without a flag: stale records, damaged files and leftovers; each flag selects one kind, or everything
     stale = [store.path(record.key) for record in local if record.stale and not args.damaged]
     damaged = sorted(store.root.glob("*.damaged")) if not args.stale else []
     all_files = [path for path in sorted(store.root.glob("*")) if path.is_file()]  # subfolders are caches, not runs
-    paths = all_files if args.all else stale + damaged
+    left = [] if args.stale or args.damaged else store.leftovers()
+    paths = list(dict.fromkeys([*(all_files if args.all else stale + damaged), *left]))
     for path in paths:
-        file_size = size(path.stat().st_size)
-        path.unlink()
-        print(f"deleted {path.name}  {file_size}")
+        if path.is_dir():
+            shutil.rmtree(path)
+            print(f"deleted {path.relative_to(store.root)}/, a cache of an earlier version")
+        else:
+            file_size = size(path.stat().st_size)
+            path.unlink()
+            print(f"deleted {path.name}  {file_size}")
+    remove_unneeded(store)
     print(f"deleted {len(paths)} files from {store.root}")
     return 0

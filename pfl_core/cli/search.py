@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from pfl_core.cli.names import check
-from pfl_core.cli.text import add_scheduler, positive, table
+from pfl_core.cli.text import add_scheduler, add_stop_after, positive, table
 from pfl_core.options import did_you_mean
 from pfl_core.papers import PAPERS, paper
 from pfl_core.study.presets import PRESETS
@@ -32,6 +32,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     search.add_argument("--setting", help="only this setting (default: all settings that have a search)")
     search.add_argument("--jobs", type=positive, metavar="N", help="number of parallel runs (default: all cores)")
     add_scheduler(search)
+    add_stop_after(search)
     search.add_argument("--list", action="store_true", help="list the grids and the chosen values; run nothing")
     search.set_defaults(do=do_search)
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -53,6 +54,14 @@ def positive(text: str) -> int:
     if not re.fullmatch("[0-9]{1,18}", text) or int(text) < 1:
         raise BadArgument(f"{_start(text)} is not an integer of at least 1 and at most 18 digits")
     return int(text)
+
+
+def moment(text: str) -> float:
+    """The time after a duration such as 2h, 90m or 45s, in seconds since 1970."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([hms])", text)
+    if not match or not float(match[1]):
+        raise BadArgument(f"{text!r} is not a duration above 0; give e.g. 2h, 90m or 45s")
+    return time.time() + float(match[1]) * {"h": 3600, "m": 60, "s": 1}[match[2]]
 
 
 def device(text: str) -> str:
@@ -116,4 +125,16 @@ def add_scheduler(command: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="compute on this Dask cluster, e.g. tcp://host:8786 (default: DASK_SCHEDULER_ADDRESS of the environment); "
         "see docs/cluster.md",
+    )
+
+
+def add_stop_after(command: argparse.ArgumentParser) -> None:
+    """The option ``--stop-after``; ``main`` puts the time into the environment, where sweeps and kernels read it."""
+    command.add_argument(
+        "--stop-after",
+        dest="stop_at",
+        type=moment,
+        metavar="TIME",
+        help="stop after this time, e.g. 2h, 90m or 45s: unfinished runs save a checkpoint after their round, the exit "
+        "status is 3, and the same command continues",
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pfl_core.data.registry import data_dir
 
 if TYPE_CHECKING:
-    from pfl_core.data.catalogue import VERSIONS, Info, checksum, fetch, load, names, versions
+    from pfl_core.data.catalogue import VERSIONS, Info, check_load, checksum, fetch, load, names, versions
     from pfl_core.data.corruptions import CORRUPTIONS, corrupt
     from pfl_core.data.dataset import NORMALISE, Dataset
 
@@ -21,6 +21,7 @@ __all__ = [
     "VERSIONS",
     "Dataset",
     "Info",
+    "check_load",
     "checksum",
     "corrupt",
     "data_dir",
@@ -30,7 +31,7 @@ __all__ = [
     "versions",
 ]
 _MODULES = {
-    **dict.fromkeys(("VERSIONS", "Info", "checksum", "fetch", "load", "names", "versions"), "catalogue"),
+    **dict.fromkeys(("VERSIONS", "Info", "check_load", "checksum", "fetch", "load", "names", "versions"), "catalogue"),
     **dict.fromkeys(("CORRUPTIONS", "corrupt"), "corruptions"),
     **dict.fromkeys(("NORMALISE", "Dataset"), "dataset"),
 }

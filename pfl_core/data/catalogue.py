@@ -6,23 +6,27 @@ A name is looked up as `<name>.npz` in the data folder, then in the publisher's 
 import hashlib
 import inspect
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 from pfl_core.data import builtin, femnist, folders, medmnist_sets, torchvision_sets
 from pfl_core.data.combine import combine, recipe
-from pfl_core.data.dataset import UNOFFICIAL, Dataset, DatasetEntry, finished
+from pfl_core.data.dataset import Dataset, DatasetEntry, finished
 from pfl_core.data.npz import read_npz
 from pfl_core.data.registry import COMBINED, MEDMNIST, SINGLE, check_name, data_dir, npz_names
-from pfl_core.options import check_options
-from pfl_core.plugins import code_of, find
+from pfl_core.files import cached
+from pfl_core.options import PositiveInt, check_options, parameters
+from pfl_core.plugins import code_of, find, users_code
 
 ENTRIES = builtin.ENTRIES | torchvision_sets.ENTRIES | femnist.ENTRIES | folders.ENTRIES
 VERSIONS: dict[str, int] = {}  # data set, "combine" or "corrupt" -> version, by default 1 (see runs/versions.py)
 CACHED_SIZE = 10_000_000  # bytes; checksums of larger files are cached on disk
+SETTLED = 2_000_000_000  # nanoseconds; the coarsest times of file systems in use
 FOR_ALL = {"normalise", "resize", "channels", "offline"}  # options of load() that do not change the content
 
 
@@ -41,9 +45,9 @@ class Info:
 def load(
     name: str,
     *,
-    normalise: str = "unit",
-    resize: int | None = None,
-    channels: int | None = None,
+    normalise: Literal["unit", "half", "raw", "mnist", "cifar10", "imagenet"] = "unit",
+    resize: PositiveInt | None = None,
+    channels: Literal[1, 3] | None = None,
     folder: str | Path | None = None,
     offline: bool = True,
     **options: Any,
@@ -68,6 +72,22 @@ def load(
     return finished(_pool(name, data_dir(folder), offline, options), normalise, resize, channels)
 
 
+def check_load(name: str, options: Mapping[str, Any], more: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Check the options of ``load(name, ...)`` without reading or importing anything.
+
+    The options of a user's function are checked when it is called. ``more``: further options, name -> type.
+    Raises ValueError for an unknown option, a wrong type and a number out of bounds.
+    """
+    function: Callable
+    if ":" in name:
+        function, reserved = load, 1
+    elif recipe(name):
+        function, reserved = combine, 3
+    else:
+        function, reserved = (ENTRIES[name].finish if name in ENTRIES else DatasetEntry.finish), 1
+    check_options(f"data set {name!r}", function, options, reserved, {**parameters(load, 1)[0], **more})
+
+
 def _pool(name: str, folder: Path, offline: bool, options: dict[str, Any]) -> Dataset:
     """The data set with its own options applied, before the options for all sets."""
     if ":" in name:
@@ -83,30 +103,24 @@ def _pool(name: str, folder: Path, offline: bool, options: dict[str, Any]) -> Da
         _download(name, folder, offline)
     npz = folder / f"{name}.npz"
     data = read_npz(npz, name, entry.class_names) if npz.is_file() else entry.read(folder)
-    return entry.finish(_marked(data, entry), **options)
-
-
-def _marked(data: Dataset, entry: DatasetEntry) -> Dataset:
-    """`data`, marked in `about` if its numbers of images differ from those of the published set.
-
-    Compares numbers, not checksums, because the checksums of old releases are not available.
-    """
-    test = int(data.is_test.sum())
-    if not entry.counts or (len(data.y) - test, test) in entry.counts:
-        return data
-    note = f"; {data.about}" if data.about else ""
-    return replace(data, about=f"{data.name}, {UNOFFICIAL}: {len(data.y):,} images{note}")
+    if npz.is_file() or not entry.checked_by_reader:
+        data = replace(data, differs=entry.published.difference(data))
+    return entry.finish(data, **options)
 
 
 def _plugin(name: str, options: dict[str, Any]) -> Dataset:
-    """The Dataset returned by the function "module:function". Raises ValueError if it returns something else."""
+    """The Dataset returned by the function "module:function".
+
+    Raises ValueError if the function fails or returns something else.
+    """
     make = find("data set", name, {})
     check_options(f"data set {name!r}", make, options, reserved=0)
     try:
         inspect.signature(make).bind(**options)
     except TypeError as error:
         raise ValueError(f"data set {name!r}: {error}; give it as an option of the data set") from error
-    data = make(**options)
+    with users_code("data set", name):
+        data = make(**options)
     if not isinstance(data, Dataset):
         raise ValueError(f"data set {name!r} returned a {type(data).__name__}; return a pfl_core.data.Dataset")
     return data
@@ -242,7 +256,7 @@ def versions(name: str) -> dict[str, int | str]:
 def checksum(name: str, *, folder: str | Path | None = None, **options: Any) -> str:
     """sha256 (hex) of the content of `name`; equal content has an equal checksum on every machine.
 
-    Files: their names and bytes; a file is read again only if its size or time has changed. Generated sets: "".
+    Files: their names and bytes; a file is read again only if it was replaced or written to. Generated sets: "".
     Combinations: the checksums of their parts. "module:function": the arrays that it returns for these options.
 
     Options of `load` are accepted; for known sets they do not change the checksum. Raises FileNotFoundError if a file
@@ -265,23 +279,27 @@ def _sha256(parts: Sequence[str]) -> str:
 
 
 def _sha256_of(file: Path, folder: Path) -> str:
-    state = file.stat()
-    return _cached_sum(folder, file.resolve(), state.st_size, state.st_mtime_ns)
+    """sha256 of a file. It is read again if its size, its times or its inode have changed, or changed just now."""
+    path, state = file.resolve(), file.stat()
+    changed = max(state.st_mtime_ns, state.st_ctime_ns)
+    if abs(time.time_ns() - changed) < SETTLED:  # a second change could get the same times
+        return _sum_of_file(path, "sha256")
+    # The time of the last change of content can be set to any value, that of the inode's (ctime) cannot.
+    return _cached_sum(folder, path, (state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino))
 
 
 @cache
-def _cached_sum(folder: Path, path: Path, size: int, mtime_ns: int) -> str:
-    """sha256 of a file, computed once for each (path, size, time). Large files are cached on disk below ``folder``."""
-    if size < CACHED_SIZE:
+def _cached_sum(folder: Path, path: Path, state: tuple[int, ...]) -> str:
+    """sha256 of a file, computed once for each (size, times, inode). Large files are cached on disk in ``folder``."""
+    if state[0] < CACHED_SIZE:
         return _sum_of_file(path, "sha256")
-    from joblib import Memory
+    name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
+    cache_file = folder / "runs" / "cache" / f"checksum-{name}.json"
+    return cached(cache_file, [str(path), *state], lambda: _sum_of_file(path, "sha256"))
 
-    cached = Memory(folder / "runs" / "checksums", verbose=0).cache(_sum_of_file)
-    return cached(path, "sha256", (size, mtime_ns))
 
-
-def _sum_of_file(path: Path, kind: str, _state: tuple[int, int] | None = None) -> str:
-    """Hash of a file (hex). ``_state`` is only part of the cache's key: the file's size and time."""
+def _sum_of_file(path: Path, kind: str) -> str:
+    """Hash of a file (hex)."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, kind).hexdigest()
 

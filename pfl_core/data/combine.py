@@ -75,6 +75,7 @@ def combine(
         num_classes=sum(part.num_classes for part in parts),
         class_names=tuple(f"{part.name} {c}" for part in by_label for c in part.class_names),
         about="; ".join(f"{part.name}: {part.about}" for part in parts if part.about),
+        differs="; ".join(f"{part.name}: {part.differs}" for part in parts if part.differs),
     )
 
 

@@ -1,5 +1,6 @@
 """A data set in memory, with images as bytes, and its entry in the catalogue."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ NORMALISE: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 }
 LUMINANCE = (0.299, 0.587, 0.114)  # weights of red, green, blue (ITU-R BT.601, as Pillow's mode "L")
 CHUNK = 4096  # images resized at a time
-UNOFFICIAL = "not the official file"  # in ``about`` of a file with the name of a published set but other images
+UNOFFICIAL = "not the official file"  # in ``note`` of a file with the name of a published set but other images
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +38,22 @@ class Dataset:
     is_test: Tensor  # [n] bool: official test part
     num_classes: int
     class_names: tuple[str, ...]
-    about: str = ""  # note to show beside every result
+    about: str = ""  # note of the file or the reader, see ``note``
     mean: tuple[float, ...] = (0.0,)  # one value, or one per channel, after division by 255 (images only)
     std: tuple[float, ...] = (1.0,)
+    differs: str = ""  # how the images differ from the published set of this name; "" if they do not
 
     def __post_init__(self) -> None:
         problem = _problem(self)
         if problem:
             raise ValueError(f"data set {self.name!r}: {problem}")
+
+    @property
+    def note(self) -> str:
+        """The note to show beside every result: ``about``, marked if the images are not those of the published set."""
+        if not self.differs or UNOFFICIAL in self.about:
+            return self.about
+        return f"{self.name}, {UNOFFICIAL}: {self.differs}" + (f"; {self.about}" if self.about else "")
 
     @property
     def has_images(self) -> bool:
@@ -66,6 +75,40 @@ class Dataset:
 
 
 @dataclass(frozen=True)
+class Published:
+    """Numbers that identify the images of a published set, whatever their order. Empty ones are not compared.
+
+    The checksums of whole files do not serve this purpose: they differ between formats and releases.
+    """
+
+    counts: tuple[tuple[int, int], ...] = ()  # (images outside the test part, images in it), one pair per release
+    total: int = 0  # images, for sets without an official test part
+    shape: tuple[int, ...] = ()  # of an image: [c, h, w]
+    per_class: tuple[tuple[int, ...], ...] = ()  # images of each class outside the test part, and in it
+    train_pixels: int = 0  # sum of all bytes of the images outside the test part
+
+    def difference(self, data: Dataset) -> str:
+        """How ``data`` differs from the published images; "" if it does not.
+
+        A set with a note of its own (``about``) may have other pixels, for example after JPEG compression.
+        """
+        parts = [~data.is_test, data.is_test]
+        shape, count = tuple(data.x.shape[1:]), tuple(int(part.sum()) for part in parts)
+        if (self.counts and count not in self.counts) or (self.total and sum(count) != self.total):
+            return f"{sum(count):,} images"
+        if self.shape and shape != self.shape:
+            return f"images of {'x'.join(map(str, shape))}"
+        if self.per_class and any(
+            tuple(data.y[part].bincount(minlength=data.num_classes).tolist()) != expected
+            for part, expected in zip(parts, self.per_class, strict=True)
+        ):
+            return "other numbers of images per class"
+        if self.train_pixels and not data.about and int(data.x[parts[0]].sum(dtype=torch.int64)) != self.train_pixels:
+            return "other pixels"
+        return ""
+
+
+@dataclass(frozen=True)
 class DatasetEntry:
     """How a data set is read and downloaded. A file `<name>.npz` in the data folder is read instead of `read`."""
 
@@ -78,21 +121,34 @@ class DatasetEntry:
     finish: Callable[..., Dataset] = lambda data: data  # (data set, **options) -> data set: applies options of the set
     class_names: tuple[str, ...] = ()  # for files that have labels only
     md5: str = ""  # of the official <name>.npz
-    # (images outside the test part, images in it) of the official <name>.npz, one pair for each release
-    counts: tuple[tuple[int, int], ...] = ()
+    published: Published = Published()
     checked_by_reader: bool = False  # whether `read` compares its files with official checksums
 
 
 def _problem(data: Dataset) -> str:
     """Why the fields do not fit together; '' if they do."""
-    x, n = data.x, len(data.y)
+    for field in ("x", "y", "source", "is_test"):
+        if not isinstance(getattr(data, field), Tensor):
+            return f"{field} is a {type(getattr(data, field)).__name__}; give a torch.Tensor"
+    x = data.x
     if (x.ndim != 4) if x.dtype == torch.uint8 else (x.ndim < 2 or not x.is_floating_point()):
         return f"x is {x.dtype} {list(x.shape)}; give uint8 [n, c, h, w] images or float [n, f] features"
     for field, dtype in (("y", torch.int64), ("source", torch.int64), ("is_test", torch.bool)):
         value = getattr(data, field)
         if value.dtype != dtype or value.shape != (len(x),):
             return f"{field} is {value.dtype} {list(value.shape)}; give {dtype} [{len(x)}], one entry per sample"
-    if n and not 0 <= int(data.y.min()) <= int(data.y.max()) < data.num_classes:
+    if not x.numel():
+        return f"x is {list(x.shape)}; give at least one sample with at least one value"
+    if not data.has_images and not bool(x.isfinite().all()):
+        return "x has NaN or infinite features; replace or remove them"
+    if int(data.source.min()) < 0:
+        return f"source has {data.source.min()}; number the sources 0, 1, ..."
+    for values in (data.mean, data.std):
+        if data.has_images and (len(values) not in (1, x.shape[1]) or not all(map(math.isfinite, values))):
+            return f"mean={data.mean}, std={data.std}; give one finite number, or one for each of {x.shape[1]} channels"
+    if min(data.std) <= 0:
+        return f"std={data.std}; give numbers above 0, because images are divided by them"
+    if not 0 <= int(data.y.min()) <= int(data.y.max()) < data.num_classes:
         return f"labels run from {data.y.min()} to {data.y.max()}; with num_classes={data.num_classes} give 0..n-1"
     if len(data.class_names) != data.num_classes:
         return f"{len(data.class_names)} class_names for num_classes={data.num_classes}; give one name per class"

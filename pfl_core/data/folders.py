@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.data.dataset import Dataset, DatasetEntry
+from pfl_core.data.dataset import Dataset, DatasetEntry, Published
 from pfl_core.seeding import generator
 
 SUFFIXES = {".jpg", ".jpeg", ".png"}
@@ -118,6 +118,7 @@ ENTRIES = {
         read=mini_imagenet,
         files=("mini_imagenet/*/*",),
         finish=hold_out_count,
+        published=Published(total=60_000),
     ),
     "office_home": DatasetEntry(
         where="Venkateswara et al. 2017 (hemanthdv.org); you must provide the images, see data/README.md",
@@ -126,5 +127,6 @@ ENTRIES = {
         read=office_home,
         files=("office_home/*/*/*",),
         finish=hold_out_share,
+        published=Published(total=15_588),
     ),
 }

@@ -9,9 +9,9 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pfl_core.files import atomic_write
 from pfl_core.papers import PAPERS, paper, specs
 from pfl_core.runs import Store
-from pfl_core.runs.store import atomic_write
 
 PRESETS = ("paper", "real")
 MAX_SEEDS = 10

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pfl_core.deadline import TimeUpError
 from pfl_core.notebooks.kernels import kernel_manager
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def execute(
     """Run a notebook and write it to ``target``. The kernel's stderr is shown immediately.
 
     A failed notebook is saved next to the target as ``NAME.failed.ipynb``. ``env`` is added to the kernel's
-    environment. Raises NotebookError if a cell fails or the kernel dies. A kernel that dies before its first cell is
-    started once more.
+    environment. Raises NotebookError if a cell fails or the kernel dies, TimeUpError if the time is up (nothing is
+    saved then). A kernel that dies before its first cell is started once more.
     """
     partial, failed = target.with_suffix(".partial.ipynb"), target.with_suffix(".failed.ipynb")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -59,6 +60,8 @@ def execute(
             try:
                 _papermill(source, partial, dict(parameters or {}), {**ONE_THREAD, **(env or {})})
                 break
+            except TimeUpError:
+                raise
             except RuntimeError as error:  # NotebookError, or the kernel did not start
                 if last_try or _has_executed_cells(partial):
                     if partial.exists():
@@ -70,7 +73,9 @@ def execute(
 
 
 def _papermill(source: NotebookNode | Path, target: Path, parameters: dict[str, Any], env: Mapping[str, str]) -> None:
-    """Raises NotebookError if a cell failed or the kernel died, RuntimeError if the kernel did not start."""
+    """Raises NotebookError if a cell failed or the kernel died, TimeUpError if the time is up, RuntimeError if the
+    kernel did not start.
+    """
     import nbformat
     import papermill
     from nbclient.exceptions import DeadKernelError
@@ -99,6 +104,8 @@ def _papermill(source: NotebookNode | Path, target: Path, parameters: dict[str, 
             extra_arguments=QUIET,
         )
     except PapermillExecutionError as error:
+        if error.ename == TimeUpError.__name__:
+            raise TimeUpError(error.evalue) from None
         raise NotebookError(_short_message(error)) from None
     except DeadKernelError:
         nbformat.write(started[-1], target)

@@ -16,7 +16,7 @@ from pfl_core.partition.shards import shards
 from pfl_core.partition.simple import by_class, by_source, iid
 from pfl_core.partition.star_pfl_groups import label_groups
 from pfl_core.partition.star_pfl_sample import paired_sample
-from pfl_core.plugins import find
+from pfl_core.plugins import find, users_code
 
 if TYPE_CHECKING:
     from pfl_core.data import Dataset
@@ -41,7 +41,7 @@ def partition(name: str, data: "Dataset", num_clients: int, seed: int, **options
     """Divide ``data`` among clients by a named rule, or by your own rule ``package.module:function``.
 
     Raises ValueError for unknown names and options, for options that do not fit the data, and for a rule of your own
-    that assigns a sample twice or trains on official test images.
+    that fails or returns a wrong partition (see ``verify``).
     """
     rule = find("partition", name, PARTITIONS)
     check_options(f"partition {name!r}", rule, options, reserved=3)
@@ -51,6 +51,7 @@ def partition(name: str, data: "Dataset", num_clients: int, seed: int, **options
         raise ValueError(
             f"partition {name!r}: {num_clients} clients, but {data.name} has {len(data.y)} samples; use fewer clients"
         )
-    part = rule(data, num_clients, seed, **options)
-    verify(part, data, name)
+    with users_code("partition", name):
+        part = rule(data, num_clients, seed, **options)
+    verify(part, data, name, num_clients)
     return part

@@ -38,14 +38,27 @@ class Partition:
         return {s: torch.stack(rows) for s, rows in counts.items()}
 
 
-def verify(part: Partition, data: "Dataset", name: str) -> None:
-    """Check a partition.
+def verify(part: Partition, data: "Dataset", name: str, num_clients: int) -> None:
+    """Check a partition for ``num_clients`` clients.
 
-    Raises ValueError for an index that is out of range or assigned twice, an official test image outside the test
-    parts, and a client without training or test samples.
+    Raises ValueError for another number of clients (dropped ones are counted), indices that are not int64 tensors, an
+    index that is out of range or assigned twice, an official test image outside the test parts, and a client without
+    training or test samples.
     """
+    if not isinstance(part, Partition):
+        raise ValueError(f"partition {name} returned a {type(part).__name__}; return a pfl_core.partition.Partition")
     if not len(part.train) == len(part.val) == len(part.test) > 0:
         raise ValueError(f"partition {name}: train, val and test must have an entry for each of at least one client")
+    if not part.num_clients <= num_clients <= part.num_clients + part.dropped:
+        raise ValueError(
+            f"partition {name}: {part.num_clients} clients and {part.dropped} dropped ones were made, not the "
+            f"{num_clients} clients of the run; give an entry for each client"
+        )
+    for split in SPLITS:
+        for k, index in enumerate(getattr(part, split)):
+            if not isinstance(index, Tensor) or index.dtype != torch.int64 or index.ndim != 1:
+                what = f"{index.dtype} {list(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
+                raise ValueError(f"partition {name}: {split}[{k}] is {what}; give a tensor of indices, int64 [n]")
     used = torch.cat(list(chain(part.train, part.val, part.test)))
     if len(used) and not 0 <= int(used.min()) <= int(used.max()) < len(data.y):
         raise ValueError(f"partition {name}: an index is outside the {len(data.y)} samples of the data set")

@@ -51,8 +51,26 @@ def build(spec: RunSpec) -> tuple[Algorithm, Federation, Partition]:
     }
     shape = tuple(splits["train"].x.shape[1:])
     net = models.build(spec.model["name"], shape, dataset.num_classes, spec.seed, **options(spec.model))
+    models.check_outputs(spec.model["name"], net, shape, dataset.num_classes)
     fed = Federation(net, splits, seed=spec.seed, rounds=spec.rounds, train=spec.train, device=spec.device)
     return spec.build_method(), fed, assigned
+
+
+def run_warnings(spec: RunSpec, algorithm: Algorithm, fed: Federation) -> list[str]:
+    """Settings with which a run does nothing, or measures little: one line each, for the user."""
+    texts = [fed.small_batches()]
+    texts += [
+        f"training: {name}=0, so clients train only if the method has a value of its own"
+        for name in ("lr", "epochs", "clip_norm")
+        if getattr(spec.train, name) == 0
+    ]
+    if fed.num_clients > 1 and len(spec.schedule.clients(fed.num_clients, spec.seed, 0)) == 1:
+        texts.append(
+            f"participation={spec.participation}: 1 of {fed.num_clients} clients takes part in a round, so nothing is "
+            "averaged, and scores before aggregation are those of one client; give a larger participation"
+        )
+    texts += [text for method in (algorithm, *algorithm.inner_algorithms) for text in method.warnings(fed)]
+    return [text for text in texts if text]
 
 
 def _prepare(spec: RunSpec, dataset: Dataset, split: str, k: int, index: Tensor) -> Tensor:

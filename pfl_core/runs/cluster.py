@@ -25,7 +25,8 @@ from typing import Any
 import numpy
 import torch
 
-from pfl_core.runs.store import Store, atomic_write
+from pfl_core.files import atomic_write
+from pfl_core.runs.store import Store
 
 ADDRESS = "DASK_SCHEDULER_ADDRESS"
 CONNECT_SECONDS = 10.0

@@ -24,14 +24,17 @@ from pfl_core import engine, models
 from pfl_core.algorithm import Algorithm, State, class_in_checkpoint
 from pfl_core.costs import step_flops
 from pfl_core.data import data_dir
+from pfl_core.deadline import passed, time_up
 from pfl_core.engine import History, Snapshot
 from pfl_core.federation import Federation
+from pfl_core.files import atomic_write, cached, remove
 from pfl_core.partition import Partition
 from pfl_core.plugins import PACKAGE
-from pfl_core.runs.build import build, load_data
+from pfl_core.runs.build import build, load_data, run_warnings
+from pfl_core.runs.marks import Branch, mark_path, marks_of, rounds_of
 from pfl_core.runs.provenance import describe
 from pfl_core.runs.spec import RunSpec, options
-from pfl_core.runs.store import Record, Store, atomic_write, remove
+from pfl_core.runs.store import Record, Store
 from pfl_core.runs.versions import named, versions
 
 CHECKPOINT_SECONDS = 60.0
@@ -46,32 +49,39 @@ def execute(
     *,
     key: str | None = None,
     checksums: Mapping[str, str] | None = None,
-    branch: Path | None = None,
+    branch: Branch | None = None,
     marks: tuple[int, ...] = (),
     until: int | None = None,
     record: bool = True,
     keep_state: bool = False,
+    stop_at: float | None = None,
     on_round: Callable[[int], object] = lambda done: None,
     warn: Callable[[str], object] = lambda text: None,
 ) -> Record | None:
     """Compute the run that ``spec`` describes, store its record and return it.
 
-    The run continues from its own checkpoint, else from ``branch``, else it starts at round 0.
+    The run continues from its own checkpoint, or from a mark of its own or of ``branch``, whichever has most rounds;
+    else it starts at round 0.
 
     Args:
         key: the run's key, default ``store.key_of(spec)``.
         checksums: of the data that the caller planned the run with, default those of the data on this machine.
-        branch: the checkpoint of another run that is identical up to that round.
+        branch: another run that is identical up to some round, and saves marks.
         marks: rounds after which a checkpoint is saved for branches, see ``mark_path``.
         until: stop after this number of rounds. The record is then partial.
-        record: if False, no record is stored, and None is returned.
+        record: if False, only the marks are wanted: those that exist are not made again, no record is stored, and None
+            is returned.
         keep_state: save the final state as a checkpoint, so that a stopped run can continue.
+        stop_at: seconds since 1970. After this time the run saves a checkpoint after its round and stops.
         on_round: called with the number of completed rounds.
         warn: called with the text of a warning about the training.
 
     Raises ValueError if the run would stop before its first evaluation, or if data or code on this machine are not
-    those of ``key`` and ``checksums``.
+    those of ``key`` and ``checksums``; TimeUpError if it was stopped because of ``stop_at``; OSError if the record
+    cannot be written.
     """
+    if passed(stop_at):
+        raise time_up(0, 0, 1)
     torch.set_num_threads(1)
     key, current = key or store.key_of(spec), spec.checksums()
     if key not in (spec.key(), spec.key(current)) or checksums not in (None, current):
@@ -79,9 +89,14 @@ def execute(
     stop = spec.rounds if until is None else min(until, spec.rounds)
     if record and stop < min(spec.eval_every, spec.rounds):
         raise ValueError(f"until={until}: the first evaluation is after {spec.eval_every} rounds; stop there or later")
+    if not record:
+        marks = tuple(m for m in marks if _read_usable(mark_path(store, key, m), m, current) is None)
+        if not marks:
+            return None
+        stop = max(marks)
     atomic_write(store.progress(key), b"0")  # reports a read-only folder before anything is computed
     try:
-        return _execute(spec, key, current, store, branch, marks, stop, record, keep_state, on_round, warn)
+        return _execute(spec, key, current, store, branch, marks, stop, record, keep_state, stop_at, on_round, warn)
     finally:
         remove(store.progress(key))
 
@@ -91,33 +106,55 @@ def _execute(
     key: str,
     checksums: Mapping[str, str],
     store: Store,
-    branch: Path | None,
+    branch: Branch | None,
     marks: tuple[int, ...],
     stop: int,
     record: bool,
     keep_state: bool,
+    stop_at: float | None,
     on_round: Callable[[int], object],
     warn: Callable[[str], object],
 ) -> Record | None:
     algorithm, fed, assigned = build(spec)
     began = perf_counter()
-    had_checkpoint = store.checkpoint(key).exists()
-    start, previous_seconds = _resume([store.checkpoint(key), branch], spec.rounds, checksums)
+    checkpoint = store.checkpoint(key)
+    own = _read_usable(checkpoint, spec.rounds, checksums)
+    # without a record, the run is made for its marks, so it must start before the first one
+    limit = spec.rounds if record else min(marks) - 1
+    saved = own if own is not None and own["done"] <= limit else None
+    at_least = saved["done"] if saved else 0
+    for path in marks_of(store, Branch(key, limit), *([branch] if branch else [])):
+        if rounds_of(path) <= at_least:
+            break
+        if (mark := _read_usable(path, spec.rounds, checksums)) is not None:
+            saved = mark
+            break
+    start, previous_seconds = _start_of(saved)
     last_saved = perf_counter()
+
+    def save(path: Path, snapshot: Snapshot, history: History) -> None:
+        """Save a checkpoint while the run goes on. If that fails, the run is worth more than its checkpoint."""
+        elapsed = previous_seconds + perf_counter() - began
+        try:
+            save_checkpoint(path, snapshot.state, history, snapshot.t + 1, elapsed, checksums)
+        except OSError as error:
+            warnings.warn(f"{error}; the run goes on without it", stacklevel=2)
 
     def after_round(snapshot: Snapshot, history: History) -> None:
         nonlocal last_saved
         done = snapshot.t + 1
         on_round(done)
-        elapsed = previous_seconds + perf_counter() - began
         if done in marks:
-            save_checkpoint(mark_path(store, key, done), snapshot.state, history, done, elapsed, checksums)
-        if perf_counter() - last_saved >= CHECKPOINT_SECONDS and done < spec.rounds:
-            save_checkpoint(store.checkpoint(key), snapshot.state, history, done, elapsed, checksums)
+            save(mark_path(store, key, done), snapshot, history)
+        time_is_up = passed(stop_at)
+        if done < stop and (time_is_up or perf_counter() - last_saved >= CHECKPOINT_SECONDS):
+            save(checkpoint, snapshot, history)
             last_saved = perf_counter()
+        if done < stop and time_is_up:
+            raise time_up(0, 1, 0)
 
-    if warning := fed.small_batches():
-        warn(warning)
+    for text in run_warnings(spec, algorithm, fed):
+        warn(text)
     with warnings.catch_warnings():  # reported above through `warn`
         warnings.filterwarnings("ignore", message="batch norm: ")
         state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=stop, on_round=after_round)
@@ -131,9 +168,9 @@ def _execute(
         if stored is None or stored.data != result.data or stored.rounds <= result.rounds:
             store.put(result)
     if keep_state:
-        save_checkpoint(store.checkpoint(key), state, history, done, seconds, checksums)
-    elif done == spec.rounds or not had_checkpoint:  # a checkpoint kept earlier may be ahead of this run
-        remove(store.checkpoint(key))
+        save_checkpoint(checkpoint, state, history, done, seconds, checksums)
+    elif done == spec.rounds or own is None or (not record and own["done"] <= stop):
+        remove(checkpoint)  # but not one that was kept earlier and may be ahead of this run
     return result
 
 
@@ -156,7 +193,7 @@ def _record(
         clients={name: counts.tolist() for name, counts in assigned.table(dataset).items()},
         num_params=fed.num_params,
         flops=sample_flops(json.dumps(dict(spec.model)), tuple(fed.splits["train"].x.shape[1:]), dataset.num_classes),
-        about=dataset.about,
+        about=dataset.note,
         seconds=seconds,
         state=state_hash(state),
         versions=versions(spec),
@@ -168,29 +205,29 @@ def _record(
 def sample_flops(model: str, shape: tuple[int, ...], num_classes: int) -> int:
     """FLOPs of a forward and backward pass of one sample; counted once for each network.
 
-    The count is cached on disk, because importing torch's FLOP counter takes two seconds.
+    ``model``: the component as JSON. The count is cached on disk, because importing torch's FLOP counter takes two
+    seconds.
     """
-    from joblib import Memory
-
-    made_by = json.dumps(named("network", json.loads(model)["name"], models.MODELS, models.VERSIONS)), torch.__version__
-    return Memory(data_dir() / "runs" / "flops", verbose=0).cache(_counted_flops)(model, shape, num_classes, made_by)
-
-
-def _counted_flops(model: str, shape: tuple[int, ...], num_classes: int, made_by: tuple[str, str]) -> int:
-    """``made_by``: versions of the network and of torch. Unused here, but part of the cache key."""
     component = json.loads(model)
-    return step_flops(models.build(component["name"], shape, num_classes, 0, **options(component)), shape)[1]
+    made_by = [named("network", component["name"], models.MODELS, models.VERSIONS), torch.__version__]
+    key = [component, shape, num_classes, made_by]
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
 
+    def count() -> int:
+        net = models.build(component["name"], shape, num_classes, 0, **options(component))
+        return step_flops(net, shape)[1]
 
-def mark_path(store: Store, key: str, rounds: int) -> Path:
-    """The checkpoint of run ``key`` after this number of rounds, from which other runs branch."""
-    return store.root / f"{key}.{rounds}.mark"
+    return cached(data_dir() / "runs" / "cache" / f"flops-{name}.json", key, count)
 
 
 def save_checkpoint(
     path: Path, state: State, history: History, done: int, seconds: float, checksums: Mapping[str, str]
 ) -> None:
-    """Write state, history, rounds done, seconds and data checksums atomically, preceded by a SHA-256 digest."""
+    """Write state, history, rounds done, seconds and data checksums atomically, preceded by a SHA-256 digest.
+
+    The file's name, which starts with the run's key, is part of the content: a file of another run is refused. Raises
+    OSError if the file cannot be written.
+    """
     # plain data only, so that the file can be read with weights_only=True
     buffer = io.BytesIO()
     content = {"name": path.name, "data": dict(checksums), "state": _packed(state), "series": history.series}
@@ -208,33 +245,39 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
     saved = torch.load(io.BytesIO(serialized), weights_only=True)
     if saved["name"] != path.name:
         raise ValueError(f"it was written as {saved['name']}")
-    return saved
+    return {**saved, "state": _unpacked(saved["state"])}
 
 
-def _resume(paths: list[Path | None], rounds: int, checksums: Mapping[str, str]) -> tuple[Start | None, float]:
-    """The first usable checkpoint and its seconds, or (None, 0). Unusable checkpoints are renamed with a warning.
+def _read_usable(path: Path, rounds: int, checksums: Mapping[str, str]) -> dict[str, Any] | None:
+    """The content of a checkpoint or mark; None if there is none. An unusable one is renamed with a warning.
 
-    A checkpoint is usable if it has at most ``rounds`` rounds and the same data checksums.
+    It is usable if it is complete, of the run in its name, has at most ``rounds`` rounds and the same data checksums.
     """
-    for path in paths:
-        if path is None or not path.exists():
-            continue
-        try:
-            saved = _read_checkpoint(path)
-            if saved["data"] != checksums:
-                raise ValueError("it was computed with other data")
-            if saved["done"] > rounds:
-                raise ValueError(f"it has {saved['done']} rounds, the run has {rounds}")
-            return (_unpacked(saved["state"]), History(saved["series"]), saved["done"]), saved["seconds"]
-        except (OSError, ValueError, KeyError) as error:
-            renamed = path.with_name(path.name + ".damaged")
-            with suppress(OSError):  # another process was faster, or has the file open (Windows)
-                os.replace(path, renamed)
-            warnings.warn(
-                f"checkpoint {path.name} is not usable ({error}); renamed to {renamed.name}, the run starts over",
-                stacklevel=2,
-            )
-    return None, 0.0
+    try:
+        saved = _read_checkpoint(path)
+        if saved["data"] != checksums:
+            raise ValueError("it was computed with other data")
+        if saved["done"] > rounds:
+            raise ValueError(f"it has {saved['done']} rounds, the run has {rounds}")
+        return saved
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError) as error:
+        renamed = path.with_name(path.name + ".damaged")
+        with suppress(OSError):  # another process was faster, or has the file open (Windows)
+            os.replace(path, renamed)
+        warnings.warn(
+            f"checkpoint {path.name} is not usable ({error}); renamed to {renamed.name}, the run starts over",
+            stacklevel=2,
+        )
+        return None
+
+
+def _start_of(saved: Mapping[str, Any] | None) -> tuple[Start | None, float]:
+    """Where the engine continues, and the seconds until there; (None, 0) without a checkpoint."""
+    if saved is None:
+        return None, 0.0
+    return (saved["state"], History(saved["series"]), saved["done"]), saved["seconds"]
 
 
 def _packed(value: Any) -> Any:

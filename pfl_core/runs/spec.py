@@ -9,13 +9,15 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Ge, Le
 
 from pfl_core import algorithm, data, models, partition
 from pfl_core.engine import Schedule
-from pfl_core.options import check_options, checked
+from pfl_core.options import PositiveInt, check_options, checked, shown
 from pfl_core.plugins import find
 from pfl_core.runs.versions import versions
 from pfl_core.training import Training
@@ -24,6 +26,7 @@ ComponentSpec = Mapping[str, Any]  # {"name": ..., option: value, ...}
 CLIENT_SPLITS = ("train", "val", "test", "public")  # splits of the clients' data
 TAGS = ("paper", "preset", "setting", "changed")  # what a run is used for; not part of its identity
 CORRUPT = {"corrupt": False, "corrupt_severity": 3}  # data options that ``build`` applies, with their defaults
+CORRUPT_TYPES = {"corrupt": bool, "corrupt_severity": Annotated[int, Ge(1), Le(5)]}
 DATA_DEFAULTS = {
     **{n: inspect.signature(data.load).parameters[n].default for n in ("normalise", "resize", "channels")},
     **CORRUPT,
@@ -49,7 +52,7 @@ class RunSpec:
     partition: ComponentSpec = field(default_factory=lambda: {"name": "shards", "classes_per_client": 2})
     model: ComponentSpec = field(default_factory=lambda: {"name": "cnn_small"})
     train: Training = Training()
-    clients: int = 10
+    clients: PositiveInt = 10
     rounds: int = 20
     participation: float = 1.0
     sampling: str = "each_round"
@@ -63,27 +66,19 @@ class RunSpec:
     changed: bool = False  # differs from the preset, so it is not shown as the preset's result
 
     def __post_init__(self) -> None:
-        for kind in ("method", "data", "partition", "model"):
-            component = getattr(self, kind)
-            if not isinstance(component, Mapping) or not isinstance(component.get("name"), str):
-                raise ValueError(f"{kind}={component!r} has no name; give a name and options, e.g. {{'name': ...}}")
+        for kind in _COMPONENTS:
+            _check_form(kind, getattr(self, kind))
         if not isinstance(self.train, Training):
-            raise ValueError(f"run: train={self.train!r} is not a Training; give e.g. Training(lr=0.05)")
+            raise ValueError(f"run: train={shown(self.train)} is not a Training; give e.g. Training(lr=0.05)")
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "train"}
         for name, value in checked(type(self), values, "run").items():
             object.__setattr__(self, name, value)
         self.build_method()  # these two check the fields of the method and of the schedule
         _ = self.schedule
-        if self.clients < 1:
-            raise ValueError(f"clients={self.clients}: at least 1 is needed")
+        data.check_load(self.data["name"], options(self.data), CORRUPT_TYPES)
         # reserved parameters: partition(dataset, clients, seed, ...), model(shape, num_classes, ...)
-        check_component("partition", self.partition, partition.PARTITIONS, 3, "seed")
+        check_component("partition", self.partition, partition.PARTITIONS, 3, {"seed": int})
         check_component("model", self.model, models.MODELS, 2)
-        if self.data.get("corrupt", False) not in (True, False):
-            raise ValueError(
-                f"data: corrupt={self.data['corrupt']!r} is not true or false; "
-                "the kind of corruption cannot be chosen, clients get the kinds in turn"
-            )
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> RunSpec:
@@ -236,15 +231,20 @@ def _is_json(value: Any) -> bool:
 def plain(given: Mapping[str, Any]) -> dict[str, Any]:
     """The mapping as JSON data: tuples become lists, NumPy scalars become Python numbers, and 1.0 becomes 1.
 
-    Equal settings are then equal in JSON. Raises ValueError for a value that JSON cannot represent.
+    Equal settings are then equal in JSON. Raises ValueError for a value that JSON cannot represent, such as NaN.
     """
 
     def from_numpy(value: Any) -> Any:
         if not hasattr(value, "item") or isinstance(value, type):
-            raise ValueError(f"{value!r} is not a number, text, list or dictionary, so it cannot be part of a run")
+            raise ValueError(f"an object of type {type(value).__name__}")
         return value.item()
 
-    return json.loads(json.dumps(given, default=from_numpy), parse_float=_number)
+    try:
+        text = json.dumps(given, default=from_numpy, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = str(error).partition(":")[0]
+        raise ValueError(f"not possible in a run ({reason}); give finite numbers, text, lists, dictionaries") from None
+    return json.loads(text, parse_float=_number)
 
 
 def _renamed(spec: Mapping[str, Any], names: Mapping[tuple[str, str], str | None]) -> dict[str, Any]:
@@ -270,16 +270,31 @@ def options(component: ComponentSpec, *without: str) -> dict[str, Any]:
     return {k: v for k, v in component.items() if k not in ("name", *without)}
 
 
-def check_component(kind: str, component: ComponentSpec, table: Mapping, reserved: int, *unchecked: str) -> None:
-    """Raise ValueError for an unknown name, and for unknown or wrong options other than ``unchecked``."""
+def _check_form(kind: str, component: Any) -> None:
+    """Raise ValueError if a component has no name, or an option that JSON cannot represent."""
+    if not isinstance(component, Mapping) or not isinstance(component.get("name"), str):
+        raise ValueError(f"{kind}={component!r} has no name; give a name and options, e.g. {{'name': ...}}")
+    for name, value in component.items():
+        if not isinstance(name, str):
+            raise ValueError(f"{kind}: the option {name!r} is not text; give names of options as text")
+        try:
+            plain({name: value})
+        except ValueError as error:
+            raise ValueError(f"{kind}: {name}={shown(value)}: {error}") from None
+
+
+def check_component(
+    kind: str, component: ComponentSpec, table: Mapping, reserved: int, more: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """Raise ValueError for an unknown name, and for unknown or wrong options. ``more``: further options and types."""
     function = find(kind, component["name"], table)
-    check_options(f"{kind} {component['name']!r}", function, options(component, *unchecked), reserved)
+    check_options(f"{kind} {component['name']!r}", function, options(component), reserved, more)
 
 
 def check_device(name: str) -> None:
     """Raise ValueError if torch cannot use the device on this machine."""
     try:
-        torch.empty(0, device=name)
+        torch.zeros(1, device=name).item()  # reads a value back, which "meta" cannot
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(

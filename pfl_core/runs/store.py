@@ -22,13 +22,14 @@ import torch
 from pfl_core.algorithm import MechanismCheck
 from pfl_core.costs import payload_bytes, rounds_to
 from pfl_core.data import data_dir
+from pfl_core.files import PART, atomic_write
 from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.spec import RunSpec
 
 RESULTS = ROOT / "data" / "results"  # committed records of long runs
-SCHEMA = 2  # format of record files; format 1 has no such number and other keys, see ``migrate``
+SCHEMA = 2  # format of record files; files of format 1 lack this number and have other keys, see ``migrate``
 DEVICES = ("cpu", "cuda", "mps")  # a figure can show records of any of these
-REPLACE_ATTEMPTS, REPLACE_SECONDS = 5, 0.05  # see ``_replace``
+LEFT_SECONDS = 3600.0  # temporary files unchanged for so long were left by a killed process
 _RECORD_PATTERN = "[0-9a-f]" * 16 + ".json"
 
 
@@ -233,8 +234,8 @@ class Store:
     def get(self, key: str, spec: RunSpec | None = None) -> Record | None:
         """The record of that key, or None. A damaged file is renamed with a warning and counts as missing.
 
-        With a ``spec``, the record gets that spec, whose tags may differ. If the run was stored without a preset or as
-        changed, and the spec is a preset's own run, the record is stored again with the tags of the spec.
+        With a ``spec``, the record gets that spec, whose tags may differ. If the stored run is not
+        tagged as an unchanged run of a preset and the spec is, the record is stored again with the tags of the spec.
         """
         record = None
         for path in (self.path(key), *self.results.glob(f"**/{key}.json")):
@@ -251,6 +252,20 @@ class Store:
     def put(self, record: Record) -> Path:
         """Write a record atomically."""
         return write_record(record, self.path(record.key))
+
+    def leftovers(self) -> list[Path]:
+        """What killed processes left: temporary files, progress, and leases of sweeps on a cluster.
+
+        Files count if they have not changed for an hour. Folders are the caches of earlier versions, which held
+        pickles; nothing reads them any more.
+        """
+        oldest = time.time() - LEFT_SECONDS
+        files = [*self.root.rglob(PART), *self.root.glob("*.round"), *self.root.glob("*.sweep")]
+        caches = [self.root / name / "joblib" for name in ("flops", "checksums")]
+        return [
+            *sorted(path for path in files if path.stat().st_mtime < oldest),
+            *(folder for folder in caches if folder.is_dir()),
+        ]
 
     def __iter__(self) -> Iterator[Record]:
         """All readable records. If two files have the same key, the one with more rounds."""
@@ -343,39 +358,6 @@ def record_from_content(content: dict[str, Any]) -> Record:
     if content["schema"] > SCHEMA:
         raise ValueError(f"its format is {content['schema']}, this version reads up to {SCHEMA}; update the project")
     return Record(spec=spec, series=series, seconds=math.nan if seconds is None else seconds, **content)
-
-
-def atomic_write(path: Path, content: bytes) -> None:
-    """Write a temporary file, then rename it, so that a reader sees the old file or the new one.
-
-    Raises OSError with a one-line message.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        _replace(temporary, path)
-    except OSError as error:
-        raise OSError(f"{path} cannot be written: {error.strerror or error}") from None
-    finally:
-        remove(temporary)
-
-
-def _replace(source: Path, target: Path) -> None:
-    """``os.replace``, repeated for a short time: on Windows it fails while another process has the target open."""
-    for attempt in range(REPLACE_ATTEMPTS):
-        try:
-            return os.replace(source, target)
-        except PermissionError:
-            if attempt == REPLACE_ATTEMPTS - 1:
-                raise
-            time.sleep(REPLACE_SECONDS)
-
-
-def remove(path: Path) -> None:
-    """Delete a temporary file if possible: on Windows, deleting fails while another process has the file open."""
-    with suppress(OSError):
-        path.unlink(missing_ok=True)
 
 
 def _to_json(value: Any) -> Any:

@@ -8,25 +8,31 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Self
 
 from joblib.externals.loky import get_reusable_executor
 from tqdm import tqdm
 
 from pfl_core.algorithm import Algorithm
+from pfl_core.deadline import TimeUpError, deadline, passed, time_up
 from pfl_core.federation import Federation
+from pfl_core.files import atomic_write
 from pfl_core.runs import cluster
 from pfl_core.runs.build import build
-from pfl_core.runs.execute import execute, mark_path
+from pfl_core.runs.execute import execute
+from pfl_core.runs.marks import Branch, marks_of, note_needs, remove_unneeded
 from pfl_core.runs.spec import RunSpec
-from pfl_core.runs.store import Record, Store, atomic_write, remove
+from pfl_core.runs.store import Record, Store
 
 POLL_SECONDS = 0.5
+PARENT_SECONDS = 0.5  # how often a worker process checks that its parent lives
 
 
 class SweepError(RuntimeError):
@@ -39,11 +45,11 @@ class Task:
 
     spec: RunSpec
     key: str
-    branch: Path | None = None  # the mark from which it starts
-    after: str | None = None  # key of the run that saves that mark
+    branch: Branch | None = None  # the run from whose marks it starts
     marks: tuple[int, ...] = ()  # rounds after which it saves a mark for other runs
     until: int | None = None  # stop after this round without a record; the run is needed for its marks only
     checksums: Mapping[str, str] | None = None  # of the data on the parent's machine
+    stop_at: float | None = None  # seconds since 1970; then it stops at a checkpoint
 
 
 def run(spec: RunSpec, store: Store | None = None) -> Record:
@@ -59,6 +65,7 @@ def sweep(
     executor: Executor | None = None,
     scheduler: str | None = None,
     store: Store | None = None,
+    stop_at: float | None = None,
 ) -> list[Record]:
     """The records of all specs, in the same order. Missing runs are computed.
 
@@ -70,11 +77,16 @@ def sweep(
         scheduler: address of a Dask scheduler to use instead, default DASK_SCHEDULER_ADDRESS of the environment. The
             workers must share the data folder, see ``docs/cluster.md``.
         store: where records are read and written, default ``Store()``.
+        stop_at: seconds since 1970, default PFL_DEADLINE of the environment. After this time no run starts, and those
+            that are computed stop after their round at a checkpoint, from which a later call continues.
 
-    Raises SweepError if some runs failed, after all others are done; ConnectionError if the scheduler does not answer
-    or is lost; ValueError if one of its workers has other code or another folder.
+    Raises SweepError if some runs failed, after all others are done; TimeUpError if some were not completed because of
+    ``stop_at``; ConnectionError if the scheduler does not answer or is lost; ValueError if one of its workers has other
+    code or another folder.
     """
     store, jobs = store or Store(), num_jobs(jobs)
+    stop_at = deadline() if stop_at is None else stop_at
+    remove_unneeded(store)  # what killed sweeps left
     keys: list[str] = []
     missing: dict[str, RunSpec] = {}
     records: dict[str, Record] = {}
@@ -87,7 +99,10 @@ def sweep(
             records[key] = record
     failures: dict[str, str] = {}
     if missing:
-        tasks = [_with_checksums(task) for task in plan(missing, store)]
+        tasks = [dataclasses.replace(_with_checksums(task), stop_at=stop_at) for task in plan(missing, store)]
+        for trunk in tasks:
+            if needed_by := [task.key for task in tasks if task.branch and task.branch.key == trunk.key]:
+                note_needs(store, trunk.key, needed_by)
         jobs = min(jobs, len(tasks))
         total = sum(task.until or task.spec.rounds for task in tasks)
         with tqdm(total=total, unit="round", file=sys.stderr, desc=f"{len(missing)} runs") as bar:
@@ -97,16 +112,23 @@ def sweep(
             else:
                 with _pool(jobs, executor, address, store) as pool:
                     failures = _in_parallel(tasks, store, bar, pool)
-        for task in tasks:
-            if task.branch is not None:
-                remove(task.branch)
+        remove_unneeded(store, failures)
     # a shared prefix that failed is not a run of the sweep; its branches start from round 0 instead
     failures = {key: reason for key, reason in failures.items() if key in missing}
+    records |= {key: record for key in missing if (record := _complete(store, key)) is not None}
+    unfinished = missing.keys() - records.keys() - failures.keys()
+    if unfinished and passed(stop_at):
+        at_checkpoint = sum(store.checkpoint(key).exists() for key in unfinished)
+        raise time_up(
+            ended=len(missing) - len(unfinished) - len(failures),
+            at_checkpoint=at_checkpoint,
+            not_started=len(unfinished) - at_checkpoint,
+            failed=len(failures),
+        )
     if failures:
         lines = "\n".join(f"  {missing[key].label()}: {reason}" for key, reason in failures.items())
         raise SweepError(f"{len(failures)} of {len(missing)} runs failed, the others are stored:\n{lines}")
-    records |= {key: record for key in missing if (record := store.get(key)) is not None}
-    if lost := [spec.label() for key, spec in missing.items() if key not in records]:
+    if lost := [missing[key].label() for key in missing if key in unfinished]:
         raise SweepError(
             f"{len(lost)} runs are complete but not in {store.root}, first {lost[0]}; "
             "do all workers use the same data folder?"
@@ -125,26 +147,37 @@ def num_jobs(jobs: int | None) -> int:
     return int(value)
 
 
+def _complete(store: Store, key: str) -> Record | None:
+    """The record of that key, if it is stored with all its rounds."""
+    record = store.get(key)
+    return None if record is None or record.partial else record
+
+
 def plan(missing: Mapping[str, RunSpec], store: Store) -> list[Task]:
     """Tasks for the missing runs (key -> spec). Runs with identical first rounds branch from one shared run (trunk)."""
     # trunk's key -> trunk, and for each run that branches from it: key, number of shared rounds
     branches: dict[str, tuple[RunSpec, list[tuple[str, int]]]] = {}
     for key, spec in missing.items():
-        trunk, rounds = _shared_prefix(spec)
-        if rounds and (trunk_key := store.key_of(trunk)) != key:
+        try:
+            trunk, rounds = _shared_prefix(spec)
+            trunk_key = store.key_of(trunk) if rounds else key
+        except Exception:  # data or a user's code may raise anything, and will again when the run is executed
+            continue
+        if trunk_key != key:
             branches.setdefault(trunk_key, (trunk, []))[1].append((key, rounds))
     _federation.cache_clear()
     trunks: list[Task] = []
     children: list[Task] = []
-    planned: set[str] = set()
     for key, (trunk, runs) in branches.items():
-        if key not in missing and len(runs) == 1:
-            continue  # no other run shares the prefix
-        # a trunk that is itself a missing run is computed to its end, else only to its last mark
-        marks = tuple(sorted({rounds for _, rounds in runs}))
-        trunks.append(Task(trunk, key, marks=marks, until=None if key in missing else marks[-1]))
-        children += [Task(missing[k], k, mark_path(store, key, rounds), after=key) for k, rounds in runs]
-        planned |= {key, *(k for k, _ in runs)}
+        branch_of = {k: Branch(key, rounds) for k, rounds in runs}
+        if key in missing or len(runs) > 1:
+            # a trunk that is itself a missing run is computed to its end, else only to its last mark
+            marks = tuple(sorted({rounds for _, rounds in runs}))
+            trunks.append(Task(trunk, key, marks=marks, until=None if key in missing else marks[-1]))
+        elif not marks_of(store, *branch_of.values()):
+            continue  # no other run shares the prefix, and a killed sweep left no mark of it
+        children += [Task(missing[k], k, branch) for k, branch in branch_of.items()]
+    planned = {task.key for task in (*trunks, *children)}
     independent = [Task(spec, key) for key, spec in missing.items() if key not in planned]
     return trunks + independent + children
 
@@ -179,14 +212,13 @@ def _job(task: Task, store: Store, module: str, check_parent: Callable[[], objec
     """
     importlib.import_module(module)
     key = task.key
-    if task.until is None and (record := store.get(key)) is not None and not record.partial:
+    if task.until is None and _complete(store, key) is not None:
         return key  # a cluster may start a task again whose worker was lost after it had stored the record
 
     def on_round(done: int) -> None:
         check_parent()
-        if _parent not in (None, os.getppid()):
-            raise SystemExit("the parent process exited; a later call continues the run from its checkpoint")
-        atomic_write(store.progress(key), str(done).encode())
+        with suppress(OSError):  # on a full disk the progress is unknown, but the run goes on
+            atomic_write(store.progress(key), str(done).encode())
 
     _execute(task, store, on_round)
     return key
@@ -196,6 +228,8 @@ def _sequentially(tasks: Sequence[Task], store: Store, bar: tqdm) -> dict[str, s
     """Compute all tasks in this process. Returns key -> reason of those that failed."""
     failures: dict[str, str] = {}
     for task in tasks:
+        if passed(task.stop_at):
+            break
         before = bar.n
 
         def on_round(done: int, before: int = before) -> None:
@@ -203,6 +237,8 @@ def _sequentially(tasks: Sequence[Task], store: Store, bar: tqdm) -> dict[str, s
 
         try:
             _execute(task, store, on_round)
+        except TimeUpError:
+            break
         except Exception as error:  # a method may raise anything; the other runs continue
             failures[task.key] = _error_line(error)
     return failures
@@ -218,6 +254,7 @@ def _execute(task: Task, store: Store, on_round: Callable[[int], object]) -> Non
         marks=task.marks,
         until=task.until,
         record=task.until is None,
+        stop_at=task.stop_at,
         on_round=on_round,
     )
 
@@ -234,21 +271,26 @@ def _in_parallel(tasks: Sequence[Task], store: Store, bar: tqdm, pool: _Pool) ->
     """Start each task as soon as the task that it depends on has ended and a worker is free.
 
     If a worker dies, the pool fails and all running tasks with it. These are tried once more at the end, one at a time,
-    so that a second failure is that of the task itself. Returns key -> reason of the tasks that failed.
+    so that a second failure is that of the task itself. When the time is up, the running tasks stop by themselves and
+    the others are dropped. Returns key -> reason of the tasks that failed.
     """
     failures: dict[str, str] = {}
+    ended: set[str] = set()
     waiting = {task.key: task for task in tasks}
     running: dict[Future, tuple[Task, bool]] = {}  # future -> task, whether it is a second attempt
     retry: dict[str, Task] = {}
     max_running, is_retry = pool.size or len(tasks), False
     rounds = {task.key: task.until or task.spec.rounds for task in tasks}
     while waiting or running or retry:
+        if passed(tasks[0].stop_at):
+            waiting, retry = {}, {}
+            running = {future: run for future, run in running.items() if not _dropped(future, run[0], store, pool)}
         # only failed tasks are left: try them again one at a time
         if not waiting and not running:
             waiting, retry, max_running, is_retry = retry, {}, 1, True
         # start tasks whose trunk has ended, as many as there are free workers
         pending = {*waiting, *(task.key for task, _ in running.values())}
-        ready = [key for key, task in waiting.items() if task.after not in pending]
+        ready = [key for key, task in waiting.items() if task.branch is None or task.branch.key not in pending]
         for key in ready[: max_running - len(running)]:
             task = waiting.pop(key)
             running[pool.submit(task, store)] = task, is_retry
@@ -256,36 +298,50 @@ def _in_parallel(tasks: Sequence[Task], store: Store, bar: tqdm, pool: _Pool) ->
         for future in wait(running, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED).done:
             (task, was_retry), error = running.pop(future), pool.error_of(future)
             key = task.key
+            if isinstance(error, BrokenProcessPool) and _complete(store, key) is not None:
+                error = None  # the worker died after it had stored the record
             if isinstance(error, BrokenProcessPool) and not was_retry:
-                record = store.get(key)
-                retry |= {key: task} if record is None or record.partial else {}
+                retry[key] = task
             elif isinstance(error, cluster.RefusedError) and pool.retire(error):
                 waiting[key] = task
-            elif error is not None:
-                failures[key] = _error_line(error)
+            elif not isinstance(error, TimeUpError):
+                ended.add(key)
+                if error is not None:
+                    failures[key] = _error_line(error)
         # progress: all rounds of ended tasks, and those that the workers report for the others
-        unfinished = {*waiting, *retry, *(task.key for task, _ in running.values())}
-        bar.update(sum(_rounds_done(store, k) if k in unfinished else n for k, n in rounds.items()) - bar.n)
+        bar.update(sum(n if key in ended else _rounds_done(store, key) for key, n in rounds.items()) - bar.n)
     return failures
+
+
+def _dropped(future: Future, task: Task, store: Store, pool: _Pool) -> bool:
+    """Cancel a task that no worker has begun, or that no worker can end. Returns whether it was cancelled."""
+    has_begun = store.progress(task.key).exists()
+    return not (has_begun and pool.has_workers()) and future.cancel()
 
 
 def _process_pool(jobs: int) -> Executor:
     """The worker processes, which are reused by later sweeps and replaced if one dies."""
-    return get_reusable_executor(max_workers=jobs, env={"OMP_NUM_THREADS": "1"}, initializer=_start_worker)
+    return get_reusable_executor(
+        max_workers=jobs, env={"OMP_NUM_THREADS": "1"}, initializer=_start_worker, initargs=(os.getpid(),)
+    )
 
 
-_parent: int | None = None  # in a worker of `_process_pool`: the process that started it
-
-
-def _start_worker() -> None:
+def _start_worker(parent: int) -> None:
     """Ignore Ctrl-C: the parent process ends the workers, so that they print no tracebacks.
 
-    If the parent is killed, workers end after the current round, see ``_job``. On Windows they finish their run,
-    because ``os.getppid`` does not change there.
+    If the parent is killed, the worker ends within a second, also while it starts, waits or trains. A later call
+    continues the run from its checkpoint. On Windows it finishes its run, because ``os.getppid`` does not change there.
     """
-    global _parent
-    _parent = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform != "win32":
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this process, also in the middle of a round, once it is no child of ``parent`` any more."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_SECONDS)
+    os._exit(1)
 
 
 class _Pool:
@@ -313,6 +369,10 @@ class _Pool:
 
     def renew(self) -> None:
         """Called about every half second. Raises ConnectionError if the pool is lost."""
+
+    def has_workers(self) -> bool:
+        """Whether there are workers that can end what they have begun."""
+        return True
 
     def error_of(self, future: Future) -> BaseException | None:
         return future.exception()
@@ -356,6 +416,9 @@ class _ClusterPool(_Pool):
 
     def renew(self) -> None:
         self.cluster.renew()
+
+    def has_workers(self) -> bool:
+        return self.cluster.has_workers()
 
     def error_of(self, future: Future) -> BaseException | None:
         return self.cluster.error_of(future)

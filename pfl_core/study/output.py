@@ -15,9 +15,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imsave
 
+from pfl_core.files import atomic_write
 from pfl_core.runs import Record, RunSpec
 from pfl_core.runs.provenance import ROOT, describe
-from pfl_core.runs.store import atomic_write
 from pfl_core.study.criteria import SHOWN_ONLY
 from pfl_core.study.frames import data_name, dataset
 from pfl_core.study.statistics import data_label

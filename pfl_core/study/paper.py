@@ -33,6 +33,12 @@ class Paper:
     claims: ClaimChecks
     extra_metrics: tuple[ExtraMetrics, ...] = ()  # functions from a record to metrics that only this paper has
     searches: Mapping[tuple[str, str], Sequence[Search]] = field(default_factory=dict)  # (preset, setting) -> searches
+    title: str = ""  # the name of its method, as printed
+    question: str = ""  # what its study asks
+    figure: str = ""  # the main figure, relative to figures/, without suffix
+    answer: Callable[[Any], list[str]] = (
+        lambda evidence: []
+    )  # `report.Evidence` -> sentences that open its results page
 
     def __post_init__(self) -> None:
         names = {self.settings.paper, self.comparison.paper, self.claims.comparison.paper}

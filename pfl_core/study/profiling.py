@@ -10,6 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -19,8 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pfl_core.data import data_dir
+from pfl_core.files import atomic_write
 from pfl_core.runs.provenance import describe
-from pfl_core.runs.store import RESULTS, atomic_write
+from pfl_core.runs.store import RESULTS
 
 
 def once(name: str, measure: Callable[[], pd.DataFrame], version: int, committed: str = "") -> pd.DataFrame:
@@ -37,7 +39,8 @@ def once(name: str, measure: Callable[[], pd.DataFrame], version: int, committed
     path = data_dir() / "runs" / f"{name}-{key}.measured"
     if (table := read(path)) is None:
         table = measure()
-        atomic_write(path, json.dumps(table.to_dict("split")).encode())
+        with suppress(OSError):  # on a full disk it is measured again next time
+            atomic_write(path, json.dumps(table.to_dict("split")).encode())
     return table
 
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from pfl_core.files import atomic_write
 from pfl_core.runs import Record, RunSpec, Store, sweep
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study.settings import TRAINING, PaperSettings
@@ -213,11 +214,14 @@ def table(paper: str) -> pd.DataFrame:
 
 
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add rows to a paper's file. They replace those of the same preset, setting and method."""
+    """Add rows to a paper's file. They replace those of the same preset, setting and method.
+
+    Raises OSError if the file cannot be written; it then stays as it was.
+    """
     row_of = {_row_key(row): row for row in (json.loads(path.read_text(encoding="utf-8")) if path.exists() else [])}
     row_of |= {_row_key(row): row for row in rows}
     text = ",\n".join(json.dumps(row_of[key]) for key in sorted(row_of))
-    path.write_text(f"[\n{text}\n]\n", encoding="utf-8", newline="\n")
+    atomic_write(path, f"[\n{text}\n]\n".encode())
 
 
 def _row_key(row: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""What every method is held against."""
+"""Fixtures for the tests of all methods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.helpers import same_bits
 
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """``one_by_one()``: from then on rows are trained and folded one at a time, as if memory held no second one."""
+    """``one_by_one()``: from then on rows are trained and averaged one at a time, as if there were memory for one."""
     return lambda: monkeypatch.setattr(federation_module, "ROW_BUDGET", 1)
 
 

@@ -1,4 +1,4 @@
-"""One table over all registered methods, each in the configuration that its registration calls ``ci``."""
+"""Tests that run for every registered method, in the ``ci`` configuration of its registration."""
 
 import copy
 import dataclasses
@@ -36,7 +36,7 @@ def play(name: str, fed=None, **schedule):
 
 
 def middle_state(name: str, fed):
-    """A state that a round has left behind, all clients having taken part."""
+    """The state after one round with all clients."""
     return run(small(name), fed, Schedule(ROUNDS), until=1)[0]
 
 
@@ -58,7 +58,7 @@ def test_it_runs_and_stays_finite(name, net, participation):
 
 
 @every_method
-def test_the_same_seed_gives_the_same_bits_and_another_seed_others(name):
+def test_equal_seeds_give_equal_bits_and_different_seeds_do_not(name):
     first = play(name, participation=0.5)
     torch.rand(3)
     again = play(name, participation=0.5)
@@ -103,8 +103,8 @@ def test_shapes(name, net):
 
 
 @every_method
-def test_both_scores_are_there(name):
-    """fedselect.md A12: before and after aggregation, for every method in every round."""
+def test_scores_before_and_after_aggregation_are_noted(name):
+    """For every method in every round."""
     _, history = play(name)
     assert history.series["correct"][0] == history.series["correct_trained"][0] == [1, 2, 3]
 
@@ -119,7 +119,7 @@ def test_traffic_and_passes_are_noted(name):
 
 @every_method
 @both_nets
-def test_a_round_leaves_everything_it_is_given_as_it_was(name, net):
+def test_a_round_modifies_none_of_its_inputs_and_can_be_replayed(name, net):
     algorithm, fed = small(name), fed_of(net)
     clients = torch.tensor([0, 1, 3])
     for state in (algorithm.init(fed, fed.theta0), middle_state(name, fed)):
@@ -143,7 +143,7 @@ def _without_scores(notes):
 
 
 @every_method
-def test_a_state_shares_no_memory_that_a_later_round_writes_to(name):
+def test_later_rounds_do_not_modify_earlier_states(name):
     algorithm, fed = small(name), fed_of()
     history = []
     state = algorithm.init(fed, fed.theta0)
@@ -155,7 +155,7 @@ def test_a_state_shares_no_memory_that_a_later_round_writes_to(name):
 
 @every_method
 @both_nets
-def test_the_order_of_clients_changes_nothing_but_rounding(name, net):
+def test_the_order_of_clients_matters_only_through_rounding(name, net):
     algorithm, fed = small(name), fed_of(net, dtype=torch.float64)
     state = middle_state(name, fed)
     clients, order = torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1])
@@ -171,7 +171,7 @@ def test_the_order_of_clients_changes_nothing_but_rounding(name, net):
 
 @every_method
 @both_nets
-def test_scoring_changes_no_bit_of_the_training(name, net):
+def test_evaluation_does_not_change_training(name, net):
     often, _ = play(name, fed_of(net, rounds=6), rounds=6, participation=0.5, eval_every=1)
     seldom, _ = play(name, fed_of(net, rounds=6), rounds=6, participation=0.5, eval_every=5)
     assert same_bits(often, seldom)
@@ -189,7 +189,7 @@ LEARNERS += [
 
 @pytest.mark.parametrize(("name", "options"), LEARNERS, ids=lambda x: x if isinstance(x, str) else repr(x)[1:-1])
 def test_it_learns(name, options):
-    """Three clusters that hardly overlap. No fine-tuning before the score: that alone reaches 82 % with FedBABU."""
+    """Three clusters that hardly overlap. Without fine-tuning, which alone reaches 82 % with FedBABU."""
     algorithm = small(name, **options)
     if hasattr(algorithm, "finetune_epochs"):
         algorithm = dataclasses.replace(algorithm, finetune_epochs=0)
@@ -202,8 +202,8 @@ def test_it_learns(name, options):
 
 
 @every_method
-def test_a_run_shares_its_start_with_the_method_that_it_names(name):
-    """``prefix``: for that many rounds the two leave the same state, bit for bit."""
+def test_shared_prefix_gives_the_same_states(name):
+    """For the number of rounds that ``shared_prefix`` returns, both methods give bitwise equal states."""
     algorithm, rounds = small(name), 6
     fed = fed_of("mlp", rounds=rounds)
     other, same = algorithm.shared_prefix(fed)
@@ -214,8 +214,8 @@ def test_a_run_shares_its_start_with_the_method_that_it_names(name):
 
 
 @every_method
-def test_what_is_kept_for_figures_is_named_and_does_not_grow_with_the_network(name):
-    """Nor is it more than a value for each parameter and client."""
+def test_artifacts_are_named_and_do_not_grow_with_the_network(name):
+    """They are also smaller than one value per parameter and client."""
     shapes = []
     for width in (10, 40):
         fed = federation(models.build("mlp", (6,), 3, 0, hidden=(width,)), rounds=ROUNDS)
@@ -228,6 +228,6 @@ def test_what_is_kept_for_figures_is_named_and_does_not_grow_with_the_network(na
 
 @every_method
 def test_settings_are_plain_data(name):
-    """A method can be written into a run's specification and read back."""
+    """A method can be converted to plain data, as in a ``RunSpec``, and back."""
     algorithm = small(name)
     assert build(name, dataclasses.asdict(algorithm)) == algorithm

@@ -47,7 +47,7 @@ def test_two_rounds_by_hand(lam):
 @both_nets
 @pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01}], ids=str)
 def test_without_lam_it_is_fedavg_and_local_side_by_side(net, training):
-    """To the bit, absent clients and statistics included."""
+    """Bitwise, including absent clients and batch-norm statistics."""
     fed, chosen = fed_of(net, **training), [[0, 1, 2, 3], [3, 1], [2, 1, 0]]
     options = {"client_weighting": "samples", "lr_server": 0.7}
     runs = (after(algorithm, fed, chosen) for algorithm in (Ditto(**options, lam=0.0), FedAvg(**options), Local()))
@@ -58,7 +58,7 @@ def test_without_lam_it_is_fedavg_and_local_side_by_side(net, training):
 
 
 @both_nets
-def test_whatever_lam_is_the_shared_model_is_fedavgs(net):
+def test_the_shared_model_is_fedavgs_for_every_lam(net):
     fed = fed_of(net)
     want, _ = run(FedAvg(), fed, Schedule(3, participation=0.5))
     for algorithm in (Ditto(lam=1.0), Ditto(personal_epochs=3)):
@@ -66,8 +66,8 @@ def test_whatever_lam_is_the_shared_model_is_fedavgs(net):
 
 
 @both_nets
-def test_its_scores_are_those_of_the_clients_own_models(net):
-    """Before aggregation as after, as Local's; never those of what is averaged."""
+def test_scores_are_those_of_the_personal_models(net):
+    """Before and after aggregation, equal to Local's scores; never those of the averaged model."""
     fed = fed_of(net)
     _, history = run(Ditto(lam=0.0), fed, Schedule(3))
     _, of_local = run(Local(), fed, Schedule(3))
@@ -93,7 +93,7 @@ def plain_pulled(fed, model, v, anchor, k, t, lam, epochs):
 @both_nets
 @pytest.mark.parametrize("personal_epochs", [None, 1, 3])
 def test_rounds_against_plain_modules(net, personal_epochs):
-    """The anchor is what the round began with; v_k is carried over; absent clients keep theirs."""
+    """The anchor is the model at the start of the round; v_k persists; absent clients keep theirs."""
     model, fed = net_of(net), fed_of(net, sizes=(12, 8, 20), dtype=F64)
     v, theta, chosen = fed.theta0.repeat(3, 1), fed.theta0, [[0, 1, 2], [2, 0], [1, 2]]
     rounds = after(Ditto(lam=0.5, personal_epochs=personal_epochs), fed, chosen)
@@ -106,7 +106,7 @@ def test_rounds_against_plain_modules(net, personal_epochs):
         assert notes["passes"] == 2 + (personal_epochs or 2)
 
 
-def test_a_stronger_pull_keeps_models_closer():
+def test_a_larger_lam_keeps_models_closer():
     fed, far = fed_of("mlp", epochs=3), []
     for lam in (0.0, 0.1, 1.0, 5.0):
         (before, _), (now, _) = after(Ditto(lam=lam), fed, [[0, 1, 2, 3]] * 2)
@@ -114,7 +114,7 @@ def test_a_stronger_pull_keeps_models_closer():
     assert far == sorted(far, reverse=True)
 
 
-def test_statistics_are_the_clients_own_and_averaged():
+def test_statistics_of_personal_models_are_local_and_those_of_the_shared_model_averaged():
     fed = fed_of("cnn")
     state, _ = run(Ditto(), fed, Schedule(1))
     d = fed.num_params
@@ -140,17 +140,17 @@ def test_a_novel_clients_model_starts_from_the_shared_one(net):
 
 
 @both_nets
-def test_chunks_change_no_bit(net, same_in_chunks):
+def test_a_round_in_chunks_gives_the_same_bits(net, same_in_chunks):
     same_in_chunks(lambda: run(Ditto(), fed_of(net), Schedule(2, participation=0.5)))
 
 
-def test_a_client_holds_no_other_clients_memory():
+def test_clients_models_share_no_memory():
     fed = fed_of("cnn")
     (state, _), *_ = after(Ditto(), fed, [[0, 1, 3]])
     assert all(row.untyped_storage().nbytes() == 4 * fed.num_entries for row in state.local)
 
 
-def test_settings_of_section_6():
+def test_default_settings_and_variants():
     """lam = 0.1, as many personal epochs as the federation has, and values to tune over as variants."""
     assert (Ditto().lam, Ditto().personal_epochs, Ditto().client_weighting, Ditto().lr_server) == (
         0.1,

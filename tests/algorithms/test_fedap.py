@@ -1,4 +1,4 @@
-"""FedAP: the matrix by hand, FedAvg where it is uniform, a plain reference, and its options (star_pfl.md section 7)."""
+"""FedAP: the matrix by hand, FedAvg where it is uniform, a plain reference, and its options."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pfl_core import Schedule, run
-from pfl_core.algorithms.fedap import FedAP, distances, drawn, mixing, norm_inputs
+from pfl_core.algorithms.fedap import FedAP, distances, mixing, norm_inputs, stratified_sample
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedbn import FedBN
 from tests.algorithms import two_nets
@@ -36,8 +36,8 @@ def test_the_matrix_by_hand():
     torch.testing.assert_close(mixing(d, 0.4), third)
 
 
-def test_clients_that_do_not_differ():
-    """1 / d counts as 1e14: two that are alike give each other everything but lambda."""
+def test_clients_at_distance_zero():
+    """1 / d counts as 1e14, so two equal clients give each other the weight 1 - lambda."""
     weight = mixing(torch.tensor([[0.0, 0, 1], [0, 0, 1], [1, 1, 0]], dtype=F64), 0.5)
     expected = torch.tensor([[0.5, 0.5, 0], [0.5, 0.5, 0], [0.25, 0.25, 0.5]], dtype=F64)
     torch.testing.assert_close(weight, expected, rtol=0, atol=1e-12)
@@ -45,8 +45,8 @@ def test_clients_that_do_not_differ():
     assert mixing(torch.zeros(1, 1), 0.3).tolist() == [[1]]
 
 
-def test_what_a_client_measures():
-    """Mean and deviation, over samples and pixels, of what goes into batch norm, in evaluation mode."""
+def test_norm_inputs_against_plain_pytorch():
+    """Mean and standard deviation, over samples and pixels, of batch norm's input in evaluation mode."""
     fed = fed_of()
     theta = fed.sgd(fed.theta0.expand(4, -1), everyone(fed), key=0).theta
     ((means, spreads),) = norm_inputs(fed, theta)
@@ -59,7 +59,7 @@ def test_what_a_client_measures():
             torch.testing.assert_close(spreads[k, c], values.var(unbiased=False).sqrt().detach())
 
 
-def test_clients_with_like_data_weigh_more():
+def test_clients_with_similar_data_weigh_more():
     """Clients 0 and 1 have bright images, 2 and 3 dark ones."""
     fed = fed_of(sizes=(12, 12, 12, 12))
     for k, (start, stop) in enumerate(zip(fed.splits["train"].bounds, fed.splits["train"].bounds[1:], strict=False)):
@@ -71,11 +71,11 @@ def test_clients_with_like_data_weigh_more():
         assert weight[0, 1] > weight[0, 2] + weight[0, 3] and weight[3, 2] > weight[3, 0] + weight[3, 1]
 
 
-def test_the_pretrained_model_sees_a_share_of_training_data_only():
-    """30 % of each class of each client, once; test data play no part."""
+def test_pretraining_uses_a_share_of_the_training_data_only():
+    """30 % of each class of each client, drawn once; no test data."""
     fed = fed_of(sizes=(60, 45))
     for k in range(2):
-        x, y = drawn(fed, k, 0.3)
+        x, y = stratified_sample(fed, k, 0.3)
         own, labels = fed.splits["train"].client(k)
         assert all(int((y == c).sum()) == round(0.3 * int((labels == c).sum()) + 1e-9) for c in labels.unique())
         places = [(own == each).flatten(1).all(1).nonzero().item() for each in x]
@@ -87,7 +87,7 @@ def test_the_pretrained_model_sees_a_share_of_training_data_only():
     assert torch.equal(before.local, fed.theta0.expand(2, -1))  # the pretrained model serves the matrix alone
 
 
-def test_after_fedbn_every_client_measures_with_its_own_model():
+def test_with_fedbn_each_client_measures_with_its_own_model():
     fed, algorithm = fed_of(), FedAP(pretrain="fedbn", pretrain_rounds=2)
     state = run(FedBN(), fed_of(), Schedule(4), until=2)[0]
     assert same_bits(algorithm.pretrained(fed, fed.theta0), FedBN().evaluation_models(fed, state, everyone(fed), 2))
@@ -101,7 +101,7 @@ def test_after_fedbn_every_client_measures_with_its_own_model():
     "make", [lambda: federation(mlp(), epochs=2, dtype=F64), lambda: fed_of(bn=False)], ids=["mlp", "cnn"]
 )
 def test_with_a_uniform_matrix_it_is_fedavg(make):
-    """Four clients, no norm layers (so all alike), a quarter of one's own: each has the mean, up to rounding."""
+    """Four clients, no norm layers (so all d = 0), lambda = 1/4: each gets the mean, up to rounding."""
     algorithm, fed = FedAP(lam=0.25), make()
     assert same_bits(algorithm.init(fed, fed.theta0).matrix, torch.full((4, 4), 0.25, dtype=F64))
     one, other = run(algorithm, fed, Schedule(3)), run(FedAvg(), make(), Schedule(3))
@@ -127,8 +127,8 @@ def test_against_plain_pytorch():
         assert notes["upload"].tolist() == [fed.num_params - 6] * len(clients)
 
 
-def test_alone_it_is_local_training():
-    """Lambda 1: nobody listens to others."""
+def test_with_lambda_1_it_is_local_training():
+    """With lambda = 1 other models have weight 0."""
     fed = fed_of(bn=False)
     state, notes = FedAP(lam=1.0).round(fed, FedAP(lam=1.0).init(fed, fed.theta0), everyone(fed), 0)
     assert torch.equal(state.local, notes["trained"])

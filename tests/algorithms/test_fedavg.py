@@ -98,20 +98,20 @@ def test_only_participants_count():
     assert notes["upload"].tolist() == [fed.num_params] * 2
 
 
-def test_one_client_alone_keeps_its_bits():
+def test_with_one_client_the_mean_is_bitwise_its_model():
     fed = federation(mlp(bn=True), sizes=(12,))
     state, _ = run(FedAvg(), fed, Schedule(1))
     assert torch.equal(state.shared, fed.sgd(fed.theta0[None], torch.tensor([0]), key=0).theta[0])
 
 
 @pytest.mark.parametrize("algorithm", [FedAvg(), FedAvg("samples", 0.5), FedAvgFT()])
-def test_a_round_in_chunks_is_the_round(same_in_chunks, algorithm):
+def test_a_round_in_chunks_gives_the_same_bits(same_in_chunks, algorithm):
     same_in_chunks(
         lambda: run(algorithm, federation(mlp(bn=True)), Schedule(2)), "correct", "correct_trained", "train_loss"
     )
 
 
-def test_fine_tuning_is_for_scoring_only():
+def test_fine_tuning_does_not_change_training():
     fed = federation(mlp(bn=True), sizes=(12, 9, 14, 10), epochs=2)
     plain, history = run(FedAvg(), fed, Schedule(3))
     tuned, tuned_history = run(FedAvgFT(), federation(mlp(bn=True), epochs=2), Schedule(3))
@@ -120,7 +120,7 @@ def test_fine_tuning_is_for_scoring_only():
     assert history.series["loss"] != tuned_history.series["loss"]
 
 
-def test_fine_tuning_trains_a_copy_on_everything():
+def test_fine_tuning_trains_a_copy_of_all_parameters():
     fed = federation(mlp(bn=True), sizes=(12, 9, 14, 10), epochs=2)
     state, _ = run(FedAvgFT(), fed, Schedule(2))
     got = FedAvgFT(finetune_epochs=3).evaluation_models(fed, state, torch.tensor([2, 0]), 1)
@@ -130,7 +130,7 @@ def test_fine_tuning_trains_a_copy_on_everything():
     assert torch.equal(nothing, state.shared.expand(2, -1))
 
 
-def test_fine_tuning_follows_the_schedule_of_rates():
+def test_fine_tuning_follows_the_learning_rate_schedule():
     late = federation(milestones=(0.5,), decay=0.0, rounds=2)
     state = FedAvgFT().init(late, late.theta0)
     assert torch.equal(FedAvgFT().evaluation_models(late, state, torch.tensor([0]), 1)[0], late.theta0)
@@ -148,6 +148,6 @@ def test_a_client_that_cannot_train_is_left_out_of_the_mean(weighting):
     torch.testing.assert_close(state.shared, of_two.shared)
     assert algorithm.weight(fed, everyone(fed))[1] == 0
     alone, _ = algorithm.round(fed, start, torch.tensor([1]), 0)
-    assert torch.equal(alone.shared, start.shared), "nobody trains: the model stays"
+    assert torch.equal(alone.shared, start.shared), "no client trains: the model is unchanged"
     dense = federation(mlp(), (12, 1, 8))
     assert (algorithm.weight(dense, everyone(dense)) > 0).all(), "without batch norm one sample is a batch"

@@ -1,4 +1,4 @@
-"""FedBN: a round by hand, FedAvg where there is nothing to keep, and what stays at home (star_pfl.md section 7)."""
+"""FedBN: a round by hand, equality with FedAvg without norm layers, and which entries are personal."""
 
 from collections import OrderedDict
 
@@ -50,7 +50,7 @@ def test_a_round_by_hand():
 
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
 @pytest.mark.parametrize("make", [lambda: federation(mlp(), epochs=2), lambda: fed_of(bn=False)], ids=["mlp", "cnn"])
-def test_without_norm_layers_it_is_fedavg_to_the_bit(make, weighting):
+def test_without_norm_layers_it_is_bitwise_fedavg(make, weighting):
     one = run(FedBN(client_weighting=weighting), make(), Schedule(3, participation=0.5))
     other = run(FedAvg(client_weighting=weighting), make(), Schedule(3, participation=0.5))
     assert same_bits(one[0].shared, other[0].shared)
@@ -73,12 +73,12 @@ def test_against_plain_pytorch():
     assert not torch.equal(rows[0, at_home], rows[1, at_home])
 
 
-def test_every_tensor_of_a_norm_layer_stays_and_no_other():
+def test_exactly_the_tensors_of_norm_layers_are_personal():
     fed = fed_of()
-    personal = FedBN().personal(fed)
+    personal = FedBN().personal_mask(fed)
     assert torch.equal(personal, fed.layout.mask(lambda f: f.kind != WEIGHT))
     assert torch.equal(personal, fed.layout.mask(lambda f: "bn" in f.name)) and personal.sum() == 12
-    average = FedBN(buffer_policy="average").personal(fed)
+    average = FedBN(buffer_policy="average").personal_mask(fed)
     assert torch.equal(average, personal & (torch.arange(len(personal)) < fed.num_params))
 
 

@@ -17,10 +17,10 @@ from tests.helpers import after, everyone, linear_federation, module_of, same_bi
 def test_a_round_by_hand():
     """Logits W x, two components: 0 and A = (1, .5; -1, -.5); rate 1, one full batch.
 
-    Client 0, x = (2, 1), y = 0: its losses are log 2 and log(1 + e^-5), so its duties go as 1 / 2 to 1 - wrong(5); call
-    them p and 1 - p. The slopes are -A at 0 and -2 wrong(5) A at A, times the duty. Client 1, twice x = (1, 3), y = 1:
-    A gives it the margin -5; duties r and 1 - r as 1 / 2 to wrong(5); slopes -B, B = (-.5, -1.5; .5, 1.5), and
-    -2 (1 - wrong(5)) B. It weighs twice as much.
+    Client 0, x = (2, 1), y = 0: its losses are log 2 and log(1 + e^-5), so its responsibilities go as 1 / 2 to
+    1 - wrong(5); call them p and 1 - p. The gradients are -A at 0 and -2 wrong(5) A at A, times the responsibility.
+    Client 1, twice x = (1, 3), y = 1: A gives it the margin -5; responsibilities r and 1 - r as 1 / 2 to wrong(5);
+    gradients -B, B = (-.5, -1.5; .5, 1.5), and -2 (1 - wrong(5)) B. It weighs twice as much.
     """
     fed, algorithm = linear_federation([([[2, 1]], [0]), ([[1, 3]] * 2, [1] * 2)]), FedEM(components=2)
     a, b = torch.tensor([[1, 0.5, -1, -0.5], [-0.5, -1.5, 0.5, 1.5]], dtype=F64)
@@ -39,7 +39,7 @@ def test_a_round_by_hand():
 
 @both_nets
 @pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01}], ids=str)
-def test_one_component_is_fedavg_to_the_bit(net, training):
+def test_with_one_component_it_is_bitwise_fedavg(net, training):
     fed, options = fed_of(net, **training), {"client_weighting": "samples", "lr_server": 0.7}
     runs = (run(a, fed, Schedule(3, participation=0.5)) for a in (FedEM(components=1, **options), FedAvg(**options)))
     (state, history), (want, of_fedavg) = runs
@@ -108,8 +108,8 @@ def test_the_prediction_is_the_mixture_of_the_predictions(net):
 
 
 @both_nets
-def test_before_aggregation_a_client_is_scored_with_its_own_components(net):
-    """Alone, its components are the shared ones, so the two scores are one."""
+def test_before_aggregation_a_client_is_scored_with_its_trained_components(net):
+    """With one participant its components become the shared ones, so both scores are equal."""
     fed = fed_of(net, sizes=(14,))
     _, history = run(FedEM(), fed, Schedule(2))
     assert same_bits(history.series["loss"], history.series["loss_trained"])
@@ -118,7 +118,7 @@ def test_before_aggregation_a_client_is_scored_with_its_own_components(net):
 
 
 @both_nets
-def test_components_start_apart_with_the_same_values(net):
+def test_components_start_from_shuffled_copies(net):
     fed = fed_of(net)
     components = FedEM().init(fed, fed.theta0).components
     assert torch.equal(components[0], fed.theta0)
@@ -142,12 +142,12 @@ def test_a_novel_client_makes_one_e_step_from_equal_weights(net):
 
 
 @both_nets
-def test_chunks_change_no_bit(net, same_in_chunks):
+def test_a_round_in_chunks_gives_the_same_bits(net, same_in_chunks):
     same_in_chunks(lambda: run(FedEM(), fed_of(net), Schedule(2)))
 
 
-def test_clients_of_two_kinds_part():
-    """Two clients with each other's labels: mixtures tell them apart, one model could not serve both."""
+def test_two_kinds_of_clients_get_different_mixtures():
+    """Two clients with swapped labels: their mixtures differ; a single model could not fit both."""
     parts = [([[1.0, 0], [0, 1.0]] * 8, [0, 1] * 8), ([[1.0, 0], [0, 1.0]] * 8, [1, 0] * 8)] * 2
     fed, algorithm = linear_federation(parts), FedEM(components=2)
     start = algorithm.init(fed, fed.theta0)

@@ -1,4 +1,4 @@
-"""FedMask, our reading: a round by hand, against plain autograd, and what never moves."""
+"""FedMask: a round by hand, against plain autograd, and which entries never change."""
 
 import re
 from dataclasses import replace
@@ -20,8 +20,8 @@ from tests.helpers import after, everyone, linear_federation, module_of, same_bi
 def test_a_round_by_hand():
     """W = (4, 1; 2, 3), half of it kept, x = (1, 1) for both clients, y = 0 and y = 1 (twice), rate 1.
 
-    Kept at first: 4 and 3, cut at 2.5, the mean of |W| is 2.5: scores (.6, -.6, -.2, .2). Logits (4, 3), so with
-    q = 1 / (1 + e) the slopes of the logits are (-q, q) for client 0 and (1 - q, q - 1) for client 1; those of the mask
+    Kept at first: 4 and 3, cut at 2.5, the mean of |W| is 2.5: scores (.6, -.6, -.2, .2). Logits (4, 3), so with q = 1
+    / (1 + e) the gradients of the logits are (-q, q) for client 0 and (1 - q, q - 1) for client 1; those of the mask
     are W times them, row by row, those of the scores sigma' times that.
     """
     fed = linear_federation([([[1, 1]], [0]), ([[1, 1]] * 2, [1] * 2)])
@@ -33,8 +33,8 @@ def test_a_round_by_hand():
     q = 1 / (1 + torch.e)
     soft = torch.sigmoid(first)
     own = []
-    for slope in (torch.tensor([-q, q]), torch.tensor([1 - q, q - 1])):
-        own.append(first - soft * (1 - soft) * theta * slope.to(F64).repeat_interleave(2))
+    for gradient in (torch.tensor([-q, q]), torch.tensor([1 - q, q - 1])):
+        own.append(first - soft * (1 - soft) * theta * gradient.to(F64).repeat_interleave(2))
     kept = [set(row.argsort(descending=True)[:2].tolist()) for row in own]
     assert kept == [{0, 3}, {2, 3}]
     for k in range(2):
@@ -46,16 +46,16 @@ def test_a_round_by_hand():
     assert notes["upload"].tolist() == [2, 2] and notes["upload_bits"].tolist() == [4, 4]
 
 
-def test_the_server_by_hand():
-    """Three clients, four scores: kept by all, by two, by one, by nobody; weights 1, 2 and 1."""
+def test_the_server_step_by_hand():
+    """Three clients, four scores: kept by all, by two, by one and by none; weights 1, 2 and 1."""
     scores = torch.tensor([[1.0, 2, 3, 4], [4.0, 5, 6, 7], [7.0, 8, 9, 10]])
     kept = torch.tensor([[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]], dtype=torch.bool)
-    got = torch.stack(FedMask().merged(scores, kept, torch.tensor([1.0, 2, 1])))
+    got = torch.stack(FedMask().merge(scores, kept, torch.tensor([1.0, 2, 1])))
     assert torch.equal(got, torch.tensor([[4.0, 5, 3, 4], [4.0, 5, 6, 7], [4.0, 5, 9, 10]]))
 
 
 @both_nets
-def test_with_all_scores_open_nothing_ever_changes(net):
+def test_with_everything_kept_the_models_never_change(net):
     fed, algorithm = fed_of(net), FedMask(keep_ratio=1.0, layers=2)
     d = fed.num_params
     for state, notes in after(algorithm, fed, SOME):
@@ -67,7 +67,7 @@ def test_with_all_scores_open_nothing_ever_changes(net):
 
 @both_nets
 @pytest.mark.parametrize("layers", [1, 2])
-def test_weights_never_move_and_the_share_of_each_layer_is_kept(net, layers):
+def test_weights_never_change_and_each_layer_keeps_its_share(net, layers):
     fed, algorithm = fed_of(net, momentum=0.9, weight_decay=0.01), FedMask(keep_ratio=0.3, layers=layers, lr_mask=3.0)
     d, seen = fed.num_params, set()
     for state, _ in after(algorithm, fed, SOME):
@@ -96,7 +96,7 @@ def test_the_first_mask_keeps_the_largest_weights_of_each_layer():
 
 
 @given(seed=st.integers(0, 999), n=st.integers(1, 30), share=st.floats(0.01, 1.0))
-def test_first_scores_put_the_cut_at_zero(seed, n, share):
+def test_initial_scores_are_zero_at_the_cut(seed, n, share):
     theta = torch.randn(n, generator=generator(seed, "theta"))
     scores = first_scores(theta, share)
     assert torch.equal(scores > 0, largest(theta.abs(), share))
@@ -107,7 +107,7 @@ def test_first_scores_put_the_cut_at_zero(seed, n, share):
 
 
 class Cut(torch.autograd.Function):
-    """The mask forward, its sigmoid's slope backward."""
+    """Forward: the mask. Backward: the gradient of the sigmoid."""
 
     @staticmethod
     def forward(ctx, scores, mask):
@@ -115,9 +115,9 @@ class Cut(torch.autograd.Function):
         return mask.to(scores)
 
     @staticmethod
-    def backward(ctx, slope):
+    def backward(ctx, gradient):
         (scores,) = ctx.saved_tensors
-        return slope * torch.sigmoid(scores) * (1 - torch.sigmoid(scores)), None
+        return gradient * torch.sigmoid(scores) * (1 - torch.sigmoid(scores)), None
 
 
 def plain_mask(algorithm, scores):
@@ -182,17 +182,17 @@ def test_rounds_against_plain_modules(net, stacked, options):
 
 
 @both_nets
-def test_a_client_alone_is_scored_the_same_before_and_after(net):
+def test_with_one_participant_both_scores_are_equal(net):
     _, history = run(FedMask(lr_mask=3.0, layers=2), fed_of(net, sizes=(14,)), Schedule(2))
     assert same_bits(history.series["loss"], history.series["loss_trained"])
 
 
 @both_nets
-def test_chunks_change_no_bit(net, same_in_chunks):
+def test_a_round_in_chunks_gives_the_same_bits(net, same_in_chunks):
     same_in_chunks(lambda: run(FedMask(lr_mask=3.0), fed_of(net), Schedule(2, participation=0.5)))
 
 
-def test_more_layers_than_there_are_are_refused():
+def test_more_layers_than_the_network_has_are_refused():
     fed = fed_of()
     with pytest.raises(ValueError, match="last 3 layers"):
         FedMask(layers=3).init(fed, fed.theta0)

@@ -29,8 +29,8 @@ def test_two_rounds_by_hand(weighting):
 
     Round 0: all opinions are 0 and nothing is digested; W_0 = A = (1, .5; -1, -.5), W_1 = B = (-.5, -1.5; .5, 1.5).
     Round 1: the consensus is f = (c, -c), c = (.5 - 2 * 1.5) / 3 or (.5 - 1.5) / 2. The squared error's mean over two
-    classes has the slope W_k x - f in the second column, so a step of 1 makes that column f. Then client 0, x = (2, 1),
-    has the margin 2 (2 + c), client 1, x = (1, 3), y = 1, the margin 2 (.5 - 3 c); the steps are 2 q A and 2 r B.
+    classes has the gradient W_k x - f in the second column, so a step of 1 makes that column f. Then client 0, x = (2,
+    1), has the margin 2 (2 + c), client 1, x = (1, 3), y = 1, the margin 2 (.5 - 3 c); the steps are 2 q A and 2 r B.
     """
     fed = linear_federation([([[2, 1]], [0]), ([[1, 3]] * 2, [1] * 2)])
     fed.splits["public"] = Split.of([(torch.tensor([[0.0, 1]], dtype=F64), torch.tensor([0]))])
@@ -47,7 +47,7 @@ def test_two_rounds_by_hand(weighting):
 
 @both_nets
 @pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01}], ids=str)
-def test_without_digestion_it_is_local_to_the_bit(net, training):
+def test_without_digestion_it_is_bitwise_local(net, training):
     fed = fed_of(net, **training)
     state, history = run(FedMD(digest_epochs=0), fed, Schedule(3, participation=0.5))
     want, of_local = run(Local(), fed, Schedule(3, participation=0.5))
@@ -56,8 +56,8 @@ def test_without_digestion_it_is_local_to_the_bit(net, training):
         assert same_bits(history.series[metric], of_local.series[metric]), metric
 
 
-def test_a_client_alone_has_nothing_to_digest():
-    """Its opinion is the consensus; without batch norm the first step has no slope, and so none has."""
+def test_with_one_participant_digestion_changes_nothing():
+    """Its logits are the consensus; without batch norm the gradient is zero in the first step, and so in all."""
     fed = fed_of(sizes=(14,), dtype=F64)
     state, _ = after(FedMD(), fed, 2)[-1]
     want, _ = after(Local(), fed, 2)[-1]
@@ -104,7 +104,7 @@ def test_rounds_against_plain_modules(net, stacked, options, some):
 # ---- public samples -------------------------------------------------------------------------------------------------
 
 
-def test_each_round_has_its_own_public_samples_each_at_most_once():
+def test_public_samples_differ_by_round_and_do_not_repeat():
     fed, algorithm = fed_of(public=20), FedMD(public_samples=6)
     first, second = (algorithm.samples(fed, t) for t in (0, 1))
     pool = {tuple(row) for row in fed.splits["public"].x.tolist()}
@@ -114,14 +114,14 @@ def test_each_round_has_its_own_public_samples_each_at_most_once():
     assert sorted(FedMD().samples(fed, 3).tolist()) == sorted(fed.splits["public"].x.tolist())
 
 
-def test_labels_of_public_samples_do_not_count():
+def test_labels_of_public_samples_are_not_used():
     one, other = fed_of(), fed_of()
     split = other.splits["public"]
     other.splits["public"] = Split(split.x, (split.y + 1) % 3, split.bounds)
     assert same_bits(after(FedMD(), one, 2)[-1][0], after(FedMD(), other, 2)[-1][0])
 
 
-def test_opinions_bring_models_together():
+def test_digestion_brings_models_together():
     fed, far = fed_of(epochs=3, spread=1.5), []
     for epochs in (0, 5):
         state, _ = after(FedMD(digest_epochs=epochs), fed, 4)[-1]
@@ -133,7 +133,7 @@ def test_opinions_bring_models_together():
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 4), (3, 6, 6)])
-def test_a_data_set_by_name_is_made_to_fit(shape):
+def test_a_public_data_set_is_resized_to_the_clients_shape(shape):
     """The embedded digits are grey, 8 x 8."""
     net = {"flatten": nn.Flatten(), "head": nn.Linear(shape[0] * shape[1] ** 2, 3)}
     fed = federation(seeded(net, 0), shape=shape)
@@ -154,7 +154,7 @@ def test_a_data_set_that_does_not_fit_is_refused():
 
 
 @both_nets
-def test_chunks_change_no_bit(net, same_in_chunks):
+def test_a_round_in_chunks_gives_the_same_bits(net, same_in_chunks):
     same_in_chunks(lambda: run(FedMD(), fed_of(net), Schedule(2, participation=0.5)))
 
 

@@ -1,4 +1,4 @@
-"""FedPAC: rounds by hand, plain PyTorch with a brute-force programme, and the programme's optimality."""
+"""FedPAC: rounds by hand, against plain PyTorch with a brute-force solver, and optimality of the quadratic program."""
 
 import itertools
 import re
@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from pfl_core import Federation, Schedule, Split, Training, run
-from pfl_core.algorithms.fedpac import SMALLEST, FedPAC, quadratic, simplex_minimum, without_crumbs
+from pfl_core.algorithms.fedpac import MIN_WEIGHT, FedPAC, drop_small_weights, quadratic, simplex_minimum
 from pfl_core.algorithms.partial import FedRep
 from pfl_core.seeding import generator
 from tests.algorithms.two_nets import F64, NETS, every_net, named_fed, simplest_and_fullest
@@ -35,7 +35,7 @@ def head_of(fed):
 
 def heads(fed, state):
     """[N, h]"""
-    return FedPAC().rows(fed, state, everyone(fed))[:, head_of(fed)]
+    return FedPAC().client_models(fed, state, everyone(fed))[:, head_of(fed)]
 
 
 # ---- by hand --------------------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def test_a_round_by_hand(weighting, first):
 
     Client 0: (1, 0) of class 0 and (0, 2) of class 1, so A = (1/2, 0), (0, 1) and mean |z|² = 5/2, V = (5/2 - 5/4) / 2.
     Client 1: (2, 0) and (0, 2) of class 0, so A = (1, 1), (0, 0) and mean |z|² = 4, V = (4 - 2) / 2 = 1.
-    |A_0 - A_1|² = 1/4 + 1 + 1 = 9/4. A programme of two has no products between them: G_0 = diag(0, 9/4), so that
+    |A_0 - A_1|² = 1/4 + 1 + 1 = 9/4. With two clients there are no products between them: G_0 = diag(0, 9/4), so that
     w_0 ~ (1 / V_0, 1 / (V_1 + 9/4)) = (26, 5) / 31 and w_1 ~ (1 / (V_0 + 9/4), 1 / V_1) = (8, 23) / 31.
 
     Head epoch, p = 1/2, gradient (p_c - [c = y]) x: row 0 of W becomes (1/4, -1/2) and (1/2, 1/2), row 1 its negative.
@@ -76,8 +76,8 @@ def scalar_federation(**training):
 
 
 @pytest.mark.parametrize("lam", [0.0, 1.0, 2.0])
-def test_the_pull_of_the_prototypes_by_hand(lam):
-    """A head of zeros that stays so has no slope for the body: all that moves b is λ (b x - P)², by 2 λ (b x - P) x.
+def test_the_prototype_term_by_hand(lam):
+    """A head of zeros that stays so has no gradient for the body: all that moves b is λ (b x - P)², by 2 λ (b x - P) x.
 
     Round 0: no prototypes, b = 1, P_0 = (1 + 3) / 2. Round 1, clients 0 and 1: b = 1 + 0.2 λ and 1 - 0.6 λ, mean
     1 - 0.2 λ; the classes' means are 1 + 0.2 λ and 3 - 1.8 λ. Round 2, client 2 alone, whose class nobody had: its own
@@ -190,7 +190,7 @@ PARTS = [[0, 2], [1, 3], [0, 1, 2, 3], [0, 2, 3]]
 
 
 def fed_of(name, sizes=(12, 6, 9, 4), **options):
-    """Clients with two classes each; nobody in the first of ``PARTS`` has class 2."""
+    """Clients with two classes each; no client in the first of ``PARTS`` has class 2."""
     fed = named_fed(name, sizes=sizes, dtype=F64, **options)
     owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     classes = torch.tensor([[0, 1], [0, 2], [0, 1], [1, 2]])
@@ -224,7 +224,7 @@ def test_against_plain_pytorch(name, algorithm):
     ("name", "policy"),
     [("mlp, stacked", "local"), ("cnn with batch norm", "local"), ("cnn with batch norm", "average")],
 )
-def test_without_prototypes_and_mixture_it_is_fedrep_to_the_bit(name, policy):
+def test_without_prototypes_and_mixture_it_is_bitwise_fedrep(name, policy):
     """One head epoch, then the body's, on the same batches."""
     _, fed = fed_of(name)
     options = {"lr_head": 0.3, "buffer_policy": policy}
@@ -237,7 +237,7 @@ def test_without_prototypes_and_mixture_it_is_fedrep_to_the_bit(name, policy):
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn with batch norm"])
-def test_without_prototypes_the_pull_is_left_out_and_with_them_it_is_not(name):
+def test_the_prototype_term_starts_in_round_1(name):
     _, fed = fed_of(name)
     free, pulled = (after(FedPAC(lam=lam), fed, [[0, 1, 2, 3]] * 2) for lam in (0.0, 3.0))
     assert same_bits(free[0], pulled[0])
@@ -245,7 +245,7 @@ def test_without_prototypes_the_pull_is_left_out_and_with_them_it_is_not(name):
 
 
 @pytest.mark.parametrize("policy", ["local", "average"])
-def test_absent_clients_keep_what_is_theirs_and_get_the_body_when_they_are_scored(policy):
+def test_absent_clients_keep_their_heads_and_are_scored_with_the_new_body(policy):
     _, fed = fed_of("cnn with batch norm")
     algorithm = FedPAC(buffer_policy=policy)
     (first, _), (second, _) = after(algorithm, fed, [[0, 1, 2, 3], [1, 3]])
@@ -257,7 +257,7 @@ def test_absent_clients_keep_what_is_theirs_and_get_the_body_when_they_are_score
     assert (before != now)[~own].any()
 
 
-def test_equal_clients_weigh_the_same_and_have_equal_heads():
+def test_equal_clients_have_equal_weights_and_heads():
     part = samples(9)
     data = {"train": Split.of([part] * 4), "test": Split.of([part] * 4)}
     fed = Federation(mlp(), data, seed=0, rounds=3, train=Training(lr=0.1, batch_size=9), dtype=F64)
@@ -268,8 +268,8 @@ def test_equal_clients_weigh_the_same_and_have_equal_heads():
     torch.testing.assert_close(w, torch.full((4, 4), 0.25, dtype=F64))
 
 
-def test_clients_mix_with_those_who_have_their_labels():
-    """Clients 0 to 2 have class 0, clients 3 to 5 have class 1: nothing comes from the other side."""
+def test_clients_mix_with_clients_that_have_their_labels():
+    """Clients 0 to 2 have class 0, clients 3 to 5 have class 1: weights between the groups are 0."""
     x, y = samples(600, spread=0.3)
     parts = [(x[y == k // 3][k % 3 :: 3], y[y == k // 3][k % 3 :: 3]) for k in range(6)]
     data = {"train": Split.of(parts), "test": Split.of(parts)}
@@ -290,32 +290,32 @@ def test_clients_mix_with_those_who_have_their_labels():
 
 
 @simplest_and_fullest
-def test_chunks_change_no_bit(name, one_by_one):
+def test_a_round_in_chunks_gives_the_same_bits(name, one_by_one):
     whole = after(FedPAC(), fed_of(name)[1], PARTS)
     one_by_one()
     assert same_bits(whole, after(FedPAC(), fed_of(name)[1], PARTS))
 
 
-# ---- the programme --------------------------------------------------------------------------------------------------
+# ---- the quadratic program ------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=30)
 @given(st.integers(0, 999), st.integers(1, 6))
-def test_the_programme_is_the_papers(seed, num):
+def test_the_quadratic_program_is_the_papers(seed, num):
     stream = generator(seed, "A")
     A, V = torch.randn(num, 3, 2, generator=stream, dtype=F64), torch.rand(num, generator=stream, dtype=F64)
     torch.testing.assert_close(quadratic(A, V), literal(A, V))
 
 
 def test_a_large_common_part_cancels():
-    """Clients that differ by a millionth of what they have in common."""
+    """Clients whose features differ by a millionth of their common part."""
     A = torch.randn(3, 2, 2, generator=generator(0, "A"), dtype=F64)
     exact = quadratic(A, torch.zeros(3, dtype=F64)) * 1e-12
     got = quadratic(1e-6 * A + 100, torch.zeros(3, dtype=F64))
     torch.testing.assert_close(got, exact, rtol=1e-5, atol=1e-18)
 
 
-def programmes(seed, num, size):
+def quadratic_programs(seed, num, size):
     """H [num, num, num] of random clients, the A of some of them equal or 0."""
     stream = generator(seed, "programme")
     A = torch.randn(num, 1, size, generator=stream, dtype=F64)
@@ -330,7 +330,7 @@ SEED = st.integers(0, 99_999)
 @settings(max_examples=50)
 @given(SEED, st.integers(1, 5), st.integers(1, 4))
 def test_the_minimum_against_all_supports(seed, num, size):
-    _, _, H = programmes(seed, num, size)
+    _, _, H = quadratic_programs(seed, num, size)
     want = torch.tensor(np.stack([by_supports(each.numpy()) for each in H]))
     torch.testing.assert_close(simplex_minimum(H), want, rtol=1e-6, atol=1e-7)
 
@@ -338,8 +338,8 @@ def test_the_minimum_against_all_supports(seed, num, size):
 @given(SEED, st.integers(1, 20), st.integers(1, 12), st.floats(0, 1))
 @example(seed=1, num=20, size=1, zeros=1.0)
 def test_the_minimum_satisfies_karush_kuhn_tucker(seed, num, size, zeros):
-    """w ≥ 0, Σ w = 1, and every slope at least wᵀ H w, with equality where w > 0; also for V with zeros."""
-    A, V, _ = programmes(seed, num, size)
+    """w ≥ 0, Σ w = 1, and every gradient at least wᵀ H w, with equality where w > 0; also for V with zeros."""
+    A, V, _ = quadratic_programs(seed, num, size)
     V = V * (torch.rand(num, generator=generator(seed, "zeros")) >= zeros)
     H = quadratic(A, V)
     w = simplex_minimum(H)
@@ -349,27 +349,27 @@ def test_the_minimum_satisfies_karush_kuhn_tucker(seed, num, size, zeros):
     w, H, scale = w[found], H[found] / scale[found, None, None], scale[found]
     assert (w >= 0).all()
     torch.testing.assert_close(w.sum(1), torch.ones_like(scale))
-    slope = (H @ w[:, :, None]).squeeze(2)
-    excess = slope - (w * slope).sum(1, keepdim=True)
+    gradient = (H @ w[:, :, None]).squeeze(2)
+    excess = gradient - (w * gradient).sum(1, keepdim=True)
     assert (excess > -1e-10).all()
     assert ((w * excess).abs() < 1e-10).all()
 
 
-def test_signs_that_keep_changing_places_are_settled_one_by_one():
-    """Of 4,000 arbitrary matrices a few would go in circles if all wrong signs were always exchanged together."""
+def test_pivoting_does_not_cycle():
+    """For a few of 4,000 arbitrary matrices pivoting would cycle if all wrong signs were always exchanged together."""
     B = torch.randn(4000, 8, 8, generator=generator(0, "arbitrary"), dtype=F64)
     H = B @ B.mT + 1e-3 * torch.eye(8)
     w = simplex_minimum(H)
-    slope = (H @ w[:, :, None]).squeeze(2)
+    gradient = (H @ w[:, :, None]).squeeze(2)
     assert (w >= 0).all()
-    assert (slope - (w * slope).sum(1, keepdim=True) > -1e-9).all()
+    assert (gradient - (w * gradient).sum(1, keepdim=True) > -1e-9).all()
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_the_minimum_against_slsqp(seed):
     from scipy.optimize import minimize
 
-    _, _, H = programmes(seed, 8, 12)
+    _, _, H = quadratic_programs(seed, 8, 12)
     for each, w in zip(H.numpy(), simplex_minimum(H).numpy(), strict=True):
         found = minimize(
             lambda v, each=each: v @ each @ v,
@@ -386,31 +386,31 @@ def test_the_minimum_against_slsqp(seed):
 
 @settings(max_examples=30)
 @given(SEED, st.integers(1, 30), st.integers(1, 12))
-def test_weights_are_no_crumbs_and_add_up(seed, num, size):
-    A, V, H = programmes(seed, num, size)
+def test_small_weights_are_dropped_and_the_rest_sum_to_1(seed, num, size):
+    A, V, H = quadratic_programs(seed, num, size)
     w, exact = FedPAC().head_weights(A, V), simplex_minimum(H)
     torch.testing.assert_close(w.sum(1), torch.ones(num, dtype=F64))
-    assert torch.equal(w == 0, exact < SMALLEST)
-    assert ((w == 0) | (w >= SMALLEST)).all()
+    assert torch.equal(w == 0, exact < MIN_WEIGHT)
+    assert ((w == 0) | (w >= MIN_WEIGHT)).all()
     torch.testing.assert_close(w, torch.where(w > 0, exact, 0) / torch.where(w > 0, exact, 0).sum(1, keepdim=True))
 
 
 @pytest.mark.parametrize("value", [0.0, torch.nan, torch.inf])
-def test_without_a_solution_everybody_keeps_the_own_head(value):
+def test_without_a_solution_every_client_keeps_its_head(value):
     w = FedPAC().head_weights(torch.full((3, 2, 2), value, dtype=F64), torch.full((3,), 0 * value, dtype=F64))
     assert torch.equal(w, torch.eye(3, dtype=F64))
 
 
-def test_where_all_weights_are_crumbs_the_own_head_stays():
+def test_if_all_weights_are_small_the_client_keeps_its_head():
     even = torch.full((1200, 1200), 1 / 1200, dtype=F64)
     even[1] = torch.where(torch.arange(1200) == 7, 1.0, 0.0)
-    w = without_crumbs(even)
+    w = drop_small_weights(even)
     assert torch.equal(w[1], even[1])
     assert torch.equal(w[[0, *range(2, 1200)]], torch.eye(1200, dtype=F64)[[0, *range(2, 1200)]])
 
 
-def test_a_client_without_noise_keeps_its_head_and_equals_without_noise_share_theirs():
-    """V = 0 for clients 0 to 2, of whom 1 and 2 have equal features: many minima, the even one is taken."""
+def test_zero_variance_gives_the_own_head_or_an_equal_mixture():
+    """V = 0 for clients 0 to 2, 1 and 2 with equal features: of many minima, the one with equal weights is chosen."""
     A = torch.tensor([[[5.0]], [[1.0]], [[1.0]], [[1.5]]], dtype=F64)
     w = FedPAC().head_weights(A, torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=F64))
     torch.testing.assert_close(w[0], torch.tensor([1.0, 0, 0, 0], dtype=F64), atol=1e-6, rtol=0)
@@ -428,6 +428,6 @@ def test_a_client_without_noise_keeps_its_head_and_equals_without_noise_share_th
         for name in ("prototype_weighting", "client_weighting", "buffer_policy")
     ],
 )
-def test_bad_settings_are_named(options, named):
+def test_bad_settings_say_so_in_one_line(options, named):
     with pytest.raises(ValueError, match=rf"\A(?=.*{re.escape(named)})[^\n]+\Z"):
         FedPAC(**options)

@@ -1,4 +1,4 @@
-"""HeteroFL: sub-networks against really smaller ones, the server's mean, and where it is FedAvg."""
+"""HeteroFL: masked sub-networks against physically smaller ones, the server's mean, and equality with FedAvg."""
 
 import math
 import re
@@ -23,7 +23,7 @@ from tests.helpers import after, cnn, everyone, federation, mlp, module_of, same
 @pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01}], ids=str)
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 @pytest.mark.parametrize("options", [{"full_share": 1.0}, {"full_share": 0.0, "small": 1.0, "half": "width"}], ids=str)
-def test_at_full_width_it_is_fedavg_to_the_bit(net, training, weighting, options):
+def test_at_full_width_it_is_bitwise_fedavg(net, training, weighting, options):
     fed = fed_of(net, **training)
     state, history = run(HeteroFL(client_weighting=weighting, **options), fed, Schedule(3, participation=0.75))
     want, of_fedavg = run(FedAvg(weighting), fed, Schedule(3, participation=0.75))
@@ -62,13 +62,13 @@ def test_the_width_for_a_share_of_the_parameters_is_the_nearest(model):
 
 
 def test_half_of_the_papers_networks():
-    """pfedgate.md section 8: half the parameters, or half the width, which keeps about a quarter of them."""
+    """Half of the parameters, or half of the width, which keeps about a quarter of the parameters."""
     layout = Layout.of(build("lenet_cifar", (3, 32, 32), 10, 0))
     kept = [int(nested(layout, r)[: layout.num_params].sum()) / 256830 for r in (width_for(layout, 0.5), 0.5)]
     assert kept == pytest.approx([0.498, 0.253], abs=1e-3)
 
 
-def test_a_tenth_of_the_clients_has_everything():
+def test_a_tenth_of_the_clients_has_the_whole_network():
     fed = federation(mlp(), sizes=(4,) * 30)
     widths = HeteroFL().init(fed, fed.theta0).widths
     assert (widths == 1).sum() == 3
@@ -130,7 +130,7 @@ def plain_client(algorithm, fed, model, theta, k, t, r):
     ids=str,
 )
 def test_rounds_against_smaller_modules(net, options):
-    """All, two, then three of four; where nobody has an entry it stays."""
+    """All, two, then three of four clients; an entry that no participant holds is unchanged."""
     sizes = (3, 9, 2, 10)
     fed, model = fed_of(net, sizes=sizes, dtype=F64, momentum=0.9, weight_decay=0.01), net_of(net)
     algorithm = HeteroFL(full_share=0.25, **options)
@@ -149,7 +149,7 @@ def test_rounds_against_smaller_modules(net, options):
 
 
 @both_nets
-def test_what_one_client_alone_has_keeps_its_bits_and_what_nobody_has_stays(net):
+def test_entries_held_by_one_client_or_by_none_are_not_rounded(net):
     fed, algorithm = fed_of(net), HeteroFL(full_share=0.25)
     start = algorithm.init(fed, fed.theta0)
     (full,) = (start.widths == 1).nonzero()[0].tolist()
@@ -176,18 +176,18 @@ def test_a_client_is_scored_with_its_sub_network(net):
 
 
 @both_nets
-def test_chunks_change_no_bit(net, same_in_chunks):
+def test_a_round_in_chunks_gives_the_same_bits(net, same_in_chunks):
     options = {"full_share": 0.3, "absent_labels": "zero"}
     same_in_chunks(lambda: run(HeteroFL(**options), fed_of(net), Schedule(2, participation=0.75)))
 
 
-def test_readings_and_the_mean_size_of_section_8():
+def test_readings_and_the_mean_size():
     made = HeteroFL.reading("authors_code")
     assert (made.client_weighting, made.absent_labels, made.scaler) == ("uniform", "zero", True)
     assert math.isclose(HeteroFL().full_share + (1 - HeteroFL().full_share) * HeteroFL().small, 0.55)
 
 
-def test_a_network_without_neurons_is_refused():
+def test_a_network_that_is_no_plain_chain_is_refused():
     class Net(nn.Module):
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""Local: every client on its own."""
+"""Local: every client trains its own model."""
 
 import torch
 
@@ -33,7 +33,7 @@ def test_two_rounds_by_hand():
     assert torch.equal(algorithm.evaluation_models(fed, state, torch.tensor([1]), 1), state.local[1:])
 
 
-def test_it_is_sgd_from_round_to_round():
+def test_it_continues_sgd_from_round_to_round():
     fed = federation(cnn(), shape=(1, 4, 4), epochs=2)
     state, history = run(Local(), fed, Schedule(3))
     theta = fed.broadcast(fed.theta0, everyone(fed))
@@ -46,7 +46,7 @@ def test_it_is_sgd_from_round_to_round():
     assert history.series["correct"] == history.series["correct_trained"]
 
 
-def test_a_client_depends_on_nobody_else():
+def test_a_client_does_not_depend_on_other_clients():
     alone, _ = run(Local(), federation(sizes=(12, 9)), Schedule(3))
     crowd, _ = run(Local(), federation(sizes=(12, 9, 14, 10)), Schedule(3))
     assert torch.equal(alone.local, crowd.local[:2])

@@ -1,4 +1,4 @@
-"""LotteryFL: rounds by hand, a plain PyTorch reference, and what pruning and averaging must leave alone."""
+"""LotteryFL: rounds by hand, a plain PyTorch reference, and what pruning and averaging must not change."""
 
 import re
 from collections import OrderedDict
@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from pfl_core import Federation, Schedule, Split, Training, run
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.algorithms.lotteryfl import LotteryFL, cut_off, divided
+from pfl_core.algorithms.lotteryfl import LotteryFL, cut_off, training_and_held_out
 from pfl_core.engine import rounds
 from pfl_core.ops import round_half_up
 from tests.algorithms.two_nets import F64, NETS, every_net, named_fed, simplest_and_fullest
@@ -49,9 +49,9 @@ def test_two_rounds_by_hand():
     """Half of the weights go each time; client 0 is right about its validation sample, client 1 never is.
 
     Round 0. Client 0 drops -1/4 and 1/2; reset to (1, 0; 0, -2). Wrong class q = 1 / (1 + e): (1 + q, 0; 0, -2), the
-    slope of w2 is held back. Client 1, whole: wrong class r = 1 / (1 + e^2.5): (1, 1/2 + r; -1/4, -2 - r).
+    gradient of w2 is held back. Client 1, whole: wrong class r = 1 / (1 + e^2.5): (1, 1/2 + r; -1/4, -2 - r).
     Means: (1 + q/2, 1/2 + r; -1/4, -2 - r/2).
-    Round 1. Client 0 has (1 + q/2, 0; 0, -2 - r/2), drops the first; reset to (0, 0; 0, -2), whose slope is 0.
+    Round 1. Client 0 has (1 + q/2, 0; 0, -2 - r/2), drops the first; reset to (0, 0; 0, -2), whose gradient is 0.
     Client 1: wrong class s = 1 / (1 + e^(2.5 + 1.5 r)), w1 + s and w3 - s. Only w3 has two who keep it.
     """
     fed = linear([(torch.tensor([[1, 0]]), [0]), (torch.tensor([[0, 1]]), [1])])
@@ -74,7 +74,7 @@ def test_two_rounds_by_hand():
     assert later["upload"].tolist() == [1, 4]
 
 
-def test_what_nobody_keeps_stays_as_it_was():
+def test_entries_that_no_participant_keeps_are_unchanged():
     fed = linear([(torch.tensor([[1, 0]]), [0]), (torch.tensor([[0, 1]]), [0])])
     ((_, state, _),) = steps(LotteryFL(prune_rate=0.5), fed, [[0, 1]])
     assert state.active.int().tolist() == [[1, 0, 0, 1]] * 2
@@ -108,8 +108,8 @@ def plain_client(algorithm, fed, model, initial, shared, mask, density, k, t):
         plain = module_of(fed, model, fed.layout.flatten({name: initial[name] * mask[name] for name in initial}))
     plain.train()
     for batch in fed.batches(torch.tensor([k]), t):
-        slopes = torch.autograd.grad(cross_entropy(plain(batch.x[0]), batch.y[0]), list(plain.parameters()))
-        for (name, p), g in zip(plain.named_parameters(), slopes, strict=True):
+        gradients = torch.autograd.grad(cross_entropy(plain(batch.x[0]), batch.y[0]), list(plain.parameters()))
+        for (name, p), g in zip(plain.named_parameters(), gradients, strict=True):
             p.data -= fed.lr(t) * g * mask[name]
     return {name: value.clone() for name, value in plain.state_dict().items() if name in mask}, mask, density
 
@@ -165,7 +165,7 @@ def average(old, parts):
 @pytest.mark.parametrize(
     ("weighting", "gate"), [("uniform", {"target_density": 1.0}), ("samples", {"acc_threshold": 1.0})]
 )
-def test_without_pruning_it_is_fedavg_to_the_bit(name, weighting, gate):
+def test_without_pruning_it_is_bitwise_fedavg(name, weighting, gate):
     schedule = Schedule(4, participation=0.75)
     state, history = run(LotteryFL(**gate, client_weighting=weighting), fed_of(name), schedule)
     averaged, of_fedavg = run(FedAvg(weighting), fed_of(name), schedule)
@@ -182,8 +182,8 @@ def test_without_pruning_it_is_fedavg_to_the_bit(name, weighting, gate):
 @pytest.mark.parametrize(
     ("name", "norms"), [("mlp, stacked", True), ("cnn with batch norm", True), ("cnn with batch norm", False)]
 )
-def test_masks_shrink_tensor_by_tensor_until_they_are_sparse_enough(name, norms):
-    """0.8³ is above 0.5, and 0.8⁴ is not; a threshold of 0 is exceeded by anybody who gets one sample right."""
+def test_masks_shrink_per_tensor_down_to_the_target_density(name, norms):
+    """0.8³ is above 0.5, and 0.8⁴ is not; one correct sample is enough to exceed a threshold of 0."""
     fed, algorithm = fed_of(name), LotteryFL(acc_threshold=0.0, prune_norms=norms)
     statistics = torch.arange(fed.num_entries) >= fed.num_params
     for before, after, notes in steps(algorithm, fed, [[0, 1, 2, 3]] * 6):
@@ -205,7 +205,7 @@ def test_masks_shrink_tensor_by_tensor_until_they_are_sparse_enough(name, norms)
     torch.testing.assert_close(after.density, torch.full((4,), 0.8**4, dtype=F64))
 
 
-def test_the_smallest_of_every_tensor_go_and_the_rest_returns_to_the_start():
+def test_pruning_drops_the_smallest_weights_and_resets_the_rest():
     fed = fed_of("cnn with batch norm", epochs=0)
     algorithm = LotteryFL(acc_threshold=0.0)
     start = algorithm.init(fed, fed.theta0)
@@ -222,8 +222,8 @@ def test_the_smallest_of_every_tensor_go_and_the_rest_returns_to_the_start():
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.floats(0, 1))
-def test_a_cut_off_drops_the_share_or_less_where_sizes_are_equal(sizes, rate):
-    """Whole numbers, so that many are equal: what goes are the smallest, and never some of several equals."""
+def test_the_cut_off_drops_the_share_or_fewer_with_ties(sizes, rate):
+    """With integers there are many ties: the smallest are dropped, and of equal ones all or none."""
     size, count = torch.tensor(sizes, dtype=F64), round_half_up(rate * len(sizes))
     gone = size < cut_off(size, rate)
     assert gone.sum() <= count
@@ -234,7 +234,7 @@ def test_a_cut_off_drops_the_share_or_less_where_sizes_are_equal(sizes, rate):
     assert gone.any() == (smallest <= count)
 
 
-def test_a_diverged_weight_is_not_a_small_one():
+def test_nan_weights_are_not_pruned():
     fed, algorithm = fed_of("mlp"), LotteryFL(prune_rate=0.5)
     theta, place = fed.theta0.clone(), weights_of(fed)[0]
     theta[place.start : place.start + 3] = torch.tensor([torch.nan, torch.inf, -torch.inf])
@@ -243,7 +243,7 @@ def test_a_diverged_weight_is_not_a_small_one():
     assert active[place].sum() == 15
 
 
-def test_the_density_is_reckoned_without_slips_of_rounding():
+def test_the_density_rule_tolerates_rounding():
     """0.8 * 0.8 * 0.8 = 0.5120000000000001 in floats: not above 0.512."""
     state = steps(LotteryFL(acc_threshold=0.0, target_density=0.512), fed_of("mlp"), [[0, 1, 2, 3]] * 6)[-1][1]
     assert state.density.tolist() == pytest.approx([0.8**3] * 4)
@@ -255,22 +255,23 @@ def test_the_density_is_reckoned_without_slips_of_rounding():
 def test_a_tenth_of_the_training_data_is_held_out_once():
     sizes = (30, 25, 4, 2, 1)
     fed = federation(sizes=sizes)
-    training, held_out = divided(fed, torch.arange(5))
+    training, held_out = training_and_held_out(fed, torch.arange(5))
     assert [len(y) for _, y in held_out] == [3, 3, 1, 1, 0]
     for k in range(5):
         x, y = fed.splits["train"].client(k)
         both = torch.cat([torch.cat([part[k][0], part[k][1][:, None]], 1) for part in (training, held_out)])
         assert sorted(both.tolist()) == sorted(torch.cat([x, y[:, None]], 1).tolist())
-    assert same_bits([training[3], held_out[3]], [part[0] for part in divided(fed, torch.tensor([3]))])
-    assert not same_bits(held_out[0], divided(federation(sizes=sizes, seed=1), torch.tensor([0]))[1][0])
+    assert same_bits([training[3], held_out[3]], [part[0] for part in training_and_held_out(fed, torch.tensor([3]))])
+    assert not same_bits(held_out[0], training_and_held_out(federation(sizes=sizes, seed=1), torch.tensor([0]))[1][0])
 
 
 @simplest_and_fullest
-def test_holding_out_is_a_validation_split(name):
-    """The same bits as with clients who have been given nine tenths to train on and the others to measure with."""
+def test_held_out_data_act_as_a_validation_split(name):
+    """The same bits as with a federation that has nine tenths as training data and the rest as validation split."""
     fed, other = fed_of(name, val=False), fed_of(name, val=False)
     other.splits |= {
-        split: Split.of(parts) for split, parts in zip(("train", "val"), divided(fed, everyone(fed)), strict=True)
+        split: Split.of(parts)
+        for split, parts in zip(("train", "val"), training_and_held_out(fed, everyone(fed)), strict=True)
     }
     one, _ = run(LotteryFL(), fed, Schedule(4))
     two, _ = run(LotteryFL(), other, Schedule(4))
@@ -278,7 +279,7 @@ def test_holding_out_is_a_validation_split(name):
     assert (one.density < 1).any()
 
 
-def test_test_data_choose_nothing():
+def test_test_data_do_not_influence_training():
     fed, other = fed_of("mlp", val=False), fed_of("mlp", val=False)
     test = other.splits["test"]
     other.splits["test"] = Split(-test.x, (test.y + 1) % 3, test.bounds)
@@ -286,7 +287,7 @@ def test_test_data_choose_nothing():
     assert same_bits(*states)
 
 
-def test_a_client_with_nothing_to_measure_on_never_prunes():
+def test_a_client_without_held_out_data_never_prunes():
     state, _ = run(LotteryFL(acc_threshold=0.0), federation(sizes=(20, 1), epochs=2), Schedule(3))
     assert state.density[0] < 1
     assert state.density[1] == 1

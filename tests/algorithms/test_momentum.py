@@ -1,4 +1,4 @@
-"""Momentum that stays with its client: beside torch's own optimizers that live on, and in every method that has it."""
+"""Client momentum: against torch optimizers that persist over rounds, and in every method that offers it."""
 
 import copy
 
@@ -48,7 +48,7 @@ def without_velocity(state):
 
 
 def living(shared):
-    """A net for each client, and the optimizer that it keeps."""
+    """A network and a persistent optimizer for each client."""
     nets = [copy.deepcopy(shared) for _ in SIZES]
     return nets, [torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01) for net in nets]
 
@@ -87,7 +87,7 @@ def test_fedavg(stacked):
 
 
 @pytest.mark.parametrize("stacked", [False, True])
-def test_fedrep_whose_head_and_body_rest_in_turn(stacked):
+def test_fedrep_keeps_the_momentum_of_the_frozen_part(stacked):
     """What is frozen keeps its momentum as it is: torch's optimizers leave out parameters without a gradient."""
     fed, shared = fed_of(stacked), mlp().to(F64)
     nets, optimizers = living(shared)
@@ -115,21 +115,21 @@ def test_fedrep_whose_head_and_body_rest_in_turn(stacked):
 # ---- in every method that has it ------------------------------------------------------------------------------------
 
 
-def test_who_has_it():
+def test_methods_with_client_momentum():
     released = {"fedavg", "fedavg_ft", "local", "fedem"}
     assert {*KEEPERS} >= released | {"ditto", "fedrep", "lg_fedavg", "heterofl", "fedmask", "fedmd", "perfedavg"}
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_where_there_is_none_it_is_refused(name):
+def test_methods_without_momentum_refuse_it(name):
     with pytest.raises(ValueError, match="leave keep_momentum out"):
         build(name, {"keep_momentum": True})
 
 
 @pytest.mark.parametrize("stacked", [False, True])
 @pytest.mark.parametrize("name", ONE_WAY)
-def test_with_one_client_rounds_of_an_epoch_are_epochs_of_a_round(name, stacked):
-    """One batch holds all, so that epochs differ in the order of a sum alone."""
+def test_with_one_client_n_rounds_equal_n_epochs(name, stacked):
+    """One batch holds all samples, so epochs differ only in the order of a sum."""
     training = {"momentum": 0.9, "batch_size": 16, "weight_decay": 0.01, "dtype": F64, "stacked": stacked}
     long = trained(made(name), federation(mlp(), (9,), epochs=3, **training), rounds=1, clients=(0,))
     for keep in (True, False):
@@ -138,7 +138,7 @@ def test_with_one_client_rounds_of_an_epoch_are_epochs_of_a_round(name, stacked)
 
 
 def closely(one, other):
-    """Whether two states have models alike (scores of masks for FedMask)."""
+    """Whether two states have close models (close mask scores for FedMask)."""
     for name in ("shared", "local", "own", "components", "scores"):
         mine, theirs = getattr(one, name, None), getattr(other, name, None)
         if mine is not None and len(mine):
@@ -164,7 +164,7 @@ def test_lg_fedavgs_first_rounds_are_fedavgs():
 
 
 @pytest.mark.parametrize("name", KEEPERS)
-def test_first_rounds_are_alike_and_without_momentum_all(name):
+def test_it_changes_nothing_in_round_0_or_without_momentum(name):
     still, moving = federation(mlp(), SIZES), federation(mlp(), SIZES, momentum=0.9)
     keep, start_anew = made(name, keep_momentum=True), made(name)
     assert same_bits(trained(keep, still), trained(start_anew, still))
@@ -174,7 +174,7 @@ def test_first_rounds_are_alike_and_without_momentum_all(name):
 
 
 @pytest.mark.parametrize("name", KEEPERS)
-def test_an_absent_client_keeps_its_momentum_and_the_state_is_left_alone(name):
+def test_absent_clients_keep_their_momentum_and_the_state_is_unchanged(name):
     fed, algorithm = federation(mlp(), SIZES, momentum=0.9), made(name, keep_momentum=True)
     state = trained(algorithm, fed, rounds=2)
     before = [row.clone() for row in state.velocity]
@@ -186,7 +186,7 @@ def test_an_absent_client_keeps_its_momentum_and_the_state_is_left_alone(name):
 
 
 @pytest.mark.parametrize("name", KEEPERS)
-def test_chunks_do_not_matter(name, monkeypatch):
+def test_a_round_in_chunks_gives_the_same_bits(name, monkeypatch):
     fed, algorithm = federation(mlp(), SIZES, momentum=0.9, dtype=F64), made(name, keep_momentum=True)
     whole = trained(algorithm, fed)
     monkeypatch.setattr(federations, "ROW_BUDGET", 1)

@@ -1,4 +1,4 @@
-"""FedPer, FedRep, FedBABU and LG-FedAvg: by hand, in plain PyTorch, and where they are other methods to the bit."""
+"""FedPer, FedRep, FedBABU and LG-FedAvg: by hand, in plain PyTorch, and where they equal other methods bitwise."""
 
 import re
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from pfl_core import Federation, LocalTraining, Schedule, Split, Training, metho
 from pfl_core.algorithms.fedavg import FedAvg, FedAvgFT, client_weight
 from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.algorithms.local import Local
-from pfl_core.algorithms.partial import FedBABU, FedPer, FedRep, LGFedAvg, taken, top
+from pfl_core.algorithms.partial import FedBABU, FedPer, FedRep, LGFedAvg, select_entries, top_layers
 from pfl_core.engine import rounds
 from tests.algorithms.two_nets import both_nets, fed_of, wrong
 from tests.helpers import cnn, everyone, mlp, plain_sgd, same_bits
@@ -24,7 +24,7 @@ PART = {"participation": 0.5}
 
 
 def models_of(algorithm, fed, num=3, **schedule):
-    """What every client is scored with, after each round [N, e]."""
+    """The models [N, e] with which clients are scored, after each round."""
     start = algorithm.init(fed, fed.theta0)
     after = rounds(algorithm, fed, Schedule(num, **schedule), start)
     return [algorithm.evaluation_models(fed, s.state, everyone(fed), s.t) for s in after]
@@ -51,7 +51,7 @@ def test_fedrep_by_hand():
     """Margin z = (h_y - h_o) w x, wrong class q = 1 / (1 + e^z): h_y += q w x, h_o -= q w x, w += q (h_y - h_o) x.
 
     Head pass at h = 0: q = 1/2, so h = (1, -1) and (-1/2, 1/2). Body pass: margins 2 * 2 = 4 and 1, so w = 1 + 4 q and
-    1 + r with q = 1 / (1 + e^4), r = 1 / (1 + e). Mean: 1 + 2 q + r / 2; the heads stay at home.
+    1 + r with q = 1 / (1 + e^4), r = 1 / (1 + e). Mean: 1 + 2 q + r / 2; the heads stay personal.
     """
     fed, algorithm = by_hand(), FedRep(head_epochs=1)
     state, notes = algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)
@@ -82,7 +82,7 @@ def test_lg_fedavg_by_hand():
     """Round 0 as above; mean head (1/4, -1/4), bodies 1.
 
     Round 1, client 0: z = 1, r as above: h = (1/4 + 2 r, ...), w = 1 + r. Client 1: z = -1/2, s = 1 / (1 + e^-1/2):
-    h = (1/4 - s, ...), w = 1 - s / 2. Mean: h_0 = 1/4 + r - s / 2 = -h_1; the bodies stay at home.
+    h = (1/4 - s, ...), w = 1 - s / 2. Mean: h_0 = 1/4 + r - s / 2 = -h_1; the bodies stay personal.
     """
     fed = by_hand()
     state, history = run(LGFedAvg(), fed, Schedule(2))
@@ -130,7 +130,7 @@ def plain_local(algorithm, fed, model, theta_k, k, t):
 @pytest.mark.parametrize("policy", ["local", "average"])
 @pytest.mark.parametrize("method", [FedPer, FedRep, FedBABU, LGFedAvg])
 def test_rounds_against_plain_modules(method, net, policy):
-    """Two rounds, the second without client 1, weights by samples; statistics at home or averaged."""
+    """Two rounds, the second without client 1, weights by samples; statistics local or averaged."""
     fed = fed_of(net, sizes=(12, 8, 20), dtype=F64)
     model = mlp() if net == "mlp" else cnn(bn=True)
     rate = {"lr_head": 0.3} if method is FedRep else {}
@@ -145,7 +145,7 @@ def test_rounds_against_plain_modules(method, net, policy):
         weight = torch.tensor([12.0, 8, 20], dtype=F64)[chosen]
         mean = (weight / weight.sum()) @ theta[chosen]
         theta[:, ~own] = mean[~own]
-        torch.testing.assert_close(algorithm.rows(fed, state, everyone(fed)), theta)
+        torch.testing.assert_close(algorithm.client_models(fed, state, everyone(fed)), theta)
 
 
 # ---- where they are other methods, bit for bit ----------------------------------------------------------------------
@@ -176,8 +176,8 @@ def test_lg_fedavg_that_shares_nothing_is_local(net):
 @both_nets
 @pytest.mark.parametrize("options", [{}, {"buffer_policy": "average"}, {"client_weighting": "samples"}], ids=str)
 @pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01}], ids=str)
-def test_14_fedrep_is_fedselect_with_the_head_as_everybodys_mask(net, options, training):
-    """fedselect.md section 5, invariant 14: one epoch each on one list of batches; also with absent clients."""
+def test_fedrep_is_fedselect_with_the_head_as_fixed_mask(net, options, training):
+    """One epoch for each part, on the same batches; also with absent clients."""
     fed = fed_of(net, epochs=1, **training)
     select, rep = FedSelect(p=0.0, lr_personal=0.3, **options), FedRep(head_epochs=1, lr_head=0.3, **options)
     start, state = select.init(fed, fed.theta0), rep.init(fed, fed.theta0)
@@ -196,8 +196,8 @@ def test_14_fedrep_is_fedselect_with_the_head_as_everybodys_mask(net, options, t
 
 
 @both_nets
-def test_a_warm_start_is_fedavg_and_then_every_body_is_its(net):
-    """Also that of a client that took no part in those rounds."""
+def test_a_warm_start_is_fedavg_whose_model_every_client_takes(net):
+    """Also a client that did not take part in those rounds."""
     fed, warm = fed_of(net), LGFedAvg("samples", warm_start_rounds=2)
     chosen = torch.tensor([0, 2, 3])
     state, of_fedavg = warm.init(fed, fed.theta0), FedAvg("samples")
@@ -224,24 +224,24 @@ def test_a_warm_start_is_fedavg_and_then_every_body_is_its(net):
 
 @every_method
 @both_nets
-def test_the_absent_keep_their_part_and_the_server_never_sees_it(algorithm, net):
+def test_absent_clients_keep_their_part_and_the_shared_model_never_contains_it(algorithm, net):
     fed = fed_of(net)
     before, _ = algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)
     now, _ = algorithm.round(fed, before, torch.tensor([2, 0]), 1)
-    personal = algorithm.personal(fed)
+    personal = algorithm.personal_mask(fed)
     assert torch.equal(now.own[1], before.own[1]) and torch.equal(now.own[3], before.own[3])
     frozen = isinstance(algorithm, FedBABU)
     assert torch.equal(now.own[0], before.own[0]) == torch.equal(before.own[0], before.own[2]) == frozen
     assert torch.equal(now.shared[personal], fed.theta0[personal])
     assert not torch.equal(now.shared[~personal], before.shared[~personal])
-    models = algorithm.rows(fed, now, everyone(fed))
+    models = algorithm.client_models(fed, now, everyone(fed))
     assert torch.equal(models[:, ~personal], now.shared[~personal].expand(4, -1))
     assert torch.equal(models[:, personal], torch.stack(now.own))
 
 
 @both_nets
 @pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.1, "clip_norm": 1.0}], ids=str)
-def test_fedbabus_head_never_moves_by_one_bit(net, training):
+def test_fedbabus_head_is_bitwise_unchanged(net, training):
     """With three clients a plain mean of equal heads would be off by rounding."""
     fed = fed_of(net, sizes=(12, 9, 14), **training)
     algorithm = FedBABU(finetune_epochs=0)
@@ -253,7 +253,7 @@ def test_fedbabus_head_never_moves_by_one_bit(net, training):
 
 
 @both_nets
-def test_fedbabus_fine_tuning_moves_its_part_alone_and_comes_back_to_nobody(net):
+def test_fedbabus_fine_tuning_changes_only_its_part_of_a_copy(net):
     fed, states = fed_of(net), {}
     head = head_of(fed)[: fed.num_params]
     for part in ("all", "head", "body"):
@@ -272,25 +272,25 @@ def test_fedbabus_fine_tuning_moves_its_part_alone_and_comes_back_to_nobody(net)
 
 
 @pytest.mark.parametrize("method", [FedPer, FedRep, FedBABU, LGFedAvg])
-def test_statistics_stay_at_home_or_are_averaged(method):
-    """FedSelect's A13; FedBABU alone averages by default."""
+def test_statistics_are_local_or_averaged(method):
+    """FedBABU is the only one that averages by default."""
     fed = fed_of("cnn")
     assert method().buffer_policy == ("average" if method is FedBABU else "local")
     for policy in ("local", "average"):
         algorithm = method(buffer_policy=policy)
         state, _ = run(algorithm, fed, Schedule(1))
-        tail = algorithm.rows(fed, state, everyone(fed))[:, fed.num_params :]
+        tail = algorithm.client_models(fed, state, everyone(fed))[:, fed.num_params :]
         assert torch.equal(tail[0], tail[1]) == (policy == "average")
         assert not torch.equal(tail[0], fed.theta0[fed.num_params :])
 
 
 @every_method
 @both_nets
-def test_chunks_change_no_bit(algorithm, net, same_in_chunks):
+def test_a_round_in_chunks_gives_the_same_bits(algorithm, net, same_in_chunks):
     same_in_chunks(lambda: run(algorithm, fed_of(net), Schedule(2, **PART)))
 
 
-def test_a_client_keeps_its_entries_and_no_more():
+def test_the_state_holds_only_the_personal_entries_of_a_client():
     """Ten heads of a large network must not cost ten networks, in memory or in a checkpoint."""
     fed = fed_of("cnn")
     for algorithm, size in ((FedPer(), 15 + 6), (FedBABU(), 15), (LGFedAvg(), fed.num_entries - 15)):
@@ -304,10 +304,10 @@ def test_a_client_keeps_its_entries_and_no_more():
 
 @both_nets
 @pytest.mark.parametrize("algorithm", [FedPer(), FedRep(lr_head=0.3, head_epochs=3), LGFedAvg()], ids=repr)
-def test_a_novel_client_trains_its_own_part(algorithm, net):
+def test_a_novel_client_trains_its_personal_part(algorithm, net):
     fed, novel = fed_of(net), torch.tensor([3, 1])
     state, _ = algorithm.round(fed, algorithm.init(fed, fed.theta0), torch.tensor([0, 2]), 0)
-    personal = algorithm.personal(fed)
+    personal = algorithm.personal_mask(fed)
     adapted = algorithm.adapt(fed, state, novel, 0)
     settings = {"epochs": 3, "lr": 0.3} if isinstance(algorithm, FedRep) else {}
     start = torch.where(personal, fed.theta0, state.shared).expand(2, -1)
@@ -318,7 +318,7 @@ def test_a_novel_client_trains_its_own_part(algorithm, net):
     assert torch.equal(algorithm.evaluation_models(fed, adapted, novel, 0)[:, ~personal], start[:, ~personal])
 
 
-def test_others_need_no_adaptation():
+def test_methods_without_adaptation():
     fed = fed_of("mlp")
     for algorithm in (FedBABU(), FedPer(personal_layers=0)):
         state = algorithm.init(fed, fed.theta0)
@@ -331,29 +331,29 @@ def test_others_need_no_adaptation():
 @every_method
 @both_nets
 @pytest.mark.parametrize("policy", ["local", "average"])
-def test_what_a_client_keeps_as_slices_and_as_a_mask(algorithm, net, policy):
+def test_personal_slices_agree_with_the_personal_mask(algorithm, net, policy):
     fed, algorithm = fed_of(net), replace(algorithm, buffer_policy=policy)
-    personal, row = algorithm.personal(fed), torch.arange(float(fed_of(net).num_entries))
-    assert torch.equal(taken(row, algorithm.parts(fed.layout)), row[personal])
+    personal, row = algorithm.personal_mask(fed), torch.arange(float(fed_of(net).num_entries))
+    assert torch.equal(select_entries(row, algorithm.personal_slices(fed.layout)), row[personal])
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
-def test_top_layers_take_their_norms_along(count):
+def test_top_layers_include_their_norm_layers(count):
     layout = fed_of("cnn").layout
-    assert top(layout, count) == [set(), {"head"}, {"fc1", "head"}, {"conv1", "bn1", "fc1", "head"}][count]
+    assert top_layers(layout, count) == [set(), {"head"}, {"fc1", "head"}, {"conv1", "bn1", "fc1", "head"}][count]
     fed = fed_of("cnn")
     own, rest = FedPer(buffer_policy="average", personal_layers=count), LGFedAvg(shared_layers=count)
-    assert torch.equal(own.personal(fed)[: fed.num_params], ~rest.personal(fed)[: fed.num_params])
+    assert torch.equal(own.personal_mask(fed)[: fed.num_params], ~rest.personal_mask(fed)[: fed.num_params])
     if count == 1:
-        assert torch.equal(own.personal(fed), head_of(fed))
+        assert torch.equal(own.personal_mask(fed), head_of(fed))
 
 
-def test_more_layers_than_there_are():
+def test_more_layers_than_the_network_has_are_refused():
     with pytest.raises(ValueError, match=re.compile(r"\A(?=.*last 4 layers)(?=.*has 3)[^\n]+\Z")):
         FedPer(personal_layers=4).init(fed_of("cnn"), fed_of("cnn").theta0)
 
 
-def test_settings_of_section_6():
+def test_default_settings():
     """2 + 1 epochs; 5 epochs of fine-tuning on everything; one layer; no warm start; equal weights."""
     fed = fed_of("mlp", epochs=3)
     assert (FedRep().head_epochs, FedRep().body_epochs, FedRep().passes(fed)) == (2, 1, 3)

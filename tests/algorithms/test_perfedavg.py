@@ -21,10 +21,11 @@ both_orders = pytest.mark.parametrize("order", ["first_order", "hessian"])
 def test_a_round_by_hand(order, alpha):
     """Logits W x, W = 0, beta = 1. Client 0 has one sample, both batches in one; client 1 twice the same, in two.
 
-    Client 0, x = (2, 1), y = 0: the slope at 0 is -A, A = (1, .5; -1, -.5), and w' = alpha A with margin 5 alpha: the
-    slope there is -2 q A, q = 1 / (1 + e^{5 alpha}), so w = 2 q A in first order. Along A the margin of s A is 5 s and
-    the loss log(1 + e^{-5 s}), with second derivative 25 / 4 at 0; as |A|^2 = 2.5, H A = 2.5 A. The Hessian so takes
-    alpha 2.5 2 q A away. Client 1, x = (1, 3), y = 1: B = (-.5, -1.5; .5, 1.5), |B|^2 = 5, margin 10 s, H B = 5 B.
+    Client 0, x = (2, 1), y = 0: the gradient at 0 is -A, A = (1, .5; -1, -.5), and w' = alpha A with margin 5 alpha:
+    the gradient there is -2 q A, q = 1 / (1 + e^{5 alpha}), so w = 2 q A in first order. Along A the margin of s A is 5
+    s and the loss log(1 + e^{-5 s}), with second derivative 25 / 4 at 0; as |A|^2 = 2.5, H A = 2.5 A. The Hessian so
+    takes alpha 2.5 2 q A away. Client 1, x = (1, 3), y = 1: B = (-.5, -1.5; .5, 1.5), |B|^2 = 5, margin 10 s, H B = 5
+    B.
     """
     fed = linear_federation([([[2, 1]], [0]), ([[1, 3]] * 2, [1] * 2)], batch_size=1)
     ((state, notes),) = after(PerFedAvg(alpha=alpha, order=order), fed, 1)
@@ -39,7 +40,7 @@ def test_a_round_by_hand(order, alpha):
 @both_nets
 @both_orders
 @pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01, "clip_norm": 0.1}], ids=str)
-def test_without_an_inner_step_one_batch_an_epoch_is_fedavg_to_the_bit(net, order, training):
+def test_with_alpha_0_and_one_batch_it_is_bitwise_fedavg(net, order, training):
     fed = fed_of(net, batch_size=20, epochs=3, **training)
     options = {"client_weighting": "samples", "lr_server": 0.7}
     runs = (after(a, fed, SOME) for a in (PerFedAvg(**options, alpha=0.0, order=order), FedAvg(**options)))
@@ -61,8 +62,8 @@ def plain_client(fed, model, theta, k, t, alpha, order):
             params = dict(plain.named_parameters())
             aside = {n: v.clone() for n, v in plain.named_buffers()}  # the first pass moves no statistics
             first = cross_entropy(functional_call(plain, {**params, **aside}, x1), y1)
-            slopes = torch.autograd.grad(first, list(params.values()), create_graph=order == "hessian")
-            ahead = {n: p - alpha * g for (n, p), g in zip(params.items(), slopes, strict=True)}
+            gradients = torch.autograd.grad(first, list(params.values()), create_graph=order == "hessian")
+            ahead = {n: p - alpha * g for (n, p), g in zip(params.items(), gradients, strict=True)}
             second = cross_entropy(functional_call(plain, ahead, x2), y2)
             outer = torch.autograd.grad(second, list(params.values()))
             with torch.no_grad():
@@ -87,8 +88,8 @@ def test_rounds_against_plain_modules(net, stacked, order, alpha):
 
 
 @both_nets
-def test_momentum_belongs_to_the_outer_steps(net):
-    """Against plain SGD with momentum and decay on the slopes of a method without inner step: every second batch."""
+def test_momentum_applies_to_the_outer_steps_only(net):
+    """Against plain SGD with momentum and weight decay on every second batch, since alpha is 0."""
     fed, model = fed_of(net, sizes=(16, 8), dtype=F64, epochs=1, momentum=0.9, weight_decay=0.01), net_of(net)
     ((state, _),) = after(PerFedAvg(alpha=0.0, client_weighting="uniform"), fed, 1)
     rows = []
@@ -120,7 +121,7 @@ def test_clients_are_scored_after_one_step_on_one_batch(net):
 
 
 @both_nets
-def test_or_after_one_epoch(net):
+def test_clients_are_scored_after_one_epoch_with_that_option(net):
     fed, algorithm = fed_of(net), PerFedAvg(adaptation="epoch")
     ((state, _),) = after(algorithm, fed, 1)
     clients = torch.tensor([3, 1])
@@ -130,11 +131,11 @@ def test_or_after_one_epoch(net):
     assert history.series["correct"][1] != history.series["correct_trained"][1]
 
 
-def test_chunks_change_no_bit(same_in_chunks):
+def test_a_round_in_chunks_gives_the_same_bits(same_in_chunks):
     same_in_chunks(lambda: run(PerFedAvg(), fed_of(), Schedule(2, participation=0.5)))
 
 
-def test_chunks_change_a_round_with_second_derivatives_by_rounding_alone(one_by_one):
+def test_chunks_change_second_derivatives_only_by_rounding(one_by_one):
     """They are batched over clients, and some processors multiply a batch of matrices in another order than one."""
     algorithm, fed = PerFedAvg(order="hessian"), fed_of(dtype=torch.float64)
     whole, _ = run(algorithm, fed, Schedule(2, participation=0.5))

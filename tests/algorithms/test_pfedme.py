@@ -20,10 +20,10 @@ both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked"
 def test_a_round_by_hand(lam, beta):
     """Logits W x, W = 0, one sample a client, eta = 1, eta_v = h = 0.5, K = 2.
 
-    Client 0, x = (2, 1), y = 0: the slope at 0 is -A, A = (1, .5; -1, -.5), so v = h A after a step, without a pull.
-    Its margin there is 5 h, the slope -2 q A with q = 1 / (1 + e^{5 h}); the pull is lam h A. So the second step leads
-    to a A with a = h + h (2 q - lam h), and w moves from 0 to lam a A. Client 1, x = (1, 3), y = 1, twice the same
-    sample: B = (-.5, -1.5; .5, 1.5), margin 10 h. It weighs twice as much.
+    Client 0, x = (2, 1), y = 0: the gradient at 0 is -A, A = (1, .5; -1, -.5), so v = h A after a step, without a pull.
+    Its margin there is 5 h, the gradient -2 q A with q = 1 / (1 + e^{5 h}); the pull is lam h A. So the second step
+    leads to a A with a = h + h (2 q - lam h), and w moves from 0 to lam a A. Client 1, x = (1, 3), y = 1, twice the
+    same sample: B = (-.5, -1.5; .5, 1.5), margin 10 h. It weighs twice as much.
     """
     fed = linear_federation([([[2, 1]], [0]), ([[1, 3]] * 2, [1] * 2)])
     ((state, notes),) = after(PFedMe(lam=lam, inner_steps=2, lr_personal=0.5, lr_server=beta), fed, 1)
@@ -59,7 +59,7 @@ def test_a_round_of_the_released_code_by_hand():
 
 @both_nets
 @both_backends
-def test_one_inner_step_that_w_follows_all_the_way_is_fedavg_to_the_bit(net, stacked):
+def test_with_one_inner_step_and_eta_lam_1_it_is_bitwise_fedavg(net, stacked):
     """K = 1 and eta lam = 1: w is v after every batch, so v is never pulled."""
     if net == "cnn" and stacked:
         pytest.skip("batch norm goes one by one")
@@ -71,7 +71,7 @@ def test_one_inner_step_that_w_follows_all_the_way_is_fedavg_to_the_bit(net, sta
 
 
 @both_nets
-def test_without_lam_the_shared_model_never_moves(net):
+def test_with_lam_0_the_shared_model_never_changes(net):
     fed = fed_of(net)
     d = fed.num_params
     for state, _ in after(PFedMe("uniform", lam=0.0), fed, 2):  # quarters add up without rounding
@@ -106,7 +106,7 @@ def plain_client(algorithm, fed, model, theta, v, k, t):
     ids=str,
 )
 def test_rounds_against_plain_modules(net, options):
-    """Ragged clients; all, two, then three of four. The absent keep what they have."""
+    """Clients of different sizes; all, two, then three of four take part. Absent clients are unchanged."""
     fed, model, algorithm = fed_of(net, dtype=F64), net_of(net), PFedMe(**options)
     theta, v = fed.theta0, fed.theta0.repeat(4, 1)
     for t, (state, _) in enumerate(after(algorithm, fed, SOME)):
@@ -120,7 +120,7 @@ def test_rounds_against_plain_modules(net, options):
         torch.testing.assert_close(state.shared, theta, rtol=1e-6, atol=1e-7)
 
 
-def test_momentum_and_clipping_leave_it_as_it_is_and_decay_does_not():
+def test_momentum_and_clipping_have_no_effect_and_weight_decay_has():
     plain, other, decayed = (fed_of(**o) for o in ({}, {"momentum": 0.9, "clip_norm": 0.01}, {"weight_decay": 0.1}))
     one, same, apart = (after(PFedMe(), fed, 2)[-1][0] for fed in (plain, other, decayed))
     assert same_bits(one, same)
@@ -132,7 +132,7 @@ def test_momentum_and_clipping_leave_it_as_it_is_and_decay_does_not():
 
 
 @both_nets
-def test_it_is_scored_with_the_personal_models(net):
+def test_clients_are_scored_with_the_personal_models(net):
     fed = fed_of(net)
     state, history = run(PFedMe(), fed, Schedule(2))
     for metric in ("correct", "loss"):
@@ -147,7 +147,7 @@ def test_a_novel_client_trains_from_the_shared_model(net, algorithm):
     fed, method, novel = fed_of(net), PFedMe(algorithm=algorithm), torch.tensor([3, 1])
     ((state, _),) = after(method, fed, [[0, 2]])
     adapted = method.adapt(fed, state, novel, 0)
-    _, want = method.train(fed, fed.broadcast(state.shared, novel), state.shared, novel, (0, "adapt"))
+    _, want = method.train(fed, fed.broadcast(state.shared, novel), state.shared, novel, 0, (0, "adapt"))
     assert torch.equal(method.evaluation_models(fed, adapted, novel, 0), want)
     assert not torch.equal(want[0], state.shared)
     assert same_bits((adapted.shared, adapted.local[0], adapted.local[2]), (state.shared, *state.local[::2]))
@@ -155,11 +155,11 @@ def test_a_novel_client_trains_from_the_shared_model(net, algorithm):
 
 @both_nets
 @pytest.mark.parametrize("algorithm", ["paper", "fedem_code"])
-def test_chunks_change_no_bit(net, algorithm, same_in_chunks):
+def test_a_round_in_chunks_gives_the_same_bits(net, algorithm, same_in_chunks):
     same_in_chunks(lambda: run(PFedMe(algorithm=algorithm), fed_of(net), Schedule(2, participation=0.5)))
 
 
-def test_settings_of_section_8():
+def test_default_settings_and_variants():
     made = PFedMe()
     assert (made.inner_steps, made.lr_server, made.client_weighting, made.algorithm) == (5, 1.0, "samples", "paper")
     assert {v.get("lam") for v in methods()["pfedme"].variants.values()} >= {0.0001, 0.001, 0.01, 0.1, 1, 10}

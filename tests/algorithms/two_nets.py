@@ -1,4 +1,4 @@
-"""What methods are tested on: a dense net, which can train stacked, and a convolutional one; with batch norm or not."""
+"""Networks for the tests of methods: a dense one, which can train batched over clients, and a convolutional one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.helpers import cnn, federation, mlp
 
 F64 = torch.float64
 SIZES = (12, 9, 14, 10)  # samples of the four clients; the last batch of one of them has one sample
-SOME = [[0, 1, 2, 3], [3, 1], [2, 1, 0]]  # who takes part, round by round
+SOME = [[0, 1, 2, 3], [3, 1], [2, 1, 0]]  # participants of each round
 both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
 NETS = {  # name -> (network, shape of a sample, whether clients train stacked)
     "mlp, stacked": (mlp, (6,), True),
@@ -39,5 +39,5 @@ def named_fed(name: str, **options) -> Federation:
 
 
 def wrong(margin: float | Tensor) -> Tensor:
-    """Probability of the wrong one of two classes."""
+    """Probability of the wrong class, of two classes, for this margin of the logits."""
     return 1 / (1 + torch.as_tensor(margin, dtype=F64).exp())

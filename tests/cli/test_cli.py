@@ -60,7 +60,7 @@ BAD = [  # command line -> what its line must tell: the value, what was expected
     ("run fedselect --set run.method=fedavg", "'method'", "rounds"),
     ("run fedavg_ft --set finetune_epochs=-1", "finetune_epochs=-1", "greater than or equal to 0"),
     ("run ./mine:HalfStep", "./mine", "module"),
-    ("run fedmd --paper pfedgate", "public samples", "public=train"),
+    ("run fedmd --paper pfedgate", "no split 'public'", "'train'"),
     ("run fedselect --device meta", "'meta'", "cpu"),
     ("run fedselect --participation 10", "participation=10", "(0, 1]", "0.1"),
     ("run fedselect --device tpu9", "'tpu9'", "cpu"),

@@ -21,6 +21,7 @@ OWN = {
     "pfl_core.study.presets",
     "pfl_core.data",
     "pfl_core.data.registry",
+    "pfl_core.deadline",
     "pfl_core.options",
 }
 OWN |= {

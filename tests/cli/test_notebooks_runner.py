@@ -101,6 +101,32 @@ def test_one_failing_notebook_does_not_stop_the_others(capfd, tmp_path, monkeypa
     assert Path(python).parent == Path(sys.executable).parent
 
 
+STOPS = """
+import os
+from pfl_core.deadline import deadline, time_up
+assert deadline() > 1e9
+raise time_up(5, 2, 7)
+"""
+
+
+def test_no_further_notebook_starts_when_the_time_is_up(capfd, tmp_path):
+    """The kernel has the time in its environment; a stopped notebook is not a failed one."""
+    write("00_start", new_code_cell(STOPS))
+    assert main(["figures", "00_start", "paper_a", "--preset", "ci", "--stop-after", "2h"]) == 3
+    out, err = capfd.readouterr()
+    assert err.splitlines()[-1] == (
+        "pfl: 0 of 2 notebooks are done; in 00_start the time is up: runs ended 5, at a checkpoint 2, not started 7; "
+        "the same command continues"
+    )
+    assert "paper_a" not in out and not list((tmp_path / "data" / "notebooks").rglob("*.ipynb"))
+
+
+def test_no_notebook_starts_after_the_time(capsys, no_kernels, monkeypatch):
+    monkeypatch.setenv("PFL_DEADLINE", "1")
+    assert main(["figures", "00_start", "--preset", "ci"]) == 3
+    assert "the time is up: 0 of 1 notebooks are done; the same command continues" in capsys.readouterr().err
+
+
 ABOUT_ITSELF = f"""
 import importlib, os, signal, sys, warnings
 print([name for name in ("pandas", "torch", "pfl_core") if name in sys.modules and READY])

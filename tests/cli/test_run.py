@@ -2,7 +2,10 @@
 
 import dataclasses
 import json
+import os
 import sys
+import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -12,6 +15,7 @@ from pfl_core.cli import main
 from pfl_core.cli import run as run_command
 from pfl_core.cli.command import parser
 from pfl_core.cli.run import partition, setting
+from pfl_core.cli.text import moment
 from pfl_core.runs import Store, execute
 from pfl_core.study.compare import ROW
 from tests.runs.outside import write_npz
@@ -172,6 +176,67 @@ def test_list_export_and_clean(capsys, tmp_path):
     assert answer(capsys, *"run fedavg --paper fedselect --preset ci".split())["stored"]
 
 
+def test_clean_deletes_what_killed_processes_left(capsys):
+    """Temporary files of an hour ago, not those that are being written; and the pickles of earlier versions."""
+    root = Store().root
+    names = (f".{'a' * 16}.json.{'b' * 32}.part", "cache/.flops-1.json.c.part", f"{'a' * 16}.round", "d.sweep")
+    for name in names:
+        for path in (root / name, root / f"{name.replace('.', '.new.', 1)}"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        os.utime(root / name, (1, 1))
+    (root / "flops" / "joblib").mkdir(parents=True)
+    (root / "flops" / "joblib" / "output.pkl").write_bytes(b"")
+    (root / "x.damaged").touch()
+    main(["runs", "clean", "--stale"])
+    assert all((root / name).exists() for name in names)
+    main(["runs", "clean"])
+    said = capsys.readouterr().out
+    assert f"deleted {names[2]}" in said and "deleted flops/joblib/" in said and "deleted 6 files" in said
+    assert sorted(path.name for path in root.rglob("*") if path.is_file()) == sorted(
+        Path(name.replace(".", ".new.", 1)).name for name in names
+    )
+
+
+def test_a_run_stops_after_a_time(capsys, monkeypatch):
+    """One line and status 3; the same command continues."""
+    module, answers = sys.modules[execute.__module__], iter([False, False, True])
+    monkeypatch.setattr(module, "passed", lambda when: when is not None and next(answers))
+    whole = ["run", "local", "--model", "mlp", "--clients", "5", "--rounds", "4", "--json"]
+    assert main([*whole, "--stop-after", "90m"]) == 3
+    out, err = capsys.readouterr()
+    assert out == "" and err.splitlines()[-1] == (
+        "pfl: the time is up: runs ended 0, at a checkpoint 1, not started 0; the same command continues"
+    )
+    assert "PFL_DEADLINE" not in os.environ
+    told = []
+    monkeypatch.setattr(module, "passed", told.append)
+    assert answer(capsys, *whole)["rounds"] == 4
+    assert told == [None] * 3, "before the run, and after rounds 3 and 4"
+
+
+@pytest.mark.parametrize("text", ["2", "0h", "h", "-1h", "2d", "1h30m", "nan s"])
+def test_a_wrong_time_is_one_line(text, capsys):
+    for command in ("run local", "search fedselect", "figures fedselect"):
+        assert main([*command.split(), f"--stop-after={text}"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "is not a duration above 0; give e.g. 2h, 90m or 45s" in line
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2h", 7200), ("90m", 5400), ("45s", 45), ("1.5h", 5400)])
+def test_times_in_hours_minutes_and_seconds(text, seconds, monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    assert moment(text) == 1000 + seconds
+
+
+def test_a_search_stops_after_a_time(capsys, monkeypatch):
+    monkeypatch.setenv("PFL_DEADLINE", "1")
+    monkeypatch.setattr("pfl_core.study.search.write", lambda *_: pytest.fail("nothing was found"))
+    assert main(["search", "fedselect", "--preset", "quick", "--jobs", "1"]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("pfl: the time is up: runs ended 0, at a checkpoint 0, not started ")
+
+
 def test_export_expects_the_folder_before_keys(capsys, tmp_path):
     key = answer(capsys, "run", "local", *SMALL)["key"]
     (tmp_path / "file").touch()
@@ -306,12 +371,13 @@ def compared(capsys) -> list[dict]:
     return json.loads(capsys.readouterr().out)
 
 
-def test_small_batches_under_batch_norm_are_warned_of_before_the_run(capsys, tmp_path, monkeypatch):
-    """20 images of each client in batches of 16 leave one of 4; the run goes on."""
+def test_small_batches_with_batch_norm_give_a_warning(capsys, tmp_path, monkeypatch):
+    """20 images of each client in batches of 16 leave one of 4; the run continues."""
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
     line = "run fedavg --model lenet_small --rounds 1 --batch-size 16 --set partition.train_per_class=10"
     assert main(line.split()) == 0
-    assert "pfl: batch norm: the last batch of 10 of 10 clients has fewer than 8 samples (4" in capsys.readouterr().err
+    warning = "pfl: batch norm: the last batch of 10 of 10 clients has fewer than 8 samples (minimum 4"
+    assert warning in capsys.readouterr().err
 
 
 def spec_of(*command: str):

@@ -1,5 +1,7 @@
 """Dataset, and what load() does to size, channels and scale."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -133,6 +135,16 @@ def test_finished_errors():
         (dict(y=torch.tensor([0, 2])), "labels run from 0 to 2"),
         (dict(y=torch.tensor([-1, 0])), "labels run from -1"),
         (dict(class_names=("a",)), "1 class_names for num_classes=2"),
+        (dict(x=[[1.0], [2.0]]), "x is a list; give a torch.Tensor"),
+        (dict(x=torch.tensor([[1.0], [math.nan]])), "x has NaN or infinite features"),
+        (dict(x=torch.tensor([[1.0], [math.inf]])), "x has NaN or infinite features"),
+        (dict(x=torch.zeros(2, 1, 0, 4, dtype=torch.uint8)), r"x is \[2, 1, 0, 4\]; give at least one sample"),
+        (dict(source=torch.tensor([0, -1])), "source has -1; number the sources"),
+        (dict(std=(0.0,)), r"std=\(0\.0,\); give numbers above 0"),
+        (dict(std=(-1.0,)), r"std=\(-1\.0,\); give numbers above 0"),
+        (dict(std=(math.nan,)), r"std=\(nan,\); give one finite number"),
+        (dict(mean=(math.inf,)), r"mean=\(inf,\).* give one finite number"),
+        (dict(mean=(0.1, 0.2)), r"mean=\(0\.1, 0\.2\).*one for each of 1 channels"),
     ],
 )
 def test_fields_that_do_not_fit_are_refused(changes, message):

@@ -1,7 +1,10 @@
 """Listing, checksums, and the rows of `pfl data`."""
 
+import json
 import os
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,11 +48,88 @@ def test_checksum_follows_content_and_nothing_else(write_npz, folder, tmp_path_f
     assert checksum("mine") != first
 
 
-def test_an_unchanged_file_is_read_once(write_npz, monkeypatch):
+@pytest.fixture
+def reads(monkeypatch):
+    """The files that were read for a checksum; files count as settled at once."""
+    monkeypatch.setattr(module, "SETTLED", 0)
+    read, sum_of_file = [], module._sum_of_file
+    monkeypatch.setattr(module, "_sum_of_file", lambda path, kind: read.append(path.name) or sum_of_file(path, kind))
+    yield read
+    module._cached_sum.cache_clear()
+
+
+def test_an_unchanged_file_is_read_once(write_npz, reads):
+    write_npz("mine")
+    assert checksum("mine") == checksum("mine")
+    assert reads == ["mine.npz"]
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("how", ["replaced", "written"])
+def test_new_content_of_equal_size_and_time_has_another_checksum(write_npz, folder, monkeypatch, reads, large, how):
+    monkeypatch.setattr(module, "CACHED_SIZE", 1 if large else 10**9)
+    write_npz("mine")
+    path = folder / "mine.npz"
+    os.utime(path, (1, 1))
+    first, content, before = checksum("mine"), path.read_bytes(), path.stat()
+    new = path if how == "written" else folder / "new.npz"
+    while not new.exists() or new.stat().st_ctime_ns == before.st_ctime_ns:  # until the file system's clock has moved
+        new.write_bytes(content[:-1] + b"!")
+        os.utime(new, (1, 1))
+    os.replace(new, path)
+    assert path.stat().st_size == len(content) and path.stat().st_mtime_ns == 10**9
+    assert checksum("mine") != first
+
+
+def test_a_file_that_changed_just_now_is_read_each_time(write_npz, folder):
+    """Two changes within the resolution of the file system's clock give equal times."""
+    write_npz("mine")
+    path, state = folder / "mine.npz", (folder / "mine.npz").stat()
+    first = checksum("mine")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "stat", lambda self, **_: state)  # as if the clock had not moved
+        path.write_bytes(b"x" * state.st_size)
+        assert checksum("mine") != first
+
+
+def test_checksums_of_large_files_are_kept_on_disk(write_npz, folder, monkeypatch, reads):
+    """A new process does not read the file again, unless the note of its checksum is damaged."""
+    monkeypatch.setattr(module, "CACHED_SIZE", 1)
     write_npz("mine")
     first = checksum("mine")
-    monkeypatch.setattr(module.hashlib, "file_digest", lambda *_: pytest.fail("read a second time"))
-    assert checksum("mine") == first
+    (note,) = folder.glob("runs/cache/checksum-*.json")
+    for content in (note.read_bytes(), note.read_bytes().replace(first_sum(note), b"0" * 64), b""):
+        note.write_bytes(content)
+        module._cached_sum.cache_clear()
+        assert checksum("mine") == first
+    assert len(reads) == 3  # at first, and after each damage
+    assert not list(folder.glob("runs/**/*.pkl"))
+
+
+def first_sum(note):
+    return re.search(rb"[0-9a-f]{64}", note.read_bytes()).group()
+
+
+def test_checksums_are_kept_without_pickles_and_a_changed_byte_is_noticed(write_npz, folder, monkeypatch):
+    write_npz("mine")
+    monkeypatch.setattr(module, "SETTLED", 0)  # files that have just changed are always read
+    monkeypatch.setattr(module, "CACHED_SIZE", 0)
+    read, digest = [], module._sum_of_file
+    monkeypatch.setattr(module, "_sum_of_file", lambda *given: read.append(given) or digest(*given))
+
+    def fresh() -> str:
+        """As another process would compute it."""
+        module._cached_sum.cache_clear()
+        return checksum("mine")
+
+    assert fresh() == fresh() and len(read) == 1
+    (path,) = (path for path in (folder / "runs").rglob("*") if path.is_file())
+    content = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**content, "value": "0" * 64}), encoding="utf-8")
+    first = fresh()
+    assert len(read) == 2 and json.loads(path.read_bytes()) == content
+    os.utime(folder / "mine.npz", (1, 1))
+    assert fresh() == first and len(read) == 3
 
 
 def test_checksum_covers_all_files_of_a_set(write_cifar):

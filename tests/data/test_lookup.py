@@ -25,6 +25,12 @@ def needs(size):
 def wrong():
     return [1, 2, 3]
 
+def exits():
+    raise SystemExit(2)
+
+def fails():
+    return points().missing
+
 NUMBER = 3
 """
 
@@ -112,6 +118,9 @@ def test_a_users_data_set(outside):
         ("their_data:points", {"shift": "far"}, "shift='far': input should be a valid number"),
         ("their_data:needs", {}, "missing a required argument: 'size'"),
         ("their_data:wrong", {}, "returned a list; return a pfl_core.data.Dataset"),
+        ("their_data:exits", {}, r"'their_data:exits' failed \(SystemExit: 2\); correct the function"),
+        ("their_data:fails", {}, r"failed \(AttributeError: 'Dataset' object has no attribute 'missing'\)"),
+        ("their_data:points", {"size": 0}, r"x is \[0, 1\]; give at least one sample"),
     ],
 )
 def test_errors_of_a_users_data_set(outside, name, options, message):

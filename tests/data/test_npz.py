@@ -1,10 +1,15 @@
 """Files in MedMNIST's layout, intact and damaged."""
 
+import pickle
+import warnings
+import zipfile
+
 import numpy as np
 import pytest
 import torch
 
 from pfl_core.data import load
+from pfl_core.seeding import numpy_generator
 
 
 def test_own_file_by_its_name(write_npz):
@@ -50,11 +55,26 @@ def test_sources_are_numbered_over_all_parts(write_npz):
         (dict(train_images=np.zeros((6, 16), dtype=np.uint8)), r"train_images is uint8 \[6, 16\]"),
         (dict(train_labels=np.zeros((6, 14), dtype=np.uint8)), "multi-label"),
         (dict(train_labels=np.zeros(6)), "train_labels is float64"),
-        (dict(train_labels=np.zeros(5, dtype=np.uint8)), "one entry per sample"),
+        (dict(train_labels=np.zeros(5, dtype=np.uint8)), r"train_labels is \[5\], not \[6\], one entry per sample"),
         (dict(train_labels=np.full(6, -1)), "labels run from -1"),
         (dict(train_source=np.arange(6)), "_source arrays"),
         (dict(test_images=np.zeros((4, 9, 9), dtype=np.uint8)), "must match exactly"),
+        (dict(train_labels=np.zeros((2, 3, 1), dtype=np.uint8)), r"train_labels is \[2, 3, 1\], not \[6\]"),
+        (dict(train_labels=np.array(0)), r"train_labels is \[\], not \[6\]"),
+        (dict(train_labels=np.array([0, 1, 0, 1, 0, np.nan])), "train_labels is float64"),
+        (dict(train_images=np.zeros((6, 4, 4), dtype=complex)), "train_images is complex128"),
+        (dict(train_images=np.zeros((0, 4, 4), np.uint8), train_labels=np.zeros(0, int)), "has no pixels"),
+        (dict(train_images=np.zeros((6, 0, 4), np.uint8)), "has no pixels"),
+        (dict(val_labels=np.zeros(3, int)), "val_labels without val_images"),
+        (dict(val_source=np.zeros(3, int)), "val_source without val_images"),
+        (dict(val_images=np.zeros((3, 4, 4), np.uint8)), "val_images without val_labels"),
+        (dict(train_source=np.zeros(6), test_source=np.array([0, 1, np.nan, 2])), "not finite numbers or text"),
         (dict(about=np.array({"pickled": "object"}, dtype=object)), "allow_pickle"),
+        (dict(train_source=np.array([None] * 6)), "allow_pickle"),
+        (dict(about=np.array(["two", "notes"])), r"about is <U5 \[2\], not one text"),
+        (dict(about=np.array(b"bytes")), "about is .S5 .*not one text"),
+        (dict(test_imagas=np.zeros(3)), "the member 'test_imagas.npy' is unknown; expected train_images"),
+        (dict(class_names=np.array(["even", "odd"])), "the member 'class_names.npy' is unknown"),
     ],
 )
 def test_a_wrong_layout_is_named(write_npz, change, reason):
@@ -85,3 +105,58 @@ def test_labels_beyond_the_known_classes_are_refused(write_npz):
     write_npz("mnist", classes=11, train=22)
     with pytest.raises(ValueError, match="labels run from 0 to 10; with num_classes=10"):
         load("mnist")
+
+
+def archive(path, members):
+    """A zip file with these (name, content) pairs, of which names may repeat."""
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as out:
+        warnings.simplefilter("ignore")  # of repeated names
+        for name, content in members:
+            out.writestr(name, content)
+
+
+@pytest.mark.parametrize("case", ["twice", "folder", "no suffix", "more bytes", "pickle", "huge"])
+def test_members_that_numpy_would_not_write(write_npz, folder, case):
+    write_npz("mine")
+    path = folder / "mine.npz"
+    with zipfile.ZipFile(path) as file:
+        members = [(name, file.read(name)) for name in file.namelist()]
+    images = members[0][1]
+    changed, reason = {
+        "twice": ([*members, members[0]], "two members are named train_images"),
+        "folder": ([*members, ("more/", b"")], "the member 'more/' is unknown"),
+        "no suffix": ([("train_images", images), *members[1:]], "the member 'train_images' is unknown"),
+        "more bytes": ([(members[0][0], images + b"0"), *members[1:]], "train_images has bytes after its array"),
+        "pickle": ([(members[0][0], pickle.dumps([1])), *members[1:]], "magic string is not correct"),
+        "huge": ([(members[0][0], images.replace(b"(6, 4, 4)", b"(6000000, 4000000, 4)")), *members[1:]], ""),
+    }[case]
+    archive(path, changed)
+    with pytest.raises(ValueError, match=rf"mine\.npz is damaged or not in MedMNIST's layout \(.*{reason}") as caught:
+        load("mine")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_flipped_bits_change_no_data_unnoticed(write_npz, folder, save):
+    """A damaged file is read with equal content, or refused in one line; whatever bit of it is wrong."""
+    made, path = write_npz("mine", about=np.array("a made-up set")), folder / "mine.npz"
+    save(path, **made)
+    intact, content = load("mine"), path.read_bytes()
+    stream = numpy_generator(0, "flips", save.__name__)
+    refused = 0
+    # Half of the flips are at the end, where the table of contents is.
+    table = content.index(b"PK\1\2")
+    positions = [*stream.integers(0, len(content), 100), *stream.integers(table, len(content), 100)]
+    for position in positions:
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << stream.integers(8)
+        path.write_bytes(damaged)
+        try:
+            data = load("mine")
+        except ValueError as error:
+            assert str(path) in str(error) and "\n" not in str(error)
+            refused += 1
+        else:
+            assert torch.equal(data.x, intact.x) and torch.equal(data.y, intact.y)
+            assert torch.equal(data.is_test, intact.is_test) and data.about == intact.about
+    assert 100 < refused < 200

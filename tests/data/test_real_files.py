@@ -40,3 +40,9 @@ def test_cifar_mnist_has_the_papers_size():
     data = load("cifar_mnist", normalise="half")
     assert int((~data.is_test).sum()) == 8000 and int(data.is_test.sum()) == 4000
     assert data.source.bincount().tolist() == [6000, 6000] and data.x.shape[1:] == (3, 32, 32)
+
+
+@pytest.mark.realdata("mnist", "fashion_mnist", "cifar10")
+def test_these_files_count_as_the_published_images():
+    assert load("mnist").note == load("fashion_mnist").note == ""
+    assert load("cifar10").note == load("cifar10").about

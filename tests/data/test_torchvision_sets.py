@@ -1,11 +1,14 @@
 """torchvision's sets, read from small files in torchvision's layout."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from pfl_core.data import fetch, load
-from pfl_core.data.torchvision_sets import ENTRIES
+from pfl_core.data import catalogue, fetch, load
+from pfl_core.data.dataset import UNOFFICIAL, Published
+from pfl_core.data.torchvision_sets import ENTRIES, PUBLISHED
 from pfl_core.vision import torchvision
 
 from .conftest import md5, some_images
@@ -115,3 +118,45 @@ def test_no_network(folder, monkeypatch):
     with pytest.raises(ConnectionError, match="cifar10.*try again with a network, or put cifar10.npz into"):
         load("cifar10", offline=False)
     assert list(folder.iterdir()) == []
+
+
+PLAIN = Published(counts=((6, 4),), shape=(1, 4, 4), per_class=((3, 3), (2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("file", "about"),
+    [
+        ({}, ""),
+        ({"test": 3}, "9 images"),
+        ({"shape": (4, 5)}, "images of 1x4x5"),
+        ({"train_labels": np.zeros(6, int)}, "other numbers of images per class"),
+        ({"train_images": np.zeros((6, 4, 4), np.uint8)}, "other pixels"),
+        ({"train_images": np.zeros((6, 4, 4), np.uint8), "about": np.array("JPEG copy")}, "JPEG copy"),
+        ({"test": 3, "about": np.array("JPEG copy")}, "9 images; JPEG copy"),
+    ],
+)
+def test_other_images_under_a_published_name_are_marked(write_npz, monkeypatch, file, about):
+    """The classes of a published set are known, so that here labels 2 to 9 have no images."""
+    pixels = int(write_npz("mnist")["train_images"].sum(dtype=np.int64))
+    per_class = tuple((*n, *[0] * 8) for n in PLAIN.per_class)
+    entry = replace(ENTRIES["mnist"], published=replace(PLAIN, per_class=per_class, train_pixels=pixels))
+    monkeypatch.setitem(catalogue.ENTRIES, "mnist", entry)
+    write_npz("mnist", **file)
+    marked = f"mnist, {UNOFFICIAL}: {about}" if about not in ("", "JPEG copy") else about
+    assert load("mnist").note == marked
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "cifar100", "emnist"])
+def test_a_handmade_file_of_a_published_name_is_marked(write_npz, name):
+    write_npz(name)
+    assert load(name).note == f"{name}, {UNOFFICIAL}: 10 images"
+
+
+def test_published_numbers_of_images_agree():
+    for name, published in PUBLISHED.items():
+        assert [sum(part) for part in published.per_class] in ([], list(published.counts[0])), name
+
+
+def test_files_that_torchvision_has_verified_are_not_marked(write_cifar):
+    write_cifar("CIFAR10", "labels", 10)
+    assert load("cifar10").note == ""

@@ -216,7 +216,8 @@ RULES = """
 import torch
 from pfl_core.partition import Partition
 
-def halves(data, num_clients, seed, leak=False, twice=False, empty=False, outside=False, joined=False):
+def halves(data, num_clients, seed, leak=False, twice=False, empty=False, outside=False, joined=False, short=False,
+           floats=False, lists=False, mask=False, nothing=False, exits=False):
     train, test = torch.where(~data.is_test)[0], torch.where(data.is_test)[0]
     none = tuple(train[:0] for _ in range(num_clients))
     parts = list(train.tensor_split(num_clients))
@@ -229,6 +230,18 @@ def halves(data, num_clients, seed, leak=False, twice=False, empty=False, outsid
         parts[1] = train[:0]
     if outside:
         parts[0] = torch.tensor([len(data.y)])
+    if floats:
+        parts[1] = parts[1].double()
+    if lists:
+        parts[1] = parts[1].tolist()
+    if mask:
+        parts[1] = torch.zeros(len(data.y), dtype=torch.bool)
+    if short:
+        parts, none, held = parts[:1], none[:1], held[:1]
+    if nothing:
+        return parts
+    if exits:
+        raise SystemExit
     return Partition(tuple(parts), none, tuple(held), joined=joined)
 """
 
@@ -245,8 +258,14 @@ def test_a_users_partition_is_checked_too(pool, monkeypatch, tmp_path):
         "twice": "a sample was assigned twice",
         "empty": "client 1 of 2 gets no train sample",
         "outside": "an index is outside the 20 samples",
+        "short": "1 clients and 0 dropped ones were made, not the 2 clients of the run",
+        "floats": r"train\[1\] is torch.float64 \[6\]; give a tensor of indices, int64 \[n\]",
+        "lists": r"train\[1\] is list; give a tensor",
+        "mask": r"train\[1\] is torch.bool \[20\]",
+        "nothing": "returned a list; return a pfl_core.partition.Partition",
+        "exits": r"failed \(SystemExit: \); correct the function",
     }.items():
-        with pytest.raises(ValueError, match=f"partition my_rules:halves: {message}"):
+        with pytest.raises(ValueError, match=f"partition '?my_rules:halves'?:? {message}"):
             partition("my_rules:halves", data, 2, 0, **{option: True})
     with pytest.raises(ValueError, match="has no function 'thirds'"):
         partition("my_rules:thirds", data, 2, 0)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pfl_core import Federation, State
 from pfl_core.algorithms.local import Local
 from pfl_core.data import Dataset
+from pfl_core.partition import Partition
 from pfl_core.seeding import generator
 
 HERE = __name__  # "tests.runs.outside": names are f"{HERE}:blobs"
@@ -47,6 +48,11 @@ def write_npz(folder: Path, name: str, value: int) -> None:
     arrays = {f"{part}_images": images for part in ("train", "test")}
     np.savez(folder / f"{name}.npz", **arrays, **{f"{part}_labels": labels for part in ("train", "test")})
     os.utime(folder / f"{name}.npz", ns=(value * 10**9, value * 10**9))  # a moment for each value
+
+
+def no_partition(dataset: Dataset, num_clients: int, seed: int) -> Partition:
+    """A partition that fails in its own way."""
+    return 1 / 0
 
 
 def slow_net(in_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -86,10 +92,12 @@ class Dies(Local):
 
 @dataclass(frozen=True)
 class Slow(Local):
-    """A second a round."""
+    """A second a round, or as many as asked for."""
+
+    seconds: float = 1.0
 
     def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
-        time.sleep(1)
+        time.sleep(self.seconds)
         return super().round(fed, state, clients, t)
 
 

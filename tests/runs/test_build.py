@@ -156,6 +156,14 @@ def test_what_does_not_fit_together_is_one_line(spec):
     assert "\n" not in str(caught.value)
 
 
+def test_a_users_network_has_an_output_for_each_class(spec, tmp_path, monkeypatch):
+    text = "from torch.nn import *\ndef net(shape, num_classes):\n    return Sequential(Flatten(), Linear(16, 3))"
+    (tmp_path / "three_outputs.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"three_outputs:net.*output has shape \[2, 3\], not \[2, 4\]"):
+        build(spec(model={"name": "three_outputs:net"}))
+
+
 def test_a_spec_is_not_touched(spec):
     made = spec("fedselect", data=corrupted(corrupt_severity=2), partition={"name": "shards", "seed": 3})
     before = dataclasses.asdict(made)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import pfl_core
+from pfl_core.deadline import TimeUpError
 from pfl_core.runs import Store, SweepError, cluster, sweep
 from pfl_core.runs.cluster import RefusedError, SweepEndedError, Ticket, source
 from pfl_core.runs.sweep import Task, _job
@@ -201,6 +202,32 @@ def test_a_lost_scheduler_ends_the_sweep_in_one_line(machines, spec, store):
         sweep(specs, scheduler=machines.address, store=store)
     assert store.get(specs[0].key()) is not None, "the first run had ended"
     assert not list(store.root.glob("*.sweep"))
+
+
+def test_runs_on_a_cluster_stop_when_the_time_is_up(two_workers, spec, store):
+    """Two have begun and save a checkpoint, one waits for a worker."""
+    warm = [spec(f"{HERE}:Slow", rounds=1, seed=seed) for seed in range(2)]
+    sweep(warm, scheduler=two_workers.address, store=beside(store, "warm"))  # both workers have imported everything
+    specs = [spec(f"{HERE}:Slow", seconds=0.1, rounds=600, seed=seed) for seed in range(3)]
+    with pytest.raises(TimeUpError, match="ended 0, at a checkpoint 2, not started 1"):
+        sweep(specs, scheduler=two_workers.address, store=store, stop_at=time.time() + 5)
+    assert sorted({path.suffix for path in store.root.iterdir()}) == [".ckpt"]
+    until(lambda: not two_workers.busy(), "the workers are idle")
+
+
+def test_a_sweep_without_workers_ends_when_the_time_is_up(machines, spec, store, monkeypatch):
+    """The time is up once the only worker was killed."""
+    first = machines.add_worker()
+    until(lambda: machines.has(1), "a worker")
+
+    def kill() -> None:
+        until(lambda: begun(store), "the run has begun")
+        first.kill()
+        first.wait()
+
+    monkeypatch.setattr(sys.modules[sweep.__module__], "passed", lambda when: first.returncode is not None)
+    with in_background(kill), pytest.raises(TimeUpError, match="ended 0, at a checkpoint 0, not started 2"):
+        sweep([slow(spec, 60), slow(spec, 50)], scheduler=machines.address, store=store)
 
 
 def test_ctrl_c_ends_the_runs_on_the_cluster(machines, tmp_path):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,9 +22,12 @@ from pfl_core import State, engine, methods
 from pfl_core import algorithm as algorithm_module
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.data import Dataset, load
+from pfl_core.deadline import TimeUpError
 from pfl_core.partition import Partition
 from pfl_core.runs import Record, RunSpec, Store, build, execute, read_record
-from pfl_core.runs.execute import mark_path, save_checkpoint, state_hash
+from pfl_core.runs.execute import save_checkpoint, state_hash
+from pfl_core.runs.marks import Branch, mark_path
+from pfl_core.study.frames import published_set
 from pfl_core.training import Training
 from tests.runs.outside import HERE, write_npz
 
@@ -74,6 +80,16 @@ def test_a_run_leaves_its_record_and_nothing_else(spec, store, always_saving):
     assert {"python", "torch", "commit"} <= read.provenance.keys()
 
 
+def test_a_record_says_that_its_data_are_not_the_published_ones(spec, store, tmp_path, monkeypatch):
+    """`pfl compare` then shows it in no cell of the paper's table."""
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    write_npz(tmp_path, "mnist", 51)
+    made = spec(data={"name": "mnist"}, partition={"name": "iid"}, clients=2, rounds=1)
+    record = execute(made, store)
+    assert record.about.startswith("mnist, not the official file: ")
+    assert published_set(record) == "mnist (not the official file)"
+
+
 def test_a_record_has_class_counts_and_model_size(spec, store):
     """Two of four classes a client: 12 + 12 images to train on, 4 + 4 to test on; 16 x 6 + 6 + 6 x 4 + 4 parameters."""
     record = execute(spec(), store)
@@ -98,6 +114,36 @@ def test_a_record_has_the_engines_results(spec, store):
     assert record.curve().index.tolist() == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("method", "changes", "texts"),
+    [
+        ("fedavg", {}, []),
+        ("fedavg", {"train": Training(batch_size=1)}, []),
+        (
+            "fedavg",
+            {"train": Training(batch_size=1), "model": {"name": "lenet_small"}},
+            ["batch norm: 4 of 4 clients have no batch of two samples and do not train"],
+        ),
+        ("fedavg", {"train": Training(epochs=0)}, ["training: epochs=0, so clients train only if"]),
+        ("fedavg", {"train": Training(lr=0, clip_norm=0)}, ["training: lr=0,", "training: clip_norm=0,"]),
+        ("fedavg", {"participation": 0.5}, []),
+        ("fedavg", {"participation": 0.3}, ["participation=0.3: 1 of 4 clients takes part in a round"]),
+        ("pfedgate", {"keep_ratio": 0.5}, []),
+        (
+            "pfedgate",
+            {"keep_ratio": 0.05, "block_layout": "equal"},
+            [r"pFedGate: keep_ratio=0\.05 has no effect for 4 of 4 clients: .* are \d\d\.\d% of the model"],
+        ),
+    ],
+)
+def test_settings_without_effect_are_warned_of(spec, store, method, changes, texts):
+    warned = []
+    execute(spec(method, rounds=1, **changes), store, warn=warned.append)
+    assert len(warned) == len(texts)
+    for text, expected in zip(warned, texts, strict=True):
+        assert re.match(expected, text) and "\n" not in text
+
+
 def test_on_round_is_called_after_each_round(spec, store):
     told = []
     execute(spec(rounds=3), store, on_round=told.append)
@@ -111,7 +157,7 @@ def two_clients(dataset: Dataset, num_clients: int, seed: int) -> Partition:
 
 
 def test_dropped_clients_are_recorded(spec, store):
-    record = execute(spec(partition={"name": f"{__name__}:two_clients"}, clients=2, rounds=1), store)
+    record = execute(spec(partition={"name": f"{__name__}:two_clients"}, clients=5, rounds=1), store)
     assert record.provenance["dropped_clients"] == "3"
 
 
@@ -275,6 +321,41 @@ def test_a_checkpoint_of_another_run_is_refused(spec, store, always_saving):
     assert bits(record) == bits(alone(other, store))
 
 
+@pytest.mark.parametrize(
+    "renamed",
+    [
+        lambda store, one, other: (mark_path(store, one, 2), mark_path(store, other, 2)),
+        lambda store, one, other: (mark_path(store, one, 2), mark_path(store, one, 1)),
+        lambda store, one, other: (mark_path(store, one, 2), store.checkpoint(other)),
+    ],
+    ids=["mark of another run", "mark of another round", "mark as a checkpoint"],
+)
+def test_a_mark_under_another_name_is_refused(renamed, spec, store):
+    """A copy is never used silently, whatever it is renamed to."""
+    one, other = spec(seed=1), spec(seed=2)
+    execute(one, store, marks=(2,), until=2, record=False)
+    source, target = renamed(store, one.key(), other.key())
+    source.rename(target)
+    made = one if target == mark_path(store, one.key(), 1) else other
+    with pytest.warns(UserWarning, match=f"it was written as {source.name}"):
+        record = execute(made, store, branch=Branch(target.name.split(".")[0], 3))
+    assert bits(record) == bits(alone(made, store))
+    assert target.with_name(target.name + ".damaged").exists()
+
+
+def test_a_mark_of_another_data_folder_is_refused(spec, store, tmp_path, monkeypatch):
+    """Key and name are equal, the data are not."""
+    made = spec(data={"name": "mine"}, partition={"name": "iid"}, clients=2)
+    for name, pixel in (("one", 10), ("other", 200)):
+        write_npz(tmp_path / name, "mine", pixel)
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "one"))
+    execute(made, store, marks=(2,), until=2, record=False)
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "other"))
+    with pytest.warns(UserWarning, match="it was computed with other data"):
+        record = execute(made, store)
+    assert bits(record) == bits(alone(made, store))
+
+
 def test_a_checkpoint_with_more_rounds_than_the_run_is_refused(spec, store):
     made = spec(rounds=3)
     algorithm, fed, _ = build(made)
@@ -357,7 +438,7 @@ def test_a_run_continues_from_its_own_mark_with_the_same_bits(rounds, spec, stor
     made = spec("fedselect", p=0.25)
     execute(made, store, marks=(rounds,), until=rounds, record=False)
     told = []
-    branched = execute(made, store, branch=mark_path(store, made.key(), rounds), on_round=told.append)
+    branched = execute(made, store, branch=Branch(made.key(), rounds), on_round=told.append)
     assert told == list(range(rounds + 1, 5))
     assert bits(branched) == bits(alone(made, store))
 
@@ -368,17 +449,17 @@ def test_the_runs_own_checkpoint_is_preferred_to_a_branch(spec, store, always_sa
     with pytest.raises(Interrupted):
         execute(made, store, on_round=interrupt_at(4))
     told = []
-    execute(made, store, branch=mark_path(store, made.key(), 1), on_round=told.append)
+    execute(made, store, branch=Branch(made.key(), 1), on_round=told.append)
     assert told == [4]
 
 
 def test_a_missing_or_damaged_branch_is_a_start_from_the_beginning(spec, store):
-    made, mark = spec(rounds=2), store.root / "trunk.1.mark"
-    assert bits(execute(made, store, branch=mark)) == bits(alone(made, store))
+    made, branch = spec(rounds=2), Branch("trunk", 1)
+    assert bits(execute(made, store, branch=branch)) == bits(alone(made, store))
     store.path(made.key()).unlink()
-    mark.write_bytes(b"nonsense")
+    mark_path(store, "trunk", 1).write_bytes(b"nonsense")
     with pytest.warns(UserWarning, match="checksum does not match.*renamed to"):
-        record = execute(made, store, branch=mark)
+        record = execute(made, store, branch=branch)
     assert bits(record) == bits(alone(made, store))
 
 
@@ -388,6 +469,117 @@ def test_a_trunk_that_is_already_further_stops_at_once(spec, store, always_savin
     with pytest.raises(Interrupted):
         execute(made, store, on_round=interrupt_at(5))
     assert execute(made, store, marks=(2,), until=2, record=False) is None
+
+
+@pytest.mark.parametrize(("there", "expected"), [((1, 3), []), ((1,), [2, 3]), ((3,), [1]), ((), [1, 2, 3])])
+def test_marks_that_exist_are_not_made_again(there, expected, spec, store):
+    made = spec("fedselect", p=0.25)
+    execute(made, store, marks=(1, 3), until=3, record=False)
+    content = {rounds: mark_path(store, made.key(), rounds).read_bytes() for rounds in (1, 3)}
+    for rounds in {1, 3} - set(there):
+        mark_path(store, made.key(), rounds).unlink()
+    told: list[int] = []
+    execute(made, store, marks=(1, 3), until=3, record=False, on_round=told.append)
+    assert told == expected
+    assert all(content[rounds] == mark_path(store, made.key(), rounds).read_bytes() for rounds in there)
+
+
+def test_a_damaged_mark_is_made_again_from_the_one_before(spec, store):
+    made = spec("fedselect", p=0.25)
+    execute(made, store, marks=(1, 3), until=3, record=False)
+    mark_path(store, made.key(), 3).write_bytes(b"nonsense")
+    told: list[int] = []
+    with pytest.warns(UserWarning, match=r"3\.mark is not usable"):
+        execute(made, store, marks=(1, 3), until=3, record=False, on_round=told.append)
+    assert told == [2, 3]
+
+
+def test_a_stopped_start_leaves_no_checkpoint_when_it_is_complete(spec, store, always_saving):
+    made = spec("fedselect", p=0.25)
+    with pytest.raises(Interrupted):
+        execute(made, store, marks=(3,), until=3, record=False, on_round=interrupt_at(3))
+    told: list[int] = []
+    execute(made, store, marks=(3,), until=3, record=False, on_round=told.append)
+    assert told == [3]
+    assert [path.name for path in store.root.iterdir()] == [mark_path(store, made.key(), 3).name]
+
+
+# ---- a full disk ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_run_is_worth_more_than_its_checkpoints_and_caches(number, spec, store, tmp_path, always_saving, monkeypatch):
+    """Checkpoints and the count of FLOPs cannot be written; the record can."""
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
+    made, write = spec(rounds=3), Path.write_bytes
+    execute_module.sample_flops.cache_clear()
+
+    def refuse(path: Path, content: bytes) -> int:
+        if ".ckpt" in path.name or "flops" in path.name:
+            raise OSError(number, os.strerror(number), str(path))
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.warns(UserWarning, match=rf"{made.key()}\.ckpt cannot be written: .*; the run goes on without it"):
+        record = execute(made, store)
+    assert store.get(made.key()).state == record.state
+
+
+def test_a_record_that_cannot_be_written_is_one_line_with_its_path(spec, store, monkeypatch):
+    made, write = spec(rounds=1), Path.write_bytes
+
+    def full(path: Path, content: bytes) -> int:
+        if made.key() in path.name and ".json" in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match=rf"{made.key()}\.json cannot be written: No space left on device") as caught:
+        execute(made, store)
+    assert "\n" not in str(caught.value)
+
+
+# ---- the count of FLOPs ---------------------------------------------------------------------------------------------
+
+
+def test_the_count_of_flops_is_kept_without_pickles(spec, tmp_path, monkeypatch):
+    """A changed byte is noticed, and a folder of pickles from an earlier version is not read."""
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    arguments, counted = (json.dumps({"name": "mlp", "hidden": [6]}), (1, 4, 4), 4), []
+    monkeypatch.setattr(execute_module, "step_flops", lambda net, shape: counted.append(1) or (0, 1234))
+
+    def count() -> int:
+        execute_module.sample_flops.cache_clear()
+        return execute_module.sample_flops(*arguments)
+
+    assert (count(), count(), len(counted)) == (1234, 1234, 1)
+    (path,) = (tmp_path / "runs").rglob("*.*")
+    path.write_bytes(path.read_bytes().replace(b"1234", b"1244"))
+    assert (count(), len(counted)) == (1234, 2)
+    execute_module.sample_flops.cache_clear()
+
+
+# ---- when the time is up --------------------------------------------------------------------------------------------
+
+
+def test_a_run_stops_at_a_checkpoint_when_the_time_is_up(spec, store, monkeypatch):
+    made = spec("fedselect", p=0.25)
+    monkeypatch.setattr(time, "time", iter([0.0, 5.0, 11.0]).__next__)
+    with pytest.raises(TimeUpError, match="ended 0, at a checkpoint 1, not started 0"):
+        execute(made, store, stop_at=10.0)
+    monkeypatch.undo()
+    assert [path.name for path in store.root.iterdir()] == [store.checkpoint(made.key()).name]
+    with pytest.raises(TimeUpError, match="not started 1"):
+        execute(made, store, stop_at=10.0)
+    told: list[int] = []
+    record = execute(made, store, stop_at=time.time() + 60, on_round=told.append)
+    assert told == [3, 4]
+    assert bits(record) == bits(alone(made, store))
+
+
+def test_a_run_that_has_ended_when_the_time_is_up_is_stored(spec, store, monkeypatch):
+    monkeypatch.setattr(time, "time", iter([0.0, 11.0]).__next__)
+    assert not execute(spec(rounds=1), store, stop_at=10.0).partial
 
 
 # ---- the hash of a state --------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import random
 import sys
 import warnings
@@ -17,8 +16,8 @@ import pytest
 import torch
 
 from pfl_core.algorithm import method
+from pfl_core.files import atomic_write
 from pfl_core.runs import Record, RunSpec, Store, execute, read_record, sweep, write_record
-from pfl_core.runs.store import atomic_write, remove
 from pfl_core.study import output
 from pfl_core.training import Training
 from tests.runs.outside import HERE, write_npz
@@ -509,59 +508,3 @@ def test_a_figure_takes_a_record_of_any_device_and_names_it(spec, store):
     store.put(dataclasses.replace(made, key=told.key(), spec=told))
     assert store.display_record(spec(rounds=1)).spec.device_kind == "cuda"
     assert output.caption([store.display_record(spec(rounds=1, paper="fedselect", preset="ci"))]).endswith(", on cuda")
-
-
-# ---- atomic writing -------------------------------------------------------------------------------------------------
-
-
-def test_writing_makes_folders_and_leaves_only_the_file(tmp_path):
-    atomic_write(tmp_path / "a" / "b" / "f.json", b"one")
-    atomic_write(tmp_path / "a" / "b" / "f.json", b"two")
-    assert tree(tmp_path) == {"a/b/f.json": b"two"}
-
-
-@pytest.mark.parametrize("failures", [2, 99])
-def test_replacing_a_file_that_another_process_has_open_is_tried_again(tmp_path, monkeypatch, failures):
-    """On Windows, os.replace raises PermissionError while another process reads the target."""
-    path, calls, replace = tmp_path / "f.json", [], os.replace
-    atomic_write(path, b"old")
-
-    def busy(source, target):
-        calls.append(target)
-        if len(calls) <= failures:
-            raise PermissionError("the file is in use")
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", busy)
-    monkeypatch.setattr("pfl_core.runs.store.REPLACE_SECONDS", 0.0)
-    if failures == 2:
-        atomic_write(path, b"new")
-        assert tree(tmp_path) == {"f.json": b"new"} and len(calls) == 3
-    else:
-        with pytest.raises(OSError, match=r"f\.json cannot be written: the file is in use"):
-            atomic_write(path, b"new")
-        assert tree(tmp_path) == {"f.json": b"old"}
-
-
-def test_a_temporary_file_that_another_process_has_open_stays(tmp_path, monkeypatch):
-    def busy(self, missing_ok=False):
-        raise PermissionError("the file is in use")
-
-    monkeypatch.setattr(Path, "unlink", busy)
-    remove(tmp_path / "0123.round")
-
-
-@pytest.mark.parametrize("step", ["write_bytes", "replace"])
-def test_a_failed_write_leaves_the_old_file_and_no_part(tmp_path, monkeypatch, step):
-    path = tmp_path / "f.json"
-    atomic_write(path, b"old")
-
-    def full(*args, **kwargs):
-        if step == "write_bytes":
-            args[0].open("wb").close()
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(*((Path, "write_bytes") if step == "write_bytes" else (os, "replace")), full)
-    with pytest.raises(OSError, match="no space left"):
-        atomic_write(path, b"new")
-    assert tree(tmp_path) == {"f.json": b"old"}

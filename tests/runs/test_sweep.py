@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,8 +16,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from pfl_core import deadline
+from pfl_core.deadline import TimeUpError
 from pfl_core.runs import Record, RunSpec, Store, SweepError, execute, run, sweep
-from pfl_core.runs.sweep import Task, _job, _rounds_done, plan
+from pfl_core.runs.sweep import _rounds_done, plan
 from tests.runs.outside import HERE
 
 sweep_module = sys.modules[sweep.__module__]
@@ -94,6 +98,30 @@ def test_bad_specs_stop_a_sweep_before_it_starts(spec, store, executed):
     with pytest.raises(ValueError, match="no_such_data"):
         sweep([spec(rounds=1), spec(data={"name": "no_such_data"})], jobs=1, store=store)
     assert executed == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"data": {"name": "mnist"}}, "FileNotFoundError: data set 'mnist' is not here"),
+        ({"clients": 1000}, "ValueError: "),
+        ({"partition": {"name": f"{HERE}:no_partition"}}, "ZeroDivisionError: "),
+    ],
+    ids=["missing data", "incompatible", "user's code"],
+)
+def test_a_bad_run_whose_method_shares_its_start_does_not_stop_the_others(
+    changes, reason, spec, store, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
+    good = limits(spec, (0.3, 0.6))
+    bad = limits(spec, (0.1, 0.2), **changes)
+    with pytest.raises(SweepError) as caught:
+        sweep([bad[0], *good, bad[1]], jobs=1, store=store)
+    head, *lines = str(caught.value).splitlines()
+    assert head.startswith("2 of 4 runs failed") and len(lines) == 2
+    assert all(reason in line for line in lines), lines
+    assert all(store.get(spec_k.key()) is not None for spec_k in good)
+    assert leftovers(store) == []
 
 
 @pytest.mark.parametrize("value", ["two", "-1", "1.5"])
@@ -269,6 +297,71 @@ def test_a_start_that_exists_further_along_is_no_failure(spec, store, monkeypatc
         assert bits(record) == bits(run(spec_k, beside(store, spec_k.key())))
 
 
+def interrupted_after(rounds: int, specs: list[RunSpec], store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep that is killed when it has made so many rounds."""
+    made: list[int] = []
+
+    def note(spec, store, *, on_round, **options):
+        def count(done: int) -> None:
+            made.append(done)
+            on_round(done)
+            if len(made) > rounds:
+                raise KeyboardInterrupt
+
+        return execute(spec, store, on_round=count, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(sweep_module, "execute", note)
+        sweep(specs, jobs=1, store=store)
+
+
+@pytest.mark.parametrize(
+    ("killed_after", "left"),
+    [(3, 3 + 5 + 4 + 1), (5, 5 + 4 + 1), (5 + 5, 4 + 1), (5 + 5 + 4, 1)],
+    ids=["in the start", "in the first run", "in the second run", "in the last run"],
+)
+def test_a_killed_sweep_does_not_make_its_start_again(killed_after, left, spec, store, monkeypatch):
+    """The start has 5 rounds, and marks after 1, 2 and 5. The runs then have 5, 4 and 1 rounds of their own."""
+    specs = limits(spec, LIMITS[:3])
+    interrupted_after(killed_after, specs, store, monkeypatch)
+    made = rounds_made(monkeypatch)
+    records = sweep(specs, jobs=1, store=store)
+    assert len(made) == left
+    monkeypatch.undo()
+    for spec_k, record in zip(specs, records, strict=True):
+        assert bits(record) == bits(run(spec_k, beside(store, spec_k.key())))
+    assert leftovers(store) == []
+
+
+def test_a_start_that_is_itself_a_run_continues_from_its_mark(spec, store, monkeypatch):
+    """Killed in round 4, in the first minute, so that there is no checkpoint; marks after 1 and 2."""
+    specs = limits(spec)
+    interrupted_after(3, specs, store, monkeypatch)
+    made = rounds_made(monkeypatch)
+    sweep(specs, jobs=1, store=store)
+    assert len(made) == 4 + 5 + 4 + 1
+    assert leftovers(store) == []
+
+
+def test_marks_are_kept_until_all_their_runs_are_stored(spec, store, monkeypatch):
+    specs = limits(spec, LIMITS[:3])
+    interrupted_after(5 + 2, specs, store, monkeypatch)
+    there = [name for name in leftovers(store) if name.endswith(".mark")]
+    assert len(there) == 3
+    sweep([spec(rounds=1)], jobs=1, store=store)
+    assert [name for name in leftovers(store) if name.endswith(".mark")] == there, "another sweep needs them"
+    for spec_k in specs:
+        execute(spec_k, store)
+    sweep([spec(rounds=1)], jobs=1, store=store)
+    assert leftovers(store) == []
+
+
+def test_marks_of_which_no_sweep_is_known_are_removed(spec, store):
+    execute(spec("fedselect", p=0.25), store, marks=(1,), until=1, record=False)
+    sweep([], store=store)
+    assert leftovers(store) == []
+
+
 # ---- when a run fails -----------------------------------------------------------------------------------------------
 
 
@@ -329,11 +422,68 @@ def test_a_killed_worker_fails_only_its_own_run(spec, store, tmp_path):
     assert any(bad.label() in line and "first line" in line for line in lines)
 
 
-def test_a_worker_stops_when_its_parent_has_ended(spec, store, monkeypatch):
-    monkeypatch.setattr(sweep_module, "_parent", -1)
-    with pytest.raises(SystemExit, match="parent process exited"):
-        _job(Task(spec(rounds=2), spec(rounds=2).key()), store, HERE)
-    assert leftovers(store) == [] and store.get(spec(rounds=2).key()) is None
+PARENT = f"""
+import sys, time
+from pathlib import Path
+from pfl_core.runs import RunSpec, Store, sweep
+seconds, root = float(sys.argv[1]), Path(sys.argv[2])
+if __name__ == "__main__":
+    method = {{"name": "{HERE}:Slow", "seconds": seconds}}
+    specs = [
+        RunSpec(method=method, data={{"name": "{HERE}:blobs"}}, model={{"name": "mlp"}}, clients=4, rounds=2, seed=seed)
+        for seed in (0, 1)
+    ]
+    sweep(specs, jobs=2, store=Store(root))
+    (root / "idle").touch()
+    time.sleep(60)
+"""
+
+
+def of_session(number: int) -> list[int]:
+    """The processes of a session that are alive."""
+    alive = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+            alive += [int(stat.parent.name)] if int(session) == number and state != "Z" else []
+    return alive
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+@pytest.mark.parametrize("phase", ["starting", "in a long round", "idle"])
+def test_workers_end_with_their_parent(phase, tmp_path):
+    """At any time, within about a second; the test allows more, for busy machines."""
+    (tmp_path / "parent.py").write_text(PARENT, encoding="utf-8")
+    seconds = 0.0 if phase == "idle" else 60.0
+    env = {**os.environ, "PYTHONPATH": str(Path(sweep_module.__file__).parents[2])}
+    parent = subprocess.Popen(
+        [sys.executable, "parent.py", str(seconds), str(tmp_path / "runs")],
+        cwd=tmp_path,
+        env=env,
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def reached() -> bool:
+        if phase == "starting":
+            return len(of_session(parent.pid)) > 2  # a worker beside the parent and loky's resource tracker
+        return len(list((tmp_path / "runs").glob("*.round" if phase != "idle" else "idle"))) > (phase != "idle")
+
+    try:
+        wait_until(lambda: reached() or parent.poll() is not None, seconds=60)
+        parent.kill()
+        parent.wait()
+        wait_until(lambda: not of_session(parent.pid), seconds=10 if phase == "starting" else 3)
+    finally:
+        for pid in of_session(parent.pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds:g} s"
+        time.sleep(0.05)
 
 
 def test_workers_import_the_users_module_that_registers_a_method(tmp_path):
@@ -381,6 +531,68 @@ def test_an_interrupt_stops_the_workers(spec, store, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         sweep([spec("local"), spec("fedavg")], jobs=2, store=store)
     assert stopped == [{"wait": False, "kill_workers": True}]
+
+
+# ---- when the time is up --------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_stops_when_the_time_is_up_and_the_next_call_goes_on(spec, store, monkeypatch):
+    """The clock shows the number of completed rounds: two of the first run, then two of the second."""
+    specs, made = [spec(seed=seed, rounds=3) for seed in range(4)], rounds_made(monkeypatch)
+    monkeypatch.setattr(time, "time", lambda: float(len(made)))
+    with pytest.raises(TimeUpError) as caught:
+        sweep(specs, jobs=1, store=store, stop_at=5.0)
+    assert str(caught.value) == (
+        "the time is up: runs ended 1, at a checkpoint 1, not started 2; the same command continues"
+    )
+    assert len(made) == 5
+    records = sweep(specs, jobs=1, store=store)
+    assert len(made) == 12, "no round is made again"
+    monkeypatch.undo()
+    assert [bits(r) for r in records] == [bits(r) for r in sweep(specs, jobs=1, store=beside(store, "alone"))]
+    assert leftovers(store) == []
+
+
+def test_a_shared_start_is_stopped_and_goes_on(spec, store, monkeypatch):
+    specs, made = limits(spec, LIMITS[:3]), rounds_made(monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: float(len(made)))
+        for stop_at in (4.0, 7.0):
+            with pytest.raises(TimeUpError):
+                sweep(specs, jobs=1, store=store, stop_at=stop_at)
+    records = sweep(specs, jobs=1, store=store)
+    assert len(made) == 5 + 5 + 4 + 1
+    monkeypatch.undo()
+    for spec_k, record in zip(specs, records, strict=True):
+        assert bits(record) == bits(run(spec_k, beside(store, spec_k.key())))
+    assert leftovers(store) == []
+
+
+def test_a_sweep_of_stored_runs_needs_no_time(spec, store, monkeypatch):
+    sweep([spec(rounds=1)], jobs=1, store=store)
+    monkeypatch.setenv(deadline.VARIABLE, "1.0")
+    assert len(sweep([spec(rounds=1)], jobs=1, store=store)) == 1
+    with pytest.raises(TimeUpError, match="ended 0, at a checkpoint 0, not started 1"):
+        sweep([spec(rounds=1), spec(rounds=2)], jobs=1, store=store)
+    monkeypatch.setenv(deadline.VARIABLE, "soon")
+    with pytest.raises(ValueError, match="PFL_DEADLINE=soon is not a time"):
+        sweep([spec(rounds=2)], jobs=1, store=store)
+
+
+def test_workers_stop_when_the_time_is_up(spec, store):
+    """Two processes with runs of a minute, and one run that waits for them."""
+    sweep([spec(seed=seed, rounds=1) for seed in (8, 9)], jobs=2, store=store)  # starts the workers
+    specs = [spec(f"{HERE}:Slow", seconds=0.1, rounds=600, seed=seed) for seed in range(3)]
+    with pytest.raises(TimeUpError, match="ended 0, at a checkpoint 2, not started 1"):
+        sweep(specs, jobs=2, store=store, stop_at=time.time() + 2)
+    assert not list(store.root.glob("*.round"))
+
+
+def test_tasks_that_no_worker_has_begun_are_dropped_when_the_time_is_up(spec, store):
+    """An executor gets all tasks at once; one thread works."""
+    specs = [spec(f"{HERE}:Slow", seconds=0.1, rounds=600, seed=seed) for seed in range(3)]
+    with ThreadPoolExecutor(1) as pool, pytest.raises(TimeUpError, match="at a checkpoint 1, not started 2"):
+        sweep(specs, executor=pool, store=store, stop_at=time.time() + 1)
 
 
 # ---- progress -------------------------------------------------------------------------------------------------------

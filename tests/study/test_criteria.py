@@ -56,6 +56,12 @@ def test_each_condition_leaves_it_undecided_with_the_reason(changed, reason):
     assert "By the numbers alone: holds, +" in found.numbers
 
 
+def test_results_without_the_convergence_metric_do_not_count_as_converged():
+    frame = rows()
+    found = judged(frame[frame["metric"] != "validation_change"])
+    assert found.status == "undecided" and "no validation images" in found.numbers
+
+
 @pytest.mark.parametrize("preset", ["quick", "ci"])
 def test_small_presets_only_show(preset):
     assert judged(rows(preset=preset)).status == "shown"

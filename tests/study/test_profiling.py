@@ -114,3 +114,10 @@ def test_a_committed_measurement_is_shown_and_nothing_is_measured(tmp_path, monk
     pd.testing.assert_frame_equal(again, table)
     other = once("steps", lambda: table + 1, 1)
     assert other["ms"].tolist() == [2.5], "where no committed one is asked for"
+
+
+def test_a_measurement_that_cannot_be_stored_is_returned(tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    (tmp_path / "runs").touch()  # a file in place of the folder
+    table = pd.DataFrame({"a": [1, 2]})
+    pd.testing.assert_frame_equal(once("mine", lambda: table, version=1), table)

@@ -1,7 +1,10 @@
 """The search, with invented scores and on a small federation."""
 
+import errno
 import json
 import math
+import os
+from pathlib import Path
 
 import pytest
 
@@ -141,3 +144,17 @@ def test_every_choice_lies_in_a_stated_search(name):
         for method, values in methods.items():
             search = searches[method]
             assert values.keys() == search.grid.keys() | search.each.keys(), (place, method)
+
+
+def test_a_full_disk_leaves_the_file_of_chosen_values_as_it_was(tmp_path, monkeypatch):
+    path, row = tmp_path / "searched.json", {"preset": "quick", "setting": "digits", "method": "local", "values": {}}
+    write(path, [row])
+    before = path.read_bytes()
+
+    def full(self: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match=r"searched\.json cannot be written: No space left on device"):
+        write(path, [{**row, "method": "fedavg"}])
+    assert path.read_bytes() == before

@@ -1,1 +1,1 @@
-"""FedSelect: the method, and its parts by file."""
+"""FedSelect (CVPR 2024), its ablations, and its workshop version (ICML 2023)."""

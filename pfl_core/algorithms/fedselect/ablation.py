@@ -1,10 +1,10 @@
-r"""What FedSelect's ablations change: the score that ranks shared entries, and masks that are fixed from the start.
+r"""FedSelect's ablations: other scores to rank the shared entries, and masks that are fixed from the start.
 
-Tamirisa et al., "FedSelect", CVPR 2024, Table 3 (section 7 of its specification). Everything else is Algorithm 1.
+Tamirisa et al., "FedSelect", CVPR 2024, Table 3. Everything else is Algorithm 1.
 
     change          |θ_k⁺ − θ_k|, the paper's rule            least_change    −|θ_k⁺ − θ_k|
     random          a new uniform number for each entry       magnitude       |θ_k⁺|
-    gradient        |∇f_k(θ_k)| on all of the client's data, where its round starts
+    gradient        |∇f_k(θ_k)| on all of the client's data, at the start of its round
 """
 
 from __future__ import annotations
@@ -21,43 +21,45 @@ from pfl_core.seeding import generator
 
 
 def scores(
-    fed: Federation, ranking: str, since: Tensor, start: Tensor, trained: Tensor, clients: Tensor, t: int
+    fed: Federation, ranking: str, reference: Tensor, start: Tensor, trained: Tensor, clients: Tensor, t: int
 ) -> Iterator[Tensor]:
-    """Each client's scores [e or d], the largest to become personal; each is overwritten by the next one.
+    """The scores [e] or [d] of one client after another; the largest become personal. They share one buffer.
 
-    since, start, trained [S, e]: where the change is counted from, where the round started and where it ended.
+    The change is measured from ``reference``; the round went from ``start`` to ``trained``; all [S, e].
     """
     gradient = gradients(fed, start, clients, t) if ranking == "gradient" else None
-    room = torch.empty_like(trained[0])
+    buffer = torch.empty_like(trained[0])
     for s, k in enumerate(clients.tolist()):
         if gradient is not None:
             yield gradient[s].abs_()
         elif ranking == "random":
-            yield torch.rand(len(room), generator=generator(fed.seed, "ranking", t, k)).to(room)
+            yield torch.rand(len(buffer), generator=generator(fed.seed, "ranking", t, k)).to(buffer)
         elif ranking == "magnitude":
-            yield torch.abs(trained[s], out=room)
+            yield torch.abs(trained[s], out=buffer)
         else:
-            for change, end, begin in zip(
-                room.split(BLOCK), trained[s].split(BLOCK), since[s].split(BLOCK), strict=True
-            ):
-                torch.sub(end, begin, out=change).abs_()  # Δu_k
-            yield room.nan_to_num_(nan=torch.inf).neg_() if ranking == "least_change" else room
+            blocks = (x.split(BLOCK) for x in (buffer, trained[s], reference[s]))
+            for change, after, before in zip(*blocks, strict=True):
+                torch.sub(after, before, out=change).abs_()  # Δu_k
+            yield buffer.nan_to_num_(nan=torch.inf).neg_() if ranking == "least_change" else buffer
 
 
 def tie_order(fed: Federation, ranking: str, size: int, t: int, k: int) -> Tensor | None:
-    """The order in which equal scores are taken: at random where many entries did not move at all, else by index."""
+    """The order [size] in which equal scores are taken: random for "least_change", else None, the order of indices.
+
+    Many entries do not change at all, so with "least_change" many scores are equal.
+    """
     return torch.randperm(size, generator=generator(fed.seed, "ties", t, k)) if ranking == "least_change" else None
 
 
 def gradients(fed: Federation, theta: Tensor, clients: Tensor, t: int) -> Tensor:
-    """[S, d] each client's gradient at its row, the mean over all of its training data (batch by batch)."""
+    """[S, d] each client's gradient at its row of theta [S, e]: the mean over all of its training data."""
     out = torch.zeros_like(theta[:, : fed.num_params])
     for rows in fed.groups(clients):
         total, seen = torch.zeros_like(out[rows]), torch.zeros(len(clients[rows]), 1).to(out)
         for batch in fed.batches(clients[rows], (t, "ranking"), epochs=1):
             num = len(batch.count)
             weight = batch.weight[:, None]
-            total[:num].addcmul_(fed.grad(theta[rows][:num], batch).theta, weight)
+            total[:num].addcmul_(fed.grad(theta[rows][:num], batch).theta, weight)  # batch means times batch sizes
             seen[:num] += weight
         out[rows] = total / seen
     return out
@@ -66,10 +68,10 @@ def gradients(fed: Federation, theta: Tensor, clients: Tensor, t: int) -> Tensor
 def fixed_masks(
     fed: Federation, units: Sequence[slice | Tensor], masks: str, alpha: float, layers: tuple[str, ...]
 ) -> Tensor:
-    """[N, d] bool, True on what is personal from round 0 on; nothing where masks are "grown".
+    """[N, d] bool, True on entries that are personal from round 0 on; all False for masks="grown".
 
-    "layers": the tensors whose names begin with one of ``layers``. "random": floor(α D) entries of each of ``units``,
-    drawn for each client, or once for all of them ("common_random"). Raises ValueError for an unknown layer.
+    "layers": all tensors of ``layers``. "random": floor(α D) entries of each of ``units``, drawn for each client.
+    "common_random": drawn once for all clients. Raises ValueError for an unknown layer.
     """
     if masks == "layers":
         return chosen_layers(fed, layers)[: fed.num_params].repeat(fed.num_clients, 1)
@@ -79,19 +81,20 @@ def fixed_masks(
         for unit in units:
             size = len(out[k, unit])
             everything = torch.ones(size, dtype=torch.bool)
-            count = math.floor(alpha * size + 1e-9)
+            count = math.floor(alpha * size + 1e-9)  # 1e-9: alpha * size may be just below an integer
             out[k, unit] = top_count(torch.rand(size, generator=stream), everything, count)
     return out
 
 
 def chosen_layers(fed: Federation, layers: tuple[str, ...]) -> Tensor:
-    """[e] bool of the tensors of these layers; raises ValueError for a name that the network does not have."""
+    """[e] bool, True on the tensors of these layers; raises ValueError for a layer that the network does not have."""
     for layer in layers:
         if not any(_within(f.name, layer) for f in fed.layout.params):
             known = ", ".join(dict.fromkeys(f.layer for f in fed.layout.params))
-            raise ValueError(f"FedSelect: the network has no layer {layer!r}; it has {known}")
+            raise ValueError(f"FedSelect: the network has no layer {layer!r}; choose from {known}")
     return fed.layout.mask(lambda f: any(_within(f.name, layer) for layer in layers))
 
 
 def _within(tensor: str, layer: str) -> bool:
+    """Whether the tensor belongs to the layer or to a layer inside it; both are dotted names."""
     return f"{tensor}.".startswith(f"{layer}.")

@@ -1,4 +1,4 @@
-r"""FedSelect's workshop version: a lottery-ticket search in every round finds what each client keeps for itself.
+r"""FedSelect's workshop version: in every round a lottery-ticket search chooses each client's personal parameters.
 
 Tamirisa et al., "FedSelect: Customized Selection of Parameters for Fine-Tuning during Personalized Federated Learning",
 ICML 2023 workshop on federated learning: Algorithm 1 (GradLTN), Algorithm 2 (the round).
@@ -8,12 +8,15 @@ ICML 2023 workshop on federated learning: Algorithm 1 (GradLTN), Algorithm 2 (th
     server    θ_g[j] = mean of θ_k⁺[j] over the sampled clients that share j
     client    θ_k = θ_k⁺ on m_k, θ_g elsewhere; clients that were not sampled receive θ_g where they share
 
-The search starts from a full mask in every round and leaves nothing behind but the mask: about p^L of the model.
+The search starts from a full mask in every round. Only its mask is kept, about p^L of the model; its trained values are
+discarded.
 
-Differs from the paper: L trainings, not L + 1 (the last one would be unused); training goes on over the E epochs of a
-search; all methods of its comparison share one learning rate, where the paper takes each method's recommended one.
-Ours where it is silent: the search uses the shared entries' rate; batch-norm statistics stay with their client; an
-entry that nobody shares keeps its last global value; equal changes: the lower index stays.
+Differs from the paper: L trainings, not L + 1, since the last one would be unused; training continues over the E epochs
+of a search iteration; all methods of its comparison share one learning rate, where the paper takes each method's
+recommended one.
+
+Where the paper is silent: the search uses the shared entries' learning rate; batch-norm statistics stay with their
+client; an entry that no client shares keeps its last global value; of equal changes, the lower index is kept.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from pfl_core.training import Training
 @register(
     "fedselect_gradltn",
     papers=("fedselect",),
-    shares="each client, anew in each round, a set of entries that a search finds; the others are averaged",
+    shares="all but the parameters that a search chooses for each client in every round",
     variants={
         "keep_0.25": {"keep_rate": 0.25},
         "keep_0.50": {"keep_rate": 0.50},
@@ -48,39 +51,37 @@ from pfl_core.training import Training
     passes=7.0,
 )
 @dataclass(frozen=True)
-class FedSelectGradLTN(Alternating):
-    """Algorithm 2. The three numbers of epochs default to the federation's own, five in the paper's experiments."""
+class FedSelectGradLTN(Alternating[MaskState]):
+    """Algorithm 2. All epochs default to the federation's local epochs; the paper has five everywhere."""
 
     keep_rate: float = 0.50  # p, share of the active entries that stays in the mask per iteration
     num_search_iters: int = 5  # L
     search_epochs: NonNegativeInt | None = None  # E
     local_alt_epochs: NonNegativeInt | None = None
-    rate_basis: Literal["active", "all"] = "active"  # W2; "all", to demonstrate only: no iteration after the first acts
-    return_trained: bool = (
-        False  # what the paper leaves to the future: go on from the subnetwork that was found, trained
-    )
+    rate_basis: Literal["active", "all"] = "active"  # what keep_rate is a share of; with "all" only iteration 1 acts
+    return_trained: bool = False  # start LocalAlt from the trained subnetwork (the paper: future work)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.keep_rate <= 1:
-            given = self.keep_rate
+            value = self.keep_rate
             raise ValueError(
-                f"FedSelectGradLTN: keep_rate={given} is outside [0, 1]; for {given} percent give {given / 100:g}"
+                f"FedSelectGradLTN: keep_rate={value} is outside [0, 1]; for {value} percent give {value / 100:g}"
             )
         if self.num_search_iters < 0:
-            raise ValueError(f"FedSelectGradLTN: num_search_iters={self.num_search_iters} is below 0")
+            raise ValueError(f"FedSelectGradLTN: num_search_iters={self.num_search_iters} is below 0; give 0 or more")
 
     def round(self, fed: Federation, state: MaskState, clients: Tensor, t: int) -> tuple[MaskState, dict]:
         start = take(state.local, clients)  # [S, e]
-        active, searched = self.grad_ltn(fed, start, clients, t)
+        active, search_passes = self.grad_ltn(fed, start, clients, t)
         personal = active.clone()
         personal[:, fed.num_params :] = self.buffer_policy == "local"
         if self.return_trained:
             start = self.search(fed, start, active, clients, (t, "subnetwork")).clone()
-            searched += fed.train.epochs if self.search_epochs is None else self.search_epochs
+            search_passes += fed.train.epochs if self.search_epochs is None else self.search_epochs
         epochs = fed.train.epochs if self.local_alt_epochs is None else self.local_alt_epochs
         trained, loss = self.local_alt(fed, start, personal, clients, t, epochs)
-        movable = self.moved(fed, state, take(state.local, clients), trained)
+        movable = self.update_movable(fed, state, take(state.local, clients), trained)
         new = self.merge(fed, state, clients, trained, personal)
         masks = put(state.personal, clients, personal)
         count = counts_true(personal[:, : fed.num_params])
@@ -89,20 +90,20 @@ class FedSelectGradLTN(Alternating):
             "train_loss": loss,
             "upload": fed.num_params - count,
             "upload_bits": torch.full_like(count, fed.num_params),
-            "passes": searched + self.passes(count, fed, epochs),
+            "passes": search_passes + self.passes(count, fed, epochs),
             **self.shares(fed, personal, movable),
         }
 
     def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
-        """Did LocalAlt diverge in a round (each round searches anew), and did masks end between empty and full?"""
+        """Did LocalAlt diverge in a round (each round chooses masks), and are final masks neither empty nor full?"""
         if self.keep_rate in (0, 1) or not series.keys() >= NOTES:
             return []
         return [*loss_checks(series, np.ones(len(series["train_loss"]), dtype=bool)), part_check(series)]
 
     def grad_ltn(self, fed: Federation, start: Tensor, clients: Tensor, t: int) -> tuple[Tensor, int]:
-        """Algorithm 1: the masks [S, e] bool that the search ends with, and the passes that it took; start [S, e].
+        """Algorithm 1: the final masks [S, e] bool of the search, and its passes over the data; start [S, e].
 
-        The tail is False: batch-norm statistics are trained anew in every iteration and thrown away.
+        The tail of a mask is False: every iteration starts from the same batch-norm statistics and discards its own.
         """
         active = torch.zeros_like(start, dtype=torch.bool)
         active[:, : fed.num_params] = True
@@ -114,11 +115,11 @@ class FedSelectGradLTN(Alternating):
         return active, self.num_search_iters * (fed.train.epochs if self.search_epochs is None else self.search_epochs)
 
     def search(self, fed: Federation, start: Tensor, active: Tensor, clients: Tensor, key: tuple) -> Tensor:
-        """[S, e] ``start`` with the active entries trained for E epochs."""
+        """[S, e] ``start`` after E epochs of training of the active entries [S, e] bool."""
         training = LocalTraining(epochs=self.search_epochs, lr=self.lr_shared, trainable=active)
         return fed.sgd(start, clients, training, key=key).theta
 
     def shrink(self, fed: Federation, active: Tensor, change: Tensor) -> Tensor:
-        """The part of ``active`` [e] that changed most; change [e] >= 0."""
+        """The entries of ``active`` [e] bool that changed most; change [e] >= 0."""
         basis = count_true(active) if self.rate_basis == "active" else fed.num_params
         return top_count(change, active, round_half_up(self.keep_rate * basis))

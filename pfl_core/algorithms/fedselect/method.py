@@ -1,4 +1,4 @@
-r"""FedSelect: parameters that change most in a client's own training become personal, the others stay shared.
+r"""FedSelect: the parameters that change most in a client's local training become personal, the others stay shared.
 
 Tamirisa et al., "FedSelect: Personalized Federated Learning with Customized Selection of Parameters for Fine-Tuning",
 CVPR 2024: Algorithm 1 (the round), Algorithm 2 (LocalAlt), Algorithm 3 (GradSelect).
@@ -8,14 +8,15 @@ CVPR 2024: Algorithm 1 (the round), Algorithm 2 (LocalAlt), Algorithm 3 (GradSel
     server    θ_g[j] = mean of θ_k⁺[j] over the clients that share j (old masks)
     client    θ_k = θ_k⁺ on m_k, θ_g elsewhere;   m_k = m_k⁺
 
-So a newly chosen entry still takes part in this round's mean and starts the next round as personal from there;
-round 0 is FedAvg whatever p and α are.
+A newly chosen entry still takes part in this round's mean. It starts the next round as a personal entry with the mean's
+value. Round 0 equals FedAvg for every p and α.
 
-Differs from the paper: nothing by default. Ours where it is silent: an update takes at least one entry, where p % of
-few would round to none; an entry that nobody shares keeps its last global value; batch-norm statistics stay with their
-client; absent clients keep model and mask and receive what they share.
-``FedSelect.reading("authors_code")`` sets the released code's choices; each is a field. The ablations of Table 3 are
-fields, too: ``ranking`` (what decides who becomes personal) and ``masks`` (grown, or fixed before the first round).
+Differs from the paper: nothing by default. Where the paper is silent: an update adds at least one entry, even if p % of
+a small number rounds to none; an entry that no client shares keeps its last global value; batch-norm statistics stay
+with their client; absent clients keep their model and mask, and receive the mean of entries that they share.
+
+``FedSelect.reading("authors_code")`` sets the choices of the released code; each of them is a field. The ablations of
+Table 3 are fields, too: ``ranking`` (how shared entries are ranked) and ``masks`` (grown, or fixed before round 0).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from pfl_core.training import Training
 
 @dataclass(frozen=True)
 class SelectState(MaskState):
-    """``personal`` are the masks of the next round."""
+    """``personal`` holds the masks of the next round."""
 
     reference: ClientRows | None = None  # [N, e], only for change_reference="last_mask_update"
 
@@ -48,7 +49,7 @@ class SelectState(MaskState):
 @register(
     "fedselect",
     papers=("fedselect",),
-    shares="each client its own growing set of entries that changed most; the others are averaged over their sharers",
+    shares="all but each client's growing set of parameters that changed most",
     variants={
         "authors_code": {"reading": "authors_code"},
         "alpha_0.05": {"alpha": 0.05},
@@ -67,28 +68,28 @@ class SelectState(MaskState):
     passes=2.0,
 )
 @dataclass(frozen=True)
-class FedSelect(Alternating):
-    """Algorithm 1. Fields: p and α, then the readings of what the paper leaves open (A1 to A24 of the method page)."""
+class FedSelect(Alternating[SelectState]):
+    """Algorithm 1. Fields: p and α, then choices that the paper leaves open; see notebooks/fedselect/README.md."""
 
-    p: float = 0.05  # p, share of the still shared entries that becomes personal per update (our value)
+    p: float = 0.05  # p, share of the still shared entries that becomes personal per update; value not in the paper
     alpha: float = 0.30  # α, personalization limit
     selection_scope: Literal["global", "per_tensor"] = "global"
     eligible_params: Literal["all", "weights_only"] = "all"
     rate_basis: Literal["shared", "all"] = "shared"
     limit_policy: Literal["check_before", "cap"] = "check_before"
     limit_comparison: Literal["strict", "inclusive"] = "strict"
-    share_precision: Literal["exact", "float32"] = "exact"  # of the share that is held against α
-    count_rounding: Literal["half_up", "rest_half_even"] = "half_up"  # of p n, or of the (1 − p) n that stay shared
+    share_precision: Literal["exact", "float32"] = "exact"  # of the share that is compared with α
+    count_rounding: Literal["half_up", "rest_half_even"] = "half_up"  # rounds p n, or the (1 − p) n that stay shared
     tie_rule: Literal["index", "threshold"] = "index"
     mask_update_every: int = 1
     mask_update_start: int = 0
     change_reference: Literal["round_start", "last_mask_update"] = "round_start"
     aggregate_last_round: bool = True
-    eval_point: Literal["after_merge", "after_local_update"] = "after_merge"  # of the two scores, the reported one
-    # Table 3: what ranks first becomes personal. The last three are ours: |θ_k⁺|, or |∇f_k(θ_k)| where the round starts
+    eval_point: Literal["after_merge", "after_local_update"] = "after_merge"  # which of the two scores is reported
+    # Table 3: the entries with the highest rank become personal. Not in the paper: magnitude and gradient.
     ranking: Literal["change", "least_change", "random", "magnitude", "gradient"] = "change"
-    masks: Literal["grown", "random", "common_random", "layers"] = "grown"  # the others are fixed from round 0 on
-    layers: tuple[str, ...] = ()  # with masks="layers": which are personal, by the beginning of their tensors' names
+    masks: Literal["grown", "random", "common_random", "layers"] = "grown"  # all but "grown" are fixed from round 0 on
+    layers: tuple[str, ...] = ()  # with masks="layers": names of the personal layers
 
     readings: ClassVar = {
         "paper": {},
@@ -114,10 +115,9 @@ class FedSelect(Alternating):
 
     def __post_init__(self) -> None:
         for name in ("p", "alpha"):
-            if not 0 <= getattr(self, name) <= 1:
-                given = getattr(self, name)
+            if not 0 <= (value := getattr(self, name)) <= 1:
                 raise ValueError(
-                    f"FedSelect: {name}={given} is outside [0, 1]; for {given} percent give {given / 100:g}"
+                    f"FedSelect: {name}={value} is outside [0, 1]; for {value} percent give {value / 100:g}"
                 )
         super().__post_init__()
         if self.mask_update_every < 1 or self.mask_update_start < 0:
@@ -129,7 +129,7 @@ class FedSelect(Alternating):
             )
 
     @property
-    def reported(self) -> str:
+    def reported(self) -> str:  # type: ignore[override]  # a class variable elsewhere, here it depends on a field
         return self.eval_point
 
     def init(self, fed: Federation, theta0: Tensor) -> SelectState:
@@ -151,18 +151,18 @@ class FedSelect(Alternating):
     def round(self, fed: Federation, state: SelectState, clients: Tensor, t: int) -> tuple[SelectState, dict]:
         start, personal = take(state.local, clients), take(state.personal, clients)  # [S, e]
         trained, loss = self.local_alt(fed, start, personal, clients, t)
-        movable = self.moved(fed, state, start, trained)
+        movable = self.update_movable(fed, state, start, trained)
         grown = self.grad_select(fed, state, clients, trained, personal, t)
         if t + 1 == fed.rounds and not self.aggregate_last_round:
             new = replace(state, local=put(state.local, clients, trained))
         else:
-            new = self.merge(fed, state, clients, trained, personal)  # old masks, for the mean and for what comes back
+            new = self.merge(fed, state, clients, trained, personal)  # with the old masks
         new = replace(new, personal=put(state.personal, clients, grown), in_force=state.personal, movable=movable)
         if self.updates_masks(t) and state.reference is not None:
             new = replace(new, reference=put(state.reference, clients, trained))
         d = fed.num_params
         before, after = counts_true(personal[:, :d]), counts_true(grown[:, :d])
-        traffic = {"upload": d - before, "upload_bits": d * (after > before)}  # mask bits go up when a mask changed
+        traffic = {"upload": d - before, "upload_bits": d * (after > before)}  # a mask is sent if it changed
         passes = self.passes(before, fed, fed.train.epochs)
         return new, {
             "trained": trained,
@@ -175,13 +175,13 @@ class FedSelect(Alternating):
     def grad_select(
         self, fed: Federation, state: SelectState, clients: Tensor, trained: Tensor, personal: Tensor, t: int
     ) -> Tensor:
-        """Algorithm 3, line by line after the training: the next masks [S, e]."""
+        """Algorithm 3 after local training: the next masks [S, e]."""
         if not self.updates_masks(t):
             return personal
         start = take(state.local, clients)
-        since = start if state.reference is None else take(state.reference, clients)
+        reference = start if state.reference is None else take(state.reference, clients)
         grown = personal.clone()
-        for s, score in enumerate(scores(fed, self.ranking, since, start, trained, clients, t)):
+        for s, score in enumerate(scores(fed, self.ranking, reference, start, trained, clients, t)):
             for unit in self.units(fed.layout):
                 size = len(score[unit])
                 order = tie_order(fed, self.ranking, size, t, int(clients[s]))
@@ -189,7 +189,7 @@ class FedSelect(Alternating):
         return grown
 
     def units(self, layout: Layout) -> list[slice | Tensor]:
-        """What is ranked together: the whole model, or each tensor, of the eligible parameters."""
+        """The sets of eligible parameters that are ranked together: the whole model, or each tensor."""
         fields = [f for f in layout.params if self.eligible_params == "all" or "weight" in f.name]
         if self.selection_scope == "per_tensor":
             return [slice(f.start, f.stop) for f in fields]
@@ -198,6 +198,7 @@ class FedSelect(Alternating):
         return [layout.mask(lambda f: f in fields).nonzero().squeeze(1)]
 
     def updates_masks(self, t: int) -> bool:
+        """Whether masks grow in round t."""
         return (
             self.masks == "grown"
             and t >= self.mask_update_start
@@ -205,38 +206,43 @@ class FedSelect(Alternating):
         )
 
     def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
-        """Did training diverge while masks were chosen, and did something end as personal, something as shared?
+        """Did training diverge while masks were chosen? Are both personal and shared entries left at the end?
 
-        Nothing to check where no mask grows, where α = 0 or 1 says where it ends, or without a round's notes.
+        No checks without growing masks or without the notes of a round. No second check for α = 0 or 1.
         """
         if self.masks != "grown" or self.p == 0 or not series.keys() >= NOTES:
             return []
-        share = np.nan_to_num(np.fmax.accumulate(series["personal_share"], axis=0))  # [noted rounds, N], absent or not
-        choosing = (np.diff(share, axis=0, prepend=0.0) > 0).any(axis=1)
-        found = loss_checks(series, choosing) if choosing.any() else []
-        return [*found, part_check(series)] if 0 < self.alpha < 1 else found
+        # [noted rounds, N] the last known share of each client, so that absent clients have one, too
+        share = np.nan_to_num(np.fmax.accumulate(series["personal_share"], axis=0))
+        choosing = np.asarray((np.diff(share, axis=0, prepend=0.0) > 0).any(axis=1))  # rounds in which a mask grew
+        checks = loss_checks(series, choosing) if choosing.any() else []
+        return [*checks, part_check(series)] if 0 < self.alpha < 1 else checks
 
     def shared_prefix(self, fed: Federation) -> tuple[Algorithm, int]:
-        """Runs that differ in α alone are equal until the first growth that the smaller limit prevents."""
+        """Runs that differ only in α are equal until the first update that the limit of one of them reduces."""
         sizes = [len(torch.arange(fed.num_params)[unit]) for unit in self.units(fed.layout)]
-        free = replace(self, alpha=1.0, limit_policy="check_before")
-        if self.tie_rule == "threshold" or self.masks != "grown" or self == free:
+        unlimited = replace(self, alpha=1.0, limit_policy="check_before")
+        if self.tie_rule == "threshold" or self.masks != "grown" or self == unlimited:
             return self, 0
-        counts = [0] * len(sizes)
+        counts = [0] * len(sizes)  # personal entries of each unit; they do not depend on the data
         for t in range(fed.rounds):
-            new = [[num_new(n, size, rule) for n, size in zip(counts, sizes, strict=True)] for rule in (self, free)]
-            if self.updates_masks(t):
-                if new[0] != new[1]:
-                    return free, t
-                counts = [n + more for n, more in zip(counts, new[0], strict=True)]
-        return free, fed.rounds - (not self.aggregate_last_round)
+            if not self.updates_masks(t):
+                continue
+            new, new_unlimited = (
+                [num_new(n, size, rule) for n, size in zip(counts, sizes, strict=True)] for rule in (self, unlimited)
+            )
+            if new != new_unlimited:
+                return unlimited, t
+            counts = [n + more for n, more in zip(counts, new, strict=True)]
+        return unlimited, fed.rounds - (not self.aggregate_last_round)
 
 
 def num_new(num_personal: int, size: int, rule: FedSelect) -> int:
-    """How many of a unit's ``size`` entries become personal, by Algorithm 3's limit and rate; at least one (ours).
+    """How many of a unit's ``size`` entries become personal in an update (Algorithm 3's limit and rate).
 
-    The released code rounds the number of those that stay shared, half to even (``count_rounding="rest_half_even"``):
-    with p = 1/4 it takes 2 of 10, and p n = 2.5 rounded up is 3. It fails where it would take none; here it takes one.
+    At least one below the limit, for p > 0 (not in the paper). The released code rounds the number of entries that stay
+    shared, half to even (``count_rounding="rest_half_even"``): for p = 1/4 it adds 2 of 10 entries, where p n = 2.5 is
+    rounded to 3. Where it would add none, the released code fails.
     """
     if rule.p == 0 or at_limit(num_personal, size, rule):
         return 0
@@ -245,16 +251,16 @@ def num_new(num_personal: int, size: int, rule: FedSelect) -> int:
     rest_half_even = rule.count_rounding == "rest_half_even"
     count = basis - round((1 - rule.p) * basis) if rest_half_even else round_half_up(rule.p * basis)
     count = min(max(1, count), num_shared)
-    room = math.floor(rule.alpha * size + 1e-9) - num_personal
-    return max(0, min(count, room)) if rule.limit_policy == "cap" else count
+    below_limit = math.floor(rule.alpha * size + 1e-9) - num_personal
+    return max(0, min(count, below_limit)) if rule.limit_policy == "cap" else count
 
 
 def at_limit(num_personal: int, size: int, rule: FedSelect) -> bool:
-    """Whether a unit's personal share forbids it to grow.
+    """Whether a unit's personal share has reached the limit α.
 
-    Whole numbers are compared: with p = α a float test of share < α can pass once too often. The released code has
-    such a test, of a share in single precision against α in double (``share_precision="float32"``): a share of exactly
-    0.05, 0.30 or 0.80 is then larger than α, one of 0.50 is not.
+    Integers are compared: with p = α a comparison of floats, share < α, can be true once too often. The released code
+    compares floats, a share in single precision with α in double precision (``share_precision="float32"``): a share of
+    exactly 0.05, 0.30 or 0.80 is then larger than α, a share of 0.50 is not.
     """
     inclusive = rule.limit_comparison == "inclusive"
     if rule.share_precision == "float32":
@@ -265,10 +271,10 @@ def at_limit(num_personal: int, size: int, rule: FedSelect) -> bool:
 
 
 def grow_mask(personal: Tensor, change: Tensor, rule: FedSelect, order: Tensor | None = None) -> Tensor:
-    """``personal`` [D] with the shared entries that changed most (or whose score is largest) added; change [D].
+    """The mask ``personal`` [D] bool with the shared entries added that have the largest ``change`` [D].
 
-    Ties: the lower index first, or the first in ``order`` [D] (both an exact count), or all that reach the cut-off
-    (``tie_rule="threshold"``).
+    Ties: the lower index first, or the first in ``order`` [D]. Both give an exact count. ``tie_rule="threshold"`` adds
+    all entries that reach the smallest chosen change.
     """
     if order is not None:
         grown = torch.empty_like(personal)
@@ -279,6 +285,6 @@ def grow_mask(personal: Tensor, change: Tensor, rule: FedSelect, order: Tensor |
         return personal
     picked = top_count(change, ~personal, count)
     if rule.tie_rule == "threshold":
-        change = torch.nan_to_num(change, nan=torch.inf)  # a diverged entry ranks first, as in top_count
+        change = torch.nan_to_num(change, nan=torch.inf)  # NaN ranks first, as in top_count
         picked = ~personal & (change >= change[picked].min())
     return picked.logical_or_(personal)

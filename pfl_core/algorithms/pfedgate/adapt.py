@@ -156,6 +156,11 @@ class Adapter:
         """Whether the blocks that are always kept fit into client k's budget."""
         return self._whole(k)[1] >= 0
 
+    @property
+    def least_share(self) -> float:
+        """Share of the model's entries in the blocks that are always kept."""
+        return self._always_size / self.blocks.num_params
+
     def _whole(self, k: int) -> tuple[np.ndarray, int]:
         """One knapsack for the whole model: the blocks to choose from, and the number of entries that fit."""
         capacity = int(np.floor(self.budget[k] * self.blocks.num_params + 1e-6)) - self._always_size

@@ -104,6 +104,18 @@ class PFedGate(PFedGateOptions):
             gate_values=theta0.new_zeros(fed.rounds, adapter.blocks.num_blocks),
         )
 
+    def warnings(self, fed: Federation) -> list[str]:
+        """A line if the budget of some clients is below the share of the model that is always kept."""
+        adapter = Adapter.of(self, fed)
+        below = sum(not adapter.feasible(k) for k in range(fed.num_clients))
+        if not below:
+            return []
+        return [
+            f"pFedGate: keep_ratio={self.keep_ratio} has no effect for {below} of {fed.num_clients} clients: the "
+            f"blocks that are always kept are {adapter.least_share:.1%} of the model; raise keep_ratio or "
+            "lower min_keep_ratio"
+        ]
+
     def round(self, fed: Federation, state: GateState, clients: Tensor, t: int) -> tuple[GateState, dict]:
         adapter = Adapter.of(self, fed)
         trainer = (SlicedTrainer if self.execution == "sliced" else Trainer)(adapter, fed, state, t)

@@ -102,8 +102,8 @@ def personalization_limit(
         for alpha in alphas[means < low]:
             edge = {"xycoords": axes[1].get_xaxis_transform(), "fontsize": 8, "color": COLORS["fedselect"]}
             axes[1].annotate(f"▾ {means[alpha]:.1f}", (alpha, 0.02), **edge)
-    axes[1].set(title="ours", xlabel=r"personalization limit $\alpha$")
-    axes[2].set(title="ours, by the share reached", xlabel="personal share of the parameters at the end")
+    axes[1].set(title="reproduced", xlabel=r"personalization limit $\alpha$")
+    axes[2].set(title="reproduced, by the share reached", xlabel="personal share of the parameters at the end")
     axes[2].legend(frameon=False, fontsize=7)
     axes[2].sharey(axes[1])
     return captioned(fig, caption)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pfl_core.papers.fedselect.answer import answer
 from pfl_core.papers.fedselect.claims import limits, masks, methods, workshop  # noqa: F401  (registers checks)
 from pfl_core.papers.fedselect.comparison import COMPARISON
 from pfl_core.papers.fedselect.criteria import SEARCHES
@@ -9,4 +10,15 @@ from pfl_core.papers.fedselect.experiments import EXPERIMENTS, SEEDS
 from pfl_core.papers.fedselect.settings import SETTINGS
 from pfl_core.study.paper import Paper
 
-PAPER = Paper(SETTINGS, EXPERIMENTS, SEEDS, COMPARISON, limits.claim, searches=SEARCHES)
+PAPER = Paper(
+    SETTINGS,
+    EXPERIMENTS,
+    SEEDS,
+    COMPARISON,
+    limits.claim,
+    searches=SEARCHES,
+    title="FedSelect",
+    question="Should the parameters that change most in a client's local training be personal, and the others shared?",
+    figure="real/fedselect/personalization_limit",
+    answer=answer,
+)

@@ -81,8 +81,8 @@ class Bench:
             state = algorithm.init(fed, fed.theta0)
             out[label] = partial(algorithm.round, fed, state, client, 0)
             if isinstance(algorithm, FedEM):
-                duties = algorithm.duties(fed, state, client)
-                out[M_STEP] = partial(algorithm.maximise, fed, state, client, duties, 0)
+                q = algorithm.e_step(fed, state, client)
+                out[M_STEP] = partial(algorithm.m_step, fed, state, client, q, 0)
         return out
 
     def memory(self, modes: Mapping[str, Algorithm]) -> pd.Series:
@@ -208,7 +208,7 @@ def beside_table2(times: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
     )
     published = table2()
     published = published[published["batch"].isin(times["batch"])]
-    frame = pd.concat([ours.assign(source="ours"), published.assign(source="paper")], ignore_index=True)
+    frame = pd.concat([ours.assign(source="reproduced"), published.assign(source="paper")], ignore_index=True)
     frame = frame.assign(
         source=frame["source"] + ", batch " + frame["batch"].astype(str), value=frame["ratio"], reference=1.0
     )

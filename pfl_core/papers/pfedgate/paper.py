@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pfl_core.papers.pfedgate.answer import answer
 from pfl_core.papers.pfedgate.claims import accuracy, parts, studies  # noqa: F401  (importing registers their checks)
 from pfl_core.papers.pfedgate.comparison import COMPARISON
 from pfl_core.papers.pfedgate.criteria import SEARCHES
@@ -11,4 +12,16 @@ from pfl_core.papers.pfedgate.results.studies import gate_rank, novel
 from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.study.paper import Paper
 
-PAPER = Paper(SETTINGS, EXPERIMENTS, SEEDS, COMPARISON, accuracy.claim, (extra_metrics, novel, gate_rank), SEARCHES)
+PAPER = Paper(
+    SETTINGS,
+    EXPERIMENTS,
+    SEEDS,
+    COMPARISON,
+    accuracy.claim,
+    (extra_metrics, novel, gate_rank),
+    SEARCHES,
+    title="pFedGate",
+    question="Can each client use its own sparse part of one shared model?",
+    figure="real/pfedgate/budgets",
+    answer=answer,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pfl_core.papers.star_pfl.answer import answer
 from pfl_core.papers.star_pfl.claims import freezing, tables  # noqa: F401  (importing registers their checks)
 from pfl_core.papers.star_pfl.comparison import COMPARISON
 from pfl_core.papers.star_pfl.criteria import SEARCHES
@@ -11,4 +12,16 @@ from pfl_core.papers.star_pfl.settings import SETTINGS
 from pfl_core.study.paper import Paper
 
 EXTRA_METRICS = (rounds.extra_metrics, similarity.extra_metrics)
-PAPER = Paper(SETTINGS, EXPERIMENTS, SEEDS, COMPARISON, freezing.claim, EXTRA_METRICS, SEARCHES)
+PAPER = Paper(
+    SETTINGS,
+    EXPERIMENTS,
+    SEEDS,
+    COMPARISON,
+    freezing.claim,
+    EXTRA_METRICS,
+    SEARCHES,
+    title="Star-PFL",
+    question="Can clients skip parameters whose updates only oscillate, and is the result personal?",
+    figure="real/star_pfl/accuracy",
+    answer=answer,
+)

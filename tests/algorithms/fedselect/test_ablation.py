@@ -1,4 +1,4 @@
-"""FedSelect's ablations (fedselect.md section 7): what ranks first, and masks fixed before the first round."""
+"""FedSelect's ablations (Table 3): rules that rank entries, and masks fixed before the first round."""
 
 import math
 from dataclasses import replace
@@ -20,7 +20,7 @@ RANKINGS = ["change", "least_change", "random", "magnitude", "gradient"]
 
 
 def masks_of(algorithm, fed, num=4):
-    """The next masks [N, d] after each round, those before the first one in front."""
+    """The masks [N, d] before round 0 and after each round."""
     states = [algorithm.init(fed, fed.theta0)]
     states += [snap.state for snap in rounds(algorithm, fed, Schedule(num), states[0])]
     return [state.personal[:, : fed.num_params] for state in states]
@@ -29,7 +29,7 @@ def masks_of(algorithm, fed, num=4):
 # ---- rankings -------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_choice_by_hand():
+def test_the_first_update_by_hand():
     """Logits W x from W = 0, rate 1, x = (3, 1) of class 0: the step is (1.5, .5; -1.5, -.5); least: ties at random.
 
     A quarter of four entries is one. Most change: entry 0 (equal to entry 2, which comes later). Least: 1 or 3.
@@ -46,8 +46,8 @@ def test_the_first_choice_by_hand():
 
 @pytest.mark.parametrize("ranking", RANKINGS)
 @pytest.mark.parametrize("scope", ["global", "per_tensor"])
-def test_every_ranking_grows_by_the_same_numbers(ranking, scope):
-    """Isolating the rule that ranks: at equal p and α all have FedSelect's shares, round for round."""
+def test_every_ranking_adds_the_same_number_of_entries(ranking, scope):
+    """At equal p and α all rankings have FedSelect's personal shares in every round."""
     fed, rule = federation(rounds=4), FedSelect(p=0.3, alpha=0.6, selection_scope=scope, ranking=ranking)
     before = None
     for now in masks_of(rule, fed):
@@ -72,7 +72,7 @@ def test_least_change_takes_the_smallest_changes():
         state = new
 
 
-def test_entries_that_do_not_move_are_taken_in_random_order():
+def test_unchanged_entries_are_taken_in_random_order():
     """With a rate of 0 all changes are equal; by index, every client would take the first entries."""
     fed = federation(rounds=2)
     _, first, second = masks_of(FedSelect(p=0.3, alpha=0.9, ranking="least_change", lr_shared=0.0), fed, 2)
@@ -84,7 +84,7 @@ def test_entries_that_do_not_move_are_taken_in_random_order():
     assert not torch.equal(second & ~first, first)
 
 
-def test_what_diverged_has_not_changed_least():
+def test_nan_does_not_rank_as_least_change():
     fed, client = federation(), torch.tensor([0])
     start = fed.theta0[None]
     trained = start + 0.5
@@ -94,7 +94,7 @@ def test_what_diverged_has_not_changed_least():
     assert score.isinf().sum() == 1
 
 
-def test_random_growth_depends_on_client_round_and_seed_alone():
+def test_random_growth_depends_only_on_client_round_and_seed():
     fed, rule = federation(rounds=3), FedSelect(p=0.3, alpha=0.9, ranking="random")
     _, *grown = masks_of(rule, fed, 3)
     _, *again = masks_of(replace(rule, lr_personal=0.5, lr_shared=0.01), federation(rounds=3), 3)
@@ -105,7 +105,7 @@ def test_random_growth_depends_on_client_round_and_seed_alone():
     assert not torch.equal(grown[0], masks_of(rule, federation(rounds=3, seed=1), 1)[1])
 
 
-def test_magnitude_ranks_what_training_ended_with():
+def test_magnitude_ranks_the_trained_values():
     fed, rule = federation(rounds=2), FedSelect(p=0.3, alpha=0.9, ranking="magnitude")
     state = rule.init(fed, fed.theta0)
     state, _ = rule.round(fed, state, everyone(fed), 0)
@@ -118,19 +118,19 @@ def test_magnitude_ranks_what_training_ended_with():
 
 @pytest.mark.parametrize("net", ["dense", "conv"])
 @pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
-def test_the_gradient_is_that_of_all_the_clients_data(net, stacked):
+def test_the_gradient_covers_all_data_of_the_client(net, stacked):
     model, shape = (mlp(), (6,)) if net == "dense" else (cnn(bn=False), (1, 4, 4))
     fed = federation(model, shape=shape, dtype=F64, stacked=stacked)
     clients = torch.tensor([0, 3, 1])
     theta = some_rows(fed, clients)
     for s, k in enumerate(clients.tolist()):
         plain, (x, y) = module_of(fed, model, theta[s]), fed.splits["train"].client(k)
-        slopes = torch.autograd.grad(cross_entropy(plain(x), y), list(plain.parameters()))
-        want = torch.cat([g.flatten() for g in slopes])
+        grads = torch.autograd.grad(cross_entropy(plain(x), y), list(plain.parameters()))
+        want = torch.cat([g.flatten() for g in grads])
         torch.testing.assert_close(gradients(fed, theta, clients, 2)[s], want)
 
 
-def test_one_full_batch_changes_as_its_gradient_does():
+def test_with_one_full_batch_change_and_gradient_rank_alike():
     """One step of SGD: the change is the rate times the gradient, so both rank alike."""
     one, other = (
         masks_of(FedSelect(p=0.3, alpha=0.9, ranking=ranking), federation(dtype=F64, batch_size=100), 1)[1]
@@ -169,8 +169,8 @@ def test_all_layers_personal_is_local_training():
 
 
 @pytest.mark.parametrize("bn", [False, True], ids=["no norm", "batch norm"])
-def test_the_heads_layer_is_the_heads_mask(bn):
-    """As if the masks had been put in by hand and p were 0 (fedselect.md section 5, invariant 14)."""
+def test_the_head_as_layer_is_the_heads_mask(bn):
+    """Equal to a run with p = 0 whose masks are set to the head."""
     fed = federation(cnn(bn), rounds=3, **IMAGES)
     fixed, none = FedSelect(masks="layers", layers=("head",)), FedSelect(p=0.0)
     by_hand = none.init(fed, fed.theta0)
@@ -185,11 +185,11 @@ def test_the_heads_layer_is_the_heads_mask(bn):
     assert same_bits(one, other)
 
 
-def test_layers_are_named_by_the_beginning_of_their_tensors_names():
+def test_a_layer_name_selects_all_tensors_inside_it():
     from pfl_core.models import build
 
     fed = federation(build("resnet18", (3, 32, 32), 10, 0, stem="no_pool"), shape=(3, 32, 32), sizes=(2,), test=2)
-    sizes = {  # section 7
+    sizes = {  # parameters
         ("layer1",): 147_968,
         ("layer2",): 525_568,
         ("layer3",): 2_099_712,
@@ -197,13 +197,13 @@ def test_layers_are_named_by_the_beginning_of_their_tensors_names():
         ("conv1", "bn1"): 9_536,
         ("fc",): 5_130,
     }
-    found = {layers: int(chosen_layers(fed, layers)[: fed.num_params].sum()) for layers in sizes}
-    assert found == sizes
+    counts = {layers: int(chosen_layers(fed, layers)[: fed.num_params].sum()) for layers in sizes}
+    assert counts == sizes
     assert int(chosen_layers(fed, ("layer1.1.conv2",)).sum()) == 64 * 64 * 9
 
 
-def test_wrong_settings_are_told_in_one_line():
-    with pytest.raises(ValueError, match=r"no layer 'layer1'; it has fc1, head"):
+def test_bad_settings_say_so_in_one_line():
+    with pytest.raises(ValueError, match=r"no layer 'layer1'; choose from fc1, head"):
         FedSelect(masks="layers", layers=("layer1",)).init(fed := federation(), fed.theta0)
     with pytest.raises(ValueError, match="give both or none"):
         FedSelect(masks="layers")
@@ -214,7 +214,7 @@ def test_wrong_settings_are_told_in_one_line():
 
 
 @pytest.mark.parametrize("options", [{"ranking": r} for r in RANKINGS] + [{"masks": "random"}])
-def test_a_shared_start_has_the_same_bits(options):
+def test_a_shared_prefix_has_the_same_bits(options):
     """Runs that differ in α alone; fixed random masks share nothing, since α decides about round 0."""
     rule = FedSelect(p=0.3, alpha=0.6, **options)
     other, same = rule.shared_prefix(federation(rounds=6))

@@ -1,4 +1,4 @@
-"""FedSelect's workshop version: the search, rounds by hand, and fedselect.md section 5, invariants 18, 20 and 21."""
+"""FedSelect's workshop version: the search, rounds by hand, and invariants."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def test_a_search_and_a_round_by_hand():
 
 @pytest.mark.parametrize("bn", [False, True], ids=["no norm", "batch norm"])
 @pytest.mark.parametrize("keep", [0.25, 0.5, 0.75])
-def test_20_masks_are_nested_and_have_the_papers_sizes(keep, bn):
+def test_masks_are_nested_and_have_the_papers_sizes(keep, bn):
     fed = federation(cnn(bn), **IMAGES)
     clients = torch.tensor([0, 2, 3])
     start = some_rows(fed, clients)
@@ -65,8 +65,8 @@ def test_20_masks_are_nested_and_have_the_papers_sizes(keep, bn):
     assert torch.equal(start, given)
 
 
-def test_20_each_iteration_starts_over_and_keeps_what_changed_most():
-    """Against plain calls: training from the start with the mask, then the largest changes in it."""
+def test_each_iteration_restarts_and_keeps_the_largest_changes():
+    """Against direct calls: train the masked entries from the start, then keep the largest changes."""
     fed = federation(epochs=2)
     clients = everyone(fed)
     start = some_rows(fed, clients)
@@ -81,7 +81,7 @@ def test_20_each_iteration_starts_over_and_keeps_what_changed_most():
             assert change[k][after[k]].min() >= change[k][before[k] & ~after[k]].max()
 
 
-def test_20_the_ends_of_the_keep_rate():
+def test_keep_rates_0_and_1():
     fed = federation()
     start = some_rows(fed, everyone(fed))
     assert FedSelectGradLTN(keep_rate=1.0).grad_ltn(fed, start, everyone(fed), 0)[0].all()
@@ -89,8 +89,8 @@ def test_20_the_ends_of_the_keep_rate():
     assert not FedSelectGradLTN(keep_rate=0.0).grad_ltn(fed, start, everyone(fed), 0)[0].any()
 
 
-def test_a_rate_of_all_entries_stops_after_the_first_iteration():
-    """W2: with (1 - r)% of all entries, later iterations have nothing left to drop."""
+def test_with_rate_basis_all_only_the_first_iteration_acts():
+    """If the rate is a share of all entries, later iterations have nothing left to drop."""
     fed = federation()
     start = some_rows(fed, everyone(fed))
     sizes = [
@@ -102,8 +102,8 @@ def test_a_rate_of_all_entries_stops_after_the_first_iteration():
 
 
 @pytest.mark.parametrize("bn", [False, True], ids=["no norm", "batch norm"])
-def test_the_search_leaves_nothing_but_its_mask(bn):
-    """The round equals LocalAlt and the mean with the mask put in by hand: values and statistics are gone."""
+def test_only_the_mask_of_the_search_is_kept(bn):
+    """A round equals LocalAlt and the mean with this mask set by hand; the search's values and statistics are gone."""
     fed = federation(cnn(bn), epochs=2, **IMAGES)
     rule = FedSelectGradLTN(keep_rate=0.5, num_search_iters=2)
     state = run(rule, fed, Schedule(3), until=1)[0]
@@ -113,7 +113,7 @@ def test_the_search_leaves_nothing_but_its_mask(bn):
     assert torch.equal(rule.merge(fed, state, everyone(fed), trained, new.personal).local, new.local)
 
 
-def test_the_search_has_the_shared_entries_rate():
+def test_the_search_uses_the_shared_entries_learning_rate():
     fed = federation()
     start, everything = fed.theta0.repeat(4, 1), torch.ones(4, fed.num_entries, dtype=torch.bool)
     for lr_shared, lr_personal in ((0.0, 0.5), (0.5, 0.0)):
@@ -122,7 +122,7 @@ def test_the_search_has_the_shared_entries_rate():
         assert torch.equal(found, start) is (lr_shared == 0)
 
 
-def test_return_trained_goes_on_from_the_subnetwork():
+def test_return_trained_starts_from_the_trained_subnetwork():
     fed = federation(epochs=2)
     rule = FedSelectGradLTN(keep_rate=0.5, num_search_iters=2, return_trained=True)
     state = rule.init(fed, fed.theta0)
@@ -138,7 +138,7 @@ def test_return_trained_goes_on_from_the_subnetwork():
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
-def test_21_nothing_kept_is_fedavg(epochs):
+def test_with_an_empty_mask_it_is_fedavg(epochs):
     fed = federation(rounds=3, epochs=epochs)
     state, _ = run(FedSelectGradLTN(keep_rate=0.0), fed, Schedule(3))
     avg, _ = run(FedAvg(), federation(rounds=3, epochs=epochs), Schedule(3))
@@ -146,7 +146,7 @@ def test_21_nothing_kept_is_fedavg(epochs):
     assert same_bits(state.local, avg.shared.repeat(4, 1))
 
 
-def test_21_everything_kept_is_local_training():
+def test_with_a_full_mask_it_is_local_training():
     fed = federation(rounds=3, epochs=2)
     state, _ = run(FedSelectGradLTN(keep_rate=1.0), fed, Schedule(3))
     local, _ = run(Local(), federation(rounds=3, epochs=2), Schedule(3))
@@ -154,7 +154,7 @@ def test_21_everything_kept_is_local_training():
     assert same_bits(state.shared, fed.theta0)
 
 
-def test_21_absent_clients_keep_what_is_theirs_and_receive_the_rest():
+def test_absent_clients_keep_personal_entries_and_receive_shared_ones():
     fed = federation(rounds=6)
     rule = FedSelectGradLTN(keep_rate=0.6, num_search_iters=2)
     state = rule.init(fed, fed.theta0)
@@ -171,7 +171,7 @@ def test_21_absent_clients_keep_what_is_theirs_and_receive_the_rest():
         state = new
 
 
-def test_masks_are_found_anew_in_every_round():
+def test_masks_are_searched_again_in_every_round():
     """They may lose entries again, as those of the CVPR version cannot."""
     fed = federation(rounds=4, epochs=2)
     rule = FedSelectGradLTN(keep_rate=0.6, num_search_iters=2)
@@ -181,8 +181,8 @@ def test_masks_are_found_anew_in_every_round():
     assert (first & ~last).any()
 
 
-def test_18_statistics_stay_with_their_client():
-    """With nothing kept, models differ by their statistics alone; ``average`` makes them equal, too."""
+def test_statistics_stay_with_their_client():
+    """With an empty mask, models differ only in their statistics; ``average`` makes these equal, too."""
     for policy in ("local", "average"):
         fed = federation(cnn(True), rounds=2, **IMAGES)
         state, _ = run(FedSelectGradLTN(keep_rate=0.0, buffer_policy=policy), fed, Schedule(2))
@@ -191,7 +191,7 @@ def test_18_statistics_stay_with_their_client():
         assert bool((statistics == statistics[0]).all()) == (policy == "average")
 
 
-def test_wrong_settings_are_told_in_one_line():
+def test_bad_settings_say_so_in_one_line():
     with pytest.raises(ValueError, match=r"keep_rate=50 is outside \[0, 1\]; for 50 percent give 0.5"):
         FedSelectGradLTN(keep_rate=50)
     with pytest.raises(ValueError, match="num_search_iters=-1 is below 0"):

@@ -1,4 +1,4 @@
-"""FedSelect, CVPR version: rounds by hand, plain PyTorch references, and the invariants of fedselect.md section 5."""
+"""FedSelect, CVPR version: rounds by hand, plain PyTorch references, and invariants."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ IMAGES = {"shape": (1, 4, 4)}
 
 
 def with_masks(algorithm, fed, masks, local=None):
-    """A state in which every client has the given personal entries [N, d]; statistics stay at home."""
+    """A state in which every client has the given personal entries [N, d]; statistics are local."""
     state = algorithm.init(fed, fed.theta0)
     tail = state.personal[:, fed.num_params :]
     return replace(state, personal=torch.cat([masks, tail], dim=1), local=state.local if local is None else local)
@@ -51,9 +51,9 @@ def plain_local_alt(fed, model, theta_k, personal, k, t, *, epochs=1, lr=(0.1, 0
     for epoch in range(epochs):
         for part, rate in ((personal, lr[0]), (~personal, lr[1])):
             for batch in batches[epoch * a_pass : (epoch + 1) * a_pass]:
-                slopes = torch.autograd.grad(cross_entropy(plain(batch.x[0]), batch.y[0]), params)
+                gradients = torch.autograd.grad(cross_entropy(plain(batch.x[0]), batch.y[0]), params)
                 flat = nn.utils.parameters_to_vector(params).detach()
-                flat -= rate * torch.where(part[: len(flat)], torch.cat([g.flatten() for g in slopes]), 0.0)
+                flat -= rate * torch.where(part[: len(flat)], torch.cat([g.flatten() for g in gradients]), 0.0)
                 nn.utils.vector_to_parameters(flat, params)
     return fed.layout.flatten(dict(plain.state_dict()))
 
@@ -122,7 +122,7 @@ NO_GROWTH = [FedSelect(p=p, alpha=0.0) for p in (0.0, 0.05, 1.0)] + [FedSelect(p
 
 @pytest.mark.parametrize("algorithm", NO_GROWTH, ids=lambda a: f"p={a.p}, alpha={a.alpha}")
 @pytest.mark.parametrize("epochs", [1, 3])
-def test_1_without_growth_it_is_fedavg(algorithm, epochs):
+def test_without_growth_it_is_fedavg(algorithm, epochs):
     fed = federation(epochs=epochs)
     averaged = [s.state.shared for s in rounds(FedAvg(), fed, Schedule(3), FedAvg().init(fed, fed.theta0))]
     for (_, state, notes), shared in zip(steps(algorithm, fed, 3), averaged, strict=True):
@@ -134,8 +134,8 @@ def test_1_without_growth_it_is_fedavg(algorithm, epochs):
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-def test_1_with_batch_norm_as_well(weighting):
-    """Where statistics are averaged, all of it; where they stay at home, everything else."""
+def test_without_growth_it_is_fedavg_with_batch_norm(weighting):
+    """Equal in all entries if statistics are averaged, else in all parameters."""
     fed = federation(cnn(bn=True), **IMAGES, epochs=2)
     averaged, _ = run(FedAvg(weighting), fed, Schedule(3))
     same = FedSelect(alpha=0.0, client_weighting=weighting)
@@ -147,7 +147,7 @@ def test_1_with_batch_norm_as_well(weighting):
 
 @pytest.mark.parametrize("p", [0.05, 0.5, 1.0])
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
-def test_2_the_first_round_is_fedavg(p, alpha):
+def test_round_0_is_fedavg(p, alpha):
     fed = federation(epochs=2)
     averaged, _ = run(FedAvg(), fed, Schedule(1))
     ((_, state, _),) = steps(FedSelect(p=p, alpha=alpha), fed, 1)
@@ -158,7 +158,7 @@ GROWING = [FedSelect(p=0.1, alpha=0.5), FedSelect(p=0.25, alpha=0.8), FedSelect(
 
 
 @pytest.mark.parametrize("algorithm", GROWING)
-def test_3_to_6_growth(algorithm):
+def test_growth_of_masks(algorithm):
     fed = federation()
     d, p, alpha = fed.num_params, algorithm.p, algorithm.alpha
     limit, stopped = int(alpha * d + 1e-9), False
@@ -188,7 +188,7 @@ def test_3_to_6_growth(algorithm):
 # ---- invariants 7 to 12: aggregation --------------------------------------------------------------------------------
 
 
-def test_7_8_what_is_shared_is_equal_and_what_is_chosen_starts_from_the_mean():
+def test_shared_entries_are_equal_and_new_personal_entries_start_from_the_mean():
     fed = federation(epochs=2)
     grew = 0
     for before, after, notes in steps(FedSelect(p=0.2, alpha=0.9), fed, 6):
@@ -206,10 +206,10 @@ def test_7_8_what_is_shared_is_equal_and_what_is_chosen_starts_from_the_mean():
     assert grew > 100
 
 
-def test_9_one_sharer_or_none():
+def test_entries_shared_by_one_client_or_by_none():
     fed, fixed = federation(), FedSelect(p=0.0)
     d = fed.num_params
-    who = torch.arange(d) % 3  # 0: nobody shares, 1: one client does, 2: all do
+    who = torch.arange(d) % 3  # 0: no client shares the entry, 1: one client does, 2: all do
     masks = torch.ones(4, d, dtype=torch.bool)
     masks[:, who == 2] = False
     masks[torch.arange(d)[who == 1] % 4, torch.arange(d)[who == 1]] = False
@@ -222,8 +222,8 @@ def test_9_one_sharer_or_none():
     assert not (new.local[:, who == 0] == 0).any()
 
 
-def test_9_what_diverged_at_a_client_does_not_spread_to_entries_that_it_keeps():
-    """A not-a-number in a personal entry stays with its client (A10: never divide by 0)."""
+def test_nan_in_a_personal_entry_does_not_spread():
+    """A NaN in a personal entry stays with its client; entries that no client shares cause no division by 0."""
     fed, fixed = federation(), FedSelect(p=0.0)
     masks = torch.ones(4, fed.num_params, dtype=torch.bool)
     masks[1:] = False
@@ -235,7 +235,7 @@ def test_9_what_diverged_at_a_client_does_not_spread_to_entries_that_it_keeps():
     assert new.shared.isfinite().all()
 
 
-def test_10_disjoint_shared_entries_are_local_training():
+def test_disjoint_shared_sets_give_local_training():
     fed, fixed = federation(sizes=(12, 9)), FedSelect(p=0.0)
     own = coin(fed.num_params)
     state = with_masks(fixed, fed, torch.stack([own, ~own]), some_rows(fed, everyone(fed)))
@@ -248,7 +248,7 @@ def test_10_disjoint_shared_entries_are_local_training():
 
 @pytest.mark.parametrize("alpha", [0.05, 1.0])
 @pytest.mark.parametrize("lr_personal", [None, 0.03])
-def test_11_all_at_once_is_local_training_from_the_first_mean(alpha, lr_personal):
+def test_p_1_is_local_training_from_the_first_mean(alpha, lr_personal):
     fed = federation(epochs=2, rounds=4)
     taken = steps(FedSelect(p=1.0, alpha=alpha, lr_personal=lr_personal), fed, 4)
     first = taken[0][1]
@@ -263,14 +263,14 @@ def test_11_all_at_once_is_local_training_from_the_first_mean(alpha, lr_personal
         assert notes["passes"].tolist() == [2] * 4  # the shared pass is empty
 
 
-def test_11_without_a_limit_every_mask_becomes_full():
+def test_with_alpha_1_every_mask_becomes_full():
     taken = steps(FedSelect(p=0.5, alpha=1.0), federation(), 8)
     full = [bool(after.personal.all()) for _, after, _ in taken]
     assert full == sorted(full)
     assert full[-1]
 
 
-def test_12_one_client_alone_averages_nothing():
+def test_with_one_client_the_mean_changes_nothing():
     fed = federation(sizes=(12,), epochs=2)
     for _, after, notes in steps(FedSelect(p=0.3, alpha=0.6), fed, 4):
         assert torch.equal(after.local, notes["trained"])
@@ -280,7 +280,7 @@ def test_12_one_client_alone_averages_nothing():
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_13_a_rate_of_zero_stops_one_part_and_only_that(epochs):
+def test_a_learning_rate_of_0_freezes_one_part_only(epochs):
     fed = federation(epochs=epochs)
     clients = everyone(fed)
     theta, personal = some_rows(fed, clients), coin(4, fed.num_entries)
@@ -293,7 +293,7 @@ def test_13_a_rate_of_zero_stops_one_part_and_only_that(epochs):
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_13_an_empty_or_full_mask_is_plain_training(full):
+def test_an_empty_or_full_mask_is_plain_training(full):
     fed = federation(mlp(bn=True), epochs=2)
     clients = everyone(fed)
     theta = some_rows(fed, clients)
@@ -307,7 +307,7 @@ def test_13_an_empty_or_full_mask_is_plain_training(full):
 
 @pytest.mark.parametrize("epochs", [1, 3])
 @pytest.mark.parametrize("bn", [False, True], ids=["no norm", "batch norm"])
-def test_14_local_alt_against_plain_modules(epochs, bn):
+def test_local_alt_against_plain_modules(epochs, bn):
     model = cnn(bn)
     fed = federation(model, **IMAGES, dtype=F64, epochs=epochs)
     clients = torch.tensor([2, 0])
@@ -339,7 +339,7 @@ def fedrep(fed, model, num_rounds):
 
 
 @pytest.mark.parametrize("bn", [False, True], ids=["no norm", "batch norm"])
-def test_14_the_heads_mask_and_no_growth_is_fedrep(bn):
+def test_with_the_heads_mask_and_no_growth_it_is_fedrep(bn):
     model = cnn(bn)
     fed = federation(model, **IMAGES, dtype=F64)
     fixed = FedSelect(p=0.0)
@@ -354,7 +354,7 @@ def test_14_the_heads_mask_and_no_growth_is_fedrep(bn):
 # ---- invariants 15 to 23 --------------------------------------------------------------------------------------------
 
 
-def test_15_numbering_the_clients_differently_changes_nothing_but_rounding():
+def test_renumbering_the_clients_matters_only_through_rounding():
     """Full batches, so that a client's number does not decide its batches."""
     order = [2, 0, 3, 1]
     parts = [samples(n, key=k) for k, n in enumerate((12, 9, 14, 10))]
@@ -374,7 +374,7 @@ def test_15_numbering_the_clients_differently_changes_nothing_but_rounding():
     assert torch.equal(one.personal[order], other.personal)
 
 
-def test_16_the_uplink_is_what_is_shared_and_never_grows():
+def test_the_upload_is_the_shared_part_and_never_grows():
     fed = federation()
     last = [fed.num_params] * 4
     for before, after, notes in steps(FedSelect(p=0.2, alpha=0.5), fed, 6):
@@ -387,7 +387,7 @@ def test_16_the_uplink_is_what_is_shared_and_never_grows():
 
 
 @pytest.mark.parametrize("eligible", ["all", "weights_only"])
-def test_17_each_tensor_grows_by_its_own_size(eligible):
+def test_with_per_tensor_scope_each_tensor_grows_by_its_size(eligible):
     fed = federation(cnn(bn=True), **IMAGES)
     algorithm = FedSelect(p=0.25, alpha=0.6, selection_scope="per_tensor", eligible_params=eligible)
     for before, after, notes in steps(algorithm, fed, 7):
@@ -406,7 +406,7 @@ def test_17_each_tensor_grows_by_its_own_size(eligible):
     assert after.personal[:, : fed.num_params][:, biases].any() == (eligible == "all")
 
 
-def test_18_statistics_stay_with_their_client():
+def test_statistics_stay_with_their_client():
     fed = federation(cnn(bn=True), **IMAGES)
     d = fed.num_params
     for before, after, notes in steps(FedSelect(p=0.2, alpha=0.6), fed, 3):
@@ -418,8 +418,8 @@ def test_18_statistics_stay_with_their_client():
 
 
 @pytest.mark.parametrize(("policy", "alone"), [("local", True), ("average", False)])
-def test_18_anothers_data_leave_a_clients_statistics_alone(policy, alone):
-    """A round from one state, in which client 0 has other images: the others' statistics keep every bit."""
+def test_statistics_do_not_depend_on_other_clients_data(policy, alone):
+    """A round in which client 0 has other images: the statistics of other clients are bitwise equal."""
     fed = federation(cnn(bn=True), **IMAGES)
     train = fed.splits["train"]
     x = train.x.clone()
@@ -434,8 +434,8 @@ def test_18_anothers_data_leave_a_clients_statistics_alone(policy, alone):
     assert not torch.equal(one.local[1:, :d], other.local[1:, :d])  # the mean does bring them what client 0 learned
 
 
-def test_18_statistics_are_no_parameters_of_any_count():
-    """The same counts with and without a batch norm's statistics: D is the number of trainable scalars."""
+def test_statistics_are_not_counted_as_parameters():
+    """Counts are the same with and without batch-norm statistics: D is the number of trainable scalars."""
     fed = federation(mlp(bn=True))
     ((_, after, notes),) = steps(FedSelect(p=0.3, alpha=0.9), fed, 1)
     d = fed.num_params
@@ -444,7 +444,7 @@ def test_18_statistics_are_no_parameters_of_any_count():
     assert notes["upload"].tolist() == [d] * 4
 
 
-def test_19_another_seed_changes_partition_start_and_batch_order_each():
+def test_another_seed_changes_partition_initial_model_and_batch_order():
     settings = [SETTINGS.spec("fedselect", preset="ci", seed=seed) for seed in (0, 0, 1)]
     (_, one, dealt), (_, same, alike), (_, other, elsewhere) = map(build, settings)
 
@@ -462,23 +462,23 @@ def test_19_another_seed_changes_partition_start_and_batch_order_each():
     assert not torch.equal(one.theta0, other.theta0)
 
 
-def test_19_another_seed_is_another_history():
+def test_another_seed_gives_another_history():
     one, other = (run(FedSelect(p=0.2), federation(seed=seed), Schedule(2))[0] for seed in (0, 1))
     assert not torch.equal(one.local, other.local)
     assert not torch.equal(one.personal, other.personal)
 
 
 @pytest.mark.parametrize("p", [0.01, 0.05, 0.1, 0.25])
-def test_22_the_share_after_n_updates(p):
-    """1 - (1 - p)^n, within 1 / D for each update; so many updates until the limit as the logarithms say."""
+def test_the_personal_share_after_n_updates(p):
+    """1 - (1 - p)^n, within 1 / D per update; ceil(log(1 - α) / log(1 - p)) updates until the limit."""
     size, count = 11_181_642, 0
     for n in range(1, 41):
         count += num_new(count, size, FedSelect(p=p, alpha=1.0))
         assert abs(count / size - (1 - (1 - p) ** n)) <= n / size
 
 
-def test_23_twins_stay_twins(monkeypatch):
-    """Two clients with the same data, and random streams that do not know which of them asks."""
+def test_clients_with_equal_data_and_streams_stay_equal(monkeypatch):
+    """Two clients with the same data and the same random streams."""
     monkeypatch.setattr(federation_module, "generator", lambda seed, *key: generator(seed, *key[:-2], key[-1]))
     twin, third = samples(12, (1, 4, 4), key=0), samples(9, (1, 4, 4), key=1)
     data = federation_module.Split.of([twin, third, twin])

@@ -1,4 +1,4 @@
-"""FedSelect's counts, readings and options (fedselect.md sections 3.4, 3.8 and 4), its notes, and shared starts."""
+"""FedSelect's counts, readings and options, its notes, and shared prefixes of runs."""
 
 import dataclasses
 import random
@@ -34,7 +34,7 @@ RESNET18 = 11_181_642
 
 
 def growth(rule: FedSelect, size: int, updates: int = 2000) -> list[int]:
-    """Personal entries after each update, until nothing is added any more."""
+    """Personal entries after each update, until no more are added."""
     counts = [0]
     for _ in range(updates):
         more = num_new(counts[-1], size, rule)
@@ -58,19 +58,19 @@ REALISED = {  # p: final share (updates) for α = 0.05, 0.30, 0.50, 0.80
     ("p", "alpha", "share", "updates"),
     [(p, a, *cell) for p, cells in REALISED.items() for a, cell in zip((0.05, 0.30, 0.50, 0.80), cells, strict=True)],
 )
-def test_the_realised_share_overshoots_the_limit(p, alpha, share, updates):
+def test_the_final_share_overshoots_the_limit(p, alpha, share, updates):
     counts = growth(FedSelect(p=p, alpha=alpha), RESNET18)
     assert (round(counts[-1] / RESNET18, 3), len(counts) - 1) == (share, updates)
 
 
 @pytest.mark.parametrize("p", REALISED)
 @pytest.mark.parametrize("alpha", [0.05, 0.30, 0.50, 0.80, 1.0])
-def test_a_cap_is_met_exactly(p, alpha):
+def test_a_capped_limit_is_met_exactly(p, alpha):
     counts = growth(FedSelect(p=p, alpha=alpha, limit_policy="cap"), RESNET18)
     assert counts[-1] == int(alpha * RESNET18 + 1e-9)
 
 
-def test_a_cap_that_is_a_whole_number_is_met_although_floats_fall_short_of_it():
+def test_a_capped_limit_tolerates_rounding():
     """0.29 * 100 < 29 in floating point."""
     assert growth(FedSelect(p=0.07, alpha=0.29, limit_policy="cap"), 100)[-1] == 29
 
@@ -93,7 +93,7 @@ def test_counts_are_rounded_half_up():
     assert [num_new(0, size, FedSelect(p=0.5, alpha=1.0)) for size in (1, 3, 5, 7)] == [1, 2, 3, 4]
 
 
-def test_a2_alpha_zero_never_grows_but_the_codes_comparison_lets_it_grow_once():
+def test_alpha_0_grows_once_with_the_inclusive_comparison_only():
     assert growth(FedSelect(p=0.25, alpha=0.0), 100) == [0]
     assert growth(FedSelect(p=0.25, alpha=0.0, limit_comparison="inclusive"), 100) == [0, 25]
     assert growth(FedSelect(p=0.0, alpha=1.0, limit_comparison="inclusive"), 100) == [0]
@@ -104,27 +104,27 @@ def test_option_limit_comparison():
     assert growth(FedSelect(p=0.25, alpha=0.25, limit_comparison="inclusive"), 100) == [0, 25, 44]
 
 
-def test_a3_option_limit_policy():
+def test_option_limit_policy():
     assert growth(FedSelect(p=0.25, alpha=0.3), 100) == [0, 25, 44]
     assert growth(FedSelect(p=0.25, alpha=0.3, limit_policy="cap"), 100) == [0, 25, 30]
     assert growth(FedSelect(p=0.25, alpha=0.25, limit_policy="cap", limit_comparison="inclusive"), 100) == [0, 25]
 
 
-def test_a4_option_rate_basis():
+def test_option_rate_basis():
     """Of the still shared entries: 25, 19, 14; of all of them: 25 each time."""
     assert growth(FedSelect(p=0.25, alpha=1.0), 100)[:4] == [0, 25, 44, 58]
     assert growth(FedSelect(p=0.25, alpha=1.0, rate_basis="all"), 100) == [0, 25, 50, 75, 100]
     assert growth(FedSelect(p=0.3, alpha=1.0, rate_basis="all"), 100) == [0, 30, 60, 90, 100]
 
 
-def test_a20_the_codes_count_is_what_is_left_of_those_that_stay_shared():
+def test_option_count_rounding():
     """7.5 of 10 stay shared, rounded to even 8; 2.5 become personal, rounded up 3. At least one, as everywhere."""
     text, code = (FedSelect(p=0.25, alpha=1.0, count_rounding=rule) for rule in ("half_up", "rest_half_even"))
     assert [num_new(0, size, text) for size in (2, 6, 10, 14)] == [1, 2, 3, 4]
     assert [num_new(0, size, code) for size in (2, 6, 10, 14)] == [1, 2, 2, 4]
 
 
-def test_a2_the_codes_share_in_single_precision_is_above_a_limit_that_it_equals():
+def test_option_share_precision():
     """float32(0.05), (0.30) and (0.80) are larger than the numbers of double precision, float32(0.50) is the same."""
     for alpha, goes_on in ((0.05, False), (0.30, False), (0.50, True), (0.80, False)):
         rule = FedSelect(p=0.1, alpha=alpha, limit_comparison="inclusive")
@@ -170,7 +170,7 @@ def released_sequences(num=600, updates=8):
     ids=["the reading", "exact share", "p n rounded up"],
 )
 def test_masks_are_those_of_the_released_code(changed, as_released):
-    """Over many random sequences of updates; and not without one of its two rules."""
+    """Over many random sequences of updates; without one of its two rules the masks differ."""
     parted = 0
     for p, alpha, changes, masks in released_sequences():
         rule = FedSelect.reading("authors_code", p=p, alpha=alpha, **changed)
@@ -195,8 +195,8 @@ def test_the_largest_changes_among_the_shared_are_chosen():
     assert personal.int().tolist() == [1, 0, 0, 0, 0, 0]
 
 
-def test_a20_option_tie_rule():
-    """Exactly the count, lower index first; or everything that reaches the cut-off."""
+def test_option_tie_rule():
+    """Exactly the count, lower index first; or all entries that reach the cut-off."""
     change = torch.tensor([1.0, 2.0, 1.0, 1.0, 0.0])
     nothing = torch.zeros(5, dtype=torch.bool)
     rule = FedSelect(p=0.4, alpha=1.0)
@@ -208,7 +208,7 @@ def test_a20_option_tie_rule():
 
 
 @pytest.mark.parametrize("tie_rule", ["index", "threshold"])
-def test_a20_nothing_fails_where_the_code_does(tie_rule):
+def test_extreme_settings_where_the_released_code_fails(tie_rule):
     """A p so small that it rounds to nothing; a full mask at α = 1; both comparisons."""
     change = torch.tensor([0.1, 0.2, 0.3])
     for comparison in ("strict", "inclusive"):
@@ -224,7 +224,7 @@ def test_a_diverged_entry_does_not_stop_growth(tie_rule):
     assert grow_mask(torch.zeros(4, dtype=torch.bool), change, rule).int().tolist() == [0, 1, 1, 0]
 
 
-def test_a5_option_selection_scope():
+def test_option_selection_scope():
     """One tensor changes far more than the other: ranked together it takes all, ranked apart each takes its share."""
     fed = federation(mlp())
     algorithm = FedSelect(p=0.25, alpha=0.9)
@@ -241,7 +241,7 @@ def test_a5_option_selection_scope():
 
 
 @pytest.mark.parametrize("scope", ["global", "per_tensor"])
-def test_a5_option_eligible_params(scope):
+def test_option_eligible_params(scope):
     fed = federation(cnn(bn=True), **IMAGES)
     weights = fed.layout.mask(lambda f: "weight" in f.name)[: fed.num_params]
     assert fed.layout.mask(lambda f: f.name == "bn1.weight")[: fed.num_params][weights].any()
@@ -253,7 +253,7 @@ def test_a5_option_eligible_params(scope):
     assert state.personal[:, : fed.num_params].sum(1).tolist() == [round_half_up(int(weights.sum()) / 2)] * 4
 
 
-def test_a5_eligible_entries_of_resnet18():
+def test_eligible_entries_of_resnet18():
     """41 weight tensors with 11,176,832 scalars; globally they are one unit, else 41; biases and statistics never."""
     layout = Layout.of(build_model("resnet18", (3, 32, 32), 10, 0))
     assert [len(range(RESNET18)[u]) for u in FedSelect().units(layout)] == [RESNET18]
@@ -269,7 +269,7 @@ def test_a5_eligible_entries_of_resnet18():
 
 
 def test_the_papers_reading_is_the_default():
-    """Section 3.8, left column."""
+    """The choices of the paper's text."""
     assert (
         dataclasses.asdict(FedSelect.reading("paper"))
         == dataclasses.asdict(FedSelect())
@@ -304,7 +304,7 @@ def test_the_papers_reading_is_the_default():
 
 
 def test_the_authors_codes_reading():
-    """Section 3.8, right column; the bound of 80 % is the code's default (section 8)."""
+    """The choices of the released code; the limit of 80 % is its default."""
     code = FedSelect.reading("authors_code")
     assert code == build("fedselect", {}, "authors_code")
     differs = {n: v for n, v in dataclasses.asdict(code).items() if v != getattr(FedSelect(), n)}
@@ -346,7 +346,7 @@ def test_the_authors_codes_reading_runs():
 # ---- the other options, one by one ----------------------------------------------------------------------------------
 
 
-def test_a6_options_mask_update_every_and_start():
+def test_options_mask_update_every_and_start():
     for every, start, want in ((1, 0, [0, 1, 2, 3, 4, 5, 6]), (3, 3, [3, 6]), (2, 1, [1, 3, 5]), (1, 5, [5, 6])):
         algorithm = FedSelect(p=0.05, alpha=0.9, mask_update_every=every, mask_update_start=start)
         taken = steps(algorithm, federation(), 7)
@@ -354,7 +354,7 @@ def test_a6_options_mask_update_every_and_start():
         assert grew == want
 
 
-def test_a7_option_change_reference():
+def test_option_change_reference():
     """Trained now minus trained at the last mask update; the initial model before the first."""
     fed = federation()
     algorithm = FedSelect(
@@ -376,7 +376,7 @@ def test_a7_option_change_reference():
     assert steps(FedSelect(), fed, 1)[0][1].reference is None
 
 
-def test_a16_option_batch_order():
+def test_option_batch_order():
     """The same batches in both passes: a full mask then trains like an empty one; reshuffled, it does not."""
     fed = federation(epochs=2)
     clients = everyone(fed)
@@ -393,8 +393,8 @@ def test_a16_option_batch_order():
     torch.testing.assert_close(one, two)
 
 
-def test_a15_option_skip_empty_pass():
-    """An empty pass changes no parameter; it takes time, and moves statistics."""
+def test_option_skip_empty_pass():
+    """An empty pass changes no parameter, but counts as a pass and updates statistics."""
     fed = federation(mlp(bn=True), epochs=2)
     d = fed.num_params
     ((_, lean, less),) = steps(FedSelect(), fed, 1)
@@ -405,7 +405,7 @@ def test_a15_option_skip_empty_pass():
     assert (less["passes"].tolist(), more["passes"].tolist()) == ([2] * 4, [4] * 4)
 
 
-def test_a17_passes_are_counted_for_each_client():
+def test_passes_are_counted_per_client():
     """One pass an epoch with an empty or a full mask, else two."""
     fed, fixed = federation(epochs=3), FedSelect(p=0.0)
     state = fixed.init(fed, fed.theta0)
@@ -415,7 +415,7 @@ def test_a17_passes_are_counted_for_each_client():
     assert notes["passes"].tolist() == [3, 6, 3, 3]
 
 
-def test_a14_option_bn_mode():
+def test_option_bn_mode():
     fed = federation(mlp(bn=True))
     d = fed.num_params
     usual = steps(FedSelect(p=0.2), fed, 3)
@@ -429,8 +429,8 @@ def test_a14_option_bn_mode():
     assert not torch.equal(usual[1][1].local[:, :d], frozen[1][1].local[:, :d])
 
 
-def test_a13_option_buffer_policy():
-    """Averaged statistics have the plain mean; with weighted clients, see invariant 1."""
+def test_option_buffer_policy():
+    """Averaged statistics have the plain mean."""
     fed = federation(mlp(bn=True))
     d = fed.num_params
     averaged = FedSelect(p=0.2, buffer_policy="average")
@@ -442,7 +442,7 @@ def test_a13_option_buffer_policy():
         assert not after.personal[:, d:].any()
 
 
-def test_a19_option_client_weighting():
+def test_option_client_weighting():
     fed = federation(sizes=(12, 9, 30, 10))
     for before, after, notes in steps(FedSelect(p=0.3, alpha=0.9, client_weighting="samples"), fed, 3):
         want = masked_mean(notes["trained"], ~before.personal, torch.tensor([12.0, 9.0, 30.0, 10.0]), before.shared)
@@ -453,12 +453,12 @@ def test_a19_option_client_weighting():
 
 
 def _mean(trained, personal, weight, otherwise):
-    """The weighted mean of entry 0 over its sharers, written out."""
+    """The weighted mean of entry 0 over the clients that share it."""
     pairs = [(w, row[0]) for row, mask, w in zip(trained, personal, weight, strict=True) if not mask[0]]
     return sum(w * x for w, x in pairs) / sum(w for w, _ in pairs) if pairs else otherwise[0]
 
 
-def test_a11_option_aggregate_last_round():
+def test_option_aggregate_last_round():
     fed = federation(rounds=3)
     usual = steps(FedSelect(p=0.2), fed, 3)
     last = steps(FedSelect(p=0.2, aggregate_last_round=False), fed, 3)
@@ -471,7 +471,7 @@ def test_a11_option_aggregate_last_round():
     assert not torch.equal(usual[2][1].local, notes["trained"])
 
 
-def test_a12_option_eval_point():
+def test_option_eval_point():
     """The option says which of the two scores is reported; both are noted, and the training is the same."""
     merged, history = run(FedSelect(p=0.2), federation(rounds=3), Schedule(3))
     trained, other = run(FedSelect(p=0.2, eval_point="after_local_update"), federation(rounds=3), Schedule(3))
@@ -484,7 +484,7 @@ def test_a12_option_eval_point():
     assert history.series["loss"] != history.series["loss_trained"]
 
 
-def test_a18_two_rates_follow_the_schedule():
+def test_both_learning_rates_follow_the_schedule():
     late = federation(rounds=2, milestones=(0.5,), decay=0.0)
     algorithm = FedSelect(lr_personal=0.3, lr_shared=0.2)
     clients, mask = everyone(late), coin(4, late.num_entries)
@@ -493,10 +493,10 @@ def test_a18_two_rates_follow_the_schedule():
     assert not torch.equal(algorithm.local_alt(late, theta, mask, clients, 0)[0], theta)
 
 
-# ---- absent clients (A21) -------------------------------------------------------------------------------------------
+# ---- absent clients -------------------------------------------------------------------------------------------------
 
 
-def test_a21_absent_clients_keep_model_and_mask_and_receive_what_they_share():
+def test_absent_clients_keep_model_and_mask_and_receive_shared_entries():
     fed, fixed = federation(), FedSelect(p=0.3, alpha=0.9)
     d = fed.num_params
     state = replace(
@@ -517,7 +517,7 @@ def test_a21_absent_clients_keep_model_and_mask_and_receive_what_they_share():
     assert notes["upload"].shape == (2,)
 
 
-def test_a21_absent_clients_keep_their_statistics():
+def test_absent_clients_keep_their_statistics():
     fed = federation(mlp(bn=True))
     algorithm = FedSelect()
     state = replace(algorithm.init(fed, fed.theta0), local=some_rows(fed, everyone(fed)))
@@ -527,7 +527,7 @@ def test_a21_absent_clients_keep_their_statistics():
     assert torch.equal(new.local[1, :d], new.shared[:d])
 
 
-def test_a21_drawn_once_the_others_never_exist():
+def test_clients_that_are_never_sampled_get_no_mask():
     fed = federation(sizes=(12, 9, 14, 10))
     clients = Schedule(3, 0.5, "once").clients(4, 0, 0)
     state, history = run(FedSelect(p=0.2), fed, Schedule(3, 0.5, "once"))
@@ -539,7 +539,7 @@ def test_a21_drawn_once_the_others_never_exist():
 # ---- notes ----------------------------------------------------------------------------------------------------------
 
 
-def test_a22_movable_entries_are_those_that_changed_somewhere_so_far():
+def test_movable_entries_are_those_that_have_changed_on_some_client():
     """The second input is 0 at every client: half of the entries never move. p = 1/2 then takes all movable ones."""
     fed = linear_federation([([[2, 0]], [0]), ([[1, 0]], [1])])
     taken = steps(FedSelect(p=0.5, alpha=0.9), fed, 2)
@@ -551,14 +551,14 @@ def test_a22_movable_entries_are_those_that_changed_somewhere_so_far():
     assert (quarter["personal_share"].tolist(), quarter["movable_share"].tolist()) == ([0.25] * 2, [0.5] * 2)
 
 
-def test_what_moves_at_one_client_is_movable_for_all():
+def test_an_entry_that_changes_on_one_client_is_movable_for_all():
     fed = linear_federation([([[2, 0]], [0]), ([[1, 3]], [1])])
     ((_, state, notes),) = steps(FedSelect(p=0.5, alpha=0.9), fed, 1)
     assert state.movable.all()
     assert notes["movable_share"].tolist() == [0.5, 0.5]
 
 
-def test_what_moved_once_stays_movable():
+def test_an_entry_that_changed_once_stays_movable():
     """Round 0 moves the first input's weights, at client 0; round 1 the second's, at client 1."""
     fed = linear_federation([([[2, 0]], [0]), ([[0, 3]], [1])])
     algorithm = FedSelect(p=0.0)
@@ -568,7 +568,7 @@ def test_what_moved_once_stays_movable():
     assert second.movable.all()
 
 
-def test_overlaps_are_of_the_masks_in_force():
+def test_overlaps_are_computed_from_the_masks_of_the_last_round():
     fed = federation(cnn(bn=True), **IMAGES)
     algorithm = FedSelect(p=0.2, alpha=0.9)
     before, after, _ = steps(algorithm, fed, 3)[-1]
@@ -605,7 +605,7 @@ STARTS = [  # settings, rounds that are the same as without a limit (of 8; D = 5
 
 @pytest.mark.parametrize(("settings", "same"), STARTS)
 def test_prefix(settings, same):
-    """So many rounds are the same bit for bit, state and all; in the next one the masks part."""
+    """States are bitwise equal for this number of rounds; in the next round the masks differ."""
     algorithm, fed = FedSelect(**settings), federation(rounds=8)
     free, rounds = algorithm.shared_prefix(fed)
     assert (free.alpha, free.limit_policy) == (1.0, "check_before")
@@ -621,7 +621,7 @@ def test_prefix(settings, same):
 
 
 def test_prefix_can_be_continued():
-    """The shared start, then the rest with the limit: the same bits as the whole run with the limit."""
+    """The shared prefix, continued with the limit: the same bits as the whole run with the limit."""
     algorithm, schedule = FedSelect(p=0.25, alpha=0.3), Schedule(6, eval_every=2)
     free, same = algorithm.shared_prefix(federation(rounds=6))
     trunk = run(free, federation(rounds=6), schedule, until=same)
@@ -630,14 +630,14 @@ def test_prefix_can_be_continued():
     assert same_bits(branch, whole)
 
 
-def test_prefix_with_some_clients_absent_promises_no_more_than_it_keeps():
+def test_prefix_holds_with_partial_participation():
     algorithm, schedule = FedSelect(p=0.25, alpha=0.3), Schedule(8, 0.5)
     free, same = algorithm.shared_prefix(federation(rounds=8))
     ends = [run(a, federation(rounds=8), schedule, until=same)[0] for a in (algorithm, free)]
     assert same_bits(*ends)
 
 
-def test_prefix_is_one_method_for_all_limits_and_none_where_counts_depend_on_data():
+def test_prefix_is_the_same_for_all_limits_and_empty_if_counts_depend_on_data():
     fed = federation(rounds=8)
     shared = {FedSelect(p=0.1, alpha=a).shared_prefix(fed)[0] for a in (0.05, 0.3, 0.5, 0.8)}
     assert shared == {FedSelect(p=0.1, alpha=1.0)}

@@ -57,7 +57,7 @@ def test_accuracy_by_limit_and_by_final_share():
         )
     )
     paper, by_limit, by_share = fig.axes
-    assert [ax.get_title() for ax in fig.axes] == ["paper: Table 2", "ours", "ours, by the share reached"]
+    assert [ax.get_title() for ax in fig.axes] == ["paper: Table 2", "reproduced", "reproduced, by the share reached"]
     assert {name: data(line) for name, line in named(paper).items()} == {"CIFAR-10": ([0.3, 0.8], [81, 82])}
     assert data(named(by_limit)["FedSelect"]) == ([0.3, 0.8], [75, 63])
     assert [list(line.get_ydata()) for line in by_limit.lines[:2]] == [[70, 80], [60, 66]], "a dot for each seed"

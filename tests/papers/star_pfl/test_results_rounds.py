@@ -96,7 +96,7 @@ def test_the_image_side_follows_from_the_network_size():
     assert layout.num_params == 1_746 and int(uses.sum()) == 4 * 9 * 64 + 8 * 36 * 16 + 32 * 32 + 320
     _, fed, _ = build(small)
     assert network._network(model, 10, fed.num_params)[0].num_params == fed.num_params
-    with pytest.raises(ValueError, match="no image side"):
+    with pytest.raises(ValueError, match="none of the image sizes"):
         network._network(model, 10, 1)
 
 

@@ -97,7 +97,7 @@ def published_budgets(cells: pd.DataFrame) -> pd.DataFrame:
     return frame.drop_duplicates(["label", "s"]).assign(s=lambda f: f["s"].map(budget))[["label", "s", "value"]]
 
 
-def options(runs: pd.DataFrame, x: str, panel: str = "ours", value: str = "acc_pooled") -> pd.DataFrame:
+def options(runs: pd.DataFrame, x: str, panel: str = "reproduced", value: str = "acc_pooled") -> pd.DataFrame:
     """Runs for ``over_options``. Columns: label, color, ``x``, ``value`` (a row per run)."""
     return runs.assign(panel=panel, x=runs[x].map("{:g}".format), value=runs[value])[
         ["panel", "label", "color", "x", "value"]
@@ -124,12 +124,12 @@ def over_budgets(ours: pd.DataFrame, published: pd.DataFrame, rivals: pd.DataFra
         _dots(axes[1], ours, place, metric, color, label)
     for (label, color), group in rivals.groupby(["label", "color"], sort=False):
         axes[1].axhline(group["acc_pooled"].mean(), color=color, linestyle="--", linewidth=1, label=f"{label}, mean")
-    axes[1].set(title="ours")
+    axes[1].set(title="reproduced")
     _dots(axes[2], ours, place, "achieved_keep_ratio", COLORS["pfedgate"], "kept on test data, s'")
     _dots(axes[2], ours, place, "upload_ratio", "#dd7a2a", "sent, q")
     budgets = [(place[s], float(s)) for s in texts if s != MIXED]
     axes[2].plot(*zip(*budgets, strict=True), color="0.6", linewidth=0.8, linestyle=":", label="the budget s")
-    axes[2].set(title="ours: share of the parameters")
+    axes[2].set(title="reproduced: share of the parameters")
     for ax in axes:
         ax.set_xlabel("budget s (the share that may be kept)")
         ax.set_xticks(list(place.values()), list(place))

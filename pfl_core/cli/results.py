@@ -1,0 +1,44 @@
+"""``pfl report``: write the results pages from the committed records."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from pfl_core.cli.names import check
+from pfl_core.papers import PAPERS, paper
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    report = commands.add_parser(
+        "report",
+        help="write the results pages",
+        description="Write notebooks/PAPER/RESULTS.md from the records in data/results/: answer, verdicts, tables, "
+        "mechanism checks, figures, and what is missing; and the answer on the method page. Without PAPER also "
+        "notebooks/REPRODUCTION.md, which has all papers. Nothing is computed.",
+    )
+    report.add_argument("papers", nargs="*", metavar="PAPER", help=f"{', '.join(PAPERS)} (default: all)")
+    report.set_defaults(do=do_report)
+
+
+def do_report(args: argparse.Namespace) -> int:
+    for name in args.papers:
+        check("paper", name, PAPERS)
+    from pfl_core.runs import Store
+    from pfl_core.runs.provenance import ROOT
+    from pfl_core.runs.store import atomic_write
+    from pfl_core.study import report
+
+    store = Store(root=Path(os.devnull))  # the committed records only
+    found = [report.Evidence.of(paper(name), store) for name in args.papers or PAPERS]
+    pages = {} if args.papers else {ROOT / "notebooks" / report.OVERVIEW: report.overview(found)}
+    for evidence in found:
+        folder = ROOT / "notebooks" / evidence.paper.name
+        method_page = folder / "README.md"
+        pages[folder / report.PAGE] = report.page(evidence)
+        pages[method_page] = report.with_answer(evidence, method_page.read_text(encoding="utf-8"))
+    for path, text in pages.items():
+        atomic_write(path, text.encode())
+        print(path.relative_to(ROOT))
+    return 0

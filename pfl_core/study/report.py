@@ -1,0 +1,290 @@
+"""Results pages: what the committed records say about a paper's claims, as Markdown.
+
+``pfl report`` writes them. A page depends on the committed records only, not on the machine or the day.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from pfl_core.runs import Record, RunSpec, Store
+from pfl_core.runs.provenance import ROOT
+from pfl_core.study import checks
+from pfl_core.study.paper import Paper
+from pfl_core.study.plots import NAMES
+from pfl_core.study.statistics import interval
+
+PRESETS = ("paper", "real")  # in the order in which they decide
+OPEN = "undecided"
+PAGE = "RESULTS.md"
+OVERVIEW = "REPRODUCTION.md"
+BLOCK = re.compile(r"(<!-- answer -->\n).*?(\n<!-- /answer -->)", re.DOTALL)
+RULE = (
+    "A claim that one method beats another is decided only by runs that converged and in which the method's mechanism "
+    "had an effect, with learning rates that the same search chose for all methods, and with enough seeds. Otherwise "
+    "it is undecided."
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A paper's runs at the presets that decide: those stored and those missing."""
+
+    paper: Paper
+    records: Mapping[str, list[Record]]  # preset -> stored runs, partial ones included
+    notebooks: Mapping[tuple[str, str], tuple[list[RunSpec], list[RunSpec]]]  # (notebook, preset) -> stored, missing
+
+    @classmethod
+    def of(cls, paper: Paper, store: Store) -> Evidence:
+        records: dict[str, dict[str, Record]] = {preset: {} for preset in PRESETS}
+        notebooks = {}
+        for preset in PRESETS:
+            for notebook in paper.experiments:
+                specs = {spec.key(): spec for spec in paper.specs(notebook, preset)}
+                found = {key: record for key in specs if (record := store.get(key)) is not None}
+                records[preset] |= found
+                complete = [spec for key, spec in specs.items() if key in found and not found[key].partial]
+                missing = [spec for key, spec in specs.items() if key not in found or found[key].partial]
+                notebooks[notebook, preset] = complete, missing
+        return cls(paper, {preset: list(stored.values()) for preset, stored in records.items()}, notebooks)
+
+    @cached_property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """Preset -> the metrics of its runs, see ``Paper.metrics_frame``."""
+        return {preset: self.paper.metrics_frame(records) for preset, records in self.records.items()}
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """The verdict on each claim, in order."""
+        tables = {preset: self.paper.claims_table(frame) for preset, frame in self.frames.items() if len(frame)}
+        numbers = next(iter(tables.values())).index if tables else []
+        return [_deciding({preset: table.loc[number] for preset, table in tables.items()}) for number in numbers]
+
+    # ---- numbers for the answer; ``runs`` is (preset, setting, method) or (preset, setting, method, variant) ------
+
+    def values(self, runs: Sequence[str], metric: str = "acc_mean") -> pd.Series:
+        """The metric of each of the runs, by seed; empty if none is stored."""
+        preset, setting, method, variant = (*runs, "")[:4]
+        frame = self.frames[preset]
+        if frame.empty:
+            return pd.Series(dtype=float)
+        columns = {"setting": setting, "method": method, "variant": variant, "metric": metric}
+        selected = np.logical_and.reduce([frame[name] == value for name, value in columns.items()])
+        return frame[selected].groupby("seed")["value"].first().dropna()
+
+    def number(self, runs: Sequence[str], metric: str = "acc_mean", unit: str = " %", digits: int = 1) -> str:
+        """The mean over seeds as text: "90.7 %"; "(not stored)" if there is no run."""
+        values = self.values(runs, metric)
+        return f"{values.mean():.{digits}f}{unit}" if len(values) else "(not stored)"
+
+    def difference(self, a: Sequence[str], b: Sequence[str], metric: str = "acc_mean") -> str:
+        """a minus b over common seeds, with its 95 % interval: "+2.8 [2.1, 3.4] points"."""
+        difference = (self.values(a, metric) - self.values(b, metric)).dropna()
+        if difference.empty:
+            return "(not stored)"
+        found = interval(difference)
+        text = f"{found.mean:+.1f}"
+        return f"{text} points, 1 seed" if np.isnan(found.low) else f"{text} [{found.low:.1f}, {found.high:.1f}] points"
+
+    def seeds(self, runs: Sequence[str]) -> str:
+        """ "3 seeds"."""
+        count = len(self.values(runs))
+        return f"{count} seed{'s' * (count != 1)}"
+
+
+def page(evidence: Evidence, figures: Path | None = None) -> str:
+    """The whole page. ``figures``: the folder with one folder per preset, default the repository's."""
+    name = evidence.paper.name
+    parts = [
+        f"# {evidence.paper.title}: results",
+        f"Written by `pfl report {name}` from the records in `data/results/`. "
+        "Settings, sources and deviations are on the [method page](README.md).",
+        "## Answer\n\n" + " ".join(evidence.paper.answer(evidence)),
+        "## Verdicts\n\n" + verdicts(evidence),
+        "## The paper's numbers beside the reproduced ones\n\n" + comparison(evidence),
+        "## Did the mechanism act?\n\n" + mechanism(evidence),
+        "## Figures\n\n" + gallery(name, figures or ROOT / "figures"),
+        "## What is missing\n\n" + missing(evidence),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def overview(papers: Sequence[Evidence]) -> str:
+    """All papers on one page: question, answer and main figure of each, and the table of all claims."""
+    parts = [
+        "# Do the papers' claims hold?",
+        "Written by `pfl report` from the records in `data/results/`. " + RULE,
+        "Preset `paper` is the paper's own setting; `real` uses fewer rounds and a smaller network or other images. "
+        "Numbers in brackets are 95 % intervals over seeds.",
+    ]
+    rows = []
+    for evidence in papers:
+        paper = evidence.paper
+        decided = sum(verdict.claim["ours"] != OPEN for verdict in evidence.verdicts)
+        parts += [
+            f"## {paper.title}\n\n*{paper.question}*",
+            " ".join(paper.answer(evidence)),
+            f"Decided so far: {decided} of {len(evidence.verdicts)} claims ([all results]({paper.name}/{PAGE})).",
+            f"![{paper.title}: {Path(paper.figure).stem.replace('_', ' ')}](../figures/{paper.figure}.png)",
+        ]
+        rows += [(paper.title, v.claim.name, v.claim["text"], v.text, v.preset) for v in evidence.verdicts]
+    about = "*Preset*: the runs that decide the claim or, if it is undecided, the preset with the most runs for it."
+    parts.append(f"## All claims\n\n{about}\n\n" + markdown(("paper", "claim", "text", "here", "preset"), rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def with_answer(evidence: Evidence, text: str) -> str:
+    """The text of a method page with the current answer between its markers.
+
+    Raises ValueError if it has no place for it.
+    """
+    answer = "\n".join(evidence.paper.answer(evidence))
+    replaced, count = BLOCK.subn(lambda match: f"{match[1]}{answer}{match[2]}", text)
+    if count != 1:
+        raise ValueError(f"{evidence.paper.name}: the method page needs one block <!-- answer --> ... <!-- /answer -->")
+    return replaced
+
+
+# ---- verdicts -------------------------------------------------------------------------------------------------------
+
+
+class Verdict(NamedTuple):
+    """A claim's judgement at the preset that decides it."""
+
+    preset: str
+    claim: pd.Series  # a row of ``Paper.claims_table``; its name is the claim's number
+
+    @property
+    def text(self) -> str:
+        """The verdict, in bold if the claim is decided."""
+        verdict = str(self.claim["ours"])
+        return verdict if verdict == OPEN else f"**{verdict}**"
+
+
+def verdicts(evidence: Evidence) -> str:
+    """A table of all claims, then the numbers or reasons behind each verdict."""
+    rows, details = [], []
+    for preset, claim in evidence.verdicts:
+        rows.append((claim.name, claim["text"], claim["in the paper's tables"], Verdict(preset, claim).text, preset))
+        keys = ", ".join(f"`{key[:8]}`" for key in claim["runs"])
+        runs = f" Runs: {keys}." if keys else ""
+        details.append(f"- **{claim.name}** ({claim['source']}), {claim['ours']}: {claim['numbers']}.{runs}")
+    if not rows:
+        return "No run is stored."
+    summary = "<summary>Numbers, reasons and runs behind each verdict</summary>"
+    folded = f"<details>{summary}\n\n" + "\n".join(details) + "\n\n</details>"
+    head = ("claim", "text", "in the paper's own tables", "here", "preset")
+    return "\n\n".join([RULE, markdown(head, rows), folded])
+
+
+def _deciding(claims: Mapping[str, pd.Series]) -> Verdict:
+    """The first preset that decides the claim, else the one with the most runs for it."""
+    for preset, claim in claims.items():
+        if claim["ours"] != OPEN:
+            return Verdict(preset, claim)
+    preset = max(claims, key=lambda name: len(claims[name]["runs"]))
+    return Verdict(preset, claims[preset])
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def comparison(evidence: Evidence) -> str:
+    """For each of the paper's tables, the cells that have runs."""
+    frames = [frame for frame in evidence.frames.values() if len(frame)]
+    if not frames:
+        return "No run is stored."
+    cells = evidence.paper.compare(pd.concat(frames, ignore_index=True))
+    parts = []
+    for table, group in cells.groupby("table", sort=False):
+        stored = group[group["ours"].notna()]
+        name = str(table).replace("table", "Table ").replace("figure", "Figure ")
+        text = f"**{name}**: {len(stored)} of {len(group)} cells have runs"
+        within = stored["reproduced"].dropna()
+        if len(within):
+            text += f"; of {len(within)} at the paper's setting, {int(within.sum())} are within its spread or 2 points"
+        rows = [
+            (r.dataset, r.method, r.variant, r.metric, _text(r.paper), _text(r.ours) + _spread(r.spread))
+            + (r.preset, r.data, len(r.seeds), _mark(r.reproduced))
+            for r in stored.itertuples()
+        ]
+        head = ("data", "method", "variant", "metric", "paper", "here", "preset", "data here", "seeds", "reproduced")
+        parts.append(f"{text}." + ("\n\n" + markdown(head, rows) if rows else ""))
+    return "\n\n".join(parts)
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None or np.isnan(value) else f"{value:.4g}"
+
+
+def _spread(value: float | None) -> str:
+    return "" if value is None or np.isnan(value) else f" ± {value:.2g}"
+
+
+def _mark(reproduced: object) -> str:
+    return "yes" if reproduced is True else "no" if reproduced is False else ""
+
+
+def mechanism(evidence: Evidence) -> str:
+    """Each method's checks, by preset and setting."""
+    records = [record for stored in evidence.records.values() for record in stored]
+
+    def label(record: Record) -> str:
+        method = record.spec.method["name"]
+        return f"{record.spec.preset_label}: {record.spec.setting}, {NAMES.get(method, method)}"
+
+    table = checks.mechanism(records, label)
+    if table.empty:
+        return "No stored run has a mechanism to check."
+    rows = [(r.run, r.check, f"{r.mean:.3g}", f"{r.bound:g}", r.acted) for r in table.itertuples()]
+    return markdown(("runs", "check", "mean", "bound", "acted"), rows)
+
+
+def gallery(name: str, figures: Path) -> str:
+    """All committed figures of the paper at the deciding presets."""
+    parts = []
+    for preset in PRESETS:
+        for path in sorted((figures / preset / name).glob("*.png")):
+            text = path.stem.replace("_", " ")
+            link = Path(os.path.relpath(path, ROOT / "notebooks" / name)).as_posix()
+            parts.append(f"**{text}** (preset `{preset}`)\n\n![{text}, preset {preset}]({link})")
+    return "\n\n".join(parts) or "No figure is stored."
+
+
+def missing(evidence: Evidence) -> str:
+    """Notebooks with missing runs, and the core hours that these take, as far as similar runs are stored."""
+    seconds: dict[tuple, list[float]] = {}
+    for stored in evidence.records.values():
+        for record in stored:
+            seconds.setdefault(_kind(record.spec), []).append(record.seconds / record.rounds)
+    rows = []
+    for (notebook, preset), (complete, absent) in evidence.notebooks.items():
+        known = [statistics.median(seconds[_kind(spec)]) * spec.rounds for spec in absent if _kind(spec) in seconds]
+        unknown = len(absent) - len(known)
+        hours = f"{sum(known) / 3600:.1f}" if known else ""
+        rows.append((notebook, preset, len(complete), len(absent), hours, unknown or ""))
+    head = ("notebook", "preset", "stored runs", "missing runs", "core hours", "runs of unknown length")
+    return (
+        "Core hours are estimated from stored runs of the same method, data and network; runs without such a record "
+        "have unknown length.\n\n" + markdown(head, rows)
+    )
+
+
+def _kind(spec: RunSpec) -> tuple:
+    return spec.method["name"], spec.data["name"], spec.model["name"], spec.clients
+
+
+def markdown(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    """A Markdown table; bars within cells are escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)

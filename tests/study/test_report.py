@@ -1,0 +1,80 @@
+"""Results pages: equal to what `pfl report` writes, and numbers as text."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from pfl_core.papers import PAPERS, paper
+from pfl_core.runs import Store
+from pfl_core.runs.provenance import ROOT
+from pfl_core.study import report
+from pfl_core.study.report import Evidence, _deciding, markdown
+
+
+@cache
+def committed(name: str) -> Evidence:
+    return Evidence.of(paper(name), Store(root=Path(os.devnull)))
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_results_page_is_up_to_date(name):
+    """If this fails, run `pfl report`, and look at the difference."""
+    folder, current = ROOT / "notebooks" / name, committed(name)
+    assert (folder / report.PAGE).read_text(encoding="utf-8") == report.page(current)
+    method_page = (folder / "README.md").read_text(encoding="utf-8")
+    assert method_page == report.with_answer(current, method_page)
+
+
+def test_the_overview_is_up_to_date():
+    text = (ROOT / "notebooks" / report.OVERVIEW).read_text(encoding="utf-8")
+    assert text == report.overview([committed(name) for name in PAPERS])
+
+
+def test_a_method_page_without_a_place_for_the_answer_is_refused():
+    with pytest.raises(ValueError, match="needs one block <!-- answer -->"):
+        report.with_answer(committed("star_pfl"), "# Star-PFL")
+
+
+def evidence(rows: list[tuple[str, int, float]]) -> Evidence:
+    """Runs (method, seed, accuracy) of one setting at preset real."""
+    made = Evidence(paper("fedselect"), {}, {})
+    frame = pd.DataFrame(rows, columns=["method", "seed", "value"])
+    made.__dict__["frames"] = {"real": frame.assign(setting="a", variant="", metric="acc_mean"), "paper": frame[:0]}
+    return made
+
+
+def test_numbers_are_means_over_seeds():
+    found = evidence([("local", 0, 80.0), ("local", 1, 81.0)])
+    assert found.number(("real", "a", "local")) == "80.5 %"
+    assert found.number(("real", "a", "local"), unit=" points", digits=0) == "80 points"
+    assert found.number(("real", "a", "fedavg")) == found.number(("paper", "a", "local")) == "(not stored)"
+    assert found.seeds(("real", "a", "local")) == "2 seeds" and found.seeds(("real", "a", "fedavg")) == "0 seeds"
+
+
+def test_differences_are_paired_by_seed():
+    """Differences 1, 2 and 3 have the mean 2 and the 95 % interval 2 ± 4.303 / sqrt(3); seed 3 has no partner."""
+    rows = [("x", seed, 80.0 + seed) for seed in range(4)] + [("y", 0, 79.0), ("y", 1, 79.0), ("y", 2, 79.0)]
+    found = evidence(rows)
+    assert found.difference(("real", "a", "x"), ("real", "a", "y")) == "+2.0 [-0.5, 4.5] points"
+    assert found.difference(("real", "a", "x"), ("real", "a", "z")) == "(not stored)"
+    assert evidence([("x", 0, 1.0), ("y", 0, 3.0)]).difference(("real", "a", "x"), ("real", "a", "y")) == (
+        "-2.0 points, 1 seed"
+    )
+
+
+def test_a_deciding_preset_comes_first_then_the_one_with_most_runs():
+    def claim(verdict: str, runs: int) -> pd.Series:
+        return pd.Series({"ours": verdict, "runs": ("k",) * runs})
+
+    assert _deciding({"paper": claim("undecided", 5), "real": claim("holds", 1)})[0] == "real"
+    assert _deciding({"paper": claim("holds", 1), "real": claim("does not hold", 9)})[0] == "paper"
+    assert _deciding({"paper": claim("undecided", 1), "real": claim("undecided", 2)})[0] == "real"
+
+
+def test_bars_in_cells_do_not_end_them():
+    assert markdown(("a",), [("x | y",)]).splitlines()[-1] == "| x \\| y |"
