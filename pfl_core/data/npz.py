@@ -34,7 +34,7 @@ def read_npz(path: Path, name: str, class_names: Sequence[str] = ()) -> Dataset:
     try:
         return _pool(_arrays(path), name, tuple(class_names))
     except Exception as error:  # zipfile, its decompressors and NumPy raise a dozen types for damaged bytes
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__  # may quote damaged bytes
         raise ValueError(
             f"{path} is damaged or not in MedMNIST's layout ({reason}); delete it and download or write it "
             "again, see data/README.md"

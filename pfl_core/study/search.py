@@ -185,12 +185,18 @@ def searched_path(paper: str) -> Path:
 
 
 def read(path: Path) -> dict[tuple[str, str], dict[str, Values]]:
-    """(preset, setting) -> method -> chosen values; empty if the file does not exist."""
+    """(preset, setting) -> method -> chosen values; empty if the file does not exist.
+
+    Raises ValueError if the file is damaged.
+    """
     if not path.exists():
         return {}
     searched: dict[tuple[str, str], dict[str, Values]] = {}
-    for row in json.loads(path.read_text(encoding="utf-8")):
-        searched.setdefault((row["preset"], row["setting"]), {})[row["method"]] = row["values"]
+    try:
+        for row in json.loads(path.read_text(encoding="utf-8")):
+            searched.setdefault((row["preset"], row["setting"]), {})[row["method"]] = dict(row["values"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error}); restore it with git, or search again") from None
     return searched
 
 

@@ -87,11 +87,14 @@ def check_record(record: Record | None, number: int) -> None:
 
 
 def _content(record: Record) -> dict[str, Any]:
-    """What is stored of a record, without measured times."""
+    """What is stored of a record, without measured times.
+
+    The key stands for the run's settings: a shared run of a sweep stores them with all defaults written out.
+    """
     with tempfile.TemporaryDirectory() as folder:
         content = read_content(write_record(record, Path(folder) / "record.json"))
     content["series"] = {name: pair for name, pair in content["series"].items() if name != "seconds"}
-    return {name: part for name, part in content.items() if name not in ("seconds", "provenance")}
+    return {name: part for name, part in content.items() if name not in ("seconds", "provenance", "spec")}
 
 
 def check_no_leftovers(folder: Path) -> None:

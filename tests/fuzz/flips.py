@@ -15,7 +15,8 @@ import numpy as np
 from pfl_core.data.npz import read_npz
 from pfl_core.notebooks import manifest
 from pfl_core.runs import execute
-from pfl_core.runs.execute import mark_path, sample_flops
+from pfl_core.runs.execute import sample_flops
+from pfl_core.runs.marks import Branch, mark_path
 from pfl_core.runs.store import RESULTS, Store, read_content
 from pfl_core.study import search
 from tests.fuzz.cases import LOST, METHODS, SURVIVED, Wrong, check_message, check_record, damaged, specs, store_in
@@ -63,7 +64,7 @@ def mark(rng: Random, folder: Path) -> str:
     path.write_bytes(damaged(content, rng))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        check_record(execute(specs()[BRANCH], store, branch=path), BRANCH)
+        check_record(execute(specs()[BRANCH], store, branch=Branch(_undisturbed(TRUNK).key, SHARED)), BRANCH)
     return LOST if caught else SURVIVED
 
 

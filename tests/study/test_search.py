@@ -158,3 +158,13 @@ def test_a_full_disk_leaves_the_file_of_chosen_values_as_it_was(tmp_path, monkey
     with pytest.raises(OSError, match=r"searched\.json cannot be written: No space left on device"):
         write(path, [{**row, "method": "fedavg"}])
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content", ["[{", "[3]", "3", '[{"preset": "ci"}]', '[{"preset": "ci", "setting": "a", "values": 1}]']
+)
+def test_a_damaged_file_is_named(tmp_path, content):
+    path = tmp_path / "searched.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match="searched.json is damaged"):
+        read(path)
