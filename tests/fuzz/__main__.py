@@ -28,13 +28,14 @@ def main() -> int:
     print(f"seed {args.seed}, scale {args.scale}", flush=True)
     counts = {suite.name: Count() for suite in chosen}
     cases = [range(round(suite.large * args.scale)) for suite in chosen]
-    for suite, case, outcome, fault in run(chosen, cases, args.seed, args.jobs):
-        counts[suite.name].outcomes[outcome] += 1
-        if fault:
-            counts[suite.name].faults.append(f"{suite.name} {case}: {fault}")
-    for count in counts.values():
+    for result in run(chosen, cases, args.seed, args.jobs):
+        count = counts[result.suite]
+        count.add(result)
+        if count.outcomes.total() == round(next(s.large for s in chosen if s.name == result.suite) * args.scale):
+            print(f"{result.suite}: {count.outcomes.total()} cases, {count.seconds:.0f} s", flush=True)
+    for name, count in counts.items():
         for fault in sorted(count.faults)[: None if args.all else MAX_FAULTS]:
-            print(fault[:400], file=sys.stderr)
+            print(f"{name}, {fault}"[:400], file=sys.stderr)
     minutes = (time.monotonic() - began) / 60
     text = table(counts) + f"\n\nSeed {args.seed}, {minutes:.1f} minutes with {args.jobs} processes."
     print(text)

@@ -49,17 +49,22 @@ def worker_is_killed(rng: Random, folder: Path) -> str:
     """One of two forked worker processes of a sweep."""
     store, numbers = store_in(folder), rng.sample(range(len(METHODS)), 4)
     outcome = SURVIVED
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
-        pids = {pool.submit(os.getpid).result() for _ in range(4)}
-        timer = threading.Timer(rng.uniform(0, SWEEP_SECONDS), _send, (rng.choice(sorted(pids)), signal.SIGKILL))
-        timer.start()
-        try:
-            sweep([specs()[n] for n in numbers], executor=pool, store=store)
-        except SweepError as error:
-            if "its worker process died" not in str(error):
-                raise
-            outcome = LOST
+    pool = ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork"))
+    pids = {pool.submit(os.getpid).result() for _ in range(4)}
+    processes = list(pool._processes.values())
+    timer = threading.Timer(rng.uniform(0, SWEEP_SECONDS), _send, (rng.choice(sorted(pids)), signal.SIGKILL))
+    timer.start()
+    try:
+        sweep([specs()[n] for n in numbers], executor=pool, store=store)
+    except SweepError as error:
+        if "its worker process died" not in str(error):
+            raise
+        outcome = LOST
+    finally:
         timer.join()
+        for process in processes:  # one that waits for a lock of the killed one would never end
+            process.kill()
+        pool.shutdown()
     _finish(store, numbers)
     return outcome
 

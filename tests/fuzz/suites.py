@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import torch
 
@@ -38,15 +40,15 @@ class Suite:
 
 
 SUITES = [
-    Suite("kill run", "the process of a run is killed, up to three times", kills.run_is_killed, 100, 8),
+    Suite("kill run", "the process of a run is killed, up to three times", kills.run_is_killed, 120, 8),
     Suite("kill sweep", "the process of a sweep is killed", kills.sweep_is_killed, 60, 3),
-    Suite("kill worker", "one of two worker processes is killed", kills.worker_is_killed, 40, 2),
-    Suite("kill own worker", "the same, in the pool that a sweep starts itself", kills.reusable_worker_is_killed, 6, 0),
+    Suite("kill worker", "one of two worker processes is killed", kills.worker_is_killed, 30, 2),
+    Suite("kill own worker", "the same, in the pool that a sweep starts itself", kills.reusable_worker_is_killed, 4, 0),
     Suite(
         "signal",
         "`pfl run` gets SIGINT, SIGTERM or SIGKILL, from its first moment on",
         kills.command_gets_a_signal,
-        40,
+        24,
         2,
     ),
     Suite("flip record", "damage in a record", flips.record, 700, 60),
@@ -56,13 +58,23 @@ SUITES = [
     Suite("flip searched", "damage in searched.json", flips.searched, 150, 20),
     Suite("flip manifest", "damage in manifest.json", flips.manifest_file, 150, 5),
     Suite("flip npz", "damage in a data set", flips.npz, 400, 100),
-    Suite("full disk", "a run on a disk without space", disks.disk_is_full, 60, 4),
-    Suite("file size", "a run that may write a few bytes only", disks.files_are_limited, 60, 4),
+    Suite("full disk", "a run on a disk without space", disks.disk_is_full, 50, 4),
+    Suite("file size", "a run that may write a few bytes only", disks.files_are_limited, 50, 4),
     Suite("shared store", "three processes compute the same runs", disks.store_is_shared, 30, 2),
-    Suite("bad command", "nonsense on the command line", inputs.command, 600, 25),
+    Suite("bad command", "nonsense on the command line", inputs.command, 500, 25),
     Suite("bad value", "nonsense from Python", inputs.value, 600, 100),
     Suite("bad npz", "a data set with wrong arrays", inputs.npz_content, 400, 100),
 ]
+
+
+class Result(NamedTuple):
+    """The outcome of a case, and what went wrong."""
+
+    suite: str
+    case: int
+    outcome: str
+    fault: str = ""
+    seconds: float = 0.0
 
 
 @dataclass
@@ -70,11 +82,17 @@ class Count:
     """Outcomes of a suite, and a line for each case that went wrong."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0  # of all cases
     faults: list[str] = field(default_factory=list)
 
+    def add(self, result: Result) -> None:
+        self.outcomes[result.outcome] += 1
+        self.seconds += result.seconds
+        self.faults += [f"case {result.case}: {result.fault}"] if result.fault else []
 
-def run(suites: Sequence[Suite], cases: Sequence[range], seed: int, jobs: int) -> Iterator[tuple[Suite, int, str, str]]:
-    """(suite, number of the case, outcome, what went wrong) for each case, in any order."""
+
+def run(suites: Sequence[Suite], cases: Sequence[range], seed: int, jobs: int) -> Iterator[Result]:
+    """The results of these cases of each suite, in any order."""
     tasks = [(s, range(i, min(i + BATCH, r.stop))) for s, r in zip(suites, cases, strict=True) for i in r[::BATCH]]
     while tasks:
         done = set()
@@ -87,11 +105,11 @@ def run(suites: Sequence[Suite], cases: Sequence[range], seed: int, jobs: int) -
                 except BrokenProcessPool:
                     continue
                 done.add((suite.name, batch))
-                yield from ((suite, *result) for result in results)
+                yield from results
         left = [task for task in tasks if (task[0].name, task[1]) not in done]
         if left and len(left) == len(tasks):  # the first one ends its process
             suite, batch = left.pop(0)
-            yield from ((suite, case, WRONG, "its process died") for case in batch)
+            yield from (Result(suite.name, case, WRONG, "its process died") for case in batch)
         tasks = left
 
 
@@ -106,28 +124,35 @@ def _prepare() -> None:
     limit_memory(MEMORY)
 
 
-def _batch(suite: int, cases: range, seed: int) -> list[tuple[int, str, str]]:
-    return [(case, *run_case(SUITES[suite], case, seed)) for case in cases]
+def _batch(suite: int, cases: range, seed: int) -> list[Result]:
+    return [run_case(SUITES[suite], case, seed) for case in cases]
 
 
-def run_case(suite: Suite, number: int, seed: int) -> tuple[str, str]:
-    """The outcome of one case, and what went wrong."""
-    folder = Path(tempfile.mkdtemp(prefix="pfl-fuzz-case-"))
+def run_case(suite: Suite, case: int, seed: int) -> Result:
+    """Run one case, at most CASE_SECONDS long, in an empty folder."""
+    folder, began = Path(tempfile.mkdtemp(prefix="pfl-fuzz-case-")), time.monotonic()
     signal.signal(signal.SIGALRM, _too_slow)
     signal.alarm(CASE_SECONDS)
     try:
-        return suite.case(Random(f"{seed} {suite.name} {number}"), folder), ""
+        outcome, fault = suite.case(Random(f"{seed} {suite.name} {case}"), folder), ""
     except Wrong as error:
-        return WRONG, " ".join(str(error).split())
+        outcome, fault = WRONG, " ".join(str(error).split())
     except BaseException as error:
-        at = traceback.extract_tb(error.__traceback__)[-2 if isinstance(error, _TooSlow) else -1]
-        notes = " ".join([f"({Path(at.filename).name}:{at.lineno})", *getattr(error, "__notes__", ())])
-        if isinstance(error, _TooSlow):
-            return WRONG, f"took more than {CASE_SECONDS} s {notes}"
-        return TRACEBACK, f"{type(error).__name__}: {' '.join(str(error).split())} {notes}"
+        outcome, fault = _failure(error)
     finally:
         signal.alarm(0)
         shutil.rmtree(folder, ignore_errors=True)
+    return Result(suite.name, case, outcome, fault, time.monotonic() - began)
+
+
+def _failure(error: BaseException) -> tuple[str, str]:
+    too_slow = isinstance(error, _TooSlow)
+    frames = traceback.extract_tb(error.__traceback__)
+    at = frames[-2 if too_slow else -1]  # the last one of a slow case is the alarm
+    notes = " ".join([f"({Path(at.filename).name}:{at.lineno})", *getattr(error, "__notes__", ())])
+    if too_slow:
+        return WRONG, f"took more than {CASE_SECONDS} s {notes}"
+    return TRACEBACK, f"{type(error).__name__}: {' '.join(str(error).split())} {notes}"
 
 
 class _TooSlow(BaseException):

@@ -12,16 +12,14 @@ if sys.platform != "linux":
 
 from tests.fuzz.__main__ import BEGIN, END, README, table  # noqa: E402
 from tests.fuzz.cases import TRACEBACK, WRONG  # noqa: E402
-from tests.fuzz.suites import SUITES, Count  # noqa: E402
+from tests.fuzz.suites import SUITES, Count, Result  # noqa: E402
 
 SEED = int(os.environ.get("PFL_FUZZ_SEED", "0"))
-
-
 SHORT = f"""
 import json
 from tests.fuzz.suites import SUITES, run
-for suite, *case in run(SUITES, [range(suite.short) for suite in SUITES], {SEED}, jobs=2):
-    print(json.dumps([suite.name, *case]), flush=True)
+for result in run(SUITES, [range(suite.short) for suite in SUITES], {SEED}, jobs=2):
+    print(json.dumps(result), flush=True)
 """
 
 
@@ -34,9 +32,8 @@ def counts() -> dict[str, Count]:
     found = subprocess.run([sys.executable, "-c", SHORT], capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr
     result = {suite.name: Count() for suite in SUITES}
-    for name, case, outcome, fault in map(json.loads, found.stdout.splitlines()):
-        result[name].outcomes[outcome] += 1
-        result[name].faults += [f"case {case}: {fault}"] if fault else []
+    for one in (Result(*row) for row in map(json.loads, found.stdout.splitlines())):
+        result[one.suite].add(one)
     return result
 
 
