@@ -145,7 +145,6 @@ def net(in_shape, num_classes):
         ("run failing:Raises", "RuntimeError: first line second line"),
         ("run failing:Exits", "sys.exit('enough')"),
         ("run failing:Returns", "TypeError"),
-        ("run fedavg --model failing:net", "KeyError: 'layer'"),
     ],
 )
 def test_an_error_of_the_users_code_is_one_line_and_status_1(command, told, capsys, tmp_path, monkeypatch):

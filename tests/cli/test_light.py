@@ -32,7 +32,7 @@ OWN |= {
 OWN |= {"pfl_core.notebooks.kernels", "pfl_core.cli"}
 OWN |= {
     f"pfl_core.cli.{name}"
-    for name in ("command", "figures", "listings", "names", "run", "runs", "search", "signals", "text")
+    for name in ("command", "figures", "listings", "names", "results", "run", "runs", "search", "signals", "text")
 }
 LIGHT = [  # answered without torch
     *("--help", "run --help", "figures --help", "run --hepl", "runn", "run fedselectt", "run fedselect --lr fast"),
