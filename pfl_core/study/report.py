@@ -28,6 +28,7 @@ PRESETS = ("paper", "real")  # in the order in which they decide
 OPEN = "undecided"
 PAGE = "RESULTS.md"
 OVERVIEW = "REPRODUCTION.md"
+KEYS_A_LINE = 16
 BLOCK = re.compile(r"(<!-- answer -->\n).*?(\n<!-- /answer -->)", re.DOTALL)
 RULE = (
     "A claim that one method beats another is decided only by runs that converged and in which the method's mechanism "
@@ -176,15 +177,22 @@ def verdicts(evidence: Evidence) -> str:
     rows, details = [], []
     for preset, claim in evidence.verdicts:
         rows.append((claim.name, claim["text"], claim["in the paper's tables"], Verdict(preset, claim).text, preset))
-        keys = ", ".join(f"`{key[:8]}`" for key in claim["runs"])
-        runs = f" Runs: {keys}." if keys else ""
-        details.append(f"- **{claim.name}** ({claim['source']}), {claim['ours']}: {claim['numbers']}.{runs}")
+        details += _details(claim)
     if not rows:
         return "No run is stored."
     summary = "<summary>Numbers, reasons and runs behind each verdict</summary>"
     folded = f"<details>{summary}\n\n" + "\n".join(details) + "\n\n</details>"
     head = ("claim", "text", "in the paper's own tables", "here", "preset")
     return "\n\n".join([RULE, markdown(head, rows), folded])
+
+
+def _details(claim: pd.Series) -> list[str]:
+    """The numbers or reasons behind a verdict and its runs, as a list of short lines."""
+    lines = [f"- **{claim.name}** ({claim['source']}), {claim['ours']}"]
+    lines += [f"  - {part}" for part in re.split(r"; |(?<=\)): |(?<=\.) (?=By the numbers)", claim["numbers"])]
+    keys = [f"`{key[:8]}`" for key in claim["runs"]]
+    lines += [f"  - runs: {', '.join(keys[i : i + KEYS_A_LINE])}" for i in range(0, len(keys), KEYS_A_LINE)]
+    return lines
 
 
 def _deciding(claims: Mapping[str, pd.Series]) -> Verdict:

@@ -18,7 +18,7 @@ from pfl_core.data import Dataset
 from pfl_core.engine import History
 from tests.golden.digest import Numbers, digest
 
-Config = Mapping[str, Any]  # {"name": ..., its options}, as in the specification of a run
+Config = Mapping[str, Any]  # {"name": ..., its options}, as in a run's spec
 RESULTS = Path(__file__).parents[2] / "data" / "results"
 SIZES, TEST, CLASSES = (12, 9, 14, 10), 8, 3  # training samples of the four clients, test samples of each, classes
 F64 = torch.float64
@@ -177,7 +177,7 @@ def registered() -> Iterator[Config]:
 
 @cache
 def specs() -> tuple[dict[str, Any], ...]:
-    """The specifications of all stored records."""
+    """The specs of all stored records."""
     return tuple(json.loads(path.read_bytes())["spec"] for path in sorted(RESULTS.glob("*/**/*.json")))
 
 

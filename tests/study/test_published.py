@@ -12,7 +12,7 @@ from pfl_core.papers import PAPERS
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study.published import COLUMNS, notes, parse_variant, remarks, table
 
-ROWS = {  # as the specifications count them
+ROWS = {  # numbers of cells in the printed tables
     "fedselect": [40, 16, 32],
     "star_pfl": [36, 36],
     "fedpews": [16, 14, 16, 56, 56],
