@@ -9,6 +9,7 @@ TYPE_CHECKING = False  # as in `typing`, which takes 10 ms to import; type check
 if TYPE_CHECKING:
     from pfl_core.algorithm import Algorithm, State, methods, register
     from pfl_core.engine import Schedule, rounds, run
+    from pfl_core.exports import SavedModel, SavedModels, load_models
     from pfl_core.federation import Federation, LocalTraining, Split
     from pfl_core.layout import Layout
     from pfl_core.training import Training
@@ -19,10 +20,13 @@ __all__ = [
     "Federation",
     "Layout",
     "LocalTraining",
+    "SavedModel",
+    "SavedModels",
     "Schedule",
     "Split",
     "State",
     "Training",
+    "load_models",
     "methods",
     "register",
     "rounds",
@@ -31,6 +35,7 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(("Algorithm", "State", "methods", "register"), "algorithm"),
     **dict.fromkeys(("Schedule", "rounds", "run"), "engine"),
+    **dict.fromkeys(("SavedModel", "SavedModels", "load_models"), "exports"),
     **dict.fromkeys(("Federation", "LocalTraining", "Split"), "federation"),
     "Layout": "layout",
     "Training": "training",

@@ -60,6 +60,14 @@ class State:
 StateT = TypeVar("StateT", bound=State)
 
 
+@dataclass(frozen=True, eq=False)
+class ClientModel:
+    """What a client predicts with, to be saved: a model of its own, or tensors that go with the shared models."""
+
+    theta: Tensor = ABSENT  # [e]
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+
+
 class MechanismCheck(NamedTuple):
     """Did the mechanism that distinguishes a method have an effect in a run? One value against a fixed bound."""
 
@@ -82,6 +90,8 @@ class Algorithm(Generic[StateT]):
     # Part of a run's key. Raised when the results of stored runs change, see runs/versions.py.
     version: ClassVar[int] = 1
     readings: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {}}  # reading -> values of fields
+    # How the saved models of ``client_model`` are used, in one or two sentences.
+    usage: ClassVar[str] = "A client's file is the state dict of the network; the network's outputs are the logits."
     # The score to report: "after_merge" or "after_local_update". Both are always stored.
     reported: ClassVar[str] = "after_merge"
 
@@ -100,6 +110,26 @@ class Algorithm(Generic[StateT]):
     def predict(self, fed: Federation, state: StateT, k: int, theta_k: Tensor, x: Tensor) -> Tensor:
         """Class scores [B, C] of client k. Methods that predict with mixtures or gates override this."""
         return fed.logits(theta_k, x)
+
+    def shared_models(self, fed: Federation, state: StateT) -> dict[str, Tensor]:
+        """The models [e] to save that belong to no single client, by name. Default: the server's model."""
+        return {} if state.shared is None else {"shared": state.shared}
+
+    def client_model(self, fed: Federation, state: StateT, k: int, theta_k: Tensor) -> ClientModel:
+        """What client k predicts with, to be saved. ``theta_k`` [e] is its row of ``evaluation_models``.
+
+        Default: that row. A method that overrides ``predict`` also overrides this method and ``predict_exported``.
+        """
+        return ClientModel(theta_k)
+
+    def predict_exported(
+        self, fed: Federation, k: int, model: ClientModel, shared: Mapping[str, Tensor], x: Tensor
+    ) -> Tensor:
+        """Class scores [B, C] of a saved client: equal to ``predict``, without state and training data.
+
+        ``shared`` holds the ``shared_models``. ``fed`` has the network, the number of clients and the seed; no data.
+        """
+        return fed.logits(model.theta, x)
 
     def adapt(self, fed: Federation, state: StateT, clients: Tensor, t: int) -> StateT:
         """The state after adaptation of clients that have not yet taken part, for evaluation. Default: unchanged."""
@@ -121,6 +151,17 @@ class Algorithm(Generic[StateT]):
         number of rounds. Default: no checks.
         """
         return []
+
+    def horizon_dependence(self) -> str:
+        """Why rounds depend on the planned number of rounds, ``fed.rounds``, as one clause; "" if they do not.
+
+        Only a run whose rounds do not depend on it can be continued to more rounds. Default: "" for the methods of this
+        package, which a test checks. A method from outside must define it.
+        """
+        if type(self).__module__.partition(".")[0] == PACKAGE:
+            return ""
+        name = type(self).__name__
+        return f"{name} does not say whether its rounds depend on the planned number; define {name}.horizon_dependence"
 
     @property
     def inner_algorithms(self) -> tuple[Algorithm, ...]:

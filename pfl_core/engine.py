@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pfl_core.algorithm import Algorithm, State
 from pfl_core.federation import Federation, Scores
+from pfl_core.federation.federation import EVAL_BATCH
 from pfl_core.federation.types import Predict
 from pfl_core.options import check_fields
 from pfl_core.seeding import generator
@@ -69,6 +70,9 @@ class Snapshot:
     notes: dict[str, float | list[float]]
 
 
+SCORES = {name + suffix for name in ("correct", "count", "loss") for suffix in ("", "_trained", "_val")}  # metrics
+
+
 @dataclass
 class History:
     """Notes of all rounds: metric -> (rounds from 1, values). A value is a number or a list [N]."""
@@ -80,6 +84,15 @@ class History:
             rounds, values = self.series.setdefault(metric, ([], []))
             rounds.append(snapshot.t + 1)
             values.append(value)
+
+    def without_scores(self, number: int) -> History:
+        """A copy without the scores of this round (from 1), which must be the last one."""
+        series = {}
+        for metric, (rounds, values) in self.series.items():
+            drop = metric in SCORES and rounds[-1] == number
+            if len(rounds) > drop:
+                series[metric] = (rounds[: len(rounds) - drop], values[: len(values) - drop])
+        return History(series)
 
 
 def run(
@@ -114,7 +127,7 @@ def rounds(
     algorithm: Algorithm, fed: Federation, schedule: Schedule, state: State, first: int = 0
 ) -> Iterator[Snapshot]:
     """Iterate over the rounds, beginning with round ``first`` from ``state``."""
-    seen: set[int] = set().union(*(schedule.clients(fed.num_clients, fed.seed, t).tolist() for t in range(first)))
+    seen = participants(fed, schedule, first)
     for t in range(first, schedule.rounds):
         clients = schedule.clients(fed.num_clients, fed.seed, t)
         seen |= set(clients.tolist())
@@ -161,16 +174,45 @@ def _predict(algorithm: Algorithm, fed: Federation, state: State) -> Predict | N
     return partial(algorithm.predict, fed, state) if overridden else None
 
 
+def participants(fed: Federation, schedule: Schedule, rounds: int) -> set[int]:
+    """The clients that take part in at least one of the first ``rounds`` rounds."""
+    return set().union(*(schedule.clients(fed.num_clients, fed.seed, t).tolist() for t in range(rounds)))
+
+
+def adapted_state(algorithm: Algorithm, fed: Federation, state: State, seen: set[int], t: int) -> State:
+    """The state with which all clients are evaluated after round t: clients not yet ``seen`` adapt first."""
+    unseen = torch.tensor([k for k in range(fed.num_clients) if k not in seen], dtype=torch.int64)
+    return algorithm.adapt(fed, state, unseen, t) if len(unseen) else state
+
+
 def _score_all(algorithm: Algorithm, fed: Federation, state: State, seen: set[int], t: int, split: str) -> Scores:
-    """Evaluate every client with the model that it would use now; clients not yet ``seen`` adapt first."""
+    """Evaluate every client with the model that it would use now."""
     everyone = torch.arange(fed.num_clients)
-    unseen = torch.tensor([k for k in everyone.tolist() if k not in seen], dtype=torch.int64)
-    state = algorithm.adapt(fed, state, unseen, t) if len(unseen) else state
+    state = adapted_state(algorithm, fed, state, seen, t)
     parts = []
     for rows in fed.chunks(everyone):
         theta = algorithm.evaluation_models(fed, state, everyone[rows], t)
         parts.append(fed.evaluate(theta, everyone[rows], split, _predict(algorithm, fed, state)))
     return Scores.join(parts)
+
+
+@torch.no_grad()
+def class_scores(
+    algorithm: Algorithm, fed: Federation, state: State, seen: set[int], t: int
+) -> list[tuple[Tensor, Tensor]]:
+    """Class scores [n_k, C] and labels [n_k] of every client's test samples, with the model that it would use now.
+
+    Their softmax are the probabilities of the classes, as in the test loss.
+    """
+    state = adapted_state(algorithm, fed, state, seen, t)
+    everyone, outputs = torch.arange(fed.num_clients), []
+    for rows in fed.chunks(everyone):
+        theta = algorithm.evaluation_models(fed, state, everyone[rows], t)
+        for k, theta_k in zip(everyone[rows].tolist(), theta, strict=True):
+            x, y = fed.splits["test"].client(k)
+            parts = [algorithm.predict(fed, state, k, theta_k, part) for part in x.split(EVAL_BATCH)]
+            outputs.append((torch.cat(parts).cpu(), y.cpu()))
+    return outputs
 
 
 def _notes(info: dict) -> dict[str, float | Tensor]:

@@ -14,6 +14,7 @@ from typing import Any
 
 REPLACE_ATTEMPTS, REPLACE_SECONDS = 5, 0.05  # see ``_replace``
 PART = ".*.part"  # pattern of the temporary files of ``atomic_write``
+SETTLED = 2_000_000_000  # nanoseconds; the coarsest times of file systems in use
 
 
 def atomic_write(path: Path, content: bytes) -> None:
@@ -53,22 +54,44 @@ def remove(path: Path) -> None:
 def cached(path: Path, key: Any, compute: Callable[[], Any]) -> Any:
     """The value in the cache file ``path`` if it was stored for this ``key``, else ``compute()``, which is then stored.
 
-    ``key`` and value are JSON data. The file has a checksum: a damaged file, or one of another key, is replaced. A
-    cache that cannot be written is no error; the value is then computed again by the next process.
+    ``key`` and value are JSON data; the value is not None.
     """
-    key = json.loads(json.dumps(key))
-    try:
-        entry = json.loads(path.read_bytes())
-        if entry["key"] == key and entry["sha256"] == _checksum(entry["key"], entry["value"]):
-            return entry["value"]
-    except (OSError, ValueError, KeyError, TypeError):  # missing, damaged, or not an entry
-        pass
-    value = compute()
-    with suppress(OSError):  # the disk is full, or the folder is read-only
-        content = {"key": key, "value": value, "sha256": _checksum(key, value)}
-        atomic_write(path, json.dumps(content).encode() + b"\n")
+    value = read_cache(path, key)
+    if value is None:
+        value = compute()
+        write_cache(path, key, value)
     return value
 
 
-def _checksum(key: Any, value: Any) -> str:
-    return hashlib.sha256(json.dumps([key, value], sort_keys=True).encode()).hexdigest()
+def read_cache(path: Path, key: Any) -> Any:
+    """The value in a cache file; None if it is missing or damaged, or was stored for another ``key``."""
+    key = json.loads(json.dumps(key))
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        entry = json.loads(path.read_bytes())
+        if entry["key"] == key and entry["sha256"] == checksum([key, entry["value"]]):
+            return entry["value"]
+    return None
+
+
+def write_cache(path: Path, key: Any, value: Any) -> None:
+    """Write a cache file with a checksum. A cache that cannot be written is no error: the value is computed again."""
+    with suppress(OSError):  # the disk is full, or the folder is read-only
+        content = {"key": key, "value": value, "sha256": checksum([key, value])}
+        atomic_write(path, json.dumps(content).encode() + b"\n")
+
+
+def checksum(content: Any) -> str:
+    """SHA-256 (hex) of JSON data. It does not depend on the order of keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def fingerprint(path: Path) -> tuple[int, ...] | None:
+    """Size, times and inode of a file, which are different after any change of its content.
+
+    None if the file changed just now: a second change could get the same times. Raises OSError if there is no file.
+    """
+    state = path.stat()
+    if abs(time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns)) < SETTLED:
+        return None
+    # The time of the last change of content can be set to any value, that of the inode's (ctime) cannot.
+    return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino

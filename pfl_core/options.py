@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import inspect
 import json
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from types import MappingProxyType
@@ -31,6 +32,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
+def choices(name: str, known: Iterable[str]) -> str:
+    """The end of an error message on an unknown name: the most similar known name; if none is similar, a list of names.
+
+    A long list is cut after about 120 characters, and the message tells how many names there are.
+    """
+    known = list(known)
+    if hint := did_you_mean(name, known):
+        return hint
+    text = textwrap.shorten(", ".join(known), 120, placeholder=f" ... ({len(known)} names)")
+    return f"; choose from {text}" if known else "; there are none"
+
+
 def field_types(cls: type) -> dict[str, Any]:
     """Field name -> type of a dataclass, with bounds and with annotations evaluated."""
     return _field_types(cls)
@@ -50,8 +63,7 @@ def checked(cls: type, options: Mapping[str, Any], owner: str) -> dict[str, Any]
     types, out = field_types(cls), {}
     for name, value in options.items():
         if name not in types:
-            names = ", ".join(types) or "none"
-            raise ValueError(f"{owner}: no setting {name!r}{did_you_mean(name, types)}; it has {names}")
+            raise ValueError(f"{owner}: no setting {name!r}{choices(name, types)}")
         adapter = _adapter(types[name])
         out[name] = _validated(owner, name, value, partial(_converted, adapter)) if adapter else value
     return out
@@ -85,7 +97,7 @@ def check_options(
     known = {**types, **more}
     for name, value in options.items():
         if name not in known and not others_allowed:
-            raise ValueError(f"{what} has no option {name!r}: it takes {', '.join(known) or 'none'}")
+            raise ValueError(f"{what} has no option {name!r}{choices(name, known)}")
         annotation = known.get(name, Any)
         adapter = None if isinstance(annotation, str) else _adapter(annotation)
         if adapter:

@@ -13,6 +13,8 @@ from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+from pfl_core.options import choices
+
 PACKAGE = "pfl_core"
 INSTALLED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 
@@ -25,8 +27,7 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
     if ":" not in name:
         if name in table:
             return table[name]
-        known = ", ".join(table)
-        raise ValueError(f"unknown {kind} {name!r}: use one of {known}, or package.module:function for your own")
+        raise ValueError(f"unknown {kind} {name!r}{choices(name, table)}, or package.module:function for your own")
     module_name, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")):
         raise ValueError(f"{kind} {name!r}: {module_name!r} is not a module name; give package.module:function")

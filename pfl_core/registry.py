@@ -1,4 +1,4 @@
-"""Names of methods and partitions, and the modules that define the methods. Importing this file imports no method.
+"""Names of methods, metrics and partitions, and the modules that define the methods. No method is imported here.
 
 A new method needs a line here.
 """
@@ -36,7 +36,12 @@ MODULES = {  # method -> module
 INSTRUMENTS = {  # algorithms that measure something and are not methods -> module
     "star_pfl_likeness": "pfl_core.algorithms.star_pfl.likeness",
 }
+METRICS = {  # scores of each client beside its accuracy -> their meaning
+    "f1": "macro F1",
+    "auc": "area under the ROC curve, each class against the rest",
+    "ece": "expected calibration error",
+}
 PARTITIONS = (
     *("iid", "shards", "dirichlet", "paired_dirichlet", "by_source", "by_class", "pathological", "paired_sample"),
-    "label_groups",
+    *("label_groups", "csv"),
 )

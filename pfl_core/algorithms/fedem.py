@@ -18,6 +18,7 @@ inside, since equal components would stay equal. With one component, FedEM is Fe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -25,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
-from pfl_core.algorithm import ABSENT, check_choices, register
+from pfl_core.algorithm import ABSENT, ClientModel, check_choices, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Output, Scores, Trained
@@ -51,6 +52,11 @@ class MixtureState(MovingState):
 @dataclass(frozen=True)
 class FedEM(Momentum[MixtureState]):
     """Costs M times as much as FedAvg: in training, traffic, memory and prediction."""
+
+    usage = (
+        "A client's file holds its mixture weights. Its class probabilities are the sum over the components m of "
+        "mixture[m] * softmax(component_m(x))."
+    )
 
     components: int = 3  # M
     client_weighting: Literal["uniform", "samples"] = "samples"
@@ -144,6 +150,18 @@ class FedEM(Momentum[MixtureState]):
 
     def predict(self, fed: Federation, state: MixtureState, k: int, theta_k: Tensor, x: Tensor) -> Tensor:
         return log_mixture(fed, state.components, state.mixture[k], x)
+
+    def shared_models(self, fed: Federation, state: MixtureState) -> dict[str, Tensor]:
+        return {f"component_{m}": theta for m, theta in enumerate(state.components)}
+
+    def client_model(self, fed: Federation, state: MixtureState, k: int, theta_k: Tensor) -> ClientModel:
+        return ClientModel(tensors={"mixture": state.mixture[k]})
+
+    def predict_exported(
+        self, fed: Federation, k: int, model: ClientModel, shared: Mapping[str, Tensor], x: Tensor
+    ) -> Tensor:
+        components = torch.stack([shared[f"component_{m}"] for m in range(self.components)])
+        return log_mixture(fed, components, model.tensors["mixture"], x)
 
     def adapt(self, fed: Federation, state: MixtureState, clients: Tensor, t: int) -> MixtureState:
         equal = torch.full_like(state.mixture, 1 / self.components)

@@ -13,26 +13,35 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from importlib import metadata
 from typing import Any, NoReturn
 
 from pfl_core import deadline
-from pfl_core.cli import figures, listings, results, run, runs, search, signals
+from pfl_core.cli import compare, figures, listings, results, run, runs, search, signals
 
-MODULES = (figures, listings, run, runs, search, results)
+MODULES = (figures, listings, compare, run, runs, search, results)
 FAILED, BAD_INPUT, TIME_UP = 1, 2, 3
 MAX_LINE = 600  # characters of an error message; --debug prints all
 MORE = " ... (--debug shows all)"
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises its errors, so that all errors are printed alike. Every command has --debug."""
+    """An argument parser that raises its errors, so that all errors are printed alike.
+
+    Every command has --debug and --quiet.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help="print the traceback of an error"
+        )
+        self.add_argument(
+            "--quiet",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="print errors only, and what --json prints; no progress bar",
         )
 
     def error(self, message: str) -> NoReturn:
@@ -64,12 +73,20 @@ def execute(argv: Sequence[str] | None) -> int:
         with warnings.catch_warnings():
             warnings.filterwarnings("always", message="record .* is damaged", category=UserWarning)
             warnings.showwarning = _show_warning
-            args = parser().parse_args(argv)
+            top = parser()
+            if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
+                import argcomplete
+
+                argcomplete.autocomplete(top)
+            args = top.parse_args(argv)
+            quiet = getattr(args, "quiet", False)
             given = {
+                "TQDM_DISABLE": "1" if quiet else None,
                 "DASK_SCHEDULER_ADDRESS": getattr(args, "scheduler", None),
                 deadline.VARIABLE: getattr(args, "stop_at", None),
             }
-            with _environment({name: str(value) for name, value in given.items() if value}):
+            silent = redirect_stdout(io.StringIO()) if quiet and not getattr(args, "json", False) else nullcontext()
+            with _environment({name: str(value) for name, value in given.items() if value}), silent:
                 status = _without_exit(args)
         _flush()
         return status

@@ -10,14 +10,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from pfl_core import notebooks, papers
-from pfl_core.cli.text import add_scheduler, add_stop_after, device, duration, positive, size, table, value
+from pfl_core.cli.names import complete
+from pfl_core.cli.text import add_scheduler, add_stop_after, as_json, device, duration, positive, table, value
 from pfl_core.data.registry import data_dir
 from pfl_core.deadline import TimeUpError, deadline, passed
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
+    from pfl_core.cli.plan import Plan
     from pfl_core.runs import RunSpec
-    from pfl_core.runs.estimate import Cost
 
 Parameters = dict[str, Any]
 NOT_PRESET = {"SEEDS", "OVERRIDES"}  # parameters that make a notebook's runs differ from the preset
@@ -30,9 +31,10 @@ def add(commands: argparse._SubParsersAction) -> None:
         description="Run notebooks and write their figures to figures/PRESET/. Missing training runs are computed and "
         "stored; stored runs are reused.",
     )
-    figures.add_argument(
+    selection = figures.add_argument(
         "selection", nargs="*", metavar="PAPER or NOTEBOOK", help="e.g. fedselect/01_main_comparison (default: all)"
     )
+    complete(selection, lambda: [*papers.PAPERS, *notebooks.names()])
     figures.add_argument("--preset", choices=PRESETS, metavar="P", help=f"{', '.join(PRESETS)} (default quick)")
     figures.add_argument("--jobs", type=positive, metavar="N", help="number of parallel runs (default: all cores)")
     add_scheduler(figures)
@@ -60,17 +62,22 @@ def add(commands: argparse._SubParsersAction) -> None:
         action="store_true",
         help="draw the figures of all complete notebooks from data/results/ (see its manifest.json); train nothing",
     )
+    figures.add_argument("--json", action="store_true", help="print what --list or --dry-run shows as a JSON list")
     figures.set_defaults(do=do_figures)
 
 
 def do_figures(args: argparse.Namespace) -> int:
+    if args.json and not (args.list or args.dry_run):
+        raise ValueError("--json prints what --list or --dry-run shows; add one of them")
     if args.evidence:
         return draw_evidence(args)
     selected = {name: parameters_of(name, args) for name in notebooks.select(args.selection)}
     if args.write_notebooks and (args.parameters or args.device or args.preset not in (None, "quick")):
         raise ValueError("--write-notebooks always uses preset quick; give no other preset, device or parameters")
     if args.list:
-        print(table(("notebook", "title"), [(name, notebooks.title(name)) for name in selected]))
+        titles = {name: notebooks.title(name) for name in selected}
+        objects = [{"name": name, "title": title} for name, title in titles.items()]
+        print(as_json(objects) if args.json else table(("notebook", "title"), list(titles.items())))
         return 0
     for name, parameters in selected.items():  # report wrong parameters before anything starts
         notebooks.check_parameters(name, parameters)
@@ -79,7 +86,9 @@ def do_figures(args: argparse.Namespace) -> int:
 
     jobs = num_jobs(args.jobs)
     if args.dry_run or parameters["PRESET"] == "paper":  # hours or days: print the estimate first
-        print(plan(selected, jobs), flush=True)
+        costs = plan(selected, jobs)
+        text = "\n".join([f"preset {parameters['PRESET']}", costs.text("notebook")])
+        print(as_json(costs.rows) if args.json else text, flush=True)
     if args.dry_run:
         return 0
     from pfl_core.study.output import figures_dir
@@ -107,7 +116,8 @@ def draw_evidence(args: argparse.Namespace) -> int:
         manifest.check(entry, store)
     if args.list or args.dry_run:
         rows = [(e.notebook, e.preset, ", ".join(map(str, e.seeds)), len(e.keys)) for e in entries]
-        print(table(("notebook", "preset", "seeds", "runs"), rows))
+        objects = [{"name": e.notebook, "preset": e.preset, "seeds": e.seeds, "runs": len(e.keys)} for e in entries]
+        print(as_json(objects) if args.json else table(("notebook", "preset", "seeds", "runs"), rows))
         return 0
     selected = {entry.notebook: {"PRESET": entry.preset, "SEEDS": entry.seeds} for entry in entries}
     return run_all(selected, figures_dir(), {"PFL_TRAIN": "0", "PFL_RUNS_DIR": os.devnull})
@@ -195,32 +205,8 @@ def _short(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def plan(selected: Mapping[str, Parameters], jobs: int) -> str:
-    """A table row for each notebook: stored and missing runs, and the estimated cost of the missing ones."""
-    from pfl_core.runs import Store
-    from pfl_core.runs.estimate import Survey, Timings, estimate
+def plan(selected: Mapping[str, Parameters], jobs: int) -> Plan:
+    """Stored and missing runs of each notebook, and the estimated cost of the missing ones."""
+    from pfl_core.cli.plan import Plan
 
-    all_missing: dict[str, RunSpec] = {}  # by key: notebooks share runs, which count once in the total
-    rows: list[tuple[object, ...]] = []
-    notes: list[str] = []
-    store = Store()
-    timings = Timings.of(store)
-    for name, parameters in selected.items():
-        survey = Survey.of(experiment(name, parameters), store)
-        all_missing |= survey.missing
-        missing = len(survey.missing) + survey.num_blocked
-        rows.append((name, survey.stored, missing, *_costs(estimate(survey.missing.values(), timings), jobs)))
-        notes += [f"{name}: {num} runs cannot be computed: {reason}" for reason, num in survey.blocked.items()]
-    total = estimate(all_missing.values(), timings)
-    if total.runs:
-        rows.append(("total", None, total.runs, *_costs(total, jobs)))
-        notes.insert(0, f"{jobs} parallel runs; time estimated {total.basis}")
-    columns = ("notebook", "runs stored", "missing", "time", "memory", "disk")
-    return "\n".join([f"preset {parameters['PRESET']}", table(columns, rows), *notes])
-
-
-def _costs(cost: Cost, jobs: int) -> list[str | None]:
-    """Cells for time, memory and disk."""
-    if not cost.runs:
-        return [None, None, None]
-    return [duration(cost.wall(jobs)), size(cost.memory(jobs)), size(cost.disk)]
+    return Plan.of({name: experiment(name, parameters) for name, parameters in selected.items()}, jobs)

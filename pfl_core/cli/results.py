@@ -6,7 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from pfl_core.cli.names import check
+from pfl_core.cli.names import check, complete
+from pfl_core.cli.text import as_json
 from pfl_core.papers import PAPERS, paper
 
 
@@ -18,7 +19,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         "mechanism checks, figures, and what is missing; and the answer on the method page. Without PAPER also "
         "notebooks/REPRODUCTION.md, which has all papers. Nothing is computed.",
     )
-    report.add_argument("papers", nargs="*", metavar="PAPER", help=f"{', '.join(PAPERS)} (default: all)")
+    names = report.add_argument("papers", nargs="*", metavar="PAPER", help=f"{', '.join(PAPERS)} (default: all)")
+    complete(names, PAPERS)
+    report.add_argument("--json", action="store_true", help="print the pages that were written as a JSON list")
     report.set_defaults(do=do_report)
 
 
@@ -40,5 +43,6 @@ def do_report(args: argparse.Namespace) -> int:
         pages[method_page] = report.with_answer(evidence, method_page.read_text(encoding="utf-8"))
     for path, text in pages.items():
         atomic_write(path, text.encode())
-        print(path.relative_to(ROOT))
+    written = [path.relative_to(ROOT).as_posix() for path in pages]
+    print(as_json(written) if args.json else "\n".join(written))
     return 0

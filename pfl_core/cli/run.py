@@ -1,46 +1,26 @@
-"""``pfl run``: one training run from the command line."""
+"""``pfl run``: training runs from the command line."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import math
 import sys
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pfl_core.cli.names import check, check_method
-from pfl_core.cli.text import (
-    BadArgument,
-    add_scheduler,
-    add_stop_after,
-    as_json,
-    device,
-    duration,
-    integer,
-    positive,
-    value,
-)
-from pfl_core.data.registry import check_name, data_dir
+from pfl_core.cli.models import WHICH, keep_state, save
+from pfl_core.cli.names import complete
+from pfl_core.cli.specs import COMPONENTS, Variation, add_run_options, check_names, variations
+from pfl_core.cli.text import as_json, duration, positive, table
 from pfl_core.deadline import deadline
-from pfl_core.options import did_you_mean
-from pfl_core.papers import PAPERS, paper
-from pfl_core.registry import MODULES, PARTITIONS
-from pfl_core.study.presets import PRESETS
+from pfl_core.files import remove
+from pfl_core.registry import METRICS, MODULES
 
 if TYPE_CHECKING:
     from pfl_core.algorithm import MechanismCheck
     from pfl_core.runs import Record, RunSpec, Store
-
-COMPONENTS = ("data", "partition", "model")  # fields of a run that have a name and options
-FRAME_FLAGS = ("clients", "rounds", "participation", "lr", "epochs", "batch_size")  # flags that set a field of a run
-TRIAL_TRAINING = {"lr": 0.1, "batch_size": 16, "momentum": 0.9}  # without --paper: learns within 20 rounds
-MAIN_OPTION = {  # partition -> the option that NAME:VALUE sets
-    "shards": "classes_per_client",
-    "dirichlet": "alpha",
-    "paired_dirichlet": "alpha",
-    "pathological": "shards",
-}
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -50,180 +30,208 @@ def add(commands: argparse._SubParsersAction) -> None:
         description="Train one method and store the result. METHOD, --data, --partition and --model also accept your "
         "own code, given as my_module:name and imported from the current folder. "
         "Default without --paper: handwritten digits, 10 clients with 2 classes each, a small convolutional network, "
-        "20 rounds, batch size 16, learning rate 0.1, momentum 0.9; a few methods have other defaults.",
+        "20 rounds, batch size 16, learning rate 0.1, momentum 0.9; a few methods have other defaults. "
+        "Several values with commas between them make a sweep of all combinations: --seed 0-2 --lr 0.01,0.1 "
+        "--set alpha=0.1,0.3. The result is then a table with the mean over seeds.",
     )
-    run.add_argument("method", metavar="METHOD", help="a method listed by `pfl methods`")
-    run.add_argument("--paper", help=f"start from the settings of this paper: {', '.join(PAPERS)}")
-    run.add_argument("--preset", help=f"size of the paper's experiment: {', '.join(PRESETS)} (default quick)")
-    run.add_argument("--reading", help="where text and code of a paper differ, follow: paper (default) or authors_code")
-    run.add_argument("--data", metavar="D", help="a data set listed by `pfl data`")
-    forms = [f"{name}:{option.upper()}" if (option := MAIN_OPTION.get(name)) else name for name in PARTITIONS]
-    run.add_argument("--partition", metavar="P", type=partition, help=", ".join(forms))
-    run.add_argument("--clients", type=positive, metavar="N", help="number of clients")
-    run.add_argument("--rounds", type=positive, metavar="T", help="communication rounds")
-    run.add_argument("--model", metavar="M", help="the network, e.g. mlp, cnn_small, resnet18")
-    run.add_argument("--lr", type=float, help="learning rate of local training")
-    run.add_argument("--epochs", type=integer, help="local epochs")
-    run.add_argument("--batch-size", type=positive, metavar="B", help="batch size of local training")
-    run.add_argument("--participation", type=float, help="fraction of the clients in each round, e.g. 0.1")
-    run.add_argument("--seed", type=integer, default=0, help="random seed (default 0)")
-    run.add_argument("--device", type=device, default="cpu", help="cpu (default), cuda, cuda:1, ...")
-    run.add_argument(
-        "--set",
-        metavar="FIELD=VALUE",
-        action="append",
-        default=[],
-        type=setting,
-        help="set a field of the method (alpha=0.5), an option of the data, partition or model (model.width=32), or "
-        "another field of training or the run (train.momentum=0.9, run.eval_every=5); VALUE is JSON or plain text",
-    )
+    complete(run.add_argument("method", metavar="METHOD", help="a method listed by `pfl methods`"), MODULES)
+    add_run_options(run)
     run.add_argument("--until", type=positive, metavar="T", help="stop after T rounds and store a partial record")
-    run.add_argument("--keep-state", action="store_true", help="keep the final state, to continue a stopped run later")
-    add_scheduler(run)
-    add_stop_after(run)
-    run.add_argument("--json", action="store_true", help="print the result as one line of JSON")
+    run.add_argument(
+        "--keep-state",
+        action="store_true",
+        help="keep the final state; the same command then continues a stopped run, and with more --rounds a finished "
+        "one, unless the method depends on the number of rounds",
+    )
+    run.add_argument(
+        "--save-models",
+        type=Path,
+        metavar="DIR",
+        help=f"write each client's model to DIR, in safetensors for load_state_dict, and models.json; {WHICH}",
+    )
+    run.add_argument("--json", action="store_true", help="print the result as JSON, one line for each run")
     run.set_defaults(do=do_run)
 
 
-def setting(text: str) -> tuple[str, str, Any]:
-    """'partition.val=0.1' -> ("partition", "val", 0.1). A name without a dot is a field of the method."""
-    name, equals, value_text = text.partition("=")
-    owner, dot, field = name.rpartition(".")
-    if not equals or not field or owner not in ("", *COMPONENTS, "train", "run") or bool(dot) != bool(owner):
-        raise BadArgument(f"{text!r} is not FIELD=VALUE with a FIELD such as alpha, data.x, partition.x or train.x")
-    if field == "name":
-        raise BadArgument(f"{text!r}: choose the name with METHOD, --data, --partition or --model instead")
-    return owner or "method", field, value(value_text)
-
-
-def partition(text: str) -> dict[str, Any]:
-    """'shards:2' -> {"name": "shards", "classes_per_client": 2}. 'my_module:function' is a user's own partition."""
-    name, colon, option = text.partition(":")
-    if colon and name not in PARTITIONS and not option.isidentifier():
-        raise BadArgument(
-            f"unknown partition {name!r}{did_you_mean(name, PARTITIONS)}; choose from {', '.join(PARTITIONS)}"
-        )
-    if name not in PARTITIONS or not colon:
-        return {"name": text}
-    if name not in MAIN_OPTION:
-        raise BadArgument(f"{text!r}: {name} takes no value; set its options with --set partition.OPTION=VALUE")
-    return {"name": name, MAIN_OPTION[name]: value(option)}
-
-
-def spec_of(args: argparse.Namespace) -> RunSpec:
-    """The run that the arguments describe. Raises ValueError for wrong or incompatible values.
-
-    The spec is marked as changed if it differs from the preset, so that `pfl compare` does not show it as the preset's
-    result.
-    """
-    from pfl_core.study.settings import override
-
-    # --set values by owner: {"method": {...}, "data": {...}, ...}
-    sets: dict[str, dict[str, Any]] = {name: {} for name in ("method", *COMPONENTS, "train", "run")}
-    for owner, field, given in args.set:
-        sets[owner][field] = given
-    if args.reading:
-        sets["method"]["reading"] = args.reading
-    flags = {name: flag for name in FRAME_FLAGS if (flag := getattr(args, name)) is not None}
-    changes = flags | sets["train"] | sets["run"]
-    changes |= {name: flag for name in COMPONENTS if (flag := getattr(args, name)) is not None}
-    if args.paper:
-        dataset = _paper_dataset(args, changes)
-        base = paper(args.paper).settings.spec(
-            args.method, preset=args.preset or "quick", dataset=dataset, seed=args.seed, **sets["method"]
-        )
-    elif args.preset:
-        raise ValueError(f"--preset {args.preset} is the size of a paper's experiment; add --paper")
-    else:
-        base = trial(args.method, sets["method"], args.seed)
-    spec = override(base, changes)
-    components: dict[str, Any] = {name: {**getattr(spec, name), **sets[name]} for name in COMPONENTS if sets[name]}
-    spec = dataclasses.replace(spec, **components)
-    return dataclasses.replace(spec, device=args.device, changed=spec.identity() != base.identity())
-
-
-def trial(name: str, given: dict[str, Any], seed: int) -> RunSpec:
-    """The default run without --paper: TRIAL_TRAINING, and the method's own trial settings.
-
-    The method's trial fields are left out if they are not compatible with the ``given`` fields.
-    """
-    from pfl_core.algorithm import methods
-    from pfl_core.runs import RunSpec
-    from pfl_core.study.settings import override
-
-    entry = methods()[name] if name in MODULES else None
-    spec = None
-    if entry and entry.trial:
-        with suppress(ValueError):  # an error in the given fields themselves is raised below
-            spec = RunSpec(method={"name": name, **entry.trial, **given}, seed=seed)
-    spec = spec or RunSpec(method={"name": name, **given}, seed=seed)
-    return override(spec, {**TRIAL_TRAINING, **(entry.trial_training if entry else {})})
-
-
-def check_names(args: argparse.Namespace) -> None:
-    """Raise ValueError for an unknown method, paper, preset or data set, before anything slow is imported."""
-    check_method(args.method)
-    check("paper", args.paper, PAPERS)
-    if args.paper:
-        check("preset", args.preset, PRESETS)
-    elif args.data:  # with --paper, --data may also name one of the paper's settings
-        check_name(args.data, data_dir())
-
-
-def _paper_dataset(args: argparse.Namespace, changes: dict[str, Any]) -> str | None:
-    """The paper's setting that --data names, removed from ``changes``; None for the paper's first setting."""
-    from pfl_core.data import names
-
-    settings = paper(args.paper).settings.settings.get(args.preset or "quick", {})
-    if args.data in settings and (args.data not in names() or settings[args.data].data["name"] == args.data):
-        return changes.pop("data")
-    return None
-
-
 def do_run(args: argparse.Namespace) -> int:
-    check_names(args)
+    check_names(args, [args.method])
+    rows = variations(args, [args.method])
+    specs = [spec for row in rows for spec in row.specs]
+    if len(specs) > 1 and (args.until or args.keep_state or args.save_models):
+        raise ValueError(
+            f"--until, --keep-state and --save-models need a single run; these arguments describe {len(specs)}"
+        )
+    if args.dry_run:
+        return dry_run(rows, args)
     from pfl_core.runs import Store
 
-    spec, store = spec_of(args), Store()
-    key, record = store.locate(spec)
-    was_stored = record is not None and record.rounds >= min(args.until or spec.rounds, spec.rounds)
-    if not args.json:
-        print(describe(spec, key))
-    if record is None or not was_stored:
-        record = compute(spec, store, key, args.until, args.keep_state)
-    print(as_json(result(record, was_stored)) if args.json else summary(record, was_stored, store, args.keep_state))
+    store = Store()
+    if len(specs) == 1:
+        return run_one(specs[0], store, args)
+    records, stored = run_all(specs, store, args)
+    if args.json:
+        varied = [row.varied for row in rows for _ in row.specs]
+        for record, was_stored, values in zip(records, stored, varied, strict=True):
+            print(as_json(result(record, was_stored) | ({"varied": values} if values else {})))
+        return 0
+    print(sweep_table(rows, records))
+    print(f"{sum(stored)} of {len(records)} runs were stored already")
     return 0
 
 
-def compute(spec: RunSpec, store: Store, key: str, until: int | None, keep_state: bool) -> Record:
+def run_one(spec: RunSpec, store: Store, args: argparse.Namespace) -> int:
+    """A single run: its settings, a progress bar, and its result in detail."""
+    key, record = store.locate(spec)
+    was_stored = record is not None and record.rounds >= min(args.until or spec.rounds, spec.rounds)
+    if args.save_models:
+        from pfl_core.runs.export import check as check_export
+
+        check_export(spec, key, args.save_models)
+    if not args.json:
+        print(describe(spec, key))
+    if args.log:
+        _check_log(args.log)
+    if record is None or not was_stored:
+        record = compute(spec, store, key, args)
+    elif args.keep_state:
+        keep_state(record, store)
+    _complete_logs(args.log, [record], [was_stored])
+    saved = save(record, store, args.save_models) if args.save_models else ""
+    if saved and not (was_stored or args.keep_state or record.partial):
+        remove(store.checkpoint(key))
+    if args.json:
+        print(as_json(result(record, was_stored) | ({"models": str(args.save_models)} if saved else {})))
+    else:
+        texts = [summary(record, was_stored, store), keeping(spec, args.until) if args.keep_state else "", saved]
+        print("\n".join(filter(None, texts)))
+    return 0
+
+
+def keeping(spec: RunSpec, until: int | None) -> str:
+    """What a kept state is good for."""
+    from pfl_core.runs.extend import horizon_dependence
+
+    if until and until < spec.rounds:
+        return "the state is kept: the same command without --until continues from it"
+    if reason := horizon_dependence(spec):
+        return f"the state is kept, but a run with more rounds cannot continue from it: {reason}"
+    return "the state is kept: the same command with more --rounds continues from it"
+
+
+def run_all(specs: Sequence[RunSpec], store: Store, args: argparse.Namespace) -> tuple[list[Record], list[bool]]:
+    """The records of several runs, computed in parallel, and whether each was stored already."""
+    from pfl_core.runs import sweep
+
+    if args.log:
+        _check_log(args.log)
+    found = [store.locate(spec)[1] for spec in specs]
+    stored = [record is not None and not record.partial for record in found]
+    records = sweep(specs, jobs=args.jobs, store=store, log=args.log and args.log.resolve())
+    _complete_logs(args.log, records, stored)
+    return records, stored
+
+
+def _check_log(folder: Path) -> None:
+    from pfl_core.runs.log import check_folder
+
+    check_folder(folder)
+
+
+def _complete_logs(folder: Path | None, records: Sequence[Record], stored: Sequence[bool]) -> None:
+    """Write the logs of runs that were read from the store, or computed where this folder is not shared."""
+    if folder is None:
+        return
+    from pfl_core.runs.log import RunLog
+
+    for record, was_stored in zip(records, stored, strict=True):
+        with RunLog(folder, record.spec, record.key) as log:
+            if was_stored or not log.path.exists():
+                log.update(record.series)
+
+
+def dry_run(rows: Sequence[Variation], args: argparse.Namespace) -> int:
+    """Print what the runs would cost."""
+    from pfl_core.cli.plan import Plan
+    from pfl_core.runs.sweep import num_jobs
+
+    plan = Plan.of({row.label: row.specs for row in rows}, num_jobs(args.jobs))
+    print(as_json(plan.rows) if args.json else plan.text("runs"))
+    return 0
+
+
+def sweep_table(rows: Sequence[Variation], records: Sequence[Record]) -> str:
+    """A line for each combination: accuracies (mean and deviation over seeds), communication, time; then remarks."""
+    from pfl_core.study.method_comparison import remarks, summary
+
+    groups = grouped(rows, records)
+    names = list(rows[0].varied)
+    columns = (*names, "seeds", "accuracy, %", "deviation", "worst tenth, %", "upload, MB", "time of a run")
+    cells = []
+    for row in rows:
+        numbers = summary(groups[row.label])
+        accuracy = (f"{numbers[name]:.2f}" for name in ("acc_mean", "acc_mean_sd", "acc_bottom_decile"))
+        cost = f"{numbers['upload_mb']:.2f}", duration(numbers["seconds"])
+        cells.append((*(str(row.varied[name]) for name in names), len(row.specs), *accuracy, *cost))
+    return "\n".join([table(columns, cells), *remarks(groups)])
+
+
+def grouped(rows: Sequence[Variation], records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Label -> the records of its runs. ``records`` are in the order of the rows' specs."""
+    rest = iter(records)
+    return {row.label: [next(rest) for _ in row.specs] for row in rows}
+
+
+def compute(spec: RunSpec, store: Store, key: str, args: argparse.Namespace) -> Record:
     """Run in this process, or on the cluster if there is one, with a progress bar on stderr."""
     from tqdm import tqdm
 
     from pfl_core.runs import cluster, execute, sweep
+    from pfl_core.runs.log import RunLog, last_scores
 
     if cluster.address():
-        if until or keep_state:
-            raise ValueError("--until and --keep-state need a run on this machine; leave out the scheduler")
-        (record,) = sweep([spec], store=store)
+        if args.until or args.keep_state or args.save_models:
+            raise ValueError(
+                "--until, --keep-state and --save-models need a run on this machine; leave out the scheduler"
+            )
+        (record,) = sweep([spec], store=store, log=args.log and args.log.resolve())
         return record
 
-    with tqdm(
-        total=min(until or spec.rounds, spec.rounds), unit="round", file=sys.stderr, desc=spec.method["name"]
-    ) as bar:
+    total = min(args.until or spec.rounds, spec.rounds)
+    with (
+        tqdm(total=total, unit="round", file=sys.stderr, desc=spec.method["name"]) as bar,
+        RunLog(args.log, spec, key) if args.log else nullcontext() as log,
+    ):
+
+        def watch(series: Any) -> None:
+            if not bar.disable:
+                bar.set_postfix(last_scores(spec, series), refresh=False)
+            if log:
+                log.update(series)
+
         execute(
             spec,
             store,
             key=key,
-            until=until,
-            keep_state=keep_state,
+            until=args.until,
+            keep_state=args.keep_state or bool(args.save_models),
             stop_at=deadline(),
             on_round=lambda done: bar.update(done - bar.n),
+            watch=watch,
             warn=lambda text: bar.write(f"pfl: {text}", file=sys.stderr),
         )
     stored = store.get(key, spec)  # read back: numbers are rounded as in the file, like those of later calls
     if stored is None:
         raise OSError(f"the record of run {key} was deleted by another process; run the command again")
     return stored
+
+
+def per_client(record: Record) -> list[str]:
+    """The metrics of the last round over the clients: a line for each, and a header; nothing without metrics."""
+    lines = []
+    for name in filter(record.series.__contains__, METRICS):
+        values = record.values(name).iloc[-1]
+        lines.append(f"{f'{name}: {METRICS[name]}':<62}{values.mean():>8.4f}{values.min():>8.4f}{values.max():>9.4f}")
+    return [f"{'clients, last round':<62}{'mean':>8}{'lowest':>8}{'highest':>9}", *lines] if lines else []
 
 
 def inert(check: MechanismCheck) -> str:
@@ -258,7 +266,7 @@ def _options(options: dict[str, Any]) -> str:
     return "  ".join(first + [f"{name}={given}" for name, given in rest.items()])
 
 
-def summary(record: Record, was_stored: bool, store: Store, keep_state: bool = False) -> str:
+def summary(record: Record, was_stored: bool, store: Store) -> str:
     """The result as text: accuracies, communication, time, and the record's file."""
     numbers = record.summary()
     lines = [f"{'accuracy, percent':<22}{'mean':>8}{'pooled':>8}{'bottom decile':>15}"]
@@ -271,11 +279,7 @@ def summary(record: Record, was_stored: bool, store: Store, keep_state: bool = F
     lines.append(f"upload of all clients: {upload}; run time {duration(record.seconds)}")
     if not math.isfinite(numbers["loss"]):
         lines.append("training diverged: the loss of the last round is NaN or infinite, so accuracies mean nothing")
+    lines += per_client(record)
     lines += [inert(check) for check in record.mechanism if not check.acts]
     lines.append("read from the store, nothing was computed" if was_stored else f"stored in {store.path(record.key)}")
-    if keep_state and was_stored:
-        lines.append(
-            "--keep-state had no effect: the run is stored already and its state was not kept; "
-            "to run it again, first delete all records with `pfl runs clean --all`"
-        )
     return "\n".join(lines)

@@ -6,10 +6,11 @@ import argparse
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pfl_core.cli.names import check
-from pfl_core.cli.text import duration, size, table
+from pfl_core.cli.models import WHICH, save
+from pfl_core.cli.names import check, complete
+from pfl_core.cli.text import as_json, duration, size, table
 from pfl_core.papers import PAPERS
 from pfl_core.study.presets import PRESETS
 
@@ -17,24 +18,38 @@ if TYPE_CHECKING:
     from pfl_core.runs import Record, Store
 
 
+COLUMNS = ("key", "paper", "preset", "method", "variant", "data", "rounds", "seed", "acc_mean")
+
+
 def add(commands: argparse._SubParsersAction) -> None:
     runs = commands.add_parser("runs", help="list, export, delete or migrate stored runs")
-    runs.set_defaults(do=list_runs, paper=None, preset=None)
+    runs.set_defaults(do=list_runs, paper=None, preset=None, json=False)
     actions = runs.add_subparsers(dest="action", metavar="list|export|clean|migrate|manifest")
     listing = actions.add_parser("list", help="list the stored runs (default)")
+    listing.add_argument("--json", action="store_true", help="print a JSON list of runs")
     listing.set_defaults(do=list_runs)
-    export = actions.add_parser("export", help="copy records to a folder, as JSON and as CSV in long format")
+    export = actions.add_parser(
+        "export", help="copy records to a folder, as JSON and as CSV in long format, or write models"
+    )
     export.add_argument(
         "where",
         nargs="*",
         metavar="DIR [KEY ...]",
-        help="the folder, then keys; with --results only keys (default: all runs)",
+        help="the folder, then keys; with --results or --models only keys (default: all runs)",
     )
-    export.add_argument("--results", action="store_true", help="copy the JSON files to data/results/, to commit them")
+    target = export.add_mutually_exclusive_group()
+    target.add_argument("--results", action="store_true", help="copy the JSON files to data/results/, to commit them")
+    target.add_argument(
+        "--models",
+        type=Path,
+        metavar="DIR",
+        help="write the models of one run to DIR, those of several runs to DIR/KEY, as `pfl run --save-models` does; a "
+        f"run whose state was not kept is computed again; {WHICH}",
+    )
     export.set_defaults(do=export_runs)
     for command in (listing, export):
-        command.add_argument("--paper", help="only runs made for this paper")
-        command.add_argument("--preset", help="only runs of this preset")
+        complete(command.add_argument("--paper", help="only runs made for this paper"), PAPERS)
+        complete(command.add_argument("--preset", help="only runs of this preset"), PRESETS)
     clean = actions.add_parser(
         "clean",
         help="delete stale records, damaged files and what killed processes left; data/results/ is never changed",
@@ -56,49 +71,54 @@ def add(commands: argparse._SubParsersAction) -> None:
 def list_runs(args: argparse.Namespace) -> int:
     check_names(args)
     from pfl_core.runs import Store
+    from pfl_core.runs.index import indexed
 
     store = Store()
-    records = select_records(store, args)
-    columns = (
-        "key",
-        "paper",
-        "preset",
-        "method",
-        "variant",
-        "data",
-        "rounds",
-        "seed",
-        "acc_mean",
-        "took",
-        "size",
-        "state",
-    )
-    rows = [_row(record, store) for record in records]
-    print(table(columns, rows) if rows else f"no matching runs in {store.root}")
+    rows = [
+        {**row, "committed": not store.path(row["key"]).exists()}
+        for row in indexed(store, "list", _row)
+        if args.paper in (None, row["paper"]) and args.preset in (None, row["preset"])
+    ]
+    if args.json:
+        print(as_json(rows))
+        return 0
+    columns = (*COLUMNS, "took", "size", "state")
+    cells = [_cells(row) for row in rows]
+    print(table(columns, cells) if rows else f"no matching runs in {store.root}")
     return 0
 
 
-def _row(record: Record, store: Store) -> tuple[object, ...]:
+def _row(record: Record, path: Path) -> dict[str, Any]:
+    """One run as an object of ``pfl runs list --json``; "committed" is added when it is shown."""
     from pfl_core.papers import variant
+
+    spec = record.spec
+    return {
+        "key": record.key,
+        "paper": spec.paper,
+        "preset": spec.preset_label,
+        "method": spec.method["name"],
+        "variant": variant(spec),
+        "data": spec.data["name"],
+        "rounds": record.rounds,
+        "rounds_planned": spec.rounds,
+        "seed": spec.seed,
+        "acc_mean": record.summary()["acc_mean"],
+        "seconds": record.seconds,
+        "bytes": path.stat().st_size,
+        "format": record.schema,
+        "stale": record.stale,
+    }
+
+
+def _cells(row: dict[str, Any]) -> list[object]:
     from pfl_core.runs.store import SCHEMA
 
-    spec, path = record.spec, record_path(record, store)
-    state = ["format 1" if record.schema < SCHEMA else "stale" if record.stale else "fresh"]
-    state += ["committed"] if path.is_relative_to(store.results) else []
-    return (
-        record.key,
-        spec.paper,
-        spec.preset_label,
-        spec.method["name"],
-        variant(spec),
-        spec.data["name"],
-        record.length,
-        spec.seed,
-        f"{record.summary()['acc_mean']:.2f}",
-        duration(record.seconds),
-        size(path.stat().st_size),
-        ", ".join(state),
-    )
+    done, planned = row["rounds"], row["rounds_planned"]
+    state = ["format 1" if row["format"] < SCHEMA else "stale" if row["stale"] else "fresh"]
+    state += ["committed"] if row["committed"] else []
+    shown = row | {"rounds": f"{done} of {planned}" if done < planned else done, "acc_mean": f"{row['acc_mean']:.2f}"}
+    return [*(shown[name] for name in COLUMNS), duration(row["seconds"]), size(row["bytes"]), ", ".join(state)]
 
 
 def record_path(record: Record, store: Store) -> Path:
@@ -133,6 +153,10 @@ def export_runs(args: argparse.Namespace) -> int:
         if not (args.where or args.paper or args.preset):
             raise ValueError("runs export --results: select the runs by key, --paper or --preset")
         return _copy_to_results(select_records(store, args, args.where), store)
+    if args.models:
+        if not (args.where or args.paper or args.preset):
+            raise ValueError("runs export --models: select the runs by key, --paper or --preset")
+        return _export_models(select_records(store, args, args.where), store, args.models)
     if not args.where:
         raise ValueError("runs export: give the folder to write to")
     folder, records = Path(args.where[0]), select_records(store, args, args.where[1:])
@@ -172,6 +196,19 @@ def _copy_to_results(records: list[Record], store: Store) -> int:
         path = store.results / (record.spec.paper or "other") / _preset(record) / f"{record.key}.json"
         atomic_write(path, record_path(record, store).read_bytes())
         print(f"{path}  {record.spec.label()}{', STALE' if record.stale else ''}")
+    return 0
+
+
+def _export_models(records: list[Record], store: Store, folder: Path) -> int:
+    from pfl_core.runs.export import check as check_export
+
+    if not records:
+        raise ValueError("runs export --models: no stored run matches, nothing to write")
+    folders = [folder / record.key if len(records) > 1 else folder for record in records]
+    for record, target in zip(records, folders, strict=True):
+        check_export(record.spec, record.key, target)
+    for record, target in zip(records, folders, strict=True):
+        print(save(record, store, target))
     return 0
 
 

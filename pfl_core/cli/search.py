@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from pfl_core.cli.names import check
-from pfl_core.cli.text import add_scheduler, add_stop_after, positive, table
+from pfl_core.cli.names import check, complete
+from pfl_core.cli.text import add_scheduler, add_stop_after, as_json, positive, table
 from pfl_core.options import did_you_mean
 from pfl_core.papers import PAPERS, paper
+from pfl_core.registry import MODULES
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -26,18 +27,23 @@ def add(commands: argparse._SubParsersAction) -> None:
         "The chosen values are written to the paper's searched.json, where the paper's settings read them. "
         "Stored runs are reused.",
     )
-    search.add_argument("paper", metavar="PAPER", help=", ".join(PAPERS))
-    search.add_argument("methods", nargs="*", metavar="METHOD", help="default: all methods that have a grid")
-    search.add_argument("--preset", help="only this preset (default: all presets that have a search)")
+    complete(search.add_argument("paper", metavar="PAPER", help=", ".join(PAPERS)), PAPERS)
+    methods = search.add_argument("methods", nargs="*", metavar="METHOD", help="default: all methods that have a grid")
+    complete(methods, MODULES)
+    preset = search.add_argument("--preset", help="only this preset (default: all presets that have a search)")
+    complete(preset, PRESETS)
     search.add_argument("--setting", help="only this setting (default: all settings that have a search)")
     search.add_argument("--jobs", type=positive, metavar="N", help="number of parallel runs (default: all cores)")
     add_scheduler(search)
     add_stop_after(search)
     search.add_argument("--list", action="store_true", help="list the grids and the chosen values; run nothing")
+    search.add_argument("--json", action="store_true", help="print what --list shows as a JSON list")
     search.set_defaults(do=do_search)
 
 
 def do_search(args: argparse.Namespace) -> int:
+    if args.json and not args.list:
+        raise ValueError("--json prints what --list shows; add --list")
     check("paper", args.paper, PAPERS)
     if args.preset:
         check("preset", args.preset, PRESETS)
@@ -48,7 +54,12 @@ def do_search(args: argparse.Namespace) -> int:
             (*location, search.method, grid_text(search), chosen_text(selected_paper, location, search))
             for location, search in selected
         ]
-        print(table(("preset", "setting", "method", "grid", "chosen"), rows))
+        objects = [
+            {"preset": location[0], "setting": location[1], "method": search.method, "grid": search.grid}
+            | {"chosen": selected_paper.settings.searched.get(location, {}).get(search.method)}
+            for location, search in selected
+        ]
+        print(as_json(objects) if args.json else table(("preset", "setting", "method", "grid", "chosen"), rows))
         return 0
     from pfl_core.study.search import run_search, write
 

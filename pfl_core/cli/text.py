@@ -25,6 +25,23 @@ def value(text: str) -> Any:
         raise BadArgument(f"{_start(text)} is nested too deeply; give a number, text, list or object") from None
 
 
+def values(text: str) -> list[Any]:
+    """The values of "0.1,0.3" or "[8],[16, 16]", each as by ``value``. A JSON list, such as [8, 16], is one value."""
+    single = value(text)
+    if single != text or "," not in text:
+        return [single]
+    several = value(f"[{text}]")
+    return several if isinstance(several, list) else [value(part) for part in parts(text)]
+
+
+def parts(text: str) -> list[str]:
+    """The parts of "a,b,c". A comma before a space belongs to a part. Raises BadArgument if a part is empty."""
+    found = re.split(",(?! )", text)
+    if len(found) > 1 and "" in found:
+        raise BadArgument(f"{_start(text)} has an empty value beside a comma")
+    return found
+
+
 def _refuse_constant(text: str) -> NoReturn:
     """NaN, Infinity and -Infinity, which JSON does not have but Python's parser accepts."""
     raise BadArgument(f"{text} is not a finite number; give a finite number")
@@ -47,6 +64,14 @@ def integer(text: str) -> int:
     if not re.fullmatch("[+-]?[0-9]{1,18}", text):
         raise BadArgument(f"{_start(text)} is not an integer of at most 18 digits")
     return int(text)
+
+
+def number(text: str) -> float:
+    """A number, e.g. 0.1 or 1e-3."""
+    try:
+        return float(text)
+    except ValueError:
+        raise BadArgument(f"{_start(text)} is not a number; give e.g. 0.1") from None
 
 
 def positive(text: str) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pfl_core.data.arrays import hold_out
 from pfl_core.data.dataset import Dataset, DatasetEntry
 from pfl_core.data.npz import read_npz
 from pfl_core.data.torchvision_sets import CLOTHES
@@ -39,11 +40,7 @@ def digits(_folder: Path) -> Dataset:
     table = torch.from_numpy(np.loadtxt(package / "datasets" / "data" / "digits.csv.gz", delimiter=","))
     x = table[:, :-1].mul(255 / 16).round().to(torch.uint8).view(-1, 1, 8, 8)
     y = table[:, -1].to(torch.int64)
-    is_test = torch.zeros(len(y), dtype=torch.bool)
-    for c in range(10):
-        members = torch.nonzero(y == c)[:, 0]
-        order = torch.randperm(len(members), generator=generator(DATA_SEED, "digits", "test", c))
-        is_test[members[order[: round(TEST_SHARE * len(members))]]] = True
+    is_test = hold_out(y, TEST_SHARE, DATA_SEED, "digits")
     names = tuple(str(c) for c in range(10))
     return Dataset("digits", x, y, torch.zeros_like(y), is_test, num_classes=10, class_names=names)
 

@@ -6,7 +6,6 @@ A name is looked up as `<name>.npz` in the data folder, then in the publisher's 
 import hashlib
 import inspect
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,14 +18,13 @@ from pfl_core.data.combine import combine, recipe
 from pfl_core.data.dataset import Dataset, DatasetEntry, finished
 from pfl_core.data.npz import read_npz
 from pfl_core.data.registry import COMBINED, MEDMNIST, SINGLE, check_name, data_dir, npz_names
-from pfl_core.files import cached
+from pfl_core.files import cached, fingerprint
 from pfl_core.options import PositiveInt, check_options, parameters
 from pfl_core.plugins import code_of, find, users_code
 
 ENTRIES = builtin.ENTRIES | torchvision_sets.ENTRIES | femnist.ENTRIES | folders.ENTRIES
 VERSIONS: dict[str, int] = {}  # data set, "combine" or "corrupt" -> version, by default 1 (see runs/versions.py)
 CACHED_SIZE = 10_000_000  # bytes; checksums of larger files are cached on disk
-SETTLED = 2_000_000_000  # nanoseconds; the coarsest times of file systems in use
 FOR_ALL = {"normalise", "resize", "channels", "offline"}  # options of load() that do not change the content
 
 
@@ -280,12 +278,8 @@ def _sha256(parts: Sequence[str]) -> str:
 
 def _sha256_of(file: Path, folder: Path) -> str:
     """sha256 of a file. It is read again if its size, its times or its inode have changed, or changed just now."""
-    path, state = file.resolve(), file.stat()
-    changed = max(state.st_mtime_ns, state.st_ctime_ns)
-    if abs(time.time_ns() - changed) < SETTLED:  # a second change could get the same times
-        return _sum_of_file(path, "sha256")
-    # The time of the last change of content can be set to any value, that of the inode's (ctime) cannot.
-    return _cached_sum(folder, path, (state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino))
+    path, state = file.resolve(), fingerprint(file)
+    return _sum_of_file(path, "sha256") if state is None else _cached_sum(folder, path, state)
 
 
 @cache

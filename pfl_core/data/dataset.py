@@ -1,14 +1,16 @@
 """A data set in memory, with images as bytes, and its entry in the catalogue."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from pfl_core.data import arrays
 
 # name -> (mean, std) per channel of v = byte / 255. "unit" gives 0..1, "half" -1..1, "raw" 0..255.
 NORMALISE: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
@@ -48,6 +50,76 @@ class Dataset:
         if problem:
             raise ValueError(f"data set {self.name!r}: {problem}")
 
+    @classmethod
+    def from_arrays(
+        cls,
+        x: Any,
+        y: Any,
+        *,
+        test: tuple[Any, Any] | None = None,
+        test_share: float = 0.0,
+        layout: Literal["chw", "hwc"] | None = None,
+        source: Any = None,
+        name: str = "arrays",
+        about: str = "",
+    ) -> Self:
+        """A data set from arrays: NumPy, torch, or sequences, also of PIL images.
+
+        ``x``: grey images [n, H, W], images [n, C, H, W] or [n, H, W, C], or feature vectors [n, f]. Images are bytes
+        0..255, or floats in [0, 1], which are rounded to bytes. ``y``: labels [n], integers 0, 1, ...
+
+        - ``test``: test samples and their labels, in the same form. Or ``test_share``: the fraction of each class that
+          is held out as test samples (always the same ones). Without both, only partitions with ``pool="joined"`` work.
+        - ``layout``: "chw" for [n, C, H, W], "hwc" for [n, H, W, C]. Needed only if the shape leaves both open.
+        - ``source``: writer, site or domain of each sample, integers or text, for the partition ``by_source``.
+        - ``about``: a note that is shown beside every result.
+
+        Samples are ordered: training samples in their order, then test samples. Raises ValueError in one line for NaN,
+        wrong shapes or types, and missing labels.
+        """
+        if test is not None and test_share:
+            raise ValueError(f"test_share={test_share} holds out samples, but test samples are given; leave out one")
+        if not 0 <= test_share < 1:
+            raise ValueError(f"test_share={test_share} is outside [0, 1); give the fraction to hold out, e.g. 0.2")
+        first = arrays.samples(x, "x", layout)
+        values, numbers = [first], [arrays.labels(y, len(first), "y")]
+        if test is not None:
+            held = arrays.samples(test[0], "test x", layout)
+            if held.shape[1:] != first.shape[1:] or held.dtype != first.dtype:
+                raise ValueError(f"a sample of x is {list(first.shape[1:])}, of test x {list(held.shape[1:])}")
+            values.append(held)
+            numbers.append(arrays.labels(test[1], len(held), "test y"))
+        all_x, all_y = torch.cat(values), torch.cat(numbers)
+        is_test = torch.arange(len(all_y)) >= len(first)
+        if test_share:
+            is_test = arrays.hold_out(all_y, test_share, 0, "arrays")
+        order = is_test.to(torch.uint8).argsort(stable=True)
+        num_classes = int(all_y.max()) + 1
+        return cls(
+            name=name,
+            x=all_x[order],
+            y=all_y[order],
+            source=arrays.sources(source, len(all_y))[order],
+            is_test=is_test[order],
+            num_classes=num_classes,
+            class_names=tuple(map(str, range(num_classes))),
+            about=about,
+        )
+
+    def save(self, file: str, folder: str | Path | None = None) -> Path:
+        """Write the data set to the data folder as ``file``, e.g. "mine.npz"; returns the path.
+
+        ``load("mine")`` and ``pfl run METHOD --data mine`` then read it. The file has samples, labels, sources and
+        ``about``; classes are named 0, 1, ... Equal data give equal bytes. ``folder``: default
+        PFL_DATA_DIR, else data/.
+
+        Raises ValueError for a name that cannot be loaded or that is a known data set, and OSError if the file cannot
+        be written.
+        """
+        from pfl_core.data.npz import write_npz
+
+        return write_npz(self, file, folder)
+
     @property
     def note(self) -> str:
         """The note to show beside every result: ``about``, marked if the images are not those of the published set."""
@@ -68,10 +140,15 @@ class Dataset:
         """
         if x.dtype != torch.uint8:
             return x
-        # (v / 255 - mean) / std = (v - 255 mean) / (255 std)
-        mean, std = (255 * torch.tensor(v, dtype=torch.float64) for v in (self.mean, self.std))
-        mean, std = (v.to(x.device, torch.float32)[:, None, None] for v in (mean, std))
-        return x.to(torch.float32).sub_(mean).div_(std)
+        return normalised(x, self.mean, self.std)
+
+
+def normalised(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Images x [m, c, h, w] uint8 as float32 (v / 255 − mean) / std; mean and std: one value, or one per channel."""
+    # (v / 255 - mean) / std = (v - 255 mean) / (255 std)
+    shift, scale = (255 * torch.tensor(v, dtype=torch.float64) for v in (mean, std))
+    shift, scale = (v.to(x.device, torch.float32)[:, None, None] for v in (shift, scale))
+    return x.to(torch.float32).sub_(shift).div_(scale)
 
 
 @dataclass(frozen=True)

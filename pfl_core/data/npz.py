@@ -1,6 +1,7 @@
 """Data sets in MedMNIST's file layout: one `<name>.npz`.
 
-train_images [n, h, w] or [n, h, w, c] uint8      train_labels [n] or [n, 1] integers
+train_images [n, h, w] or [n, h, w, c] uint8,     train_labels [n] or [n, 1] integers
+or feature vectors [n, f] float32
 val_..., test_...                                 the same, optional; test images are marked as such, validation
                                                   images may be used for training
 train_source, val_source, test_source [n]         optional: writer, site or domain of each image (numbers or text)
@@ -9,15 +10,19 @@ about                                             optional note, shown beside ev
 A file with other arrays is refused: an array with a damaged name must not be ignored. Pickled objects are never loaded.
 """
 
+import io
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from pfl_core.data.dataset import Dataset
+from pfl_core.data.registry import COMBINED, REFUSED, SINGLE, data_dir, is_name
+from pfl_core.files import atomic_write
 
 PARTS = ("train", "val", "test")
 KINDS = ("images", "labels", "source")
@@ -39,6 +44,31 @@ def read_npz(path: Path, name: str, class_names: Sequence[str] = ()) -> Dataset:
             f"{path} is damaged or not in MedMNIST's layout ({reason}); delete it and download or write it "
             "again, see data/README.md"
         ) from error
+
+
+def write_npz(data: Dataset, file: str, folder: str | Path | None = None) -> Path:
+    """Write a data set to ``file`` in the data folder, see ``Dataset.save``."""
+    stem = file.removesuffix(".npz")
+    if not is_name(stem):
+        raise ValueError(f"{file!r} is not a file name for a data set; use letters, digits, - and _, e.g. 'mine.npz'")
+    if stem in (*SINGLE, *COMBINED, *REFUSED):
+        raise ValueError(f"{stem!r} is a known data set; choose another name for your own")
+    if data.has_images and (set(data.mean), set(data.std)) != ({0.0}, {1.0}):
+        raise ValueError(
+            f"mean={data.mean}, std={data.std} are not part of a file; save the images without them and give "
+            "`normalise` when they are loaded"
+        )
+    path = data_dir(folder) / f"{stem}.npz"
+    x = data.x.permute(0, 2, 3, 1) if data.has_images else data.x.to(torch.float32)  # [n, h, w, c] or [n, f]
+    members: dict[str, Any] = {}
+    for part, chosen in (("train", ~data.is_test), ("test", data.is_test)):
+        if chosen.any():
+            kinds = zip(KINDS, (x, data.y, data.source), strict=True)
+            members |= {f"{part}_{kind}": values[chosen].numpy() for kind, values in kinds}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **members, about=np.array(data.about))
+    atomic_write(path, buffer.getvalue())
+    return path
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
@@ -95,10 +125,15 @@ def _pool(file: Mapping[str, np.ndarray], name: str, class_names: tuple[str, ...
 
 
 def _images(file: Mapping[str, np.ndarray], part: str) -> np.ndarray:
-    """[n, h, w] or [n, h, w, c] -> [n, c, h, w]."""
+    """[n, h, w] or [n, h, w, c] -> [n, c, h, w]; features [n, f] as they are."""
     images = file[f"{part}_images"]
+    if images.dtype == np.float32 and images.ndim == 2:
+        return images
     if images.dtype != np.uint8 or images.ndim not in (3, 4):
-        raise ValueError(f"{part}_images is {images.dtype} {list(images.shape)}, not uint8 [n, h, w] or [n, h, w, c]")
+        raise ValueError(
+            f"{part}_images is {images.dtype} {list(images.shape)}, not uint8 [n, h, w] or [n, h, w, c], nor "
+            "float32 [n, f]"
+        )
     if not images.size and (part == "train" or len(images)):  # validation and test part may be empty
         raise ValueError(f"{part}_images is {list(images.shape)}: it has no pixels")
     return images[:, None] if images.ndim == 3 else np.ascontiguousarray(images.transpose(0, 3, 1, 2))

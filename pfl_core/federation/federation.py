@@ -71,6 +71,7 @@ class Federation:
         self.seed, self.rounds, self.train = seed, rounds, train or Training()
         if batched is None:
             batched = BatchedBackend.suits(self._net.model, self.layout, device) and self.train.augment == "none"
+        self.batched = batched
         self._backend = BatchedBackend(self._net.model, self.layout, self.theta0) if batched else self._net
         self.score: Callable[[Tensor, Tensor, Predict | None], Scores] | None = None
 

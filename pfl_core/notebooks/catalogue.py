@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pfl_core.options import did_you_mean
+from pfl_core.options import choices, did_you_mean
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
@@ -38,9 +38,9 @@ def select(selection: Sequence[str]) -> list[str]:
         name = name.removesuffix(".ipynb")
         matches = [n for n in known if name in (n, n.split("/")[0], n.split("/")[-1])]
         if not matches:
-            choices = dict.fromkeys([*(n.split("/")[0] for n in known), *known])
+            hints = dict.fromkeys([*(n.split("/")[0] for n in known), *known])
             raise ValueError(
-                f"no notebook or paper {text!r}{did_you_mean(name, choices)}; `pfl figures --list` lists all"
+                f"no notebook or paper {text!r}{did_you_mean(name, hints)}; `pfl figures --list` lists all"
             )
         selected.update(matches)
     return [n for n in known if n in selected] if selection else known
@@ -67,10 +67,7 @@ def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
     known = papermill.inspect_notebook(path_of(name))
     for parameter, value in parameters.items():
         if parameter not in known:
-            available = ", ".join(known) or "none"
-            raise ValueError(
-                f"{name} has no parameter {parameter!r}{did_you_mean(parameter, known)}; it has {available}"
-            )
+            raise ValueError(f"{name} has no parameter {parameter!r}{choices(parameter, known)}")
         if not _is_plain(value):
             raise ValueError(f"{name}: {parameter}={value!r} is not plain JSON; use numbers, strings, lists, objects")
 

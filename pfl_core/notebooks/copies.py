@@ -68,7 +68,8 @@ def parameters_cell(notebook: NotebookNode) -> NotebookNode:
 def cleaned(notebook: NotebookNode, pictures: bool = True) -> NotebookNode:
     """Remove times, progress bars and machine details. Outputs and execution counts stay, because nbval needs them.
 
-    ``pictures=False`` removes PNGs, which nbval does not compare. Requires nbstripout (the extra ``test``).
+    ``pictures=False`` removes PNGs and their alternative text, which nbval does not compare. Requires nbstripout (the
+    extra ``test``).
     """
     from nbstripout import strip_output
 
@@ -84,5 +85,6 @@ def cleaned(notebook: NotebookNode, pictures: bool = True) -> NotebookNode:
         if cell.metadata.get("tags") == []:
             del cell.metadata["tags"]
         for output in cell.get("outputs", []) if not pictures else []:
-            output.get("data", {}).pop("image/png", None)
+            for part in ("data", "metadata"):
+                output.get(part, {}).pop("image/png", None)
     return notebook

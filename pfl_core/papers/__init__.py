@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
-    from pfl_core.runs import RunSpec
+    import pandas as pd
+
+    from pfl_core.runs import Record, RunSpec, Store
+    from pfl_core.study.metrics import RunMetrics
     from pfl_core.study.paper import Paper
 
 PAPERS = {  # name -> module with PAPER, imported on first use
@@ -22,9 +26,9 @@ PAPERS = {  # name -> module with PAPER, imported on first use
 def paper(name: str) -> Paper:
     """The paper's object. Raises ValueError for an unknown name."""
     if name not in PAPERS:
-        from pfl_core.options import did_you_mean
+        from pfl_core.options import choices
 
-        raise ValueError(f"unknown paper {name!r}{did_you_mean(name, PAPERS)}; choose from {', '.join(PAPERS)}")
+        raise ValueError(f"unknown paper {name!r}{choices(name, PAPERS)}")
     return import_module(PAPERS[name]).PAPER
 
 
@@ -49,3 +53,16 @@ def variant(spec: RunSpec) -> str:
     from pfl_core.study import metrics
 
     return paper(spec.paper).variant(spec) if spec.paper in PAPERS else metrics.variant(spec, {})
+
+
+def metrics_frames(names: Sequence[str], store: Store) -> dict[str, pd.DataFrame]:
+    """The metrics frame of each of these papers, see ``Paper.metrics_frame``. Uses the store's index."""
+    from pfl_core.runs.index import indexed
+    from pfl_core.study.metrics import metrics_frame
+
+    def metrics_of(record: Record, path: Path) -> RunMetrics | None:
+        name = record.spec.paper
+        return paper(name).run_metrics(record) if name in PAPERS else None
+
+    runs = [run for run in indexed(store, "metrics", metrics_of) if run]
+    return {name: metrics_frame(run for run in runs if run["tags"]["paper"] == name) for name in names}

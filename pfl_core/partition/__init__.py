@@ -11,6 +11,7 @@ from pfl_core.options import check_options
 from pfl_core.partition.base import Partition, verify
 from pfl_core.partition.dirichlet import dirichlet
 from pfl_core.partition.fedem import pathological
+from pfl_core.partition.from_csv import from_csv, with_checksum
 from pfl_core.partition.paired import paired_dirichlet
 from pfl_core.partition.shards import shards
 from pfl_core.partition.simple import by_class, by_source, iid
@@ -21,7 +22,7 @@ from pfl_core.plugins import find, users_code
 if TYPE_CHECKING:
     from pfl_core.data import Dataset
 
-__all__ = ["PARTITIONS", "VERSIONS", "Partition", "partition"]
+__all__ = ["PARTITIONS", "VERSIONS", "Partition", "partition", "with_checksum"]
 
 PARTITIONS: dict[str, Callable[..., Partition]] = {
     "iid": iid,
@@ -33,6 +34,7 @@ PARTITIONS: dict[str, Callable[..., Partition]] = {
     "pathological": pathological,
     "paired_sample": paired_sample,
     "label_groups": label_groups,
+    "csv": from_csv,
 }
 VERSIONS: dict[str, int] = {}  # partition -> version, by default 1 (see runs/versions.py)
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy
 import torch
 
-from pfl_core.files import atomic_write
+from pfl_core.files import atomic_write, remove
 from pfl_core.runs.store import Store
 
 ADDRESS = "DASK_SCHEDULER_ADDRESS"
@@ -131,7 +131,7 @@ class Cluster:
 
     def __exit__(self, *failure: object) -> None:
         """End the lease, so that runs still on the cluster stop after their round."""
-        self.ticket.lease.unlink(missing_ok=True)
+        remove(self.ticket.lease)
         with suppress(Exception):  # a lost scheduler must not hide what ended the sweep
             self.client.close(timeout=2)
 

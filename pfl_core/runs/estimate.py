@@ -2,7 +2,7 @@
 
 The time is taken from stored runs of the same kind: equal except for the method's options, the seed and the rounds.
 Without such a run, it is the FLOPs of the run divided by the measured speed of stored runs, preferably with the same
-network. Estimates are accurate to about a factor of two.
+network, plus a fixed time for each training step. Estimates are accurate to about a factor of two.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -24,9 +25,11 @@ from pfl_core.federation import Federation, Split
 from pfl_core.federation.federation import ROW_BUDGET
 from pfl_core.runs import Record, RunSpec, Store, assign, load_data
 from pfl_core.runs.execute import sample_flops
+from pfl_core.runs.index import indexed
 from pfl_core.runs.spec import options
 
 SPEED = 1e10  # FLOPs per second, assumed if no run is stored; committed runs have 0.9 to 6.0e10, depending on network
+STEP_SECONDS = 1.5e-3  # of a training step apart from its FLOPs; measured: 1 ms on an idle core, 2 ms on a shared one
 COPIES = 5  # copies of its state that a method holds at its peak; measured: FedSelect 6, Local 3 (ResNet18, 10 clients)
 BYTES_PER_CLIENT = 70  # size of a record per round and client: ten numbers of seven characters
 
@@ -96,43 +99,59 @@ class Timings:
     @classmethod
     def of(cls, store: Store) -> Timings:
         """Medians over the records of a store."""
-        local: list[Record] = []
-        committed: list[Record] = []
-        for record in store:
-            (local if store.path(record.key).exists() else committed).append(record)
+        runs = indexed(store, "timings", partial(_timing, store.root))
+        local, committed = ([run for run in runs if run["local"] is here] for here in (True, False))
         local_speeds = _speeds(local)
         speeds = local_speeds or _speeds(committed)
         origin = "stored" if local_speeds else "committed"
         speed_source = f"the speed of {origin} runs" if speeds else "an assumed speed of 10 GFLOPs per second"
-        return cls(_kinds(committed, store) | _kinds(local, store), speeds or {"": SPEED}, speed_source)
+        return cls(_kinds(committed) | _kinds(local), speeds or {"": SPEED}, speed_source)
 
     def seconds(self, spec: RunSpec, frame: Frame) -> float:
-        """Seconds of a round: clients × samples × epochs × passes × FLOPs per sample / speed."""
+        """Seconds of a round: samples × FLOPs per sample / speed + steps × STEP_SECONDS.
+
+        The samples are clients × samples of a client × epochs × passes. Clients that train in one batched computation
+        share their steps.
+        """
         passes = getattr(algorithm.methods().get(spec.method["name"]), "passes", 1.0)  # gradient passes per local epoch
-        samples = frame.sampled(spec) * frame.samples * spec.train.epochs * passes
-        return samples * frame.flops / self.speeds.get(spec.model["name"], self.speeds[""])
+        clients = frame.sampled(spec)
+        each = frame.samples * spec.train.epochs * passes  # samples of a client
+        steps = (1 if frame.batched else clients) * each / min(spec.train.batch_size, frame.samples)
+        speed = self.speeds.get(spec.model["name"], self.speeds[""])
+        return clients * each * frame.flops / speed + steps * STEP_SECONDS
 
 
-def _kinds(records: Iterable[Record], store: Store) -> dict[str, tuple[float, float]]:
-    """Median seconds and bytes per round, by kind of run."""
-    pairs_of: dict[str, list[tuple[float, float]]] = {}
-    for record in records:
-        size = store.path(record.key).stat().st_size if store.path(record.key).exists() else _record_bytes(record.spec)
-        pairs_of.setdefault(_kind(record.spec), []).append((record.seconds / record.rounds, size / record.rounds))
+def _timing(root: Path, record: Record, path: Path) -> dict[str, Any]:
+    """What `Timings` needs of a run; "seconds" and "bytes" are those of a round."""
+    local = path.parent == root
     return {
-        kind: (statistics.median(seconds for seconds, _ in pairs), statistics.median(size for _, size in pairs))
-        for kind, pairs in pairs_of.items()
+        "local": local,
+        "kind": _kind(record.spec),
+        "seconds": record.seconds / record.rounds,
+        "bytes": (path.stat().st_size if local else _record_bytes(record.spec)) / record.rounds,
+        "network": record.spec.model["name"],
+        "speed": record.flops * record.samples_trained() / record.seconds,
     }
 
 
-def _speeds(records: Iterable[Record]) -> dict[str, float]:
+def _kinds(runs: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Median seconds and bytes per round, by kind of run."""
+    runs_of: dict[str, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        runs_of.setdefault(run["kind"], []).append(run)
+    return {
+        kind: (statistics.median(run["seconds"] for run in same), statistics.median(run["bytes"] for run in same))
+        for kind, same in runs_of.items()
+    }
+
+
+def _speeds(runs: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Median FLOPs per second by network, and of all runs under ""."""
     speeds_of: dict[str, list[float]] = {}
-    for record in records:
-        speed = record.flops * record.samples_trained() / record.seconds
-        if speed > 0:  # False for NaN
-            speeds_of.setdefault(record.spec.model["name"], []).append(speed)
-            speeds_of.setdefault("", []).append(speed)
+    for run in runs:
+        if run["speed"] > 0:  # False for NaN
+            speeds_of.setdefault(run["network"], []).append(run["speed"])
+            speeds_of.setdefault("", []).append(run["speed"])
     return {network: statistics.median(speeds) for network, speeds in speeds_of.items()}
 
 
@@ -179,6 +198,7 @@ class Frame:
     flops: int  # forward and backward pass of one sample
     process: int  # bytes of a worker with its data, without models
     fed: Federation  # the clients, with two samples each
+    batched: bool  # whether clients train together in one batched computation
 
     def sampled(self, spec: RunSpec) -> int:
         """Number of clients in a round."""
@@ -213,11 +233,13 @@ def _frame(plain: str) -> Frame:
     network = {name: value for name, value in spec.model.items() if name != "pretrained"}
     net = models.build(network["name"], shape, dataset.num_classes, 0, **options(network))
     samples = sum(len(index) for part in (assigned.train, assigned.val, assigned.test) for index in part)
+    fed = Federation(net, {"train": tiny, "test": tiny}, seed=0, rounds=1, train=spec.train, device=spec.device)
     return Frame(
         samples=statistics.mean(sizes),
         flops=sample_flops(json.dumps(network), shape, dataset.num_classes),
         process=_peak_memory() + samples * x[0].numel() * x.element_size(),
-        fed=Federation(net, {"train": tiny, "test": tiny}, seed=0, rounds=1, train=spec.train, device=spec.device),
+        fed=fed,
+        batched=fed.batched,
     )
 
 

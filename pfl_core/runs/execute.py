@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from pfl_core import engine, models
+from pfl_core import engine, metrics, models
 from pfl_core.algorithm import Algorithm, State, class_in_checkpoint
 from pfl_core.costs import step_flops
 from pfl_core.data import data_dir
@@ -30,11 +30,13 @@ from pfl_core.federation import Federation
 from pfl_core.files import atomic_write, cached, remove
 from pfl_core.partition import Partition
 from pfl_core.plugins import PACKAGE
+from pfl_core.registry import METRICS
 from pfl_core.runs.build import build, load_data, run_warnings
+from pfl_core.runs.extend import horizon_dependence, shorter_runs
 from pfl_core.runs.marks import Branch, mark_path, marks_of, rounds_of
 from pfl_core.runs.provenance import describe
 from pfl_core.runs.spec import RunSpec, options
-from pfl_core.runs.store import Record, Store
+from pfl_core.runs.store import Record, Series, Store
 from pfl_core.runs.versions import named, versions
 
 CHECKPOINT_SECONDS = 60.0
@@ -56,12 +58,13 @@ def execute(
     keep_state: bool = False,
     stop_at: float | None = None,
     on_round: Callable[[int], object] = lambda done: None,
+    watch: Callable[[Series], object] = lambda series: None,
     warn: Callable[[str], object] = lambda text: None,
 ) -> Record | None:
     """Compute the run that ``spec`` describes, store its record and return it.
 
-    The run continues from its own checkpoint, or from a mark of its own or of ``branch``, whichever has most rounds;
-    else it starts at round 0.
+    The run continues from its own checkpoint, from a mark of its own or of ``branch``, or from the kept state of a run
+    with fewer rounds, whichever has most rounds; else it starts at round 0.
 
     Args:
         key: the run's key, default ``store.key_of(spec)``.
@@ -69,12 +72,13 @@ def execute(
         branch: another run that is identical up to some round, and saves marks.
         marks: rounds after which a checkpoint is saved for branches, see ``mark_path``.
         until: stop after this number of rounds. The record is then partial.
-        record: if False, only the marks are wanted: those that exist are not made again, no record is stored, and None
-            is returned.
-        keep_state: save the final state as a checkpoint, so that a stopped run can continue.
+        record: if False, only the marks and the state are wanted: marks that exist are not made again, no record is
+            stored, and None is returned.
+        keep_state: save the final state as a checkpoint, from which this run or one with more rounds can continue.
         stop_at: seconds since 1970. After this time the run saves a checkpoint after its round and stops.
         on_round: called with the number of completed rounds.
-        warn: called with the text of a warning about the training.
+        watch: called after each round with the series of all rounds so far, as in `Record.series`.
+        warn: called with a line for the user: a warning about the training, or where the run continues.
 
     Raises ValueError if the run would stop before its first evaluation, or if data or code on this machine are not
     those of ``key`` and ``checksums``; TimeUpError if it was stopped because of ``stop_at``; OSError if the record
@@ -89,14 +93,20 @@ def execute(
     stop = spec.rounds if until is None else min(until, spec.rounds)
     if record and stop < min(spec.eval_every, spec.rounds):
         raise ValueError(f"until={until}: the first evaluation is after {spec.eval_every} rounds; stop there or later")
+    if record and spec.metrics:
+        if stop < spec.rounds:
+            raise ValueError(f"until={until}: metrics are scored after the last round; leave out one of the two")
+        metrics.check_installed()
     if not record:
-        marks = tuple(m for m in marks if _read_usable(mark_path(store, key, m), m, current) is None)
-        if not marks:
+        marks = tuple(m for m in marks if read_usable(mark_path(store, key, m), m, current) is None)
+        if not (marks or keep_state):
             return None
-        stop = max(marks)
+        stop = stop if keep_state else max(marks)
     atomic_write(store.progress(key), b"0")  # reports a read-only folder before anything is computed
     try:
-        return _execute(spec, key, current, store, branch, marks, stop, record, keep_state, stop_at, on_round, warn)
+        return _execute(
+            spec, key, current, store, branch, marks, stop, record, keep_state, stop_at, on_round, watch, warn
+        )
     finally:
         remove(store.progress(key))
 
@@ -113,22 +123,23 @@ def _execute(
     keep_state: bool,
     stop_at: float | None,
     on_round: Callable[[int], object],
+    watch: Callable[[Series], object],
     warn: Callable[[str], object],
 ) -> Record | None:
     algorithm, fed, assigned = build(spec)
     began = perf_counter()
     checkpoint = store.checkpoint(key)
-    own = _read_usable(checkpoint, spec.rounds, checksums)
-    # without a record, the run is made for its marks, so it must start before the first one
-    limit = spec.rounds if record else min(marks) - 1
+    own = read_usable(checkpoint, spec.rounds, checksums)
+    # a run that is made for its marks must start before the first one
+    limit = spec.rounds if record or not marks else min(marks) - 1
     saved = own if own is not None and own["done"] <= limit else None
-    at_least = saved["done"] if saved else 0
     for path in marks_of(store, Branch(key, limit), *([branch] if branch else [])):
-        if rounds_of(path) <= at_least:
+        if rounds_of(path) <= _rounds_in(saved):
             break
-        if (mark := _read_usable(path, spec.rounds, checksums)) is not None:
+        if (mark := read_usable(path, spec.rounds, checksums)) is not None:
             saved = mark
             break
+    saved = _from_shorter_run(spec, store, checksums, limit, saved, warn)
     start, previous_seconds = _start_of(saved)
     last_saved = perf_counter()
 
@@ -144,6 +155,7 @@ def _execute(
         nonlocal last_saved
         done = snapshot.t + 1
         on_round(done)
+        watch(history.series)
         if done in marks:
             save(mark_path(store, key, done), snapshot, history)
         time_is_up = passed(stop_at)
@@ -162,8 +174,14 @@ def _execute(
     result = None
     # the stored record is replaced only by one with other data or at least as many rounds
     if record:
+        scored = _metrics(spec, store, key, algorithm, fed, state) if done == spec.rounds else {}
         result = _record(spec, key, algorithm, fed, assigned, state, history, seconds)
-        result = replace(result, data=dict(checksums), rounds_done=done if done < spec.rounds else None)
+        result = replace(
+            result,
+            series=result.series | scored,
+            data=dict(checksums),
+            rounds_done=done if done < spec.rounds else None,
+        )
         stored = store.get(key, spec)  # another process may have stored more rounds meanwhile
         if stored is None or stored.data != result.data or stored.rounds <= result.rounds:
             store.put(result)
@@ -172,6 +190,17 @@ def _execute(
     elif done == spec.rounds or own is None or (not record and own["done"] <= stop):
         remove(checkpoint)  # but not one that was kept earlier and may be ahead of this run
     return result
+
+
+def _metrics(spec: RunSpec, store: Store, key: str, algorithm: Algorithm, fed: Federation, state: State) -> Series:
+    """The series of the spec's metrics, and of those that the stored record of this run has."""
+    stored = store.get(key) if spec.metrics else None
+    names = [name for name in METRICS if name in spec.metrics or (stored and name in stored.series)]
+    if not names:
+        return {}
+    seen = engine.participants(fed, spec.schedule, spec.rounds)
+    outputs = engine.class_scores(algorithm, fed, state, seen, spec.rounds - 1)
+    return {name: ([spec.rounds], [values]) for name, values in metrics.score(names, outputs).items()}
 
 
 def _record(
@@ -248,7 +277,7 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
     return {**saved, "state": _unpacked(saved["state"])}
 
 
-def _read_usable(path: Path, rounds: int, checksums: Mapping[str, str]) -> dict[str, Any] | None:
+def read_usable(path: Path, rounds: int, checksums: Mapping[str, str]) -> dict[str, Any] | None:
     """The content of a checkpoint or mark; None if there is none. An unusable one is renamed with a warning.
 
     It is usable if it is complete, of the run in its name, has at most ``rounds`` rounds and the same data checksums.
@@ -271,6 +300,37 @@ def _read_usable(path: Path, rounds: int, checksums: Mapping[str, str]) -> dict[
             stacklevel=2,
         )
         return None
+
+
+def _rounds_in(saved: Mapping[str, Any] | None) -> int:
+    return saved["done"] if saved else 0
+
+
+def _from_shorter_run(
+    spec: RunSpec,
+    store: Store,
+    checksums: Mapping[str, str],
+    limit: int,
+    saved: dict[str, Any] | None,
+    warn: Callable[[str], object],
+) -> dict[str, Any] | None:
+    """The kept state of a run with fewer rounds, if it has more than ``saved`` and at most ``limit``; else ``saved``.
+
+    The last round of the shorter run is evaluated in any case. Its scores are left out where this run does not evaluate
+    the round.
+    """
+    for shorter in shorter_runs(spec, store, checksums):
+        if reason := horizon_dependence(spec):
+            warn(f"starts at round 0, not after the {shorter.rounds} rounds of run {shorter.key}: {reason}")
+            return saved
+        kept = read_usable(store.checkpoint(shorter.key), shorter.spec.rounds, checksums)
+        if kept is not None and _rounds_in(saved) < (done := kept["done"]) <= min(limit, spec.rounds - 1):
+            warn(f"continues after the {done} rounds of run {shorter.key}")
+            history = History(kept["series"])
+            return kept | {
+                "series": (history if spec.schedule.scores(done - 1) else history.without_scores(done)).series
+            }
+    return saved
 
 
 def _start_of(saved: Mapping[str, Any] | None) -> tuple[Start | None, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import inspect
 import json
 from collections.abc import Callable, Mapping
@@ -17,14 +16,16 @@ from annotated_types import Ge, Le
 
 from pfl_core import algorithm, data, models, partition
 from pfl_core.engine import Schedule
-from pfl_core.options import PositiveInt, check_options, checked, shown
+from pfl_core.files import checksum
+from pfl_core.options import PositiveInt, check_options, checked, choices, shown
 from pfl_core.plugins import find
+from pfl_core.registry import METRICS
 from pfl_core.runs.versions import versions
 from pfl_core.training import Training
 
 ComponentSpec = Mapping[str, Any]  # {"name": ..., option: value, ...}
 CLIENT_SPLITS = ("train", "val", "test", "public")  # splits of the clients' data
-TAGS = ("paper", "preset", "setting", "changed")  # what a run is used for; not part of its identity
+TAGS = ("paper", "preset", "setting", "changed", "metrics")  # what a run is used for; not part of its identity
 CORRUPT = {"corrupt": False, "corrupt_severity": 3}  # data options that ``build`` applies, with their defaults
 CORRUPT_TYPES = {"corrupt": bool, "corrupt_severity": Annotated[int, Ge(1), Le(5)]}
 DATA_DEFAULTS = {
@@ -64,6 +65,7 @@ class RunSpec:
     preset: str = ""
     setting: str = ""  # name of the paper's setting, e.g. its data set
     changed: bool = False  # differs from the preset, so it is not shown as the preset's result
+    metrics: tuple[str, ...] = ()  # scores of each client after the last round, see ``pfl_core.metrics``
 
     def __post_init__(self) -> None:
         for kind in _COMPONENTS:
@@ -73,6 +75,10 @@ class RunSpec:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "train"}
         for name, value in checked(type(self), values, "run").items():
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "partition", partition.with_checksum(self.partition))
+        for name in self.metrics:
+            if name not in METRICS:
+                raise ValueError(f"unknown metric {name!r}{choices(name, METRICS)}")
         self.build_method()  # these two check the fields of the method and of the schedule
         _ = self.schedule
         data.check_load(self.data["name"], options(self.data), CORRUPT_TYPES)
@@ -123,8 +129,8 @@ class RunSpec:
 
         Defaults are left out so that adding a field or option does not change the keys of stored runs. For the same
         reason, renamed fields have their old names here (RENAMED). Of the device only the kind counts ("cuda", not
-        "cuda:1"); the data folder and downloading do not count. ``written_out``: include the defaults, under current
-        names.
+        "cuda:1"). The data folder, downloading and the path of a partition's file do not count. ``written_out``:
+        include the defaults, under current names.
         """
 
         def without_defaults(given: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +149,7 @@ class RunSpec:
             # mypy checks the hash of an instance where the class itself is hashed
             "method": without_defaults(dataclasses.asdict(method), defaults(type(method))),  # type: ignore[arg-type]
             "data": without_defaults(options(self.data, "folder", "offline"), DATA_DEFAULTS),
-            "partition": without_defaults(options(self.partition), defaults(assign)),
+            "partition": without_defaults(options(self.partition, *_place(self.partition)), defaults(assign)),
             "model": without_defaults(options(self.model), defaults(network)),
         }
         current = {
@@ -188,7 +194,7 @@ class RunSpec:
         }
         if checksums is not None:
             content["data"] = dict(checksums)
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        return checksum(content)[:16]
 
     @property
     def preset_label(self) -> str:
@@ -281,6 +287,11 @@ def _check_form(kind: str, component: Any) -> None:
             plain({name: value})
         except ValueError as error:
             raise ValueError(f"{kind}: {name}={shown(value)}: {error}") from None
+
+
+def _place(component: ComponentSpec) -> tuple[str, ...]:
+    """Options that say where a partition's file lies; its content counts (``partition.with_checksum``)."""
+    return ("file",) if component["name"] == "csv" else ()
 
 
 def check_component(

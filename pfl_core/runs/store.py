@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -22,7 +21,8 @@ import torch
 from pfl_core.algorithm import MechanismCheck
 from pfl_core.costs import payload_bytes, rounds_to
 from pfl_core.data import data_dir
-from pfl_core.files import PART, atomic_write
+from pfl_core.files import PART, atomic_write, checksum
+from pfl_core.registry import METRICS
 from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.spec import RunSpec
 
@@ -33,13 +33,16 @@ LEFT_SECONDS = 3600.0  # temporary files unchanged for so long were left by a ki
 _RECORD_PATTERN = "[0-9a-f]" * 16 + ".json"
 
 
+Series = dict[str, tuple[list[int], list]]  # metric -> (rounds, from 1; for each a number, or a list by client)
+
+
 @dataclass(frozen=True)
 class Record:
     """The result of a run, complete or stopped early."""
 
     key: str
     spec: RunSpec
-    series: dict[str, tuple[list[int], list]]  # metric -> (rounds, from 1; for each a number, or a list by client)
+    series: Series
     arrays: dict[str, Any] = field(default_factory=dict)  # artifacts of the method, for figures
     clients: dict[str, list[list[int]]] = field(default_factory=dict)  # split -> [N][C] samples of each class
     num_params: int = 0  # d
@@ -147,7 +150,7 @@ class Record:
         upload = np.nansum(self._array("upload")) if "upload" in self.series else math.nan
         bits = np.nansum(self._array("upload_bits")) if "upload_bits" in self.series else 0.0
         reached = rounds_to(curve["acc_mean"].tolist(), 0.95 * curve["acc_mean"].iloc[-1])
-        shares = {n: self.values(n).iloc[-1].mean() for n in ("personal_share", "movable_share") if n in self.series}
+        optional = [n for n in ("personal_share", "movable_share", *METRICS) if n in self.series]
         numbers = {
             **curve.iloc[-1],
             **{f"{name}_best": value for name, value in curve.max().items()},
@@ -157,7 +160,7 @@ class Record:
             "rounds_to_95": curve.index[reached - 1] if reached else math.nan,  # to 95 % of the run's last accuracy
             "upload_mb": payload_bytes(upload, bits) / 1e6,
             "train_tflop": self.flops * self.samples_trained() / 1e12,
-            **shares,
+            **{n: self.values(n).iloc[-1].mean() for n in optional},
             "seconds": self.seconds,
         }
         return {name: float(value) for name, value in numbers.items()}
@@ -226,7 +229,7 @@ class Store:
             candidate = spec if device == spec.device_kind else replace(spec, device=device)
             _, record = self.locate(candidate)
             for path in self.results.glob(f"**/{candidate.key()}.json") if record is None else ():
-                record = self._read(path)
+                record = self.read(path)
             if record is not None:
                 return replace(record, spec=candidate)
         return None
@@ -234,14 +237,15 @@ class Store:
     def get(self, key: str, spec: RunSpec | None = None) -> Record | None:
         """The record of that key, or None. A damaged file is renamed with a warning and counts as missing.
 
-        With a ``spec``, the record gets that spec, whose tags may differ. If the stored run is not
+        With a ``spec``, the record gets that spec, whose tags may differ; a record without its metrics counts as
+        missing. If the stored run is not
         tagged as an unchanged run of a preset and the spec is, the record is stored again with the tags of the spec.
         """
         record = None
         for path in (self.path(key), *self.results.glob(f"**/{key}.json")):
-            if (record is None or record.partial) and path.exists() and (candidate := self._read(path)) is not None:
+            if (record is None or record.partial) and path.exists() and (candidate := self.read(path)) is not None:
                 record = candidate if record is None or candidate.rounds > record.rounds else record
-        if record is None:
+        if record is None or (spec is not None and not set(spec.metrics) <= record.series.keys()):
             return None
         tagged = record if spec is None else replace(record, spec=spec)
         if tagged.spec.preset and not tagged.spec.changed and (record.spec.changed or not record.spec.preset):
@@ -267,17 +271,21 @@ class Store:
             *(folder for folder in caches if folder.is_dir()),
         ]
 
-    def __iter__(self) -> Iterator[Record]:
-        """All readable records. If two files have the same key, the one with more rounds."""
+    def files(self) -> dict[str, list[Path]]:
+        """The files of each key."""
         paths_of: dict[str, list[Path]] = {}
         for path in sorted((*self.root.glob(_RECORD_PATTERN), *self.results.glob(f"**/{_RECORD_PATTERN}"))):
             paths_of.setdefault(path.stem, []).append(path)
-        for paths in paths_of.values():
-            records = [record for path in paths if (record := self._read(path)) is not None]
+        return paths_of
+
+    def __iter__(self) -> Iterator[Record]:
+        """All readable records. If two files have the same key, the one with more rounds."""
+        for paths in self.files().values():
+            records = [record for path in paths if (record := self.read(path)) is not None]
             if records:
                 yield max(records, key=lambda record: record.rounds)
 
-    def _read(self, path: Path) -> Record | None:
+    def read(self, path: Path) -> Record | None:
         """The record in a file. None, with a warning, if it is damaged or its method is not available here."""
         try:
             content = read_content(path)
@@ -328,7 +336,7 @@ def write_record(record: Record, path: Path) -> Path:
     content["spec"] = record.spec.to_json()  # settings are not rounded
     lines = [f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in content.items() if k != "series"]
     series = [f"  {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in content["series"].items()]
-    lines += ['"series": {\n' + ",\n".join(series) + "\n}", f'"sha256": "{_checksum(content)}"']
+    lines += ['"series": {\n' + ",\n".join(series) + "\n}", f'"sha256": "{checksum(content)}"']
     atomic_write(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
     return path
 
@@ -344,7 +352,7 @@ def read_content(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except ValueError:
         raise ValueError("it is not JSON") from None
-    if not isinstance(content, dict) or content.pop("sha256", None) != _checksum(content):
+    if not isinstance(content, dict) or content.pop("sha256", None) != checksum(content):
         raise ValueError("its checksum does not match")
     return content
 
@@ -368,7 +376,3 @@ def _rounded(text: str) -> float | int:
     """Seven significant digits, about the precision of float32. Whole numbers become integers and are not rounded."""
     value = float(text)
     return int(value) if value.is_integer() else float(f"{value:.7g}")
-
-
-def _checksum(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

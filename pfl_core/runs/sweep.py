@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
-from functools import lru_cache
+from contextlib import nullcontext, suppress
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, Self
 
 from joblib.externals.loky import get_reusable_executor
@@ -27,9 +28,10 @@ from pfl_core.files import atomic_write
 from pfl_core.runs import cluster
 from pfl_core.runs.build import build
 from pfl_core.runs.execute import execute
+from pfl_core.runs.log import RunLog, last_scores
 from pfl_core.runs.marks import Branch, marks_of, note_needs, remove_unneeded
 from pfl_core.runs.spec import RunSpec
-from pfl_core.runs.store import Record, Store
+from pfl_core.runs.store import Record, Series, Store
 
 POLL_SECONDS = 0.5
 PARENT_SECONDS = 0.5  # how often a worker process checks that its parent lives
@@ -50,6 +52,7 @@ class Task:
     until: int | None = None  # stop after this round without a record; the run is needed for its marks only
     checksums: Mapping[str, str] | None = None  # of the data on the parent's machine
     stop_at: float | None = None  # seconds since 1970; then it stops at a checkpoint
+    log: Path | None = None  # the folder in which the run is logged, see ``log.RunLog``
 
 
 def run(spec: RunSpec, store: Store | None = None) -> Record:
@@ -66,6 +69,7 @@ def sweep(
     scheduler: str | None = None,
     store: Store | None = None,
     stop_at: float | None = None,
+    log: Path | None = None,
 ) -> list[Record]:
     """The records of all specs, in the same order. Missing runs are computed.
 
@@ -79,6 +83,7 @@ def sweep(
         store: where records are read and written, default ``Store()``.
         stop_at: seconds since 1970, default PFL_DEADLINE of the environment. After this time no run starts, and those
             that are computed stop after their round at a checkpoint, from which a later call continues.
+        log: a folder in which each run that is computed writes its scores after every round, see ``RunLog``.
 
     Raises SweepError if some runs failed, after all others are done; TimeUpError if some were not completed because of
     ``stop_at``; ConnectionError if the scheduler does not answer or is lost; ValueError if one of its workers has other
@@ -99,7 +104,7 @@ def sweep(
             records[key] = record
     failures: dict[str, str] = {}
     if missing:
-        tasks = [dataclasses.replace(_with_checksums(task), stop_at=stop_at) for task in plan(missing, store)]
+        tasks = [dataclasses.replace(_with_checksums(task), stop_at=stop_at, log=log) for task in plan(missing, store)]
         for trunk in tasks:
             if needed_by := [task.key for task in tasks if task.branch and task.branch.key == trunk.key]:
                 note_needs(store, trunk.key, needed_by)
@@ -236,7 +241,7 @@ def _sequentially(tasks: Sequence[Task], store: Store, bar: tqdm) -> dict[str, s
             bar.update(before + done - bar.n)
 
         try:
-            _execute(task, store, on_round)
+            _execute(task, store, on_round, partial(_show, bar, task.spec))
         except TimeUpError:
             break
         except Exception as error:  # a method may raise anything; the other runs continue
@@ -244,19 +249,38 @@ def _sequentially(tasks: Sequence[Task], store: Store, bar: tqdm) -> dict[str, s
     return failures
 
 
-def _execute(task: Task, store: Store, on_round: Callable[[int], object]) -> None:
-    execute(
-        task.spec,
-        store,
-        key=task.key,
-        checksums=task.checksums,
-        branch=task.branch,
-        marks=task.marks,
-        until=task.until,
-        record=task.until is None,
-        stop_at=task.stop_at,
-        on_round=on_round,
-    )
+def _show(bar: tqdm, spec: RunSpec, series: Series) -> None:
+    if not bar.disable:
+        bar.set_postfix(last_scores(spec, series), refresh=False)
+
+
+def _execute(
+    task: Task,
+    store: Store,
+    on_round: Callable[[int], object],
+    watch: Callable[[Series], object] = lambda series: None,
+) -> None:
+    folder = task.log if task.until is None else None  # a shared prefix is not a run of the sweep
+    with RunLog(folder, task.spec, task.key) if folder else nullcontext() as log:
+
+        def watch_and_log(series: Series) -> None:
+            watch(series)
+            if log:
+                log.update(series)
+
+        execute(
+            task.spec,
+            store,
+            key=task.key,
+            checksums=task.checksums,
+            branch=task.branch,
+            marks=task.marks,
+            until=task.until,
+            record=task.until is None,
+            stop_at=task.stop_at,
+            on_round=on_round,
+            watch=watch_and_log,
+        )
 
 
 def _error_line(error: BaseException) -> str:

@@ -21,6 +21,7 @@ COLUMNS = (
 ).split()
 
 ExtraMetrics = Callable[[Record], dict[str, float]]
+RunMetrics = Mapping[str, dict[str, Any]]  # of one run, see `run_metrics`
 
 
 def variant(spec: RunSpec, own_fields: Mapping[str, Any]) -> str:
@@ -41,62 +42,64 @@ def variant(spec: RunSpec, own_fields: Mapping[str, Any]) -> str:
     return ";".join(parts)
 
 
-def metrics_frame(
-    records: Iterable[Record],
-    own_fields: Callable[[RunSpec], Mapping[str, Any]],
-    extra: Sequence[ExtraMetrics] = (),
-) -> pd.DataFrame:
+def metrics_frame(runs: Iterable[RunMetrics]) -> pd.DataFrame:
     """A row per run and metric, with COLUMNS.
 
     - ``rounds``: completed rounds. ``partial``: whether the run was stopped early; ``data`` then says so as well.
     - ``clients``: number of clients. ``novel``: fraction of clients that never take part.
     - ``dirichlet``: alpha of a Dirichlet partition, else NaN.
+    """
+    rows = [
+        {**run["tags"], "metric": metric, "value": value} for run in runs for metric, value in run["metrics"].items()
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def run_metrics(record: Record, own_fields: Mapping[str, Any], extra: Sequence[ExtraMetrics] = ()) -> RunMetrics:
+    """The ``tags`` of one run (COLUMNS without the last two) and its ``metrics`` (name -> value), as JSON data.
 
     Metrics of the last round: those of ``Record.summary``; ``uplink_fraction``, the values that a client sends relative
     to the whole model; and, if masks were stored, for the head's weight: ``iou_raw`` and ``iou_chance`` (means over
     pairs of clients) and ``iou_contrast`` (of ``iou_chance``, pairs with a common class minus pairs without). Metrics
     of the whole run: ``train_images`` (mean over clients), ``roughness``, and ``validation_change`` and ``inert`` of
-    ``study.checks``. The functions in ``extra`` add further metrics.
+    ``study.checks``. The functions in ``extra`` add further metrics. ``own_fields``: see ``variant``.
     """
-    rows = []
-    for record in records:
-        spec = record.spec
-        base = {
-            "paper": spec.paper,
-            "dataset": published_set(record),
-            "setting": spec.setting,
-            "clients": spec.clients,
-            "dirichlet": spec.identity(written_out=True)["partition"].get("alpha", math.nan),
-            "epochs": spec.train.epochs,
-            "participation": spec.participation,
-            "novel": spec.novel,
-            "model": spec.model["name"],
-            "method": spec.method["name"],
-            "variant": variant(spec, own_fields(spec)),
-            "seed": spec.seed,
-            "preset": spec.preset_label,
-            "data": data_name(record) + (f", {record.length} rounds" if record.partial else ""),
-            "rounds": record.rounds,
-            "partial": record.partial,
-            "stale": record.stale,
-            "key": record.key,
-        }
-        # metrics: last round, then whole run, then the paper's own, then mask overlap
-        numbers = record.summary()
-        if "upload" in record.series:
-            numbers["uplink_fraction"] = float(record.values("upload").iloc[-1].mean() / record.num_params)
-        if "train" in record.clients:
-            numbers["train_images"] = float(np.sum(record.clients["train"], axis=1).mean())
-        numbers["roughness"] = roughness(record)
-        numbers |= {"validation_change": validation_change(record), "inert": inert(record)}
-        for function in extra:
-            numbers |= function(record)
-        if masks(record):
-            contrasts = overlap_contrast(record, head_weight(record))
-            numbers |= {"iou_raw": contrasts["iou_raw_mean"], "iou_chance": contrasts["iou_chance_mean"]}
-            numbers["iou_contrast"] = contrasts["iou_chance_contrast"]
-        rows += [{**base, "metric": metric, "value": value} for metric, value in numbers.items()]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    spec = record.spec
+    tags = {
+        "paper": spec.paper,
+        "dataset": published_set(record),
+        "setting": spec.setting,
+        "clients": spec.clients,
+        "dirichlet": spec.identity(written_out=True)["partition"].get("alpha", math.nan),
+        "epochs": spec.train.epochs,
+        "participation": spec.participation,
+        "novel": spec.novel,
+        "model": spec.model["name"],
+        "method": spec.method["name"],
+        "variant": variant(spec, own_fields),
+        "seed": spec.seed,
+        "preset": spec.preset_label,
+        "data": data_name(record) + (f", {record.length} rounds" if record.partial else ""),
+        "rounds": record.rounds,
+        "partial": record.partial,
+        "stale": record.stale,
+        "key": record.key,
+    }
+    # metrics: last round, then whole run, then the paper's own, then mask overlap
+    numbers = record.summary()
+    if "upload" in record.series:
+        numbers["uplink_fraction"] = float(record.values("upload").iloc[-1].mean() / record.num_params)
+    if "train" in record.clients:
+        numbers["train_images"] = float(np.sum(record.clients["train"], axis=1).mean())
+    numbers["roughness"] = roughness(record)
+    numbers |= {"validation_change": validation_change(record), "inert": inert(record)}
+    for function in extra:
+        numbers |= function(record)
+    if masks(record):
+        contrasts = overlap_contrast(record, head_weight(record))
+        numbers |= {"iou_raw": contrasts["iou_raw_mean"], "iou_chance": contrasts["iou_chance_mean"]}
+        numbers["iou_contrast"] = contrasts["iou_chance_contrast"]
+    return {"tags": tags, "metrics": {name: float(value) for name, value in numbers.items()}}
 
 
 def roughness(record: Record) -> float:

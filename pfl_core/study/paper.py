@@ -14,7 +14,7 @@ from pfl_core.study import published
 from pfl_core.study.claims import ClaimChecks, claims_table
 from pfl_core.study.compare import as_frame, compare
 from pfl_core.study.comparison import Comparison
-from pfl_core.study.metrics import ExtraMetrics, metrics_frame, variant
+from pfl_core.study.metrics import ExtraMetrics, RunMetrics, metrics_frame, run_metrics, variant
 from pfl_core.study.presets import check_preset
 from pfl_core.study.search import Search, searched_path
 from pfl_core.study.settings import PaperSettings
@@ -81,8 +81,11 @@ class Paper:
 
     def metrics_frame(self, records: Iterable[Record]) -> pd.DataFrame:
         """A row per run and metric, for the records of this paper."""
-        selected = [record for record in records if record.spec.paper == self.name]
-        return metrics_frame(selected, self.settings.fields_of, self.extra_metrics)
+        return metrics_frame(self.run_metrics(record) for record in records if record.spec.paper == self.name)
+
+    def run_metrics(self, record: Record) -> RunMetrics:
+        """Tags and metrics of a record of this paper, see ``metrics.run_metrics``."""
+        return run_metrics(record, self.settings.fields_of(record.spec), self.extra_metrics)
 
     def table(self, number: int | str | None = None) -> pd.DataFrame:
         """The paper's printed numbers, see ``published.table``."""

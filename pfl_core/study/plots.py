@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from string import ascii_lowercase
 from textwrap import fill
 from typing import Any
 
@@ -11,84 +12,38 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import MaxNLocator
+
+from pfl_core.study.names import NAMES, plain
+from pfl_core.study.style import COLORS, DOUBLE, SINGLE, Look, looks, styled
+
+__all__ = ["COLORS", "NAMES"]
 
 CHARACTERS_PER_INCH = 18  # of a caption
-FAR = 5.0  # far outliers lie this many times (maximum - first quartile) below the first quartile
-NAMES = {
-    "local": "Local",
-    "fedavg": "FedAvg",
-    "fedavg_ft": "FedAvg + FT",
-    "fedselect": "FedSelect",
-    "fedselect_gradltn": "FedSelect (GradLTN)",
-    "ditto": "Ditto",
-    "fedpac": "FedPAC",
-    "fedrep": "FedRep",
-    "fedper": "FedPer",
-    "fedbabu": "FedBABU",
-    "lg_fedavg": "LG-FedAvg",
-    "lotteryfl": "LotteryFL",
-    "fedprox": "FedProx",
-    "scaffold": "SCAFFOLD",
-    "fednova": "FedNova",
-    "moon": "MOON",
-    "fedpews": "FedPeWS",
-    "fedpews_fixed": "FedPeWS-Fixed",
-    "star_pfl": "Star-PFL",
-    "fedbn": "FedBN",
-    "fedap": "FedAP",
-    "pfedgate": "pFedGate",
-    "pfedme": "pFedMe",
-    "perfedavg": "Per-FedAvg",
-    "fedem": "FedEM",
-    "heterofl": "HeteroFL",
-    "fedmask": "FedMask (our reading)",
-    "fedmd": "FedMD",
-}
-COLORS = {
-    "local": "#7f7f7f",
-    "fedavg": "#4c72b0",
-    "fedavg_ft": "#55a868",
-    "fedselect": "#c44e52",
-    "fedselect_gradltn": "#7b1e2b",
-    "ditto": "#e0a458",
-    "fedpac": "#00798c",
-    "fedrep": "#8e6bbf",
-    "fedper": "#3aa6a0",
-    "fedbabu": "#a0522d",
-    "lg_fedavg": "#2f4b7c",
-    "lotteryfl": "#9aa84b",
-    "fedprox": "#17a2b8",
-    "scaffold": "#937860",
-    "fednova": "#da8bc3",
-    "moon": "#b8a01f",
-    "fedpews": "#dd7a2a",
-    "fedpews_fixed": "#8172b3",
-    "star_pfl": "#c2185b",
-    "fedbn": "#2a9d8f",
-    "fedap": "#e76f51",
-    "pfedgate": "#6a3d9a",
-    "pfedme": "#b8a01f",
-    "perfedavg": "#937860",
-    "fedem": "#dd7a2a",
-    "heterofl": "#17a2b8",
-    "fedmask": "#da8bc3",
-    "fedmd": "#5b8c5a",
-}
+FAR = 4.0  # far outliers lie this many times (maximum - first quartile) below the first quartile
+MANY = 5  # a panel with more lines than this has no bands: they would cover each other
+MARKS = 7  # markers on a curve
+ONE_SEED = "hollow: one seed"
+PAPER = Look("k", "D")  # the paper's values, hollow
 
 
+@styled
 def who_got_what(counts: np.ndarray, title: str = "") -> Figure:
     """Training samples of each client (x) and class (y), as the area of a dot. counts [N, C]."""
     counts = np.asarray(counts)
     clients, classes = np.nonzero(counts)
     amount = counts[clients, classes]
-    fig, ax = plt.subplots(figsize=(max(4.0, 0.35 * len(counts)), 3.2), layout="constrained")
-    ax.scatter(clients, classes, s=160 * amount / counts.max(), color="#4c72b0", alpha=0.8)
-    ax.set(xlabel="client", ylabel="class", title=title, xticks=range(len(counts)), yticks=range(counts.shape[1]))
+    width = SINGLE if len(counts) <= 12 else DOUBLE
+    fig, ax = plt.subplots(figsize=(width, 2.4), layout="constrained")
+    ax.scatter(clients, classes, s=80 * amount / counts.max(), color=COLORS["lg_fedavg"], linewidth=0)
+    ax.set(xlabel="client", ylabel="class", title=fill(plain(title), 16 * int(width)))
+    ax.set(xticks=range(len(counts)), yticks=range(counts.shape[1]))
     ax.margins(0.08)
-    fig.text(0.99, 0.01, f"largest dot: {counts.max()} samples", ha="right", fontsize=7, color="0.4")
-    return fig
+    return captioned(fig, f"area: number of samples; largest dot: {counts.max()}")
 
 
+@styled
 def curve_panels(
     runs: pd.DataFrame,
     caption: str = "",
@@ -97,34 +52,73 @@ def curve_panels(
     front: str = "",
     closer: bool = False,
 ) -> Figure:
-    """Accuracy by round, a panel for each experiment: mean over seeds, with a band from minimum to maximum.
+    """Accuracy by round, a panel for each experiment, with one scale: lines are means over seeds.
+
+    Bands span the seeds, unless there is one seed or a panel has more than MANY lines.
 
     Columns: panel, label, color, seed, round, value. Labels that start with ``front`` are drawn thicker and on top.
     ``closer``: repeat each panel below, scaled to the second half of the rounds, without far outliers.
     """
     panels = list(dict.fromkeys(runs["panel"]))
-    size = (4.0 * len(panels) + 1.9, 3.6 + 3.0 * closer)
-    fig, axes = plt.subplots(1 + closer, len(panels), figsize=size, layout="constrained", squeeze=False)
+    width = DOUBLE if len(panels) > 1 or runs["label"].nunique() > 4 else SINGLE
+    size = (width, 2.3 + 1.8 * closer + 0.12 * runs["label"].nunique() / 3)
+    fig, axes = plt.subplots(
+        1 + closer, len(panels), figsize=size, layout="constrained", squeeze=False, sharey="row", sharex="col"
+    )
+    look, banded = looks(runs), runs["label"].nunique() <= MANY
     for column, panel in zip(axes.T, panels, strict=True):
         panel_runs = runs[runs["panel"] == panel]
         for ax in column:
-            for (label, color), group in panel_runs.groupby(["label", "color"], sort=False):
-                band(ax, group, label, color, above=bool(front) and label.startswith(front))
-        column[0].set_title(panel if len(panels) > 1 else "")
+            lines(ax, panel_runs, look, banded, front)
+        column[0].set_title(wrapped(panel, len(panels)) if len(panels) > 1 else "")
         column[-1].set_xlabel("communication round")
-        if closer:
-            # y limits from the second half of the rounds, without labels that are far outliers
-            late = panel_runs[panel_runs["round"] > panel_runs["round"].max() / 2]
-            means = late.groupby(["label", "round"])["value"].mean()
-            low = means[means >= far_below(means.groupby("label").mean())].min()
-            margin = max(1.0, 0.05 * (means.max() - low))
-            column[1].set_ylim(low - margin, means.max() + margin)
+    if closer:
+        for ax in axes[1]:
+            ax.set_title("closer")
+        # y limits from the second half of the rounds, without labels that are far outliers
+        late = runs[runs["round"] > runs.groupby("panel")["round"].transform("max") / 2]
+        means = late.groupby(["panel", "label", "round"])["value"].mean()
+        low = means[means >= far_below(means.groupby(["panel", "label"]).mean())].min()
+        margin = max(1.0, 0.05 * (means.max() - low))
+        axes[1][0].set_ylim(low - margin, means.max() + margin)
     for ax in axes[:, 0]:
         ax.set_ylabel(ylabel)
-    handles, labels = legend_of(axes.flat)
-    loc: Any = "outside center right"  # valid with a constrained layout, but missing in Matplotlib's types
-    fig.legend(handles, labels, frameon=False, fontsize=8, loc=loc)
-    return captioned(fig, caption)
+    legend_above(fig, axes.flat)
+    return captioned(fig, caption, curves_note(runs, banded))
+
+
+def lines(ax: Axes, runs: pd.DataFrame, look: Mapping[str, Look], banded: bool = True, front: str = "") -> None:
+    """A curve for each label, see ``band``. Columns: label, seed, round, value."""
+    for place, (label, group) in enumerate(runs.groupby("label", sort=False)):
+        above = bool(front) and str(label).startswith(front)
+        band(ax, group, str(label), look[str(label)], banded=banded, above=above, shift=place)
+    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
+def curves_note(runs: pd.DataFrame, banded: bool = True) -> str:
+    """What the lines and bands of a figure are. Column: seed."""
+    seeds = runs["seed"].nunique()
+    if seeds == 1:
+        return "lines: one seed"
+    return f"lines: mean over {seeds} seeds; " + ("bands: lowest to highest seed" if banded else "no bands: many lines")
+
+
+def dots_note(table: pd.DataFrame) -> str:
+    """What the dots of ``dots`` are. Column: seed."""
+    seeds = table["seed"].nunique()
+    return ONE_SEED if seeds == 1 else f"small dots: seeds; large marks: mean over {seeds} seeds"
+
+
+def wrapped(title: str, columns: int) -> str:
+    """A panel's title with display names, in lines that fit one of ``columns`` panels of a double-column figure."""
+    return "\n".join(fill(line, 90 // columns) for line in plain(title).splitlines())
+
+
+def share_y(first: Axes, *others: Axes) -> None:
+    """One vertical scale for panels that are drawn already."""
+    for ax in others:
+        ax.sharey(first)
+    first.autoscale_view(scalex=False)
 
 
 def far_below(values: pd.Series) -> float:
@@ -142,78 +136,139 @@ def legend_of(axes: Iterable[Axes]) -> tuple[list, list]:
     return list(handle_of.values()), list(handle_of)
 
 
+def legend_above(fig: Figure, axes: Iterable[Axes] = (), handles: Sequence[Any] = ()) -> None:
+    """One legend above all panels, in as many columns as fit. It has the axes' labels, then ``handles``."""
+    drawn, labels = legend_of(axes)
+    drawn, labels = [*drawn, *handles], [plain(text) for text in (*labels, *(entry.get_label() for entry in handles))]
+    if not labels:
+        return
+    columns = max(1, int(fig.get_figwidth() * CHARACTERS_PER_INCH / (max(map(len, labels)) + 9)))
+    place: Any = "outside upper center"  # valid with a constrained layout, but missing in Matplotlib's types
+    fig.legend(drawn, labels, loc=place, ncols=min(columns, len(labels)))
+
+
+@styled
 def mean_dots(
     table: pd.DataFrame, caption: str = "", xlabel: str = "accuracy (%)", *, dashed: str | None = None
 ) -> Figure:
     """A table as a figure: a row of panels for each data set, a line for each label, means and deviations over seeds.
 
-    Columns: dataset (row of panels), panel (title), label, color, value (mean), std (NaN for one seed). Each panel has
-    its own scale. The dashed line is the mean of the label ``dashed``, default the first one. Far outliers are written
-    as numbers at the edge.
+    Columns: dataset (row of panels), panel (title), label, color, value (mean), std (NaN for one seed); optional: paper
+    (the printed value, NaN if there is none). The panels of a row have one scale. The dashed line is the mean of the
+    label ``dashed``, default the first one. Far outliers are written as numbers at the edge.
     """
     sets, dashed = dict(list(table.groupby("dataset", sort=False))), dashed or table["label"].iloc[0]
     columns = table.groupby("dataset")["panel"].nunique().max()
-    heights = [0.32 * part["label"].nunique() + 0.7 for part in sets.values()]
-    size = (max(6.4, 4.6 * columns), sum(heights) + 0.9)
+    heights = [0.15 * part["label"].nunique() + 0.35 for part in sets.values()]
+    longest = table["label"].str.len().max()
+    size = (SINGLE if columns == 1 and longest <= 20 else DOUBLE, sum(heights) + 0.25 * len(sets) + 0.35)
     fig, axes = plt.subplots(
-        len(sets), columns, figsize=size, layout="constrained", squeeze=False, sharey="row", height_ratios=heights
-    )
+        len(sets), columns, figsize=size, layout="constrained", squeeze=False, sharey="row", sharex="row",
+        height_ratios=heights,
+    )  # fmt: skip
+    look = looks(table)
     # a row of panels for each data set; unused panels are hidden
     for row, (name, part) in zip(axes, sets.items(), strict=True):
         labels = list(dict.fromkeys(part["label"]))
         panels = list(part.groupby("panel", sort=False))
+        low = far_below(part["value"])
         for ax in row[len(panels) :]:
             ax.set_axis_off()
         for ax, (panel, cells) in zip(row, panels, strict=False):
-            _dots_of(ax, cells, labels, dashed)
-            ax.set_title(f"{name}: {panel}" if len(sets) > 1 else panel, fontsize=9)
-            ax.set_yticks([-place for place in range(len(labels))], labels)
+            _dots_of(ax, cells, labels, dashed, look, low)
+            ax.set_title(wrapped(f"{name}: {panel}" if len(sets) > 1 else panel, columns + 1))
+            ax.set_yticks([-place for place in range(len(labels))], [plain(label) for label in labels])
             ax.set_ylim(-len(labels) + 0.4, 0.6)
+            ax.grid(axis="y", color="0.93", linewidth=0.6)
+            ax.set_axisbelow(True)
             ax.set_xlabel(xlabel)
-    marks = f"bars: one deviation over seeds; dashed: {dashed}"
-    return captioned(fig, f"{caption}\n{marks}" if caption else "")
+    notes = [f"dashed: {dashed}"]
+    if table["std"].notna().any():
+        notes.insert(0, "filled, bars: mean and sample deviation over seeds")
+    if table.loc[table["value"].notna(), "std"].isna().any():
+        notes.insert(0, ONE_SEED)
+    if "paper" in table and table["paper"].notna().any():
+        notes.insert(0, "black ◇: the paper")
+    return captioned(fig, caption, "; ".join(notes))
 
 
-def _dots_of(ax: Axes, table: pd.DataFrame, labels: list[str], dashed: str) -> None:
-    """One panel of ``mean_dots``."""
-    low = far_below(table["value"])
+def _dots_of(
+    ax: Axes, table: pd.DataFrame, labels: list[str], dashed: str, look: Mapping[str, Look], low: float
+) -> None:
+    """One panel of ``mean_dots``. Values below ``low`` are numbers at the edge."""
     for cell in table.itertuples():
         y = -labels.index(cell.label)
-        if cell.value >= low:
-            ax.errorbar(cell.value, y, xerr=np.nan_to_num(cell.std), fmt="o", color=cell.color, capsize=3)
-        elif cell.value < low:  # False for NaN: a missing value leaves its line empty
-            text, edge = f" ◂ {cell.value:.1f}", ax.get_yaxis_transform()
-            ax.annotate(text, xy=(0, y), xycoords=edge, va="center", fontsize=9, color=cell.color)
+        printed = getattr(cell, "paper", np.nan)
+        for value, std, of in ((printed, np.nan, PAPER), (cell.value, cell.std, look[cell.label])):
+            if value >= low:
+                face = "w" if np.isnan(std) else of.color
+                spread = None if np.isnan(std) else std
+                ax.errorbar(value, y, xerr=spread, fmt=of.marker, color=of.color, mfc=face, capsize=2, elinewidth=1)
+            elif value < low:  # False for NaN: a missing value leaves its line empty
+                text, edge = f" ◂ {value:.1f}", ax.get_yaxis_transform()
+                shift = 0.0 if of is not PAPER else 0.2
+                ax.annotate(text, xy=(shift, y), xycoords=edge, va="center", fontsize=7, color=of.color)
     for value in table.loc[(table["label"] == dashed) & (table["value"] >= low), "value"]:
         ax.axvline(value, color="0.6", linewidth=0.8, linestyle="--")
 
 
-def band(ax: Axes, group: pd.DataFrame, label: str, color: str | tuple, *, above: bool = False) -> None:
-    """A line for the mean over seeds, and a band from minimum to maximum. ``above``: thicker, and on top of others.
+def band(
+    ax: Axes,
+    group: pd.DataFrame,
+    label: str,
+    look: Look,
+    *,
+    banded: bool = True,
+    above: bool = False,
+    shift: int = 0,
+) -> None:
+    """A line for the mean over seeds, and with several seeds a band from minimum to maximum.
 
-    Columns: round, value.
+    Columns: seed, round, value. ``above``: thicker, and on top of others. ``shift`` moves the markers, so that those of
+    several lines do not cover each other.
     """
     by_round = group.groupby("round")["value"].agg(["mean", "min", "max"])
-    style: dict[str, Any] = {"linewidth": 2.4, "zorder": 3} if above else {}
-    ax.plot(by_round.index, by_round["mean"], label=label, color=color, **style)
-    ax.fill_between(by_round.index, by_round["min"], by_round["max"], color=color, alpha=0.15, linewidth=0)
+    style: dict[str, Any] = {"linewidth": 2.0, "zorder": 3} if above else {}
+    every = max(1, len(by_round) // MARKS)
+    face = "w" if group["seed"].nunique() == 1 else look.color
+    ax.plot(
+        by_round.index, by_round["mean"], label=label, color=look.color, linestyle=look.dash, marker=look.marker,
+        markerfacecolor=face, markevery=(shift % every, every), markersize=3.5, **style,
+    )  # fmt: skip
+    if banded and group["seed"].nunique() > 1:
+        ax.fill_between(by_round.index, by_round["min"], by_round["max"], color=look.color, alpha=0.15, linewidth=0)
 
 
-def dots(ax: Axes, x: np.ndarray, values: list[np.ndarray], color: str | tuple, label: str) -> None:
-    """A small dot for every seed, and a line through the means."""
+def dots(ax: Axes, x: np.ndarray, values: Sequence[np.ndarray], look: Look, label: str, *, joined: bool = True) -> None:
+    """A mark for each mean, and a small dot for every seed; one seed is a hollow mark. ``joined``: with a line."""
+    several = max(map(len, values)) > 1
     for position, column in zip(x, values, strict=True):
-        ax.plot(np.full(len(column), position), column, "o", color=color, markersize=3, alpha=0.5)
-    ax.plot(x, [np.mean(column) for column in values], "-o", color=color, markersize=6, label=label)
+        if several:
+            ax.plot(np.full(len(column), position), column, ".", color=look.color, markersize=3.5, alpha=0.6)
+    face, dash = look.color if several else "w", look.dash if joined else ""
+    means = [np.mean(column) for column in values]
+    ax.plot(x, means, color=look.color, marker=look.marker, linestyle=dash, markerfacecolor=face, label=label)
 
 
-def captioned(fig: Figure, caption: str) -> Figure:
-    """Add a caption (preset, data, seeds) below the figure, as part of the image."""
+def captioned(fig: Figure, caption: str, note: str = "") -> Figure:
+    """Finish a figure: panel letters, display names, and a caption below it as part of the image.
+
+    ``caption``: preset, data, seeds; ``note``: what the marks are, omitted if there is no caption.
+    """
+    panels = [ax for ax in fig.axes if ax.axison and ax.get_label() != "<colorbar>"]
+    for letter, ax in zip(ascii_lowercase, panels if len(panels) > 1 else (), strict=False):
+        ax.set_title(letter, loc="left", x=-0.02, ha="right", fontweight="bold")
+    for text in fig.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_text(plain(text.get_text()))
     if caption:
         width = int(CHARACTERS_PER_INCH * fig.get_figwidth())
-        fig.supxlabel("\n".join(fill(line, width) for line in caption.splitlines()), fontsize=7, color="0.35")
+        shown = [fill(plain(line), width) for line in (*caption.splitlines(), note) if line]
+        fig.supxlabel("\n".join(shown), fontsize=6.5, color="0.35")
     return fig
 
 
+@styled
 def overlap_matrices(
     matrices: Mapping[str, np.ndarray], classes: Mapping[str, Sequence[str]], label: str, caption: str = ""
 ) -> Figure:
@@ -223,15 +278,14 @@ def overlap_matrices(
     """
     import seaborn as sns  # imported here because it takes a second
 
-    fig, axes = plt.subplots(
-        1, len(matrices), figsize=(3.0 * len(matrices) + 0.8, 3.4), layout="constrained", squeeze=False
-    )
+    size = (DOUBLE, DOUBLE / max(2.6, len(matrices) + 0.3) + 0.6)
+    fig, axes = plt.subplots(1, len(matrices), figsize=size, layout="constrained", squeeze=False)
     low = min(0.0, *(float(np.nanmin(m)) for m in matrices.values() if not np.isnan(m).all()), 0.0)
     same = len({tuple(names) for names in classes.values()}) == 1
     for ax, (title, matrix) in zip(axes[0], matrices.items(), strict=True):
         names = classes[title]
         sides = {"xticklabels": names, "yticklabels": names if ax is axes[0][0] or not same else False}
-        sns.heatmap(matrix, ax=ax, vmin=low, vmax=1, cmap="viridis", square=True, cbar=False, **sides)
+        sns.heatmap(matrix, ax=ax, vmin=low, vmax=1, cmap="viridis", square=True, cbar=False, rasterized=True, **sides)
         ax.tick_params(axis="x", length=0, labelsize=6, rotation=90)
         ax.tick_params(axis="y", length=0, labelsize=6, rotation=0)
         ax.set_title(title)

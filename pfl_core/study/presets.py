@@ -8,6 +8,6 @@ PRESETS = ("ci", "quick", "real", "paper")  # the smallest first
 def check_preset(preset: str) -> None:
     """Raise ValueError for an unknown preset."""
     if preset not in PRESETS:
-        from pfl_core.options import did_you_mean
+        from pfl_core.options import choices
 
-        raise ValueError(f"unknown preset {preset!r}{did_you_mean(preset, PRESETS)}; choose from {', '.join(PRESETS)}")
+        raise ValueError(f"unknown preset {preset!r}{choices(preset, PRESETS)}")

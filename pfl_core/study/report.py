@@ -21,7 +21,6 @@ from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import checks
 from pfl_core.study.paper import Paper
-from pfl_core.study.plots import NAMES
 from pfl_core.study.statistics import interval
 
 PRESETS = ("paper", "real")  # in the order in which they decide
@@ -110,7 +109,7 @@ def page(evidence: Evidence, figures: Path | None = None) -> str:
         f"# {evidence.paper.title}: results",
         f"Written by `pfl report {name}` from the records in `data/results/`. "
         "Settings, sources and deviations are on the [method page](README.md).",
-        "## Answer\n\n" + " ".join(evidence.paper.answer(evidence)),
+        "## Answer\n\n" + "\n".join(evidence.paper.answer(evidence)),
         "## Verdicts\n\n" + verdicts(evidence),
         "## The paper's numbers beside the reproduced ones\n\n" + comparison(evidence),
         "## Did the mechanism act?\n\n" + mechanism(evidence),
@@ -134,7 +133,7 @@ def overview(papers: Sequence[Evidence]) -> str:
         decided = sum(verdict.claim["ours"] != OPEN for verdict in evidence.verdicts)
         parts += [
             f"## {paper.title}\n\n*{paper.question}*",
-            " ".join(paper.answer(evidence)),
+            "\n".join(paper.answer(evidence)),
             f"Decided so far: {decided} of {len(evidence.verdicts)} claims ([all results]({paper.name}/{PAGE})).",
             f"![{paper.title}: {Path(paper.figure).stem.replace('_', ' ')}](../figures/{paper.figure}.png)",
         ]
@@ -245,6 +244,8 @@ def _mark(reproduced: object) -> str:
 
 def mechanism(evidence: Evidence) -> str:
     """Each method's checks, by preset and setting."""
+    from pfl_core.study.plots import NAMES  # imported here: Matplotlib takes half a second
+
     records = [record for stored in evidence.records.values() for record in stored]
 
     def label(record: Record) -> str:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from pfl_core.files import atomic_write
+from pfl_core.files import atomic_write, checksum
 from pfl_core.runs import Record, RunSpec, Store, sweep
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study.settings import TRAINING, PaperSettings
@@ -189,21 +189,18 @@ def read(path: Path) -> dict[tuple[str, str], dict[str, Values]]:
 
     Raises ValueError if the file is damaged.
     """
-    if not path.exists():
-        return {}
     searched: dict[tuple[str, str], dict[str, Values]] = {}
-    try:
-        for row in json.loads(path.read_text(encoding="utf-8")):
-            searched.setdefault((row["preset"], row["setting"]), {})[row["method"]] = dict(row["values"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error}); restore it with git, or search again") from None
+    for row in _rows(path):
+        searched.setdefault((row["preset"], row["setting"]), {})[row["method"]] = row["values"]
     return searched
 
 
 def table(paper: str) -> pd.DataFrame:
-    """The results of a paper's searches for notebooks, a row for each search; empty if there was none."""
+    """The results of a paper's searches for notebooks, a row for each search; empty if there was none.
+
+    Raises ValueError if the file is damaged.
+    """
     path = searched_path(paper)
-    rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     shown = [
         {
             **{name: row[name] for name in ("preset", "setting", "method")},
@@ -213,7 +210,7 @@ def table(paper: str) -> pd.DataFrame:
             "at an end": ", ".join(row["edges"]),
             **{name: row[name] for name in ("runs", "hours")},
         }
-        for row in rows
+        for row in _rows(path)
     ]
     columns = ["preset", "setting", "method", "chosen", "validation", "tried", "at an end", "runs", "hours"]
     return pd.DataFrame(shown, columns=columns)
@@ -222,12 +219,28 @@ def table(paper: str) -> pd.DataFrame:
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Add rows to a paper's file. They replace those of the same preset, setting and method.
 
-    Raises OSError if the file cannot be written; it then stays as it was.
+    Raises ValueError if the file is damaged, and OSError if it cannot be written; it then stays as it was.
     """
-    row_of = {_row_key(row): row for row in (json.loads(path.read_text(encoding="utf-8")) if path.exists() else [])}
-    row_of |= {_row_key(row): row for row in rows}
-    text = ",\n".join(json.dumps(row_of[key]) for key in sorted(row_of))
+    row_of = {_row_key(row): row for row in (*_rows(path), *rows)}
+    text = ",\n".join(json.dumps({**row_of[key], "sha256": checksum(row_of[key])}) for key in sorted(row_of))
     atomic_write(path, f"[\n{text}\n]\n".encode())
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a paper's file, without their checksums; empty if the file does not exist.
+
+    Raises ValueError if the file is damaged.
+    """
+    try:
+        rows = json.loads(path.read_bytes())
+        for row in rows:
+            if row.pop("sha256") != checksum(row):
+                raise ValueError(f"the checksum of {row['method']} at {row['preset']} does not match")
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged ({error}); restore it with git, or search again") from None
+    return rows
 
 
 def _row_key(row: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from pfl_core.options import checked, did_you_mean
+from pfl_core.options import checked, choices
 from pfl_core.runs.spec import TAGS, ComponentSpec, RunSpec
 from pfl_core.study.presets import check_preset
 from pfl_core.training import Training
@@ -151,9 +151,7 @@ def override(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
     known = run_fields | TRAINING
     for name in changes:
         if name not in known:
-            raise ValueError(
-                f"no setting {name!r}{did_you_mean(name, known)}; overrides may set {', '.join(sorted(known))}"
-            )
+            raise ValueError(f"overrides cannot set {name!r}{choices(name, sorted(known))}")
     train = replace(spec.train, **checked(Training, {k: v for k, v in changes.items() if k in TRAINING}, "training"))
     rest = {k: {"name": v} if isinstance(v, str) and k in PARTS else v for k, v in changes.items() if k in run_fields}
     return replace(spec, train=train, **checked(RunSpec, rest, "run"))

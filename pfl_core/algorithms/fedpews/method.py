@@ -197,6 +197,9 @@ class Warmup(Algorithm[WarmStateT]):
             )  # fmt: skip
         return checks
 
+    def horizon_dependence(self) -> str:
+        return f"the warm-up is the share tau={self.tau} of the planned rounds" if 0 < self.tau < 1 else ""
+
     def shared_prefix(self, fed: Federation) -> tuple[Algorithm, int]:
         """Runs that differ only in τ are equal up to the shorter warm-up."""
         return replace(self, tau=1.0), self.warmup_rounds(fed)

@@ -218,6 +218,11 @@ class FedSelect(Alternating[SelectState]):
         checks = loss_checks(series, choosing) if choosing.any() else []
         return [*checks, part_check(series)] if 0 < self.alpha < 1 else checks
 
+    def horizon_dependence(self) -> str:
+        return (
+            "" if self.aggregate_last_round else "aggregate_last_round=False skips the mean in the last planned round"
+        )
+
     def shared_prefix(self, fed: Federation) -> tuple[Algorithm, int]:
         """Runs that differ only in α are equal until the first update that the limit of one of them reduces."""
         sizes = [len(torch.arange(fed.num_params)[unit]) for unit in self.units(fed.layout)]

@@ -64,18 +64,29 @@ def scored_batches(adapter: Adapter, k: int, num: int) -> Iterator[Tensor]:
     yield from order.split(1 if options.eval_gate == "sample" else options.eval_batch_size)
 
 
+def fixed_vector(adapter: Adapter, fed: Federation, state: GateState, k: int) -> tuple[Tensor, np.ndarray] | None:
+    """M' [L] and I bool [L] with which client k is scored if they do not depend on the test batch, else None."""
+    average = adapter.options.eval_gate == "client_train_mean"
+    return client_vector(adapter, fed, state.gate[k], state.statistics[k], k, average=average)
+
+
+def batchwise(
+    adapter: Adapter, gate: Tensor, statistics: Tensor, k: int, x: Tensor
+) -> Iterator[tuple[Tensor, Tensor, np.ndarray]]:
+    """(indices, M' [L], I bool [L]) of every batch of x [B, ...], computed by client k's gate [v], statistics [q]."""
+    for index in scored_batches(adapter, k, len(x)):
+        yield index, *adapter(gate, statistics, x[index], k, "eval")
+
+
 def adapted(
     adapter: Adapter, fed: Federation, state: GateState, k: int, x: Tensor
 ) -> Iterator[tuple[Tensor, Tensor, np.ndarray]]:
     """(indices, M' [L], I bool [L]) of every batch in which client k's samples x [B, ...] are scored."""
-    gate, statistics = state.gate[k], state.statistics[k]
-    average = adapter.options.eval_gate == "client_train_mean"
-    fixed = client_vector(adapter, fed, gate, statistics, k, average=average)
-    if fixed is not None:
+    fixed = fixed_vector(adapter, fed, state, k)
+    if fixed is None:
+        yield from batchwise(adapter, state.gate[k], state.statistics[k], k, x)
+    else:
         yield torch.arange(len(x)), *fixed
-        return
-    for index in scored_batches(adapter, k, len(x)):
-        yield index, *adapter(gate, statistics, x[index], k, "eval")
 
 
 def scored_masks(

@@ -23,7 +23,7 @@ weights n_k; training batches of one sample are skipped; ``output_rows``. Moment
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -32,9 +32,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import ABSENT, MechanismCheck, State, register
+from pfl_core.algorithm import ABSENT, ClientModel, MechanismCheck, State, register
 from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.algorithms.pfedgate.evaluation import adapted, probes, scored_masks
+from pfl_core.algorithms.pfedgate.evaluation import adapted, batchwise, fixed_vector, probes, scored_masks
 from pfl_core.algorithms.pfedgate.local import ClientUpdate, Trainer, relu_loss
 from pfl_core.algorithms.pfedgate.mechanism import mechanism_checks
 from pfl_core.algorithms.pfedgate.options import PFedGateOptions
@@ -53,7 +53,7 @@ class GateState(State):
     statistics: Tensor = ABSENT  # [N, q] running statistics of the gates' norms
     velocity: Tensor = ABSENT  # [N, d], if clients keep their momentum
     gate_velocity: Tensor = ABSENT  # [N, v], likewise
-    gate_values: Tensor = ABSENT  # [T, L] M' in each round so far, mean over batches, then over clients
+    gate_values: Tensor = ABSENT  # [t, L] M' in each round so far, mean over batches, then over clients
 
 
 @register(
@@ -101,7 +101,7 @@ class PFedGate(PFedGateOptions):
             statistics=statistics.to(theta0).repeat(num, 1),
             velocity=theta0.new_zeros(num, fed.num_params) if with_momentum else ABSENT,
             gate_velocity=torch.zeros_like(gates) if with_momentum else ABSENT,
-            gate_values=theta0.new_zeros(fed.rounds, adapter.blocks.num_blocks),
+            gate_values=theta0.new_zeros(0, adapter.blocks.num_blocks),
         )
 
     def warnings(self, fed: Federation) -> list[str]:
@@ -128,8 +128,7 @@ class PFedGate(PFedGateOptions):
             if fed.score is not None:
                 predict = partial(self.predict, fed, new)
                 scores.append((places, fed.score(out.theta, clients[places], predict)))
-        values = state.gate_values.clone()
-        values[t] = server.gate_values()
+        values = torch.cat([state.gate_values[:t], server.gate_values()[None]])
         feasible = torch.tensor([adapter.feasible(k) for k in clients.tolist()])
         notes: dict[str, Any] = server.notes() | {
             "passes": fed.train.epochs * (2 if self.alternates else 1),
@@ -181,17 +180,60 @@ class PFedGate(PFedGateOptions):
 
     def predict(self, fed: Federation, state: GateState, k: int, theta_k: Tensor, x: Tensor) -> Tensor:
         """Logits [B, C]. The gate is in evaluation mode. Samples are scored in random batches, each with its own M'."""
-        adapter, order, logits = Adapter.of(self, fed), [], []
-        for index, scale, _ in adapted(adapter, fed, state, k, x):
+        adapter = Adapter.of(self, fed)
+        return self._by_batch(fed, adapter, theta_k, adapted(adapter, fed, state, k, x), x)
+
+    def _by_batch(
+        self,
+        fed: Federation,
+        adapter: Adapter,
+        theta_k: Tensor,
+        batches: Iterable[tuple[Tensor, Tensor, np.ndarray]],
+        x: Tensor,
+    ) -> Tensor:
+        """Logits [B, C] of x, whose ``batches`` (indices, M', I) have their own M'."""
+        order, logits = [], []
+        for index, scale, _ in batches:
             order.append(index)
             logits.append(self.logits(fed, adapter, theta_k, scale, x[index]))
         return torch.cat(logits)[torch.cat(order).argsort()]
 
     def logits(self, fed: Federation, adapter: Adapter, theta_k: Tensor, scale: Tensor, x: Tensor) -> Tensor:
         """Logits [B, C] of the model ``theta_k`` [e] adapted by M', ``scale`` [L]."""
-        d = fed.num_params
-        out = fed.logits(torch.cat([adapter.blocks.scale(theta_k[:d], scale), theta_k[d:]]), x)
+        out = fed.logits(self.scaled(adapter, theta_k, scale), x)
         return out.relu() if self.logit_relu else out
+
+    def scaled(self, adapter: Adapter, theta_k: Tensor, scale: Tensor) -> Tensor:
+        """θ' [e] from ``theta_k`` [e] and M', ``scale`` [L]."""
+        d = adapter.blocks.num_params
+        return torch.cat([adapter.blocks.scale(theta_k[:d], scale), theta_k[d:]])
+
+    @property
+    def usage(self) -> str:  # type: ignore[override]  # a class variable elsewhere, here it depends on fields
+        relu = " The logits go through a ReLU." if self.logit_relu else ""
+        if self.gate_granularity != "batch" or self.eval_gate == "client_train_mean":
+            return f"A client's file is the state dict of the network with the weights that its gate has adapted.{relu}"
+        return (
+            "A client's file holds its gate, which adapts the shared model to every batch. The prediction for a sample "
+            f"depends on its batch: pfl_core.load_models(folder)[client].predict(x).{relu}"
+        )
+
+    def client_model(self, fed: Federation, state: GateState, k: int, theta_k: Tensor) -> ClientModel:
+        adapter = Adapter.of(self, fed)
+        fixed = fixed_vector(adapter, fed, state, k)
+        if fixed is not None:
+            return ClientModel(self.scaled(adapter, theta_k, fixed[0]))
+        return ClientModel(tensors={"gate": state.gate[k], "statistics": state.statistics[k]})
+
+    def predict_exported(
+        self, fed: Federation, k: int, model: ClientModel, shared: Mapping[str, Tensor], x: Tensor
+    ) -> Tensor:
+        if model.theta is not None:
+            out = fed.logits(model.theta, x)
+            return out.relu() if self.logit_relu else out
+        adapter = Adapter.of(self, fed)
+        batches = batchwise(adapter, model.tensors["gate"], model.tensors["statistics"], k, x)
+        return self._by_batch(fed, adapter, shared["shared"], batches, x)
 
     def adapt(self, fed: Federation, state: GateState, clients: Tensor, t: int) -> GateState:
         """Novel clients train their gates for ``novel_epochs``; the model is frozen."""
@@ -219,7 +261,7 @@ class PFedGate(PFedGateOptions):
             "distinct_masks": torch.tensor([len({m.tobytes() for masks, _ in scored for m in masks})]),
             "block_sizes": torch.from_numpy(adapter.blocks.sizes),  # [L] W
             "gate_distances": torch.cdist(state.gate, state.gate).cpu(),  # [N, N] Euclidean, of the parameter vectors
-            "gate_values": state.gate_values.cpu(),  # [T, L]
+            "gate_values": state.gate_values.cpu(),  # [t, L]
             **(probes(self, fed, state) if self.probe else {}),
         }
 

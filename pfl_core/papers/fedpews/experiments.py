@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pfl_core.papers.fedpews.settings import BEST, COLUMNS, SETTINGS
+from pfl_core.papers.fedpews.settings import BEST, COLUMNS, RATES, SETTINGS
 from pfl_core.runs import RunSpec
 from pfl_core.study.settings import Methods
 
@@ -33,6 +33,7 @@ READINGS: dict[str, dict[str, str]] = {
     "one draw a round (A5)": {"draws": "one_per_round"},
 }
 LAMBDAS = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0, 1000.0)  # Tables 7 and 8
+PLAIN_RATES = (0.003, 0.009, 0.027)  # of FedAvg beside the grid at preset real
 TAUS = (0.2, 0.4, 0.5, 0.6, 0.8)
 ALPHAS = (0.1, 0.5, 1.0, 2.0, 5.0)  # Figure 8
 
@@ -54,7 +55,11 @@ def sensitivity(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any])
     small = {"ci": ((0.0, 5.0), (0.2, 0.5)), "quick": ((0.0, 0.5, 5.0, 100.0), (0.2, 0.5, 0.8))}
     runs = grid(*small.get(preset, (LAMBDAS, TAUS)))
     settings = {"real": ("sensitivity",), "paper": (*BEST, "sensitivity")}.get(preset, tuple(BEST))
-    return [spec for setting in settings for spec in specs_in(setting, preset, seeds, overrides, runs)]
+    specs = [spec for setting in settings for spec in specs_in(setting, preset, seeds, overrides, runs)]
+    # The search chooses rates by final accuracy. The number of rounds needs FedAvg at the rates of the other methods.
+    for lr in PLAIN_RATES if preset == "real" else ():
+        specs += specs_in(RATES, preset, seeds, {**overrides, "lr": lr}, [("fedavg", {})])
+    return specs
 
 
 def grid(lams: Sequence[float], taus: Sequence[float]) -> Methods:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
@@ -147,24 +147,45 @@ def printed_cells(number: int) -> pd.DataFrame:
     return cells.assign(difference=cells["mean"] - plain["mean"], difference_std=spread)
 
 
-def grid_cells(records: Iterable[Record]) -> pd.DataFrame:
+def final_accuracy(record: Record) -> float:
+    """The last round's accuracy on all test data (percent), as in the paper's heat maps."""
+    return float(record.curve()["acc_pooled"].iloc[-1])
+
+
+def rounds_to_target(record: Record) -> float:
+    """The first round that reaches the target accuracy, as in the paper's tables of the synthetic sets; else NaN."""
+    return to_target(record)["rounds_to_target"]
+
+
+def grid_cells(
+    records: Iterable[Record], value: Callable[[Record], float] = final_accuracy, same_rate: bool = False
+) -> pd.DataFrame:
     """The cells of stored runs, with the columns of ``printed_cells``.
 
-    Means and sample deviations over seeds, differences paired by seed. A run's value is the last round's accuracy on
-    all test data, as in the paper's tables.
+    ``value`` of a run: means and sample deviations over seeds, differences paired by seed. NaN if it is NaN for a seed.
+    ``same_rate``: a difference is to FedAvg at the same learning rate, and FedAvg's cell is at the rate of FedPeWS.
+    Otherwise ``records`` has FedAvg at one rate.
     """
     rows = []
     for record in records:
         options = method_fields(record.spec)
         cell = (record.spec.method["name"], options.get("lam", math.nan), options.get("tau", 0.0))
-        rows.append((*cell, record.spec.seed, record.curve()["acc_pooled"].iloc[-1]))
-    runs = pd.DataFrame(rows, columns=[*CELL, "seed", "final"])
+        rows.append((*cell, record.spec.seed, record.spec.train.lr if same_rate else 0.0, value(record)))
+    runs = pd.DataFrame(rows, columns=[*CELL, "seed", "lr", "final"])
     # Lead over FedAvg with the same seed.
-    plain = runs[runs["method"] == "fedavg"].set_index("seed")["final"]
-    runs["lead"] = (runs["final"] - runs["seed"].map(plain)).astype(float)
+    plain = runs[runs["method"] == "fedavg"].set_index(["seed", "lr"])["final"].rename("plain")
+    runs = runs.join(plain, on=["seed", "lr"])
+    runs["lead"] = runs["final"] - runs["plain"]
+    if same_rate:
+        learned = runs.loc[runs["method"] == "fedpews", "lr"]
+        runs = runs[(runs["method"] != "fedavg") | runs["lr"].isin(learned)]
     cells = runs.groupby(CELL, dropna=False).agg(
-        mean=("final", "mean"), std=("final", "std"), seeds=("final", "size"),
-        difference=("lead", "mean"), difference_std=("lead", "std"),
+        mean=("final", _mean), std=("final", "std"), seeds=("final", "size"),
+        difference=("lead", _mean), difference_std=("lead", "std"),
     ).reset_index()  # fmt: skip
     cells.loc[cells["method"] == "fedavg", "difference_std"] = math.nan  # 0 by definition
     return cells
+
+
+def _mean(values: pd.Series) -> float:
+    return float(values.mean(skipna=False))

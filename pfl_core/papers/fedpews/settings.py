@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pfl_core.study import search
+from pfl_core.study.names import plain
 from pfl_core.study.settings import PaperSettings, Setting
 from pfl_core.training import Training
 
@@ -85,6 +85,8 @@ _REAL = _PAPER | {
 }
 # not in the paper: a tenth of each client's training points for validation, on which no run trains
 _REAL["sensitivity"] = replace(_PEWS, partition={**_PEWS.partition, **_VAL})
+RATES = "sensitivity, rates"  # FedAvg of that grid at other learning rates
+_REAL[RATES] = _REAL["sensitivity"]
 _MANY = _PAPER["many clients"]
 _REAL["many clients"] = replace(_MANY, partition={**_MANY.partition, **_VAL}, rounds=100, eval_every=5)
 _REAL["classes of cifar10"] = replace(
@@ -121,30 +123,21 @@ _QUICK = {
 }
 _CI = {name: replace(setting, rounds=3) for name, setting in _QUICK.items()}
 
-DATA_NAMES = {
-    "cifar_mnist": "CIFAR-MNIST",
-    "path_oct_tissue": "{Path-OCT-Tissue}MNIST",
-    "synthetic_32k": "Synthetic-32K",
-    "synthetic_3200": "Synthetic-3.2K",
-    "mnist": "MNIST",
-    "fashion_mnist": "Fashion-MNIST",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-}
-
-
-def plain_names(text: str) -> str:
-    """The text with display names of data sets: "CIFAR-MNIST" for ``cifar_mnist``."""
-    return re.sub(rf"\b({'|'.join(DATA_NAMES)})\b", lambda match: DATA_NAMES[match[0]], text)
-
 
 def data_title(name: str) -> str:
     """A data set's display name: "MNIST + CIFAR-10" for ``mnist+cifar10``."""
-    return plain_names(name.replace("+", " + "))
+    return plain(name.replace("+", " + "))
 
 
 # Target accuracies of Tables 2 and 6, in percent, by setting.
-TARGETS = {"lr_server=1": 99.0, "lr_server=0.5": 90.0, "lr_server=0.25": 75.0, "lr_server=0.1": 99.0}
+TARGETS = {
+    "lr_server=1": 99.0,
+    "sensitivity": 99.0,
+    RATES: 99.0,
+    "lr_server=0.5": 90.0,
+    "lr_server=0.25": 75.0,
+    "lr_server=0.1": 99.0,
+}
 
 SETTINGS = PaperSettings(
     "fedpews",

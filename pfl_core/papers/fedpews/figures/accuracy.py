@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -14,24 +14,36 @@ from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import MaxNLocator
 
-from pfl_core.study.plots import COLORS, NAMES, band, captioned
+from pfl_core.study.names import NAMES
+from pfl_core.study.plots import captioned, curves_note, legend_above, lines, wrapped
+from pfl_core.study.style import COLORS, DASHES, DOUBLE, MARKERS, Look, looks, styled
 
 FIXED = "-"  # label of FedPeWS-Fixed's row, as in the paper
 BLANK = "0.92"  # grey of cells that were not run
 CLIP = 3.0  # see ``_scale``
+PANELS = 4  # in a row
+DIAGNOSTICS = {  # statistic of the masks -> title
+    "mask_prob": "mean probability p",
+    "mask_low": "share of p < 0.1",
+    "mask_high": "share of p > 0.9",
+    "mask_distance": "distance of two clients' p",
+    "selected": "neurons a client selects",
+    "neurons_covered": "neurons of any client",
+    "neurons_shared": "neurons of several clients",
+    "params_covered": "parameters of any client",
+    "diversity": "diversity ‖p − p_others‖²",
+}
 MOST = 0.9  # share of the paper's cells; a map with at least as many cells needs no frames
 
 
 def warmup_labels(runs: pd.DataFrame, by_lam: bool = False) -> pd.DataFrame:
     """``runs`` with a label and a colour for each method and base. Columns: method, base, lam.
 
-    With ``by_lam`` the label includes λ, and each λ has a shade of orange from light to dark.
+    With ``by_lam`` the label includes λ, and each λ has a shade from light to dark.
     """
-    # One shade of orange per λ.
     lams = sorted(runs.loc[runs["method"] == "fedpews", "lam"].unique())
-    shades = dict(zip(lams, plt.get_cmap("Oranges")(np.linspace(0.5, 0.9, len(lams))), strict=True))
+    shades = dict(zip(lams, plt.get_cmap("OrRd")(np.linspace(0.55, 0.95, len(lams))), strict=True))
     labels, colors = [], []
     for method, base, lam in zip(runs["method"], runs["base"], runs["lam"], strict=True):
         learned = method == "fedpews"
@@ -41,73 +53,85 @@ def warmup_labels(runs: pd.DataFrame, by_lam: bool = False) -> pd.DataFrame:
     return runs.assign(label=labels, color=colors)
 
 
+@styled
 def warmup_curves(runs: pd.DataFrame, ylabel: str = "", caption: str = "") -> Figure:
     """Figures 4, 5, 6 (left) and 9: a panel for each setting or metric, with a dashed line at the switch.
 
-    Lines are means over the seeds, bands their range. Columns: panel, label, color, seed, round, value, switch (W in
-    rounds, 0 without a warm-up). With ``ylabel`` all panels share one scale.
+    Columns: panel, label, color, seed, round, value, switch (W in rounds, 0 without a warm-up). With ``ylabel`` all
+    panels have one scale; otherwise the panels' names are their vertical axes.
     """
-    names = list(dict.fromkeys(runs["panel"]))
+    names, look = list(dict.fromkeys(runs["panel"])), looks(runs)
     fig, axes = _panels(len(names), shared=bool(ylabel))
     for ax, name in zip(axes, names, strict=True):
         here = runs[runs["panel"] == name]
-        for (label, color), group in here.groupby(["label", "color"], sort=False):
-            band(ax, group, label, color)
+        lines(ax, here, look)
         for rounds in sorted(set(here["switch"]) - {0}):
-            ax.axvline(rounds, color="0.45", linestyle="--", linewidth=1)
-        ax.set_title(name, fontsize=9)
+            ax.axvline(rounds, color="0.45", linestyle="--", linewidth=0.8)
+        if ylabel:
+            ax.set_title(wrapped(name, min(PANELS, len(axes))))
+        else:
+            ax.set_ylabel(name)
         ax.set_xlabel("communication round")
-        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes[0].set_ylabel(ylabel)
-    return captioned(_with_legend(fig, axes), caption)
+    for ax in axes[::PANELS] if ylabel else ():
+        ax.set_ylabel(ylabel)
+    legend_above(fig, axes)
+    switched = "; dashed: end of the warm-up" if (runs["switch"] > 0).any() else ""
+    return captioned(fig, caption, curves_note(runs) + switched)
 
 
+@styled
 def accuracy_over_time(runs: pd.DataFrame, caption: str = "") -> Figure:
-    """Figure 10: accuracy over time, a panel for each setting, with a dot at the end of the warm-up.
+    """Figure 10: accuracy over time, a panel for each setting, with a large mark at the end of the warm-up.
 
     Columns: panel, label, color, round, time (since the run's start, in rounds without a warm-up), value, switch.
     """
-    names = list(dict.fromkeys(runs["panel"]))
+    names, look = list(dict.fromkeys(runs["panel"])), looks(runs)
     fig, axes = _panels(len(names), shared=True)
     for ax, name in zip(axes, names, strict=True):
-        for (label, color), line in runs[runs["panel"] == name].groupby(["label", "color"], sort=False):
-            line = line.sort_values("round")
-            ax.plot(line["time"], line["value"], color=color, label=label)
+        for label, line in runs[runs["panel"] == name].groupby("label", sort=False):
+            line, (color, marker, dash) = line.sort_values("round"), look[str(label)]
+            ax.plot(line["time"], line["value"], color=color, linestyle=dash, label=label)
             switch = line[line["round"] == line["switch"]]
-            ax.plot(switch["time"], switch["value"], "o", color=color, markersize=5)
-        ax.set_title(name, fontsize=9)
+            ax.plot(switch["time"], switch["value"], marker, color=color, markersize=6)
+        ax.set_title(wrapped(name, min(PANELS, len(axes))))
         ax.set_xlabel("time (in rounds of FedAvg)")
-    axes[0].set_ylabel("accuracy (%)")
-    return captioned(_with_legend(fig, axes), caption)
+    for ax in axes[::PANELS]:
+        ax.set_ylabel("accuracy (%)")
+    legend_above(fig, axes)
+    return captioned(fig, caption, "lines: one seed; mark: end of the warm-up")
 
 
+@styled
 def mask_diagnostics(runs: pd.DataFrame, caption: str = "") -> Figure:
     """Statistics of the learned masks after each warm-up round, a panel for each diagnostic.
 
-    Columns: metric, label, seed, round, value. The band in the panel ``selected`` is the paper's range, 0.1 to 0.5.
+    Columns: metric, label, seed, round, value. The grey area in the panel ``selected`` is the paper's range, 0.1 to
+    0.5.
     """
     metrics, labels = list(dict.fromkeys(runs["metric"])), list(dict.fromkeys(runs["label"]))
-    rows = len(metrics) // 5 + 1  # leaves at least one panel for the legend
-    size = (12, 2.2 * rows + 0.4)
-    fig, axes = plt.subplots(rows, 5, figsize=size, sharex=True, layout="constrained", squeeze=False)
+    colors = [COLORS[name] for name in ("fedavg", "fedpews", "fedpews_fixed", "fedprox", "ditto", "scaffold")]
+    look = {
+        label: Look(colors[i % len(colors)], MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)])
+        for i, label in enumerate(labels)
+    }
+    rows = -(-len(metrics) // 3)
+    size = (DOUBLE, 1.45 * rows + 0.9)
+    fig, axes = plt.subplots(rows, 3, figsize=size, sharex=True, layout="constrained", squeeze=False)
     for ax in axes.flat[len(metrics) :]:
         ax.set_axis_off()
     for ax, metric in zip(axes.flat, metrics, strict=False):
-        for i, label in enumerate(labels):
-            band(ax, runs[(runs["metric"] == metric) & (runs["label"] == label)], label, plt.get_cmap("Dark2")(i))
-        for line in ax.lines:
-            line.set(marker=".", markersize=4)
+        lines(ax, runs[runs["metric"] == metric], look)
         if metric == "selected":
             ax.axhspan(0.1, 0.5, color="0.88", zorder=0)
         if metric != "diversity":
-            ax.set(ylim=(-0.03, 1.03), yticks=(0, 0.5, 1))
-        ax.set_title(metric, fontsize=9)
+            ax.set(ylim=(-0.04, 1.04), yticks=(0, 0.5, 1))
+        ax.set_title(DIAGNOSTICS.get(metric, metric))
     axes[0][0].set_xlim(0.5, runs["round"].max() + 0.5)
-    axes[0][0].xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes[-1][0].set_xlabel("warm-up round")
-    lines, names = axes[0][0].get_legend_handles_labels()
-    axes.flat[-1].legend(lines, names, loc="center", frameon=False, fontsize=8)
-    return captioned(fig, caption)
+    for ax in axes.flat[max(0, len(metrics) - 3) : len(metrics)]:
+        ax.set_xlabel("warm-up round")
+        ax.tick_params(labelbottom=True)
+    legend_above(fig, [axes[0][0]])
+    return captioned(fig, caption, curves_note(runs) + "; grey: the paper's range of selected neurons")
 
 
 def sensitivity_grid(
@@ -140,6 +164,7 @@ def _row(warm: pd.DataFrame) -> pd.Series:
     return warm["lam"].astype(float).map("{:g}".format).where(warm["method"] == "fedpews", FIXED)
 
 
+@styled
 def sensitivity(paper: pd.DataFrame, ours: pd.DataFrame, titles: Sequence[str], caption: str = "") -> Figure:
     """Figure 6 (right): the paper's cells (left) and the reproduced ones (right).
 
@@ -155,9 +180,10 @@ def sensitivity(paper: pd.DataFrame, ours: pd.DataFrame, titles: Sequence[str], 
         for name in ("mean", "std", "difference", "difference_std")
     }
     rows = len(axes_of[0])
-    fig, axes = plt.subplots(2, 2, figsize=(11, 0.42 * 2 * max(rows, 3) + 3.0), layout="constrained", squeeze=False)
+    size = (DOUBLE, 0.27 * 2 * max(rows, 4) + 2.1)
+    fig, axes = plt.subplots(2, 2, figsize=size, layout="constrained", squeeze=False)
     for ax, title in zip(axes[0], titles, strict=True):
-        ax.set_title(title, fontsize=10)
+        ax.set_title(wrapped(title, 2))
     for row, name, form, cmap, label in (
         (axes[0], "mean", "{:.2f}", "viridis", "accuracy (%)"),
         (axes[1], "difference", "{:+.2f}", "RdBu", "difference to FedAvg (points)"),
@@ -176,25 +202,48 @@ def sensitivity(paper: pd.DataFrame, ours: pd.DataFrame, titles: Sequence[str], 
     framed = bool(common.to_numpy().sum() < MOST * in_paper.to_numpy().sum())
     for ax in axes[:, 0] if framed else ():
         _frame(ax, common)
-    blank = not all(mask.to_numpy().all() for mask in (in_paper, reproduced))
-    fig.legend(handles=_marks(framed, blank), loc="outside upper center", ncols=2, frameon=False, fontsize=8)
-    return captioned(fig, caption)
+    blank = "" if all(mask.to_numpy().all() for mask in (in_paper, reproduced)) else "not run"
+    spread = any(grid.notna().to_numpy().any() for grid in (*grids["std"], *grids["difference_std"]))
+    legend_above(fig, handles=_marks(framed, blank))
+    note = "±: sample deviation over seeds; of differences paired by seed (paper: as of independent runs)"
+    return captioned(fig, caption, note if spread else "")
+
+
+def rounds_maps(cells: pd.DataFrame, title: str, caption: str = "") -> Figure:
+    """The first round that reaches the target accuracy (left), and its difference to FedAvg (right), over λ and τ.
+
+    cells: of ``results.grid_cells`` with ``same_rate``, in rounds. Cells that do not reach the target are blank. Fewest
+    rounds are bold.
+    """
+    names = ("mean", "std", "difference", "difference_std")
+    grids = {name: sensitivity_grid(cells, name) for name in names}
+    size = (DOUBLE, 0.27 * max(len(grids["mean"]), 4) + 1.3)
+    fig, axes = plt.subplots(1, 2, figsize=size, layout="constrained")
+    for ax, name, form, cmap, label in (
+        (axes[0], "mean", "{:.0f}", "viridis_r", title),
+        (axes[1], "difference", "{:+.0f}", "RdBu_r", "against FedAvg, same rate"),
+    ):
+        values = grids[name].to_numpy(float)
+        limit = np.nanmax(np.abs(values), initial=1.0)
+        norm = Normalize(-limit, limit) if name == "difference" else Normalize(np.nanmin(values), np.nanmax(values))
+        spread = grids["std" if name == "mean" else "difference_std"]
+        _heat_map(ax, grids[name], _texts(grids[name], spread, form), norm, plt.get_cmap(cmap), best=np.nanmin)
+        fig.colorbar(plt.cm.ScalarMappable(norm, cmap), ax=ax, label="rounds", pad=0.02)
+        ax.set_title(label)
+    blank = "target accuracy not reached" if grids["mean"].isna().to_numpy().any() else ""
+    legend_above(fig, handles=_marks(framed=False, blank=blank, best="fewest rounds, FedAvg included"))
+    spread = grids["std"].notna().to_numpy().any()
+    return captioned(fig, caption, "±: sample deviation over seeds; of differences paired by seed" if spread else "")
 
 
 def _panels(count: int, shared: bool) -> tuple[Figure, np.ndarray]:
-    """A figure with one row of panels."""
-    fig, axes = plt.subplots(
-        1, count, figsize=(max(8.8, 2.8 * count), 3.3), sharey=shared, layout="constrained", squeeze=False
-    )
-    return fig, axes[0]
-
-
-def _with_legend(fig: Figure, axes: Iterable[Axes]) -> Figure:
-    """One legend above all panels."""
-    lines = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    place: dict[str, Any] = {"loc": "outside upper center", "ncols": min(5, len(lines))}  # loc: not in the stubs
-    fig.legend(list(lines.values()), list(lines), frameon=False, fontsize=8, **place)
-    return fig
+    """A figure with rows of at most PANELS panels."""
+    columns, rows = min(count, PANELS), -(-count // PANELS)
+    size = (DOUBLE, 1.9 * rows + 0.7)
+    fig, axes = plt.subplots(rows, columns, figsize=size, sharey=shared, layout="constrained", squeeze=False)
+    for ax in axes.flat[count:]:
+        ax.set_axis_off()
+    return fig, axes.flat[:count]
 
 
 def _scale(paper: pd.DataFrame, ours: pd.DataFrame, signed: bool) -> tuple[Normalize, bool]:
@@ -218,14 +267,21 @@ def _texts(grid: pd.DataFrame, spread: pd.DataFrame, form: str) -> pd.DataFrame:
     return numbers.where(grid.notna(), "")
 
 
-def _heat_map(ax: Axes, grid: pd.DataFrame, texts: pd.DataFrame, norm: Normalize, cmap: Colormap) -> None:
+def _heat_map(
+    ax: Axes,
+    grid: pd.DataFrame,
+    texts: pd.DataFrame,
+    norm: Normalize,
+    cmap: Colormap,
+    best: Callable[[np.ndarray], float] = np.nanmax,
+) -> None:
     """Draws the cells with white borders and texts, the best in bold. FedAvg's column is drawn as one cell."""
     rows, columns = grid.shape
     values = np.ma.masked_invalid(grid.to_numpy(float))
     ax.pcolormesh(np.arange(columns + 1), np.arange(rows + 1), values, norm=norm, cmap=cmap, rasterized=True)
     ax.hlines(range(1, rows), 1, columns, color="w", linewidth=1)
     ax.vlines(range(1, columns), 0, rows, color="w", linewidth=1)
-    best = np.nanmax(grid.to_numpy(float)) if grid.notna().to_numpy().any() else np.nan
+    bold = best(grid.to_numpy(float)) if grid.notna().to_numpy().any() else np.nan
     for row, column in np.ndindex(rows, columns):
         value = grid.iat[row, column]
         # The text of FedAvg's column is drawn once, at half its height.
@@ -234,8 +290,8 @@ def _heat_map(ax: Axes, grid: pd.DataFrame, texts: pd.DataFrame, norm: Normalize
         dark = np.dot(cmap(norm(value))[:3], (0.299, 0.587, 0.114)) < 0.5  # luminance of the cell's colour
         position = (column + 0.5, rows / 2 if column == 0 else row + 0.5)
         ax.text(
-            *position, texts.iat[row, column], color="w" if dark else "k", weight="bold" if value == best else "normal",
-            ha="center", va="center", fontsize=7.5, linespacing=0.95, in_layout=False,
+            *position, texts.iat[row, column], color="w" if dark else "k", weight="bold" if value == bold else "normal",
+            ha="center", va="center", fontsize=5.5, linespacing=0.95, in_layout=False,
         )  # fmt: skip
     ax.set(xlim=(0, columns), ylim=(rows, 0), xlabel="τ (0: FedAvg)", ylabel="λ (-: fixed masks)", facecolor=BLANK)
     ax.set_xticks(np.arange(columns) + 0.5, [f"{tau:g}" for tau in grid.columns])
@@ -246,19 +302,15 @@ def _heat_map(ax: Axes, grid: pd.DataFrame, texts: pd.DataFrame, norm: Normalize
 def _frame(ax: Axes, common: pd.DataFrame) -> None:
     """Frames these cells, except FedAvg's."""
     for row, column in np.argwhere(common.to_numpy()[:, 1:]):
-        ax.add_patch(Rectangle((column + 1, row), 1, 1, fill=False, edgecolor="k", linewidth=1.5, zorder=3))
+        ax.add_patch(Rectangle((column + 1, row), 1, 1, fill=False, edgecolor="k", linewidth=1.0, zorder=3))
 
 
-def _marks(framed: bool, blank: bool) -> list[Artist]:
-    """Legend entries for bold, ±, frames and blanks."""
+def _marks(framed: bool, blank: str, best: str = "best cell of its map, FedAvg included") -> list[Artist]:
+    """Legend entries for bold cells, frames and blanks. ``blank``: what a blank cell means; "" if there is none."""
     sign: dict[str, Any] = {"linestyle": "none", "color": "k", "markeredgewidth": 0}
-    deviation = "sample deviation over seeds; of a difference paired by seed (paper: as of independent runs)"
-    marks: list[Artist] = [
-        Line2D([], [], marker=r"$\mathbf{0.0}$", markersize=16, label="best cell of its map, FedAvg included", **sign),
-        Line2D([], [], marker=r"$\pm$", markersize=8, label=deviation, **sign),
-    ]
+    marks: list[Artist] = [Line2D([], [], marker=r"$\mathbf{0.0}$", markersize=14, label=best, **sign)]
     if framed:
-        marks.append(Patch(facecolor="none", edgecolor="k", linewidth=1.5, label="cell that was reproduced"))
+        marks.append(Patch(facecolor="none", edgecolor="k", linewidth=1.0, label="cell that was reproduced"))
     if blank:
-        marks.append(Patch(facecolor=BLANK, label="not run"))
+        marks.append(Patch(facecolor=BLANK, label=blank))
     return marks

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from functools import cache
+from textwrap import fill
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from pfl_core.study.plots import COLORS, NAMES, captioned, dots
+from pfl_core.study.names import NAMES
+from pfl_core.study.plots import captioned, dots, dots_note, legend_above, share_y, wrapped
 from pfl_core.study.published import parse_variant
+from pfl_core.study.style import (
+    COLORS,
+    DASHES,
+    DOUBLE,
+    GREEN,
+    INDIGO,
+    MARKERS,
+    METHODS,
+    ORANGE,
+    SINGLE,
+    Look,
+    looks,
+    styled,
+)
 
-SHADES = {1.0: 0.95, 0.9: 0.9, 0.7: 0.8, 0.5: 0.7, 0.3: 0.55, 0.2: 0.45, 0.1: 0.35}  # darker: more is kept
+SHADES = {1.0: 1.0, 0.9: 0.95, 0.7: 0.88, 0.5: 0.78, 0.3: 0.65, 0.2: 0.55, 0.1: 0.48}  # darker: more is kept
 MIXED = "mixed"
 CONTROL_COLORS = {  # mask -> colour with learned scales, colour with scales of 1
-    "learned": ("#6a3d9a", "#b39bc8"),
-    "small_blocks": ("#e08214", "#f0c48c"),
-    "random": ("#1b7837", "#8fc29b"),
+    "learned": (INDIGO, "#9a90c8"),
+    "small_blocks": (ORANGE, "#f4cf80"),
+    "random": (GREEN, "#80ceb9"),
 }
 
 
@@ -41,7 +57,7 @@ def gates(runs: pd.DataFrame) -> pd.DataFrame:
     s = runs["keep_ratio"].map(budget).where(gated, "")
     label = runs["method"].map(NAMES).where(~gated, "pFedGate, s = " + s)
     color = [
-        (budget_color(k) if not isinstance(k, tuple | list) else "#c44e52") if is_gated else COLORS[m]
+        (budget_color(k) if not isinstance(k, tuple | list) else COLORS["perfedavg"]) if is_gated else COLORS[m]
         for m, k, is_gated in zip(runs["method"], runs["keep_ratio"], gated, strict=True)
     ]
     return runs.assign(s=s, label=label, color=color)
@@ -71,12 +87,8 @@ def published(cells: pd.DataFrame, x: str) -> pd.DataFrame:
     fields = pd.DataFrame([parse_variant(text) for text in cells["variant"]], index=cells.index)
     cells = cells.assign(s=fields["s"], x=fields[x])
     cells = cells[(cells["method"] == "pFedGate") & (cells["metric"] == "acc_mean") & cells["x"].notna()]
-    # a colour map for each data set, darker for larger budgets
-    sets = list(dict.fromkeys(cells["dataset"]))
-    color = [
-        plt.get_cmap(("Purples", "Oranges")[sets.index(name) % 2])(SHADES[s])
-        for name, s in zip(cells["dataset"], cells["s"], strict=True)
-    ]
+    # a colour for each budget; the data sets differ in marker and dash pattern
+    color = [budget_color(s) for s in cells["s"]]
     return cells.assign(
         panel="paper: " + cells["table"].str.replace("table", "Table "),
         label=cells["dataset"] + ", s = " + cells["s"].map(budget),
@@ -104,77 +116,88 @@ def options(runs: pd.DataFrame, x: str, panel: str = "reproduced", value: str = 
     ]
 
 
+@styled
 def over_budgets(ours: pd.DataFrame, published: pd.DataFrame, rivals: pd.DataFrame, caption: str = "") -> Figure:
     """Figure 5: accuracy over s, and the shares of the parameters that are kept and sent.
 
-    Columns of ``ours``: s, keep_ratio, acc_pooled, acc_bottom_decile, achieved_keep_ratio, upload_ratio (a row per
-    run); of ``published``: label, s, value; of ``rivals``: label, color, acc_pooled.
+    Columns of ``ours``: s, keep_ratio, seed, acc_pooled, acc_bottom_decile, achieved_keep_ratio, upload_ratio (a row
+    per run); of ``published``: label, s, value; of ``rivals``: label, color, acc_pooled. The first two panels have one
+    scale.
     """
-    fig, axes = plt.subplots(1, 3, figsize=(12.5, 3.7), layout="constrained")
+    fig, axes = plt.subplots(1, 3, figsize=(DOUBLE, 3.2), layout="constrained")
     texts = [s for s in dict.fromkeys(ours["s"]) if s != MIXED] + [MIXED] * (MIXED in set(ours["s"]))
     place = {s: i for i, s in enumerate(texts)}  # position on the x axis
-    for label, group in published.groupby("label", sort=False):
+    for number, (label, group) in enumerate(published.groupby("label", sort=False)):
         points = [(place[s], v) for s, v in zip(group["s"], group["value"], strict=True) if s in place]
-        axes[0].plot(*zip(*sorted(points), strict=True), "--s", markersize=4, linewidth=1, label=label)
+        style = {"color": "k", "linestyle": DASHES[number], "marker": MARKERS[number], "markerfacecolor": "w"}
+        axes[0].plot(*zip(*sorted(points), strict=True), linewidth=0.8, label=f"paper: {label}", **style)
     axes[0].set(title="paper: Tables 1, 10, 12", ylabel="accuracy (%)")
-    for metric, color, label in (
-        ("acc_pooled", COLORS["pfedgate"], "pFedGate, mean"),
-        ("acc_bottom_decile", "#b39bc8", "pFedGate, worst tenth"),
-    ):
-        _dots(axes[1], ours, place, metric, color, label)
-    for (label, color), group in rivals.groupby(["label", "color"], sort=False):
-        axes[1].axhline(group["acc_pooled"].mean(), color=color, linestyle="--", linewidth=1, label=f"{label}, mean")
+    gate = METHODS["pfedgate"]
+    light = Look(budget_color(0.2), "v", DASHES[1])
+    _dots(axes[1], ours, place, "acc_pooled", gate, "pFedGate, mean")
+    _dots(axes[1], ours, place, "acc_bottom_decile", light, "pFedGate, worst tenth")
+    look = looks(rivals)
+    for label, group in rivals.groupby("label", sort=False):
+        color, _, dash = look[label]
+        axes[1].axhline(group["acc_pooled"].mean(), color=color, linestyle=dash, linewidth=1, label=f"{label}, mean")
     axes[1].set(title="reproduced")
-    _dots(axes[2], ours, place, "achieved_keep_ratio", COLORS["pfedgate"], "kept on test data, s'")
-    _dots(axes[2], ours, place, "upload_ratio", "#dd7a2a", "sent, q")
+    share_y(axes[0], axes[1])
+    _dots(axes[2], ours, place, "achieved_keep_ratio", gate, "kept on test data, s'")
+    _dots(axes[2], ours, place, "upload_ratio", Look(ORANGE, "s", DASHES[1]), "sent, q")
     budgets = [(place[s], float(s)) for s in texts if s != MIXED]
-    axes[2].plot(*zip(*budgets, strict=True), color="0.6", linewidth=0.8, linestyle=":", label="the budget s")
-    axes[2].set(title="reproduced: share of the parameters")
+    axes[2].plot(*zip(*budgets, strict=True), color="0.5", linewidth=0.8, linestyle=":", label="the budget s")
+    axes[2].set(title="reproduced", ylabel="share of the parameters")
     for ax in axes:
-        ax.set_xlabel("budget s (the share that may be kept)")
-        ax.set_xticks(list(place.values()), list(place))
-        ax.legend(frameon=False, fontsize=7)
-    return captioned(fig, caption)
+        ax.set_xlabel("budget s")
+        ax.set_xticks(list(place.values()), list(place), rotation=90 if len(place) > 6 else 0)
+    legend_above(fig, axes)
+    return captioned(fig, caption, dots_note(ours))
 
 
-def _dots(ax: plt.Axes, table: pd.DataFrame, place: dict[str, int], metric: str, color: str, label: str) -> None:
-    """Draws a metric over the budgets, mixed budgets as diamonds outside the line."""
+def _dots(ax: plt.Axes, table: pd.DataFrame, place: dict[str, int], metric: str, look: Look, label: str) -> None:
+    """Draws a metric over the budgets, mixed budgets outside the line."""
     columns = [(x, table.loc[table["s"] == s, metric].to_numpy()) for s, x in place.items() if (table["s"] == s).any()]
     x, values = zip(*columns, strict=True)
     line = [i for i, v in enumerate(x) if list(place)[v] != MIXED]
-    dots(ax, np.array([x[i] for i in line]), [values[i] for i in line], color, label)
+    dots(ax, np.array([x[i] for i in line]), [values[i] for i in line], look, label)
     for i in set(range(len(x))) - set(line):  # mixed budgets
-        ax.plot(np.full(len(values[i]), x[i]), values[i], "D", color=color, markersize=5)
+        dots(ax, np.array([x[i]]), [values[i]], look, "")
 
 
+@styled
 def over_options(table: pd.DataFrame, xlabel: str, caption: str = "", *, falling: bool = False) -> Figure:
-    """Accuracy over one option, a panel for the paper and for each data set. ``falling``: large values first.
+    """Accuracy over one option, a panel for the paper and for each data set, with one scale.
 
-    Columns: panel, label, color, x (a number as text), value; a row for each printed number and each run.
+    ``falling``: large values first. Columns: panel, label, color, x (a number as text), value; a row for each printed
+    number and each run. Marks are hollow where there is one value.
     """
-    panels = list(dict.fromkeys(table["panel"]))
-    fig, axes = plt.subplots(1, len(panels), figsize=(4.3 * len(panels), 3.5), layout="constrained", squeeze=False)
+    panels, look = list(dict.fromkeys(table["panel"])), looks(table)
+    size = (DOUBLE, 3.0)
+    fig, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False, sharey=True)
     texts = sorted(set(table["x"]), key=float, reverse=falling)
     for ax, panel in zip(axes[0], panels, strict=True):
-        for (label, color), group in table[table["panel"] == panel].groupby(["label", "color"], sort=False):
+        for label, group in table[table["panel"] == panel].groupby("label", sort=False):
             here = [i for i, text in enumerate(texts) if (group["x"] == text).any()]
             values = [group.loc[group["x"] == texts[i], "value"].to_numpy() for i in here]
-            dots(ax, np.array(here), values, color, label)
-        ax.set(title=panel, xlabel=xlabel)
+            dots(ax, np.array(here), values, look[label], str(label))
+        ax.set(title=wrapped(panel, len(panels)), xlabel=xlabel)
         ax.set_xticks(range(len(texts)), texts)
         ax.set_xlim(-0.4, len(texts) - 0.6)
-        ax.legend(frameon=False, fontsize=7)
     axes[0][0].set_ylabel("accuracy (%)")
-    return captioned(fig, caption)
+    legend_above(fig, axes[0])
+    several = table.groupby(["panel", "label", "x"]).size().max() > 1
+    return captioned(fig, caption, "hollow: one value; small dots: seeds; filled: their mean" * bool(several))
 
 
+@styled
 def client_differences(difference: pd.Series, title: str, caption: str = "") -> Figure:
     """Figure 3: difference of two methods' accuracies for each client, sorted. ``difference`` [N], points."""
     values = np.sort(difference.to_numpy())[::-1]
-    fig, ax = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
+    fig, ax = plt.subplots(figsize=(SINGLE, 2.3), layout="constrained")
     colors = np.where(values >= 0, COLORS["pfedgate"], "#b0b0b0")
     ax.bar(range(len(values)), values, color=colors, width=0.9)
     ax.axhline(0, color="0.3", linewidth=0.8)
     better, worse = int((values > 0).sum()), int((values < 0).sum())
-    ax.set(xlabel="client (sorted)", ylabel="points", title=f"{title}: better for {better}, worse for {worse}")
-    return captioned(fig, caption)
+    ax.set(xlabel="client (sorted)", ylabel="difference (points)", xticks=[])
+    ax.set_title(fill(f"{title}: better for {better}, worse for {worse}", 50))
+    return captioned(fig, caption, "bars: mean over the seeds")

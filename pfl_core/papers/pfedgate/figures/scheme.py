@@ -7,12 +7,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+from pfl_core.study.plots import captioned
+from pfl_core.study.style import DOUBLE, styled
+
 PRIVATE, SHARED = "#f3e3c3", "#dbe6f4"  # colours of private and of shared parts
 
 
+@styled
 def gate_scheme() -> Figure:
     """Figures 1 and 2 of pFedGate: a client's round on the left, its gate on the right."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained", width_ratios=(1.25, 1))
+    fig, (left, right) = plt.subplots(1, 2, figsize=(DOUBLE, 3.3), layout="constrained", width_ratios=(1.25, 1))
     for ax, title in ((left, "a client's round"), (right, "its gate")):
         ax.set(xlim=(0, 10), ylim=(0, 10), title=title)
         ax.set_axis_off()
@@ -22,7 +26,7 @@ def gate_scheme() -> Figure:
     _box(left, 3.1, 1.6, 2.3, 1.3, "gate φ", PRIVATE)
     _box(left, 6.2, 2.6, 3.0, 1.2, "importances G, knapsack\n(budget s): mask I", PRIVATE)
     _box(left, 6.2, 0.6, 3.7, 1.2, "scales M", PRIVATE)
-    _box(left, 3.6, 5.2, 6.3, 1.3, "θ' = θ M' by blocks,  M' = I M:\nloss of x; slopes to θ and φ", PRIVATE)
+    _box(left, 3.6, 5.2, 6.3, 1.3, "θ' = θ M' by blocks,  M' = I M:\nloss of x; gradients of θ and φ", PRIVATE)
     _arrow(left, (1.2, 8.3), (1.2, 6.5), "download")
     _arrow(left, (2.4, 5.85), (3.6, 5.85))
     _arrow(left, (2.4, 2.25), (3.1, 2.25))
@@ -42,16 +46,15 @@ def gate_scheme() -> Figure:
         _arrow(right, (middle, 4.4), (middle, 3.5))
         _arrow(right, (middle, 2.4), (middle, 1.5))
     _arrow(right, (5.0, 8.4), (5.0, 7.5))
-    fig.supxlabel("blue: shared; sand: stays with the client", fontsize=8, color="0.35")
-    return fig
+    return captioned(fig, "blue: shared; sand: stays with the client")
 
 
 def _box(ax: Axes, x: float, y: float, wide: float, high: float, text: str, color: str) -> None:
     ax.add_patch(FancyBboxPatch((x + 0.1, y + 0.1), wide - 0.2, high - 0.2, "round,pad=0.1", fc=color, ec="0.4"))
-    ax.text(x + wide / 2, y + high / 2, text, ha="center", va="center", fontsize=8.5)
+    ax.text(x + wide / 2, y + high / 2, text, ha="center", va="center", fontsize=6.2)
 
 
 def _arrow(ax: Axes, start: tuple[float, float], stop: tuple[float, float], text: str = "") -> None:
     ax.annotate("", stop, start, arrowprops={"arrowstyle": "->", "color": "0.3"})
     if text:
-        ax.text((start[0] + stop[0]) / 2 + 0.15, (start[1] + stop[1]) / 2, text, fontsize=8, color="0.3", va="center")
+        ax.text((start[0] + stop[0]) / 2 + 0.15, (start[1] + stop[1]) / 2, text, fontsize=6.2, color="0.3", va="center")

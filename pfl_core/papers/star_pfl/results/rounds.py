@@ -25,6 +25,7 @@ from pfl_core.costs import VALUE_BYTES, rounds_to
 from pfl_core.layout import Layout
 from pfl_core.papers.star_pfl.results.freezing import freezing, local_gain
 from pfl_core.runs import Record
+from pfl_core.study.names import NAMES
 from pfl_core.study.network import network
 
 METHODS = ("star_pfl", "local", "fedavg", "fedbn", "fedap", "lotteryfl")  # Tables 2 and 3
@@ -37,6 +38,22 @@ def task(record: Record) -> str:
     """The paper's task, for titles, with the stand-in data if any: "axial (mnist stands in)"."""
     data = record.spec.data["name"]
     return record.spec.setting + ("" if data in ("organamnist", "organsmnist") else f" ({data} stands in)")
+
+
+def published_accuracy(table: pd.DataFrame, scored: pd.DataFrame) -> pd.DataFrame:
+    """The paper's Table 2 for ``figures.tables.by_method``, in percent; for the tasks, methods and α of ``scored``.
+
+    Columns of ``scored``: task (see ``task``), label, color, alpha.
+    """
+    printed = table.assign(
+        alpha=table["variant"].str.removeprefix("alpha=").astype(float),
+        set=table["dataset"].str.lower(),
+        label=table["key"].map(NAMES),
+        value=100 * table["value"],
+    )[["set", "alpha", "label", "value"]]
+    cells = scored[["task", "alpha", "label", "color"]].drop_duplicates()
+    cells = cells.assign(set=cells["task"].str.split(n=1).str[0], panel="the paper")
+    return cells.merge(printed, on=["set", "alpha", "label"]).drop(columns="set")
 
 
 def extra_metrics(record: Record) -> dict[str, float]:

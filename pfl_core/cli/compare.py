@@ -1,0 +1,168 @@
+"""``pfl compare``: the papers' tables beside the stored results, or several methods run side by side."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pfl_core.cli.names import check, complete
+from pfl_core.cli.run import dry_run, grouped, run_all
+from pfl_core.cli.specs import OPTIONS, add_run_options, check_names, variations
+from pfl_core.cli.text import BadArgument, as_json, duration, table
+from pfl_core.papers import PAPERS, metrics_frames, paper
+from pfl_core.registry import MODULES
+
+if TYPE_CHECKING:
+    from pfl_core.cli.specs import Variation
+    from pfl_core.study.method_comparison import Groups
+
+FIGURES = (".pdf", ".png")
+SHOWN = {  # column of the table of methods -> number of the summary, and its format
+    "accuracy, %": ("acc_mean", ".2f"),
+    "deviation": ("acc_mean_sd", ".2f"),
+    "worst tenth, %": ("acc_bottom_decile", ".2f"),
+    "upload, MB": ("upload_mb", ".2f"),
+    "TFLOP": ("train_tflop", ".3g"),
+    "passes": ("passes", ".3g"),
+}
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="compare a paper's tables with the stored results, or several methods with each other",
+        description="With at most one name and no option of a run: the tables of this PAPER (default: of all) beside "
+        "the stored results. With two or more names, or with an option of a run: METHODs are trained with these "
+        "options and compared. So `pfl compare fedselect` is about the paper, and `pfl compare fedselect ditto` about "
+        "the methods. Differences are those of the first method, paired by seed. Options apply to every method; "
+        "--set METHOD.FIELD=VALUE applies to one.",
+    )
+    names = compare.add_argument(
+        "names", nargs="*", metavar="PAPER or METHOD", help=f"one of {', '.join(PAPERS)}; or two or more methods"
+    )
+    complete(names, [*PAPERS, *MODULES])
+    add_run_options(compare)
+    compare.add_argument(
+        "--figure",
+        type=figure_path,
+        metavar="FILE",
+        help="write a figure of the accuracy by round (.pdf or .png), and the numbers beside it as .csv",
+    )
+    compare.add_argument("--json", action="store_true", help="print the rows as JSON")
+    compare.set_defaults(do=do_compare)
+
+
+def figure_path(text: str) -> Path:
+    """A path that ends in .pdf or .png."""
+    if Path(text).suffix not in FIGURES:
+        raise BadArgument(f"{text!r} is not a figure file; give a name that ends in {' or '.join(FIGURES)}")
+    return Path(text)
+
+
+def do_compare(args: argparse.Namespace) -> int:
+    is_of_runs = any(getattr(args, name) not in (None, [], False) for name in (*OPTIONS, "figure"))
+    return compare_methods(args) if len(args.names) > 1 or is_of_runs else compare_papers(args)
+
+
+def compare_papers(args: argparse.Namespace) -> int:
+    (name,) = args.names or (None,)
+    if name in MODULES and name not in PAPERS:
+        raise ValueError(f"{name!r} is a method and no paper; give a second method to compare it with")
+    check("paper", name, PAPERS)
+    from pfl_core.runs import Store
+    from pfl_core.study.compare import ROW, compare
+
+    frames = metrics_frames([name] if name else list(PAPERS), Store())
+    rows_of = {name: compare(paper(name).comparison, frame) for name, frame in frames.items()}
+    if args.json:
+        print(as_json([row for rows in rows_of.values() for row in rows]))
+        return 0
+    print(
+        "\n\n".join(
+            _comparison(name, [[_cell(row[c], c) for c in ROW] for row in rows]) for name, rows in rows_of.items()
+        )
+    )
+    return 0
+
+
+def compare_methods(args: argparse.Namespace) -> int:
+    """Train the methods with the same options, and print a table of them and one of their differences."""
+    check_names(args, args.names)
+    if len(set(args.names)) < max(2, len(args.names)):
+        raise ValueError(
+            f"cannot compare {' '.join(args.names) or 'no method'}: give two or more different methods; "
+            "without options of a run, `pfl compare PAPER` shows a paper's tables"
+        )
+    rows = variations(args, args.names)
+    if args.dry_run:
+        return dry_run(rows, args)
+    from pfl_core.runs import Store
+    from pfl_core.study.method_comparison import differences, remarks, summary
+
+    records, stored = run_all([spec for row in rows for spec in row.specs], Store(), args)
+    groups = grouped(rows, records)
+    leads = differences(groups)
+    if args.figure:
+        write_figure(groups, args.figure)
+    if args.json:
+        first = rows[0].label
+        methods = [_method(row) | summary(groups[row.label]) for row in rows]
+        pairs = [
+            {"first": first, "second": other, "difference": lead.mean, "low": lead.low, "high": lead.high}
+            | {"p": lead.p, "seeds": lead.seeds, "significant": significant}
+            for other, (lead, significant) in leads.items()
+        ]
+        print(as_json({"methods": methods, "differences": pairs}))
+        return 0
+    numbers = {label: summary(group) for label, group in groups.items()}
+    cells = [
+        (row.label, len(row.specs))
+        + tuple(f"{numbers[row.label][name]:{form}}" for name, form in SHOWN.values())
+        + (duration(numbers[row.label]["seconds"]),)
+        for row in rows
+    ]
+    print(table(("method", "seeds", *SHOWN, "time of a run"), cells))
+    print(f"\nlead of {rows[0].label} in accuracy, points, paired by seed, with its 95 % interval")
+    print(
+        table(("over", "lead", "significant"), [(o, lead, "yes" if yes else "no") for o, (lead, yes) in leads.items()])
+    )
+    print(f"significant: at the 5 % level, with Holm's correction for {len(leads)} comparisons")
+    print(*remarks(groups), f"{sum(stored)} of {len(records)} runs were stored already", sep="\n")
+    return 0
+
+
+def _method(row: Variation) -> dict[str, Any]:
+    """The fields of ``--json`` that say which runs a row has."""
+    return {"label": row.label, "method": row.method, "varied": row.varied, "seeds": [spec.seed for spec in row.specs]}
+
+
+def write_figure(groups: Groups, path: Path) -> None:
+    """Write the figure, and the CSV file that it was drawn from. Raises OSError if a file cannot be written."""
+    import io
+
+    from pfl_core.files import atomic_write
+    from pfl_core.study.method_comparison import accuracy_figure, curves
+
+    image = io.BytesIO()
+    accuracy_figure(groups).savefig(image, format=path.suffix[1:], dpi=200)
+    atomic_write(path.with_suffix(".csv"), curves(groups).to_csv(index=False, lineterminator="\n").encode())
+    atomic_write(path, image.getvalue())
+
+
+def _comparison(name: str, cells: list[list[str]]) -> str:
+    """One paper's table, followed by remarks on its published numbers."""
+    from pfl_core.study.compare import ROW
+    from pfl_core.study.published import remarks
+
+    return "\n".join([name, table(ROW, cells), *(f"note: {line}" for line in remarks(name))])
+
+
+def _cell(value: object, column: str) -> str:
+    if isinstance(value, bool):
+        return ("stale" if column == "stale" else "yes") if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "-" if value in (None, "") else str(value)

@@ -1,0 +1,117 @@
+"""A user's partition: a CSV file that names the client of every sample."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from pfl_core.data.registry import data_dir
+from pfl_core.partition.base import Partition, assemble, grouped, pools
+
+if TYPE_CHECKING:
+    from pfl_core.data import Dataset
+
+COLUMNS = ["index", "client"]
+
+
+def from_csv(
+    data: Dataset,
+    num_clients: int,
+    seed: int,
+    *,
+    file: str,
+    sha256: str = "",
+    pool: str = "official",
+    val: float = 0.0,
+    test: float = 0.2,
+) -> Partition:
+    """Each sample goes to the client that ``file`` names: a CSV file with the columns ``index`` and ``client``.
+
+    Every sample has one line. ``index`` counts from 0, in the order of ``load``: training samples first, then
+    validation and test samples in the layout ``NAME.npz``. ``client`` is 0..N-1, or a name; names are numbered in their
+    sorted order. With ``pool="official"`` a client's official test samples are its test part; with ``pool="joined"``
+    it is a fraction ``test`` of its samples.
+
+    ``file``: a path, or a file in the data folder. ``sha256``: of its content, which a run's key has in place of the
+    path (see ``with_checksum``).
+    Raises ValueError in one line for a file that is missing, has changed, or does not fit the data and ``num_clients``.
+    """
+    path = _found(file)
+    content = path.read_bytes()
+    if sha256 and hashlib.sha256(content).hexdigest() != sha256:
+        raise ValueError(f"partition csv: {file} has changed since the run was described; describe the run again")
+    client = _clients(content, file, len(data.y), num_clients)
+
+    def assign(indices: Tensor, name: str) -> list[Tensor]:
+        return grouped(indices, client, num_clients)
+
+    return assemble(data, seed, pools(data, pool), assign, val, test)
+
+
+def with_checksum(component: Mapping[str, Any]) -> dict[str, Any]:
+    """The component with the checksum of its file, so that a run is identified by the file's content.
+
+    Components of other partitions, and those that have a checksum, are returned unchanged.
+    Raises ValueError if no file is named, or if it is missing.
+    """
+    if component["name"] != "csv" or "sha256" in component:
+        return dict(component)
+    file = component.get("file")
+    if not isinstance(file, str):
+        raise ValueError(f"partition csv: file={file!r} is not a file name; give e.g. csv:clients.csv")
+    return {**component, "sha256": hashlib.sha256(_found(file).read_bytes()).hexdigest()}
+
+
+def _found(file: str) -> Path:
+    for path in (Path(file).expanduser(), data_dir() / file):
+        if path.is_file():
+            return path
+    raise ValueError(f"partition csv: there is no file {file}, neither here nor in {data_dir()}")
+
+
+def _clients(content: bytes, file: str, num_samples: int, num_clients: int) -> Tensor:
+    """The client [n] int64 of every sample."""
+
+    def wrong(problem: str) -> ValueError:
+        return ValueError(f"partition csv: {file} {problem}")
+
+    try:
+        header, *rows = csv.reader(content.decode("utf-8-sig").splitlines(), skipinitialspace=True, strict=True)
+    except (ValueError, csv.Error) as error:  # also of an empty file, and of bytes that are not UTF-8
+        raise wrong(f"is not a CSV file ({error})") from None
+    if header != COLUMNS:
+        raise wrong(f"has the columns {', '.join(header)[:80]}; expected index,client")
+    name_of: dict[int, str] = {}
+    for line, row in enumerate(rows, start=2):
+        if len(row) != len(COLUMNS) or not row[1]:
+            raise wrong(f"line {line}: {','.join(row)[:80]!r} is not an index and a client")
+        if not row[0].isdecimal() or int(row[0]) >= num_samples:
+            raise wrong(f"line {line}: index {row[0]!r} is not a sample; the data set has 0..{num_samples - 1}")
+        if int(row[0]) in name_of:
+            raise wrong(f"line {line}: index {row[0]} is there twice")
+        name_of[int(row[0])] = row[1]
+    if missing := [i for i in range(num_samples) if i not in name_of]:
+        raise wrong(
+            f"has no line for {len(missing)} of {num_samples} samples, first for index {missing[0]}; give every sample "
+            "a client"
+        )
+    return torch.tensor(_numbered([name_of[i] for i in range(num_samples)], num_clients, wrong))
+
+
+def _numbered(names: list[str], num_clients: int, wrong: Callable[[str], ValueError]) -> list[int]:
+    """Clients 0..N-1 as numbers; other names are numbered in their sorted order."""
+    distinct = sorted(set(names))
+    if len(distinct) != num_clients:
+        raise wrong(f"has {len(distinct)} clients, the run {num_clients}; set the run's number of clients (--clients)")
+    if all(name.isdecimal() for name in distinct):
+        if {int(name) for name in distinct} != set(range(num_clients)):
+            raise wrong(f"has clients up to {max(map(int, distinct))}; number them 0..{num_clients - 1}, or use names")
+        return [int(name) for name in names]
+    number = {name: i for i, name in enumerate(distinct)}
+    return [number[name] for name in names]

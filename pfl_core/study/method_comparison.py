@@ -1,0 +1,96 @@
+"""Compares methods run side by side: accuracies and costs over seeds, paired differences, accuracy curves.
+
+``groups`` maps a label, such as "ditto" or "ditto, lam=0.1", to the records of its runs, one for each seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from pfl_core.runs import Record
+from pfl_core.study.statistics import Interval, interval
+from pfl_core.study.verdicts import UNDECIDED, holm
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Groups = Mapping[str, Sequence[Record]]
+
+
+def summary(records: Sequence[Record]) -> dict[str, float]:
+    """Means over the runs of a label, and the sample standard deviation of the accuracy (NaN for one seed).
+
+    ``acc_*`` in percent, of the last round; ``upload_mb`` of all clients and rounds; ``train_tflop``: FLOPs of the
+    training / 10^12; ``passes``: how often a client went through its training data, mean over training images and
+    including rounds without it; ``seconds`` of a run.
+    """
+    runs = pd.DataFrame([record.summary() | {"passes": passes(record)} for record in records])
+    means = runs[["acc_mean", "acc_bottom_decile", "upload_mb", "train_tflop", "passes", "seconds"]].mean(skipna=False)
+    return {**means, "acc_mean_sd": float(runs["acc_mean"].std(ddof=1)) if len(runs) > 1 else math.nan}
+
+
+def passes(record: Record) -> float:
+    """How often a training image was used in the run, mean over the images of all clients."""
+    return record.samples_trained() / float(np.sum(record.clients["train"]))
+
+
+def differences(groups: Groups, metric: str = "acc_mean") -> dict[str, tuple[Interval, bool]]:
+    """The lead of the first label over each other one, paired by seed, and whether it differs from 0 significantly.
+
+    The interval is a 95 % interval of one difference. Significance is by Holm's correction over all differences.
+    """
+    values = {
+        label: pd.Series({record.spec.seed: record.summary()[metric] for record in records})
+        for label, records in groups.items()
+    }
+    first, *others = values
+    leads = {other: interval((values[first] - values[other]).dropna()) for other in others}
+    statuses = holm(leads)
+    return {other: (leads[other], statuses[other] != UNDECIDED) for other in others}
+
+
+def remarks(groups: Groups) -> Iterator[str]:
+    """A line for each label with runs that diverged, or in which the method's mechanism did not act."""
+    for label, records in groups.items():
+        runs = {
+            "the training diverged": [r.spec.seed for r in records if not math.isfinite(r.summary()["loss"])],
+            "the mechanism did not act, so the runs do not show the method": [
+                r.spec.seed for r in records if not all(check.acts for check in r.mechanism)
+            ],
+        }
+        for problem, seeds in runs.items():
+            if seeds:
+                yield f"{label}: {problem} (seeds {', '.join(map(str, seeds))})"
+
+
+def curves(groups: Groups) -> pd.DataFrame:
+    """Mean client accuracy (``value``, percent) by label, seed and round, scored where the method reports it."""
+    frames = []
+    for label, records in groups.items():
+        for record in records:
+            curve = record.curve(trained=record.spec.build_method().reported == "after_local_update")
+            tags: dict[str, Any] = {"label": label, "method": record.spec.method["name"], "seed": record.spec.seed}
+            frames.append(curve["acc_mean"].rename("value").reset_index().assign(**tags))
+    return pd.concat(frames, ignore_index=True)[["label", "method", "seed", "round", "value"]]
+
+
+def accuracy_figure(groups: Groups) -> Figure:
+    """Accuracy by round: a line for the mean over seeds of each label, and a band from minimum to maximum."""
+    from matplotlib import colormaps
+
+    from pfl_core.study.output import caption
+    from pfl_core.study.plots import COLORS, NAMES, curve_panels
+
+    data = curves(groups)
+    variants = data.groupby("method")["label"].nunique()
+    colors = {label: colormaps["tab20"](i % 20) for i, label in enumerate(groups)}
+    colors |= {method: COLORS[method] for method in variants.index if method in COLORS and variants[method] == 1}
+    pairs = list(zip(data["method"], data["label"], strict=True))
+    data["color"] = [colors.get(method, colors[label]) for method, label in pairs]
+    data["label"] = [NAMES.get(method, method) + label.removeprefix(method) for method, label in pairs]
+    return curve_panels(data.assign(panel=""), caption([record for records in groups.values() for record in records]))

@@ -1,0 +1,81 @@
+"""Display names of methods, data sets and networks."""
+
+from __future__ import annotations
+
+import re
+
+NAMES = {
+    "local": "Local",
+    "fedavg": "FedAvg",
+    "fedavg_ft": "FedAvg + FT",
+    "fedselect": "FedSelect",
+    "fedselect_gradltn": "FedSelect (GradLTN)",
+    "ditto": "Ditto",
+    "fedpac": "FedPAC",
+    "fedrep": "FedRep",
+    "fedper": "FedPer",
+    "fedbabu": "FedBABU",
+    "lg_fedavg": "LG-FedAvg",
+    "lotteryfl": "LotteryFL",
+    "fedprox": "FedProx",
+    "scaffold": "SCAFFOLD",
+    "fednova": "FedNova",
+    "moon": "MOON",
+    "fedpews": "FedPeWS",
+    "fedpews_fixed": "FedPeWS-Fixed",
+    "star_pfl": "Star-PFL",
+    "fedbn": "FedBN",
+    "fedap": "FedAP",
+    "pfedgate": "pFedGate",
+    "pfedme": "pFedMe",
+    "perfedavg": "Per-FedAvg",
+    "fedem": "FedEM",
+    "heterofl": "HeteroFL",
+    "fedmask": "FedMask (our reading)",
+    "fedmd": "FedMD",
+}
+DATA_SETS = {
+    "digits": "Digits",
+    "fashion_small": "Fashion-MNIST (small)",
+    "synthetic_32k": "Synthetic-32K",
+    "synthetic_3200": "Synthetic-3.2K",
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar10_c": "CIFAR-10-C",
+    "cifar100": "CIFAR-100",
+    "emnist": "EMNIST",
+    "femnist": "FEMNIST",
+    "mini_imagenet": "Mini-ImageNet",
+    "office_home": "OfficeHome",
+    "cifar_mnist": "CIFAR-MNIST",
+    "path_oct_tissue": "{Path-OCT-Tissue}MNIST",
+    "pathmnist": "PathMNIST",
+    "octmnist": "OCTMNIST",
+    "tissuemnist": "TissueMNIST",
+    "organamnist": "OrganAMNIST",
+    "organsmnist": "OrganSMNIST",
+}
+NETWORKS = {
+    "fc_pews": "dense network",
+    "conv_pews": "CNN of FedPeWS",
+    "lenet_star": "LeNet-5 with batch norm",
+    "leaf_cnn": "LEAF CNN",
+    "leaf_cnn_cifar": "LEAF CNN",
+    "lenet_cifar": "LeNet",
+    "lenet_cifar_wide": "wide LeNet",
+    "lenet_small": "small LeNet",
+    "cnn_small": "small CNN",
+    "resnet18": "ResNet18",
+    "mlp": "MLP",
+}
+OPTIONS = {"lr_server=": "η_g = ", "lr_gate=": "gate's rate "}
+_PLAIN = DATA_SETS | NETWORKS
+_CODE = re.compile(rf"(?<![\w.])({'|'.join(sorted(_PLAIN, key=len, reverse=True))})(?!\w)")
+
+
+def plain(text: str) -> str:
+    """The text with display names of data sets, networks and options: "CIFAR-MNIST" for ``cifar_mnist``."""
+    for option, shown in OPTIONS.items():
+        text = text.replace(option, shown)
+    return _CODE.sub(lambda match: _PLAIN[match[0]], text)
