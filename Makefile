@@ -4,6 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SITE_STAMP := $(VENV)/.site-installed
 # The first of these that is 3.11, 3.12 or 3.13.
 PYTHONS := $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python)
 FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
@@ -13,7 +14,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 WHAT := -c constraints.txt -e '.[test,cluster]'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup figures evidence test fuzz golden lint format wheel bench notebooks references clean
+.PHONY: help setup figures evidence test site fuzz golden lint format wheel bench notebooks references clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -28,6 +29,11 @@ evidence: setup ## draw the committed evidence again from its records: no traini
 
 test: setup ## the whole test suite, reference notebooks by nbval included
 	$(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout=300 $(ARGS)
+
+site: $(SITE_STAMP) ## build the site into site/: open site/index.html, no server or network needed
+	rm -rf build/site
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/site/doctrees -c docs . build/site/html
+	rm -rf site && mv build/site/html site
 
 fuzz: setup ## random faults (kills, damaged files, bad input), a few minutes; ARGS="--scale 10", --write, --help
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz $(ARGS)
@@ -57,7 +63,7 @@ references: setup ## rewrite tests/notebooks/, the ci copies that nbval compares
 	@$(BIN)/python tests/notebooks/write.py $(ARGS)
 
 clean: ## remove caches and build leftovers; .venv/ and data/ stay
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
 	find pfl_core tests notebooks -name __pycache__ -o -name .ipynb_checkpoints | xargs rm -rf
 
 # Done anew only when one of the two files changes. A .venv that is half-made or has a wrong Python is replaced.
@@ -66,6 +72,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Installing torch and about 150 packages into $(VENV) (2 GB on disk; a minute or two)"
 	@$(dots); start=$$(date +%s); { $(by_uv) || $(by_pip); }; failed=$$?; kill $$dots; \
 	[ $$failed -eq 0 ] && echo " done in $$(( $$(date +%s) - start )) s"
+	@touch $@
+
+# What only the site needs.
+$(SITE_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[site]'
 	@touch $@
 
 define find_python
