@@ -1,13 +1,65 @@
 """The recipes in docs/ work, as far as one machine can tell."""
 
+import json
 import re
 import runpy
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
+import torch
+
+from pfl_core.cli import main
+from pfl_core.runs import Store
 
 DOCS = Path(__file__).parents[1] / "docs"
+HOW_TO = (DOCS / "howto.md").read_text(encoding="utf-8")
+TINY = "--rounds 1 --model mlp --clients 5 --jobs 1".split()
+OWN_TESTS = ("Take the models elsewhere", "Continue a run")  # sections whose commands depend on each other
+
+
+def section(heading: str) -> str:
+    """The text below a heading of howto.md."""
+    return HOW_TO.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def commands(text: str) -> list[list[str]]:
+    """The commands of a section's blocks, without comments."""
+    return [shlex.split(line, comments=True)[1:] for line in re.findall(r"^pfl .*$", text, re.MULTILINE)]
+
+
+HEADINGS = [h for h in re.findall(r"^## (.+)$", HOW_TO, re.MULTILINE) if h not in OWN_TESTS]
+
+
+@pytest.mark.parametrize("command", [c for h in HEADINGS for c in commands(section(h))], ids=" ".join)
+def test_every_command_of_the_howto_page_runs(command, folders, capsys):
+    """Training runs are made small."""
+    trains = command[0] == "run" or command[0] == "compare" and "--seed" in command
+    assert main([*command, *(TINY if trains else [])]) == 0
+    assert capsys.readouterr().out
+
+
+def test_models_can_be_taken_elsewhere(folders, capsys):
+    text = section("Take the models elsewhere")
+    train, export = commands(text)
+    assert main([*train, "--model", "mlp", "--json"]) == 0
+    key = json.loads(capsys.readouterr().out.splitlines()[-1])["key"]
+    assert main([key if word == "KEY" else word for word in export]) == 0
+    plain, loaded = ({} for _ in range(2))
+    for block, names in zip(re.findall(r"```python\n(.*?)```", text, re.DOTALL), (plain, loaded), strict=True):
+        exec(block, names)
+    x = torch.rand(5, 1, 8, 8)
+    assert loaded["scores"].shape == (3, 10)
+    assert torch.equal(plain["net"](x), loaded["network"](x))
+
+
+def test_runs_are_continued(folders, capsys):
+    for command, last in zip(commands(section("Continue a run")), ([], ["after the 20 rounds"], [], []), strict=True):
+        assert main([*command, "--model", "mlp", "--clients", "5"]) == 0
+        assert all(text in capsys.readouterr().err for text in last)
+    whole, done = (record for record in Store() if record.spec.rounds in (40, 10))
+    assert not whole.partial and not done.partial
 
 
 def test_the_slurm_script_writes_a_job_and_starts_the_command(tmp_path, monkeypatch):

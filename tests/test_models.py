@@ -119,7 +119,7 @@ def test_weights_depend_on_the_seed_alone(name):
         ("cnn_small", (5,), "images, not samples of shape 5; use mlp or linear"),
         ("resnet18", (1, 32, 32), "3 channels, not 1x32x32; load with channels=3"),
         ("mlp", (8, 8), "no network has in_shape=\\(8, 8\\)"),
-        ("alexnet", CIFAR, "unknown model 'alexnet': use one of fc_pews, "),
+        ("alexnet", CIFAR, "unknown model 'alexnet'; choose from fc_pews, "),
     ],
 )
 def test_refusals_are_one_clear_line(name, in_shape, message):
@@ -130,7 +130,7 @@ def test_refusals_are_one_clear_line(name, in_shape, message):
 
 def test_options_are_checked():
     assert tensors(build("mlp", (5,), 4, 0, hidden=[3])) == [15, 3, 12, 4]
-    with pytest.raises(ValueError, match="'leaf_cnn' has no option 'kernel': it takes none"):
+    with pytest.raises(ValueError, match="'leaf_cnn' has no option 'kernel'; there are none"):
         build("leaf_cnn", GREY, 10, 0, kernel=3)
     with pytest.raises(ValueError, match="pretrained='yes': input should be a valid boolean"):
         build("resnet18", CIFAR, 10, 0, pretrained="yes")
@@ -242,7 +242,7 @@ def test_a_model_from_outside(monkeypatch, tmp_path):
         build("my_nets:huge", (5,), 4, 0)
     with pytest.raises(ValueError, match="no_such_module cannot be imported"):
         build("no_such_module:tiny", (5,), 4, 0)
-    with pytest.raises(ValueError, match="has no option 'depth': it takes width"):
+    with pytest.raises(ValueError, match="has no option 'depth' .did you mean 'width'"):
         build("my_nets:tiny", (5,), 4, 0, depth=3)
 
 

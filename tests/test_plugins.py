@@ -31,7 +31,7 @@ def test_find_prefers_the_table_and_takes_functions_from_modules():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("yours", "unknown rule 'yours': use one of mine, or package.module:function"),
+        ("yours", "unknown rule 'yours'; choose from mine, or package.module:function"),
         ("math:pi", "module math has no function 'pi'"),
         ("math:", "module math has no function ''"),
         ("no_such_module:f", "no_such_module cannot be imported"),
@@ -62,7 +62,7 @@ def test_options_that_fit_pass():
         ({"share": True}, "rule 'mine': share=True: input should be a valid number"),
         ({"order": [1, "b"]}, "rule 'mine': order=[1, 'b']: item 1: input should be a valid integer"),
         ({"epochs": -1}, "rule 'mine': epochs=-1: input should be greater than or equal to 0"),
-        ({"size": 3}, "rule 'mine' has no option 'size': it takes share, order, epochs, name, free"),
+        ({"size": 3}, "rule 'mine' has no option 'size'; choose from share, order, epochs, name, free"),
         ({"share": "half"}, "rule 'mine': share='half': input should be a valid number"),
         ({"name": 3}, "rule 'mine': name=3: input should be a valid string"),
     ],

@@ -6,10 +6,11 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
 
-from pfl_core import notebooks
+from pfl_core import load_models, notebooks
 from pfl_core.cli import main
-from pfl_core.runs import Store
+from pfl_core.runs import Store, load_data
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -26,6 +27,19 @@ def test_the_example_of_a_custom_method_runs(folders, tmp_path, capsys):
     record = Store().get(found["key"])
     assert record.spec.method == {"name": "mine:HalfStep", "step": 0.3} and record.spec.rounds == 1
     assert record.values("correct").shape == (1, 5) and found["acc_mean"] == record.summary()["acc_mean"]
+
+
+def test_the_saved_models_load_in_plain_pytorch(folders, capsys):
+    """The command of "Use it" with one round, then the block; both are of the default network and data."""
+    (command,) = re.findall(r"^pfl (run .* --save-models models)", README, re.MULTILINE)
+    (block,) = re.findall(r"```python\n(from safetensors.*?)```", README, re.DOTALL)
+    assert main([*shlex.split(command), "--rounds", "1", "--json"]) == 0
+    found, names = json.loads(capsys.readouterr().out.splitlines()[-1]), {}
+    exec(block, names)
+    spec = Store().get(found["key"]).spec
+    assert (spec.data["name"], spec.model["name"]) == ("digits", "cnn_small")
+    x = load_models("models").prepare(load_data(spec).x[:9])
+    assert torch.equal(names["net"](x).argmax(1), load_models("models")[0].predict(x).argmax(1))
 
 
 def test_every_notebook_is_listed_once():

@@ -213,6 +213,28 @@ def test_shared_prefix_gives_the_same_states(name):
         assert same_bits(one, run(other, fed_of("mlp", rounds=rounds), Schedule(rounds), until=same)[0])
 
 
+# without FedMD's set to download, and without pFedGate's variant that its ci configuration does not fit
+CHANGES = [(name, options) for name in TABLE for options in ({}, *methods()[name].variants.values())]
+CHANGES = [(name, options) for name, options in CHANGES if not {"public", "sigmoid"} & options.keys()]
+CHANGES += [("fedpews", {"tau": 0.0}), ("fedpews", {"tau": 1.0}), ("fedpews_fixed", {"tau": 1.0})]
+
+
+@pytest.mark.parametrize(("name", "options"), CHANGES, ids=lambda x: x if isinstance(x, str) else repr(x)[1:-1])
+def test_horizon_dependence_is_declared(name, options):
+    """Three rounds of a run of three and of a run of six give equal states, unless the method says why not."""
+    algorithm = small(name, **options)
+    states = [run(algorithm, fed_of("mlp", rounds=n), Schedule(n, 0.5), until=ROUNDS)[0] for n in (ROUNDS, 6)]
+    reasons = [a.horizon_dependence() for a in (algorithm, *algorithm.inner_algorithms)]
+    assert same_bits(*states) == (not any(reasons)), reasons
+
+
+def test_the_horizon_dependence_of_a_method_from_outside_is_unknown():
+    class Mine(Algorithm):
+        pass
+
+    assert "define Mine.horizon_dependence" in Mine().horizon_dependence()
+
+
 @every_method
 def test_artifacts_are_named_and_do_not_grow_with_the_network(name):
     """They are also smaller than one value per parameter and client."""

@@ -22,6 +22,7 @@ OWN = {
     "pfl_core.data",
     "pfl_core.data.registry",
     "pfl_core.deadline",
+    "pfl_core.files",
     "pfl_core.options",
 }
 OWN |= {
@@ -32,7 +33,21 @@ OWN |= {
 OWN |= {"pfl_core.notebooks.kernels", "pfl_core.cli"}
 OWN |= {
     f"pfl_core.cli.{name}"
-    for name in ("command", "figures", "listings", "names", "results", "run", "runs", "search", "signals", "text")
+    for name in (
+        "command",
+        "compare",
+        "figures",
+        "listings",
+        "models",
+        "names",
+        "results",
+        "run",
+        "runs",
+        "search",
+        "signals",
+        "specs",
+        "text",
+    )
 }
 LIGHT = [  # answered without torch
     *("--help", "run --help", "figures --help", "run --hepl", "runn", "run fedselectt", "run fedselect --lr fast"),
@@ -42,6 +57,13 @@ LIGHT = [  # answered without torch
         "run fedselect --data cifar11",
     ),
     *("run fedselect --partition shard:2", "run fedselect --device cpu --seed x", "data digitz", "compare fedselct"),
+    *(
+        "compare --help",
+        "compare fedselect dito",
+        "compare ditto",
+        "compare fedselect --figure x.gif",
+        "run ditto --seed 2-0",
+    ),
     *("figures fedselct", "figures --preset huge", "runs list --paper fedselct", "runs export out --preset huge"),
 ]
 RUN = """

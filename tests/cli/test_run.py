@@ -10,12 +10,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from pfl_core import Training, methods, papers
+from pfl_core import Training, load_models, methods, papers
 from pfl_core.cli import main
-from pfl_core.cli import run as run_command
 from pfl_core.cli.command import parser
-from pfl_core.cli.run import partition, setting
-from pfl_core.cli.text import moment
+from pfl_core.cli.specs import partition, seeds, setting, variations
+from pfl_core.cli.text import BadArgument, moment, size, values
 from pfl_core.runs import Store, execute
 from pfl_core.study.compare import ROW
 from tests.runs.outside import write_npz
@@ -110,9 +109,35 @@ def test_partition_grammar(text, part):
 
 
 def test_set_grammar():
-    assert setting("tie_rule=threshold") == ("method", "tie_rule", "threshold")
-    assert setting("data.corrupt=true") == ("data", "corrupt", True)
-    assert setting("train.milestones=[0.5]") == ("train", "milestones", [0.5])
+    assert setting("tie_rule=threshold") == ("method", "tie_rule", ["threshold"])
+    assert setting("data.corrupt=true") == ("data", "corrupt", [True])
+    assert setting("train.milestones=[0.5]") == ("train", "milestones", [[0.5]])
+    assert setting("ditto.lam=0.1,1,0.10") == ("ditto", "lam", [0.1, 1])
+    assert setting("mine.py:Mine.x=1") == ("mine.py:Mine", "x", [1])
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("0.1,0.3", [0.1, 0.3]),
+        ("[8,16]", [[8, 16]]),
+        ("[8],[16, 16]", [[8], [16, 16]]),
+        ("a,b", ["a", "b"]),
+        ("1,a", [1, "a"]),
+        ('"a,b"', ["a,b"]),
+        ("", [""]),
+        ("cifar10, novel", ["cifar10, novel"]),
+    ],
+)
+def test_several_values(text, wanted):
+    assert values(text) == wanted
+
+
+def test_ranges_of_seeds():
+    assert seeds("0-2") == [0, 1, 2] and seeds("5,0-1,1,-3") == [5, 0, 1, -3]
+    for wrong in ("2-0", "0-99999999", "0-", "1,,2"):
+        with pytest.raises(BadArgument):
+            seeds(wrong)
 
 
 def test_a_method_and_a_data_set_from_the_working_folder(capsys, tmp_path, monkeypatch):
@@ -278,8 +303,77 @@ def test_a_run_can_stop_early_and_continue(capsys):
     assert told == [5, 6]
     done = Store().get(whole.key)
     assert not done.partial and done.state == whole.state and not Store().checkpoint(whole.key).exists()
-    for name, (times, values) in whole.series.items():
-        assert name == "seconds" or str(done.series[name]) == str((times, values)), name
+    for name, series in whole.series.items():
+        assert name == "seconds" or str(done.series[name]) == str(series), name
+
+
+def test_a_finished_run_is_continued_to_more_rounds(capsys):
+    whole = answer(capsys, *LONG, "--rounds", "8")
+    main(["runs", "clean", "--all"])
+    capsys.readouterr()
+    assert main([*LONG, "--keep-state"]) == 0
+    assert "the same command with more --rounds continues from it" in capsys.readouterr().out
+    assert main([*LONG, "--rounds", "8", "--json"]) == 0
+    out, err = capsys.readouterr()
+    continued = json.loads(out.splitlines()[-1])
+    assert "pfl: continues after the 6 rounds of run" in err
+    assert whole | {"seconds": 0} == continued | {"seconds": 0}
+
+
+def test_a_state_that_was_not_kept_is_computed_again(capsys):
+    key = answer(capsys, *LONG)["key"]
+    before = Store().path(key).read_bytes()
+    assert answer(capsys, *LONG, "--keep-state")["stored"]
+    assert Store().checkpoint(key).exists() and Store().path(key).read_bytes() == before
+
+
+def test_what_a_kept_state_is_good_for_is_said(capsys):
+    warm_up = ["run", "fedpews", *SMALL, "--set", "tau=0.5", "--keep-state"]
+    assert main(warm_up) == 0
+    assert "cannot continue from it: the warm-up is the share tau=0.5" in capsys.readouterr().out
+    assert main([*warm_up, "--rounds", "4"]) == 0
+    assert "starts at round 0, not after the 2 rounds of run" in capsys.readouterr().err
+    assert main([*LONG, "--until", "4", "--keep-state"]) == 0
+    assert "the same command without --until continues from it" in capsys.readouterr().out
+
+
+def test_models_are_saved_and_exported(capsys, tmp_path):
+    first = answer(capsys, "run", "ditto", *SMALL, "--save-models", "models")
+    assert first["models"] == "models" and not first["stored"]
+    assert not Store().checkpoint(first["key"]).exists()
+    record, models = Store().get(first["key"]), load_models("models")
+    assert [c["correct"] for c in models.info["clients"]] == record.values("correct").iloc[-1].tolist()
+    other = answer(capsys, "run", "star_pfl", *SMALL)["key"]
+    assert main(["runs", "export", "--models", "both", first["key"], other]) == 0
+    assert "reports accuracy after local training" in capsys.readouterr().out
+    for path in (tmp_path / "models").iterdir():
+        assert (tmp_path / "both" / first["key"] / path.name).read_bytes() == path.read_bytes(), path.name
+    assert main(["runs", "export", "--models", "one", other]) == 0
+    assert f"models of 5 clients in one, {size(sum(f.stat().st_size for f in Path('one').glob('*.s*')))};" in (
+        capsys.readouterr().out
+    )
+    assert load_models("one").info["key"] == other == load_models(Path("both") / other).info["key"]
+    assert sorted(path.suffix for path in Store().root.iterdir() if path.is_file()) == [".json", ".json"]
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("run local --save-models file", "file is a file; give a folder for the models"),
+        ("runs export --models out", "select the runs by key, --paper or --preset"),
+        ("runs export --models out 0123456789abcdef", "no stored run has the key '0123456789abcdef'"),
+        ("runs export --models out --paper fedpews", "no stored run matches"),
+        ("runs export --models out --results x", "not allowed with argument"),
+        ("run local --save-models out --scheduler tcp://localhost:1", "need a run on this machine"),
+    ],
+)
+def test_wrong_requests_for_models_are_one_line(command, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("pfl_core.engine.run", lambda *_, **__: pytest.fail("computed in vain"))
+    (tmp_path / "file").touch()
+    assert main(command.split()) == 2
+    err = capsys.readouterr().err.strip()
+    assert message in err and len(err.splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "data") == ["file"]
 
 
 def test_without_its_state_a_stopped_run_starts_over(capsys):
@@ -382,7 +476,9 @@ def test_small_batches_with_batch_norm_give_a_warning(capsys, tmp_path, monkeypa
 
 def spec_of(*command: str):
     """The spec that the command would run."""
-    return run_command.spec_of(parser().parse_args(["run", *command]))
+    args = parser().parse_args(["run", *command])
+    ((spec,),) = (row.specs for row in variations(args, [args.method]))
+    return spec
 
 
 def test_without_a_paper_a_method_is_tried_with_settings_that_learn():

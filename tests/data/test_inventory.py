@@ -51,7 +51,7 @@ def test_checksum_follows_content_and_nothing_else(write_npz, folder, tmp_path_f
 @pytest.fixture
 def reads(monkeypatch):
     """The files that were read for a checksum; files count as settled at once."""
-    monkeypatch.setattr(module, "SETTLED", 0)
+    monkeypatch.setattr("pfl_core.files.SETTLED", 0)
     read, sum_of_file = [], module._sum_of_file
     monkeypatch.setattr(module, "_sum_of_file", lambda path, kind: read.append(path.name) or sum_of_file(path, kind))
     yield read
@@ -112,7 +112,7 @@ def first_sum(note):
 
 def test_checksums_are_kept_without_pickles_and_a_changed_byte_is_noticed(write_npz, folder, monkeypatch):
     write_npz("mine")
-    monkeypatch.setattr(module, "SETTLED", 0)  # files that have just changed are always read
+    monkeypatch.setattr("pfl_core.files.SETTLED", 0)  # files that have just changed are always read
     monkeypatch.setattr(module, "CACHED_SIZE", 0)
     read, digest = [], module._sum_of_file
     monkeypatch.setattr(module, "_sum_of_file", lambda *given: read.append(given) or digest(*given))

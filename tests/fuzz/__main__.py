@@ -50,7 +50,7 @@ def table(counts: dict[str, Count]) -> str:
     rows = [(name, about[name], count.outcomes) for name, count in counts.items()]
     total = sum((outcomes for *_, outcomes in rows), start=Count().outcomes)
     lines = [
-        "| suite | what happens | tried | survived | lost | wrong | tracebacks |",
+        "| suite | what happens | tried | survived | noticed | wrong | tracebacks |",
         "| --- | --- " + 5 * "| --: " + "|",
     ]
     for name, what, outcomes in [*rows, ("all", "", total)]:

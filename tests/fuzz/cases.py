@@ -1,7 +1,7 @@
 """What the suites share: outcomes, damage, child processes, and small runs with their undisturbed records.
 
-A case is a function of a random generator and an empty folder. It returns SURVIVED or LOST, raises Wrong for a result
-that differs, and any other exception counts as a traceback.
+A case is a function of a random generator and an empty folder. It returns SURVIVED or NOTICED, raises Wrong for a
+result that differs, and any other exception counts as a traceback.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pfl_core.training import Training
 from tests.runs.outside import HERE
 
 SURVIVED = "survived"  # the same result as without the disturbance, or bad input refused with one line
-LOST = "lost"  # the damage was noticed and the work done again, with the same result
+NOTICED = "noticed"  # the fault was named, and only what it damaged was computed again, with the same result
 WRONG, TRACEBACK = "wrong", "tracebacks"
-OUTCOMES = (SURVIVED, LOST, WRONG, TRACEBACK)
+OUTCOMES = (SURVIVED, NOTICED, WRONG, TRACEBACK)
 Case = Callable[[Random, Path], str]
 MAX_MESSAGE = 700  # characters of an error message
 

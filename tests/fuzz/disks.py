@@ -12,8 +12,8 @@ from random import Random
 from pfl_core.runs import execute, sweep
 from pfl_core.runs.store import read_content
 from tests.fuzz.cases import (
-    LOST,
     METHODS,
+    NOTICED,
     SURVIVED,
     Wrong,
     check_message,
@@ -109,6 +109,6 @@ def _run(rng: Random, folder: Path, limit, make_room=lambda: None) -> str:
         check_record(store.get(_undisturbed(number).key), number)
         return SURVIVED
     if store.root.is_mount():
-        return LOST  # the disk may still be too small for the run
+        return NOTICED  # the disk may still be too small for the run
     check_record(execute(specs()[number], store), number)
-    return LOST
+    return NOTICED

@@ -19,7 +19,7 @@ from pfl_core.runs.execute import sample_flops
 from pfl_core.runs.marks import Branch, mark_path
 from pfl_core.runs.store import RESULTS, Store, read_content
 from pfl_core.study import search
-from tests.fuzz.cases import LOST, METHODS, SURVIVED, Wrong, check_message, check_record, damaged, specs, store_in
+from tests.fuzz.cases import METHODS, NOTICED, SURVIVED, Wrong, check_message, check_record, damaged, specs, store_in
 from tests.fuzz.cases import undisturbed as _undisturbed
 
 TRUNK, BRANCH = 5, 4  # runs of `specs` that share their first rounds
@@ -38,7 +38,7 @@ def record(rng: Random, folder: Path) -> str:
         list(store)
     if found is None:
         check_record(execute(specs()[number], store), number)
-        return LOST
+        return NOTICED
     check_record(found, number)
     if read_content(store.path(key))["spec"] != found.spec.to_json():
         raise Wrong("other settings")
@@ -54,7 +54,7 @@ def checkpoint(rng: Random, folder: Path) -> str:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         check_record(execute(specs()[number], store), number)
-    return LOST if caught else SURVIVED
+    return NOTICED if caught else SURVIVED
 
 
 def mark(rng: Random, folder: Path) -> str:
@@ -65,7 +65,7 @@ def mark(rng: Random, folder: Path) -> str:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         check_record(execute(specs()[BRANCH], store, branch=Branch(_undisturbed(TRUNK).key, SHARED)), BRANCH)
-    return LOST if caught else SURVIVED
+    return NOTICED if caught else SURVIVED
 
 
 def cache_file(rng: Random, folder: Path) -> str:
@@ -98,7 +98,7 @@ def searched(rng: Random, folder: Path) -> str:
             raise Wrong("other rates were read from searched.json")
     except ValueError as error:
         check_message(str(error))
-        return LOST
+        return NOTICED
     return SURVIVED
 
 
@@ -113,7 +113,7 @@ def manifest_file(rng: Random, folder: Path) -> str:
                 raise Wrong(f"the manifest's entry of {entry.notebook} has changed, and passes its check")
     except (ValueError, OSError) as error:
         check_message(str(error))
-        return LOST
+        return NOTICED
     if len(entries) != len(committed):
         raise Wrong("entries of the manifest are missing")
     return SURVIVED
@@ -128,7 +128,7 @@ def npz(rng: Random, folder: Path) -> str:
         got = read_npz(path, "blobs")
     except (ValueError, OSError) as error:
         check_message(str(error))
-        return LOST
+        return NOTICED
     wanted = read_npz(good, "blobs")
     for field in dataclasses.fields(wanted):
         one, other = getattr(got, field.name), getattr(wanted, field.name)

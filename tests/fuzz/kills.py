@@ -18,7 +18,7 @@ from joblib.externals.loky import get_reusable_executor
 from pfl_core.runs import Store, execute, sweep
 from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.sweep import SweepError
-from tests.fuzz.cases import EXECUTE, LOST, METHODS, SURVIVED, Wrong, check_record, end, specs, start, store_in
+from tests.fuzz.cases import EXECUTE, METHODS, NOTICED, SURVIVED, Wrong, check_record, end, specs, start, store_in
 from tests.fuzz.cases import undisturbed as _undisturbed
 
 RUN_SECONDS, SWEEP_SECONDS = 0.12, 0.5  # a little longer than one run, and than all of them
@@ -59,7 +59,7 @@ def worker_is_killed(rng: Random, folder: Path) -> str:
     except SweepError as error:
         if "its worker process died" not in str(error):
             raise
-        outcome = LOST
+        outcome = NOTICED
     finally:
         timer.join()
         for process in processes:  # one that waits for a lock of the killed one would never end

@@ -1,4 +1,7 @@
-"""The short part of the fuzz suite, about 20 seconds. PFL_FUZZ_SEED chooses other cases; `make fuzz` runs many more."""
+"""The short part of the fuzz suite, about 20 seconds on two free cores.
+
+PFL_FUZZ_SEED chooses other cases; `make fuzz` runs many more.
+"""
 
 import json
 import os

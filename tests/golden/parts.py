@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -54,6 +56,7 @@ OWN: tuple[tuple[Part, int], ...] = (  # what no record has; and the number of c
     ({"name": "pathological", "shards": 3, "data_fraction": 0.9}, 10),
     ({"name": "paired_sample", "images": 50, "split_seed": 5}, 6),
     ({"name": "label_groups"}, 8),
+    ({"name": "csv", "file": "samples by number modulo 7", "val": 0.1}, 7),
 )
 
 
@@ -77,7 +80,22 @@ def _names(cases: tuple[tuple[Part, int], ...]) -> set[str]:
 def partition_numbers(text: str) -> Numbers:
     clients, _, part = text.partition(" clients ")
     name, options = named(json.loads(part))
-    dealt = partition(name, labels(), int(clients), options.pop("seed", SEED), **options)
+    if name == "csv":
+        return _with_file(lambda file: _dealt(name, int(clients), options | {"file": file}))
+    return _dealt(name, int(clients), options)
+
+
+def _with_file(numbers: Callable[[str], Numbers]) -> Numbers:
+    """Numbers of a partition whose file gives sample i to client i mod 7."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "clients.csv")
+        lines = ["index,client", *(f"{i},{i % 7}" for i in range(TRAIN + PER_TEST))]
+        file.write_text("\n".join(lines), encoding="utf-8")
+        return numbers(str(file))
+
+
+def _dealt(name: str, clients: int, options: dict[str, Any]) -> Numbers:
+    dealt = partition(name, labels(), clients, options.pop("seed", SEED), **options)
     return {split: checksum(*map(_bytes, getattr(dealt, split))) for split in ("train", "val", "test")} | {
         "clients, dropped": [dealt.num_clients, dealt.dropped]
     }

@@ -120,7 +120,7 @@ OTHER_TRAINING = {
     "augment": "crop_flip",
     "partial_batch": "merge",
 }
-TAGS = {"paper", "preset", "setting", "changed"}
+TAGS = {"paper", "preset", "setting", "changed", "metrics"}
 
 
 def test_every_field_but_the_tags_makes_another_run():

@@ -41,7 +41,7 @@ def record(key: str = "0123456789abcdef", spec: RunSpec | None = None, **series)
 
 
 def same(one: Record, other: Record) -> bool:
-    """Equal in everything; 7 is 7.0, a tuple a list, and not-a-number equals itself."""
+    """Equal in everything; 7 is 7.0, a tuple a list, and NaN equals itself."""
     texts = [json.dumps(dataclasses.asdict(record), sort_keys=True) for record in (one, other)]
     plain = [json.loads(text, parse_int=float, parse_constant=lambda name: None) for text in texts]
     return plain[0] == plain[1]

@@ -27,7 +27,7 @@ execute_module = sys.modules[execute.__module__]
 
 
 def bits(record: Record) -> tuple:
-    """All but times and the machine; series as text, so that not-a-number equals itself."""
+    """All but times and the machine; series as text, so that NaN equals itself."""
     series = {name: str(pair) for name, pair in record.series.items() if name != "seconds"}
     return record.key, record.state, series, record.arrays, record.clients
 

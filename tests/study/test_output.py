@@ -13,7 +13,7 @@ def record(**fields) -> Record:
 
 def test_a_caption_has_the_common_settings_of_the_runs():
     assert output.caption([record(seed=1), record(seed=0), record(seed=1)]) == (
-        "preset quick: digits, 10 clients, mlp, 20 rounds, 1 local epoch, seeds 0, 1"
+        "preset quick: Digits, 10 clients, MLP, 20 rounds, 1 local epoch, 2 seeds (0, 1)"
     )
 
 
@@ -24,5 +24,5 @@ def test_a_caption_gives_the_span_where_runs_differ():
         record(model={"name": "cnn_small"}, rounds=100),
     ]
     assert output.caption(runs) == (
-        "preset quick: digits, 2 to 10 clients, mlp + cnn_small, 60 to 200 rounds, 1 local epoch, seed 0"
+        "preset quick: Digits, 2 to 10 clients, MLP + small CNN, 60 to 200 rounds, 1 local epoch, one seed (0)"
     )

@@ -39,5 +39,5 @@ def test_runs_that_overrides_change_are_no_results_of_the_preset():
 
 @pytest.mark.parametrize("name", ["seed", "method", "preset", "paper", "setting", "changed"])
 def test_what_a_run_is_cannot_be_overridden(name):
-    with pytest.raises(ValueError, match=f"no setting '{name}'"):
+    with pytest.raises(ValueError, match=f"overrides cannot set '{name}'"):
         PAPER.specs(NAME, "ci", overrides={name: "fedavg"})

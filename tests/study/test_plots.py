@@ -19,14 +19,51 @@ def test_every_method_has_a_name_and_in_each_paper_a_colour_of_its_own():
         assert len(set(colors)) == len(colors)
 
 
+def test_curves_of_one_seed_are_hollow_and_have_no_band():
+    rows = [("p", label, "b", 0, t, 10.0 * t) for label in ("FedAvg", "Local") for t in (1, 2, 3)]
+    runs = pd.DataFrame(rows, columns=["panel", "label", "color", "seed", "round", "value"])
+    fig = drawn(plots.curve_panels(runs, "caption"))
+    assert not fig.axes[0].collections and "one seed" in fig.get_supxlabel() and "band" not in fig.get_supxlabel()
+    assert {line.get_markerfacecolor() for line in named(fig.axes[0]).values()} == {"w"}
+    several = drawn(plots.curve_panels(pd.concat([runs, runs.assign(seed=1)]), "caption"))
+    assert "bands: lowest to highest seed" in several.get_supxlabel()
+    assert {line.get_markerfacecolor() for line in named(several.axes[0]).values()} == {"b"}
+
+
+def test_many_lines_have_no_bands():
+    rows = [("p", f"m{i}", "b", s, t, i + s) for i in range(plots.MANY + 1) for s in (0, 1) for t in (1, 2)]
+    runs = pd.DataFrame(rows, columns=["panel", "label", "color", "seed", "round", "value"])
+    fig = drawn(plots.curve_panels(runs, "caption"))
+    assert not fig.axes[0].collections and "no bands: many lines" in fig.get_supxlabel()
+
+
+def test_dots_of_one_seed_are_hollow_and_the_note_says_so():
+    table = pd.DataFrame({"dataset": "", "panel": "p", "label": ["a", "b"], "color": "b", "value": [1.0, 2.0]})
+    fig = drawn(plots.mean_dots(table.assign(std=[np.nan, 0.5], paper=[1.5, np.nan]), "caption"))
+    _, one, several = (bar.lines[0] for bar in fig.axes[0].containers)
+    assert (one.get_markerfacecolor(), several.get_markerfacecolor()) == ("w", "b")
+    caption = " ".join(fig.get_supxlabel().split())
+    assert plots.ONE_SEED in caption and "sample deviation over seeds" in caption and "black ◇: the paper" in caption
+    plain = drawn(plots.mean_dots(table.assign(std=np.nan), "caption")).get_supxlabel()
+    assert "deviation" not in plain and "paper" not in plain
+
+
+def test_panels_have_letters_and_display_names():
+    rows = [(panel, "FedAvg", "b", 0, 1, 10.0) for panel in ("cifar10", "cifar10_c")]
+    runs = pd.DataFrame(rows, columns=["panel", "label", "color", "seed", "round", "value"])
+    fig = drawn(plots.curve_panels(runs))
+    assert [ax.get_title(loc="left") for ax in fig.axes] == ["a", "b"]
+    assert [ax.get_title() for ax in fig.axes] == ["CIFAR-10", "CIFAR-10-C"]
+
+
 def test_who_got_what_has_a_dot_for_each_class_of_a_client():
-    """Area as samples: 160 for the most, 4."""
+    """Area as samples: 80 for the most, 4."""
     fig = drawn(plots.who_got_what(np.array([[4, 0], [2, 1], [0, 3]]), "title"))
     (ax,) = fig.axes
     (dots,) = ax.collections
     assert dots.get_offsets().tolist() == [[0, 0], [1, 0], [1, 1], [2, 1]]
-    assert dots.get_sizes().tolist() == [160, 80, 40, 120]
-    assert ax.get_title() == "title" and texts(fig.texts) == ["largest dot: 4 samples"]
+    assert dots.get_sizes().tolist() == [80, 40, 20, 60]
+    assert ax.get_title() == "title"
     assert (texts(ax.get_xticklabels()), texts(ax.get_yticklabels())) == (["0", "1", "2"], ["0", "1"])
 
 
@@ -79,13 +116,14 @@ def test_mean_dots_draws_a_line_for_each_label():
     table = pd.DataFrame(rows, columns=["dataset", "panel", "label", "color", "value", "std"])
     fig = drawn(plots.mean_dots(table, "caption"))
     first, second, third, empty = fig.axes
-    titles = ["digits: mean", "digits: worst", "mnist: mean"]
+    titles = ["Digits: mean", "Digits: worst", "MNIST: mean"]
     assert [ax.get_title() for ax in (first, second, third)] == titles and not empty.axison
     assert "dashed: FedAvg" in fig.get_supxlabel()
     assert [(data(bar.lines[0]), bar.lines[0].get_color()) for bar in first.containers] == [
         (([80], [0]), "b"), (([70], [-1]), "g"),
     ]  # fmt: skip
-    assert [bar.lines[2][0].get_segments()[0][:, 0].tolist() for bar in first.containers] == [[78, 82], [70, 70]]
+    assert [bar.has_xerr for bar in first.containers] == [True, False]
+    assert first.containers[0].lines[2][0].get_segments()[0][:, 0].tolist() == [78, 82]
     assert data(third.containers[0].lines[0]) == ([90], [0])  # a row holds the labels of its data set alone
     assert texts(first.get_yticklabels()) == ["FedAvg", "Local"] and texts(third.get_yticklabels()) == ["Local"]
     assert [ax.lines[-1].get_linestyle() == "--" for ax in (first, second, third)] == [True, False, False]
@@ -119,7 +157,7 @@ def test_a_score_that_is_missing_leaves_its_row_blank():
 
 @pytest.mark.parametrize("width", [3.0, 8.0])
 def test_a_caption_is_broken_into_lines_that_fit(width):
-    said = "preset quick, digits, seeds 0 to 2, " * 8
+    said = "preset quick, Digits, seeds 0 to 2, " * 8
     fig = common.captioned(plt.figure(figsize=(width, 2)), f"{said}\nsecond")
     *first, second = fig.get_supxlabel().splitlines()
     assert " ".join(first) == said.strip() and second == "second"

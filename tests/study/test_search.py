@@ -160,6 +160,19 @@ def test_a_full_disk_leaves_the_file_of_chosen_values_as_it_was(tmp_path, monkey
     assert path.read_bytes() == before
 
 
+def test_a_changed_value_is_noticed_and_the_file_stays(tmp_path):
+    path = tmp_path / "searched.json"
+    row = {"preset": "real", "setting": "digits", "method": "local", "values": {"lr": 0.1}}
+    write(path, [row])
+    assert read(path) == {("real", "digits"): {"local": {"lr": 0.1}}}
+    path.write_text(path.read_text().replace("0.1", "0.3"))
+    changed = path.read_bytes()
+    for use in (lambda: read(path), lambda: write(path, [{**row, "method": "fedavg"}])):
+        with pytest.raises(ValueError, match="searched.json is damaged .the checksum of local at real does not match"):
+            use()
+    assert path.read_bytes() == changed
+
+
 @pytest.mark.parametrize(
     "content", ["[{", "[3]", "3", '[{"preset": "ci"}]', '[{"preset": "ci", "setting": "a", "values": 1}]']
 )

@@ -206,7 +206,7 @@ def test_artifacts_for_figures():
     share = (kept["test_masks"] * kept["block_sizes"]).sum(1) / fed.num_params
     torch.testing.assert_close(share, kept["achieved_keep_ratio"])
     assert kept["distinct_masks"] >= 1
-    assert kept["gate_values"][:2].abs().sum() > 0 == kept["gate_values"][2:].abs().sum()
+    assert len(kept["gate_values"]) == 2 and (kept["gate_values"] > 0).any(1).all()
     torch.testing.assert_close(kept["gate_distances"][0, 1], (state.gate[0] - state.gate[1]).norm(), rtol=1e-3, atol=0)
 
 

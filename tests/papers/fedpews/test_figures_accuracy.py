@@ -1,18 +1,15 @@
 """Figures of FedPeWS: the layout of the heat maps, labels, and that every figure draws what it is given."""
 
-import io
 import math
 from types import SimpleNamespace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from pfl_core.papers.fedpews import figures, results
-from pfl_core.papers.fedpews.settings import SETTINGS, plain_names
-from pfl_core.study import output
+from pfl_core.papers.fedpews.settings import SETTINGS
+from pfl_core.study.names import plain
 
 cells = results.printed_cells
 
@@ -84,7 +81,7 @@ def test_the_legend_explains_only_what_is_drawn():
         return [text.get_text() for text in drawn(*tables)[0].legends[0].get_texts()]
 
     always, framed = labels(cells(7), cells(7)), labels(cells(7), some(cells(7)))
-    assert len(always) == 2 and "FedAvg included" in always[0] and "deviation" in always[1]
+    assert len(always) == 1 and "FedAvg included" in always[0]
     assert framed == [*always, "cell that was reproduced", "not run"]
     assert labels(cells(7), cells(7).iloc[:-1]) == [*always, "not run"], "of most cells no frames"
 
@@ -125,6 +122,29 @@ def test_reproduced_cells_are_means_over_seeds_with_differences_paired_by_seed()
     assert found.loc["fedavg", "difference"] == 0 and math.isnan(found.loc["fedavg", "difference_std"])
 
 
+def test_a_cell_that_misses_the_target_with_a_seed_is_blank_and_the_fewest_rounds_are_bold():
+    def run(method, seed, first, **fields):
+        spec = SETTINGS.spec(method, preset="real", dataset="sensitivity", seed=seed, **fields)
+        return SimpleNamespace(spec=spec, first=first)
+
+    made = [run("fedavg", 0, 9.0), run("fedavg", 1, 9.0)]
+    made += [run("fedpews", 0, 5.0, lam=0.0, tau=0.2), run("fedpews", 1, 7.0, lam=0.0, tau=0.2)]
+    made += [run("fedpews", 0, 4.0, lam=5.0, tau=0.2), run("fedpews", 1, math.nan, lam=5.0, tau=0.2)]
+    found = results.grid_cells(made, lambda run: run.first)
+    assert found["mean"].tolist()[:2] == [9.0, 6.0] and math.isnan(found["mean"].iloc[2])
+    assert found["difference"].iloc[1] == -3.0 and math.isnan(found["difference"].iloc[2])
+    fig = figures.accuracy.rounds_maps(found, "first round")
+    left = {text.get_text(): text.get_weight() for text in fig.axes[0].texts}
+    assert left["6\n±1.41"] == "bold" and len(left) == 2, "FedAvg and one cell; the other one is blank"
+    labels = [text.get_text() for text in fig.legends[0].get_texts()]
+    assert labels == ["fewest rounds, FedAvg included", "target accuracy not reached"]
+
+
+def test_rounds_to_target_of_the_grid():
+    spec = SETTINGS.spec("fedavg", preset="real", dataset="sensitivity")
+    assert results.target_of(spec) == 99.0
+
+
 def test_the_papers_differences_have_the_deviation_of_independent_runs():
     best = cells(7).query("lam == 2 and tau == 0.5").iloc[0]
     assert best["difference"] == pytest.approx(4.12) and best["difference_std"] == pytest.approx(np.hypot(0.50, 0.71))
@@ -140,12 +160,12 @@ def test_titles_have_display_names_and_mark_stand_ins():
     assert title("real", "path_oct_tissue") == sources
     assert title("real", "sensitivity") == "Synthetic-32K, 2 clients"
     text = "preset quick: synthetic_3200 (our generator), cifar10 + cifar100 + fashion_mnist"
-    assert plain_names(text) == "preset quick: Synthetic-3.2K (our generator), CIFAR-10 + CIFAR-100 + Fashion-MNIST"
+    assert plain(text) == "preset quick: Synthetic-3.2K (our generator), CIFAR-10 + CIFAR-100 + Fashion-MNIST"
 
 
 def test_labels_contain_method_base_and_optionally_lambda():
-    plain, by_lam = figures.accuracy.warmup_labels(runs()), figures.accuracy.warmup_labels(runs(), by_lam=True)
-    assert list(dict.fromkeys(plain["label"])) == ["FedAvg", "FedAvg + PeWS", "FedProx + PeWS"]
+    by_method, by_lam = figures.accuracy.warmup_labels(runs()), figures.accuracy.warmup_labels(runs(), by_lam=True)
+    assert list(dict.fromkeys(by_method["label"])) == ["FedAvg", "FedAvg + PeWS", "FedProx + PeWS"]
     assert list(dict.fromkeys(by_lam["label"])) == ["FedAvg", "FedAvg + PeWS, λ = 0", "FedProx + PeWS, λ = 5"]
     assert by_lam["color"].nunique() == 3
 
@@ -166,20 +186,4 @@ def test_every_diagnostic_has_a_panel():
     fig = figures.accuracy.mask_diagnostics(
         pd.concat([frame.assign(metric=name) for name in ("selected", "diversity")])
     )
-    assert [ax.get_title() for ax in fig.axes if ax.lines] == ["selected", "diversity"]
-
-
-def test_a_figure_drawn_once_has_the_same_bytes_as_savefig():
-    """With a layout engine, several panels, a colour bar and a caption, which a first drawing could move."""
-
-    def drawn() -> Figure:
-        figure, axes = plt.subplots(1, 2, figsize=(5, 2), layout="constrained")
-        figure.colorbar(axes[0].imshow(np.eye(3)), ax=axes[0], label="label")
-        axes[1].plot([1, 2], label="line")
-        figure.legend(loc="outside upper center")
-        figure.supxlabel("caption", fontsize=7)
-        return figure
-
-    saved = io.BytesIO()
-    drawn().savefig(saved, dpi=output.DPI, metadata={"Software": None})
-    assert output._png(drawn()) == saved.getvalue()
+    assert [ax.get_title() for ax in fig.axes if ax.lines] == ["neurons a client selects", "diversity ‖p − p_others‖²"]

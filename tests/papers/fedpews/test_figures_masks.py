@@ -49,10 +49,13 @@ def test_edges_and_neurons_have_the_colours_of_their_owners():
 
 def test_the_plane_has_a_colour_for_each_class():
     points = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [4.0, 5.0, 6.0], "class": [0, 1, 0]})
-    (ax,) = drawn(figures.masks.plane(points)).axes
+    fig = drawn(figures.masks.plane(points))
+    (ax,) = fig.axes
     assert [dots.get_offsets().tolist() for dots in ax.collections] == [[[1, 4], [3, 6]], [[2, 5]]]
-    assert [tuple(dots.get_facecolor()[0]) for dots in ax.collections] == [to_rgba("C0"), to_rgba("C1")]
-    assert texts(ax.get_legend().get_texts()) == ["class 0", "class 1"]
+    assert [tuple(dots.get_facecolor()[0]) for dots in ax.collections] == [
+        to_rgba(color) for color in figures.masks.OWNERS[:2]
+    ]
+    assert texts(fig.legends[0].get_texts()) == ["class 0", "class 1"]
 
 
 def test_diversity_push_has_a_line_for_each_lambda():
@@ -72,7 +75,7 @@ def test_the_warm_up_on_fedprox_is_darker():
 
 
 def test_every_split_is_drawn_above_its_curves():
-    """Areas as samples, 90 for the most of all splits, 30; classes without samples have no dot."""
+    """Areas as samples, 50 for the most of all splits, 30; classes without samples have no dot."""
     held = [(0.1, 0, 0, 30), (0.1, 1, 0, 0), (0.1, 1, 1, 20), (5.0, 0, 0, 10), (5.0, 1, 1, 10)]
     rows = [(a, label, c, s, t, t + a + s, w) for a in (0.1, 5.0) for label, c, w in (("A", "r", 0), ("B", "b", 2))
             for s in (0, 1) for t in (1, 2, 3)]  # fmt: skip
@@ -86,7 +89,8 @@ def test_every_split_is_drawn_above_its_curves():
     assert [ax.get_title() for ax in fig.axes] == ["α = 0.1", "α = 5", "", ""]
     (few, many) = (ax.collections[0] for ax in above)
     assert few.get_offsets().tolist() == [[0, 0], [1, 1]] == many.get_offsets().tolist()
-    assert (few.get_sizes().tolist(), many.get_sizes().tolist()) == ([90, 60], [30, 30])
+    assert few.get_sizes().tolist() == pytest.approx([50, 100 / 3])
+    assert many.get_sizes().tolist() == pytest.approx([50 / 3] * 2)
     for ax, alpha in zip(below, (0.1, 5.0), strict=True):
         assert [(name, line.get_color()) for name, line in named(ax).items()] == [("A", "r"), ("B", "b")]
         assert list(named(ax)["B"].get_ydata()) == pytest.approx([1.5 + alpha, 2.5 + alpha, 3.5 + alpha])
@@ -114,7 +118,7 @@ def test_activations_have_a_panel_for_each_client_and_layer():
     ]
     columns = ["client", "layer", "neuron", "group", "round", "value"]
     fig = drawn(figures.masks.activation_maps(pd.DataFrame(rows, columns=columns), switch=1))
-    assert [ax.get_title() for ax in fig.axes] == ["fc1 (black 0, white 122)", "fc2 (black 0, white 244)", "", ""]
+    assert [ax.get_title() for ax in fig.axes] == ["fc1\n(black 0, white 122)", "fc2\n(black 0, white 244)", "", ""]
     assert [ax.get_ylabel() for ax in fig.axes] == ["data of client 0\nneurons", "", "data of client 1\nneurons", ""]
     for ax, start, scale in zip(fig.axes, (0, 0, 100, 100), (1, 2, 1, 2), strict=True):
         (image,) = ax.images

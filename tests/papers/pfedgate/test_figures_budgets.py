@@ -101,7 +101,9 @@ def test_histograms_count_the_blocks_of_every_round():
 
 
 def test_gated_and_global_models():
-    table = pd.DataFrame({"panel": ["mean"] * 2, "s": ["1", "0.5"], "gated": [90, 80], "global_model": [85, 70]})
+    table = pd.DataFrame(
+        {"panel": ["mean"] * 2, "s": ["1", "0.5"], "seed": 0, "gated": [90, 80], "global_model": [85, 70]}
+    )
     fig = figures.masks.gated_and_global(pd.concat([table, table.assign(panel="worst tenth", gated=60)]))
     assert [ax.get_title() for ax in fig.axes] == ["mean", "worst tenth"]
     shown = [{label[:6]: list(line.get_ydata()) for label, line in named(ax).items()} for ax in fig.axes]

@@ -112,15 +112,15 @@ def test_trace_figures(records):
     assert len(grid[0].lines) > 3, "the pair, the control, zero"
     alone = [part[part["party"] == "server"] for part in (values, scores)]
     drawn(figures.traces.values_and_scores(*alone, None))
-    assert [ax.get_title() for ax in drawn(figures.traces.raster(table, "", "(c)")).axes] == [
-        "(c) server",
-        "(c) client 0",
+    assert [ax.get_title() for ax in drawn(figures.traces.raster(table)).axes] == [
+        "server",
+        "client 0",
     ]
     layers = star_pfl_traces.frozen_by_layer(records[0])
     server, clients, *_ = drawn(figures.traces.frozen_shares(layers, star_pfl_traces.why_frozen(records[0]))).axes
     bands = [band.get_paths()[0].vertices[:, 1].max() for band in clients.collections]
-    highest = layers[layers["party"] == "clients"].groupby("layer", sort=False)["high"].max()
-    assert not server.collections and bands == pytest.approx(highest.tolist())
+    highest = layers[(layers["party"] == "clients") & (layers["layer"] == "all")]["high"].max()
+    assert not server.collections and bands == pytest.approx([highest])
     without = layers.query("layer != 'noise'")
     drawn(figures.traces.frozen_shares(without, star_pfl_traces.why_frozen(records[0])))
     drawn(

@@ -6,6 +6,7 @@ import pytest
 
 from pfl_core.papers.star_pfl import figures
 from pfl_core.study import plots
+from tests.plots import named
 
 
 def costs():
@@ -47,9 +48,10 @@ def test_accuracy_over_alpha_has_a_line_for_each_method():
     table = pd.DataFrame(rows, columns=["task", "label", "color", "alpha", "value", "seed"])
     both = [table.assign(point="after aggregation"), table.assign(point="after local training", value=90.0)]
     ax, other = figures.tables.by_alpha(pd.concat(both)).axes
-    assert list(other.lines[0].get_ydata()) == [90.0, 90.0] and "all after local training" in other.get_title()
-    assert list(ax.lines[0].get_ydata()) == [71.0, 71.0] and ax.get_xscale() == "log"
-    assert [text.get_text() for text in ax.get_xticklabels()] == ["0.01", "0.1"]
+    mean, other_mean = (named(panel)["FedAvg"] for panel in (ax, other))
+    assert list(other_mean.get_ydata()) == [90.0, 90.0] and "after local training" in other.get_title()
+    assert list(mean.get_ydata()) == [71.0, 71.0] and ax.get_xscale() == "log"
+    assert [text.get_text() for text in other.get_xticklabels()] == ["0.01", "0.1"]
 
 
 def test_accuracy_over_rounds_has_one_scoring_point_a_panel():
@@ -63,16 +65,16 @@ def test_accuracy_over_rounds_has_one_scoring_point_a_panel():
     table = pd.DataFrame(rows, columns=["task", "alpha", "label", "color", "seed", "round", "value"])
     panels = figures.tables.over_rounds(table).axes
     assert [[list(line.get_ydata()) for line in ax.lines] for ax in panels] == [[[1, 2]] * 2] * 2 + [[[11, 12]] * 2] * 2
-    assert panels[3].get_title() == "axial, after local training, α = 0.1"
+    assert panels[3].get_title() == "axial, after local training\nα = 0.1"
 
 
 def test_the_score_map_separates_tensors_and_groups():
     scores = np.arange(12.0).reshape(4, 3) / 11
     fig = figures.similarity.score_map(scores, ["conv1.weight", "fc1.weight", "fc1.weight"], ["0", "0", "1", "1"])
     ax = fig.axes[0]
-    assert {text.get_text() for text in ax.texts} == {"conv1", "fc1"}
-    assert sorted(line.get_xdata()[0] for line in ax.lines[:2]) == [-0.5, 0.5]
-    assert [line.get_ydata()[0] for line in ax.lines[2:]] == [1.5]
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["conv1", "fc1"]
+    assert [line.get_xdata()[0] for line in ax.lines[:1]] == [0.5]
+    assert [line.get_ydata()[0] for line in ax.lines[1:]] == [1.5]
     np.testing.assert_array_equal(ax.images[0].get_array(), scores)
 
 
@@ -93,3 +95,20 @@ def test_curves_mark_significant_rounds():
     sure, unsure = ax.lines[1:3]
     assert (list(sure.get_xdata()), list(unsure.get_xdata())) == ([2], [1])
     assert unsure.get_markerfacecolor() == "w"
+
+
+def test_table_2_has_a_mark_for_each_method_and_alpha():
+    panels = {"the paper": (0,), "after aggregation": (0, 2)}  # seeds
+    rows = [
+        ("axial (mnist stands in)", panel, "FedAvg", "b", alpha, 70.0 + seed)
+        for panel, seeds in panels.items()
+        for alpha in (0.01, 0.1)
+        for seed in seeds
+    ]
+    table = pd.DataFrame(rows, columns=["task", "panel", "label", "color", "alpha", "value"])
+    paper, ours = figures.tables.by_method(table).axes
+    titles = [ax.get_title().replace("\n", " ") for ax in (paper, ours)]
+    assert titles == ["axial: the paper", "axial (MNIST stands in): after aggregation"]
+    assert [line.get_xdata()[0] for line in (*paper.lines, *ours.lines)] == [70, 70, 71, 71]
+    assert [line.get_markerfacecolor() for line in (*paper.lines, *ours.lines)] == ["w", "w", "b", "b"]
+    assert [line.get_marker() for line in paper.lines] == ["o", "s"] and paper.get_xlim() == ours.get_xlim()

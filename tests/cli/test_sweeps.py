@@ -1,0 +1,153 @@
+"""Sweeps and comparisons of methods from the command line."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from pfl_core.cli import main
+from pfl_core.cli.command import parser
+from pfl_core.cli.compare import do_compare
+from pfl_core.cli.specs import MAX_RUNS, variations
+from pfl_core.runs import Store
+
+pytestmark = pytest.mark.usefixtures("folders")
+SMALL = "--model mlp --clients 5 --rounds 1 --jobs 1".split()
+
+
+def rows_of(command):
+    args = parser().parse_args(command.split())
+    return variations(args, getattr(args, "names", None) or [args.method])
+
+
+def test_all_combinations_of_the_given_values():
+    rows = rows_of("run fedselect --seed 0-1 --lr 0.1,0.2 --partition iid,shards:3 --set alpha=0.1,0.5 --epochs 2")
+    assert len(rows) == 8 and all([spec.seed for spec in row.specs] == [0, 1] for row in rows)
+    first, last = rows[0], rows[-1]
+    assert first.varied == {"partition": "iid", "lr": 0.1, "alpha": 0.1}
+    assert last.label == "fedselect, partition=shards:3, lr=0.2, alpha=0.5"
+    (spec, _) = last.specs
+    assert (spec.train.lr, spec.train.epochs, spec.method["alpha"]) == (0.2, 2, 0.5)
+    assert spec.partition == {"name": "shards", "classes_per_client": 3}
+
+
+def test_lists_keep_their_json_form_and_the_last_set_counts():
+    (one,) = rows_of("run local --model mlp --set model.hidden=[8,9]")
+    assert one.specs[0].model["hidden"] == [8, 9] and one.varied == {}
+    two = rows_of("run local --model mlp --set model.hidden=[4] --set model.hidden=[8],[9]")
+    assert [row.varied["model.hidden"] for row in two] == [[8], [9]]
+
+
+def test_a_setting_of_the_paper_may_have_a_comma_in_its_name():
+    rows = rows_of("run fedselect --paper fedselect --preset ci --seed 0,1")
+    assert [spec.paper for row in rows for spec in row.specs] == ["fedselect"] * 2
+
+
+def test_a_sweep_prints_a_row_for_each_combination_and_reads_stored_runs(capsys):
+    command = ["run", "fedavg", *SMALL, "--seed", "0-2", "--lr", "0.1,0.2"]
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[:3]] == [["lr", "seeds"], ["0.1", "3"], ["0.2", "3"]]
+    assert lines[-1] == "0 of 6 runs were stored already"
+    assert main([*command, "--json"]) == 0
+    runs = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(run["seed"], run["varied"]["lr"]) for run in runs] == [(s, lr) for lr in (0.1, 0.2) for s in range(3)]
+    assert all(run["stored"] for run in runs) and len({run["key"] for run in runs}) == 6
+    accuracies = pd.Series([run["acc_mean"] for run in runs[:3]])
+    assert lines[1].split()[2:4] == [f"{accuracies.mean():.2f}", f"{accuracies.std():.2f}"]
+
+
+def test_a_dry_run_counts_and_computes_nothing(capsys):
+    main(["run", "fedavg", *SMALL, "--quiet"])
+    assert capsys.readouterr().out == ""
+    before = sorted(Store().root.glob("*.json"))
+    assert main(["run", "fedavg", *SMALL, "--seed", "0-2", "--dry-run", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["name"], row["stored"], row["missing"]) == ("fedavg", 1, 2)
+    assert row["seconds"] > 0 and row["memory"] > 0 and row["disk"] > 0
+    assert main(["compare", "fedavg", "local", *SMALL, "--dry-run"]) == 0
+    total = capsys.readouterr().out.splitlines()[3].split()
+    assert total[:3] == ["total", "1", "1"] and sorted(Store().root.glob("*.json")) == before
+
+
+def test_a_log_is_written_for_stored_runs_too(capsys, tmp_path):
+    for _ in range(2):
+        assert main(["run", "fedavg", *SMALL, "--seed", "0,1", "--log", "logs"]) == 0
+        files = sorted((tmp_path / "logs").iterdir())
+        assert len(files) == 2 and all(len(pd.read_csv(file)) == 1 for file in files)
+        for file in files:
+            file.unlink()
+    (tmp_path / "file").touch()
+    assert main(["run", "fedavg", *SMALL, "--seed", "7", "--log", "file/logs"]) == 2
+    assert "cannot be written" in capsys.readouterr().err and not (tmp_path / "file").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("run fedavg --seed 0-1 --until 1", ("--until", "describe 2")),
+        ("run fedavg --seed 2-0", ("'2-0'", "give e.g. 0-2")),
+        ("run fedavg --lr 0.1,", ("'0.1,'", "empty value")),
+        ("run fedavg --lr 0.1,fast", ("'fast'", "number")),
+        (f"run fedavg --seed 0-{MAX_RUNS - 1} --lr 0.1,0.2", (f"{2 * MAX_RUNS} runs", str(MAX_RUNS))),
+        ("run fedavg --set ditto.lam=1", ("ditto.lam", "not a method of this command: fedavg")),
+        ("compare ditto", ("'ditto' is a method and no paper", "second method")),
+        ("compare fedselct", ("unknown paper 'fedselct'",)),
+        ("compare fedselect dito", ("unknown method 'dito' (did you mean 'ditto'?)",)),
+        ("compare fedselect --seed 1", ("cannot compare fedselect", "two or more")),
+        ("compare --seed 1", ("cannot compare no method", "two or more")),
+        ("compare ditto ditto", ("ditto ditto", "different methods")),
+        ("compare fedavg ditto --figure x.svg", ("'x.svg'", ".pdf or .png")),
+        ("compare fedavg ditto --set lam=1", ("'lam'",)),
+        ("figures --json", ("--list",)),
+        ("search fedselect --json", ("--list",)),
+    ],
+)
+def test_bad_input_is_one_line(command, words, capsys, tmp_path):
+    assert main(command.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and len(err.splitlines()) == 1 and all(word in err for word in words), err
+    assert not list(tmp_path.glob("data/runs/*.json"))
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        ("compare", "papers"),
+        ("compare fedselect", "papers"),
+        ("compare fedselect --json", "papers"),
+        ("compare fedselect star_pfl", "methods"),
+        ("compare fedselect ditto", "methods"),
+        ("compare fedselect --lr 0.1", "methods"),
+        ("compare fedselect --dry-run", "methods"),
+        ("compare fedselect --figure x.png", "methods"),
+    ],
+)
+def test_one_name_alone_is_a_paper_and_all_else_are_methods(command, kind, monkeypatch):
+    """``fedselect`` is the name of a paper and of a method."""
+    for other in ("papers", "methods"):
+        monkeypatch.setattr(f"pfl_core.cli.compare.compare_{other}", lambda args, other=other: other)
+    assert do_compare(parser().parse_args(command.split())) == kind
+
+
+def test_methods_are_compared_with_the_first(capsys, tmp_path):
+    command = ["compare", "local", "fedavg", "ditto", *SMALL, "--seed", "0-2", "--set", "ditto.lam=0.5"]
+    assert main([*command, "--figure", "out/curves.pdf"]) == 0
+    out = capsys.readouterr().out
+    assert "lead of local" in out and "Holm's correction for 2 comparisons" in out
+    assert [line.split()[0] for line in out.splitlines()[:4]] == ["method", "local", "fedavg", "ditto"]
+    assert (tmp_path / "out" / "curves.pdf").read_bytes().startswith(b"%PDF")
+    drawn = pd.read_csv(tmp_path / "out" / "curves.csv")
+    assert list(drawn) == ["label", "method", "seed", "round", "value"] and len(drawn) == 9
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["label"] for row in found["methods"]] == ["local", "fedavg", "ditto"]
+    local, fedavg, ditto = found["methods"]
+    assert fedavg["upload_mb"] > local["upload_mb"] == 0 and fedavg["passes"] == pytest.approx(1)
+    assert ditto["train_tflop"] == pytest.approx(2 * fedavg["train_tflop"])
+    pair = found["differences"][0]
+    assert (pair["first"], pair["second"], pair["seeds"]) == ("local", "fedavg", 3)
+    assert pair["difference"] == pytest.approx(local["acc_mean"] - fedavg["acc_mean"])
+    assert pair["low"] < pair["difference"] < pair["high"]
+    specs = [record.spec for record in Store()]
+    assert {spec.method.get("lam") for spec in specs if spec.method["name"] == "ditto"} == {0.5}

@@ -1,0 +1,233 @@
+"""Exported models predict what the run's record says, in plain PyTorch and through ``load_models``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import pfl_core
+from pfl_core import methods, models
+from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.runs import Record, RunSpec, Store, assign, execute, load_data
+from pfl_core.runs.export import check, describe, export_models
+from pfl_core.training import Training
+from tests.runs.outside import HERE
+
+BATCH_NORM = {"name": "lenet_small"}
+GATES = [
+    {"gate_granularity": "client"},
+    {"eval_gate": "client_train_mean"},
+    {"eval_gate": "sample"},
+    {"reading": "authors_code"},
+    {"keep_ratio": (0.5, 0.1)},
+]
+
+
+def exported(spec: RunSpec, store: Store, folder: Path) -> Record:
+    record = execute(spec, store)
+    export_models(record, store, folder)
+    return record
+
+
+def test_images(spec: RunSpec, info: dict, k: int) -> tuple[Tensor, Tensor]:
+    """Client k's test images, prepared as models.json says, and their labels."""
+    dataset = load_data(spec)
+    index = assign(spec, dataset).test[k]
+    mean, std = (torch.tensor(info["normalisation"][name])[:, None, None] for name in ("mean", "std"))
+    return (dataset.x[index] / 255 - mean) / std, dataset.y[index]
+
+
+test_images.__test__ = False
+
+
+def network(info: dict, path: Path) -> nn.Module:
+    """The network in plain PyTorch."""
+    options = dict(info["network"])
+    net = models.build(options.pop("name"), tuple(info["input_shape"]), info["num_classes"], seed=1, **options)
+    net.load_state_dict(load_file(path))
+    return net.eval()
+
+
+def mixture(info: dict, folder: Path, k: int, x: Tensor) -> Tensor:
+    """FedEM's prediction as ``usage`` has it."""
+    nets = [network(info, folder / file) for name, file in sorted(info["shared"].items())]
+    weights = load_file(folder / f"client_{k}.safetensors")["mixture"]
+    return sum(w * net(x).softmax(1) for w, net in zip(weights, nets, strict=True))
+
+
+@torch.no_grad()
+def correct(spec: RunSpec, folder: Path) -> list[int]:
+    """Correct predictions of each client; in plain PyTorch, unless the gate of pFedGate reads the batch."""
+    info, counts = json.loads((folder / "models.json").read_text(encoding="utf-8")), []
+    for entry in info["clients"]:
+        k = entry["client"]
+        x, y = test_images(spec, info, k)
+        if entry["network"]:
+            scores = network(info, folder / entry["file"])(x)
+        elif spec.method["name"] == "fedem":
+            scores = mixture(info, folder, k, x)
+        else:
+            scores = pfl_core.load_models(folder)[k].predict(x)
+        counts.append(int((scores.argmax(1) == y).sum()))
+    return counts
+
+
+def in_record(record: Record) -> list[int]:
+    return record.values("correct").iloc[-1].astype(int).tolist()
+
+
+@pytest.mark.parametrize("name", sorted(methods()))
+@pytest.mark.parametrize("absent", [False, True], ids=["everyone", "some adapt"])
+def test_every_method_exports_what_was_scored(name, absent, spec, store, tmp_path):
+    """With batch norm. In the second case a client is novel and others were not sampled yet."""
+    schedule = {"participation": 0.4, "novel": 0.25} if absent else {}
+    made = spec(name, **methods()[name].ci, model=BATCH_NORM, rounds=2, **schedule)
+    record = exported(made, store, tmp_path / "models")
+    assert correct(made, tmp_path / "models") == in_record(record)
+    saved = pfl_core.load_models(tmp_path / "models")
+    for model, count in zip(saved, in_record(record), strict=True):
+        x, y = test_images(made, saved.info, model.client)
+        assert (model.predict(x).argmax(1) == y).sum() == count
+        entry = saved.info["clients"][model.client]
+        assert (entry["correct"], entry["count"]) == (count, len(y))
+        if entry["network"]:
+            torch.testing.assert_close(model.network(x), model.predict(x))
+
+
+@pytest.mark.parametrize("options", GATES, ids=str)
+def test_gates_are_exported_in_every_way_of_scoring(options, spec, store, tmp_path):
+    made = spec("pfedgate", **{"lr_gate": 0.5} | options, rounds=2)
+    record = exported(made, store, tmp_path / "models")
+    saved = pfl_core.load_models(tmp_path / "models")
+    found = [(m.predict(x).argmax(1) == y).sum() for m in saved for x, y in [test_images(made, saved.info, m.client)]]
+    assert found == in_record(record)
+    fixed = "gate_granularity" in options or options.get("eval_gate") == "client_train_mean"
+    assert all(entry["network"] == fixed for entry in saved.info["clients"])
+    assert fixed == ("state dict" in saved.info["usage"])
+
+
+# ---- where the models come from -------------------------------------------------------------------------------------
+
+
+def test_models_of_a_stored_run_are_computed_again_and_its_record_stays(spec, store, tmp_path):
+    record = execute(spec(rounds=3), store)
+    before, computed = {path.name: path.read_bytes() for path in store.root.iterdir()}, []
+    export_models(record, store, tmp_path / "models", on_round=computed.append)
+    assert computed == [1, 2, 3] and correct(record.spec, tmp_path / "models") == in_record(record)
+    assert {path.name: path.read_bytes() for path in store.root.iterdir()} == before
+
+
+def test_a_kept_state_is_used_and_stays(spec, store, tmp_path):
+    record = execute(spec(rounds=3), store, keep_state=True)
+    export_models(record, store, tmp_path / "models", on_round=lambda done: pytest.fail("computed again"))
+    assert correct(record.spec, tmp_path / "models") == in_record(record)
+    assert store.checkpoint(record.key).exists()
+
+
+def test_models_of_a_stopped_run_are_those_of_its_last_round(spec, store, tmp_path):
+    record = execute(spec(rounds=5), store, until=2)
+    assert export_models(record, store, tmp_path / "models")["rounds"] == 2
+    assert correct(record.spec, tmp_path / "models") == in_record(record)
+
+
+def test_a_record_of_other_data_is_not_exported(spec, store, tmp_path, monkeypatch):
+    record = execute(spec(rounds=1), store)
+    monkeypatch.setattr("pfl_core.runs.RunSpec.checksums", lambda self: {"blobs": "other"})
+    with pytest.raises(ValueError, match=f"data or code on this machine differ from those of run {record.key}"):
+        export_models(record, store, tmp_path / "models")
+    assert not (tmp_path / "models").exists()
+
+
+# ---- the folder -----------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_has_the_models_of_one_run(spec, store, tmp_path):
+    one, other = (execute(spec(rounds=1, seed=seed), store) for seed in (0, 1))
+    export_models(one, store, tmp_path / "models")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "models").iterdir()}
+    assert sorted(files) == [*(f"client_{k}.safetensors" for k in range(4)), "models.json", "shared.safetensors"]
+    export_models(one, store, tmp_path / "models")
+    with pytest.raises(ValueError, match=f"has the models of run {one.key}; give another folder"):
+        export_models(other, store, tmp_path / "models")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "models").iterdir()} == files
+    with pytest.raises(ValueError, match="models.json is a file; give a folder"):
+        check(one.spec, one.key, tmp_path / "models" / "models.json")
+
+
+@dataclass(frozen=True)
+class Voting(FedAvg):
+    """Predicts in its own way."""
+
+    def predict(self, fed, state, k, theta_k, x):
+        return fed.logits(theta_k, x).relu()
+
+
+def test_a_method_that_predicts_in_its_own_way_says_how_it_is_saved(spec, store, tmp_path):
+    made = spec(f"{__name__}:Voting", rounds=1)
+    with pytest.raises(ValueError, match="define Voting.client_model and Voting.predict_exported"):
+        check(made, made.key(), tmp_path / "models")
+
+
+class Tied(nn.Module):
+    """Two layers with one weight."""
+
+    def __init__(self, in_shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__()
+        width = torch.Size(in_shape).numel()
+        self.first, self.second, self.head = (nn.Linear(width, n) for n in (width, width, num_classes))
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.second(self.first(x.flatten(1)).relu()).relu())
+
+
+def test_tied_weights(spec, store, tmp_path):
+    record = exported(spec("local", model={"name": f"{__name__}:Tied"}, rounds=2), store, tmp_path / "models")
+    assert correct(record.spec, tmp_path / "models") == in_record(record)
+    state_dict = load_file(tmp_path / "models" / "client_0.safetensors")
+    assert torch.equal(state_dict["first.weight"], state_dict["second.weight"])
+
+
+def test_pretrained_weights_are_not_needed_to_load_models(spec):
+    made = spec(model={"name": "resnet18", "pretrained": True}, data={"name": f"{HERE}:blobs", "colours": 3})
+    assert describe(made, made.key(), 1)["network"] == {"name": "resnet18", "stem": None, "pretrained": False}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("models.json", None, "has no models.json; give a folder written by `pfl run ... --save-models`"),
+        ("models.json", b"{", "models.json cannot be read"),
+        ("models.json", b"[]", "models.json cannot be read"),
+        ("models.json", b'{"format": 9}', "has format 9, this version reads 1"),
+        ("client_1.safetensors", None, "client_1.safetensors cannot be read"),
+        ("client_1.safetensors", b"nothing", "client_1.safetensors cannot be read"),
+    ],
+)
+def test_a_damaged_folder_is_named(file, content, message, spec, store, tmp_path):
+    exported(spec(rounds=1), store, tmp_path / "models")
+    path = tmp_path / "models" / file
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        _ = pfl_core.load_models(tmp_path / "models")[1]
+
+
+def test_samples_are_prepared_as_for_training(spec, store, tmp_path):
+    made = spec(rounds=1, data={"name": "digits", "normalise": "half"}, train=Training(lr=0.1), clients=5)
+    exported(made, store, tmp_path / "models")
+    dataset = load_data(made)
+    assert torch.equal(pfl_core.load_models(tmp_path / "models").prepare(dataset.x[:9]), dataset.prepare(dataset.x[:9]))
+
+
+def test_features_are_not_prepared(spec, store, tmp_path):
+    made = spec(rounds=1, data={"name": "synthetic_3200"}, partition={"name": "iid"})
+    exported(made, store, tmp_path / "models")
+    saved, x = pfl_core.load_models(tmp_path / "models"), torch.rand(4, 5)
+    assert saved.info["normalisation"] is None and saved.prepare(x) is x
+    assert saved[0].predict(x).shape == (4, saved.info["num_classes"])
