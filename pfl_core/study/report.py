@@ -188,7 +188,7 @@ def verdicts(evidence: Evidence) -> str:
 def _details(claim: pd.Series) -> list[str]:
     """The numbers or reasons behind a verdict and its runs, as a list of short lines."""
     lines = [f"- **{claim.name}** ({claim['source']}), {claim['ours']}"]
-    lines += [f"  - {part}" for part in re.split(r"; |(?<=\)): |(?<=\.) (?=By the numbers)", claim["numbers"])]
+    lines += [f"  - {part}" for part in re.split(r"; |(?<=\)): |(?<=\.) (?=By the numbers|Numbers: )", claim["numbers"])]
     keys = [f"`{key[:8]}`" for key in claim["runs"]]
     lines += [f"  - runs: {', '.join(keys[i : i + KEYS_A_LINE])}" for i in range(0, len(keys), KEYS_A_LINE)]
     return lines
