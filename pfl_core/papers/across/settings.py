@@ -56,7 +56,12 @@ _CIFAR = replace(_FASHION, data={"name": "cifar10", "normalise": "cifar10"}, mod
 # As many epochs of fine-tuning as local epochs. FedMask's values are those of pFedGate's settings for CIFAR-10.
 FIELDS: dict[str, dict[str, Any]] = {"fedavg_ft": {"finetune_epochs": 3}, "fedmask": {"layers": 2, "lr_mask": 50.0}}
 SMALL: dict[str, dict[str, Any]] = {"pfedgate": {"eval_batch_size": 8}}  # at ci and quick; about as in training
-SHORT: dict[str, dict[str, Any]] = {"fedap": {"pretrain_epochs": 2}, "pfedgate": {"scale_bias_init": 3.0}}  # at ci
+SHORT: dict[str, dict[str, Any]] = {  # at ci, where nothing is searched
+    "fedap": {"pretrain_epochs": 2},
+    "fedpews": {"tau": 0.5},
+    "fedpews_fixed": {"tau": 0.5},
+    "pfedgate": {"scale_bias_init": 3.0},
+}
 # FedMD's public images: another data set, so that no client's images are public.
 PUBLIC: dict[str, dict[str, Any]] = {
     "digits": {"public": "fashion_small", "public_samples": 50},
