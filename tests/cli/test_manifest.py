@@ -46,7 +46,7 @@ def test_a_notebook_is_complete_with_all_runs_of_as_many_seeds(store, monkeypatc
 
     paper, _, section = NAME.partition("/")
     monkeypatch.setattr("pfl_core.papers.fedselect.paper.PAPER", replace(PAPER, experiments={section: small}))
-    monkeypatch.setattr(manifest, "PAPERS", [paper])
+    monkeypatch.setattr(manifest, "STUDIES", [paper])
     assert manifest.complete(store) == []
     sweep(specs("real", (0, 1, 3)), jobs=1, store=store)
     (entry,) = manifest.complete(store)
@@ -61,7 +61,7 @@ def test_a_notebook_is_complete_with_all_runs_of_as_many_seeds(store, monkeypatc
 def test_evidence_that_is_no_longer_complete_is_named(monkeypatch, tmp_path, capsys):
     """An experiment that asks for a run more loses its notebook's evidence until that run is made."""
     monkeypatch.setattr("pfl_core.runs.store.RESULTS", tmp_path)
-    monkeypatch.setattr(manifest, "PAPERS", [])
+    monkeypatch.setattr(manifest, "STUDIES", [])
     manifest.write([manifest.Evidence("fedpews/03_baselines", "real", [0], ["0" * 16])], tmp_path)
     assert main(["runs", "manifest"]) == 0
     assert re.search(
