@@ -82,7 +82,7 @@ class Study:
 
     def run_metrics(self, record: Record) -> RunMetrics:
         """Tags and metrics of a record of this study, see ``metrics.run_metrics``."""
-        return run_metrics(record, self.settings.fields_of(record.spec), self.extra_metrics)
+        return run_metrics(record, self.settings, self.extra_metrics)
 
 
 @dataclass(frozen=True)

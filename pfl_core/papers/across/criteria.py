@@ -9,7 +9,7 @@ from __future__ import annotations
 from pfl_core.papers.across.settings import SETTINGS
 from pfl_core.registry import MODULES
 from pfl_core.study.criteria import Criteria
-from pfl_core.study.search import Search
+from pfl_core.study.search import Search, open_ends, searched_path
 
 Grid = dict[str, tuple[float, ...]]
 RATES = (0.03, 0.1, 0.3)
@@ -40,4 +40,4 @@ def searches() -> tuple[Search, ...]:
 
 
 SEARCHES = {(preset, name): searches() for preset in ("quick", "real") for name in SETTINGS.settings[preset]}
-CRITERIA = Criteria(searched=SETTINGS.searched)
+CRITERIA = Criteria(searched=SETTINGS.searched, open_ends=open_ends(searched_path(SETTINGS.paper)))
