@@ -47,5 +47,5 @@ def differences(spec: RunSpec, rounds: int, settings: PaperSettings) -> list[str
             words.append(changed)
     words += [word for field, word in OF_RUN.items() if getattr(spec, field) != getattr(own, field)]
     words += ["rounds"] if unfinished or spec.rounds != own.rounds else []
-    changed = [f.name for f in fields(Training) if getattr(spec.train, f.name) != getattr(own.train, f.name)]
-    return list(dict.fromkeys([*words, *(OF_TRAINING.get(field, "optimizer") for field in changed)]))
+    trained = [f.name for f in fields(Training) if getattr(spec.train, f.name) != getattr(own.train, f.name)]
+    return list(dict.fromkeys([*words, *(OF_TRAINING.get(field, "optimizer") for field in trained)]))
