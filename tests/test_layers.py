@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 from pfl_core import notebooks, papers
-from pfl_core.papers import PAPERS
+from pfl_core.papers import PAPERS, STUDIES
 from pfl_core.runs.provenance import ROOT
 
 CODE = ROOT / "pfl_core"
@@ -19,7 +19,7 @@ CODE = ROOT / "pfl_core"
 IMPORTS = {
     "cli": "algorithm data deadline files notebooks options papers registry runs study",
     "notebooks": "deadline files options papers runs",
-    "papers": "algorithm algorithms costs federation layout models options runs seeding study training",
+    "papers": "algorithm algorithms costs federation layout models options registry runs seeding study training",
     "study": "costs data federation files layout models options ranks runs seeding training",
     "runs": (
         "algorithm costs data deadline engine exports federation files metrics models options partition plugins "
@@ -48,7 +48,7 @@ IMPORTS = {
     "seeding": "",
     "vision": "",
 }
-NEEDED = ("settings", "experiments", "comparison", "claims", "paper")  # of each paper's folder, modules or packages
+NEEDED = ("comparison", "claims", "paper")  # of each paper's folder, modules or packages
 
 
 def modules() -> dict[str, Path]:
@@ -102,7 +102,7 @@ def test_no_circular_imports_between_parts():
 def test_a_paper_is_imported_by_its_own_folder_alone():
     """Other code gets a paper by name from ``pfl_core.papers``."""
     for name, imported in all_imports():
-        for paper in PAPERS:
+        for paper in STUDIES:
             inside = f"pfl_core.papers.{paper}"
             if f"{imported}.".startswith(f"{inside}."):
                 assert f"{name}.".startswith(f"{inside}."), f"{name} imports {imported}"
@@ -116,7 +116,10 @@ def test_imports_are_found_wherever_they_stand():
 
 def test_every_paper_has_a_folder_with_all_that_belongs_to_it():
     folders = {path.parent.name for path in (CODE / "papers").glob("*/__init__.py")}
-    assert folders == set(PAPERS)
+    assert folders == set(STUDIES)
+    for name in STUDIES:
+        for needed in ("settings", "experiments", "criteria"):
+            assert f"pfl_core.papers.{name}.{needed}" in modules(), f"{name} has no {needed}"
     for name in PAPERS:
         assert PAPERS[name] == f"pfl_core.papers.{name}.paper"
         for needed in NEEDED:
@@ -128,9 +131,9 @@ def test_every_paper_has_a_folder_with_all_that_belongs_to_it():
 def test_every_notebook_with_runs_is_one_of_its_papers():
     """Except walkthroughs and the notebooks of the top folder."""
     names = [name for name in notebooks.names() if "/" in name]
-    assert {name.partition("/")[0] for name in names} == set(PAPERS)
+    assert {name.partition("/")[0] for name in names} == set(STUDIES)
     assert not any(papers.has_runs(name) for name in notebooks.names() if "/" not in name)
     asked = [name for name in names if papers.has_runs(name)]
-    assert sorted(asked) == sorted(f"{name}/{own}" for name in PAPERS for own in papers.paper(name).experiments)
+    assert sorted(asked) == sorted(f"{name}/{own}" for name in STUDIES for own in papers.study(name).experiments)
     for name in set(names) - set(asked):
         assert "specs(" not in notebooks.path_of(name).read_text(encoding="utf-8"), f"{name} asks for runs of its own"

@@ -35,7 +35,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     selection = figures.add_argument(
         "selection", nargs="*", metavar="PAPER or NOTEBOOK", help="e.g. fedselect/01_main_comparison (default: all)"
     )
-    complete(selection, lambda: [*papers.PAPERS, *notebooks.names()])
+    complete(selection, lambda: [*papers.STUDIES, *notebooks.names()])
     figures.add_argument("--preset", choices=PRESETS, metavar="P", help=f"{', '.join(PRESETS)} (default quick)")
     figures.add_argument("--jobs", type=positive, metavar="N", help="number of parallel runs (default: all cores)")
     add_scheduler(figures)
@@ -73,6 +73,8 @@ def do_figures(args: argparse.Namespace) -> int:
     if args.evidence:
         return draw_evidence(args)
     selected = {name: parameters_of(name, args) for name in notebooks.select(args.selection)}
+    if not args.selection:  # all notebooks that have the preset
+        selected = {name: p for name, p in selected.items() if papers.has_preset(name, p["PRESET"])}
     if args.write_notebooks and (args.parameters or args.device or args.preset not in (None, "quick")):
         raise ValueError("--write-notebooks always uses preset quick; give no other preset, device or parameters")
     if args.list:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pfl_core.cli.models import WHICH, save
 from pfl_core.cli.names import check, complete
 from pfl_core.cli.text import as_json, duration, size, table
-from pfl_core.papers import PAPERS
+from pfl_core.papers import STUDIES
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     export.set_defaults(do=export_runs)
     for command in (listing, export):
-        complete(command.add_argument("--paper", help="only runs made for this paper"), PAPERS)
+        complete(command.add_argument("--paper", help="only runs made for this paper"), STUDIES)
         complete(command.add_argument("--preset", help="only runs of this preset"), PRESETS)
     clean = actions.add_parser(
         "clean",
@@ -129,7 +129,7 @@ def record_path(record: Record, store: Store) -> Path:
 
 def check_names(args: argparse.Namespace) -> None:
     """Raise ValueError for an unknown paper or preset."""
-    check("paper", args.paper, PAPERS)
+    check("paper", args.paper, STUDIES)
     check("preset", args.preset, PRESETS)
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from pfl_core.cli.names import check, complete
 from pfl_core.cli.text import add_scheduler, add_stop_after, as_json, positive, table
 from pfl_core.options import did_you_mean
-from pfl_core.papers import PAPERS, paper
+from pfl_core.papers import STUDIES, study
 from pfl_core.registry import MODULES
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
-    from pfl_core.study.paper import Paper
+    from pfl_core.study.paper import Study
     from pfl_core.study.search import Search
 
 Location = tuple[str, str]  # preset and setting
@@ -27,7 +27,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "The chosen values are written to the paper's searched.json, where the paper's settings read them. "
         "Stored runs are reused.",
     )
-    complete(search.add_argument("paper", metavar="PAPER", help=", ".join(PAPERS)), PAPERS)
+    complete(search.add_argument("paper", metavar="PAPER", help=", ".join(STUDIES)), STUDIES)
     methods = search.add_argument("methods", nargs="*", metavar="METHOD", help="default: all methods that have a grid")
     complete(methods, MODULES)
     preset = search.add_argument("--preset", help="only this preset (default: all presets that have a search)")
@@ -44,19 +44,19 @@ def add(commands: argparse._SubParsersAction) -> None:
 def do_search(args: argparse.Namespace) -> int:
     if args.json and not args.list:
         raise ValueError("--json prints what --list shows; add --list")
-    check("paper", args.paper, PAPERS)
+    check("paper", args.paper, STUDIES)
     if args.preset:
         check("preset", args.preset, PRESETS)
-    selected_paper = paper(args.paper)
-    selected = selected_searches(selected_paper, args)
+    selected_study = study(args.paper)
+    selected = selected_searches(selected_study, args)
     if args.list:
         rows = [
-            (*location, search.method, grid_text(search), chosen_text(selected_paper, location, search))
+            (*location, search.method, grid_text(search), chosen_text(selected_study, location, search))
             for location, search in selected
         ]
         objects = [
             {"preset": location[0], "setting": location[1], "method": search.method, "grid": search.grid}
-            | {"chosen": selected_paper.settings.searched.get(location, {}).get(search.method)}
+            | {"chosen": selected_study.settings.searched.get(location, {}).get(search.method)}
             for location, search in selected
         ]
         print(as_json(objects) if args.json else table(("preset", "setting", "method", "grid", "chosen"), rows))
@@ -64,8 +64,8 @@ def do_search(args: argparse.Namespace) -> int:
     from pfl_core.study.search import run_search, write
 
     for location, search in selected:
-        row = run_search(search, selected_paper.settings, *location, jobs=args.jobs)
-        write(selected_paper.searched, [row])
+        row = run_search(search, selected_study.settings, *location, jobs=args.jobs)
+        write(selected_study.searched, [row])
         edge = f"; {', '.join(row['edges'])} at the edge of the grid" if row["edges"] else ""
         values = ", ".join(f"{name}={value}" for name, value in row["values"].items())
         print(
@@ -76,20 +76,20 @@ def do_search(args: argparse.Namespace) -> int:
     return 0
 
 
-def selected_searches(paper: Paper, args: argparse.Namespace) -> list[tuple[Location, Search]]:
+def selected_searches(study: Study, args: argparse.Namespace) -> list[tuple[Location, Search]]:
     """The searches that the arguments select. Raises ValueError if there is none."""
     selected = [
         (location, search)
-        for location, searches in paper.searches.items()
+        for location, searches in study.searches.items()
         for search in searches
         if args.preset in (None, location[0]) and args.setting in (None, location[1])
         if not args.methods or search.method in args.methods
     ]
     if not selected:
-        names = {search.method for searches in paper.searches.values() for search in searches}
+        names = {search.method for searches in study.searches.values() for search in searches}
         wrong = next((name for name in args.methods if name not in names), "")
         about = f" of {wrong!r}{did_you_mean(wrong, names)}" if wrong else " with this preset and setting"
-        raise ValueError(f"{paper.name} has no search{about}; `pfl search {paper.name} --list` lists all")
+        raise ValueError(f"{study.name} has no search{about}; `pfl search {study.name} --list` lists all")
     return selected
 
 
@@ -97,6 +97,6 @@ def grid_text(search: Search) -> str:
     return "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in search.grid.items())
 
 
-def chosen_text(paper: Paper, location: Location, search: Search) -> str:
-    values = paper.settings.searched.get(location, {}).get(search.method)
+def chosen_text(study: Study, location: Location, search: Search) -> str:
+    values = study.settings.searched.get(location, {}).get(search.method)
     return ", ".join(f"{name}={value}" for name, value in values.items()) if values else "-"

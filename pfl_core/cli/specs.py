@@ -28,7 +28,7 @@ from pfl_core.cli.text import (
 )
 from pfl_core.data.registry import check_name, data_dir
 from pfl_core.options import choices
-from pfl_core.papers import PAPERS, paper
+from pfl_core.papers import STUDIES, study
 from pfl_core.registry import INSTRUMENTS, METRICS, MODULES, PARTITIONS
 from pfl_core.study.presets import PRESETS
 
@@ -67,7 +67,7 @@ class Variation:
 def add_run_options(command: argparse.ArgumentParser) -> None:
     """All options that describe runs, except the method."""
     add = command.add_argument
-    complete(add("--paper", help=f"start from the settings of this paper: {', '.join(PAPERS)}"), PAPERS)
+    complete(add("--paper", help=f"start from the settings of this paper: {', '.join(STUDIES)}"), STUDIES)
     complete(add("--preset", help=f"size of the paper's experiment: {', '.join(PRESETS)} (default quick)"), PRESETS)
     readings = add(
         "--reading",
@@ -240,7 +240,7 @@ def spec_of(args: argparse.Namespace, seed: int) -> RunSpec:
     changes |= {name: flag for name in COMPONENTS if (flag := getattr(args, name)) is not None}
     if args.paper:
         dataset = _paper_dataset(args, changes)
-        base = paper(args.paper).settings.spec(
+        base = study(args.paper).settings.spec(
             args.method, preset=args.preset or "quick", dataset=dataset, seed=seed, **sets["method"]
         )
     elif args.preset:
@@ -276,7 +276,7 @@ def check_names(args: argparse.Namespace, methods: Sequence[str]) -> None:
     """Raise ValueError for an unknown method, paper, preset or data set, before anything slow is imported."""
     for method in methods:
         check_method(method)
-    check("paper", args.paper, PAPERS)
+    check("paper", args.paper, STUDIES)
     if args.paper:
         check("preset", args.preset, PRESETS)
     else:  # with --paper, --data may also name one of the paper's settings
@@ -288,7 +288,7 @@ def _paper_dataset(args: argparse.Namespace, changes: dict[str, Any]) -> str | N
     """The paper's setting that --data names, removed from ``changes``; None for the paper's first setting."""
     from pfl_core.data import names
 
-    settings = paper(args.paper).settings.settings.get(args.preset or "quick", {})
+    settings = study(args.paper).settings.settings.get(args.preset or "quick", {})
     if args.data in settings and (args.data not in names() or settings[args.data].data["name"] == args.data):
         return changes.pop("data")
     return None

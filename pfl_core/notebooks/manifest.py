@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pfl_core.files import atomic_write
-from pfl_core.papers import PAPERS, paper, specs
+from pfl_core.papers import STUDIES, has_preset, specs, study
 from pfl_core.runs import Store
 
 PRESETS = ("paper", "real")
@@ -45,12 +45,13 @@ def best(store: Store) -> list[Evidence]:
     what it asks.
     """
     evidence = []
-    for notebook in (f"{name}/{section}" for name in PAPERS for section in paper(name).experiments):
-        entries = [entry for preset in PRESETS if (entry := _complete_seeds(notebook, preset, store)) is not None]
+    for notebook in (f"{name}/{section}" for name in STUDIES for section in study(name).experiments):
+        presets = [preset for preset in PRESETS if has_preset(notebook, preset)]
+        entries = [entry for preset in presets if (entry := _complete_seeds(notebook, preset, store)) is not None]
         if entries:
             evidence.append(max(entries, key=lambda entry: len(entry.seeds)))
         else:
-            entry = max((_incomplete(notebook, preset, store) for preset in PRESETS), key=lambda entry: len(entry.keys))
+            entry = max((_incomplete(notebook, preset, store) for preset in presets), key=lambda entry: len(entry.keys))
             evidence += [entry] if len(entry.keys) >= LEAST * (len(entry.keys) + entry.missing) else []
     return evidence
 

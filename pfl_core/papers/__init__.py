@@ -1,4 +1,4 @@
-"""The papers by name. Each paper is one folder; other code reaches it only through this table."""
+"""The papers and studies by name. Each is one folder; other code reaches it only through these tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pfl_core.runs import Record, RunSpec, Store
     from pfl_core.study.metrics import RunMetrics
-    from pfl_core.study.paper import Paper
+    from pfl_core.study.paper import Paper, Study
 
 PAPERS = {  # name -> module with PAPER, imported on first use
     "fedselect": "pfl_core.papers.fedselect.paper",
@@ -21,6 +21,7 @@ PAPERS = {  # name -> module with PAPER, imported on first use
     "fedpews": "pfl_core.papers.fedpews.paper",
     "pfedgate": "pfl_core.papers.pfedgate.paper",
 }
+STUDIES = PAPERS | {"across": "pfl_core.papers.across.study"}  # the last one has STUDY: no tables and no claims
 
 
 def paper(name: str) -> Paper:
@@ -32,27 +33,39 @@ def paper(name: str) -> Paper:
     return import_module(PAPERS[name]).PAPER
 
 
+def study(name: str) -> Study:
+    """The object of a paper or of another study. Raises ValueError for an unknown name."""
+    if name in STUDIES and name not in PAPERS:
+        return import_module(STUDIES[name]).STUDY
+    return paper(name)
+
+
 def has_runs(notebook: str) -> bool:
     """Whether a notebook ("fedselect/01_main_comparison") needs runs; a walkthrough does not."""
     name, _, section = notebook.partition("/")
-    return name in PAPERS and section in paper(name).experiments
+    return name in STUDIES and section in study(name).experiments
+
+
+def has_preset(notebook: str, preset: str) -> bool:
+    """Whether a notebook can be run at a preset; a walkthrough has all of them."""
+    return not has_runs(notebook) or preset in study(notebook.partition("/")[0]).presets
 
 
 def specs(
     notebook: str, preset: str, seeds: Sequence[int] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> list[RunSpec]:
-    """The runs of a notebook ("fedselect/01_main_comparison"), see ``Paper.specs``."""
+    """The runs of a notebook ("fedselect/01_main_comparison"), see ``Study.specs``."""
     name, slash, section = notebook.partition("/")
     if not slash:
         raise ValueError(f"{notebook!r} is not a notebook; give paper/notebook, such as fedselect/01_main_comparison")
-    return paper(name).specs(section, preset, seeds, overrides)
+    return study(name).specs(section, preset, seeds, overrides)
 
 
 def variant(spec: RunSpec) -> str:
-    """The fields in which a run's method differs from its paper's settings; without a paper, from its defaults."""
+    """The fields in which a run's method differs from its study's settings; without a study, from its defaults."""
     from pfl_core.study import metrics
 
-    return paper(spec.paper).variant(spec) if spec.paper in PAPERS else metrics.variant(spec, {})
+    return study(spec.paper).variant(spec) if spec.paper in STUDIES else metrics.variant(spec, {})
 
 
 def metrics_frames(names: Sequence[str], store: Store) -> dict[str, pd.DataFrame]:

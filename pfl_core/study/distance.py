@@ -26,10 +26,10 @@ def differences(spec: RunSpec, rounds: int, settings: PaperSettings) -> list[str
 
     What a notebook varies within its setting (the alpha of a Dirichlet partition, the network) does not count, and
     neither do the method's fields: the cells of a table name them. A variant of a setting that the preset does not have
-    ("sensitivity, rates") is compared with that setting; ``["setting"]`` if the preset has neither.
+    ("sensitivity, rates") is compared with that setting; ``["setting"]`` if there is neither, or no preset ``paper``.
     """
     base, method = spec.setting.partition(",")[0], dict(spec.method)
-    names = [name for name in (spec.setting, base) if name in settings.settings["paper"]]
+    names = [name for name in (spec.setting, base) if name in settings.settings.get("paper", {})]
     if not names:
         return ["setting"]
     method_name = method.pop("name")

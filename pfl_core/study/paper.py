@@ -1,4 +1,7 @@
-"""One paper's study as one object: settings, experiments, comparison, claims. Shared code receives it as argument."""
+"""A study as one object: settings, experiments, searches; of a paper also comparison and claims.
+
+Shared code receives it as argument.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from pfl_core.study.claims import ClaimChecks, claims_table
 from pfl_core.study.compare import as_frame, compare
 from pfl_core.study.comparison import Comparison
 from pfl_core.study.metrics import ExtraMetrics, RunMetrics, metrics_frame, run_metrics, variant
-from pfl_core.study.presets import check_preset
+from pfl_core.study.presets import PRESETS
 from pfl_core.study.search import Search, searched_path
 from pfl_core.study.settings import PaperSettings
 
@@ -23,31 +26,25 @@ Experiment = Callable[[str, Sequence[int], Mapping[str, Any]], list[RunSpec]]  #
 
 
 @dataclass(frozen=True)
-class Paper:
-    """A paper's settings, the runs of its notebooks, and the checks of its tables and claims."""
+class Study:
+    """Settings, the runs of notebooks, and the searches. ``Paper`` adds what belongs to a published paper."""
 
     settings: PaperSettings
     experiments: Mapping[str, Experiment]  # notebook -> its runs
     seeds: Mapping[str, Mapping[str, tuple[int, ...]]]  # notebook -> preset -> seeds; "": default of all notebooks
-    comparison: Comparison
-    claims: ClaimChecks
-    extra_metrics: tuple[ExtraMetrics, ...] = ()  # functions from a record to metrics that only this paper has
+    extra_metrics: tuple[ExtraMetrics, ...] = ()  # functions from a record to metrics that only this study has
     searches: Mapping[tuple[str, str], Sequence[Search]] = field(default_factory=dict)  # (preset, setting) -> searches
     title: str = ""  # the name of its method, as printed
-    question: str = ""  # what its study asks
-    figure: str = ""  # the main figure, relative to figures/, without suffix
-    answer: Callable[[Any], list[str]] = (
-        lambda evidence: []
-    )  # `report.Evidence` -> sentences that open its results page
-
-    def __post_init__(self) -> None:
-        names = {self.settings.paper, self.comparison.paper, self.claims.comparison.paper}
-        if len(names) > 1:
-            raise ValueError(f"settings, comparison and claims belong to different papers: {', '.join(sorted(names))}")
+    question: str = ""  # what it asks
 
     @property
     def name(self) -> str:
         return self.settings.paper
+
+    @property
+    def presets(self) -> tuple[str, ...]:
+        """The presets that it has settings for, the smallest first."""
+        return tuple(preset for preset in PRESETS if preset in self.settings.settings)
 
     @property
     def searched(self) -> Path:
@@ -60,9 +57,9 @@ class Paper:
         """The runs of a notebook ("01_main_comparison"). ``seeds``: default those of the preset.
 
         ``overrides`` are fields of the run or its training. Runs that differ from the preset's are marked as changed.
-        Raises ValueError for an unknown preset or setting.
+        Raises ValueError for an unknown setting, and for a preset that the study does not have.
         """
-        check_preset(preset)
+        self.settings.of(preset)
         if notebook not in self.experiments:
             known = ", ".join(self.experiments)
             raise ValueError(f"{self.name} has no notebook {notebook!r} with runs; choose from {known}")
@@ -76,16 +73,33 @@ class Paper:
         return [replace(spec, changed=_identity(spec) not in preset_runs) for spec in specs]
 
     def variant(self, spec: RunSpec) -> str:
-        """The fields in which a run's method differs from this paper's settings."""
+        """The fields in which a run's method differs from this study's settings."""
         return variant(spec, self.settings.fields_of(spec))
 
     def metrics_frame(self, records: Iterable[Record]) -> pd.DataFrame:
-        """A row per run and metric, for the records of this paper."""
+        """A row per run and metric, for the records of this study."""
         return metrics_frame(self.run_metrics(record) for record in records if record.spec.paper == self.name)
 
     def run_metrics(self, record: Record) -> RunMetrics:
-        """Tags and metrics of a record of this paper, see ``metrics.run_metrics``."""
+        """Tags and metrics of a record of this study, see ``metrics.run_metrics``."""
         return run_metrics(record, self.settings, self.extra_metrics)
+
+
+@dataclass(frozen=True)
+class Paper(Study):
+    """The study of a paper, with the checks of its tables and claims."""
+
+    comparison: Comparison = field(kw_only=True)
+    claims: ClaimChecks = field(kw_only=True)
+    figure: str = ""  # the main figure, relative to figures/, without suffix
+    answer: Callable[[Any], list[str]] = (
+        lambda evidence: []
+    )  # `report.Evidence` -> sentences that open its results page
+
+    def __post_init__(self) -> None:
+        names = {self.settings.paper, self.comparison.paper, self.claims.comparison.paper}
+        if len(names) > 1:
+            raise ValueError(f"settings, comparison and claims belong to different papers: {', '.join(sorted(names))}")
 
     def table(self, number: int | str | None = None) -> pd.DataFrame:
         """The paper's printed numbers, see ``published.table``."""

@@ -86,10 +86,16 @@ class PaperSettings:
             **searched_values(self.searched, preset, name, method["name"]),
         }
 
+    def of(self, preset: str) -> Mapping[str, Setting]:
+        """The settings of a preset. Raises ValueError if it is unknown, or if this study does not have it."""
+        check_preset(preset)
+        if preset not in self.settings:
+            raise ValueError(f"{self.paper} has no preset {preset!r}; choose from {', '.join(self.settings)}")
+        return self.settings[preset]
+
     def setting(self, preset: str, name: str | None = None) -> Setting:
         """A setting by name, default the first. Raises ValueError for an unknown preset or setting."""
-        check_preset(preset)
-        known = self.settings[preset]
+        known = self.of(preset)
         name = name or next(iter(known))
         if name not in known:
             raise ValueError(

@@ -47,7 +47,7 @@ def test_a_notebook_is_complete_with_all_runs_of_as_many_seeds(store, monkeypatc
 
     paper, _, section = NAME.partition("/")
     monkeypatch.setattr("pfl_core.papers.fedselect.paper.PAPER", replace(PAPER, experiments={section: small}))
-    monkeypatch.setattr(manifest, "PAPERS", [paper])
+    monkeypatch.setattr(manifest, "STUDIES", [paper])
     assert manifest.best(store) == []
     sweep(specs("real", (0, 1, 3)), jobs=1, store=store)
     (entry,) = manifest.best(store)
@@ -65,7 +65,7 @@ def test_without_a_complete_seed_the_preset_with_more_runs_counts(store, monkeyp
 
     paper, _, section = NAME.partition("/")
     monkeypatch.setattr("pfl_core.papers.fedselect.paper.PAPER", replace(PAPER, experiments={section: small}))
-    monkeypatch.setattr(manifest, "PAPERS", [paper])
+    monkeypatch.setattr(manifest, "STUDIES", [paper])
     sweep(specs("real", (1,)), jobs=1, store=store)
     assert manifest.best(store) == []
     sweep(specs("real", (1, 2, 3), rounds=2), jobs=1, store=store)
@@ -79,7 +79,7 @@ def test_without_a_complete_seed_the_preset_with_more_runs_counts(store, monkeyp
 def test_evidence_that_is_no_longer_complete_is_named(monkeypatch, tmp_path, capsys):
     """An experiment that asks for a run more loses its notebook's evidence until that run is made."""
     monkeypatch.setattr("pfl_core.runs.store.RESULTS", tmp_path)
-    monkeypatch.setattr(manifest, "PAPERS", [])
+    monkeypatch.setattr(manifest, "STUDIES", [])
     manifest.write([manifest.Evidence("fedpews/03_baselines", "real", [0], ["0" * 16])], tmp_path)
     assert main(["runs", "manifest"]) == 0
     assert re.search(

@@ -57,10 +57,10 @@ def folders(tmp_path, monkeypatch):
 
 
 def asks_for(monkeypatch, *runs: RunSpec) -> None:
-    """paper_a is one of the papers, and its notebook asks for these runs."""
+    """paper_a is one of the studies, and its notebook asks for these runs."""
     made = replace(PAPER, experiments={"01_draws": lambda *_: list(runs)})
-    monkeypatch.setitem(sys.modules, "paper_a", SimpleNamespace(PAPER=made))
-    monkeypatch.setitem(papers.PAPERS, "paper_a", "paper_a")
+    monkeypatch.setitem(sys.modules, "paper_a", SimpleNamespace(STUDY=made))
+    monkeypatch.setitem(papers.STUDIES, "paper_a", "paper_a")
 
 
 @pytest.fixture

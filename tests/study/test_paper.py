@@ -3,17 +3,16 @@
 import pytest
 
 from pfl_core import papers
-from pfl_core.papers import PAPERS
+from pfl_core.papers import STUDIES
 from pfl_core.papers.fedselect.paper import PAPER
-from pfl_core.study.presets import PRESETS
 
 NAME = "02_personalization_limit"
 
 
 def test_experiments_ask_for_runs_and_for_each_once():
-    for paper in map(papers.paper, PAPERS):
+    for paper in map(papers.study, STUDIES):
         for name in paper.experiments:
-            for preset in PRESETS:
+            for preset in paper.presets:
                 case, specs = (paper.name, name, preset), paper.experiments[name](preset, (0, 1), {"rounds": 3})
                 assert {s.preset for s in specs} == {preset} and {s.seed for s in specs} == {0, 1}, case
                 assert {s.rounds for s in specs} == {3} and {s.paper for s in specs} == {paper.name}, case

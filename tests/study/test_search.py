@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl_core.papers import PAPERS, paper
+from pfl_core.papers import STUDIES, study
 from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.runs import Store
 from pfl_core.study.search import Score, Search, choose, open_ends, read, run_search, table, write
@@ -152,9 +152,9 @@ def test_table_for_notebooks(tmp_path, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", STUDIES)
 def test_every_choice_lies_in_a_stated_search(name):
-    own = paper(name)
+    own = study(name)
     for place, methods in own.settings.searched.items():
         searches = {search.method: search for search in own.searches[place]}
         for method, values in methods.items():

@@ -1,0 +1,1 @@
+"""All methods on one federation, each at searched settings."""

@@ -1,0 +1,48 @@
+"""The answer at the top of the notebook, from the stored runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from pfl_core.papers.across.results import COSTS, REFERENCE, SCORE, against_local, by_data_set, front, means, table
+from pfl_core.papers.across.study import STUDY
+from pfl_core.runs import Record
+from pfl_core.study.criteria import SHOWN_ONLY
+from pfl_core.study.names import NAMES
+from pfl_core.study.verdicts import UNDECIDED
+
+SIDES = {"holds": "Ahead of Local", "does not hold": "Behind Local"}
+COST_NAMES = {"upload_mb": "bytes", "passes": "passes"}
+
+
+def answer(records: Sequence[Record]) -> list[str]:
+    """The lines of the answer for each data set. ``records``: runs of one preset."""
+    lines: list[str] = []
+    for where, own in by_data_set(records).items():
+        points = means(table(own))
+        seeds = len({record.spec.seed for record in own})
+        lines.append(f"{where} ({seeds} seed{'s' * (seeds > 1)}, preset {own[0].spec.preset_label})")
+        lines += [f"  - {line}" for line in (best(points), *sides(against_local(STUDY.metrics_frame(own))))]
+        lines += [f"  - Best accuracy for the {COST_NAMES[cost]}: {', '.join(front(points, cost))}." for cost in COSTS]
+    return lines
+
+
+def best(points: pd.DataFrame) -> str:
+    """The most accurate method, Local and FedAvg. ``points``: rows of ``means`` for one data set."""
+    score = points.set_index("label")[SCORE]
+    others = [f"{NAMES[name]} has {score[NAMES[name]]:.1f} %" for name in (REFERENCE, "fedavg") if NAMES[name] in score]
+    first = f"{score.index[0]} is the most accurate of {len(score)} methods: {score.iloc[0]:.1f} %"
+    return "; ".join([first, *others]) + "."
+
+
+def sides(judged: pd.DataFrame) -> Iterator[str]:
+    """The methods ahead of and behind Local, and how many are neither. ``judged``: see ``against_local``."""
+    for (interval, status), group in judged.groupby(["interval", "status"], sort=False):
+        if interval != UNDECIDED:
+            hedge = f"{SHOWN_ONLY}, not decided" if status == SHOWN_ONLY else "decided"
+            hedge = "undecided, for the reasons in the table" if status == UNDECIDED else hedge
+            yield f"{SIDES[interval]} ({hedge}): {', '.join(group['label'])}."
+    open_ = int((judged["interval"] == UNDECIDED).sum())
+    yield f"Neither ahead of Local nor behind it by the intervals: {open_} methods."

@@ -1,0 +1,154 @@
+"""Tables of the comparison of all methods: scores and costs, fronts, ranks, and what each paper compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from pfl_core import papers
+from pfl_core.papers.across.criteria import CRITERIA
+from pfl_core.registry import MODULES
+from pfl_core.runs import Record
+from pfl_core.study import frames
+from pfl_core.study.method_comparison import passes
+from pfl_core.study.names import NAMES, plain
+from pfl_core.study.statistics import Missing, interval, paired, reading
+from pfl_core.study.style import COLORS
+from pfl_core.study.verdicts import Verdict, holm
+
+# All methods are scored at the same two points of the last round, wherever their papers report their score.
+SCORE = "acc_mean_merged"
+SCORES = {
+    SCORE: "mean over clients",
+    "acc_bottom_decile_merged": "worst tenth of the clients",
+    "acc_mean_trained": "mean, after local training",
+}
+COSTS = {"upload_mb": "sent by all clients (MB)", "passes": "passes through a client's images"}
+REFERENCE = "local"
+ALL = "all data sets"
+
+
+def by_data_set(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """The records of each data set, by its display name."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(plain(frames.setting_label(record)), []).append(record)
+    return groups
+
+
+def run_label(record: Record) -> str:
+    """The method and the data set: "FedPeWS, Digits"."""
+    return f"{NAMES[record.spec.method['name']]}, {plain(frames.setting_label(record))}"
+
+
+def table(records: Iterable[Record]) -> pd.DataFrame:
+    """A row per run: method, label, color, where (the data set), seed, passes and ``Record.summary``."""
+    rows = []
+    for record in records:
+        method = record.spec.method["name"]
+        tags = {"method": method, "label": NAMES[method], "color": COLORS[method], "seed": record.spec.seed}
+        tags |= {"where": plain(frames.setting_label(record)), "passes": passes(record)}
+        rows.append({**tags, **record.summary()})
+    return pd.DataFrame(rows)
+
+
+def means(runs: pd.DataFrame) -> pd.DataFrame:
+    """Scores and costs of each method, mean over seeds, most accurate first. Columns of ``table``."""
+    numbers = [*SCORES, *COSTS, "train_tflop"]
+    points = runs.groupby(["where", "method", "label", "color"], sort=False)[numbers].mean().reset_index()
+    return points.sort_values(SCORE, ascending=False, kind="stable")
+
+
+def same_scores(runs: pd.DataFrame, label: str) -> list[str]:
+    """The other labels with the same mean test loss as ``label`` for every seed. Columns: label, seed, loss."""
+    losses = runs.pivot(index="seed", columns="label", values="loss")
+    same = losses.eq(losses[label], axis=0).all()
+    return [other for other in same.index[same] if other != label]
+
+
+def front(points: pd.DataFrame, cost: str) -> list[str]:
+    """The labels on the Pareto front of SCORE and a cost, cheapest first.
+
+    A label is on it if every other label that costs at most as much is less accurate. Columns: label, ``cost``, SCORE.
+    """
+    best, labels = float("-inf"), []
+    # at equal cost the most accurate label comes first, so the others are not above `best`
+    for row in points.sort_values([cost, SCORE], ascending=[True, False]).to_dict("records"):
+        if row[SCORE] > best:
+            best = row[SCORE]
+            labels.append(row["label"])
+    return labels
+
+
+def ranks(runs: pd.DataFrame) -> pd.DataFrame:
+    """The rank of each method by SCORE, 1 for the most accurate; equal scores share the mean of their ranks.
+
+    A row per data set and method, and per method for ALL data sets together, best mean rank over ALL first. Columns:
+    where, label, color, rank (mean over seeds), low, high (95 % interval, NaN for one seed), runs. Every pair of data
+    set and seed counts once. ALL takes them as independent. A method that lacks a run of a pair has no rank there.
+    """
+    ranked = runs.assign(rank=runs.groupby(["where", "seed"])[SCORE].rank(ascending=False))
+    both = pd.concat([ranked.assign(where=ALL), ranked]) if ranked["where"].nunique() > 1 else ranked
+    rows = []
+    for (where, label, color), group in both.groupby(["where", "label", "color"], sort=False):
+        found = interval(group["rank"])
+        rows.append((where, label, color, found.mean, found.low, found.high, found.seeds))
+    columns = ["where", "label", "color", "rank", "low", "high", "runs"]
+    order = ranked.groupby("label")["rank"].mean()
+    return pd.DataFrame(rows, columns=columns).sort_values("label", key=lambda label: label.map(order), kind="stable")
+
+
+def clients(records: Iterable[Record]) -> pd.DataFrame:
+    """A row per run and client for ``statistics.agreement``: where, label, seed, client, accuracy (percent)."""
+    frame = frames.clients(records)
+    return frame.assign(label=frame["method"].map(NAMES), where=frame["where"].map(plain))
+
+
+def against_local(rows: pd.DataFrame) -> pd.DataFrame:
+    """The lead of each method over Local in SCORE, with the status that ``CRITERIA`` allow. Best lead first.
+
+    ``rows``: the metrics frame of one setting. Statuses are corrected by Holm's method over all methods:
+    "holds" for a method that is more accurate than Local. Columns: label, lead, low, high, seeds, status, numbers
+    (those behind the status, or why it is undecided), interval (the status by the interval alone).
+    """
+    leads, used = {}, {}
+    for method in dict.fromkeys(rows["method"]):
+        try:
+            if method != REFERENCE:
+                with reading() as used[method]:
+                    leads[method] = paired(rows, {"method": method}, {"method": REFERENCE}, SCORE)
+        except Missing:  # one of the two is not stored
+            continue
+    found = []
+    for method, status in holm(leads).items():
+        lead = leads[method]
+        judged = CRITERIA.judge(0, Verdict(status, str(lead)), used[method], rows)
+        found.append((NAMES[method], lead.mean, lead.low, lead.high, lead.seeds, judged.status, judged.numbers, status))
+    columns = ["label", "lead", "low", "high", "seeds", "status", "numbers", "interval"]
+    return pd.DataFrame(found, columns=columns).sort_values("lead", ascending=False, kind="stable")
+
+
+def compared() -> pd.DataFrame:
+    """Which method is in the printed tables of which paper: a row per method, a column per paper, values bool."""
+    tables = {name: set(papers.paper(name).table()["key"]) for name in papers.PAPERS}
+    rows = {NAMES[name]: [name in keys for keys in tables.values()] for name in MODULES}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=[NAMES[name] for name in tables])
+
+
+def left_out(points: pd.DataFrame) -> pd.DataFrame:
+    """For each paper: how many methods its tables have, and those without which are more accurate here than its own.
+
+    ``points``: rows of ``means`` for one data set. The names of the papers are those of their own methods.
+    """
+    score, tables = points.set_index("label")[SCORE], compared()
+    rows = {}
+    for own, has in tables.items():
+        absent = [label for label in score.index if not has[label]]
+        ahead = [label for label in absent if own in score.index and score[label] > score[own]]
+        rows[own] = (int(has.sum()), len(absent), score.get(own), ", ".join(ahead) or "none")
+    return pd.DataFrame.from_dict(
+        rows,
+        orient="index",
+        columns=["in its tables", "not in its tables", "accuracy here", "of these, ahead of it here"],
+    )

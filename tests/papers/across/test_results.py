@@ -1,0 +1,136 @@
+"""Tables, answer and figures of the comparison of all methods, from invented runs and from a few small ones."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from pfl_core import papers
+from pfl_core.papers.across import figures, results
+from pfl_core.papers.across.answer import answer, sides
+from pfl_core.papers.across.results import ALL, SCORE
+from pfl_core.papers.across.study import STUDY
+from pfl_core.runs import sweep
+from pfl_core.study.names import NAMES
+from pfl_core.study.style import COLORS
+from tests.plots import drawn, texts
+
+FEW = ("local", "fedavg", "fedbn", "fednova")
+
+
+@pytest.fixture
+def records(folders, store):
+    specs = [s for s in STUDY.specs("00_all_methods", "ci", (0, 1), {"rounds": 2}) if s.method["name"] in FEW]
+    return sweep(specs, jobs=1, store=store)
+
+
+def invented(*rows: tuple[str, str, int, float]) -> pd.DataFrame:
+    """where, method, seed, accuracy."""
+    frame = pd.DataFrame(rows, columns=["where", "method", "seed", SCORE])
+    return frame.assign(label=frame["method"].map(NAMES), color=frame["method"].map(COLORS))
+
+
+def test_a_front_has_no_method_that_another_beats():
+    points = pd.DataFrame(
+        [("free", 0.0, 70.0), ("dear", 9.0, 80.0), ("worse", 5.0, 69.0), ("tie", 0.0, 60.0), ("equal", 12.0, 80.0)],
+        columns=["label", "passes", SCORE],
+    )
+    assert results.front(points, "passes") == ["free", "dear"]
+
+
+def test_ranks_average_over_data_sets_and_seeds():
+    """Local is first, first and second: mean 4/3, deviation 1/sqrt(3), so the interval is 4/3 ± 4.303 / 3."""
+    runs = invented(
+        *[("A", "local", seed, 80.0) for seed in (0, 1)], *[("A", "fedavg", seed, 70.0) for seed in (0, 1)],
+        ("B", "local", 0, 50.0), ("B", "fedavg", 0, 60.0),
+    )  # fmt: skip
+    ranked = results.ranks(runs).set_index(["where", "label"])
+    local = ranked.loc[ALL, "Local"]
+    assert (local["rank"], local["runs"]) == (pytest.approx(4 / 3), 3)
+    assert local["high"] - local["rank"] == pytest.approx(4.3027 / 3, rel=1e-4)
+    assert ranked.loc[("B", "FedAvg"), "rank"] == 1 and math.isnan(ranked.loc[("B", "FedAvg"), "low"])
+    assert set(results.ranks(runs[runs["where"] == "A"])["where"]) == {"A"}, "one data set needs no mean over all"
+
+
+def test_equal_scores_share_a_rank():
+    ranked = results.ranks(invented(("A", "local", 0, 1.0), ("A", "fedavg", 0, 2.0), ("A", "fedbn", 0, 2.0)))
+    assert dict(zip(ranked["label"], ranked["rank"], strict=True)) == {"FedAvg": 1.5, "FedBN": 1.5, "Local": 3.0}
+
+
+def test_what_each_paper_compared_is_read_from_its_tables():
+    has = results.compared()
+    assert list(has.columns) == [NAMES[name] for name in papers.PAPERS] and len(has) == len(NAMES)
+    assert all(has.loc[own, own] for own in has.columns), "each paper has its own method"
+    assert has.loc["FedAvg"].all() and has.loc["MOON"].tolist() == [False, False, True, False]
+
+
+def test_left_out_methods_are_those_that_are_ahead():
+    points = invented(("A", "fedselect", 0, 80.0), ("A", "fedem", 0, 85.0), ("A", "ditto", 0, 90.0))
+    row = results.left_out(points).loc["FedSelect"]
+    assert row["of these, ahead of it here"] == "FedEM", "Ditto is in FedSelect's tables"
+    assert row["in its tables"] == results.compared()["FedSelect"].sum()
+    assert math.isnan(results.left_out(points).loc["pFedGate", "accuracy here"])
+
+
+def test_same_scores_are_found_and_runs_are_scored_at_one_point(records):
+    runs = results.table(records)
+    assert results.same_scores(runs, "FedAvg") == ["FedBN", "FedNova"]
+    assert set(results.means(runs)["label"]) == {NAMES[name] for name in FEW}
+    first = records[0].summary()
+    assert runs.loc[0, SCORE] == first["acc_mean_merged"] and runs.loc[0, "passes"] == 2.0
+
+
+def test_small_presets_show_and_do_not_decide(records):
+    """FedAvg is far behind Local with both seeds; with a third equal difference the interval would be narrow."""
+    frame = STUDY.metrics_frame(records)
+    third = frame.assign(seed=2, key="third")
+    third.loc[third["metric"] == SCORE, "value"] = frame.loc[frame["metric"] == SCORE, "value"] + 1.0
+    judged = results.against_local(pd.concat([frame[frame["seed"] < 2], third[frame["seed"] == 0]]))
+    assert set(judged["label"]) == {"FedAvg", "FedBN", "FedNova"}
+    assert set(judged["status"]) <= {"shown", "undecided"}
+
+
+def test_without_local_nothing_is_compared_with_it(records):
+    frame = STUDY.metrics_frame(record for record in records if record.spec.method["name"] != "local")
+    assert results.against_local(frame).empty
+
+
+def test_the_answer_names_sides_and_hedges():
+    judged = pd.DataFrame(
+        [("A", "holds", "shown"), ("B", "does not hold", "undecided"), ("C", "undecided", "undecided")],
+        columns=["label", "interval", "status"],
+    )
+    assert list(sides(judged)) == [
+        "Ahead of Local (shown, not decided): A.",
+        "Behind Local (undecided, for the reasons in the table): B.",
+        "Neither ahead of Local nor behind it by the intervals: 1 methods.",
+    ]
+
+
+def test_the_answer_of_stored_runs(records):
+    lines = answer(records)
+    assert lines[0].startswith("Digits (2 seeds, preset ci")
+    assert "is the most accurate of 4 methods" in lines[1] and "Local has" in lines[1]
+    assert sum("Best accuracy for the" in line for line in lines) == 2
+
+
+def test_figures_show_every_method(records):
+    runs = results.table(records)
+    points = results.means(runs)
+    fig = drawn(figures.fronts(points, 2, "caption"))
+    assert set(texts(fig.legends[0].get_texts())) == {NAMES[name] for name in FEW}
+    for ax, cost in zip(fig.axes[:2], results.COSTS, strict=True):
+        assert texts(ax.texts) == results.front(points, cost)
+    titles = [panel.get_title().replace("\n", " ") for panel in drawn(figures.accuracies(runs)).axes]
+    assert titles == list(results.SCORES.values())
+    (ax,) = drawn(figures.ranks(results.ranks(runs))).axes
+    assert texts(ax.get_yticklabels()) == results.ranks(runs)["label"].tolist()
+
+
+def test_far_outliers_are_named_below_the_panels():
+    points = invented(*[("A", name, 0, 80.0 + i) for i, name in enumerate(FEW)], ("A", "fedem", 0, 10.0))
+    points = points.assign(upload_mb=range(5), passes=range(1, 6), train_tflop=range(1, 6))
+    fig = drawn(figures.fronts(points, 1, "caption"))
+    assert "below the scale: FedEM (10.0 %)" in fig.get_supxlabel().replace("\n", " ")
