@@ -71,18 +71,14 @@ def compare_papers(args: argparse.Namespace) -> int:
         raise ValueError(f"{name!r} is a method and no paper; give a second method to compare it with")
     check("paper", name, PAPERS)
     from pfl_core.runs import Store
-    from pfl_core.study.compare import ROW, compare
+    from pfl_core.study.compare import compare
 
     frames = metrics_frames([name] if name else list(PAPERS), Store())
     rows_of = {name: compare(paper(name).comparison, frame) for name, frame in frames.items()}
     if args.json:
         print(as_json([row for rows in rows_of.values() for row in rows]))
         return 0
-    print(
-        "\n\n".join(
-            _comparison(name, [[_cell(row[c], c) for c in ROW] for row in rows]) for name, rows in rows_of.items()
-        )
-    )
+    print("\n\n".join(_comparison(name, rows) for name, rows in rows_of.items()))
     return 0
 
 
@@ -150,12 +146,14 @@ def write_figure(groups: Groups, path: Path) -> None:
     atomic_write(path, image.getvalue())
 
 
-def _comparison(name: str, cells: list[list[str]]) -> str:
-    """One paper's table, followed by remarks on its published numbers."""
-    from pfl_core.study.compare import ROW
+def _comparison(name: str, rows: list[dict]) -> str:
+    """One paper's table, followed by the number of reproduced cells and by remarks on its published numbers."""
+    from pfl_core.study.compare import ROW, as_frame, counts
     from pfl_core.study.published import remarks
 
-    return "\n".join([name, table(ROW, cells), *(f"note: {line}" for line in remarks(name))])
+    cells = [[_cell(row[column], column) for column in ROW] for row in rows]
+    totals = [f"{of}: {text}" for of, text in counts(as_frame(rows)).items()]
+    return "\n".join([name, table(ROW, cells), *totals, *(f"note: {line}" for line in remarks(name))])
 
 
 def _cell(value: object, column: str) -> str:

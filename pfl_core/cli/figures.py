@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
@@ -60,7 +61,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     figures.add_argument(
         "--evidence",
         action="store_true",
-        help="draw the figures of all complete notebooks from data/results/ (see its manifest.json); train nothing",
+        help="draw the figures of the best stored evidence, in data/results/ (see its manifest.json); train nothing",
     )
     figures.add_argument("--json", action="store_true", help="print what --list or --dry-run shows as a JSON list")
     figures.set_defaults(do=do_figures)
@@ -115,12 +116,18 @@ def draw_evidence(args: argparse.Namespace) -> int:
     for entry in entries:
         manifest.check(entry, store)
     if args.list or args.dry_run:
-        rows = [(e.notebook, e.preset, ", ".join(map(str, e.seeds)), len(e.keys)) for e in entries]
-        objects = [{"name": e.notebook, "preset": e.preset, "seeds": e.seeds, "runs": len(e.keys)} for e in entries]
-        print(as_json(objects) if args.json else table(("notebook", "preset", "seeds", "runs"), rows))
+        objects = [
+            {"name": e.notebook, "preset": e.preset, "seeds": e.seeds, "runs": len(e.keys), "missing": e.missing}
+            for e in entries
+        ]
+        print(as_json(objects) if args.json else table(manifest.HEAD, [entry.row for entry in entries]))
         return 0
     selected = {entry.notebook: {"PRESET": entry.preset, "SEEDS": entry.seeds} for entry in entries}
-    return run_all(selected, figures_dir(), {"PFL_TRAIN": "0", "PFL_RUNS_DIR": os.devnull})
+    root = figures_dir()
+    if not args.selection:  # all are drawn: what is left of earlier evidence goes
+        for preset in manifest.PRESETS:
+            shutil.rmtree(root / preset, ignore_errors=True)
+    return run_all(selected, root, {"PFL_TRAIN": "0", "PFL_RUNS_DIR": os.devnull})
 
 
 def parameters_of(name: str, args: argparse.Namespace) -> Parameters:

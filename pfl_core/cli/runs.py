@@ -64,7 +64,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     migration = actions.add_parser("migrate", help="convert records of format 1 to the current format")
     migration.add_argument("--results", action="store_true", help="also convert the committed records in data/results/")
     migration.set_defaults(do=migrate_records)
-    manifest = actions.add_parser("manifest", help="write data/results/manifest.json, the list of complete evidence")
+    manifest = actions.add_parser("manifest", help="write data/results/manifest.json, the best stored evidence")
     manifest.set_defaults(do=write_manifest)
 
 
@@ -231,16 +231,16 @@ def write_manifest(args: argparse.Namespace) -> int:
     from pfl_core.runs import Store
 
     store = Store(root=Path(os.devnull))  # the committed records only
-    entries = manifest.complete(store)
-    rows = [(entry.notebook, entry.preset, ", ".join(map(str, entry.seeds)), len(entry.keys)) for entry in entries]
-    print(table(("notebook", "preset", "seeds", "runs"), rows))
+    entries = manifest.best(store)
+    print(table(manifest.HEAD, [entry.row for entry in entries]))
     before = manifest.read(store.results) if (store.results / manifest.NAME).exists() else []
-    incomplete = [entry for entry in before if entry.notebook not in {entry.notebook for entry in entries}]
+    whole = {entry.notebook for entry in entries if not entry.missing}
     print(f"written to {manifest.write(entries, store.results)}")
-    for entry in incomplete:
-        specs = papers.specs(entry.notebook, entry.preset, entry.seeds)
-        missing = [spec for spec in specs if store.display_record(spec) is None]
-        print(f"no longer complete: {entry.notebook}, preset {entry.preset}: {len(missing)} runs are not stored")
+    for entry in before:
+        if not entry.missing and entry.notebook not in whole:
+            specs = papers.specs(entry.notebook, entry.preset, entry.seeds)
+            missing = [spec for spec in specs if store.display_record(spec) is None]
+            print(f"no longer complete: {entry.notebook}, preset {entry.preset}: {len(missing)} runs are not stored")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The manifest: notebooks whose runs at preset real or paper are all stored, with their seeds and record keys.
+"""The manifest: the best stored evidence of each notebook, with its preset, seeds and record keys.
 
 ``pfl runs manifest`` writes ``data/results/manifest.json``, ``pfl figures --evidence`` reads it.
 """
@@ -15,28 +15,43 @@ from pfl_core.runs import Store
 
 PRESETS = ("paper", "real")
 MAX_SEEDS = 10
+LEAST = 1 / 3  # of a notebook's runs
 NAME = "manifest.json"
+HEAD = ("notebook", "preset", "seeds", "runs", "missing")
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The complete records of a notebook at one preset."""
+    """The stored records of a notebook at one preset."""
 
     notebook: str
     preset: str
     seeds: list[int]
     keys: list[str]  # of the records
+    missing: int = 0  # runs of these seeds that are not stored, or stopped early
+
+    @property
+    def row(self) -> tuple[str, str, str, int, int]:
+        """A row of a table with HEAD."""
+        return self.notebook, self.preset, ", ".join(map(str, self.seeds)), len(self.keys), self.missing
 
 
-def complete(store: Store) -> list[Evidence]:
-    """The complete notebooks, each at the preset with more complete seeds; with equal numbers, "paper".
+def best(store: Store) -> list[Evidence]:
+    """The best evidence of each notebook that has enough records.
 
-    A preset's seeds are 0, 1, ... up to the first seed with a missing run.
+    Complete evidence comes first: the preset with more complete seeds; with equal numbers, "paper". The seeds are 0, 1,
+    ... up to the first seed with a missing run. Without a complete seed: the preset with more of the runs of its own
+    seeds, if they are at least LEAST of all, and the number of missing ones. With fewer, a notebook shows too little of
+    what it asks.
     """
     evidence = []
     for notebook in (f"{name}/{section}" for name in PAPERS for section in paper(name).experiments):
         entries = [entry for preset in PRESETS if (entry := _complete_seeds(notebook, preset, store)) is not None]
-        evidence += [max(entries, key=lambda entry: len(entry.seeds))] if entries else []
+        if entries:
+            evidence.append(max(entries, key=lambda entry: len(entry.seeds)))
+        else:
+            entry = max((_incomplete(notebook, preset, store) for preset in PRESETS), key=lambda entry: len(entry.keys))
+            evidence += [entry] if len(entry.keys) >= LEAST * (len(entry.keys) + entry.missing) else []
     return evidence
 
 
@@ -52,15 +67,25 @@ def _complete_seeds(notebook: str, preset: str, store: Store) -> Evidence | None
     return best
 
 
+def _incomplete(notebook: str, preset: str, store: Store) -> Evidence:
+    wanted = specs(notebook, preset)
+    records = [record for spec in wanted if (record := store.display_record(spec)) is not None and not record.stale]
+    keys = list(dict.fromkeys(record.key for record in records))
+    whole = len({record.key for record in records if not record.partial})
+    seeds = sorted({spec.seed for spec in wanted})
+    return Evidence(notebook, preset, seeds, keys, len({spec.key() for spec in wanted}) - whole)
+
+
 def check(entry: Evidence, store: Store) -> None:
-    """Raise ValueError unless the entry lists exactly the runs of its notebook, and all of them are stored."""
-    if {spec.key() for spec in specs(entry.notebook, entry.preset, entry.seeds)} != set(entry.keys):
+    """Raise ValueError unless the entry lists the runs of its notebook except the missing ones, and all are stored."""
+    wanted = {spec.key() for spec in specs(entry.notebook, entry.preset, entry.seeds)}
+    if not set(entry.keys) <= wanted or not entry.missing and set(entry.keys) != wanted:
         raise ValueError(
             f"{entry.notebook}: the manifest has other runs than the notebook; update it with `pfl runs manifest`"
         )
     for key in entry.keys:
         record = store.get(key)
-        if record is None or record.partial or record.stale:
+        if record is None or record.stale or record.partial and not entry.missing:
             raise ValueError(
                 f"{entry.notebook}: record {key} of the manifest is missing in {store.results}, or incomplete; "
                 "update the manifest with `pfl runs manifest`"

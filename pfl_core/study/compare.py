@@ -15,7 +15,7 @@ from pfl_core.study.statistics import BEST_FIRST, COLUMNS, data_label, fresh_fir
 
 Runs = dict[tuple[str, str, str | None], list[dict]]  # (method, metric, data set) -> stored runs, fresh ones first
 Cell = Any  # a row of `published.table`, from itertuples: attributes are its columns
-ROW = "table dataset method variant metric paper ours spread preset data seeds stale reproduced".split()
+ROW = "table dataset method variant metric paper ours spread preset data differs seeds stale reproduced".split()
 POINTS = 2.0  # tolerance for a reproduced accuracy, unless the paper's own spread is larger
 SHOWN = tuple(preset for preset in BEST_FIRST if preset != "ci")
 
@@ -24,8 +24,8 @@ def compare(comparison: Comparison, results: pd.DataFrame) -> list[dict]:
     """A row (keys ROW) for each number in the paper's tables.
 
     Args:
-        results: a frame with ``statistics.COLUMNS``. Its ``variant`` holds only fields that differ from the paper's
-            main setting or that the paper's tables vary.
+        results: a frame with ``statistics.COLUMNS`` and ``differs``. Its ``variant`` holds only fields that differ from
+            the paper's main setting or that the paper's tables vary.
 
     The runs of a cell are chosen in this order: the paper's data set before a stand-in (marked in ``data``), preset
     paper before real before quick (ci is never shown), longer runs (if there is a column ``rounds``), fresh runs before
@@ -33,6 +33,7 @@ def compare(comparison: Comparison, results: pd.DataFrame) -> list[dict]:
 
     - ``ours``: mean over seeds, in the paper's unit; None if no run matches.
     - ``spread``: sample standard deviation over seeds (n - 1); None for one seed.
+    - ``differs``: in which respects the runs differ from the paper's setting, e.g. "rounds, network"; "" if in none.
     - ``seeds``, ``stale``: the seeds, and whether any of the runs is stale.
     - ``reproduced``: whether ``ours`` is within 2 percentage points of the paper's accuracy, or within the paper's
       printed spread. None if the runs are not at the paper's setting (data set, preset, all rounds), or if neither
@@ -40,7 +41,7 @@ def compare(comparison: Comparison, results: pd.DataFrame) -> list[dict]:
 
     Raises ValueError for missing columns.
     """
-    require(results, COLUMNS)
+    require(results, [*COLUMNS, "differs"])
     paper = comparison.paper
     cells, runs = table(paper), defaultdict(list)
     usable = results[(results["paper"] == paper) & results["preset"].isin(SHOWN)].dropna(subset="value")
@@ -91,9 +92,15 @@ def _stored(comparison: Comparison, cell: Cell, variant: str, runs: Runs) -> lis
             chosen = [run for run in matches if _source(run) == source]
             if dataset != published_set and dataset is not None:
                 chosen = [{**run, "data": f"{data_label(dataset, run['data'])} (stand-in)"} for run in chosen]
+                chosen = [{**run, "differs": _with_data(run["differs"])} for run in chosen]
             # fresh runs come first in the list, so in reverse order they replace stale ones of the same seed
             return list({run["seed"]: run for run in reversed(chosen)}.values())
     return []
+
+
+def _with_data(differs: str) -> str:
+    """The respects in which a run on a stand-in differs: the data first."""
+    return ", ".join(dict.fromkeys(["data", *differs.split(", ")] if differs else ["data"]))
 
 
 def _source(run: dict) -> tuple:
@@ -136,9 +143,24 @@ def _summary(stored: list[dict], unit: float) -> dict:
         "spread": stdev(values) if len(values) > 1 else None,
         "preset": stored[0]["preset"],
         "data": stored[0]["data"],
+        "differs": ", ".join(dict.fromkeys(word for run in stored for word in run["differs"].split(", ") if word)),
         "seeds": sorted(int(run["seed"]) for run in stored),
         "stale": any(bool(run["stale"]) for run in stored),
     }
+
+
+def counts(rows: pd.DataFrame) -> dict[str, str]:
+    """For each table, how many of its cells have runs, and how many of those at the paper's setting are reproduced.
+
+    ``rows``: see ``as_frame``. Keys: "Table 2", "Figure 5"; values: "3 of 20 cells have runs".
+    """
+    texts = {}
+    for name, group in rows.groupby("table", sort=False):
+        text = f"{group['ours'].notna().sum()} of {len(group)} cells have runs"
+        if len(within := group["reproduced"].dropna()):
+            text += f"; of {len(within)} at the paper's setting, {within.sum()} within its spread or 2 points"
+        texts[str(name).replace("table", "Table ").replace("figure", "Figure ")] = text
+    return texts
 
 
 def as_frame(rows: list[dict]) -> pd.DataFrame:

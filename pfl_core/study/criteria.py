@@ -51,10 +51,11 @@ class Waiver(NamedTuple):
 
 @dataclass(frozen=True)
 class Criteria:
-    """A paper's waivers (by number of the claim), and the values that its searches chose."""
+    """A paper's waivers (by number of the claim), and the results of its searches."""
 
     waived: Mapping[int, Waiver] = field(default_factory=dict)
-    searched: Searched = field(default_factory=dict)
+    searched: Searched = field(default_factory=dict)  # the chosen values
+    open_ends: Searched = field(default_factory=dict)  # those that may lie beyond their grid, see ``search.open_ends``
 
     def judge(self, number: int, verdict: Verdict, reading: Reading, rows: pd.DataFrame) -> Judgement:
         """Apply the conditions to the verdict of claim ``number``.
@@ -65,18 +66,20 @@ class Criteria:
             rows: the results that the check received, with columns ``preset``, ``setting`` and ``key``, and the metrics
                 of ``study.checks`` for each run.
         """
+        if verdict.status == UNDECIDED and not reading.keys:
+            return Judgement(*verdict, ())  # no run was found
         used = rows[rows["key"].isin(reading.keys)] if reading.keys else rows
         keys = tuple(dict.fromkeys(used["key"])) if "key" in used.columns else ()  # measured times have no key
-        if verdict.status == UNDECIDED:
-            return Judgement(*verdict, keys)
         if set(used["preset"]) <= set(SMALL_PRESETS):
-            return Judgement(SHOWN_ONLY, verdict.numbers, keys)
+            return Judgement(UNDECIDED if verdict.status == UNDECIDED else SHOWN_ONLY, verdict.numbers, keys)
         waived = self.waived[number].conditions if number in self.waived else ()
         required = [name for name in CONDITIONS if name not in waived]
-        reasons = [reason for name in required for reason in self._unmet(name, used, reading)]
+        unmet = [reason for name in required for reason in self._unmet(name, used, reading)]
+        reasons = [*why_open(verdict, reading), *unmet]
         if not reasons:
             return Judgement(*verdict, keys)
-        text = f"{'; '.join(reasons)}. By the numbers alone: {verdict.status}, {verdict.numbers}"
+        alone = f"By the numbers alone: {verdict.status}, {verdict.numbers}"
+        text = f"{'; '.join(reasons)}. {f'Numbers: {verdict.numbers}' if verdict.status == UNDECIDED else alone}"
         return Judgement(UNDECIDED, text, keys)
 
     def _unmet(self, condition: str, used: pd.DataFrame, reading: Reading) -> Iterable[str]:
@@ -88,15 +91,29 @@ class Criteria:
             yield from named("the mechanism did not act", inert[inert["value"] > 0])
         elif condition == SEARCH:
             runs = used.drop_duplicates("key")
-            triples = zip(runs["preset"], runs["setting"], runs["method"], strict=True)
+            triples = list(zip(runs["preset"], runs["setting"], runs["method"], strict=True))
             searched = [bool(searched_values(self.searched, *triple)) for triple in triples]
             yield from named("no search for rates and strengths", runs[~np.array(searched, dtype=bool)])
+            open_ends = [bool(searched_values(self.open_ends, *triple)) for triple in triples]
+            yield from named("the best value may lie beyond the searched grid", runs[np.array(open_ends, dtype=bool)])
         else:
             num_seeds = min(map(len, reading.differences), default=used["seed"].nunique())
             deviations = [values.sort_index()[:LEAST_SEEDS].std() for values in reading.differences if reading.points]
             needed = max(map(seeds_needed, deviations), default=LEAST_SEEDS)
             if num_seeds < needed:
                 yield f"{num_seeds} of {needed} seeds"
+
+
+def why_open(verdict: Verdict, reading: Reading) -> Iterable[str]:
+    """The reason why the numbers alone do not decide; empty if they do."""
+    if verdict.status != UNDECIDED:
+        return
+    if any(message in verdict.numbers for message in reading.missing):
+        yield "runs are missing"
+    elif any(len(values) < 2 for values in reading.differences):
+        yield "one seed gives no interval"
+    elif reading.differences:
+        yield "a 95 % interval contains both answers"
 
 
 def not_converged(used: pd.DataFrame) -> Iterable[str]:

@@ -12,12 +12,14 @@ import pandas as pd
 
 from pfl_core.runs import Record, RunSpec
 from pfl_core.study.checks import inert, validation_change
+from pfl_core.study.distance import differences
 from pfl_core.study.frames import data_name, method_fields, published_set
 from pfl_core.study.mask_overlap import head_weight, masks, overlap_contrast
+from pfl_core.study.settings import PaperSettings
 
 COLUMNS = (
     "paper dataset setting clients dirichlet epochs participation novel model method variant seed preset data rounds "
-    "partial stale key metric value"
+    "partial differs stale key metric value"
 ).split()
 
 ExtraMetrics = Callable[[Record], dict[str, float]]
@@ -48,6 +50,7 @@ def metrics_frame(runs: Iterable[RunMetrics]) -> pd.DataFrame:
     - ``rounds``: completed rounds. ``partial``: whether the run was stopped early; ``data`` then says so as well.
     - ``clients``: number of clients. ``novel``: fraction of clients that never take part.
     - ``dirichlet``: alpha of a Dirichlet partition, else NaN.
+    - ``differs``: in which respects the run differs from the paper's setting ("rounds, network"), see ``distance``.
     """
     rows = [
         {**run["tags"], "metric": metric, "value": value} for run in runs for metric, value in run["metrics"].items()
@@ -55,14 +58,14 @@ def metrics_frame(runs: Iterable[RunMetrics]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def run_metrics(record: Record, own_fields: Mapping[str, Any], extra: Sequence[ExtraMetrics] = ()) -> RunMetrics:
+def run_metrics(record: Record, settings: PaperSettings, extra: Sequence[ExtraMetrics] = ()) -> RunMetrics:
     """The ``tags`` of one run (COLUMNS without the last two) and its ``metrics`` (name -> value), as JSON data.
 
     Metrics of the last round: those of ``Record.summary``; ``uplink_fraction``, the values that a client sends relative
     to the whole model; and, if masks were stored, for the head's weight: ``iou_raw`` and ``iou_chance`` (means over
     pairs of clients) and ``iou_contrast`` (of ``iou_chance``, pairs with a common class minus pairs without). Metrics
     of the whole run: ``train_images`` (mean over clients), ``roughness``, and ``validation_change`` and ``inert`` of
-    ``study.checks``. The functions in ``extra`` add further metrics. ``own_fields``: see ``variant``.
+    ``study.checks``. The functions in ``extra`` add further metrics. ``settings``: those of the run's paper.
     """
     spec = record.spec
     tags = {
@@ -76,12 +79,13 @@ def run_metrics(record: Record, own_fields: Mapping[str, Any], extra: Sequence[E
         "novel": spec.novel,
         "model": spec.model["name"],
         "method": spec.method["name"],
-        "variant": variant(spec, own_fields),
+        "variant": variant(spec, settings.fields_of(spec)),
         "seed": spec.seed,
         "preset": spec.preset_label,
         "data": data_name(record) + (f", {record.length} rounds" if record.partial else ""),
         "rounds": record.rounds,
         "partial": record.partial,
+        "differs": ", ".join(differences(spec, record.rounds, settings)),
         "stale": record.stale,
         "key": record.key,
     }

@@ -39,7 +39,7 @@ def show(figure: Figure, data: pd.DataFrame | None = None, name: str = "", prese
     """Show a figure in the notebook, with alternative text, and close it. With a ``name``, also write it.
 
     ``name`` is ``paper/figure``, written to figures/<preset>/<name>.png, .pdf and .csv (its ``data``). Equal data give
-    identical files.
+    identical files. Give no name where too few runs are stored to show what the figure asks.
     """
     png = _png(figure)
     if name:

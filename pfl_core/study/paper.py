@@ -85,7 +85,7 @@ class Paper:
 
     def run_metrics(self, record: Record) -> RunMetrics:
         """Tags and metrics of a record of this paper, see ``metrics.run_metrics``."""
-        return run_metrics(record, self.settings.fields_of(record.spec), self.extra_metrics)
+        return run_metrics(record, self.settings, self.extra_metrics)
 
     def table(self, number: int | str | None = None) -> pd.DataFrame:
         """The paper's printed numbers, see ``published.table``."""

@@ -20,6 +20,7 @@ import pandas as pd
 from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import checks
+from pfl_core.study.compare import counts
 from pfl_core.study.paper import Paper
 from pfl_core.study.statistics import interval
 
@@ -188,7 +189,9 @@ def verdicts(evidence: Evidence) -> str:
 def _details(claim: pd.Series) -> list[str]:
     """The numbers or reasons behind a verdict and its runs, as a list of short lines."""
     lines = [f"- **{claim.name}** ({claim['source']}), {claim['ours']}"]
-    lines += [f"  - {part}" for part in re.split(r"; |(?<=\)): |(?<=\.) (?=By the numbers)", claim["numbers"])]
+    lines += [
+        f"  - {part}" for part in re.split(r"; |(?<=\)): |(?<=\.) (?=By the numbers|Numbers: )", claim["numbers"])
+    ]
     keys = [f"`{key[:8]}`" for key in claim["runs"]]
     lines += [f"  - runs: {', '.join(keys[i : i + KEYS_A_LINE])}" for i in range(0, len(keys), KEYS_A_LINE)]
     return lines
@@ -213,20 +216,27 @@ def comparison(evidence: Evidence) -> str:
         return "No run is stored."
     cells = evidence.paper.compare(pd.concat(frames, ignore_index=True))
     parts = []
-    for table, group in cells.groupby("table", sort=False):
+    for (name, text), (_, group) in zip(counts(cells).items(), cells.groupby("table", sort=False), strict=True):
         stored = group[group["ours"].notna()]
-        name = str(table).replace("table", "Table ").replace("figure", "Figure ")
-        text = f"**{name}**: {len(stored)} of {len(group)} cells have runs"
-        within = stored["reproduced"].dropna()
-        if len(within):
-            text += f"; of {len(within)} at the paper's setting, {int(within.sum())} are within its spread or 2 points"
         rows = [
             (r.dataset, r.method, r.variant, r.metric, _text(r.paper), _text(r.ours) + _spread(r.spread))
-            + (r.preset, r.data, len(r.seeds), _mark(r.reproduced))
+            + (r.preset, r.data, r.differs or "nothing", len(r.seeds), _mark(r.reproduced))
             for r in stored.itertuples()
         ]
-        head = ("data", "method", "variant", "metric", "paper", "here", "preset", "data here", "seeds", "reproduced")
-        parts.append(f"{text}." + ("\n\n" + markdown(head, rows) if rows else ""))
+        head = (
+            "data",
+            "method",
+            "variant",
+            "metric",
+            "paper",
+            "here",
+            "preset",
+            "data here",
+            "differs in",
+            "seeds",
+            "reproduced",
+        )
+        parts.append(f"**{name}**: {text}." + ("\n\n" + markdown(head, rows) if rows else ""))
     return "\n\n".join(parts)
 
 

@@ -7,7 +7,8 @@ given as ``each`` are not rates or strengths (the initial bias of pFedGate's gat
 each of their values, and the best of all is chosen.
 
 The score of a run is its pooled accuracy on validation images after the last round's aggregation. This holds for all
-methods, also those that their paper scores before aggregation. Test images are not used.
+methods, also those that their paper scores before aggregation. If two are equal, as with 100 % for several rates, the
+mean of this accuracy over the rounds decides: the faster run is better. Test images are not used.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import pandas as pd
 from pfl_core.files import atomic_write, checksum
 from pfl_core.runs import Record, RunSpec, Store, sweep
 from pfl_core.runs.provenance import ROOT
+from pfl_core.study.checks import FLAT
 from pfl_core.study.settings import TRAINING, PaperSettings
 
 Values = dict[str, float]
@@ -53,30 +55,40 @@ class Search:
         return replace(spec, changed=True)  # becomes the preset's own run only if it is chosen
 
 
+class Score(NamedTuple):
+    """Pooled validation accuracy of a run in percent; of two equal ones at the end, the higher mean is better."""
+
+    end: float  # after the last round
+    mean: float  # over all scored rounds
+
+
+WORST = Score(-math.inf, -math.inf)
+
+
 class Choice(NamedTuple):
     """The result of a search."""
 
     values: Values
-    score: float
+    score: Score
     grid: dict[str, list[float]]  # with extensions
     edges: list[str]  # fields whose best value is at an edge of the extended grid
 
 
-def choose(grid: Mapping[str, Sequence[float]], start: Values, score: Callable[[list[Values]], list[float]]) -> Choice:
+def choose(grid: Mapping[str, Sequence[float]], start: Values, score: Callable[[list[Values]], list[Score]]) -> Choice:
     """Coordinate search for the values with the highest score.
 
-    ``score`` takes a list of values and returns a number for each. It is called once for each value; NaN counts as the
+    ``score`` takes a list of values and returns a score for each. It is called once for each value; NaN counts as the
     lowest score. If it raises ValueError for an extension of a grid, the grid is not extended on that side. If scores
     are equal, the current value is preferred, then the one that was tried first.
     """
     grids = {name: sorted(values) for name, values in grid.items()}
-    known: dict[str, float] = {}  # scores by key
+    known: dict[str, Score] = {}  # by key
     extensions = {(name, edge): MAX_EXTENSIONS for name in grids for edge in EDGES}
 
-    def scores(candidates: list[Values]) -> list[float]:
+    def scores(candidates: list[Values]) -> list[Score]:
         new = [values for values in candidates if _key(values) not in known]
-        for values, number in zip(new, score(new) if new else [], strict=True):
-            known[_key(values)] = -math.inf if math.isnan(number) else number
+        for values, found in zip(new, score(new) if new else [], strict=True):
+            known[_key(values)] = WORST if math.isnan(found.end) else found
         return [known[_key(values)] for values in candidates]
 
     best = dict(start)
@@ -95,7 +107,7 @@ def _best_on_line(
     current: Values,
     grids: dict[str, list[float]],
     extensions: dict[tuple[str, int], int],
-    scores: Callable[[list[Values]], list[float]],
+    scores: Callable[[list[Values]], list[Score]],
 ) -> float:
     """The best value of one field with the others fixed.
 
@@ -129,12 +141,13 @@ def _key(values: Values) -> str:
     return json.dumps(values, sort_keys=True)
 
 
-def validation_accuracy(record: Record) -> float:
-    """Pooled validation accuracy in percent after the last round. Raises LookupError without validation images."""
+def validation_score(record: Record) -> Score:
+    """The score of a run. Raises LookupError without validation images."""
     if "correct_val" not in record.series:
         raise LookupError(f"{record.spec.label()}: the search needs validation images, and this run has none")
-    correct, count = (record.values(f"{name}_val").iloc[-1].sum() for name in ("correct", "count"))
-    return float(100 * correct / count)
+    correct, count = (record.values(f"{name}_val").sum(axis=1) for name in ("correct", "count"))
+    accuracy = 100 * correct / count  # a value for each scored round
+    return Score(float(accuracy.iloc[-1]), float(accuracy.mean()))
 
 
 def run_search(
@@ -153,11 +166,11 @@ def run_search(
     store = store or Store()
     record_of: dict[str, Record] = {}  # all runs of the search, by the key of their values
 
-    def score(candidates: list[Values]) -> list[float]:
+    def score(candidates: list[Values]) -> list[Score]:
         specs = [search.spec(settings, preset, dataset, values) for values in candidates]
         records = sweep(specs, jobs=jobs, store=store)
         record_of.update((_key(values), record) for values, record in zip(candidates, records, strict=True))
-        return [validation_accuracy(record) for record in records]
+        return [validation_score(record) for record in records]
 
     first = search.spec(settings.before_search(), preset, dataset, {})
     method = first.build_method()
@@ -173,9 +186,9 @@ def run_search(
     tried = {**choice.grid, **{name: list(values) for name, values in search.each.items()}}
     return {
         **{"preset": preset, "setting": dataset, "method": search.method, "values": choice.values},
-        **{"validation": round(choice.score, 2), "grid": tried, "edges": choice.edges, "seed": SEED},
+        **{"validation": round(choice.score.end, 2), "grid": tried, "edges": choice.edges, "seed": SEED},
         **{"runs": len(record_of), "hours": round(sum(record.seconds for record in record_of.values()) / 3600, 2)},
-        "tried": [[json.loads(values), round(validation_accuracy(record), 2)] for values, record in record_of.items()],
+        "tried": [[json.loads(values), round(validation_score(record).end, 2)] for values, record in record_of.items()],
     }
 
 
@@ -193,6 +206,23 @@ def read(path: Path) -> dict[tuple[str, str], dict[str, Values]]:
     for row in _rows(path):
         searched.setdefault((row["preset"], row["setting"]), {})[row["method"]] = row["values"]
     return searched
+
+
+def open_ends(path: Path) -> dict[tuple[str, str], dict[str, Values]]:
+    """(preset, setting) -> method -> those chosen values beyond which a better one may lie.
+
+    They are at an end of their grid after all extensions, and FLAT points or more ahead of the next value in the grid.
+    Raises ValueError if the file is damaged.
+    """
+    ends: dict[tuple[str, str], dict[str, Values]] = {}
+    for row in _rows(path):
+        score_of = {_key(values): score for values, score in row["tried"]}
+        for name in row["edges"]:
+            grid, best = row["grid"][name], row["values"]
+            neighbour = grid[1] if best[name] == grid[0] else grid[-2]
+            if row["validation"] - score_of.get(_key({**best, name: neighbour}), -math.inf) >= FLAT:
+                ends.setdefault((row["preset"], row["setting"]), {}).setdefault(row["method"], {})[name] = best[name]
+    return ends
 
 
 def table(paper: str) -> pd.DataFrame:

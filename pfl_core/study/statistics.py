@@ -44,7 +44,12 @@ ALIKE = 1e-9  # numbers closer than this are equal up to rounding
 
 
 class Missing(LookupError):
-    """Results that a claim needs are not stored; the message names them."""
+    """Results that a claim needs are not stored; the message names them. A ``reading`` keeps the message."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        if (reading := _READING.get()) is not None:
+            reading.missing.append(message)
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ class Reading:
     keys: dict[str, None] = field(default_factory=dict)  # an ordered set
     metrics: set[str] = field(default_factory=set)
     differences: list[pd.Series] = field(default_factory=list)  # each with a number per seed
+    missing: list[str] = field(default_factory=list)  # messages of all ``Missing``, also of those that the check caught
 
     @property
     def points(self) -> bool:

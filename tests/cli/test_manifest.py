@@ -1,9 +1,11 @@
-"""The manifest of complete evidence, and figures drawn from it without data."""
+"""The manifest of the best evidence, and figures drawn from it without data."""
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -21,15 +23,14 @@ NAME = "fedselect/02_personalization_limit"
 # ---- the manifest ---------------------------------------------------------------------------------------------------
 
 
-def test_the_committed_manifest_is_what_is_complete():
+def test_the_committed_manifest_is_the_best_evidence():
     """Written by `pfl runs manifest`; every record of it is committed, fresh and whole."""
     keys = {path.stem for path in RESULTS.glob("**/*.json")}
     entries = manifest.read(RESULTS)
     assert entries and all(papers.has_runs(entry.notebook) for entry in entries)
     for entry in entries:
         assert entry.seeds and entry.keys and set(entry.keys) <= keys, entry.notebook
-        wanted = papers.specs(entry.notebook, entry.preset, entry.seeds)
-        assert {spec.key() for spec in wanted} == set(entry.keys), f"{entry.notebook}: run `pfl runs manifest`"
+    assert entries == manifest.best(Store(root=Path(os.devnull))), "run `pfl runs manifest`"
 
 
 def test_every_committed_record_is_current():
@@ -47,15 +48,32 @@ def test_a_notebook_is_complete_with_all_runs_of_as_many_seeds(store, monkeypatc
     paper, _, section = NAME.partition("/")
     monkeypatch.setattr("pfl_core.papers.fedselect.paper.PAPER", replace(PAPER, experiments={section: small}))
     monkeypatch.setattr(manifest, "PAPERS", [paper])
-    assert manifest.complete(store) == []
+    assert manifest.best(store) == []
     sweep(specs("real", (0, 1, 3)), jobs=1, store=store)
-    (entry,) = manifest.complete(store)
+    (entry,) = manifest.best(store)
     assert (entry.preset, entry.seeds, len(entry.keys)) == ("paper", [0, 1], 2), "the preset is no part of a key"
     path = manifest.write([entry], store.results)
     assert manifest.read(store.results) == [entry]
     path.write_text("[{}]", encoding="utf-8")
     with pytest.raises(ValueError, match="damaged; write it again"):
         manifest.read(store.results)
+
+
+def test_without_a_complete_seed_the_preset_with_more_runs_counts(store, monkeypatch):
+    def small(preset, wanted, overrides):
+        return specs(preset, tuple(wanted)) + specs(preset, tuple(wanted), rounds=2)
+
+    paper, _, section = NAME.partition("/")
+    monkeypatch.setattr("pfl_core.papers.fedselect.paper.PAPER", replace(PAPER, experiments={section: small}))
+    monkeypatch.setattr(manifest, "PAPERS", [paper])
+    sweep(specs("real", (1,)), jobs=1, store=store)
+    assert manifest.best(store) == []
+    sweep(specs("real", (1, 2, 3), rounds=2), jobs=1, store=store)
+    (entry,) = manifest.best(store)
+    assert len(entry.keys) == 4 and entry.missing == 2 * len(entry.seeds) - 4
+    manifest.check(entry, store)
+    with pytest.raises(ValueError, match="other runs than the notebook"):
+        manifest.check(replace(entry, keys=["0" * 16]), store)
 
 
 def test_evidence_that_is_no_longer_complete_is_named(monkeypatch, tmp_path, capsys):

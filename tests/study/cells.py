@@ -9,13 +9,13 @@ from pfl_core.study.statistics import COLUMNS
 
 RUN = dict(
     paper="fedselect", dataset="cifar10", method="fedselect", variant="alpha=0.3", metric="acc_mean", value=80.0,
-    seed=0, preset="real", data="cifar10 (JPEG copy)", stale=False,
+    seed=0, preset="real", data="cifar10 (JPEG copy)", differs="network", stale=False,
 )  # fmt: skip
 
 
 def results(*runs: dict) -> pd.DataFrame:
     """RUN with some of its fields replaced."""
-    return pd.DataFrame([RUN | run for run in runs], columns=COLUMNS)
+    return pd.DataFrame([RUN | run for run in runs], columns=[*COLUMNS, "differs"])
 
 
 def cell(comparison: Comparison, stored: pd.DataFrame, **where: object) -> dict:

@@ -27,7 +27,7 @@ def each_seed(known, value, seeds=SEEDS):
 
 
 def frame(*runs):
-    return pd.DataFrame([row for run in runs for row in run], columns=COLUMNS)
+    return pd.DataFrame([{"differs": ""} | row for run in runs for row in run], columns=COLUMNS)
 
 
 def verdict(paper: Paper, number: int, *runs):

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver, seeds_needed
-from pfl_core.study.statistics import Reading, interval, paired, reading
+from pfl_core.study.statistics import Missing, Reading, interval, paired, reading
 from pfl_core.study.verdicts import Verdict, holm
 
 HOLDS = Verdict("holds", "+3.00")
@@ -98,9 +98,37 @@ def test_a_rise_in_one_configuration_hides_no_fall_in_another():
     assert found.status == "undecided" and "validation accuracy changes" in found.numbers
 
 
-def test_undecided_stays_undecided():
+def test_no_search_decides_whose_best_value_is_at_the_end_of_its_grid():
+    found = judged(rows(), Criteria(searched=SEARCHED, open_ends={("real", "images"): {"rival": {"lr": 0.3}}}))
+    assert found.status == "undecided"
+    assert "the best value may lie beyond the searched grid (rival)" in found.numbers
+
+
+def test_without_runs_there_is_nothing_to_add():
     nothing = Verdict("undecided", "nothing is stored")
-    assert Criteria().judge(1, nothing, Reading(), rows()).numbers == "nothing is stored"
+    assert Criteria().judge(1, nothing, Reading(), rows()) == ("undecided", "nothing is stored", ())
+
+
+@pytest.mark.parametrize(
+    "changed, reason",
+    [
+        (dict(lead=(1.0, -2.0, 0.5)), "a 95 % interval contains both answers; 3 of 5 seeds. Numbers: -0.17"),
+        (dict(seeds=(0,)), "one seed gives no interval; 1 of 3 seeds. Numbers: +3.00"),
+        (dict(lead=(0.1, -0.1, 0.2), change=0.9), "contains both answers; validation accuracy changes"),
+    ],
+)
+def test_undecided_numbers_get_the_reason_and_the_unmet_conditions(changed, reason):
+    found = judged(rows(**changed))
+    assert found.status == "undecided" and reason in found.numbers
+
+
+def test_missing_runs_are_the_reason():
+    frame = rows()
+    with reading() as read, pytest.raises(Missing) as missing:
+        paired(frame, {"method": "own"}, {"method": "rival"})
+        paired(frame, {"method": "own"}, {"method": "third"})
+    found = Criteria(searched=SEARCHED).judge(1, Verdict("undecided", f"+3.00; {missing.value}"), read, frame)
+    assert found.numbers == "runs are missing. Numbers: +3.00; acc_mean of third is not stored"
 
 
 def test_seeds_for_two_points():

@@ -11,7 +11,7 @@ import pytest
 from pfl_core.papers import PAPERS, paper
 from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.runs import Store
-from pfl_core.study.search import Search, choose, read, run_search, table, write
+from pfl_core.study.search import Score, Search, choose, open_ends, read, run_search, table, write
 
 
 def asked_only(score):
@@ -20,7 +20,7 @@ def asked_only(score):
 
     def many(wanted):
         calls.extend(map(str, wanted))
-        return [score(**values) for values in wanted]
+        return [Score(score(**values), 0.0) for values in wanted]
 
     return many, calls
 
@@ -54,7 +54,7 @@ def test_widening_ends_where_a_field_refuses_the_value():
     def share(wanted):
         if any(values["p"] > 1 for values in wanted):
             raise ValueError("p is a share")
-        return [values["p"] for values in wanted]
+        return [Score(values["p"], 0.0) for values in wanted]
 
     found = choose({"p": (0.25, 0.5, 1.0)}, {"p": 0.25}, share)
     assert (found.values, found.edges) == ({"p": 1.0}, ["p"])
@@ -68,6 +68,13 @@ def test_a_grid_with_0_is_not_widened():
 def test_no_number_is_worst_and_ties_stay_where_they_are():
     many, _ = asked_only(lambda lr: math.nan if lr > 0.1 else 1.0)
     assert choose({"lr": (0.03, 0.1, 0.3)}, {"lr": 0.1}, many).values == {"lr": 0.1}
+
+
+def test_of_rates_that_all_end_at_100_percent_the_fastest_is_chosen():
+    def saturated(wanted):
+        return [Score(100.0, 90 + values["lr"]) for values in wanted]
+
+    assert choose({"lr": (0.001, 0.003, 0.002)}, {"lr": 0.001}, saturated).values["lr"] > 0.003  # the grid is extended
 
 
 def test_a_start_outside_the_grid_is_tried_and_may_win():
@@ -120,6 +127,15 @@ def test_no_validation_images(store):
 
 def test_no_file_is_no_search(tmp_path):
     assert read(tmp_path / "searched.json") == {}
+
+
+@pytest.mark.parametrize("ahead, is_open", [(0.4, False), (0.6, True)])
+def test_a_choice_at_an_end_of_its_grid_is_open_if_it_is_clearly_ahead(tmp_path, ahead, is_open):
+    path = tmp_path / "searched.json"
+    row = dict(preset="real", setting="images", method="ditto", values={"lr": 0.9, "lam": 0.1}, edges=["lr"])
+    row |= dict(grid={"lr": [0.1, 0.3, 0.9], "lam": [0.05, 0.1, 0.5]}, validation=80 + ahead)
+    write(path, [row | dict(tried=[[row["values"], row["validation"]], [{"lr": 0.3, "lam": 0.1}, 80.0]])])
+    assert open_ends(path) == ({("real", "images"): {"ditto": {"lr": 0.9}}} if is_open else {})
 
 
 def test_table_for_notebooks(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pfl_core.papers.fedpews.settings import SETTINGS
 from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver
-from pfl_core.study.search import Search
+from pfl_core.study.search import Search, open_ends, searched_path
 
 # Paper: one rate for all methods (0.001 on the synthetic set, 0.01 on images), λ and τ of Table 7, no strengths of the
 # baselines. Not in the paper: a tenth of each client's training samples for validation, on which no run trains.
@@ -38,4 +38,5 @@ CRITERIA = Criteria(
         16: Waiver(CONDITIONS, "counts of what is sent"),
     },
     searched=SETTINGS.searched,
+    open_ends=open_ends(searched_path("fedpews")),
 )

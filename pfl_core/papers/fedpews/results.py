@@ -189,3 +189,10 @@ def grid_cells(
 
 def _mean(values: pd.Series) -> float:
     return float(values.mean(skipna=False))
+
+
+def rates(records: Iterable[Record]) -> str:
+    """A line for a caption: the learning rate of each method."""
+    names = {"fedavg": "FedAvg", "fedpews": "learned masks", "fedpews_fixed": "fixed masks"}
+    found = dict.fromkeys((record.spec.method["name"], record.spec.train.lr) for record in records)
+    return "learning rates: " + ", ".join(f"{names[name]} {lr:g}" for name, lr in sorted(found))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pfl_core.papers.fedselect.settings import BASELINES, SETTINGS, VALIDATED
 from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver
-from pfl_core.study.search import Search
+from pfl_core.study.search import Search, open_ends, searched_path
 
 # For all methods. The middle rate is that of FedSelect's released code; the paper names no strengths. Not in the paper:
 # 50 validation images per class and client, on which no run trains.
@@ -46,4 +46,5 @@ CRITERIA = Criteria(
         22: Waiver(CONDITIONS, "counts of what is sent"),
     },
     searched=SETTINGS.searched,
+    open_ends=open_ends(searched_path("fedselect")),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pfl_core.papers.pfedgate.settings import BASELINES, SETTINGS
 from pfl_core.study.criteria import CONDITIONS, CONVERGENCE, MECHANISM, SEARCH, Criteria, Waiver
-from pfl_core.study.search import Search
+from pfl_core.study.search import Search, open_ends, searched_path
 
 # Learning rates: the middle of the paper's grid (0.005 to 0.5), widened where an end is best. Strengths: the paper's
 # grids (Ditto's and pFedMe's weights, the rate of FedRep's head). Rate of the gate: the paper's 0.5 and 1.5, and 5 (not
@@ -54,4 +54,5 @@ CRITERIA = Criteria(
         23: Waiver((SEARCH,), "about one model scored in several orders"),
     },
     searched=SETTINGS.searched,
+    open_ends=open_ends(searched_path("pfedgate")),
 )

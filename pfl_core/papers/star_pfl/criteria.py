@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pfl_core.papers.star_pfl.settings import SETTINGS
 from pfl_core.study.criteria import MECHANISM, SEARCH, Criteria, Waiver
-from pfl_core.study.search import Search
+from pfl_core.study.search import Search, open_ends, searched_path
 
 # The middle of the grid is the released code's learning rate. Thresholds and windows are the paper's and not searched.
 # Validation images are the paper's split, a fifth of each client's images; no final run trains on them.
@@ -35,4 +35,5 @@ CRITERIA = Criteria(
         12: Waiver((MECHANISM, SEARCH), "asks whether the mechanism acts"),
     },
     searched=SETTINGS.searched,
+    open_ends=open_ends(searched_path("star_pfl")),
 )

@@ -221,7 +221,7 @@ def rounds_maps(cells: pd.DataFrame, title: str, caption: str = "") -> Figure:
     fig, axes = plt.subplots(1, 2, figsize=size, layout="constrained")
     for ax, name, form, cmap, label in (
         (axes[0], "mean", "{:.0f}", "viridis_r", title),
-        (axes[1], "difference", "{:+.0f}", "RdBu_r", "against FedAvg, same rate"),
+        (axes[1], "difference", "{:+.0f}", "RdBu_r", "rounds more than FedAvg"),
     ):
         values = grids[name].to_numpy(float)
         limit = np.nanmax(np.abs(values), initial=1.0)
@@ -230,6 +230,7 @@ def rounds_maps(cells: pd.DataFrame, title: str, caption: str = "") -> Figure:
         _heat_map(ax, grids[name], _texts(grids[name], spread, form), norm, plt.get_cmap(cmap), best=np.nanmin)
         fig.colorbar(plt.cm.ScalarMappable(norm, cmap), ax=ax, label="rounds", pad=0.02)
         ax.set_title(label)
+    axes[1].set_ylabel("")
     blank = "target accuracy not reached" if grids["mean"].isna().to_numpy().any() else ""
     legend_above(fig, handles=_marks(framed=False, blank=blank, best="fewest rounds, FedAvg included"))
     spread = grids["std"].notna().to_numpy().any()

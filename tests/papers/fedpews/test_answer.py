@@ -1,0 +1,56 @@
+"""The answer of FedPeWS's results page, from synthetic runs."""
+
+from __future__ import annotations
+
+from pfl_core.papers.fedpews.answer import answer
+from pfl_core.papers.fedpews.paper import PAPER
+from pfl_core.study.report import Evidence
+from tests.study.invented import each_seed, frame
+
+
+def runs(setting, method, value, variant="", metric="acc_mean"):
+    """A row for each of three seeds."""
+    known = dict(setting=setting, method=method, variant=variant, metric=metric)
+    return each_seed(known, value)
+
+
+def evidence(real=(), paper=()):
+    made = Evidence(PAPER, {"real": [], "paper": []}, {})
+    made.__dict__["frames"] = {"real": frame(*real), "paper": frame(*paper)}
+    return made
+
+
+def test_gains_with_four_clients_are_of_the_mean_of_ten_rounds():
+    """The last round would give the opposite sign."""
+    late = dict(metric="acc_late")
+    made = evidence(
+        paper=[
+            runs("four clients", "fedavg", 60.0, **late),
+            runs("four clients", "fedavg", 90.0),
+            runs("four clients", "fedpews", 73.0, "tau=0.124", **late),
+            runs("four clients", "fedpews", 70.0, "tau=0.124"),
+            runs("four clients", "fedpews_fixed", (81.0, 82.2, 82.8), "tau=0.124", **late),
+        ]
+    )
+    sentence = answer(made)[1]
+    assert "mean accuracy of the last ten rounds" in sentence
+    assert "+13.0 [13.0, 13.0] points with learned" in sentence
+    assert "+22.0 [19.5, 24.5] points with fixed" in sentence  # 21, 22 and 23: 22 ± 4.303 / sqrt(3)
+
+
+def test_cells_above_99_percent_are_counted_by_their_mean_over_seeds():
+    accuracy = dict(metric="acc_pooled")
+    made = evidence(
+        real=[
+            runs("sensitivity", "fedpews", 99.5, "tau=0.2", **accuracy),
+            runs("sensitivity", "fedpews", (99.2, 99.2, 98.3), "tau=0.4", **accuracy),
+            runs("sensitivity", "fedpews_fixed", 99.1, "tau=0.2", **accuracy),
+            runs("sensitivity", "fedavg", 99.9, **accuracy),
+            runs("cifar_mnist", "fedpews", 99.9, **accuracy),
+        ]
+    )
+    assert "2 of 3 cells end above 99 %" in answer(made)[2]
+
+
+def test_the_length_of_the_image_runs_is_that_of_the_preset():
+    assert "300 rounds" in answer(evidence())[3]

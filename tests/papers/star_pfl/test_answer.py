@@ -1,0 +1,40 @@
+"""The answer of Star-PFL's results page, from synthetic runs."""
+
+from __future__ import annotations
+
+from pfl_core.papers.star_pfl.answer import answer
+from pfl_core.papers.star_pfl.paper import PAPER
+from pfl_core.study.report import Evidence
+from tests.study.invented import frame
+
+
+def run(method, metric, value, alpha=0.01, variant="", seed=0):
+    """The row of one run, as a list."""
+    fields = dict(preset="real", setting="axial", rounds=15, dirichlet=alpha, variant=variant, seed=seed)
+    return [fields | dict(method=method, metric=metric, value=value)]
+
+
+def evidence(*runs):
+    made = Evidence(PAPER, {}, {})
+    made.__dict__["frames"] = {"real": frame(*runs), "paper": frame()}
+    return made
+
+
+def test_all_methods_are_scored_at_the_same_two_points_and_at_one_alpha():
+    runs = [run("star_pfl", "acc_mean_merged", 99.0, alpha=0.1), run("star_pfl", "acc_mean_merged", 98.0, variant="x")]
+    for method, merged, trained in (("star_pfl", 90.8, 94.0), ("fedavg", 90.9, 94.4), ("fedbn", 90.7, 94.3)):
+        runs += [run(method, "acc_mean_merged", merged), run(method, "acc_mean_trained", trained)]
+    first, second, *_ = answer(evidence(*runs))
+    assert "α = 0.01, 15 rounds, 1 seed)" in first
+    assert "Star-PFL scores 90.8 %, FedAvg 90.9 % and FedBN 90.7 %" in first
+    assert "Star-PFL scores 94.0 %, FedAvg 94.4 % and FedBN 94.3 %" in second
+
+
+def test_numbers_are_means_over_seeds():
+    runs = [run("star_pfl", "acc_mean_merged", 90.0 + seed, seed=seed) for seed in range(3)]
+    first, *_ = answer(evidence(*runs))
+    assert "3 seeds" in first and "Star-PFL scores 91.0 %, FedAvg (not stored)" in first
+
+
+def test_an_answer_without_runs_says_so():
+    assert all("(not stored)" in sentence for sentence in answer(evidence()))
