@@ -193,7 +193,8 @@ class MethodEntry:
     shares: str  # which parameters are shared and which are personal, in one line
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # named settings of the fields
     ci: Mapping[str, Any] = field(default_factory=dict)  # small values of the fields, for the tests of all methods
-    # Fields of the method and of ``Training`` for `pfl run` without a paper, where the defaults do not work.
+    # Fields of the method and of ``Training`` for `pfl run` without a paper, where the defaults do not work on digits.
+    # They are this project's choice.
     trial: Mapping[str, Any] = field(default_factory=dict)
     trial_training: Mapping[str, Any] = field(default_factory=dict)
     passes: float = 1.0  # gradient passes in a local epoch, for time estimates

@@ -47,6 +47,7 @@ class MixtureState(MovingState):
     papers=("pfedgate",),
     shares="a few models for all; each client mixes their predictions with its own weights",
     ci={"components": 2},
+    trial_training={"lr": 0.1, "batch_size": 16, "momentum": 0.9},
     passes=4.0,
 )
 @dataclass(frozen=True)

@@ -45,7 +45,10 @@ class FedMaskState(MovingState):
     shares="frozen weights; each client masks the last layers, and mask scores that several clients keep are averaged",
     variants={"cifar": {"layers": 2}, "s=0.3": {"keep_ratio": 0.3}, "threshold": {"cut": "threshold"}},
     ci={"layers": 2, "keep_ratio": 0.6, "lr_mask": 5.0},
-    trial={"layers": 2, "lr_mask": 50.0},  # with the learning rates of weights, masks hardly change
+    # With the learning rates of weights, masks hardly change. Masks of the last two layers alone hardly help on the
+    # random features of an untrained network.
+    trial={"layers": 4, "lr_mask": 200.0},
+    trial_training={"momentum": 0.9, "epochs": 2},
     passes=1.1,
 )
 @dataclass(frozen=True)

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     },
     ci={"public": "train", "public_samples": 16},
     trial={"public": "train", "public_samples": 500},  # digits have no public set
-    trial_training={"lr": 0.3, "batch_size": 32, "momentum": 0.0},
     passes=3.0,
 )
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ class HeteroState(MovingState):
         "authors_code": {"reading": "authors_code"},
     },
     ci={"full_share": 0.25, "small": 0.6},
+    trial_training={"lr": 0.3},  # small models learn slower
 )
 @dataclass(frozen=True)
 class HeteroFL(Momentum[HeteroState]):

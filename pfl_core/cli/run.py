@@ -30,7 +30,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         description="Train one method and store the result. METHOD, --data, --partition and --model also accept your "
         "own code, given as my_module:name and imported from the current folder. "
         "Default without --paper: handwritten digits, 10 clients with 2 classes each, a small convolutional network, "
-        "20 rounds, batch size 16, learning rate 0.1, momentum 0.9; a few methods have other defaults. "
+        "20 rounds, batch size 8, learning rate 0.2, no momentum; a few methods have other defaults. "
         "Several values with commas between them make a sweep of all combinations: --seed 0-2 --lr 0.01,0.1 "
         "--set alpha=0.1,0.3. The result is then a table with the mean over seeds.",
     )

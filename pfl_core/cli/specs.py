@@ -40,7 +40,9 @@ FRAME_FLAGS = ("clients", "rounds", "participation", "lr", "epochs", "batch_size
 LISTS = ("reading", *COMPONENTS, *FRAME_FLAGS)  # flags that accept several values
 OPTIONS = ("paper", "preset", *LISTS, "seed", "device", "set", "metrics", "jobs", "log", "dry_run")
 MAX_RUNS = 10_000  # of one command
-TRIAL_TRAINING = {"lr": 0.1, "batch_size": 16, "momentum": 0.9}  # without --paper: learns within 20 rounds
+# Without --paper. This project's choice: with these, a shared model learns within 20 rounds although each client has 2
+# of the 10 classes. FedAvg ends at 88 %; at rate 0.1 with batches of 16 and momentum 0.9 it ends at 59 %.
+TRIAL_TRAINING = {"lr": 0.2, "batch_size": 8, "momentum": 0.0}
 MAIN_OPTION = {  # partition -> the option that NAME:VALUE sets
     "shards": "classes_per_client",
     "dirichlet": "alpha",

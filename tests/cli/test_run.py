@@ -485,7 +485,7 @@ def test_without_a_paper_a_method_is_tried_with_settings_that_learn():
     """Defaults of classes are the papers'; 20 rounds on digits need others, which what is set replaces."""
     for name, entry in methods().items():
         made = spec_of(name)
-        assert made.train == Training(**{"lr": 0.1, "batch_size": 16, "momentum": 0.9, **entry.trial_training}), name
+        assert made.train == Training(**{"lr": 0.2, "batch_size": 8, "momentum": 0.0, **entry.trial_training}), name
         if name.startswith("fedpews"):  # its warm-up refuses momentum
             assert made.train.momentum == 0
         assert made.method == {"name": name, **entry.trial} and not made.changed

@@ -261,7 +261,7 @@ class WarmupRows(NamedTuple):
     },
     ci={"tau": 0.5, "lam": 1.0},
     passes=1.3,
-    trial_training={"lr": 0.2, "momentum": 0.0},  # the warm-up is plain SGD
+    trial={"tau": 0.3, "lr_mask": 1.5},  # with τ = 0.125, masks are still random after the warm-up
 )
 @dataclass(frozen=True)
 class FedPeWS(Warmup[WarmState]):

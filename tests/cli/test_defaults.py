@@ -1,0 +1,27 @@
+"""`pfl run METHOD` without options: every method learns, and its mechanism acts."""
+
+import dataclasses
+
+import pytest
+
+from pfl_core import methods
+from pfl_core.cli.specs import trial
+from pfl_core.runs import execute
+from pfl_core.runs.build import build
+
+LEAD = 15  # points above a model that always answers with the client's most frequent class
+
+
+@pytest.mark.parametrize("name", methods())
+def test_a_method_learns_with_its_defaults(name, store):
+    """Scored after the last round only, which changes no result and takes less time."""
+    spec = trial(name, {}, seed=0)
+    warnings: list[str] = []
+    spec = dataclasses.replace(spec, eval_every=spec.rounds)
+    execute(spec, store, warn=warnings.append)
+    record = store.get(store.key_of(spec), spec)
+    _, fed, _ = build(spec)
+    labels = [fed.labels(k, "test") for k in range(fed.num_clients)]
+    most_frequent = sum(float(y.bincount().max()) / len(y) for y in labels) / len(labels)
+    assert record.summary()["acc_mean"] > 100 * most_frequent + LEAD
+    assert not [check for check in record.mechanism if not check.acts] and not warnings
