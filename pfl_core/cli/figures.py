@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pfl_core import notebooks, papers
 from pfl_core.cli.names import complete
@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from pfl_core.runs import RunSpec
 
 Parameters = dict[str, Any]
+
 NOT_PRESET = {"SEEDS", "OVERRIDES"}  # parameters that make a notebook's runs differ from the preset
+
+
+class Task(NamedTuple):
+    """How to run a notebook."""
+
+    parameters: Parameters
+    env: Mapping[str, str]  # added to the kernel's environment
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -56,7 +64,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         "--dry-run", action="store_true", help="count the missing runs and estimate time, memory and disk; run nothing"
     )
     figures.add_argument(
-        "--write-notebooks", action="store_true", help="update the outputs stored in notebooks/ (preset quick)"
+        "--write-notebooks",
+        action="store_true",
+        help="update the outputs stored in notebooks/: the best stored evidence, else preset quick",
     )
     figures.add_argument(
         "--evidence",
@@ -75,8 +85,10 @@ def do_figures(args: argparse.Namespace) -> int:
     selected = {name: parameters_of(name, args) for name in notebooks.select(args.selection)}
     if not args.selection:  # all notebooks that have the preset
         selected = {name: p for name, p in selected.items() if papers.has_preset(name, p["PRESET"])}
-    if args.write_notebooks and (args.parameters or args.device or args.preset not in (None, "quick")):
-        raise ValueError("--write-notebooks always uses preset quick; give no other preset, device or parameters")
+    if args.write_notebooks and (args.parameters or args.device or args.preset):
+        raise ValueError(
+            "--write-notebooks takes presets and seeds from the evidence; give no preset, device, parameters"
+        )
     if args.list:
         titles = {name: notebooks.title(name) for name in selected}
         objects = [{"name": name, "title": title} for name, title in titles.items()]
@@ -96,11 +108,14 @@ def do_figures(args: argparse.Namespace) -> int:
         return 0
     from pfl_core.study.output import figures_dir
 
+    env = {"PFL_TRAIN": "1"} | ({"PFL_JOBS": str(args.jobs)} if args.jobs else {})
+    tasks = {name: Task(parameters, env) for name, parameters in selected.items()}
+    if args.write_notebooks:
+        tasks |= evidence(list(selected))
     root = figures_dir()
     if NOT_PRESET & {name for name, _ in args.parameters} and "PFL_FIGURES_DIR" not in os.environ:
         root = data_dir() / "figures"  # figures/ holds the committed figures of the presets, which stay unchanged
-    env = {"PFL_TRAIN": "1"} | ({"PFL_JOBS": str(args.jobs)} if args.jobs else {})
-    return run_all(selected, root, env, refresh=args.write_notebooks)
+    return run_all(tasks, root, refresh=args.write_notebooks)
 
 
 def draw_evidence(args: argparse.Namespace) -> int:
@@ -110,26 +125,39 @@ def draw_evidence(args: argparse.Namespace) -> int:
             "--evidence takes preset and seeds from the manifest; give papers or notebooks, and no other parameters"
         )
     from pfl_core.notebooks import manifest
-    from pfl_core.runs import Store
+    from pfl_core.runs import RESULTS
     from pfl_core.study.output import figures_dir
 
-    store, names = Store(root=Path(os.devnull)), notebooks.select(args.selection)  # the committed records only
-    entries = [entry for entry in manifest.read(store.results) if entry.notebook in names]
-    for entry in entries:
-        manifest.check(entry, store)
+    tasks = evidence(notebooks.select(args.selection))
     if args.list or args.dry_run:
+        entries = [entry for entry in manifest.read(RESULTS) if entry.notebook in tasks]
         objects = [
             {"name": e.notebook, "preset": e.preset, "seeds": e.seeds, "runs": len(e.keys), "missing": e.missing}
             for e in entries
         ]
         print(as_json(objects) if args.json else table(manifest.HEAD, [entry.row for entry in entries]))
         return 0
-    selected = {entry.notebook: {"PRESET": entry.preset, "SEEDS": entry.seeds} for entry in entries}
     root = figures_dir()
     if not args.selection:  # all are drawn: what is left of earlier evidence goes
         for preset in manifest.PRESETS:
             shutil.rmtree(root / preset, ignore_errors=True)
-    return run_all(selected, root, {"PFL_TRAIN": "0", "PFL_RUNS_DIR": os.devnull})
+    return run_all(tasks, root)
+
+
+def evidence(names: Collection[str]) -> dict[str, Task]:
+    """How to draw the best evidence of those of the notebooks that have any, from committed records only.
+
+    Raises ValueError if a record of the manifest is missing.
+    """
+    from pfl_core.notebooks import manifest
+    from pfl_core.runs import Store
+
+    store = Store(root=Path(os.devnull))  # the committed records only
+    entries = [entry for entry in manifest.read(store.results) if entry.notebook in names]
+    for entry in entries:
+        manifest.check(entry, store)
+    env = {"PFL_TRAIN": "0", "PFL_RUNS_DIR": os.devnull}
+    return {entry.notebook: Task({"PRESET": entry.preset, "SEEDS": entry.seeds}, env) for entry in entries}
 
 
 def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
@@ -139,6 +167,7 @@ def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
     """
     given = {parameter: value(text) for parameter, text in args.parameters}
     preset = given.setdefault("PRESET", args.preset or "quick")
+    given.setdefault("SEEDS", None)  # committed notebooks have the seeds of their evidence
     if preset not in PRESETS or args.preset not in (None, preset):
         raise ValueError(f"-p PRESET {preset}: choose from {', '.join(PRESETS)}; it must not contradict --preset")
     seeds, overrides = given.get("SEEDS"), given.get("OVERRIDES", {})
@@ -158,7 +187,7 @@ def experiment(name: str, parameters: Parameters) -> list[RunSpec]:
     return papers.specs(name, parameters["PRESET"], parameters.get("SEEDS"), parameters.get("OVERRIDES"))
 
 
-def run_all(selected: Mapping[str, Parameters], root: Path, env: Mapping[str, str], refresh: bool = False) -> int:
+def run_all(tasks: Mapping[str, Task], root: Path, refresh: bool = False) -> int:
     """Run notebooks one after another, each with parallel training runs. Returns 1 if a notebook failed, else 0.
 
     Figures are written below ``root``. ``refresh``: replace the notebook in notebooks/ by its executed copy. Raises
@@ -166,26 +195,26 @@ def run_all(selected: Mapping[str, Parameters], root: Path, env: Mapping[str, st
     """
     start = perf_counter()
     failed: list[str] = []
-    env = {"PFL_FIGURES_DIR": str(root.resolve()), **env}
-    for i, (name, parameters) in enumerate(selected.items(), 1):
-        progress = f"{i - 1 - len(failed)} of {len(selected)} notebooks are done"
+    for i, (name, (parameters, env)) in enumerate(tasks.items(), 1):
+        progress = f"{i - 1 - len(failed)} of {len(tasks)} notebooks are done"
+        env = {"PFL_FIGURES_DIR": str(root.resolve()), **env}
         if passed(deadline()):
             raise TimeUpError(f"the time is up: {progress}; the same command continues")
         preset = parameters["PRESET"]
         figures, copies = root / preset, data_dir() / "notebooks" / preset
-        print(f"[{i}/{len(selected)}] {name}, preset {preset}", flush=True)
+        print(f"[{i}/{len(tasks)}] {name}, preset {preset}", flush=True)
         # files written by the notebook are found by their modification times
         before = _files(figures)
         try:
-            outcome = _refresh(name, copies, env) if refresh else _run(name, copies, parameters, env)
+            outcome = (_refresh if refresh else _run)(name, copies, parameters, env)
         except TimeUpError as error:
             raise TimeUpError(f"{progress}; in {name} {error}") from None
         written = sorted(path for path, modified in _files(figures).items() if before.get(path) != modified)
         lines = [f"{duration(outcome.seconds)}{', failed' if outcome.error else ''}", *outcome.error.splitlines()]
         print("\n".join(f"    {line}" for line in [*lines, *map(_short, written)]), flush=True)
         failed += [name] if outcome.error else []
-    done, seconds = len(selected) - len(failed), duration(perf_counter() - start)
-    print(f"{done} of {len(selected)} notebooks in {seconds}; executed copies in {_short(data_dir() / 'notebooks')}")
+    done, seconds = len(tasks) - len(failed), duration(perf_counter() - start)
+    print(f"{done} of {len(tasks)} notebooks in {seconds}; executed copies in {_short(data_dir() / 'notebooks')}")
     if failed:
         print(f"failed: {', '.join(failed)}; see NAME.failed.ipynb in the folder of the copies")
     return 1 if failed else 0
@@ -200,8 +229,9 @@ def _run(name: str, copies: Path, parameters: Parameters, env: Mapping[str, str]
     return notebooks.Outcome(perf_counter() - start, error)
 
 
-def _refresh(name: str, copies: Path, env: Mapping[str, str]) -> notebooks.Outcome:
-    return notebooks.rewrite(name, "quick", notebooks.path_of(name), copies, env)
+def _refresh(name: str, copies: Path, parameters: Parameters, env: Mapping[str, str]) -> notebooks.Outcome:
+    target = notebooks.path_of(name)
+    return notebooks.rewrite(name, parameters["PRESET"], target, copies, env, parameters.get("SEEDS"))
 
 
 def _files(folder: Path) -> dict[Path, int]:

@@ -233,7 +233,7 @@ def write_manifest(args: argparse.Namespace) -> int:
     store = Store(root=Path(os.devnull))  # the committed records only
     entries = manifest.best(store)
     print(table(manifest.HEAD, [entry.row for entry in entries]))
-    before = manifest.read(store.results) if (store.results / manifest.NAME).exists() else []
+    before = manifest.read(store.results)
     whole = {entry.notebook for entry in entries if not entry.missing}
     print(f"written to {manifest.write(entries, store.results)}")
     for entry in before:

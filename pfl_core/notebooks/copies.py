@@ -1,4 +1,4 @@
-"""Executed notebooks that are committed: quick outputs in notebooks/, and the ci references that nbval compares."""
+"""Executed notebooks that are committed: those in notebooks/, and the ci references that nbval compares."""
 
 from __future__ import annotations
 
@@ -22,19 +22,25 @@ NOISE = [  # metadata that differ between machines or runs; keys in nbstripout's
     "cell.metadata.papermill",
     "cell.metadata.execution",
 ]
-_PRESET = re.compile(r'^PRESET = "\w*"', re.MULTILINE)
 
 
-def rewrite(name: str, preset: str, target: Path, scratch: Path, env: Mapping[str, str] | None = None) -> Outcome:
+def rewrite(
+    name: str,
+    preset: str,
+    target: Path,
+    scratch: Path,
+    env: Mapping[str, str] | None = None,
+    seeds: list[int] | None = None,
+) -> Outcome:
     """Run a notebook with this preset in the folder ``scratch``, and write the cleaned copy to ``target``.
 
-    ``env`` is added to the kernel's environment. Copies at preset "ci" are references: without pictures and progress
-    bars.
+    ``seeds``: default those of the preset. ``env`` is added to the kernel's environment. Copies at preset "ci" are
+    references: without pictures and progress bars.
     """
     import nbformat
 
     start, is_reference, copy = perf_counter(), preset == "ci", scratch / f"{name}.ipynb"
-    source = with_preset(nbformat.read(path_of(name), as_version=4), preset)
+    source = with_preset(nbformat.read(path_of(name), as_version=4), preset, seeds)
     try:
         execute(source, copy, env={**(env or {}), **({"TQDM_DISABLE": "1"} if is_reference else {})})
     except NotebookError as error:
@@ -48,12 +54,14 @@ def rewrite(name: str, preset: str, target: Path, scratch: Path, env: Mapping[st
     return Outcome(perf_counter() - start)
 
 
-def with_preset(notebook: NotebookNode, preset: str) -> NotebookNode:
-    """Set PRESET in the notebook's parameters cell. Raises ValueError if the cell has no such line."""
+def with_preset(notebook: NotebookNode, preset: str, seeds: list[int] | None = None) -> NotebookNode:
+    """Set PRESET and SEEDS in the notebook's parameters cell. Raises ValueError if the cell has no such lines."""
     cell = parameters_cell(notebook)
-    cell.source, count = _PRESET.subn(f'PRESET = "{preset}"', cell.source)
-    if count != 1:
-        raise ValueError('the cell tagged "parameters" must have one line PRESET = "quick"')
+    for line in (f'PRESET = "{preset}"', f"SEEDS = {seeds}"):
+        name = line.partition(" ")[0]
+        cell.source, count = re.subn(rf"^{name} = [^#\n]*?(?=  #|$)", line, cell.source, flags=re.MULTILINE)
+        if count != 1:
+            raise ValueError(f'the cell tagged "parameters" must have one line {name} = ...')
     return notebook
 
 

@@ -102,8 +102,10 @@ def write(entries: list[Evidence], results: Path) -> Path:
 
 
 def read(results: Path) -> list[Evidence]:
-    """Read the manifest. Raises ValueError for a damaged file, OSError for a missing one."""
+    """Read the manifest; empty if there is none. Raises ValueError for a damaged file."""
     path = results / NAME
+    if not path.exists():
+        return []
     try:
         return [Evidence(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     except (TypeError, ValueError):

@@ -84,7 +84,7 @@ BAD = [  # command line -> what its line must tell: the value, what was expected
     ("figures -p SEEDS 3", "SEEDS 3", "list"),
     ("figures -p OVERRIDES 3", "OVERRIDES 3", "object"),
     ("figures fedselect/02_personalization_limit -p ROUNDS 3", "'ROUNDS'", "OVERRIDES"),
-    ("figures --write-notebooks --preset paper", "quick"),
+    ("figures --write-notebooks --preset paper", "from the evidence"),
     ("figures across --preset paper", "across has no preset 'paper'", "real, quick, ci"),
     ("run local --paper across --preset paper", "across has no preset 'paper'", "real, quick, ci"),
 ]

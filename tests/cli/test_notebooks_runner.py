@@ -340,6 +340,13 @@ def test_committed_copies_are_clean_and_hold_their_preset(tmp_path, monkeypatch,
     assert ("image/png" in picture.data) == pictures and picture.data["text/plain"] == "<Figure>"
 
 
+def test_preset_and_seeds_are_set_and_the_comments_stay():
+    notebook = nbformat.read(notebooks.path_of("paper_a/01_draws"), 4)
+    real = notebooks.parameters_cell(notebooks.with_preset(notebook, "real", [0, 1])).source
+    assert real == PARAMETERS.replace('"quick"  #', '"real"  #').replace("SEEDS = None", "SEEDS = [0, 1]")
+    assert notebooks.parameters_cell(notebooks.with_preset(notebook, "quick")).source == PARAMETERS
+
+
 def test_a_copy_whose_notebook_fails_stays_as_it_was(tmp_path, monkeypatch):
     def fails(source, target, parameters, env):
         raise notebooks.NotebookError("in cell [1]")
@@ -365,5 +372,5 @@ def test_write_notebooks_refreshes_them_in_place(capsys, monkeypatch):
 
 
 def test_a_notebook_needs_a_preset_line():
-    with pytest.raises(ValueError, match='one line PRESET = "quick"'):
+    with pytest.raises(ValueError, match="one line PRESET = ..."):
         notebooks.with_preset(nbformat.read(write("odd", parameters="SEEDS = None"), as_version=4), "ci")

@@ -11,10 +11,13 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from pfl_core import notebooks
+from pfl_core.notebooks import manifest
 from pfl_core.notebooks.catalogue import NOTEBOOKS
+from pfl_core.runs import RESULTS
 
 REFERENCES = Path(__file__).parents[1] / "notebooks"
 NAMES = [path.relative_to(NOTEBOOKS).with_suffix("").as_posix() for path in sorted(NOTEBOOKS.glob("**/[!.]*.ipynb"))]
+EVIDENCE = {entry.notebook: (entry.preset, entry.seeds) for entry in manifest.read(RESULTS)}
 TEXT = ("text/plain", "text/html", "text/markdown")
 
 
@@ -22,7 +25,7 @@ def read(path: Path) -> NotebookNode:
     return nbformat.read(path, as_version=4)
 
 
-def problems_with_outputs(notebook: NotebookNode, preset: str) -> list[str]:
+def problems_with_outputs(notebook: NotebookNode, preset: str, seeds: list[int] | None = None) -> list[str]:
     """What is wrong with a notebook as a record of a complete run at ``preset``."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
     counts = [cell.execution_count for cell in code]
@@ -32,9 +35,9 @@ def problems_with_outputs(notebook: NotebookNode, preset: str) -> list[str]:
     found += [] if texts else ["no text output to compare"]
     found += ["an error is stored"] if any(output.output_type == "error" for output in outputs) else []
     found += ["stderr is stored"] if any(output.get("name") == "stderr" for output in outputs) else []
-    line = f'PRESET = "{preset}"'
-    parameters = notebooks.parameters_cell(notebook).source
-    return found + ([] if line in parameters else [f"{line} is not in its parameters cell"])
+    lines = [line.partition("  #")[0] for line in notebooks.parameters_cell(notebook).source.splitlines()]
+    wanted = [f'PRESET = "{preset}"', f"SEEDS = {seeds}"]
+    return found + [f"{line} is not in its parameters cell" for line in wanted if line not in lines]
 
 
 def differences(notebook: NotebookNode, reference: NotebookNode) -> list[str]:
@@ -60,13 +63,16 @@ def test_the_reference_holds_this_notebook_at_preset_ci(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_committed_notebook_shows_preset_quick(name):
-    assert not problems_with_outputs(read(notebooks.path_of(name)), "quick"), "run `make notebooks`"
+def test_the_committed_notebook_shows_the_best_evidence(name):
+    """Without stored evidence, preset quick."""
+    shown = EVIDENCE[name] if name in EVIDENCE else ("quick", None)
+    assert not problems_with_outputs(read(notebooks.path_of(name)), *shown), "run `make notebooks`"
 
 
 def sample(preset: str = "quick", output: NotebookNode | None = None) -> NotebookNode:
     output = output or new_output("stream", name="stdout", text="1")
-    cells = [new_code_cell(f'PRESET = "{preset}"', id="a", execution_count=1, metadata={"tags": ["parameters"]})]
+    parameters = f'PRESET = "{preset}"  # or another\nSEEDS = None'
+    cells = [new_code_cell(parameters, id="a", execution_count=1, metadata={"tags": ["parameters"]})]
     return new_notebook(cells=[*cells, new_code_cell("print(1)", id="b", execution_count=2, outputs=[output])])
 
 
