@@ -14,7 +14,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 WHAT := -c constraints.txt -e '.[test,cluster]'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup figures evidence test site fuzz golden lint format wheel bench notebooks references clean
+.PHONY: help setup figures evidence gpu-evidence test site fuzz golden lint format wheel bench notebooks references clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -56,7 +56,10 @@ wheel: setup ## build the wheel into dist/ and try it in an empty environment
 bench: setup ## speed against the bare PyTorch loop
 	$(PYTEST) tests/benchmarks $(ARGS)
 
-notebooks: setup ## refresh the quick outputs that notebooks/ carries
+gpu-evidence: setup ## on a machine with a GPU: check it, measure it, compute runs at preset paper; tables in gpu-evidence/
+	@$(BIN)/python -m tests.gpu gpu-evidence $(ARGS)
+
+notebooks: setup ## refresh the outputs that notebooks/ carries: the best stored evidence, else preset quick
 	@$(BIN)/pfl figures --write-notebooks $(ARGS)
 
 references: setup ## rewrite tests/notebooks/, the ci copies that nbval compares with
