@@ -6,11 +6,22 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from pfl_core.papers.across.results import COSTS, REFERENCE, SCORE, against_local, by_data_set, front, means, table
+from pfl_core.papers.across.results import (
+    COSTS,
+    REFERENCE,
+    SCORE,
+    against_local,
+    by_data_set,
+    clients,
+    front,
+    means,
+    table,
+)
 from pfl_core.papers.across.study import STUDY
 from pfl_core.runs import Record
-from pfl_core.study.criteria import SHOWN_ONLY
+from pfl_core.study.criteria import SHOWN_ONLY, SMALL_PRESETS
 from pfl_core.study.names import NAMES
+from pfl_core.study.statistics import agreement
 from pfl_core.study.verdicts import UNDECIDED
 
 SIDES = {"holds": "Ahead of Local", "does not hold": "Behind Local"}
@@ -23,8 +34,11 @@ def answer(records: Sequence[Record]) -> list[str]:
     for where, own in by_data_set(records).items():
         points = means(table(own))
         seeds = len({record.spec.seed for record in own})
-        lines.append(f"{where} ({seeds} seed{'s' * (seeds > 1)}, preset {own[0].spec.preset_label})")
+        preset = own[0].spec.preset_label
+        hedge = f": {SHOWN_ONLY}, not decided" * (preset in SMALL_PRESETS)
+        lines.append(f"{where} ({seeds} seed{'s' * (seeds > 1)}, preset {preset}{hedge})")
         lines += [f"  - {line}" for line in (best(points), *sides(against_local(STUDY.metrics_frame(own))))]
+        lines.append(f"  - {closest(clients(own))}")
         lines += [f"  - Best accuracy for the {COST_NAMES[cost]}: {', '.join(front(points, cost))}." for cost in COSTS]
     return lines
 
@@ -38,11 +52,29 @@ def best(points: pd.DataFrame) -> str:
 
 
 def sides(judged: pd.DataFrame) -> Iterator[str]:
-    """The methods ahead of and behind Local, and how many are neither. ``judged``: see ``against_local``."""
-    for (interval, status), group in judged.groupby(["interval", "status"], sort=False):
-        if interval != UNDECIDED:
+    """The methods ahead of and behind Local, and the number of others. ``judged``: see ``against_local``."""
+    if judged.empty:
+        return
+    for (side, status), group in judged.groupby(["holm", "status"], sort=False):
+        if side != UNDECIDED:
             hedge = f"{SHOWN_ONLY}, not decided" if status == SHOWN_ONLY else "decided"
             hedge = "undecided, for the reasons in the table" if status == UNDECIDED else hedge
-            yield f"{SIDES[interval]} ({hedge}): {', '.join(group['label'])}."
-    open_ = int((judged["interval"] == UNDECIDED).sum())
-    yield f"Neither ahead of Local nor behind it by the intervals: {open_} methods."
+            yield f"{SIDES[side]} ({hedge}): {', '.join(group['label'])}."
+    rest = judged[judged["holm"] == UNDECIDED]
+    above, below = rest.loc[rest["low"] > 0, "label"], rest.loc[rest["high"] < 0, "label"]
+    yield (
+        f"Neither ahead of Local nor behind it after Holm's correction over {len(judged)} methods: {len(rest)}. Their "
+        f"single 95 % intervals lie above 0 for {', '.join(above) or 'none'}, and below 0 for {len(below)}."
+    )
+
+
+def closest(scores: pd.DataFrame) -> str:
+    """The method whose clients' accuracies are closest to those under Local. ``scores``: see ``clients``."""
+    table = agreement(scores, NAMES[REFERENCE])
+    if table.empty:
+        return "Local or all other methods are not stored."
+    row = table.loc[table["mean size of it"].idxmin()]
+    return (
+        f"Closest to Local client by client: {row.name}, with a mean difference of {row['mean size of it']:.1f} points "
+        f"and a correlation of {row['correlation']:.2f}."
+    )

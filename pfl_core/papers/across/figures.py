@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from pfl_core.papers.across.results import COSTS, SCORE, SCORES, front
-from pfl_core.study.plots import ONE_SEED, captioned, far_below, legend_above, mean_dots
+from pfl_core.study.plots import ONE_SEED, captioned, far_below, legend_above, mean_dots, wrapped
 from pfl_core.study.style import DOUBLE, Look, looks, styled
 
-PLACE = (5, -3)  # of a name, relative to its mark; points. The line of the front leaves a mark to the right
 TICKS = (1.0, 2.0, 5.0)  # on an axis with a logarithmic scale
 
 
@@ -34,53 +30,50 @@ def accuracy_cells(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 @styled
-def fronts(points: pd.DataFrame, seeds: int, caption: str = "") -> Figure:
+def fronts(points: pd.DataFrame, caption: str = "") -> Figure:
     """Accuracy against bytes and against passes; a row of panels for each data set. The line is the Pareto front.
 
-    Columns of ``means``. Methods on a front have their name beside their mark. Far outliers are left out and named in
-    the caption. Passes are proportional to the FLOPs of the training, which the axis above shows.
+    Columns of ``means``. A panel's title names the methods on its front, and their marks have a black edge. Far
+    outliers are left out and named in the caption.
     """
     sets = dict(list(points.groupby("where", sort=False)))
-    size = (DOUBLE, 2.6 * len(sets) + 1.5)
+    size = (DOUBLE, 2.7 * len(sets) + 1.2)
     fig, axes = plt.subplots(len(sets), 2, figsize=size, layout="constrained", squeeze=False, sharey="row")
     look, outliers = looks(points.sort_values("label")), []
     for row, (name, part) in zip(axes, sets.items(), strict=True):
-        near = part[part[SCORE] >= far_below(part[SCORE])]
-        outliers += [
-            f"{p.label} ({getattr(p, SCORE):.1f} %)" for p in part[~part["label"].isin(near["label"])].itertuples()
-        ]
+        low = far_below(part[SCORE])
+        far = zip(part["label"], part[SCORE], strict=True)
+        outliers += [f"{label} ({score:.1f} %)" for label, score in far if score < low]
         for ax, (cost, xlabel) in zip(row, COSTS.items(), strict=True):
-            front_panel(ax, near.sort_values("label"), cost, look, filled=seeds > 1)
-            ax.set(xlabel=xlabel, title=name if len(sets) > 1 else "")
+            best = front_panel(ax, part[part[SCORE] >= low].sort_values("label"), cost, look)
+            title = f"front: {', '.join(best)}"
+            ax.set(xlabel=xlabel, title=wrapped(f"{name}, {title}" if len(sets) > 1 else title, 2))
         row[0].set_ylabel("mean client accuracy (%)")
-        row[1].set_xscale("log")
-        per_pass = float((1000 * part["train_tflop"] / part["passes"]).median())
-        scale = (partial(np.multiply, per_pass), partial(np.multiply, 1 / per_pass))  # passes to GFLOPs and back
-        above = row[1].secondary_xaxis("top", functions=scale)
-        above.set_xlabel("GFLOPs of the training, all clients")
-        for axis in (row[1].xaxis, above.xaxis):
-            axis.set_major_locator(LogLocator(subs=TICKS))
-            axis.set_major_formatter(StrMethodFormatter("{x:g}"))
-            axis.set_minor_locator(NullLocator())
+        gflop = float((1000 * part["train_tflop"] / part["passes"]).median())
+        row[1].set(xscale="log", xlabel=f"{COSTS['passes']}\n(100 passes of all clients: {100 * gflop:.2g} GFLOP)")
+        row[1].xaxis.set_major_locator(LogLocator(subs=TICKS))
+        row[1].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        row[1].xaxis.set_minor_locator(NullLocator())
     legend_above(fig, axes.flat)
-    note = f"marks: mean over {seeds} seeds" if seeds > 1 else ONE_SEED
-    return captioned(
-        fig, caption, note + "; line: Pareto front" + f"; below the scale: {', '.join(outliers)}" * bool(outliers)
-    )
+    notes = ["marks: mean over seeds; line and black edges: Pareto front"]
+    notes += [ONE_SEED] * bool((points["seeds"] < 2).any())
+    notes += [f"below the scale: {', '.join(outliers)}"] * bool(outliers)
+    return captioned(fig, caption, "; ".join(notes))
 
 
-def front_panel(ax: Axes, points: pd.DataFrame, cost: str, look: dict[str, Look], *, filled: bool) -> None:
-    """The marks of one panel, the front as a line, and the names of its methods."""
+def front_panel(ax: Axes, points: pd.DataFrame, cost: str, look: dict[str, Look]) -> list[str]:
+    """The marks of one panel and the front as a line. Returns the labels on the front, cheapest first."""
+    labels = front(points, cost)
     for point in points.to_dict("records"):
-        of = look[point["label"]]
+        label, of = point["label"], look[point["label"]]
         ax.plot(
-            point[cost], point[SCORE], marker=of.marker, color=of.color, linestyle="", label=point["label"],
-            markerfacecolor=of.color if filled else "w",
+            point[cost], point[SCORE], marker=of.marker, color=of.color, linestyle="", label=label,
+            markerfacecolor=of.color if point["seeds"] > 1 else "w",
+            markeredgecolor="k" if label in labels else of.color, markeredgewidth=0.7, zorder=3 if label in labels else 2,
         )  # fmt: skip
-    best = points.set_index("label").loc[front(points, cost)]
-    ax.plot(best[cost], best[SCORE], color="0.6", linewidth=0.8, zorder=0, drawstyle="steps-post")
-    for label, x, y in best[[cost, SCORE]].itertuples():
-        ax.annotate(label, (x, y), PLACE, textcoords="offset points", va="top", fontsize=7)
+    best = points.set_index("label").loc[labels]
+    ax.plot(best[cost], best[SCORE], color="0.6", linewidth=0.8, zorder=1, drawstyle="steps-post")
+    return labels
 
 
 @styled
@@ -105,4 +98,4 @@ def ranks(ranked: pd.DataFrame, caption: str = "") -> Figure:
         ax.grid(axis="y", color="0.93", linewidth=0.6)
         ax.set_axisbelow(True)
     hollow = [ONE_SEED] if (ranked["runs"] < 2).any() else []
-    return captioned(fig, caption, "; ".join([*hollow, "bars: 95 % interval of the mean rank over seeds"]))
+    return captioned(fig, caption, "; ".join([*hollow, "bars: 95 % interval of the mean rank, cut at the edges"]))

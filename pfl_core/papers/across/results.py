@@ -25,6 +25,11 @@ SCORES = {
     "acc_mean_trained": "mean, after local training",
 }
 COSTS = {"upload_mb": "sent by all clients (MB)", "passes": "passes through a client's images"}
+SHORT = {  # column -> its name in a table that is shown
+    **dict(zip(SCORES, ("mean", "worst tenth", "after local training"), strict=True)),
+    **{"upload_mb": "MB", "train_tflop": "GFLOP"},
+}
+SAME = 1e-5  # relative difference of two losses that are equal up to rounding
 REFERENCE = "local"
 ALL = "all data sets"
 
@@ -54,16 +59,29 @@ def table(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def means(runs: pd.DataFrame) -> pd.DataFrame:
-    """Scores and costs of each method, mean over seeds, most accurate first. Columns of ``table``."""
-    numbers = [*SCORES, *COSTS, "train_tflop"]
-    points = runs.groupby(["where", "method", "label", "color"], sort=False)[numbers].mean().reset_index()
+    """Scores and costs of each method, mean over seeds, most accurate first, and the number of ``seeds``.
+
+    Columns of ``table``.
+    """
+    groups = runs.groupby(["where", "method", "label", "color"], sort=False)
+    points = groups[[*SCORES, *COSTS, "train_tflop"]].mean().assign(seeds=groups["seed"].nunique()).reset_index()
     return points.sort_values(SCORE, ascending=False, kind="stable")
 
 
+def shown(points: pd.DataFrame) -> pd.DataFrame:
+    """The rows of ``means`` as a table to show, with GFLOP in place of TFLOP."""
+    columns = [*SCORES, *COSTS, "train_tflop"]
+    indexed = points.assign(train_tflop=1000 * points["train_tflop"]).set_index(["where", "label"])
+    return indexed[columns].rename(columns=SHORT)
+
+
 def same_scores(runs: pd.DataFrame, label: str) -> list[str]:
-    """The other labels with the same mean test loss as ``label`` for every seed. Columns: label, seed, loss."""
+    """The other labels with the mean test loss of ``label`` for every seed, up to rounding.
+
+    Columns: label, seed, loss.
+    """
     losses = runs.pivot(index="seed", columns="label", values="loss")
-    same = losses.eq(losses[label], axis=0).all()
+    same = losses.sub(losses[label], axis=0).abs().le(SAME * losses[label], axis=0).all()
     return [other for other in same.index[same] if other != label]
 
 
@@ -110,7 +128,7 @@ def against_local(rows: pd.DataFrame) -> pd.DataFrame:
 
     ``rows``: the metrics frame of one setting. Statuses are corrected by Holm's method over all methods:
     "holds" for a method that is more accurate than Local. Columns: label, lead, low, high, seeds, status, numbers
-    (those behind the status, or why it is undecided), interval (the status by the interval alone).
+    (those behind the status, or why it is undecided), holm (the status by Holm's method alone).
     """
     leads, used = {}, {}
     for method in dict.fromkeys(rows["method"]):
@@ -125,7 +143,7 @@ def against_local(rows: pd.DataFrame) -> pd.DataFrame:
         lead = leads[method]
         judged = CRITERIA.judge(0, Verdict(status, str(lead)), used[method], rows)
         found.append((NAMES[method], lead.mean, lead.low, lead.high, lead.seeds, judged.status, judged.numbers, status))
-    columns = ["label", "lead", "low", "high", "seeds", "status", "numbers", "interval"]
+    columns = ["label", "lead", "low", "high", "seeds", "status", "numbers", "holm"]
     return pd.DataFrame(found, columns=columns).sort_values("lead", ascending=False, kind="stable")
 
 

@@ -100,12 +100,13 @@ def test_without_local_nothing_is_compared_with_it(records):
 def test_the_answer_names_sides_and_hedges():
     judged = pd.DataFrame(
         [("A", "holds", "shown"), ("B", "does not hold", "undecided"), ("C", "undecided", "undecided")],
-        columns=["label", "interval", "status"],
-    )
+        columns=["label", "holm", "status"],
+    ).assign(low=[1.0, -2.0, 0.5], high=[2.0, -1.0, 1.5])
     assert list(sides(judged)) == [
         "Ahead of Local (shown, not decided): A.",
         "Behind Local (undecided, for the reasons in the table): B.",
-        "Neither ahead of Local nor behind it by the intervals: 1 methods.",
+        "Neither ahead of Local nor behind it after Holm's correction over 3 methods: 1. Their single 95 % intervals "
+        "lie above 0 for C, and below 0 for 0.",
     ]
 
 
@@ -114,15 +115,16 @@ def test_the_answer_of_stored_runs(records):
     assert lines[0].startswith("Digits (2 seeds, preset ci")
     assert "is the most accurate of 4 methods" in lines[1] and "Local has" in lines[1]
     assert sum("Best accuracy for the" in line for line in lines) == 2
+    assert any("Closest to Local client by client: Fed" in line for line in lines)
 
 
 def test_figures_show_every_method(records):
     runs = results.table(records)
     points = results.means(runs)
-    fig = drawn(figures.fronts(points, 2, "caption"))
+    fig = drawn(figures.fronts(points, "caption"))
     assert set(texts(fig.legends[0].get_texts())) == {NAMES[name] for name in FEW}
     for ax, cost in zip(fig.axes[:2], results.COSTS, strict=True):
-        assert texts(ax.texts) == results.front(points, cost)
+        assert ax.get_title().replace("\n", " ") == f"front: {', '.join(results.front(points, cost))}"
     titles = [panel.get_title().replace("\n", " ") for panel in drawn(figures.accuracies(runs)).axes]
     assert titles == list(results.SCORES.values())
     (ax,) = drawn(figures.ranks(results.ranks(runs))).axes
@@ -131,6 +133,6 @@ def test_figures_show_every_method(records):
 
 def test_far_outliers_are_named_below_the_panels():
     points = invented(*[("A", name, 0, 80.0 + i) for i, name in enumerate(FEW)], ("A", "fedem", 0, 10.0))
-    points = points.assign(upload_mb=range(5), passes=range(1, 6), train_tflop=range(1, 6))
-    fig = drawn(figures.fronts(points, 1, "caption"))
+    points = points.assign(upload_mb=range(5), passes=range(1, 6), train_tflop=range(1, 6), seeds=1)
+    fig = drawn(figures.fronts(points, "caption"))
     assert "below the scale: FedEM (10.0 %)" in fig.get_supxlabel().replace("\n", " ")
