@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 
 from tests.fuzz import disks, flips, inputs, kills
-from tests.fuzz.cases import TRACEBACK, WRONG, Case, Wrong, limit_memory
+from tests.fuzz.cases import EXECUTE, TRACEBACK, WRONG, Case, Wrong, limit_memory
 
 CASE_SECONDS = 90  # after that, a case counts as wrong
 BATCH = 10  # cases of a task
@@ -118,7 +118,8 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 
 def _prepare() -> None:
-    """In a new worker: a data folder of its own, one thread, limited memory."""
+    """In a new worker: a data folder of its own, one thread, limited memory, a checkpoint after every round."""
+    EXECUTE.CHECKPOINT_SECONDS = 0.0
     torch.set_num_threads(1)
     os.environ["PFL_DATA_DIR"] = tempfile.mkdtemp(prefix="pfl-fuzz-")
     limit_memory(MEMORY)
