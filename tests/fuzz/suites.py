@@ -118,8 +118,7 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 
 def _prepare() -> None:
-    """In a new worker: a data folder of its own, one thread, limited memory, a checkpoint after every round."""
-    EXECUTE.CHECKPOINT_SECONDS = 0.0
+    """In a new worker: a data folder of its own, one thread, limited memory."""
     torch.set_num_threads(1)
     os.environ["PFL_DATA_DIR"] = tempfile.mkdtemp(prefix="pfl-fuzz-")
     limit_memory(MEMORY)
@@ -132,6 +131,7 @@ def _batch(suite: int, cases: range, seed: int) -> list[Result]:
 def run_case(suite: Suite, case: int, seed: int) -> Result:
     """Run one case, at most CASE_SECONDS long, in an empty folder."""
     folder, began = Path(tempfile.mkdtemp(prefix="pfl-fuzz-case-")), time.monotonic()
+    EXECUTE.CHECKPOINT_SECONDS = 0.0  # a checkpoint after every round
     signal.signal(signal.SIGALRM, _too_slow)
     signal.alarm(CASE_SECONDS)
     try:
