@@ -35,7 +35,10 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
         reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{kind} {name!r}: {module_name} cannot be imported ({reason}); is it on the path?") from error
+        top = module_name.partition(".")[0]
+        missing = isinstance(error, ModuleNotFoundError) and error.name == top
+        hint = f"start in the folder that has {top}, or add it to PYTHONPATH" if missing else "correct the module"
+        raise ValueError(f"{kind} {name!r}: {module_name} cannot be imported ({reason}); {hint}") from error
     function = getattr(module, attribute, None)
     if not callable(function):
         raise ValueError(f"{kind} {name!r}: module {module_name} has no function {attribute!r}")

@@ -69,7 +69,8 @@ def front_panel(ax: Axes, points: pd.DataFrame, cost: str, look: dict[str, Look]
         ax.plot(
             point[cost], point[SCORE], marker=of.marker, color=of.color, linestyle="", label=label,
             markerfacecolor=of.color if point["seeds"] > 1 else "w",
-            markeredgecolor="k" if label in labels else of.color, markeredgewidth=0.7, zorder=3 if label in labels else 2,
+            markeredgecolor="k" if label in labels else of.color, markeredgewidth=0.7,
+            zorder=3 if label in labels else 2,
         )  # fmt: skip
     best = points.set_index("label").loc[labels]
     ax.plot(best[cost], best[SCORE], color="0.6", linewidth=0.8, zorder=1, drawstyle="steps-post")
