@@ -92,11 +92,11 @@ BAD = [  # command line -> what its line must tell: the value, what was expected
 
 @pytest.mark.parametrize("line", BAD, ids=lambda line: line[0][:60] or "nothing")
 def test_bad_input_gives_one_line_and_status_2(line, capsys, tmp_path):
-    command, *told = line
+    command, *words = line
     assert main(command.split()) == 2
     out, err = capsys.readouterr()
     assert err.startswith("pfl: ") and err.count("\n") == 1 and err.endswith("\n") and len(err) < 700
-    assert all(part in err for part in told), err
+    assert all(part in err for part in words), err
     assert "Traceback" not in out + err
     assert not [path for path in tmp_path.glob("**/*") if path.is_file()], "something was written"
 
@@ -142,22 +142,22 @@ def net(in_shape, num_classes):
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "words"),
     [
         ("run failing:Raises", "RuntimeError: first line second line"),
         ("run failing:Exits", "sys.exit('enough')"),
         ("run failing:Returns", "TypeError"),
     ],
 )
-def test_an_error_of_the_users_code_is_one_line_and_status_1(command, told, capsys, tmp_path, monkeypatch):
+def test_an_error_of_the_users_code_is_one_line_and_status_1(command, words, capsys, tmp_path, monkeypatch):
     (tmp_path / "failing.py").write_text(FAILING, encoding="utf-8")
     monkeypatch.delitem(sys.modules, "failing", raising=False)
     assert main(command.split()) == 1
     err = capsys.readouterr().err
-    assert err.startswith("pfl: ") and told in err and err.count("\n") == 1 and "--debug" in err
+    assert err.startswith("pfl: ") and words in err and err.count("\n") == 1 and "--debug" in err
     for debug in (["--debug", *command.split()], [*command.split(), "--debug"]):
         assert main(debug) == 1
-        assert "Traceback" in (err := capsys.readouterr().err) and told in err.splitlines()[-1]
+        assert "Traceback" in (err := capsys.readouterr().err) and words in err.splitlines()[-1]
     assert not list(tmp_path.glob("**/*.json")) and not list(tmp_path.glob("**/*.part"))
 
 

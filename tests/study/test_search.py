@@ -45,7 +45,7 @@ def test_widens_a_grid_whose_edge_was_chosen():
     many, _ = asked_only(lambda lr: -abs(math.log(lr / 2.5)))
     found = choose({"lr": (0.03, 0.1, 0.3)}, {"lr": 0.1}, many)
     assert found.grid["lr"] == [0.03, 0.1, 0.3, 0.9, 2.7]
-    assert (found.values, found.edges) == ({"lr": 2.7}, ["lr"])  # twice is the end, and the edge is told
+    assert (found.values, found.edges) == ({"lr": 2.7}, ["lr"])  # twice is the end, and the edge is reported
     down, _ = asked_only(lambda lr: -lr)
     assert choose({"lr": (0.1, 0.2)}, {"lr": 0.2}, down).grid["lr"] == [0.025, 0.05, 0.1, 0.2]
 
