@@ -98,8 +98,10 @@ def _is_users_own(name: str) -> bool:
     top = name.partition(".")[0]
     if top == PACKAGE:
         return False
-    spec = _spec(top)
-    paths = [] if spec is None else [Path(p) for p in (*(spec.submodule_search_locations or ()), spec.origin) if p]
+    if (spec := _spec(top)) is None:
+        return False
+    folders = spec.submodule_search_locations or ()  # of a package
+    paths = [Path(place) for place in (*folders, spec.origin) if place]
     return any(p.exists() for p in paths) and not any(p.is_relative_to(lib) for p in paths for lib in INSTALLED)
 
 
