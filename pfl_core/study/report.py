@@ -35,6 +35,11 @@ RULE = (
     "had an effect, with learning rates that the same search chose for all methods, and with enough seeds. Otherwise "
     "it is undecided."
 )
+LEGEND = (
+    "For each claim: the conditions that are not met, the numbers, and the beginnings of its runs' keys (`pfl runs list` "
+    "shows keys). [a, b] is a 95 % interval over seeds. The *least lead* is the smallest lead over any of the rivals. "
+    "*By the numbers alone* is the verdict without the conditions."
+)
 
 
 @dataclass(frozen=True)
@@ -181,7 +186,7 @@ def verdicts(evidence: Evidence) -> str:
     if not rows:
         return "No run is stored."
     summary = "<summary>Numbers, reasons and runs behind each verdict</summary>"
-    folded = f"<details>{summary}\n\n" + "\n".join(details) + "\n\n</details>"
+    folded = f"<details>{summary}\n\n{LEGEND}\n\n" + "\n".join(details) + "\n\n</details>"
     head = ("claim", "text", "in the paper's own tables", "here", "preset")
     return "\n\n".join([RULE, markdown(head, rows), folded])
 
