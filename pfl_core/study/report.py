@@ -36,8 +36,8 @@ RULE = (
     "it is undecided."
 )
 LEGEND = (
-    "For each claim: the conditions that are not met, the numbers, and the beginnings of its runs' keys (`pfl runs list` "
-    "shows keys). [a, b] is a 95 % interval over seeds. The *least lead* is the smallest lead over any of the rivals. "
+    "For each claim: the conditions that are not met, the numbers, and the beginnings of its runs' keys (shown by "
+    "`pfl runs list`). [a, b] is a 95 % interval over seeds. The *least lead* is the smallest lead over any of the rivals. "
     "*By the numbers alone* is the verdict without the conditions."
 )
 
