@@ -37,7 +37,7 @@ RULE = (
 )
 LEGEND = (
     "For each claim: the conditions that are not met, the numbers, and the beginnings of its runs' keys (shown by "
-    "`pfl runs list`). [a, b] is a 95 % interval over seeds. The *least lead* is the smallest lead over any of the rivals. "
+    "`pfl runs list`). [a, b] is a 95 % interval over seeds. The *least lead* is the smallest lead over a rival. "
     "*By the numbers alone* is the verdict without the conditions."
 )
 
