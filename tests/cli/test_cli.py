@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from pfl_core.runs.provenance import ROOT
 from pfl_core.study.compare import ROW
 
 pytestmark = pytest.mark.usefixtures("folders")
-BAD = [  # command line -> what its line must tell: the value, what was expected or what to do
+BAD = [  # command line -> what the message must contain: the value, what was expected or what to do
     ("", "required: COMMAND", "pfl --help"),
     ("figurs", "'figurs'", "figures"),
     ("run", "METHOD", "pfl run --help"),
@@ -172,6 +173,7 @@ def test_failed_runs_of_a_sweep_give_status_1(capsys, monkeypatch):
     assert capsys.readouterr().err.startswith("pfl: 2 of 3 runs failed, the others are stored: a: ValueError: b c:")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full stands for a full disk")
 def test_output_that_cannot_be_written_is_one_line():
     """A full disk, and a reader that has closed the pipe: nothing is reported a second time when Python exits."""
     command = [sys.executable, "-m", "pfl_core.cli", "methods"]

@@ -230,6 +230,7 @@ execute(RunSpec.from_json(json.loads(sys.argv[3])), store, on_round=on_round)
 """
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 def test_a_killed_run_continues_with_identical_results(spec, store):
     made = spec("fedselect", p=0.25, train=HARD, participation=0.5, model={"name": "cnn_small"}, rounds=6)
     command = [sys.executable, "-c", KILLED, str(store.root), str(store.results), json.dumps(made.to_json())]
