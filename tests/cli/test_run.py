@@ -192,7 +192,7 @@ def test_list_export_and_clean(capsys, tmp_path):
 
     assert main(["runs", "clean"]) == 0
     assert "deleted 0 files" in capsys.readouterr().out
-    (Store().root / "flops").mkdir(exist_ok=True)  # what is remembered beside the runs
+    (Store().root / "flops").mkdir(exist_ok=True)  # a cache beside the runs
     assert main(["runs", "clean", "--all"]) == 0
     assert f"deleted {mine}.json" in capsys.readouterr().out
     assert not Store().path(mine).exists() and kept.exists()

@@ -58,7 +58,7 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return keys
 
 
-# ---- what comes back ------------------------------------------------------------------------------------------------
+# ---- results of a sweep ---------------------------------------------------------------------------------------------
 
 
 def test_records_come_in_the_order_of_the_specs(spec, store):

@@ -90,7 +90,7 @@ def store(tmp_path):
 
 
 def test_on_runs(store, tmp_path):
-    """The chosen run is the one that the settings then make, so it is not made again; the others are nobody's own."""
+    """The settings with the chosen values give the chosen run, which is stored already; other runs have no preset."""
     search = Search("ditto", {"lr": (0.03, 0.3), "lam": (0.1,)})
     row = run_search(search, SETTINGS, "ci", "cifar10", jobs=1, store=store)
     assert row["runs"] == len(row["tried"]) == len(list(store)) >= 2
