@@ -115,7 +115,7 @@ def page(evidence: Evidence, figures: Path | None = None) -> str:
         f"# {evidence.paper.title}: results",
         f"Written by `pfl report {name}` from the records in `data/results/`. "
         "Settings, sources and deviations are on the [method page](README.md).",
-        "## Answer\n\n" + "\n".join(evidence.paper.answer(evidence)),
+        "## Answer\n\n" + _answer(evidence),
         "## Verdicts\n\n" + verdicts(evidence),
         "## The paper's numbers beside the reproduced ones\n\n" + comparison(evidence),
         "## Did the mechanism act?\n\n" + mechanism(evidence),
@@ -139,7 +139,7 @@ def overview(papers: Sequence[Evidence]) -> str:
         decided = sum(verdict.claim["ours"] != OPEN for verdict in evidence.verdicts)
         parts += [
             f"## {paper.title}\n\n*{paper.question}*",
-            "\n".join(paper.answer(evidence)),
+            _answer(evidence),
             f"Decided so far: {decided} of {len(evidence.verdicts)} claims ([all results]({paper.name}/{PAGE})).",
             f"![{paper.title}: {Path(paper.figure).stem.replace('_', ' ')}](../figures/{paper.figure}.png)",
         ]
@@ -149,13 +149,17 @@ def overview(papers: Sequence[Evidence]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _answer(evidence: Evidence) -> str:
+    """The current answer as a list."""
+    return "\n".join(f"- {line}" for line in evidence.paper.answer(evidence))
+
+
 def with_answer(evidence: Evidence, text: str) -> str:
     """The text of a method page with the current answer between its markers.
 
     Raises ValueError if it has no place for it.
     """
-    answer = "\n".join(evidence.paper.answer(evidence))
-    replaced, count = BLOCK.subn(lambda match: f"{match[1]}{answer}{match[2]}", text)
+    replaced, count = BLOCK.subn(lambda match: f"{match[1]}{_answer(evidence)}{match[2]}", text)
     if count != 1:
         raise ValueError(f"{evidence.paper.name}: the method page needs one block <!-- answer --> ... <!-- /answer -->")
     return replaced
