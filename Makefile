@@ -1,14 +1,14 @@
 # `make figures` and `make test` each do all the set-up on a fresh machine; `make` alone lists what there is.
-# ARGS is handed on: make figures ARGS="fedselect --preset real", make test ARGS="-k layout".
+# ARGS is passed on: make figures ARGS="fedselect --preset real", make test ARGS="-k layout".
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SITE_STAMP := $(VENV)/.site-installed
-# The first of these that is 3.11, 3.12 or 3.13.
+# Candidates; the first one that is Python 3.11, 3.12 or 3.13 is used.
 PYTHONS := $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python)
 FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
-# One thread: numbers then do not depend on how many cores the machine has, and neighbours do not slow us down.
+# One thread: results then do not depend on the number of cores, and parallel processes do not compete for them.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 # torch must be pinned in the very command that brings in its dependants, or they pull in another build of it.
 WHAT := -c constraints.txt -e '.[test,cluster]'
@@ -17,11 +17,11 @@ WHAT := -c constraints.txt -e '.[test,cluster]'
 .PHONY: help setup figures evidence gpu-evidence test site fuzz golden lint format wheel bench notebooks references clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## create .venv (Python 3.11 to 3.13; PYTHON=... to choose it) and install everything into it
 
-figures: setup ## regenerate every figure at the quick preset
+figures: setup ## draw every figure at preset quick
 	@$(BIN)/pfl figures $(ARGS)
 
 evidence: setup ## draw the committed evidence again from its records: no training, no data needed
@@ -38,7 +38,7 @@ site: $(SITE_STAMP) ## build the site into site/: open site/index.html, no serve
 fuzz: setup ## random faults (kills, damaged files, bad input), a few minutes; ARGS="--scale 10", --write, --help
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz $(ARGS)
 
-golden: setup ## rewrite tests/golden/*.json, the numbers that results are held against
+golden: setup ## rewrite tests/golden/*.json, the stored numbers that the tests compare with
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.golden.write $(ARGS)
 
 lint: setup ## check rules and format (ruff) and types (mypy); changes nothing
@@ -46,14 +46,14 @@ lint: setup ## check rules and format (ruff) and types (mypy); changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: setup ## ruff: mend what it can
+format: setup ## fix rules, where ruff can, and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 wheel: setup ## build the wheel into dist/ and try it in an empty environment
 	@.ci/wheel
 
-bench: setup ## speed against the bare PyTorch loop
+bench: setup ## speed compared with a plain PyTorch loop
 	$(PYTEST) tests/benchmarks $(ARGS)
 
 gpu-evidence: setup ## on a machine with a GPU: check it, measure it, compute runs at preset paper; tables in gpu-evidence/
@@ -69,7 +69,7 @@ clean: ## remove caches and build leftovers; .venv/ and data/ stay
 	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
 	find pfl_core tests notebooks -name __pycache__ -o -name .ipynb_checkpoints | xargs rm -rf
 
-# Done anew only when one of the two files changes. A .venv that is half-made or has a wrong Python is replaced.
+# Runs again only when one of the two files changes. An incomplete .venv, or one with a wrong Python, is replaced.
 $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -c 'import pip; $(FITS)' 2>/dev/null || { $(find_python); $$found -m venv --clear $(VENV); }
 	@echo "Installing torch and about 150 packages into $(VENV) (2 GB on disk; a minute or two)"
@@ -87,12 +87,12 @@ found=; for python in $(PYTHONS); do $$python -c '$(FITS)' 2>/dev/null && found=
 [ "$$found" ] || { echo "No Python 3.11, 3.12 or 3.13 among: $(PYTHONS). Install it, or say where: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 endef
 
-# A sign of life every two seconds, for as long as the shell that starts it lives.
+# Prints a dot every two seconds until the shell that started it ends.
 define dots
 ( while sleep 2 && kill -0 $$$$; do printf .; done 2>/dev/null ) & dots=$$!
 endef
 
-# Three times as fast as pip. It does not read pip's settings, so where pip looks for packages is handed over.
+# Three times as fast as pip. It does not read pip's settings, so the package index is passed on to it.
 define by_uv
 ( setting() { $(BIN)/python -m pip config get "global.$$1" 2>/dev/null; }; \
   links=$${PIP_FIND_LINKS:-$$(setting find-links)}; index=$${PIP_INDEX_URL:-$$(setting index-url)}; \
@@ -101,7 +101,7 @@ define by_uv
   $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(WHAT) ) > $(VENV)/uv.log 2>&1
 endef
 
-# Kept quiet unless it fails: the settings of many machines make pip print harmless warnings.
+# Quiet unless it fails: on many machines pip prints harmless warnings.
 define by_pip
 { printf ' uv could not (see $(VENV)/uv.log), so pip does it '; \
   $(BIN)/python -m pip install $(WHAT) > $(VENV)/pip.log 2>&1 || { echo; tail -n 20 $(VENV)/pip.log >&2; false; }; }

@@ -130,7 +130,7 @@ def _write(path: Path, tensors: Mapping[str, Tensor], of: str) -> None:
 def load_models(folder: str | Path) -> SavedModels:
     """The models that ``pfl run ... --save-models`` or ``pfl runs export --models`` wrote to a folder.
 
-    Each file is read when its client is asked for. Raises ValueError for a folder without ``models.json``.
+    Each file is read when its client is requested. Raises ValueError for a folder without ``models.json``.
 
     >>> models = load_models("models")          # doctest: +SKIP
     >>> models[0].network                       # client 0: an nn.Module in evaluation mode

@@ -35,7 +35,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def choices(name: str, known: Iterable[str]) -> str:
     """The end of an error message on an unknown name: the most similar known name; if none is similar, a list of names.
 
-    A long list is cut after about 120 characters, and the message tells how many names there are.
+    A long list is cut after about 120 characters, and the message says how many names there are.
     """
     known = list(known)
     if hint := did_you_mean(name, known):

@@ -35,7 +35,10 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
         reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{kind} {name!r}: {module_name} cannot be imported ({reason}); is it on the path?") from error
+        top = module_name.partition(".")[0]
+        missing = isinstance(error, ModuleNotFoundError) and error.name == top
+        hint = f"start in the folder that has {top}, or add it to PYTHONPATH" if missing else "correct the module"
+        raise ValueError(f"{kind} {name!r}: {module_name} cannot be imported ({reason}); {hint}") from error
     function = getattr(module, attribute, None)
     if not callable(function):
         raise ValueError(f"{kind} {name!r}: module {module_name} has no function {attribute!r}")
@@ -95,8 +98,10 @@ def _is_users_own(name: str) -> bool:
     top = name.partition(".")[0]
     if top == PACKAGE:
         return False
-    spec = _spec(top)
-    paths = [] if spec is None else [Path(p) for p in (*(spec.submodule_search_locations or ()), spec.origin) if p]
+    if (spec := _spec(top)) is None:
+        return False
+    folders = spec.submodule_search_locations or ()  # of a package
+    paths = [Path(place) for place in (*folders, spec.origin) if place]
     return any(p.exists() for p in paths) and not any(p.is_relative_to(lib) for p in paths for lib in INSTALLED)
 
 

@@ -6,9 +6,10 @@ import shlex
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
-from pfl_core import load_models, notebooks
+from pfl_core import load_models, models, notebooks
 from pfl_core.cli import main
 from pfl_core.runs import Store, load_data
 
@@ -17,29 +18,22 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [path for path in sorted(ROOT.glob("**/*.md")) if not {".venv", "site", "build"} & set(path.parts)]
 
 
-def test_the_example_of_a_custom_method_runs(folders, tmp_path, capsys):
+def test_the_example_of_a_custom_method_runs_and_its_models_load(folders, tmp_path, capsys):
     """On a small network, for one round; the name and the option as in the command below the block."""
     (block,) = re.findall(r"```python\n(# mine\.py\n.*?)```", README, re.DOTALL)
     (command,) = re.findall(r"^pfl (run mine:.*)$", README, re.MULTILINE)
+    (load,) = re.findall(r"`(net\.load_state_dict\(.*?\))`", README)
     (tmp_path / "mine.py").write_text(block, encoding="utf-8")
-    assert main([*shlex.split(command), *"--rounds 1 --model mlp --clients 5 --json".split()]) == 0
+    arguments = [*shlex.split(command, comments=True), *"--rounds 1 --model mlp --clients 5 --json".split()]
+    assert main(arguments) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     record = Store().get(found["key"])
     assert record.spec.method == {"name": "mine:HalfStep", "step": 0.3} and record.spec.rounds == 1
     assert record.values("correct").shape == (1, 5) and found["acc_mean"] == record.summary()["acc_mean"]
-
-
-def test_the_saved_models_load_in_plain_pytorch(folders, capsys):
-    """The command of "Use it" with one round, then the block; both are of the default network and data."""
-    (command,) = re.findall(r"^pfl (run .* --save-models models)", README, re.MULTILINE)
-    (block,) = re.findall(r"```python\n(from safetensors.*?)```", README, re.DOTALL)
-    assert main([*shlex.split(command), "--rounds", "1", "--json"]) == 0
-    found, names = json.loads(capsys.readouterr().out.splitlines()[-1]), {}
-    exec(block, names)
-    spec = Store().get(found["key"]).spec
-    assert (spec.data["name"], spec.model["name"]) == ("digits", "cnn_small")
-    x = load_models("models").prepare(load_data(spec).x[:9])
-    assert torch.equal(names["net"](x).argmax(1), load_models("models")[0].predict(x).argmax(1))
+    net = models.build("mlp", in_shape=(1, 8, 8), num_classes=10, seed=0)
+    exec(load, {"net": net, "safetensors": safetensors})
+    x = load_models("models").prepare(load_data(record.spec).x[:9])
+    assert torch.equal(net(x).argmax(1), load_models("models")[0].predict(x).argmax(1))
 
 
 def test_every_notebook_is_listed_once():

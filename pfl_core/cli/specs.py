@@ -181,6 +181,8 @@ def variations(args: argparse.Namespace, methods: Sequence[str]) -> list[Variati
     for owner, field, _ in args.set:
         if owner not in ("method", *COMPONENTS, "train", "run", *methods):
             raise ValueError(f"--set {owner}.{field}: {owner} is not a method of this command: {', '.join(methods)}")
+        if owner == "method":
+            _check_all_have(methods, field)
     flags = {name: given for name in LISTS if (given := getattr(args, name)) is not None}
     random_seeds = [0] if args.seed is None else args.seed
     axes_of: dict[str, dict[Any, list[Any]]] = {}  # method -> flag, or (owner, field) of --set -> values
@@ -196,6 +198,16 @@ def variations(args: argparse.Namespace, methods: Sequence[str]) -> list[Variati
         for method, axes in axes_of.items()
         for combination in product(*axes.values())
     ]
+
+
+def _check_all_have(methods: Sequence[str], field: str) -> None:
+    """Raises ValueError if only some of the methods have this field. If none has it, the first run's check says so."""
+    from pfl_core.algorithm import method
+
+    having = [name for name in methods if field in {f.name for f in dataclasses.fields(method(name))}]
+    if having and (missing := [name for name in methods if name not in having]):
+        alone = " ".join(f"--set {name}.{field}=VALUE" for name in having)
+        raise ValueError(f"--set {field}: {', '.join(missing)} has no such setting; give {alone}")
 
 
 def _variation(

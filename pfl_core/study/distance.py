@@ -33,19 +33,18 @@ def differences(spec: RunSpec, rounds: int, settings: PaperSettings) -> list[str
     if not names:
         return ["setting"]
     method_name = method.pop("name")
-    own = settings.before_search().spec(method_name, preset="paper", dataset=names[0], **method)
+    paper = settings.before_search().spec(method_name, preset="paper", dataset=names[0], **method)
     unfinished = rounds < spec.rounds
     kept = next((name for name in (spec.setting, base) if name in settings.settings.get(spec.preset, {})), None)
     if kept is not None and not spec.changed:
         spec = settings.spec(method_name, preset=spec.preset, dataset=kept, **method)
     words = []
     for kind, (other, changed) in OF_COMPONENT.items():
-        ours, theirs = getattr(spec, kind), getattr(own, kind)
-        if ours["name"] != theirs["name"]:
+        if getattr(spec, kind)["name"] != getattr(paper, kind)["name"]:
             words.append(other)
-        elif spec.identity(written_out=True)[kind] != own.identity(written_out=True)[kind]:
+        elif spec.identity(written_out=True)[kind] != paper.identity(written_out=True)[kind]:
             words.append(changed)
-    words += [word for field, word in OF_RUN.items() if getattr(spec, field) != getattr(own, field)]
-    words += ["rounds"] if unfinished or spec.rounds != own.rounds else []
-    trained = [f.name for f in fields(Training) if getattr(spec.train, f.name) != getattr(own.train, f.name)]
+    words += [word for field, word in OF_RUN.items() if getattr(spec, field) != getattr(paper, field)]
+    words += ["rounds"] if unfinished or spec.rounds != paper.rounds else []
+    trained = [f.name for f in fields(Training) if getattr(spec.train, f.name) != getattr(paper.train, f.name)]
     return list(dict.fromkeys([*words, *(OF_TRAINING.get(field, "optimizer") for field in trained)]))

@@ -139,7 +139,8 @@ def legend_of(axes: Iterable[Axes]) -> tuple[list, list]:
 def legend_above(fig: Figure, axes: Iterable[Axes] = (), handles: Sequence[Any] = ()) -> None:
     """One legend above all panels, in as many columns as fit. It has the axes' labels, then ``handles``."""
     drawn, labels = legend_of(axes)
-    drawn, labels = [*drawn, *handles], [plain(text) for text in (*labels, *(entry.get_label() for entry in handles))]
+    drawn += handles
+    labels = [plain(text) for text in labels + [handle.get_label() for handle in handles]]
     if not labels:
         return
     columns = max(1, int(fig.get_figwidth() * CHARACTERS_PER_INCH / (max(map(len, labels)) + 9)))

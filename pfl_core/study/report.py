@@ -35,6 +35,11 @@ RULE = (
     "had an effect, with learning rates that the same search chose for all methods, and with enough seeds. Otherwise "
     "it is undecided."
 )
+LEGEND = (
+    "For each claim: the conditions that are not met, the numbers, and the beginnings of its runs' keys (shown by "
+    "`pfl runs list`). [a, b] is a 95 % interval over seeds. The *least lead* is the smallest lead over a rival. "
+    "*By the numbers alone* is the verdict without the conditions."
+)
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ def page(evidence: Evidence, figures: Path | None = None) -> str:
         f"# {evidence.paper.title}: results",
         f"Written by `pfl report {name}` from the records in `data/results/`. "
         "Settings, sources and deviations are on the [method page](README.md).",
-        "## Answer\n\n" + "\n".join(evidence.paper.answer(evidence)),
+        "## Answer\n\n" + _answer(evidence),
         "## Verdicts\n\n" + verdicts(evidence),
         "## The paper's numbers beside the reproduced ones\n\n" + comparison(evidence),
         "## Did the mechanism act?\n\n" + mechanism(evidence),
@@ -134,7 +139,7 @@ def overview(papers: Sequence[Evidence]) -> str:
         decided = sum(verdict.claim["ours"] != OPEN for verdict in evidence.verdicts)
         parts += [
             f"## {paper.title}\n\n*{paper.question}*",
-            "\n".join(paper.answer(evidence)),
+            _answer(evidence),
             f"Decided so far: {decided} of {len(evidence.verdicts)} claims ([all results]({paper.name}/{PAGE})).",
             f"![{paper.title}: {Path(paper.figure).stem.replace('_', ' ')}](../figures/{paper.figure}.png)",
         ]
@@ -144,13 +149,17 @@ def overview(papers: Sequence[Evidence]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _answer(evidence: Evidence) -> str:
+    """The current answer as a list."""
+    return "\n".join(f"- {line}" for line in evidence.paper.answer(evidence))
+
+
 def with_answer(evidence: Evidence, text: str) -> str:
     """The text of a method page with the current answer between its markers.
 
     Raises ValueError if it has no place for it.
     """
-    answer = "\n".join(evidence.paper.answer(evidence))
-    replaced, count = BLOCK.subn(lambda match: f"{match[1]}{answer}{match[2]}", text)
+    replaced, count = BLOCK.subn(lambda match: f"{match[1]}{_answer(evidence)}{match[2]}", text)
     if count != 1:
         raise ValueError(f"{evidence.paper.name}: the method page needs one block <!-- answer --> ... <!-- /answer -->")
     return replaced
@@ -181,7 +190,7 @@ def verdicts(evidence: Evidence) -> str:
     if not rows:
         return "No run is stored."
     summary = "<summary>Numbers, reasons and runs behind each verdict</summary>"
-    folded = f"<details>{summary}\n\n" + "\n".join(details) + "\n\n</details>"
+    folded = f"<details>{summary}\n\n{LEGEND}\n\n" + "\n".join(details) + "\n\n</details>"
     head = ("claim", "text", "in the paper's own tables", "here", "preset")
     return "\n\n".join([RULE, markdown(head, rows), folded])
 

@@ -166,8 +166,8 @@ def plain_rounds(algorithm, fed, model, taking_part, mixing=True):
     own[fed.num_params :] = algorithm.buffer_policy == "local"
     models, P = fed.theta0.repeat(fed.num_clients, 1), None
     for t, clients in enumerate(taking_part):
-        told = [plain_client(algorithm, fed, model, models[k], k, t, P) for k in clients]
-        theta, A, V, means = zip(*told, strict=True)
+        by_client = [plain_client(algorithm, fed, model, models[k], k, t, P) for k in clients]
+        theta, A, V, means = zip(*by_client, strict=True)
         n, H, models = fed.num_train[clients], literal(torch.stack(A), torch.stack(V)).numpy(), models.clone()
         shared = sum(n_k * theta_k for n_k, theta_k in zip(n, theta, strict=True)) / n.sum()
         for i, k in enumerate(clients):

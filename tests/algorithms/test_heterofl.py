@@ -78,7 +78,7 @@ def test_a_tenth_of_the_clients_has_the_whole_network():
     assert not torch.equal(HeteroFL().widths(federation(mlp(), sizes=(4,) * 30, seed=1)), widths)
 
 
-# ---- against really smaller networks --------------------------------------------------------------------------------
+# ---- against physically smaller networks -----------------------------------------------------------------------------
 
 
 def smaller(fed, model, theta, mask):

@@ -40,7 +40,7 @@ class Row:
     what: str
     against: str
     bare: float
-    ours: float
+    project: float
     ratio: float
     bound: float
 
@@ -52,10 +52,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not ROWS:
         return
     terminalreporter.section("measured, for tests/benchmarks/README.md")
-    terminalreporter.line("| what | against | bare, s | ours, s | ratio | at most |")
+    terminalreporter.line("| measured | reference | reference, s | this project, s | ratio | bound of the test |")
     terminalreporter.line("| --- | --- | --- | --- | --- | --- |")
     for row in ROWS:
-        numbers = f"{row.bare:.3f} | {row.ours:.3f} | {row.ratio:.2f} | {row.bound:.2f}"
+        numbers = f"{row.bare:.3f} | {row.project:.3f} | {row.ratio:.2f} | {row.bound:.2f}"
         terminalreporter.line(f"| {row.what} | {row.against} | {numbers} |")
 
 
@@ -66,7 +66,7 @@ def one_thread() -> None:
 
 @pytest.fixture
 def compare(benchmark) -> Callable[..., float]:
-    """``compare(what, against, bare, ours, turns=5, bound=1.1)``: the median ratio of ours to bare, turn by turn.
+    """``compare(what, against, bare, project, turns=5, bound=1.1)``: the median over turns of project's time / bare's.
 
     Both run once before they are measured, if ``warm_up``. ``timer``: default the processor's time of this process.
     """
@@ -75,7 +75,7 @@ def compare(benchmark) -> Callable[..., float]:
         what: str,
         against: str,
         bare: Callable,
-        ours: Callable,
+        project: Callable,
         *,
         turns: int,
         bound: float,
@@ -92,8 +92,8 @@ def compare(benchmark) -> Callable[..., float]:
 
         if warm_up:
             bare()
-            ours()
-        benchmark.pedantic(ours, setup=before, rounds=turns)
+            project()
+        benchmark.pedantic(project, setup=before, rounds=turns)
         if benchmark.disabled:
             pytest.skip("nothing is measured with --benchmark-disable")
         taken = benchmark.stats.stats.data

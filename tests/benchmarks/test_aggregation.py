@@ -27,16 +27,16 @@ def test_aggregation_and_mask_growth_are_small_beside_a_round(share, federation,
     personal = torch.rand(CLIENTS, RESNET18, generator=generator(0, "personal")) < share
     state = replace(algorithm.init(fed, fed.theta0), personal=personal)
 
-    def ours() -> None:
+    def project() -> None:
         masked_mean(trained, ~personal, None, fed.theta0)
         algorithm.grad_select(fed, state, clients, trained, personal, 1)
 
-    ours()
+    project()
     ratio = compare(
         f"aggregation and mask growth, 10 x ResNet18, {share:.0%} personal",
         "a ResNet18 round",
         lambda: bare_round(model, start, fed),
-        ours,
+        project,
         turns=1,
         bound=BOUND,
         warm_up=False,

@@ -12,7 +12,7 @@ from tests.benchmarks.conftest import ROWS
 
 CLIENTS, CLASSES, FEATURES = 20, 10, 512  # ResNet18's features
 SECONDS = 0.05  # of one server step
-BOUND = 0.25  # of the time of 20 general solvers; ours: no issue names one
+BOUND = 0.25  # this project's choice: share of the time of 20 general solvers
 
 
 def sent() -> tuple[torch.Tensor, ...]:
@@ -44,7 +44,7 @@ def test_fedpacs_programmes_are_solved_together(compare):
     algorithm, (A, V, means, counts, heads) = FedPAC(), sent()
     H = quadratic(A, V).numpy()
 
-    def ours() -> None:
+    def project() -> None:
         mix(algorithm.head_weights(A, V), heads)
         algorithm.prototypes(means, counts)
 
@@ -52,9 +52,9 @@ def test_fedpacs_programmes_are_solved_together(compare):
         f"FedPAC server step, {CLIENTS} clients",
         f"{CLIENTS} runs of SLSQP",
         lambda: [slsqp(each) for each in H],
-        ours,
+        project,
         turns=20,
         bound=BOUND,
     )
     assert ratio <= BOUND
-    assert ROWS[-1].ours <= SECONDS
+    assert ROWS[-1].project <= SECONDS

@@ -1,4 +1,4 @@
-"""Star-PFL beside FedAvg: a round of the same steps, and Measure and Check for 20 clients (issue 6)."""
+"""Star-PFL beside FedAvg: a round of the same steps, and Measure and Check for 20 clients."""
 
 from __future__ import annotations
 

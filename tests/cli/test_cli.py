@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from pfl_core.runs.provenance import ROOT
 from pfl_core.study.compare import ROW
 
 pytestmark = pytest.mark.usefixtures("folders")
-BAD = [  # command line -> what its line must tell: the value, what was expected or what to do
+BAD = [  # command line -> what the message must contain: the value, what was expected or what to do
     ("", "required: COMMAND", "pfl --help"),
     ("figurs", "'figurs'", "figures"),
     ("run", "METHOD", "pfl run --help"),
@@ -92,11 +93,11 @@ BAD = [  # command line -> what its line must tell: the value, what was expected
 
 @pytest.mark.parametrize("line", BAD, ids=lambda line: line[0][:60] or "nothing")
 def test_bad_input_gives_one_line_and_status_2(line, capsys, tmp_path):
-    command, *told = line
+    command, *words = line
     assert main(command.split()) == 2
     out, err = capsys.readouterr()
     assert err.startswith("pfl: ") and err.count("\n") == 1 and err.endswith("\n") and len(err) < 700
-    assert all(part in err for part in told), err
+    assert all(part in err for part in words), err
     assert "Traceback" not in out + err
     assert not [path for path in tmp_path.glob("**/*") if path.is_file()], "something was written"
 
@@ -142,22 +143,22 @@ def net(in_shape, num_classes):
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "words"),
     [
         ("run failing:Raises", "RuntimeError: first line second line"),
         ("run failing:Exits", "sys.exit('enough')"),
         ("run failing:Returns", "TypeError"),
     ],
 )
-def test_an_error_of_the_users_code_is_one_line_and_status_1(command, told, capsys, tmp_path, monkeypatch):
+def test_an_error_of_the_users_code_is_one_line_and_status_1(command, words, capsys, tmp_path, monkeypatch):
     (tmp_path / "failing.py").write_text(FAILING, encoding="utf-8")
     monkeypatch.delitem(sys.modules, "failing", raising=False)
     assert main(command.split()) == 1
     err = capsys.readouterr().err
-    assert err.startswith("pfl: ") and told in err and err.count("\n") == 1 and "--debug" in err
+    assert err.startswith("pfl: ") and words in err and err.count("\n") == 1 and "--debug" in err
     for debug in (["--debug", *command.split()], [*command.split(), "--debug"]):
         assert main(debug) == 1
-        assert "Traceback" in (err := capsys.readouterr().err) and told in err.splitlines()[-1]
+        assert "Traceback" in (err := capsys.readouterr().err) and words in err.splitlines()[-1]
     assert not list(tmp_path.glob("**/*.json")) and not list(tmp_path.glob("**/*.part"))
 
 
@@ -172,6 +173,7 @@ def test_failed_runs_of_a_sweep_give_status_1(capsys, monkeypatch):
     assert capsys.readouterr().err.startswith("pfl: 2 of 3 runs failed, the others are stored: a: ValueError: b c:")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full stands for a full disk")
 def test_output_that_cannot_be_written_is_one_line():
     """A full disk, and a reader that has closed the pipe: nothing is reported a second time when Python exits."""
     command = [sys.executable, "-m", "pfl_core.cli", "methods"]

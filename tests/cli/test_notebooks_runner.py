@@ -152,7 +152,7 @@ forked = pytest.mark.skipif(not kernels.FORKS, reason="kernels are forked on Lin
 
 @forked
 def test_a_forked_kernel_is_as_a_fresh_one_but_for_its_imports(tmp_path, monkeypatch):
-    """What libraries set as they find themselves in a notebook, pictures, signals, session, folder, environment."""
+    """Settings that libraries make in a notebook; pictures, signals, session, folder, environment."""
     said = {}
     for forks in (False, True):
         monkeypatch.setattr(kernels, "FORKS", forks)
@@ -302,7 +302,7 @@ def test_a_kernel_that_dies_later_is_not(tmp_path, monkeypatch):
 
 
 def executed(notebook: nbformat.NotebookNode, target: Path) -> None:
-    """What papermill makes of it, as far as cleaning is concerned."""
+    """Add the outputs and metadata that papermill adds and that cleaning removes or keeps."""
     for cell in notebook.cells:
         cell.metadata.setdefault("tags", [])
         cell.metadata["papermill"] = {"duration": 1.5}

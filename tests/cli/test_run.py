@@ -192,7 +192,7 @@ def test_list_export_and_clean(capsys, tmp_path):
 
     assert main(["runs", "clean"]) == 0
     assert "deleted 0 files" in capsys.readouterr().out
-    (Store().root / "flops").mkdir(exist_ok=True)  # what is remembered beside the runs
+    (Store().root / "flops").mkdir(exist_ok=True)  # a cache beside the runs
     assert main(["runs", "clean", "--all"]) == 0
     assert f"deleted {mine}.json" in capsys.readouterr().out
     assert not Store().path(mine).exists() and kept.exists()
@@ -234,10 +234,10 @@ def test_a_run_stops_after_a_time(capsys, monkeypatch):
         "pfl: the time is up: runs ended 0, at a checkpoint 1, not started 0; the same command continues"
     )
     assert "PFL_DEADLINE" not in os.environ
-    told = []
-    monkeypatch.setattr(module, "passed", told.append)
+    rounds_done = []
+    monkeypatch.setattr(module, "passed", rounds_done.append)
     assert answer(capsys, *whole)["rounds"] == 4
-    assert told == [None] * 3, "before the run, and after rounds 3 and 4"
+    assert rounds_done == [None] * 3, "before the run, and after rounds 3 and 4"
 
 
 @pytest.mark.parametrize("text", ["2", "0h", "h", "-1h", "2d", "1h30m", "nan s"])
@@ -298,9 +298,9 @@ def test_a_run_can_stop_early_and_continue(capsys):
     assert main([*LONG, "--until", "4"]) == 0
     assert "stopped early: 4 of 6 rounds" in capsys.readouterr().out
     assert Store().checkpoint(whole.key).exists()
-    told = []
-    execute(record.spec, Store(), on_round=told.append)
-    assert told == [5, 6]
+    rounds_done = []
+    execute(record.spec, Store(), on_round=rounds_done.append)
+    assert rounds_done == [5, 6]
     done = Store().get(whole.key)
     assert not done.partial and done.state == whole.state and not Store().checkpoint(whole.key).exists()
     for name, series in whole.series.items():
@@ -430,7 +430,7 @@ def test_clean_keeps_records_of_format_1_for_migration(capsys):
 
 
 def test_compare_shows_runs_of_a_preset_but_not_those_that_were_changed_by_hand(capsys):
-    """FedAvg of Table 1, CIFAR-10; ours are small clothes, the stand-in at preset quick, here with one short round."""
+    """FedAvg of Table 1, CIFAR-10; here on the stand-in of preset quick, with one short round."""
     command = "run fedavg --paper fedselect --preset quick --rounds 1 --epochs 1".split()
     record = Store().get(answer(capsys, *command)["key"])
     assert all(row["ours"] is None for row in compared(capsys))

@@ -95,7 +95,7 @@ def mnist_online(server, write_idx, monkeypatch):
 
 def test_download_leaves_only_what_is_read(folder, mnist_online):
     with pytest.raises(FileNotFoundError):
-        load("mnist")  # offline unless told otherwise
+        load("mnist")  # offline by default
     data = load("mnist", offline=False)
     assert torch.equal(data.x[:, 0], torch.from_numpy(mnist_online[0]))
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())

@@ -148,4 +148,3 @@ def _send(pid: int, number: int) -> None:
 
 def _workers() -> list[int]:
     return list(get_reusable_executor(max_workers=2, env={"OMP_NUM_THREADS": "1"})._processes)
-

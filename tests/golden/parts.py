@@ -1,4 +1,4 @@
-"""Partitions by the indices that they deal out; networks by their initial weights and one gradient."""
+"""Partitions by the indices that they assign; networks by their initial weights and one gradient."""
 
 from __future__ import annotations
 

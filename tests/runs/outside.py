@@ -87,7 +87,7 @@ class Dies(Local):
             file.write(f"{os.getpid()}\n")
         if again:
             os._exit(3)
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))  # Windows has no SIGKILL
 
 
 @dataclass(frozen=True)

@@ -145,9 +145,9 @@ def test_settings_without_effect_are_warned_of(spec, store, method, changes, tex
 
 
 def test_on_round_is_called_after_each_round(spec, store):
-    told = []
-    execute(spec(rounds=3), store, on_round=told.append)
-    assert told == [1, 2, 3]
+    rounds_done = []
+    execute(spec(rounds=3), store, on_round=rounds_done.append)
+    assert rounds_done == [1, 2, 3]
 
 
 def two_clients(dataset: Dataset, num_clients: int, seed: int) -> Partition:
@@ -181,9 +181,9 @@ def test_every_method_continues_with_the_same_bits(name, spec, store, always_sav
     with pytest.raises(Interrupted):
         execute(made, store, on_round=interrupt_at(4))
     assert store.checkpoint(made.key()).exists() and store.get(made.key()) is None
-    told = []
-    continued = execute(made, store, on_round=told.append)
-    assert told == [4, 5], "rounds 1 to 3 are not made again"
+    rounds_done = []
+    continued = execute(made, store, on_round=rounds_done.append)
+    assert rounds_done == [4, 5], "rounds 1 to 3 are not made again"
     assert bits(continued) == bits(alone(made, store))
 
 
@@ -230,6 +230,7 @@ execute(RunSpec.from_json(json.loads(sys.argv[3])), store, on_round=on_round)
 """
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 def test_a_killed_run_continues_with_identical_results(spec, store):
     made = spec("fedselect", p=0.25, train=HARD, participation=0.5, model={"name": "cnn_small"}, rounds=6)
     command = [sys.executable, "-c", KILLED, str(store.root), str(store.results), json.dumps(made.to_json())]
@@ -238,9 +239,9 @@ def test_a_killed_run_continues_with_identical_results(spec, store):
     )
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert store.get(made.key()) is None
-    told = []
-    continued = execute(made, store, on_round=told.append)
-    assert told == [4, 5, 6]
+    rounds_done = []
+    continued = execute(made, store, on_round=rounds_done.append)
+    assert rounds_done == [4, 5, 6]
     assert bits(continued) == bits(alone(made, store))
     assert [path.name for path in store.root.iterdir()] == [f"{made.key()}.json"]
 
@@ -291,11 +292,11 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_run_starts_anew(kind, spec, s
     path = store.checkpoint(made.key())
     damaged = DAMAGE[kind](path.read_bytes(), made)
     path.write_bytes(damaged)
-    told = []
+    rounds_done = []
     with pytest.warns(UserWarning, match=rf"checkpoint {path.name} is not usable .*renamed to .*, the run starts over"):
-        record = execute(made, store, on_round=told.append)
+        record = execute(made, store, on_round=rounds_done.append)
     assert bits(record) == bits(alone(made, store))
-    assert told == [1, 2, 3, 4]
+    assert rounds_done == [1, 2, 3, 4]
     (aside,) = store.root.glob("*damaged*")
     assert aside.read_bytes() == damaged and not path.exists()
 
@@ -405,9 +406,9 @@ def test_stopping_earlier_keeps_a_state_that_is_further(spec, store, always_savi
         execute(made, store, on_round=interrupt_at(4))
     execute(made, store, until=2)
     assert store.get(made.key()).length == "3 of 5"
-    told = []
-    execute(made, store, on_round=told.append)
-    assert told == [4, 5]
+    rounds_done = []
+    execute(made, store, on_round=rounds_done.append)
+    assert rounds_done == [4, 5]
 
 
 @pytest.mark.parametrize("until", [0, -1])
@@ -437,9 +438,9 @@ def test_until_leaves_marks_and_no_record(spec, store):
 def test_a_run_continues_from_its_own_mark_with_the_same_bits(rounds, spec, store):
     made = spec("fedselect", p=0.25)
     execute(made, store, marks=(rounds,), until=rounds, record=False)
-    told = []
-    branched = execute(made, store, branch=Branch(made.key(), rounds), on_round=told.append)
-    assert told == list(range(rounds + 1, 5))
+    rounds_done = []
+    branched = execute(made, store, branch=Branch(made.key(), rounds), on_round=rounds_done.append)
+    assert rounds_done == list(range(rounds + 1, 5))
     assert bits(branched) == bits(alone(made, store))
 
 
@@ -448,9 +449,9 @@ def test_the_runs_own_checkpoint_is_preferred_to_a_branch(spec, store, always_sa
     execute(made, store, marks=(1,), until=1, record=False)
     with pytest.raises(Interrupted):
         execute(made, store, on_round=interrupt_at(4))
-    told = []
-    execute(made, store, branch=Branch(made.key(), 1), on_round=told.append)
-    assert told == [4]
+    rounds_done = []
+    execute(made, store, branch=Branch(made.key(), 1), on_round=rounds_done.append)
+    assert rounds_done == [4]
 
 
 def test_a_missing_or_damaged_branch_is_a_start_from_the_beginning(spec, store):
@@ -478,9 +479,9 @@ def test_marks_that_exist_are_not_made_again(there, expected, spec, store):
     content = {rounds: mark_path(store, made.key(), rounds).read_bytes() for rounds in (1, 3)}
     for rounds in {1, 3} - set(there):
         mark_path(store, made.key(), rounds).unlink()
-    told: list[int] = []
-    execute(made, store, marks=(1, 3), until=3, record=False, on_round=told.append)
-    assert told == expected
+    rounds_done: list[int] = []
+    execute(made, store, marks=(1, 3), until=3, record=False, on_round=rounds_done.append)
+    assert rounds_done == expected
     assert all(content[rounds] == mark_path(store, made.key(), rounds).read_bytes() for rounds in there)
 
 
@@ -488,19 +489,19 @@ def test_a_damaged_mark_is_made_again_from_the_one_before(spec, store):
     made = spec("fedselect", p=0.25)
     execute(made, store, marks=(1, 3), until=3, record=False)
     mark_path(store, made.key(), 3).write_bytes(b"nonsense")
-    told: list[int] = []
+    rounds_done: list[int] = []
     with pytest.warns(UserWarning, match=r"3\.mark is not usable"):
-        execute(made, store, marks=(1, 3), until=3, record=False, on_round=told.append)
-    assert told == [2, 3]
+        execute(made, store, marks=(1, 3), until=3, record=False, on_round=rounds_done.append)
+    assert rounds_done == [2, 3]
 
 
 def test_a_stopped_start_leaves_no_checkpoint_when_it_is_complete(spec, store, always_saving):
     made = spec("fedselect", p=0.25)
     with pytest.raises(Interrupted):
         execute(made, store, marks=(3,), until=3, record=False, on_round=interrupt_at(3))
-    told: list[int] = []
-    execute(made, store, marks=(3,), until=3, record=False, on_round=told.append)
-    assert told == [3]
+    rounds_done: list[int] = []
+    execute(made, store, marks=(3,), until=3, record=False, on_round=rounds_done.append)
+    assert rounds_done == [3]
     assert [path.name for path in store.root.iterdir()] == [mark_path(store, made.key(), 3).name]
 
 
@@ -571,9 +572,9 @@ def test_a_run_stops_at_a_checkpoint_when_the_time_is_up(spec, store, monkeypatc
     assert [path.name for path in store.root.iterdir()] == [store.checkpoint(made.key()).name]
     with pytest.raises(TimeUpError, match="not started 1"):
         execute(made, store, stop_at=10.0)
-    told: list[int] = []
-    record = execute(made, store, stop_at=time.time() + 60, on_round=told.append)
-    assert told == [3, 4]
+    rounds_done: list[int] = []
+    record = execute(made, store, stop_at=time.time() + 60, on_round=rounds_done.append)
+    assert rounds_done == [3, 4]
     assert bits(record) == bits(alone(made, store))
 
 

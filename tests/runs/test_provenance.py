@@ -14,12 +14,12 @@ from pfl_core.runs.provenance import describe
 
 
 def test_describe_is_plain_text_with_versions_and_commit():
-    told = describe()
-    assert json.loads(json.dumps(told)) == told
-    assert {"python", "torch", "numpy", "scikit-learn", "commit", "machine", "processor"} <= told.keys()
-    assert all(isinstance(value, str) and value for value in told.values())
-    assert re.fullmatch(r"\d+\.\d+\.\d+", told["torch"]), "the build (+cpu) is no part of the version"
-    assert re.fullmatch(r"[0-9a-f]{10}\+?|unknown", told["commit"])
+    described = describe()
+    assert json.loads(json.dumps(described)) == described
+    assert {"python", "torch", "numpy", "scikit-learn", "commit", "machine", "processor"} <= described.keys()
+    assert all(isinstance(value, str) and value for value in described.values())
+    assert re.fullmatch(r"\d+\.\d+\.\d+", described["torch"]), "the build (+cpu) is no part of the version"
+    assert re.fullmatch(r"[0-9a-f]{10}\+?|unknown", described["commit"])
 
 
 def git(folder: Path, *args: str) -> str:

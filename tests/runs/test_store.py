@@ -503,8 +503,8 @@ def test_the_folder_of_runs_can_be_set(monkeypatch, tmp_path):
 
 def test_a_figure_takes_a_record_of_any_device_and_names_it(spec, store):
     (made,) = sweep([spec(rounds=1)], jobs=1, store=store)
-    told = dataclasses.replace(made.spec, device="cuda:0")
+    on_gpu = dataclasses.replace(made.spec, device="cuda:0")
     store.path(made.key).unlink()
-    store.put(dataclasses.replace(made, key=told.key(), spec=told))
+    store.put(dataclasses.replace(made, key=on_gpu.key(), spec=on_gpu))
     assert store.display_record(spec(rounds=1)).spec.device_kind == "cuda"
     assert output.caption([store.display_record(spec(rounds=1, paper="fedselect", preset="ci"))]).endswith(", on cuda")

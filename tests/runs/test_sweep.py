@@ -58,7 +58,7 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return keys
 
 
-# ---- what comes back ------------------------------------------------------------------------------------------------
+# ---- results of a sweep ---------------------------------------------------------------------------------------------
 
 
 def test_records_come_in_the_order_of_the_specs(spec, store):
@@ -500,8 +500,8 @@ def test_workers_import_the_users_module_that_registers_a_method(tmp_path):
     )
     (tmp_path / "both.py").write_text(code, encoding="utf-8")
     env = {**os.environ, "PYTHONPATH": f"{Path(sweep_module.__file__).parents[2]}", "PFL_DATA_DIR": str(tmp_path)}
-    told = subprocess.run([sys.executable, "both.py"], cwd=tmp_path, env=env, capture_output=True, encoding="utf-8")
-    assert (told.stdout, told.returncode) == ("2\n", 0), told.stderr
+    ended = subprocess.run([sys.executable, "both.py"], cwd=tmp_path, env=env, capture_output=True, encoding="utf-8")
+    assert (ended.stdout, ended.returncode) == ("2\n", 0), ended.stderr
 
 
 def test_two_workers_give_the_bits_of_one(spec, store):

@@ -26,5 +26,5 @@ def cell(comparison: Comparison, stored: pd.DataFrame, **where: object) -> dict:
 
 
 def filled(comparison: Comparison, stored: pd.DataFrame) -> list[dict]:
-    """The rows that have a number of ours."""
+    """The rows that have a number of this project."""
     return [row for row in compare(comparison, stored) if row["ours"] is not None]

@@ -45,7 +45,7 @@ def test_widens_a_grid_whose_edge_was_chosen():
     many, _ = asked_only(lambda lr: -abs(math.log(lr / 2.5)))
     found = choose({"lr": (0.03, 0.1, 0.3)}, {"lr": 0.1}, many)
     assert found.grid["lr"] == [0.03, 0.1, 0.3, 0.9, 2.7]
-    assert (found.values, found.edges) == ({"lr": 2.7}, ["lr"])  # twice is the end, and the edge is told
+    assert (found.values, found.edges) == ({"lr": 2.7}, ["lr"])  # twice is the end, and the edge is reported
     down, _ = asked_only(lambda lr: -lr)
     assert choose({"lr": (0.1, 0.2)}, {"lr": 0.2}, down).grid["lr"] == [0.025, 0.05, 0.1, 0.2]
 
@@ -90,7 +90,7 @@ def store(tmp_path):
 
 
 def test_on_runs(store, tmp_path):
-    """The chosen run is the one that the settings then make, so it is not made again; the others are nobody's own."""
+    """The settings with the chosen values give the chosen run, which is stored already; other runs have no preset."""
     search = Search("ditto", {"lr": (0.03, 0.3), "lam": (0.1,)})
     row = run_search(search, SETTINGS, "ci", "cifar10", jobs=1, store=store)
     assert row["runs"] == len(row["tried"]) == len(list(store)) >= 2

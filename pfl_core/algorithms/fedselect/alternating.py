@@ -164,21 +164,13 @@ def loss_checks(series: Mapping[str, np.ndarray], choosing: np.ndarray) -> list[
     present, loss = ~np.isnan(series["personal_share"]), series["train_loss"]  # [noted rounds, N]
     mean = np.where(present, loss, 0.0).sum(1) / present.sum(1)
     rise = float(mean[choosing].max() / max(mean[0], np.finfo(float).tiny))
-    checks = [
-        MechanismCheck(
-            "training loss while masks are chosen, relative to round 1",
-            *(rise, LARGEST_RISE, rise <= LARGEST_RISE, DIVERGED),
-        )
-    ]
+    what = "training loss while masks are chosen, relative to round 1"
+    checks = [MechanismCheck(what, rise, LARGEST_RISE, rise <= LARGEST_RISE, DIVERGED)]
     later = choosing & (np.arange(len(choosing)) > 0)
     if later.any():
         worst = float(loss[later][present[later]].max())
-        checks.append(
-            MechanismCheck(
-                "largest loss of one client while masks are chosen",
-                *(worst, LARGEST_LOSS, worst <= LARGEST_LOSS, DIVERGED),
-            )
-        )
+        what = "largest loss of one client while masks are chosen"
+        checks.append(MechanismCheck(what, worst, LARGEST_LOSS, worst <= LARGEST_LOSS, DIVERGED))
     return checks
 
 
@@ -186,8 +178,8 @@ def part_check(series: Mapping[str, np.ndarray]) -> MechanismCheck:
     """Whether some movable entries are personal and some are shared at the end of the run."""
     share = series["movable_share"][-1]
     part = float(np.nanmean(np.minimum(share, 1 - share)))
-    return MechanismCheck(
-        "smaller part of the movable entries, personal or shared",
-        *(part, SMALLEST_PART, part > SMALLEST_PART),
-        "all movable entries are shared (FedAvg) or all are personal (local training); check p, alpha and the rounds",
+    what = "smaller part of the movable entries, personal or shared"
+    otherwise = (
+        "all movable entries are shared (FedAvg) or all are personal (local training); check p, alpha and the rounds"
     )
+    return MechanismCheck(what, part, SMALLEST_PART, part > SMALLEST_PART, otherwise)

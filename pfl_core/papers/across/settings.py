@@ -73,8 +73,12 @@ PUBLIC: dict[str, dict[str, Any]] = {
 
 def with_method(method: Mapping[str, Any], preset: str, dataset: str) -> dict[str, Any]:
     """The method's fields that differ from its defaults."""
-    tables = [FIELDS, *([SMALL] if preset in ("ci", "quick") else []), *([SHORT] if preset == "ci" else [])]
-    tables += [{"fedmd": PUBLIC[dataset]}]
+    tables = [FIELDS]
+    if preset in ("ci", "quick"):
+        tables.append(SMALL)
+    if preset == "ci":
+        tables.append(SHORT)
+    tables.append({"fedmd": PUBLIC[dataset]})
     return {field: value for table in tables for field, value in table.get(method["name"], {}).items()}
 
 

@@ -29,8 +29,8 @@ def answer(evidence: Evidence) -> list[str]:
         tuned = "Runs with rates that validation images chose for each method are not stored yet."
     return [
         f"At the paper's setting (ResNet18), after {_completed(evidence, full)} of {planned} rounds, FedSelect scores "
-        f"{scores['fedselect']}, training alone {scores['local']} ({lead(*full)}) and FedPer {scores['fedper']}; "
-        "the paper has 82.3 % and a lead of 7.7 points over training alone.",
+        f"{scores['fedselect']}, training alone {scores['local']} ({lead(*full)}) and FedPer {scores['fedper']}. "
+        "The paper has 82.3 % and a lead of 7.7 points over training alone.",
         "With a small network, one learning rate for all methods and "
         f"{evidence.seeds((*small, 'fedselect'))}, FedSelect's lead over training alone is {lead(*small)}.",
         tuned,

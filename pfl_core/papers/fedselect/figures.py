@@ -124,11 +124,11 @@ def limit_look(alpha: float) -> Look:
 
 @styled
 def personalization_limit(
-    ours: pd.DataFrame, paper: pd.DataFrame, baselines: pd.DataFrame, caption: str = ""
+    reproduced: pd.DataFrame, paper: pd.DataFrame, baselines: pd.DataFrame, caption: str = ""
 ) -> Figure:
     """Table 2 as a figure: the paper's numbers, and the reproduced ones by limit and by the final personal share.
 
-    ours: alpha, personal_share, seed, acc_mean (a row per seed); paper: dataset, alpha, value; baselines: method,
+    reproduced: alpha, personal_share, seed, acc_mean (a row per seed); paper: dataset, alpha, value; baselines: method,
     acc_mean. The first two panels have one scale; the last one is closer, without values far below the others (α = 0,
     FedAvg).
     """
@@ -139,8 +139,8 @@ def personalization_limit(
         axes[0].plot(group["alpha"], group["value"], color="k", ls=dash, marker=marker, mfc="w", label=f"paper: {name}")
     axes[0].set(title="paper: Table 2 (ResNet18)", ylabel="mean client accuracy (%)")
     # Panels 2 and 3: every seed of FedSelect, by limit and by mean final share; baselines as horizontal lines.
-    alphas = np.array(sorted(ours["alpha"].unique()))
-    by_limit = [ours.loc[ours["alpha"] == alpha] for alpha in alphas]
+    alphas = np.array(sorted(reproduced["alpha"].unique()))
+    by_limit = [reproduced.loc[reproduced["alpha"] == alpha] for alpha in alphas]
     accuracy = [runs["acc_mean"].to_numpy() for runs in by_limit]
     shares = np.array([runs["personal_share"].mean() for runs in by_limit])
     means = pd.Series([values.mean() for values in accuracy], index=alphas)
@@ -161,24 +161,24 @@ def personalization_limit(
     legend_above(fig, axes)
     gone = ", ".join([*(f"α = {alphas[i]:g}" for i in range(len(alphas)) if i not in near),
                           *(NAMES[method] for method, value in rivals.items() if value < low)])  # fmt: skip
-    return captioned(fig, caption, dots_note(ours) + f"; below the scale of the last panel: {gone}" * bool(gone))
+    return captioned(fig, caption, dots_note(reproduced) + f"; below the scale of the last panel: {gone}" * bool(gone))
 
 
 @styled
-def personalization_rate(ours: pd.DataFrame, caption: str = "") -> Figure:
+def personalization_rate(reproduced: pd.DataFrame, caption: str = "") -> Figure:
     """The effect of p at each limit: accuracy and final share. Columns: alpha, p, seed, acc_mean, personal_share."""
     fig, axes = plt.subplots(1, 2, figsize=(DOUBLE, 2.4), layout="constrained")
-    for alpha, group in ours.groupby("alpha"):
+    for alpha, group in reproduced.groupby("alpha"):
         rates = np.array(sorted(group["p"].unique()))
         for ax, metric in zip(axes, ("acc_mean", "personal_share"), strict=True):
             values = [group.loc[group["p"] == p, metric].to_numpy() for p in rates]
             dots(ax, rates, values, limit_look(alpha), rf"$\alpha$ = {alpha:g}")
     for ax, label in zip(axes, ("mean client accuracy (%)", "personal share at the end"), strict=True):
         ax.set(xscale="log", xlabel="personalization rate p", ylabel=label)
-        ax.set_xticks(sorted(ours["p"].unique()), [f"{p:g}" for p in sorted(ours["p"].unique())])
+        ax.set_xticks(sorted(reproduced["p"].unique()), [f"{p:g}" for p in sorted(reproduced["p"].unique())])
         ax.minorticks_off()
     axes[1].legend()
-    return captioned(fig, caption, dots_note(ours))
+    return captioned(fig, caption, dots_note(reproduced))
 
 
 @styled
@@ -196,29 +196,31 @@ def mask_growth(runs: pd.DataFrame, caption: str = "") -> Figure:
 
 
 @styled
-def training_sizes(ours: pd.DataFrame, caption: str = "") -> Figure:
+def training_sizes(reproduced: pd.DataFrame, caption: str = "") -> Figure:
     """Figure 3: accuracy by training images of a client. Columns: label, color, images, seed, acc_mean.
 
     The right panel leaves out methods far below the others. FedSelect is drawn on top.
     """
     fig, axes = plt.subplots(1, 2, figsize=(DOUBLE, 3.1), layout="constrained")
-    ticks = sorted(ours["images"].unique())
+    ticks = sorted(reproduced["images"].unique())
     # FedSelect comes last, so that it is drawn on top.
-    ours = ours.sort_values("label", key=lambda label: label.str.startswith(NAMES["fedselect"]), kind="stable")
-    means, look = ours.groupby("label")["acc_mean"].mean(), looks(ours)
-    near = ours["label"].map(means) >= far_below(means)
-    for ax, shown in zip(axes, (ours, ours[near]), strict=True):
+    reproduced = reproduced.sort_values(
+        "label", key=lambda label: label.str.startswith(NAMES["fedselect"]), kind="stable"
+    )
+    means, look = reproduced.groupby("label")["acc_mean"].mean(), looks(reproduced)
+    near = reproduced["label"].map(means) >= far_below(means)
+    for ax, shown in zip(axes, (reproduced, reproduced[near]), strict=True):
         for label, group in shown.groupby("label", sort=False):
             by_size = group.groupby("images")["acc_mean"].mean()
             ax.plot(by_size.index, by_size, color=look[label].color, marker=look[label].marker, ls=look[label].dash,
-                    label=label, markerfacecolor="w" if ours["seed"].nunique() == 1 else None)  # fmt: skip
+                    label=label, markerfacecolor="w" if reproduced["seed"].nunique() == 1 else None)  # fmt: skip
         ax.set(xscale="log", xlabel="training images of a client")
         ax.set_xticks(ticks, [str(n) for n in ticks])
         ax.minorticks_off()
     axes[0].set_ylabel("mean client accuracy (%)")
     axes[1].set_title("closer, without methods far below" if not near.all() else "closer")
     legend_above(fig, axes)
-    return captioned(fig, caption, curves_note(ours, banded=False))
+    return captioned(fig, caption, curves_note(reproduced, banded=False))
 
 
 @styled

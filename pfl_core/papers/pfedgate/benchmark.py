@@ -203,12 +203,12 @@ def beside_table2(times: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
     Columns: panel, label, source, value, reference.
     """
     median = times.groupby(["label", "batch"], sort=False)["ratio"].median().reset_index()
-    ours = pd.concat(
+    reproduced = pd.concat(
         frame.assign(panel=panel) for frame, panel in zip((median, memory), MEASURED.values(), strict=True)
     )
     published = table2()
     published = published[published["batch"].isin(times["batch"])]
-    frame = pd.concat([ours.assign(source="reproduced"), published.assign(source="paper")], ignore_index=True)
+    frame = pd.concat([reproduced.assign(source="reproduced"), published.assign(source="paper")], ignore_index=True)
     frame = frame.assign(
         source=frame["source"] + ", batch " + frame["batch"].astype(str), value=frame["ratio"], reference=1.0
     )

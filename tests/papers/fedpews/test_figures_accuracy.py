@@ -93,7 +93,7 @@ def test_a_row_of_maps_has_one_scale_and_differences_are_centred_at_0():
     assert norms[2](0.0) == 0.5 and norms[2].vmax == pytest.approx(5.83) and norms[3].vmax == norms[2].vmax
     large = theirs.assign(difference=10 * theirs["difference"])
     norms = [ax.collections[0].norm for ax in drawn(theirs, large)[0].axes[2:4]]
-    assert norms[0].vmax == norms[1].vmax == pytest.approx(3 * 5.83), "ours does not take the colours from the paper's"
+    assert norms[0].vmax == norms[1].vmax == pytest.approx(3 * 5.83), "the paper's map keeps its contrast"
     small = theirs.assign(difference=theirs["difference"] / 10)
     assert drawn(theirs, small)[0].axes[2].collections[0].norm.vmax == pytest.approx(5.83)
 

@@ -97,8 +97,8 @@ def after(fall, own=80.0, **changed):
 
 def test_9_falls_of_four_methods():
     found = verdict(9, *after(8.0))
-    told = "alpha=0.30: falls by 2.00; fedbabu: +8.00 [+8.00, +8.00] for a bound of 5, more by +6.00"
-    assert found.status == "holds" and told in found.numbers
+    numbers = "alpha=0.30: falls by 2.00; fedbabu: +8.00 [+8.00, +8.00] for a bound of 5, more by +6.00"
+    assert found.status == "holds" and numbers in found.numbers
     assert found.numbers.endswith("[cifar10 (JPEG copy), real; cifar10_c, real]")
     assert status(9, *after(8.0, own=70.0)) == "does not hold"
     assert status(9, *after(8.0, ditto=74.0)) == "does not hold"

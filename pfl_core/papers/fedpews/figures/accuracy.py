@@ -165,18 +165,18 @@ def _row(warm: pd.DataFrame) -> pd.Series:
 
 
 @styled
-def sensitivity(paper: pd.DataFrame, ours: pd.DataFrame, titles: Sequence[str], caption: str = "") -> Figure:
+def sensitivity(paper: pd.DataFrame, reproduced: pd.DataFrame, titles: Sequence[str], caption: str = "") -> Figure:
     """Figure 6 (right): the paper's cells (left) and the reproduced ones (right).
 
-    The upper maps show the accuracy, the lower ones its difference to FedAvg. paper, ours: columns method, lam, tau,
-    mean, std (over seeds), difference (to FedAvg), difference_std, in percent and points. Both maps have the same λ and
-    τ; missing cells are blank. Both maps of a row have one colour scale. Cells of the paper that were reproduced are
-    framed unless these are most of them. The best cell of each map is bold.
+    The upper maps show the accuracy, the lower ones its difference to FedAvg. Columns of paper and reproduced: method,
+    lam, tau, mean, std (over seeds), difference (to FedAvg), difference_std, in percent and points. Both maps have the
+    same λ and τ; missing cells are blank. Both maps of a row have one colour scale. Cells of the paper that were
+    reproduced are framed unless these are most of them. The best cell of each map is bold.
     """
-    axes_of = grid_axes(paper, ours)
+    axes_of = grid_axes(paper, reproduced)
     # For each quantity the paper's grid and the reproduced one.
     grids = {
-        name: [sensitivity_grid(cells, name, *axes_of) for cells in (paper, ours)]
+        name: [sensitivity_grid(cells, name, *axes_of) for cells in (paper, reproduced)]
         for name in ("mean", "std", "difference", "difference_std")
     }
     rows = len(axes_of[0])
@@ -247,14 +247,14 @@ def _panels(count: int, shared: bool) -> tuple[Figure, np.ndarray]:
     return fig, axes.flat[:count]
 
 
-def _scale(paper: pd.DataFrame, ours: pd.DataFrame, signed: bool) -> tuple[Normalize, bool]:
+def _scale(paper: pd.DataFrame, reproduced: pd.DataFrame, signed: bool) -> tuple[Normalize, bool]:
     """One colour scale for both maps, and whether some cells are beyond it. A signed scale is centred at 0.
 
     A signed scale covers at least the paper's values and at most CLIP times their range. Otherwise large reproduced
     losses would leave the paper's map without contrast.
     """
-    published, reproduced = (grid[~np.isnan(grid)] for grid in (paper.to_numpy(float), ours.to_numpy(float)))
-    values = np.append(published, reproduced)
+    published, own = (grid[~np.isnan(grid)] for grid in (paper.to_numpy(float), reproduced.to_numpy(float)))
+    values = np.append(published, own)
     if not signed:
         return Normalize(values.min(), values.max()), False
     largest = np.abs(values).max()

@@ -117,15 +117,15 @@ def options(runs: pd.DataFrame, x: str, panel: str = "reproduced", value: str = 
 
 
 @styled
-def over_budgets(ours: pd.DataFrame, published: pd.DataFrame, rivals: pd.DataFrame, caption: str = "") -> Figure:
+def over_budgets(reproduced: pd.DataFrame, published: pd.DataFrame, rivals: pd.DataFrame, caption: str = "") -> Figure:
     """Figure 5: accuracy over s, and the shares of the parameters that are kept and sent.
 
-    Columns of ``ours``: s, keep_ratio, seed, acc_pooled, acc_bottom_decile, achieved_keep_ratio, upload_ratio (a row
-    per run); of ``published``: label, s, value; of ``rivals``: label, color, acc_pooled. The first two panels have one
-    scale.
+    Columns of ``reproduced``: s, keep_ratio, seed, acc_pooled, acc_bottom_decile, achieved_keep_ratio, upload_ratio (a
+    row per run); of ``published``: label, s, value; of ``rivals``: label, color, acc_pooled. The first two panels have
+    one scale.
     """
     fig, axes = plt.subplots(1, 3, figsize=(DOUBLE, 3.2), layout="constrained")
-    texts = [s for s in dict.fromkeys(ours["s"]) if s != MIXED] + [MIXED] * (MIXED in set(ours["s"]))
+    texts = [s for s in dict.fromkeys(reproduced["s"]) if s != MIXED] + [MIXED] * (MIXED in set(reproduced["s"]))
     place = {s: i for i, s in enumerate(texts)}  # position on the x axis
     for number, (label, group) in enumerate(published.groupby("label", sort=False)):
         points = [(place[s], v) for s, v in zip(group["s"], group["value"], strict=True) if s in place]
@@ -134,16 +134,16 @@ def over_budgets(ours: pd.DataFrame, published: pd.DataFrame, rivals: pd.DataFra
     axes[0].set(title="paper: Tables 1, 10, 12", ylabel="accuracy (%)")
     gate = METHODS["pfedgate"]
     light = Look(budget_color(0.2), "v", DASHES[1])
-    _dots(axes[1], ours, place, "acc_pooled", gate, "pFedGate, mean")
-    _dots(axes[1], ours, place, "acc_bottom_decile", light, "pFedGate, worst tenth")
+    _dots(axes[1], reproduced, place, "acc_pooled", gate, "pFedGate, mean")
+    _dots(axes[1], reproduced, place, "acc_bottom_decile", light, "pFedGate, worst tenth")
     look = looks(rivals)
     for label, group in rivals.groupby("label", sort=False):
         color, _, dash = look[label]
         axes[1].axhline(group["acc_pooled"].mean(), color=color, linestyle=dash, linewidth=1, label=f"{label}, mean")
     axes[1].set(title="reproduced")
     share_y(axes[0], axes[1])
-    _dots(axes[2], ours, place, "achieved_keep_ratio", gate, "kept on test data, s'")
-    _dots(axes[2], ours, place, "upload_ratio", Look(ORANGE, "s", DASHES[1]), "sent, q")
+    _dots(axes[2], reproduced, place, "achieved_keep_ratio", gate, "kept on test data, s'")
+    _dots(axes[2], reproduced, place, "upload_ratio", Look(ORANGE, "s", DASHES[1]), "sent, q")
     budgets = [(place[s], float(s)) for s in texts if s != MIXED]
     axes[2].plot(*zip(*budgets, strict=True), color="0.5", linewidth=0.8, linestyle=":", label="the budget s")
     axes[2].set(title="reproduced", ylabel="share of the parameters")
@@ -151,7 +151,7 @@ def over_budgets(ours: pd.DataFrame, published: pd.DataFrame, rivals: pd.DataFra
         ax.set_xlabel("budget s")
         ax.set_xticks(list(place.values()), list(place), rotation=90 if len(place) > 6 else 0)
     legend_above(fig, axes)
-    return captioned(fig, caption, dots_note(ours))
+    return captioned(fig, caption, dots_note(reproduced))
 
 
 def _dots(ax: plt.Axes, table: pd.DataFrame, place: dict[str, int], metric: str, look: Look, label: str) -> None:

@@ -18,7 +18,7 @@ from pfl_core.study.style import BLUE, BROWN, DOUBLE, GREEN, GREY, INDIGO, ORANG
 
 MARKERS = "osD^vP"  # by source: filled for this project, hollow for the paper
 COLORS = (INDIGO, ORANGE, GREEN, PINK, BLUE, BROWN, GREY)  # settings of one method
-OURS = VERMILLION
+REPRODUCED = VERMILLION
 PAPER = "paper"  # prefix of the paper's sources
 
 
@@ -52,7 +52,7 @@ def _marks(ax: Axes, group: pd.DataFrame, labels: Sequence[str], place: int, num
     is_paper = source.startswith(PAPER)
     # one y position for each label; the sources of a label are shifted against each other
     y = np.array([-labels.index(name) for name in group["label"]]) + min(0.16, 0.8 / num) * ((num - 1) / 2 - place)
-    ink = "0.25" if is_paper else OURS
+    ink = "0.25" if is_paper else REPRODUCED
     face = "white" if is_paper else ink
     style: dict[str, Any] = {"mfc": face, "mec": ink, "ecolor": ink, "markersize": 4, "capsize": 2}
     spread = np.nan_to_num(group["std"].to_numpy(float)) if "std" in group else None
