@@ -14,7 +14,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 WHAT := -c constraints.txt -e '.[test,cluster]'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup figures evidence gpu-evidence test site fuzz golden lint format wheel bench notebooks references clean
+.PHONY: help setup figures evidence gpu-evidence test site site-packages fuzz golden lint format wheel bench notebooks references clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -34,6 +34,8 @@ site: $(SITE_STAMP) ## build the site into site/: open site/index.html, no serve
 	rm -rf build/site
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/site/doctrees -c docs . build/site/html
 	rm -rf site && mv build/site/html site
+
+site-packages: $(SITE_STAMP) ## install what `make site` needs
 
 fuzz: setup ## random faults (kills, damaged files, bad input), a few minutes; ARGS="--scale 10", --write, --help
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz $(ARGS)
