@@ -64,6 +64,7 @@ def federation(
     test: int = 8,
     spread: float = 0.5,
     stacked: bool | None = None,
+    threads: int = 1,
     **training,
 ) -> Federation:
     """One client for each size; rate 0.1, batches of 4, one epoch unless ``training`` says otherwise."""
@@ -77,6 +78,7 @@ def federation(
         train=Training(**{"lr": 0.1, "batch_size": 4, **training}),
         dtype=dtype,
         batched=stacked,
+        threads=threads,
     )
 
 

@@ -15,7 +15,7 @@ from pfl_core.runs import Store, load_data
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [path for path in sorted(ROOT.glob("**/*.md")) if not {".venv", "node_modules"} & set(path.parts)]
+PAGES = [path for path in sorted(ROOT.glob("**/*.md")) if not {".venv", "site", "build"} & set(path.parts)]
 
 
 def test_the_example_of_a_custom_method_runs_and_its_models_load(folders, tmp_path, capsys):

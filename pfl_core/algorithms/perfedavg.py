@@ -82,7 +82,8 @@ class PerFedAvg(FedAvg[MovingState]):
         theta, d, lr = shared.repeat(len(clients), 1), fed.num_params, fed.lr(t)
         velocity = fed.start_velocity(velocity, theta[:, :d])  # None without momentum
         loss, steps = torch.full((len(clients),), torch.nan), torch.zeros(len(clients), dtype=torch.int64)
-        for places in fed.groups(clients):
+
+        def train_group(places: slice | Tensor) -> None:
             rows, num = theta[places], len(clients[places])
             velocities = None if velocity is None else velocity[places]
             group = TrainingGroup(list(range(num)), rows, [lr] * num, fed.train, velocity=velocities)
@@ -98,6 +99,8 @@ class PerFedAvg(FedAvg[MovingState]):
             theta[places], loss[places], steps[places] = rows, (loss_sum / seen).to(loss), num_steps.to(steps)
             if velocity is not None and velocities is not None:
                 velocity[places] = velocities
+
+        fed.each_group(train_group, clients)
         return Trained(theta, loss, steps, ABSENT if velocity is None else velocity)
 
     def gradients(self, fed: Federation, theta: Tensor, pair: Pair, alpha: float) -> tuple[Grad, Tensor]:

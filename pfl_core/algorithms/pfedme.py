@@ -106,7 +106,8 @@ class PFedMe(FedAvg[MovingState]):
         paper, d = self.algorithm == "paper", fed.num_params
         v, w = v.clone(memory_format=torch.contiguous_format), shared[:d].repeat(len(clients), 1)
         loss, steps = torch.full((len(clients),), torch.nan), torch.zeros(len(clients), dtype=torch.int64)
-        for rows in fed.groups(clients):
+
+        def train_group(rows: slice | Tensor) -> None:
             v_rows, w_rows = v[rows], w[rows]
             loss_sum, seen = torch.zeros(2, len(v_rows)).to(v)
             for batch in fed.batches(clients[rows], key):
@@ -118,6 +119,8 @@ class PFedMe(FedAvg[MovingState]):
                     w_rows[:num].lerp_(v_rows[:num, :d], fed.lr(t) * self.lam)  # w + η λ (v − w)
             v[rows], w[rows], loss[rows] = v_rows, w_rows, (loss_sum / seen).to(loss)
             steps[rows] = torch.tensor([fed.num_steps(k) for k in clients[rows].tolist()])
+
+        fed.each_group(train_group, clients)
         return Trained(torch.cat([w, v[:, d:]], 1) if paper else v, loss, steps), v
 
     def step(self, fed: Federation, v: Tensor, w: Tensor, batch: Batch, t: int) -> Tensor:

@@ -187,6 +187,7 @@ def compute(spec: RunSpec, store: Store, key: str, args: argparse.Namespace) -> 
 
     from pfl_core.runs import cluster, execute, sweep
     from pfl_core.runs.log import RunLog, last_scores
+    from pfl_core.runs.sweep import num_jobs
 
     if cluster.address():
         if args.until or args.keep_state or args.save_models:
@@ -215,6 +216,7 @@ def compute(spec: RunSpec, store: Store, key: str, args: argparse.Namespace) -> 
             until=args.until,
             keep_state=args.keep_state or bool(args.save_models),
             stop_at=deadline(),
+            threads=num_jobs(args.jobs),
             on_round=lambda done: bar.update(done - bar.n),
             watch=watch,
             warn=lambda text: bar.write(f"pfl: {text}", file=sys.stderr),

@@ -106,7 +106,7 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
         help=f"score each client after the last round: {', '.join(f'{n} ({text})' for n, text in METRICS.items())}; "
         "needs torchmetrics; a stored run without them is computed again",
     )
-    add("--jobs", type=positive, metavar="N", help="number of parallel runs (default: all cores)")
+    add("--jobs", type=positive, metavar="N", help="number of cores, for runs or clients of a run (default: all)")
     add(
         "--log",
         type=Path,

@@ -55,7 +55,9 @@ class AutogradBackend:
             raise RuntimeError(
                 "a loss hook must not call methods of the federation: the network is in use; call them before training"
             )
-        params = params.detach()
+        # `data` has a version counter of its own, so that autograd does not notice when another thread trains another
+        # row of the same tensor.
+        params, statistics = params.data, statistics.data
         for f, p in zip(self.layout.params, self._params, strict=True):
             p.data = params[f.start : f.stop].view(f.shape)
             p.grad = None if self._in_parts else self._part(f).view(f.shape)
@@ -92,7 +94,7 @@ class AutogradBackend:
         # Derived weights need two stages: the gradient with respect to the derived weights, then with respect to theta
         # and the variables.
         if weights is not None:
-            sources = [part.detach().requires_grad_() for part in (params, variables) if part is not None]
+            sources = [part.data.requires_grad_() for part in (params, variables) if part is not None]  # as in `bind`
             variables_k = None if variables is None else sources[1][0]
             derived = weights(sources[0], variables_k, batch.x[0], rows[0])
             params = self._derived.copy_(derived.detach())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from functools import partial
 from itertools import pairwise
 
 import torch
@@ -15,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from pfl_core.federation.autograd_backend import AutogradBackend
 from pfl_core.federation.batched_backend import BatchedBackend
 from pfl_core.federation.local_step import TrainingGroup
+from pfl_core.federation.threads import ClientThreads
 from pfl_core.federation.types import (
     Batch,
     DerivedWeights,
@@ -29,7 +29,6 @@ from pfl_core.federation.types import (
     Split,
     Trained,
 )
-from pfl_core.layout import Layout
 from pfl_core.ops import ABSENT, accumulate, bits, normalised
 from pfl_core.seeding import Key, generator
 from pfl_core.training import AUGMENT, Training
@@ -47,8 +46,12 @@ class Federation:
     - ``splits`` has ``train`` and ``test``, and may have others (``val``, public data).
     - ``batched``: whether clients train together in one batched computation or one by one. Default: whichever is faster
       for the network and the device (together for plain dense chains; on a GPU also with convolutions).
+    - ``threads``: how many clients are computed at the same time if they train one by one on the CPU. Results are
+      bitwise the same for every number. Hooks of different rows then run at the same time.
 
-    The attribute ``score`` evaluates trained rows during a round that runs in chunks; the engine sets it.
+    Attributes: ``network`` is the module, for its structure only (its weights are those of the row that was used last);
+    ``layout`` has the positions of its tensors in a row; ``score`` evaluates trained rows during a round that runs in
+    chunks, and is set by the engine.
     """
 
     def __init__(
@@ -62,30 +65,34 @@ class Federation:
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
         batched: bool | None = None,
+        threads: int = 1,
     ) -> None:
-        self._net = AutogradBackend(model, device, dtype)
-        self.theta0 = self.layout.flatten(self._net.model.state_dict())  # [e] the initial model
+        first = AutogradBackend(model, device, dtype)
+        self.network, self.layout, self._has_batch_norm = first.model, first.layout, first.has_batch_norm
+        self.theta0 = self.layout.flatten(self.network.state_dict())  # [e] the initial model
         self.splits = {
             name: Split(s.x.to(device=device, dtype=dtype), s.y.to(device), s.bounds) for name, s in splits.items()
         }
         self.seed, self.rounds, self.train = seed, rounds, train or Training()
         if batched is None:
-            batched = BatchedBackend.suits(self._net.model, self.layout, device) and self.train.augment == "none"
+            batched = BatchedBackend.suits(self.network, self.layout, device) and self.train.augment == "none"
         self.batched = batched
-        self._backend = BatchedBackend(self._net.model, self.layout, self.theta0) if batched else self._net
+        self._batched_backend = BatchedBackend(self.network, self.layout, self.theta0) if batched else None
+        if device != "cpu" or batched:  # one batched computation, or one stream of a GPU
+            threads = 1
+        self.threads = ClientThreads([first, *(AutogradBackend(model, device, dtype) for _ in range(threads - 1))])
         self.score: Callable[[Tensor, Tensor, Predict | None], Scores] | None = None
 
     # ---- properties ---------------------------------------------------------------------------------------------
 
     @property
-    def layout(self) -> Layout:
-        """Positions of the model's tensors in a row."""
-        return self._net.layout
+    def _net(self) -> AutogradBackend:
+        """The network of the current thread."""
+        return self.threads.own
 
     @property
-    def network(self) -> nn.Module:
-        """The module, for its structure only: its weights are those of the row that was used last."""
-        return self._net.model
+    def _backend(self) -> AutogradBackend | BatchedBackend:
+        return self._batched_backend or self._net
 
     @property
     def num_clients(self) -> int:
@@ -120,7 +127,7 @@ class Federation:
         In training mode, batch norm computes its statistics from the batch. Those of few samples are mostly noise, and
         a single sample has none.
         """
-        if not self._net.has_batch_norm:
+        if not self._has_batch_norm:
             return ""
         last = [self._batch_bounds(n)[-1:] for n in self.splits["train"].sizes.tolist()]
         sizes = [stop - start for cuts in last for start, stop in cuts]
@@ -188,17 +195,19 @@ class Federation:
         variables = None if derived.variables is None else derived.variables.clone()
         variable_velocities = self.start_velocity(derived.velocity, variables)
         losses, steps = torch.full((num,), torch.nan), torch.zeros(num, dtype=torch.int64)
-        mask_bits = None
-        for rows in self.groups(clients, data):
-            mask = _rows(masks, rows)
-            mask_bits = None if mask is None else bits(mask, out, mask_bits)
-            numbers = torch.arange(num)[rows].tolist()
+        mask_bits: dict[AutogradBackend, Tensor] = {}  # of the current group of each thread
+
+        def train(rows: slice | Tensor) -> None:
+            """Train the clients of one group."""
+            mask, numbers = _rows(masks, rows), torch.arange(num)[rows].tolist()
+            if mask is not None:
+                mask_bits[self._net] = bits(mask, out, mask_bits.get(self._net))
             group = TrainingGroup(
                 numbers=numbers,
                 theta=out[rows] if in_place else out[rows].copy_(theta[rows]),
                 lr=[self.lr(t, rates[s]) for s in numbers],
                 config=self.train,
-                trainable=mask_bits,
+                trainable=mask_bits.get(self._net),
                 velocity=_rows(velocities, rows),
                 variables=_rows(variables, rows),
                 velocity_variables=_rows(variable_velocities, rows),
@@ -218,6 +227,8 @@ class Federation:
                 for whole, part in zip((out, velocities, variables, variable_velocities), trained, strict=True):
                     if whole is not None and part is not None:
                         whole[rows] = part
+
+        self.each_group(train, clients, data)
         return Trained(
             out,
             losses,
@@ -227,13 +238,24 @@ class Federation:
             ABSENT if derived.velocity is None or variable_velocities is None else variable_velocities,
         )
 
+    def each_group(
+        self, function: Callable[[slice | Tensor], object], clients: Tensor, data: Samples = "train"
+    ) -> None:
+        """Call ``function`` for each of ``groups(clients, data)``, several at the same time if there are threads.
+
+        For methods that write their own loop over ``batches``. ``function`` may write only into rows of its group.
+        """
+        groups = list(self.groups(clients, data))
+        sizes = self._sizes(clients, data)
+        self.threads.map(function, groups, [int(sizes[rows].sum()) for rows in groups])
+
     def groups(self, clients: Tensor, data: Samples = "train") -> Iterator[slice | Tensor]:
-        """Positions in ``clients`` of the clients that train together, group by group; for loops over ``batches``.
+        """Positions in ``clients`` of the clients that train together, group by group; see ``each_group``.
 
         The size of a group depends on the backend. Within a group, clients are sorted by decreasing number of samples,
         so that the clients that have a batch left are always the first ones.
         """
-        if isinstance(self._backend, AutogradBackend):
+        if not self.batched:
             yield from (slice(s, s + 1) for s in range(len(clients)))
             return
         for rows in self.chunks(clients):
@@ -281,6 +303,7 @@ class Federation:
             position = order + starts  # in x
             count: tuple[int, ...] = ()
             for step in range(len(cuts[0])):
+                self.threads.check()
                 bound = [cut[step] for cut in cuts if step < len(cut)]  # of the first rows, which have a batch left
                 sizes = tuple(stop - start for start, stop in bound)
                 if sizes != count:
@@ -317,7 +340,7 @@ class Federation:
         """
         self._net.set_mode(norm_mode)
         num = len(batch.count)
-        if num > 1 and self._backend is self._net:
+        if num > 1 and not self.batched:
             raise ValueError(f"grad was given {num} rows at once; pass the rows of one of federation.groups(...)")
         self._backend.set_trainable(num, "theta" in of or weights is not None)
         statistics = theta[:, self.num_params :]
@@ -348,15 +371,17 @@ class Federation:
         ``layer``: "logits", "features" (input of the head), or the name of a module (``name:input`` for its input).
         ``mode="train"`` normalises with the statistics of each batch and does not change those of the row.
         """
-        self._net.set_mode(mode)
-        out = []
-        for s, (row, k) in enumerate(zip(theta, clients.tolist(), strict=True)):
-            self._net.bind(row[: self.num_params], row[self.num_params :].clone())
-            with self._net.tapped(layer) as tap:
-                x = self._samples(data, s, k)[0]
+
+        def outputs(s: int) -> Tensor:
+            """The outputs of row s."""
+            net, row, x = self._net, theta[s], self._samples(data, s, int(clients[s]))[0]
+            net.set_mode(mode)
+            net.bind(row[: self.num_params], row[self.num_params :].clone())
+            with net.tapped(layer) as tap:
                 parts = x.tensor_split(max(1, -(-len(x) // EVAL_BATCH)))  # equal sizes: batch norm needs two samples
-                out.append(torch.cat([tap(self._net.model(part)) for part in parts]))
-        return out
+                return torch.cat([tap(net.model(part)) for part in parts])
+
+        return self.threads.map(outputs, range(len(clients)))
 
     def logits(self, theta_k: Tensor, x: Tensor) -> Tensor:
         """The default prediction, a forward pass in evaluation mode; theta_k [e], x [B, ...] -> [B, C]."""
@@ -373,15 +398,27 @@ class Federation:
         data, numbers = self._split(split), clients.tolist()
         sizes = data.sizes[clients].tolist()
         one_model = predict is None and len(numbers) > 1 and theta.stride(0) == 0
+        rule: Predict = predict or (lambda k, theta_k, x: self.logits(theta_k, x))
+        # Runs of samples that one model predicts: (row, client, samples).
         if one_model and numbers == list(range(numbers[0], numbers[-1] + 1)):  # consecutive clients: one slice of data
             span = slice(data.bounds[numbers[0]], data.bounds[numbers[-1] + 1])
-            hits, losses = self._hits(lambda x: self.logits(theta[0], x), data.x[span], data.y[span])
+            spans = [(theta[0], numbers[0], (data.x[span], data.y[span]))]
         else:
-            rule: Predict = predict or (lambda k, theta_k, x: self.logits(theta_k, x))
-            results = [
-                self._hits(partial(rule, k, row), *data.client(k)) for row, k in zip(theta, numbers, strict=True)
-            ]
-            hits, losses = (torch.cat(parts) for parts in zip(*results, strict=True))
+            spans = [(row, k, data.client(k)) for row, k in zip(theta, numbers, strict=True)]
+        parts = [
+            (row, k, x, y)
+            for row, k, samples in spans
+            for x, y in zip(*(part.split(EVAL_BATCH) for part in samples), strict=True)
+        ]
+
+        def evaluate(part: tuple[Tensor, int, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            """Whether each sample is classified correctly, and its cross-entropy."""
+            row, k, x, y = part
+            logits = rule(k, row, x)
+            return logits.argmax(1) == y, cross_entropy(logits, y, reduction="none")
+
+        results = self.threads.map(evaluate, parts)
+        hits, losses = (torch.cat(column) for column in zip(*results, strict=True))
         # Reduce [all samples] to [S].
         correct = torch.stack([part.sum() for part in hits.split(sizes)])
         loss = torch.stack([part.mean() for part in losses.split(sizes)])
@@ -479,18 +516,8 @@ class Federation:
 
     def _batch_bounds(self, n: int, smallest_batch: int = 1) -> list[tuple[int, int]]:
         """Bounds of the batches of n samples. With batch norm, a last batch of one sample is left out."""
-        smallest = max(smallest_batch, 2 if self._net.has_batch_norm else 1)
+        smallest = max(smallest_batch, 2 if self._has_batch_norm else 1)
         return [(start, stop) for start, stop in self.train.batch_bounds(n) if stop - start >= smallest]
-
-    @staticmethod
-    def _hits(predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Whether each sample is classified correctly [n], and its cross-entropy [n]."""
-        hits, losses = [], []
-        for part, labels in zip(x.split(EVAL_BATCH), y.split(EVAL_BATCH), strict=True):
-            logits = predict(part)
-            hits.append(logits.argmax(1) == labels)
-            losses.append(cross_entropy(logits, labels, reduction="none"))
-        return torch.cat(hits), torch.cat(losses)
 
 
 def _rows(x: Tensor | None, rows: slice | Tensor) -> Tensor | None:

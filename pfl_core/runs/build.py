@@ -35,8 +35,8 @@ def assign(spec: RunSpec, dataset: Dataset) -> Partition:
     return partition(spec.partition["name"], dataset, spec.clients, settings.pop("seed", spec.seed), **settings)
 
 
-def build(spec: RunSpec) -> tuple[Algorithm, Federation, Partition]:
-    """The algorithm, the federation and the partition of a run.
+def build(spec: RunSpec, threads: int = 1) -> tuple[Algorithm, Federation, Partition]:
+    """The algorithm, the federation and the partition of a run. ``threads``: see ``Federation``.
 
     Raises ValueError if data, partition and network are not compatible.
     """
@@ -52,7 +52,9 @@ def build(spec: RunSpec) -> tuple[Algorithm, Federation, Partition]:
     shape = tuple(splits["train"].x.shape[1:])
     net = models.build(spec.model["name"], shape, dataset.num_classes, spec.seed, **options(spec.model))
     models.check_outputs(spec.model["name"], net, shape, dataset.num_classes)
-    fed = Federation(net, splits, seed=spec.seed, rounds=spec.rounds, train=spec.train, device=spec.device)
+    fed = Federation(
+        net, splits, seed=spec.seed, rounds=spec.rounds, train=spec.train, device=spec.device, threads=threads
+    )
     return spec.build_method(), fed, assigned
 
 

@@ -64,7 +64,9 @@ class Cost:
     """The estimated cost of several runs."""
 
     seconds: float = 0.0  # sum over the runs, each on one core
-    longest: float = 0.0  # seconds of the longest run
+    # seconds of the longest run on one core, if its clients train one by one, and if they train in one computation
+    longest: float = 0.0
+    longest_batched: float = 0.0
     worker: int = 0  # peak memory of a worker process, bytes
     disk: int = 0  # bytes of the records
     runs: int = 0
@@ -72,8 +74,9 @@ class Cost:
     speed_source: str = ""  # text: which runs the FLOPs per second were measured on
 
     def wall(self, jobs: int) -> float:
-        """Wall time in seconds with ``jobs`` parallel runs."""
-        return max(self.seconds / jobs, self.longest)
+        """Wall time in seconds on ``jobs`` cores. With fewer runs than cores, clients train in parallel, too."""
+        threads = jobs // max(1, min(jobs, self.runs))
+        return max(self.seconds / jobs, self.longest / threads, self.longest_batched)
 
     def memory(self, jobs: int) -> int:
         """Bytes with ``jobs`` parallel runs."""
@@ -127,10 +130,10 @@ def _timing(root: Path, record: Record, path: Path) -> dict[str, Any]:
     return {
         "local": local,
         "kind": _kind(record.spec),
-        "seconds": record.seconds / record.rounds,
+        "seconds": record.core_seconds / record.rounds,
         "bytes": (path.stat().st_size if local else _record_bytes(record.spec)) / record.rounds,
         "network": record.spec.model["name"],
-        "speed": record.flops * record.samples_trained() / record.seconds,
+        "speed": record.flops * record.samples_trained() / record.core_seconds,
     }
 
 
@@ -164,7 +167,8 @@ def estimate(specs: Iterable[RunSpec], timings: Timings) -> Cost:
         seconds, size = measured or (timings.seconds(spec, frame), _record_bytes(spec) / spec.rounds)
         total = Cost(
             seconds=total.seconds + spec.rounds * seconds,
-            longest=max(total.longest, spec.rounds * seconds),
+            longest=max(total.longest, 0.0 if frame.batched else spec.rounds * seconds),
+            longest_batched=max(total.longest_batched, spec.rounds * seconds if frame.batched else 0.0),
             worker=max(total.worker, frame.worker_bytes(spec)),
             disk=total.disk + int(spec.rounds * size),
             runs=total.runs + 1,

@@ -57,6 +57,7 @@ def execute(
     record: bool = True,
     keep_state: bool = False,
     stop_at: float | None = None,
+    threads: int = 1,
     on_round: Callable[[int], object] = lambda done: None,
     watch: Callable[[Series], object] = lambda series: None,
     warn: Callable[[str], object] = lambda text: None,
@@ -76,6 +77,7 @@ def execute(
             stored, and None is returned.
         keep_state: save the final state as a checkpoint, from which this run or one with more rounds can continue.
         stop_at: seconds since 1970. After this time the run saves a checkpoint after its round and stops.
+        threads: how many clients are computed at the same time, see ``Federation``.
         on_round: called with the number of completed rounds.
         watch: called after each round with the series of all rounds so far, as in `Record.series`.
         warn: called with a line for the user: a warning about the training, or where the run continues.
@@ -105,7 +107,7 @@ def execute(
     atomic_write(store.progress(key), b"0")  # reports a read-only folder before anything is computed
     try:
         return _execute(
-            spec, key, current, store, branch, marks, stop, record, keep_state, stop_at, on_round, watch, warn
+            spec, key, current, store, branch, marks, stop, record, keep_state, stop_at, threads, on_round, watch, warn
         )
     finally:
         remove(store.progress(key))
@@ -122,11 +124,12 @@ def _execute(
     record: bool,
     keep_state: bool,
     stop_at: float | None,
+    threads: int,
     on_round: Callable[[int], object],
     watch: Callable[[Series], object],
     warn: Callable[[str], object],
 ) -> Record | None:
-    algorithm, fed, assigned = build(spec)
+    algorithm, fed, assigned = build(spec, threads)
     began = perf_counter()
     checkpoint = store.checkpoint(key)
     own = read_usable(checkpoint, spec.rounds, checksums)
@@ -214,6 +217,11 @@ def _record(
     seconds: float,
 ) -> Record:
     dataset = load_data(spec)
+    provenance = describe()
+    if assigned.dropped:
+        provenance["dropped_clients"] = str(assigned.dropped)
+    if fed.threads.num > 1:
+        provenance["client_threads"] = str(fed.threads.num)
     return Record(
         key=key,
         spec=spec,
@@ -226,7 +234,7 @@ def _record(
         seconds=seconds,
         state=state_hash(state),
         versions=versions(spec),
-        provenance=describe() | ({"dropped_clients": str(assigned.dropped)} if assigned.dropped else {}),
+        provenance=provenance,
     )
 
 

@@ -12,6 +12,7 @@ from pfl_core.runs.build import build, load_data
 from pfl_core.runs.execute import execute, read_usable
 from pfl_core.runs.spec import RunSpec
 from pfl_core.runs.store import Record, Store
+from pfl_core.runs.sweep import num_jobs
 
 
 def export_models(
@@ -69,6 +70,7 @@ def restore_state(
         record=False,
         keep_state=True,
         stop_at=stop_at,
+        threads=num_jobs(None),
         on_round=on_round,
     )
     return False

@@ -70,6 +70,11 @@ class Record:
         return self.spec.rounds if self.rounds_done is None else self.rounds_done
 
     @property
+    def core_seconds(self) -> float:
+        """``seconds`` times the number of cores that the run used."""
+        return self.seconds * int(self.provenance.get("client_threads", 1))
+
+    @property
     def partial(self) -> bool:
         """Whether the run was stopped early."""
         return self.rounds < self.spec.rounds

@@ -53,6 +53,7 @@ class Task:
     checksums: Mapping[str, str] | None = None  # of the data on the parent's machine
     stop_at: float | None = None  # seconds since 1970; then it stops at a checkpoint
     log: Path | None = None  # the folder in which the run is logged, see ``log.RunLog``
+    threads: int = 1  # how many clients are computed at the same time
 
 
 def run(spec: RunSpec, store: Store | None = None) -> Record:
@@ -75,8 +76,9 @@ def sweep(
 
     Args:
         specs: the runs; equal ones are computed once.
-        jobs: number of worker processes, default PFL_JOBS of the environment, else all cores. With 1 the runs are
-            computed in this process.
+        jobs: number of cores, default PFL_JOBS of the environment, else all. With at least as many runs as cores, each
+            worker process computes one run. With fewer, the remaining cores compute several clients of a run at the
+            same time. A single run is computed in this process.
         executor: any ``concurrent.futures`` executor to use instead.
         scheduler: address of a Dask scheduler to use instead, default DASK_SCHEDULER_ADDRESS of the environment. The
             workers must share the data folder, see ``docs/cluster.md``.
@@ -104,14 +106,18 @@ def sweep(
             records[key] = record
     failures: dict[str, str] = {}
     if missing:
-        tasks = [dataclasses.replace(_with_checksums(task), stop_at=stop_at, log=log) for task in plan(missing, store)]
+        tasks = plan(missing, store)
+        address = None if executor else cluster.address(scheduler)
+        cores, jobs = jobs, min(jobs, len(tasks))
+        common: dict[str, Any] = {"stop_at": stop_at, "log": log}
+        if executor is None and address is None:
+            common["threads"] = cores // jobs
+        tasks = [dataclasses.replace(_with_checksums(task), **common) for task in tasks]
         for trunk in tasks:
             if needed_by := [task.key for task in tasks if task.branch and task.branch.key == trunk.key]:
                 note_needs(store, trunk.key, needed_by)
-        jobs = min(jobs, len(tasks))
         total = sum(task.until or task.spec.rounds for task in tasks)
         with tqdm(total=total, unit="round", file=sys.stderr, desc=f"{len(missing)} runs") as bar:
-            address = None if executor else cluster.address(scheduler)
             if executor is None and address is None and jobs == 1:
                 failures = _sequentially(tasks, store, bar)
             else:
@@ -142,13 +148,13 @@ def sweep(
 
 
 def num_jobs(jobs: int | None) -> int:
-    """The number of processes: ``jobs``, else PFL_JOBS of the environment, else the number of cores.
+    """The number of cores: ``jobs``, else PFL_JOBS of the environment, else the number of cores.
 
     Raises ValueError for anything that is not a positive integer.
     """
     name, value = ("PFL_JOBS", os.environ.get("PFL_JOBS") or os.cpu_count() or 1) if jobs is None else ("jobs", jobs)
     if not str(value).isdigit() or int(value) < 1:
-        raise ValueError(f"{name}={value} is not a number of processes; give 1 or more")
+        raise ValueError(f"{name}={value} is not a number of cores; give 1 or more")
     return int(value)
 
 
@@ -278,6 +284,7 @@ def _execute(
             until=task.until,
             record=task.until is None,
             stop_at=task.stop_at,
+            threads=task.threads,
             on_round=on_round,
             watch=watch_and_log,
         )

@@ -294,7 +294,7 @@ def missing(evidence: Evidence) -> str:
     seconds: dict[tuple, list[float]] = {}
     for stored in evidence.records.values():
         for record in stored:
-            seconds.setdefault(_kind(record.spec), []).append(record.seconds / record.rounds)
+            seconds.setdefault(_kind(record.spec), []).append(record.core_seconds / record.rounds)
     rows = []
     for (notebook, preset), (complete, absent) in evidence.notebooks.items():
         known = [statistics.median(seconds[_kind(spec)]) * spec.rounds for spec in absent if _kind(spec) in seconds]

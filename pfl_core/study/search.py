@@ -187,7 +187,7 @@ def run_search(
     return {
         **{"preset": preset, "setting": dataset, "method": search.method, "values": choice.values},
         **{"validation": round(choice.score.end, 2), "grid": tried, "edges": choice.edges, "seed": SEED},
-        **{"runs": len(record_of), "hours": round(sum(record.seconds for record in record_of.values()) / 3600, 2)},
+        **{"runs": len(record_of), "hours": round(sum(record.core_seconds for record in record_of.values()) / 3600, 2)},
         "tried": [[json.loads(values), round(validation_score(record).end, 2)] for values, record in record_of.items()],
     }
 

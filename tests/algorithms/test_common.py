@@ -41,6 +41,13 @@ def middle_state(name: str, fed):
 
 
 @every_method
+def test_several_threads_give_the_same_bits(name):
+    (one, history), (three, other) = (play(name, fed_of("cnn", threads=n)) for n in (1, 3))
+    assert same_bits(one, three)
+    assert same_bits(without_times(history), without_times(other))
+
+
+@every_method
 @both_nets
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_it_runs_and_stays_finite(name, net, participation):

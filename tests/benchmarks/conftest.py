@@ -68,17 +68,27 @@ def one_thread() -> None:
 def compare(benchmark) -> Callable[..., float]:
     """``compare(what, against, bare, project, turns=5, bound=1.1)``: the median over turns of project's time / bare's.
 
-    Both run once before they are measured, if ``warm_up``.
+    Both run once before they are measured, if ``warm_up``. ``timer``: default the processor's time of this process.
     """
-    benchmark._timer = time.process_time
 
     def measure(
-        what: str, against: str, bare: Callable, project: Callable, *, turns: int, bound: float, warm_up: bool = True
+        what: str,
+        against: str,
+        bare: Callable,
+        project: Callable,
+        *,
+        turns: int,
+        bound: float,
+        warm_up: bool = True,
+        timer: Callable[[], float] = time.process_time,
     ) -> float:
         seconds: list[float] = []
+        benchmark._timer = timer
 
         def before() -> None:
-            seconds.append(processor_time(bare))
+            began = timer()
+            bare()
+            seconds.append(timer() - began)
 
         if warm_up:
             bare()
@@ -149,14 +159,20 @@ def beside_the_bare_loop(compare) -> Callable[..., None]:
 
 
 def random_federation(
-    model: nn.Module, shape: tuple[int, ...], classes: int, clients: int, samples: int, train: Training
+    model: nn.Module,
+    shape: tuple[int, ...],
+    classes: int,
+    clients: int,
+    samples: int,
+    train: Training,
+    threads: int = 1,
 ) -> Federation:
     """Random inputs and labels, the same at every call."""
     stream = generator(0, "samples")
     x = torch.randn(clients, samples, *shape, generator=stream)
     y = torch.randint(0, classes, (clients, samples), generator=stream)
     split = Split.of(list(zip(x, y, strict=True)))
-    return Federation(model, {"train": split, "test": split}, seed=0, rounds=9, train=train)
+    return Federation(model, {"train": split, "test": split}, seed=0, rounds=9, train=train, threads=threads)
 
 
 def processor_time(function: Callable[[], object]) -> float:

@@ -18,7 +18,7 @@ from joblib.externals.loky import get_reusable_executor
 from pfl_core.runs import Store, execute, sweep
 from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.sweep import SweepError
-from tests.fuzz.cases import EXECUTE, METHODS, NOTICED, SURVIVED, Wrong, check_record, end, specs, start, store_in
+from tests.fuzz.cases import METHODS, NOTICED, SURVIVED, Wrong, check_record, end, specs, start, store_in
 from tests.fuzz.cases import undisturbed as _undisturbed
 
 RUN_SECONDS, SWEEP_SECONDS = 0.12, 0.5  # a little longer than one run, and than all of them
@@ -148,6 +148,3 @@ def _send(pid: int, number: int) -> None:
 
 def _workers() -> list[int]:
     return list(get_reusable_executor(max_workers=2, env={"OMP_NUM_THREADS": "1"})._processes)
-
-
-EXECUTE.CHECKPOINT_SECONDS = 0.0  # a checkpoint after every round

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 
 from tests.fuzz import disks, flips, inputs, kills
-from tests.fuzz.cases import TRACEBACK, WRONG, Case, Wrong, limit_memory
+from tests.fuzz.cases import EXECUTE, TRACEBACK, WRONG, Case, Wrong, limit_memory
 
 CASE_SECONDS = 90  # after that, a case counts as wrong
 BATCH = 10  # cases of a task
@@ -131,6 +131,7 @@ def _batch(suite: int, cases: range, seed: int) -> list[Result]:
 def run_case(suite: Suite, case: int, seed: int) -> Result:
     """Run one case, at most CASE_SECONDS long, in an empty folder."""
     folder, began = Path(tempfile.mkdtemp(prefix="pfl-fuzz-case-")), time.monotonic()
+    EXECUTE.CHECKPOINT_SECONDS = 0.0  # a checkpoint after every round
     signal.signal(signal.SIGALRM, _too_slow)
     signal.alarm(CASE_SECONDS)
     try:

@@ -36,7 +36,7 @@ def test_time_comes_from_stored_runs_of_the_same_kind_and_grows_with_rounds(stor
     record = execute(small(), store)
     store.put(dataclasses.replace(record, seconds=10.0))
     cost = cost_of([small(seed=1), small(seed=2, rounds=6)], store)
-    assert (cost.seconds, cost.longest, cost.computed, cost.runs) == (40.0, 30.0, 0, 2)
+    assert (cost.seconds, cost.longest_batched, cost.computed, cost.runs) == (40.0, 30.0, 0, 2)
     assert cost.disk == pytest.approx(4 * store.path(record.key).stat().st_size, abs=2)
     assert cost.basis == "from stored runs of the same kind"
 
@@ -100,6 +100,8 @@ def test_without_the_module_resource_the_peak_memory_is_0(monkeypatch):
 
 def test_workers_share_the_time_but_not_the_memory(store):
     cost = Cost(seconds=100.0, longest=40.0, worker=5, runs=3)
-    assert [cost.wall(jobs) for jobs in (1, 2, 8)] == [100.0, 50.0, 40.0]
+    assert [cost.wall(jobs) for jobs in (1, 2, 8)] == [100.0, 50.0, 20.0]  # 8 cores: two for each run's clients
+    together = Cost(seconds=100.0, longest_batched=40.0, worker=5, runs=3)  # all clients in one computation
+    assert [together.wall(jobs) for jobs in (1, 2, 8)] == [100.0, 50.0, 40.0]
     assert [cost.memory(jobs) for jobs in (1, 2, 8)] == [5, 10, 15]
     assert cost_of([], store) == Cost()

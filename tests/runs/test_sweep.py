@@ -618,7 +618,7 @@ def test_progress_is_counted_in_rounds(spec, store, monkeypatch):
     bars = []
 
     class Bar:
-        n = 0
+        n, disable = 0, True
 
         def __init__(self, total: int, **options) -> None:
             self.total = total

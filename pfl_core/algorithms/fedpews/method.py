@@ -326,7 +326,8 @@ class FedPeWS(Warmup[WarmState]):
         theta, score = fed.broadcast(state.shared, clients).clone(), take(state.score, clients).clone()
         upload_mask, loss = torch.zeros_like(score, dtype=torch.bool), torch.zeros(len(clients))
         base_state, lr = self.inner.init(fed, state.shared), fed.lr(t)
-        for rows in fed.groups(clients):
+
+        def train_group(rows: slice | Tensor) -> None:
             group = WarmupRows.start(theta[rows], score[rows], prob_others[rows])
             training = self.inner.local_training(fed, base_state, clients[rows], t)
             # A mask is uniform < p. One [R, h] block of numbers for the upload, then two for each step.
@@ -348,6 +349,8 @@ class FedPeWS(Warmup[WarmState]):
                 self._model_step(fed, now, mask, batch, training, lr)
             theta[rows], score[rows], loss[rows] = group.theta, group.score, (group.loss / group.num_seen).to(loss)
             upload_mask[rows] = for_upload < group.prob if fixed is None else fixed
+
+        fed.each_group(train_group, clients)
         return theta, score, upload_mask, loss
 
     def _model_step(

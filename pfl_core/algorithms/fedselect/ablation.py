@@ -54,7 +54,8 @@ def tie_order(fed: Federation, ranking: str, size: int, t: int, k: int) -> Tenso
 def gradients(fed: Federation, theta: Tensor, clients: Tensor, t: int) -> Tensor:
     """[S, d] each client's gradient at its row of theta [S, e]: the mean over all of its training data."""
     out = torch.zeros_like(theta[:, : fed.num_params])
-    for rows in fed.groups(clients):
+
+    def add_gradients(rows: slice | Tensor) -> None:
         total, seen = torch.zeros_like(out[rows]), torch.zeros(len(clients[rows]), 1).to(out)
         for batch in fed.batches(clients[rows], (t, "ranking"), epochs=1):
             num = len(batch.count)
@@ -62,6 +63,8 @@ def gradients(fed: Federation, theta: Tensor, clients: Tensor, t: int) -> Tensor
             total[:num].addcmul_(fed.grad(theta[rows][:num], batch).theta, weight)  # batch means times batch sizes
             seen[:num] += weight
         out[rows] = total / seen
+
+    fed.each_group(add_gradients, clients)
     return out
 
 

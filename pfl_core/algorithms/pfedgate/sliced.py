@@ -113,7 +113,8 @@ class SlicedTrainer(Trainer):
         log, options = Log.empty(len(clients), self.adapter, gate), self.adapter.options
         gradient = self._gradient(self.adaptation(clients, statistics, log))
         loss, steps = torch.full((len(clients),), torch.nan), torch.zeros(len(clients), dtype=torch.int64)
-        for s in range(len(clients)):
+
+        def train_client(s: int) -> None:
             row = slice(s, s + 1)
             group = TrainingGroup(
                 [s],
@@ -134,6 +135,8 @@ class SlicedTrainer(Trainer):
                 total += value.cpu() * batch.count[0]
                 num_seen, steps[s] = num_seen + batch.count[0], steps[s] + 1
             loss[s] = total / num_seen if num_seen else torch.nan
+
+        fed.threads.map(train_client, range(len(clients)), fed.splits["train"].sizes[clients].tolist())
         if state.velocity is None:
             velocity = gate_velocity = None
         return ClientUpdate(theta, gate, statistics, velocity, gate_velocity, loss, steps, log)

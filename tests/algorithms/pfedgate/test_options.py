@@ -50,7 +50,7 @@ def test_novel_clients_train_only_their_gates():
 @pytest.mark.parametrize(
     ("option", "asked"),
     [({"logit_relu": True}, {"loss": relu_loss}), ({"last_batch": "dropped"}, {"smallest_batch": 4})],
-    ids=str,
+    ids=["logit_relu", "last_batch"],
 )
 def test_novel_clients_train_with_the_methods_options(option, asked):
     fed, new = fed_of("dense", (12, 9, 10)), torch.tensor([2])  # batches of four, four and two
