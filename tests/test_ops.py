@@ -207,11 +207,11 @@ def test_select_is_bitwise_exact(dtype):
 def test_bits_reuses_its_output_tensor(dtype):
     first, second = torch.tensor([True, False, True]), torch.tensor([False, False, True])
     x = torch.tensor([1.5, torch.nan, -2.0], dtype=dtype)
-    room = ops.bits(first, x)
-    on = ops.bits(second, x, room)
-    assert on is room
+    buffer = ops.bits(first, x)
+    on = ops.bits(second, x, buffer)
+    assert on is buffer
     assert ops.keep_(x.clone(), on).tolist() == [0.0, 0.0, -2.0]
-    assert ops.bits(first[:2], x, room) is not room  # another shape has no room there
+    assert ops.bits(first[:2], x, buffer) is not buffer  # another shape does not fit
 
 
 # ---- counts and ranks -----------------------------------------------------------------------------------------------

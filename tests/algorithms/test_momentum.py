@@ -14,7 +14,7 @@ from pfl_core.federation import federation as federations
 from tests.helpers import federation, mlp, same_bits
 
 F64, SIZES = torch.float64, (6, 9, 4)
-OPTIONS = {  # where the defaults do not fit the tiny federation, or a lone client
+OPTIONS = {  # where the defaults do not fit the tiny federation, or a single client
     "ditto": {"lam": 0.0},
     "fedem": {"components": 1},
     "fedmask": {"layers": 2, "lr_mask": 0.5},

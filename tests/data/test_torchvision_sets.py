@@ -33,8 +33,8 @@ def test_class_names_are_those_of_torchvision():
         ("fashion_mnist", sets.FashionMNIST.classes),
         ("emnist", sets.EMNIST.classes_split_dict["byclass"]),
     ):
-        ours = ENTRIES[name].class_names
-        assert [c.lower() for c in ours] == [c.lower() for c in theirs]
+        listed = ENTRIES[name].class_names
+        assert [c.lower() for c in listed] == [c.lower() for c in theirs]
 
 
 def test_emnist_by_class_is_turned_upright(folder, write_idx):

@@ -82,7 +82,7 @@ def unique(specs: Sequence[RunSpec]) -> list[RunSpec]:
     return list(first.values())
 
 
-# ---- B: main comparison ---------------------------------------------------------------------------------------------
+# ---- main comparison (notebook 01) ----------------------------------------------------------------------------------
 
 
 def main_comparison(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
@@ -110,7 +110,7 @@ def public_sets(name: str, preset: str) -> Methods:
     return [("fedmd", public)] if preset == "real" else []
 
 
-# ---- C: sparsity studies --------------------------------------------------------------------------------------------
+# ---- sparsity studies (notebook 02) ---------------------------------------------------------------------------------
 
 
 def sparsity_studies(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
@@ -173,7 +173,7 @@ def controls(name: str, preset: str, seeds: Sequence[int], overrides: Mapping[st
     return specs_in(name, preset, seeds, overrides, runs)
 
 
-# ---- D to G ---------------------------------------------------------------------------------------------------------
+# ---- notebooks 03 to 06 ---------------------------------------------------------------------------------------------
 
 
 def efficiency(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:

@@ -44,7 +44,7 @@ def test_a_search_and_a_round_by_hand():
     assert notes["personal_share"].tolist() == [0.25, 0.25]
 
 
-# ---- invariant 20: the search ---------------------------------------------------------------------------------------
+# ---- invariants: the search -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bn", [False, True], ids=["no norm", "batch norm"])
@@ -134,7 +134,7 @@ def test_return_trained_starts_from_the_trained_subnetwork():
     assert notes["passes"].tolist() == [2 * 2 + 2 + 2 * 2] * 4
 
 
-# ---- invariant 21: rounds -------------------------------------------------------------------------------------------
+# ---- invariants: rounds ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("epochs", [1, 3])

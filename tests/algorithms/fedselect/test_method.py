@@ -115,7 +115,7 @@ def test_two_rounds_by_hand():
     assert torch.equal(third.personal, second.personal)  # the limit is reached
 
 
-# ---- invariants 1 to 6: FedAvg at one end, growth -------------------------------------------------------------------
+# ---- invariants: FedAvg at one end, growth of masks -----------------------------------------------------------------
 
 NO_GROWTH = [FedSelect(p=p, alpha=0.0) for p in (0.0, 0.05, 1.0)] + [FedSelect(p=0.0, alpha=a) for a in (0.3, 1.0)]
 
@@ -164,28 +164,28 @@ def test_growth_of_masks(algorithm):
     limit, stopped = int(alpha * d + 1e-9), False
     for before, after, notes in steps(algorithm, fed, 10):
         old, new = before.personal, after.personal
-        assert (old <= new).all()  # 3
+        assert (old <= new).all()  # masks only grow
         change = (notes["trained"] - before.local).abs()
         want = num_new(int(old[0].sum()), d, algorithm)
-        for k in range(4):  # 4
+        for k in range(4):  # by the exact count, largest changes first
             picked, left = new[k] & ~old[k], ~new[k]
             assert picked.sum() == want
             assert want == 0 or change[k, picked].min() >= change[k, left].max()
-        share = notes["personal_share"]  # 5
+        share = notes["personal_share"]  # exceeds the limit by at most one update
         assert torch.equal(share, new.sum(1) / d)
         assert (
             (share <= alpha).all()
             if algorithm.limit_policy == "cap"
             else (share < alpha + p * (1 - alpha) + 1 / d).all()
         )
-        reached = new.sum(1) >= limit  # 6
+        reached = new.sum(1) >= limit  # then all clients stop growing
         assert reached.all() or not reached.any()
         assert not stopped or torch.equal(old, new)
         stopped = bool(reached.all())
     assert stopped
 
 
-# ---- invariants 7 to 12: aggregation --------------------------------------------------------------------------------
+# ---- invariants: aggregation ----------------------------------------------------------------------------------------
 
 
 def test_shared_entries_are_equal_and_new_personal_entries_start_from_the_mean():
@@ -276,7 +276,7 @@ def test_with_one_client_the_mean_changes_nothing():
         assert torch.equal(after.local, notes["trained"])
 
 
-# ---- invariants 13 and 14: LocalAlt ---------------------------------------------------------------------------------
+# ---- invariants: LocalAlt -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
@@ -351,7 +351,7 @@ def test_with_the_heads_mask_and_no_growth_it_is_fedrep(bn):
     assert not torch.allclose(state.local[0, -18:], state.local[1, -18:])
 
 
-# ---- invariants 15 to 23 --------------------------------------------------------------------------------------------
+# ---- invariants: clients, streams, statistics, counts ---------------------------------------------------------------
 
 
 def test_renumbering_the_clients_matters_only_through_rounding():

@@ -196,7 +196,7 @@ def test_the_abstracts_savings(metric, axial, sagital, mean):
 
 def test_the_abstracts_accuracy():
     accuracy = printed("table2", "mean_client_accuracy")
-    ours = [v for key, v in accuracy.items() if key[1] == "Star-PFL"]
+    star_pfl = [v for key, v in accuracy.items() if key[1] == "Star-PFL"]
     others = [v for key, v in accuracy.items() if key[1] != "Star-PFL"]
-    assert len(ours) == 6 and len(others) == 30
-    assert round(100 * (sum(ours) / 6 - sum(others) / 30), 2) == 3.14
+    assert len(star_pfl) == 6 and len(others) == 30
+    assert round(100 * (sum(star_pfl) / 6 - sum(others) / 30), 2) == 3.14

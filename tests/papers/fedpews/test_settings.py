@@ -63,8 +63,8 @@ def test_the_grids_of_tables_7_and_8(number, setting):
     found = runs("02_sensitivity_heatmaps", setting)
     stated = [(row.key, parse_variant(row.variant)) for row in PAPER.table(number).itertuples()]
     cells = {(key, cell.get("lambda"), cell["tau"] if key != "fedavg" else 0.0) for key, cell in stated}
-    ours = {(spec.method["name"], getattr(rule, "lam", None), getattr(rule, "tau", 0.0)) for spec, rule in found}
-    assert ours == cells and len(ours) == len(found) == 56
+    planned = {(spec.method["name"], getattr(rule, "lam", None), getattr(rule, "tau", 0.0)) for spec, rule in found}
+    assert planned == cells and len(planned) == len(found) == 56
     assert {(spec.rounds, spec.train.lr, spec.train.batch_size) for spec, _ in found} == {(300, 0.01, 64)}
 
 

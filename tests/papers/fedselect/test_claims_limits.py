@@ -253,9 +253,9 @@ def test_the_table_for_notebooks():
 def test_the_papers_tables_get_the_verdicts_that_the_claims_state():
     """The published numbers as results: Tables 1 and 2 on three seeds without noise."""
     data = {
-        name: dict(dataset=ours, data=ours, setting=ours)
-        for name, ours in COMPARISON.datasets.items()
-        if ours in SETTINGS
+        name: dict(dataset=setting, data=setting, setting=setting)
+        for name, setting in COMPARISON.datasets.items()
+        if setting in SETTINGS
     }
     runs = []
     for cell in pd.concat([PAPER.table(1), PAPER.table(2)]).itertuples():

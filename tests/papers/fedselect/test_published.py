@@ -8,8 +8,8 @@ from tests.study.recomputed import grade, grid, says
 
 class TestFedSelect:
     one, two, three = grid(PAPER, 1), grid(PAPER, 2, rows="alpha"), grid(PAPER, 3, rows="variant")
-    ours, base = one.loc["FedSelect"], one.drop("FedSelect")
-    lead = ours - base.max()
+    fedselect, base = one.loc["FedSelect"], one.drop("FedSelect")
+    lead = fedselect - base.max()
     sets = ["CIFAR-10", "CIFAR10-C", "Mini-ImageNet", "OfficeHome"]
 
     def test_1_and_2_leads(self):
@@ -21,12 +21,12 @@ class TestFedSelect:
             *(f"{name} {self.lead[name]:+.2f} ({best[name]})" for name in self.sets),
         )
         relative = 100 * (self.lead / self.base.max()).mean()
-        over_mean = (self.ours - self.base.mean()).mean()
+        over_mean = (self.fedselect - self.base.mean()).mean()
         parts = f"average {self.lead.mean():.2f} points ({relative:.1f} % relative)", f"would be {over_mean:.2f}"
         says(PAPER, 2, grade(self.lead.mean() > 2.4), *parts)
 
     def test_table_1_is_the_best_row_of_table_2(self):
-        assert (self.two.max() == self.ours).all()
+        assert (self.two.max() == self.fedselect).all()
 
     def test_3_one_limit_for_all(self):
         wins = {alpha: self.two.loc[alpha] - self.base.max() for alpha in (0.3, 0.5)}
@@ -75,7 +75,7 @@ class TestFedSelect:
     def test_9_falls(self):
         fall, by_limit = ((frame["CIFAR-10"] - frame["CIFAR10-C"]).round(2) for frame in (self.one, self.two))
         rivals = ["FedBABU", "FedPer", "FedRep", "Ditto"]
-        assert (self.base.max() < self.ours)[["CIFAR-10", "CIFAR10-C"]].all()  # first on both sets
+        assert (self.base.max() < self.fedselect)[["CIFAR-10", "CIFAR10-C"]].all()  # first on both sets
         says(
             PAPER,
             9,
@@ -87,7 +87,7 @@ class TestFedSelect:
 
     @pytest.mark.parametrize(("number", "rule"), [(12, "Personalize Least"), (14, "Random")])
     def test_12_and_14_best_limit_against_an_ablation(self, number, rule):
-        gain = self.ours - self.three.loc[rule]
+        gain = self.fedselect - self.three.loc[rule]
         says(PAPER, number, grade((gain > 0).all()), *(f"{name} {gain[name]:+.2f}" for name in self.sets))
 
     def test_13_ablations(self):

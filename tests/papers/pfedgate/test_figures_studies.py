@@ -31,12 +31,12 @@ def test_a_tree_has_a_row_for_each_leaf():
     held = np.eye(10, dtype=bool) | np.eye(10, k=1, dtype=bool)
     place = np.arange(10.0)
     tree = overlap.ward(np.abs(place[:, None] - place))
-    fig = drawn(figures.studies.label_tree(tree, held, printed.figure4(), "ours", "caption"))
-    branches, ours, theirs = fig.axes
+    fig = drawn(figures.studies.label_tree(tree, held, printed.figure4(), "reproduced", "caption"))
+    branches, reproduced, theirs = fig.axes
     assert len(branches.lines) == 9
-    assert [t.get_text() for t in ours.get_yticklabels()] == [f"client {k}" for k in tree["leaves"]]
+    assert [t.get_text() for t in reproduced.get_yticklabels()] == [f"client {k}" for k in tree["leaves"]]
     assert theirs.get_yticklabels()[0].get_text() == "client 3"
-    assert len(ours.collections[0].get_offsets()) == held.sum()
+    assert len(reproduced.collections[0].get_offsets()) == held.sum()
     assert len(theirs.collections[0].get_offsets()) == sum(map(len, printed.figure4()["labels"])) == 26
 
 

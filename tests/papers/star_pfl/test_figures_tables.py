@@ -106,9 +106,9 @@ def test_table_2_has_a_mark_for_each_method_and_alpha():
         for seed in seeds
     ]
     table = pd.DataFrame(rows, columns=["task", "panel", "label", "color", "alpha", "value"])
-    paper, ours = figures.tables.by_method(table).axes
-    titles = [ax.get_title().replace("\n", " ") for ax in (paper, ours)]
+    paper, reproduced = figures.tables.by_method(table).axes
+    titles = [ax.get_title().replace("\n", " ") for ax in (paper, reproduced)]
     assert titles == ["axial: the paper", "axial (MNIST stands in): after aggregation"]
-    assert [line.get_xdata()[0] for line in (*paper.lines, *ours.lines)] == [70, 70, 71, 71]
-    assert [line.get_markerfacecolor() for line in (*paper.lines, *ours.lines)] == ["w", "w", "b", "b"]
-    assert [line.get_marker() for line in paper.lines] == ["o", "s"] and paper.get_xlim() == ours.get_xlim()
+    assert [line.get_xdata()[0] for line in (*paper.lines, *reproduced.lines)] == [70, 70, 71, 71]
+    assert [line.get_markerfacecolor() for line in (*paper.lines, *reproduced.lines)] == ["w", "w", "b", "b"]
+    assert [line.get_marker() for line in paper.lines] == ["o", "s"] and paper.get_xlim() == reproduced.get_xlim()

@@ -15,9 +15,9 @@ class TestStarPFL:
         says(PAPER, 1, grade((rank <= 2).all()), "alpha=0.01, alpha=0.1, alpha=1", *texts)
 
     def test_2_mean_accuracy(self):
-        ours, others = self.two.loc["Star-PFL"].mean(), self.two.drop("Star-PFL").to_numpy().mean()
-        points = 100 * (ours - others)
-        text = f"{ours:.4f} against {others:.4f}: {points:+.2f} points ({100 * (ours / others - 1):+.1f} % relative)"
+        star, others = self.two.loc["Star-PFL"].mean(), self.two.drop("Star-PFL").to_numpy().mean()
+        points = 100 * (star - others)
+        text = f"{star:.4f} against {others:.4f}: {points:+.2f} points ({100 * (star / others - 1):+.1f} % relative)"
         says(PAPER, 2, grade(round(points, 1) == 3.1), text)
 
     def test_3_totals(self):
@@ -33,10 +33,10 @@ class TestStarPFL:
         least, parts = [], []
         for name in ("Axial", "Sagital"):
             others = [frame[name].drop(["Star-PFL", "Local"]) for frame in (self.comm, self.flops)]
-            ours = [frame[name]["Star-PFL"] for frame in (self.comm, self.flops)]
-            least += [value < other.min() for value, other in zip(ours, others, strict=True)]
+            star = [frame[name]["Star-PFL"] for frame in (self.comm, self.flops)]
+            least += [value < other.min() for value, other in zip(star, others, strict=True)]
             assert {other.idxmin() for other in others} == {"LotteryFL"}
-            values = (*ours, *(other.min() for other in others))
+            values = (*star, *(other.min() for other in others))
             parts.append("{} {:.3f} and {:.3f}, next LotteryFL {:.3f} and {:.3f}".format(name, *values))
         says(PAPER, 4, grade(*least), *parts)
 
@@ -44,9 +44,9 @@ class TestStarPFL:
         def text(name):
             return "{:.0f} and {:.0f}".format(*self.rounds.loc[name])
 
-        ours = self.rounds.loc["Star-PFL"]
-        order = [(ours < self.rounds.loc[name]).all() for name in ("FedBN", "FedAP")]
-        order.append((ours > self.rounds.loc["LotteryFL"]).all())
+        star = self.rounds.loc["Star-PFL"]
+        order = [(star < self.rounds.loc[name]).all() for name in ("FedBN", "FedAP")]
+        order.append((star > self.rounds.loc["LotteryFL"]).all())
         rest = (f"{name} {text(name)}" for name in ("FedBN", "FedAP", "LotteryFL", "FedAvg"))
         says(PAPER, 5, grade(*order), f"Sagital: {text('Star-PFL')}", *rest)
 
