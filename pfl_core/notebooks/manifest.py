@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pfl_core.files import atomic_write
 from pfl_core.papers import STUDIES, has_preset, specs, study
-from pfl_core.runs import Store
+from pfl_core.runs import Record, RunSpec, Store
 
 PRESETS = ("paper", "real")
 MAX_SEEDS = 10
@@ -45,32 +45,51 @@ def best(store: Store) -> list[Evidence]:
     what it asks.
     """
     evidence = []
+    find = _Finder(store)
     for notebook in (f"{name}/{section}" for name in STUDIES for section in study(name).experiments):
         presets = [preset for preset in PRESETS if has_preset(notebook, preset)]
-        entries = [entry for preset in presets if (entry := _complete_seeds(notebook, preset, store)) is not None]
+        entries = [entry for preset in presets if (entry := _complete_seeds(notebook, preset, find)) is not None]
         if entries:
             evidence.append(max(entries, key=lambda entry: len(entry.seeds)))
         else:
-            entry = max((_incomplete(notebook, preset, store) for preset in presets), key=lambda entry: len(entry.keys))
+            entry = max((_incomplete(notebook, preset, find) for preset in presets), key=lambda entry: len(entry.keys))
             evidence += [entry] if len(entry.keys) >= LEAST * (len(entry.keys) + entry.missing) else []
     return evidence
 
 
-def _complete_seeds(notebook: str, preset: str, store: Store) -> Evidence | None:
+@dataclass
+class _Finder:
+    """Finds the record of a spec that is neither missing nor stale; each run is looked up once."""
+
+    store: Store
+    found: dict[str, Record | None] = field(default_factory=dict)  # key -> record
+
+    def __call__(self, spec: RunSpec) -> Record | None:
+        key = spec.key()
+        if key not in self.found:
+            record = self.store.display_record(spec)
+            self.found[key] = None if record is None or record.stale else record
+        return self.found[key]
+
+
+def _complete_seeds(notebook: str, preset: str, find: _Finder) -> Evidence | None:
     best = None
     for num_seeds in range(1, MAX_SEEDS + 1):
-        seeds = list(range(num_seeds))
-        records = [store.display_record(spec) for spec in specs(notebook, preset, seeds)]
-        keys = [record.key for record in records if record is not None and not record.partial and not record.stale]
-        if not records or len(keys) < len(records):
-            break
+        seeds, keys = list(range(num_seeds)), []
+        for spec in specs(notebook, preset, seeds):
+            record = find(spec)
+            if record is None or record.partial:
+                return best
+            keys.append(record.key)
+        if not keys:
+            return best
         best = Evidence(notebook, preset, seeds, list(dict.fromkeys(keys)))
     return best
 
 
-def _incomplete(notebook: str, preset: str, store: Store) -> Evidence:
+def _incomplete(notebook: str, preset: str, find: _Finder) -> Evidence:
     wanted = specs(notebook, preset)
-    records = [record for spec in wanted if (record := store.display_record(spec)) is not None and not record.stale]
+    records = [record for spec in wanted if (record := find(spec)) is not None]
     keys = list(dict.fromkeys(record.key for record in records))
     whole = len({record.key for record in records if not record.partial})
     seeds = sorted({spec.seed for spec in wanted})
