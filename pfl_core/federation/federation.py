@@ -34,7 +34,7 @@ from pfl_core.seeding import Key, generator
 from pfl_core.training import AUGMENT, Training
 
 SMALL_BATCH = 8  # samples; smaller batches give a warning under batch norm
-ROW_BUDGET = 2**28  # bytes of rows in a chunk; fixed, because the order of sums must not depend on the machine
+ROW_BUDGET = 2**29  # bytes of rows in a chunk; fixed, because the order of sums must not depend on the machine
 EVAL_BATCH = 256  # samples of a forward pass without training
 NO_WEIGHTS = DerivedWeights(None)  # the forward pass uses theta itself
 
@@ -449,7 +449,7 @@ class Federation:
             nonlocal total
             out = local(chunk, rows)
             total = torch.zeros_like(out.theta[0]) if total is None else total  # allocated after the first training
-            accumulate(total, out.theta, share[rows])
+            self._accumulate(total, out.theta, share[rows])
             return out
 
         notes = self.in_chunks(add, clients, predict)
@@ -496,6 +496,12 @@ class Federation:
             seen[: len(count)] += times * torch.tensor(count)
             steps[: len(count)] += times
         return total.cpu() / seen, steps
+
+    def _accumulate(self, total: Tensor, theta: Tensor, share: Tensor) -> None:
+        """``ops.accumulate``; each thread adds a part of the columns, which does not change the order of sums."""
+        size = -(-len(total) // self.threads.num)
+        columns = [slice(start, start + size) for start in range(0, len(total), size)]
+        self.threads.map(lambda part: accumulate(total[part], theta[:, part], share), columns)
 
     def _passes(self, epochs: Epochs) -> range:
         """The numbers of the passes over the data."""

@@ -14,17 +14,18 @@ from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.training import Training
 from tests.benchmarks.conftest import CLASSES, NETWORKS, network, random_federation
 
-CASES = {  # name -> (method, network, clients, samples of each, batch size, turns)
-    "FedAvg round, LeNet, 20 clients x 608": (FedAvg(), "lenet_star", 20, 608, 32, 7),
-    "FedAvg round, ResNet18": (FedAvg(), "resnet18", 10, 100, 25, 3),
-    "FedSelect round, ResNet18": (FedSelect(p=0.05, alpha=0.3), "resnet18", 10, 100, 25, 3),
+CASES = {  # name -> (method, network, clients, samples of each, batch size, turns, bound)
+    "FedAvg round, LeNet, 20 clients x 608": (FedAvg(), "lenet_star", 20, 608, 32, 7, 0.56),
+    "FedAvg round, ResNet18": (FedAvg(), "resnet18", 10, 100, 25, 3, 0.56),
+    # one thread grows the masks and merges the models
+    "FedSelect round, ResNet18": (FedSelect(p=0.05, alpha=0.3), "resnet18", 10, 100, 25, 3, 0.66),
 }
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two cores")
 @pytest.mark.parametrize("case", CASES)
 def test_two_cores_finish_a_round_in_little_more_than_half_the_time(case, compare):
-    method, name, clients, samples, batch, turns = CASES[case]
+    method, name, clients, samples, batch, turns, bound = CASES[case]
 
     def rounds(threads: int):
         train = Training(lr=0.01, epochs=1, batch_size=batch)
@@ -34,5 +35,5 @@ def test_two_cores_finish_a_round_in_little_more_than_half_the_time(case, compar
         return lambda: algorithm.round(fed, start, everyone, 0)
 
     timer = time.perf_counter
-    ratio = compare(case + ", two cores", "one core", rounds(1), rounds(2), turns=turns, bound=0.56, timer=timer)
-    assert ratio <= 0.56
+    ratio = compare(case + ", two cores", "one core", rounds(1), rounds(2), turns=turns, bound=bound, timer=timer)
+    assert ratio <= bound
