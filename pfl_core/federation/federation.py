@@ -48,7 +48,8 @@ class Federation:
     - ``batched``: whether clients train together in one batched computation or one by one. Default: whichever is faster
       for the network and the device (together for plain dense chains; on a GPU also with convolutions).
 
-    The attribute ``score`` evaluates trained rows during a round that runs in chunks; the engine sets it.
+    The engine sets two attributes during a round. ``score`` evaluates trained rows, in rounds with evaluation.
+    ``keep_trained`` is False: nothing but ``score`` needs the trained rows, so that a method may overwrite its own.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Federation:
         self.batched = batched
         self._backend = BatchedBackend(self._net.model, self.layout, self.theta0) if batched else self._net
         self.score: Callable[[Tensor, Tensor, Predict | None], Scores] | None = None
+        self.keep_trained = True
 
     # ---- properties ---------------------------------------------------------------------------------------------
 
