@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pfl_core.layout import WEIGHT
 
@@ -24,22 +25,45 @@ def payload_bytes(values: float, bits: float = 0.0) -> float:
     return VALUE_BYTES * values + math.ceil(bits / 8) if bits else VALUE_BYTES * values
 
 
+class _FlopCounter(TorchDispatchMode):
+    """Adds up the FLOPs of all operations, by torch's formulas.
+
+    ``FlopCounterMode`` of torch gives the same sum, but imports torch's compiler, which takes a second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Without this, torch imports its compiler to keep it out of ``__torch_dispatch__``."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from torch.utils.flop_counter import flop_registry
+
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if (formula := flop_registry.get(func._overloadpacket)) is not None:
+            self.total += formula(*args, **kwargs, out_val=out)
+        return out
+
+
 def step_flops(model: nn.Module, shape: tuple[int, ...]) -> tuple[int, int]:
     """FLOPs of one sample: (forward pass, forward and backward pass), 2 for each multiply-add.
 
-    Counted by torch on a copy; ``shape`` is that of one sample. Norms, activations and pooling count 0, as in the
-    papers.
+    Counted while a copy computes two samples; ``shape`` is that of one sample. Norms, activations and pooling count 0,
+    as in the papers.
     """
-    from torch.utils.flop_counter import FlopCounterMode
-
-    model = copy.deepcopy(model).to("meta").train()  # shapes only: nothing is computed
-    x = torch.zeros(2, *shape, device="meta")  # batch norm needs at least two samples
-    with FlopCounterMode(display=False) as forward:
-        logits = model(x)
-    with FlopCounterMode(display=False) as forward_backward:
-        cross_entropy(model(x), torch.zeros(2, dtype=torch.int64, device="meta")).backward()
-    del logits
-    return forward.get_total_flops() // 2, forward_backward.get_total_flops() // 2
+    model = copy.deepcopy(model).cpu().train()
+    x = torch.zeros(2, *shape)  # batch norm needs at least two samples
+    with torch.random.fork_rng(devices=[]):  # dropout draws numbers
+        with _FlopCounter() as forward:
+            model(x)
+        with _FlopCounter() as forward_backward:
+            cross_entropy(model(x), torch.zeros(2, dtype=torch.int64)).backward()
+    return forward.total // 2, forward_backward.total // 2
 
 
 def rounds_to(values: Sequence[float], target: float) -> int | None:

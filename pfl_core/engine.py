@@ -132,12 +132,15 @@ def rounds(
         clients = schedule.clients(fed.num_clients, fed.seed, t)
         seen |= set(clients.tolist())
         due = schedule.scores(t)
-        # In rounds with evaluation, methods that train in chunks score each chunk with ``fed.score``.
+        # In rounds with evaluation, methods that do not return their trained rows score them with ``fed.score``.
         score = _TimedScore(fed)
-        fed.score = score if due else None
+        fed.score, fed.keep_trained = score if due else None, False
         began = perf_counter()
-        state, info = algorithm.round(fed, state, clients, t)
-        seconds, fed.score = perf_counter() - began - score.seconds, None  # without the time of evaluation
+        try:
+            state, info = algorithm.round(fed, state, clients, t)
+        finally:
+            fed.score, fed.keep_trained = None, True
+        seconds = perf_counter() - began - score.seconds  # without the time of evaluation
         notes = {name: _per_client(value, clients, fed.num_clients) for name, value in _notes(info).items()}
         if due:
             # Before aggregation: sampled clients only. After aggregation: all clients.

@@ -78,10 +78,17 @@ def masked_mean(theta: Tensor, active: Tensor, weight: Tensor | None, otherwise:
 
 def _masked_mean(theta: Tensor, active: Tensor, weight: Tensor | None, otherwise: Tensor) -> Tensor:
     weights = _weights(theta, weight)
-    total, out, term = (torch.zeros_like(theta[0]) for _ in range(3))
+    out, term = torch.zeros_like(theta[0]), torch.empty_like(theta[0])
     masks = [bits(mask, theta) for mask in active]  # -1 where active, else 0
-    for w, mask in zip(weights.tolist(), masks, strict=True):
-        total.sub_(mask.to(total.dtype), alpha=w)  # total = sum_k w_k m_k
+    if weight is None:
+        total = torch.zeros_like(masks[0])
+        for mask in masks:
+            total.sub_(mask)  # the number of active clients
+        total = total.to(out.dtype)
+    else:
+        total = torch.zeros_like(out)
+        for w, mask in zip(weights.tolist(), masks, strict=True):
+            total.sub_(mask.to(total.dtype), alpha=w)  # total = sum_k w_k m_k
     share = 1 / total if weight is None else None  # equal weights: the same share for all clients
     for w, row, mask in zip(weights, theta, masks, strict=True):
         torch.mul(row, w / total if share is None else share, out=term)
@@ -130,9 +137,12 @@ def _all_of(x: Tensor, clients: Tensor) -> bool:
     return clients.tolist() == list(range(len(x)))
 
 
-def select(personal: Tensor, local: Tensor, shared: Tensor) -> Tensor:
-    """``local`` where personal, ``shared`` elsewhere, bitwise exact; local and personal [S, e] or [e], shared [e]."""
-    out = local.clone(memory_format=torch.contiguous_format)
+def select(personal: Tensor, local: Tensor, shared: Tensor, *, in_place: bool = False) -> Tensor:
+    """``local`` where personal, ``shared`` elsewhere, bitwise exact; local and personal [S, e] or [e], shared [e].
+
+    ``in_place``: write into ``local``.
+    """
+    out = local if in_place else local.clone(memory_format=torch.contiguous_format)
     if out.dim() > 1:
         for row, mask, other in zip(out, personal.expand_as(local), shared.expand_as(local), strict=True):
             _put_elsewhere(row, mask, other)

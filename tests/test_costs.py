@@ -6,7 +6,9 @@ import copy
 import math
 
 import pytest
+import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from pfl_core.costs import payload_bytes, rounds_to, step_flops
 from pfl_core.models import build
@@ -37,6 +39,21 @@ def test_flops_of_a_strided_convolution_by_hand():
     conv = 16 * 25 * 8 * 9
     model = nn.Sequential(nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.Flatten(), nn.Linear(400, 4))
     assert step_flops(model, (8, 9, 9)) == (2 * (conv + 1600), 2 * (3 * (conv + 1600) - conv))
+
+
+@pytest.mark.parametrize(("name", "shape"), [("cnn_small", (1, 8, 8)), ("lenet_star", (1, 28, 28)), ("mlp", (6,))])
+def test_flops_are_those_of_torchs_own_counter(name, shape):
+    model = build(name, shape, 10, 0)
+    with FlopCounterMode(display=False) as both:
+        model(torch.zeros(2, *shape)).sum().backward()
+    assert step_flops(model, shape)[1] == both.get_total_flops() // 2
+
+
+def test_counting_flops_draws_no_random_numbers():
+    model = nn.Sequential(nn.Dropout(), nn.Linear(6, 3))
+    before = torch.get_rng_state()
+    step_flops(model, (6,))
+    assert torch.equal(before, torch.get_rng_state())
 
 
 def test_counting_flops_does_not_change_the_model():

@@ -50,8 +50,10 @@ class Federation:
       bitwise the same for every number. Hooks of different rows then run at the same time.
 
     Attributes: ``network`` is the module, for its structure only (its weights are those of the row that was used last);
-    ``layout`` has the positions of its tensors in a row; ``score`` evaluates trained rows during a round that runs in
-    chunks, and is set by the engine.
+    ``layout`` has the positions of its tensors in a row.
+
+    The engine sets two attributes during a round. ``score`` evaluates trained rows, in rounds with evaluation.
+    ``keep_trained`` is False: nothing but ``score`` needs the trained rows, so that a method may overwrite its own.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Federation:
             threads = 1
         self.threads = ClientThreads([first, *(AutogradBackend(model, device, dtype) for _ in range(threads - 1))])
         self.score: Callable[[Tensor, Tensor, Predict | None], Scores] | None = None
+        self.keep_trained = True
 
     # ---- properties ---------------------------------------------------------------------------------------------
 

@@ -73,9 +73,7 @@ def metrics_frames(names: Sequence[str], store: Store) -> dict[str, pd.DataFrame
     from pfl_core.runs.index import indexed
     from pfl_core.study.metrics import metrics_frame
 
-    def metrics_of(record: Record, path: Path) -> RunMetrics | None:
-        name = record.spec.paper
-        return paper(name).run_metrics(record) if name in PAPERS else None
+    def metrics_of(record: Record, path: Path) -> RunMetrics:
+        return paper(record.spec.paper).run_metrics(record)
 
-    runs = [run for run in indexed(store, "metrics", metrics_of) if run]
-    return {name: metrics_frame(run for run in runs if run["tags"]["paper"] == name) for name in names}
+    return {name: metrics_frame(indexed(store, "metrics", metrics_of, name)) for name in names}

@@ -242,8 +242,7 @@ def _record(
 def sample_flops(model: str, shape: tuple[int, ...], num_classes: int) -> int:
     """FLOPs of a forward and backward pass of one sample; counted once for each network.
 
-    ``model``: the component as JSON. The count is cached on disk, because importing torch's FLOP counter takes two
-    seconds.
+    ``model``: the component as JSON. The count is cached on disk.
     """
     component = json.loads(model)
     made_by = [named("network", component["name"], models.MODELS, models.VERSIONS), torch.__version__]

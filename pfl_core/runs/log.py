@@ -29,7 +29,7 @@ def scores(spec: RunSpec, series: Series) -> pd.DataFrame:
     record = Record("", spec, series)
     columns = {name: record.values(name).mean(axis=1) for name in ("train_loss", "loss", "seconds") if name in series}
     if "correct" in series:
-        columns |= dict(record.curve(trained=spec.build_method().reported == "after_local_update"))
+        columns |= dict(record.reported_curve())
     return pd.DataFrame(columns).rename_axis("round").reindex(columns=list(COLUMNS))
 
 

@@ -105,7 +105,7 @@ class RunSpec:
         """The spec as plain JSON data, with NumPy scalars converted."""
         return json.loads(json.dumps(dataclasses.asdict(self), default=lambda value: value.item()))
 
-    @property
+    @cached_property
     def schedule(self) -> Schedule:
         """Rounds, participation and evaluation, as the engine takes them."""
         return Schedule(self.rounds, self.participation, self.sampling, self.eval_every, self.novel)

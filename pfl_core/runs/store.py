@@ -108,6 +108,10 @@ class Record:
         """
         return (self._trained if trained and "correct_trained" in self.series else self._merged).copy()
 
+    def reported_curve(self) -> pd.DataFrame:
+        """``curve`` where the method reports its scores (``Algorithm.reported``): usually after aggregation."""
+        return self.curve(trained=self.spec.build_method().reported == "after_local_update")
+
     @cached_property
     def _merged(self) -> pd.DataFrame:
         return self._accuracies("")
@@ -149,8 +153,7 @@ class Record:
 
     @cached_property
     def _summary(self) -> dict[str, float]:
-        merged, trained = self.curve(), self.curve(trained=True)
-        curve = trained if self.spec.build_method().reported == "after_local_update" else merged
+        merged, trained, curve = self.curve(), self.curve(trained=True), self.reported_curve()
         # sums over all clients and rounds
         upload = np.nansum(self._array("upload")) if "upload" in self.series else math.nan
         bits = np.nansum(self._array("upload_bits")) if "upload_bits" in self.series else 0.0
@@ -174,12 +177,10 @@ class Record:
         """Training samples processed by all clients in all rounds: passes × training samples of the client."""
         if "passes" not in self.series:
             return math.nan
-        sizes = np.array(self.clients["train"]).sum(axis=1)  # [N]
-        total = 0.0
-        for number, passes in zip(self.series["passes"][0], self._array("passes"), strict=True):
-            sampled = self.spec.schedule.clients(len(sizes), self.spec.seed, number - 1).numpy()
-            total += np.nansum((np.broadcast_to(passes, sizes.shape) * sizes)[sampled])
-        return float(total)
+        sizes, schedule = np.array(self.clients["train"]).sum(axis=1), self.spec.schedule  # sizes [N]
+        sampled = [schedule.clients(len(sizes), self.spec.seed, t - 1).numpy() for t in self.series["passes"][0]]
+        samples = np.broadcast_to(self._array("passes"), (len(sampled), len(sizes))) * sizes  # [rounds, N]
+        return float(np.nansum(np.take_along_axis(samples, np.array(sampled), axis=1)))
 
 
 class Store:

@@ -73,7 +73,7 @@ def curves(groups: Groups) -> pd.DataFrame:
     frames = []
     for label, records in groups.items():
         for record in records:
-            curve = record.curve(trained=record.spec.build_method().reported == "after_local_update")
+            curve = record.reported_curve()
             tags: dict[str, Any] = {"label": label, "method": record.spec.method["name"], "seed": record.spec.seed}
             frames.append(curve["acc_mean"].rename("value").reset_index().assign(**tags))
     return pd.concat(frames, ignore_index=True)[["label", "method", "seed", "round", "value"]]

@@ -111,5 +111,5 @@ def roughness(record: Record) -> float:
 
     NaN with fewer than two changes. Lower is smoother; comparable between runs with the same ``eval_every``.
     """
-    curve = record.curve(trained=record.spec.build_method().reported == "after_local_update")["acc_mean"]
+    curve = record.reported_curve()["acc_mean"]
     return float(curve[curve.index >= record.rounds / 2].diff().std())

@@ -22,6 +22,7 @@ def test_a_fedselect_round_costs_its_passes(name, federation, compare):
     start, clients = copy.deepcopy(model.state_dict()), torch.arange(CLIENTS)
     personal = torch.rand(CLIENTS, fed.num_entries, generator=generator(0, "personal")) < 1 / 3
     state = replace(algorithm.init(fed, fed.theta0), personal=personal)
+    fed.keep_trained = False  # as under the engine
     ratio = compare(
         f"FedSelect round, {name}",
         "two bare passes",

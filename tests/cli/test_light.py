@@ -99,6 +99,15 @@ def test_help_and_wrong_names_are_answered_without_heavy_imports():
         assert {name for name in loaded if name.startswith("pfl_core")} <= OWN, command
 
 
+def test_a_run_does_not_import_torchs_compiler(monkeypatch, tmp_path):
+    """It takes a second; torch's own counter of FLOPs would import it."""
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    (line,) = python(RUN, "run fedavg --rounds 1 --quiet")
+    status, *loaded = line.split(",")
+    assert status == "0" and "torch" in loaded
+    assert not {"torch._dynamo", "torch._inductor", "sympy", "matplotlib"} & set(loaded)
+
+
 def test_every_public_name_can_be_imported():
     import pfl_core
     import pfl_core.data

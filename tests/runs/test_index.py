@@ -106,6 +106,19 @@ def points():
     """A data set of the user; its code is not executed."""
 
 
+def test_only_files_that_name_the_paper_are_read(store, seen):
+    ours, other, mentions = (record(seed) for seed in (1, 2, 3))
+    ours = dataclasses.replace(ours, spec=dataclasses.replace(ours.spec, paper="fedpews"))
+    mentions = dataclasses.replace(mentions, provenance={"paper": "fedpews"})
+    for made in (ours, other, mentions):
+        store.put(made)
+    for reads in ({ours.key, mentions.key}, set()):
+        seen.reads.clear()
+        assert indexed(store, "test", lambda record, path: record.key, "fedpews") == [ours.key]
+        assert set(seen.reads) == reads
+    assert set(seen()) == {ours.key, other.key, mentions.key}  # the index of all records is another one
+
+
 def test_of_two_files_with_a_key_the_longer_run_counts(store, seen):
     store.put(record(accuracy=1, rounds=1))
     write_record(record(accuracy=2), store.results / f"{record().key}.json")

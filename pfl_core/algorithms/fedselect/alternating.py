@@ -112,20 +112,39 @@ class Alternating(Algorithm[MaskStateT]):
         return counts_true(entries[:, : fed.num_params]).nonzero().squeeze(1)
 
     def merge(
-        self, fed: Federation, state: MaskStateT, clients: Tensor, trained: Tensor, personal: Tensor
+        self,
+        fed: Federation,
+        state: MaskStateT,
+        clients: Tensor,
+        trained: Tensor,
+        personal: Tensor,
+        *,
+        in_place: bool = False,
     ) -> MaskStateT:
         """Average each entry over the clients that share it, and update all clients' models; personal [S, e] bool.
 
         Absent clients receive the mean of an entry if they share it and at least one participant shares it.
+        ``in_place``: the new models are written into ``trained``.
         """
         weight = client_weight(fed, clients, self.client_weighting)
         shared = masked_mean(trained, ~personal, weight, state.shared)
-        local = put(state.local, clients, select(personal, trained, shared))
+        local = put(state.local, clients, select(personal, trained, shared, in_place=in_place))
         absent = torch.tensor(sorted(set(range(fed.num_clients)) - set(clients.tolist())), dtype=torch.int64)
         if len(absent):
             receives = ~take(state.personal, absent) & (~personal).any(0)
             local = put(local, absent, select(~receives, take(local, absent), shared))
         return replace(state, shared=shared, local=local)
+
+    def note_trained(self, fed: Federation, clients: Tensor, start: Tensor, trained: Tensor) -> tuple[dict, bool]:
+        """The note ``trained`` of a round, and whether the trained rows [S, e] may be overwritten after it.
+
+        Under the engine the rows are scored here. They may be overwritten unless they are those of ``start``. A
+        subclass with its own prediction rule has them scored by the engine, with the new state.
+        """
+        if fed.keep_trained or type(self).predict is not Algorithm.predict:
+            return {"trained": trained}, False
+        scores = {"trained": fed.score(trained, clients, None)} if fed.score else {}
+        return scores, trained is not start
 
     def update_movable(self, fed: Federation, state: MaskStateT, start: Tensor, trained: Tensor) -> Tensor:
         """``movable`` [d] with the entries added that differ between start and trained [S, e]."""

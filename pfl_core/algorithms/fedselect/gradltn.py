@@ -82,11 +82,12 @@ class FedSelectGradLTN(Alternating[MaskState]):
         epochs = fed.train.epochs if self.local_alt_epochs is None else self.local_alt_epochs
         trained, loss = self.local_alt(fed, start, personal, clients, t, epochs)
         movable = self.update_movable(fed, state, take(state.local, clients), trained)
-        new = self.merge(fed, state, clients, trained, personal)
+        scored, free = self.note_trained(fed, clients, start, trained)
+        new = self.merge(fed, state, clients, trained, personal, in_place=free)
         masks = put(state.personal, clients, personal)
         count = counts_true(personal[:, : fed.num_params])
         return replace(new, personal=masks, in_force=masks, movable=movable), {
-            "trained": trained,
+            **scored,
             "train_loss": loss,
             "upload": fed.num_params - count,
             "upload_bits": torch.full_like(count, fed.num_params),

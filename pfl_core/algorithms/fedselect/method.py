@@ -153,10 +153,12 @@ class FedSelect(Alternating[SelectState]):
         trained, loss = self.local_alt(fed, start, personal, clients, t)
         movable = self.update_movable(fed, state, start, trained)
         grown = self.grad_select(fed, state, clients, trained, personal, t)
+        scored, free = self.note_trained(fed, clients, start, trained)
+        free = free and state.reference is None
         if t + 1 == fed.rounds and not self.aggregate_last_round:
             new = replace(state, local=put(state.local, clients, trained))
         else:
-            new = self.merge(fed, state, clients, trained, personal)  # with the old masks
+            new = self.merge(fed, state, clients, trained, personal, in_place=free)  # with the old masks
         new = replace(new, personal=put(state.personal, clients, grown), in_force=state.personal, movable=movable)
         if self.updates_masks(t) and state.reference is not None:
             new = replace(new, reference=put(state.reference, clients, trained))
@@ -165,7 +167,7 @@ class FedSelect(Alternating[SelectState]):
         traffic = {"upload": d - before, "upload_bits": d * (after > before)}  # a mask is sent if it changed
         passes = self.passes(before, fed, fed.train.epochs)
         return new, {
-            "trained": trained,
+            **scored,
             "train_loss": loss,
             "passes": passes,
             **traffic,

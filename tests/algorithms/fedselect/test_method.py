@@ -489,3 +489,34 @@ def test_clients_with_equal_data_and_streams_stay_equal(monkeypatch):
         assert same_bits(after.personal[0], after.personal[2])
         assert not torch.equal(after.local[0], after.local[1])
         assert same_bits(notes["trained"][0], notes["trained"][2])
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+@pytest.mark.parametrize(
+    "fields", [{}, {"change_reference": "last_mask_update"}, {"batch_order": "reshuffle_each_pass"}]
+)
+def test_rows_are_written_in_place_under_the_engine_with_the_same_bits(fields, share):
+    """The engine needs no trained rows after their evaluation. States that others hold stay as they are."""
+    fed, algorithm = federation(cnn(), **IMAGES, rounds=3), FedSelect(p=0.25, **fields)
+    schedule = Schedule(3, participation=share)
+    by_hand = algorithm.init(fed, fed.theta0)
+    held = [(by_hand, by_hand.local.clone())]
+    for snapshot in rounds(algorithm, fed, schedule, by_hand):
+        clients = schedule.clients(fed.num_clients, fed.seed, snapshot.t)
+        by_hand, notes = algorithm.round(fed, by_hand, clients, snapshot.t)
+        assert same_bits(by_hand, snapshot.state)
+        scores = fed.evaluate(notes["trained"], clients)
+        assert [snapshot.notes["correct_trained"][k] for k in clients] == scores.correct.tolist()
+        held.append((snapshot.state, snapshot.state.local.clone()))
+    assert all(torch.equal(state.local, copy) for state, copy in held)
+
+
+def test_a_subclass_that_predicts_otherwise_is_scored_with_the_new_state():
+    class Rule(FedSelect):
+        def predict(self, fed, state, k, theta_k, x):
+            seen.append(state)
+            return fed.logits(theta_k, x)
+
+    seen, fed = [], federation(cnn(), **IMAGES, rounds=1)
+    (snapshot,) = rounds(Rule(), fed, Schedule(1), Rule().init(fed, fed.theta0))
+    assert all(state is snapshot.state for state in seen) and snapshot.notes["correct_trained"]

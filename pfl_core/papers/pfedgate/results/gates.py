@@ -68,7 +68,7 @@ def extra_metrics(record: Record) -> dict[str, float]:
     ``kept_ratio``, ``upload_ratio``: s' and q in training, means over rounds and clients.
     ``infeasible``: share of the clients whose always-kept blocks exceed s.
     """
-    curve = record.curve(trained=record.spec.build_method().reported == "after_local_update")["acc_pooled"]
+    curve = record.reported_curve()["acc_pooled"]
     metrics = {f"rounds_to_{share}": _rounds_to_share(curve, share / 100) for share in (90, 80)}
     metrics["client_spread"] = float(record.final().std(ddof=0))
     for name in ("kept_ratio", "upload_ratio", "infeasible"):
