@@ -61,7 +61,7 @@ NETWORKS = {
     "conv_pews": "CNN of FedPeWS",
     "lenet_star": "LeNet-5 with batch norm",
     "leaf_cnn": "LEAF CNN",
-    "leaf_cnn_cifar": "LEAF CNN",
+    "leaf_cnn_cifar": "LEAF CNN for CIFAR",
     "lenet_cifar": "LeNet",
     "lenet_cifar_wide": "wide LeNet",
     "lenet_small": "small LeNet",
@@ -69,8 +69,13 @@ NETWORKS = {
     "resnet18": "ResNet18",
     "mlp": "MLP",
 }
-OPTIONS = {"lr_server=": "η_g = ", "lr_gate=": "gate's rate "}
-_PLAIN = DATA_SETS | NETWORKS
+PRINTED = {"CIFAR10": "CIFAR-10", "CIFAR10-C": "CIFAR-10-C", "CIFAR100": "CIFAR-100"}  # data sets in the papers' tables
+OPTIONS = {
+    "lr_server=": "η_g = ",
+    "lr_gate=": "gate's rate ",
+    "workshop s=": "workshop, classes per client: ",
+}
+_PLAIN = DATA_SETS | NETWORKS | PRINTED
 _CODE = re.compile(rf"(?<![\w.])({'|'.join(sorted(_PLAIN, key=len, reverse=True))})(?!\w)")
 
 

@@ -111,7 +111,12 @@ def dots_note(table: pd.DataFrame) -> str:
 
 def wrapped(title: str, columns: int) -> str:
     """A panel's title with display names, in lines that fit one of ``columns`` panels of a double-column figure."""
-    return "\n".join(fill(line, 90 // columns) for line in plain(title).splitlines())
+    return typeset("\n".join(fill(line, 96 // columns) for line in plain(title).splitlines()))
+
+
+def typeset(text: str) -> str:
+    """The text with the index of η_g as a subscript."""
+    return text.replace("η_g", r"$\eta_g$")
 
 
 def share_y(first: Axes, *others: Axes) -> None:
@@ -145,7 +150,7 @@ def legend_above(fig: Figure, axes: Iterable[Axes] = (), handles: Sequence[Any] 
         return
     columns = max(1, int(fig.get_figwidth() * CHARACTERS_PER_INCH / (max(map(len, labels)) + 9)))
     place: Any = "outside upper center"  # valid with a constrained layout, but missing in Matplotlib's types
-    fig.legend(drawn, labels, loc=place, ncols=min(columns, len(labels)))
+    fig.legend(drawn, list(map(typeset, labels)), loc=place, ncols=min(columns, len(labels)))
 
 
 @styled

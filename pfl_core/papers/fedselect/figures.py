@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from pfl_core.study.names import NAMES
+from pfl_core.study.names import NAMES, plain
 from pfl_core.study.plots import band, captioned, curves_note, dots, dots_note, far_below, legend_above, share_y
 from pfl_core.study.style import COLORS, DASHES, DOUBLE, MARKERS, METHODS, Look, looks, styled
 
@@ -136,7 +136,9 @@ def personalization_limit(
     # Panel 1: the paper's table.
     for place, (name, group) in enumerate(paper.groupby("dataset", sort=False)):
         dash, marker = DASHES[place], MARKERS[place]
-        axes[0].plot(group["alpha"], group["value"], color="k", ls=dash, marker=marker, mfc="w", label=f"paper: {name}")
+        axes[0].plot(
+            group["alpha"], group["value"], color="k", ls=dash, marker=marker, mfc="w", label=f"paper: {plain(name)}"
+        )
     axes[0].set(title="paper: Table 2 (ResNet18)", ylabel="mean client accuracy (%)")
     # Panels 2 and 3: every seed of FedSelect, by limit and by mean final share; baselines as horizontal lines.
     alphas = np.array(sorted(reproduced["alpha"].unique()))

@@ -43,8 +43,7 @@ def cost_bars(table: pd.DataFrame, caption: str = "") -> Figure:
     axes[1].set(title="all bytes", xlabel="kB of a client in a round:\nvalues up, mask up, down")
     axes[2].set(title="operations", xlabel="10⁹ of a client in a round\n(|: computed densely)")
     axes[3].set(title="rounds", xlabel="until the best (●) and\nuntil the plateau (○)")
-    axes[3].margins(x=0.1)
-    axes[3].set_xlim(left=0)
+    axes[3].set_xlim(0, 1.1 * table[["rounds_to_convergence", "rounds_to_plateau"]].max(axis=None))
     axes[0].set_yticks(places, labels)
     for ax in axes:
         ax.xaxis.set_major_locator(MaxNLocator(4, integer=ax is axes[3]))
@@ -100,7 +99,7 @@ def by_method(table: pd.DataFrame, caption: str = "") -> Figure:
             for (label, color), cells in here[here["alpha"] == alpha].groupby(["label", "color"], sort=False):
                 y, style = shift - labels.index(label), {"color": color, "markersize": 3.5}
                 ax.plot(cells["value"].mean(), y, marker, markerfacecolor="w" if len(cells) == 1 else color, **style)
-        ax.set_title(wrapped(f"{tasks[i] if j else tasks[i].split()[0]}: {panels[j]}", 3))
+        ax.set_title(wrapped(f"{tasks[i] if j else tasks[i].split()[0]}:\n{panels[j]}", 4))
         ax.grid(axis="y", color="0.93", linewidth=0.6)
         ax.set_axisbelow(True)
         ax.set_yticks([-place for place in range(len(labels))], labels)
