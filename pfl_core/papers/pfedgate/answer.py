@@ -26,7 +26,7 @@ def answer(evidence: Evidence) -> list[str]:
         f"On Fashion-MNIST with searched learning rates ({evidence.seeds(half)}), pFedGate with half of the model "
         f"(s = 0.5) scores {accuracy(*half)}. FedAvg scores {accuracy(*SETTING, 'fedavg')}, so pFedGate's lead is "
         f"{lead('fedavg')}. FedAvg with fine-tuning scores {accuracy(*SETTING, 'fedavg_ft')}; the lead over it is "
-        f"{lead('fedavg_ft')}.",
+        f"{lead('fedavg_ft')}. FedRep scores {accuracy(*SETTING, 'fedrep')}; the lead over it is {lead('fedrep')}.",
         f"With another share s of the model pFedGate scores {dense} (s = 1), {third} (s = 0.3) and {tenth} (s = 0.1).",
         f"Its scales are personal: at s = 0.5, accuracy changes by {change('constant_scales_change')} with one scale "
         f"for all blocks and clients, by {change('mean_gate_change')} with the mean of all gates, and by "
