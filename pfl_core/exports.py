@@ -28,7 +28,7 @@ from pfl_core.algorithm import Algorithm, ClientModel, State, build
 from pfl_core.data.dataset import normalised
 from pfl_core.federation import Federation, Split
 from pfl_core.federation.federation import EVAL_BATCH
-from pfl_core.files import atomic_write
+from pfl_core.files import atomic_write, parsed
 
 INFO = "models.json"
 FORMAT = 1  # of the folder; a reader refuses later ones
@@ -37,7 +37,7 @@ FORMAT = 1  # of the folder; a reader refuses later ones
 def read_info(folder: Path) -> dict[str, Any]:
     """The content of ``models.json``. Raises ValueError if the folder has none, or one that cannot be read."""
     try:
-        info = json.loads((folder / INFO).read_bytes())
+        info = parsed((folder / INFO).read_bytes())
         number = info["format"]
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{folder} has no {INFO}; give a folder written by `pfl run ... --save-models`") from None

@@ -51,6 +51,14 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def parsed(content: bytes | str) -> Any:
+    """The data of JSON text. Raises ValueError for everything else, also if it is nested too deeply to be read."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def cached(path: Path, key: Any, compute: Callable[[], Any]) -> Any:
     """The value in the cache file ``path`` if it was stored for this ``key``, else ``compute()``, which is then stored.
 
@@ -67,7 +75,7 @@ def read_cache(path: Path, key: Any) -> Any:
     """The value in a cache file; None if it is missing or damaged, or was stored for another ``key``."""
     key = json.loads(json.dumps(key))
     with suppress(OSError, ValueError, KeyError, TypeError):
-        entry = json.loads(path.read_bytes())
+        entry = parsed(path.read_bytes())
         if entry["key"] == key and entry["sha256"] == checksum([key, entry["value"]]):
             return entry["value"]
     return None

@@ -108,10 +108,10 @@ def test_a_changed_byte_is_noticed(tmp_path, computed):
 
     value()
     content = path.read_bytes()
-    for damaged in (content.replace(b"1234", b"1235"), content[:20], b"", b"[1]", b"null", b"\xff\x00"):
+    for damaged in (content.replace(b"1234", b"1235"), content[:20], b"", b"[1]", b"null", b"\xff\x00", b"[" * 100_000):
         path.write_bytes(damaged)
         assert value() == 1234 and path.read_bytes() == content
-    assert len(computed) == 7
+    assert len(computed) == 8
 
 
 def test_a_cache_that_cannot_be_written_costs_nothing(tmp_path):

@@ -22,7 +22,7 @@ from pfl_core.cli import compare, figures, listings, results, run, runs, search,
 
 MODULES = (figures, listings, compare, run, runs, search, results)
 FAILED, BAD_INPUT, TIME_UP = 1, 2, 3
-MAX_LINE = 600  # characters of an error message; --debug prints all
+MAX_LINE = 600  # characters of the line of an error; --debug prints all
 MORE = " ... (--debug shows all)"
 
 
@@ -96,13 +96,15 @@ def execute(argv: Sequence[str] | None) -> int:
     except deadline.TimeUpError as error:
         print("pfl:", error, file=sys.stderr)
         return TIME_UP
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit):  # SystemExit: --help
+        raise
+    except BaseException as error:  # code of the user may raise anything
         if number := signals.received():  # a library replaced the exception of the signal
             raise KeyboardInterrupt(number) from error
         return report(error, debug)
 
 
-def report(error: Exception, debug: bool) -> int:
+def report(error: BaseException, debug: bool) -> int:
     """Print an error as one line, after its traceback if ``debug``, and return the exit status.
 
     ValueError and OSError are bad input; their messages are complete. Others name their type.
@@ -111,12 +113,12 @@ def report(error: Exception, debug: bool) -> int:
         traceback.print_exception(error)
     bad_input = isinstance(error, ValueError | OSError)
     message = str(error) if bad_input or _is_sweep_error(error) else f"{type(error).__name__}: {error}".rstrip(": ")
-    line = " ".join(message.split())
+    line = f"pfl: {' '.join(message.split())}"
     if not debug and len(line) > MAX_LINE:
         line = line[: MAX_LINE - len(MORE)] + MORE
     elif not (debug or bad_input):
         line += " (--debug shows the traceback)"
-    print("pfl:", line, file=sys.stderr)
+    print(line, file=sys.stderr)
     try:
         _flush()
     except OSError:
@@ -124,7 +126,7 @@ def report(error: Exception, debug: bool) -> int:
     return BAD_INPUT if bad_input else FAILED
 
 
-def _is_sweep_error(error: Exception) -> bool:
+def _is_sweep_error(error: BaseException) -> bool:
     """Whether some runs of a sweep failed. The class is known if a sweep was started."""
     sweep = sys.modules.get("pfl_core.runs.sweep")
     return sweep is not None and isinstance(error, sweep.SweepError)

@@ -5,7 +5,6 @@ and `femnist/test/*.json`, or `femnist/all_data/*.json` (without a test part). P
 are in the file.
 """
 
-import json
 import math
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import torch
 
 from pfl_core.data.dataset import Dataset, DatasetEntry, subset
 from pfl_core.data.torchvision_sets import BY_CLASS
+from pfl_core.files import parsed
 from pfl_core.seeding import generator
 
 
@@ -48,7 +48,7 @@ def read_leaf(folder: Path) -> Dataset:
 def _users(path: Path) -> list[tuple[str, np.ndarray, list[int]]]:
     """(writer, images [m, 1, 28, 28] uint8, labels) of one file."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))["user_data"]
+        data = parsed(path.read_bytes())["user_data"]
         return [
             (user, np.rint(255 * np.array(part["x"])).astype(np.uint8).reshape(len(part["y"]), 1, 28, 28), part["y"])
             for user, part in data.items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -88,9 +88,11 @@ class ClientThreads(Generic[Own]):
                 self._local.busy = False
 
         with _fast_switching():
-            futures = [self._pool.submit(work) for _ in range(min(self.num, len(items)) - 1)]
-            work()
+            futures: list[Future[None]] = []
             try:
+                for _ in range(min(self.num, len(items)) - 1):
+                    futures.append(self._pool.submit(work))
+                work()
                 wait(futures)
             except BaseException:  # Ctrl-C: end the other threads, too
                 self._failed = True

@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from pfl_core.files import atomic_write
+from pfl_core.files import atomic_write, parsed
 from pfl_core.papers import STUDIES, has_preset, specs, study
 from pfl_core.runs import Record, RunSpec, Store
 
@@ -126,6 +126,6 @@ def read(results: Path) -> list[Evidence]:
     if not path.exists():
         return []
     try:
-        return [Evidence(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+        return [Evidence(**entry) for entry in parsed(path.read_bytes())]
     except (TypeError, ValueError):
         raise ValueError(f"{path} is damaged; write it again with `pfl runs manifest`") from None

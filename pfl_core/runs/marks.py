@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pfl_core.files import atomic_write, remove
+from pfl_core.files import atomic_write, parsed, remove
 from pfl_core.runs.store import Store
 
 
@@ -58,7 +58,9 @@ def note_needs(store: Store, key: str, needed_by: Iterable[str]) -> None:
 def _needs(note: Path) -> list[str]:
     """Keys of the runs in a note; none if it is missing or damaged, which costs time but no result."""
     with suppress(OSError, ValueError):
-        return list(map(str, json.loads(note.read_bytes())))
+        keys = parsed(note.read_bytes())
+        if isinstance(keys, list):
+            return [key for key in keys if isinstance(key, str) and key.isalnum()]
     return []
 
 

@@ -21,7 +21,7 @@ import torch
 from pfl_core.algorithm import MechanismCheck
 from pfl_core.costs import payload_bytes, rounds_to
 from pfl_core.data import data_dir
-from pfl_core.files import PART, atomic_write, checksum
+from pfl_core.files import PART, atomic_write, checksum, parsed
 from pfl_core.registry import METRICS
 from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.spec import RunSpec
@@ -355,7 +355,7 @@ def read_record(path: Path) -> Record:
 def read_content(path: Path) -> dict[str, Any]:
     """The content of a record's file as plain data. Raises ValueError if it is not a record, or incomplete."""
     try:
-        content = json.loads(path.read_bytes())
+        content = parsed(path.read_bytes())
     except ValueError:
         raise ValueError("it is not JSON") from None
     if not isinstance(content, dict) or content.pop("sha256", None) != checksum(content):

@@ -478,8 +478,8 @@ def _module(task: Task) -> str:
 
 
 def _rounds_done(store: Store, key: str) -> int:
-    """The progress that the worker wrote last; 0 if there is none, or if the worker is writing it (Windows)."""
+    """The progress that the worker wrote last; 0 if it cannot be read, e.g. while the worker writes it (Windows)."""
     try:
         return int(store.progress(key).read_text(encoding="utf-8"))
-    except (FileNotFoundError, PermissionError):
+    except (OSError, ValueError):
         return 0

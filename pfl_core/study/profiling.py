@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pfl_core.data import data_dir
-from pfl_core.files import atomic_write
+from pfl_core.files import atomic_write, checksum, parsed
 from pfl_core.runs.provenance import describe
 from pfl_core.runs.store import RESULTS
 
@@ -40,16 +40,19 @@ def once(name: str, measure: Callable[[], pd.DataFrame], version: int, committed
     if (table := read(path)) is None:
         table = measure()
         with suppress(OSError):  # on a full disk it is measured again next time
-            atomic_write(path, json.dumps(table.to_dict("split")).encode())
+            content = json.loads(json.dumps(table.to_dict("split")))
+            atomic_write(path, json.dumps({**content, "sha256": checksum(content)}).encode())
     return table
 
 
 def read(path: Path) -> pd.DataFrame | None:
-    """A table from its file; None if the file is missing or damaged."""
-    try:
-        return pd.DataFrame(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, TypeError, ValueError):
-        return None
+    """A table from its file; None if the file is missing or damaged. Earlier files have no checksum."""
+    with suppress(OSError, TypeError, ValueError, AttributeError):
+        content = parsed(path.read_bytes())
+        stored = content.pop("sha256", None)
+        if stored in (None, checksum(content)):
+            return pd.DataFrame(**content)
+    return None
 
 
 def seconds(work: Mapping[str, Callable[[], object]], turns: int) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from pfl_core.files import atomic_write, checksum
+from pfl_core.files import atomic_write, checksum, parsed
 from pfl_core.runs import Record, RunSpec, Store, sweep
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study.checks import FLAT
@@ -262,7 +262,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     Raises ValueError if the file is damaged.
     """
     try:
-        rows = json.loads(path.read_bytes())
+        rows = parsed(path.read_bytes())
         for row in rows:
             if row.pop("sha256") != checksum(row):
                 raise ValueError(f"the checksum of {row['method']} at {row['preset']} does not match")

@@ -117,6 +117,12 @@ def test_an_error_of_many_lines_is_printed_as_one(capsys, monkeypatch):
     assert capsys.readouterr().err == "pfl: first line second line\n"
 
 
+def test_a_long_error_is_cut_to_600_characters(capsys):
+    assert main(["run", "x" * 3000]) == 2
+    err = capsys.readouterr().err
+    assert len(err) == 601 and err.endswith("(--debug shows all)\n")
+
+
 FAILING = """
 import sys
 from dataclasses import dataclass
@@ -133,6 +139,11 @@ class Exits(FedAvg):
         sys.exit("enough")
 
 @dataclass(frozen=True)
+class Unusual(FedAvg):
+    def round(self, fed, state, clients, t):
+        raise BaseException("unusual")
+
+@dataclass(frozen=True)
 class Returns(FedAvg):
     def round(self, fed, state, clients, t):
         return 3
@@ -147,6 +158,7 @@ def net(in_shape, num_classes):
     [
         ("run failing:Raises", "RuntimeError: first line second line"),
         ("run failing:Exits", "sys.exit('enough')"),
+        ("run failing:Unusual", "BaseException: unusual"),
         ("run failing:Returns", "TypeError"),
     ],
 )

@@ -54,9 +54,10 @@ def test_a_notebook_is_complete_with_all_runs_of_as_many_seeds(store, monkeypatc
     assert (entry.preset, entry.seeds, len(entry.keys)) == ("paper", [0, 1], 2), "the preset is no part of a key"
     path = manifest.write([entry], store.results)
     assert manifest.read(store.results) == [entry]
-    path.write_text("[{}]", encoding="utf-8")
-    with pytest.raises(ValueError, match="damaged; write it again"):
-        manifest.read(store.results)
+    for damaged in ("[{}]", "[" * 100_000):
+        path.write_text(damaged, encoding="utf-8")
+        with pytest.raises(ValueError, match="damaged; write it again"):
+            manifest.read(store.results)
 
 
 def test_without_a_complete_seed_the_preset_with_more_runs_counts(store, monkeypatch):

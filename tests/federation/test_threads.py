@@ -92,6 +92,35 @@ def test_an_interrupt_of_the_caller_ends_the_other_threads():
     assert not threads._failed
 
 
+def test_an_interrupt_while_the_threads_are_started_ends_those_that_run(monkeypatch):
+    threads, running, ended = ClientThreads([0, 1, 2]), [], []
+    submit = threads._pool.submit
+
+    def interrupted(work):
+        if running:
+            raise KeyboardInterrupt
+        submitted = submit(work)
+        while not running:
+            time.sleep(0.001)
+        return submitted
+
+    def work(item):
+        running.append(item)
+        try:
+            for _ in range(500):
+                threads.check()
+                time.sleep(0.01)
+        finally:
+            ended.append(item)
+
+    monkeypatch.setattr(threads._pool, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        threads.map(work, range(4))
+    monkeypatch.undo()
+    assert len(running) == 1 and ended == running
+    assert threads.map(abs, [-1, -2, -3]) == [1, 2, 3]
+
+
 def test_threads_end_with_their_federation():
     fed = conv_fed(4)
     fed.sgd(fed.broadcast(fed.theta0, everyone(fed)), everyone(fed), key=0)

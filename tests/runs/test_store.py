@@ -278,6 +278,7 @@ DAMAGE = {
     "a number": lambda content: b"17",
     "a text": lambda content: b'"record"',
     "null": lambda content: b"null",
+    "nested too deeply": lambda content: b"[" * 100_000,
     "an empty object": lambda content: b"{}",
     "zeros": lambda content: bytes(len(content)),
     "another seed": lambda content: content.replace(b'"seed":0', b'"seed":1', 1),

@@ -362,6 +362,15 @@ def test_marks_of_which_no_sweep_is_known_are_removed(spec, store):
     assert leftovers(store) == []
 
 
+@pytest.mark.parametrize("note", [b"5", b"null", b"[[1]]", b'["**x", "/"]', b"[" * 100_000])
+def test_a_damaged_note_about_marks_stops_no_sweep(note, spec, store):
+    execute(spec("fedselect", p=0.25), store, marks=(1,), until=1, record=False)
+    (mark,) = store.root.glob("*.mark")
+    mark.with_name(f"{mark.name.split('.')[0]}.branches").write_bytes(note)
+    sweep([spec(rounds=1)], jobs=1, store=store)
+    assert leftovers(store) == []
+
+
 # ---- when a run fails -----------------------------------------------------------------------------------------------
 
 
@@ -612,6 +621,14 @@ def test_progress_that_the_worker_is_writing_counts_as_none(store, monkeypatch):
 
     monkeypatch.setattr(Path, "read_text", busy)
     assert _rounds_done(store, "busy") == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"abc", b"\xff\xfe"])
+def test_damaged_progress_counts_as_none(content, store):
+    path = store.progress("0123")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    assert _rounds_done(store, "0123") == 0
 
 
 def test_progress_is_counted_in_rounds(spec, store, monkeypatch):

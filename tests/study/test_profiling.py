@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from pfl_core.study import profiling as measure
-from pfl_core.study.profiling import once, peak_bytes, seconds
+from pfl_core.study.profiling import once, peak_bytes, read, seconds
 
 
 def test_the_peak_counts_what_lives_together():
@@ -94,12 +95,24 @@ def test_other_code_or_a_damaged_file_is_measured_anew(tmp_path, monkeypatch):
 
     once("steps", work, 1)
     (path,) = Path(tmp_path).glob("runs/*.measured")
-    for made, damage in enumerate((b"", b"[1]", b'{"data": 3}', b"{"), start=2):
+    for made, damage in enumerate((b"", b"[1]", b'{"data": 3}', b"{", b"[" * 100_000), start=2):
         path.write_bytes(damage)
         once("steps", work, 1)
         assert len(calls) == made
     once("steps", work, 2)
-    assert len(calls) == 6
+    assert len(calls) == 7
+
+
+def test_a_flipped_bit_of_a_measurement_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    table = pd.DataFrame({"ms": [1.5, 2.25]}, index=["a", "b"])
+    once("steps", lambda: table, 1)
+    (path,) = tmp_path.glob("runs/*.measured")
+    content = path.read_bytes()
+    for at, bit in itertools.product(range(len(content)), range(8)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ (1 << bit)]) + content[at + 1 :])
+        found = read(path)
+        assert found is None or found.equals(table), f"bit {bit} of byte {at}"
 
 
 def test_a_committed_measurement_is_shown_and_nothing_is_measured(tmp_path, monkeypatch):

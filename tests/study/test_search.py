@@ -190,7 +190,7 @@ def test_a_changed_value_is_noticed_and_the_file_stays(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", ["[{", "[3]", "3", '[{"preset": "ci"}]', '[{"preset": "ci", "setting": "a", "values": 1}]']
+    "content", ["[" * 9999, "[{", "[3]", "3", '[{"preset": "ci"}]', '[{"preset": "ci", "setting": "a", "values": 1}]']
 )
 def test_a_damaged_file_is_named(tmp_path, content):
     path = tmp_path / "searched.json"
