@@ -61,7 +61,7 @@ NETWORKS = {
     "conv_pews": "CNN of FedPeWS",
     "lenet_star": "LeNet-5 with batch norm",
     "leaf_cnn": "LEAF CNN",
-    "leaf_cnn_cifar": "LEAF CNN for CIFAR",
+    "leaf_cnn_cifar": "LEAF CNN for colour images",
     "lenet_cifar": "LeNet",
     "lenet_cifar_wide": "wide LeNet",
     "lenet_small": "small LeNet",
@@ -69,13 +69,15 @@ NETWORKS = {
     "resnet18": "ResNet18",
     "mlp": "MLP",
 }
-PRINTED = {"CIFAR10": "CIFAR-10", "CIFAR10-C": "CIFAR-10-C", "CIFAR100": "CIFAR-100"}  # data sets in the papers' tables
-OPTIONS = {
-    "lr_server=": "η_g = ",
-    "lr_gate=": "gate's rate ",
-    "workshop s=": "workshop, classes per client: ",
+OPTIONS = {"lr_server=": "η_g = ", "lr_gate=": "gate's rate "}
+IN_FIGURES = {  # what figures write differently from tables: pattern -> replacement
+    r"\bCIFAR(10|100)\b": r"CIFAR-\1",  # as the papers print it
+    r"\bworkshop s=(\d+)": r"\1 classes a client",
+    r"\bsagital\b": "sagittal",
+    r"[\w.]*\b(\w+)\.weight\b": r"weights of \1",
+    r"([ηp])_(\w+)": r"$\1_{\\mathrm{\2}}$",
 }
-_PLAIN = DATA_SETS | NETWORKS | PRINTED
+_PLAIN = DATA_SETS | NETWORKS
 _CODE = re.compile(rf"(?<![\w.])({'|'.join(sorted(_PLAIN, key=len, reverse=True))})(?!\w)")
 
 
@@ -84,3 +86,11 @@ def plain(text: str) -> str:
     for option, shown in OPTIONS.items():
         text = text.replace(option, shown)
     return _CODE.sub(lambda match: _PLAIN[match[0]], text)
+
+
+def in_figure(text: str) -> str:
+    """``plain``, with symbols and words as figures write them: "2 classes a client" for "workshop s=2"."""
+    text = plain(text)
+    for pattern, shown in IN_FIGURES.items():
+        text = re.sub(pattern, shown, text)
+    return text

@@ -15,15 +15,18 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
-from pfl_core.study.names import NAMES, plain
+from pfl_core.study.names import NAMES, in_figure, plain
 from pfl_core.study.style import COLORS, DOUBLE, SINGLE, Look, looks, styled
 
 __all__ = ["COLORS", "NAMES"]
 
-CHARACTERS_PER_INCH = 18  # of a caption
+CHARACTERS_PER_INCH = 18  # of a legend
+CAPTION_PER_INCH = 20  # characters
+TITLES_PER_FIGURE = 100  # characters of the titles of a row of panels, in a double-column figure
 FAR = 4.0  # far outliers lie this many times (maximum - first quartile) below the first quartile
 MANY = 5  # a panel with more lines than this has no bands: they would cover each other
 MARKS = 7  # markers on a curve
+WIDE: Any = {"linewidth": 3.5, "zorder": 1.8}  # of a line under others
 ONE_SEED = "hollow: one seed"
 PAPER = Look("k", "D")  # the paper's values, hollow
 
@@ -87,11 +90,17 @@ def curve_panels(
     return captioned(fig, caption, curves_note(runs, banded))
 
 
-def lines(ax: Axes, runs: pd.DataFrame, look: Mapping[str, Look], banded: bool = True, front: str = "") -> None:
-    """A curve for each label, see ``band``. Columns: label, seed, round, value."""
+def lines(
+    ax: Axes, runs: pd.DataFrame, look: Mapping[str, Look], banded: bool = True, front: str = "", wide: str = ""
+) -> None:
+    """A curve for each label, see ``band``. Columns: label, seed, round, value.
+
+    Labels that start with ``front`` are drawn above the others, those that start with ``wide`` wide and below them.
+    """
     for place, (label, group) in enumerate(runs.groupby("label", sort=False)):
         above = bool(front) and str(label).startswith(front)
-        band(ax, group, str(label), look[str(label)], banded=banded, above=above, shift=place)
+        below = bool(wide) and str(label).startswith(wide)
+        band(ax, group, str(label), look[str(label)], banded=banded, above=above, below=below, shift=place)
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
@@ -109,14 +118,14 @@ def dots_note(table: pd.DataFrame) -> str:
     return ONE_SEED if seeds == 1 else f"small dots: seeds; large marks: mean over {seeds} seeds"
 
 
-def wrapped(title: str, columns: int) -> str:
-    """A panel's title with display names, in lines that fit one of ``columns`` panels of a double-column figure."""
-    return typeset("\n".join(fill(line, 96 // columns) for line in plain(title).splitlines()))
+def wrapped(title: str, columns: float) -> str:
+    """A panel's title with display names, in lines that fit one of ``columns`` panels of a double-column figure.
 
-
-def typeset(text: str) -> str:
-    """The text with the index of η_g as a subscript."""
-    return text.replace("η_g", r"$\eta_g$")
+    Lines do not end within a name or an equation.
+    """
+    width = int(TITLES_PER_FIGURE / columns)
+    lines = in_figure(title).replace(" = ", "\u00a0=\u00a0").splitlines()
+    return "\n".join(fill(line, width, break_on_hyphens=False, break_long_words=False) for line in lines)
 
 
 def share_y(first: Axes, *others: Axes) -> None:
@@ -144,13 +153,13 @@ def legend_of(axes: Iterable[Axes]) -> tuple[list, list]:
 def legend_above(fig: Figure, axes: Iterable[Axes] = (), handles: Sequence[Any] = ()) -> None:
     """One legend above all panels, in as many columns as fit. It has the axes' labels, then ``handles``."""
     drawn, labels = legend_of(axes)
-    drawn += handles
-    labels = [plain(text) for text in labels + [handle.get_label() for handle in handles]]
+    drawn, labels = [*drawn, *handles], [*labels, *(entry.get_label() for entry in handles)]
+    labels = [in_figure(text) for text in labels]
     if not labels:
         return
     columns = max(1, int(fig.get_figwidth() * CHARACTERS_PER_INCH / (max(map(len, labels)) + 9)))
     place: Any = "outside upper center"  # valid with a constrained layout, but missing in Matplotlib's types
-    fig.legend(drawn, list(map(typeset, labels)), loc=place, ncols=min(columns, len(labels)))
+    fig.legend(drawn, labels, loc=place, ncols=min(columns, len(labels)))
 
 
 @styled
@@ -182,7 +191,7 @@ def mean_dots(
             ax.set_axis_off()
         for ax, (panel, cells) in zip(row, panels, strict=False):
             _dots_of(ax, cells, labels, dashed, look, low)
-            ax.set_title(wrapped(f"{name}: {panel}" if len(sets) > 1 else panel, columns + 1))
+            ax.set_title(wrapped(f"{name}: {panel}" if len(sets) > 1 else panel, columns + 0.5))
             ax.set_yticks([-place for place in range(len(labels))], [plain(label) for label in labels])
             ax.set_ylim(-len(labels) + 0.4, 0.6)
             ax.grid(axis="y", color="0.93", linewidth=0.6)
@@ -211,7 +220,7 @@ def _dots_of(
                 spread = None if np.isnan(std) else std
                 ax.errorbar(value, y, xerr=spread, fmt=of.marker, color=of.color, mfc=face, capsize=2, elinewidth=1)
             elif value < low:  # False for NaN: a missing value leaves its line empty
-                text, edge = f" ◂ {value:.1f}", ax.get_yaxis_transform()
+                text, edge = f" ◂ {'◇ ' * (of is PAPER)}{value:.1f}", ax.get_yaxis_transform()
                 shift = 0.0 if of is not PAPER else 0.2
                 ax.annotate(text, xy=(shift, y), xycoords=edge, va="center", fontsize=7, color=of.color)
     for value in table.loc[(table["label"] == dashed) & (table["value"] >= low), "value"]:
@@ -226,15 +235,17 @@ def band(
     *,
     banded: bool = True,
     above: bool = False,
+    below: bool = False,
     shift: int = 0,
 ) -> None:
     """A line for the mean over seeds, and with several seeds a band from minimum to maximum.
 
-    Columns: seed, round, value. ``above``: thicker, and on top of others. ``shift`` moves the markers, so that those of
-    several lines do not cover each other.
+    Columns: seed, round, value. ``above``: thicker, and on top of others. ``below``: wide, and under others, so that
+    both of two equal lines are visible. ``shift`` moves the markers, so that those of several lines do not cover each
+    other.
     """
     by_round = group.groupby("round")["value"].agg(["mean", "min", "max"])
-    style: dict[str, Any] = {"linewidth": 2.0, "zorder": 3} if above else {}
+    style: dict[str, Any] = {"linewidth": 2.0, "zorder": 3} if above else WIDE if below else {}
     every = max(1, len(by_round) // MARKS)
     face = "w" if group["seed"].nunique() == 1 else look.color
     ax.plot(
@@ -245,19 +256,32 @@ def band(
         ax.fill_between(by_round.index, by_round["min"], by_round["max"], color=look.color, alpha=0.15, linewidth=0)
 
 
-def dots(ax: Axes, x: np.ndarray, values: Sequence[np.ndarray], look: Look, label: str, *, joined: bool = True) -> None:
-    """A mark for each mean, and a small dot for every seed; one seed is a hollow mark. ``joined``: with a line."""
+def dots(
+    ax: Axes,
+    x: np.ndarray,
+    values: Sequence[np.ndarray],
+    look: Look,
+    label: str,
+    *,
+    joined: bool = True,
+    below: bool = False,
+) -> None:
+    """A mark for each mean, and a small dot for every seed; one seed is a hollow mark. ``joined``: with a line.
+
+    ``below``: the line is wide and under others.
+    """
     several = max(map(len, values)) > 1
     for position, column in zip(x, values, strict=True):
         if several:
             ax.plot(np.full(len(column), position), column, ".", color=look.color, markersize=3.5, alpha=0.6)
     face, dash = look.color if several else "w", look.dash if joined else ""
     means = [np.mean(column) for column in values]
-    ax.plot(x, means, color=look.color, marker=look.marker, linestyle=dash, markerfacecolor=face, label=label)
+    style = WIDE if below else {}
+    ax.plot(x, means, color=look.color, marker=look.marker, linestyle=dash, markerfacecolor=face, label=label, **style)
 
 
 def captioned(fig: Figure, caption: str, note: str = "") -> Figure:
-    """Finish a figure: panel letters, display names, and a caption below it as part of the image.
+    """Finish a figure: panel letters, names as figures write them, and a caption below it as part of the image.
 
     ``caption``: preset, data, seeds; ``note``: what the marks are, omitted if there is no caption.
     """
@@ -266,10 +290,10 @@ def captioned(fig: Figure, caption: str, note: str = "") -> Figure:
         ax.set_title(letter, loc="left", x=-0.02, ha="right", fontweight="bold")
     for text in fig.findobj(Text):
         assert isinstance(text, Text)
-        text.set_text(plain(text.get_text()))
+        text.set_text(in_figure(text.get_text()))
     if caption:
-        width = int(CHARACTERS_PER_INCH * fig.get_figwidth())
-        shown = [fill(plain(line), width) for line in (*caption.splitlines(), note) if line]
+        width = int(CAPTION_PER_INCH * fig.get_figwidth())
+        shown = [fill(in_figure(line), width) for line in (*caption.splitlines(), note) if line]
         fig.supxlabel("\n".join(shown), fontsize=6.5, color="0.35")
     return fig
 

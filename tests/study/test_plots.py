@@ -162,5 +162,5 @@ def test_a_caption_is_broken_into_lines_that_fit(width):
     *first, second = fig.get_supxlabel().splitlines()
     assert " ".join(first) == said.strip() and second == "second"
     longest = max(map(len, first))
-    assert width * common.CHARACTERS_PER_INCH - 12 < longest <= width * common.CHARACTERS_PER_INCH
+    assert width * common.CAPTION_PER_INCH - 12 < longest <= width * common.CAPTION_PER_INCH
     assert common.captioned(plt.figure(), "").get_supxlabel() == ""

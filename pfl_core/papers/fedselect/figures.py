@@ -18,8 +18,8 @@ from pfl_core.study.style import COLORS, DASHES, DOUBLE, MARKERS, METHODS, Look,
 SHADES = {0.0: 0.3, 0.05: 0.42, 0.30: 0.55, 0.50: 0.7, 0.80: 0.85, 1.0: 1.0}  # limit -> position in a colour map
 OVERLAPS = {  # normalisation -> display name, colour
     "iou_raw": ("plain overlap", COLORS["lg_fedavg"]),
-    "iou_minmax": ("scaled to [0, 1] (the code)", COLORS["ditto"]),
-    "iou_chance": ("corrected for chance", COLORS["fedpac"]),
+    "iou_minmax": ("overlap scaled to [0, 1] (the code)", COLORS["ditto"]),
+    "iou_chance": ("overlap corrected for chance", COLORS["fedpac"]),
 }
 OPTIONS = {  # of the released code -> plain words
     "selection_scope=per_tensor": "rank tensor by tensor",
@@ -39,6 +39,8 @@ OPTIONS = {  # of the released code -> plain words
     "share_precision=single": "share in single precision",
     "epochs=15": "15 local epochs",
     "augment=crop_flip": "random crops and flips",
+    "allow_duplicate_classes=True": "classes dealt from one deck",
+    "code with clip_norm=3.5": "the released code; gradients clipped",
 }
 BY_TENSOR = "tensor by tensor"  # label of runs that rank each tensor by itself
 

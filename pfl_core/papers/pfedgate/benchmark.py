@@ -42,6 +42,7 @@ MORE_MODES: Modes = {  # only at presets real and paper
     "whole neurons, s = 0.5, masked": ("pfedgate", {"keep_ratio": 0.5, **ROWS}),
     "whole neurons, s = 0.5, sliced": ("pfedgate", {"keep_ratio": 0.5, **ROWS, "execution": "sliced"}),
 }
+TOP = ("FedAvg", "FedEM", M_STEP)  # first rows of figures; the others follow by kind, with falling s
 STEPS = 2  # in a round
 VERSION = 1  # raised when the measured work or the way of measuring changes
 NETWORK = "lenet_cifar"
@@ -212,7 +213,15 @@ def beside_table2(times: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
     frame = frame.assign(
         source=frame["source"] + ", batch " + frame["batch"].astype(str), value=frame["ratio"], reference=1.0
     )
+    frame = frame.sort_values("label", kind="stable", key=lambda labels: labels.map(_row))
     return frame[["panel", "label", "source", "value", "reference"]]
+
+
+def _row(label: str) -> tuple[int, str, float, str]:
+    """Sort key of a row of ``beside_table2``: its place in TOP, or its kind, falling s, and its kernels."""
+    kind, _, rest = label.partition(", s = ")
+    s, _, kernels = rest.partition(", ")
+    return TOP.index(label) if label in TOP else len(TOP), kind, -float(s or 1), kernels
 
 
 def measured_results(times: pd.DataFrame, memory: pd.DataFrame, preset: str) -> pd.DataFrame:

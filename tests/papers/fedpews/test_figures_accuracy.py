@@ -186,4 +186,7 @@ def test_every_diagnostic_has_a_panel():
     fig = figures.accuracy.mask_diagnostics(
         pd.concat([frame.assign(metric=name) for name in ("selected", "diversity")])
     )
-    assert [ax.get_title() for ax in fig.axes if ax.lines] == ["neurons a client selects", "diversity ‖p − p_others‖²"]
+    assert [ax.get_title() for ax in fig.axes if ax.lines] == [
+        "neurons a client selects",
+        r"diversity ‖p − $p_{\mathrm{others}}$‖²",
+    ]

@@ -11,7 +11,8 @@ from torch import nn
 
 from pfl_core.layout import Layout
 from pfl_core.papers.fedpews import figures
-from pfl_core.papers.fedpews.figures.masks import BIAS, ON_FEDPROX
+from pfl_core.papers.fedpews.figures.accuracy import ON_FEDPROX
+from pfl_core.papers.fedpews.figures.masks import BIAS
 from pfl_core.study import plots
 from tests.plots import data, drawn, named, texts
 

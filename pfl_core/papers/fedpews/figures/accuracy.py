@@ -16,10 +16,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from pfl_core.study.names import NAMES
-from pfl_core.study.plots import captioned, curves_note, legend_above, lines, wrapped
-from pfl_core.study.style import COLORS, DASHES, DOUBLE, MARKERS, Look, looks, styled
+from pfl_core.study.plots import MANY, captioned, curves_note, legend_above, lines, wrapped
+from pfl_core.study.style import COLORS, DASHES, DOUBLE, MARKERS, WINE, Look, looks, styled
 
 FIXED = "-"  # label of FedPeWS-Fixed's row, as in the paper
+ON_FEDPROX = WINE  # the warm-up on FedProx
 BLANK = "0.92"  # grey of cells that were not run
 CLIP = 3.0  # see ``_scale``
 PANELS = 4  # in a row
@@ -49,7 +50,8 @@ def warmup_labels(runs: pd.DataFrame, by_lam: bool = False) -> pd.DataFrame:
         learned = method == "fedpews"
         name = f"{NAMES[base]} + PeWS" if learned else NAMES[method]
         labels.append(f"{name}, λ = {lam:g}" if learned and by_lam else name)
-        colors.append(tuple(shades[lam]) if learned and by_lam else COLORS[method])
+        color = ON_FEDPROX if learned and base == "fedprox" else COLORS[method]
+        colors.append(tuple(shades[lam]) if learned and by_lam else color)
     return runs.assign(label=labels, color=colors)
 
 
@@ -60,11 +62,11 @@ def warmup_curves(runs: pd.DataFrame, ylabel: str = "", caption: str = "") -> Fi
     Columns: panel, label, color, seed, round, value, switch (W in rounds, 0 without a warm-up). With ``ylabel`` all
     panels have one scale; otherwise the panels' names are their vertical axes.
     """
-    names, look = list(dict.fromkeys(runs["panel"])), looks(runs)
+    names, look, banded = list(dict.fromkeys(runs["panel"])), looks(runs), runs["label"].nunique() <= MANY
     fig, axes = _panels(len(names), shared=bool(ylabel))
     for ax, name in zip(axes, names, strict=True):
         here = runs[runs["panel"] == name]
-        lines(ax, here, look)
+        lines(ax, here, look, banded)
         for rounds in sorted(set(here["switch"]) - {0}):
             ax.axvline(rounds, color="0.45", linestyle="--", linewidth=0.8)
         if ylabel:
@@ -76,7 +78,7 @@ def warmup_curves(runs: pd.DataFrame, ylabel: str = "", caption: str = "") -> Fi
         ax.set_ylabel(ylabel)
     legend_above(fig, axes)
     switched = "; dashed: end of the warm-up" if (runs["switch"] > 0).any() else ""
-    return captioned(fig, caption, curves_note(runs) + switched)
+    return captioned(fig, caption, curves_note(runs, banded) + switched)
 
 
 @styled
@@ -218,7 +220,7 @@ def rounds_maps(cells: pd.DataFrame, title: str, caption: str = "") -> Figure:
     """
     names = ("mean", "std", "difference", "difference_std")
     grids = {name: sensitivity_grid(cells, name) for name in names}
-    size = (DOUBLE, 0.27 * max(len(grids["mean"]), 4) + 1.3)
+    size = (DOUBLE, 0.24 * max(len(grids["mean"]), 4) + 1.2)
     fig, axes = plt.subplots(1, 2, figsize=size, layout="constrained")
     for ax, name, form, cmap, label in (
         (axes[0], "mean", "{:.0f}", "viridis_r", title),
@@ -266,6 +268,7 @@ def _scale(paper: pd.DataFrame, reproduced: pd.DataFrame, signed: bool) -> tuple
 def _texts(grid: pd.DataFrame, spread: pd.DataFrame, form: str) -> pd.DataFrame:
     """Each cell's number, with its deviation below if there is one; empty for missing cells."""
     numbers = grid.map(form.format) + spread.map("\n±{:.2f}".format).where(spread.notna(), "")
+    numbers = numbers.map(lambda text: text.replace("-", "−"))
     return numbers.where(grid.notna(), "")
 
 
@@ -295,9 +298,9 @@ def _heat_map(
             *position, texts.iat[row, column], color="w" if dark else "k", weight="bold" if value == bold else "normal",
             ha="center", va="center", fontsize=5.5, linespacing=0.95, in_layout=False,
         )  # fmt: skip
-    ax.set(xlim=(0, columns), ylim=(rows, 0), xlabel="τ (0: FedAvg)", ylabel="λ (-: fixed masks)", facecolor=BLANK)
+    ax.set(xlim=(0, columns), ylim=(rows, 0), xlabel="τ (0: FedAvg)", ylabel="λ, or fixed masks", facecolor=BLANK)
     ax.set_xticks(np.arange(columns) + 0.5, [f"{tau:g}" for tau in grid.columns])
-    ax.set_yticks(np.arange(rows) + 0.5, grid.index)
+    ax.set_yticks(np.arange(rows) + 0.5, ["fixed" if row == FIXED else row for row in grid.index])
     ax.tick_params(length=0)
 
 

@@ -17,11 +17,10 @@ from matplotlib.ticker import MaxNLocator
 from pfl_core.layout import Layout
 from pfl_core.papers.fedpews.figures.accuracy import warmup_labels
 from pfl_core.study.plots import captioned, curves_note, dots, dots_note, legend_above, lines
-from pfl_core.study.style import BLUE, DASHES, DOUBLE, GREEN, METHODS, ORANGE, SINGLE, VERMILLION, WINE, looks, styled
+from pfl_core.study.style import BLUE, DASHES, DOUBLE, GREEN, METHODS, ORANGE, SINGLE, VERMILLION, looks, styled
 
 OWNERS = (VERMILLION, BLUE, ORANGE, GREEN)  # colours of clients 0, 1, 2, 3
 SHARED, NOBODY = "#222222", "#c8c8c8"
-ON_FEDPROX = WINE  # the warm-up on FedProx, in figures that also have the one on FedAvg
 BIAS = -1  # source of an edge that represents a bias
 
 
@@ -118,10 +117,8 @@ def diversity_push(scores: pd.DataFrame, caption: str = "") -> Figure:
 
 
 def labels_by_base(runs: pd.DataFrame) -> pd.DataFrame:
-    """``warmup_labels`` for figures with both bases: the warm-up on FedProx is darker. Columns: method, base."""
-    runs = warmup_labels(runs.assign(lam=np.nan))
-    darker = (runs["method"] == "fedpews") & (runs["base"] == "fedprox")
-    return runs.assign(color=runs["color"].mask(darker, ON_FEDPROX)).drop(columns="lam")
+    """``warmup_labels`` of runs without a column lam. Columns: method, base."""
+    return warmup_labels(runs.assign(lam=np.nan)).drop(columns="lam")
 
 
 @styled
@@ -180,13 +177,16 @@ def activation_maps(table: pd.DataFrame, switch: int = 0, caption: str = "") -> 
         for ax, client in zip(axes[:, column], clients, strict=True):
             of_client = here[here["client"] == client]
             grid = of_client.pivot(index="neuron", columns="round", values="value")
-            extent = (grid.columns[0] - 0.5, grid.columns[-1] + 0.5, len(grid) - 0.5, -0.5)
+            # A column is as wide as the rounds from one recorded round to the next.
+            every = grid.columns[1] - grid.columns[0] if grid.shape[1] > 1 else 1
+            last = grid.columns[-1] + every - 1
+            extent = (grid.columns[0] - 0.5, last + 0.5, len(grid) - 0.5, -0.5)
             scale = {"cmap": "magma", "vmin": 0, "vmax": top}
             ax.imshow(grid, aspect="auto", extent=extent, interpolation="none", **scale)
             # Dotted lines between the groups of neurons.
             for start in of_client.groupby("group")["neuron"].min().iloc[1:]:
                 ax.axhline(start - 0.5, color="w", linewidth=0.8, linestyle=":")
-            ax.set(yticks=[], xticks=sorted({1, switch or 1, grid.columns[-1]}))
+            ax.set(yticks=[], xticks=sorted({1, switch or 1, last}))
             _switch_line(ax, switch, "w")
         axes[0][column].set_title(f"{layer}\n(black 0, white {top:,.0f})")
         axes[-1][column].set_xlabel("communication round")

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from pfl_core.study.names import NAMES, plain
+from pfl_core.study.names import NAMES
 from pfl_core.study.plots import captioned, dots, dots_note, legend_above, share_y, wrapped
 from pfl_core.study.published import parse_variant
 from pfl_core.study.style import (
@@ -91,7 +91,7 @@ def published(cells: pd.DataFrame, x: str) -> pd.DataFrame:
     color = [budget_color(s) for s in cells["s"]]
     return cells.assign(
         panel="paper: " + cells["table"].str.replace("table", "Table "),
-        label=cells["dataset"].map(plain) + ", s = " + cells["s"].map(budget),
+        label=cells["dataset"] + ", s = " + cells["s"].map(budget),
         color=color,
         x=cells["x"].map("{:g}".format),
     )[["panel", "label", "color", "x", "value"]]
@@ -130,7 +130,7 @@ def over_budgets(reproduced: pd.DataFrame, published: pd.DataFrame, rivals: pd.D
     for number, (label, group) in enumerate(published.groupby("label", sort=False)):
         points = [(place[s], v) for s, v in zip(group["s"], group["value"], strict=True) if s in place]
         style = {"color": "k", "linestyle": DASHES[number], "marker": MARKERS[number], "markerfacecolor": "w"}
-        axes[0].plot(*zip(*sorted(points), strict=True), linewidth=0.8, label=f"paper: {plain(label)}", **style)
+        axes[0].plot(*zip(*sorted(points), strict=True), linewidth=0.8, label=f"paper: {label}", **style)
     axes[0].set(title="paper: Tables 1, 10, 12", ylabel="accuracy (%)")
     gate = METHODS["pfedgate"]
     light = Look(budget_color(0.2), "v", DASHES[1])

@@ -70,8 +70,8 @@ def likeness_by_layer(layers: pd.DataFrame, caption: str = "") -> Figure:
     for shift, kind in ((-0.1, "stable"), (0.1, "moving")):
         _by_layer(right, layers, names, kind, shift, KINDS[kind][1], "")
     left.axhline(0, color="0.6", linewidth=0.8)
-    right.axhline(layers["chance"].iloc[0], color=NOISE, linestyle="--", label="share on pure noise")
-    left.set_ylabel("contrast: common class minus none")
+    right.axhline(layers["chance"].iloc[0], color=NOISE, linestyle="--", label="share on noise alone")
+    left.set_ylabel("contrast:\ncommon class minus none")
     right.set_ylabel("share of the layer's entries")
     right.set_ylim(bottom=0)
     for ax in (left, right):
@@ -99,8 +99,8 @@ def _by_layer(
 def likeness_curves(curves: pd.DataFrame, caption: str = "") -> Figure:
     """How well labels explain the similarity, by round; a panel for each split and statistic.
 
-    Columns: panel, kind ("rank" or "stable"), seed, round, value, p (one-sided). The dot of a round is hollow if some
-    seed has p > 0.05.
+    Columns: panel ("split: statistic"), kind ("rank" or "stable"), seed, round, value, p (one-sided). The dot of a
+    round is hollow if some seed has p > 0.05.
     """
     panels = list(dict.fromkeys(curves["panel"]))
     size = (DOUBLE, 2.6)
@@ -114,7 +114,7 @@ def likeness_curves(curves: pd.DataFrame, caption: str = "") -> Figure:
                 dots = rounds.loc[(rounds["p"] <= 0.05) == significant, "value"]
                 ax.plot(dots.index, dots, look.marker, color=look.color, markerfacecolor=face)
         ax.axhline(0, color="0.6", linewidth=0.8)
-        ax.set_title(panel)
-        ax.set_xlabel("communication round")
+        split, _, statistic = panel.partition(": ")
+        ax.set(title=split, xlabel="communication round", ylabel=statistic)
     legend_above(fig, [axes[0][0]])
     return captioned(fig, caption, f"{curves_note(curves)}; hollow: not significant (p > 0.05) in some seed")

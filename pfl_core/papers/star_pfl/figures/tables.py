@@ -10,10 +10,23 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from pfl_core.study.plots import MANY, band, captioned, curves_note, dots, dots_note, legend_above, lines, wrapped
+from pfl_core.study.names import NAMES
+from pfl_core.study.plots import (
+    MANY,
+    WIDE,
+    band,
+    captioned,
+    curves_note,
+    dots,
+    dots_note,
+    legend_above,
+    lines,
+    wrapped,
+)
 from pfl_core.study.style import DOUBLE, looks, styled
 
 SHADES = {"upload_bytes": 1.0, "mask_bytes": 0.6, "download_bytes": 0.3}
+OWN = NAMES["star_pfl"]  # often equal to FedAvg, so its line is wide and below the others
 BY_ALPHA = "os^Dv"  # markers of the values of α
 
 
@@ -33,15 +46,16 @@ def cost_bars(table: pd.DataFrame, caption: str = "") -> Figure:
         axes[1].barh(places, means[metric] / 1e3, left=left, color=means["color"], alpha=alpha)
         left = left + means[metric] / 1e3
     axes[2].barh(places, 10 * means["flops_1e10_per_round"], color=means["color"])
-    axes[2].plot(10 * means["dense_1e10_per_round"], places, "k|", markersize=8)
+    for color, width in (("w", 3.0), ("k", 1.2)):  # a white edge, which black bars need
+        axes[2].plot(10 * means["dense_1e10_per_round"], places, "|", color=color, markersize=8, markeredgewidth=width)
     # rounds until the best (filled) and until the plateau (hollow), a dot for each seed
     for place, label in zip(places, labels, strict=True):
         here = table[table["label"] == label]
         _dots(axes[3], place + 0.15, here["rounds_to_convergence"], here["color"].iloc[0], True)
         _dots(axes[3], place - 0.15, here["rounds_to_plateau"], here["color"].iloc[0], False)
     axes[0].set(title="the paper's account", xlabel="MiB a round,\nvalues up, × 20 clients")
-    axes[1].set(title="all bytes", xlabel="kB of a client in a round:\nvalues up, mask up, down")
-    axes[2].set(title="operations", xlabel="10⁹ of a client in a round\n(|: computed densely)")
+    axes[1].set(title="all bytes", xlabel="kB of a client in a round:\nup (values, mask), down (pale)")
+    axes[2].set(title="operations", xlabel="10⁹ of a client in a round\n(|: done by dense kernels)")
     axes[3].set(title="rounds", xlabel="until the best (●) and\nuntil the plateau (○)")
     axes[3].set_xlim(0, 1.1 * table[["rounds_to_convergence", "rounds_to_plateau"]].max(axis=None))
     axes[0].set_yticks(places, labels)
@@ -66,9 +80,10 @@ def progress(curves: pd.DataFrame, marks: pd.DataFrame, caption: str = "") -> Fi
     best, look = curves.merge(marks, on=["label", "seed", "round"]), looks(curves)
     for label, group in curves.groupby("label", sort=False):
         color, marker, dash = look[str(label)]
-        band(left, group, str(label), look[str(label)]._replace(marker=""), banded=curves["label"].nunique() <= MANY)
+        unmarked = look[str(label)]._replace(marker="")
+        band(left, group, str(label), unmarked, banded=curves["label"].nunique() <= MANY, below=label == OWN)
         mean = group.groupby("round")[["megabytes", "value"]].mean()
-        right.plot(mean["megabytes"], mean["value"], color=color, linestyle=dash)
+        right.plot(mean["megabytes"], mean["value"], color=color, linestyle=dash, **(WIDE if label == OWN else {}))
         here = best[best["label"] == label]
         left.plot(here["round"], here["value"], marker, color=color, markersize=5)
         right.plot(here["megabytes"], here["value"], marker, color=color, markersize=5)
@@ -124,7 +139,7 @@ def by_alpha(table: pd.DataFrame, caption: str = "") -> Figure:
         for label, group in here.groupby("label", sort=False):
             x = np.array(sorted(group["alpha"].unique()))
             values = [group.loc[group["alpha"] == alpha, "value"].to_numpy() for alpha in x]
-            dots(ax, x, values, look[str(label)], str(label))
+            dots(ax, x, values, look[str(label)], str(label), below=label == OWN)
         ax.set(xscale="log", title=wrapped(f"{task}: {point}", 2))
         ax.set_xticks(alphas, [f"{alpha:g}" for alpha in alphas])
         ax.minorticks_off()
@@ -144,7 +159,7 @@ def over_rounds(table: pd.DataFrame, caption: str = "") -> Figure:
     fig, axes = _grid(table, "alpha")
     look, banded = looks(table), table["label"].nunique() <= MANY
     for (task, alpha), ax in axes.items():
-        lines(ax, table[(table["task"] == task) & (table["alpha"] == alpha)], look, banded)
+        lines(ax, table[(table["task"] == task) & (table["alpha"] == alpha)], look, banded, wide=OWN)
         ax.set_title(wrapped(f"{task}\nα = {alpha:g}", 3))
     for ax in list(axes.values())[-table["alpha"].nunique() :]:
         ax.set_xlabel("communication round")

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from pfl_core.study.names import NAMES
 from pfl_core.study.plots import MARKS, band, captioned, curves_note, legend_above, lines, share_y
 from pfl_core.study.style import BLUE, DASHES, DOUBLE, MARKERS, ORANGE, VERMILLION, Look, looks, styled
 
@@ -139,7 +140,8 @@ def frozen_shares(layers: pd.DataFrame, why: pd.DataFrame, caption: str = "") ->
     for ax, party in zip(axes[0], parties, strict=True):
         for name, line in layers[layers["party"] == party].groupby("layer", sort=False):
             every = max(1, len(line) // MARKS)
-            ax.plot(line["round"], line["mean"], label=name, markersize=3, markevery=every, **styles[name])
+            label = "noise alone" if name == "noise" else name
+            ax.plot(line["round"], line["mean"], label=label, markersize=3, markevery=every, **styles[name])
             if party == "clients" and name == "all":
                 ax.fill_between(line["round"], line["low"], line["high"], linewidth=0, color="k", alpha=0.15)
         ax.set_title(f"{party}, by layer")
@@ -175,7 +177,7 @@ def waits_and_scores(waits: pd.DataFrame, scores: pd.DataFrame, threshold: float
     for ax, party in zip(axes[1], ("server", "clients"), strict=True):
         for of, style in (("run", dict(color=BLUE, linewidth=1.2)), ("noise", dict(color=NOISE, linestyle="--"))):
             mine = scores[(scores["party"] == party) & (scores["of"] == of)]
-            label = {"run": "the run", "noise": "pure noise"}[of]
+            label = {"run": "the run", "noise": "noise alone"}[of]
             ax.stairs(mine["share"], np.append(mine["low"], 1.0), label=label, **style)
         if threshold is not None:
             ax.axvline(threshold, color="k", linewidth=0.8, linestyle=":", label="threshold T")
@@ -206,7 +208,7 @@ def size_against_score(table: pd.DataFrame, correlations: Mapping[str, float], c
         ax.set_title(f"{party}: rank correlation {correlation:+.2f}")
     axes[0].set_ylabel("score (0: steady, 1: one way)")
     legend_above(fig, axes)
-    return captioned(fig, caption)
+    return captioned(fig, caption, "dots: sampled entries with a score above 0; correlation: over all entries")
 
 
 @styled
@@ -220,11 +222,11 @@ def payload_and_accuracy(sent: pd.DataFrame, accuracy: pd.DataFrame, caption: st
     band(axes[0], sent.rename(columns={"percent": "value"}), "each round", Look(BLUE, "o"))
     band(axes[0], sent.rename(columns={"saved": "value"}), "sum so far", Look(VERMILLION, "s", DASHES[1]))
     if sent["noise"].notna().any():
-        band(axes[0], sent.rename(columns={"noise": "value"}), "pure noise, each round", Look(NOISE, "", DASHES[2]))
+        band(axes[0], sent.rename(columns={"noise": "value"}), "noise alone, each round", Look(NOISE, "", DASHES[2]))
     axes[0].axhline(100, color="0.6", linewidth=0.8, linestyle="--")
     axes[0].set(xlabel="communication round", ylabel="uploaded (% of FedAvg)", title="payload")
     for ax, (panel, mine) in zip(axes[1:], accuracy.groupby("panel", sort=False), strict=True):
-        lines(ax, mine, looks(accuracy))
+        lines(ax, mine, looks(accuracy), wide=NAMES["star_pfl"])
         ax.set(xlabel="communication round", title=str(panel))
     axes[1].set_ylabel("mean client accuracy (%)")
     share_y(*axes[1:])
