@@ -5,17 +5,24 @@ import re
 import runpy
 import shlex
 import subprocess
+import sys
+from contextlib import contextmanager, nullcontext
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from pfl_core.cli import main
 from pfl_core.runs import Store
+from pfl_core.vision import torchvision
 
 DOCS = Path(__file__).parents[1] / "docs"
 HOW_TO = (DOCS / "howto.md").read_text(encoding="utf-8")
-TINY = "--rounds 1 --model mlp --clients 5 --jobs 1".split()
+TINY = {"--rounds": "1", "--model": "mlp", "--clients": "5", "--jobs": "1"}
 OWN_TESTS = ("Take the models elsewhere", "Continue a run")  # sections whose commands depend on each other
 
 
@@ -30,14 +37,86 @@ def commands(text: str) -> list[list[str]]:
 
 
 HEADINGS = [h for h in re.findall(r"^## (.+)$", HOW_TO, re.MULTILINE) if h not in OWN_TESTS]
+PAGES = ("Use a method in another framework", "Complete commands with the Tab key")  # tested elsewhere
 
 
-@pytest.mark.parametrize("command", [c for h in HEADINGS for c in commands(section(h))], ids=" ".join)
-def test_every_command_of_the_howto_page_runs(command, folders, capsys):
-    """Training runs are made small."""
-    trains = command[0] == "run" or command[0] == "compare" and "--seed" in command
-    assert main([*command, *(TINY if trains else [])]) == 0
-    assert capsys.readouterr().out
+def made_small(command: list[str]) -> list[str]:
+    """The command, with the options of ``TINY`` that it does not have; without a GPU, on the CPU. Notebooks
+    are not run.
+    """
+    if command[0] == "figures" and "--dry-run" not in command:
+        command = [*command, "--dry-run"]
+    if command[0] == "run" or (command[0] == "compare" and "--seed" in command):
+        for name, value in TINY.items():
+            command = command if name in command else [*command, name, value]
+    if not torch.cuda.is_available():
+        command = ["cpu" if word == "cuda" else word for word in command]
+    return command
+
+
+def run_blocks(text: str) -> None:
+    """Write the Python blocks that begin with a file name, and run the others."""
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        if file := re.match(r"# (\w+\.py)\n", block):
+            Path(file[1]).write_text(block, encoding="utf-8")
+        else:
+            exec(block, {})
+
+
+def test_the_page_has_twenty_tasks_and_lists_them():
+    headings = re.findall(r"^## (.+)$", HOW_TO, re.MULTILINE)
+    listed = HOW_TO.split("\n## ")[0]
+    anchors = [re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    assert len(headings) >= 20 and all(f"(#{anchor})" in listed for anchor in anchors)
+
+
+@pytest.mark.parametrize("heading", [h for h in HEADINGS if h not in PAGES])
+def test_every_task_of_the_howto_page_runs(heading, folders, capsys, monkeypatch):
+    """Training runs are made small. A task is one command, or at most ten lines of a file and one command."""
+    text = section(heading)
+    monkeypatch.setenv("PFL_JOBS", "1")
+    datasets = module_from_spec(ModuleSpec("datasets", None))
+    datasets.load_dataset = invented_set
+    monkeypatch.setitem(sys.modules, "datasets", datasets)
+    monkeypatch.setattr(torchvision().datasets, "KMNIST", invented_images)
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        assert max(len(part.strip().splitlines()) for part in block.split("\n\n\n")) <= 10
+    run_blocks(text)
+    with cluster() if "HOST:8786" in text else nullcontext("") as address:
+        for command in commands(text):
+            assert main([word.replace("tcp://HOST:8786", address) for word in made_small(command)]) == 0
+            assert capsys.readouterr().out
+    for name in [name for name in sys.modules if name in ("my_data", "sets", "my_net", "my_method")]:
+        del sys.modules[name]
+
+
+@contextmanager
+def cluster():
+    """The address of a Dask scheduler with one worker."""
+    dask = pytest.importorskip("dask", reason="Dask is not installed")
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+    slow_memory = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"  # see docs/cluster.md
+    with (
+        dask.config.set({slow_memory: None}),
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as made,
+    ):
+        yield made.scheduler_address
+
+
+class invented_images:  # noqa: N801
+    """Takes the place of a data set of torchvision, which would be downloaded."""
+
+    def __init__(self, root, train, download):
+        n = 200 if train else 100
+        self.data, self.targets = torch.randint(0, 256, (n, 28, 28), dtype=torch.uint8), torch.arange(n) % 10
+
+
+def invented_set(name, split):
+    """Takes the place of ``datasets.load_dataset``."""
+    n = 60 if split == "train" else 30
+    columns = {"image": np.random.default_rng(0).integers(0, 256, (n, 48, 48, 3), dtype=np.uint8)}
+    columns["labels"] = np.arange(n) % 3
+    return SimpleNamespace(with_format=lambda kind: columns)
 
 
 def test_models_can_be_taken_elsewhere(folders, capsys):

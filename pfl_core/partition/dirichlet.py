@@ -80,6 +80,13 @@ def draw_shares(
         raise ValueError(f"dirichlet: alpha={alpha} must be above 0")
     rng = numpy_generator(seed, "partition", "dirichlet")
     per_class = {n: torch.bincount(data.y[i], minlength=data.num_classes).numpy() for n, i in samples.items()}
+    for name, sizes in per_class.items():
+        if sizes.sum() < num_clients * least[name]:
+            raise ValueError(
+                f"dirichlet: {num_clients} clients with at least {least[name]} samples each need "
+                f"{num_clients * least[name]} samples, {name} has {sizes.sum()}; use fewer clients "
+                "or a smaller min_size"
+            )
     best = dict.fromkeys(samples, 0)
     for _ in range(DRAWS):
         shares = rng.dirichlet(np.full(num_clients, alpha), size=data.num_classes)

@@ -155,3 +155,9 @@ def test_per_class_uses_every_image_and_keeps_its_minimum(pool, seed):
     table = sizes(part, data)
     assert table.sum(0).tolist() == [140] * 6 and table.sum(1).min() >= 30
     assert torch.equal(part.table(data)["train"], (table * 3) // 5)
+
+
+def test_shares_that_are_never_drawn_are_one_clear_line(pool):
+    """Enough samples for all, but alpha is too small to give each client its ten."""
+    with pytest.raises(ValueError, match="in 1000 draws .*the smallest of 20 clients never had .*a larger alpha"):
+        partition("dirichlet", pool([100] * 3), 20, 0, alpha=0.01, pool="joined")
