@@ -34,7 +34,7 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {text_of(error)}"
         top = module_name.partition(".")[0]
         missing = isinstance(error, ModuleNotFoundError) and error.name == top
         hint = f"start in the folder that has {top}, or add it to PYTHONPATH" if missing else "correct the module"
@@ -45,6 +45,14 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
     return function
 
 
+def text_of(error: BaseException) -> str:
+    """The message of an error, or "" if a user's exception class fails to give one."""
+    try:
+        return str(error)
+    except Exception:  # its __str__ may raise anything
+        return ""
+
+
 @contextmanager
 def users_code(kind: str, name: str) -> Iterator[None]:
     """Turn what a user's function ``module:function`` raises into a ValueError of one line; others are not affected."""
@@ -53,7 +61,7 @@ def users_code(kind: str, name: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         if ":" not in name:
             raise
-        reason = (str(error).splitlines() or [""])[0]
+        reason = (text_of(error).splitlines() or [""])[0]
         raise ValueError(f"{kind} {name!r} failed ({type(error).__name__}: {reason}); correct the function") from error
 
 

@@ -25,6 +25,7 @@ from pfl_core.algorithm import Algorithm
 from pfl_core.deadline import TimeUpError, deadline, passed, time_up
 from pfl_core.federation import Federation
 from pfl_core.files import atomic_write
+from pfl_core.plugins import text_of
 from pfl_core.runs import cluster
 from pfl_core.runs.build import build
 from pfl_core.runs.execute import execute
@@ -250,7 +251,9 @@ def _sequentially(tasks: Sequence[Task], store: Store, bar: tqdm) -> dict[str, s
             _execute(task, store, on_round, partial(_show, bar, task.spec))
         except TimeUpError:
             break
-        except Exception as error:  # a method may raise anything; the other runs continue
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a method may raise anything, SystemExit too; the other runs continue
             failures[task.key] = _error_line(error)
     return failures
 
@@ -294,7 +297,7 @@ def _error_line(error: BaseException) -> str:
     return (
         "its worker process died"
         if isinstance(error, BrokenProcessPool) or type(error).__name__ == "KilledWorker"  # Dask's
-        else f"{type(error).__name__}: {' '.join(str(error).split())}"
+        else f"{type(error).__name__}: {' '.join(text_of(error).split())}"
     )
 
 

@@ -73,6 +73,16 @@ class Raises(Local):
 
 
 @dataclass(frozen=True)
+class Leaves(Local):
+    """Raises what is not an Exception."""
+
+    error: str = "SystemExit"
+
+    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+        raise {"SystemExit": SystemExit, "GeneratorExit": GeneratorExit}[self.error]("enough")
+
+
+@dataclass(frozen=True)
 class Dies(Local):
     """Takes its process down, by a signal and the next time by leaving; ``log`` gets a line each time."""
 

@@ -389,6 +389,14 @@ def test_a_failing_run_is_named_and_the_others_are_stored(pool, spec, store):
     assert leftovers(store) == []
 
 
+@pytest.mark.parametrize("error", ["SystemExit", "GeneratorExit"])
+def test_a_run_that_leaves_python_stops_no_other(error, spec, store):
+    good = spec(rounds=1)
+    with pytest.raises(SweepError, match=f"1 of 2 runs failed.*\n.*{error}: enough"):
+        sweep([spec(f"{HERE}:Leaves", error=error), good], jobs=1, store=store)
+    assert store.get(good.key()) is not None
+
+
 def test_every_failing_run_is_counted(spec, store):
     """Two runs whose short names are equal are still two."""
     bad = [spec(f"{HERE}:Raises", rounds=rounds) for rounds in (2, 3)]
