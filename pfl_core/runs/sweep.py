@@ -42,6 +42,10 @@ class SweepError(RuntimeError):
     """Some runs of a sweep failed; the others are stored. The message has a line for each failed run."""
 
 
+class RunError(RuntimeError):
+    """What failed in a worker, as a line of the report. The error itself may be one that cannot be pickled."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """A run to compute, and the shared checkpoints ("marks") that it starts from or saves."""
@@ -221,18 +225,24 @@ def _job(task: Task, store: Store, module: str, check_parent: Callable[[], objec
     """Executed by a worker: compute the task and write its progress to a file.
 
     ``module`` registers the method. ``check_parent`` is called after each round and raises if the sweep has ended.
+    Raises RunError for everything else that goes wrong.
     """
-    importlib.import_module(module)
     key = task.key
-    if task.until is None and _complete(store, key) is not None:
-        return key  # a cluster may start a task again whose worker was lost after it had stored the record
 
     def on_round(done: int) -> None:
         check_parent()
         with suppress(OSError):  # on a full disk the progress is unknown, but the run goes on
             atomic_write(store.progress(key), str(done).encode())
 
-    _execute(task, store, on_round)
+    try:
+        importlib.import_module(module)
+        # a cluster may start a task again whose worker was lost after it had stored the record
+        if task.until is not None or _complete(store, key) is None:
+            _execute(task, store, on_round)
+    except (TimeUpError, cluster.SweepEndedError):
+        raise
+    except BaseException as error:  # SystemExit would end the worker
+        raise RunError(_error_line(error)) from None
     return key
 
 
@@ -294,6 +304,8 @@ def _execute(
 
 
 def _error_line(error: BaseException) -> str:
+    if isinstance(error, RunError):
+        return str(error)
     return (
         "its worker process died"
         if isinstance(error, BrokenProcessPool) or type(error).__name__ == "KilledWorker"  # Dask's

@@ -202,6 +202,7 @@ def test_validation_is_a_stratified_share_of_the_training_part(pool, seed, share
         ("by_class", 2, {"order": "random"}, "order='random' is neither 'cyclic' nor 'shuffled'"),
         ("pathological", 5, {"shards": 0}, "shards=0 must be at least 1"),
         ("pathological", 20, {}, "32 samples cannot fill 20 clients x 2 shards"),
+        ("pathological", 4, {"shards": 10**9}, "32 samples cannot fill 4 clients x 1000000000 shards"),
     ],
 )
 def test_impossible_requests_are_one_clear_line(pool, name, num_clients, options, message):
