@@ -29,7 +29,7 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
             return table[name]
         raise ValueError(f"unknown {kind} {name!r}{choices(name, table)}, or package.module:function for your own")
     module_name, _, attribute = name.partition(":")
-    if not all(part.isidentifier() for part in module_name.split(".")):
+    if not _is_module_name(module_name):
         raise ValueError(f"{kind} {name!r}: {module_name!r} is not a module name; give package.module:function")
     try:
         module = importlib.import_module(module_name)
@@ -43,6 +43,10 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
     if not callable(function):
         raise ValueError(f"{kind} {name!r}: module {module_name} has no function {attribute!r}")
     return function
+
+
+def _is_module_name(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def text_of(error: BaseException) -> str:
@@ -70,15 +74,22 @@ def code_of(module: str) -> str:
     """Hash of a user's module: the bytes of its file and of all files that it imports, directly or indirectly.
 
     Installed libraries and this package are left out; the record stores their versions. Each process reads a file once.
-    Raises ValueError for ``__main__``, which another process cannot import.
+    Raises ValueError for ``__main__``, which another process cannot import, for a text that is no module name, and for
+    a file that is not Python.
     """
+    if not _is_module_name(module):
+        raise ValueError(f"{module!r} is not a module name; give package.module:function")
     pending, sources = [module], {}
     while pending:
         name = pending.pop()
         spec = _spec(name) if name not in sources else None
         if spec is not None and spec.origin and spec.origin.endswith(".py"):
             sources[name] = Path(spec.origin).read_bytes()
-            pending += [other for other in _imports(name, spec, sources[name]) if _is_users_own(other)]
+            try:
+                imported = list(_imports(name, spec, sources[name]))
+            except (SyntaxError, ValueError) as error:
+                raise ValueError(f"module {name} is not Python ({error}); correct {spec.origin}") from None
+            pending += [other for other in imported if _is_users_own(other)]
     digest = hashlib.blake2b(digest_size=16)
     for name, source in sorted(sources.items()):
         digest.update(f"{name} {len(source)}\n".encode() + source)
