@@ -6,8 +6,10 @@ from input to output), so that ``layout.Chain`` can number the neurons. The last
 """
 
 import math
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pickle import UnpicklingError
 from threading import Lock
 from typing import Any
@@ -22,6 +24,7 @@ from pfl_core.seeding import generator
 _INIT_LOCK = Lock()  # PyTorch's initialisation draws from a generator that all threads of the process share
 
 Shape = tuple[int, ...]  # of one sample: (channels, height, width), or (features,)
+TRAINING_BYTES = 16  # of a parameter: initial value, global value, a client's value and its gradient in float32
 SMALL = 32  # pixels; up to this side, the last feature maps of ResNet18 with the full stem are 1x1
 
 
@@ -118,13 +121,35 @@ def mlp(in_shape: Shape, num_classes: int, *, hidden: Sequence[PositiveInt] = (6
 def _dense(
     layers: OrderedDict[str, nn.Module], width: int, dense: Sequence[int], num_classes: int, hidden: int
 ) -> nn.Sequential:
-    """Append fc1, its ReLU, fc2, ... and the head. ``hidden`` is the number of ReLUs in ``layers`` before."""
+    """Append fc1, its ReLU, fc2, ... and the head. ``hidden`` is the number of ReLUs in ``layers`` before.
+
+    Raises ValueError if the layers do not fit into the memory of this machine.
+    """
+    _check_memory(sum(before * after for before, after in pairwise((width, *dense, num_classes))))
     for i, out in enumerate(dense, start=1):
         layers[f"fc{i}"] = nn.Linear(width, out)
         layers[f"relu{hidden + i}"] = nn.ReLU()
         width = out
     layers["head"] = nn.Linear(width, num_classes)
     return nn.Sequential(layers)
+
+
+def _check_memory(num_params: int) -> None:
+    """Raise ValueError for a network that this machine cannot train: a larger one could end other programs."""
+    need, memory = num_params * TRAINING_BYTES, _memory()
+    if memory and need > memory:
+        raise ValueError(
+            f"{num_params:,} parameters need {need / 1e9:,.0f} GB in training, this machine has {memory / 1e9:,.0f} "
+            "GB; make the layers smaller"
+        )
+
+
+def _memory() -> int:
+    """Bytes of memory of this machine; 0 where the system does not say (Windows)."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 0
 
 
 def resnet18(in_shape: Shape, num_classes: int, *, stem: str | None = None, pretrained: bool = False) -> nn.Module:

@@ -117,6 +117,12 @@ def parameters(function: Callable, reserved: int) -> tuple[dict[str, Any], bool]
     return types, len(named) < len(given)
 
 
+def needed(function: Callable) -> list[str]:
+    """The options that a function cannot do without: keyword-only parameters without a default."""
+    given = inspect.signature(function).parameters.values()
+    return [p.name for p in given if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+
+
 @cache
 def _adapter(annotation: Any) -> TypeAdapter | None:
     """The pydantic validator of a type; None if pydantic does not know the type."""

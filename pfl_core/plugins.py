@@ -29,12 +29,12 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
             return table[name]
         raise ValueError(f"unknown {kind} {name!r}{choices(name, table)}, or package.module:function for your own")
     module_name, _, attribute = name.partition(":")
-    if not all(part.isidentifier() for part in module_name.split(".")):
+    if not _is_module_name(module_name):
         raise ValueError(f"{kind} {name!r}: {module_name!r} is not a module name; give package.module:function")
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {text_of(error)}"
         top = module_name.partition(".")[0]
         missing = isinstance(error, ModuleNotFoundError) and error.name == top
         hint = f"start in the folder that has {top}, or add it to PYTHONPATH" if missing else "correct the module"
@@ -45,6 +45,18 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
     return function
 
 
+def _is_module_name(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
+
+
+def text_of(error: BaseException) -> str:
+    """The message of an error, or "" if a user's exception class fails to give one."""
+    try:
+        return str(error)
+    except Exception:  # its __str__ may raise anything
+        return ""
+
+
 @contextmanager
 def users_code(kind: str, name: str) -> Iterator[None]:
     """Turn what a user's function ``module:function`` raises into a ValueError of one line; others are not affected."""
@@ -53,7 +65,7 @@ def users_code(kind: str, name: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         if ":" not in name:
             raise
-        reason = (str(error).splitlines() or [""])[0]
+        reason = (text_of(error).splitlines() or [""])[0]
         raise ValueError(f"{kind} {name!r} failed ({type(error).__name__}: {reason}); correct the function") from error
 
 
@@ -62,15 +74,22 @@ def code_of(module: str) -> str:
     """Hash of a user's module: the bytes of its file and of all files that it imports, directly or indirectly.
 
     Installed libraries and this package are left out; the record stores their versions. Each process reads a file once.
-    Raises ValueError for ``__main__``, which another process cannot import.
+    Raises ValueError for ``__main__``, which another process cannot import, for a text that is no module name, and for
+    a file that is not Python.
     """
+    if not _is_module_name(module):
+        raise ValueError(f"{module!r} is not a module name; give package.module:function")
     pending, sources = [module], {}
     while pending:
         name = pending.pop()
         spec = _spec(name) if name not in sources else None
         if spec is not None and spec.origin and spec.origin.endswith(".py"):
             sources[name] = Path(spec.origin).read_bytes()
-            pending += [other for other in _imports(name, spec, sources[name]) if _is_users_own(other)]
+            try:
+                imported = list(_imports(name, spec, sources[name]))
+            except (SyntaxError, ValueError) as error:
+                raise ValueError(f"module {name} is not Python ({error}); correct {spec.origin}") from None
+            pending += [other for other in imported if _is_users_own(other)]
     digest = hashlib.blake2b(digest_size=16)
     for name, source in sorted(sources.items()):
         digest.update(f"{name} {len(source)}\n".encode() + source)

@@ -17,7 +17,7 @@ CODE = ROOT / "pfl_core"
 # Part of the package (a folder or a module in it) -> the others that it imports: at the top of a module, in a function
 # or for its types alone. The upper parts import the lower ones; "" is `import pfl_core` itself.
 IMPORTS = {
-    "cli": "algorithm data deadline files notebooks options papers registry runs study",
+    "cli": "algorithm data deadline files notebooks options papers plugins registry runs study",
     "notebooks": "deadline files options papers runs",
     "papers": "algorithm algorithms costs federation layout models options registry runs seeding study training",
     "study": "costs data federation files layout models options ranks runs seeding training",

@@ -299,3 +299,14 @@ def test_the_check_of_a_users_network_does_not_change_it(monkeypatch, tmp_path):
     check_outputs("right_nets:linear", model, (5,), 4)
     assert model.training and torch.equal(torch.get_rng_state(), random_state)
     assert all(torch.equal(v, before[n]) for n, v in model.state_dict().items())
+
+
+def test_a_network_that_does_not_fit_into_memory_is_refused(monkeypatch):
+    """At once, and not by the system, which would end this or another process."""
+    monkeypatch.setattr("pfl_core.models._memory", lambda: 25 * 10**9)
+    with pytest.raises(
+        ValueError, match="model 'mlp': 10,000,000,000 parameters need 160 GB in training, this machine has 25 GB"
+    ):
+        build("mlp", (6,), 4, 0, hidden=[10**9])
+    monkeypatch.setattr("pfl_core.models._memory", lambda: 0)  # Windows
+    assert num_params(build("mlp", (6,), 4, 0, hidden=[5])) == 59

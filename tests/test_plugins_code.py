@@ -99,6 +99,21 @@ def test_libraries_and_this_package_do_not_change_the_hash():
     assert not any(map(outside._is_users_own, ("torch.nn", "json", "sys", "pfl_core.ops", "no_such_module")))
 
 
+@pytest.mark.parametrize("source", [b"def f(:", b"x = '\0'", b"\xff\xfe"])
+def test_a_file_that_is_not_python_is_named(source, tmp_path, monkeypatch):
+    (tmp_path / "not_python.py").write_bytes(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    forget()
+    with pytest.raises(ValueError, match=r"module not_python is not Python .*; correct .*not_python\.py"):
+        outside.code_of("not_python")
+
+
+@pytest.mark.parametrize("name", ["../mine", "", "a..b", "a b"])
+def test_a_text_that_is_no_module_name_is_refused(name):
+    with pytest.raises(ValueError, match="is not a module name; give package.module:function"):
+        outside.code_of(name)
+
+
 def test_code_of_a_notebook_cell_is_one_line():
     with pytest.raises(ValueError, match="put it into a module and import it"):
         outside.code_of("__main__")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import select
 import sys
 import traceback
 import warnings
@@ -19,6 +20,7 @@ from typing import Any, NoReturn
 
 from pfl_core import deadline
 from pfl_core.cli import compare, figures, listings, results, run, runs, search, signals
+from pfl_core.plugins import text_of
 
 MODULES = (figures, listings, compare, run, runs, search, results)
 FAILED, BAD_INPUT, TIME_UP = 1, 2, 3
@@ -90,8 +92,10 @@ def execute(argv: Sequence[str] | None) -> int:
                 status = _without_exit(args)
         _flush()
         return status
-    except BrokenPipeError:  # the reader (head, less) has closed the pipe
-        _drop_output()
+    except BrokenPipeError as error:
+        if not _reader_is_gone():
+            return report(error, debug)
+        _drop_output()  # the reader (head, less) has closed the pipe
         return 0
     except deadline.TimeUpError as error:
         print("pfl:", error, file=sys.stderr)
@@ -112,7 +116,8 @@ def report(error: BaseException, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     bad_input = isinstance(error, ValueError | OSError)
-    message = str(error) if bad_input or _is_sweep_error(error) else f"{type(error).__name__}: {error}".rstrip(": ")
+    text, name = text_of(error), type(error).__name__
+    message = text if text and (bad_input or _is_sweep_error(error)) else f"{name}: {text}".rstrip(": ")
     line = f"pfl: {' '.join(message.split())}"
     if not debug and len(line) > MAX_LINE:
         line = line[: MAX_LINE - len(MORE)] + MORE
@@ -146,6 +151,17 @@ def _flush() -> None:
         sys.stdout.flush()
 
 
+def _reader_is_gone() -> bool:
+    """Whether the reader of stdout or stderr has closed it; else a BrokenPipeError came from code of the user."""
+    if not hasattr(select, "poll"):  # Windows
+        return True
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # not a file: in a notebook, or closed
+            poll.register(stream.fileno(), 0)
+    return bool(poll.poll(0))  # errors are reported in any case
+
+
 def _drop_output() -> None:
     """What is still buffered for stdout cannot be written; Python would report that when it exits."""
     with suppress(OSError, ValueError, AttributeError):
@@ -177,4 +193,4 @@ def _version() -> str:
 
 def _show_warning(message: Warning | str, *where: object, **more: object) -> None:
     """Replaces ``warnings.showwarning``: prints the message without its category and source line."""
-    print("pfl:", message, file=sys.stderr)
+    print("pfl:", " ".join(str(message).split()), file=sys.stderr)

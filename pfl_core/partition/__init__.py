@@ -7,7 +7,7 @@ the papers (``Partition.joined``).
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pfl_core.options import check_options
+from pfl_core.options import check_options, needed
 from pfl_core.partition.base import Partition, verify
 from pfl_core.partition.dirichlet import dirichlet
 from pfl_core.partition.fedem import pathological
@@ -47,6 +47,8 @@ def partition(name: str, data: "Dataset", num_clients: int, seed: int, **options
     """
     rule = find("partition", name, PARTITIONS)
     check_options(f"partition {name!r}", rule, options, reserved=3)
+    if missing := [option for option in needed(rule) if option not in options] if name in PARTITIONS else []:
+        raise ValueError(f"partition {name!r} needs {missing[0]}; give it with --set partition.{missing[0]}=VALUE")
     if num_clients < 1:
         raise ValueError(f"partition {name!r}: num_clients={num_clients} must be at least 1")
     if num_clients > len(data.y):  # building a list for each of them could fill the memory

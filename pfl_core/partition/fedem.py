@@ -88,9 +88,9 @@ def pathological(
         raise ValueError(f"pathological: shards={shards} must be at least 1")
     order = shuffled(torch.arange(len(data.y)), seed, "partition", "pathological")
     subset = order[: _subset_size(len(order), data_fraction)]
-    pieces = subset[data.y[subset].argsort(stable=True)].tensor_split(num_clients * shards)
-    if not len(pieces[-1]):
+    if len(subset) < num_clients * shards:
         raise ValueError(f"pathological: {len(subset)} samples cannot fill {num_clients} clients x {shards} shards")
+    pieces = subset[data.y[subset].argsort(stable=True)].tensor_split(num_clients * shards)
     order = torch.randperm(len(pieces), generator=generator(seed, "partition", "deal"))
     rows = order.reshape(num_clients, shards).tolist()  # [N][shards], the numbers of each client's shards
     return split_622([torch.cat([pieces[i] for i in row]).tolist() for row in rows], seed)

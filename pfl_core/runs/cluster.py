@@ -14,9 +14,9 @@ import socket
 import time
 import uuid
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -110,7 +110,8 @@ class Cluster:
             raise ConnectionError(
                 f"a scheduler ({address}) needs Dask, which is not installed: pip install 'pfl-companion[cluster]'"
             ) from None
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # it prints a traceback where one line will do
+        for name in ("distributed", "distributed.client"):  # they print a traceback where one line will do
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             self.client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TimeoutError) as error:
@@ -137,7 +138,8 @@ class Cluster:
 
     def check(self) -> None:
         """Check every worker before anything is computed. Warns of workers that will be slow, and of none at all."""
-        answers = self.client.run(_state, self.ticket, on_error="return")
+        with self._connected():
+            answers = self.client.run(_state, self.ticket, on_error="return")
         refusals = [str(answer) for answer in answers.values() if answer not in ("", SLOW_ALLOCATOR)]
         if refusals:
             more = f" (and {len(refusals) - 1} more)" if len(refusals) > 1 else ""
@@ -160,16 +162,26 @@ class Cluster:
 
     def retire(self, worker: str) -> None:
         """Close a worker that refused, so that the next task goes to another."""
-        self.client.retire_workers([worker], close_workers=True)
+        with self._connected():
+            self.client.retire_workers([worker], close_workers=True)
 
     def has_workers(self) -> bool:
-        return bool(self.client.scheduler_info(n_workers=-1)["workers"])
+        with self._connected():
+            return bool(self.client.scheduler_info(n_workers=-1)["workers"])
 
     def error_of(self, future: Future) -> BaseException | None:
         """The error of a future that is done. Raises ConnectionError if it was cancelled: the scheduler is lost."""
         try:
             return future.exception()
         except CancelledError:
+            raise ConnectionError(self._lost()) from None
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        """Around a call to the scheduler. Raises ConnectionError if the scheduler is lost meanwhile."""
+        try:
+            yield
+        except OSError:  # Dask's CommClosedError
             raise ConnectionError(self._lost()) from None
 
     def _lost(self) -> str:

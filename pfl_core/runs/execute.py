@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
+from pickle import UnpicklingError
 from time import perf_counter
 from typing import Any
 
@@ -33,7 +34,7 @@ from pfl_core.plugins import PACKAGE
 from pfl_core.registry import METRICS
 from pfl_core.runs.build import build, load_data, run_warnings
 from pfl_core.runs.extend import horizon_dependence, shorter_runs
-from pfl_core.runs.marks import Branch, mark_path, marks_of, rounds_of
+from pfl_core.runs.marks import MARK, Branch, mark_path, marks_of, rounds_of
 from pfl_core.runs.provenance import describe
 from pfl_core.runs.spec import RunSpec, options
 from pfl_core.runs.store import Record, Series, Store
@@ -273,12 +274,18 @@ def save_checkpoint(
 
 
 def _read_checkpoint(path: Path) -> dict[str, Any]:
-    """The content that ``save_checkpoint`` wrote. Raises ValueError if the file changed: torch.load does not check."""
+    """The content that ``save_checkpoint`` wrote.
+
+    Raises ValueError if the file changed, which torch.load does not check, or if it is not a file of that function.
+    """
     data = path.read_bytes()
     digest, serialized = data[:32], data[32:]
     if hashlib.sha256(serialized).digest() != digest:
         raise ValueError("its checksum does not match")
-    saved = torch.load(io.BytesIO(serialized), weights_only=True)
+    try:
+        saved = torch.load(io.BytesIO(serialized), weights_only=True)
+    except (UnpicklingError, RuntimeError, EOFError):
+        raise ValueError("it is not a checkpoint") from None
     if saved["name"] != path.name:
         raise ValueError(f"it was written as {saved['name']}")
     return {**saved, "state": _unpacked(saved["state"])}
@@ -287,18 +294,22 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
 def read_usable(path: Path, rounds: int, checksums: Mapping[str, str]) -> dict[str, Any] | None:
     """The content of a checkpoint or mark; None if there is none. An unusable one is renamed with a warning.
 
-    It is usable if it is complete, of the run in its name, has at most ``rounds`` rounds and the same data checksums.
+    It is usable if it is complete, of the run in its name, has at most ``rounds`` rounds, as a mark exactly those of
+    its name, and the same data checksums.
     """
     try:
         saved = _read_checkpoint(path)
         if saved["data"] != checksums:
             raise ValueError("it was computed with other data")
-        if saved["done"] > rounds:
-            raise ValueError(f"it has {saved['done']} rounds, the run has {rounds}")
+        done = saved["done"]
+        if type(done) is not int or not 0 < done <= rounds:
+            raise ValueError(f"it has {done} rounds, the run has {rounds}")
+        if path.suffix == MARK and done != rounds_of(path):
+            raise ValueError(f"it has {done} rounds, not those of its name")
         return saved
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         renamed = path.with_name(path.name + ".damaged")
         with suppress(OSError):  # another process was faster, or has the file open (Windows)
             os.replace(path, renamed)

@@ -15,6 +15,8 @@ from pathlib import Path
 from pfl_core.files import atomic_write, parsed, remove
 from pfl_core.runs.store import Store
 
+MARK = ".mark"  # suffix of the files
+
 
 @dataclass(frozen=True)
 class Branch:
@@ -26,7 +28,7 @@ class Branch:
 
 def mark_path(store: Store, key: str, rounds: int) -> Path:
     """The checkpoint of run ``key`` after this number of rounds."""
-    return store.root / f"{key}.{rounds}.mark"
+    return store.root / f"{key}.{rounds}{MARK}"
 
 
 def rounds_of(mark: Path) -> int:
@@ -39,7 +41,7 @@ def marks_of(store: Store, *branches: Branch) -> list[Path]:
     paths = [
         path
         for branch in branches
-        for path in store.root.glob(f"{branch.key}.*.mark")
+        for path in store.root.glob(f"{branch.key}.*{MARK}")
         if rounds_of(path) <= branch.rounds
     ]
     return sorted(paths, key=rounds_of, reverse=True)
@@ -74,7 +76,7 @@ def remove_unneeded(store: Store, failed: Collection[str] = ()) -> None:
         elif needs != before:
             with suppress(OSError):
                 atomic_write(note, json.dumps(needs).encode())
-    for mark in store.root.glob("*.mark"):
+    for mark in store.root.glob(f"*{MARK}"):
         if not _note(store, mark.name.split(".")[0]).exists():
             remove(mark)
 

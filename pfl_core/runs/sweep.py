@@ -25,6 +25,7 @@ from pfl_core.algorithm import Algorithm
 from pfl_core.deadline import TimeUpError, deadline, passed, time_up
 from pfl_core.federation import Federation
 from pfl_core.files import atomic_write
+from pfl_core.plugins import text_of
 from pfl_core.runs import cluster
 from pfl_core.runs.build import build
 from pfl_core.runs.execute import execute
@@ -39,6 +40,10 @@ PARENT_SECONDS = 0.5  # how often a worker process checks that its parent lives
 
 class SweepError(RuntimeError):
     """Some runs of a sweep failed; the others are stored. The message has a line for each failed run."""
+
+
+class RunError(RuntimeError):
+    """What failed in a worker, as a line of the report. The error itself may be one that cannot be pickled."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,18 +225,24 @@ def _job(task: Task, store: Store, module: str, check_parent: Callable[[], objec
     """Executed by a worker: compute the task and write its progress to a file.
 
     ``module`` registers the method. ``check_parent`` is called after each round and raises if the sweep has ended.
+    Raises RunError for everything else that goes wrong.
     """
-    importlib.import_module(module)
     key = task.key
-    if task.until is None and _complete(store, key) is not None:
-        return key  # a cluster may start a task again whose worker was lost after it had stored the record
 
     def on_round(done: int) -> None:
         check_parent()
         with suppress(OSError):  # on a full disk the progress is unknown, but the run goes on
             atomic_write(store.progress(key), str(done).encode())
 
-    _execute(task, store, on_round)
+    try:
+        importlib.import_module(module)
+        # a cluster may start a task again whose worker was lost after it had stored the record
+        if task.until is not None or _complete(store, key) is None:
+            _execute(task, store, on_round)
+    except (TimeUpError, cluster.SweepEndedError):
+        raise
+    except BaseException as error:  # SystemExit would end the worker
+        raise RunError(_error_line(error)) from None
     return key
 
 
@@ -250,7 +261,9 @@ def _sequentially(tasks: Sequence[Task], store: Store, bar: tqdm) -> dict[str, s
             _execute(task, store, on_round, partial(_show, bar, task.spec))
         except TimeUpError:
             break
-        except Exception as error:  # a method may raise anything; the other runs continue
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a method may raise anything, SystemExit too; the other runs continue
             failures[task.key] = _error_line(error)
     return failures
 
@@ -291,10 +304,12 @@ def _execute(
 
 
 def _error_line(error: BaseException) -> str:
+    if isinstance(error, RunError):
+        return str(error)
     return (
         "its worker process died"
         if isinstance(error, BrokenProcessPool) or type(error).__name__ == "KilledWorker"  # Dask's
-        else f"{type(error).__name__}: {' '.join(str(error).split())}"
+        else f"{type(error).__name__}: {' '.join(text_of(error).split())}"
     )
 
 

@@ -46,11 +46,10 @@ def once(name: str, measure: Callable[[], pd.DataFrame], version: int, committed
 
 
 def read(path: Path) -> pd.DataFrame | None:
-    """A table from its file; None if the file is missing or damaged. Earlier files have no checksum."""
+    """A table from its file; None if the file is missing or damaged."""
     with suppress(OSError, TypeError, ValueError, AttributeError):
         content = parsed(path.read_bytes())
-        stored = content.pop("sha256", None)
-        if stored in (None, checksum(content)):
+        if content.pop("sha256", None) == checksum(content):
             return pd.DataFrame(**content)
     return None
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,15 @@ class Returns(FedAvg):
     def round(self, fed, state, clients, t):
         return 3
 
+class Silent(Exception):
+    def __str__(self):
+        raise KeyError
+
+@dataclass(frozen=True)
+class RaisesSilent(FedAvg):
+    def round(self, fed, state, clients, t):
+        raise Silent
+
 def net(in_shape, num_classes):
     return {}["layer"]
 """
@@ -160,6 +170,7 @@ def net(in_shape, num_classes):
         ("run failing:Exits", "sys.exit('enough')"),
         ("run failing:Unusual", "BaseException: unusual"),
         ("run failing:Returns", "TypeError"),
+        ("run failing:RaisesSilent", "pfl: Silent"),
     ],
 )
 def test_an_error_of_the_users_code_is_one_line_and_status_1(command, words, capsys, tmp_path, monkeypatch):
@@ -172,6 +183,29 @@ def test_an_error_of_the_users_code_is_one_line_and_status_1(command, words, cap
         assert main(debug) == 1
         assert "Traceback" in (err := capsys.readouterr().err) and words in err.splitlines()[-1]
     assert not list(tmp_path.glob("**/*.json")) and not list(tmp_path.glob("**/*.part"))
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, TimeoutError, ValueError])
+def test_an_error_without_a_message_has_its_name(error, capsys, monkeypatch):
+    """Also a broken pipe, if it is not that of the command's own output."""
+
+    def fails(names, folder, offline):
+        raise error
+
+    monkeypatch.setattr("pfl_core.data.fetch", fails)
+    assert main(["data"]) == 2
+    assert capsys.readouterr().err == f"pfl: {error.__name__}\n"
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_of_several_lines_is_printed_as_one(capsys, monkeypatch):
+    def warns(names, folder, offline):
+        warnings.warn("first line\n  second line", stacklevel=1)
+        return []
+
+    monkeypatch.setattr("pfl_core.data.fetch", warns)
+    assert main(["data"]) == 0
+    assert capsys.readouterr().err == "pfl: first line second line\n"
 
 
 def test_failed_runs_of_a_sweep_give_status_1(capsys, monkeypatch):

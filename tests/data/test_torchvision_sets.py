@@ -131,15 +131,17 @@ PLAIN = Published(counts=((6, 4),), shape=(1, 4, 4), per_class=((3, 3), (2, 2)))
         ({"shape": (4, 5)}, "images of 1x4x5"),
         ({"train_labels": np.zeros(6, int)}, "other numbers of images per class"),
         ({"train_images": np.zeros((6, 4, 4), np.uint8)}, "other pixels"),
+        ({"test_images": np.zeros((4, 4, 4), np.uint8)}, "other pixels"),
         ({"train_images": np.zeros((6, 4, 4), np.uint8), "about": np.array("JPEG copy")}, "JPEG copy"),
         ({"test": 3, "about": np.array("JPEG copy")}, "9 images; JPEG copy"),
     ],
 )
 def test_other_images_under_a_published_name_are_marked(write_npz, monkeypatch, file, about):
     """The classes of a published set are known, so that here labels 2 to 9 have no images."""
-    pixels = int(write_npz("mnist")["train_images"].sum(dtype=np.int64))
+    official = write_npz("mnist")
+    pixels = tuple(int(official[f"{part}_images"].sum(dtype=np.int64)) for part in ("train", "test"))
     per_class = tuple((*n, *[0] * 8) for n in PLAIN.per_class)
-    entry = replace(ENTRIES["mnist"], published=replace(PLAIN, per_class=per_class, train_pixels=pixels))
+    entry = replace(ENTRIES["mnist"], published=replace(PLAIN, per_class=per_class, pixels=pixels))
     monkeypatch.setitem(catalogue.ENTRIES, "mnist", entry)
     write_npz("mnist", **file)
     marked = f"mnist, {UNOFFICIAL}: {about}" if about not in ("", "JPEG copy") else about

@@ -201,7 +201,9 @@ def test_validation_is_a_stratified_share_of_the_training_part(pool, seed, share
         ("by_class", 2, {"classes_per_group": 2}, "2 groups cannot have 2 of 2 classes each"),
         ("by_class", 2, {"order": "random"}, "order='random' is neither 'cyclic' nor 'shuffled'"),
         ("pathological", 5, {"shards": 0}, "shards=0 must be at least 1"),
+        ("paired_sample", 2, {}, "'paired_sample' needs images; give it with --set partition.images=VALUE"),
         ("pathological", 20, {}, "32 samples cannot fill 20 clients x 2 shards"),
+        ("pathological", 4, {"shards": 10**9}, "32 samples cannot fill 4 clients x 1000000000 shards"),
     ],
 )
 def test_impossible_requests_are_one_clear_line(pool, name, num_clients, options, message):

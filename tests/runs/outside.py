@@ -72,6 +72,25 @@ class Raises(Local):
         return super().round(fed, state, clients, t)
 
 
+class TwoPartsError(Exception):
+    """Cannot be unpickled: its arguments are not kept."""
+
+    def __init__(self, first: str, *, second: str) -> None:
+        super().__init__(first)
+
+
+@dataclass(frozen=True)
+class Leaves(Local):
+    """Raises what a worker cannot send to its parent, or what is not an Exception."""
+
+    error: str = "SystemExit"
+
+    def round(self, fed: Federation, state: State, clients: Tensor, t: int) -> tuple[State, dict]:
+        if self.error == "TwoPartsError":
+            raise TwoPartsError("enough", second="more")
+        raise {"SystemExit": SystemExit, "GeneratorExit": GeneratorExit}[self.error]("enough")
+
+
 @dataclass(frozen=True)
 class Dies(Local):
     """Takes its process down, by a signal and the next time by leaving; ``log`` gets a line each time."""

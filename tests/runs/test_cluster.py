@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import signal
@@ -202,6 +203,27 @@ def test_a_lost_scheduler_ends_the_sweep_in_one_line(machines, spec, store):
         sweep(specs, scheduler=machines.address, store=store)
     assert store.get(specs[0].key()) is not None, "the first run had ended"
     assert not list(store.root.glob("*.sweep"))
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("run", lambda made: made.check()),
+        ("scheduler_info", lambda made: made.has_workers()),
+        ("retire_workers", lambda made: made.retire("tcp://127.0.0.1:9")),
+    ],
+)
+def test_a_scheduler_that_is_lost_during_a_call_is_named(name, call, two_workers, store, monkeypatch):
+    def closed(*args, **options):
+        raise distributed.comm.CommClosedError("in <TCP (closed)>: Stream is closed")
+
+    made = cluster.Cluster(two_workers.address, store)
+    monkeypatch.setattr(made.client, name, closed)
+    with pytest.raises(ConnectionError, match="scheduler at .* is lost; finished runs are stored"):
+        call(made)
+    made.__exit__()
+    for logger in ("distributed", "distributed.client"):
+        assert not logging.getLogger(logger).isEnabledFor(logging.ERROR), "Dask would print a traceback"
 
 
 def test_runs_on_a_cluster_stop_when_the_time_is_up(two_workers, spec, store):

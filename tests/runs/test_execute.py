@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import hashlib
+import io
 import json
 import math
 import os
@@ -342,6 +344,36 @@ def test_a_mark_under_another_name_is_refused(renamed, spec, store):
         record = execute(made, store, branch=Branch(target.name.split(".")[0], 3))
     assert bits(record) == bits(alone(made, store))
     assert target.with_name(target.name + ".damaged").exists()
+
+
+def pack(content: object, path: Path) -> None:
+    """Write a checkpoint with a correct checksum, as only other code could."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    path.write_bytes(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
+
+
+@pytest.mark.parametrize("done", [3, -1, 2.0, "2", None])
+def test_a_mark_with_other_rounds_than_its_name_is_refused(done, spec, store):
+    one, other = spec(seed=1), spec(seed=2)
+    execute(one, store, marks=(2,), until=2, record=False)
+    path = mark_path(store, one.key(), 2)
+    content = torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)
+    pack({**content, "done": done}, path)
+    with pytest.warns(UserWarning, match=f"it has {done} rounds"):
+        record = execute(other, store, branch=Branch(one.key(), 3))
+    assert bits(record) == bits(alone(other, store))
+
+
+@pytest.mark.parametrize("content", [Path("a pickled object"), [], {"name": 3}])
+def test_a_checkpoint_of_other_code_is_set_aside(content, spec, store):
+    """Its checksum is right. A pickled object is never loaded."""
+    made = spec(rounds=2)
+    store.root.mkdir()
+    pack(content, store.checkpoint(made.key()))
+    with pytest.warns(UserWarning, match="is not usable"):
+        record = execute(made, store)
+    assert bits(record) == bits(alone(made, store))
 
 
 def test_a_mark_of_another_data_folder_is_refused(spec, store, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -185,7 +186,7 @@ def process() -> Iterator[Executor]:
 @contextlib.contextmanager
 def dask() -> Iterator[Executor]:
     distributed = pytest.importorskip("dask.distributed", reason="dask is not installed")
-    with distributed.Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+    with distributed.Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
         yield client.get_executor()
 
 
@@ -387,6 +388,22 @@ def test_a_failing_run_is_named_and_the_others_are_stored(pool, spec, store):
     assert store.get(bad.key()) is None
     assert all(store.get(s.key()) is not None for s in good)
     assert leftovers(store) == []
+
+
+@pytest.mark.parametrize("error", ["SystemExit", "GeneratorExit"])
+def test_a_run_that_leaves_python_stops_no_other(error, spec, store):
+    good = spec(rounds=1)
+    with pytest.raises(SweepError, match=f"1 of 2 runs failed.*\n.*{error}: enough"):
+        sweep([spec(f"{HERE}:Leaves", error=error), good], jobs=1, store=store)
+    assert store.get(good.key()) is not None
+
+
+@pytest.mark.parametrize("error", ["SystemExit", "GeneratorExit", "TwoPartsError"])
+def test_what_fails_in_a_worker_can_be_sent_to_its_parent(error, spec, store):
+    made = spec(f"{HERE}:Leaves", error=error)
+    with pytest.raises(sweep_module.RunError) as caught:
+        sweep_module._job(sweep_module.Task(made, made.key()), store, HERE)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == f"{error}: enough"
 
 
 def test_every_failing_run_is_counted(spec, store):

@@ -134,3 +134,8 @@ def test_a_measurement_that_cannot_be_stored_is_returned(tmp_path, monkeypatch):
     (tmp_path / "runs").touch()  # a file in place of the folder
     table = pd.DataFrame({"a": [1, 2]})
     pd.testing.assert_frame_equal(once("mine", lambda: table, version=1), table)
+
+
+@pytest.mark.parametrize("path", sorted(measure.RESULTS.rglob("*.measured")), ids=lambda path: path.name)
+def test_the_committed_measurements_have_a_checksum(path):
+    assert read(path) is not None
