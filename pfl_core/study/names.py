@@ -61,7 +61,7 @@ NETWORKS = {
     "conv_pews": "CNN of FedPeWS",
     "lenet_star": "LeNet-5 with batch norm",
     "leaf_cnn": "LEAF CNN",
-    "leaf_cnn_cifar": "LEAF CNN",
+    "leaf_cnn_cifar": "LEAF CNN for CIFAR",
     "lenet_cifar": "LeNet",
     "lenet_cifar_wide": "wide LeNet",
     "lenet_small": "small LeNet",
@@ -70,12 +70,21 @@ NETWORKS = {
     "mlp": "MLP",
 }
 OPTIONS = {"lr_server=": "η_g = ", "lr_gate=": "gate's rate "}
-_PLAIN = DATA_SETS | NETWORKS
+PRINTED = {  # spellings in the papers' tables and names of settings -> plain words
+    "CIFAR10": "CIFAR-10",
+    "CIFAR10-C": "CIFAR-10-C",
+    "CIFAR100": "CIFAR-100",
+    "workshop s=2": "two classes a client",
+    "workshop s=4": "four classes a client",
+}
+_PLAIN = DATA_SETS | NETWORKS | PRINTED
+_WEIGHT = re.compile(r"(?<![\w.])(\w+)\.weight\b")  # of a network's tensor
 _CODE = re.compile(rf"(?<![\w.])({'|'.join(sorted(_PLAIN, key=len, reverse=True))})(?!\w)")
 
 
 def plain(text: str) -> str:
-    """The text with display names of data sets, networks and options: "CIFAR-MNIST" for ``cifar_mnist``."""
+    """The text with display names of data sets, networks, layers and options: "CIFAR-MNIST" for ``cifar_mnist``."""
     for option, shown in OPTIONS.items():
         text = text.replace(option, shown)
+    text = _WEIGHT.sub(r"weights of layer \1", text)
     return _CODE.sub(lambda match: _PLAIN[match[0]], text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from string import ascii_lowercase
 from textwrap import fill
@@ -21,10 +22,12 @@ from pfl_core.study.style import COLORS, DOUBLE, SINGLE, Look, looks, styled
 __all__ = ["COLORS", "NAMES"]
 
 CHARACTERS_PER_INCH = 18  # of a caption
+ENDING = re.compile(r"([^()]+) \(([^()]+)\)")  # a line that ends with words in parentheses
 FAR = 4.0  # far outliers lie this many times (maximum - first quartile) below the first quartile
 MANY = 5  # a panel with more lines than this has no bands: they would cover each other
 MARKS = 7  # markers on a curve
 ONE_SEED = "hollow: one seed"
+WIDE: Any = {"linewidth": 3.2, "zorder": 1.5}  # a line that remains visible below another one with equal values
 PAPER = Look("k", "D")  # the paper's values, hollow
 
 
@@ -87,11 +90,18 @@ def curve_panels(
     return captioned(fig, caption, curves_note(runs, banded))
 
 
-def lines(ax: Axes, runs: pd.DataFrame, look: Mapping[str, Look], banded: bool = True, front: str = "") -> None:
-    """A curve for each label, see ``band``. Columns: label, seed, round, value."""
+def lines(
+    ax: Axes, runs: pd.DataFrame, look: Mapping[str, Look], banded: bool = True, front: str = "", behind: str = ""
+) -> None:
+    """A curve for each label, see ``band``. Columns: label, seed, round, value.
+
+    The label ``behind`` is drawn wide and below the others (WIDE).
+    """
     for place, (label, group) in enumerate(runs.groupby("label", sort=False)):
         above = bool(front) and str(label).startswith(front)
         band(ax, group, str(label), look[str(label)], banded=banded, above=above, shift=place)
+        if label == behind:
+            ax.lines[-1].set(**WIDE)
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
@@ -110,8 +120,16 @@ def dots_note(table: pd.DataFrame) -> str:
 
 
 def wrapped(title: str, columns: int) -> str:
-    """A panel's title with display names, in lines that fit one of ``columns`` panels of a double-column figure."""
-    return "\n".join(fill(line, 90 // columns) for line in plain(title).splitlines())
+    """A panel's title with display names, in lines that fit one of ``columns`` panels of a double-column figure.
+
+    Words in parentheses at the end of a long line go to a line of their own, without the parentheses.
+    """
+    width = 90 // columns
+    parts: list[str] = []
+    for line in plain(title).splitlines():
+        ending = ENDING.fullmatch(line) if len(line) > width else None
+        parts += ending.groups() if ending else [line]
+    return "\n".join(fill(part, width) for part in parts)
 
 
 def share_y(first: Axes, *others: Axes) -> None:

@@ -9,6 +9,7 @@ from pfl_core import methods
 from pfl_core.papers import PAPERS
 from pfl_core.study import plots
 from pfl_core.study import plots as common
+from pfl_core.study.style import looks
 from tests.plots import data, drawn, named, texts
 
 
@@ -28,6 +29,19 @@ def test_curves_of_one_seed_are_hollow_and_have_no_band():
     several = drawn(plots.curve_panels(pd.concat([runs, runs.assign(seed=1)]), "caption"))
     assert "bands: lowest to highest seed" in several.get_supxlabel()
     assert {line.get_markerfacecolor() for line in named(several.axes[0]).values()} == {"b"}
+
+
+def test_a_line_behind_others_is_wide_and_below_them():
+    ax = plt.figure().subplots()
+    runs = pd.DataFrame({"label": ["a", "b"], "seed": 0, "round": 1, "value": 1.0})
+    plots.lines(ax, runs, looks(runs.assign(color="k")), behind="b")
+    first, second = ax.lines
+    assert second.get_linewidth() > first.get_linewidth() and second.zorder < first.zorder
+
+
+def test_the_end_of_a_long_title_goes_to_a_line_of_its_own():
+    assert plots.wrapped("lr_server=1 (synthetic_32k, T = 200)", 4) == "η_g = 1\nSynthetic-32K, T = 200"
+    assert plots.wrapped("short (one)", 4) == "short (one)"
 
 
 def test_many_lines_have_no_bands():

@@ -63,6 +63,11 @@ def test_code_names_become_display_names():
     assert plain(plain(text)) == plain(text)
 
 
+def test_names_of_the_papers_tables_settings_and_tensors_become_display_names():
+    assert plain("CIFAR10-C, CIFAR100 and CIFAR10") == "CIFAR-10-C, CIFAR-100 and CIFAR-10"
+    assert plain("workshop s=2, head.weight") == "two classes a client, weights of layer head"
+
+
 def figure() -> plt.Figure:
     fig, axes = plt.subplots(1, 2, figsize=(style.DOUBLE, 2), layout="constrained")
     axes[0].plot([1, 2], label="FedAvg")

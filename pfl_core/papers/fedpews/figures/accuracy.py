@@ -209,6 +209,7 @@ def sensitivity(paper: pd.DataFrame, reproduced: pd.DataFrame, titles: Sequence[
     return captioned(fig, caption, note if spread else "")
 
 
+@styled
 def rounds_maps(cells: pd.DataFrame, title: str, caption: str = "") -> Figure:
     """The first round that reaches the target accuracy (left), and its difference to FedAvg (right), over λ and τ.
 

@@ -71,7 +71,7 @@ def likeness_by_layer(layers: pd.DataFrame, caption: str = "") -> Figure:
         _by_layer(right, layers, names, kind, shift, KINDS[kind][1], "")
     left.axhline(0, color="0.6", linewidth=0.8)
     right.axhline(layers["chance"].iloc[0], color=NOISE, linestyle="--", label="share on pure noise")
-    left.set_ylabel("contrast: common class minus none")
+    left.set_ylabel("contrast:\ncommon class minus none")
     right.set_ylabel("share of the layer's entries")
     right.set_ylim(bottom=0)
     for ax in (left, right):

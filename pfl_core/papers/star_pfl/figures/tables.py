@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from pfl_core.study.plots import MANY, band, captioned, curves_note, dots, dots_note, legend_above, lines, wrapped
+from pfl_core.study.names import NAMES
+from pfl_core.study.plots import MANY, WIDE, band, captioned, curves_note, dots, dots_note, legend_above, lines, wrapped
 from pfl_core.study.style import DOUBLE, looks, styled
 
 SHADES = {"upload_bytes": 1.0, "mask_bytes": 0.6, "download_bytes": 0.3}
@@ -43,8 +44,8 @@ def cost_bars(table: pd.DataFrame, caption: str = "") -> Figure:
     axes[1].set(title="all bytes", xlabel="kB of a client in a round:\nvalues up, mask up, down")
     axes[2].set(title="operations", xlabel="10⁹ of a client in a round\n(|: computed densely)")
     axes[3].set(title="rounds", xlabel="until the best (●) and\nuntil the plateau (○)")
-    axes[3].margins(x=0.1)
-    axes[3].set_xlim(left=0)
+    latest = means[["rounds_to_convergence", "rounds_to_plateau"]].max().max()
+    axes[3].set_xlim(0, 1.08 * latest)  # room for whole marks
     axes[0].set_yticks(places, labels)
     for ax in axes:
         ax.xaxis.set_major_locator(MaxNLocator(4, integer=ax is axes[3]))
@@ -70,6 +71,8 @@ def progress(curves: pd.DataFrame, marks: pd.DataFrame, caption: str = "") -> Fi
         band(left, group, str(label), look[str(label)]._replace(marker=""), banded=curves["label"].nunique() <= MANY)
         mean = group.groupby("round")[["megabytes", "value"]].mean()
         right.plot(mean["megabytes"], mean["value"], color=color, linestyle=dash)
+        for ax in (left, right) if label == NAMES["star_pfl"] else ():
+            ax.lines[-1].set(**WIDE)
         here = best[best["label"] == label]
         left.plot(here["round"], here["value"], marker, color=color, markersize=5)
         right.plot(here["megabytes"], here["value"], marker, color=color, markersize=5)
@@ -126,6 +129,8 @@ def by_alpha(table: pd.DataFrame, caption: str = "") -> Figure:
             x = np.array(sorted(group["alpha"].unique()))
             values = [group.loc[group["alpha"] == alpha, "value"].to_numpy() for alpha in x]
             dots(ax, x, values, look[str(label)], str(label))
+            if label == NAMES["star_pfl"]:
+                ax.lines[-1].set(**WIDE)
         ax.set(xscale="log", title=wrapped(f"{task}: {point}", 2))
         ax.set_xticks(alphas, [f"{alpha:g}" for alpha in alphas])
         ax.minorticks_off()
@@ -145,7 +150,7 @@ def over_rounds(table: pd.DataFrame, caption: str = "") -> Figure:
     fig, axes = _grid(table, "alpha")
     look, banded = looks(table), table["label"].nunique() <= MANY
     for (task, alpha), ax in axes.items():
-        lines(ax, table[(table["task"] == task) & (table["alpha"] == alpha)], look, banded)
+        lines(ax, table[(table["task"] == task) & (table["alpha"] == alpha)], look, banded, behind=NAMES["star_pfl"])
         ax.set_title(wrapped(f"{task}\nα = {alpha:g}", 3))
     for ax in list(axes.values())[-table["alpha"].nunique() :]:
         ax.set_xlabel("communication round")

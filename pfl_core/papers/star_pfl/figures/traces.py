@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from pfl_core.study.names import NAMES
 from pfl_core.study.plots import MARKS, band, captioned, curves_note, legend_above, lines, share_y
 from pfl_core.study.style import BLUE, DASHES, DOUBLE, MARKERS, ORANGE, VERMILLION, Look, looks, styled
 
@@ -52,14 +53,13 @@ def values_and_scores(values: pd.DataFrame, scores: pd.DataFrame, threshold: flo
             ax.set_title(f"{party}: {name}")
         axes[0].axhline(0, color="0.85", linewidth=0.8, zorder=0)
         axes[0].set(ylabel="value")
-        axes[0].set_title(f"{party}, nothing frozen")
-        # one legend entry for each label
-        handles = dict(zip(*axes[0].get_legend_handles_labels()[::-1], strict=True))
-        axes[0].legend(handles.values(), handles, fontsize=6)
-        axes[1].set_ylabel("score (0: steady, 1: one way)")
+        # a client's values are recorded in the first rounds only
+        last, end = party_values["time"].max(), party_scores["round"].max()
+        axes[0].set_title(f"{party}, nothing frozen" + f",\nfirst {last:.0f} rounds" * bool(last < end - 1))
+        axes[1].set_ylabel("score\n(0: steady, 1: one way)")
     for ax in grid[-1]:
         ax.set_xlabel("communication round")
-    legend_above(fig, [grid[0][1]], state_patches())
+    legend_above(fig, [grid[0][0], grid[0][1]], state_patches())
     return captioned(fig, caption)
 
 
@@ -224,7 +224,7 @@ def payload_and_accuracy(sent: pd.DataFrame, accuracy: pd.DataFrame, caption: st
     axes[0].axhline(100, color="0.6", linewidth=0.8, linestyle="--")
     axes[0].set(xlabel="communication round", ylabel="uploaded (% of FedAvg)", title="payload")
     for ax, (panel, mine) in zip(axes[1:], accuracy.groupby("panel", sort=False), strict=True):
-        lines(ax, mine, looks(accuracy))
+        lines(ax, mine, looks(accuracy), behind=NAMES["star_pfl"])
         ax.set(xlabel="communication round", title=str(panel))
     axes[1].set_ylabel("mean client accuracy (%)")
     share_y(*axes[1:])
