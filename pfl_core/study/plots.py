@@ -124,7 +124,7 @@ def wrapped(title: str, columns: int) -> str:
 
     Words in parentheses at the end of a long line go to a line of their own, without the parentheses.
     """
-    width = 90 // columns
+    width = 92 // columns
     parts: list[str] = []
     for line in plain(title).splitlines():
         ending = ENDING.fullmatch(line) if len(line) > width else None
