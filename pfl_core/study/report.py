@@ -288,8 +288,8 @@ def mechanism(evidence: Evidence) -> str:
         return "No stored run has a mechanism to check."
     rows = [(r.run, r.check, f"{r.mean:.3g}", f"{r.bound:g}", r.acted) for r in table.itertuples()]
     intro = (
-        "A check asks whether the method really did in a run what it is named for. *acted* counts the runs that pass. A "
-        "run that fails decides no claim. The bounds were fixed before the runs; whether a number must lie above or "
+        "A check asks whether the method really did in a run what it is named for. *acted* counts the runs that pass. "
+        "A run that fails decides no claim. The bounds were fixed before the runs; whether a number must lie above or "
         "below its bound follows from the check.\n\n"
     )
     return intro + markdown(("runs", "check", "mean", "bound", "acted"), rows)
