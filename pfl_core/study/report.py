@@ -324,6 +324,7 @@ def missing(evidence: Evidence) -> str:
     costs = [
         f"at least {hours:.0f} core hours and {unknown} runs of unknown length at preset `{preset}`"
         for preset, (hours, unknown) in totals.items()
+        if hours or unknown
     ]
     return (
         "What decides the open claims:\n\n"

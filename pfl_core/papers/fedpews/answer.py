@@ -48,7 +48,8 @@ def answer(evidence: Evidence) -> list[str]:
     )
     length = SETTINGS.setting("paper", "cifar_mnist").rounds
     return [
-        f"In short: with two clients and server learning rate 1, FedPeWS reaches the target accuracy {soon}. With four "
+        f"In short, by the numbers so far: with two clients and server learning rate 1, FedPeWS "
+        f"reaches the target accuracy {soon}. With four "
         f"clients, it is {late('fedpews')} FedAvg with learned subnetworks, and {late('fedpews_fixed')} FedAvg with "
         "fixed ones.",
         f"On the paper's synthetic data ({evidence.seeds(('paper', 'lr_server=1', 'fedavg'))}), the round in which "

@@ -30,7 +30,7 @@ def answer(evidence: Evidence) -> list[str]:
     else:
         tuned = "Runs with rates that validation images chose for each method are not stored yet."
     return [
-        f"In short: on CIFAR-10 with a small network, FedSelect is {against_local} "
+        f"In short, by the numbers so far: on CIFAR-10 with a small network, FedSelect is {against_local} "
         f"training alone.{'' if against_local == 'ahead of' else NOT_REPRODUCED}",
         f"At the paper's setting (ResNet18), after {_completed(evidence, full)} of {planned} rounds, FedSelect scores "
         f"{scores['fedselect']}, training alone {scores['local']} ({lead(*full)}) and FedPer {scores['fedper']}. "

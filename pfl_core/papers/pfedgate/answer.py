@@ -26,7 +26,8 @@ def answer(evidence: Evidence) -> list[str]:
     masks = evidence.number(half, "distinct_masks", unit="", digits=0)
     masks_third = evidence.number((*half, "keep_ratio=0.3"), "distinct_masks", unit="", digits=0)
     return [
-        f"In short: with half of the model, pFedGate is {side('fedavg')} FedAvg, and {side('fedavg_ft')} FedAvg with "
+        f"In short, by the numbers so far: with half of the model, pFedGate is {side('fedavg')} FedAvg, "
+        f"and {side('fedavg_ft')} FedAvg with "
         "fine-tuning.",
         f"On Fashion-MNIST with searched learning rates ({evidence.seeds(half)}), pFedGate with half of the model "
         f"(s = 0.5) scores {accuracy(*half)}. FedAvg scores {accuracy(*SETTING, 'fedavg')}, so pFedGate's lead is "

@@ -29,7 +29,9 @@ def test_all_methods_are_scored_at_the_same_two_points_and_at_one_alpha():
     assert "Star-PFL scores 90.8 %, FedAvg 90.9 % and FedBN 90.7 %" in first
     assert "Star-PFL scores 94.0 %, FedAvg 94.4 % and FedBN 94.3 %" in second
     assert (
-        short == "In short: on MNIST, Star-PFL is within 0.4 points of FedAvg where both are scored at the same point."
+        short
+        == "In short, by the numbers so far: on MNIST, Star-PFL is within 0.4 points of FedAvg where both are scored "
+        "at the same point."
     )
 
 
