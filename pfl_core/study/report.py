@@ -102,6 +102,18 @@ class Evidence:
         text = f"{found.mean:+.1f}"
         return f"{text} points, 1 seed" if np.isnan(found.low) else f"{text} [{found.low:.1f}, {found.high:.1f}] points"
 
+    def side(self, a: Sequence[str], b: Sequence[str], metric: str = "acc_mean") -> str:
+        """The 95 % interval of ``difference`` in words: "ahead of" b, "behind" b, or neither."""
+        difference = (self.values(a, metric) - self.values(b, metric)).dropna()
+        if difference.empty:
+            return "not yet compared with"
+        found = interval(difference)
+        if np.isnan(found.low):
+            return "compared in one seed only with"
+        if found.low > 0 or found.high < 0:
+            return "ahead of" if found.low > 0 else "behind"
+        return "neither clearly ahead of nor clearly behind"
+
     def seeds(self, runs: Sequence[str]) -> str:
         """ "3 seeds"."""
         count = len(self.values(runs))
@@ -275,7 +287,12 @@ def mechanism(evidence: Evidence) -> str:
     if table.empty:
         return "No stored run has a mechanism to check."
     rows = [(r.run, r.check, f"{r.mean:.3g}", f"{r.bound:g}", r.acted) for r in table.itertuples()]
-    return markdown(("runs", "check", "mean", "bound", "acted"), rows)
+    intro = (
+        "A check asks whether the method really did in a run what it is named for. *acted* counts the runs that pass. "
+        "A run that fails decides no claim. The bounds were fixed before the runs; whether a number must lie above or "
+        "below its bound follows from the check.\n\n"
+    )
+    return intro + markdown(("runs", "check", "mean", "bound", "acted"), rows)
 
 
 def gallery(name: str, figures: Path) -> str:
@@ -295,14 +312,28 @@ def missing(evidence: Evidence) -> str:
     for stored in evidence.records.values():
         for record in stored:
             seconds.setdefault(_kind(record.spec), []).append(record.core_seconds / record.rounds)
-    rows = []
+    rows, totals = [], dict.fromkeys(evidence.records, (0.0, 0))
     for (notebook, preset), (complete, absent) in evidence.notebooks.items():
         known = [statistics.median(seconds[_kind(spec)]) * spec.rounds for spec in absent if _kind(spec) in seconds]
         unknown = len(absent) - len(known)
         hours = f"{sum(known) / 3600:.1f}" if known else ""
+        total, open_runs = totals.get(preset, (0.0, 0))
+        totals[preset] = (total + sum(known) / 3600, open_runs + unknown)
         rows.append((notebook, preset, len(complete), len(absent), hours, unknown or ""))
     head = ("notebook", "preset", "stored runs", "missing runs", "core hours", "runs of unknown length")
+    costs = [
+        f"at least {hours:.0f} core hours and {unknown} runs of unknown length at preset `{preset}`"
+        for preset, (hours, unknown) in totals.items()
+        if hours or unknown
+    ]
     return (
+        "What decides the open claims:\n\n"
+        f"1. The missing runs of the table. `pfl figures {evidence.paper.name}/NOTEBOOK --preset PRESET` makes those "
+        f"of a notebook. All together take {', and '.join(costs) or 'no time'}; a run that several notebooks show is "
+        "counted for each.\n"
+        f"2. What the reasons below the verdicts ask for where no run is missing: learning rates that `pfl search "
+        f"{evidence.paper.name} METHOD` chose for the method and its rivals, more rounds, or more seeds (in the "
+        "notebook: `SEEDS`).\n\n"
         "Core hours are estimated from stored runs of the same method, data and network; runs without such a record "
         "have unknown length.\n\n" + markdown(head, rows)
     )

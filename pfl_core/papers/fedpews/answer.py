@@ -26,6 +26,10 @@ def answer(evidence: Evidence) -> list[str]:
         setting = ("paper", "four clients")  # the last round alone varies by ten points and more
         return evidence.difference((*setting, method, "tau=0.124"), (*setting, "fedavg"), LATE)
 
+    def late(method: str) -> str:
+        setting = ("paper", "four clients")
+        return evidence.side((*setting, method, "tau=0.124"), (*setting, "fedavg"), LATE)
+
     def first(runs: tuple[str, ...]) -> str:
         return evidence.number(runs, "rounds_to_target", unit="", digits=0)
 
@@ -36,8 +40,18 @@ def answer(evidence: Evidence) -> list[str]:
     learned, fixed = (*images, "fedpews", "tau=0.5;lam=2"), (*images, "fedpews_fixed", "tau=0.4")
     plain = (*images, "fedavg")
     slow = sooner("lr_server=0.25", "tau=0.1875;lr_server=0.25;lam=1", "lr_server=0.25")
+    two = ("paper", "lr_server=1")
+    # fewer rounds are better
+    soon = {"ahead of": "later than FedAvg", "behind": "sooner than FedAvg"}.get(
+        evidence.side((*two, "fedpews"), (*two, "fedavg"), "rounds_to_target"),
+        "neither clearly sooner nor clearly later than FedAvg",
+    )
     length = SETTINGS.setting("paper", "cifar_mnist").rounds
     return [
+        f"In short, by the numbers so far: with two clients and server learning rate 1, FedPeWS "
+        f"reaches the target accuracy {soon}. With four "
+        f"clients, it is {late('fedpews')} FedAvg with learned subnetworks, and {late('fedpews_fixed')} FedAvg with "
+        "fixed ones.",
         f"On the paper's synthetic data ({evidence.seeds(('paper', 'lr_server=1', 'fedavg'))}), the round in which "
         f"FedPeWS reaches the target accuracy differs from FedAvg's by {sooner('lr_server=1', '', '')} at server "
         f"learning rate 1, and by {slow} at 0.25. Negative means that FedPeWS is faster.",

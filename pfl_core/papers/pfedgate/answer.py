@@ -14,6 +14,9 @@ def answer(evidence: Evidence) -> list[str]:
     def lead(rival: str) -> str:
         return evidence.difference(half, (*SETTING, rival), "acc_pooled")
 
+    def side(rival: str) -> str:
+        return evidence.side(half, (*SETTING, rival), "acc_pooled")
+
     half = (*SETTING, "pfedgate")  # s = 0.5
     dense, third, tenth = (accuracy(*half, f"keep_ratio={s}") for s in ("1", "0.3", "0.1"))
 
@@ -23,6 +26,9 @@ def answer(evidence: Evidence) -> list[str]:
     masks = evidence.number(half, "distinct_masks", unit="", digits=0)
     masks_third = evidence.number((*half, "keep_ratio=0.3"), "distinct_masks", unit="", digits=0)
     return [
+        f"In short, by the numbers so far: with half of the model, pFedGate is {side('fedavg')} FedAvg, "
+        f"and {side('fedavg_ft')} FedAvg with "
+        "fine-tuning.",
         f"On Fashion-MNIST with searched learning rates ({evidence.seeds(half)}), pFedGate with half of the model "
         f"(s = 0.5) scores {accuracy(*half)}. FedAvg scores {accuracy(*SETTING, 'fedavg')}, so pFedGate's lead is "
         f"{lead('fedavg')}. FedAvg with fine-tuning scores {accuracy(*SETTING, 'fedavg_ft')}; the lead over it is "

@@ -24,15 +24,25 @@ def test_all_methods_are_scored_at_the_same_two_points_and_at_one_alpha():
     runs = [run("star_pfl", "acc_mean_merged", 99.0, alpha=0.1), run("star_pfl", "acc_mean_merged", 98.0, variant="x")]
     for method, merged, trained in (("star_pfl", 90.8, 94.0), ("fedavg", 90.9, 94.4), ("fedbn", 90.7, 94.3)):
         runs += [run(method, "acc_mean_merged", merged), run(method, "acc_mean_trained", trained)]
-    first, second, *_ = answer(evidence(*runs))
+    short, first, second, *_ = answer(evidence(*runs))
     assert "α = 0.01, 15 rounds, 1 seed)" in first
     assert "Star-PFL scores 90.8 %, FedAvg 90.9 % and FedBN 90.7 %" in first
     assert "Star-PFL scores 94.0 %, FedAvg 94.4 % and FedBN 94.3 %" in second
+    assert (
+        short
+        == "In short, by the numbers so far: on MNIST, Star-PFL is within 0.4 points of FedAvg where both are scored "
+        "at the same point."
+    )
+
+
+def test_the_short_answer_says_if_less_is_frozen_than_on_noise():
+    short = answer(evidence(run("star_pfl", "frozen_local", 6.0), run("star_pfl", "chance_local", 12.0)))[0]
+    assert "freeze less than they would on pure noise" in short
 
 
 def test_numbers_are_means_over_seeds():
     runs = [run("star_pfl", "acc_mean_merged", 90.0 + seed, seed=seed) for seed in range(3)]
-    first, *_ = answer(evidence(*runs))
+    _, first, *_ = answer(evidence(*runs))
     assert "3 seeds" in first and "Star-PFL scores 91.0 %, FedAvg (not stored)" in first
 
 
