@@ -175,18 +175,22 @@ def test_a_killed_workers_run_continues_on_another(machines, spec, store):
 
 
 def test_a_sweep_waits_while_there_is_no_worker(machines, spec, store):
-    """No worker at first, and none again after all were killed."""
+    """No worker at first, and none again after all were killed at once."""
+    specs = [slow(spec, 4), spec(f"{HERE}:Slow", rounds=4, seed=1)]
 
     def replace() -> None:
-        first = machines.add_worker()
-        until(lambda: begun(store), "the run has begun")
-        first.kill()
+        both = [machines.add_worker(), machines.add_worker()]
+        until(lambda: begun(store), "a run has begun")
+        for worker in both:
+            worker.kill()
         time.sleep(1)
+        machines.add_worker()
         machines.add_worker()
 
     with in_background(replace), pytest.warns(UserWarning, match="no workers yet; waiting"):
-        (record,) = sweep([slow(spec, 4)], scheduler=machines.address, store=store)
-    assert not record.partial
+        records = sweep(specs, scheduler=machines.address, store=store)
+    alone = sweep(specs, jobs=1, store=beside(store, "alone"))
+    assert [bits(record) for record in records] == [bits(record) for record in alone]
 
 
 def test_a_lost_scheduler_ends_the_sweep_in_one_line(machines, spec, store):
@@ -227,14 +231,17 @@ def test_a_scheduler_that_is_lost_during_a_call_is_named(name, call, two_workers
 
 
 def test_runs_on_a_cluster_stop_when_the_time_is_up(two_workers, spec, store):
-    """Two have begun and save a checkpoint, one waits for a worker."""
+    """Two have begun and save a checkpoint, one waits for a worker. The next call gives the bits of an undisturbed run."""
     warm = [spec(f"{HERE}:Slow", rounds=1, seed=seed) for seed in range(2)]
     sweep(warm, scheduler=two_workers.address, store=beside(store, "warm"))  # both workers have imported everything
-    specs = [spec(f"{HERE}:Slow", seconds=0.1, rounds=600, seed=seed) for seed in range(3)]
+    specs = [spec(f"{HERE}:Slow", seconds=0.05, rounds=150, seed=seed) for seed in range(3)]
     with pytest.raises(TimeUpError, match="ended 0, at a checkpoint 2, not started 1"):
-        sweep(specs, scheduler=two_workers.address, store=store, stop_at=time.time() + 5)
+        sweep(specs, scheduler=two_workers.address, store=store, stop_at=time.time() + 3)
     assert sorted({path.suffix for path in store.root.iterdir()}) == [".ckpt"]
     until(lambda: not two_workers.busy(), "the workers are idle")
+    records = sweep(specs[:2], scheduler=two_workers.address, store=store)
+    fast = sweep([spec("local", rounds=150, seed=seed) for seed in range(2)], jobs=1, store=beside(store, "alone"))
+    assert [bits(r)[1:] for r in records] == [bits(r)[1:] for r in fast], "all but the key"
 
 
 def test_a_sweep_without_workers_ends_when_the_time_is_up(machines, spec, store, monkeypatch):
