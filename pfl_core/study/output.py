@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def caption(records: Sequence[Record]) -> str:
     """The line below a figure: preset, data, clients, network, rounds, epochs, seeds. Ranges if the runs differ."""
     specs = [record.spec for record in records]
     seeds = sorted({spec.seed for spec in specs})
-    data = " + ".join(dict.fromkeys(data_label(plain(dataset(r.spec)), plain(data_name(r))) for r in records))
+    data = _data(records)
     networks = dict.fromkeys(spec.model["name"].rpartition(":")[2] for spec in specs)  # without the user's module
     epochs = _span(spec.train.epochs for spec in specs)
     devices = [kind for kind in dict.fromkeys(spec.device_kind for spec in specs) if kind != "cpu"]
@@ -89,6 +90,22 @@ def caption(records: Sequence[Record]) -> str:
         f"{_lengths(records)} rounds, {epochs} local epoch{'s' * (epochs != '1')}, "
         + (f"{len(seeds)} seeds ({numbers})" if len(seeds) > 1 else f"one seed ({numbers})")
         + (f", on {' + '.join(devices)}" if devices else "")
+    )
+
+
+def _data(records: Sequence[Record]) -> str:
+    """Data sets with their descriptions: "CIFAR-10 and CIFAR-10-C from CIFAR-10 (JPEG copy)".
+
+    Each description is given once. A part of joined data sets is named by its description alone.
+    """
+    described: dict[str, dict[str, None]] = {}  # names of the data sets that share a description
+    for record in records:
+        text = re.sub(r"(\S+): (?=\1)", "", plain(data_name(record)))
+        described.setdefault(text, {})[plain(dataset(record.spec))] = None
+    return " + ".join(
+        f"{label} from {text}" if text.endswith(")") and label not in text else data_label(label, text)
+        for text, names in described.items()
+        for label in [" and ".join(names)]
     )
 
 

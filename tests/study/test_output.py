@@ -26,3 +26,23 @@ def test_a_caption_gives_the_span_where_runs_differ():
     assert output.caption(runs) == (
         "preset quick: Digits, 2 to 10 clients, MLP + small CNN, 60 to 200 rounds, 1 local epoch, one seed (0)"
     )
+
+
+def test_a_caption_gives_each_description_of_data_once():
+    copy, clouds = "CIFAR-10 (JPEG copy)", "our generator"
+
+    def data(*runs: tuple[str, str, dict]) -> str:
+        specs = [
+            (RunSpec(method={"name": "fedavg"}, data={"name": name, **more}, preset="real"), about)
+            for name, about, more in runs
+        ]
+        text = output.caption([Record("key", spec, {}, about=about) for spec, about in specs])
+        return text.removeprefix("preset real: ").partition(", 10 clients")[0]
+
+    corrupt = {"corrupt": True}
+    assert data(("cifar10", copy, {})) == copy
+    assert data(("cifar10", copy, {}), ("cifar10", copy, corrupt)) == f"CIFAR-10 and CIFAR-10-C from {copy}"
+    assert data(("cifar_mnist", f"cifar10: {copy}", {})) == f"CIFAR-MNIST from {copy}"
+    assert data(("synthetic_32k", clouds, {}), ("synthetic_3200", clouds, {})) == (
+        "Synthetic-32K and Synthetic-3.2K (our generator)"
+    )
