@@ -53,7 +53,9 @@ def text_of(error: BaseException) -> str:
     """The message of an error, or "" if a user's exception class fails to give one."""
     try:
         return str(error)
-    except Exception:  # its __str__ may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # its __str__ may raise anything
         return ""
 
 

@@ -231,7 +231,7 @@ def test_a_scheduler_that_is_lost_during_a_call_is_named(name, call, two_workers
 
 
 def test_runs_on_a_cluster_stop_when_the_time_is_up(two_workers, spec, store):
-    """Two have begun and save a checkpoint, one waits for a worker. The next call gives the bits of an undisturbed run."""
+    """Two have begun and save a checkpoint, one waits for a worker. The next call has the bits of undisturbed runs."""
     warm = [spec(f"{HERE}:Slow", rounds=1, seed=seed) for seed in range(2)]
     sweep(warm, scheduler=two_workers.address, store=beside(store, "warm"))  # both workers have imported everything
     specs = [spec(f"{HERE}:Slow", seconds=0.05, rounds=150, seed=seed) for seed in range(3)]
