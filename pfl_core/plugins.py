@@ -53,7 +53,9 @@ def text_of(error: BaseException) -> str:
     """The message of an error, or "" if a user's exception class fails to give one."""
     try:
         return str(error)
-    except Exception:  # its __str__ may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # its __str__ may raise anything
         return ""
 
 
@@ -87,8 +89,9 @@ def code_of(module: str) -> str:
             sources[name] = Path(spec.origin).read_bytes()
             try:
                 imported = list(_imports(name, spec, sources[name]))
-            except (SyntaxError, ValueError) as error:
-                raise ValueError(f"module {name} is not Python ({error}); correct {spec.origin}") from None
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
+                reason = str(error) or type(error).__name__
+                raise ValueError(f"module {name} is not Python ({reason}); correct {spec.origin}") from None
             pending += [other for other in imported if _is_users_own(other)]
     digest = hashlib.blake2b(digest_size=16)
     for name, source in sorted(sources.items()):

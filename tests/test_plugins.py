@@ -6,7 +6,7 @@ import pytest
 
 from pfl_core.algorithms.fedavg import FedAvgFT
 from pfl_core.options import NonNegativeInt, check_options, checked
-from pfl_core.plugins import find
+from pfl_core.plugins import find, text_of
 from pfl_core.training import Training
 
 
@@ -99,3 +99,12 @@ def test_numbers_out_of_bounds_are_refused():
         with pytest.raises(ValueError) as caught:
             checked(owner, options, "mine")
         assert str(caught.value) == f"mine: {name}={value}: input should be greater than or equal to 0"
+
+
+@pytest.mark.parametrize("raised", [KeyError, SystemExit, GeneratorExit, BaseException])
+def test_an_error_that_fails_to_give_its_message_has_none(raised):
+    class Silent(Exception):
+        def __str__(self):
+            raise raised
+
+    assert text_of(Silent()) == ""

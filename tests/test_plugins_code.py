@@ -99,7 +99,10 @@ def test_libraries_and_this_package_do_not_change_the_hash():
     assert not any(map(outside._is_users_own, ("torch.nn", "json", "sys", "pfl_core.ops", "no_such_module")))
 
 
-@pytest.mark.parametrize("source", [b"def f(:", b"x = '\0'", b"\xff\xfe"])
+TOO_DEEP = [b"x = " + b"-" * 100_000 + b"1", b"x = a" + b".b" * 100_000]
+
+
+@pytest.mark.parametrize("source", [b"def f(:", b"x = '\0'", b"\xff\xfe", *TOO_DEEP])
 def test_a_file_that_is_not_python_is_named(source, tmp_path, monkeypatch):
     (tmp_path / "not_python.py").write_bytes(source)
     monkeypatch.syspath_prepend(str(tmp_path))

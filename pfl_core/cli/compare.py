@@ -103,7 +103,7 @@ def compare_methods(args: argparse.Namespace) -> int:
         write_figure(groups, args.figure)
     if args.json:
         first = rows[0].label
-        methods = [_method(row) | summary(groups[row.label]) for row in rows]
+        methods = [_method(row) | {"about": groups[row.label][0].about} | summary(groups[row.label]) for row in rows]
         pairs = [
             {"first": first, "second": other, "difference": lead.mean, "low": lead.low, "high": lead.high}
             | {"p": lead.p, "seeds": lead.seeds, "significant": significant}

@@ -38,9 +38,9 @@ def received() -> int | None:
 
 
 def interrupted(interrupt: KeyboardInterrupt) -> int:
-    """Print the line for a signal and return the exit status. A KeyboardInterrupt without number counts as SIGINT."""
+    """Print the line for a signal and return the exit status. A KeyboardInterrupt of other code counts as SIGINT."""
     global _reported
-    number = interrupt.args[0] if interrupt.args else _signal.SIGINT
+    number = _signal.SIGTERM if interrupt.args == (_signal.SIGTERM,) else _signal.SIGINT
     try:
         print(_line(number), file=sys.stderr, flush=True)
     except OSError:  # nobody reads stderr any more

@@ -204,8 +204,9 @@ def fetch(wanted: Sequence[str] = (), folder: str | Path | None = None, offline:
 
     With `wanted`: downloads missing files (unless `offline`) and reads every file completely. A combination gives one
     row for each part. Status "built in", "verified" (by the official checksum) or "sound" (readable; this file has no
-    official checksum); or "missing", "not downloaded", "damaged" with the reason in `note`. An error in one set does
-    not stop the others. Raises ValueError for an unknown name.
+    official checksum; `note` says if its images are not those of the published set); or "missing", "not downloaded",
+    "damaged" with the reason in `note`. An error in one set does not stop the others. Raises ValueError for an unknown
+    name.
     """
     at = data_dir(folder)
     if not wanted:
@@ -232,7 +233,9 @@ def _checked(info: Info, folder: Path, offline: bool) -> tuple[str, str]:
         return ("not downloaded" if isinstance(error, ConnectionError) else "damaged"), str(error)
     test = int(data.is_test.sum())
     note = f"{len(data.y) - test:,} + {test:,} samples {'x'.join(map(str, data.x.shape[1:]))}"
-    return ("verified" if _is_official(info.name, folder) else "sound"), note
+    if _is_official(info.name, folder):
+        return "verified", note
+    return "sound", f"{note}; {data.note}" if data.note else note
 
 
 def _is_official(name: str, folder: Path) -> bool:

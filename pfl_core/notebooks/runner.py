@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # results do not depend on the number of cores; runs are parallel instead
+DISK_FULL = [getattr(errno, name, None) for name in ("ENOSPC", "EFBIG", "EDQUOT")]  # Windows has not all of them
 MESSAGE_LINES = 10
 QUIET = [  # kernel arguments: no messages about the interrupt or closed sockets when it ends
     "--log-level=CRITICAL",
@@ -50,7 +52,8 @@ def execute(
 
     A failed notebook is saved next to the target as ``NAME.failed.ipynb``. ``env`` is added to the kernel's
     environment. Raises NotebookError if a cell fails or the kernel dies, TimeUpError if the time is up (nothing is
-    saved then). A kernel that dies before its first cell is started once more.
+    saved then), OSError with the path if the disk is full. A kernel that dies before its first cell is started once
+    more.
     """
     partial, failed = target.with_suffix(".partial.ipynb"), target.with_suffix(".failed.ipynb")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -68,6 +71,10 @@ def execute(
                         os.replace(partial, failed)
                     raise NotebookError(str(error)) from None
         os.replace(partial, target)
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        raise OSError(f"{target} cannot be written: {error.strerror}") from None  # papermill does not name the file
     finally:
         partial.unlink(missing_ok=True)
 

@@ -120,6 +120,7 @@ class Cluster:
         self.ticket = Ticket(store.root / f"{uuid.uuid4().hex}.sweep", source())
         self.executor: Executor = self.client.get_executor(pure=False)
         self.renewed = -RENEW_SECONDS
+        self.without_workers = 0  # how often in a row `renew` found none
 
     def __enter__(self) -> Cluster:
         self.renew()
@@ -148,14 +149,19 @@ class Cluster:
             warnings.warn(f"workers have {SLOW_ALLOCATOR} set, which makes training slow; unset it", stacklevel=3)
         if not answers:
             warnings.warn(f"the scheduler at {self.address} has no workers yet; waiting for them", stacklevel=3)
+            self.without_workers = 2
 
     def renew(self) -> None:
-        """Show that the sweep lives. Raises ConnectionError if the scheduler is lost."""
+        """Show that the sweep lives. Warns if all workers are lost. Raises ConnectionError if the scheduler is lost."""
         if self.client.status != "running":
             raise ConnectionError(self._lost())
         if time.monotonic() - self.renewed >= RENEW_SECONDS:
             atomic_write(self.ticket.lease, repr(time.time()).encode())
             self.renewed = time.monotonic()
+            # once is not enough: a nanny replaces a worker within seconds, and a scheduler that is being lost has none
+            self.without_workers = 0 if self.has_workers() else self.without_workers + 1
+            if self.without_workers == 2:
+                warnings.warn(f"the scheduler at {self.address} has lost all workers; waiting for them", stacklevel=3)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future:
         return self.executor.submit(_checked, self.ticket, function, *arguments)

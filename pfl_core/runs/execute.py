@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import io
 import json
+import math
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -15,7 +16,6 @@ from dataclasses import replace
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from pickle import UnpicklingError
 from time import perf_counter
 from typing import Any
 
@@ -284,11 +284,16 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
         raise ValueError("its checksum does not match")
     try:
         saved = torch.load(io.BytesIO(serialized), weights_only=True)
-    except (UnpicklingError, RuntimeError, EOFError):
+    except Exception:  # torch.load raises IndexError, struct.error and others for a file that is no pickle
         raise ValueError("it is not a checkpoint") from None
+    if not isinstance(saved, dict) or "name" not in saved:
+        raise ValueError("it is not a checkpoint")
     if saved["name"] != path.name:
         raise ValueError(f"it was written as {saved['name']}")
-    return {**saved, "state": _unpacked(saved["state"])}
+    state, seconds = _unpacked(saved["state"]), saved["seconds"]
+    if not isinstance(state, State) or not isinstance(seconds, float) or not 0 <= seconds < math.inf:
+        raise ValueError("it is not a checkpoint")
+    return {**saved, "state": state}
 
 
 def read_usable(path: Path, rounds: int, checksums: Mapping[str, str]) -> dict[str, Any] | None:
@@ -303,13 +308,17 @@ def read_usable(path: Path, rounds: int, checksums: Mapping[str, str]) -> dict[s
             raise ValueError("it was computed with other data")
         done = saved["done"]
         if type(done) is not int or not 0 < done <= rounds:
-            raise ValueError(f"it has {done} rounds, the run has {rounds}")
+            raise ValueError(f"it has {done!r} rounds, the run has {rounds}")
         if path.suffix == MARK and done != rounds_of(path):
             raise ValueError(f"it has {done} rounds, not those of its name")
+        series = saved["series"]
+        every_round = series["seconds"][0] == list(range(1, done + 1))
+        if not every_round or any(len(times) != len(values) or max(times) > done for times, values in series.values()):
+            raise ValueError(f"its series are not those of its {done} rounds")
         return saved
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         renamed = path.with_name(path.name + ".damaged")
         with suppress(OSError):  # another process was faster, or has the file open (Windows)
             os.replace(path, renamed)
@@ -377,6 +386,8 @@ def _unpacked(packed: Any) -> Any:
         try:
             module, colon, attribute = name.partition(":")
             cls = attrgetter(attribute)(importlib.import_module(module)) if colon else class_in_checkpoint(name)
+            if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
+                raise TypeError("it is not a dataclass")  # and is never called: the file may be forged
             return cls(**fields)
         except (ImportError, AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it contains a {name}, which has changed ({error})") from None

@@ -55,7 +55,10 @@ def differences(groups: Groups, metric: str = "acc_mean") -> dict[str, tuple[Int
 
 
 def remarks(groups: Groups) -> Iterator[str]:
-    """A line for each label with runs that diverged, or in which the method's mechanism did not act."""
+    """A line for each data set with a note, then for each label with runs that diverged or had no active mechanism."""
+    for about in dict.fromkeys(record.about for records in groups.values() for record in records):
+        if about:
+            yield f"data: {about}"
     for label, records in groups.items():
         runs = {
             "the training diverged": [r.spec.seed for r in records if not math.isfinite(r.summary()["loss"])],

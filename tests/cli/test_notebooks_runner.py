@@ -1,5 +1,6 @@
 """``pfl figures`` on small notebooks: checks, execution, output, files. Few of the tests start kernels."""
 
+import errno
 import json
 import signal
 import sys
@@ -270,6 +271,17 @@ def test_a_kernel_that_dies_before_its_first_cell_is_tried_again(tmp_path, monke
     monkeypatch.setattr(runner, "_papermill", dies_once)
     notebooks.execute(notebooks.path_of("00_start"), tmp_path / "copy.ipynb")
     assert len(calls) == 2 and (tmp_path / "copy.ipynb").read_text(encoding="utf-8") == "done"
+
+
+def test_a_full_disk_names_the_notebook_that_cannot_be_written(tmp_path, monkeypatch):
+    """Papermill does not name it."""
+
+    def full(source, target, parameters, env):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(runner, "_papermill", full)
+    with pytest.raises(OSError, match=r"copy\.ipynb cannot be written: No space left on device"):
+        notebooks.execute(notebooks.path_of("00_start"), tmp_path / "copy.ipynb")
 
 
 def test_signals_are_handled_where_event_loops_have_no_signal_handlers(monkeypatch):

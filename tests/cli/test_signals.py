@@ -1,6 +1,6 @@
 """Ctrl-C and SIGTERM end the command with one line and status 130 or 143, whatever it is doing.
 
-Each test is a small process that sends itself the signal. ``tests/fuzz/signals.py`` does it at random moments.
+Each test is a small process that sends itself the signal. ``tests/fuzz/kills.py`` does it at random moments.
 """
 
 import signal
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pfl_core.cli import signals
 from pfl_core.runs.provenance import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM between processes")
@@ -110,3 +111,11 @@ def test_a_command_called_from_python_leaves_the_handlers_alone() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert main(["figurs"]) == 2
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+@pytest.mark.parametrize("given", [(), ("text",), (99,), (None, 3)])
+def test_an_interrupt_that_is_no_signal_counts_as_ctrl_c(given: tuple, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """Code of the user may raise a KeyboardInterrupt with any arguments."""
+    monkeypatch.setattr(signals, "_reported", False)
+    assert signals.interrupted(KeyboardInterrupt(*given)) == 130
+    assert capsys.readouterr().err.startswith("pfl: interrupted; ")

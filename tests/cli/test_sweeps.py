@@ -10,6 +10,7 @@ from pfl_core.cli.command import parser
 from pfl_core.cli.compare import do_compare
 from pfl_core.cli.specs import MAX_RUNS, variations
 from pfl_core.runs import Store
+from tests.runs.outside import write_npz
 
 pytestmark = pytest.mark.usefixtures("folders")
 SMALL = "--model mlp --clients 5 --rounds 1 --jobs 1".split()
@@ -55,6 +56,20 @@ def test_a_sweep_prints_a_row_for_each_combination_and_reads_stored_runs(capsys)
     assert all(run["stored"] for run in runs) and len({run["key"] for run in runs}) == 6
     accuracies = pd.Series([run["acc_mean"] for run in runs[:3]])
     assert lines[1].split()[2:4] == [f"{accuracies.mean():.2f}", f"{accuracies.std():.2f}"]
+
+
+def test_tables_say_that_data_are_not_the_published_ones(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    write_npz(tmp_path, "mnist", 51)
+    given = ["--data", "mnist", "--partition", "iid", *SMALL, "--clients", "2"]
+    mark = "mnist, not the official file: "
+    for command in (["run", "local", "--seed", "0,1"], ["compare", "local", "fedavg"]):
+        assert main([*command, *given]) == 0
+        assert capsys.readouterr().out.count(f"\ndata: {mark}") == 1
+    assert main(["compare", "local", "fedavg", *given, "--json"]) == 0
+    assert all(row["about"].startswith(mark) for row in json.loads(capsys.readouterr().out)["methods"])
+    assert main(["data", "mnist", "--offline"]) == 0
+    assert mark in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_a_dry_run_counts_and_computes_nothing(capsys):

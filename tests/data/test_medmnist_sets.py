@@ -83,7 +83,9 @@ def test_download_and_verify(folder, online):
 
 def test_another_file_of_the_same_name_is_sound_but_not_verified(write_npz):
     write_npz("breastmnist", shape=(28, 28))
-    assert fetch(["breastmnist"], offline=True)[0]["status"] == "sound"
+    (row,) = fetch(["breastmnist"], offline=True)
+    assert row["status"] == "sound"
+    assert row["note"] == f"6 + 4 samples 1x28x28; breastmnist, {UNOFFICIAL}: 10 images"
 
 
 def test_a_download_with_a_wrong_checksum_leaves_nothing(folder, online):

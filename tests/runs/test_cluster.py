@@ -159,6 +159,7 @@ def begun(store: Store) -> bool:
     return False
 
 
+@pytest.mark.filterwarnings("ignore:the scheduler at .* has lost all workers")  # the second one may start late
 def test_a_killed_workers_run_continues_on_another(machines, spec, store):
     first = machines.add_worker()
     until(lambda: machines.has(1), "a worker")
@@ -191,6 +192,17 @@ def test_a_sweep_waits_while_there_is_no_worker(machines, spec, store):
         records = sweep(specs, scheduler=machines.address, store=store)
     alone = sweep(specs, jobs=1, store=beside(store, "alone"))
     assert [bits(record) for record in records] == [bits(record) for record in alone]
+
+
+def test_the_loss_of_all_workers_is_told_once(two_workers, store, monkeypatch):
+    with cluster.Cluster(two_workers.address, store) as made:
+        monkeypatch.setattr(cluster, "RENEW_SECONDS", 0)
+        found = iter([True, False, True, False, False, False])
+        monkeypatch.setattr(made, "has_workers", lambda: next(found))
+        with pytest.warns(UserWarning, match="has lost all workers; waiting for them") as told:
+            for _ in range(6):
+                made.renew()
+    assert len(told) == 1
 
 
 def test_a_lost_scheduler_ends_the_sweep_in_one_line(machines, spec, store):

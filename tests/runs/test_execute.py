@@ -360,7 +360,7 @@ def test_a_mark_with_other_rounds_than_its_name_is_refused(done, spec, store):
     path = mark_path(store, one.key(), 2)
     content = torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)
     pack({**content, "done": done}, path)
-    with pytest.warns(UserWarning, match=f"it has {done} rounds"):
+    with pytest.warns(UserWarning, match=f"it has {done!r} rounds"):
         record = execute(other, store, branch=Branch(one.key(), 3))
     assert bits(record) == bits(alone(other, store))
 
@@ -374,6 +374,60 @@ def test_a_checkpoint_of_other_code_is_set_aside(content, spec, store):
     with pytest.warns(UserWarning, match="is not usable"):
         record = execute(made, store)
     assert bits(record) == bits(alone(made, store))
+
+
+def without(field: str) -> Callable[[dict], dict]:
+    return lambda content: {name: value for name, value in content.items() if name != field}
+
+
+FORGED = {
+    "more rounds than its series": lambda content: {**content, "done": 3},
+    "fewer rounds than its series": lambda content: {**content, "done": 1},
+    "no series": without("series"),
+    "empty series": lambda content: {**content, "series": {}},
+    "series as a list": lambda content: {**content, "series": [1]},
+    "no seconds": without("seconds"),
+    "seconds as text": lambda content: {**content, "seconds": "1"},
+    "seconds that are no number": lambda content: {**content, "seconds": float("nan")},
+    "no state": lambda content: {**content, "state": None},
+    "a state that is a number": lambda content: {**content, "state": 3},
+    "a state of the wrong class": lambda content: {**content, "state": {"class": "NestedState"}},
+    "an empty module name": lambda content: {**content, "state": {"class": ":Path"}},
+    "a tensor": lambda content: torch.ones(3),
+}
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_forged_checkpoint_is_set_aside(kind, spec, store):
+    """Its checksum and its name are right."""
+    made = spec(rounds=4)
+    execute(made, store, until=2, keep_state=True)
+    store.path(made.key()).unlink()
+    path = store.checkpoint(made.key())
+    pack(FORGED[kind](torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)), path)
+    with pytest.warns(UserWarning, match="is not usable"):
+        record = execute(made, store)
+    assert bits(record) == bits(alone(made, store))
+
+
+@pytest.mark.parametrize("serialized", [b"\x80\x02.", b"0", b"\x80\x02h\x05.", b"text", b""])
+def test_a_checkpoint_that_is_no_pickle_is_set_aside(serialized, spec, store):
+    made = spec(rounds=2)
+    store.root.mkdir()
+    store.checkpoint(made.key()).write_bytes(hashlib.sha256(serialized).digest() + serialized)
+    with pytest.warns(UserWarning, match="it is not a checkpoint"):
+        record = execute(made, store)
+    assert bits(record) == bits(alone(made, store))
+
+
+def test_a_forged_checkpoint_calls_no_function(spec, store, tmp_path):
+    made = spec(rounds=2)
+    store.root.mkdir()
+    state = {"class": "os:mkdir", "path": str(tmp_path / "made")}
+    pack({"name": store.checkpoint(made.key()).name, "state": state}, store.checkpoint(made.key()))
+    with pytest.warns(UserWarning, match="it is not a dataclass"):
+        execute(made, store)
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_mark_of_another_data_folder_is_refused(spec, store, tmp_path, monkeypatch):
