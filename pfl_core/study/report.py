@@ -72,7 +72,7 @@ class Evidence:
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """The verdict on each claim, in order."""
-        tables = {preset: self.paper.claims_table(frame) for preset, frame in self.frames.items() if len(frame)}
+        tables = {preset: self.paper.verdicts(preset, frame) for preset, frame in self.frames.items() if len(frame)}
         numbers = next(iter(tables.values())).index if tables else []
         return [_deciding({preset: table.loc[number] for preset, table in tables.items()}) for number in numbers]
 
