@@ -9,6 +9,7 @@ import pandas as pd
 
 from pfl_core.data.dataset import UNOFFICIAL
 from pfl_core.runs import Record, RunSpec
+from pfl_core.study.checks import failed
 
 
 def data_name(record: Record) -> str:
@@ -38,14 +39,14 @@ def method_fields(spec: RunSpec) -> dict[str, object]:
 
 
 def summaries(records: Iterable[Record]) -> pd.DataFrame:
-    """A row per run: method and its fields, seed, data, preset, setting, where (``setting_label``), and the metrics of
-    ``Record.summary``.
+    """A row per run: method and its fields, seed, data, preset, setting, where (``setting_label``), failed
+    (``checks.failed``), and the metrics of ``Record.summary``.
     """
     rows = []
     for record in records:
         spec = record.spec
         tags = {"method": spec.method["name"], "seed": spec.seed, "preset": spec.preset_label, "setting": spec.setting}
-        labels = {"where": setting_label(record), "data": data_name(record)}
+        labels = {"where": setting_label(record), "data": data_name(record), "failed": failed(record)}
         rows.append({**tags, **labels, **method_fields(record.spec), **record.summary()})
     return pd.DataFrame(rows)
 
