@@ -85,10 +85,11 @@ def _tagged(frame: pd.DataFrame, tags: dict[str, object]) -> pd.DataFrame:
 
 
 def same_end(table: pd.DataFrame, reference: str) -> list[str]:
-    """The other labels whose final states are bitwise identical to those of ``reference`` for every seed.
+    """The other labels whose final states are bitwise identical to those of ``reference`` for every common seed.
 
-    Columns: label, seed, and state (hash of the final state).
+    Columns: label, seed, and state (hash of the final state). A label without a common seed is not listed.
     """
-    states = table.pivot(index="seed", columns="label", values="state")
-    same = states.drop(columns=reference).eq(states[reference], axis=0).all()
+    states = table.pivot(index="seed", columns="label", values="state").dropna(subset=reference)
+    others = states.drop(columns=reference)
+    same = (others.eq(states[reference], axis=0) | others.isna()).all() & others.notna().any()
     return [label for label in dict.fromkeys(table["label"]) if same.get(label, False)]
