@@ -79,6 +79,13 @@ def clients(records: Iterable[Record]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
+def reported_scores(record: Record) -> pd.DataFrame:
+    """A row per client: accuracy (percent) in the last round, where the method reports its scores."""
+    reported = record.spec.build_method().reported == "after_local_update" and "correct_trained" in record.series
+    correct, count = (record.values(f"{name}{'_trained' * reported}").iloc[-1] for name in ("correct", "count"))
+    return (100 * correct / count).rename("accuracy").rename_axis("client").reset_index()
+
+
 def _tagged(frame: pd.DataFrame, tags: dict[str, object]) -> pd.DataFrame:
     """``frame`` with a constant column for each tag. A tuple is one value."""
     return frame.assign(**{name: [value] * len(frame) for name, value in tags.items()})
