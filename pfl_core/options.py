@@ -44,6 +44,11 @@ def choices(name: str, known: Iterable[str]) -> str:
     return f"; choose from {text}" if known else "; there are none"
 
 
+def percent_hint(value: float) -> str:
+    """The end of an error message on a fraction out of range, if the value can be a percentage."""
+    return f"; for {value} percent give {value / 100:g}" if 1 < value <= 100 else ""
+
+
 def field_types(cls: type) -> dict[str, Any]:
     """Field name -> type of a dataclass, with bounds and with annotations evaluated."""
     return _field_types(cls)

@@ -32,7 +32,7 @@ from pfl_core.algorithms.partial import check_minimum
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.layout import NORM, WEIGHT
 from pfl_core.ops import count_true, mix, put, round_half_up, select, take
-from pfl_core.options import NonNegativeFloat, NonNegativeInt
+from pfl_core.options import NonNegativeFloat, NonNegativeInt, percent_hint
 from pfl_core.seeding import generator
 
 ZERO_DISTANCE = 1e14  # 1 / d of two clients with d = 0
@@ -66,7 +66,7 @@ class FedAP(Algorithm[APState]):
         check_choices(self)
         for name in ("lam", "pretrain_share"):
             if not 0 < (value := getattr(self, name)) <= 1:
-                raise ValueError(f"FedAP: {name}={value} is outside (0, 1]; for {value} percent give {value / 100:g}")
+                raise ValueError(f"FedAP: {name}={value} is outside (0, 1]{percent_hint(value)}")
         check_minimum(self, pretrain_epochs=0, pretrain_rounds=0)
 
     @property

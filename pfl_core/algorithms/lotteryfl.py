@@ -37,6 +37,7 @@ from pfl_core.federation import Federation, LocalTraining
 from pfl_core.federation.types import Samples
 from pfl_core.layout import NORM, Field
 from pfl_core.ops import ClientRows, count_true, counts_true, masked_mean, put, round_half_up, select, take
+from pfl_core.options import percent_hint
 from pfl_core.seeding import generator
 
 HELD_OUT = 0.1  # share of a client's training data on which its accuracy is measured
@@ -69,9 +70,7 @@ class LotteryFL(Algorithm[LotteryState]):
         check_choices(self)
         for name in ("prune_rate", "acc_threshold", "target_density"):
             if not 0 <= (value := getattr(self, name)) <= 1:
-                raise ValueError(
-                    f"LotteryFL: {name}={value} is outside [0, 1]; for {value} percent give {value / 100:g}"
-                )
+                raise ValueError(f"LotteryFL: {name}={value} is outside [0, 1]{percent_hint(value)}")
 
     def init(self, fed: Federation, theta0: Tensor) -> LotteryState:
         return LotteryState(

@@ -72,7 +72,7 @@ def show_data(args: argparse.Namespace) -> int:
 
     rows = data.fetch(args.names, folder=args.dir, offline=args.offline)
     with_note = [row for row in rows if row["note"]]
-    failed = [row for row in with_note if row["status"] not in ("built in", "verified", "sound")]
+    failed = [row for row in with_note if row["status"] in ("missing", "not downloaded", "damaged")]
     if args.json:
         print(as_json(rows))
     else:

@@ -8,14 +8,14 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
 from pfl_core.data import builtin, femnist, folders, medmnist_sets, torchvision_sets
 from pfl_core.data.combine import combine, recipe
-from pfl_core.data.dataset import Dataset, DatasetEntry, finished
+from pfl_core.data.dataset import UNOFFICIAL, Dataset, DatasetEntry, Published, finished
 from pfl_core.data.npz import read_npz
 from pfl_core.data.registry import COMBINED, MEDMNIST, SINGLE, check_name, data_dir, npz_names
 from pfl_core.files import cached, fingerprint
@@ -200,17 +200,18 @@ def _info(name: str, folder: Path) -> Info:
 def fetch(wanted: Sequence[str] = (), folder: str | Path | None = None, offline: bool = False) -> list[dict[str, str]]:
     """One row per data set: name, status, note, where, licence, size.
 
-    Without `wanted`: lists all data sets without reading or downloading; status "built in", "here" or "missing".
+    Without `wanted`: lists all data sets without downloading; status "built in", "here", "not official" or "missing".
+    A `<name>.npz` of a published set is read once, and again only if it was replaced or written to.
 
     With `wanted`: downloads missing files (unless `offline`) and reads every file completely. A combination gives one
-    row for each part. Status "built in", "verified" (by the official checksum) or "sound" (readable; this file has no
-    official checksum; `note` says if its images are not those of the published set); or "missing", "not downloaded",
-    "damaged" with the reason in `note`. An error in one set does not stop the others. Raises ValueError for an unknown
-    name.
+    row for each part. Status "built in", "verified" (by the official checksum), "sound" (readable; this file has no
+    official checksum) or "not official" (other images than the published ones; `note` has the difference); or
+    "missing", "not downloaded", "damaged" with the reason in `note`. An error in one set does not stop the others.
+    Raises ValueError for an unknown name.
     """
     at = data_dir(folder)
     if not wanted:
-        return [_row(info, "here" if info.available else "missing", "") for info in names(at).values()]
+        return [_row(info, *_listed(info, at)) for info in names(at).values()]
     recipes = {name: recipe(name) for name in wanted}
     single = dict.fromkeys(part for name, r in recipes.items() for part in (r.parts if r else (name,)))
     return [_row(info, *_checked(info, at, offline)) for info in [_info(name, at) for name in single]]
@@ -219,6 +220,42 @@ def fetch(wanted: Sequence[str] = (), folder: str | Path | None = None, offline:
 def _row(info: Info, status: str, note: str) -> dict[str, str]:
     status = "built in" if info.generated else status
     return dict(name=info.name, status=status, note=note, where=info.where, licence=info.licence, size=info.size)
+
+
+def _listed(info: Info, folder: Path) -> tuple[str, str]:
+    """(status, note) without downloading."""
+    if not info.available:
+        return "missing", ""
+    combination = recipe(info.name)
+    found = {part: _difference(part, folder) for part in (combination.parts if combination else (info.name,))}
+    note = "; ".join(f"{part} is {UNOFFICIAL}: {difference}" for part, difference in found.items() if difference)
+    return ("not official" if note else "here"), note
+
+
+def _difference(name: str, folder: Path) -> str:
+    """How the images of `<name>.npz` differ from the published set of this name.
+
+    "" if they do not, if there is no such file or published set, or if the file cannot be read.
+    """
+    npz = folder / f"{name}.npz"
+    if not npz.is_file() or _entry(name, folder).published == Published():
+        return ""
+    try:
+        state = fingerprint(npz)
+        return _differs(name, folder) if state is None else _cached_difference(name, folder, state)
+    except ValueError:
+        return ""
+
+
+@cache
+def _cached_difference(name: str, folder: Path, state: tuple[int, ...]) -> str:
+    """The difference, computed once for each (size, times, inode); cached on disk."""
+    key = [repr(_entry(name, folder).published), VERSIONS.get(name, 1), *state]
+    return cached(folder / "runs" / "cache" / f"difference-{name}.json", key, partial(_differs, name, folder))
+
+
+def _differs(name: str, folder: Path) -> str:
+    return load(name, folder=folder).differs
 
 
 def _checked(info: Info, folder: Path, offline: bool) -> tuple[str, str]:
@@ -235,7 +272,9 @@ def _checked(info: Info, folder: Path, offline: bool) -> tuple[str, str]:
     note = f"{len(data.y) - test:,} + {test:,} samples {'x'.join(map(str, data.x.shape[1:]))}"
     if _is_official(info.name, folder):
         return "verified", note
-    return "sound", f"{note}; {data.note}" if data.note else note
+    if data.differs:
+        return "not official", f"{UNOFFICIAL}: {data.differs}; {note}"
+    return "sound", f"{note}; {data.about}" if data.about else note
 
 
 def _is_official(name: str, folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Checks of a run that claims require: its training converged, and the method's mechanism acted."""
+"""Checks of a run that claims require: it trained, its training converged, and the method's mechanism acted."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from pfl_core.runs import Record
 
 FLAT = 0.5  # converged: the validation accuracy changes by less than this over the last fifth of the rounds; points
 LAST = 0.2  # fraction of the rounds
+# A run failed if at least CONSTANT of its mixed clients end with the score of a constant answer. A client is mixed if
+# none of its classes has more than MIXED of its test images; for others a constant answer can be a good one.
+CONSTANT = 0.9
+MIXED = 0.6
 
 
 def validation_change(record: Record) -> float:
@@ -30,10 +34,50 @@ def validation_change(record: Record) -> float:
     return float(np.polyfit(last.index.to_numpy(float), last.to_numpy(), 1)[0] * span)
 
 
+def failed(record: Record) -> bool:
+    """Whether training failed, for example because it diverged: the models of the last round cannot classify.
+
+    Either a client's test loss is not finite, or almost all models give one answer to all images (CONSTANT). Judged
+    where the method reports its scores. Runs at preset ci are too short to train, and are not judged.
+    """
+    if record.spec.preset == "ci":
+        return False
+    reported = record.spec.build_method().reported == "after_local_update" and "correct_trained" in record.series
+    suffix = "_trained" if reported else ""
+    if not {f"{name}{suffix}" for name in ("correct", "count", "loss")} <= record.series.keys():
+        return False
+    correct, count, loss = (
+        record.values(f"{name}{suffix}").iloc[-1].to_numpy() for name in ("correct", "count", "loss")
+    )
+    if not np.isfinite(loss[count > 0]).all():
+        return True
+    images = np.array(record.clients.get("test", np.zeros((0, 0))))  # [clients, classes]
+    if len(images) != len(correct):
+        return False
+    mixed = (count > 0) & (images.max(axis=1, initial=0) <= MIXED * count)
+    constant = ((images == correct[:, None]) & (images > 0)).any(axis=1) | (correct == 0)
+    return bool(mixed.any() and constant[mixed].mean() >= CONSTANT)
+
+
 def inert(record: Record) -> float:
     """Number of the method's mechanism checks that failed; NaN for a method without checks."""
     checks = record.mechanism
     return float(sum(not check.acts for check in checks)) if checks else math.nan
+
+
+def failed_line(records: Iterable[Record]) -> str:
+    """The runs whose training failed, with their accuracies, as lines for a notebook; "" if there are none."""
+    lines = [
+        f"   {record.spec.label()}: {record.reported_curve()['acc_mean'].iloc[-1]:.2f} %"
+        + (f" ({record.spec.setting})" if record.spec.setting else "")
+        for record in records
+        if failed(record)
+    ]
+    return (
+        "\n".join(["did not train (diverged, or one answer to all images), so no fair rivals:", *lines])
+        if lines
+        else ""
+    )
 
 
 def mechanism(records: Iterable[Record], label: Callable[[Record], str]) -> pd.DataFrame:

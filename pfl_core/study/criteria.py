@@ -2,7 +2,7 @@
 
 A claim that one method is better than another is decided only by runs at preset real or paper, if
 
-- their training converged,
+- they trained, and their training converged,
 - their mechanism acted,
 - their learning rates and regularization strengths were chosen by the same search on validation images,
 - there are as many seeds as are needed to detect a difference of 2 percentage points.
@@ -85,6 +85,8 @@ class Criteria:
     def _unmet(self, condition: str, used: pd.DataFrame, reading: Reading) -> Iterable[str]:
         """The reasons why the runs do not meet a condition; empty if they do."""
         if condition == CONVERGENCE:
+            diverged = of_metric(used, "failed")
+            yield from named("training failed", diverged[diverged["value"] > 0])
             yield from not_converged(used)
         elif condition == MECHANISM:
             inert = of_metric(used, "inert")

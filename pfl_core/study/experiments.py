@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 from pfl_core.runs import Record, RunSpec, Store, sweep
+from pfl_core.study.checks import failed_line
 
 MAX_LISTED = 10  # number of missing runs that are listed by name
 
@@ -41,7 +42,7 @@ def records(specs: Sequence[RunSpec], train: bool = False, store: Store | None =
     At real and paper, missing runs are listed. They are computed only with ``train`` or if the environment has
     PFL_TRAIN=1, as ``pfl figures`` sets it; runs that were stopped early are then continued. Committed records are used
     even if they were computed from other data files than those on this machine, see ``Store.display_record``.
-    Raises FileNotFoundError if there is no record.
+    Runs whose training failed are listed, too. Raises FileNotFoundError if there is no record.
     """
     store, slow = store or Store(), any(spec.preset in ("real", "paper") for spec in specs)
     train = train or os.environ.get("PFL_TRAIN") == "1" or not slow
@@ -58,6 +59,8 @@ def records(specs: Sequence[RunSpec], train: bool = False, store: Store | None =
         raise FileNotFoundError(
             f"none of these {len(specs)} runs is stored; compute them with `pfl figures`, or set TRAIN = True here"
         )
+    if lines := failed_line(found):
+        print(lines)
     return found
 
 

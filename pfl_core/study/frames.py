@@ -9,6 +9,7 @@ import pandas as pd
 
 from pfl_core.data.dataset import UNOFFICIAL
 from pfl_core.runs import Record, RunSpec
+from pfl_core.study.checks import failed
 
 
 def data_name(record: Record) -> str:
@@ -38,14 +39,14 @@ def method_fields(spec: RunSpec) -> dict[str, object]:
 
 
 def summaries(records: Iterable[Record]) -> pd.DataFrame:
-    """A row per run: method and its fields, seed, data, preset, setting, where (``setting_label``), and the metrics of
-    ``Record.summary``.
+    """A row per run: method and its fields, seed, data, preset, setting, where (``setting_label``), failed
+    (``checks.failed``), and the metrics of ``Record.summary``.
     """
     rows = []
     for record in records:
         spec = record.spec
         tags = {"method": spec.method["name"], "seed": spec.seed, "preset": spec.preset_label, "setting": spec.setting}
-        labels = {"where": setting_label(record), "data": data_name(record)}
+        labels = {"where": setting_label(record), "data": data_name(record), "failed": failed(record)}
         rows.append({**tags, **labels, **method_fields(record.spec), **record.summary()})
     return pd.DataFrame(rows)
 
@@ -78,16 +79,24 @@ def clients(records: Iterable[Record]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
+def reported_scores(record: Record) -> pd.DataFrame:
+    """A row per client: accuracy (percent) in the last round, where the method reports its scores."""
+    reported = record.spec.build_method().reported == "after_local_update" and "correct_trained" in record.series
+    correct, count = (record.values(f"{name}{'_trained' * reported}").iloc[-1] for name in ("correct", "count"))
+    return (100 * correct / count).rename("accuracy").rename_axis("client").reset_index()
+
+
 def _tagged(frame: pd.DataFrame, tags: dict[str, object]) -> pd.DataFrame:
     """``frame`` with a constant column for each tag. A tuple is one value."""
     return frame.assign(**{name: [value] * len(frame) for name, value in tags.items()})
 
 
 def same_end(table: pd.DataFrame, reference: str) -> list[str]:
-    """The other labels whose final states are bitwise identical to those of ``reference`` for every seed.
+    """The other labels whose final states are bitwise identical to those of ``reference`` for every common seed.
 
-    Columns: label, seed, and state (hash of the final state).
+    Columns: label, seed, and state (hash of the final state). A label without a common seed is not listed.
     """
-    states = table.pivot(index="seed", columns="label", values="state")
-    same = states.drop(columns=reference).eq(states[reference], axis=0).all()
+    states = table.pivot(index="seed", columns="label", values="state").dropna(subset=reference)
+    others = states.drop(columns=reference)
+    same = (others.eq(states[reference], axis=0) | others.isna()).all() & others.notna().any()
     return [label for label in dict.fromkeys(table["label"]) if same.get(label, False)]

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.runs import Record, RunSpec
-from pfl_core.study.checks import inert, validation_change
+from pfl_core.study.checks import failed, inert, validation_change
 from pfl_core.study.distance import differences
 from pfl_core.study.frames import data_name, method_fields, published_set
 from pfl_core.study.mask_overlap import head_weight, masks, overlap_contrast
@@ -64,8 +64,9 @@ def run_metrics(record: Record, settings: PaperSettings, extra: Sequence[ExtraMe
     Metrics of the last round: those of ``Record.summary``; ``uplink_fraction``, the values that a client sends relative
     to the whole model; and, if masks were stored, for the head's weight: ``iou_raw`` and ``iou_chance`` (means over
     pairs of clients) and ``iou_contrast`` (of ``iou_chance``, pairs with a common class minus pairs without). Metrics
-    of the whole run: ``train_images`` (mean over clients), ``roughness``, and ``validation_change`` and ``inert`` of
-    ``study.checks``. The functions in ``extra`` add further metrics. ``settings``: those of the run's paper.
+    of the whole run: ``train_images`` (mean over clients), ``roughness``, and ``validation_change``, ``inert`` and
+    ``failed`` of ``study.checks``. The functions in ``extra`` add further metrics. ``settings``: those of the run's
+    paper.
     """
     spec = record.spec
     tags = {
@@ -97,6 +98,7 @@ def run_metrics(record: Record, settings: PaperSettings, extra: Sequence[ExtraMe
         numbers["train_images"] = float(np.sum(record.clients["train"], axis=1).mean())
     numbers["roughness"] = roughness(record)
     numbers |= {"validation_change": validation_change(record), "inert": inert(record)}
+    numbers["failed"] = failed(record)
     for function in extra:
         numbers |= function(record)
     if masks(record):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -23,6 +23,13 @@ from pfl_core.study.search import Search, searched_path
 from pfl_core.study.settings import PaperSettings
 
 Experiment = Callable[[str, Sequence[int], Mapping[str, Any]], list[RunSpec]]  # preset, seeds, overrides -> runs
+
+
+class Measured(NamedTuple):
+    """Claims about measurements, such as times, in place of runs."""
+
+    claims: tuple[int, ...]  # their numbers
+    committed: Callable[[str], pd.DataFrame]  # preset -> the committed measurements as results; empty if there are none
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,7 @@ class Paper(Study):
 
     comparison: Comparison = field(kw_only=True)
     claims: ClaimChecks = field(kw_only=True)
+    measured: Measured | None = None
     figure: str = ""  # the main figure, relative to figures/, without suffix
     answer: Callable[[Any], list[str]] = (
         lambda evidence: []
@@ -116,6 +124,15 @@ class Paper(Study):
     def claims_table(self, results: pd.DataFrame, numbers: list[int] | None = None) -> pd.DataFrame:
         """The paper's claims with verdicts, see ``claims.claims_table``."""
         return claims_table(self.claims, results, numbers)
+
+    def verdicts(self, preset: str, results: pd.DataFrame) -> pd.DataFrame:
+        """``claims_table`` of the runs at a preset; claims about measurements are judged by the committed ones."""
+        table = self.claims_table(results)
+        measurements = self.measured.committed(preset) if self.measured else pd.DataFrame()
+        if self.measured is None or measurements.empty:
+            return table
+        judged = self.claims_table(measurements, list(self.measured.claims))
+        return pd.concat([table.drop(index=judged.index), judged]).sort_index()
 
 
 def _identity(spec: RunSpec) -> str:

@@ -19,10 +19,10 @@ import pandas as pd
 
 from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.provenance import ROOT
-from pfl_core.study import checks
+from pfl_core.study import checks, frames
 from pfl_core.study.compare import counts
 from pfl_core.study.paper import Paper
-from pfl_core.study.statistics import interval
+from pfl_core.study.statistics import agreement, interval
 
 PRESETS = ("paper", "real")  # in the order in which they decide
 OPEN = "undecided"
@@ -30,6 +30,12 @@ PAGE = "RESULTS.md"
 OVERVIEW = "REPRODUCTION.md"
 KEYS_A_LINE = 16
 BLOCK = re.compile(r"(<!-- answer -->\n).*?(\n<!-- /answer -->)", re.DOTALL)
+ALONE = (
+    "For each method, over clients and seeds: the correlation of its accuracies with those of Local (training alone) "
+    "on the same clients, and the mean of the differences and of their sizes, in points. Complete runs with the "
+    "paper's own fields, each scored where its method reports. A method with a correlation near 1 and small "
+    "differences does little more than training alone."
+)
 RULE = (
     "A claim that one method beats another is decided only by runs that converged and in which the method's mechanism "
     "had an effect, with learning rates that the same search chose for all methods, and with enough seeds. Otherwise "
@@ -72,7 +78,7 @@ class Evidence:
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """The verdict on each claim, in order."""
-        tables = {preset: self.paper.claims_table(frame) for preset, frame in self.frames.items() if len(frame)}
+        tables = {preset: self.paper.verdicts(preset, frame) for preset, frame in self.frames.items() if len(frame)}
         numbers = next(iter(tables.values())).index if tables else []
         return [_deciding({preset: table.loc[number] for preset, table in tables.items()}) for number in numbers]
 
@@ -131,6 +137,7 @@ def page(evidence: Evidence, figures: Path | None = None) -> str:
         "## Verdicts\n\n" + verdicts(evidence),
         "## The paper's numbers beside the reproduced ones\n\n" + comparison(evidence),
         "## Did the mechanism act?\n\n" + mechanism(evidence),
+        *(["## Agreement with training alone\n\n" + agreed] if (agreed := local_agreement(evidence)) else []),
         "## Figures\n\n" + gallery(name, figures or ROOT / "figures"),
         "## What is missing\n\n" + missing(evidence),
     ]
@@ -293,6 +300,40 @@ def mechanism(evidence: Evidence) -> str:
         "below its bound follows from the check.\n\n"
     )
     return intro + markdown(("runs", "check", "mean", "bound", "acted"), rows)
+
+
+def local_agreement(evidence: Evidence) -> str:
+    """How closely each method's clients score as under Local in the same federation; "" without runs of both."""
+    from pfl_core.study.plots import NAMES  # imported here: Matplotlib takes half a second
+
+    scores: dict[tuple[str, ...], list[pd.DataFrame]] = {}  # by federation
+    for record in (record for stored in evidence.records.values() for record in stored):
+        if not (record.partial or checks.failed(record) or evidence.paper.variant(record.spec)):
+            tags = {"label": record.spec.method["name"], "seed": record.spec.seed}
+            scores.setdefault(_federation(record.spec), []).append(frames.reported_scores(record).assign(**tags))
+    rows = []
+    for (preset, setting, *_), parts in scores.items():
+        if not any((part["label"] == "local").any() for part in parts):
+            continue
+        for method, (r, mean, size, count) in agreement(pd.concat(parts), "local").iterrows():
+            if count:
+                run = f"{preset}: {setting}, {NAMES.get(str(method), method)}"
+                rows.append((run, _two_digits(r), f"{mean:+.2f}", f"{size:.2f}", f"{count:.0f}"))
+    head = ("runs", "correlation", "mean difference", "mean size of it", "scores")
+    return f"{ALONE}\n\n{markdown(head, rows)}" if rows else ""
+
+
+def _federation(spec: RunSpec) -> tuple[str, ...]:
+    """Preset, setting (with the alpha of a Dirichlet partition), and what else makes runs have the same clients."""
+    plain = spec.identity(written_out=True)
+    alpha = plain["partition"].get("alpha")
+    setting = spec.setting if alpha is None else f"{spec.setting}, alpha={alpha:g}"
+    return spec.preset_label, setting, *(str(plain[name]) for name in ("data", "partition", "model", "clients"))
+
+
+def _two_digits(value: float) -> str:
+    """Two digits; "" for a correlation that does not exist, because all scores are equal."""
+    return "" if np.isnan(value) else f"{value:.2f}"
 
 
 def gallery(name: str, figures: Path) -> str:

@@ -15,6 +15,7 @@ are not mixed. ``setting`` is the name of the paper's setting, ``model`` the net
     rounds_to_95       first round that reaches 95 % of the run's last accuracy
     train_images       training images of a client, mean over clients
     validation_change  change of the validation accuracy over the last fifth of the rounds; points
+    failed             1 if training failed, e.g. diverged, else 0
     inert              number of the method's mechanism checks that failed
     others             see the functions in the paper's ``Paper.extra_metrics``
 """
@@ -144,8 +145,10 @@ def leads(table: pd.DataFrame, leader: str, value: str = "acc_mean") -> pd.DataF
     """The lead of the label ``leader`` over every other label, paired by seed. Columns: label, seed and ``value``.
 
     A row for each other label: its mean, the mean lead, the 95 % interval of the lead, and the number of common seeds.
-    Empty if ``leader`` is not in the table.
+    Empty if ``leader`` is not in the table. With a column ``failed``, runs whose training failed have no score.
     """
+    if "failed" in table.columns:
+        table = table.assign(**{value: table[value].where(~table["failed"].astype(bool))})
     if table.duplicated(["seed", "label"]).any():
         duplicate = table[table.duplicated(["seed", "label"])].iloc[0]
         raise ValueError(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pfl_core.cli import main
 from pfl_core.data import VERSIONS, checksum, fetch, names, registry, versions
 from pfl_core.data import catalogue as module
 from pfl_core.data.combine import RECIPES
@@ -184,13 +185,42 @@ def test_checksum_of_missing_files(folder):
         checksum("cifar11")
 
 
-def test_listing_touches_no_file(write_npz, folder):
+def test_listing_does_not_mind_damaged_files(write_npz, folder):
     write_npz("mine")
     (folder / "mnist.npz").write_bytes(b"damaged, but nobody asked")
     rows = {row["name"]: row for row in fetch()}
     assert rows["digits"]["status"] == "built in" and rows["mine"]["status"] == "here"
     assert rows["mnist"]["status"] == "here" and rows["cifar_mnist"]["status"] == "missing"
     assert set(rows["mine"]) == {"name", "status", "note", "where", "licence", "size"}
+
+
+def test_other_images_than_the_published_ones_are_marked(write_npz, folder, capsys):
+    write_npz("mnist", classes=10, train=10, shape=(28, 28))
+    write_npz("cifar10", classes=10, train=10, shape=(3, 32, 32))
+    write_npz("mine")
+    rows = {row["name"]: row for row in fetch()}
+    assert (rows["mnist"]["status"], rows["mine"]["status"]) == ("not official", "here")
+    assert rows["mnist"]["note"] == "mnist is not the official file: 14 images"
+    assert rows["cifar_mnist"]["status"] == "not official"
+    assert rows["cifar_mnist"]["note"].count("not the official file: 14 images") == 2
+    (row,) = fetch(["mnist"], offline=True)
+    assert row["status"] == "not official"
+    assert row["note"] == "not the official file: 14 images; 10 + 4 samples 1x28x28"
+    for chosen in ((), ("mnist",)):
+        assert main(["data", *chosen, "--dir", str(folder)]) == 0
+        assert "not the official file: 14 images" in capsys.readouterr().out
+
+
+def test_listing_reads_a_file_again_only_if_it_was_replaced(write_npz, folder, monkeypatch):
+    monkeypatch.setattr(module, "fingerprint", lambda path: (path.stat().st_size,))  # also right after writing
+    write_npz("mnist", classes=10, train=10, shape=(28, 28))
+    reads, module_load = [], module.load
+    monkeypatch.setattr(module, "load", lambda name, **options: reads.append(name) or module_load(name, **options))
+    note = next(row["note"] for row in fetch() if row["name"] == "mnist")
+    module._cached_difference.cache_clear()  # as in another process
+    assert note in {row["note"] for row in fetch()} and reads == ["mnist"]
+    write_npz("mnist", classes=10, train=20, shape=(28, 28))
+    assert "mnist is not the official file: 24 images" in {row["note"] for row in fetch()}
 
 
 def test_one_bad_set_does_not_stop_the_others(write_npz, folder):
@@ -205,7 +235,7 @@ def test_one_bad_set_does_not_stop_the_others(write_npz, folder):
 def test_a_combination_is_fetched_part_by_part(write_npz):
     write_npz("mnist", classes=10, train=10)
     rows = fetch(["cifar_mnist", "mnist"], offline=True)
-    assert [(row["name"], row["status"]) for row in rows] == [("mnist", "sound"), ("cifar10", "missing")]
+    assert [(row["name"], row["status"]) for row in rows] == [("mnist", "not official"), ("cifar10", "missing")]
 
 
 def test_unknown_names_are_refused_before_anything_is_done(folder):

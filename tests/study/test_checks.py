@@ -1,6 +1,7 @@
 """Checks that a run must pass before it decides a claim."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,8 @@ import pandas as pd
 import pytest
 
 from pfl_core.algorithm import Algorithm, MechanismCheck
-from pfl_core.study.checks import first_line, inert, mechanism, validation_change
+from pfl_core.runs import Record, RunSpec
+from pfl_core.study.checks import failed, failed_line, first_line, inert, mechanism, validation_change
 
 
 def record(accuracies, rounds=None, every=1, checks=()):
@@ -37,6 +39,50 @@ def test_no_change_without_validation_or_with_too_few_scores():
     bare = record([1.0] * 20)
     bare.series = {}
     assert math.isnan(validation_change(bare))
+
+
+TWO_CLASSES = [[100, 0, 100], [100, 100, 0], [0, 100, 100]]  # test images of three clients
+ONE_CLASS = [[195, 5, 0], [100, 0, 0], [0, 0, 100]]
+
+
+def scored(correct, loss=1.0, test=TWO_CLASSES, method="fedavg", suffix=""):
+    """Three clients with these correct answers after an earlier, better round."""
+    count = np.sum(test, axis=1)
+    series = {
+        f"correct{suffix}": [[2, 4], [list(count), list(correct)]],
+        f"count{suffix}": [[2, 4], [list(count)] * 2],
+        f"loss{suffix}": [[2, 4], [[0.1] * 3, [loss] * 3]],
+    }
+    spec = RunSpec({"name": method}, clients=3, rounds=4, eval_every=2, setting="a setting")
+    return Record("k", spec, series, clients={"test": test})
+
+
+def test_training_failed_with_losses_that_are_not_finite_or_constant_answers():
+    assert failed(scored([100, 100, 100])) and failed(scored([0, 100, 0]))
+    assert failed(scored([150, 160, 170], loss=math.nan)) and failed(scored([150, 160, 170], loss=math.inf))
+    assert not failed(scored([150, 160, 170])) and not failed(scored([100, 100, 101]))
+    assert not failed(scored([95, 70, 80]))  # worse than a constant answer, but none
+    assert not failed(scored([200, 200, 200]))
+    assert not failed(scored([195, 100, 100], test=ONE_CLASS))  # a constant answer is a good one
+
+
+def test_training_is_judged_where_the_method_reports_its_scores():
+    run = scored([100, 100, 100], method="star_pfl", suffix="_trained")
+    run.series.update(scored([150, 160, 170]).series)
+    assert failed(run)
+    assert not failed(replace(run, spec=replace(run.spec, method={"name": "fedavg"})))
+    assert not failed(replace(run, series={}))
+
+
+def test_runs_at_preset_ci_are_too_short_to_judge():
+    run = scored([100, 100, 100])
+    assert not failed(replace(run, spec=replace(run.spec, preset="ci")))
+
+
+def test_failed_runs_are_listed_with_their_accuracy():
+    runs = [scored([150, 160, 170]), scored([100, 100, 100])]
+    assert failed_line(runs).splitlines()[1:] == ["   fedavg() on digits, seed 0: 50.00 % (a setting)"]
+    assert failed_line(runs[:1]) == ""
 
 
 ACTS = MechanismCheck("moved", 2.0, 1.0, True, "raise the rate")

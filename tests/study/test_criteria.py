@@ -11,8 +11,8 @@ HOLDS = Verdict("holds", "+3.00")
 SEARCHED = {("real", "images"): {"own": {"lr": 0.1}, "rival": {"lr": 0.3}}}
 
 
-def rows(change=0.1, inert=0.0, seeds=(0, 1, 2), preset="real", lead=(3.0, 3.5, 2.5), setting="images"):
-    """Two methods, ``own`` ahead of ``rival`` by ``lead``."""
+def rows(change=0.1, inert=0.0, seeds=(0, 1, 2), preset="real", lead=(3.0, 3.5, 2.5), setting="images", lost=()):
+    """Two methods, ``own`` ahead of ``rival`` by ``lead``; the training of the runs ``lost`` failed."""
     made = []
     for method in ("own", "rival"):
         for seed in seeds:
@@ -20,6 +20,7 @@ def rows(change=0.1, inert=0.0, seeds=(0, 1, 2), preset="real", lead=(3.0, 3.5, 
             run["key"] = f"{method}{seed}"
             accuracy = 80.0 + (lead[seed] if method == "own" else 0.0)
             metrics = {"acc_mean": accuracy, "validation_change": change, "inert": inert if method == "own" else None}
+            metrics["failed"] = run["key"] in lost
             made += [{**run, "metric": name, "value": value} for name, value in metrics.items()]
     return pd.DataFrame(made).astype({"value": float})
 
@@ -43,6 +44,7 @@ def test_a_verdict_that_meets_all_conditions_is_kept_with_its_runs():
         (dict(change=0.5), "validation accuracy changes by 0.5 points or more over the last fifth of the rounds (own"),
         (dict(change=-0.9), "validation accuracy changes"),
         (dict(change=float("nan")), "no validation images show whether training converged (own, rival)"),
+        (dict(lost=["rival1"]), "training failed (rival)"),
         (dict(inert=1.0), "the mechanism did not act (own)"),
         (dict(setting="others"), "no search for rates and strengths (own, rival)"),
         (dict(seeds=(0, 1), lead=(3.0, 3.001)), "2 of 3 seeds"),

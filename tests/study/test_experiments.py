@@ -10,6 +10,7 @@ from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.runs import execute, sweep, write_record
 from pfl_core.study.experiments import available, records
 from pfl_core.study.output import caption
+from pfl_core.training import Training
 from tests.study.small_runs import specs
 
 
@@ -63,3 +64,12 @@ def test_available_is_what_is_stored_or_has_its_data_here(store, tmp_path, monke
     assert available(wanted, store) == wanted[:3]
     with pytest.raises(FileNotFoundError, match="is not here"):
         available(wanted[3:], store)
+
+
+def test_runs_that_did_not_train_are_listed(store, capsys, monkeypatch):
+    records(specs(rounds=30), train=True, store=store)
+    assert "did not train" not in capsys.readouterr().out
+    diverging = specs(train=Training(lr=1e12))
+    records(diverging, train=True, store=store)
+    out = capsys.readouterr().out
+    assert "did not train" in out and all(spec.label() in out for spec in diverging)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from pfl_core.papers import PAPERS, paper
-from pfl_core.runs import Store
+from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import report
 from pfl_core.study.report import Evidence, _deciding, markdown
@@ -78,3 +80,40 @@ def test_a_deciding_preset_comes_first_then_the_one_with_most_runs():
 
 def test_bars_in_cells_do_not_end_them():
     assert markdown(("a",), [("x | y",)]).splitlines()[-1] == "| x \\| y |"
+
+
+def stored(method: str, seed: int, correct: list[int], setting: str = "a", **changes) -> Record:
+    """Two clients of 200 test images, two classes each, with these correct answers."""
+    spec = RunSpec({"name": method}, clients=2, rounds=1, seed=seed, paper="fedselect", preset="real", setting=setting)
+    series = {name: ([1], [values]) for name, values in {"correct": correct, "count": [200, 200]}.items()}
+    series["loss"] = ([1], [[1.0, 1.0]])
+    test = [[100, 100, 0], [0, 100, 100]]
+    return Record("k", replace(spec, **changes), series, clients={"test": test})
+
+
+def agreed(*records: Record) -> list[str]:
+    return report.local_agreement(Evidence(paper("fedselect"), {"real": list(records)}, {})).splitlines()[4:]
+
+
+def test_agreement_with_local_over_clients_and_seeds():
+    """Differences of 1, 2, 3 and -2 points: mean 1, mean size 2."""
+    local = [stored("local", 0, [120, 140]), stored("local", 1, [160, 180])]
+    own = [stored("fedper", 0, [122, 144]), stored("fedper", 1, [166, 176])]
+    r = np.corrcoef([60, 70, 80, 90], [61, 72, 83, 88])[0, 1]
+    assert agreed(*local, *own) == [f"| real: a, FedPer | {r:.2f} | +1.00 | 2.00 | 4 |"]
+    assert agreed(*local, own[0])[0].endswith("| +1.50 | 1.50 | 2 |")  # the seeds that both have
+    assert agreed(*own) == agreed(*local) == []
+
+
+def test_agreement_is_of_the_same_federation_and_of_complete_runs_that_trained():
+    local, other = stored("local", 0, [120, 140]), [122, 144]
+    assert agreed(local, stored("fedper", 0, other)) != []
+    assert agreed(local, stored("fedper", 0, other, setting="b")) == []
+    assert agreed(local, stored("fedper", 0, other, partition={"name": "shards", "classes_per_client": 3})) == []
+    assert agreed(local, stored("fedper", 0, [100, 100])) == []  # a constant answer
+    assert agreed(local, replace(stored("fedper", 0, other, rounds=9), rounds_done=1)) == []  # stopped early
+
+
+@pytest.mark.parametrize("name, has_local", [("star_pfl", True), ("fedpews", False)])
+def test_pages_have_the_agreement_with_local_if_local_was_run(name, has_local):
+    assert ("## Agreement with training alone" in report.page(committed(name))) == has_local

@@ -11,7 +11,19 @@ import pytest
 from pfl_core.papers import STUDIES, study
 from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.runs import Store
-from pfl_core.study.search import Score, Search, choose, open_ends, read, run_search, table, write
+from pfl_core.study.search import (
+    MAX_EXTENSIONS,
+    Score,
+    Search,
+    _next_value,
+    _rows,
+    choose,
+    open_ends,
+    read,
+    run_search,
+    table,
+    write,
+)
 
 
 def asked_only(score):
@@ -160,6 +172,23 @@ def test_every_choice_lies_in_a_stated_search(name):
         for method, values in methods.items():
             search = searches[method]
             assert values.keys() == search.grid.keys() | search.each.keys(), (place, method)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_grids_with_a_choice_at_an_end_cannot_be_extended_further(name):
+    """They were extended as often as is allowed, or their field refuses the next value."""
+    part = study(name)
+    for row in _rows(part.searched):
+        searches = {search.method: search for search in part.searches[row["preset"], row["setting"]]}
+        search = searches[row["method"]]
+        for field in row["edges"]:
+            grid, stated = row["grid"][field], search.grid[field]
+            edge = 0 if row["values"][field] == grid[0] else -1
+            beyond = [value for value in grid if (value < min(stated) if edge == 0 else value > max(stated))]
+            if len(beyond) < MAX_EXTENSIONS:
+                extended = {**row["values"], field: _next_value(grid, edge)}
+                with pytest.raises(ValueError, match=field):
+                    search.spec(part.settings, row["preset"], row["setting"], extended)
 
 
 def test_a_full_disk_leaves_the_file_of_chosen_values_as_it_was(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pfl_core.papers.fedselect.comparison import COMPARISON
-from pfl_core.study.statistics import ALIKE, Missing, agreement, best_preset, claim_rows, paired
+from pfl_core.study.statistics import ALIKE, Missing, agreement, best_preset, claim_rows, leads, paired
 from tests.papers.fedselect.invented import rows
 from tests.study.invented import NOISE, frame
 
@@ -128,3 +128,11 @@ def test_agreement_with_local_client_by_client():
     assert found.loc["more"].tolist() == pytest.approx([1.0, 1.0, 1.0, 4])
     assert found.loc["reversed"].tolist() == pytest.approx([-1.0, 0.0, 20.0, 4])
     assert agreement(table[table["label"] != "Local"], "Local").empty
+
+
+def test_a_run_whose_training_failed_is_no_rival():
+    rows = [("own", 0, 80.0, False), ("own", 1, 81.0, False), ("rival", 0, 78.0, False), ("rival", 1, 50.0, True)]
+    rows += [("diverged", 0, 50.0, True), ("diverged", 1, 50.0, True)]
+    found = leads(pd.DataFrame(rows, columns=["label", "seed", "acc_mean", "failed"]), "own")
+    assert found.loc["rival", ["mean", "own leads by", "seeds"]].tolist() == [78.0, 2.0, 1]
+    assert found.loc["diverged", ["mean", "own leads by"]].isna().all() and found.loc["diverged", "seeds"] == 0

@@ -36,6 +36,7 @@ from pfl_core.algorithms.fedselect.alternating import NOTES, Alternating, MaskSt
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
 from pfl_core.ops import ClientRows, count_true, counts_true, put, round_half_up, take, top_count
+from pfl_core.options import percent_hint
 from pfl_core.training import Training
 
 
@@ -116,9 +117,7 @@ class FedSelect(Alternating[SelectState]):
     def __post_init__(self) -> None:
         for name in ("p", "alpha"):
             if not 0 <= (value := getattr(self, name)) <= 1:
-                raise ValueError(
-                    f"FedSelect: {name}={value} is outside [0, 1]; for {value} percent give {value / 100:g}"
-                )
+                raise ValueError(f"FedSelect: {name}={value} is outside [0, 1]{percent_hint(value)}")
         super().__post_init__()
         if self.mask_update_every < 1 or self.mask_update_start < 0:
             raise ValueError("FedSelect: mask_update_every must be at least 1 and mask_update_start at least 0")

@@ -22,7 +22,7 @@ from pfl_core.algorithms.star_pfl.masks import (
     stability,
 )
 from pfl_core.federation import Federation
-from pfl_core.options import NonNegativeInt
+from pfl_core.options import NonNegativeInt, percent_hint
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class StarPFLOptions(Algorithm):
         shares = ("threshold_global", "threshold_local", "stability_floor_quantile", "max_frozen_fraction", "ema_decay")
         for name in shares:
             if (given := getattr(self, name)) is not None and not 0 <= given <= 1:
-                raise ValueError(f"StarPFL: {name}={given} is outside [0, 1]; for {given} percent give {given / 100:g}")
+                raise ValueError(f"StarPFL: {name}={given} is outside [0, 1]{percent_hint(given)}")
         if self.probe_epochs and not self.probe:
             raise ValueError("StarPFL: probe_epochs=True without probe; set a number of entries, such as probe=200")
         if self.probe < 0:

@@ -19,7 +19,7 @@ from pfl_core.costs import payload_bytes, weight_uses
 from pfl_core.federation import Federation, Split
 from pfl_core.papers.pfedgate.costs import fedem_step, first_mask, layer_macs, step_counts
 from pfl_core.papers.pfedgate.published import M_STEP, MEASURED, SLICED, SMALL, table2
-from pfl_core.runs import provenance
+from pfl_core.runs import RESULTS, provenance
 from pfl_core.seeding import generator
 from pfl_core.study import profiling
 from pfl_core.study.statistics import COLUMNS
@@ -222,6 +222,13 @@ def _row(label: str) -> tuple[int, str, float, str]:
     kind, _, rest = label.partition(", s = ")
     s, _, kernels = rest.partition(", ")
     return TOP.index(label) if label in TOP else len(TOP), kind, -float(s or 1), kernels
+
+
+def committed_results(preset: str) -> pd.DataFrame:
+    """The committed times and peaks of a preset as ``measured_results``; empty if there are none."""
+    folder = RESULTS / "pfedgate" / preset
+    times, memory = (profiling.read(folder / f"{name}-{preset}.measured") for name in ("gate-times", "gate-memory"))
+    return pd.DataFrame() if times is None or memory is None else measured_results(times, memory, preset)
 
 
 def measured_results(times: pd.DataFrame, memory: pd.DataFrame, preset: str) -> pd.DataFrame:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pandas as pd
 import pytest
 
 from pfl_core.papers.pfedgate import benchmark as gate_bench
 from pfl_core.papers.pfedgate.paper import PAPER
 from pfl_core.papers.pfedgate.published import cells
+from pfl_core.runs.provenance import ROOT
 from pfl_core.study.claims import claims
 from tests.papers.pfedgate import invented
 from tests.papers.pfedgate.invented import status, verdict
-from tests.study.invented import noisy
+from tests.study.invented import frame, noisy
 
 
 def rows(value, metric="acc_pooled", method="pfedgate", variant="", **fields):
@@ -66,6 +69,29 @@ def test_8_about_three_times():
 @pytest.mark.parametrize("number", [7, 8])
 def test_7_and_8_need_measurements(number):
     assert "no timed steps" in verdict(number, rows(80.0)).numbers
+
+
+@pytest.mark.parametrize("number", [7, 8])
+def test_7_and_8_read_the_same_in_the_notebook_and_on_the_results_page(number):
+    """Both are judged by the committed measurements, and runs beside them change nothing."""
+    here = PAPER.claims_table(gate_bench.committed_results("real"), [number]).loc[number]
+    on_page = PAPER.verdicts("real", frame(rows(80.0))).loc[number]
+    pd.testing.assert_series_equal(on_page, here)
+    shown = f"here: {here['ours'].upper()} ({here['numbers']})"
+    notebook = json.loads((ROOT / "notebooks/pfedgate/03_efficiency.ipynb").read_text(encoding="utf-8"))
+    assert any(shown in "".join(out.get("text", "")) for cell in notebook["cells"] for out in cell.get("outputs", ()))
+
+
+def test_claims_about_runs_do_not_read_measurements():
+    runs = frame(rows(80.0))
+    table = PAPER.verdicts("real", runs)
+    assert list(table.index) == list(range(1, len(table) + 1))
+    pd.testing.assert_frame_equal(table.drop(index=[7, 8]), PAPER.claims_table(runs).drop(index=[7, 8]))
+
+
+def test_without_committed_measurements_7_and_8_are_undecided():
+    assert gate_bench.committed_results("paper").empty
+    assert set(PAPER.verdicts("paper", frame(rows(80.0))).loc[[7, 8], "ours"]) == {"undecided"}
 
 
 # ---- 10 and 11: the gate's parts ------------------------------------------------------------------------------------
