@@ -21,6 +21,7 @@ from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import checks, frames
 from pfl_core.study.compare import counts
+from pfl_core.study.names import NAMES, in_figure
 from pfl_core.study.paper import Paper
 from pfl_core.study.statistics import agreement, interval
 
@@ -32,7 +33,7 @@ KEYS_A_LINE = 16
 BLOCK = re.compile(r"(<!-- answer -->\n).*?(\n<!-- /answer -->)", re.DOTALL)
 ALONE = (
     "For each method, over clients and seeds: the correlation of its accuracies with those of Local (training alone) "
-    "on the same clients, and the mean of the differences and of their sizes, in points. Complete runs with the "
+    "on the same clients, and the mean difference and mean absolute difference, in points. Complete runs with the "
     "paper's own fields, each scored where its method reports. A method with a correlation near 1 and small "
     "differences does little more than training alone."
 )
@@ -304,8 +305,6 @@ def mechanism(evidence: Evidence) -> str:
 
 def local_agreement(evidence: Evidence) -> str:
     """How closely each method's clients score as under Local in the same federation; "" without runs of both."""
-    from pfl_core.study.plots import NAMES  # imported here: Matplotlib takes half a second
-
     scores: dict[tuple[str, ...], list[pd.DataFrame]] = {}  # by federation
     for record in (record for stored in evidence.records.values() for record in stored):
         if not (record.partial or checks.failed(record) or evidence.paper.variant(record.spec)):
@@ -317,9 +316,9 @@ def local_agreement(evidence: Evidence) -> str:
             continue
         for method, (r, mean, size, count) in agreement(pd.concat(parts), "local").iterrows():
             if count:
-                run = f"{preset}: {setting}, {NAMES.get(str(method), method)}"
+                run = f"{preset}: {in_figure(setting)}, {NAMES.get(str(method), method)}"
                 rows.append((run, _two_digits(r), f"{mean:+.2f}", f"{size:.2f}", f"{count:.0f}"))
-    head = ("runs", "correlation", "mean difference", "mean size of it", "scores")
+    head = ("runs", "correlation", "mean difference", "mean absolute difference", "scores")
     return f"{ALONE}\n\n{markdown(head, rows)}" if rows else ""
 
 
