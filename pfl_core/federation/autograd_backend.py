@@ -33,15 +33,20 @@ class AutogradBackend:
         self._derived = torch.empty_like(self.flat_grad[0])  # [d] the derived weights, see ``DerivedWeights``
         self._modules = dict(self.model.named_modules())
         self._params = tuple(self.model.parameters())
+        self._sizes = [f.stop - f.start for f in self.layout.fields]
+        # For each statistic, the dictionary that holds it, its name there, and its shape.
+        named = [(f.name.rpartition("."), f.shape) for f in self.layout.fields[len(self._params) :]]
+        self._statistics = [(self._modules[module]._buffers, name, shape) for (module, _, name), shape in named]
         self._address: tuple[int, int] | None = None  # addresses of the bound vectors
         self._alive: tuple[Tensor, ...] = ()  # the bound vectors
         self._trainable: tuple[Field, ...] | None = None  # the tensors that require gradients
-        self._in_parts = False  # whether autograd allocates the gradients; ``flat_grad`` is then all zeros
+        self._in_parts: bool | None = None  # whether autograd allocates the gradients; ``flat_grad`` is then all zeros
         self._features: Tensor = ABSENT  # input of the head in the last forward pass
         self._in_hook = False
         norms = nn.modules.batchnorm._BatchNorm
         self.has_batch_norm = any(isinstance(module, norms) for module in self.model.modules())
         self._modules[self.layout.head].register_forward_pre_hook(self._keep_features)
+        self._set_in_parts(False)
 
     def bind(self, params: Tensor, statistics: Tensor) -> None:
         """Make the module's tensors views of ``params`` [d] and ``statistics`` [e - d].
@@ -58,13 +63,13 @@ class AutogradBackend:
         # `data` has a version counter of its own, so that autograd does not notice when another thread trains another
         # row of the same tensor.
         params, statistics = params.data, statistics.data
-        for f, p in zip(self.layout.params, self._params, strict=True):
-            p.data = params[f.start : f.stop].view(f.shape)
-            p.grad = None if self._in_parts else self._part(f).view(f.shape)
-        for f in self.layout.fields[len(self._params) :]:
-            module, _, name = f.name.rpartition(".")
-            start = f.start - self.layout.num_params
-            self._modules[module]._buffers[name] = statistics[start : start + f.stop - f.start].view(f.shape)
+        count = len(self._params)
+        parts = params.split_with_sizes(self._sizes[:count])
+        for f, p, part in zip(self.layout.params, self._params, parts, strict=True):
+            p.data = part.view(f.shape)
+        parts = statistics.split_with_sizes(self._sizes[count:]) if self._statistics else ()
+        for (buffers, name, shape), part in zip(self._statistics, parts, strict=True):
+            buffers[name] = part.view(shape)
         self._address, self._alive = address, (params, statistics)  # kept alive: only then are the addresses unique
 
     def set_mode(self, mode: str) -> None:
@@ -121,8 +126,10 @@ class AutogradBackend:
     def _set_in_parts(self, in_parts: bool) -> None:
         """Let autograd allocate the gradients, or write them into ``flat_grad``."""
         if in_parts != self._in_parts:
-            self._in_parts, self._address = in_parts, None
+            self._in_parts = in_parts
             self.flat_grad.zero_()
+            for f, p in zip(self.layout.params, self._params, strict=True):
+                p.grad = None if in_parts else self._part(f).view(f.shape)
 
     def gradients(self, rows: int) -> Tensor | list[Tensor]:
         """The gradient of the last ``compute``: [1, d], or with ``in_parts`` a list of one part [1, n] per tensor.

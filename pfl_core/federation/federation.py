@@ -408,20 +408,10 @@ class Federation:
             spans = [(theta[0], numbers[0], (data.x[span], data.y[span]))]
         else:
             spans = [(row, k, data.client(k)) for row, k in zip(theta, numbers, strict=True)]
-        parts = [
-            (row, k, x, y)
-            for row, k, samples in spans
-            for x, y in zip(*(part.split(EVAL_BATCH) for part in samples), strict=True)
-        ]
-
-        def evaluate(part: tuple[Tensor, int, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-            """Whether each sample is classified correctly, and its cross-entropy."""
-            row, k, x, y = part
-            logits = rule(k, row, x)
-            return logits.argmax(1) == y, cross_entropy(logits, y, reduction="none")
-
-        results = self.threads.map(evaluate, parts)
-        hits, losses = (torch.cat(column) for column in zip(*results, strict=True))
+        parts = [(k, row, part) for row, k, (x, _) in spans for part in x.split(EVAL_BATCH)]
+        logits = torch.cat(self.threads.map(lambda part: rule(*part), parts))  # [all samples, C]
+        labels = torch.cat([y for _, _, (_, y) in spans])
+        hits, losses = logits.argmax(1) == labels, cross_entropy(logits, labels, reduction="none")
         # Reduce [all samples] to [S].
         correct = torch.stack([part.sum() for part in hits.split(sizes)])
         loss = torch.stack([part.mean() for part in losses.split(sizes)])

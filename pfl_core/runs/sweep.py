@@ -18,7 +18,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self
 
-from joblib.externals.loky import get_reusable_executor
 from tqdm import tqdm
 
 from pfl_core.algorithm import Algorithm
@@ -367,6 +366,8 @@ def _dropped(future: Future, task: Task, store: Store, pool: _Pool) -> bool:
 
 def _process_pool(jobs: int) -> Executor:
     """The worker processes, which are reused by later sweeps and replaced if one dies."""
+    from joblib.externals.loky import get_reusable_executor
+
     return get_reusable_executor(
         max_workers=jobs, env={"OMP_NUM_THREADS": "1"}, initializer=_start_worker, initargs=(os.getpid(),)
     )

@@ -45,7 +45,9 @@ def compare(comparison: Comparison, results: pd.DataFrame) -> list[dict]:
     paper = comparison.paper
     cells, runs = table(paper), defaultdict(list)
     usable = results[(results["paper"] == paper) & results["preset"].isin(SHOWN)].dropna(subset="value")
-    usable = fresh_first(usable)
+    # only the metrics of cells; in `best_of` a cell has the variants of others
+    metrics = {comparison.cell_metric(cell, text) for cell in cells.itertuples() for text in cells["variant"].unique()}
+    usable = fresh_first(usable[usable["metric"].isin(metrics)])
     for run, variant in zip(usable.to_dict("records"), variants(usable), strict=True):
         fields = comparison.run_fields(run, variant)
         runs[run["method"], run["metric"], run["dataset"]].append({**run, "fields": fields})

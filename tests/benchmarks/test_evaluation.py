@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from pfl_core.federation.federation import EVAL_BATCH
-from tests.benchmarks.conftest import CLIENTS, NETWORKS, bare_forward, network
+from pfl_core.models import build
+from pfl_core.training import Training
+from tests.benchmarks.conftest import CLASSES, CLIENTS, NETWORKS, bare_forward, network, random_federation
 
 
 @pytest.mark.parametrize("personal", [False, True], ids=["one model", "a model each"])
@@ -28,3 +30,21 @@ def test_scoring_costs_its_forward_passes(name, personal, federation, compare):
         bound=1.10,
     )
     assert ratio <= 1.10
+
+
+@pytest.mark.parametrize(("name", "shape"), [("cnn_small", (1, 8, 8)), ("lenet_star", (1, 28, 28))])
+def test_scoring_many_personal_models_on_few_samples_costs_their_forward_passes(name, shape, compare):
+    """100 clients with 20 samples each, so that the cost of a change of models counts most."""
+    models = [build(name, shape, CLASSES, 0) for _ in range(100)]
+    fed, clients = random_federation(models[0], shape, CLASSES, 100, 20, Training()), torch.arange(100)
+    theta = fed.broadcast(fed.theta0, clients).clone()
+    batches = [fed.splits["test"].client(k)[0] for k in range(100)]
+    ratio = compare(
+        f"evaluation, {name}, 100 models x 20 samples",
+        "forward passes",
+        lambda: bare_forward(models, batches),
+        lambda: fed.evaluate(theta, clients),
+        turns=20,
+        bound=1.15,
+    )
+    assert ratio <= 1.15

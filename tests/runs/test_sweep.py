@@ -142,7 +142,7 @@ def test_arguments_then_the_environment_choose_the_number_of_jobs(
     """Never more workers than runs."""
     asked = set()
     monkeypatch.setattr(
-        sweep_module, "get_reusable_executor", lambda max_workers, **_: asked.add(max_workers) or Here()
+        "joblib.externals.loky.get_reusable_executor", lambda max_workers, **_: asked.add(max_workers) or Here()
     )
     monkeypatch.setenv("PFL_JOBS", environment)
     sweep([spec("local", seed=s, rounds=1) for s in range(runs)], jobs=jobs, store=store)
@@ -552,7 +552,7 @@ def test_an_interrupt_stops_the_workers(spec, store, monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweep_module, "get_reusable_executor", lambda **options: Busy())
+    monkeypatch.setattr("joblib.externals.loky.get_reusable_executor", lambda **options: Busy())
     monkeypatch.setattr(sweep_module, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sweep([spec("local"), spec("fedavg")], jobs=2, store=store)
