@@ -78,3 +78,18 @@ def test_a_deciding_preset_comes_first_then_the_one_with_most_runs():
 
 def test_bars_in_cells_do_not_end_them():
     assert markdown(("a",), [("x | y",)]).splitlines()[-1] == "| x \\| y |"
+
+
+def test_the_numbers_behind_a_verdict_are_split_outside_brackets_only():
+    numbers = "Numbers: a +1.0 [0.5, 1.5]; b +2.0 [mnist, real; digits, real]"
+    claim = pd.Series({"source": "Table 1", "ours": "undecided", "numbers": numbers, "runs": []}, name=1)
+    assert report._details(claim)[1:] == [
+        "  - Numbers: a +1.0 [0.5, 1.5]",
+        "  - b +2.0 [mnist, real; digits, real]",
+    ]
+
+
+def test_the_costs_of_missing_runs_as_text():
+    assert report._cost(0.44, 0) == "about 0.4 core hours"
+    assert report._cost(61.6, 2) == "about 62 core hours plus the time of 2 runs of unknown length"
+    assert report._cost(0.0, 1) == "the time of 1 run of unknown length"
