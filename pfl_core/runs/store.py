@@ -244,8 +244,8 @@ class Store:
         """The record of that key, or None. A damaged file is renamed with a warning and counts as missing.
 
         With a ``spec``, the record gets that spec, whose tags may differ; a record without its metrics counts as
-        missing. If the stored run is not
-        tagged as an unchanged run of a preset and the spec is, the record is stored again with the tags of the spec.
+        missing. If the spec is tagged as an unchanged run of a preset and the stored run is not, the record is stored
+        again with the tags of the spec.
         """
         record = None
         for path in (self.path(key), *self.results.glob(f"**/{key}.json")):

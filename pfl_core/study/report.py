@@ -45,7 +45,7 @@ RULE = (
 LEGEND = (
     "For each claim: the conditions that are not met, the numbers, and the beginnings of its runs' keys (shown by "
     "`pfl runs list`). [a, b] is a 95 % interval over seeds. The *least lead* is the smallest lead over a rival. "
-    "*By the numbers alone* is the verdict without the conditions."
+    "*By the numbers alone* is the verdict without the conditions. *3 of 10 seeds*: 3 are stored, about 10 are needed."
 )
 
 
@@ -219,7 +219,8 @@ def _details(claim: pd.Series) -> list[str]:
     """The numbers or reasons behind a verdict and its runs, as a list of short lines."""
     lines = [f"- **{claim.name}** ({claim['source']}), {claim['ours']}"]
     lines += [
-        f"  - {part}" for part in re.split(r"; |(?<=\)): |(?<=\.) (?=By the numbers|Numbers: )", claim["numbers"])
+        f"  - {part}"
+        for part in re.split(r"; (?![^\[\]]*\])|(?<=\)): |(?<=\.) (?=By the numbers|Numbers: )", claim["numbers"])
     ]
     keys = [f"`{key[:8]}`" for key in claim["runs"]]
     lines += [f"  - runs: {', '.join(keys[i : i + KEYS_A_LINE])}" for i in range(0, len(keys), KEYS_A_LINE)]
@@ -296,9 +297,9 @@ def mechanism(evidence: Evidence) -> str:
         return "No stored run has a mechanism to check."
     rows = [(r.run, r.check, f"{r.mean:.3g}", f"{r.bound:g}", r.acted) for r in table.itertuples()]
     intro = (
-        "A check asks whether the method really did in a run what it is named for. *acted* counts the runs that pass. "
-        "A run that fails decides no claim. The bounds were fixed before the runs; whether a number must lie above or "
-        "below its bound follows from the check.\n\n"
+        "Each check tests whether the method's mechanism had an effect in a run. *acted* counts the runs that pass. A "
+        "run that fails decides no claim. A bound is a minimum or a maximum, depending on the check; the "
+        "[method page](README.md#does-the-mechanism-act) explains the checks and says when the bounds were set.\n\n"
     )
     return intro + markdown(("runs", "check", "mean", "bound", "acted"), rows)
 
@@ -362,21 +363,28 @@ def missing(evidence: Evidence) -> str:
         rows.append((notebook, preset, len(complete), len(absent), hours, unknown or ""))
     head = ("notebook", "preset", "stored runs", "missing runs", "core hours", "runs of unknown length")
     costs = [
-        f"at least {hours:.0f} core hours and {unknown} runs of unknown length at preset `{preset}`"
+        _cost(hours, unknown) + f" at preset `{preset}`"
         for preset, (hours, unknown) in totals.items()
         if hours or unknown
     ]
     return (
-        "What decides the open claims:\n\n"
-        f"1. The missing runs of the table. `pfl figures {evidence.paper.name}/NOTEBOOK --preset PRESET` makes those "
-        f"of a notebook. All together take {', and '.join(costs) or 'no time'}; a run that several notebooks show is "
-        "counted for each.\n"
-        f"2. What the reasons below the verdicts ask for where no run is missing: learning rates that `pfl search "
-        f"{evidence.paper.name} METHOD` chose for the method and its rivals, more rounds, or more seeds (in the "
+        "To decide the undecided claims, these are needed:\n\n"
+        f"1. The missing runs of the table. `pfl figures {evidence.paper.name}/NOTEBOOK --preset PRESET` computes "
+        f"those of a notebook. Together they take {', and '.join(costs) or 'no time'}. A run that several notebooks "
+        "show is counted for each.\n"
+        "2. For claims without missing runs, what the reasons behind the verdict name: learning rates chosen by "
+        f"`pfl search {evidence.paper.name} METHOD` for the method and its rivals, more rounds, or more seeds (in the "
         "notebook: `SEEDS`).\n\n"
         "Core hours are estimated from stored runs of the same method, data and network; runs without such a record "
         "have unknown length.\n\n" + markdown(head, rows)
     )
+
+
+def _cost(hours: float, unknown: int) -> str:
+    """ "about 5 core hours", and the number of runs whose length is unknown."""
+    known = f"about {hours:.{1 if hours < 10 else 0}f} core hours" if hours else ""
+    runs = f"the time of {unknown} run{'s' * (unknown != 1)} of unknown length" if unknown else ""
+    return " plus ".join(filter(None, (known, runs)))
 
 
 def _kind(spec: RunSpec) -> tuple:

@@ -192,7 +192,7 @@ def test_kernels_that_die_leave_no_process(tmp_path):
 
 
 def runs(pid: int) -> bool:
-    """Whether the process exists and is no zombie that waits for us."""
+    """Whether the process exists and is not a zombie."""
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
 

@@ -194,15 +194,15 @@ def test_a_sweep_waits_while_there_is_no_worker(machines, spec, store):
     assert [bits(record) for record in records] == [bits(record) for record in alone]
 
 
-def test_the_loss_of_all_workers_is_told_once(two_workers, store, monkeypatch):
+def test_the_loss_of_all_workers_is_reported_once(two_workers, store, monkeypatch):
     with cluster.Cluster(two_workers.address, store) as made:
         monkeypatch.setattr(cluster, "RENEW_SECONDS", 0)
         found = iter([True, False, True, False, False, False])
         monkeypatch.setattr(made, "has_workers", lambda: next(found))
-        with pytest.warns(UserWarning, match="has lost all workers; waiting for them") as told:
+        with pytest.warns(UserWarning, match="has lost all workers; waiting for them") as warned:
             for _ in range(6):
                 made.renew()
-    assert len(told) == 1
+    assert len(warned) == 1
 
 
 def test_a_lost_scheduler_ends_the_sweep_in_one_line(machines, spec, store):

@@ -117,3 +117,18 @@ def test_agreement_is_of_the_same_federation_and_of_complete_runs_that_trained()
 @pytest.mark.parametrize("name, has_local", [("star_pfl", True), ("fedpews", False)])
 def test_pages_have_the_agreement_with_local_if_local_was_run(name, has_local):
     assert ("## Agreement with training alone" in report.page(committed(name))) == has_local
+
+
+def test_the_numbers_behind_a_verdict_are_split_outside_brackets_only():
+    numbers = "Numbers: a +1.0 [0.5, 1.5]; b +2.0 [mnist, real; digits, real]"
+    claim = pd.Series({"source": "Table 1", "ours": "undecided", "numbers": numbers, "runs": []}, name=1)
+    assert report._details(claim)[1:] == [
+        "  - Numbers: a +1.0 [0.5, 1.5]",
+        "  - b +2.0 [mnist, real; digits, real]",
+    ]
+
+
+def test_the_costs_of_missing_runs_as_text():
+    assert report._cost(0.44, 0) == "about 0.4 core hours"
+    assert report._cost(61.6, 2) == "about 62 core hours plus the time of 2 runs of unknown length"
+    assert report._cost(0.0, 1) == "the time of 1 run of unknown length"

@@ -50,8 +50,8 @@ def answer(evidence: Evidence) -> list[str]:
     return [
         f"In short, by the numbers so far: with two clients and server learning rate 1, FedPeWS "
         f"reaches the target accuracy {soon}. With four "
-        f"clients, it is {late('fedpews')} FedAvg with learned subnetworks, and {late('fedpews_fixed')} FedAvg with "
-        "fixed ones.",
+        f"clients and learned subnetworks, it is {late('fedpews')} FedAvg; with fixed subnetworks, it is "
+        f"{late('fedpews_fixed')} FedAvg.",
         f"On the paper's synthetic data ({evidence.seeds(('paper', 'lr_server=1', 'fedavg'))}), the round in which "
         f"FedPeWS reaches the target accuracy differs from FedAvg's by {sooner('lr_server=1', '', '')} at server "
         f"learning rate 1, and by {slow} at 0.25. Negative means that FedPeWS is faster.",

@@ -27,7 +27,7 @@ from pfl_core.training import Training
 
 ROWS = {"block_layout": "output_rows", "straight_through": "kept"}
 Modes = dict[str, tuple[str, dict[str, Any]]]  # label -> method and its fields
-# Table 2's rows. "whole neurons" (not in the paper): the same blocks computed with masked or with smaller kernels.
+# Table 2's rows. "whole neurons" (not in the paper): the same blocks, with masked or with physically smaller layers.
 MODES: Modes = {
     "FedAvg": ("fedavg", {"client_weighting": "samples"}),
     "FedEM": ("fedem", {}),

@@ -34,8 +34,8 @@ def answer(evidence: Evidence) -> list[str]:
     seeds = runs.loc[runs["method"] == "star_pfl", "seed"].nunique()
     length = runs["rounds"].max() if len(runs) else 0
     return [
-        f"In short, by the numbers so far: on MNIST, Star-PFL is {near} FedAvg where both are scored at the same point."
-        + " Its clients freeze less than they would on pure noise." * less,
+        f"In short, by the numbers so far: on MNIST, Star-PFL is {near} FedAvg if both are scored at the same point of "
+        "a round." + " Its clients freeze fewer parameters than they would if all updates were pure noise." * less,
         f"On MNIST instead of the paper's medical images (Dirichlet α = {ALPHA}, {length} rounds, "
         f"{seeds} seed{'s' * (seeds != 1)}), after aggregation {scores('acc_mean_merged')}.",
         f"The released code scores Star-PFL after local training. When all three are scored there, "

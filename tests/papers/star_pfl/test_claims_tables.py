@@ -107,7 +107,7 @@ def slopes(local, fedavg, **fields):
 def test_8_larger_alpha_is_more_balanced():
     assert verdict(8, slopes((89, 88, 83), (90, 91, 92))) == (
         "holds",
-        "organamnist, paper: points a decade of alpha: local -3.00 [-3.00, -3.00], fedavg +1.00 [+1.00, +1.00]",
+        "organamnist, paper: points per decade of alpha: local -3.00 [-3.00, -3.00], fedavg +1.00 [+1.00, +1.00]",
     )
     assert status(8, slopes((83, 88, 89), (90, 91, 92))) == "does not hold"
     assert status(8, slopes((89, 88, 83), (92, 91, 90))) == "does not hold"

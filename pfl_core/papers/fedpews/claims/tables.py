@@ -214,4 +214,4 @@ def _time_ahead(rows: pd.DataFrame, warm: Selector) -> tuple[Interval, str]:
     filled = spent.apply(lambda column: column.fillna(longest))
     ahead, cost = interval(filled["b"] - filled["a"]), by_seed(rows, warm, "warmup_cost").mean()
     text = f"{mean_reached(spent['a'])} against {mean_reached(spent['b'])}, earlier by {ahead}"
-    return ahead, f"{text}, in later rounds, of which a warm-up round takes {cost:.2f}"
+    return ahead, f"{text}, in units of a round after the warm-up (a warm-up round takes {cost:.2f})"

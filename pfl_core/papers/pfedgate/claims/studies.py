@@ -119,8 +119,10 @@ def histogram_settles(rows: pd.DataFrame) -> Verdict:
     for s in BUDGETS[1:]:
         first, last = (by_seed(rows, gate(s), f"drift_{part}") for part in ("first", "last"))
         less[s] = (interval((first - last).dropna()), first.mean(), last.mean())
-    text = ", ".join(f"s={s:g} {first:.4f} then {last:.4f}" for s, (_, first, last) in less.items())
-    return Verdict(all_of([gap.status for gap, _, _ in less.values()]), f"movement of the histogram a round: {text}")
+    text = ", ".join(f"s={s:g} {first:.4f} and {last:.4f}" for s, (_, first, last) in less.items())
+    return Verdict(
+        all_of([gap.status for gap, _, _ in less.values()]), f"change per round in the first and last quarter: {text}"
+    )
 
 
 @claim(22, SETTINGS)

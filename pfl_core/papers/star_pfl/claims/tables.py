@@ -191,7 +191,7 @@ def larger_alpha_is_more_balanced(results: pd.DataFrame) -> Verdict:
     slopes = {name: _slope(results, name) for name in ("local", "fedavg")}
     statuses = [interval(-slopes["local"]).status, interval(slopes["fedavg"]).status]
     text = ", ".join(f"{name} {interval(slope)}" for name, slope in slopes.items())
-    return Verdict(all_of(statuses), f"points a decade of alpha: {text}")
+    return Verdict(all_of(statuses), f"points per decade of alpha: {text}")
 
 
 def _slope(results: pd.DataFrame, method: str) -> pd.Series:
