@@ -23,7 +23,6 @@ from pfl_core.study.alt_text import alt_text
 from pfl_core.study.criteria import SHOWN_ONLY
 from pfl_core.study.frames import data_name, dataset
 from pfl_core.study.names import plain
-from pfl_core.study.statistics import data_label
 from pfl_core.study.style import styled
 
 DPI = 200  # of image files
@@ -96,17 +95,20 @@ def caption(records: Sequence[Record]) -> str:
 def _data(records: Sequence[Record]) -> str:
     """Data sets with their descriptions: "CIFAR-10 and CIFAR-10-C from CIFAR-10 (JPEG copy)".
 
-    Each description is given once. A part of joined data sets is named by its description alone.
+    Each description is given once. Where it has the set's name, it stands alone, as for a part of joined data sets.
     """
     described: dict[str, dict[str, None]] = {}  # names of the data sets that share a description
     for record in records:
         text = re.sub(r"(\S+): (?=\1)", "", plain(data_name(record)))
         described.setdefault(text, {})[plain(dataset(record.spec))] = None
-    return " + ".join(
-        f"{label} from {text}" if text.endswith(")") and label not in text else data_label(label, text)
-        for text, names in described.items()
-        for label in [" and ".join(names)]
-    )
+    labels = []
+    for text, names in described.items():
+        label = " and ".join(names)
+        if label.split(" (")[0] in text:
+            labels.append(text)
+        else:
+            labels.append(f"{label} from {text}" if text.endswith(")") else f"{label} ({text})")
+    return " + ".join(labels)
 
 
 def _lengths(records: Sequence[Record]) -> str:

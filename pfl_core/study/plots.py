@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from string import ascii_lowercase
 from textwrap import fill
@@ -293,7 +294,13 @@ def captioned(fig: Figure, caption: str, note: str = "") -> Figure:
         text.set_text(in_figure(text.get_text()))
     if caption:
         width = int(CAPTION_PER_INCH * fig.get_figwidth())
-        shown = [fill(in_figure(line), width) for line in (*caption.splitlines(), note) if line]
+        lines = [in_figure(line) for line in (*caption.splitlines(), note) if line]
+        # lists of seeds in brackets are not broken
+        lines = [
+            re.sub(r"\(\d+(, \d+)+\)", lambda seeds: seeds[0].replace(" ", "\N{NO-BREAK SPACE}"), line)
+            for line in lines
+        ]
+        shown = [fill(line, width) for line in lines]
         fig.supxlabel("\n".join(shown), fontsize=6.5, color="0.35")
     return fig
 
@@ -319,6 +326,6 @@ def overlap_matrices(
         ax.tick_params(axis="x", length=0, labelsize=6, rotation=90)
         ax.tick_params(axis="y", length=0, labelsize=6, rotation=0)
         ax.set_title(title)
-    fig.colorbar(axes[0][-1].collections[0], ax=axes[0], label=label)
+    fig.colorbar(axes[0][-1].collections[0], ax=axes[0], label=fill(label, 24))
     axes[0][0].set_ylabel("client (its classes)")
     return captioned(fig, caption)

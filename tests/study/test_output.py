@@ -46,3 +46,4 @@ def test_a_caption_gives_each_description_of_data_once():
     assert data(("synthetic_32k", clouds, {}), ("synthetic_3200", clouds, {})) == (
         "Synthetic-32K and Synthetic-3.2K (our generator)"
     )
+    assert data(("fashion_small", "Fashion-MNIST (7,000 images, 14x14)", {})) == "Fashion-MNIST (7,000 images, 14x14)"

@@ -32,7 +32,9 @@ def test_gains_with_four_clients_are_of_the_mean_of_ten_rounds():
             runs("four clients", "fedpews_fixed", (81.0, 82.2, 82.8), "tau=0.124", **late),
         ]
     )
-    assert "learned subnetworks, it is ahead of FedAvg; with fixed subnetworks, it is ahead of FedAvg." in answer(made)[0]
+    assert (
+        "learned subnetworks, it is ahead of FedAvg; with fixed subnetworks, it is ahead of FedAvg." in answer(made)[0]
+    )
     sentence = answer(made)[2]
     assert "mean accuracy of the last ten rounds" in sentence
     assert "+13.0 [13.0, 13.0] points with learned" in sentence

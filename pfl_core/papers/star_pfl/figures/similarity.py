@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from textwrap import fill
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -115,6 +116,6 @@ def likeness_curves(curves: pd.DataFrame, caption: str = "") -> Figure:
                 ax.plot(dots.index, dots, look.marker, color=look.color, markerfacecolor=face)
         ax.axhline(0, color="0.6", linewidth=0.8)
         split, _, statistic = panel.partition(": ")
-        ax.set(title=split, xlabel="communication round", ylabel=statistic)
+        ax.set(title=split, xlabel="communication round", ylabel=fill(statistic, 24))
     legend_above(fig, [axes[0][0]])
     return captioned(fig, caption, f"{curves_note(curves)}; hollow: not significant (p > 0.05) in some seed")
