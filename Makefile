@@ -27,8 +27,8 @@ figures: setup ## draw every figure at preset quick
 evidence: setup ## draw the committed evidence again from its records: no training, no data needed
 	@$(BIN)/pfl figures --evidence $(ARGS)
 
-test: setup ## the whole test suite, reference notebooks by nbval included
-	$(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout=300 $(ARGS)
+test: setup ## the whole test suite on all cores, reference notebooks by nbval included
+	$(PYTEST) -n auto --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=300 $(ARGS)
 
 site: $(SITE_STAMP) ## build the site into site/: open site/index.html, no server or network needed
 	rm -rf build/site

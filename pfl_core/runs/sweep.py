@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -368,6 +369,9 @@ def _process_pool(jobs: int) -> Executor:
     """The worker processes, which are reused by later sweeps and replaced if one dies."""
     from joblib.externals.loky import get_reusable_executor
 
+    # loky stops idle workers. If it needs one just then, it warns and starts another; where warnings are errors, the
+    # warning would end loky's own thread, and the sweep would wait for ever.
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor", UserWarning)
     return get_reusable_executor(
         max_workers=jobs, env={"OMP_NUM_THREADS": "1"}, initializer=_start_worker, initargs=(os.getpid(),)
     )

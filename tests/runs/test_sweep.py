@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import pickle
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -427,6 +429,17 @@ def test_a_failed_start_leaves_its_branches_to_run_alone(spec, store, monkeypatc
     with pytest.raises(SweepError, match="1 of 4 runs failed"):
         sweep(specs, jobs=1, store=store)
     assert all(store.get(s.key()) is not None for s in specs[:3])
+
+
+def test_the_warning_of_an_idle_worker_that_ends_is_no_error():
+    """Raised as an error, it would end loky's own thread, and the sweep would wait for ever."""
+    from joblib.externals.loky import process_executor
+
+    text = "A worker stopped while some jobs were given to the "
+    assert text in inspect.getsource(process_executor)
+    warnings.simplefilter("error")
+    sweep_module._process_pool(1)
+    warnings.warn(f"{text}executor.", UserWarning, stacklevel=1)
 
 
 def test_a_killed_worker_fails_only_its_own_run(spec, store, tmp_path):
