@@ -6,6 +6,7 @@ import pytest
 
 from pfl_core.papers.fedselect.answer import answer
 from pfl_core.papers.fedselect.paper import PAPER
+from pfl_core.papers.fedselect.settings import VALIDATED
 from pfl_core.study.report import Evidence
 from tests.papers.fedselect.invented import SEEDS, rows
 from tests.study.invented import frame
@@ -44,3 +45,22 @@ def test_the_short_answer_compares_with_training_alone(scores, side, reproduced)
     made.__dict__["frames"] = {"real": frame(*stored), "paper": frame()}
     short = answer(made)[0]
     assert f"FedSelect is {side} training alone." in short and ("not reproduced" in short) != reproduced
+
+
+def test_the_short_answer_prefers_runs_with_searched_rates():
+    made = Evidence(PAPER, {}, {})
+    one_rate = rows("local", (76.0,) * 3, preset="real"), rows("fedselect", (74.0, 74.2, 74.1), preset="real")
+    own_rates = [
+        rows(method, scores, preset="real", setting=VALIDATED)
+        for method, scores in {
+            "local": (74.0,) * 3,
+            "fedselect": (75.0, 75.2, 75.1),
+            "fedper": (79.0,) * 3,
+            "fedavg_ft": (80.0,) * 3,
+        }.items()
+    ]
+    made.__dict__["frames"] = {"real": frame(*one_rate, *own_rates), "paper": frame()}
+    short, *_, tuned = answer(made)
+    assert "FedSelect is ahead of training alone." in short
+    assert "this lead is +1.1 [" in tuned
+    assert tuned.endswith("FedSelect scores 75.1 %, FedPer 79.0 % and FedAvg with fine-tuning 80.0 %.")
