@@ -29,8 +29,8 @@ def answer(evidence: Evidence) -> list[str]:
         rivals = [evidence.number((*searched, name)) for name in ("fedper", "fedavg_ft")]
         tuned = (
             "With rates that validation images chose for each method, and more rounds, this lead is "
-            f"{lead(*searched)}; FedSelect scores {evidence.number((*searched, 'fedselect'))}, FedPer {rivals[0]} and FedAvg with "
-            f"fine-tuning {rivals[1]}."
+            f"{lead(*searched)}; FedSelect scores {evidence.number((*searched, 'fedselect'))}, "
+            f"FedPer {rivals[0]} and FedAvg with fine-tuning {rivals[1]}."
         )
     else:
         fairest = small
