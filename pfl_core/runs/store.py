@@ -110,7 +110,13 @@ class Record:
 
     def reported_curve(self) -> pd.DataFrame:
         """``curve`` where the method reports its scores (``Algorithm.reported``): usually after aggregation."""
-        return self.curve(trained=self.spec.build_method().reported == "after_local_update")
+        return self.curve(trained=bool(self.reported_suffix))
+
+    @property
+    def reported_suffix(self) -> str:
+        """Of the series from which the method's reported scores come: "_trained" after local training, else ""."""
+        trained = self.spec.build_method().reported == "after_local_update" and "correct_trained" in self.series
+        return "_trained" if trained else ""
 
     @cached_property
     def _merged(self) -> pd.DataFrame:

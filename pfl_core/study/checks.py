@@ -42,13 +42,10 @@ def failed(record: Record) -> bool:
     """
     if record.spec.preset == "ci":
         return False
-    reported = record.spec.build_method().reported == "after_local_update" and "correct_trained" in record.series
-    suffix = "_trained" if reported else ""
-    if not {f"{name}{suffix}" for name in ("correct", "count", "loss")} <= record.series.keys():
+    names = [name + record.reported_suffix for name in ("correct", "count", "loss")]
+    if not set(names) <= record.series.keys():
         return False
-    correct, count, loss = (
-        record.values(f"{name}{suffix}").iloc[-1].to_numpy() for name in ("correct", "count", "loss")
-    )
+    correct, count, loss = (record.values(name).iloc[-1].to_numpy() for name in names)
     if not np.isfinite(loss[count > 0]).all():
         return True
     images = np.array(record.clients.get("test", np.zeros((0, 0))))  # [clients, classes]

@@ -81,8 +81,7 @@ def clients(records: Iterable[Record]) -> pd.DataFrame:
 
 def reported_scores(record: Record) -> pd.DataFrame:
     """A row per client: accuracy (percent) in the last round, where the method reports its scores."""
-    reported = record.spec.build_method().reported == "after_local_update" and "correct_trained" in record.series
-    correct, count = (record.values(f"{name}{'_trained' * reported}").iloc[-1] for name in ("correct", "count"))
+    correct, count = (record.values(name + record.reported_suffix).iloc[-1] for name in ("correct", "count"))
     return (100 * correct / count).rename("accuracy").rename_axis("client").reset_index()
 
 
