@@ -8,6 +8,8 @@ A claim that one method is better than another is decided only by runs at preset
 - there are as many seeds as are needed to detect a difference of 2 percentage points.
 
 If a condition is not met, the claim is undecided, and the reason is given. Runs at presets quick and ci decide nothing.
+A claim with several parts (rivals, data sets) fails if one part fails in runs that meet all conditions. The runs of the
+other parts need not meet them then.
 """
 
 from __future__ import annotations
@@ -74,16 +76,24 @@ class Criteria:
             return Judgement(UNDECIDED if verdict.status == UNDECIDED else SHOWN_ONLY, verdict.numbers, keys)
         waived = self.waived[number].conditions if number in self.waived else ()
         required = [name for name in CONDITIONS if name not in waived]
-        unmet = [reason for name in required for reason in self._unmet(name, used, reading)]
-        reasons = [*why_open(verdict, reading), *unmet]
+        reasons = [*why_open(verdict, reading), *self._unmet(required, used, reading)]
         if not reasons:
             return Judgement(*verdict, keys)
+        if verdict.status == "does not hold":
+            for numbers, part in reading.refutations.items():
+                of_part = rows[rows["key"].isin(part.keys)] if part.keys else used
+                if not any(self._unmet(required, of_part, part)):
+                    return Judgement(verdict.status, f"one part is enough: {numbers}", tuple(part.keys))
         alone = f"By the numbers alone: {verdict.status}, {verdict.numbers}"
         text = f"{'; '.join(reasons)}. {f'Numbers: {verdict.numbers}' if verdict.status == UNDECIDED else alone}"
         return Judgement(UNDECIDED, text, keys)
 
-    def _unmet(self, condition: str, used: pd.DataFrame, reading: Reading) -> Iterable[str]:
-        """The reasons why the runs do not meet a condition; empty if they do."""
+    def _unmet(self, conditions: Iterable[str], used: pd.DataFrame, reading: Reading) -> Iterable[str]:
+        """The reasons why the runs do not meet the conditions; empty if they do."""
+        for condition in conditions:
+            yield from self._unmet_by(condition, used, reading)
+
+    def _unmet_by(self, condition: str, used: pd.DataFrame, reading: Reading) -> Iterable[str]:
         if condition == CONVERGENCE:
             diverged = of_metric(used, "failed")
             yield from named("training failed", diverged[diverged["value"] > 0])

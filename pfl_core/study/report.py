@@ -40,12 +40,13 @@ ALONE = (
 RULE = (
     "A claim that one method beats another is decided only by runs that converged and in which the method's mechanism "
     "had an effect, with learning rates that the same search chose for all methods, and with enough seeds. Otherwise "
-    "it is undecided."
+    "it is undecided. A claim over several rivals or data sets does not hold once one of them refutes it in such runs."
 )
 LEGEND = (
     "For each claim: the conditions that are not met, the numbers, and the beginnings of its runs' keys (shown by "
     "`pfl runs list`). [a, b] is a 95 % interval over seeds. The *least lead* is the smallest lead over a rival. "
-    "*By the numbers alone* is the verdict without the conditions. *3 of 10 seeds*: 3 are stored, about 10 are needed."
+    "*By the numbers alone* is the verdict without the conditions. *3 of 10 seeds*: 3 are stored, about 10 are needed. "
+    "*One part is enough*: the rival or data set that refutes the claim, and its runs."
 )
 
 

@@ -26,7 +26,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -66,6 +66,7 @@ class Interval:
     high: float
     seeds: int
     p: float = 1.0  # two-sided p-value of Student's t-test that the mean is 0; 1 without an interval
+    read: Reading | None = field(default=None, compare=False, repr=False)  # the runs behind it, if ``paired`` made it
 
     @property
     def status(self) -> str:
@@ -88,11 +89,19 @@ class Reading:
     metrics: set[str] = field(default_factory=set)
     differences: list[pd.Series] = field(default_factory=list)  # each with a number per seed
     missing: list[str] = field(default_factory=list)  # messages of all ``Missing``, also of those that the check caught
+    refutations: dict[str, Reading] = field(default_factory=dict)  # parts that refute the claim alone, by their numbers
 
     @property
     def points(self) -> bool:
         """Whether all metrics are accuracies, so that the differences are percentage points."""
         return all(name.startswith("acc_") for name in self.metrics)
+
+    def add(self, part: Reading) -> None:
+        """Add the data of a part. Its refutations are left out: the whole claim need not fail with a part."""
+        self.keys |= part.keys
+        self.metrics |= part.metrics
+        self.differences += part.differences
+        self.missing += part.missing
 
 
 _READING: ContextVar[Reading | None] = ContextVar("reading", default=None)
@@ -100,13 +109,21 @@ _READING: ContextVar[Reading | None] = ContextVar("reading", default=None)
 
 @contextmanager
 def reading() -> Iterator[Reading]:
-    """Context manager in which ``by_seed`` and ``interval`` record the data that they use."""
-    used = Reading()
+    """Context manager in which ``by_seed`` and ``interval`` record the data that they use; outer ones record it too."""
+    outer, used = _READING.get(), Reading()
     token = _READING.set(used)
     try:
         yield used
     finally:
         _READING.reset(token)
+        if outer is not None:
+            outer.add(used)
+
+
+def refuted_by(parts: Mapping[str, Reading]) -> None:
+    """Record parts of a claim, by their numbers, each of which refutes it without the others."""
+    if (reading := _READING.get()) is not None:
+        reading.refutations |= parts
 
 
 def interval(values: pd.Series) -> Interval:
@@ -135,10 +152,11 @@ def paired(results: pd.DataFrame, a: dict, b: dict, metric: str = "acc_mean") ->
     ``a`` and ``b`` select rows by column, e.g. {"method": "local"}. Raises Missing if no seed has both, ValueError if a
     seed has several rows for one of them.
     """
-    difference = (by_seed(results, a, metric) - by_seed(results, b, metric)).dropna()
-    if difference.empty:
-        raise Missing(f"no seed has both {named(a)} and {named(b)}")
-    return interval(difference)
+    with reading() as read:
+        difference = (by_seed(results, a, metric) - by_seed(results, b, metric)).dropna()
+        if difference.empty:
+            raise Missing(f"no seed has both {named(a)} and {named(b)}")
+        return replace(interval(difference), read=read)
 
 
 def leads(table: pd.DataFrame, leader: str, value: str = "acc_mean") -> pd.DataFrame:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
+from itertools import product
 from typing import NamedTuple, TypeVar
 
 import pandas as pd
 
-from pfl_core.study.statistics import LEVEL, Interval, Missing, each_dataset
+from pfl_core.study.statistics import LEVEL, Interval, Missing, Reading, each_dataset, reading, refuted_by
 
 
 class Verdict(NamedTuple):
@@ -50,6 +51,18 @@ def holm(leads: Mapping[Rival, Interval]) -> dict[Rival, str]:
             break
         statuses[rival] = leads[rival].status
     return statuses
+
+
+def ahead_of_all(leads: Mapping[Rival, Interval], label: Callable[[Rival], str] = str) -> str:
+    """The status of the claim that all leads are above 0, by ``holm``. One loss, of ``paired``, refutes it alone.
+
+    ``label`` names a rival.
+    """
+    statuses = holm(leads)
+    for rival, lead in leads.items():
+        if statuses[rival] == "does not hold" and lead.read is not None:
+            refuted_by({f"{lead} over {label(rival)}": lead.read})
+    return all_of(list(statuses.values()))
 
 
 def above(lead: Interval, bound: float) -> str:
@@ -94,29 +107,68 @@ def on_stored_datasets(check: Check) -> Check:
 
     @wraps(check)
     def judge(results: pd.DataFrame) -> Verdict:
-        verdicts, left_out = [], []
+        judged, left_out = [], []
         for label, rows in each_dataset(results):
-            try:
-                status, numbers = check(rows)
-                verdicts.append((status, f"{label}: {numbers}"))
-            except Missing as missing:
-                left_out.append(f"{label}: {missing}")
-        if not verdicts:
+            with reading() as read:
+                try:
+                    judged.append((label, check(rows), read))
+                except Missing as missing:
+                    left_out.append(f"{label}: {missing}")
+        if not judged:
             raise Missing("; ".join(left_out) or "no data set of this claim is stored")
-        statuses, texts = zip(*verdicts, strict=True)
-        return Verdict(all_of(list(statuses)), "; left out, ".join(["; ".join(texts), *left_out]))
+        verdict = _all_hold(judged)
+        return verdict._replace(numbers="; left out, ".join([verdict.numbers, *left_out]))
 
     return judge
 
 
 def all_hold(parts: Iterable[tuple[str, Callable[[], Verdict]]]) -> Verdict:
     """The verdict on a claim with several parts (label, check). A part with missing results is undecided."""
-    verdicts = []
-    for label, part in parts:
+    return _all_hold([(label, *_judged(part)) for label, part in parts])
+
+
+def _all_hold(judged: list[tuple[str, Verdict, Reading]]) -> Verdict:
+    """``all_hold`` from the label, verdict and data of each part. A part that does not hold refutes the claim alone."""
+    for label, verdict, read in judged:
+        if verdict.status == "does not hold":
+            refuted_by({f"{label}: {numbers}": alone for numbers, alone in _refutations(verdict, read).items()})
+    return _combined(all_of, judged)
+
+
+def any_holds(parts: Iterable[tuple[str, Callable[[], Verdict]]]) -> Verdict:
+    """The verdict on a claim that holds if one of several parts (label, check) holds, and fails if all of them fail."""
+    judged = [(label, *_judged(part)) for label, part in parts]
+    combined = _combined(any_of, judged)
+    if combined.status == "does not hold":
+        # refuted by any choice of one refutation for each part
+        each = [
+            [(f"{label}: {numbers}", alone) for numbers, alone in _refutations(verdict, read).items()]
+            for label, verdict, read in judged
+        ]
+        for choice in product(*each):
+            together = Reading()
+            for _, alone in choice:
+                together.add(alone)
+            refuted_by({"; ".join(numbers for numbers, _ in choice): together})
+    return combined
+
+
+def _judged(part: Callable[[], Verdict]) -> tuple[Verdict, Reading]:
+    """The verdict on a part of a claim, and what it used. With missing results it is undecided."""
+    with reading() as read:
         try:
-            status, numbers = part()
+            return part(), read
         except Missing as missing:
-            status, numbers = "undecided", str(missing)
-        verdicts.append((status, f"{label}: {numbers}"))
-    statuses, texts = zip(*verdicts, strict=True)
-    return Verdict(all_of(list(statuses)), "; ".join(texts))
+            return Verdict(UNDECIDED, str(missing)), read
+
+
+def _combined(rule: Callable[[list[str]], str], judged: list[tuple[str, Verdict, Reading]]) -> Verdict:
+    return Verdict(
+        rule([verdict.status for _, verdict, _ in judged]),
+        "; ".join(f"{label}: {verdict.numbers}" for label, verdict, _ in judged),
+    )
+
+
+def _refutations(verdict: Verdict, read: Reading) -> dict[str, Reading]:
+    """What refutes a part that does not hold: each of its own parts that does so alone, or all that it used."""
+    return read.refutations or {verdict.numbers: read}

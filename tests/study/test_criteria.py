@@ -5,7 +5,7 @@ import pytest
 
 from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver, seeds_needed
 from pfl_core.study.statistics import Missing, Reading, interval, paired, reading
-from pfl_core.study.verdicts import Verdict, holm
+from pfl_core.study.verdicts import Verdict, ahead_of_all, all_hold, any_holds, holm
 
 HOLDS = Verdict("holds", "+3.00")
 SEARCHED = {("real", "images"): {"own": {"lr": 0.1}, "rival": {"lr": 0.3}}}
@@ -122,6 +122,68 @@ def test_without_runs_there_is_nothing_to_add():
 def test_undecided_numbers_get_the_reason_and_the_unmet_conditions(changed, reason):
     found = judged(rows(**changed))
     assert found.status == "undecided" and reason in found.numbers
+
+
+def two_rivals(second=0.1):
+    """``own`` is clearly behind ``rival`` and ``third``; the validation accuracy of ``third`` changes by ``second``."""
+    frame = rows(lead=(-3.0, -3.5, -2.5))
+    third = rows(change=second)
+    third = third[third["method"] == "rival"].assign(method="third")
+    third["key"] = third["key"].str.replace("rival", "third")
+    return pd.concat([frame, third])
+
+
+def beats_both(frame):
+    leads = {name: paired(frame, {"method": "own"}, {"method": name}) for name in ("rival", "third")}
+    return Verdict(ahead_of_all(leads), "behind both")
+
+
+def judged_in_parts(frame, check, searched=("own", "rival", "third")):
+    with reading() as read:
+        verdict = check(frame)
+    return Criteria(searched={("real", "images"): dict.fromkeys(searched, {"lr": 0.1})}).judge(1, verdict, read, frame)
+
+
+def test_one_loss_on_runs_that_meet_all_conditions_refutes_a_claim_over_several_rivals():
+    """``third`` has not converged; the loss to ``rival`` is enough. The page names its numbers and its runs alone."""
+    found = judged_in_parts(two_rivals(second=0.9), beats_both)
+    assert found.status == "does not hold"
+    assert found.numbers.startswith("one part is enough: -3.00 [") and found.numbers.endswith("] over rival")
+    assert found.runs == ("own0", "own1", "own2", "rival0", "rival1", "rival2")
+
+
+def test_a_claim_stays_undecided_if_no_part_that_fails_meets_the_conditions():
+    found = judged_in_parts(two_rivals(second=0.9), beats_both, searched=("own", "third"))
+    assert found.status == "undecided" and "By the numbers alone: does not hold, behind both" in found.numbers
+
+
+@pytest.mark.parametrize(
+    "searched, status", [(("own", "rival", "third"), "does not hold"), (("own", "rival"), "undecided")]
+)
+def test_a_claim_with_alternatives_is_refuted_only_if_every_alternative_is(searched, status):
+    def check(frame):
+        against = {name: lambda name=name: beats_one(frame, name) for name in ("rival", "third")}
+        return any_holds(against.items())
+
+    found = judged_in_parts(two_rivals(), check, searched)
+    assert found.status == status
+    assert ("rival: " in found.numbers) and ("third: " in found.numbers)
+
+
+def beats_one(frame, name):
+    lead = paired(frame, {"method": "own"}, {"method": name})
+    return Verdict(lead.status, str(lead))
+
+
+def test_a_part_of_a_part_can_refute():
+    """Labels of the data sets and of the rivals are joined; the part that holds is not listed."""
+
+    def check(frame):
+        ahead = frame.assign(value=frame["value"].where(frame["method"] != "own", 99.0))
+        return all_hold([("first", lambda: beats_both(ahead)), ("second", lambda: beats_both(frame))])
+
+    found = judged_in_parts(two_rivals(second=0.9), check)
+    assert found.status == "does not hold" and found.numbers.startswith("one part is enough: second: -3.00 [")
 
 
 def test_missing_runs_are_the_reason():

@@ -22,10 +22,10 @@ from pfl_core.study.verdicts import (
     Check,
     Verdict,
     above,
+    ahead_of_all,
     all_hold,
     all_of,
     below,
-    holm,
     on_each_dataset,
     telling,
 )
@@ -70,7 +70,7 @@ def _beats_all(metric: str, rows: pd.DataFrame) -> Verdict:
     if not stored:
         raise Missing("no baseline is stored")
     leads = {(s, name): paired(rows, gate(s), baseline(name), metric) for s in BUDGETS for name in stored}
-    status = all_of(list(holm(leads).values()))
+    status = ahead_of_all(leads, lambda case: f"{case[1]} at s={case[0]:g}")
     (s, name), what = telling(leads)
     text = f"{what} {leads[s, name]}, at s={s:g} over {name}"
     absent = [name for name in BASELINES if name not in stored]
