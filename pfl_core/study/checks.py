@@ -19,19 +19,35 @@ MIXED = 0.6
 
 
 def validation_change(record: Record) -> float:
-    """Change of the validation accuracy over the last fifth of the rounds, in percentage points.
+    """Change of the validation accuracy (pooled over clients) over the last fifth of the rounds, in percentage points.
 
-    Slope of the least-squares line through the pooled accuracies of the scored rounds, times the number of rounds. NaN
-    without validation images, or with fewer than three scored rounds in the last fifth.
+    NaN without validation images, or with fewer than three scored rounds in the last fifth.
     """
     if "correct_val" not in record.series:
         return math.nan
     correct, count = (record.values(f"{name}_val").sum(axis=1) for name in ("correct", "count"))
-    span = LAST * record.rounds
-    last = (100 * correct / count)[correct.index > record.rounds - span]  # percent, by scored round
+    return _late_change(100 * correct / count, record.rounds)
+
+
+def flat(record: Record) -> bool:
+    """Whether the accuracy no longer changes: over the last fifth of the rounds by less than FLAT.
+
+    By the validation accuracy; by the reported test accuracy if there are no validation images. More rounds would then
+    not be expected to change the result.
+    """
+    change = validation_change(record)
+    if math.isnan(change):
+        change = _late_change(record.reported_curve()["acc_mean"], record.rounds)
+    return abs(change) < FLAT
+
+
+def _late_change(accuracy: pd.Series, rounds: int) -> float:
+    """Change over the last fifth of ``rounds``, from the least-squares line through the scored rounds (the index)."""
+    span = LAST * rounds
+    last = accuracy[accuracy.index > rounds - span]
     if len(last) < 3:
         return math.nan
-    return float(np.polyfit(last.index.to_numpy(float), last.to_numpy(), 1)[0] * span)
+    return float(np.polyfit(last.index.to_numpy(float), last.to_numpy(float), 1)[0] * span)
 
 
 def failed(record: Record) -> bool:

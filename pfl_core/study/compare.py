@@ -36,8 +36,9 @@ def compare(comparison: Comparison, results: pd.DataFrame) -> list[dict]:
     - ``differs``: in which respects the runs differ from the paper's setting, e.g. "rounds, network"; "" if in none.
     - ``seeds``, ``stale``: the seeds, and whether any of the runs is stale.
     - ``reproduced``: whether ``ours`` is within 2 percentage points of the paper's accuracy, or within the paper's
-      printed spread. None if the runs are not at the paper's setting (data set, preset, all rounds), or if neither
-      bound exists. Accepted deviations, such as a JPEG copy of the data, are named in ``data``.
+      printed spread. None if the runs are not at the paper's setting (data set, preset, all rounds or accuracy that
+      no longer changes), or if neither bound exists. Accepted deviations, such as a JPEG copy of the data or fewer
+      rounds, are named in ``data``.
 
     Raises ValueError for missing columns.
     """
@@ -71,12 +72,17 @@ def _reproduced(comparison: Comparison, cell: Cell, row: dict, stored: list[dict
     dataset = comparison.datasets.get(cell.dataset)
     if not stored or row["paper"] is None:
         return None
-    if any(run["preset"] != "paper" or run["dataset"] != dataset or run.get("partial") for run in stored):
+    if any(run["preset"] != "paper" or run["dataset"] != dataset or _too_short(run) for run in stored):
         return None
     is_accuracy = comparison.cell_metric(cell, row["variant"]).startswith("acc_")
     bounds = [POINTS * comparison.units.get(cell.metric, 1.0)] if is_accuracy else []
     bounds += [] if math.isnan(cell.std) else [cell.std]
     return abs(row["ours"] - row["paper"]) <= max(bounds) if bounds else None
+
+
+def _too_short(run: dict) -> bool:
+    """Whether a run was stopped while its accuracy still changed."""
+    return bool(run.get("partial")) and not run.get("flat")
 
 
 def _stored(comparison: Comparison, cell: Cell, variant: str, runs: Runs) -> list[dict]:
@@ -160,7 +166,7 @@ def counts(rows: pd.DataFrame) -> dict[str, str]:
     for name, group in rows.groupby("table", sort=False):
         text = f"{group['ours'].notna().sum()} of {len(group)} cells have runs"
         if len(within := group["reproduced"].dropna()):
-            text += f"; of {len(within)} at the paper's setting, {within.sum()} within its spread or 2 points"
+            text += f"; of {len(within)} at the paper's setting, {sum(within)} within its spread or 2 points"
         texts[str(name).replace("table", "Table ").replace("figure", "Figure ")] = text
     return texts
 

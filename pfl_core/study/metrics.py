@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.runs import Record, RunSpec
-from pfl_core.study.checks import failed, inert, validation_change
+from pfl_core.study.checks import failed, flat, inert, validation_change
 from pfl_core.study.distance import differences
 from pfl_core.study.frames import data_name, method_fields, published_set
 from pfl_core.study.mask_overlap import head_weight, masks, overlap_contrast
@@ -19,7 +19,7 @@ from pfl_core.study.settings import PaperSettings
 
 COLUMNS = (
     "paper dataset setting clients dirichlet epochs participation novel model method variant seed preset data rounds "
-    "partial differs stale key metric value"
+    "partial flat differs stale key metric value"
 ).split()
 
 ExtraMetrics = Callable[[Record], dict[str, float]]
@@ -48,6 +48,7 @@ def metrics_frame(runs: Iterable[RunMetrics]) -> pd.DataFrame:
     """A row per run and metric, with COLUMNS.
 
     - ``rounds``: completed rounds. ``partial``: whether the run was stopped early; ``data`` then says so as well.
+    - ``flat``: whether its accuracy no longer changed in the last rounds, see ``checks.flat``.
     - ``clients``: number of clients. ``novel``: fraction of clients that never take part.
     - ``dirichlet``: alpha of a Dirichlet partition, else NaN.
     - ``differs``: in which respects the run differs from the paper's setting ("rounds, network"), see ``distance``.
@@ -86,6 +87,7 @@ def run_metrics(record: Record, settings: PaperSettings, extra: Sequence[ExtraMe
         "data": data_name(record) + (f", {record.length} rounds" if record.partial else ""),
         "rounds": record.rounds,
         "partial": record.partial,
+        "flat": flat(record),
         "differs": ", ".join(differences(spec, record.rounds, settings)),
         "stale": record.stale,
         "key": record.key,

@@ -10,7 +10,7 @@ import pytest
 
 from pfl_core.algorithm import Algorithm, MechanismCheck
 from pfl_core.runs import Record, RunSpec
-from pfl_core.study.checks import failed, failed_line, first_line, inert, mechanism, validation_change
+from pfl_core.study.checks import failed, failed_line, first_line, flat, inert, mechanism, validation_change
 
 
 def record(accuracies, rounds=None, every=1, checks=()):
@@ -39,6 +39,19 @@ def test_no_change_without_validation_or_with_too_few_scores():
     bare = record([1.0] * 20)
     bare.series = {}
     assert math.isnan(validation_change(bare))
+
+
+def test_the_test_accuracy_shows_whether_a_run_without_validation_images_is_flat():
+    def tested(accuracies):
+        run = record(accuracies)
+        run.series, index = {}, run.values("correct_val").index
+        run.reported_curve = lambda: pd.DataFrame({"acc_mean": accuracies}, index)
+        return run
+
+    early = [10.0] * 80
+    assert flat(tested([*early, *np.full(20, 50.0)])) and not flat(tested([*early, *np.linspace(50, 51, 20)]))
+    assert not flat(tested([50.0, 50.0]))  # too few scores
+    assert flat(record([*early, *np.full(20, 50.0)])) and not flat(record([*early, *np.linspace(50, 51, 20)]))
 
 
 TWO_CLASSES = [[100, 0, 100], [100, 100, 0], [0, 100, 100]]  # test images of three clients

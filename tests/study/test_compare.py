@@ -7,7 +7,7 @@ import pytest
 from pfl_core import papers
 from pfl_core.papers import PAPERS
 from pfl_core.papers.fedselect.comparison import COMPARISON
-from pfl_core.study.compare import ROW, as_frame, compare
+from pfl_core.study.compare import ROW, as_frame, compare, counts
 from tests.study import cells
 from tests.study.cells import results
 
@@ -41,12 +41,21 @@ def test_mean_spread_and_seeds():
         (84.2, {}, True),
         (81.0, dict(preset="real"), None),
         (81.0, dict(partial=True), None),
+        (81.0, dict(partial=True, flat=True), True),  # stopped early, but its accuracy no longer changed
         (81.0, dict(dataset="digits", data="digits"), None),
     ],
 )
 def test_a_printed_number_is_reproduced_only_at_its_own_setting(value, changed, reproduced):
-    stored = results(dict(preset="paper", value=value) | {k: v for k, v in changed.items() if k != "partial"})
-    assert cell(stored.assign(partial=changed.get("partial", False)))["reproduced"] is reproduced
+    length = {name: changed.get(name, False) for name in ("partial", "flat")}
+    others = {name: other for name, other in changed.items() if name not in length}
+    stored = results(dict(preset="paper", value=value) | others).assign(**length)
+    assert cell(stored)["reproduced"] is reproduced
+
+
+def test_a_tables_cells_are_counted():
+    stored = results(dict(preset="paper", value=80.0, variant="alpha=0.3"))
+    text = counts(as_frame(compare(COMPARISON, stored)))["Table 2"]
+    assert text == "1 of 16 cells have runs; of 1 at the paper's setting, 0 within its spread or 2 points"
 
 
 def test_one_seed_has_no_spread():
