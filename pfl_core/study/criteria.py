@@ -32,7 +32,7 @@ SHOWN_ONLY = "shown"  # status of a claim whose runs are too small to decide it
 SMALL_PRESETS = ("quick", "ci")
 LEAST_SEEDS, MOST_SEEDS = 3, 10
 DIFFERENCE = 2.0  # percentage points that the seeds must be able to distinguish from 0
-OF_A_RUN = ("seed", "key", "stale", "metric", "value")  # columns in which the runs of one configuration differ
+OF_A_RUN = ("seed", "key", "stale", "flat", "metric", "value")  # columns in which the runs of one configuration differ
 MAX_NAMED = 3  # methods that are listed in a reason
 
 

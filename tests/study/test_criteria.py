@@ -100,6 +100,15 @@ def test_a_rise_in_one_configuration_hides_no_fall_in_another():
     assert found.status == "undecided" and "validation accuracy changes" in found.numbers
 
 
+def test_convergence_is_judged_over_the_seeds_together():
+    """Seed 0 alone changes by more; the mean over the seeds does not. Whether each run is flat splits no group."""
+    frame = rows(0.3)
+    changes = frame["metric"].eq("validation_change")
+    frame.loc[changes & frame["seed"].eq(0), "value"] = 0.7
+    frame["flat"] = frame["seed"].ne(0)
+    assert judged(frame).status == "holds"
+
+
 def test_no_search_decides_whose_best_value_is_at_the_end_of_its_grid():
     found = judged(rows(), Criteria(searched=SEARCHED, open_ends={("real", "images"): {"rival": {"lr": 0.3}}}))
     assert found.status == "undecided"
