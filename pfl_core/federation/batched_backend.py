@@ -43,7 +43,13 @@ class BatchedBackend:
 
         (On a CPU, a grouped convolution is slower than training one client after the other.)
         """
-        kinds = (nn.Flatten, nn.ReLU, nn.Linear) + (() if device == "cpu" else (nn.Conv2d, nn.MaxPool2d))
+        dense = not any(isinstance(m, nn.Conv2d | nn.MaxPool2d) for m in model.children())
+        return (dense or device != "cpu") and BatchedBackend.supports(model, layout)
+
+    @staticmethod
+    def supports(model: nn.Module, layout: Layout) -> bool:
+        """Whether this backend can train the network: a plain chain of these layers."""
+        kinds = (nn.Flatten, nn.ReLU, nn.Linear, nn.Conv2d, nn.MaxPool2d)
         return layout.chain is not None and all(isinstance(m, kinds) and is_plain(m) for m in model.children())
 
     def set_trainable(self, rows: int, trainable: Tensor | bool) -> bool:

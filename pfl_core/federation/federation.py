@@ -45,7 +45,8 @@ class Federation:
     - ``model`` is copied; its weights are the initial model ``theta0``.
     - ``splits`` has ``train`` and ``test``, and may have others (``val``, public data).
     - ``batched``: whether clients train together in one batched computation or one by one. Default: whichever is faster
-      for the network and the device (together for plain dense chains; on a GPU also with convolutions).
+      for the network and the device (together for plain dense chains; on a GPU also with convolutions). True raises
+      ValueError for other networks, e.g. with batch norm.
     - ``threads``: how many clients are computed at the same time if they train one by one on the CPU. Results are
       bitwise the same for every number. Hooks of different rows then run at the same time.
 
@@ -78,6 +79,11 @@ class Federation:
         self.seed, self.rounds, self.train = seed, rounds, train or Training()
         if batched is None:
             batched = BatchedBackend.suits(self.network, self.layout, device) and self.train.augment == "none"
+        elif batched and not BatchedBackend.supports(self.network, self.layout):
+            raise ValueError(
+                "batched=True needs a plain chain of Linear, Conv2d, MaxPool2d (not overlapping), ReLU and Flatten, "
+                "each with a bias; leave batched at None"
+            )
         self.batched = batched
         self._batched_backend = BatchedBackend(self.network, self.layout, self.theta0) if batched else None
         if device != "cpu" or batched:  # one batched computation, or one stream of a GPU

@@ -189,3 +189,11 @@ def test_the_backend_depends_on_network_device_and_training():
     assert not suits(nn.Sequential(odd | {"head": nn.Linear(2, 2)}), "cuda")
     assert not suits(nn.Sequential(OrderedDict(fc1=nn.Linear(4, 3), act=nn.Tanh(), head=nn.Linear(3, 2))))
     assert not suits(nn.Sequential(OrderedDict(fc1=nn.Linear(4, 3, bias=False), relu1=nn.ReLU(), head=nn.Linear(3, 2))))
+
+
+def test_an_unsupported_network_is_refused_and_not_trained_wrongly():
+    """The batched backend would leave out a layer that it does not know."""
+    tanh = nn.Sequential(OrderedDict(fc1=nn.Linear(6, 3), act=nn.Tanh(), head=nn.Linear(3, 3)))
+    with pytest.raises(ValueError, match="batched=True needs a plain chain"):
+        federation(tanh, RAGGED, shape=(6,), dtype=F64, stacked=True)
+    assert not federation(tanh, RAGGED, shape=(6,), dtype=F64, stacked=None).batched
