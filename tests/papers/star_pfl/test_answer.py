@@ -35,6 +35,13 @@ def test_all_methods_are_scored_at_the_same_two_points_and_at_one_alpha():
     )
 
 
+def test_the_gap_of_the_short_answer_is_rounded_up():
+    """94.04 and 94.38 are shown as 94.0 and 94.4: a gap of 0.3 would contradict them."""
+    runs = [run(name, "acc_mean_merged", 90.0) for name in ("star_pfl", "fedavg")]
+    runs += [run("star_pfl", "acc_mean_trained", 94.04), run("fedavg", "acc_mean_trained", 94.38)]
+    assert "within 0.4 points of FedAvg" in answer(evidence(*runs))[0]
+
+
 def test_the_short_answer_says_if_less_is_frozen_than_on_noise():
     short = answer(evidence(run("star_pfl", "frozen_local", 6.0), run("star_pfl", "chance_local", 12.0)))[0]
     assert "fewer parameters than they would if all updates were pure noise" in short
