@@ -61,6 +61,19 @@ def test_the_short_answer_prefers_runs_with_searched_rates():
     ]
     made.__dict__["frames"] = {"real": frame(*one_rate, *own_rates), "paper": frame()}
     short, *_, tuned = answer(made)
-    assert "FedSelect is ahead of training alone." in short
-    assert "this lead is +1.1 [" in tuned
-    assert tuned.endswith("FedSelect scores 75.1 %, FedPer 79.0 % and FedAvg with fine-tuning 80.0 %.")
+    assert "FedSelect is ahead of training alone. It is behind FedAvg with fine-tuning." in short
+    assert "FedSelect scores 75.1 %. Its lead is +1.1 [0.9, 1.3] points over training alone (74.0 %), -3.9 [" in tuned
+    assert tuned.endswith(
+        "points over FedPer (79.0 %) and -4.9 [-5.1, -4.7] points over FedAvg with fine-tuning (80.0 %)."
+    )
+
+
+def test_the_rankings_and_batches_of_the_papers_setting_are_told():
+    made = Evidence(PAPER, {}, {})
+    stored = [
+        rows("fedselect", (78.3,), "selection_scope=per_tensor", preset="paper"),
+        rows("fedselect", (72.1,), preset="paper", rounds=200, setting="cifar10, batch_size=32"),
+    ]
+    made.__dict__["frames"] = {"real": frame(), "paper": frame(*stored)}
+    assert "ranked by itself, FedSelect scores 78.3 %." in answer(made)[2]
+    assert answer(made)[2].endswith("it scores 72.1 % after 200 rounds.")
