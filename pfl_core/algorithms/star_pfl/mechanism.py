@@ -1,4 +1,4 @@
-r"""Mechanism checks of a Star-PFL run: do the masks respond to the data? Bounds were set before the runs.
+r"""Mechanism checks of a Star-PFL run: do the masks respond to the data? The bounds are not in the paper.
 
 The checks are made for the server and for the clients, over the last fifth of the rounds. A side without a threshold
 has no checks.
