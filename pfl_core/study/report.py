@@ -40,13 +40,20 @@ ALONE = (
 RULE = (
     "A claim that one method beats another is decided only by runs that converged and in which the method's mechanism "
     "had an effect, with learning rates that the same search chose for all methods, and with enough seeds. Otherwise "
-    "it is undecided. A claim over several rivals or data sets does not hold once one of them refutes it in such runs."
+    "it is undecided. A claim over several rivals or data sets does not hold once one of them refutes it in such runs "
+    "(a rule that was added when most runs were stored)."
 )
 LEGEND = (
     "For each claim: the conditions that are not met, the numbers, and the beginnings of its runs' keys (shown by "
     "`pfl runs list`). [a, b] is a 95 % interval over seeds. The *least lead* is the smallest lead over a rival. "
     "*By the numbers alone* is the verdict without the conditions. *3 of 10 seeds*: 3 are stored, about 10 are needed. "
     "*One part is enough*: the rival or data set that refutes the claim, and its runs."
+)
+
+REPRODUCED = (
+    "*reproduced* is empty where the runs are not at the paper's setting, or were stopped while their accuracy still "
+    "changed, or where the paper gives no spread for a number that is not an accuracy. Cells of several tables may "
+    "show the same run."
 )
 
 
@@ -241,7 +248,7 @@ def _deciding(claims: Mapping[str, pd.Series]) -> Verdict:
 
 
 def comparison(evidence: Evidence) -> str:
-    """For each of the paper's tables, the cells that have runs."""
+    """For each of the paper's tables, the cells that have runs, after a legend."""
     frames = [frame for frame in evidence.frames.values() if len(frame)]
     if not frames:
         return "No run is stored."
@@ -268,7 +275,7 @@ def comparison(evidence: Evidence) -> str:
             "reproduced",
         )
         parts.append(f"**{name}**: {text}." + ("\n\n" + markdown(head, rows) if rows else ""))
-    return "\n\n".join(parts)
+    return "\n\n".join([REPRODUCED, *parts])
 
 
 def _text(value: float | None) -> str:

@@ -1,0 +1,53 @@
+"""The answer of pFedGate's results page, from synthetic runs."""
+
+from __future__ import annotations
+
+from pfl_core.papers.pfedgate.answer import answer
+from pfl_core.papers.pfedgate.paper import PAPER
+from pfl_core.study.report import Evidence
+from tests.papers.pfedgate.invented import rows
+from tests.study.invented import SEEDS, frame
+
+CONTROLS = {  # options -> accuracy and seeds
+    "": (90.3, SEEDS),
+    ";mask=small_blocks": (90.1, SEEDS),
+    ";mask=random": (90.0, SEEDS),
+    ";gate_override=1": (89.9, SEEDS),
+    ";mask=random;gate_override=1": (89.4, SEEDS),
+    ";mask=small_blocks;gate_override=1": (86.8, SEEDS[:2]),
+}
+
+
+def stored(method, value, variant="", seeds=SEEDS):
+    """A run's accuracy for each seed, in the terms that the page uses."""
+    return [
+        row
+        for metric in ("acc_pooled", "acc_mean")
+        for row in rows(method, (value,) * len(seeds), variant, metric, seeds=seeds, setting="fashion_mnist")
+    ]
+
+
+def sentences(*runs):
+    made = Evidence(PAPER, {}, {})
+    made.__dict__["frames"] = {"real": frame(*runs), "paper": frame()}
+    return answer(made)
+
+
+def test_the_lead_over_fedrep_is_told_at_the_budget_that_decides_the_claim():
+    found = sentences(stored("pfedgate", 90.3, "keep_ratio=0.3"), stored("fedrep", 91.6))
+    assert "At s = 0.3 its lead over FedRep is -1.3 [-1.3, -1.3] points." in found[2]
+
+
+def test_masks_and_scales_are_compared_with_controls_and_fewer_seeds_are_told():
+    controls = [
+        stored("pfedgate", value, f"block_layout=balanced{options}", seeds)
+        for options, (value, seeds) in CONTROLS.items()
+    ]
+    found = sentences(stored("pfedgate", 90.7), *controls)[5]
+    assert "learned masks and scales score 90.3 %." in found
+    assert "fixed masks score 90.1 % and random masks 90.0 %." in found
+    assert "learned masks score 89.9 %, random masks 89.4 % and fixed masks 86.8 % (2 seeds)." in found
+
+
+def test_an_answer_without_runs_says_so():
+    assert all("(not stored)" in sentence or "not yet compared" in sentence for sentence in sentences())
