@@ -1,4 +1,6 @@
-"""FedSelect: conditions for deciding its claims, and the searches of its comparisons; committed before the runs.
+"""FedSelect: conditions for deciding its claims, and the searches of its comparisons.
+
+The grids were committed before the searches. Runs without searched values may be older than the conditions.
 
 A claim without a waiver needs all conditions of ``study.criteria``.
 """

@@ -1,4 +1,6 @@
-"""pFedGate: the conditions for deciding its claims, and the hyperparameter searches; committed before the runs.
+"""pFedGate: the conditions for deciding its claims, and the hyperparameter searches.
+
+The grids were committed before the searches. Runs without searched values may be older than the conditions.
 
 A claim that is not listed in ``waived`` needs all conditions of ``study.criteria``.
 """
