@@ -100,9 +100,8 @@ class Paper(Study):
     claims: ClaimChecks = field(kw_only=True)
     measured: Measured | None = None
     figure: str = ""  # the main figure, relative to figures/, without suffix
-    answer: Callable[[Any], list[str]] = (
-        lambda evidence: []
-    )  # `report.Evidence` -> sentences that open its results page
+    # `report.Evidence` -> sentences of its results page; the first three are the answer
+    answer: Callable[[Any], list[str]] = lambda evidence: []
 
     def __post_init__(self) -> None:
         names = {self.settings.paper, self.comparison.paper, self.claims.comparison.paper}

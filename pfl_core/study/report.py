@@ -30,6 +30,7 @@ OPEN = "undecided"
 PAGE = "RESULTS.md"
 OVERVIEW = "REPRODUCTION.md"
 KEYS_A_LINE = 16
+SENTENCES = 3  # of a paper's answer that every page shows; the results page has the others under a heading of their own
 BLOCK = re.compile(r"(<!-- answer -->\n).*?(\n<!-- /answer -->)", re.DOTALL)
 ALONE = (
     "For each method, over clients and seeds: the correlation of its accuracies with those of Local (training alone) "
@@ -91,6 +92,11 @@ class Evidence:
         numbers = next(iter(tables.values())).index if tables else []
         return [_deciding({preset: table.loc[number] for preset, table in tables.items()}) for number in numbers]
 
+    @cached_property
+    def answer(self) -> list[str]:
+        """The sentences of the answer; the first SENTENCES are the answer, the others more of its numbers."""
+        return self.paper.answer(self)
+
     # ---- numbers for the answer; ``runs`` is (preset, setting, method) or (preset, setting, method, variant) ------
 
     def values(self, runs: Sequence[str], metric: str = "acc_mean") -> pd.Series:
@@ -142,7 +148,8 @@ def page(evidence: Evidence, figures: Path | None = None) -> str:
         f"# {evidence.paper.title}: results",
         f"Written by `pfl report {name}` from the records in `data/results/`. "
         "Settings, sources and deviations are on the [method page](README.md).",
-        "## Answer\n\n" + _answer(evidence),
+        "## Answer\n\n" + _listed(evidence.answer[:SENTENCES]),
+        *(["### More numbers\n\n" + _listed(more)] if (more := evidence.answer[SENTENCES:]) else []),
         "## Verdicts\n\n" + verdicts(evidence),
         "## The paper's numbers beside the reproduced ones\n\n" + comparison(evidence),
         "## Did the mechanism act?\n\n" + mechanism(evidence),
@@ -167,7 +174,7 @@ def overview(papers: Sequence[Evidence]) -> str:
         decided = sum(verdict.claim["ours"] != OPEN for verdict in evidence.verdicts)
         parts += [
             f"## {paper.title}\n\n*{paper.question}*",
-            _answer(evidence),
+            _listed(evidence.answer[:SENTENCES]),
             f"Decided so far: {decided} of {len(evidence.verdicts)} claims ([all results]({paper.name}/{PAGE})).",
             f"![{paper.title}: {Path(paper.figure).stem.replace('_', ' ')}](../figures/{paper.figure}.png)",
         ]
@@ -177,9 +184,8 @@ def overview(papers: Sequence[Evidence]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _answer(evidence: Evidence) -> str:
-    """The current answer as a list."""
-    return "\n".join(f"- {line}" for line in evidence.paper.answer(evidence))
+def _listed(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def with_answer(evidence: Evidence, text: str) -> str:
@@ -187,7 +193,8 @@ def with_answer(evidence: Evidence, text: str) -> str:
 
     Raises ValueError if it has no place for it.
     """
-    replaced, count = BLOCK.subn(lambda match: f"{match[1]}{_answer(evidence)}{match[2]}", text)
+    answer = _listed(evidence.answer[:SENTENCES])
+    replaced, count = BLOCK.subn(lambda match: f"{match[1]}{answer}{match[2]}", text)
     if count != 1:
         raise ValueError(f"{evidence.paper.name}: the method page needs one block <!-- answer --> ... <!-- /answer -->")
     return replaced

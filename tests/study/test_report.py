@@ -132,3 +132,13 @@ def test_the_costs_of_missing_runs_as_text():
     assert report._cost(0.44, 0) == "about 0.4 core hours"
     assert report._cost(61.6, 2) == "about 62 core hours plus the time of 2 runs of unknown length"
     assert report._cost(0.0, 1) == "the time of 1 run of unknown length"
+
+
+def test_method_page_and_overview_show_the_first_three_sentences():
+    found = [f"Sentence {n}." for n in range(1, 6)]
+    made = Evidence(replace(paper("star_pfl"), answer=lambda evidence: found), {}, {})
+    made.__dict__["verdicts"] = []
+    method_page = report.with_answer(made, "<!-- answer -->\nold\n<!-- /answer -->")
+    assert "Sentence 3." in method_page and "Sentence 4." not in method_page
+    text = report.overview([made])
+    assert "Sentence 3." in text and "Sentence 4." not in text

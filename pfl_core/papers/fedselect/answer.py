@@ -51,10 +51,10 @@ def answer(evidence: Evidence) -> list[str]:
         f"At the paper's setting (ResNet18), after {_completed(evidence, full)} of {planned} rounds, FedSelect scores "
         f"{scores['fedselect']}, training alone {scores['local']} ({lead(*full)}) and FedPer {scores['fedper']}. "
         "The paper has 82.3 % and a lead of 7.7 points over training alone.",
-        f"There, with each tensor ranked by itself, FedSelect scores {by_tensor}. With batches of 32, whose last batch "
-        f"of 4 images makes training diverge while masks are chosen, it scores "
+        tuned,
+        f"At the paper's setting with each tensor ranked by itself, FedSelect scores {by_tensor}. With batches of 32, "
+        "whose last batch of 4 images makes training diverge while masks are chosen, it scores "
         f"{evidence.number((*uneven, 'fedselect'))} after {_completed(evidence, uneven)} rounds.",
         "With a small network, one learning rate for all methods and "
         f"{evidence.seeds((*small, 'fedselect'))}, FedSelect's lead over training alone is {lead(*small)}.",
-        tuned,
     ]

@@ -41,10 +41,10 @@ def answer(evidence: Evidence) -> list[str]:
         "a round." + " Its clients freeze fewer parameters than they would if all updates were pure noise." * less,
         f"On MNIST instead of the paper's medical images (Dirichlet α = {ALPHA}, {length} rounds, "
         f"{seeds} seed{'s' * (seeds != 1)}), after aggregation {scores('acc_mean_merged')}.",
-        f"The released code scores Star-PFL after local training. When all three are scored there, "
-        f"{scores('acc_mean_trained')}.",
         f"Clients freeze {share('frozen_local')} of the parameters, the server {share('frozen_global')}; with "
         f"updates of pure noise it would be {share('chance_local')} and {share('chance_global')}.",
+        f"The released code scores Star-PFL after local training. When all three are scored there, "
+        f"{scores('acc_mean_trained')}.",
         f"In these {length} rounds it sends {share('sent_share')} of the parameters; in the paper it is 66.1 %, in "
         "174 rounds on other images.",
     ]

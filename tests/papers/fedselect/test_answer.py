@@ -60,7 +60,7 @@ def test_the_short_answer_prefers_runs_with_searched_rates():
         }.items()
     ]
     made.__dict__["frames"] = {"real": frame(*one_rate, *own_rates), "paper": frame()}
-    short, *_, tuned = answer(made)
+    short, _, tuned, *_ = answer(made)
     assert "FedSelect is ahead of training alone. It is behind FedAvg with fine-tuning." in short
     assert "FedSelect scores 75.1 %. Its lead is +1.1 [0.9, 1.3] points over training alone (74.0 %), -3.9 [" in tuned
     assert tuned.endswith(
@@ -75,5 +75,5 @@ def test_the_rankings_and_batches_of_the_papers_setting_are_told():
         rows("fedselect", (72.1,), preset="paper", rounds=200, setting="cifar10, batch_size=32"),
     ]
     made.__dict__["frames"] = {"real": frame(), "paper": frame(*stored)}
-    assert "ranked by itself, FedSelect scores 78.3 %." in answer(made)[2]
-    assert answer(made)[2].endswith("it scores 72.1 % after 200 rounds.")
+    assert "ranked by itself, FedSelect scores 78.3 %." in answer(made)[3]
+    assert answer(made)[3].endswith("it scores 72.1 % after 200 rounds.")
