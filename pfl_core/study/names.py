@@ -69,13 +69,13 @@ NETWORKS = {
     "resnet18": "ResNet18",
     "mlp": "MLP",
 }
-OPTIONS = {"lr_server=": "η_g = ", "lr_gate=": "gate's rate "}
+OPTIONS = {"lr_server=": "η_g = ", "lr_gate=": "gate's rate ", "augment=crop_flip": "crops and flips"}
 IN_FIGURES = {  # what figures write differently from tables: pattern -> replacement
     r"\bCIFAR(10|100)\b": r"CIFAR-\1",  # as the papers print it
     r"\bworkshop s=(\d+)": r"\1 classes a client",
     r"\bsagital\b": "sagittal",
     r"[\w.]*\b(\w+)\.weight\b": r"weights of \1",
-    r"([ηp])_(\w+)": r"$\1_{\\mathrm{\2}}$",
+    r"\b([ηp])_(\w+)": r"$\1_{\\mathrm{\2}}$",
 }
 _PLAIN = DATA_SETS | NETWORKS
 _CODE = re.compile(rf"(?<![\w.])({'|'.join(sorted(_PLAIN, key=len, reverse=True))})(?!\w)")
