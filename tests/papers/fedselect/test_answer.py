@@ -7,6 +7,7 @@ import pytest
 from pfl_core.papers.fedselect.answer import answer
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.papers.fedselect.settings import VALIDATED
+from pfl_core.runs import Record
 from pfl_core.study.report import Evidence
 from tests.papers.fedselect.invented import SEEDS, rows
 from tests.study.invented import frame
@@ -61,10 +62,10 @@ def test_the_short_answer_prefers_runs_with_searched_rates():
     ]
     made.__dict__["frames"] = {"real": frame(*one_rate, *own_rates), "paper": frame()}
     short, _, tuned, *_ = answer(made)
-    assert "FedSelect is ahead of training alone. It is behind FedAvg with fine-tuning." in short
-    assert "FedSelect scores 75.1 %. Its lead is +1.1 [0.9, 1.3] points over training alone (74.0 %), -3.9 [" in tuned
+    assert "FedSelect is ahead of training alone. It is clearly behind FedAvg + FT and FedPer." in short
+    assert "(3 seeds), FedSelect scores 75.1 %, +1.1 [0.9, 1.3] points over training alone. 2 of 3 baselines" in tuned
     assert tuned.endswith(
-        "points over FedPer (79.0 %) and -4.9 [-5.1, -4.7] points over FedAvg with fine-tuning (80.0 %)."
+        "the best is FedAvg + FT with 80.0 %, and FedSelect's lead over it is -4.9 [-5.1, -4.7] points."
     )
 
 
@@ -77,3 +78,12 @@ def test_the_rankings_and_batches_of_the_papers_setting_are_told():
     made.__dict__["frames"] = {"real": frame(), "paper": frame(*stored)}
     assert "ranked by itself, FedSelect scores 78.3 %." in answer(made)[3]
     assert answer(made)[3].endswith("it scores 72.1 % after 200 rounds.")
+
+
+def test_a_baseline_that_falls_is_told_with_its_best_round():
+    spec = PAPER.settings.spec("fedavg_ft", preset="paper", dataset="cifar10")
+    series = {"correct": [[5, 10, 15], [[60], [80], [62]]], "count": [[5, 10, 15], [[100]] * 3]}
+    series["loss"] = [[5, 10, 15], [[1.0]] * 3]
+    made = Evidence(PAPER, {"paper": [Record("k", spec, series)]}, {})
+    made.__dict__["frames"] = {"real": frame(), "paper": frame()}
+    assert "fine-tuning reaches 80.0 % in round 10 and ends at 62.0 % in round 15." in answer(made)[4]
