@@ -9,6 +9,30 @@ from typing import Any
 from pfl_core.study.published import parse_variant
 
 Fields = dict[str, float | str]
+
+
+@dataclass(frozen=True)
+class Miss:
+    """What explains numbers that are not reproduced, or what is open and the run that would answer it.
+
+    It covers the cells of a data set and a method (of all if empty) whose variant contains ``variant``.
+    """
+
+    why: str
+    dataset: str = ""
+    method: str = ""
+    variant: str = ""
+    run: str = ""  # a command
+    hours: float | None = None  # core hours that it takes
+
+    def covers(self, cell: Any) -> bool:
+        """Whether this explains the cell, a row of ``compare.as_frame``."""
+        named = all(
+            name in ("", of_cell) for name, of_cell in ((self.dataset, cell.dataset), (self.method, cell.method))
+        )
+        return named and self.variant in cell.variant
+
+
 CONTEXT = {"T", "batch_size", "target"}  # fields in a paper's tables that the preset determines
 
 
@@ -32,6 +56,7 @@ class Comparison:
     fields: Mapping[str, str] = field(default_factory=dict)
     # (table, method) -> another table, whose best row is the cell's value
     best_of: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    misses: tuple[Miss, ...] = ()  # of a cell, the first one that covers it counts
 
     def defaults_of(self, method: str) -> Fields:
         """A method's fields in the paper's main results."""

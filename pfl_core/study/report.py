@@ -21,6 +21,7 @@ from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import checks, frames
 from pfl_core.study.compare import counts
+from pfl_core.study.comparison import Miss
 from pfl_core.study.names import NAMES, in_figure
 from pfl_core.study.paper import Paper
 from pfl_core.study.statistics import agreement, interval
@@ -56,6 +57,7 @@ REPRODUCED = (
     "changed, or where the paper gives no spread for a number that is not an accuracy. Cells of several tables may "
     "show the same run."
 )
+UNEXPLAINED = Miss("Not looked into yet.")
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,12 @@ class Evidence:
         tables = {preset: self.paper.verdicts(preset, frame) for preset, frame in self.frames.items() if len(frame)}
         numbers = next(iter(tables.values())).index if tables else []
         return [_deciding({preset: table.loc[number] for preset, table in tables.items()}) for number in numbers]
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """The cells of the paper's tables beside the stored runs, see ``Paper.compare``; empty if no run is stored."""
+        frames = [frame for frame in self.frames.values() if len(frame)]
+        return self.paper.compare(pd.concat(frames, ignore_index=True)) if frames else pd.DataFrame()
 
     @cached_property
     def answer(self) -> list[str]:
@@ -152,6 +160,7 @@ def page(evidence: Evidence, figures: Path | None = None) -> str:
         *(["### More numbers\n\n" + _listed(more)] if (more := evidence.answer[SENTENCES:]) else []),
         "## Verdicts\n\n" + verdicts(evidence),
         "## The paper's numbers beside the reproduced ones\n\n" + comparison(evidence),
+        *(["### Numbers that are not reproduced\n\n" + missed] if (missed := misses(evidence)) else []),
         "## Did the mechanism act?\n\n" + mechanism(evidence),
         *(["## Agreement with training alone\n\n" + agreed] if (agreed := local_agreement(evidence)) else []),
         "## Figures\n\n" + gallery(name, figures or ROOT / "figures"),
@@ -256,11 +265,9 @@ def _deciding(claims: Mapping[str, pd.Series]) -> Verdict:
 
 def comparison(evidence: Evidence) -> str:
     """For each of the paper's tables, the cells that have runs, after a legend."""
-    frames = [frame for frame in evidence.frames.values() if len(frame)]
-    if not frames:
+    cells, parts = evidence.cells, []
+    if cells.empty:
         return "No run is stored."
-    cells = evidence.paper.compare(pd.concat(frames, ignore_index=True))
-    parts = []
     for (name, text), (_, group) in zip(counts(cells).items(), cells.groupby("table", sort=False), strict=True):
         stored = group[group["ours"].notna()]
         rows = [
@@ -283,6 +290,27 @@ def comparison(evidence: Evidence) -> str:
         )
         parts.append(f"**{name}**: {text}." + ("\n\n" + markdown(head, rows) if rows else ""))
     return "\n\n".join([REPRODUCED, *parts])
+
+
+def misses(evidence: Evidence) -> str:
+    """The cells that are not reproduced, grouped by what explains them or would; "" if there are none."""
+    if evidence.cells.empty:
+        return ""
+    missed = [cell for cell in evidence.cells.itertuples() if cell.reproduced is False]
+    known = evidence.paper.comparison.misses
+    groups: dict[Miss, list[str]] = {}
+    for cell in missed:
+        miss = next((miss for miss in known if miss.covers(cell)), UNEXPLAINED)
+        table = str(cell.table).replace("table", "Table ")
+        name = " ".join(filter(None, (table, cell.dataset, cell.method, cell.variant)))
+        groups.setdefault(miss, []).append(f"{name}: {_text(cell.ours)} for {_text(cell.paper)}")
+    rows = [
+        ("<br>".join(texts), miss.why, f"`{miss.run}`" if miss.run else "", _text(miss.hours))
+        for miss, texts in groups.items()
+    ]
+    return (
+        markdown(("cells (here for the paper's)", "cause, or open question", "run", "core hours"), rows) if rows else ""
+    )
 
 
 def _text(value: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pfl_core.cli import main
 from pfl_core.papers import PAPERS, paper
 from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.provenance import ROOT
@@ -142,3 +144,36 @@ def test_method_page_and_overview_show_the_first_three_sentences():
     assert "Sentence 3." in method_page and "Sentence 4." not in method_page
     text = report.overview([made])
     assert "Sentence 3." in text and "Sentence 4." not in text
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_number_that_is_not_reproduced_has_a_cause_or_an_open_question(name):
+    evidence = committed(name)
+    assert report.UNEXPLAINED.why not in report.misses(evidence)
+    for miss in evidence.paper.comparison.misses:
+        assert (
+            miss.run.startswith("pfl run ") == (miss.hours is not None) == miss.why.startswith(("Open", "No reading"))
+        )
+
+
+def test_the_run_of_an_open_question_is_a_command_that_works(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    commands = [miss.run for name in PAPERS for miss in paper(name).comparison.misses if miss.run]
+    for command in commands:
+        main([*command.split()[1:], "--dry-run"])
+        assert re.search(r" 0  +1 ", capsys.readouterr().out), command  # one run, not stored
+
+
+def test_a_miss_that_nothing_explains_says_so():
+    def cell(**changed):
+        known = dict(
+            table="table2", dataset="CIFAR-10", method="FedSelect", variant="alpha=0.30", paper=82.25, ours=70.0
+        )
+        return {**known, "reproduced": False, **changed}
+
+    comparison = replace(paper("fedselect").comparison, misses=(report.Miss("The rate.", method="Ditto"),))
+    made = Evidence(replace(paper("fedselect"), comparison=comparison), {}, {})
+    made.__dict__["cells"] = pd.DataFrame([cell(), cell(method="Ditto", variant=""), cell(reproduced=True)])
+    lines = report.misses(made).splitlines()
+    assert lines[2] == "| Table 2 CIFAR-10 FedSelect alpha=0.30: 70 for 82.25 | Not looked into yet. |  |  |"
+    assert lines[3] == "| Table 2 CIFAR-10 Ditto: 70 for 82.25 | The rate. |  |  |" and len(lines) == 4
