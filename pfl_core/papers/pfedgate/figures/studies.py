@@ -44,7 +44,7 @@ def beside_paper(table: pd.DataFrame, caption: str = "") -> Figure:
         ax.grid(axis="y", color="0.93")
     legend_above(fig, axes[0])
     spread = "std" in table and table["std"].notna().any()
-    return captioned(fig, caption, "bars: one sample deviation over seeds" * bool(spread))
+    return captioned(fig, caption, "bars: one standard deviation over seeds" * bool(spread))
 
 
 def _marks(ax: Axes, group: pd.DataFrame, labels: Sequence[str], place: int, num: int) -> None:
