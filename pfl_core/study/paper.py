@@ -118,8 +118,8 @@ class Paper(Study):
         return published.remarks(self.name, *tables)
 
     def compare(self, results: pd.DataFrame) -> pd.DataFrame:
-        """The paper's tables with the stored results, see ``compare.compare``; the column ``ours`` is called "here"."""
-        return as_frame(compare(self.comparison, results)).rename(columns={"ours": "here"})
+        """The paper's tables with the stored results, see ``compare.compare``."""
+        return as_frame(compare(self.comparison, results))
 
     def claims_table(self, results: pd.DataFrame, numbers: list[int] | None = None) -> pd.DataFrame:
         """The paper's claims with verdicts, see ``claims.claims_table``."""
