@@ -75,7 +75,7 @@ def synthetic(name: str) -> Dataset:
         is_test=torch.arange(len(y)) >= len(train[1]),
         num_classes=GRID,
         class_names=tuple(str(c) for c in range(GRID)),
-        about="our generator: the paper does not publish its cluster centres and covariances",
+        about="generated here: the paper does not publish its cluster centres and covariances",
     )
 
 

@@ -164,7 +164,7 @@ def counts(rows: pd.DataFrame) -> dict[str, str]:
     """
     texts = {}
     for name, group in rows.groupby("table", sort=False):
-        text = f"{group['ours'].notna().sum()} of {len(group)} cells have runs"
+        text = f"{group['here'].notna().sum()} of {len(group)} cells have runs"
         if len(within := group["reproduced"].dropna()):
             text += f"; of {len(within)} at the paper's setting, {sum(within)} within its spread or 2 points"
         texts[str(name).replace("table", "Table ").replace("figure", "Figure ")] = text
@@ -172,5 +172,5 @@ def counts(rows: pd.DataFrame) -> dict[str, str]:
 
 
 def as_frame(rows: list[dict]) -> pd.DataFrame:
-    """The rows as a data frame, for notebooks."""
-    return pd.DataFrame(rows, columns=ROW)
+    """The rows as a data frame, for notebooks. The column ``ours`` is called "here": it is not the paper's authors'."""
+    return pd.DataFrame(rows, columns=ROW).rename(columns={"ours": "here"})

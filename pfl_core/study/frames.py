@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable
 
 import pandas as pd
@@ -14,7 +15,7 @@ from pfl_core.study.checks import failed
 
 def data_name(record: Record) -> str:
     """The data that the run used: the data set's description if it has one, else its name."""
-    return record.about or record.spec.data["name"]
+    return re.sub("^our generator:", "generated here:", record.about) or record.spec.data["name"]  # older records
 
 
 def published_set(record: Record) -> str:

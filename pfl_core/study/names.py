@@ -31,7 +31,7 @@ NAMES = {
     "perfedavg": "Per-FedAvg",
     "fedem": "FedEM",
     "heterofl": "HeteroFL",
-    "fedmask": "FedMask (our reading)",
+    "fedmask": "FedMask (as read here)",
     "fedmd": "FedMD",
 }
 DATA_SETS = {

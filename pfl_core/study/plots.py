@@ -188,11 +188,14 @@ def mean_dots(
         labels = list(dict.fromkeys(part["label"]))
         panels = list(part.groupby("panel", sort=False))
         low = far_below(part["value"])
+        # the panel's name on a line of its own, if one of the row's titles would not fit on one line
+        fits = all("\n" not in wrapped(f"{name}: {panel}", columns + 0.5) for panel, _ in panels)
+        split = " " if fits else "\n"
         for ax in row[len(panels) :]:
             ax.set_axis_off()
         for ax, (panel, cells) in zip(row, panels, strict=False):
             _dots_of(ax, cells, labels, dashed, look, low)
-            ax.set_title(wrapped(f"{name}: {panel}" if len(sets) > 1 else panel, columns + 0.5))
+            ax.set_title(wrapped(f"{name}:{split}{panel}" if len(sets) > 1 else panel, columns + 0.5))
             ax.set_yticks([-place for place in range(len(labels))], [plain(label) for label in labels])
             ax.set_ylim(-len(labels) + 0.4, 0.6)
             ax.grid(axis="y", color="0.93", linewidth=0.6)
@@ -200,7 +203,7 @@ def mean_dots(
             ax.set_xlabel(xlabel)
     notes = [f"dashed: {dashed}"]
     if table["std"].notna().any():
-        notes.insert(0, "filled, bars: mean and sample deviation over seeds")
+        notes.insert(0, "filled marks, bars: mean and standard deviation over seeds")
     if table.loc[table["value"].notna(), "std"].isna().any():
         notes.insert(0, ONE_SEED)
     if "paper" in table and table["paper"].notna().any():

@@ -269,9 +269,9 @@ def comparison(evidence: Evidence) -> str:
     if cells.empty:
         return "No run is stored."
     for (name, text), (_, group) in zip(counts(cells).items(), cells.groupby("table", sort=False), strict=True):
-        stored = group[group["ours"].notna()]
+        stored = group[group["here"].notna()]
         rows = [
-            (r.dataset, r.method, r.variant, r.metric, _text(r.paper), _text(r.ours) + _spread(r.spread))
+            (r.dataset, r.method, r.variant, r.metric, _text(r.paper), _text(r.here) + _spread(r.spread))
             + (r.preset, r.data, r.differs or "nothing", len(r.seeds), _mark(r.reproduced))
             for r in stored.itertuples()
         ]

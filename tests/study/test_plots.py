@@ -43,7 +43,7 @@ def test_dots_of_one_seed_are_hollow_and_the_note_says_so():
     _, one, several = (bar.lines[0] for bar in fig.axes[0].containers)
     assert (one.get_markerfacecolor(), several.get_markerfacecolor()) == ("w", "b")
     caption = " ".join(fig.get_supxlabel().split())
-    assert plots.ONE_SEED in caption and "sample deviation over seeds" in caption and "black ◇: the paper" in caption
+    assert plots.ONE_SEED in caption and "standard deviation over seeds" in caption and "black ◇: the paper" in caption
     plain = drawn(plots.mean_dots(table.assign(std=np.nan), "caption")).get_supxlabel()
     assert "deviation" not in plain and "paper" not in plain
 

@@ -65,7 +65,8 @@ def test_accuracy_over_rounds_has_one_scoring_point_a_panel():
     table = pd.DataFrame(rows, columns=["task", "alpha", "label", "color", "seed", "round", "value"])
     panels = figures.tables.over_rounds(table).axes
     assert [[list(line.get_ydata()) for line in ax.lines] for ax in panels] == [[[1, 2]] * 2] * 2 + [[[11, 12]] * 2] * 2
-    assert panels[3].get_title() == "axial, after local training\nα\u00a0=\u00a00.1"
+    assert [ax.get_title() for ax in panels[:2]] == ["α = 0.01", "α = 0.1"]
+    assert panels[2].get_ylabel() == "axial, after local\ntraining\naccuracy (%)"
 
 
 def test_the_score_map_separates_tensors_and_groups():

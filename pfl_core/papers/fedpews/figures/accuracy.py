@@ -35,6 +35,12 @@ DIAGNOSTICS = {  # statistic of the masks -> title
     "params_covered": "parameters of any client",
     "diversity": "diversity ‖p − p_others‖²",
 }
+SHARES = {  # statistic of the masks -> vertical axis, if it is no share of the neurons
+    "mask_prob": "probability",
+    "mask_distance": "mean of |p − p'|",
+    "params_covered": "share of the parameters",
+    "diversity": "squared distance",
+}
 MOST = 0.9  # share of the paper's cells; a map with at least as many cells needs no frames
 
 
@@ -107,7 +113,7 @@ def accuracy_over_time(runs: pd.DataFrame, caption: str = "") -> Figure:
 def mask_diagnostics(runs: pd.DataFrame, caption: str = "") -> Figure:
     """Statistics of the learned masks after each warm-up round, a panel for each diagnostic.
 
-    Columns: metric, label, seed, round, value. The grey area in the panel ``selected`` is the paper's range, 0.1 to
+    Columns: metric, label, seed, round, value. The hatched area in the panel ``selected`` is the paper's range, 0.1 to
     0.5.
     """
     metrics, labels = list(dict.fromkeys(runs["metric"])), list(dict.fromkeys(runs["label"]))
@@ -124,16 +130,17 @@ def mask_diagnostics(runs: pd.DataFrame, caption: str = "") -> Figure:
     for ax, metric in zip(axes.flat, metrics, strict=False):
         lines(ax, runs[runs["metric"] == metric], look)
         if metric == "selected":
-            ax.axhspan(0.1, 0.5, color="0.88", zorder=0)
+            ax.axhspan(0.1, 0.5, facecolor="none", edgecolor="0.7", hatch="////", linewidth=0, zorder=0)
         if metric != "diversity":
             ax.set(ylim=(-0.04, 1.04), yticks=(0, 0.5, 1))
+        ax.set_ylabel(SHARES.get(metric, "share of the neurons"))
         ax.set_title(DIAGNOSTICS.get(metric, metric))
     axes[0][0].set_xlim(0.5, runs["round"].max() + 0.5)
     for ax in axes.flat[max(0, len(metrics) - 3) : len(metrics)]:
         ax.set_xlabel("warm-up round")
         ax.tick_params(labelbottom=True)
     legend_above(fig, [axes[0][0]])
-    return captioned(fig, caption, curves_note(runs) + "; grey: the paper's range of selected neurons")
+    return captioned(fig, caption, curves_note(runs) + "; hatched: the paper's range of selected neurons")
 
 
 def sensitivity_grid(
@@ -207,7 +214,7 @@ def sensitivity(paper: pd.DataFrame, reproduced: pd.DataFrame, titles: Sequence[
     blank = "" if all(mask.to_numpy().all() for mask in (in_paper, reproduced)) else "not run"
     spread = any(grid.notna().to_numpy().any() for grid in (*grids["std"], *grids["difference_std"]))
     legend_above(fig, handles=_marks(framed, blank))
-    note = "±: sample deviation over seeds; of differences paired by seed (paper: as of independent runs)"
+    note = "±: standard deviation over seeds; of differences paired by seed (paper: as of independent runs)"
     return captioned(fig, caption, note if spread else "")
 
 
@@ -237,7 +244,7 @@ def rounds_maps(cells: pd.DataFrame, title: str, caption: str = "") -> Figure:
     blank = "target accuracy not reached" if grids["mean"].isna().to_numpy().any() else ""
     legend_above(fig, handles=_marks(framed=False, blank=blank, best="fewest rounds, FedAvg included"))
     spread = grids["std"].notna().to_numpy().any()
-    return captioned(fig, caption, "±: sample deviation over seeds; of differences paired by seed" if spread else "")
+    return captioned(fig, caption, "±: standard deviation over seeds; of differences paired by seed" if spread else "")
 
 
 def _panels(count: int, shared: bool) -> tuple[Figure, np.ndarray]:
@@ -313,7 +320,7 @@ def _frame(ax: Axes, common: pd.DataFrame) -> None:
 def _marks(framed: bool, blank: str, best: str = "best cell of its map, FedAvg included") -> list[Artist]:
     """Legend entries for bold cells, frames and blanks. ``blank``: what a blank cell means; "" if there is none."""
     sign: dict[str, Any] = {"linestyle": "none", "color": "k", "markeredgewidth": 0}
-    marks: list[Artist] = [Line2D([], [], marker=r"$\mathbf{0.0}$", markersize=14, label=best, **sign)]
+    marks: list[Artist] = [Line2D([], [], marker=r"$\mathbf{bold}$", markersize=18, label=best, **sign)]
     if framed:
         marks.append(Patch(facecolor="none", edgecolor="k", linewidth=1.0, label="cell that was reproduced"))
     if blank:

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pfl_core.study.names import plain
-from pfl_core.study.plots import captioned, legend_above
+from pfl_core.study.plots import captioned, legend_above, wrapped
 from pfl_core.study.style import BLUE, BROWN, DOUBLE, GREEN, GREY, INDIGO, ORANGE, PINK, SINGLE, VERMILLION, styled
 
 MARKERS = "osD^vP"  # by source: filled for this project, hollow for the paper
@@ -44,7 +44,7 @@ def beside_paper(table: pd.DataFrame, caption: str = "") -> Figure:
         ax.grid(axis="y", color="0.93")
     legend_above(fig, axes[0])
     spread = "std" in table and table["std"].notna().any()
-    return captioned(fig, caption, "bars: one sample deviation over seeds" * bool(spread))
+    return captioned(fig, caption, "bars: one standard deviation over seeds" * bool(spread))
 
 
 def _marks(ax: Axes, group: pd.DataFrame, labels: Sequence[str], place: int, num: int) -> None:
@@ -115,7 +115,7 @@ def _label_grid(ax: Axes, held: np.ndarray, clients: Sequence[int], title: str) 
     ax.set_xlim(-0.6, held.shape[1] - 0.4)
     ax.set_ylim(len(clients) - 0.5, -0.5)
     ax.set_xlabel("label")
-    ax.set_title(fill(title, 28))
+    ax.set_title(wrapped(title, 3.5))
     ax.grid(color="0.92")
     ax.set_axisbelow(True)
 

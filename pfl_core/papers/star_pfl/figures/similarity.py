@@ -118,4 +118,5 @@ def likeness_curves(curves: pd.DataFrame, caption: str = "") -> Figure:
         split, _, statistic = panel.partition(": ")
         ax.set(title=split, xlabel="communication round", ylabel=fill(statistic, 24))
     legend_above(fig, [axes[0][0]])
-    return captioned(fig, caption, f"{curves_note(curves)}; hollow: not significant (p > 0.05) in some seed")
+    some = " in some seed" if curves["seed"].nunique() > 1 else ""
+    return captioned(fig, caption, f"{curves_note(curves)}; hollow: not significant (p > 0.05){some}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import fill
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -53,10 +55,10 @@ def cost_bars(table: pd.DataFrame, caption: str = "") -> Figure:
         here = table[table["label"] == label]
         _dots(axes[3], place + 0.15, here["rounds_to_convergence"], here["color"].iloc[0], True)
         _dots(axes[3], place - 0.15, here["rounds_to_plateau"], here["color"].iloc[0], False)
-    axes[0].set(title="the paper's account", xlabel="MiB a round,\nvalues up, × 20 clients")
-    axes[1].set(title="all bytes", xlabel="kB of a client in a round:\nup (values, mask), down (pale)")
-    axes[2].set(title="operations", xlabel="10⁹ of a client in a round\n(|: done by dense kernels)")
-    axes[3].set(title="rounds", xlabel="until the best (●) and\nuntil the plateau (○)")
+    axes[0].set(title="as the paper counts", xlabel="MiB a round:\nvalues up,\n20 clients together")
+    axes[1].set(title="all bytes", xlabel="kB of a client in a round:\nup (values, mask),\ndown (pale)")
+    axes[2].set(title="operations", xlabel="10⁹ of a client in a round\n(|: with dense kernels)")
+    axes[3].set(title="rounds", xlabel="until the best (●),\nuntil the plateau (○)")
     axes[3].set_xlim(0, 1.1 * table[["rounds_to_convergence", "rounds_to_plateau"]].max(axis=None))
     axes[0].set_yticks(places, labels)
     for ax in axes:
@@ -158,10 +160,14 @@ def over_rounds(table: pd.DataFrame, caption: str = "") -> Figure:
     """
     fig, axes = _grid(table, "alpha")
     look, banded = looks(table), table["label"].nunique() <= MANY
-    for (task, alpha), ax in axes.items():
+    columns = table["alpha"].nunique()
+    for place, ((task, alpha), ax) in enumerate(axes.items()):
         lines(ax, table[(table["task"] == task) & (table["alpha"] == alpha)], look, banded, wide=OWN)
-        ax.set_title(wrapped(f"{task}\nα = {alpha:g}", 3))
-    for ax in list(axes.values())[-table["alpha"].nunique() :]:
+        if place < columns:
+            ax.set_title(f"α = {alpha:g}")
+        if place % columns == 0:
+            ax.set_ylabel(fill(str(task), 24) + "\naccuracy (%)")
+    for ax in list(axes.values())[-columns:]:
         ax.set_xlabel("communication round")
     legend_above(fig, axes.values())
     return captioned(fig, caption, curves_note(table, banded))

@@ -54,20 +54,18 @@ def values_and_scores(values: pd.DataFrame, scores: pd.DataFrame, threshold: flo
         axes[0].axhline(0, color="0.85", linewidth=0.8, zorder=0)
         axes[0].set(ylabel="value")
         axes[0].set_title(f"{party}, nothing frozen")
-        # one legend entry for each label
-        handles = dict(zip(*axes[0].get_legend_handles_labels()[::-1], strict=True))
-        axes[0].legend(handles.values(), handles, fontsize=6)
+        axes[0].set_xlabel("communication round")  # the parties' values have different ranges of rounds
         axes[1].set_ylabel("score (0: steady, 1: one way)")
-    for ax in grid[-1]:
+    for ax in grid[-1][1:]:
         ax.set_xlabel("communication round")
-    legend_above(fig, [grid[0][1]], state_patches())
+    legend_above(fig, grid[0], state_patches())
     return captioned(fig, caption)
 
 
 def score_panel(ax: Axes, line: pd.DataFrame, color: str, threshold: float | None) -> None:
     """Draws an entry's score by round. Columns: round, score, unfrozen_score, state."""
     shade(ax, line["round"].to_numpy(), line["state"].to_numpy())
-    ax.plot(line["round"], line["score"], ".-", color=color, markersize=2.5, linewidth=0.9, label="Star-PFL")
+    ax.plot(line["round"], line["score"], ".-", color=color, markersize=2.5, linewidth=0.9)
     ax.plot(line["round"], line["unfrozen_score"], color="0.45", linewidth=0.9, linestyle=":", label="nothing frozen")
     if threshold is not None:
         ax.axhline(threshold, color="k", linewidth=0.8, linestyle="--", label="threshold T")
@@ -197,7 +195,9 @@ def size_against_score(table: pd.DataFrame, correlations: Mapping[str, float], c
 
     Columns: party, layer, value, score.
     """
-    fig, axes = plt.subplots(1, len(correlations), figsize=(DOUBLE, 2.8), layout="constrained", sharey=True)
+    fig, axes = plt.subplots(
+        1, len(correlations), figsize=(DOUBLE, 2.8), layout="constrained", sharex=True, sharey=True
+    )
     layers = list(dict.fromkeys(table["layer"]))
     palette = plt.get_cmap("viridis")(np.linspace(0, 0.92, len(layers)))
     for ax, (party, correlation) in zip(axes, correlations.items(), strict=True):
