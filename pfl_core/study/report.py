@@ -303,7 +303,7 @@ def misses(evidence: Evidence) -> str:
         miss = next((miss for miss in known if miss.covers(cell)), UNEXPLAINED)
         table = str(cell.table).replace("table", "Table ")
         name = " ".join(filter(None, (table, cell.dataset, cell.method, cell.variant)))
-        groups.setdefault(miss, []).append(f"{name}: {_text(cell.ours)} for {_text(cell.paper)}")
+        groups.setdefault(miss, []).append(f"{name}: {_text(cell.here)} for {_text(cell.paper)}")
     rows = [
         ("<br>".join(texts), miss.why, f"`{miss.run}`" if miss.run else "", _text(miss.hours))
         for miss, texts in groups.items()

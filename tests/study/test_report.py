@@ -167,7 +167,7 @@ def test_the_run_of_an_open_question_is_a_command_that_works(monkeypatch, capsys
 def test_a_miss_that_nothing_explains_says_so():
     def cell(**changed):
         known = dict(
-            table="table2", dataset="CIFAR-10", method="FedSelect", variant="alpha=0.30", paper=82.25, ours=70.0
+            table="table2", dataset="CIFAR-10", method="FedSelect", variant="alpha=0.30", paper=82.25, here=70.0
         )
         return {**known, "reproduced": False, **changed}
 
