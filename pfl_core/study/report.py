@@ -303,14 +303,12 @@ def misses(evidence: Evidence) -> str:
         miss = next((miss for miss in known if miss.covers(cell)), UNEXPLAINED)
         table = str(cell.table).replace("table", "Table ")
         name = " ".join(filter(None, (table, cell.dataset, cell.method, cell.variant)))
-        groups.setdefault(miss, []).append(f"{name}: {_text(cell.here)} for {_text(cell.paper)}")
-    rows = [
-        ("<br>".join(texts), miss.why, f"`{miss.run}`" if miss.run else "", _text(miss.hours))
-        for miss, texts in groups.items()
-    ]
-    return (
-        markdown(("cells (here for the paper's)", "cause, or open question", "run", "core hours"), rows) if rows else ""
-    )
+        groups.setdefault(miss, []).append(f"{name}: {_text(cell.here)} here, {_text(cell.paper)} in the paper")
+    lines = []
+    for miss, texts in groups.items():
+        lines.append(f"- {miss.why}" + (f" Run: `{miss.run}` ({miss.hours:g} core hours)." if miss.run else ""))
+        lines += [f"  - {text}" for text in texts]
+    return "\n".join(lines)
 
 
 def _text(value: float | None) -> str:
