@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial, wraps
@@ -99,6 +100,11 @@ def claims(checks: ClaimChecks) -> list[Claim]:
         if entry["number"] not in checks.checks:
             raise ValueError(f"{paper}: claim {entry['number']} has no check; add one to papers/{paper}/claims")
     return [Claim(paper, **entry, check=checks.checks[entry["number"]], criteria=checks.criteria) for entry in entries]
+
+
+def parts(numbers: str) -> list[str]:
+    """The numbers or reasons behind a verdict, one by one; ``numbers`` is that column of ``claims_table``."""
+    return re.split(r"; (?![^\[\]]*\])|(?<=\)): |(?<=\.) (?=By the numbers|Numbers: )", numbers)
 
 
 def claims_table(checks: ClaimChecks, results: pd.DataFrame, numbers: list[int] | None = None) -> pd.DataFrame:

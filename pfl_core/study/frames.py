@@ -11,6 +11,9 @@ import pandas as pd
 from pfl_core.data.dataset import UNOFFICIAL
 from pfl_core.runs import Record, RunSpec
 from pfl_core.study.checks import failed
+from pfl_core.study.names import plain
+
+REFERENCES = ("local", "fedavg", "fedavg_ft")  # methods that every comparison is read against
 
 
 def data_name(record: Record) -> str:
@@ -100,3 +103,21 @@ def same_end(table: pd.DataFrame, reference: str) -> list[str]:
     others = states.drop(columns=reference)
     same = (others.eq(states[reference], axis=0) | others.isna()).all() & others.notna().any()
     return [label for label in dict.fromkeys(table["label"]) if same.get(label, False)]
+
+
+def standings(table: pd.DataFrame, own: str, score: str = "acc_mean") -> list[str]:
+    """A sentence for each data set: the highest mean of the ``score`` (percent) and those of ``own``, Local, FedAvg and
+    FedAvg + FT. ``table``: rows of ``summaries`` with a ``label``. Of several variants of ``own`` the best one is named.
+    """
+    sentences = []
+    for where, runs in table.groupby("where", sort=False):
+        means = runs.groupby(["method", "label"], sort=False)[score].mean().sort_values(ascending=False, kind="stable")
+        best, others = means.index[0], []
+        for method in (own, *REFERENCES):
+            if method in means.index and method != best[0]:
+                variants = means.loc[method]
+                others.append(f"{variants.index[0]} {variants.iloc[0]:.1f} %" + " at best" * (len(variants) > 1))
+        seeds = runs["seed"].nunique()
+        first = f"{best[1]} is highest of {len(means)}, {means.iloc[0]:.1f} %"
+        sentences.append(f"{plain(where)}, {seeds} seed{'s' * (seeds > 1)}: {'; '.join([first, *others])}.")
+    return sentences

@@ -20,6 +20,7 @@ from pfl_core.files import atomic_write
 from pfl_core.runs import Record, RunSpec
 from pfl_core.runs.provenance import ROOT, describe
 from pfl_core.study.alt_text import alt_text
+from pfl_core.study.claims import parts
 from pfl_core.study.criteria import SHOWN_ONLY
 from pfl_core.study.frames import data_name, dataset
 from pfl_core.study.names import plain
@@ -138,6 +139,18 @@ def about(specs: Iterable[RunSpec]) -> pd.DataFrame:
 def provenance() -> pd.Series:
     """Versions, commit and machine of this session."""
     return pd.Series(describe(), name="provenance")
+
+
+def show_answer(sentences: Iterable[str], claims: pd.DataFrame) -> None:
+    """Print what the first screen of a notebook answers: ``sentences``, then each claim with its verdict in short.
+
+    ``claims``: see ``claims_table``. Of the numbers or reasons behind a verdict, only the first one is printed.
+    """
+    for sentence in sentences:
+        print(sentence)
+    for number, claim in claims.iterrows():
+        print(f"\nClaim {number} ({claim['source']}): {claim['text']}")
+        print(f"  {claim['ours'].upper()} here: {parts(claim['numbers'])[0]}")
 
 
 def show_claims(claims: pd.DataFrame) -> None:

@@ -20,6 +20,7 @@ import pandas as pd
 from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import checks, frames
+from pfl_core.study.claims import parts
 from pfl_core.study.compare import counts
 from pfl_core.study.comparison import Miss
 from pfl_core.study.names import NAMES, in_figure
@@ -242,10 +243,7 @@ def verdicts(evidence: Evidence) -> str:
 def _details(claim: pd.Series) -> list[str]:
     """The numbers or reasons behind a verdict and its runs, as a list of short lines."""
     lines = [f"- **{claim.name}** ({claim['source']}), {claim['ours']}"]
-    lines += [
-        f"  - {part}"
-        for part in re.split(r"; (?![^\[\]]*\])|(?<=\)): |(?<=\.) (?=By the numbers|Numbers: )", claim["numbers"])
-    ]
+    lines += [f"  - {part}" for part in parts(claim["numbers"])]
     keys = [f"`{key[:8]}`" for key in claim["runs"]]
     lines += [f"  - runs: {', '.join(keys[i : i + KEYS_A_LINE])}" for i in range(0, len(keys), KEYS_A_LINE)]
     return lines

@@ -1,6 +1,8 @@
-"""Captions of figures."""
+"""Captions of figures, the answer on a first screen."""
 
 from __future__ import annotations
+
+import pandas as pd
 
 from pfl_core.runs import Record, RunSpec
 from pfl_core.study import output
@@ -47,3 +49,17 @@ def test_a_caption_gives_each_description_of_data_once():
         "Synthetic-32K and Synthetic-3.2K (our generator)"
     )
     assert data(("fashion_small", "Fashion-MNIST (7,000 images, 14x14)", {})) == "Fashion-MNIST (7,000 images, 14x14)"
+
+
+def test_an_answer_has_each_verdict_with_the_first_of_its_reasons(capsys):
+    claims = pd.DataFrame(
+        [(1, "A is first.", "Table 1", "undecided", "one seed; no search (a; b). Numbers: +1.0 [-1.0, 3.0]")],
+        columns=["claim", "text", "source", "ours", "numbers"],
+    ).set_index("claim")
+    output.show_answer(["A has 90 %."], claims)
+    assert capsys.readouterr().out.splitlines() == [
+        "A has 90 %.",
+        "",
+        "Claim 1 (Table 1): A is first.",
+        "  UNDECIDED here: one seed",
+    ]
