@@ -106,8 +106,9 @@ def same_end(table: pd.DataFrame, reference: str) -> list[str]:
 
 
 def standings(table: pd.DataFrame, own: str, score: str = "acc_mean") -> list[str]:
-    """A sentence for each data set: the highest mean of the ``score`` (percent) and those of ``own``, Local, FedAvg and
-    FedAvg + FT. ``table``: rows of ``summaries`` with a ``label``. Of several variants of ``own`` the best one is named.
+    """A sentence for each data set: the highest mean of the ``score`` (percent) and those of ``own`` and REFERENCES.
+
+    ``table``: rows of ``summaries`` with a ``label``. Of several variants of a method the best one is named.
     """
     sentences = []
     for where, runs in table.groupby("where", sort=False):

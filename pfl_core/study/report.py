@@ -351,10 +351,10 @@ def local_agreement(evidence: Evidence) -> str:
             tags = {"label": record.spec.method["name"], "seed": record.spec.seed}
             scores.setdefault(_federation(record.spec), []).append(frames.reported_scores(record).assign(**tags))
     rows = []
-    for (preset, setting, *_), parts in scores.items():
-        if not any((part["label"] == "local").any() for part in parts):
+    for (preset, setting, *_), tables in scores.items():
+        if not any((part["label"] == "local").any() for part in tables):
             continue
-        for method, (r, mean, size, count) in agreement(pd.concat(parts), "local").iterrows():
+        for method, (r, mean, size, count) in agreement(pd.concat(tables), "local").iterrows():
             if count:
                 run = f"{preset}: {in_figure(setting)}, {NAMES.get(str(method), method)}"
                 rows.append((run, _two_digits(r), f"{mean:+.2f}", f"{size:.2f}", f"{count:.0f}"))
