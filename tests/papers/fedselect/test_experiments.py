@@ -12,7 +12,7 @@ from pfl_core.papers.fedselect.experiments import (
     DATASETS,
 )
 from pfl_core.papers.fedselect.paper import PAPER
-from pfl_core.papers.fedselect.settings import BASELINES
+from pfl_core.papers.fedselect.settings import BASELINES, VALIDATED
 from pfl_core.study.presets import PRESETS
 
 MAIN = "01_main_comparison"
@@ -181,3 +181,9 @@ def test_the_inclusive_limit_is_tested_by_an_update_that_ends_at_it(size):
     first = num_new(0, size, strict)
     assert first == strict.alpha * size == num_new(0, size, inclusive)
     assert num_new(first, size, strict) == 0 < num_new(first, size, inclusive)
+
+
+def test_masks_of_preset_real_come_from_the_runs_with_validation_images():
+    """Only these show whether training converged, so only they decide claims 15 and 16."""
+    assert {spec.setting for spec in PAPER.specs("05_mask_overlap", "real", [0])} == {VALIDATED}
+    assert {spec.setting for spec in PAPER.specs("05_mask_overlap", "paper", [0])} == {"cifar10"}

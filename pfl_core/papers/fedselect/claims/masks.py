@@ -6,7 +6,8 @@ from functools import partial
 
 import pandas as pd
 
-from pfl_core.papers.fedselect.claims.limits import MIDDLE, SETTINGS, claim, limit, without_ablations
+from pfl_core.papers.fedselect.claims.limits import MIDDLE, SETTINGS, claim, compared, limit, without_ablations
+from pfl_core.papers.fedselect.settings import VALIDATED
 from pfl_core.study.statistics import Missing, by_seed, interval, paired, settings, slopes
 from pfl_core.study.verdicts import Verdict, all_hold, all_of, on_each_dataset, on_stored_datasets
 
@@ -74,7 +75,7 @@ def _above(results: pd.DataFrame, alpha: float, rule: dict) -> Verdict:
     return Verdict(lead.status, str(lead))
 
 
-@claim(15, ("cifar10",), rows=without_ablations)
+@claim(15, ("cifar10", VALIDATED), rows=compared)
 @on_each_dataset
 def common_classes_overlap_more(results: pd.DataFrame) -> Verdict:
     """At each limit strictly between 0 and 1 the contrast is above 0."""
@@ -83,7 +84,7 @@ def common_classes_overlap_more(results: pd.DataFrame) -> Verdict:
     return Verdict(all_of([value.status for value in contrast.values()]), f"contrast {text}")
 
 
-@claim(16, ("cifar10",), rows=without_ablations)
+@claim(16, ("cifar10", VALIDATED), rows=compared)
 @on_each_dataset
 def contrast_shrinks_overlap_grows(results: pd.DataFrame) -> Verdict:
     """Slopes over the limit, one fitted line per seed: the contrast falls and the raw overlap rises."""
