@@ -157,7 +157,7 @@ def training_size(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any
 
 
 def mask_overlap(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Figure 4: the final masks of Table 2's runs; at preset real of those with validation images and searched rates."""
+    """Figure 4: the final masks of Table 2's runs; at real, of those with validation images."""
     limits = (0.10, 0.30) if preset == "ci" else LIMITS
     runs = each_scope(preset, [("fedselect", {"alpha": alpha}) for alpha in limits])
     return specs_in(VALIDATED if preset == "real" else "cifar10", preset, seeds, overrides, runs)
