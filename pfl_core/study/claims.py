@@ -10,7 +10,7 @@ from functools import cache, partial, wraps
 import pandas as pd
 
 from pfl_core.study.comparison import Comparison
-from pfl_core.study.criteria import Criteria, Judgement
+from pfl_core.study.criteria import OPEN_INTERVAL, Criteria, Judgement
 from pfl_core.study.published import facts
 from pfl_core.study.statistics import Missing, claim_rows, reading
 from pfl_core.study.verdicts import Check, Verdict
@@ -105,6 +105,13 @@ def claims(checks: ClaimChecks) -> list[Claim]:
 def parts(numbers: str) -> list[str]:
     """The numbers or reasons behind a verdict, one by one; ``numbers`` is that column of ``claims_table``."""
     return re.split(r"; (?![^\[\]]*\])|(?<=\)): |(?<=\.) (?=By the numbers|Numbers: )", numbers)
+
+
+def in_short(numbers: str) -> str:
+    """The first number or reason behind a verdict; for an open interval, also the first number."""
+    first, *others = parts(numbers)
+    values = [part for part in others if part.startswith("Numbers: ")] if first.startswith(OPEN_INTERVAL) else []
+    return ". ".join(part.removesuffix(".") for part in (first, *values))
 
 
 def claims_table(checks: ClaimChecks, results: pd.DataFrame, numbers: list[int] | None = None) -> pd.DataFrame:

@@ -32,6 +32,7 @@ SHOWN_ONLY = "shown"  # status of a claim whose runs are too small to decide it
 SMALL_PRESETS = ("quick", "ci")
 LEAST_SEEDS, MOST_SEEDS = 3, 10
 DIFFERENCE = 2.0  # percentage points that the seeds must be able to distinguish from 0
+OPEN_INTERVAL = "a 95 % interval contains both answers"
 OF_A_RUN = ("seed", "key", "stale", "flat", "metric", "value")  # columns in which the runs of one configuration differ
 MAX_NAMED = 3  # methods that are listed in a reason
 
@@ -125,7 +126,7 @@ def why_open(verdict: Verdict, reading: Reading) -> Iterable[str]:
     elif any(len(values) < 2 for values in reading.differences):
         yield "one seed gives no interval"
     elif reading.differences:
-        yield "a 95 % interval contains both answers"
+        yield OPEN_INTERVAL
 
 
 def not_converged(used: pd.DataFrame) -> Iterable[str]:

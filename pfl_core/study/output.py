@@ -20,7 +20,7 @@ from pfl_core.files import atomic_write
 from pfl_core.runs import Record, RunSpec
 from pfl_core.runs.provenance import ROOT, describe
 from pfl_core.study.alt_text import alt_text
-from pfl_core.study.claims import parts
+from pfl_core.study.claims import in_short
 from pfl_core.study.criteria import SHOWN_ONLY
 from pfl_core.study.frames import data_name, dataset
 from pfl_core.study.names import plain
@@ -150,7 +150,7 @@ def show_answer(sentences: Iterable[str], claims: pd.DataFrame) -> None:
         print(sentence)
     for number, claim in claims.iterrows():
         print(f"\nClaim {number} ({claim['source']}): {claim['text']}")
-        print(f"  {claim['ours'].upper()} here: {parts(claim['numbers'])[0]}")
+        print(f"  {claim['ours'].upper()} here: {in_short(claim['numbers'])}")
 
 
 def show_claims(claims: pd.DataFrame) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ import pandas as pd
 from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import checks, frames
-from pfl_core.study.claims import parts
+from pfl_core.study.claims import in_short, parts
 from pfl_core.study.compare import counts
 from pfl_core.study.comparison import Miss
 from pfl_core.study.names import NAMES, in_figure
@@ -47,11 +47,12 @@ RULE = (
     "(a rule that was added when most runs were stored)."
 )
 LEGEND = (
-    "For each claim: the conditions that are not met, the numbers, and the beginnings of its runs' keys (shown by "
-    "`pfl runs list`). [a, b] is a 95 % interval over seeds. The *least lead* is the smallest lead over a rival. "
-    "*By the numbers alone* is the verdict without the conditions. *3 of 10 seeds*: 3 are stored, about 10 are needed. "
-    "*One part is enough*: the rival or data set that refutes the claim, and its runs."
+    "For each claim: the conditions that are not met, and the numbers. [a, b] is a 95 % interval over seeds. The "
+    "*least lead* is the smallest lead over a rival. *By the numbers alone* is the verdict without the conditions. "
+    "*3 of 10 seeds*: 3 are stored, about 10 are needed. *One part is enough*: the rival or data set that refutes the "
+    "claim."
 )
+RUNS = "The beginnings of the runs' keys. `pfl runs list` shows each one's settings."
 
 REPRODUCED = (
     "*reproduced* is empty where the runs are not at the paper's setting, or were stopped while their accuracy still "
@@ -227,26 +228,49 @@ class Verdict(NamedTuple):
 
 
 def verdicts(evidence: Evidence) -> str:
-    """A table of all claims, then the numbers or reasons behind each verdict."""
-    rows, details = [], []
-    for preset, claim in evidence.verdicts:
-        rows.append((claim.name, claim["text"], claim["in the paper's tables"], Verdict(preset, claim).text, preset))
-        details += _details(claim)
-    if not rows:
+    """A table of all claims, then, folded, all numbers or reasons behind each verdict, and its runs."""
+    if not evidence.verdicts:
         return "No run is stored."
-    summary = "<summary>Numbers, reasons and runs behind each verdict</summary>"
-    folded = f"<details>{summary}\n\n{LEGEND}\n\n" + "\n".join(details) + "\n\n</details>"
-    head = ("claim", "text", "in the paper's own tables", "here", "preset")
-    return "\n\n".join([RULE, markdown(head, rows), folded])
+    head = ("claim", "text", "in the paper's own tables", "here", "first reason or number", "preset")
+    rows = [
+        (
+            claim.name,
+            claim["text"],
+            claim["in the paper's tables"],
+            Verdict(preset, claim).text,
+            in_short(claim["numbers"]),
+            preset,
+        )
+        for preset, claim in evidence.verdicts
+    ]
+    claims = [claim for _, claim in evidence.verdicts]
+    reasons = [line for claim in claims for line in _reasons(claim)]
+    runs = [line for claim in claims for line in _runs(claim)]
+    return "\n\n".join(
+        [
+            RULE,
+            markdown(head, rows),
+            _folded("All numbers and reasons behind each verdict", LEGEND, reasons),
+            _folded("The runs behind each verdict", RUNS, runs),
+        ]
+    )
 
 
-def _details(claim: pd.Series) -> list[str]:
-    """The numbers or reasons behind a verdict and its runs, as a list of short lines."""
+def _folded(summary: str, text: str, lines: Iterable[str]) -> str:
+    return f"<details><summary>{summary}</summary>\n\n{text}\n\n" + "\n".join(lines) + "\n\n</details>"
+
+
+def _reasons(claim: pd.Series) -> list[str]:
+    """The numbers or reasons behind a verdict, as a list of short lines."""
     lines = [f"- **{claim.name}** ({claim['source']}), {claim['ours']}"]
-    lines += [f"  - {part}" for part in parts(claim["numbers"])]
+    return lines + [f"  - {part}" for part in parts(claim["numbers"])]
+
+
+def _runs(claim: pd.Series) -> list[str]:
+    """The runs behind a verdict, as a list of short lines."""
     keys = [f"`{key[:8]}`" for key in claim["runs"]]
-    lines += [f"  - runs: {', '.join(keys[i : i + KEYS_A_LINE])}" for i in range(0, len(keys), KEYS_A_LINE)]
-    return lines
+    lines = [f"- **{claim.name}**: {len(keys)} run{'s' * (len(keys) != 1)}"]
+    return lines + [f"  - {', '.join(keys[i : i + KEYS_A_LINE])}" for i in range(0, len(keys), KEYS_A_LINE)]
 
 
 def _deciding(claims: Mapping[str, pd.Series]) -> Verdict:

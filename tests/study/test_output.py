@@ -52,8 +52,9 @@ def test_a_caption_gives_each_description_of_data_once():
 
 
 def test_an_answer_has_each_verdict_with_the_first_of_its_reasons(capsys):
+    reasons = "one seed; no search (a; b). Numbers: +1.0 [-1.0, 3.0]"
     claims = pd.DataFrame(
-        [(1, "A is first.", "Table 1", "undecided", "one seed; no search (a; b). Numbers: +1.0 [-1.0, 3.0]")],
+        [(1, "A is first.", "Table 1", "undecided", reasons)],
         columns=["claim", "text", "source", "ours", "numbers"],
     ).set_index("claim")
     output.show_answer(["A has 90 %."], claims)

@@ -16,7 +16,7 @@ from pfl_core.cli import main
 from pfl_core.papers import PAPERS, paper
 from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.provenance import ROOT
-from pfl_core.study import report
+from pfl_core.study import claims, report
 from pfl_core.study.report import Evidence, _deciding, markdown
 
 
@@ -123,11 +123,26 @@ def test_pages_have_the_agreement_with_local_if_local_was_run(name, has_local):
 
 def test_the_numbers_behind_a_verdict_are_split_outside_brackets_only():
     numbers = "Numbers: a +1.0 [0.5, 1.5]; b +2.0 [mnist, real; digits, real]"
-    claim = pd.Series({"source": "Table 1", "ours": "undecided", "numbers": numbers, "runs": []}, name=1)
-    assert report._details(claim)[1:] == [
-        "  - Numbers: a +1.0 [0.5, 1.5]",
-        "  - b +2.0 [mnist, real; digits, real]",
-    ]
+    assert claims.parts(numbers) == ["Numbers: a +1.0 [0.5, 1.5]", "b +2.0 [mnist, real; digits, real]"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "short"),
+    [
+        ("one seed; no search (a; b). Numbers: +1.0", "one seed"),
+        ("a 95 % interval contains both answers. Numbers: +1.0 [-1.0, 3.0]; without b",)
+        + ("a 95 % interval contains both answers. Numbers: +1.0 [-1.0, 3.0]",),
+        ("mnist: +1.0 [0.5, 1.5]; digits: +2.0", "mnist: +1.0 [0.5, 1.5]"),
+    ],
+)
+def test_in_short_an_open_interval_comes_with_its_numbers(numbers, short):
+    assert claims.in_short(numbers) == short
+
+
+def test_every_verdict_names_its_runs():
+    claim = pd.Series({"runs": [f"{n:016x}" for n in range(20)]}, name=1)
+    lines = report._runs(claim)
+    assert lines[0] == "- **1**: 20 runs" and sum(line.count("`") // 2 for line in lines) == 20
 
 
 def test_the_costs_of_missing_runs_as_text():
