@@ -7,7 +7,7 @@ A claim without a waiver needs all conditions of ``study.criteria``.
 
 from __future__ import annotations
 
-from pfl_core.papers.fedpews.settings import SETTINGS
+from pfl_core.papers.fedpews.settings import SETTINGS, TAU_FIGURE_5
 from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver
 from pfl_core.study.search import Search, open_ends, searched_path
 
@@ -22,6 +22,12 @@ SEARCHES = {
         Search("fedavg", _ON_POINTS),
         Search("fedpews_fixed", _ON_POINTS, {"tau": 0.2}),
         Search("fedpews", _ON_POINTS, {"lam": 5.0, "tau": 0.2}),
+    ),
+    # At the paper's λ and τ; λ = 5 then has the same rate.
+    ("real", "four clients"): (
+        Search("fedavg", _ON_POINTS),
+        Search("fedpews_fixed", _ON_POINTS, {"tau": TAU_FIGURE_5}),
+        Search("fedpews", _ON_POINTS, {"lam": 0.0, "tau": TAU_FIGURE_5}),
     ),
     ("real", "cifar_mnist"): (
         Search("fedavg", _ON_IMAGES),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pfl_core.papers.fedpews.settings import BEST, COLUMNS, RATES, SETTINGS
+from pfl_core.papers.fedpews.settings import BEST, COLUMNS, RATES, SETTINGS, TAU_FIGURE_5
 from pfl_core.runs import RunSpec
 from pfl_core.study.settings import Methods
 
@@ -15,9 +15,9 @@ specs_in = SETTINGS.specs
 
 FOUR_CLIENTS: Runs = [  # Figure 5; λ = 5 and the fixed masks are not in the paper
     ("fedavg", {}),
-    ("fedpews", {"lam": 0.0, "tau": 0.124}),
-    ("fedpews", {"lam": 5.0, "tau": 0.124}),
-    ("fedpews_fixed", {"tau": 0.124}),
+    ("fedpews", {"lam": 0.0, "tau": TAU_FIGURE_5}),
+    ("fedpews", {"lam": 5.0, "tau": TAU_FIGURE_5}),
+    ("fedpews_fixed", {"tau": TAU_FIGURE_5}),
 ]
 # Figure 5's λ = 0 with the options A1 and A3 to A5 of the method page, and with the gradient of Eq. 6. A2 (what a
 # client knows of the other masks) has no effect at λ = 0.
@@ -107,7 +107,7 @@ def masks(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> li
 
 def readings(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """FedPeWS, Figure 5 without diversity (claim 3): FedAvg, and λ = 0 under each of READINGS."""
-    tau = 0.5 if preset == "ci" else 0.124  # with three rounds 0.124 would give no warm-up
+    tau = 0.5 if preset == "ci" else TAU_FIGURE_5  # with three rounds it would give no warm-up
     learned = [("fedpews", {"lam": 0.0, "tau": tau, **fields}) for fields in READINGS.values()]
     return specs_in("four clients", preset, seeds, overrides, [("fedavg", {}), *learned])
 
@@ -122,7 +122,8 @@ EXPERIMENTS = {
 }
 SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook ("": all others) -> preset -> seeds
     "": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
-    "01_synthetic": {"paper": (0, 1, 2, 3, 4)},
+    "01_synthetic": {"real": (0, 1, 2, 3, 4), "paper": (0, 1, 2, 3, 4)},
     "02_sensitivity_heatmaps": {"real": (0, 1, 2)},
+    "05_masks_and_activations": {"real": (0, 1, 2, 3, 4)},
     "06_readings": {"paper": (0, 1, 2, 3, 4)},
 }

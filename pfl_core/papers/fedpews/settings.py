@@ -67,8 +67,8 @@ _PAPER = {
 }
 # real: the paper's network on a quarter of the images, 40 rounds (many clients: all images, 100 rounds; classes of
 # CIFAR-10: 200 / 100 images each). The medical files are not available: three clients with one real source each are the
-# stand-in. The synthetic settings are the paper's. Not in the paper: a tenth of each client's training images for
-# validation, to show whether training converged.
+# stand-in. Table 2's settings are the paper's. Not in the paper: a tenth of each client's training images or points for
+# validation, on which no run trains, to show whether training converged.
 _VAL: dict[str, Any] = {"val": 0.1}
 _REAL = _PAPER | {
     name: replace(
@@ -83,8 +83,9 @@ _REAL = _PAPER | {
         ("dirichlet", "cifar_mnist"),
     )
 }
-# not in the paper: a tenth of each client's training points for validation, on which no run trains
-_REAL["sensitivity"] = replace(_PEWS, partition={**_PEWS.partition, **_VAL})
+for _name in ("sensitivity", "four clients", "activations"):
+    _REAL[_name] = replace(_PAPER[_name], partition={**_PAPER[_name].partition, **_VAL})
+TAU_FIGURE_5 = 0.124  # four clients
 RATES = "sensitivity, rates"  # FedAvg of that grid at other learning rates
 _REAL[RATES] = _REAL["sensitivity"]
 _MANY = _PAPER["many clients"]
