@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import PIL.Image
-from IPython.display import Image, display
+from IPython.display import Image, Markdown, display
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -141,16 +141,21 @@ def provenance() -> pd.Series:
     return pd.Series(describe(), name="provenance")
 
 
-def show_answer(sentences: Iterable[str], claims: pd.DataFrame) -> None:
-    """Print what the first screen of a notebook answers: ``sentences``, then each claim with its verdict in short.
+def show_answer(sentences: Iterable[str], claims: pd.DataFrame | None = None) -> None:
+    """Show what the first screen of a notebook answers: sentences, then each claim with its verdict in short.
 
-    ``claims``: see ``claims_table``. Of the numbers or reasons behind a verdict, only the first one is printed.
+    Later lines of a sentence become a list. ``claims``: see ``claims_table``. Of the numbers or reasons behind a
+    verdict, only the first one is shown.
     """
-    for sentence in sentences:
-        print(sentence)
-    for number, claim in claims.iterrows():
-        print(f"\nClaim {number} ({claim['source']}): {claim['text']}")
-        print(f"  {claim['ours'].upper()} here: {in_short(claim['numbers'])}")
+    blocks = ["\n- ".join(sentence.splitlines()) for sentence in sentences]
+    if claims is not None:
+        verdicts = [
+            f"- Claim {number} ({claim['source']}): {claim['text']} **{claim['ours'].capitalize()}** here: "
+            f"{in_short(claim['numbers'])}."
+            for number, claim in claims.iterrows()
+        ]
+        blocks.append("\n".join(verdicts))
+    display(Markdown("\n\n".join(blocks)))
 
 
 def show_claims(claims: pd.DataFrame) -> None:

@@ -51,16 +51,17 @@ def test_a_caption_gives_each_description_of_data_once():
     assert data(("fashion_small", "Fashion-MNIST (7,000 images, 14x14)", {})) == "Fashion-MNIST (7,000 images, 14x14)"
 
 
-def test_an_answer_has_each_verdict_with_the_first_of_its_reasons(capsys):
+def test_an_answer_has_each_verdict_with_the_first_of_its_reasons(monkeypatch):
+    shown = []
+    monkeypatch.setattr(output, "display", lambda markdown: shown.append(markdown.data))
     reasons = "one seed; no search (a; b). Numbers: +1.0 [-1.0, 3.0]"
     claims = pd.DataFrame(
         [(1, "A is first.", "Table 1", "undecided", reasons)],
         columns=["claim", "text", "source", "ours", "numbers"],
     ).set_index("claim")
-    output.show_answer(["A has 90 %."], claims)
-    assert capsys.readouterr().out.splitlines() == [
-        "A has 90 %.",
-        "",
-        "Claim 1 (Table 1): A is first.",
-        "  UNDECIDED here: one seed",
+    output.show_answer(["A has 90 %.", "Two runs failed:\nB: NaN\nC: NaN"], claims)
+    assert shown == [
+        "A has 90 %.\n\n"
+        "Two runs failed:\n- B: NaN\n- C: NaN\n\n"
+        "- Claim 1 (Table 1): A is first. **Undecided** here: one seed."
     ]

@@ -29,18 +29,18 @@ COST_NAMES = {"upload_mb": "bytes", "passes": "passes"}
 
 
 def answer(records: Sequence[Record]) -> list[str]:
-    """The lines of the answer for each data set. ``records``: runs of one preset."""
-    lines: list[str] = []
+    """For each data set, a text whose later lines are the parts of the answer. ``records``: runs of one preset."""
+    texts: list[str] = []
     for where, own in by_data_set(records).items():
         points = means(table(own))
         seeds = len({record.spec.seed for record in own})
         preset = own[0].spec.preset_label
         hedge = f": {SHOWN_ONLY}, not decided" * (preset in SMALL_PRESETS)
-        lines.append(f"{where} ({seeds} seed{'s' * (seeds > 1)}, preset {preset}{hedge})")
-        lines += [f"  - {line}" for line in (best(points), *sides(against_local(STUDY.metrics_frame(own))))]
-        lines.append(f"  - {closest(clients(own))}")
-        lines += [f"  - Best accuracy for the {COST_NAMES[cost]}: {', '.join(front(points, cost))}." for cost in COSTS]
-    return lines
+        lines = [f"{where} ({seeds} seed{'s' * (seeds > 1)}, preset {preset}{hedge})", best(points)]
+        lines += [*sides(against_local(STUDY.metrics_frame(own))), closest(clients(own))]
+        lines += [f"Best accuracy for the {COST_NAMES[cost]}: {', '.join(front(points, cost))}." for cost in COSTS]
+        texts.append("\n".join(lines))
+    return texts
 
 
 def best(points: pd.DataFrame) -> str:

@@ -111,7 +111,8 @@ def test_the_answer_names_sides_and_hedges():
 
 
 def test_the_answer_of_stored_runs(records):
-    lines = answer(records)
+    (text,) = answer(records)
+    lines = text.splitlines()
     assert lines[0].startswith("Digits (2 seeds, preset ci")
     assert "is the most accurate of 4 methods" in lines[1] and "Local has" in lines[1]
     assert sum("Best accuracy for the" in line for line in lines) == 2
