@@ -9,7 +9,7 @@ import os
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -107,12 +107,22 @@ class Evidence:
         """The sentences of the answer; the first SENTENCES are the answer, the others more of its numbers."""
         return self.paper.answer(self)
 
+    def where(self, **columns: float | str) -> Evidence:
+        """The same evidence with the metrics of those runs only whose columns of ``frames`` have the given values."""
+        made = replace(self)
+        vars(made)["frames"] = {
+            preset: frame[np.logical_and.reduce([frame[name] == value for name, value in columns.items()])]
+            for preset, frame in self.frames.items()
+            if len(frame)
+        }
+        return made
+
     # ---- numbers for the answer; ``runs`` is (preset, setting, method) or (preset, setting, method, variant) ------
 
     def values(self, runs: Sequence[str], metric: str = "acc_mean") -> pd.Series:
         """The metric of each of the runs, by seed; empty if none is stored."""
         preset, setting, method, variant = (*runs, "")[:4]
-        frame = self.frames[preset]
+        frame = self.frames.get(preset, pd.DataFrame())
         if frame.empty:
             return pd.Series(dtype=float)
         columns = {"setting": setting, "method": method, "variant": variant, "metric": metric}
