@@ -26,7 +26,7 @@ from pfl_core.costs import VALUE_BYTES, rounds_to
 from pfl_core.layout import Layout
 from pfl_core.papers.star_pfl.results.freezing import by_chance, freezing, local_gain
 from pfl_core.runs import Record
-from pfl_core.study.names import NAMES
+from pfl_core.study.names import NAMES, in_figure
 from pfl_core.study.network import network
 
 METHODS = ("star_pfl", "local", "fedavg", "fedbn", "fedap", "lotteryfl")  # Tables 2 and 3
@@ -43,8 +43,8 @@ def task(record: Record) -> str:
 
 
 def run_label(record: Record) -> str:
-    """A run's name where tasks, α and seeds differ: "axial (mnist stands in), α = 0.1, seed 0"."""
-    return f"{task(record)}, α = {record.spec.partition['alpha']:g}, seed {record.spec.seed}"
+    """A run's name where tasks, α and seeds differ: "axial (MNIST stands in), α = 0.1, seed 0"."""
+    return f"{in_figure(task(record))}, α = {record.spec.partition['alpha']:g}, seed {record.spec.seed}"
 
 
 # ---- Table 2 --------------------------------------------------------------------------------------------------------
