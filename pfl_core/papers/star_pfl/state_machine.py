@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import torch
@@ -131,6 +132,16 @@ def states(run: Simulated) -> Tensor:
     """States [rounds, entries]: ACTIVE, FROZEN or PROBING."""
     trained = torch.where(run.probe, PROBING, ACTIVE)
     return torch.where(run.active, trained, FROZEN)
+
+
+def panels(cases: Mapping[str, Mapping[str, Any]], **common: Any) -> pd.DataFrame:
+    """``trajectories`` of several cases, name -> arguments, with the name in the column ``setting``."""
+    return pd.concat(trajectories(**{**common, **case}).assign(setting=name) for name, case in cases.items())
+
+
+def trained_shares(table: pd.DataFrame) -> pd.DataFrame:
+    """``trained_share`` of each setting of ``panels``: a row per pattern, a column per setting."""
+    return pd.DataFrame({name: trained_share(part) for name, part in table.groupby("setting", sort=False)})
 
 
 def trained_share(table: pd.DataFrame) -> pd.Series:

@@ -13,7 +13,7 @@ from pfl_core.papers.star_pfl.results import traces as star_pfl_traces
 from pfl_core.runs import Record
 from pfl_core.runs.execute import execute
 from pfl_core.runs.store import Store
-from tests.plots import drawn
+from tests.plots import drawn, named
 
 NAME = "01_stability_traces"
 SETTINGS = {"rounds": 6, "history_len_global": 3, "history_len_local": 2, "threshold_local": 0.3}
@@ -86,8 +86,21 @@ def test_histograms_are_shares_and_counts(records):
     assert waits.groupby(["party", "round"])["entries"].sum().loc["server"].tolist() == [1746, 1746]
     scores = star_pfl_traces.score_shares(records[1])
     assert scores.groupby(["party", "of"])["share"].sum().tolist() == pytest.approx([100.0] * 4)
+
+
+def test_payload_is_compared_with_all_parameters_and_with_noise(records):
     sent = star_pfl_traces.payload(records[0])
     assert sent["percent"].iloc[0] == 100 and sent["percent"].min() < 100
+    assert sent["saved"].iloc[-1] == pytest.approx(sent["percent"].mean()) and sent["noise"].between(0, 100).all()
+    ablated = replace(records[0].spec, method=records[0].spec.method | {"thaw": False})
+    assert star_pfl_traces.payload(replace(records[0], spec=ablated))["noise"].isna().all()
+
+
+def test_accuracy_is_given_at_both_scoring_points(records):
+    curves = star_pfl_traces.accuracy(records[0], "Star-PFL", "b")
+    received, trained = (part["value"].tolist() for _, part in curves.groupby("panel", sort=False))
+    assert received == records[0].curve()["acc_mean"].tolist()
+    assert trained == records[0].curve(trained=True)["acc_mean"].tolist()
 
 
 def test_score_shares_of_the_run_and_of_noise(records):
@@ -117,12 +130,17 @@ def test_trace_figures(records):
         "client 0",
     ]
     layers = star_pfl_traces.frozen_by_layer(records[0])
-    server, clients, *_ = drawn(figures.traces.frozen_shares(layers, star_pfl_traces.why_frozen(records[0]))).axes
-    bands = [band.get_paths()[0].vertices[:, 1].max() for band in clients.collections]
-    highest = layers[(layers["party"] == "clients") & (layers["layer"] == "all")]["high"].max()
-    assert not server.collections and bands == pytest.approx([highest])
+    fig = drawn(figures.traces.frozen_shares(layers, star_pfl_traces.why_frozen(records[0])))
+    server, clients, *by_layer = fig.axes
+    assert [ax.get_title() for ax in (server, clients)] == ["server: all entries", "clients: all entries"]
+    assert [ax.get_title() for ax in by_layer] == list(star_pfl_traces.layer_sizes(records[0]))
+    assert all(list(named(ax)) == ["server", "clients"] for ax in by_layer)
+    bands = [band.get_paths()[0].vertices[:, 1].max() for band in by_layer[0].collections]
+    first = layers[(layers["party"] == "clients") & (layers["layer"] == by_layer[0].get_title())]
+    assert bands == pytest.approx([first["high"].max()])
     without = layers.query("layer != 'noise'")
-    drawn(figures.traces.frozen_shares(without, star_pfl_traces.why_frozen(records[0])))
+    alone = drawn(figures.traces.frozen_shares(without, star_pfl_traces.why_frozen(records[0])))
+    assert "noise alone" in named(server) and "noise alone" not in named(alone.axes[0])
     drawn(
         figures.traces.waits_and_scores(
             star_pfl_traces.waits(records[0], [2, 6]), star_pfl_traces.score_shares(records[1]), 0.1
@@ -130,7 +148,7 @@ def test_trace_figures(records):
     )
     fig = drawn(figures.traces.size_against_score(table[table["round"] == 6], {"server": 0.1, "client 0": -0.2}))
     assert "+0.10" in fig.axes[0].get_title()
-    sent = star_pfl_traces.payload(records[0]).assign(seed=0, saved=99.0, noise=np.nan)
+    sent = star_pfl_traces.payload(records[0]).assign(noise=np.nan)
     rows = [("a", "x", "k", 0, t, 50.0) for t in (1, 2)] + [("b", "x", "k", 0, t, 50.0) for t in (1, 2)]
     accuracy = pd.DataFrame(rows, columns=["panel", "label", "color", "seed", "round", "value"])
     drawn(figures.traces.payload_and_accuracy(sent, accuracy))

@@ -6,6 +6,7 @@ import pytest
 
 from pfl_core.papers.star_pfl import figures
 from pfl_core.study import plots
+from tests.papers.star_pfl.invented_runs import record
 from tests.plots import named
 
 
@@ -113,3 +114,11 @@ def test_table_2_has_a_mark_for_each_method_and_alpha():
     assert [line.get_xdata()[0] for line in (*paper.lines, *reproduced.lines)] == [70, 70, 71, 71]
     assert [line.get_markerfacecolor() for line in (*paper.lines, *reproduced.lines)] == ["w", "w", "b", "b"]
     assert [line.get_marker() for line in paper.lines] == ["o", "s"] and paper.get_xlim() == reproduced.get_xlim()
+
+
+def test_captions_and_colours():
+    runs = [record("star_pfl"), record("fedavg")]
+    assert list(figures.tables.captions(runs)) == ["axial"]
+    assert "20 clients" in figures.tables.captions(runs)["axial"]
+    table = figures.tables.colored(pd.DataFrame({"label": ["Star-PFL", "noise alone"]}))
+    assert table["color"][0] == plots.COLORS["star_pfl"] and pd.isna(table["color"][1])

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pfl_core.papers.star_pfl.null_model import chance
-from pfl_core.papers.star_pfl.results.freezing import by_chance, freezing, local_gain
+from pfl_core.papers.star_pfl.results.freezing import by_chance, by_seed, freezing, local_gain
 from pfl_core.runs import Record, RunSpec
 
 SPEC = RunSpec(method={"name": "star_pfl", "threshold_local": 0.3}, rounds=2, clients=2, paper="star_pfl")
@@ -24,6 +24,11 @@ def test_frozen_shares_and_the_null_model():
     assert metrics["chance_local"] == pytest.approx(100 * noise.frozen_local.mean())
     assert metrics["excess_global"] == pytest.approx(25 - 100 * noise.frozen_global.mean())
     assert metrics["chance_sent"] == pytest.approx(100 * noise.upload.mean())
+
+
+def test_a_column_for_each_seed():
+    table = by_seed([record(), record(replace(SPEC, seed=3))])
+    assert list(table) == ["seed 0", "seed 3"] and table.loc["frozen_local"].tolist() == pytest.approx([20, 20])
 
 
 def test_the_null_model_follows_the_reading():

@@ -13,23 +13,7 @@ from pfl_core.papers.star_pfl.settings import SETTINGS
 from pfl_core.runs import Record
 from pfl_core.runs.build import build
 from pfl_core.study import network
-
-D, MACS = 44_555, 281_724
-TRAIN = [[1761] * 1 + [0] * 10] * 10 + [[1762] + [0] * 10] * 10  # mean 1761.5: Axial's, rounded
-ROUNDS = [1, 2, 3]
-
-
-def record(method, *, val=(0.5, 0.9, 0.8), test=(0.4, 0.6, 0.7), trained=(0.6, 0.8, 0.5), **series):
-    """Twenty clients, three rounds; accuracies are the same for all clients."""
-    spec = SETTINGS.spec(method, preset="paper", overrides={"rounds": 3})
-    given = {name: (ROUNDS, [[100 * value] * 20 for value in values]) for name, values in
-             {"correct_val": val, "correct": test, "correct_trained": trained}.items()}  # fmt: skip
-    counts = {f"count{end}": (ROUNDS, [[100] * 20] * 3) for end in ("", "_val", "_trained")}
-    noted = {name: (ROUNDS, value if isinstance(value, list) else [[value] * 20] * 3)
-             for name, value in ({"upload": D, "loss": 1.0} | series).items()}  # fmt: skip
-    return Record(
-        "key", spec, given | counts | noted, clients={"train": TRAIN}, num_params=D, flops=6 * MACS - 2 * 86_400
-    )
+from tests.papers.star_pfl.invented_runs import MACS, ROUNDS, D, record
 
 
 def test_the_task_names_a_stand_in():
@@ -37,6 +21,44 @@ def test_the_task_names_a_stand_in():
     assert star_pfl.task(own) == "axial"
     other = replace(own, spec=replace(own.spec, data={"name": "mnist"}))
     assert star_pfl.task(other) == "axial (mnist stands in)"
+
+
+# ---- accuracy -------------------------------------------------------------------------------------------------------
+
+
+def test_accuracies_have_a_row_for_each_run_and_then_for_each_scoring_point():
+    """The best validation round is the second one."""
+    runs = [record("star_pfl"), record("fedavg", test=(0.1, 0.5, 0.9))]
+    table = star_pfl.accuracies(runs)
+    assert table[["label", "task", "alpha", "seed"]].values.tolist() == [
+        ["Star-PFL", "axial", 0.1, 0],
+        ["FedAvg", "axial", 0.1, 0],
+    ]
+    long = star_pfl.by_point(table)
+    assert long["point"].tolist() == ["after aggregation"] * 2 + ["after local training"] * 2
+    assert long["value"].tolist() == [60, 50, 80, 80]
+    cells = star_pfl.with_published(PAPER.table(2), long)
+    assert cells["panel"].drop_duplicates().tolist() == ["the paper", "after aggregation", "after local training"]
+    assert cells.loc[cells["panel"] == "the paper", ["label", "value"]].values.tolist() == [
+        ["Star-PFL", pytest.approx(92.47)],
+        ["FedAvg", pytest.approx(91.06)],
+    ]
+    assert star_pfl.run_label(runs[0]) == "axial, α = 0.1, seed 0"
+
+
+def test_accuracy_curves_are_grouped_by_scoring_point():
+    curves = star_pfl.accuracy_curves([record("star_pfl"), record("fedavg")])
+    assert curves["task"].tolist() == ["axial, after aggregation"] * 6 + ["axial, after local training"] * 6
+    assert curves["value"].tolist() == [40, 60, 70] * 2 + [60, 80, 50] * 2
+    assert (
+        curves["label"].tolist() == (["Star-PFL"] * 3 + ["FedAvg"] * 3) * 2 and curves["round"].tolist() == ROUNDS * 4
+    )
+
+
+def test_classes_of_the_clients():
+    held = [[5, 5, 0], [1, 1, 2]]
+    table = star_pfl.held_classes([replace(record("fedavg"), clients={"train": held})])
+    assert table.loc[0.1].tolist() == [2, 3, 0.5]
 
 
 # ---- costs ----------------------------------------------------------------------------------------------------------
@@ -98,6 +120,29 @@ def test_the_image_side_follows_from_the_network_size():
     assert network._network(model, 10, fed.num_params)[0].num_params == fed.num_params
     with pytest.raises(ValueError, match="none of the image sizes"):
         network._network(model, 10, 1)
+
+
+def test_costs_by_run_and_what_noise_would_send():
+    runs = [record("star_pfl", upload=22_000, weight_macs=float(MACS)), record("fedavg")]
+    table = star_pfl.cost_table(runs)
+    assert table[["label", "setting", "task", "rounds"]].values.tolist() == [
+        ["Star-PFL", "axial", "axial", 3],
+        ["FedAvg", "axial", "axial", 3],
+    ]
+    assert table["comm_total"].tolist() == [star_pfl.costs(one)["comm_total"] for one in runs]
+    chance = star_pfl.by_chance(runs[0])
+    assert star_pfl.sent_on_noise(runs) == {"axial": pytest.approx(100 * chance.upload.mean())}
+    ablated = replace(runs[0], spec=replace(runs[0].spec, method={"name": "star_pfl", "thaw": False}))
+    assert star_pfl.sent_on_noise([ablated]) == {}
+
+
+def test_totals_of_the_printed_table():
+    """Axial: 2.249 MB a round, 174 rounds."""
+    totals = star_pfl.published_totals(star_pfl.published_costs(PAPER.table(3)))
+    assert totals.loc[("Axial", "star_pfl"), "communication"] == pytest.approx(2.249 * 174)
+    assert totals.loc[("Axial", "local"), "communication"] == 0
+    less = star_pfl.published_savings(totals)
+    assert less.loc["Axial"].tolist() == pytest.approx([41.0, 26.4], abs=0.05)
 
 
 # ---- rounds ---------------------------------------------------------------------------------------------------------

@@ -79,3 +79,35 @@ def test_extra_metrics_are_in_the_metrics_frame():
     assert frame.set_index("metric")["value"]["stable_contrast"] == metrics["stable_contrast"]
     assert math.isnan(metrics["moving_contrast"])
     assert star_pfl_likeness.extra_metrics(replace(similarity_record(), arrays={})) == {}
+
+
+def test_tables_of_the_splits():
+    stored = similarity_record()
+    two = replace(stored, spec=replace(stored.spec, setting="labels, two each"))
+    longer = replace(stored, spec=replace(stored.spec, method=stored.spec.method | {"history_len_local": 20}))
+    assert [star_pfl_likeness.split_name(one) for one in (stored, two, longer)] == [
+        "one label a group",
+        "two labels a group",
+        "one label a group, scores of two rounds",
+    ]
+    other = replace(stored, spec=replace(stored.spec, seed=1))
+    last = star_pfl_likeness.last_round([stored, two, other])
+    assert last.index.tolist() == [("one label a group", 0), ("one label a group", 1), ("two labels a group", 0)]
+    assert last["rank_contrast"].tolist() == pytest.approx([0.8] * 3) and "rank_mantel" not in last
+    curves = star_pfl_likeness.by_round([stored, other], "contrast")
+    assert curves[["kind", "seed", "round"]].values.tolist() == [
+        [kind, seed, t] for seed in (0, 1) for kind in ("rank", "stable") for t in (1, 2)
+    ]
+    assert curves.loc[curves["kind"] == "rank", "value"].tolist() == pytest.approx([0.8] * 4)
+
+
+def test_cells_of_the_matrices_and_of_the_scores():
+    stored = similarity_record()
+    matrices = star_pfl_likeness.matrices(stored)
+    assert list(matrices) == ["scores: Spearman", "stable sets: overlap", "corrected for chance"]
+    cells = star_pfl_likeness.matrix_cells(matrices)
+    assert len(cells) == 3 * 4 * 4 and cells["value"].iloc[:4].tolist() == [1, 1, 0.2, 0.2]
+    scores = [[0.1, 0.2, 0.3, 0.4]] * 4
+    long = star_pfl_likeness.score_cells(replace(stored, arrays=stored.arrays | {"scores": scores}))
+    assert long["client"].tolist() == [0, 1, 2, 3] * 4 and long["value"].iloc[4] == 0.2
+    assert long["tensor"].unique().tolist() == [*dict.fromkeys(star_pfl_likeness.sampled_tensors(stored))]

@@ -100,3 +100,11 @@ def test_waiting_times():
     assert table["ceil"].tolist() == [2, 3, 4, 2, 3, 2, 1, 2]
     assert table["floor"].tolist() == [2, 3, 4, 2, 3, 1, 1, 2]
     assert table["real"].tolist() == [2, 3, 4, 2, 3, 1.5, 0.75, 1.75]
+
+
+def test_panels_have_the_shares_of_each_setting():
+    table = star_machine.panels({"H = 4": {"length": 4}, "H = 5": {"length": 5}}, threshold=0.1, rounds=20)
+    trained = star_machine.trained_shares(table)
+    assert list(trained) == ["H = 4", "H = 5"] and list(trained.index) == list(star_machine.PATTERNS)
+    alone = star_machine.trained_share(star_machine.trajectories(0.1, 5, rounds=20))
+    assert trained["H = 5"].tolist() == alone.tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from textwrap import fill
 
 import matplotlib.pyplot as plt
@@ -12,6 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from pfl_core.papers.star_pfl.experiments import PARTS
+from pfl_core.papers.star_pfl.results import rounds
+from pfl_core.runs import Record
+from pfl_core.study import output
 from pfl_core.study.names import NAMES
 from pfl_core.study.plots import (
     MANY,
@@ -23,13 +28,26 @@ from pfl_core.study.plots import (
     dots_note,
     legend_above,
     lines,
+    mean_dots,
     wrapped,
 )
-from pfl_core.study.style import DOUBLE, looks, styled
+from pfl_core.study.style import BLACK, BLUE, COLORS, DOUBLE, GREEN, looks, styled
 
 SHADES = {"upload_bytes": 1.0, "mask_bytes": 0.6, "download_bytes": 0.3}
 OWN = NAMES["star_pfl"]  # often equal to FedAvg, so its line is wide and below the others
 BY_ALPHA = "os^Dv"  # markers of the values of α
+
+
+def captions(records: Sequence[Record]) -> dict[str, str]:
+    """Task -> caption of its runs."""
+    tasks = [rounds.task(record) for record in records]
+    by_task = {name: [r for r, of in zip(records, tasks, strict=True) if of == name] for name in dict.fromkeys(tasks)}
+    return {name: output.caption(part) for name, part in by_task.items()}
+
+
+def colored(table: pd.DataFrame) -> pd.DataFrame:
+    """``table`` with a column of the methods' colours. Column: label."""
+    return table.assign(color=table["label"].map({NAMES[name]: color for name, color in COLORS.items()}))
 
 
 @styled
@@ -126,6 +144,14 @@ def by_method(table: pd.DataFrame, caption: str = "") -> Figure:
     legend_above(fig, handles=marks)
     several = table.groupby(["task", "panel", "label", "alpha"]).size().max() > 1
     return captioned(fig, caption, "hollow: one value" + "; filled: mean over seeds" * bool(several))
+
+
+def ablations(cells: pd.DataFrame, caption: str = "") -> Figure:
+    """Star-PFL without its parts, and in other readings. ``cells``: see ``results.ablations.cells``."""
+    color = colored(cells)["color"].mask(cells["label"].isin(PARTS), BLUE)
+    color = color.mask(cells["label"] == "noise alone", BLACK).fillna(GREEN)
+    note = "blue: parts left out; green: other readings (A: see the method page); black: noise alone"
+    return mean_dots(cells.assign(color=color), f"{caption}\n{note}", xlabel="")
 
 
 @styled

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -15,18 +14,14 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from pfl_core.study.names import NAMES
-from pfl_core.study.plots import MARKS, band, captioned, curves_note, legend_above, lines, share_y
+from pfl_core.study.plots import band, captioned, curves_note, legend_above, lines, share_y
 from pfl_core.study.style import BLUE, DASHES, DOUBLE, MARKERS, ORANGE, VERMILLION, Look, looks, styled
 
 STATE_COLORS = {"active": "#f2f2f2", "frozen": "#6baed6", "probing": "#d55e00"}
 PAIR = (Look(ORANGE, "o"), Look(BLUE, "s", DASHES[1]))  # the paper's orange and blue
 WHY = {"never moved": "#bdbdbd", "cancelled out": "#6baed6"}
 NOISE = "#333333"
-# lines that are not of a layer
-STYLES: dict[str, dict[str, Any]] = {
-    "all": {"color": "k", "linewidth": 1.8},
-    "noise": {"color": NOISE, "linestyle": "--"},
-}
+SIDES = {"server": BLUE, "clients": VERMILLION}
 
 
 @styled
@@ -122,39 +117,43 @@ def raster(table: pd.DataFrame, caption: str = "") -> Figure:
 
 @styled
 def frozen_shares(layers: pd.DataFrame, why: pd.DataFrame, caption: str = "") -> Figure:
-    """Frozen share by layer and on noise (above), and by reason (below).
+    """Frozen share of all entries by reason and on noise (above), and of each layer, in a small panel (below).
 
     Columns of ``layers`` and ``why``: party, layer, round, mean, low, high.
     """
-    parties = ("server", "clients")
-    fig, axes = plt.subplots(2, 2, figsize=(DOUBLE, 4.8), layout="constrained", sharex=True, sharey="row")
-    names = [name for name in dict.fromkeys(layers["layer"]) if name not in STYLES]
-    colors = plt.get_cmap("viridis")(np.linspace(0, 0.92, len(names)))
-    styles = STYLES | {
-        name: {"color": color, "linewidth": 0.9, "ls": DASHES[i % len(DASHES)], "marker": MARKERS[i % len(MARKERS)]}
-        for i, (name, color) in enumerate(zip(names, colors, strict=True))
-    }
-    # upper row: a line for each layer
-    for ax, party in zip(axes[0], parties, strict=True):
-        for name, line in layers[layers["party"] == party].groupby("layer", sort=False):
-            every = max(1, len(line) // MARKS)
-            label = "noise alone" if name == "noise" else name
-            ax.plot(line["round"], line["mean"], label=label, markersize=3, markevery=every, **styles[name])
-            if party == "clients" and name == "all":
-                ax.fill_between(line["round"], line["low"], line["high"], linewidth=0, color="k", alpha=0.15)
-        ax.set_title(f"{party}, by layer")
-    # lower row: stacked shares by reason
-    for ax, party in zip(axes[1], parties, strict=True):
+    names = [name for name in dict.fromkeys(layers["layer"]) if name not in ("all", "noise")]
+    fig = plt.figure(figsize=(DOUBLE, 4.2), layout="constrained")
+    grid = fig.add_gridspec(2, 2 * len(names), height_ratios=(1.6, 1.0))
+    above = [fig.add_subplot(grid[0, : len(names)])]
+    above.append(fig.add_subplot(grid[0, len(names) :], sharey=above[0]))
+    for ax, party in zip(above, SIDES, strict=True):
         parts = why[why["party"] == party].pivot(index="round", columns="layer", values="mean")[list(WHY)]
         ax.stackplot(parts.index, parts.T.to_numpy(), colors=list(WHY.values()), labels=list(WHY))
-        if (noise := layers[(layers["party"] == party) & (layers["layer"] == "noise")]).size:
-            ax.plot(noise["round"], noise["mean"], color=NOISE, linestyle="--", label="noise alone")
-        ax.set(xlabel="communication round", title=f"{party}, by reason")
-    axes[0][0].set_ylabel("frozen (% of the layer)")
-    axes[1][0].set_ylabel("frozen (% of all entries)")
-    for row in axes:
-        row[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return captioned(fig, caption, "lines of clients: means; band: range of the clients, of all layers together")
+        noise = layers[(layers["party"] == party) & (layers["layer"] == "noise")]
+        ax.plot(noise["round"], noise["mean"], color=NOISE, linestyle="--", label="noise alone" if len(noise) else None)
+        ax.set(xlabel="communication round", title=f"{party}: all entries")
+    below: list[Axes] = []
+    for place, name in enumerate(names):
+        below.append(fig.add_subplot(grid[1, 2 * place : 2 * place + 2], sharey=below[0] if below else None))
+        _layer_panel(below[-1], layers[layers["layer"] == name])
+        below[-1].set_title(name)
+    for ax in (above[1], *below[1:]):
+        ax.tick_params(labelleft=False)
+    above[0].set_ylabel("frozen (% of all entries)")
+    below[0].set_ylabel("frozen (% of\nthe layer)")
+    below[len(names) // 2].set_xlabel("communication round")
+    legend_above(fig, (above[0], below[0]))
+    return captioned(fig, caption, "lines of clients: means; bands: range of the clients")
+
+
+def _layer_panel(ax: Axes, layer: pd.DataFrame) -> None:
+    """The frozen share of one layer: a line for the server, one for the clients' mean, with their range."""
+    for party, color in SIDES.items():
+        line = layer[layer["party"] == party]
+        ax.plot(line["round"], line["mean"], color=color, linewidth=0.9, label=party)
+        if party == "clients":
+            ax.fill_between(line["round"], line["low"], line["high"], linewidth=0, color=color, alpha=0.2)
+    ax.xaxis.set_major_locator(MaxNLocator(2, integer=True))
 
 
 @styled

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from pfl_core.algorithms.star_pfl.method import StarPFL
 from pfl_core.papers.star_pfl.null_model import Chance, chance
@@ -47,6 +49,16 @@ def freezing(record: Record) -> dict[str, float]:
         out["size_correlation"] = float(record.values("size_correlation").iloc[-1].abs().mean())
         out["size_correlation_global"] = float(record.values("size_correlation_global").iloc[-1].mean())
     return out
+
+
+def seed_label(record: Record) -> str:
+    """A run's name where only seeds differ: "seed 0"."""
+    return f"seed {record.spec.seed}"
+
+
+def by_seed(records: Sequence[Record]) -> pd.DataFrame:
+    """``freezing`` of several runs, a column for each seed."""
+    return pd.DataFrame({seed_label(record): freezing(record) for record in records})
 
 
 def by_chance(record: Record) -> Chance | None:

@@ -7,6 +7,7 @@ after aggregation, so the scoring point is the same for all methods.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,12 +24,13 @@ from pfl_core.algorithms.star_pfl.costs import (
 )
 from pfl_core.costs import VALUE_BYTES, rounds_to
 from pfl_core.layout import Layout
-from pfl_core.papers.star_pfl.results.freezing import freezing, local_gain
+from pfl_core.papers.star_pfl.results.freezing import by_chance, freezing, local_gain
 from pfl_core.runs import Record
-from pfl_core.study.names import NAMES
+from pfl_core.study.names import NAMES, in_figure
 from pfl_core.study.network import network
 
 METHODS = ("star_pfl", "local", "fedavg", "fedbn", "fedap", "lotteryfl")  # Tables 2 and 3
+POINTS = {"acc_mean_picked_merged": "after aggregation", "acc_mean_picked_trained": "after local training"}
 # Task -> target of ``rounds_to_accuracy`` in percent (not in the paper; also used for stand-ins). Just below what the
 # weakest of the six methods reaches in Table 2 at α = 0.1 (88.3 and 71.4), so every method can be expected to reach it.
 REACHED = {"axial": 85.0, "sagital": 70.0}
@@ -40,10 +42,67 @@ def task(record: Record) -> str:
     return record.spec.setting + ("" if data in ("organamnist", "organsmnist") else f" ({data} stands in)")
 
 
+def run_label(record: Record) -> str:
+    """A run's name where tasks, α and seeds differ: "axial (MNIST stands in), α = 0.1, seed 0"."""
+    return f"{in_figure(task(record))}, α = {record.spec.partition['alpha']:g}, seed {record.spec.seed}"
+
+
+# ---- Table 2 --------------------------------------------------------------------------------------------------------
+
+
+def accuracies(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per run. Columns: method, label, seed, task, alpha, and the metrics of ``picked``."""
+    table = _tagged(records).assign(alpha=[record.spec.partition["alpha"] for record in records])
+    return table.join(pd.DataFrame([picked(record) for record in records]))
+
+
+def _tagged(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per run, with its method, seed, setting and task."""
+    tags = [(r.spec.method["name"], r.spec.seed, r.spec.setting, task(r)) for r in records]
+    table = pd.DataFrame(tags, columns=["method", "seed", "setting", "task"])
+    return table.assign(label=table["method"].map(NAMES))
+
+
+def by_point(table: pd.DataFrame) -> pd.DataFrame:
+    """``accuracies`` with a row per scoring point. Columns: method, label, seed, task, alpha, point, value."""
+    tags = ["method", "label", "seed", "task", "alpha"]
+    long = table.melt(tags, list(POINTS), var_name="point")
+    return long.assign(point=long["point"].map(POINTS))
+
+
+def accuracy_curves(records: Sequence[Record]) -> pd.DataFrame:
+    """Mean client accuracy by round. Columns: task (with scoring point), alpha, label, seed, round, value."""
+    parts = []
+    for (_, run), record in zip(_tagged(records).iterrows(), records, strict=True):
+        for trained, point in enumerate(POINTS.values()):
+            curve = record.curve(trained=bool(trained))["acc_mean"].rename("value").reset_index()
+            tags = {"task": f"{run['task']}, {point}", "alpha": record.spec.partition["alpha"]}
+            parts.append(curve.assign(**tags, label=run["label"], seed=run["seed"]))
+    curves = pd.concat(parts).sort_values(["task", "alpha"], kind="stable")
+    return curves[["task", "alpha", "label", "seed", "round", "value"]]
+
+
+def held_classes(records: Sequence[Record]) -> pd.DataFrame:
+    """The clients' classes by α: fewest, most, and the mean share of a client's largest class."""
+    rows: dict[float, tuple] = {}
+    for record in records:
+        held = pd.DataFrame(record.clients["train"])
+        share, classes = held.div(held.sum(axis=1), axis=0), (held > 0).sum(axis=1)
+        rows.setdefault(record.spec.partition["alpha"], (classes.min(), classes.max(), share.max(axis=1).mean()))
+    columns = ["classes of a client, from", "to", "share of its largest class"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("alpha")
+
+
+def with_published(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """The paper's Table 2 and ``by_point``, for ``figures.tables.by_method``. ``table``: as printed."""
+    scored = runs.rename(columns={"point": "panel"})[["task", "alpha", "label", "seed", "panel", "value"]]
+    return pd.concat([published_accuracy(table, scored), scored])
+
+
 def published_accuracy(table: pd.DataFrame, scored: pd.DataFrame) -> pd.DataFrame:
     """The paper's Table 2 for ``figures.tables.by_method``, in percent; for the tasks, methods and α of ``scored``.
 
-    Columns of ``scored``: task (see ``task``), label, color, alpha.
+    Columns of ``scored``: task (see ``task``), label, alpha.
     """
     printed = table.assign(
         alpha=table["variant"].str.removeprefix("alpha=").astype(float),
@@ -51,7 +110,7 @@ def published_accuracy(table: pd.DataFrame, scored: pd.DataFrame) -> pd.DataFram
         label=table["key"].map(NAMES),
         value=100 * table["value"],
     )[["set", "alpha", "label", "value"]]
-    cells = scored[["task", "alpha", "label", "color"]].drop_duplicates()
+    cells = scored[["task", "alpha", "label"]].drop_duplicates()
     cells = cells.assign(set=cells["task"].str.split(n=1).str[0], panel="the paper")
     return cells.merge(printed, on=["set", "alpha", "label"]).drop(columns="set")
 
@@ -102,6 +161,44 @@ def costs(record: Record) -> dict[str, float]:
         "bytes_total": bytes_.total * rounds["rounds_to_convergence"],
         "dense_1e10_per_round": epochs * float(sizes.mean()) * record.flops / 1e10,
     }
+
+
+def cost_table(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per run. Columns: method, label, seed, setting, task, rounds (made), and those of ``costs``."""
+    tags = _tagged(records)
+    table = tags[["method", "seed", "setting"]].join(pd.DataFrame([costs(record) for record in records]))
+    return table.assign(**tags[["label", "task"]], rounds=[record.rounds for record in records])
+
+
+def below_baselines(totals: pd.DataFrame) -> pd.Series:
+    """How far Star-PFL lies below the mean of the stored baselines, in percent, for each column of ``totals``.
+
+    ``totals``: a row per method.
+    """
+    return 100 * (1 - totals.loc["star_pfl"] / totals.drop("star_pfl").mean())
+
+
+def sent_on_noise(records: Sequence[Record]) -> dict[str, float]:
+    """Percent of the parameters that Star-PFL would send on noise, by task; without runs that have no null model."""
+    chances = {task(record): by_chance(record) for record in records if record.spec.method["name"] == "star_pfl"}
+    return {name: 100 * float(chance.upload.mean()) for name, chance in chances.items() if chance is not None}
+
+
+def published_costs(table: pd.DataFrame) -> pd.DataFrame:
+    """The paper's Table 3: a row per task and method (its key), a column per metric."""
+    return table.pivot_table(index=["dataset", "key"], columns="metric", values="value", sort=False)
+
+
+def published_totals(costs: pd.DataFrame) -> pd.DataFrame:
+    """Communication and computation until convergence: cost of a round times rounds. ``costs``: ``published_costs``."""
+    per_round = costs.fillna(0)  # Local sends nothing
+    metrics = {"communication": "comm_mb_per_client_per_round", "computation": "flops_1e10_per_round"}
+    return pd.DataFrame({what: per_round[name] * costs["rounds_to_convergence"] for what, name in metrics.items()})
+
+
+def published_savings(totals: pd.DataFrame) -> pd.DataFrame:
+    """``below_baselines`` of the paper's totals, a row per task. ``totals``: see ``published_totals``."""
+    return pd.DataFrame({name: below_baselines(rows.droplevel(0)) for name, rows in totals.groupby(level=0)}).T
 
 
 def weight_macs(record: Record, macs: int) -> np.ndarray:

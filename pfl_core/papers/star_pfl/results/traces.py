@@ -215,7 +215,24 @@ def score_shares(record: Record) -> pd.DataFrame:
 
 
 def payload(record: Record) -> pd.DataFrame:
-    """Values uploaded by a client, mean over clients. Columns: round, sent, full (all parameters), percent."""
-    sent = record.values("upload").mean(axis=1)
+    """Values uploaded by a client, mean over clients, by round.
+
+    Columns: round, sent, full (all parameters), percent, seed, saved (total so far, in percent of all parameters),
+    noise (percent on noise; NaN if the run has no null model).
+    """
+    sent, chance = record.values("upload").mean(axis=1), by_chance(record)
     table = pd.DataFrame({"round": sent.index, "sent": sent.to_numpy(), "full": float(record.num_params)})
-    return table.assign(percent=100 * table["sent"] / table["full"])
+    return table.assign(
+        percent=100 * table["sent"] / table["full"],
+        seed=record.spec.seed,
+        saved=100 * table["sent"].cumsum() / table["full"].cumsum(),
+        noise=np.nan if chance is None else 100 * chance.upload,
+    )
+
+
+def accuracy(record: Record, label: str, color: str) -> pd.DataFrame:
+    """Mean client accuracy by round, a panel per scoring point. Columns: round, value, panel, label, color, seed."""
+    panels = {"received, after aggregation": False, "after local training": True}
+    curves = {panel: record.curve(trained=after)["acc_mean"].rename("value") for panel, after in panels.items()}
+    tags = {"label": label, "color": color, "seed": record.spec.seed}
+    return pd.concat(curve.reset_index().assign(panel=panel, **tags) for panel, curve in curves.items())
