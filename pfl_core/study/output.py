@@ -150,12 +150,16 @@ def show_answer(sentences: Iterable[str], claims: pd.DataFrame | None = None) ->
     blocks = ["\n- ".join(sentence.splitlines()) for sentence in sentences]
     if claims is not None:
         verdicts = [
-            f"- Claim {number} ({claim['source']}): {claim['text']} **{claim['ours'].capitalize()}** here: "
+            f"- Claim {number} ({claim['source']}): {claim['text']} **{_verdict(claim['ours'])}** here: "
             f"{in_short(claim['numbers'])}."
             for number, claim in claims.iterrows()
         ]
         blocks.append("\n".join(verdicts))
     display(Markdown("\n\n".join(blocks)))
+
+
+def _verdict(ours: str) -> str:
+    return "Shown, not decided," if ours == SHOWN_ONLY else ours.capitalize()
 
 
 def show_claims(claims: pd.DataFrame) -> None:
