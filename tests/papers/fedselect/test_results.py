@@ -191,9 +191,8 @@ def test_the_answer_has_the_range_of_the_contrast_over_the_limits():
     columns = ["alpha", "seed", "iou_chance_mean", "iou_chance_contrast", "iou_chance_p"]
     table = pd.DataFrame(rows, columns=columns)
     assert overlap.answer({"": table}, "head.weight") == [
-        "Masks of the weights of head, 2 seeds: overlap of pairs of clients with a common class minus that of pairs "
-        "without is -0.10 (α = 0.8) to +0.30 (α = 0.3), corrected for chance (0: random masks, 1: equal masks); "
-        "largest p-value of a run: 0.500.",
+        "Masks of the last layer (weights of head), 2 seeds: the contrast of the overlap corrected for chance is -0.10 "
+        "(α = 0.8) to +0.30 (α = 0.3); largest p-value of a run: 0.500.",
         "Mean overlap of client pairs, corrected for chance: 0.10 at α = 0.3 and 0.30 at α = 0.8.",
     ]
     assert len(overlap.answer({", tensor by tensor": table.iloc[:1]}, "head.weight")) == 1
@@ -271,7 +270,8 @@ def test_the_answer_says_what_moves_the_score_most():
     assert readings.answer(table, effects) == [
         "FedSelect's mean client accuracy by the paper's text: 70.0 % after aggregation, 71.0 % after local training; "
         "by the released code: 74.0 % after local training.",
-        "The released code's options change FedSelect's accuracy by -1.0 (p = 0.25) to +5.0 (15 local epochs) points.",
+        "The released code's options, single or combined, change FedSelect's accuracy by -1.0 (p = 0.25) to +5.0 (15 "
+        "local epochs) points.",
         '"15 local epochs" changes the accuracy of Local, too: by +4.0 points.',
         "Scoring a baseline after local training, not after aggregation, changes its accuracy by +0.0 (Local) to +40.0 "
         "(FedAvg) points.",

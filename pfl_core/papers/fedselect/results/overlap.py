@@ -100,10 +100,9 @@ def answer(contrast: Mapping[str, pd.DataFrame], tensor: str) -> list[str]:
             continue
         apart, low, high = means["iou_chance_contrast"], means.index[0], means.index[-1]
         sentences.append(
-            f"Masks of the {in_figure(tensor)}{name}, {seeds_text(table)}: overlap of pairs of clients with a common "
-            f"class minus that of pairs without is {apart.min():+.2f} (α = {apart.idxmin():g}) to {apart.max():+.2f} "
-            f"(α = {apart.idxmax():g}), corrected for chance (0: random masks, 1: equal masks); largest p-value of a "
-            f"run: {table['iou_chance_p'].max():.3f}."
+            f"Masks of the last layer ({in_figure(tensor)}){name}, {seeds_text(table)}: the contrast of the overlap "
+            f"corrected for chance is {apart.min():+.2f} (α = {apart.idxmin():g}) to {apart.max():+.2f} (α = "
+            f"{apart.idxmax():g}); largest p-value of a run: {table['iou_chance_p'].max():.3f}."
         )
         if low < high:
             ends = [f"{means.loc[alpha, 'iou_chance_mean']:.2f} at α = {alpha:g}" for alpha in (low, high)]

@@ -111,7 +111,7 @@ def answer(table: pd.DataFrame, points: Mapping[str, pd.Series]) -> list[str]:
             scores.append(f"{option_text(name)}: {shown}")
     sentences = [f"FedSelect's mean client accuracy by {'; by '.join(scores)}."] if scores else []
     starts = {
-        OPTION: "The released code's options change FedSelect's accuracy by",
+        OPTION: "The released code's options, single or combined, change FedSelect's accuracy by",
         POINT: "Scoring a baseline after local training, not after aggregation, changes its accuracy by",
         DOUBLED: "Twice the passes change a baseline's accuracy by",
     }
