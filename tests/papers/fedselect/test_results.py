@@ -195,7 +195,8 @@ def test_the_answer_has_the_range_of_the_contrast_over_the_limits():
         "(α = 0.8) to +0.30 (α = 0.3); largest p-value of a run: 0.500.",
         "Mean overlap of client pairs, corrected for chance: 0.10 at α = 0.3 and 0.30 at α = 0.8.",
     ]
-    assert len(overlap.answer({", tensor by tensor": table.iloc[:1]}, "head.weight")) == 1
+    (single,) = overlap.answer({", tensor by tensor": table.iloc[:1]}, "head.weight")
+    assert "tensor by tensor, 1 seed: the contrast of the overlap corrected for chance is +0.20 (α = 0.3); " in single
     assert overlap.answer({"": table.assign(iou_chance_mean=math.nan)}, "head.weight") == []
 
 

@@ -99,12 +99,13 @@ def answer(contrast: Mapping[str, pd.DataFrame], tensor: str) -> list[str]:
         if means.empty:
             continue
         apart, low, high = means["iou_chance_contrast"], means.index[0], means.index[-1]
+        ends = dict.fromkeys((apart.idxmin(), apart.idxmax()))  # one, if a single limit is stored
+        shown = " to ".join(f"{apart[alpha]:+.2f} (α = {alpha:g})" for alpha in ends)
         sentences.append(
             f"Masks of the last layer ({in_figure(tensor)}){name}, {seeds_text(table)}: the contrast of the overlap "
-            f"corrected for chance is {apart.min():+.2f} (α = {apart.idxmin():g}) to {apart.max():+.2f} (α = "
-            f"{apart.idxmax():g}); largest p-value of a run: {table['iou_chance_p'].max():.3f}."
+            f"corrected for chance is {shown}; largest p-value of a run: {table['iou_chance_p'].max():.3f}."
         )
         if low < high:
-            ends = [f"{means.loc[alpha, 'iou_chance_mean']:.2f} at α = {alpha:g}" for alpha in (low, high)]
-            sentences.append(f"Mean overlap of client pairs{name}, corrected for chance: {' and '.join(ends)}.")
+            both = [f"{means.loc[alpha, 'iou_chance_mean']:.2f} at α = {alpha:g}" for alpha in (low, high)]
+            sentences.append(f"Mean overlap of client pairs{name}, corrected for chance: {' and '.join(both)}.")
     return sentences
