@@ -1,0 +1,36 @@
+"""FedSelect with few training images: its lead over two methods at the smallest and at the largest size."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from pfl_core.study.names import NAMES
+
+FALLING = ("fedbabu", "fedper")  # lose most with few images, according to Figure 3
+
+
+def by_size(table: pd.DataFrame) -> pd.DataFrame:
+    """``table`` with the size in place of the data set, for ``frames.standings``. Column: images."""
+    return table.sort_values("images", kind="stable").assign(where=table["images"].map("{:g} images a client".format))
+
+
+def falling(table: pd.DataFrame) -> list[str]:
+    """The labels of FALLING that are in the table. Column: method."""
+    return [NAMES[method] for method in FALLING if (table["method"] == method).any()]
+
+
+def lead_sentences(table: pd.DataFrame) -> list[str]:
+    """A sentence for each of FALLING: FedSelect's mean lead at the smallest and at the largest size.
+
+    Of FedSelect's limits the best one at each size counts. Columns: method, label, images, acc_mean.
+    """
+    sizes = sorted(set(table["images"]))
+    means = table.groupby(["images", "method", "label"])["acc_mean"].mean().groupby(["images", "method"]).max()
+    sentences = []
+    for method in FALLING:
+        ends = [(size, method) for size in dict.fromkeys((sizes[0], sizes[-1]))]
+        ends = [end for end in ends if end in means.index and (end[0], "fedselect") in means.index]
+        shown = [f"{means[size, 'fedselect'] - means[size, method]:+.1f} points with {size} images" for size, _ in ends]
+        if shown:
+            sentences.append(f"Lead of FedSelect (its best limit) over {NAMES[method]}: {', '.join(shown)}.")
+    return sentences
