@@ -110,8 +110,9 @@ def test_swapped_gates():
 
 
 def test_run_labels_contain_changed_options():
-    assert run_label(record(keep_ratio=0.3)) == "pfedgate, s = 0.3, cifar10"
-    assert run_label(record(mask="random")) == "pfedgate, s = 0.5, cifar10, mask=random"
+    assert run_label(record(keep_ratio=0.3)) == "pFedGate, s = 0.3, Digits"
+    assert run_label(record(mask="random")) == "pFedGate, s = 0.5, Digits, mask=random"
+    assert run_label(record(keep_ratio=(0.5, 0.1))) == "pFedGate, mixed budgets, Digits"
 
 
 def test_drift_compares_sorted_values():

@@ -30,8 +30,8 @@ def test_the_accuracy_over_budgets():
 def test_kept_blocks():
     table = pd.DataFrame({"s": ["0.5", "0.5", "0.3"], "achieved_keep_ratio": [0.4, 0.5, 0.24]})
     assert sentences.kept_blocks(table.assign(distinct_masks=[3.0, 4.0, 1.0])) == [
-        "Over the test batches of all clients, 45 % of the parameters are kept at s = 0.5, with 3.5 different masks; "
-        "24 % of the parameters are kept at s = 0.3, with one mask."
+        "Over the test batches of all clients (mean over seeds), 45 % of the parameters are kept at s = 0.5, with 3.5 "
+        "different masks; 24 % of the parameters are kept at s = 0.3, with one mask."
     ]
     assert sentences.kept_blocks(table) == []  # masks were not recorded
     assert sentences.kept_blocks(table.assign(distinct_masks=math.nan)) == []
@@ -42,8 +42,8 @@ def test_controls_without_the_papers_gate_and_random_masks():
     rows += [("fixed mask, scales of 1", "balanced", 87.0), ("random masks, scales of 1", "balanced", 89.0)]
     tried = pd.DataFrame(rows, columns=["label", "block_layout", "acc_pooled"])
     assert sentences.controls(tried) == [
-        "Mask or scales? With blocks of one size, s = 0.5: learned mask, learned scales 90.0 %; "
-        "fixed mask, scales of 1 87.0 %."
+        "Mask or scales? With blocks of one size, s = 0.5: learned mask, learned scales (90.0 %); "
+        "fixed mask, scales of 1 (87.0 %)."
     ]
     assert sentences.controls(tried[:1]) == []
 
@@ -66,7 +66,7 @@ def test_what_the_gates_parts_cost():
     frame = pd.DataFrame(
         [*rows, ("mnist", "full gate", 0, 95.0, 0.0)], columns=["setting", "label", "seed", "accuracy", "lost"]
     )
-    assert sentences.ablation(frame) == ["Digits, 1 seed: the full gate has 90.0 %. Points lost: no sigmoid +4.0."]
+    assert sentences.ablation(frame) == ["Digits, 1 seed: the full gate has 90.0 %. Points lost: no sigmoid (+4.0)."]
 
 
 def test_drops_and_gaps_name_every_data_set():
@@ -76,11 +76,11 @@ def test_drops_and_gaps_name_every_data_set():
     )
     what = "points lost with a fifth of the clients in each round"
     assert sentences.drops(frame) == [
-        f"Digits, 2 seeds: {what}: FedAvg +3.0.",
-        f"MNIST, 1 seed: {what}: pFedGate, s = 1 -0.3.",
+        f"Digits, 2 seeds: {what}: FedAvg (+3.0).",
+        f"MNIST, 1 seed: {what}: pFedGate, s = 1 (-0.3).",
     ]
     first, _ = sentences.gaps(frame.rename(columns={"mean": "gap"}))
-    assert first == "Digits, 2 seeds: points by which novel clients are behind participating ones: FedAvg +3.0."
+    assert first == "Digits, 2 seeds: points by which novel clients are behind participating ones: FedAvg (+3.0)."
     assert sentences.drops(frame[:0]) == []
 
 

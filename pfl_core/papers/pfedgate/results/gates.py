@@ -14,6 +14,8 @@ from pfl_core.algorithms.pfedgate.blocks import build_blocks
 from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.costs import rounds_to
 from pfl_core.runs import Record
+from pfl_core.study.frames import setting_label
+from pfl_core.study.names import NAMES, plain
 from pfl_core.study.network import network
 
 OPTIONS = (  # fields, besides the budget, in which a run may differ from the paper's
@@ -42,12 +44,13 @@ def gate_table(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def run_label(record: Record) -> str:
-    """Method, budget, setting and changed options, for example "pfedgate, s = 0.5, cifar10, mask=random"."""
-    method, default = record.spec.build_method(), PFedGate()
+    """Method, budget, data and changed options, for example "pFedGate, s = 0.5, CIFAR-10, mask=random"."""
+    method, default, data = record.spec.build_method(), PFedGate(), plain(setting_label(record))
     if not isinstance(method, PFedGate):
-        return record.spec.method["name"]
+        return f"{NAMES[record.spec.method['name']]}, {data}"
     changed = [name for name in OPTIONS if getattr(method, name) != getattr(default, name)]
-    words = ["pfedgate", f"s = {method.keep_ratio}", record.spec.setting]
+    s = method.keep_ratio
+    words = ["pFedGate", "mixed budgets" if isinstance(s, tuple | list) else f"s = {s:g}", data]
     return ", ".join([*words, *(f"{name}={getattr(method, name)}" for name in changed)])
 
 

@@ -38,13 +38,13 @@ def kept_blocks(gated: pd.DataFrame) -> list[str]:
             kept, masks = means.loc[s]
             which = "one mask" if masks == 1 else f"{masks:.2g} different masks"
             parts.append(f"{100 * kept:.0f} % of the parameters are kept at s = {s}, with {which}")
-    return [f"Over the test batches of all clients, {'; '.join(parts)}."] if parts else []
+    return [f"Over the test batches of all clients (mean over seeds), {'; '.join(parts)}."] if parts else []
 
 
 def controls(tried: pd.DataFrame) -> list[str]:
     """The accuracy of each control but those with random masks. Columns of ``figures.budgets.controls``."""
     accuracy = tried[tried["block_layout"] == "balanced"].groupby("label", sort=False)["acc_pooled"].mean()
-    parts = [f"{name} {value:.1f} %" for name, value in accuracy.items() if not str(name).startswith("random")]
+    parts = [f"{name} ({value:.1f} %)" for name, value in accuracy.items() if not str(name).startswith("random")]
     return [f"Mask or scales? With blocks of one size, s = 0.5: {'; '.join(parts)}."] if parts else []
 
 
@@ -136,5 +136,5 @@ def _data(names: Iterable[str], runs: pd.DataFrame) -> str:
 
 
 def _listed(points: pd.Series) -> str:
-    """The labels with their numbers: "no norm before +0.2; no sigmoid +3.7"."""
-    return "; ".join(f"{label} {value:+.1f}" for label, value in points.items())
+    """The labels with their numbers: "no norm before (+0.2); no sigmoid (+3.7)"."""
+    return "; ".join(f"{label} ({value:+.1f})" for label, value in points.items())
