@@ -53,8 +53,8 @@ def test_measured_steps_beside_the_paper():
     rows = [(time, SMALL, "reproduced, batch 32", 1.4), (memory, SMALL, "reproduced, batch 32", 1.9)]
     rows += [(time, SMALL, "paper, batch 32", 0.75), (memory, SMALL, "paper, batch 32", 0.65)]
     pairs = pd.DataFrame(rows, columns=["panel", "label", "source", "value"])
-    here = "Batch 32: a step of pFedGate, s = 0.3 takes 1.40 of FedAvg's time, 1.90 of its memory"
-    assert sentences.measured(pairs) == [f"{here} (the paper: 0.75 and 0.65)."]
+    here = "Batch 32: a step of pFedGate, s = 0.3 takes 1.40 of FedAvg's time (median) and 1.90 of its peak memory"
+    assert sentences.measured(pairs) == [f"{here}; in the paper 0.75 and 0.65."]
     assert sentences.measured(pairs[:2]) == [f"{here}."]  # a batch size that the paper does not have
     counts = pd.DataFrame({"step computed": [1.05], "upload / d": [0.32]}, index=[SMALL])
     assert "computes 1.05 of FedAvg's multiply-adds" in sentences.counted(counts)
@@ -63,10 +63,13 @@ def test_measured_steps_beside_the_paper():
 
 def test_what_the_gates_parts_cost():
     rows = [("digits", "full gate", 0, 90.0, 0.0), ("digits", "no sigmoid", 0, 86.0, 4.0)]
+    rows += [("digits", "no norm after", 0, 90.04, -0.04)]
     frame = pd.DataFrame(
         [*rows, ("mnist", "full gate", 0, 95.0, 0.0)], columns=["setting", "label", "seed", "accuracy", "lost"]
     )
-    assert sentences.ablation(frame) == ["Digits, 1 seed: the full gate has 90.0 %. Points lost: no sigmoid (+4.0)."]
+    assert sentences.ablation(frame) == [
+        "Digits, 1 seed: the full gate has 90.0 %. Points lost: no sigmoid (+4.0); no norm after (+0.0)."
+    ]
 
 
 def test_drops_and_gaps_name_every_data_set():
@@ -88,10 +91,10 @@ def test_correlations_count_the_runs_below_zero():
     rows = [("pFedGate, s = 0.3", -0.4, 0.01), ("pFedGate, s = 0.3", -0.2, 0.3), ("pFedGate, s = 0.5", 0.5, 0.01)]
     table = pd.DataFrame(rows, columns=["run", "gates", "p"])
     assert sentences.correlations(table) == [
-        "pFedGate, s = 0.3: the rank correlation of gate distance and common labels is -0.30 (below 0 with p < 0.05 in "
-        "1 of 2 runs).",
-        "pFedGate, s = 0.5: the rank correlation of gate distance and common labels is +0.50 (below 0 with p < 0.05 in "
-        "0 of 1 run).",
+        "pFedGate, s = 0.3: the rank correlation of gate distance and common labels is -0.30 on average (below 0 with "
+        "p < 0.05 in 1 of 2 runs).",
+        "pFedGate, s = 0.5: the rank correlation of gate distance and common labels is +0.50 on average (below 0 with "
+        "p < 0.05 in 0 of 1 run).",
     ]
     assert sentences.correlations(table.assign(gates=math.nan)) == []
 

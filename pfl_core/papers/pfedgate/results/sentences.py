@@ -59,11 +59,10 @@ def measured(pairs: pd.DataFrame) -> list[str]:
         here, _, batch = source.partition(", ")
         if here == "reproduced":
             time, memory = wide.loc[source]
-            text = (
-                f"{batch.capitalize()}: a step of {SMALL} takes {time:.2f} of FedAvg's time, {memory:.2f} of its memory"
-            )
+            ratios = f"{time:.2f} of FedAvg's time (median) and {memory:.2f} of its peak memory"
+            text = f"{batch.capitalize()}: a step of {SMALL} takes {ratios}"
             if (printed := f"paper, {batch}") in wide.index:
-                text += " (the paper: {:.2f} and {:.2f})".format(*wide.loc[printed])
+                text += "; in the paper {:.2f} and {:.2f}".format(*wide.loc[printed])
             sentences.append(f"{text}.")
     return sentences
 
@@ -113,8 +112,8 @@ def correlations(table: pd.DataFrame) -> list[str]:
     for run, part in table.dropna(subset="gates").groupby("run", sort=False):
         found = int(((part["gates"] < 0) & (part["p"] < SIGNIFICANT)).sum())
         sentences.append(
-            f"{run}: the rank correlation of gate distance and common labels is {part['gates'].mean():+.2f} "
-            f"(below 0 with p < {SIGNIFICANT:g} in {found} of {len(part)} run{'s' * (len(part) > 1)})."
+            f"{run}: the rank correlation of gate distance and common labels is {part['gates'].mean():+.2f} on "
+            f"average (below 0 with p < {SIGNIFICANT:g} in {found} of {len(part)} run{'s' * (len(part) > 1)})."
         )
     return sentences
 
@@ -137,4 +136,5 @@ def _data(names: Iterable[str], runs: pd.DataFrame) -> str:
 
 def _listed(points: pd.Series) -> str:
     """The labels with their numbers: "no norm before (+0.2); no sigmoid (+3.7)"."""
-    return "; ".join(f"{label} ({value:+.1f})" for label, value in points.items())
+    rounded = points.round(1) + 0.0  # no "-0.0"
+    return "; ".join(f"{label} ({value:+.1f})" for label, value in rounded.items())
