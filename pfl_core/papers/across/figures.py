@@ -9,9 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from pfl_core.papers.across.results import COSTS, SCORE, SCORES, front
+from pfl_core.study.frames import REFERENCES
 from pfl_core.study.plots import ONE_SEED, captioned, far_below, legend_above, mean_dots, wrapped
 from pfl_core.study.style import DOUBLE, Look, looks, styled
 
+OTHERS, OTHER = "other methods", Look("0.7", "o")  # in the figure of fronts
 TICKS = (1.0, 2.0, 5.0)  # on an axis with a logarithmic scale
 
 
@@ -33,19 +35,21 @@ def accuracy_cells(runs: pd.DataFrame) -> pd.DataFrame:
 def fronts(points: pd.DataFrame, caption: str = "") -> Figure:
     """Accuracy against bytes and against passes; a row of panels for each data set. The line is the Pareto front.
 
-    Columns of ``means``. A panel's title names the methods on its front, and their marks have a black edge. Far
-    outliers are left out and named in the caption.
+    Columns of ``means``. A panel's title names the methods on its front, and their marks have a black edge. Methods
+    that are on no front are grey, except REFERENCES. Far outliers are left out and named in the caption.
     """
     sets = dict(list(points.groupby("where", sort=False)))
     size = (DOUBLE, 2.7 * len(sets) + 1.2)
     fig, axes = plt.subplots(len(sets), 2, figsize=size, layout="constrained", squeeze=False, sharey="row")
-    look, outliers = looks(points.sort_values("label")), []
+    named, outliers = named_in_fronts(points), []
+    look = {label: of for label, of in looks(points.sort_values("label")).items() if label in named}
     for row, (name, part) in zip(axes, sets.items(), strict=True):
         low = far_below(part[SCORE])
         far = zip(part["label"], part[SCORE], strict=True)
         outliers += [f"{label} ({score:.1f} %)" for label, score in far if score < low]
         for ax, (cost, xlabel) in zip(row, COSTS.items(), strict=True):
-            best = front_panel(ax, part[part[SCORE] >= low].sort_values("label"), cost, look)
+            drawn = part[part[SCORE] >= low].assign(other=~part["label"].isin(named))  # these last in the legend
+            best = front_panel(ax, drawn.sort_values(["other", "label"]), cost, look)
             title = f"front: {', '.join(best)}"
             ax.set(xlabel=xlabel, title=wrapped(f"{name}, {title}" if len(sets) > 1 else title, 2))
         row[0].set_ylabel("mean client accuracy (%)")
@@ -61,16 +65,26 @@ def fronts(points: pd.DataFrame, caption: str = "") -> Figure:
     return captioned(fig, caption, "; ".join(notes))
 
 
+def named_in_fronts(points: pd.DataFrame) -> set[str]:
+    """The labels of the methods that are on one of the fronts, and of REFERENCES. Columns of ``means``."""
+    best = {label for _, part in points.groupby("where") for cost in COSTS for label in front(part, cost)}
+    return best | set(points.loc[points["method"].isin(REFERENCES), "label"])
+
+
 def front_panel(ax: Axes, points: pd.DataFrame, cost: str, look: dict[str, Look]) -> list[str]:
-    """The marks of one panel and the front as a line. Returns the labels on the front, cheapest first."""
+    """The marks of one panel and the front as a line. Returns the labels on the front, cheapest first.
+
+    Labels without a look are OTHERS.
+    """
     labels = front(points, cost)
     for point in points.to_dict("records"):
-        label, of = point["label"], look[point["label"]]
+        label, of = point["label"], look.get(point["label"], OTHER)
         ax.plot(
-            point[cost], point[SCORE], marker=of.marker, color=of.color, linestyle="", label=label,
+            point[cost], point[SCORE], marker=of.marker, color=of.color, linestyle="",
+            label=label if label in look else OTHERS,
             markerfacecolor=of.color if point["seeds"] > 1 else "w",
             markeredgecolor="k" if label in labels else of.color, markeredgewidth=0.7,
-            zorder=3 if label in labels else 2,
+            zorder=3 if label in labels else 2 if label in look else 1.5,
         )  # fmt: skip
     best = points.set_index("label").loc[labels]
     ax.plot(best[cost], best[SCORE], color="0.6", linewidth=0.8, zorder=1, drawstyle="steps-post")

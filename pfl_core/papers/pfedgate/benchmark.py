@@ -42,6 +42,10 @@ MORE_MODES: Modes = {  # only at presets real and paper
     "whole neurons, s = 0.5, masked": ("pfedgate", {"keep_ratio": 0.5, **ROWS}),
     "whole neurons, s = 0.5, sliced": ("pfedgate", {"keep_ratio": 0.5, **ROWS, "execution": "sliced"}),
 }
+WHOLE_NEURONS = (  # a line below the figure
+    "whole neurons: pFedGate with other blocks, not in the paper\n"
+    "masked: dropped neurons are multiplied by 0; sliced: they are left out"
+)
 TOP = ("FedAvg", "FedEM", M_STEP)  # first rows of figures; the others follow by kind, with falling s
 STEPS = 2  # in a round
 VERSION = 1  # raised when the measured work or the way of measuring changes

@@ -8,7 +8,17 @@ import pytest
 
 from pfl_core.papers.pfedgate.mask_counts import masks_possible
 from pfl_core.papers.pfedgate.paper import PAPER
-from pfl_core.papers.pfedgate.results.gates import extra_metrics, gate_swaps, gate_table, kept_macs, only, run_label
+from pfl_core.papers.pfedgate.results.gates import (
+    all_swaps,
+    extra_metrics,
+    gate_swaps,
+    gate_table,
+    kept_macs,
+    mask_rows,
+    only,
+    run_label,
+    value_rows,
+)
 from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.runs import Record
 from pfl_core.study import frames
@@ -86,6 +96,8 @@ def test_swapped_gates():
     metrics = extra_metrics(stored)
     assert metrics["other_gate_change"] == pytest.approx(25 - 55)
     assert (metrics["mean_gate_change"], metrics["constant_scales_change"]) == (pytest.approx(-5), pytest.approx(5))
+    both = all_swaps([stored, record(arrays)], ["s = 1", "s = 0.5"])  # the second run has no swapped gates
+    assert set(both["panel"]) == {"s = 1"} and set(both["seed"]) == {0} and len(both) == len(gate_swaps(stored))
     frame = gate_swaps(stored).pivot(index="client", columns="gate", values="accuracy")
     assert frame.loc[1].to_dict() == {
         **{"own": 60, "client k + 1's": 20, "client k + 2's": 40},
@@ -98,8 +110,9 @@ def test_swapped_gates():
 
 
 def test_run_labels_contain_changed_options():
-    assert run_label(record(keep_ratio=0.3)) == "pfedgate, s = 0.3, cifar10"
-    assert run_label(record(mask="random")) == "pfedgate, s = 0.5, cifar10, mask=random"
+    assert run_label(record(keep_ratio=0.3)) == "pFedGate, s = 0.3, Digits"
+    assert run_label(record(mask="random")) == "pFedGate, s = 0.5, Digits, mask=random"
+    assert run_label(record(keep_ratio=(0.5, 0.1))) == "pFedGate, mixed budgets, Digits"
 
 
 def test_drift_compares_sorted_values():
@@ -136,3 +149,11 @@ def test_number_of_possible_masks():
     assert third["s', authors_code"] == pytest.approx(0.246, abs=5e-4)
     assert half["s', authors_code"] == pytest.approx(0.434, abs=5e-4) and half["blocks L"] == 40
     assert math.isclose(half["gate / model"], 62_720 / 2_278_334)
+
+
+def test_rows_behind_the_figures_of_masks_and_values():
+    rows = mask_rows({"a": np.eye(2), "b": np.ones((2, 2))}, np.array([3, 5]))
+    assert list(rows.columns) == ["panel", "client", "block", "kept", "parameters"] and len(rows) == 8
+    last = rows.query("panel == 'a' and client == 1 and block == 1")
+    assert last[["kept", "parameters"]].values.tolist() == [[1.0, 5.0]]
+    assert value_rows({"a": np.ones((3, 2))})["round"].tolist() == [1, 2, 3]

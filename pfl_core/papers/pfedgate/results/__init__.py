@@ -1,5 +1,5 @@
-"""pFedGate: metrics and data frames."""
+"""pFedGate: metrics, data frames and sentences."""
 
-from pfl_core.papers.pfedgate.results import gates, studies
+from pfl_core.papers.pfedgate.results import gates, labels, sentences, studies
 
-__all__ = ["gates", "studies"]
+__all__ = ["gates", "labels", "sentences", "studies"]

@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.algorithms.pfedgate.method import PFedGate
+from pfl_core.papers.pfedgate.experiments import SLOW
 from pfl_core.papers.pfedgate.settings import FULL_GATE, GATE_PARTS
 from pfl_core.runs import Record
 from pfl_core.study import similarity as overlap
 from pfl_core.study.frames import setting_label
+from pfl_core.study.names import plain
 
 UNDECAYED = "no weight decay on the gate"  # not in the paper
 MATCHED = "no sigmoid, starting as steep"  # not in the paper; Table 4's gate without sigmoid has a steeper start
@@ -77,6 +79,11 @@ def part(record: Record) -> str:
     return changed[0].label if changed else FULL_GATE
 
 
+def part_and_rate(record: Record) -> str:
+    """``part``, with the gate's rate if it is the small one: "full gate, gate's rate 0.05"."""
+    return part(record) + (f", {plain(SLOW)}" if SLOW in record.spec.setting else "")
+
+
 def ablation(records: Iterable[Record]) -> pd.DataFrame:
     """A row per run: label, seed, setting, accuracy, rounds to 80 % of its best, and both relative to the full gate.
 
@@ -104,6 +111,12 @@ def over_seeds(frame: pd.DataFrame, panels: dict[str, str], source: str) -> pd.D
         cells = frame.groupby("label", sort=False)[column].agg(value="mean", std="std").reset_index()
         parts.append(cells.assign(panel=panel, source=source))
     return pd.concat(parts, ignore_index=True)
+
+
+def beside_paper(frame: pd.DataFrame, data: str, panels: dict[str, str], published: pd.DataFrame) -> pd.DataFrame:
+    """``over_seeds`` for each data set (the column ``data``), then the paper's rows, ``published``."""
+    parts = [over_seeds(part, panels, f"reproduced, {name}") for name, part in frame.groupby(data, sort=False)]
+    return pd.concat([*parts, published], ignore_index=True)
 
 
 def label(record: Record) -> str:
