@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 
 from pfl_core.runs import Record, RunSpec, Store, sweep
 from pfl_core.study.checks import failed_line
-
-MAX_LISTED = 10  # number of missing runs that are listed by name
+from pfl_core.study.names import NAMES
 
 
 def available(specs: Sequence[RunSpec], store: Store | None = None) -> list[RunSpec]:
@@ -65,8 +65,7 @@ def records(specs: Sequence[RunSpec], train: bool = False, store: Store | None =
 
 
 def _missing_text(missing: Sequence[RunSpec], total: int) -> str:
-    """The list of missing runs that a notebook prints."""
-    lines = [f"not stored, so not drawn: {len(missing)} of {total} runs (compute with `pfl figures` or TRAIN = True)"]
-    lines += [f"   {spec.label()}" for spec in missing[:MAX_LISTED]]
-    lines += [f"   and {len(missing) - MAX_LISTED} more"] if len(missing) > MAX_LISTED else []
-    return "\n".join(lines)
+    """What a notebook prints of missing runs: how many of each method."""
+    of_method = Counter(NAMES.get(spec.method["name"], spec.method["name"]) for spec in missing)
+    named = ", ".join(f"{name} {count}" for name, count in of_method.items())
+    return f"not stored, so not drawn: {len(missing)} of {total} runs ({named}); compute with `pfl figures`"

@@ -23,7 +23,7 @@ def test_a_notebook_does_not_train_at_real_and_paper_by_default(preset, store, c
     capsys.readouterr()
     assert [record.spec.seed for record in records(specs(preset), store=store)] == [1]
     out = capsys.readouterr().out
-    assert "not stored, so not drawn: 1 of 2 runs" in out and "seed 0" in out
+    assert "not stored, so not drawn: 1 of 2 runs (FedAvg 1)" in out
 
 
 def test_it_trains_with_its_parameter_or_under_pfl_figures(store, monkeypatch):
