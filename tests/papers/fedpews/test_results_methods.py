@@ -117,7 +117,7 @@ def test_shares_of_the_neurons_are_compared():
     sentence = f"{begin}, shares 0.25 / 0.75 minus shares 0.5 / 0.5, one seed: +20.00 points."
     assert activations.length_answer(ends, [equal, unequal]) == sentence
     alone = activations.length_ends(activations.length_curves([equal]))
-    assert activations.length_answer(alone, [equal]).startswith(f"{begin}: shares 0.5 / 0.5 40.0 %; the other shares")
+    assert activations.length_answer(alone, [equal]).startswith(f"{begin}: 40.0 % (shares 0.5 / 0.5); the other shares")
     nothing = activations.length_ends(activations.length_curves([]))
     assert activations.length_answer(nothing, []).endswith("not stored.")
 

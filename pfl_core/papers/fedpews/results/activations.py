@@ -58,7 +58,7 @@ def length_answer(ends: pd.DataFrame, records: Sequence[Record]) -> str:
         gap = scores["unequal minus equal"].dropna()
         seeds = f"mean over {len(gap)} seeds" if len(gap) > 1 else "one seed"
         return f"{begin}, {shares_label(UNEQUAL)} minus {shares_label(EQUAL)}, {seeds}: {gap.mean():+.2f} points."
-    stored = ", ".join(f"{label} {scores[label].mean():.1f} %" for label in scores if label.startswith("shares"))
+    stored = ", ".join(f"{scores[label].mean():.1f} % ({label})" for label in scores if label.startswith("shares"))
     return f"{begin}: {stored}; the other shares are not stored with the same seed."
 
 
