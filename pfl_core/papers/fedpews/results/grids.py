@@ -142,7 +142,7 @@ def main_runs(records: Sequence[Record]) -> pd.DataFrame:
     wanted = {"lam": lam, "tau": tau}
     chosen = [record for record in records if all(record.spec.method.get(k, v) == v for k, v in wanted.items())]
     frame = curves(sorted(chosen, key=lambda record: record.spec.method["name"]))
-    frame = frame[frame["metric"] == "acc_pooled"]
+    frame = frame[frame["metric"] == "acc_pooled"].astype({"lam": float, "tau": float})
     return frame.assign(panel=f"beside {TITLE_OF[spec.setting]}\n{made_on(spec)}; λ = {lam:g}, τ = {tau:g}")
 
 
