@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pfl_core.study import search
-from pfl_core.study.names import plain
+from pfl_core.study.names import NAMES, plain
 from pfl_core.study.settings import PaperSettings, Setting
 from pfl_core.training import Training
 
@@ -128,6 +128,11 @@ _CI = {name: replace(setting, rounds=3) for name, setting in _QUICK.items()}
 def data_title(name: str) -> str:
     """A data set's display name: "MNIST + CIFAR-10" for ``mnist+cifar10``."""
     return plain(name.replace("+", " + "))
+
+
+def method_title(method: str, base: str = "fedavg") -> str:
+    """A method's name in figures: "FedProx + PeWS" for learned masks on FedProx."""
+    return f"{NAMES[base]} + PeWS" if method == "fedpews" else NAMES[method]
 
 
 # Target accuracies of Tables 2 and 6, in percent, by setting.

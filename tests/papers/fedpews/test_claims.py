@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from pfl_core import papers
-from pfl_core.papers.fedpews import experiments, results
+from pfl_core.papers.fedpews import experiments
 from pfl_core.papers.fedpews.claims.grids import BEST_TAUS, grid_verdicts
 from pfl_core.papers.fedpews.claims.parts import COUNTED
 from pfl_core.papers.fedpews.claims.readings import claim_3_by_reading, reading_of
@@ -17,6 +17,7 @@ from pfl_core.papers.fedpews.claims.tables import BEST, COLUMNS, FIGURE_5
 from pfl_core.papers.fedpews.comparison import COMPARISON
 from pfl_core.papers.fedpews.experiments import READINGS
 from pfl_core.papers.fedpews.paper import PAPER
+from pfl_core.papers.fedpews.results import cells, metrics
 from pfl_core.papers.fedpews.settings import SETTINGS
 from pfl_core.runs import Record
 from pfl_core.study.claims import claims
@@ -201,7 +202,7 @@ def test_3_is_decided_by_ten_rounds():
 
 def late(accuracies):
     curve = pd.DataFrame({"acc_pooled": accuracies}, index=range(1, len(accuracies) + 1))
-    return results.late_accuracy(SimpleNamespace(curve=lambda: curve, rounds=len(curve)))
+    return metrics.late_accuracy(SimpleNamespace(curve=lambda: curve, rounds=len(curve)))
 
 
 def test_the_mean_of_the_last_ten_rounds():
@@ -344,7 +345,7 @@ def test_8_a_loss_common_to_all_lambda_does_not_count_for_lambda_0():
 
     assert found(60.5) == "does not hold"
     assert found(57.0) == "holds"
-    published = results.printed_cells(7).set_index(["lam", "tau"])["mean"]
+    published = cells.printed_cells(7).set_index(["lam", "tau"])["mean"]
     assert status(8, grid("cifar_mnist", lambda lam, tau: float(published[lam, tau]), fedavg=71.23)) == "holds"
 
 
@@ -519,7 +520,7 @@ def test_metrics_of_a_warmup_by_hand():
     record = Record(
         "", spec, series, arrays={"activations": sums, "layer_sizes": [2, 1]}, num_params=100, clients={"train": [[1]]}
     )
-    found = results.warmup(record)
+    found = metrics.warmup(record)
     assert found == {
         "neurons": 32,
         "selected": 0.5,
@@ -528,9 +529,9 @@ def test_metrics_of_a_warmup_by_hand():
         "warmup_cost": 2.0,
         "diversity_max": 3.0,
     }
-    assert results.own_groups(record)["activation_rise"] == 1.5
+    assert metrics.own_groups(record)["activation_rise"] == 1.5
     plain = Record("", spec, {"upload": ([1], [[1, 1]])})
-    assert results.warmup(plain) == results.own_groups(plain) == {}
+    assert metrics.warmup(plain) == metrics.own_groups(plain) == {}
 
 
 def test_own_groups_by_hand():
@@ -538,7 +539,7 @@ def test_own_groups_by_hand():
     spec = SETTINGS.spec("fedpews_fixed", preset="ci", dataset="activations", tau=0.5, probe=4)
     sums = np.array([[[3, 1, 1, 0], [0, 0, 2, 2]], [[2, 0, 6, 0], [2, 2, 2, 2]]], float)
     record = Record("", spec, {"selected": ([1], [[0.5, 0.5]])}, arrays={"activations": sums, "layer_sizes": [4]})
-    found = results.own_groups(record)
+    found = metrics.own_groups(record)
     assert found == {
         "own_group_warm": pytest.approx(0.8),
         "own_group_later": pytest.approx(0.25),
@@ -553,14 +554,14 @@ def test_target_by_hand():
         "count": ([1, 2, 3], [[100, 100]] * 3),
         "seconds": ([1, 2, 3], [1.0, 2.0, 4.0]),
     }
-    assert results.to_target(Record("", spec, series)) == {
+    assert metrics.to_target(Record("", spec, series)) == {
         "rounds_to_target": 2, "time_to_target": 2.0, "run_time": 3.0,
     }  # fmt: skip
     rounds = [1, 2, 3, 4, 5, 6]  # one in which the machine slept, in the warm-up (3 s a round) and after it (2 s)
     slept = series | {"selected": ([1, 2, 3], [[0.5]] * 3), "seconds": (rounds, [3.0, 90.0, 3.0, 2.0, 1000.0, 2.0])}
-    assert results.round_time(Record("", spec, slept)).tolist() == [1.5, 1.5, 1.5, 1.0, 1.0, 1.0]
-    assert results.to_target(Record("", spec, slept))["time_to_target"] == 3.0
+    assert metrics.round_time(Record("", spec, slept)).tolist() == [1.5, 1.5, 1.5, 1.0, 1.0, 1.0]
+    assert metrics.to_target(Record("", spec, slept))["time_to_target"] == 3.0
     series["correct"] = ([1, 2, 3], [[90, 98]] * 3)
-    found = results.to_target(Record("", spec, series))
+    found = metrics.to_target(Record("", spec, series))
     assert math.isnan(found["rounds_to_target"]) and math.isnan(found["time_to_target"])
-    assert results.to_target(Record("", papers.paper("fedselect").settings.spec("fedavg", preset="ci"), series)) == {}
+    assert metrics.to_target(Record("", papers.paper("fedselect").settings.spec("fedavg", preset="ci"), series)) == {}

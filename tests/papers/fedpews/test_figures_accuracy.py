@@ -11,7 +11,7 @@ from pfl_core.papers.fedpews import figures, results
 from pfl_core.papers.fedpews.settings import SETTINGS
 from pfl_core.study.names import plain
 
-cells = results.printed_cells
+cells = results.cells.printed_cells
 
 
 def runs(panel: str = "a", switch: int = 2) -> pd.DataFrame:
@@ -114,7 +114,7 @@ def test_reproduced_cells_are_means_over_seeds_with_differences_paired_by_seed()
     warm = {"lam": 2.0, "tau": 0.5}
     made = [run("fedavg", 0, 50.0), run("fedavg", 1, 60.0)]
     made += [run("fedpews", 0, 53.0, **warm), run("fedpews", 1, 65.0, **warm), run("fedpews_fixed", 0, 51.0, tau=0.2)]
-    found = results.grid_cells(made).set_index("method")
+    found = results.cells.grid_cells(made).set_index("method")
     cell = found.loc["fedpews"]
     assert cell[["lam", "tau", "mean", "seeds", "difference"]].tolist() == [2.0, 0.5, 59.0, 2, 4.0]
     assert cell["std"] == pytest.approx(12 / 2**0.5) and cell["difference_std"] == pytest.approx(2**0.5)
@@ -130,7 +130,7 @@ def test_a_cell_that_misses_the_target_with_a_seed_is_blank_and_the_fewest_round
     made = [run("fedavg", 0, 9.0), run("fedavg", 1, 9.0)]
     made += [run("fedpews", 0, 5.0, lam=0.0, tau=0.2), run("fedpews", 1, 7.0, lam=0.0, tau=0.2)]
     made += [run("fedpews", 0, 4.0, lam=5.0, tau=0.2), run("fedpews", 1, math.nan, lam=5.0, tau=0.2)]
-    found = results.grid_cells(made, lambda run: run.first)
+    found = results.cells.grid_cells(made, lambda run: run.first)
     assert found["mean"].tolist()[:2] == [9.0, 6.0] and math.isnan(found["mean"].iloc[2])
     assert found["difference"].iloc[1] == -3.0 and math.isnan(found["difference"].iloc[2])
     fig = figures.accuracy.rounds_maps(found, "first round")
@@ -142,7 +142,7 @@ def test_a_cell_that_misses_the_target_with_a_seed_is_blank_and_the_fewest_round
 
 def test_rounds_to_target_of_the_grid():
     spec = SETTINGS.spec("fedavg", preset="real", dataset="sensitivity")
-    assert results.target_of(spec) == 99.0
+    assert results.metrics.target_of(spec) == 99.0
 
 
 def test_the_papers_differences_have_the_deviation_of_independent_runs():
@@ -152,7 +152,7 @@ def test_the_papers_differences_have_the_deviation_of_independent_runs():
 
 def test_titles_have_display_names_and_mark_stand_ins():
     def title(preset, setting):
-        return results.made_on(SETTINGS.spec("fedavg", preset=preset, dataset=setting))
+        return results.cells.made_on(SETTINGS.spec("fedavg", preset=preset, dataset=setting))
 
     assert title("paper", "cifar_mnist") == "CIFAR-MNIST, 2 clients of one source each"
     assert title("quick", "cifar_mnist") == "Synthetic-3.2K, 2 clients (stand-in)"

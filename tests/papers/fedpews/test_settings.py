@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pfl_core.papers.fedpews.paper import PAPER
-from pfl_core.papers.fedpews.results import target_of
+from pfl_core.papers.fedpews.results.metrics import target_of
 from pfl_core.papers.fedpews.settings import SETTINGS
 from pfl_core.study.published import parse_variant
 

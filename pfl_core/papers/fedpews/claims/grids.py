@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import itemgetter
 
@@ -12,6 +12,7 @@ import pandas as pd
 from pfl_core.papers.fedpews.claims.tables import FEDAVG, Selector, claim_in, fixed, lead, pews
 from pfl_core.papers.fedpews.comparison import COMPARISON
 from pfl_core.papers.fedpews.criteria import CRITERIA
+from pfl_core.study.claims import parts
 from pfl_core.study.criteria import Judgement
 from pfl_core.study.statistics import Missing, by_seed, claim_rows, interval, reading, settings
 from pfl_core.study.verdicts import Verdict, all_hold, all_of, below
@@ -50,14 +51,14 @@ def depends_little(rows: pd.DataFrame, name: str) -> Verdict:
     may_lose = (1 - LITTLE) * len(gains)
     status = "holds" if won >= LITTLE * len(gains) else "does not hold" if lost > may_lose else "undecided"
     # Text: counts by the means, in parts of the grid.
-    parts: dict[str, Callable[[Selector], bool]] = {
+    regions: dict[str, Callable[[Selector], bool]] = {
         "all": lambda cell: True,
         "lambda<0.3": lambda cell: float(cell["lam"]) < 0.3 - 1e-9,
         "lambda>=0.3": lambda cell: float(cell["lam"]) >= 0.3 - 1e-9,
         "tau<=0.4": lambda cell: float(cell["tau"]) <= 0.4 + 1e-9,
         "tau>=0.5": lambda cell: float(cell["tau"]) > 0.4 + 1e-9,
     }
-    counts = {part: [gain.mean > 0 for cell, gain in gains if inside(cell)] for part, inside in parts.items()}
+    counts = {part: [gain.mean > 0 for cell, gain in gains if inside(cell)] for part, inside in regions.items()}
     counts["fixed masks"] = [lead(rows, cell, FEDAVG).mean > 0 for cell in fixed_cells(rows)]
     text = ", ".join(f"{part} {sum(above)} of {len(above)}" for part, above in counts.items() if above)
     return Verdict(status, f"cells above fedavg: {text}; by their intervals {won} above, {lost} below")
@@ -146,6 +147,11 @@ def grid_verdicts(results: pd.DataFrame, setting: str) -> dict[str, Judgement]:
             verdict = all_hold([(setting, partial(check, rows, setting))])
         judgements[text] = CRITERIA.judge(number, verdict, read, rows)
     return judgements
+
+
+def in_short(judgements: Mapping[str, Judgement]) -> list[str]:
+    """Each question of ``grid_verdicts`` with its status, and the first of the numbers or reasons behind it."""
+    return [f"{text} {found.status.upper()} here: {parts(found.numbers)[0]}" for text, found in judgements.items()]
 
 
 @claim_in(11, "cifar_mnist")

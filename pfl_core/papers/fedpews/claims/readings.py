@@ -9,13 +9,14 @@ import pandas as pd
 
 from pfl_core.papers.fedpews.claims.tables import LATE, THREE_CLASSES
 from pfl_core.papers.fedpews.experiments import READINGS
-from pfl_core.papers.fedpews.results import late_accuracy
+from pfl_core.papers.fedpews.results.metrics import late_accuracy
 from pfl_core.runs import Record
 from pfl_core.study.frames import method_fields
 from pfl_core.study.statistics import interval
 from pfl_core.study.verdicts import above
 
 PRINTED = {"fedavg": 58.4, "fedpews": 91.13}  # the text on Figure 5
+PRINTED_STD = [2.33, 3.55]  # their deviations
 
 
 def reading_of(record: Record) -> str:
@@ -65,3 +66,43 @@ def claim_3_by_reading(runs: pd.DataFrame) -> pd.DataFrame:
         rows[label] = (last, values.mean(), values.std(), len(values), lead, above(level, THREE_CLASSES), reaches)
     columns = ["last round", "ten rounds", "std", "seeds", "over FedAvg", "succeeds", "reaches the paper's"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("reading")
+
+
+def answer(runs: pd.DataFrame, table: pd.DataFrame) -> list[str]:
+    """Sentences on the mean of the last ten rounds: FedAvg, the default reading, the lowest and the highest one.
+
+    runs: of ``runs_by_reading``; table: ``claim_3_by_reading`` of them.
+    """
+    late = table["ten rounds"].dropna()
+    if late.empty:
+        return ["No run with λ = 0 has scores of its last ten rounds."]
+    low, high = late.idxmin(), late.idxmax()
+    levels = [f"from {late[low]:.1f} % ({low}) to {late[high]:.1f} % ({high}) over {len(late)} readings"]
+    if "default" in late:
+        levels.insert(0, f"{late['default']:.1f} % with the default reading")
+    plain, seeds = runs.loc[runs["reading"] == "FedAvg", "late"].mean(), table["seeds"]
+    fedavg = "not stored" if np.isnan(plain) else f"{plain:.1f} %"
+    few, most = seeds.min(), seeds.max()
+    over = "one seed" if most == 1 else f"{most} seeds" if few == most else f"{few} to {most} seeds"
+    clear = (table["succeeds"] == "holds").sum()
+    return [
+        f"Mean accuracy of the last ten rounds ({over}): FedAvg {fedavg}; λ = 0 has {', and '.join(levels)}. "
+        f"The paper has {PRINTED['fedavg']:.1f} % and {PRINTED['fedpews']:.1f} %.",
+        f"{clear} of {len(table)} readings succeed: their 95 % interval lies above {THREE_CLASSES:g} %, which a model "
+        f"that misses one of the four classes can reach{' (one seed has no interval)' if few < 2 else ''}.",
+    ]
+
+
+def beside_the_paper(runs: pd.DataFrame) -> pd.DataFrame:
+    """Means and deviations by reading, of the last ten rounds and of the last round, and the paper's two numbers.
+
+    Columns: panel, label (the reading), value, std, method (fedavg or fedpews).
+    """
+    panels = {"late": "mean of the last ten rounds", "last": "last round"}
+    long = runs.rename(columns=panels).melt(["reading", "seed"], var_name="panel")
+    reproduced = long.groupby(["panel", "reading"], sort=False)["value"].agg(value="mean", std="std").reset_index()
+    text = {"reading": ["paper: FedAvg", "paper: λ = 0"], "value": [PRINTED[name] for name in ("fedavg", "fedpews")]}
+    printed = pd.DataFrame(text | {"std": PRINTED_STD, "panel": panels["late"]})
+    cells = pd.concat([reproduced.sort_values("panel", key=lambda p: p != panels["late"], kind="stable"), printed])
+    method = cells["reading"].str.contains("FedAvg").map({True: "fedavg", False: "fedpews"})
+    return cells.rename(columns={"reading": "label"}).assign(method=method)

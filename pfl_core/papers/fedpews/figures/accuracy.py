@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from pfl_core.study.names import NAMES
+from pfl_core.papers.fedpews.settings import method_title
 from pfl_core.study.plots import MANY, captioned, curves_note, legend_above, lines, wrapped
 from pfl_core.study.style import COLORS, DASHES, DOUBLE, MARKERS, WINE, Look, looks, styled
 
@@ -53,8 +53,7 @@ def warmup_labels(runs: pd.DataFrame, by_lam: bool = False) -> pd.DataFrame:
     shades = dict(zip(lams, plt.get_cmap("OrRd")(np.linspace(0.55, 0.95, len(lams))), strict=True))
     labels, colors = [], []
     for method, base, lam in zip(runs["method"], runs["base"], runs["lam"], strict=True):
-        learned = method == "fedpews"
-        name = f"{NAMES[base]} + PeWS" if learned else NAMES[method]
+        learned, name = method == "fedpews", method_title(method, base)
         labels.append(f"{name}, λ = {lam:g}" if learned and by_lam else name)
         color = ON_FEDPROX if learned and base == "fedprox" else COLORS[method]
         colors.append(tuple(shades[lam]) if learned and by_lam else color)

@@ -1,0 +1,5 @@
+"""FedPeWS: metrics, data frames, and the sentences of the notebooks' answers."""
+
+from pfl_core.papers.fedpews.results import activations, cells, grids, masks, methods, metrics, rounds
+
+__all__ = ["activations", "cells", "grids", "masks", "methods", "metrics", "rounds"]
