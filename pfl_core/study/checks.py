@@ -111,11 +111,23 @@ def first_line(records: Iterable[Record], label: Callable[[Record], str]) -> str
     checked = [(label(record), record.mechanism) for record in records if record.mechanism]
     if not checked:
         return "None of these methods has a mechanism to check."
-    failed = {(name, check.what): check for name, checks in checked for check in checks if not check.acts}
+    failed: dict[tuple[str, float, str], dict[str, float]] = {}  # check -> label -> value
+    for name, checks in checked:
+        for check in checks:
+            if not check.acts:
+                failed.setdefault((check.what, check.bound, check.otherwise), {})[name] = check.value
     if not failed:
-        return f"The mechanism acted in all {len(checked)} runs that have one to check."
+        runs = f"all {len(checked)} runs" if len(checked) > 1 else "the one run"
+        return f"The mechanism acted in {runs} that can be checked."
     lines = [
-        f"{name}: {what} is {check.value:.3g} (bound {check.bound:g}); {check.otherwise}"
-        for (name, what), check in failed.items()
+        f"{', '.join(values)}: {what} is {_span(values.values())} (bound {bound:g}); {otherwise}"
+        for (what, bound, otherwise), values in failed.items()
     ]
-    return "\n".join(["The mechanism did not act in all runs. The runs below decide no claim:", *lines])
+    return "\n".join(["The mechanism did not act in all runs. These runs decide no claim:", *lines])
+
+
+def _span(values: Iterable[float]) -> str:
+    """ "0.5", or "0.5 to 0.7"."""
+    ordered = sorted(values)
+    low, high = f"{ordered[0]:.3g}", f"{ordered[-1]:.3g}"
+    return low if low == high else f"{low} to {high}"

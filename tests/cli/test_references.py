@@ -18,6 +18,7 @@ from pfl_core.runs import RESULTS
 REFERENCES = Path(__file__).parents[1] / "notebooks"
 NAMES = [path.relative_to(NOTEBOOKS).with_suffix("").as_posix() for path in sorted(NOTEBOOKS.glob("**/[!.]*.ipynb"))]
 EVIDENCE = {entry.notebook: (entry.preset, entry.seeds) for entry in manifest.read(RESULTS)}
+SECTIONS = [name for name in NAMES if "/" in name and not name.endswith("walkthrough")]
 TEXT = ("text/plain", "text/html", "text/markdown")
 
 
@@ -96,3 +97,13 @@ def test_what_these_checks_find():
     assert problems_with_outputs(noisy, "quick") == ["no text output to compare", "stderr is stored"]
     assert differences(sample(), longer) == ["cell 1: 'print(1)'"]
     assert differences(sample(), new_notebook()) == ["2 cells in the notebook, 0 in the reference"]
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_the_first_screen_has_question_answer_and_figure(name):
+    """Parameters and code are folded on the site. The answer names winners, which another processor may turn round."""
+    question, parameters, answer, figure, *_ = read(NOTEBOOKS / f"{name}.ipynb").cells
+    assert "**Question:**" in question.source and "parameters" in parameters.metadata["tags"]
+    assert "output.show_answer(" in answer.source and "nbval-ignore-output" in answer.metadata["tags"]
+    assert "output.show(" in figure.source
+    assert all("hide-input" in cell.metadata["tags"] for cell in (parameters, answer, figure))

@@ -114,5 +114,14 @@ def test_table_and_first_line():
     table = mechanism(runs, lambda _: "own")
     assert table[["run", "mean", "acted"]].values.tolist() == [["own", 1.25, "1 of 2"]]
     assert first_line(runs, lambda _: "own").splitlines()[1:] == ["own: moved is 0.5 (bound 1); raise the rate"]
-    assert first_line(runs[:1], lambda _: "own") == "The mechanism acted in all 1 runs that have one to check."
+    assert first_line(runs[:1], lambda _: "own") == "The mechanism acted in the one run that can be checked."
+    assert first_line([runs[0]] * 2, lambda _: "own") == "The mechanism acted in all 2 runs that can be checked."
     assert "has a mechanism" in first_line(runs[2:], lambda _: "own")
+
+
+def test_first_line_names_the_runs_with_the_same_fault_together():
+    labels = iter("abc")
+    runs = [record([1.0], checks=[check]) for check in (STILL, STILL._replace(value=0.7), ACTS)]
+    assert first_line(runs, lambda _: next(labels)).splitlines()[1:] == [
+        "a, b: moved is 0.5 to 0.7 (bound 1); raise the rate"
+    ]
