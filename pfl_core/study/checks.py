@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ LAST = 0.2  # fraction of the rounds
 # none of its classes has more than MIXED of its test images; for others a constant answer can be a good one.
 CONSTANT = 0.9
 MIXED = 0.6
+FEW = 4  # runs with the same fault that the opening sentence names
 
 
 def validation_change(record: Record) -> float:
@@ -120,10 +121,15 @@ def first_line(records: Iterable[Record], label: Callable[[Record], str]) -> str
         runs = f"all {len(checked)} runs" if len(checked) > 1 else "the one run"
         return f"The mechanism acted in {runs} that can be checked."
     lines = [
-        f"{', '.join(values)}: {what} is {_span(values.values())} (bound {bound:g}); {otherwise}"
+        f"{_few(list(values))}: {what} is {_span(values.values())} (bound {bound:g}); {otherwise}"
         for (what, bound, otherwise), values in failed.items()
     ]
     return "\n".join(["The mechanism did not act in all runs. These runs decide no claim:", *lines])
+
+
+def _few(names: Sequence[str]) -> str:
+    """The names, or the first FEW of them and how many there are."""
+    return "; ".join(names) if len(names) <= FEW else f"{'; '.join(names[:FEW])} and {len(names) - FEW} more"
 
 
 def _span(values: Iterable[float]) -> str:

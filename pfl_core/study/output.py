@@ -147,7 +147,7 @@ def show_answer(sentences: Iterable[str], claims: pd.DataFrame | None = None) ->
     Later lines of a sentence become a list. ``claims``: see ``claims_table``. Of the numbers or reasons behind a
     verdict, only the first one is shown.
     """
-    blocks = ["\n- ".join(sentence.splitlines()) for sentence in sentences]
+    blocks = ["\n- ".join(line.strip().removeprefix("- ") for line in text.splitlines()) for text in sentences]
     if claims is not None:
         verdicts = [
             f"- Claim {number} ({claim['source']}): {claim['text']} **{_verdict(claim['ours'])}** here: "

@@ -120,8 +120,9 @@ def test_table_and_first_line():
 
 
 def test_first_line_names_the_runs_with_the_same_fault_together():
-    labels = iter("abc")
-    runs = [record([1.0], checks=[check]) for check in (STILL, STILL._replace(value=0.7), ACTS)]
-    assert first_line(runs, lambda _: next(labels)).splitlines()[1:] == [
-        "a, b: moved is 0.5 to 0.7 (bound 1); raise the rate"
-    ]
+    def line(*found):
+        labels, runs = iter("abcdef"), [record([1.0], checks=[check]) for check in found]
+        return first_line(runs, lambda _: next(labels)).splitlines()[1:]
+
+    assert line(STILL, STILL._replace(value=0.7), ACTS) == ["a; b: moved is 0.5 to 0.7 (bound 1); raise the rate"]
+    assert line(*[STILL] * 6) == ["a; b; c; d and 2 more: moved is 0.5 (bound 1); raise the rate"]
