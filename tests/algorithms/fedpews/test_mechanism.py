@@ -32,7 +32,7 @@ def test_masks_are_settled_if_few_entries_flip_in_the_last_fifth_of_the_warm_up(
     """Of ten warm-up rounds, only the last two count."""
     early = [[0.5, 0.5]] * 8
     assert checks({"mask_flips": early + [[0.004, 0.006]] * 2})["settled"] == (pytest.approx(0.005), True)
-    assert checks({"mask_flips": early + [[0.004, 0.02]] * 2})["settled"] == (pytest.approx(0.012), False)
+    assert checks({"mask_flips": early + [[0.004, 0.04]] * 2})["settled"] == (pytest.approx(0.022), False)
     absent = [[0.004, math.nan], [math.nan, math.nan]]
     assert checks({"mask_flips": early + absent})["settled"] == (pytest.approx(0.004), True)
 
