@@ -31,10 +31,16 @@ def test_gains_with_four_clients_are_of_the_mean_of_ten_rounds():
             runs("four clients", "fedpews", 70.0, "tau=0.124"),
             runs("four clients", "fedpews", 64.0, "tau=0.124;lam=0", **late),
             runs("four clients", "fedpews_fixed", (81.0, 82.2, 82.8), "tau=0.124", **late),
-        ]
+        ],
+        real=[
+            runs("four clients", "fedavg", 99.0, **late),
+            runs("four clients", "fedpews", 97.0, "tau=0.124;lam=0", **late),
+            runs("four clients", "fedpews", 98.0, "tau=0.124", **late),
+        ],
     )
-    sides = "learned subnetworks (λ = 5), it is ahead of FedAvg; with fixed subnetworks, it is ahead of FedAvg."
-    assert sides in answer(made)[0]
+    paper_rate, searched = answer(made)[0].split("with searched rates")
+    assert "ahead of FedAvg with learned subnetworks (λ = 5) and ahead of FedAvg with fixed ones" in paper_rate
+    assert "behind FedAvg with learned ones and not yet compared with FedAvg with fixed ones" in searched
     sentence = answer(made)[1]
     assert "mean accuracy of the last ten rounds" in sentence
     assert "is 60.0 % with FedAvg and 64.0 % with FedPeWS without diversity reward" in sentence
@@ -42,6 +48,7 @@ def test_gains_with_four_clients_are_of_the_mean_of_ten_rounds():
     assert "With λ = 5 it is 73.0 % (+13.0 [13.0, 13.0] points)" in sentence
     # 21, 22 and 23: 22 ± 4.303 / sqrt(3)
     assert "with fixed subnetworks 82.0 % (+22.0 [19.5, 24.5] points)" in sentence
+    assert "99.0 % with FedAvg, 97.0 % with λ = 0 (-2.0 [-2.0, -2.0] points), 98.0 % with λ = 5" in sentence
 
 
 def test_cells_above_99_percent_are_counted_by_their_mean_over_seeds():
