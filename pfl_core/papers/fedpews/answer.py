@@ -57,14 +57,15 @@ def answer(evidence: Evidence) -> list[str]:
         f"In short, by the numbers so far: with two clients and server learning rate 1, FedPeWS "
         f"reaches the target accuracy {soon}. With four clients and the paper's learning rate, it is "
         f"{late('fedpews', warm)} FedAvg with learned subnetworks (λ = 5) and {late('fedpews_fixed', warm)} FedAvg "
-        f"with fixed ones; with searched rates, it is {late('fedpews', warm, at=searched)} FedAvg with learned ones and "
-        f"{late('fedpews_fixed', warm, at=searched)} FedAvg with fixed ones.",
+        f"with fixed ones; with searched rates, it is {late('fedpews', warm, at=searched)} FedAvg with learned ones "
+        f"and {late('fedpews_fixed', warm, at=searched)} FedAvg with fixed ones.",
         f"With four clients, the mean accuracy of the last ten rounds is {level('fedavg')} with FedAvg and "
         f"{level('fedpews', unrewarded)} with FedPeWS without diversity reward (λ = 0): a difference of "
         f"{gain('fedpews', unrewarded)}. The paper has 58.4 % and 91.1 %. With λ = 5 it is {level('fedpews', warm)} "
         f"({gain('fedpews', warm)}), with fixed subnetworks {level('fedpews_fixed', warm)} "
         f"({gain('fedpews_fixed', warm)}). With rates that validation points chose "
-        f"({evidence.seeds((*searched, 'fedavg'))}), it is {level('fedavg', at=searched)} with FedAvg, {level('fedpews', unrewarded, at=searched)} with λ = 0 "
+        f"({evidence.seeds((*searched, 'fedavg'))}), it is {level('fedavg', at=searched)} with FedAvg, "
+        f"{level('fedpews', unrewarded, at=searched)} with λ = 0 "
         f"({gain('fedpews', unrewarded, at=searched)}), {level('fedpews', warm, at=searched)} with λ = 5 and "
         f"{level('fedpews_fixed', warm, at=searched)} with fixed subnetworks.",
         f"On CIFAR-MNIST ({evidence.seeds(plain)}, {length} rounds) FedPeWS ends at {evidence.number(learned)} with "
