@@ -130,15 +130,22 @@ def layer_groups(model: str) -> dict[str, tuple[str, ...]]:
 
 
 def ablations(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """Table 3: other selection rules at two limits, and masks fixed to one group of layers."""
+    """Table 3: other selection rules at two limits, and masks fixed to one group of layers.
+
+    At preset real also with validation images and searched rates.
+    """
     limits = MAIN[:1] if preset == "ci" else MAIN
     rules: list[dict[str, Any]] = [{}, *({"ranking": name} for name in RANKINGS)]
     rules += [{"masks": "random"}, {"masks": "common_random"}]
     runs = each_scope(preset, [("fedselect", {"alpha": alpha, **rule}) for alpha in limits for rule in rules])
-    specs = on_datasets(preset, seeds, overrides, runs)
-    for spec in on_datasets(preset, seeds, overrides, [("fedselect", {})]):
+    layers: Runs = [("fedselect", {})]
+    specs, plain = on_datasets(preset, seeds, overrides, runs), on_datasets(preset, seeds, overrides, layers)
+    if preset == "real":
+        specs += specs_in(VALIDATED, preset, seeds, overrides, runs)
+        plain += specs_in(VALIDATED, preset, seeds, overrides, layers)
+    for spec in plain:
         groups = layer_groups(spec.model["name"]).values()
-        specs += [replace(spec, method={**spec.method, "masks": "layers", "layers": list(layers)}) for layers in groups]
+        specs += [replace(spec, method={**spec.method, "masks": "layers", "layers": list(names)}) for names in groups]
     return specs
 
 

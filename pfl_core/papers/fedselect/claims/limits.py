@@ -47,16 +47,20 @@ def limit(alpha: float) -> dict:
     return {"method": "fedselect", "alpha": float(alpha)}
 
 
-def compared(results: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a comparison of methods.
+def validated(results: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a comparison, in which CIFAR-10's runs with validation images replace those without, where stored.
 
-    CIFAR-10's runs with validation images replace those without, where stored: only they have searched rates and may
-    decide a claim.
+    Only the former have searched rates and may decide a claim.
     """
     if (results["setting"] == VALIDATED).any():
         results = results[results["setting"] != "cifar10"]
         results = results.assign(setting=results["setting"].replace(VALIDATED, "cifar10"))
-    return without_ablations(results)
+    return results
+
+
+def compared(results: pd.DataFrame) -> pd.DataFrame:
+    """The ``validated`` rows of a comparison of methods."""
+    return without_ablations(validated(results))
 
 
 def without_ablations(results: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,16 @@ from functools import partial
 
 import pandas as pd
 
-from pfl_core.papers.fedselect.claims.limits import MIDDLE, SETTINGS, claim, compared, limit, without_ablations
+from pfl_core.papers.fedselect.claims.limits import (
+    COMPARED,
+    MIDDLE,
+    SETTINGS,
+    claim,
+    compared,
+    limit,
+    validated,
+    without_ablations,
+)
 from pfl_core.papers.fedselect.settings import VALIDATED
 from pfl_core.study.statistics import Missing, by_seed, interval, paired, settings, slopes
 from pfl_core.study.verdicts import Verdict, all_hold, all_of, on_each_dataset, on_stored_datasets
@@ -16,14 +25,14 @@ EQUAL_SHARE = 0.03  # personal shares that differ by less count as equal; a limi
 TOLERANCE = 0.05  # claim 17: for the mask's bits (1/32 of the values) and the last mask update
 
 
-@claim(12, SETTINGS)
+@claim(12, COMPARED, rows=validated)
 @on_stored_datasets
 def most_change_beats_least(results: pd.DataFrame) -> Verdict:
     """At each stored limit of Table 3."""
     return _above_ablations(results, {"least change": {"ranking": "least_change"}})
 
 
-@claim(13, SETTINGS)
+@claim(13, COMPARED, rows=validated)
 @on_stored_datasets
 def ablations_are_worse(results: pd.DataFrame) -> Verdict:
     """The two other rules, and each group of layers, at each stored limit of Table 3."""
@@ -42,7 +51,7 @@ def _plain(names: str) -> str:
     return names.strip("()").replace("'", "").rstrip(",")
 
 
-@claim(14, SETTINGS)
+@claim(14, COMPARED, rows=validated)
 @on_stored_datasets
 def random_masks_are_worse(results: pd.DataFrame) -> Verdict:
     """Masks drawn before the first round (the paper's words), and random masks that grow as FedSelect's do."""
