@@ -161,5 +161,5 @@ EXPERIMENTS = {
 }
 SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook ("": the others) -> preset -> seeds
     "": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
-    "01_stability_traces": {"paper": (0,)},
+    "01_stability_traces": {"real": (0, 1, 2), "paper": (0,)},
 }
