@@ -115,9 +115,10 @@ class Warmup(Algorithm[WarmStateT]):
 
     def warmup_rounds(self, fed: Federation) -> int:
         """W, the number of warm-up rounds."""
-        return self._num_warmup(fed.rounds)
+        return self.num_warmup(fed.rounds)
 
-    def _num_warmup(self, rounds: int) -> int:
+    def num_warmup(self, rounds: int) -> int:
+        """W of a run with this number of rounds."""
         return round_half_up(self.tau * rounds)
 
     def init_base(self, fed: Federation, theta0: Tensor) -> MovingState:
@@ -177,7 +178,7 @@ class Warmup(Algorithm[WarmStateT]):
 
     def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
         """Checks: there was a warm-up, enough dense rounds follow it, and the training loss did not explode."""
-        warm = self._num_warmup(rounds)
+        warm = self.num_warmup(rounds)
         if not self.tau:
             return []
         if not warm:
@@ -411,7 +412,7 @@ class FedPeWS(Warmup[WarmState]):
 
         Records without ``mask_flips`` are judged by the change of a mask's size, a lower bound of the share that flips.
         """
-        checks, warm = super().mechanism(series, rounds, training), self._num_warmup(rounds)
+        checks, warm = super().mechanism(series, rounds, training), self.num_warmup(rounds)
         if len(series.get("selected", ())) < warm:  # the run stopped during the warm-up
             return checks
         if "mask_flips" in series:

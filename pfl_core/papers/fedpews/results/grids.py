@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from pfl_core.ops import round_half_up
+from pfl_core.algorithms.fedpews.method import Warmup
 from pfl_core.papers.fedpews.results.cells import final_accuracy, grid_cells, made_on, rounds_to_target
 from pfl_core.papers.fedpews.results.rounds import curves
 from pfl_core.papers.fedpews.settings import BEST
@@ -105,14 +105,14 @@ def regions(taus: Collection[float], cells: pd.DataFrame) -> dict[str, float]:
 
 def rounds_needed(specs: Iterable[RunSpec]) -> tuple[int, int]:
     """Total rounds of the runs with a warm-up: each run separately, and with shared warm-ups computed once."""
-    switches = defaultdict(list)
+    switches: dict[tuple[str, str, int, int], list[int]] = defaultdict(list)  # of one warm-up: lengths
     for spec in specs:
-        if "tau" in spec.method:
+        method = spec.build_method()
+        if isinstance(method, Warmup):
             rest = [(k, v) for k, v in spec.method.items() if k != "tau"]
-            switches[spec.setting, str(rest), spec.seed, spec.rounds].append(spec.method["tau"])
-    alone = sum(key[-1] * len(taus) for key, taus in switches.items())
-    warm = {key: [round_half_up(tau * key[-1]) for tau in taus] for key, taus in switches.items()}
-    return alone, sum(max(each) + sum(key[-1] - w for w in each) for key, each in warm.items())
+            switches[spec.setting, str(rest), spec.seed, spec.rounds].append(method.num_warmup(spec.rounds))
+    alone = sum(rounds * len(warm) for (*_, rounds), warm in switches.items())
+    return alone, sum(max(warm) + sum(rounds - w for w in warm) for (*_, rounds), warm in switches.items())
 
 
 def row_label(record: Record) -> str:
