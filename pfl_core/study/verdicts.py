@@ -114,6 +114,7 @@ def on_stored_datasets(check: Check) -> Check:
                     judged.append((label, check(rows), read))
                 except Missing as missing:
                     left_out.append(f"{label}: {missing}")
+                    read.missing.clear()  # the verdict on the others does not lack these runs
         if not judged:
             raise Missing("; ".join(left_out) or "no data set of this claim is stored")
         verdict = _all_hold(judged)

@@ -5,7 +5,7 @@ import pytest
 
 from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver, seeds_needed
 from pfl_core.study.statistics import Missing, Reading, interval, paired, reading
-from pfl_core.study.verdicts import Verdict, ahead_of_all, all_hold, any_holds, holm
+from pfl_core.study.verdicts import Verdict, ahead_of_all, all_hold, any_holds, holm, on_stored_datasets
 
 HOLDS = Verdict("holds", "+3.00")
 SEARCHED = {("real", "images"): {"own": {"lr": 0.1}, "rival": {"lr": 0.3}}}
@@ -202,6 +202,18 @@ def test_missing_runs_are_the_reason():
         paired(frame, {"method": "own"}, {"method": "third"})
     found = Criteria(searched=SEARCHED).judge(1, Verdict("undecided", f"+3.00; {missing.value}"), read, frame)
     assert found.numbers == "runs are missing. Numbers: +3.00; acc_mean of third is not stored"
+
+
+def test_a_data_set_that_is_left_out_is_not_the_reason():
+    """The claim is about the stored data sets. What leaves it open is their interval."""
+    lead = (3.0, -3.0, 1.0)
+    other = rows(setting="others").assign(dataset="others")
+    frame = pd.concat([rows(lead=lead), other[other["method"] == "own"]], ignore_index=True)
+    with reading() as read:
+        verdict = on_stored_datasets(lambda each: beats_one(each, "rival"))(frame)
+    found = Criteria(searched=SEARCHED).judge(1, verdict, read, frame)
+    assert "left out, others, real: acc_mean of rival is not stored" in found.numbers
+    assert "runs are missing" not in found.numbers and "interval contains both answers" in found.numbers
 
 
 def test_seeds_for_two_points():
