@@ -62,7 +62,7 @@ def curves(records: Iterable[Record]) -> pd.DataFrame:
     frames = []
     for record in records:
         # a row per round, a column per metric; clients are averaged
-        frame = record.curve().join(record.curve(trained=True), rsuffix="_trained")
+        frame = record.curve().join(record.curve(trained=True).add_suffix("_trained"))
         for metric in ("personal_share", "movable_share", "train_loss", "upload"):
             if metric in record.series:
                 frame[metric] = record.values(metric).mean(axis=1)
