@@ -217,14 +217,14 @@ def by_reading(**values):
 
 
 def test_3_by_reading():
-    """The default is below 75 %; Eq. 6 is above it and reaches the paper's number."""
+    """The default is below 75 %; Eq. 6 is above it and does not differ from the paper's number."""
     eq6 = {"score gradient of Eq. 6": (90.0, 91.0, 92.0)}
     table = by_reading(FedAvg=(58.0, 60.0, 62.0), default=(66.0, 68.0, 70.0), **eq6)
     assert table.loc["default", ["ten rounds", "std", "seeds", "over FedAvg"]].tolist() == [
         68.0, 2.0, 3, "+8.00 [+8.00, +8.00]"]  # fmt: skip
     assert table["succeeds"].tolist() == ["does not hold", "holds"]
-    assert table["reaches the paper's"].tolist() == ["no", "yes"]
-    assert by_reading(default=(66.0,)).loc["default", ["over FedAvg", "succeeds", "reaches the paper's"]].tolist() == [
+    assert table["above the paper's"].tolist() == ["does not hold", "undecided"], "90 to 92 against 91.13"
+    assert by_reading(default=(66.0,)).loc["default", ["over FedAvg", "succeeds", "above the paper's"]].tolist() == [
         "not stored", "undecided", "undecided"]  # fmt: skip
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -110,11 +112,29 @@ def test_masks_are_personal_if_they_settled_and_differ():
     table = masks.at_the_switch([run()])
     assert table["settled"].tolist() == [0.95] and table["random masks"].tolist() == [0.25]
     assert table["diversity / h"].tolist() == [0.5] and table["in [0.1, 0.5]"].tolist() == [1.0]
-    assert masks.personal(table)[0].startswith("lr_server=1, λ = 5: personal masks (95% settled, 10% shared")
-    for changed in ({"neurons_shared": 0.2}, {"mask_low": 0.1}):
+    assert masks.personal(table)[0].startswith(
+        "lr_server=1, λ = 5: personal masks, 80% of the way from random ones to the most different ones (95% settled; "
+        "two clients' masks differ in 90% of the neurons, random ones in 50%, the most different ones in 100%)"
+    )
+    for changed in ({"mask_distance": 0.5}, {"mask_low": 0.1}):
         assert "NO personal masks" in masks.personal(masks.at_the_switch([run(**changed)]))[0]
     assert masks.personal(masks.at_the_switch([])) == []
     assert masks.longest_warmup([run()])["shared"].tolist() == [0.1] and masks.longest_warmup([]).empty
+
+
+def test_four_masks_differ_most_if_two_of_them_have_each_neuron():
+    """Six pairs: four of them differ. The diversity reward, summed over the clients, has its maximum there, too."""
+
+    def reward(selected):
+        others = (selected.sum() - selected) / 3
+        return ((selected - others) ** 2).sum()
+
+    ways = [np.array(bits) for bits in itertools.product((0.0, 1.0), repeat=4)]
+    assert {int(bits.sum()) for bits in ways if np.isclose(reward(bits), max(map(reward, ways)))} == {2}
+    four = record(
+        "fedpews", "four clients", warm=1, lam=5.0, tau=0.5, series=[(n, ([1], [[0.5]])) for n in masks.MASKS]
+    )
+    assert masks.at_the_switch([four])["of the most different"].tolist() == [pytest.approx(4 / 6)]
 
 
 def test_cells_are_counted_by_row_and_column():

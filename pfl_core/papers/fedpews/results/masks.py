@@ -14,6 +14,7 @@ MASKS = (  # statistics of a learned mask, recorded in each round of the warm-up
     *("neurons_covered", "neurons_shared", "params_covered", "diversity"),
 )
 SETTLED = 0.9  # share of settled probabilities in a personal mask; not in the paper
+RANDOM_DISTANCE = 0.5  # share of neurons in which two masks differ that have each neuron with probability 1/2
 LEAST, MOST = 0.1, 0.5  # share of neurons that a client selects, in the paper
 
 
@@ -31,13 +32,13 @@ def _at_the_switch(record: Record) -> dict[str, object]:
         "λ": record.spec.method["lam"],
         "settled": last["mask_low"] + last["mask_high"],
         "distance": last["mask_distance"],
-        "of disjoint groups": 2 / clients,
+        # mean over all pairs, if each neuron is in half of the masks: no masks differ more
+        "of the most different": (clients // 2) * (clients - clients // 2) / (clients * (clients - 1) / 2),
         "selected, smallest": chosen.min().min(),
         "selected, largest": chosen.max().max(),
         "in [0.1, 0.5]": ((chosen >= LEAST) & (chosen <= MOST)).to_numpy().mean(),
         "shared": last["neurons_shared"],
-        # Share of neurons in at least two masks, if each mask has each neuron with probability 1/2.
-        "random masks": 1 - (clients + 1) / 2**clients,
+        "random masks": 1 - (clients + 1) / 2**clients,  # the same, if each mask has each neuron with probability 1/2
         "diversity / h": record.values("diversity").max().max() / record.values("upload_bits").max().max(),
     }
 
@@ -45,14 +46,19 @@ def _at_the_switch(record: Record) -> dict[str, object]:
 def personal(masks: pd.DataFrame) -> list[str]:
     """A line for each row of ``at_the_switch``: whether the masks are personal, and how large they are.
 
-    Masks are personal if they settled (SETTLED) and share at most half as many neurons as random masks.
+    Masks are personal if they settled (SETTLED) and differ more than random masks do. Shared neurons do not tell: four
+    masks differ most if two of them have each neuron.
     """
     lines = []
     for (setting, lam), row in masks.iterrows():
-        ours = row["settled"] >= SETTLED and row["shared"] <= row["random masks"] / 2
+        apart, most = row["distance"], row["of the most different"]
+        ours = "NO personal masks"
+        if row["settled"] >= SETTLED and apart > RANDOM_DISTANCE:
+            way = (apart - RANDOM_DISTANCE) / (most - RANDOM_DISTANCE)
+            ours = f"personal masks, {way:.0%} of the way from random ones to the most different ones"
         lines.append(
-            f"{setting}, λ = {lam:g}: {'personal masks' if ours else 'NO personal masks'} "
-            f"({row['settled']:.0%} settled, {row['shared']:.0%} shared, random masks {row['random masks']:.0%}); "
+            f"{setting}, λ = {lam:g}: {ours} ({row['settled']:.0%} settled; two clients' masks differ in {apart:.0%} "
+            f"of the neurons, random ones in {RANDOM_DISTANCE:.0%}, the most different ones in {most:.0%}); "
             f"{row['in [0.1, 0.5]']:.0%} of the selections lie in [0.1, 0.5]"
         )
     return lines
