@@ -95,16 +95,16 @@ def failed_line(records: Iterable[Record]) -> str:
 
 
 def mechanism(records: Iterable[Record], label: Callable[[Record], str]) -> pd.DataFrame:
-    """A row per label and mechanism check: mean over the runs, bound, and in how many runs the mechanism acted.
+    """A row per label and mechanism check: median over the runs, bound, and in how many runs the mechanism acted.
 
-    Columns: run, check, mean, bound, acted ("3 of 3"), otherwise. Methods without checks have no row.
+    Columns: run, check, median, bound, acted ("3 of 3"), otherwise. Methods without checks have no row.
     """
     rows = [(label(record), *check) for record in records for check in record.mechanism]
     frame = pd.DataFrame(rows, columns=["run", "check", "value", "bound", "acts", "otherwise"])
     grouped = frame.groupby(["run", "check", "bound", "otherwise"], sort=False)
-    table = grouped.agg(mean=("value", "mean"), acted=("acts", "sum"), runs=("acts", "size")).reset_index()
+    table = grouped.agg(median=("value", "median"), acted=("acts", "sum"), runs=("acts", "size")).reset_index()
     table["acted"] = [f"{acted} of {runs}" for acted, runs in zip(table["acted"], table["runs"], strict=True)]
-    return table[["run", "check", "mean", "bound", "acted", "otherwise"]]
+    return table[["run", "check", "median", "bound", "acted", "otherwise"]]
 
 
 def first_line(records: Iterable[Record], label: Callable[[Record], str]) -> str:

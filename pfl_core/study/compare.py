@@ -15,7 +15,9 @@ from pfl_core.study.statistics import BEST_FIRST, COLUMNS, data_label, fresh_fir
 
 Runs = dict[tuple[str, str, str | None], list[dict]]  # (method, metric, data set) -> stored runs, fresh ones first
 Cell = Any  # a row of `published.table`, from itertuples: attributes are its columns
-ROW = "table dataset method variant metric paper ours spread preset data differs seeds stale reproduced".split()
+ROW = (
+    "table dataset method variant metric paper paper_spread ours spread preset data differs seeds stale reproduced"
+).split()
 POINTS = 2.0  # tolerance for a reproduced accuracy, unless the paper's own spread is larger
 SHOWN = tuple(preset for preset in BEST_FIRST if preset != "ci")
 
@@ -31,6 +33,7 @@ def compare(comparison: Comparison, results: pd.DataFrame) -> list[dict]:
     paper before real before quick (ci is never shown), longer runs (if there is a column ``rounds``), fresh runs before
     stale ones. Fields of a row:
 
+    - ``paper``, ``paper_spread``: the printed number and its printed deviation; None where there is none.
     - ``ours``: mean over seeds, in the paper's unit; None if no run matches.
     - ``spread``: sample standard deviation over seeds (n - 1); None for one seed.
     - ``differs``: in which respects the runs differ from the paper's setting, e.g. "rounds, network"; "" if in none.
@@ -63,7 +66,8 @@ def _row(comparison: Comparison, cell: Cell, runs: Runs, cells: pd.DataFrame) ->
         variant, stored = f"best row of {other}", _best(comparison, cell, other, runs, cells)
     paper = None if math.isnan(cell.value) else cell.value
     names = dict(table=cell.table, dataset=cell.dataset, method=cell.method, variant=variant, metric=cell.metric)
-    row = {**names, "paper": paper, **_summary(stored, comparison.units.get(cell.metric, 1.0))}
+    printed = {"paper": paper, "paper_spread": None if math.isnan(cell.std) else cell.std}
+    row = {**names, **printed, **_summary(stored, comparison.units.get(cell.metric, 1.0))}
     return row | {"reproduced": _reproduced(comparison, cell, row, stored)}
 
 

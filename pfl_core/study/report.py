@@ -29,35 +29,41 @@ from pfl_core.study.statistics import agreement, interval
 
 PRESETS = ("paper", "real")  # in the order in which they decide
 OPEN = "undecided"
+GENERATED = "generated here"  # how the description of data begins that the paper does not publish
 PAGE = "RESULTS.md"
 OVERVIEW = "REPRODUCTION.md"
 KEYS_A_LINE = 16
 SENTENCES = 3  # of a paper's answer that every page shows; the results page has the others under a heading of their own
+ADDED = "Not in the paper"  # how the text of a claim of this project begins
+EQUAL = 0.05  # an interval of differences within these bounds, in points: its digits as text are all 0
+NOT_RUN = "no run"
 BLOCK = re.compile(r"(<!-- answer -->\n).*?(\n<!-- /answer -->)", re.DOTALL)
 ALONE = (
     "For each method, over clients and seeds: the correlation of its accuracies with those of Local (training alone) "
     "on the same clients, and the mean difference and mean absolute difference, in points. Complete runs with the "
     "paper's own fields, each scored where its method reports. A method with a correlation near 1 and small "
-    "differences does little more than training alone."
+    "differences is hard to tell from training alone. Some clients are easier for every method, which alone gives a "
+    "high correlation."
 )
 RULE = (
     "A claim that one method beats another is decided only by runs that converged and in which the method's mechanism "
     "had an effect, with learning rates that the same search chose for all methods, and with enough seeds. Otherwise "
-    "it is undecided. A claim over several rivals or data sets does not hold once one of them refutes it in such runs "
-    "(a rule that was added when most runs were stored)."
+    "it is undecided. A method with more rates or strengths has a larger grid in this search. A claim over several "
+    "rivals or data sets does not hold once one of them refutes it in such runs (a rule that was added when most runs "
+    "were stored)."
 )
 LEGEND = (
     "For each claim: the conditions that are not met, and the numbers. [a, b] is a 95 % interval over seeds. The "
     "*least lead* is the smallest lead over a rival. *By the numbers alone* is the verdict without the conditions. "
     "*3 of 10 seeds*: 3 are stored, about 10 are needed. *One part is enough*: the rival or data set that refutes the "
-    "claim."
+    "claim. A verdict on several rivals is corrected for their number by Holm's method."
 )
 RUNS = "The beginnings of the runs' keys. `pfl runs list` shows each one's settings."
 
 REPRODUCED = (
     "*reproduced* is empty where the runs are not at the paper's setting, or were stopped while their accuracy still "
-    "changed, or where the paper gives no spread for a number that is not an accuracy. Cells of several tables may "
-    "show the same run."
+    "changed, or where the paper gives no spread for a number that is not an accuracy. ± is one deviation over seeds. "
+    "Cells of several tables may show the same run."
 )
 UNEXPLAINED = Miss("Not looked into yet.")
 
@@ -144,13 +150,15 @@ class Evidence:
         return f"{text} points, 1 seed" if np.isnan(found.low) else f"{text} [{found.low:.1f}, {found.high:.1f}] points"
 
     def side(self, a: Sequence[str], b: Sequence[str], metric: str = "acc_mean") -> str:
-        """The 95 % interval of ``difference`` in words: "ahead of" b, "behind" b, or neither."""
+        """The 95 % interval of ``difference`` in words: "ahead of" b, "behind" b, "equal to" it (EQUAL), or neither."""
         difference = (self.values(a, metric) - self.values(b, metric)).dropna()
         if difference.empty:
             return "not yet compared with"
         found = interval(difference)
         if np.isnan(found.low):
             return "compared in one seed only with"
+        if max(-found.low, found.high) < EQUAL:
+            return "equal to"
         if found.low > 0 or found.high < 0:
             return "ahead of" if found.low > 0 else "behind"
         return "neither clearly ahead of nor clearly behind"
@@ -192,17 +200,26 @@ def overview(papers: Sequence[Evidence]) -> str:
     rows = []
     for evidence in papers:
         paper = evidence.paper
-        decided = sum(verdict.claim["ours"] != OPEN for verdict in evidence.verdicts)
         parts += [
             f"## {paper.title}\n\n*{paper.question}*",
             _listed(evidence.answer[:SENTENCES]),
-            f"Decided so far: {decided} of {len(evidence.verdicts)} claims ([all results]({paper.name}/{PAGE})).",
+            f"{_decided(evidence.verdicts)} ([all results]({paper.name}/{PAGE})).",
             f"![{paper.title}: {Path(paper.figure).stem.replace('_', ' ')}](../figures/{paper.figure}.png)",
         ]
-        rows += [(paper.title, v.claim.name, v.claim["text"], v.text, v.preset) for v in evidence.verdicts]
+        rows += [(paper.title, v.claim.name, v.claim["text"], v.text, v.where) for v in evidence.verdicts]
     about = "*Preset*: the runs that decide the claim or, if it is undecided, the preset with the most runs for it."
     parts.append(f"## All claims\n\n{about}\n\n" + markdown(("paper", "claim", "text", "here", "preset"), rows))
     return "\n\n".join(parts) + "\n"
+
+
+def _decided(verdicts: Sequence[Verdict]) -> str:
+    """How many claims are decided: of the paper, and of this project."""
+    added = [v.claim["text"].startswith(ADDED) for v in verdicts]
+    counted = []
+    for of, ours in (("of the paper", False), ("added by this project", True)):
+        which = [v.claim["ours"] != OPEN for v, own in zip(verdicts, added, strict=True) if own is ours]
+        counted += [f"{sum(which)} of {len(which)} claims {of}"] if which else []
+    return "Decided so far: " + ", ".join(counted)
 
 
 def _listed(lines: Sequence[str]) -> str:
@@ -236,6 +253,11 @@ class Verdict(NamedTuple):
         verdict = str(self.claim["ours"])
         return verdict if verdict == OPEN else f"**{verdict}**"
 
+    @property
+    def where(self) -> str:
+        """The preset whose runs were judged; NOT_RUN without any. Measured times are no runs, but decide claims."""
+        return self.preset if len(self.claim["runs"]) or self.claim["ours"] != OPEN else NOT_RUN
+
 
 def verdicts(evidence: Evidence) -> str:
     """A table of all claims, then, folded, all numbers or reasons behind each verdict, and its runs."""
@@ -244,16 +266,16 @@ def verdicts(evidence: Evidence) -> str:
     head = ("claim", "text", "in the paper's own tables", "here", "first reason or number", "preset")
     rows = [
         (
-            claim.name,
-            claim["text"],
-            claim["in the paper's tables"],
-            Verdict(preset, claim).text,
-            in_short(claim["numbers"]),
-            preset,
+            verdict.claim.name,
+            verdict.claim["text"],
+            verdict.claim["in the paper's tables"],
+            verdict.text,
+            in_short(verdict.claim["numbers"]),
+            verdict.where,
         )
-        for preset, claim in evidence.verdicts
+        for verdict in evidence.verdicts
     ]
-    claims = [claim for _, claim in evidence.verdicts]
+    claims = [verdict.claim for verdict in evidence.verdicts]
     reasons = [line for claim in claims for line in _reasons(claim)]
     runs = [line for claim in claims for line in _runs(claim)]
     return "\n\n".join(
@@ -302,11 +324,22 @@ def comparison(evidence: Evidence) -> str:
         return "No run is stored."
     for (name, text), (_, group) in zip(counts(cells).items(), cells.groupby("table", sort=False), strict=True):
         stored = group[group["here"].notna()]
-        rows = [
-            (r.dataset, r.method, r.variant, r.metric, _text(r.paper), _text(r.here) + _spread(r.spread))
-            + (r.preset, r.data, r.differs or "nothing", len(r.seeds), _mark(r.reproduced))
-            for r in stored.itertuples()
-        ]
+        rows: list[tuple] = []
+        notes: dict[str, None] = {}  # an ordered set
+        for r in stored.itertuples():
+            data, _, note = r.data.partition(": ") if r.data.startswith(GENERATED) else (r.data, "", "")
+            if note:
+                notes[f"*{data}*: {note}."] = None
+            rows.append(
+                (r.dataset, r.method, r.variant, r.metric, _text(r.paper) + _spread(r.paper_spread))
+                + (
+                    _text(r.here) + _spread(r.spread),
+                    r.preset,
+                    data,
+                    r.differs or ("nothing else" if note else "nothing"),
+                )
+                + (len(r.seeds), _mark(r.reproduced))
+            )
         head = (
             "data",
             "method",
@@ -320,7 +353,8 @@ def comparison(evidence: Evidence) -> str:
             "seeds",
             "reproduced",
         )
-        parts.append(f"**{name}**: {text}." + ("\n\n" + markdown(head, rows) if rows else ""))
+        table = f"\n\n{markdown(head, rows)}" if rows else ""
+        parts.append(f"**{name}**: {text}." + "".join(f" {note}" for note in notes) + table)
     return "\n\n".join([REPRODUCED, *parts])
 
 
@@ -348,7 +382,7 @@ def _text(value: float | None) -> str:
 
 
 def _spread(value: float | None) -> str:
-    return "" if value is None or np.isnan(value) else f" ± {value:.2g}"
+    return "" if value is None or np.isnan(value) else f" ± {float(f'{value:.2g}'):g}"
 
 
 def _mark(reproduced: object) -> str:
@@ -368,13 +402,13 @@ def mechanism(evidence: Evidence) -> str:
     table = checks.mechanism(records, label)
     if table.empty:
         return "No stored run has a mechanism to check."
-    rows = [(r.run, r.check, f"{r.mean:.3g}", f"{r.bound:g}", r.acted) for r in table.itertuples()]
+    rows = [(r.run, r.check, f"{r.median:.3g}", f"{r.bound:g}", r.acted) for r in table.itertuples()]
     intro = (
         "Each check tests whether the method's mechanism had an effect in a run. *acted* counts the runs that pass. A "
         "run that fails decides no claim. A bound is a minimum or a maximum, depending on the check; the "
         "[method page](README.md#does-the-mechanism-act) explains the checks and says when the bounds were set.\n\n"
     )
-    return intro + markdown(("runs", "check", "mean", "bound", "acted"), rows)
+    return intro + markdown(("runs", "check", "median", "bound", "acted"), rows)
 
 
 def local_agreement(evidence: Evidence) -> str:

@@ -450,6 +450,7 @@ def test_compare_shows_runs_of_a_preset_but_not_those_that_were_changed_by_hand(
     assert shown[:3] == ["table1", "CIFAR-10", "FedAvg"]
     assert shown[5:] == [
         f"{row['paper']:.4g}",
+        "-",
         f"{row['ours']:.4g}",
         "-",
         "quick",

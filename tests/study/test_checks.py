@@ -112,7 +112,7 @@ def test_inert_counts_what_did_not_act():
 def test_table_and_first_line():
     runs = [record([1.0], checks=[ACTS]), record([1.0], checks=[STILL]), record([1.0])]
     table = mechanism(runs, lambda _: "own")
-    assert table[["run", "mean", "acted"]].values.tolist() == [["own", 1.25, "1 of 2"]]
+    assert table[["run", "median", "acted"]].values.tolist() == [["own", 1.25, "1 of 2"]]
     assert first_line(runs, lambda _: "own").splitlines()[1:] == ["own: moved is 0.5 (bound 1); raise the rate"]
     assert first_line(runs[:1], lambda _: "own") == "The mechanism acted in the one run that can be checked."
     assert first_line([runs[0]] * 2, lambda _: "own") == "The mechanism acted in all 2 runs that can be checked."

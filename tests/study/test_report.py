@@ -71,6 +71,36 @@ def test_differences_are_paired_by_seed():
     )
 
 
+def test_the_side_of_a_difference_in_words():
+    def side(differences):
+        rows = [("y", seed, 80.0) for seed in range(3)] + [("x", n, 80.0 + d) for n, d in enumerate(differences)]
+        return evidence(rows).side(("real", "a", "x"), ("real", "a", "y"))
+
+    assert side([1.0, 1.1, 0.9]) == "ahead of" and side([-1.0, -1.1, -0.9]) == "behind"
+    assert side([1.0, -1.0, 0.0]) == "neither clearly ahead of nor clearly behind"
+    assert side([-0.02, -0.021, -0.019]) == "equal to", "a difference of less than a digit that is shown"
+    assert side([1.0]) == "compared in one seed only with" and side([]) == "not yet compared with"
+
+
+def test_claims_of_the_project_are_counted_apart_and_claims_without_runs_have_no_preset():
+    def verdict(text: str, ours: str, runs: tuple = ()) -> report.Verdict:
+        return report.Verdict("paper", pd.Series({"text": text, "ours": ours, "runs": runs}))
+
+    found = [verdict("It wins.", "holds", ("key",)), verdict("It is fast.", "undecided")]
+    assert [each.where for each in found] == ["paper", "no run"]
+    assert report._decided(found) == "Decided so far: 1 of 2 claims of the paper"
+    added = [*found, verdict("Not in the paper: it learns.", "undecided")]
+    assert report._decided(added).endswith("1 of 2 claims of the paper, 0 of 1 claims added by this project")
+    assert verdict("A round is fast.", "holds").where == "paper", "measured, not run"
+
+
+def test_data_that_the_paper_does_not_publish_are_told_once_a_table():
+    page = report.comparison(committed("fedpews"))
+    table = page.split("**Table 2**")[1].split("**Table 3**")[0]
+    assert table.count("does not publish") == 1 and table.count("| generated here | nothing else |") == 16
+    assert "| 148 ± 3.8 |" in table, "the printed spread, which decides"
+
+
 def test_a_deciding_preset_comes_first_then_the_one_with_most_runs():
     def claim(verdict: str, runs: int) -> pd.Series:
         return pd.Series({"ours": verdict, "runs": ("k",) * runs})

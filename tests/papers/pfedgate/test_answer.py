@@ -35,7 +35,7 @@ def sentences(*runs):
 
 def test_the_lead_over_fedrep_is_told_at_the_budget_that_decides_the_claim():
     found = sentences(stored("pfedgate", 90.3, "keep_ratio=0.3"), stored("fedrep", 91.6))
-    assert "At s = 0.3 its lead over FedRep is -1.3 [-1.3, -1.3] points." in found[2]
+    assert "At s = 0.3 its lead over FedRep is -1.3 [-1.3, -1.3] points; pFedGate's rates" in found[2]
 
 
 def test_masks_and_scales_are_compared_with_controls_and_fewer_seeds_are_told():
