@@ -28,6 +28,9 @@ from pfl_core.study.style import styled
 
 DPI = 200  # of image files
 SHOWN = 110  # display size in a notebook, pixels per inch
+JUDGED = (
+    "These verdicts are by the runs of this notebook. The paper's results page (RESULTS.md) judges all stored runs."
+)
 COLORS = 256  # of a PNG without pictures or maps; all colours would double its size
 
 
@@ -154,7 +157,7 @@ def show_answer(sentences: Iterable[str], claims: pd.DataFrame | None = None) ->
             f"{in_short(claim['numbers'])}."
             for number, claim in claims.iterrows()
         ]
-        blocks.append("\n".join(verdicts))
+        blocks += ["\n".join(verdicts), JUDGED]
     display(Markdown("\n\n".join(blocks)))
 
 

@@ -63,5 +63,6 @@ def test_an_answer_has_each_verdict_with_the_first_of_its_reasons(monkeypatch):
     assert shown == [
         "A has 90 %.\n\n"
         "Two runs failed:\n- B: NaN\n- C: NaN\n\n"
-        "- Claim 1 (Table 1): A is first. **Undecided** here: one seed."
+        "- Claim 1 (Table 1): A is first. **Undecided** here: one seed.\n\n"
+        "These verdicts are by the runs of this notebook. The paper's results page (RESULTS.md) judges all stored runs."
     ]

@@ -88,14 +88,16 @@ def test_drops_and_gaps_name_every_data_set():
 
 
 def test_correlations_count_the_runs_below_zero():
+    masks = (-0.5, 0.01), (-0.7, 0.02), (0.1, 0.6)
     rows = [("pFedGate, s = 0.3", -0.4, 0.01), ("pFedGate, s = 0.3", -0.2, 0.3), ("pFedGate, s = 0.5", 0.5, 0.01)]
-    table = pd.DataFrame(rows, columns=["run", "gates", "p"])
-    assert sentences.correlations(table) == [
-        "pFedGate, s = 0.3: the rank correlation of gate distance and common labels is -0.30 on average (below 0 with "
-        "p < 0.05 in 1 of 2 runs).",
-        "pFedGate, s = 0.5: the rank correlation of gate distance and common labels is +0.50 on average (below 0 with "
-        "p < 0.05 in 0 of 1 run).",
-    ]
+    table = pd.DataFrame([(*row, *mask) for row, mask in zip(rows, masks, strict=True)])
+    table.columns = ["run", "gates", "p", "masks", "p "]
+    first, second = sentences.correlations(table)
+    assert first.startswith(
+        "pFedGate, s = 0.3: the rank correlation with common labels is, on average, -0.30 (below 0 with p < 0.05 in 1 "
+        "of 2 runs) for the distance of gates and -0.60 (below 0 with p < 0.05 in 2 of 2 runs) for the distance of masks"
+    )
+    assert "+0.50 (below 0 with p < 0.05 in 0 of 1 run) for the distance of gates" in second
     assert sentences.correlations(table.assign(gates=math.nan)) == []
 
 
