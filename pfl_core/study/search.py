@@ -71,7 +71,7 @@ class Choice(NamedTuple):
     values: Values
     score: Score
     grid: dict[str, list[float]]  # with extensions
-    edges: list[str]  # fields whose best value is at an edge of the extended grid
+    edges: list[str]  # fields whose best value is at an edge of the extended grid, or beyond it
 
 
 def choose(grid: Mapping[str, Sequence[float]], start: Values, score: Callable[[list[Values]], list[Score]]) -> Choice:
@@ -98,8 +98,13 @@ def choose(grid: Mapping[str, Sequence[float]], start: Values, score: Callable[[
             best[name] = _best_on_line(name, best, grids, extensions, scores)
         if best == before:
             break
-    edges = [name for name, values in grids.items() if len(values) > 1 and best[name] in (values[0], values[-1])]
+    edges = [name for name, values in grids.items() if len(values) > 1 and _at_an_end(best[name], values)]
     return Choice(best, scores([best])[0], grids, edges)
+
+
+def _at_an_end(value: float | None, grid: Sequence[float]) -> bool:
+    """Whether the value is at an end of the grid or, as a start value may be, beyond it. None is a default."""
+    return value is not None and not grid[0] < value < grid[-1]
 
 
 def _best_on_line(
@@ -219,7 +224,8 @@ def open_ends(path: Path) -> dict[tuple[str, str], dict[str, Values]]:
         score_of = {_key(values): score for values, score in row["tried"]}
         for name in row["edges"]:
             grid, best = row["grid"][name], row["values"]
-            neighbour = grid[1] if best[name] == grid[0] else grid[-2]
+            others = [value for value in grid if value != best[name]]
+            neighbour = min(others, key=lambda value: abs(value - best[name]))
             if row["validation"] - score_of.get(_key({**best, name: neighbour}), -math.inf) >= FLAT:
                 ends.setdefault((row["preset"], row["setting"]), {}).setdefault(row["method"], {})[name] = best[name]
     return ends
@@ -236,7 +242,7 @@ def table(paper: str) -> pd.DataFrame:
             **{name: row[name] for name in ("preset", "setting", "method")},
             "chosen": ", ".join(f"{name}={value}" for name, value in row["values"].items()),
             "validation": row["validation"],
-            "tried": "; ".join(f"{name}: {', '.join(map(str, grid))}" for name, grid in row["grid"].items()),
+            "tried": "; ".join(f"{name}: {_tried(row, name)}" for name in row["grid"]),
             "at an end": ", ".join(row["edges"]),
             **{name: row[name] for name in ("runs", "hours")},
         }
@@ -244,6 +250,12 @@ def table(paper: str) -> pd.DataFrame:
     ]
     columns = ["preset", "setting", "method", "chosen", "validation", "tried", "at an end", "runs", "hours"]
     return pd.DataFrame(shown, columns=columns)
+
+
+def _tried(row: Mapping[str, Any], name: str) -> str:
+    """The values of a field that a search could choose: its grid and its start value, in ascending order."""
+    values = {*row["grid"][name], *(values[name] for values, _ in row["tried"])}
+    return ", ".join(map(str, sorted(values, key=lambda value: -math.inf if value is None else value)))
 
 
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

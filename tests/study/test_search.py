@@ -72,6 +72,12 @@ def test_widening_ends_where_a_field_refuses_the_value():
     assert (found.values, found.edges) == ({"p": 1.0}, ["p"])
 
 
+def test_a_start_value_beyond_the_grid_is_reported_as_its_end():
+    """The grid is not extended on that side, so nothing below the start value was tried."""
+    found = choose({"tau": (0.2, 0.5, 0.8)}, {"tau": 0.125}, lambda wanted: [Score(-v["tau"], 0.0) for v in wanted])
+    assert (found.values, found.edges) == ({"tau": 0.125}, ["tau"])
+
+
 def test_a_grid_with_0_is_not_widened():
     many, _ = asked_only(lambda bias: bias)
     assert choose({"bias": (0.0, 3.0)}, {"bias": 0.0}, many).grid == {"bias": [0.0, 3.0]}
@@ -155,11 +161,12 @@ def test_table_for_notebooks(tmp_path, monkeypatch):
     assert table("ours").empty
     place = dict(preset="real", setting="images", method="ditto")
     found = dict(values={"lr": 0.3, "lam": 1.6}, grid={"lr": [0.1, 0.3], "lam": [0.8, 1.6]}, edges=["lr", "lam"])
-    write(tmp_path / "ours.json", [place | found | dict(validation=81.5, seed=0, runs=4, hours=0.5, tried=[])])
+    found |= dict(validation=81.5, seed=0, runs=4, hours=0.5, tried=[[{"lr": 0.05, "lam": None}, 80.0]])  # the start
+    write(tmp_path / "ours.json", [place | found])
     row = table("ours").iloc[0]
     assert (row["chosen"], row["tried"], row["at an end"]) == (
         "lr=0.3, lam=1.6",
-        "lr: 0.1, 0.3; lam: 0.8, 1.6",
+        "lr: 0.05, 0.1, 0.3; lam: None, 0.8, 1.6",
         "lr, lam",
     )
 

@@ -95,7 +95,8 @@ def test_correlations_count_the_runs_below_zero():
     first, second = sentences.correlations(table)
     assert first.startswith(
         "pFedGate, s = 0.3: the rank correlation with common labels is, on average, -0.30 (below 0 with p < 0.05 in 1 "
-        "of 2 runs) for the distance of gates and -0.60 (below 0 with p < 0.05 in 2 of 2 runs) for the distance of masks"
+        "of 2 runs) for the distance of gates and -0.60 (below 0 with p < 0.05 in 2 of 2 runs) for the distance of "
+        "masks"
     )
     assert "+0.50 (below 0 with p < 0.05 in 0 of 1 run) for the distance of gates" in second
     assert sentences.correlations(table.assign(gates=math.nan)) == []
