@@ -150,8 +150,14 @@ def of_metric(used: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def named(text: str, rows: pd.DataFrame) -> Iterable[str]:
-    """The text followed by the methods of the rows, at most MAX_NAMED by name; nothing if there are no rows."""
-    methods = list(dict.fromkeys(rows["method"]))
+    """The text followed by the methods of the rows, at most MAX_NAMED by name; nothing if there are no rows.
+
+    A method is followed by the variants among the rows, unless its plain form is one of them.
+    """
+    methods = []
+    for method, variants in rows.groupby("method", sort=False)["variant"]:
+        names = list(dict.fromkeys(variants))
+        methods.append(method if "" in names else f"{method} {' and '.join(names[:MAX_NAMED])}")
     if methods:
         more = f" and {len(methods) - MAX_NAMED} more" if len(methods) > MAX_NAMED else ""
         yield f"{text} ({', '.join(methods[:MAX_NAMED])}{more})"

@@ -195,6 +195,18 @@ def test_a_part_of_a_part_can_refute():
     assert found.status == "does not hold" and found.numbers.startswith("one part is enough: second: -3.00 [")
 
 
+def test_a_variant_that_does_not_meet_a_condition_is_named():
+    frame = rows()
+    variant = frame[frame["method"] == "own"].assign(variant="alpha=0.5", key=lambda part: part["key"] + "v")
+    variant.loc[variant["metric"] == "validation_change", "value"] = 0.9
+    with reading() as read:
+        lead = paired(
+            pd.concat([frame, variant]), {"method": "own", "variant": "alpha=0.5"}, {"method": "own", "variant": ""}
+        )
+    found = Criteria(searched=SEARCHED).judge(1, Verdict(lead.status, str(lead)), read, pd.concat([frame, variant]))
+    assert "last fifth of the rounds (own alpha=0.5)" in found.numbers
+
+
 def test_missing_runs_are_the_reason():
     frame = rows()
     with reading() as read, pytest.raises(Missing) as missing:
