@@ -19,6 +19,6 @@ PAPER = Paper(
     claims=limits.claim,
     title="FedSelect",
     question="Should the parameters that change most in a client's local training be personal, and the others shared?",
-    figure="real/fedselect/personalization_limit",
+    figure="real/fedselect/main_comparison",
     answer=answer,
 )

@@ -213,7 +213,7 @@ def beside_table2(times: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
     )
     published = table2()
     published = published[published["batch"].isin(times["batch"])]
-    frame = pd.concat([reproduced.assign(source="reproduced"), published.assign(source="paper")], ignore_index=True)
+    frame = pd.concat([reproduced.assign(source="here"), published.assign(source="paper")], ignore_index=True)
     frame = frame.assign(
         source=frame["source"] + ", batch " + frame["batch"].astype(str), value=frame["ratio"], reference=1.0
     )

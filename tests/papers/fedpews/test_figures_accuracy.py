@@ -82,7 +82,7 @@ def test_the_legend_explains_only_what_is_drawn():
 
     always, framed = labels(cells(7), cells(7)), labels(cells(7), some(cells(7)))
     assert len(always) == 1 and "FedAvg included" in always[0]
-    assert framed == [*always, "cell that was reproduced", "not run"]
+    assert framed == [*always, "cell that was run here", "not run"]
     assert labels(cells(7), cells(7).iloc[:-1]) == [*always, "not run"], "of most cells no frames"
 
 

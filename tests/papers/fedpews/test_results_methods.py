@@ -63,11 +63,11 @@ def test_reproduced_means_stand_beside_table_3():
         columns=["dataset", "method", "key", "value", "std"],
     )
     cells = methods.beside_table_3(final, DATA, published)
-    assert cells["panel"].tolist() == ["paper", "paper", "reproduced: Synthetic-3.2K"]
+    assert cells["panel"].tolist() == ["paper", "paper", "here: Synthetic-3.2K"]
     assert cells["base"].tolist() == ["fedavg", "fedprox", "fedavg"] and cells["value"].tolist()[2] == 55.0
     texts = methods.as_texts(cells.assign(label=["FedAvg", "FedProx + PeWS", "FedAvg"]))
-    assert texts.loc["FedAvg"].tolist() == ["55.00 ± 7.07", "71.78 ± 0.66"]
-    assert texts.loc["FedProx + PeWS"].tolist() == ["", "75.04 ± 0.85"]
+    assert texts.loc["FedAvg"].tolist() == ["71.78 ± 0.66", "55.00 ± 7.07"]
+    assert texts.loc["FedProx + PeWS"].tolist() == ["75.04 ± 0.85", ""]
 
 
 def test_fednova_is_compared_with_fedavg_in_every_round():

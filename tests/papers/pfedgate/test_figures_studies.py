@@ -13,17 +13,17 @@ from tests.plots import drawn
 
 
 def test_markers_of_the_paper_are_hollow():
-    table = pd.concat([printed.table4(), printed.table4().assign(source="reproduced", std=0.1)], ignore_index=True)
+    table = pd.concat([printed.table4(), printed.table4().assign(source="here", std=0.1)], ignore_index=True)
     fig = drawn(figures.studies.beside_paper(table.assign(reference=0.0), "caption"))
     first, second = fig.axes
     assert first.get_xlabel() == printed.LOST and second.get_xlabel().replace("\n", " ") == printed.SLOWER
     assert [t.get_text() for t in first.get_yticklabels()] == list(printed.GATE_LABELS.values())
     faces = {bar.get_label(): bar.lines[0].get_markerfacecolor() for bar in first.containers}
-    assert faces["paper, EMNIST"] == "white" != faces["reproduced"]
+    assert faces["paper, EMNIST"] == "white" != faces["here"]
     assert [t.get_text() for t in fig.legends[0].get_texts()] == [
         "paper, EMNIST",
         "paper, CIFAR-100",
-        "reproduced",
+        "here",
     ]
 
 
@@ -31,7 +31,7 @@ def test_a_tree_has_a_row_for_each_leaf():
     held = np.eye(10, dtype=bool) | np.eye(10, k=1, dtype=bool)
     place = np.arange(10.0)
     tree = overlap.ward(np.abs(place[:, None] - place))
-    fig = drawn(figures.studies.label_tree(tree, held, printed.figure4(), "reproduced", "caption"))
+    fig = drawn(figures.studies.label_tree(tree, held, printed.figure4(), "here", "caption"))
     branches, reproduced, theirs = fig.axes
     assert len(branches.lines) == 9
     assert [t.get_text() for t in reproduced.get_yticklabels()] == [f"client {k}" for k in tree["leaves"]]

@@ -23,16 +23,16 @@ def test_rows_of_the_tree():
     rows = labels.tree_rows(tree, studies.labels_held(run), leaves)
     assert rows["part"].value_counts().to_dict() == {
         "paper, leaf": 10,
-        "reproduced, leaf": 5,
-        "reproduced, branch": 4,
+        "here, leaf": 5,
+        "here, branch": 4,
     }
-    assert rows.query("part == 'reproduced, leaf' and client == 1")["labels"].item() == "1 2"
+    assert rows.query("part == 'here, leaf' and client == 1")["labels"].item() == "1 2"
     assert len(rows["across"].dropna().iloc[0].split()) == 4
 
 
 def test_neighbours_of_the_paper_and_of_each_run():
     table = labels.neighbours([stored()], printed.figure4())
-    assert table.index.tolist() == ["paper, Figure 4", "reproduced, pFedGate, s = 0.3, seed 0"]
+    assert table.index.tolist() == ["paper, Figure 4", "here, pFedGate, s = 0.3, seed 0"]
     assert table.loc["paper, Figure 4", ["neighbours", "all pairs"]].round(3).tolist() == [0.296, 0.12]
 
 

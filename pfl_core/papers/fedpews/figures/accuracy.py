@@ -321,7 +321,7 @@ def _marks(framed: bool, blank: str, best: str = "best cell of its map, FedAvg i
     sign: dict[str, Any] = {"linestyle": "none", "color": "k", "markeredgewidth": 0}
     marks: list[Artist] = [Line2D([], [], marker=r"$\mathbf{bold}$", markersize=18, label=best, **sign)]
     if framed:
-        marks.append(Patch(facecolor="none", edgecolor="k", linewidth=1.0, label="cell that was reproduced"))
+        marks.append(Patch(facecolor="none", edgecolor="k", linewidth=1.0, label="cell that was run here"))
     if blank:
         marks.append(Patch(facecolor=BLANK, label=blank))
     return marks

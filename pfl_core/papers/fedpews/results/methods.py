@@ -37,7 +37,7 @@ def beside_table_3(final: pd.DataFrame, data: dict[str, str], published: pd.Data
     groups = final.groupby(["setting", "method", "base"], sort=False)["value"]
     reproduced = groups.agg(value="mean", std="std", seeds="count").reset_index()
     used = reproduced["setting"].map(data).map(data_title)
-    reproduced = reproduced.assign(panel="reproduced: " + used)
+    reproduced = reproduced.assign(panel="here: " + used)
     base = published["method"].map(lambda name: "fedprox" if name == "FedProx+PeWS" else "fedavg")
     setting = published["dataset"].map(DATASETS)
     paper = published.assign(panel="paper", seeds=3, base=base, setting=setting, method=published["key"])
@@ -50,7 +50,7 @@ def as_texts(cells: pd.DataFrame) -> pd.DataFrame:
     spread = cells["std"].map(" ± {:.2f}".format).where(cells["std"].notna(), "")
     texts = cells.assign(text=cells["value"].map("{:.2f}".format) + spread)
     table = texts.pivot_table("text", "label", ["dataset", "panel"], aggfunc="first", sort=False)
-    return table.fillna("").sort_index(axis=1, ascending=[True, False])
+    return table.fillna("").sort_index(axis=1, ascending=[True, False])  # paper, then here
 
 
 def differences(final: pd.DataFrame) -> pd.DataFrame:

@@ -109,7 +109,7 @@ def published_budgets(cells: pd.DataFrame) -> pd.DataFrame:
     return frame.drop_duplicates(["label", "s"]).assign(s=lambda f: f["s"].map(budget))[["label", "s", "value"]]
 
 
-def options(runs: pd.DataFrame, x: str, panel: str = "reproduced", value: str = "acc_pooled") -> pd.DataFrame:
+def options(runs: pd.DataFrame, x: str, panel: str = "here", value: str = "acc_pooled") -> pd.DataFrame:
     """Runs for ``over_options``. Columns: label, color, ``x``, ``value`` (a row per run)."""
     return runs.assign(panel=panel, x=runs[x].map("{:g}".format), value=runs[value])[
         ["panel", "label", "color", "x", "value"]
@@ -140,13 +140,13 @@ def over_budgets(reproduced: pd.DataFrame, published: pd.DataFrame, rivals: pd.D
     for label, group in rivals.groupby("label", sort=False):
         color, _, dash = look[label]
         axes[1].axhline(group["acc_pooled"].mean(), color=color, linestyle=dash, linewidth=1, label=f"{label}, mean")
-    axes[1].set(title="reproduced")
+    axes[1].set(title="here")
     share_y(axes[0], axes[1])
-    _dots(axes[2], reproduced, place, "achieved_keep_ratio", gate, "kept on test data, s'")
+    _dots(axes[2], reproduced, place, "achieved_keep_ratio", Look("0.4", "o", "-"), "kept on test data, s'")
     _dots(axes[2], reproduced, place, "upload_ratio", Look(ORANGE, "s", DASHES[1]), "sent, q")
     budgets = [(place[s], float(s)) for s in texts if s != MIXED]
     axes[2].plot(*zip(*budgets, strict=True), color="0.5", linewidth=0.8, linestyle=":", label="the budget s")
-    axes[2].set(title="reproduced", ylabel="share of the parameters")
+    axes[2].set(title="here", ylabel="share of the parameters")
     for ax in axes:
         ax.set_xlabel("budget s")
         ax.set_xticks(list(place.values()), list(place), rotation=90 if len(place) > 6 else 0)

@@ -17,14 +17,12 @@ def tree_rows(tree: Mapping[str, list], held: np.ndarray, published: pd.DataFram
 
     Columns: part, client, labels, across, distance. Lists are text.
     """
-    leaves = [("reproduced, leaf", k, _text(np.flatnonzero(held[k]))) for k in tree["leaves"]]
+    leaves = [("here, leaf", k, _text(np.flatnonzero(held[k]))) for k in tree["leaves"]]
     printed = zip(published["client"], published["labels"], strict=True)
     leaves += [("paper, leaf", client, _text(labels)) for client, labels in printed]
     branches = pd.DataFrame({"across": tree["icoord"], "distance": tree["dcoord"]})
     branches = branches.map(lambda corners: " ".join(map("{:.4g}".format, corners)))
-    return pd.concat(
-        [pd.DataFrame(leaves, columns=["part", "client", "labels"]), branches.assign(part="reproduced, branch")]
-    )
+    return pd.concat([pd.DataFrame(leaves, columns=["part", "client", "labels"]), branches.assign(part="here, branch")])
 
 
 def _text(labels: Iterable[int]) -> str:
@@ -42,7 +40,7 @@ def neighbours(records: Iterable[Record], published: pd.DataFrame) -> pd.DataFra
     leaves = {"paper, Figure 4": printed}
     for record in records:
         order = overlap.ward(np.array(record.arrays["gate_distances"]))["leaves"]
-        leaves[f"reproduced, {label(record)}, seed {record.spec.seed}"] = labels_held(record)[order]
+        leaves[f"here, {label(record)}, seed {record.spec.seed}"] = labels_held(record)[order]
     rows = {name: overlap.neighbours(overlap.common_share(held)) for name, held in leaves.items()}
     columns = ["neighbours", "all pairs", "p"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("leaves")

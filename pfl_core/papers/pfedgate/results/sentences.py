@@ -57,7 +57,7 @@ def measured(pairs: pd.DataFrame) -> list[str]:
     sentences = []
     for source in dict.fromkeys(pairs["source"]):
         here, _, batch = source.partition(", ")
-        if here == "reproduced":
+        if here == "here":
             time, memory = wide.loc[source]
             ratios = f"{time:.2f} of FedAvg's time (median) and {memory:.2f} of its peak memory"
             text = f"{batch.capitalize()}: a step of {SMALL} takes {ratios}"

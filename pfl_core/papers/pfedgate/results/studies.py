@@ -115,7 +115,7 @@ def over_seeds(frame: pd.DataFrame, panels: dict[str, str], source: str) -> pd.D
 
 def beside_paper(frame: pd.DataFrame, data: str, panels: dict[str, str], published: pd.DataFrame) -> pd.DataFrame:
     """``over_seeds`` for each data set (the column ``data``), then the paper's rows, ``published``."""
-    parts = [over_seeds(part, panels, f"reproduced, {name}") for name, part in frame.groupby(data, sort=False)]
+    parts = [over_seeds(part, panels, f"here, {name}") for name, part in frame.groupby(data, sort=False)]
     return pd.concat([*parts, published], ignore_index=True)
 
 
