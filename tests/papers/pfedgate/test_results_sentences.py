@@ -56,9 +56,14 @@ def test_measured_steps_beside_the_paper():
     here = "Batch 32: a step of pFedGate, s = 0.3 takes 1.40 of FedAvg's time (median) and 1.90 of its peak memory"
     assert sentences.measured(pairs) == [f"{here}; in the paper 0.75 and 0.65."]
     assert sentences.measured(pairs[:2]) == [f"{here}."]  # a batch size that the paper does not have
-    counts = pd.DataFrame({"step computed": [1.05], "upload / d": [0.32]}, index=[SMALL])
-    assert "computes 1.05 of FedAvg's multiply-adds" in sentences.counted(counts)
-    assert sentences.counted(counts).endswith("a round's upload is 0.32 of the model.")
+    counts = pd.DataFrame(
+        [(1.0, 1.0, None, None), (1.05, 0.4, 0.4, 0.98), (1.05, 0.32, 0.28, 0.55)],
+        columns=["step computed", "upload / d", "parameters kept", "MACs kept"],
+        index=["FedAvg", "pFedGate, s = 0.5", SMALL],
+    )
+    text = sentences.counted(counts)
+    assert "keeps 0.40 of the parameters and 0.98 of the multiply-adds (s = 0.5), 0.28 of the parameters" in text
+    assert "computes 1.05 of FedAvg's multiply-adds" in text and text.endswith("Its upload is 0.32 of the model.")
 
 
 def test_what_the_gates_parts_cost():

@@ -55,7 +55,10 @@ def gated_beats_global(rows: pd.DataFrame) -> Verdict:
 def _ahead_of_global(rows: pd.DataFrame, metric: str) -> Verdict:
     gaps = {s: interval(by_seed(rows, gate(s), metric)) for s in (*BUDGETS, SMALL)}
     text = ", ".join(f"s={s:g} {gap}" for s, gap in gaps.items())
-    return Verdict(all_of([above(gap, WELL_AHEAD) for gap in gaps.values()]), f"gated minus global {text}")
+    return Verdict(
+        all_of([above(gap, WELL_AHEAD) for gap in gaps.values()]),
+        f"gated minus global, to be above {WELL_AHEAD:g}: {text}",
+    )
 
 
 @claim(16)

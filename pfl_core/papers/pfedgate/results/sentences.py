@@ -68,11 +68,18 @@ def measured(pairs: pd.DataFrame) -> list[str]:
 
 
 def counted(counts: pd.DataFrame) -> str:
-    """Multiply-adds and upload at s = 0.3 relative to FedAvg. ``counts``: see ``benchmark.analytic``."""
+    """Multiply-adds kept and computed, and upload, relative to FedAvg. ``counts``: see ``benchmark.analytic``."""
     small = counts.loc[SMALL]
+    sparse = counts[counts.index.str.startswith("pFedGate, s = ") & (counts["parameters kept"] < 1)]
+    kept = [
+        f"{row['parameters kept']:.2f} of the parameters and {row['MACs kept']:.2f} of the multiply-adds "
+        f"({str(label).removeprefix('pFedGate, ')})"
+        for label, row in sparse.iterrows()
+    ]
     return (
-        f"Counted: this step computes {small['step computed']:.2f} of FedAvg's multiply-adds, because masked kernels "
-        f"multiply by zero; a round's upload is {small['upload / d']:.2f} of the model."
+        f"Counted: a client keeps {', '.join(kept)}; few blocks hold most of the work. Masked kernels multiply by zero, so "
+        f"a step at s = 0.3 computes {small['step computed']:.2f} of FedAvg's multiply-adds. Its upload is "
+        f"{small['upload / d']:.2f} of the model."
     )
 
 
