@@ -77,8 +77,8 @@ def counted(counts: pd.DataFrame) -> str:
         for label, row in sparse.iterrows()
     ]
     return (
-        f"Counted: a client keeps {', '.join(kept)}; few blocks hold most of the work. Masked kernels multiply by zero, "
-        f"so a step at s = 0.3 computes {small['step computed']:.2f} of FedAvg's multiply-adds. Its upload is "
+        f"Counted: a client keeps {', '.join(kept)}; few blocks hold most of the work. Masked kernels multiply by "
+        f"zero, so a step at s = 0.3 computes {small['step computed']:.2f} of FedAvg's multiply-adds. Its upload is "
         f"{small['upload / d']:.2f} of the model."
     )
 
