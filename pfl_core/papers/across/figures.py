@@ -14,6 +14,7 @@ from pfl_core.study.plots import ONE_SEED, captioned, far_below, legend_above, m
 from pfl_core.study.style import DOUBLE, Look, looks, styled
 
 OTHERS, OTHER = "other methods", Look("0.7", "o")  # in the figure of fronts
+STUDIED = ("fedselect", "star_pfl", "fedpews", "pfedgate")  # the methods of the four papers
 TICKS = (1.0, 2.0, 5.0)  # on an axis with a logarithmic scale
 
 
@@ -36,7 +37,7 @@ def fronts(points: pd.DataFrame, caption: str = "") -> Figure:
     """Accuracy against bytes and against passes; a row of panels for each data set. The line is the Pareto front.
 
     Columns of ``means``. A panel's title names the methods on its front, and their marks have a black edge. Methods
-    that are on no front are grey, except REFERENCES. Far outliers are left out and named in the caption.
+    that are on no front are grey, except REFERENCES and STUDIED. Far outliers are left out and named in the caption.
     """
     sets = dict(list(points.groupby("where", sort=False)))
     size = (DOUBLE, 2.7 * len(sets) + 1.2)
@@ -66,9 +67,9 @@ def fronts(points: pd.DataFrame, caption: str = "") -> Figure:
 
 
 def named_in_fronts(points: pd.DataFrame) -> set[str]:
-    """The labels of the methods that are on one of the fronts, and of REFERENCES. Columns of ``means``."""
+    """The labels of the methods that are on one of the fronts, of REFERENCES and of STUDIED. Columns of ``means``."""
     best = {label for _, part in points.groupby("where") for cost in COSTS for label in front(part, cost)}
-    return best | set(points.loc[points["method"].isin(REFERENCES), "label"])
+    return best | set(points.loc[points["method"].isin((*REFERENCES, *STUDIED)), "label"])
 
 
 def front_panel(ax: Axes, points: pd.DataFrame, cost: str, look: dict[str, Look]) -> list[str]:
