@@ -135,11 +135,13 @@ def test_the_papers_rules_and_the_best_other_are_in_colour():
 
 
 def test_leads_at_the_smallest_and_at_the_largest_size_are_those_of_the_best_limit():
-    rows = [("fedselect", "a", 50, 70.0), ("fedselect", "b", 50, 72.0), ("fedselect", "a", 20, 60.0)]
-    rows += [("fedselect", "b", 20, 50.0), ("fedper", "FedPer", 50, 73.0), ("fedper", "FedPer", 20, 40.0)]
+    low, high = "FedSelect, α = 0.3", "FedSelect, α = 0.5"
+    rows = [("fedselect", low, 50, 70.0), ("fedselect", high, 50, 72.0), ("fedselect", low, 20, 60.0)]
+    rows += [("fedselect", high, 20, 50.0), ("fedper", "FedPer", 50, 73.0), ("fedper", "FedPer", 20, 40.0)]
     table = pd.DataFrame(rows, columns=["method", "label", "images", "acc_mean"])
     assert sizes.lead_sentences(table) == [
-        "Lead of FedSelect (its best limit) over FedPer: +20.0 points with 20 images, -1.0 points with 50 images."
+        "Lead of FedSelect (its best limit at that size) over FedPer: "
+        "+20.0 points with 20 images (α = 0.3), -1.0 points with 50 images (α = 0.5)."
     ]
     assert sizes.falling(table) == ["FedPer"]
     assert sizes.by_size(table)["where"].unique().tolist() == ["20 images a client", "50 images a client"]
