@@ -97,7 +97,9 @@ def test_a_baseline_that_falls_is_told_with_its_best_round():
         trained = {"train_loss": [[5, 10, 15], losses]} if losses else {}
         made = Evidence(PAPER, {"paper": [Record("k", spec, series | trained)]}, {})
         made.__dict__["frames"] = {"real": frame(), "paper": frame()}
-        assert answer(made)[4].endswith(f"fine-tuning reaches 80.0 % in round 10 and ends at 62.0 % in round 15.{found}")
+        assert answer(made)[4].endswith(
+            f"fine-tuning reaches 80.0 % in round 10 and ends at 62.0 % in round 15.{found}"
+        )
 
 
 def test_the_rate_of_training_alone_is_told_beside_the_lead_over_it():
