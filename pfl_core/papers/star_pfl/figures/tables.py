@@ -83,7 +83,7 @@ def cost_bars(table: pd.DataFrame, caption: str = "") -> Figure:
         ax.xaxis.set_major_locator(MaxNLocator(4, integer=ax is axes[3]))
     seeds = table["seed"].nunique()
     bars = "bars: one seed" if seeds == 1 else f"bars: mean over {seeds} seeds; dots: seeds"
-    return captioned(fig, caption, f"{bars}; |: operations really executed, as the usual routines skip no masked entry")
+    return captioned(fig, caption, f"{bars}; |: operations of PyTorch, whatever the mask (no gradient of the images)")
 
 
 def _dots(ax: Axes, place: float, values: pd.Series, color: str, full: bool) -> None:
