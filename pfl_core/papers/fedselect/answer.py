@@ -55,17 +55,16 @@ def _rate_of_local(evidence: Evidence) -> str:
     shown, means = [], []
     for setting, name in (("cifar10", "common"), (VALIDATED, "searched")):
         runs = [
-            record.spec
+            record
             for record in evidence.records.get("real", ())
             if record.spec.method["name"] == "local" and record.spec.setting == setting
         ]
         if not runs:
             return ""
         scores = evidence.values(("real", setting, "local"))
-        means.append(scores.mean())
-        shown.append(
-            f"{scores.mean():.1f} % with the {name} rate of {runs[0].train.lr:g} after {runs[0].rounds} rounds"
-        )
+        means.append(round(scores.mean(), 6))
+        rate = f"the {name} rate of {runs[0].spec.train.lr:g}"
+        shown.append(f"{means[-1]:.1f} % with {rate} after {runs[0].rounds} rounds")
     depends = "The lead over training alone depends on its rate: training alone has" if means[0] > means[1] else ""
     return f" {depends or 'Training alone has'} {' and '.join(shown)}."
 

@@ -9,6 +9,7 @@ import pandas as pd
 from pfl_core.papers.fedselect.experiments import ALTERNATION
 from pfl_core.papers.fedselect.labels import option_text
 from pfl_core.papers.fedselect.paper import PAPER
+from pfl_core.papers.fedselect.settings import READINGS
 from pfl_core.runs import Record, RunSpec
 from pfl_core.study import frames
 from pfl_core.study.names import NAMES
@@ -123,8 +124,21 @@ def answer(table: pd.DataFrame, points: Mapping[str, pd.Series]) -> list[str]:
             ]
             sentences.append(f"{start} {' to '.join(ends)} points.")
             if what == OPTION and (gain := local_gain(table, most := each.idxmax())) is not None:
-                sentences.append(f'"{option_text(most)}" changes the accuracy of Local, too: by {gain:+.1f} points.')
+                sentences.append(_also_of_local(most, each.max(), gain))
     return sentences
+
+
+def _also_of_local(option: str, own: float, gain: float) -> str:
+    """That an option changes Local's accuracy, too, and so says little about FedSelect."""
+    text = (
+        f'"{option_text(option)}" changes the accuracy of Local, too: by {gain:+.1f} points, of FedSelect {own:+.1f}.'
+    )
+    if not gain > own / 2 > 0:
+        return text
+    clients = option.partition("=")[0] in READINGS["authors_code"]["partition"]
+    why = "this assignment of classes gives easier clients" if clients else "the option helps without any sharing"
+    what = "explains FedSelect's gain" if gain >= own - 0.5 else "explains most of FedSelect's gain"
+    return f"{text} So {why}, which alone {what}."
 
 
 def local_gain(table: pd.DataFrame, option: str) -> float | None:
