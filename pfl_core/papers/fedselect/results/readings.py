@@ -9,7 +9,6 @@ import pandas as pd
 from pfl_core.papers.fedselect.experiments import ALTERNATION
 from pfl_core.papers.fedselect.labels import option_text
 from pfl_core.papers.fedselect.paper import PAPER
-from pfl_core.papers.fedselect.settings import READINGS
 from pfl_core.runs import Record, RunSpec
 from pfl_core.study import frames
 from pfl_core.study.names import NAMES
@@ -17,6 +16,7 @@ from pfl_core.study.style import COLORS
 
 TEXT = "the paper's text"
 CODE = "reading=authors_code"
+CLASSES = "allow_duplicate_classes=True"  # its assignment of classes
 USUAL, TWICE = "cifar10", "cifar10, twice the epochs"  # settings
 PASSES = {USUAL: "L epochs", TWICE: "2 L epochs"}
 OPTION, POINT, DOUBLED = (  # what is changed
@@ -135,8 +135,11 @@ def _also_of_local(option: str, own: float, gain: float) -> str:
     )
     if not gain > own / 2 > 0:
         return text
-    clients = option.partition("=")[0] in READINGS["authors_code"]["partition"]
-    why = "this assignment of classes gives easier clients" if clients else "the option helps without any sharing"
+    why = (
+        "this assignment of classes gives easier clients"
+        if option == CLASSES
+        else "the option helps without any sharing"
+    )
     what = "explains FedSelect's gain" if gain >= own - 0.5 else "explains most of FedSelect's gain"
     return f"{text} So {why}, which alone {what}."
 
