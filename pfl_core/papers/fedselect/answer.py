@@ -21,19 +21,52 @@ def _completed(evidence: Evidence, setting: tuple[str, str]) -> str:
 
 
 def _fine_tuned_peak(evidence: Evidence) -> str:
-    """FedAvg + FT at the paper's setting: its best round and its last one."""
-    curves = [
-        record.reported_curve()["acc_mean"]
+    """FedAvg + FT at the paper's setting: its best round, its last one, and its losses in both."""
+    runs = [
+        record
         for record in evidence.records.get("paper", ())
         if record.spec.method["name"] == "fedavg_ft" and record.spec.setting == "cifar10"
     ]
-    if not curves:
+    if not runs:
         return "At the paper's setting, FedAvg with fine-tuning is not stored."
-    curve = max(curves, key=len)
-    return (
-        f"At the paper's setting, FedAvg with fine-tuning reaches {curve.max():.1f} % in round {curve.idxmax()} and "
-        f"ends at {curve.iloc[-1]:.1f} % in round {curve.index[-1]}."
+    run = max(runs, key=lambda record: record.rounds)
+    curve = run.reported_curve()["acc_mean"]
+    best, last = curve.idxmax(), curve.index[-1]
+    text = (
+        f"At the paper's setting, FedAvg with fine-tuning reaches {curve.max():.1f} % in round {best} and "
+        f"ends at {curve.iloc[-1]:.1f} % in round {last}."
     )
+    if best == last or "train_loss" not in run.series:
+        return text
+    training, test = (run.values(name).mean(axis=1) for name in ("train_loss", "loss" + run.reported_suffix))
+    return (
+        f"{text} Between these rounds its training loss goes from {training[best]:.2f} to {training[last]:.2f}, its "
+        f"test loss from {test[best]:.2f} to {test[last]:.2f}{_cause(training[best], training[last])}."
+    )
+
+
+def _cause(before: float, after: float) -> str:
+    """What the training loss says about a fall of the test accuracy."""
+    return ": training does not diverge; why the test accuracy falls is not known" if after <= before else ""
+
+
+def _rate_of_local(evidence: Evidence) -> str:
+    """Training alone with the common rate and with the searched one; "" unless both are stored."""
+    shown, means = [], []
+    for setting, name in (("cifar10", "common"), (VALIDATED, "searched")):
+        runs = [
+            record
+            for record in evidence.records.get("real", ())
+            if record.spec.method["name"] == "local" and record.spec.setting == setting
+        ]
+        if not runs:
+            return ""
+        scores = evidence.values(("real", setting, "local"))
+        means.append(round(scores.mean(), 6))
+        rate = f"the {name} rate of {runs[0].spec.train.lr:g}"
+        shown.append(f"{means[-1]:.1f} % with {rate} after {runs[0].rounds} rounds")
+    depends = "The lead over training alone depends on its rate: training alone has" if means[0] > means[1] else ""
+    return f" {depends or 'Training alone has'} {' and '.join(shown)}."
 
 
 def _against_all(evidence: Evidence, setting: tuple[str, str]) -> tuple[str, str]:
@@ -50,7 +83,7 @@ def _against_all(evidence: Evidence, setting: tuple[str, str]) -> tuple[str, str
         f"{evidence.difference((*setting, 'fedselect'), (*setting, 'local'))} over training alone. "
         f"{sum(mean > own.mean() for mean in means.values())} of {len(means)} baselines score higher; the best is "
         f"{NAMES[best]} with {means[best]:.1f} %, and FedSelect's lead over it is "
-        f"{evidence.difference((*setting, 'fedselect'), (*setting, best))}."
+        f"{evidence.difference((*setting, 'fedselect'), (*setting, best))}.{_rate_of_local(evidence)}"
     )
     return numbers, f" It is clearly behind {_joined(clearly)}." if clearly else ""
 

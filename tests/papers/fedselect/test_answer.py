@@ -83,7 +83,35 @@ def test_the_rankings_and_batches_of_the_papers_setting_are_told():
 def test_a_baseline_that_falls_is_told_with_its_best_round():
     spec = PAPER.settings.spec("fedavg_ft", preset="paper", dataset="cifar10")
     series = {"correct": [[5, 10, 15], [[60], [80], [62]]], "count": [[5, 10, 15], [[100]] * 3]}
-    series["loss"] = [[5, 10, 15], [[1.0]] * 3]
-    made = Evidence(PAPER, {"paper": [Record("k", spec, series)]}, {})
-    made.__dict__["frames"] = {"real": frame(), "paper": frame()}
-    assert "fine-tuning reaches 80.0 % in round 10 and ends at 62.0 % in round 15." in answer(made)[4]
+    series["loss"] = [[5, 10, 15], [[1.0], [0.5], [1.5]]]
+    for losses, found in (
+        (None, ""),
+        (
+            [[1.0], [0.2], [0.1]],
+            " Between these rounds its training loss goes from 0.20 to 0.10, its test loss from 0.50 to 1.50: training "
+            "does not diverge; why the test accuracy falls is not known.",
+        ),
+        ([[1.0], [0.2], [3.0]], " Between these rounds its training loss goes from 0.20 to 3.00, its test loss from "
+                                "0.50 to 1.50."),
+    ):  # fmt: skip
+        trained = {"train_loss": [[5, 10, 15], losses]} if losses else {}
+        made = Evidence(PAPER, {"paper": [Record("k", spec, series | trained)]}, {})
+        made.__dict__["frames"] = {"real": frame(), "paper": frame()}
+        assert answer(made)[4].endswith(
+            f"fine-tuning reaches 80.0 % in round 10 and ends at 62.0 % in round 15.{found}"
+        )
+
+
+def test_the_rate_of_training_alone_is_told_beside_the_lead_over_it():
+    specs = [PAPER.settings.spec("local", preset="real", dataset=name) for name in ("cifar10", VALIDATED)]
+    made = Evidence(PAPER, {"real": [Record(spec.setting, spec, {}) for spec in specs]}, {})
+    stored = [
+        rows("local", (77.5,) * 3, preset="real"),
+        rows("local", (75.5,) * 3, preset="real", setting=VALIDATED),
+        rows("fedselect", (77.0,) * 3, preset="real", setting=VALIDATED),
+    ]
+    made.__dict__["frames"] = {"real": frame(*stored), "paper": frame()}
+    assert answer(made)[2].endswith(
+        "The lead over training alone depends on its rate: training alone has 77.5 % with the common rate of 0.05 "
+        "after 40 rounds and 75.5 % with the searched rate of 0.01 after 100 rounds."
+    )

@@ -47,6 +47,7 @@ def test_stored_runs_with_validation_images_replace_those_on_cifar10():
     validated = limits({0.05: 80.0, 0.3: 70.0, 0.5: 70.0, 0.8: 80.0}, setting=VALIDATED, rounds=100)
     assert status(4, plain) == "holds"
     assert status(4, validated) == status(4, plain, validated) == "does not hold"
+    assert verdict(4, plain, validated).numbers.startswith("cifar10, with validation (cifar10 (JPEG copy)), real: ")
 
 
 def test_columns_are_checked():

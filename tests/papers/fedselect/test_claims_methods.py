@@ -168,6 +168,14 @@ def test_11_the_lead_with_few_images():
     assert status(11, many, at(few, 20, 60.0, {"fedbabu": 33.0, "fedper": 50.0}, (0.5,))) == "holds"
 
 
+def test_11_both_leads_are_over_the_seeds_of_their_difference():
+    many = at("cifar10", 100, 80.0, {"fedbabu": 75.0, "fedper": 75.0})
+    more = rows("fedselect", (99.0,), "alpha=0.3", seeds=(7,)) + baselines({"fedbabu": (9.0,), "fedper": (9.0,)})
+    more = [row | {"seed": 7} for row in more]
+    found = verdict(11, many, more, at("cifar10, 20 images", 20, 60.0, {"fedbabu": 33.0, "fedper": 50.0}))
+    assert "fedper: lead with 20 images +10.00, lead with 100 images +5.00, difference +5.00" in found.numbers
+
+
 def test_11_the_smallest_size_and_table_1s():
     many = at("cifar10", 100, 80.0, {"fedbabu": 75.0, "fedper": 75.0})
     between = at("cifar10, 50 images", 50, 70.0, {"fedbabu": 70.0, "fedper": 70.0})

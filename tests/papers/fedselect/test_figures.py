@@ -24,7 +24,7 @@ def test_accuracy_by_limit_and_by_final_share():
         )
     )
     paper, by_limit, by_share = fig.axes
-    assert [ax.get_title() for ax in fig.axes] == ["paper: Table 2 (ResNet18)", "reproduced", "reproduced, closer"]
+    assert [ax.get_title() for ax in fig.axes] == ["paper: Table 2 (ResNet18)", "here", "here, closer"]
     assert {name: data(line) for name, line in named(paper).items()} == {"paper: CIFAR-10": ([0.3, 0.8], [81, 82])}
     assert data(named(by_limit)["FedSelect"]) == ([0.3, 0.8], [75, 63])
     assert [list(line.get_ydata()) for line in by_limit.lines[:2]] == [[70, 80], [60, 66]], "a dot for each seed"
@@ -156,6 +156,13 @@ def test_training_sizes_have_a_line_for_each_method():
     assert set(named(whole)) - set(named(near)) == {"A"} and near.get_title() == "closer, without methods far below"
     front, other = (named(near)[name] for name in ("FedSelect, α = 0.3", "B"))
     assert front.get_zorder() > other.get_zorder(), "drawn above the others"
+
+
+def test_rules_have_one_x_axis_for_all_data_sets():
+    rows = [("one", "A", 70.0), ("one", "B", 71.0), ("two", "A", 60.0), ("two", "B", 62.0)]
+    cells = pd.DataFrame(rows, columns=["dataset", "label", "value"]).assign(std=1.0, panel="p", color="r")
+    one, two = drawn(comparison.rules(cells)).axes
+    assert one.get_xlim() == two.get_xlim() and one.get_xlim()[0] < 59 < 72 < one.get_xlim()[1]
 
 
 def test_readings_without_a_score_come_last_among_fedselects_and_say_so():

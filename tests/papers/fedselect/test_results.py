@@ -131,15 +131,39 @@ def test_the_papers_rules_and_the_best_other_are_in_colour():
     assert rules.highlighted(of_rules()) == [rules.OWN, "random, fixed", "largest weights"]
 
 
+def of_rounds(*correct):
+    rounds = list(range(1, len(correct) + 1))
+    series = {name: (rounds, [[value]] * len(rounds)) for name, value in (("count", 100), ("loss", 1.0))}
+    series["correct"] = (rounds, [[value] for value in correct])
+    return Record(f"{correct}", PAPER.settings.spec("fedselect", preset="ci"), series, rounds_done=len(rounds))
+
+
+def test_longer_runs_are_shown_in_the_round_where_the_shorter_ones_end():
+    runs = [of_rounds(40, 50), of_rounds(40, 50, 60), of_rounds(70, 70, 70), of_rounds(1, 2, 3)]
+    table = pd.DataFrame(
+        [("only fc1", "layers"), ("only fc1", "layers"), (rules.OWN, "grown"), ("least change", "grown")],
+        columns=["label", "masks"],
+    )
+    assert rules.layers_over_rounds(runs, table) == [
+        f"Effect of the rounds (the rate is {runs[0].spec.train.lr:g} in all runs): the runs of 3 rounds have in round "
+        "2, where the others end, and in their last round: only fc1 50.0 and 60.0 %; most change (FedSelect) 70.0 and "
+        "70.0 %."
+    ]
+    assert rules.layers_over_rounds(runs[1:], table[1:]) == rules.layers_over_rounds(runs[:1], table[:1]) == []
+    assert rules.layers_over_rounds([runs[0], runs[2]], table.iloc[[0, 2]]) == []
+
+
 # ---- sizes ----------------------------------------------------------------------------------------------------------
 
 
 def test_leads_at_the_smallest_and_at_the_largest_size_are_those_of_the_best_limit():
-    rows = [("fedselect", "a", 50, 70.0), ("fedselect", "b", 50, 72.0), ("fedselect", "a", 20, 60.0)]
-    rows += [("fedselect", "b", 20, 50.0), ("fedper", "FedPer", 50, 73.0), ("fedper", "FedPer", 20, 40.0)]
+    low, high = "FedSelect, α = 0.3", "FedSelect, α = 0.5"
+    rows = [("fedselect", low, 50, 70.0), ("fedselect", high, 50, 72.0), ("fedselect", low, 20, 60.0)]
+    rows += [("fedselect", high, 20, 50.0), ("fedper", "FedPer", 50, 73.0), ("fedper", "FedPer", 20, 40.0)]
     table = pd.DataFrame(rows, columns=["method", "label", "images", "acc_mean"])
     assert sizes.lead_sentences(table) == [
-        "Lead of FedSelect (its best limit) over FedPer: +20.0 points with 20 images, -1.0 points with 50 images."
+        "Lead of FedSelect (its best limit at that size) over FedPer: "
+        "+20.0 points with 20 images (α = 0.3), -1.0 points with 50 images (α = 0.5)."
     ]
     assert sizes.falling(table) == ["FedPer"]
     assert sizes.by_size(table)["where"].unique().tolist() == ["20 images a client", "50 images a client"]
@@ -273,7 +297,8 @@ def test_the_answer_says_what_moves_the_score_most():
         "by the released code: 74.0 % after local training.",
         "The released code's options, single or combined, change FedSelect's accuracy by -1.0 (p = 0.25) to +5.0 (15 "
         "local epochs) points.",
-        '"15 local epochs" changes the accuracy of Local, too: by +4.0 points.',
+        '"15 local epochs" changes the accuracy of Local, too: by +4.0 points, of FedSelect +5.0. So the option helps '
+        "without any sharing, which alone explains most of FedSelect's gain.",
         "Scoring a baseline after local training, not after aggregation, changes its accuracy by +0.0 (Local) to +40.0 "
         "(FedAvg) points.",
         "Twice the passes change a baseline's accuracy by +1.0 (Local) to +1.0 (Local) points.",
@@ -281,6 +306,20 @@ def test_the_answer_says_what_moves_the_score_most():
     few = table[table["label"] == "FedAvg"]
     effects = readings.effects(few[few["method"] == "fedselect"], readings.by_passes(few))
     assert len(readings.answer(few, effects)) == 1, "without FedSelect's runs and twice the passes"
+
+
+def test_an_assignment_that_helps_local_as_much_makes_clients_easier():
+    table = scored().replace({"cifar10, epochs=15": "cifar10, allow_duplicate_classes=True"})
+    table = table.replace({"epochs=15": "allow_duplicate_classes=True"})
+    effects = readings.effects(table[table["method"] == "fedselect"], readings.by_passes(table))
+    (found,) = [text for text in readings.answer(table, effects) if "of Local, too" in text]
+    assert found.endswith(
+        "of FedSelect +5.0. So this assignment of classes gives easier clients, which alone explains most of "
+        "FedSelect's gain."
+    )
+    table.loc[table["acc_mean"] == 76.0, "acc_mean"] = 73.0
+    effects = readings.effects(table[table["method"] == "fedselect"], readings.by_passes(table))
+    assert not any("easier" in text for text in readings.answer(table, effects))
 
 
 def test_training_options_are_compared_without_combinations():

@@ -131,11 +131,12 @@ def test_3_cheaper_than_the_baselines_mean():
     result = verdict(3, totals((40.0, 44.0, 36.0), (90.0, 91.0, 89.0)))
     assert result.status == "holds"
     assert (
-        result.numbers.startswith("less by: communication +50.00 [")
-        and "% (paper 36.3), computation +10.00 [" in result.numbers
+        result.numbers.startswith("communication 50.00 % less [+")
+        and "] (paper: 36.3 % less), computation 10.00 % less [" in result.numbers
     )
     dear = (90.0, 91.0, 89.0)  # Local's 0 counts: the mean is 80
-    assert status(3, totals(dear, (90.0, 91.0, 89.0))) == "does not hold"
+    more = verdict(3, totals(dear, (90.0, 91.0, 89.0)))
+    assert more.status == "does not hold" and more.numbers.startswith("communication 12.50 % more [+")
     assert status(3, totals((40.0, 40.0, 40.0), (105.0, 106.0, 107.0))) == "does not hold"
     assert status(3, totals((40.0, 120.0, 80.0), (90.0, 91.0, 89.0))) == "undecided"
 
@@ -146,7 +147,7 @@ def test_3_is_judged_by_the_mean_over_data_sets():
         totals((88.0, 90.0, 92.0), (90.0, 91.0, 89.0), "sagital"),
     )
     result = verdict(3, one, other)
-    assert result.status == "holds" and "communication +18.75" in result.numbers
+    assert result.status == "holds" and "communication 18.75 % less [" in result.numbers
 
 
 def test_3_without_validation_data_is_undecided():
@@ -155,7 +156,9 @@ def test_3_without_validation_data_is_undecided():
 
 def test_4_least_in_a_round():
     least = methods({"star_pfl": 2.2}, COMM), methods({"star_pfl": 2.9, "local": 1.0}, FLOPS)
-    assert status(4, *least) == "holds"  # Local does not count: it is not federated
+    found = verdict(4, *least)
+    assert found.status == "holds"  # Local does not count: it is not federated
+    assert "communication in MiB of 20 clients in a round: 2.2, the others minus it" in found.numbers
     assert status(4, *least[:1], methods({"star_pfl": 90.0}, FLOPS)) == "does not hold"
     assert status(4, methods({"star_pfl": 3.0, "lotteryfl": 2.0}, COMM), least[1]) == "does not hold"
     assert status(4, methods({"star_pfl": noisy(80.0)}, COMM), least[1]) == "undecided"

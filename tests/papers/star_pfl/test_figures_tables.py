@@ -29,8 +29,8 @@ def test_cost_bars():
     assert [bar.get_width() for bar in paper.patches] == pytest.approx([2.3, 0.1, 3.5])
     ends = [bar.get_x() + bar.get_width() for bar in complete.patches[-3:]]
     assert ends == pytest.approx([2.2 + 2.5, 2.5, 3.4 + 2.5])  # kB: values, mask and download one after the other
-    assert [bar.get_width() for bar in operations.patches] == [30.0] * 3
-    assert list(operations.lines[0].get_xdata()) == [27.0] * 3
+    assert [bar.get_width() for bar in operations.patches] == [3.0] * 3
+    assert list(operations.lines[0].get_xdata()) == [2.7] * 3
     assert list(rounds.lines[0].get_xdata()) == [100, 101]
     assert [text.get_text() for text in paper.get_yticklabels()] == ["Star-PFL", "Local", "FedAvg"]
 
@@ -102,7 +102,7 @@ def test_curves_mark_significant_rounds():
 def test_table_2_has_a_mark_for_each_method_and_alpha():
     panels = {"the paper": (0,), "after aggregation": (0, 2)}  # seeds
     rows = [
-        ("axial (mnist stands in)", panel, "FedAvg", "b", alpha, 70.0 + seed)
+        ("MNIST (for axial)", panel, "FedAvg", "b", alpha, 70.0 + seed)
         for panel, seeds in panels.items()
         for alpha in (0.01, 0.1)
         for seed in seeds
@@ -110,7 +110,7 @@ def test_table_2_has_a_mark_for_each_method_and_alpha():
     table = pd.DataFrame(rows, columns=["task", "panel", "label", "color", "alpha", "value"])
     paper, reproduced = figures.tables.by_method(table).axes
     titles = [ax.get_title().replace("\n", " ") for ax in (paper, reproduced)]
-    assert titles == ["axial: the paper", "axial (MNIST stands in): after aggregation"]
+    assert titles == ["axial: the paper", "MNIST (for axial): after aggregation"]
     assert [line.get_xdata()[0] for line in (*paper.lines, *reproduced.lines)] == [70, 70, 71, 71]
     assert [line.get_markerfacecolor() for line in (*paper.lines, *reproduced.lines)] == ["w", "w", "b", "b"]
     assert [line.get_marker() for line in paper.lines] == ["o", "s"] and paper.get_xlim() == reproduced.get_xlim()

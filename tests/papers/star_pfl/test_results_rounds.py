@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from pfl_core import papers
@@ -20,7 +21,23 @@ def test_the_task_names_a_stand_in():
     own = record("fedavg")
     assert star_pfl.task(own) == "axial"
     other = replace(own, spec=replace(own.spec, data={"name": "mnist"}))
-    assert star_pfl.task(other) == "axial (mnist stands in)"
+    assert star_pfl.task(other) == "MNIST (for axial)"
+    assert [star_pfl.of_task(name) for name in ("axial", "MNIST (for axial)")] == ["axial"] * 2
+    sagittal = replace(other, spec=replace(other.spec, setting="sagital"))
+    assert star_pfl.task(sagittal) == "MNIST (for sagittal)"
+
+
+def test_the_papers_table_has_a_row_for_each_method_and_no_empty_column():
+    rows = [
+        ("Sagital", name, alpha, value) for name, value in (("Local", 0.7), ("FedAvg", 0.6)) for alpha in ("b", "a")
+    ]
+    cells = pd.DataFrame(rows, columns=["dataset", "method", "variant", "paper"]).assign(here=None)
+    wide = star_pfl.printed(cells, "variant")
+    assert wide.index.tolist() == [("Sagittal", "Local"), ("Sagittal", "FedAvg")]
+    assert wide.columns.tolist() == ["b", "a"] and wide.values.tolist() == [[0.7, 0.7], [0.6, 0.6]]
+    both = star_pfl.printed(cells.assign(here=[0.5, None, None, None]), "variant")
+    assert both.columns.tolist() == [("paper", "b"), ("paper", "a"), ("here", "b"), ("here", "a")]
+    assert both[("here", "b")].tolist()[0] == 0.5
 
 
 # ---- accuracy -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ def accuracies(seeds=(0,), alphas=(0.01, 0.1), left_out=()):
     """Star-PFL is second after aggregation and first after local training; Local is first, then second."""
     scores = {"star_pfl": (80.0, 90.0), "local": (85.0, 85.0), "fedavg": (70.0, 84.0)}
     rows = [
-        ("axial (mnist stands in)", method, NAMES[method], alpha, seed, merged + seed, trained + seed)
+        ("MNIST (for axial)", method, NAMES[method], alpha, seed, merged + seed, trained + seed)
         for method, (merged, trained) in scores.items()
         for alpha in alphas
         for seed in seeds
@@ -79,7 +79,7 @@ def test_patterns_say_how_often_noise_is_frozen():
 def test_standings_are_those_of_the_typical_alpha_at_each_scoring_point():
     merged, trained = sentences.accuracy(accuracies(seeds=(0, 1)))
     assert merged == (
-        "axial (MNIST stands in), α = 0.1, after aggregation, 2 seeds: "
+        "MNIST (for axial), α = 0.1, after aggregation, 2 seeds: "
         "Local is highest of 3, 85.5 %; Star-PFL 80.5 %; FedAvg 70.5 %."
     )
     assert "after local training, 2 seeds: Star-PFL is highest of 3, 90.5 %" in trained
@@ -95,12 +95,28 @@ def test_standings_leave_out_seeds_that_not_all_methods_have():
     assert len(sentences.accuracy(part_time)) == 1, "after local training nothing is scored"
 
 
+def test_places_near_the_top_depend_on_the_scoring_point():
+    table = accuracies()
+    own = table["method"] == "star_pfl"
+    mixed = table["acc_mean_picked_merged"].mask(own, table["acc_mean_picked_trained"])
+    cells = rounds.with_published(PAPER.table(2), rounds.by_point(table))
+    (only,) = sentences.near_the_top(table.assign(acc_mean_picked=mixed), cells)
+    assert only == (
+        "Star-PFL is first or second of 3 methods in 2 of 2 settings if each method is scored as its code does, "
+        "in 2 of 2 if all are scored after aggregation, in 2 of 2 if all are scored after local training "
+        "(the paper's Table 2: 2 of 2)."
+    )
+    third = table.assign(acc_mean_picked=mixed, **{score: table[score].mask(own, 0.0) for score in rounds.POINTS})
+    (only,) = sentences.near_the_top(third, rounds.with_published(PAPER.table(2), rounds.by_point(third)))
+    assert only.startswith("The paper's order appears mainly where scoring points are mixed: Star-PFL is first or")
+
+
 def test_ranks_are_given_beside_the_papers():
     table = accuracies(seeds=(0, 1), left_out=[("local", 0.01, 1), ("star_pfl", 0.01, 0), ("star_pfl", 0.01, 1)])
     cells = rounds.with_published(PAPER.table(2), rounds.by_point(table))
     assert sentences.ranks(cells) == [
         "Rank of Star-PFL among 3 methods at α = 0.01, 0.1:",
-        "  axial (MNIST stands in): the paper -, 1; after aggregation -, 2; after local training -, 1.",
+        "  MNIST (for axial): the paper -, 1; after aggregation -, 2; after local training -, 1.",
     ]
 
 
@@ -139,7 +155,7 @@ def test_the_abstracts_percentages_follow_from_the_printed_table():
     assert less.mean().tolist() == pytest.approx([36.3, 18.3], abs=0.05)
     assert sentences.published_costs(less) == (
         "The paper's Table 3, until convergence: Star-PFL sends 36.3 % less and computes 18.3 % less than the mean of "
-        "the 5 baselines (mean of Axial and Sagital)."
+        "the 5 baselines (mean of Axial and Sagittal)."
     )
 
 

@@ -50,12 +50,14 @@ def limit(alpha: float) -> dict:
 def validated(results: pd.DataFrame) -> pd.DataFrame:
     """The rows of a comparison, in which CIFAR-10's runs with validation images replace those without, where stored.
 
-    Only the former have searched rates and may decide a claim.
+    Only the former have searched rates and may decide a claim. Their data set is named "cifar10, with validation".
     """
-    if (results["setting"] == VALIDATED).any():
-        results = results[results["setting"] != "cifar10"]
-        results = results.assign(setting=results["setting"].replace(VALIDATED, "cifar10"))
-    return results
+    chosen = results["setting"] == VALIDATED
+    if not chosen.any():
+        return results
+    name = results["dataset"] + chosen.map({True: VALIDATED.removeprefix("cifar10"), False: ""})
+    setting = results["setting"].replace(VALIDATED, "cifar10")
+    return results.assign(dataset=name, setting=setting)[results["setting"] != "cifar10"]
 
 
 def compared(results: pd.DataFrame) -> pd.DataFrame:

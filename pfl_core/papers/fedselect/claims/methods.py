@@ -185,5 +185,6 @@ def _lead_grows(images: pd.Series, results: pd.DataFrame, alpha: float, name: st
         leads[size] = by_seed(results, fedselect, "acc_mean") - by_seed(results, rival, "acc_mean")
     few, many = leads.values()
     more = _over_common_seeds(few - many)
-    text = ", ".join(f"lead with {images[size]:g} images {lead.mean():+.2f}" for size, lead in leads.items())
+    common = pd.DataFrame(leads).dropna().mean()  # over the seeds of the difference
+    text = ", ".join(f"lead with {images[size]:g} images {lead:+.2f}" for size, lead in common.items())
     return Verdict(more.status, f"{text}, difference {more}")

@@ -112,6 +112,16 @@ def training_sizes(reproduced: pd.DataFrame, shown: Sequence[str], caption: str 
     return captioned(fig, with_grey(caption, reproduced, shown), curves_note(reproduced))
 
 
+def rules(cells: pd.DataFrame, caption: str = "") -> Figure:
+    """``mean_dots`` of the rules of Table 3, with one x axis for all panels."""
+    fig = mean_dots(cells, caption)
+    axes = [ax for ax in fig.axes if ax.axison]
+    low, high = zip(*(ax.get_xlim() for ax in axes), strict=True)
+    for ax in axes:
+        ax.set_xlim(min(low), max(high))
+    return fig
+
+
 @styled
 def readings(cells: pd.DataFrame, caption: str = "") -> Figure:
     """``mean_dots`` of FedSelect's readings and of other methods, which have another colour.

@@ -23,7 +23,7 @@ SAME_SHARE = 0.02  # shares of all and of the movable parameters that differ by 
 def personalization_limit(
     reproduced: pd.DataFrame, paper: pd.DataFrame, baselines: pd.DataFrame, caption: str = ""
 ) -> Figure:
-    """Table 2 as a figure: the paper's numbers, and the reproduced ones by limit and by the final personal share.
+    """Table 2 as a figure: the paper's numbers, and those here by limit and by the final personal share.
 
     reproduced: alpha, personal_share, seed, acc_mean (a row per seed); paper: dataset, alpha, value; baselines: method,
     acc_mean. The first two panels have one scale; the last one is closer, without values far below the others (α = 0,
@@ -51,8 +51,8 @@ def personalization_limit(
     for method, value in rivals.items():
         for ax in axes[1:] if value >= low else axes[1:2]:
             ax.axhline(value, color=COLORS[method], linestyle=METHODS[method].dash, label=NAMES[method])
-    axes[1].set(title="reproduced")
-    axes[2].set(title="reproduced, closer", xlabel="personal share at the end", ylabel="mean client accuracy (%)")
+    axes[1].set(title="here")
+    axes[2].set(title="here, closer", xlabel="personal share at the end", ylabel="mean client accuracy (%)")
     for ax in axes[:2]:
         ax.set_xlabel(r"personalization limit $\alpha$")
         ax.set_xlim(-0.05, 1.05)

@@ -16,7 +16,7 @@ from pfl_core.study.style import COLORS, DASHES, DOUBLE, MARKERS, Look, styled
 
 OVERLAPS = {  # normalisation -> display name, colour
     "iou_raw": ("plain overlap", COLORS["lg_fedavg"]),
-    "iou_minmax": ("overlap scaled to [0, 1] (the code)", COLORS["ditto"]),
+    "iou_minmax": ("overlap scaled to [0, 1]", COLORS["ditto"]),
     "iou_chance": ("overlap corrected for chance", COLORS["fedpac"]),
 }
 

@@ -16,6 +16,7 @@ from pfl_core.study.style import COLORS
 
 TEXT = "the paper's text"
 CODE = "reading=authors_code"
+CLASSES = "allow_duplicate_classes=True"  # its assignment of classes
 USUAL, TWICE = "cifar10", "cifar10, twice the epochs"  # settings
 PASSES = {USUAL: "L epochs", TWICE: "2 L epochs"}
 OPTION, POINT, DOUBLED = (  # what is changed
@@ -123,8 +124,24 @@ def answer(table: pd.DataFrame, points: Mapping[str, pd.Series]) -> list[str]:
             ]
             sentences.append(f"{start} {' to '.join(ends)} points.")
             if what == OPTION and (gain := local_gain(table, most := each.idxmax())) is not None:
-                sentences.append(f'"{option_text(most)}" changes the accuracy of Local, too: by {gain:+.1f} points.')
+                sentences.append(_also_of_local(most, each.max(), gain))
     return sentences
+
+
+def _also_of_local(option: str, own: float, gain: float) -> str:
+    """That an option changes Local's accuracy, too, and so says little about FedSelect."""
+    text = (
+        f'"{option_text(option)}" changes the accuracy of Local, too: by {gain:+.1f} points, of FedSelect {own:+.1f}.'
+    )
+    if not gain > own / 2 > 0:
+        return text
+    why = (
+        "this assignment of classes gives easier clients"
+        if option == CLASSES
+        else "the option helps without any sharing"
+    )
+    what = "explains FedSelect's gain" if gain >= own - 0.5 else "explains most of FedSelect's gain"
+    return f"{text} So {why}, which alone {what}."
 
 
 def local_gain(table: pd.DataFrame, option: str) -> float | None:

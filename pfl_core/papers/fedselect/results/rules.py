@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from pfl_core.papers.fedselect.figures.comparison import best
 from pfl_core.papers.fedselect.results.tables import seeds_text
+from pfl_core.runs import Record
 from pfl_core.study.names import plain
 from pfl_core.study.statistics import leads
 
@@ -62,6 +65,34 @@ def answer(table: pd.DataFrame, found: dict[tuple[str, float], pd.DataFrame]) ->
             )
         sentences.append(f"{plain(where)}, α = {alpha:g}, {seeds_text(runs)}: {'; '.join(parts)}.")
     return sentences
+
+
+def layers_over_rounds(records: Sequence[Record], table: pd.DataFrame) -> list[str]:
+    """Groups of layers in the longer runs: in the round where the shorter runs end, and in the last round.
+
+    Empty if all runs have as many rounds.
+
+    ``table``: a row for each record, see ``labels.rules``.
+    """
+    ends = sorted({record.rounds for record in records})
+    if len(ends) < 2:
+        return []
+    short, long = ends[0], ends[-1]
+    rows = [
+        (label, *record.curve()["acc_mean"].reindex([short, long]))
+        for record, label, masks in zip(records, table["label"], table["masks"], strict=True)
+        if record.rounds == long and (masks == "layers" or label == OWN)
+    ]
+    scores = pd.DataFrame(rows, columns=["label", short, long]).dropna().groupby("label", sort=False).mean()
+    if scores.empty or set(scores.index) == {OWN}:
+        return []
+    shown = "; ".join(f"{label} {early:.1f} and {late:.1f} %" for label, early, late in scores.itertuples())
+    rates = sorted({record.spec.train.lr for record in records})
+    rate = f"the rate is {rates[0]:g} in all runs" if len(rates) == 1 else "the rates differ between runs"
+    return [
+        f"Effect of the rounds ({rate}): the runs of {long} rounds have in round {short}, where the others end, and in "
+        f"their last round: {shown}."
+    ]
 
 
 def _names(chosen: pd.Series) -> str:

@@ -22,15 +22,24 @@ def falling(table: pd.DataFrame) -> list[str]:
 def lead_sentences(table: pd.DataFrame) -> list[str]:
     """A sentence for each of FALLING: FedSelect's mean lead at the smallest and at the largest size.
 
-    Of FedSelect's limits the best one at each size counts. Columns: method, label, images, acc_mean.
+    Of FedSelect's limits the best one at each size counts.
+    Columns: method, label, images, acc_mean.
     """
     sizes = sorted(set(table["images"]))
-    means = table.groupby(["images", "method", "label"])["acc_mean"].mean().groupby(["images", "method"]).max()
+    means = table.groupby(["images", "method", "label"], sort=False)["acc_mean"].mean()
+    highest = means.groupby(["images", "method"], sort=False).max()
+    best = means.groupby(["images", "method"], sort=False).idxmax().str[-1]  # the label
     sentences = []
     for method in FALLING:
         ends = [(size, method) for size in dict.fromkeys((sizes[0], sizes[-1]))]
-        ends = [end for end in ends if end in means.index and (end[0], "fedselect") in means.index]
-        shown = [f"{means[size, 'fedselect'] - means[size, method]:+.1f} points with {size} images" for size, _ in ends]
+        ends = [end for end in ends if end in highest.index and (end[0], "fedselect") in highest.index]
+        shown = [
+            f"{highest[size, 'fedselect'] - highest[size, method]:+.1f} points with {size} images "
+            f"({best[size, 'fedselect'].removeprefix('FedSelect, ')})"
+            for size, _ in ends
+        ]
         if shown:
-            sentences.append(f"Lead of FedSelect (its best limit) over {NAMES[method]}: {', '.join(shown)}.")
+            sentences.append(
+                f"Lead of FedSelect (its best limit at that size) over {NAMES[method]}: {', '.join(shown)}."
+            )
     return sentences

@@ -65,9 +65,9 @@ def cost_bars(table: pd.DataFrame, caption: str = "") -> Figure:
     for metric, alpha in SHADES.items():
         axes[1].barh(places, means[metric] / 1e3, left=left, color=means["color"], alpha=alpha)
         left = left + means[metric] / 1e3
-    axes[2].barh(places, 10 * means["flops_1e10_per_round"], color=means["color"])
+    axes[2].barh(places, means["flops_1e10_per_round"], color=means["color"])
     for color, width in (("w", 3.0), ("k", 1.2)):  # a white edge, which black bars need
-        axes[2].plot(10 * means["dense_1e10_per_round"], places, "|", color=color, markersize=8, markeredgewidth=width)
+        axes[2].plot(means["dense_1e10_per_round"], places, "|", color=color, markersize=8, markeredgewidth=width)
     # rounds until the best (filled) and until the plateau (hollow), a dot for each seed
     for place, label in zip(places, labels, strict=True):
         here = table[table["label"] == label]
@@ -75,14 +75,15 @@ def cost_bars(table: pd.DataFrame, caption: str = "") -> Figure:
         _dots(axes[3], place - 0.15, here["rounds_to_plateau"], here["color"].iloc[0], False)
     axes[0].set(title="as the paper counts", xlabel="MiB a round:\nvalues up,\n20 clients together")
     axes[1].set(title="all bytes", xlabel="kB of a client in a round:\nup (values, mask),\ndown (pale)")
-    axes[2].set(title="operations", xlabel="10⁹ of a client in a round\n(|: with dense kernels)")
+    axes[2].set(title="operations", xlabel="10¹⁰ of a client\nin a round")
     axes[3].set(title="rounds", xlabel="until the best (●),\nuntil the plateau (○)")
     axes[3].set_xlim(0, 1.1 * table[["rounds_to_convergence", "rounds_to_plateau"]].max(axis=None))
     axes[0].set_yticks(places, labels)
     for ax in axes:
         ax.xaxis.set_major_locator(MaxNLocator(4, integer=ax is axes[3]))
     seeds = table["seed"].nunique()
-    return captioned(fig, caption, "bars: one seed" if seeds == 1 else f"bars: mean over {seeds} seeds; dots: seeds")
+    bars = "bars: one seed" if seeds == 1 else f"bars: mean over {seeds} seeds; dots: seeds"
+    return captioned(fig, caption, f"{bars}; |: operations of PyTorch, whatever the mask (no gradient of the images)")
 
 
 def _dots(ax: Axes, place: float, values: pd.Series, color: str, full: bool) -> None:
@@ -134,7 +135,7 @@ def by_method(table: pd.DataFrame, caption: str = "") -> Figure:
             for (label, color), cells in here[here["alpha"] == alpha].groupby(["label", "color"], sort=False):
                 y, style = shift - labels.index(label), {"color": color, "markersize": 3.5}
                 ax.plot(cells["value"].mean(), y, marker, markerfacecolor="w" if len(cells) == 1 else color, **style)
-        ax.set_title(wrapped(f"{tasks[i] if j else tasks[i].split()[0]}:\n{panels[j]}", 4))
+        ax.set_title(wrapped(f"{tasks[i] if j else rounds.of_task(tasks[i])}:\n{panels[j]}", 4))
         ax.grid(axis="y", color="0.93", linewidth=0.6)
         ax.set_axisbelow(True)
         ax.set_yticks([-place for place in range(len(labels))], labels)

@@ -21,6 +21,7 @@ STATE_COLORS = {"active": "#f2f2f2", "frozen": "#6baed6", "probing": "#d55e00"}
 PAIR = (Look(ORANGE, "o"), Look(BLUE, "s", DASHES[1]))  # the paper's orange and blue
 WHY = {"never moved": "#bdbdbd", "cancelled out": "#6baed6"}
 NOISE = "#333333"
+SCORE = "score (0: updates cancel,\n1: one direction)"
 SIDES = {"server": BLUE, "clients": VERMILLION}
 
 
@@ -50,7 +51,7 @@ def values_and_scores(values: pd.DataFrame, scores: pd.DataFrame, threshold: flo
         axes[0].set(ylabel="value")
         axes[0].set_title(f"{party}, nothing frozen")
         axes[0].set_xlabel("communication round")  # the parties' values have different ranges of rounds
-        axes[1].set_ylabel("score (0: steady, 1: one way)")
+        axes[1].set_ylabel(SCORE)
     for ax in grid[-1][1:]:
         ax.set_xlabel("communication round")
     legend_above(fig, grid[0], state_patches())
@@ -178,7 +179,7 @@ def waits_and_scores(waits: pd.DataFrame, scores: pd.DataFrame, threshold: float
             ax.stairs(mine["share"], np.append(mine["low"], 1.0), label=label, **style)
         if threshold is not None:
             ax.axvline(threshold, color="k", linewidth=0.8, linestyle=":", label="threshold T")
-        ax.set(xlabel="score (0: steady, 1: one way)", title=f"{party}, scores")
+        ax.set(xlabel=SCORE.replace("\n", " "), title=f"{party}, scores")
     axes[0][0].set_ylabel("entries")
     axes[1][0].set_ylabel("share of the entries (%)")
     axes[0][1].legend()
@@ -205,7 +206,7 @@ def size_against_score(table: pd.DataFrame, correlations: Mapping[str, float], c
             ax.scatter(mine["value"].abs(), mine["score"], s=9, color=color, marker=marker, linewidth=0, label=layer)
         ax.set(xlabel="|value|", xscale="log", ylim=(-0.04, 1.04))
         ax.set_title(f"{party}: rank correlation {correlation:+.2f}")
-    axes[0].set_ylabel("score (0: steady, 1: one way)")
+    axes[0].set_ylabel(SCORE)
     legend_above(fig, axes)
     return captioned(fig, caption, "dots: sampled entries with a score above 0; correlation: over all entries")
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 import pandas as pd
 
 from pfl_core.papers.star_pfl.experiments import MORE_READINGS, PARTS, READINGS
-from pfl_core.papers.star_pfl.results.rounds import POINTS, below_baselines
+from pfl_core.papers.star_pfl.results.rounds import POINTS, SPELLED, below_baselines
 from pfl_core.papers.star_pfl.settings import BASELINES
 from pfl_core.study.frames import standings
-from pfl_core.study.names import NAMES, in_figure
+from pfl_core.study.names import NAMES
 
 TYPICAL_ALPHA = 0.1  # of Table 3, and of the runs with most seeds
 OWN = NAMES["star_pfl"]
+PUBLISHED, MIXED = "the paper", "mixed"  # panels beside POINTS: the printed table, and each method as its code scores
 
 
 def num_seeds(number: int) -> str:
@@ -104,9 +105,31 @@ def accuracy(table: pd.DataFrame) -> list[str]:
     sentences = []
     for task, runs in table[table["alpha"] == alpha].groupby("task", sort=False):
         for score, point in POINTS.items():
-            where = f"{in_figure(str(task))}, α = {alpha:g}, {point}"
+            where = f"{task}, α = {alpha:g}, {point}"
             sentences += standings(paired(runs, [score]).assign(where=where), "star_pfl", score)
     return sentences
+
+
+def near_the_top(table: pd.DataFrame, cells: pd.DataFrame) -> list[str]:
+    """In how many settings Star-PFL is first or second, with mixed scoring points and with one point for all methods.
+
+    ``table``: see ``rounds.accuracies``; ``cells``: the data of ``figures.tables.by_method``.
+    """
+    mixed = table.assign(panel=MIXED, value=table["acc_mean_picked"])
+    columns = ["task", "alpha", "panel", "label", "seed", "value"]
+    every = pd.concat([mixed[columns], cells[columns]]).fillna({"seed": -1})
+    top: dict[str, list[bool]] = {panel: [] for panel in dict.fromkeys(every["panel"])}
+    for (_, _, panel), runs in every.groupby(["task", "alpha", "panel"], sort=False):
+        top[str(panel)].append(_rank(paired(runs, ["value"])) in ("1", "2"))
+    counts = {panel: f"{sum(found)} of {len(found)}" for panel, found in top.items()}
+    points = [name for name in POINTS.values() if name in top]
+    mainly = all(sum(top[MIXED]) > sum(top[name]) for name in points)
+    first = "The paper's order appears mainly where scoring points are mixed: " * mainly
+    parts = [f"in {counts[MIXED]} settings if each method is scored as its code does"]
+    parts += [f"in {counts[name]} if all are scored {name}" for name in points]
+    of_paper = f" (the paper's Table 2: {counts[PUBLISHED]})" if PUBLISHED in counts else ""
+    methods = cells["label"].nunique()
+    return [f"{first}{OWN} is first or second of {methods} methods {', '.join(parts)}{of_paper}."]
 
 
 def ranks(cells: pd.DataFrame) -> list[str]:
@@ -120,7 +143,7 @@ def ranks(cells: pd.DataFrame) -> list[str]:
         for panel, runs in rows.assign(seed=rows["seed"].fillna(-1)).groupby("panel", sort=False):
             places = [_rank(paired(runs[runs["alpha"] == alpha], ["value"])) for alpha in alphas]
             ranked.append(f"{panel} {', '.join(places)}")
-        lines.append(f"  {in_figure(str(task))}: {'; '.join(ranked)}.")
+        lines.append(f"  {task}: {'; '.join(ranked)}.")
     at = ", ".join(f"{alpha:g}" for alpha in alphas)
     return [f"Rank of {OWN} among {cells['label'].nunique()} methods at α = {at}:", *lines]
 
@@ -144,7 +167,7 @@ def costs(table: pd.DataFrame, noise: dict[str, float]) -> list[str]:
         means = runs.groupby("method").mean(numeric_only=True)
         if not {"star_pfl", "fedavg"} <= set(means.index):
             continue
-        shown, seeds = in_figure(str(task)), num_seeds(runs["seed"].nunique())
+        shown, seeds = str(task), num_seeds(runs["seed"].nunique())
         bytes_ = means[["upload_bytes", "mask_bytes", "download_bytes"]].sum(axis=1)
         per_round = {
             "sends {:.1f} % of the values (as the paper counts)": means["comm_mb_per_client_per_round"],
@@ -177,7 +200,7 @@ def published_costs(less: pd.DataFrame) -> str:
     return (
         f"The paper's Table 3, until convergence: {OWN} sends {_less(means['communication'])} and computes "
         f"{_less(means['computation'])} than the mean of the {len(BASELINES)} baselines "
-        f"(mean of {' and '.join(less.index)})."
+        f"(mean of {' and '.join(SPELLED.get(name, name) for name in less.index)})."
     )
 
 
