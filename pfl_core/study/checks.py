@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from pfl_core.runs import Record
+from pfl_core.runs import Record, RunSpec
+from pfl_core.study.names import NAMES, plain
 
 FLAT = 0.5  # converged: the validation accuracy changes by less than this over the last fifth of the rounds; points
 LAST = 0.2  # fraction of the rounds
@@ -82,8 +83,7 @@ def inert(record: Record) -> float:
 def failed_line(records: Iterable[Record]) -> str:
     """The runs whose training failed, with their accuracies, as lines for a notebook; "" if there are none."""
     lines = [
-        f"   {record.spec.label()}: {record.reported_curve()['acc_mean'].iloc[-1]:.2f} %"
-        + (f" ({record.spec.setting})" if record.spec.setting else "")
+        f"   {_named(record.spec)}: {record.reported_curve()['acc_mean'].iloc[-1]:.2f} %"
         for record in records
         if failed(record)
     ]
@@ -92,6 +92,14 @@ def failed_line(records: Iterable[Record]) -> str:
         if lines
         else ""
     )
+
+
+def _named(spec: RunSpec) -> str:
+    """ "Ditto (lam=2) on CIFAR-10, a setting, seed 0"."""
+    fields = ", ".join(f"{name}={value}" for name, value in spec.method.items() if name != "name")
+    where = plain(f"{spec.data['name']}, {spec.setting}" if spec.setting else spec.data["name"])
+    method = NAMES.get(spec.method["name"], spec.method["name"])
+    return f"{method}{f' ({fields})' if fields else ''} on {where}, seed {spec.seed}"
 
 
 def mechanism(records: Iterable[Record], label: Callable[[Record], str]) -> pd.DataFrame:

@@ -179,7 +179,7 @@ def page(evidence: Evidence, figures: Path | None = None) -> str:
         "## Answer\n\n" + _listed(evidence.answer[:SENTENCES]),
         *(["### More numbers\n\n" + _listed(more)] if (more := evidence.answer[SENTENCES:]) else []),
         "## Verdicts\n\n" + verdicts(evidence),
-        "## The paper's numbers beside the reproduced ones\n\n" + comparison(evidence),
+        "## The paper's numbers beside those here\n\n" + comparison(evidence),
         *(["### Numbers that are not reproduced\n\n" + missed] if (missed := misses(evidence)) else []),
         "## Did the mechanism act?\n\n" + mechanism(evidence),
         *(["## Agreement with training alone\n\n" + agreed] if (agreed := local_agreement(evidence)) else []),

@@ -94,7 +94,7 @@ def test_runs_at_preset_ci_are_too_short_to_judge():
 
 def test_failed_runs_are_listed_with_their_accuracy():
     runs = [scored([150, 160, 170]), scored([100, 100, 100])]
-    assert failed_line(runs).splitlines()[1:] == ["   fedavg() on digits, seed 0: 50.00 % (a setting)"]
+    assert failed_line(runs).splitlines()[1:] == ["   FedAvg on Digits, a setting, seed 0: 50.00 %"]
     assert failed_line(runs[:1]) == ""
 
 
