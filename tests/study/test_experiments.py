@@ -72,4 +72,6 @@ def test_runs_that_did_not_train_are_listed(store, capsys, monkeypatch):
     diverging = specs(train=Training(lr=1e12))
     records(diverging, train=True, store=store)
     out = capsys.readouterr().out
-    assert "did not train" in out and all(spec.label() in out for spec in diverging)
+    assert "did not train" in out and all(
+        f"FedAvg on tests.runs.outside:blobs, seed {spec.seed}: " in out for spec in diverging
+    )
