@@ -132,7 +132,8 @@ def first_line(records: Iterable[Record], label: Callable[[Record], str]) -> str
         f"{_few(list(values))}: {what} is {_span(values.values())} (bound {bound:g}); {otherwise}"
         for (what, bound, otherwise), values in failed.items()
     ]
-    return "\n".join(["The mechanism did not act in all runs. These runs decide no claim:", *lines])
+    head = "The mechanism did not act in all runs. These runs decide no claim but those about the mechanism itself:"
+    return "\n".join([head, *lines])
 
 
 def _few(names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from functools import cache, partial, wraps
 import pandas as pd
 
 from pfl_core.study.comparison import Comparison
-from pfl_core.study.criteria import OPEN_INTERVAL, Criteria, Judgement
+from pfl_core.study.criteria import OPEN_INTERVAL, RUNS_MISSING, Criteria, Judgement
 from pfl_core.study.published import facts
 from pfl_core.study.statistics import Missing, claim_rows, reading
 from pfl_core.study.verdicts import Check, Verdict
@@ -108,9 +108,10 @@ def parts(numbers: str) -> list[str]:
 
 
 def in_short(numbers: str) -> str:
-    """The first number or reason behind a verdict; for an open interval, also the first number."""
+    """The first number or reason behind a verdict; for an open interval or missing runs, also the first number."""
     first, *others = parts(numbers)
-    values = [part for part in others if part.startswith("Numbers: ")] if first.startswith(OPEN_INTERVAL) else []
+    shown = first.startswith((OPEN_INTERVAL, RUNS_MISSING))
+    values = [part for part in others if shown and part.startswith("Numbers: ")]
     return ". ".join(part.removesuffix(".") for part in (first, *values))
 
 

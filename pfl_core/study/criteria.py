@@ -33,6 +33,7 @@ SMALL_PRESETS = ("quick", "ci")
 LEAST_SEEDS, MOST_SEEDS = 3, 10
 DIFFERENCE = 2.0  # percentage points that the seeds must be able to distinguish from 0
 OPEN_INTERVAL = "a 95 % interval contains both answers"
+RUNS_MISSING = "runs are missing"
 OF_A_RUN = ("seed", "key", "stale", "flat", "metric", "value")  # columns in which the runs of one configuration differ
 MAX_NAMED = 3  # methods that are listed in a reason
 
@@ -122,7 +123,7 @@ def why_open(verdict: Verdict, reading: Reading) -> Iterable[str]:
     if verdict.status != UNDECIDED:
         return
     if any(message in verdict.numbers for message in reading.missing):
-        yield "runs are missing"
+        yield RUNS_MISSING
     elif any(len(values) < 2 for values in reading.differences):
         yield "one seed gives no interval"
     elif reading.differences:

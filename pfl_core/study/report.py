@@ -405,8 +405,9 @@ def mechanism(evidence: Evidence) -> str:
     rows = [(r.run, r.check, f"{r.median:.3g}", f"{r.bound:g}", r.acted) for r in table.itertuples()]
     intro = (
         "Each check tests whether the method's mechanism had an effect in a run. *acted* counts the runs that pass. A "
-        "run that fails decides no claim. A bound is a minimum or a maximum, depending on the check; the "
-        "[method page](README.md#does-the-mechanism-act) explains the checks and says when the bounds were set.\n\n"
+        "run that fails decides no claim but those about the mechanism itself. A bound is a minimum or a maximum, "
+        "depending on the check; the [method page](README.md#does-the-mechanism-act) explains the checks and says when "
+        "the bounds were set.\n\n"
     )
     return intro + markdown(("runs", "check", "median", "bound", "acted"), rows)
 

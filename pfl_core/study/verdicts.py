@@ -123,6 +123,11 @@ def on_stored_datasets(check: Check) -> Check:
     return judge
 
 
+def lacking(text: str, what: str) -> Verdict:
+    """Undecided for want of results: ``text`` tells what is stored, ``what`` ("without conv2") what is not."""
+    return Verdict(UNDECIDED, f"{text}; {Missing(what)}")  # a reading keeps the message, also of one not raised
+
+
 def all_hold(parts: Iterable[tuple[str, Callable[[], Verdict]]]) -> Verdict:
     """The verdict on a claim with several parts (label, check). A part with missing results is undecided."""
     return _all_hold([(label, *_judged(part)) for label, part in parts])

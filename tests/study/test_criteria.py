@@ -5,7 +5,7 @@ import pytest
 
 from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver, seeds_needed
 from pfl_core.study.statistics import Missing, Reading, interval, paired, reading
-from pfl_core.study.verdicts import Verdict, ahead_of_all, all_hold, any_holds, holm, on_stored_datasets
+from pfl_core.study.verdicts import Verdict, ahead_of_all, all_hold, any_holds, holm, lacking, on_stored_datasets
 
 HOLDS = Verdict("holds", "+3.00")
 SEARCHED = {("real", "images"): {"own": {"lr": 0.1}, "rival": {"lr": 0.3}}}
@@ -245,3 +245,12 @@ def test_holm_is_stricter_than_each_alone():
     assert [name for name, status in strict.items() if status == "holds"] == ["a"]
     assert set(strict.values()) == {"holds", "undecided"}
     assert interval(pd.Series([1.0, 2.0, 4.0])).p == pytest.approx(0.1181, abs=1e-4)  # t = 2.6458, 2 degrees of freedom
+
+
+def test_a_verdict_that_lacks_results_says_so_and_not_that_its_interval_is_open():
+    frame = rows()
+    with reading() as read:
+        lead = paired(frame, {"method": "own"}, {"method": "rival"})
+        verdict = lacking(str(lead), "without third")
+    found = Criteria(searched=SEARCHED).judge(1, verdict, read, frame)
+    assert found.numbers == f"runs are missing. Numbers: {lead}; without third"

@@ -26,6 +26,7 @@ from pfl_core.study.verdicts import (
     all_of,
     any_holds,
     below,
+    lacking,
     on_each_dataset,
     on_stored_datasets,
     telling,
@@ -80,7 +81,7 @@ def holds_only_on_all(*names: str) -> Callable[[Check], Check]:
             missing = [name for name in names if name not in set(results["setting"])]
             if verdict.status != "holds" or not missing:
                 return verdict
-            return Verdict("undecided", f"{verdict.numbers}; holds there, without {', '.join(missing)}")
+            return lacking(verdict.numbers, f"holds there, without {', '.join(missing)}")
 
         return judge
 
@@ -183,7 +184,7 @@ def fedavg_fails_under_label_shift(results: pd.DataFrame) -> Verdict:
     if verdict.status != "holds" or feature_shift.nunique() == 2:
         return verdict
     other = "label" if feature_shift.all() else "pure feature"
-    return Verdict("undecided", f"{verdict.numbers}; holds there, but no set with {other} shift is stored")
+    return lacking(verdict.numbers, f"holds there, but no set with {other} shift is stored")
 
 
 @on_each_dataset
@@ -245,4 +246,4 @@ def against_stored(
     absent = [name for name in names if name not in stored_baselines(results, names)]
     if not absent or status == certain:
         return Verdict(status, text)
-    return Verdict("undecided", f"{text}; {status} against those stored, without {', '.join(absent)}")
+    return lacking(text, f"{status} against those stored, without {', '.join(absent)}")

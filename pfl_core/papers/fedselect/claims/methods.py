@@ -34,6 +34,7 @@ from pfl_core.study.verdicts import (
     all_hold,
     all_of,
     holm,
+    lacking,
     on_each_dataset,
     on_stored_datasets,
     telling,
@@ -64,7 +65,7 @@ def undecided_without(absent: list[float], verdict: Verdict) -> Verdict:
     if not absent or verdict.status != "does not hold":
         return verdict
     missing = ", ".join(f"{alpha:.2f}" for alpha in absent)
-    return Verdict("undecided", f"{verdict.numbers}; does not hold at the limits stored, without {missing}")
+    return lacking(verdict.numbers, f"does not hold at the limits stored, without {missing}")
 
 
 @claim(1, COMPARED, rows=compared)
@@ -100,8 +101,8 @@ def leads_on_average(results: pd.DataFrame) -> Verdict:
     average = interval(table.mean(axis=1))
     parts = [f"{label} {value:+.2f}" for label, value in table.mean().items()]
     text = f"average {average} of {'; '.join(parts)}"
-    if lacking := [name for name in SETTINGS if name not in set(results["setting"])]:
-        return Verdict("undecided", f"{text}; without {', '.join(lacking)}")
+    if unstored := [name for name in SETTINGS if name not in set(results["setting"])]:
+        return lacking(text, f"without {', '.join(unstored)}")
     return undecided_without(sorted(absent), against_stored(results, above(average, AVERAGE_GAIN), text))
 
 

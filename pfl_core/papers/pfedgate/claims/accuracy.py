@@ -26,6 +26,7 @@ from pfl_core.study.verdicts import (
     all_hold,
     all_of,
     below,
+    lacking,
     on_each_dataset,
     telling,
 )
@@ -76,7 +77,7 @@ def _beats_all(metric: str, rows: pd.DataFrame) -> Verdict:
     absent = [name for name in BASELINES if name not in stored]
     if not absent or status == "does not hold":  # a single loss refutes the claim
         return Verdict(status, text)
-    return Verdict("undecided", f"{text}; {status} against those stored, without {', '.join(absent)}")
+    return lacking(text, f"{status} against those stored, without {', '.join(absent)}")
 
 
 claim(1, SETTINGS)(on_each_dataset(partial(_beats_all, MEAN)))
