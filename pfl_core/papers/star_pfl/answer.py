@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pfl_core.papers.star_pfl.settings import SETTINGS
 from pfl_core.study.report import Evidence
 
 ALPHA = 0.1  # of the Dirichlet split; the runs of the three α share a setting and differ in this value only
@@ -22,14 +23,18 @@ def answer(evidence: Evidence) -> list[str]:
         lead = found.difference(own, fedavg, metric)
         return f"Star-PFL scores {star}, FedAvg {average} and FedBN {norms}; its lead over FedAvg is {lead}"
 
-    sides = (f"{found.side(own, fedavg, metric)} FedAvg {point}" for point, metric in POINTS.items())
+    sides: dict[str, list[str]] = {}
+    for point, metric in POINTS.items():
+        sides.setdefault(found.side(own, fedavg, metric), []).append(point)
+    beside = " and ".join(f"{side} FedAvg {' and '.join(points)}" for side, points in sides.items())
     less = (found.values(own, "frozen_local") < found.values(own, "chance_local")).all() and len(found.values(own))
     frame = found.frames.get(MNIST[0])
+    searched = " with searched learning rates" if MNIST in SETTINGS.searched else ""
     length = 0 if frame is None else frame.loc[frame["setting"] == MNIST[1], "rounds"].max()
     return [
-        f"In short, by the numbers so far: on MNIST, Star-PFL is {' and '.join(sides)}."
+        f"In short, by the numbers so far: on MNIST, Star-PFL is {beside}."
         + " Its clients freeze fewer parameters than they would if all updates were pure noise." * bool(less),
-        f"On MNIST instead of the paper's medical images (Dirichlet α = {ALPHA}, {length} rounds, "
+        f"On MNIST instead of the paper's medical images{searched} (Dirichlet α = {ALPHA}, {length} rounds, "
         f"{found.seeds(own)}), after aggregation {scores('after aggregation')}. Training alone scores "
         f"{found.number(local, POINTS['after aggregation'])}.",
         f"Clients freeze {share('frozen_local')} of the parameters, the server {share('frozen_global')}; with "

@@ -11,9 +11,11 @@ from pfl_core.papers.star_pfl.settings import SETTINGS
 from pfl_core.study.criteria import MECHANISM, SEARCH, Criteria, Waiver
 from pfl_core.study.search import Search, open_ends, searched_path
 
-# The middle of the grid is the released code's learning rate. Thresholds and windows are the paper's and not searched.
+# Every search also tries the setting's rate, at real the released code's 0.01. From a grid of 0.003 to 0.03, Local and
+# FedAvg ended at 0.27, two extensions above it, before any other method was searched; so the grid for real lies higher.
+# Thresholds and windows are the paper's and not searched.
 # Validation images are the paper's split, a fifth of each client's images; no final run trains on them.
-_RATE = {"lr": (0.003, 0.01, 0.03)}
+_RATE = {"lr": (0.03, 0.1, 0.3)}
 _STRENGTHS: dict[str, dict[str, tuple[float, ...]]] = {
     "local": {},
     "fedavg": {},

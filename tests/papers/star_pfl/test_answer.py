@@ -32,7 +32,7 @@ def test_all_methods_are_scored_at_the_same_two_points_and_at_one_alpha():
     assert "α = 0.1, 60 rounds, " in first
     assert "Star-PFL scores 90.8 %, FedAvg 90.9 % and FedBN 90.7 %; its lead over FedAvg is -0.1 points, 1 s" in first
     assert "Star-PFL scores 94.0 %, FedAvg 94.4 % and FedBN 94.3 %" in second
-    assert "compared in one seed only with FedAvg after aggregation" in short
+    assert "compared in one seed only with FedAvg after aggregation and after local training." in short
 
 
 def test_the_short_answer_names_the_side_at_each_point():
