@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
 import time
 import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,6 +32,7 @@ RESULTS = ROOT / "data" / "results"  # committed records of long runs
 SCHEMA = 2  # format of record files; files of format 1 lack this number and have other keys, see ``migrate``
 DEVICES = ("cpu", "cuda", "mps")  # a figure can show records of any of these
 LEFT_SECONDS = 3600.0  # temporary files unchanged for so long were left by a killed process
+PACKED = 5000  # an array of more numbers is stored as compressed text: a quarter of the size
 _RECORD_PATTERN = "[0-9a-f]" * 16 + ".json"
 
 
@@ -326,7 +329,7 @@ class Store:
 
 
 def write_record(record: Record, path: Path) -> Path:
-    """Write the record as JSON, a line per entry, with a checksum of its content."""
+    """Write the record as JSON, see ``write_content``. Large arrays are ``packed``, series ``shortened``."""
     content = {
         "schema": SCHEMA,
         "key": record.key,
@@ -346,6 +349,13 @@ def write_record(record: Record, path: Path) -> Path:
     }
     content = json.loads(json.dumps(content, default=_to_json), parse_float=_rounded, parse_constant=lambda text: None)
     content["spec"] = record.spec.to_json()  # settings are not rounded
+    content["arrays"] = {name: packed(array) for name, array in content["arrays"].items()}
+    content["series"] = {name: [rounds, shortened(values)] for name, (rounds, values) in content["series"].items()}
+    return write_content(content, path)
+
+
+def write_content(content: dict[str, Any], path: Path) -> Path:
+    """Write a record's plain content as JSON, a line per entry, with a checksum."""
     lines = [f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in content.items() if k != "series"]
     series = [f"  {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in content["series"].items()]
     lines += ['"series": {\n' + ",\n".join(series) + "\n}", f'"sha256": "{checksum(content)}"']
@@ -372,12 +382,62 @@ def read_content(path: Path) -> dict[str, Any]:
 def record_from_content(content: dict[str, Any]) -> Record:
     """The record of a file's plain content. Raises ValueError if its method or format is not available here."""
     content = dict(content)
-    series = {name: (rounds, values) for name, (rounds, values) in content.pop("series").items()}
+    series = {name: (rounds, in_full(values, rounds)) for name, (rounds, values) in content.pop("series").items()}
     seconds, spec = content.pop("seconds"), RunSpec.from_json(content.pop("spec"))
+    content["arrays"] = {name: unpacked(array) for name, array in content.get("arrays", {}).items()}
     content.setdefault("schema", 1)
     if content["schema"] > SCHEMA:
         raise ValueError(f"its format is {content['schema']}, this version reads up to {SCHEMA}; update the project")
     return Record(spec=spec, series=series, seconds=math.nan if seconds is None else seconds, **content)
+
+
+def packed(array: Any) -> Any:
+    """A rectangular array of more than PACKED numbers as {"dtype", "shape", "data"}; anything else as it is.
+
+    ``data`` is base64 text of zlib's compression. Numbers are int32, or float32, whose precision is that of records.
+    The last axis of ``shape`` comes first and bytes of equal place stand together: neighbours in time compress well.
+    """
+    try:
+        values = np.asarray(array)
+        exact = values if values.dtype.kind == "i" else np.asarray(array, dtype=np.float64)  # None becomes NaN
+    except (TypeError, ValueError):  # not rectangular, or no numbers
+        return array
+    if exact.size <= PACKED:
+        return array
+    with np.errstate(over="ignore"):
+        values = exact.astype(np.int32 if exact.dtype.kind == "i" else np.float32)
+    whole = exact == np.round(exact)
+    if (values[whole] != exact[whole]).any():  # counts are never rounded
+        return array
+    places = np.ascontiguousarray(values.T).view(np.uint8).reshape(-1, values.itemsize).T
+    data = base64.b64encode(zlib.compress(places.tobytes(), 9)).decode()
+    return {"dtype": values.dtype.name, "shape": list(values.shape), "data": data}
+
+
+def unpacked(array: Any) -> Any:
+    """The array that ``packed`` made text of, as int64 or float64; anything else as it is."""
+    if not (isinstance(array, dict) and array.keys() == {"dtype", "shape", "data"}):
+        return array
+    dtype = np.dtype(array["dtype"])
+    places = np.frombuffer(zlib.decompress(base64.b64decode(array["data"])), np.uint8).reshape(dtype.itemsize, -1)
+    values = np.ascontiguousarray(places.T).view(dtype).reshape(array["shape"][::-1]).T
+    return values.astype(np.int64 if dtype.kind == "i" else np.float64)
+
+
+def shortened(values: list) -> Any:
+    """The values of a series as they are stored: one if all are equal, ``packed`` if they are many numbers."""
+    if len(values) > 1 and all(value == values[0] for value in values):
+        return values[:1]
+    missing = any(number is None for value in values for number in (value if isinstance(value, list) else [value]))
+    return values if missing else packed(values)
+
+
+def in_full(values: Any, rounds: list[int]) -> list:
+    """The values of a series, one for each of its rounds, from what ``shortened`` made of them."""
+    found = unpacked(values)
+    if isinstance(found, np.ndarray):
+        return found.tolist()
+    return found * len(rounds) if len(found) == 1 else found
 
 
 def _to_json(value: Any) -> Any:

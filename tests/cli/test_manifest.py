@@ -33,6 +33,13 @@ def test_the_committed_manifest_is_the_best_evidence():
     assert entries == manifest.best(Store(root=Path(os.devnull))), "run `pfl runs manifest`"
 
 
+def test_committed_records_are_small():
+    """At most half a megabyte each, and 60 in all."""
+    sizes = {path.name: path.stat().st_size for path in RESULTS.glob("**/*.json")}
+    assert max(sizes.values()) <= 0.5e6, max(sizes, key=sizes.__getitem__)
+    assert sum(sizes.values()) <= 60e6
+
+
 def test_every_committed_record_is_current():
     """No record is stale: what is superseded leaves the folder and stays in git's history."""
     for path in RESULTS.glob("*/**/*.json"):

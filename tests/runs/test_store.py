@@ -18,6 +18,7 @@ import torch
 from pfl_core.algorithm import method
 from pfl_core.files import atomic_write
 from pfl_core.runs import Record, RunSpec, Store, execute, read_record, sweep, write_record
+from pfl_core.runs.store import in_full, packed, shortened, unpacked
 from pfl_core.study import output
 from pfl_core.training import Training
 from tests.runs.outside import HERE, write_npz
@@ -248,6 +249,65 @@ def test_values_keep_what_a_float32_holds(tmp_path):
     values = torch.rand(200, generator=torch.Generator().manual_seed(0)).double()
     read = read_record(write_record(record(loss=([1], [values.tolist()])), tmp_path / "r.json"))
     assert torch.allclose(torch.tensor(read.series["loss"][1][0], dtype=torch.float64), values, rtol=1e-6, atol=0)
+
+
+def numbers(*shape):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(0)).numpy()
+
+
+@pytest.mark.parametrize(
+    "array, is_packed",
+    [
+        (numbers(30, 2, 100), True),
+        (numbers(5000), False),  # as many numbers as stay readable
+        (np.arange(6000).reshape(60, 100), True),
+        (np.arange(6000) + 2**30, True),
+        (np.arange(6000) + 2**40, False),  # no int32
+        (np.arange(6000.0) + 2**24, False),  # whole numbers that float32 does not have
+        (np.where(numbers(6000) < 0.5, np.nan, 1.5), True),
+    ],
+)
+def test_large_arrays_are_packed_and_come_back(array, is_packed, tmp_path):
+    stored = packed(array.tolist())
+    assert isinstance(stored, dict) is is_packed
+    found = unpacked(stored)
+    np.testing.assert_allclose(np.asarray(found), array, rtol=1e-6)
+    if is_packed:
+        assert len(stored["data"]) < 0.7 * len(json.dumps(array.tolist()))
+        assert found.dtype.kind == array.dtype.kind
+    made = dataclasses.replace(record(loss=([1], [1.0])), arrays={"a": array})
+    back = read_record(write_record(made, tmp_path / "r.json"))
+    np.testing.assert_allclose(np.asarray(back.arrays["a"]), array, rtol=1e-6)
+    again = write_record(back, tmp_path / "again.json")
+    assert again.read_bytes() == (tmp_path / "r.json").read_bytes()
+
+
+def test_what_is_no_rectangle_of_numbers_is_not_packed():
+    for array in (["a"] * 6000, [[1.0] * 3000, [1.0] * 3001], {"shape": [1]}, None):
+        assert packed(array) is array and unpacked(array) is array
+
+
+@pytest.mark.parametrize(
+    "values, stored_values",
+    [
+        ([[3, 4]] * 5, [[3, 4]]),
+        ([2.5] * 5, [2.5]),
+        ([1, 1, 1, 1, 2], [1, 1, 1, 1, 2]),
+        ([[3.0, None]] * 4 + [[3.0, 1.0]], [[3.0, None]] * 4 + [[3.0, 1.0]]),
+    ],
+)
+def test_a_series_that_never_changes_is_stored_once(values, stored_values):
+    assert shortened(values) == stored_values
+    assert in_full(stored_values, [1, 2, 3, 4, 5]) == values
+
+
+def test_a_long_series_is_packed():
+    values = numbers(100, 60).tolist()
+    stored = shortened(values)
+    assert isinstance(stored, dict)
+    np.testing.assert_allclose(in_full(stored, list(range(1, 101))), values, rtol=1e-6)
+    values[3][4] = None  # an absent client
+    assert shortened(values) is values
 
 
 def test_a_diverged_run_can_be_stored(tmp_path):
