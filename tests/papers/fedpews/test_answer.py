@@ -71,3 +71,15 @@ def test_cells_above_99_percent_are_counted_by_their_mean_over_seeds():
 
 def test_the_length_of_the_image_runs_is_that_of_the_preset():
     assert "300 rounds" in answer(evidence())[2]
+
+
+def test_the_readings_of_the_text_are_told_by_their_range():
+    late = dict(metric="acc_late")
+    runs_of = [runs("four clients", "fedpews", 64.0, "tau=0.124;lam=0", **late)]
+    assert "readings" not in answer(evidence(paper=runs_of))[1]
+    runs_of.append(runs("four clients", "fedpews", (70.0, 72.0, 71.0), "tau=0.124;lam=0;draws=one_per_step", **late))
+    assert answer(evidence(paper=runs_of))[1].endswith(
+        "2 readings of it λ = 0 gives 64.0 to 71.0 %, never the paper's 91.1 %."
+    )
+    runs_of.append(runs("four clients", "fedpews", 92.0, "tau=0.124;lam=0;expand_rule=row", **late))
+    assert answer(evidence(paper=runs_of))[1].endswith("Under 3 readings of the text λ = 0 gives 64.0 to 92.0 %.")
