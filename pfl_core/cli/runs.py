@@ -188,13 +188,13 @@ def _preset(record: Record) -> str:
 
 
 def _copy_to_results(records: list[Record], store: Store) -> int:
-    from pfl_core.files import atomic_write
+    from pfl_core.runs.store import read_content, write_content
 
     if not records:
         raise ValueError("runs export --results: no stored run matches, nothing to write")
     for record in records:
         path = store.results / (record.spec.paper or "other") / _preset(record) / f"{record.key}.json"
-        atomic_write(path, record_path(record, store).read_bytes())
+        write_content(read_content(record_path(record, store)), path)
         print(f"{path}  {record.spec.label()}{', STALE' if record.stale else ''}")
     return 0
 

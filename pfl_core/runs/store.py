@@ -32,7 +32,7 @@ RESULTS = ROOT / "data" / "results"  # committed records of long runs
 SCHEMA = 2  # format of record files; files of format 1 lack this number and have other keys, see ``migrate``
 DEVICES = ("cpu", "cuda", "mps")  # a figure can show records of any of these
 LEFT_SECONDS = 3600.0  # temporary files unchanged for so long were left by a killed process
-PACKED = 5000  # an array of more numbers is stored as compressed text: a quarter of the size
+PACKED = 1500  # an array of more numbers is stored as compressed text: a third of the size
 _RECORD_PATTERN = "[0-9a-f]" * 16 + ".json"
 
 
@@ -329,7 +329,7 @@ class Store:
 
 
 def write_record(record: Record, path: Path) -> Path:
-    """Write the record as JSON, see ``write_content``. Large arrays are ``packed``, series ``shortened``."""
+    """Write the record as JSON, see ``write_content``."""
     content = {
         "schema": SCHEMA,
         "key": record.key,
@@ -349,16 +349,20 @@ def write_record(record: Record, path: Path) -> Path:
     }
     content = json.loads(json.dumps(content, default=_to_json), parse_float=_rounded, parse_constant=lambda text: None)
     content["spec"] = record.spec.to_json()  # settings are not rounded
-    content["arrays"] = {name: packed(array) for name, array in content["arrays"].items()}
-    content["series"] = {name: [rounds, shortened(values)] for name, (rounds, values) in content["series"].items()}
     return write_content(content, path)
 
 
 def write_content(content: dict[str, Any], path: Path) -> Path:
-    """Write a record's plain content as JSON, a line per entry, with a checksum."""
+    """Write a record's plain content as JSON, a line per entry, with a checksum.
+
+    Large arrays are ``packed`` and series ``shortened``, also those of a file that was written without.
+    """
+    arrays = {name: packed(unpacked(array)) for name, array in content.get("arrays", {}).items()}
+    series = {name: [at, shortened(in_full(values, at))] for name, (at, values) in content["series"].items()}
+    content = {**content, "arrays": arrays, "series": series}
     lines = [f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in content.items() if k != "series"]
-    series = [f"  {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in content["series"].items()]
-    lines += ['"series": {\n' + ",\n".join(series) + "\n}", f'"sha256": "{checksum(content)}"']
+    series_lines = [f"  {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in series.items()]
+    lines += ['"series": {\n' + ",\n".join(series_lines) + "\n}", f'"sha256": "{checksum(content)}"']
     atomic_write(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
     return path
 

@@ -259,7 +259,7 @@ def numbers(*shape):
     "array, is_packed",
     [
         (numbers(30, 2, 100), True),
-        (numbers(5000), False),  # as many numbers as stay readable
+        (numbers(1500), False),  # as many numbers as stay readable
         (np.arange(6000).reshape(60, 100), True),
         (np.arange(6000) + 2**30, True),
         (np.arange(6000) + 2**40, False),  # no int32
