@@ -22,7 +22,7 @@ def _readings(evidence: Evidence) -> str:
     """A sentence on λ = 0 with four clients under each stored reading of the algorithm, mean over seeds; "" for one."""
     frame = evidence.frames["paper"]
     rows = frame[(frame["setting"] == "four clients") & (frame["method"] == "fedpews") & (frame["metric"] == LATE)]
-    means = rows[rows["variant"].str.contains("lam=0")].groupby("variant")["value"].mean()
+    means = rows[rows["variant"].str.contains(r"\blam=0(?:;|$)")].groupby("variant")["value"].mean()
     if len(means) < 2:
         return ""
     return (
@@ -59,6 +59,8 @@ def answer(evidence: Evidence) -> list[str]:
 
     inert = evidence.values((*four, "fedpews", unrewarded), "inert")
     unsettled = f"the masks had not settled in {inert.sum():.0f} of {len(inert)} runs"
+    if len(inert) and inert.all():
+        unsettled += ", so these are random subnetworks"
     grid = ("real", "sensitivity", "fedpews", "tau=0.2;lam=2")
     plain_grid = ("real", "sensitivity", "fedavg")
     cells = _cells(evidence)
@@ -83,7 +85,7 @@ def answer(evidence: Evidence) -> list[str]:
         "With four clients and the paper's learning rate, the mean accuracy of the last ten rounds is "
         f"{level('fedavg')} with FedAvg and {level('fedpews', unrewarded)} with FedPeWS without diversity reward "
         f"(λ = 0): a difference of {gain('fedpews', unrewarded)}. The paper has 58.4 % and 91.1 %. With λ = 0 "
-        f"{unsettled}, so these are random subnetworks. With λ = 5 it is {level('fedpews', warm)} "
+        f"{unsettled}. With λ = 5 it is {level('fedpews', warm)} "
         f"({gain('fedpews', warm)}), with fixed subnetworks {level('fedpews_fixed', warm)} "
         f"({gain('fedpews_fixed', warm)}).{_readings(evidence)}",
         f"On CIFAR-MNIST ({evidence.seeds(plain)}, {length} rounds) FedPeWS ends at {evidence.number(learned)} with "

@@ -52,8 +52,7 @@ def answer(evidence: Evidence) -> list[str]:
         f"score {control()}. With learned scales, fixed masks score {control('mask=small_blocks')} and random masks "
         f"{control('mask=random')}. With scales of 1, learned masks score {control('gate_override=1')}, random masks "
         f"{control('mask=random', 'gate_override=1')} and fixed masks "
-        f"{control('mask=small_blocks', 'gate_override=1')}. So learned masks alone or learned scales alone come close "
-        "to both together.",
+        f"{control('mask=small_blocks', 'gate_override=1')}.",
         "At the paper's own setting one run is stored, with s = 0.5 on CIFAR-10. It scores "
         f"{accuracy('paper', 'cifar10', 'pfedgate')} after aggregation; the paper has 74.1 %.",
     ]

@@ -77,6 +77,8 @@ def test_the_readings_of_the_text_are_told_by_their_range():
     late = dict(metric="acc_late")
     runs_of = [runs("four clients", "fedpews", 64.0, "tau=0.124;lam=0", **late)]
     assert "readings" not in answer(evidence(paper=runs_of))[1]
+    runs_of.append(runs("four clients", "fedpews", 30.0, "tau=0.124;lam=0.5", **late))
+    assert "readings" not in answer(evidence(paper=runs_of))[1], "another λ is no reading"
     runs_of.append(runs("four clients", "fedpews", (70.0, 72.0, 71.0), "tau=0.124;lam=0;draws=one_per_step", **late))
     assert answer(evidence(paper=runs_of))[1].endswith(
         "2 readings of it λ = 0 gives 64.0 to 71.0 %, never the paper's 91.1 %."
