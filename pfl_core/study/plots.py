@@ -25,6 +25,7 @@ CHARACTERS_PER_INCH = 18  # of a legend
 CAPTION_PER_INCH = 20  # characters
 TITLES_PER_FIGURE = 100  # characters of the titles of a row of panels, in a double-column figure
 FAR = 4.0  # far outliers lie this many times (maximum - first quartile) below the first quartile
+FAR_AHEAD = 2.0  # the same for leads: this many times (third quartile - minimum) above the third quartile
 MANY = 5  # a panel with more lines than this has no bands: they would cover each other
 MARKS = 7  # markers on a curve
 WIDE: Any = {"linewidth": 3.5, "zorder": 1.8}  # of a line under others
@@ -136,10 +137,10 @@ def share_y(first: Axes, *others: Axes) -> None:
     first.autoscale_view(scalex=False)
 
 
-def far_below(values: pd.Series) -> float:
+def far_below(values: pd.Series, far: float = FAR) -> float:
     """The limit below which values are far outliers; they would compress the scale of the others."""
     first = values.quantile(0.25)
-    return first - FAR * (values.max() - first)
+    return first - far * (values.max() - first)
 
 
 def legend_of(axes: Iterable[Axes]) -> tuple[list, list]:
@@ -194,12 +195,11 @@ def mean_dots(
         for ax in row[len(panels) :]:
             ax.set_axis_off()
         for ax, (panel, cells) in zip(row, panels, strict=False):
-            _dots_of(ax, cells, labels, dashed, look, low)
+            _dots_of(ax, cells, labels, look, low=low)
+            for value in cells.loc[(cells["label"] == dashed) & (cells["value"] >= low), "value"]:
+                ax.axvline(value, color="0.6", linewidth=0.8, linestyle="--")
+            _label_rows(ax, labels)
             ax.set_title(wrapped(f"{name}:{split}{panel}" if len(sets) > 1 else panel, columns + 0.5))
-            ax.set_yticks([-place for place in range(len(labels))], [plain(label) for label in labels])
-            ax.set_ylim(-len(labels) + 0.4, 0.6)
-            ax.grid(axis="y", color="0.93", linewidth=0.6)
-            ax.set_axisbelow(True)
             ax.set_xlabel(xlabel)
     notes = [f"dashed: {dashed}"]
     if table["std"].notna().any():
@@ -211,24 +211,65 @@ def mean_dots(
     return captioned(fig, caption, "; ".join(notes))
 
 
+@styled
+def lead_dots(leads: pd.DataFrame, leader: str, caption: str = "") -> Figure:
+    """The leads of the label ``leader`` over the others: a panel for each data set, a line for each label, one scale.
+
+    Columns: dataset, label, color, lead (points), low, high (of the 95 % interval; NaN for one seed), seeds; optional:
+    paper (the printed lead, NaN if there is none). Far outliers are written as numbers at the edge.
+    """
+    cells = leads.rename(columns={"lead": "value"}).assign(std=(leads["high"] - leads["low"]) / 2)
+    labels, sets = list(dict.fromkeys(cells["label"])), dict(list(cells.groupby("dataset", sort=False)))
+    size = (DOUBLE if len(sets) > 1 else SINGLE, 0.2 * len(labels) + 1.1)
+    fig, axes = plt.subplots(1, len(sets), figsize=size, layout="constrained", squeeze=False, sharex=True, sharey=True)
+    look, high = looks(cells), -far_below(-cells["value"], FAR_AHEAD)
+    for ax, (name, part) in zip(axes[0], sets.items(), strict=True):
+        ax.axvline(0, color="0.4", linewidth=0.8)
+        _dots_of(ax, part, labels, look, high=high)
+        _label_rows(ax, labels)
+        ax.set(title=wrapped(str(name), len(sets)) if len(sets) > 1 else "", xlabel="lead (points)")
+    notes = [f"marks: the lead of {leader}, over each method"]
+    if (several := cells.loc[cells["std"].notna(), "seeds"]).size:
+        seeds = " or ".join(str(n) for n in sorted(several.unique()))
+        notes.append(f"bars: 95\N{NO-BREAK SPACE}% interval, paired over {seeds} seeds")
+    if cells["std"].isna().any():
+        notes.append("hollow: no interval")
+    if "paper" in cells and cells["paper"].notna().any():
+        notes.append("black ◇: the paper")
+    return captioned(fig, caption, "; ".join(notes))
+
+
+def _label_rows(ax: Axes, labels: Sequence[str]) -> None:
+    """Rows with the ``labels``, the first one above, and a pale line for each."""
+    ax.set_yticks([-place for place in range(len(labels))], [plain(label) for label in labels])
+    ax.set_ylim(-len(labels) + 0.4, 0.6)
+    ax.grid(axis="y", color="0.93", linewidth=0.6)
+    ax.set_axisbelow(True)
+
+
 def _dots_of(
-    ax: Axes, table: pd.DataFrame, labels: list[str], dashed: str, look: Mapping[str, Look], low: float
+    ax: Axes,
+    table: pd.DataFrame,
+    labels: list[str],
+    look: Mapping[str, Look],
+    *,
+    low: float = -np.inf,
+    high: float = np.inf,
 ) -> None:
-    """One panel of ``mean_dots``. Values below ``low`` are numbers at the edge."""
+    """One panel of ``mean_dots`` or ``lead_dots``. Values below ``low`` or above ``high`` are numbers at the edge."""
+    edge = ax.get_yaxis_transform()
     for cell in table.itertuples():
         y = -labels.index(cell.label)
         printed = getattr(cell, "paper", np.nan)
         for value, std, of in ((printed, np.nan, PAPER), (cell.value, cell.std, look[cell.label])):
-            if value >= low:
+            if low <= value <= high:
                 face = "w" if np.isnan(std) else of.color
                 spread = None if np.isnan(std) else std
                 ax.errorbar(value, y, xerr=spread, fmt=of.marker, color=of.color, mfc=face, capsize=2, elinewidth=1)
-            elif value < low:  # False for NaN: a missing value leaves its line empty
-                text, edge = f" ◂ {'◇ ' * (of is PAPER)}{value:.1f}", ax.get_yaxis_transform()
-                shift = 0.0 if of is not PAPER else 0.2
-                ax.annotate(text, xy=(shift, y), xycoords=edge, va="center", fontsize=7, color=of.color)
-    for value in table.loc[(table["label"] == dashed) & (table["value"] >= low), "value"]:
-        ax.axvline(value, color="0.6", linewidth=0.8, linestyle="--")
+            elif not np.isnan(value):  # a missing value leaves its line empty
+                text, shift = f"{'◇ ' * (of is PAPER)}{value:.1f}", 0.2 * (of is PAPER)
+                text, place, side = (f" ◂ {text}", shift, "left") if value < low else (f"{text} ▸ ", 1 - shift, "right")
+                ax.annotate(text, xy=(place, y), xycoords=edge, va="center", ha=side, fontsize=7, color=of.color)
 
 
 def band(

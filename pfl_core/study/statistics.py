@@ -181,6 +181,20 @@ def leads(table: pd.DataFrame, leader: str, value: str = "acc_mean") -> pd.DataF
     return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", f"{leader} leads by", "from", "to", "seeds"])
 
 
+def lead_cells(table: pd.DataFrame, leader: str, by: str, value: str = "acc_mean") -> pd.DataFrame:
+    """``leads`` for each value of the column ``by``, as ``plots.lead_dots`` draws them. Columns: label, color, seed.
+
+    A row for each other label that has a seed in common with the leader: ``by``, label, color, lead, low, high, seeds.
+    """
+    parts = []
+    for name, runs in table.groupby(by, sort=False):
+        found = leads(runs, leader, value).drop(columns="mean").set_axis(["lead", "low", "high", "seeds"], axis=1)
+        parts.append(found.rename_axis("label").reset_index().assign(**{by: name}))
+    cells = pd.concat(parts, ignore_index=True).query("seeds > 0")
+    colors = table.drop_duplicates("label").set_index("label")["color"]
+    return cells.assign(color=cells["label"].map(colors))[[by, "label", "color", "lead", "low", "high", "seeds"]]
+
+
 def agreement(clients: pd.DataFrame, reference: str) -> pd.DataFrame:
     """Agreement of the clients' accuracies under each label with those under ``reference``, e.g. "Local".
 

@@ -164,3 +164,28 @@ def test_a_caption_is_broken_into_lines_that_fit(width):
     longest = max(map(len, first))
     assert width * common.CAPTION_PER_INCH - 12 < longest <= width * common.CAPTION_PER_INCH
     assert common.captioned(plt.figure(), "").get_supxlabel() == ""
+
+
+def test_leads_have_intervals_and_far_ones_are_numbers_at_the_edge():
+    """FedSelect leads Local by 2 [1, 3], FedAvg + FT by -1 in one seed, FedAvg by 40; the paper says 8 over Local."""
+    rows = [
+        ("d", "Local", 2.0, 1.0, 3.0, 4, 8.0),
+        ("d", "FedAvg", 40.0, 39.0, 41.0, 4, np.nan),
+        ("d", "FedAvg + FT", -1.0, np.nan, np.nan, 1, np.nan),
+        ("d", "Ditto", 0.5, 0.0, 1.0, 4, np.nan),
+    ]
+    table = pd.DataFrame(rows, columns=["dataset", "label", "lead", "low", "high", "seeds", "paper"])
+    fig = drawn(plots.lead_dots(table.assign(color="b"), "FedSelect", "caption"))
+    (ax,) = fig.axes
+    assert ax.lines[0].get_xdata()[0] == 0 and ax.get_xlim()[1] < 20
+    assert texts(ax.get_yticklabels()) == ["Local", "FedAvg", "FedAvg + FT", "Ditto"]
+    marks = [bar.lines[0] for bar in ax.containers]
+    assert list(map(data, marks)) == [([8], [0]), ([2], [0]), ([-1], [-2]), ([0.5], [-3])]
+    assert ax.containers[1].lines[2][0].get_segments()[0][:, 0].tolist() == [1, 3]
+    assert [line.get_markerfacecolor() for line in marks] == ["w", "b", "w", "b"]
+    assert [text.get_text().strip() for text in ax.texts] == ["40.0 ▸"]
+    caption = " ".join(fig.get_supxlabel().split())
+    notes = ("the lead of FedSelect, over each method", "paired over 4 seeds", "hollow: no interval", "◇: the paper")
+    assert all(note in caption for note in notes)
+    whole = plots.lead_dots(table[table["seeds"] == 4].assign(color="b", paper=np.nan), "FedSelect", "caption")
+    assert "hollow" not in whole.get_supxlabel() and "paper" not in whole.get_supxlabel()

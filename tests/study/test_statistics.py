@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pfl_core.papers.fedselect.comparison import COMPARISON
-from pfl_core.study.statistics import ALIKE, Missing, agreement, best_preset, claim_rows, leads, paired
+from pfl_core.study.statistics import ALIKE, Missing, agreement, best_preset, claim_rows, lead_cells, leads, paired
 from tests.papers.fedselect.invented import rows
 from tests.study.invented import NOISE, frame
 
@@ -136,3 +136,16 @@ def test_a_run_whose_training_failed_is_no_rival():
     found = leads(pd.DataFrame(rows, columns=["label", "seed", "acc_mean", "failed"]), "own")
     assert found.loc["rival", ["mean", "own leads by", "seeds"]].tolist() == [78.0, 2.0, 1]
     assert found.loc["diverged", ["mean", "own leads by"]].isna().all() and found.loc["diverged", "seeds"] == 0
+
+
+def test_lead_cells_have_a_row_for_each_rival_in_each_data_set_that_shares_a_seed():
+    rows = [("a", "own", 0, 80.0), ("a", "own", 1, 84.0), ("a", "rival", 0, 78.0), ("a", "rival", 1, 80.0)]
+    rows += [("b", "own", 0, 70.0), ("b", "rival", 0, 71.0), ("b", "late", 1, 71.0)]
+    table = pd.DataFrame(rows, columns=["where", "label", "seed", "acc_mean"])
+    cells = lead_cells(table.assign(color=table["label"].str[0]), "own", "where")
+    assert cells[["where", "label", "color", "lead", "seeds"]].values.tolist() == [
+        ["a", "rival", "r", 3.0, 2], ["b", "rival", "r", -1.0, 1],
+    ]  # fmt: skip
+    low, high = cells.loc[0, ["low", "high"]]
+    assert 3 - low == pytest.approx(high - 3) and low == pytest.approx(3 - 12.706, abs=0.01)
+    assert cells.loc[1, ["low", "high"]].isna().all()

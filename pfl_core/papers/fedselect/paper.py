@@ -19,6 +19,6 @@ PAPER = Paper(
     claims=limits.claim,
     title="FedSelect",
     question="Should the parameters that change most in a client's local training be personal, and the others shared?",
-    figure="real/fedselect/main_comparison",
+    figure="real/fedselect/leads",
     answer=answer,
 )

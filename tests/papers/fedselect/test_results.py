@@ -53,6 +53,8 @@ def test_the_papers_numbers_stand_beside_their_methods():
     cells = pd.DataFrame({"dataset": ["cifar10", "cifar10_c", "cifar10", "digits"], "label": labels})
     values = tables.published_cells(cells, PAPER.table(1), PAPER.table(2))
     assert values.tolist()[:2] == [74.6, 70.6] and values[2:].isna().all()
+    leads = tables.published_leads(cells, "FedSelect, α = 0.3", PAPER.table(1), PAPER.table(2))
+    assert leads.round(2).tolist()[:2] == [7.65, 0.0] and leads[2:].isna().all()
 
 
 # ---- limits ---------------------------------------------------------------------------------------------------------

@@ -34,6 +34,13 @@ def test_labels_of_the_comparison():
     assert set(table["setting"]) == {"fashion_small"} and set(table["passes"]) == {1} and set(table["sent"]) == {0.75}
 
 
+def test_leads_of_the_comparison_are_over_other_methods_alone():
+    """The released code's reading and other momentum are no rivals of pFedGate's own run."""
+    cells = figures.tables.leads(compared()[1], "pFedGate, s = 0.5")
+    assert cells["label"].tolist() == ["FedAvg", "FedAvg + FT", "Local", "Ditto", "FedAvg (momentum restarts)"]
+    assert set(cells["dataset"]) == {"fashion_small"} and set(cells["lead"]) == {0.0}
+
+
 def test_curves_of_the_comparison_have_the_references_and_no_variants():
     by_round = figures.tables.comparison_curves(*compared())
     assert list(dict.fromkeys(by_round["label"])) == ["pFedGate, s = 0.5", "FedAvg", "FedAvg + FT", "Local"]

@@ -42,6 +42,12 @@ def published_cells(cells: pd.DataFrame, table1: pd.DataFrame, table2: pd.DataFr
     return pd.Series([values.get(key, np.nan) for key in zip(sets, cells["label"], strict=True)], cells.index, float)
 
 
+def published_leads(cells: pd.DataFrame, leader: str, table1: pd.DataFrame, table2: pd.DataFrame) -> pd.Series:
+    """The paper's lead of ``leader`` over the label of each row, see ``published_cells``."""
+    own = published_cells(cells.assign(label=leader), table1, table2)
+    return own - published_cells(cells, table1, table2)
+
+
 def round_costs(labels: Iterable[str], records: Sequence[Record]) -> pd.DataFrame:
     """Passes through a client's data and values sent in the last round, from the first run of each label."""
     rows: dict[str, tuple[float, float]] = {}

@@ -11,7 +11,7 @@ from pfl_core.papers.pfedgate.figures.studies import COLORS
 from pfl_core.papers.pfedgate.results import gates, studies
 from pfl_core.papers.pfedgate.settings import FULL_GATE, GATE_PARTS
 from pfl_core.runs import Record
-from pfl_core.study import frames, output
+from pfl_core.study import frames, output, statistics
 
 MOMENTUM = ("pfedgate", "fedavg", "perfedavg")  # methods that also run with momentum that restarts
 OVER_ROUNDS = (*frames.REFERENCES, "fedem", "heterofl", "pfedgate")  # methods in the figure of accuracy by round
@@ -61,6 +61,13 @@ def means(table: pd.DataFrame, panels: Mapping[str, str], keys: Sequence[str] = 
     groups = table.groupby(list(keys), sort=False)
     parts = [groups[column].agg(value="mean", std="std").assign(panel=panel) for panel, column in panels.items()]
     return pd.concat(parts).reset_index().rename(columns={"setting": "dataset"})
+
+
+def leads(table: pd.DataFrame, leader: str) -> pd.DataFrame:
+    """The lead of ``leader`` over each other method after aggregation, for ``plots.lead_dots``."""
+    rivals = table[table["method"].ne("pfedgate") | table["label"].eq(leader)]
+    cells = statistics.lead_cells(rivals, leader, "setting", "acc_pooled_merged")
+    return cells.rename(columns={"setting": "dataset"})
 
 
 def captions(records: Iterable[Record]) -> str:
