@@ -80,12 +80,7 @@ def curve_panels(
     if closer:
         for ax in axes[1]:
             ax.set_title("closer")
-        # y limits from the second half of the rounds, without labels that are far outliers
-        late = runs[runs["round"] > runs.groupby("panel")["round"].transform("max") / 2]
-        means = late.groupby(["panel", "label", "round"])["value"].mean()
-        low = means[means >= far_below(means.groupby(["panel", "label"]).mean())].min()
-        margin = max(1.0, 0.05 * (means.max() - low))
-        axes[1][0].set_ylim(low - margin, means.max() + margin)
+        axes[1][0].set_ylim(late_scale(runs))
     for ax in axes[:, 0]:
         ax.set_ylabel(ylabel)
     legend_above(fig, axes.flat)
@@ -123,10 +118,10 @@ def dots_note(table: pd.DataFrame) -> str:
 def wrapped(title: str, columns: float) -> str:
     """A panel's title with display names, in lines that fit one of ``columns`` panels of a double-column figure.
 
-    Lines do not end within a name or an equation.
+    Lines do not end within a name, an equation, or "(for axial)".
     """
     width = int(TITLES_PER_FIGURE / columns)
-    lines = in_figure(title).replace(" = ", "\u00a0=\u00a0").splitlines()
+    lines = in_figure(title).replace(" = ", "\u00a0=\u00a0").replace("(for ", "(for\u00a0").splitlines()
     return "\n".join(fill(line, width, break_on_hyphens=False, break_long_words=False) for line in lines)
 
 
@@ -141,6 +136,19 @@ def far_below(values: pd.Series, far: float = FAR) -> float:
     """The limit below which values are far outliers; they would compress the scale of the others."""
     first = values.quantile(0.25)
     return first - far * (values.max() - first)
+
+
+def late_scale(runs: pd.DataFrame) -> tuple[float, float]:
+    """Limits of y for the second half of the rounds, without the labels far below the others of their panel.
+
+    Columns: panel, label, round, value.
+    """
+    late = runs[runs["round"] > runs.groupby("panel")["round"].transform("max") / 2]
+    means = late.groupby(["panel", "label"])["value"].transform("mean")
+    low = means.groupby(late["panel"]).transform(lambda values: far_below(values.drop_duplicates()))
+    near = late.loc[means >= low, "value"]
+    margin = max(1.0, 0.05 * (near.max() - near.min()))
+    return near.min() - margin, near.max() + margin
 
 
 def legend_of(axes: Iterable[Axes]) -> tuple[list, list]:
@@ -227,7 +235,9 @@ def lead_dots(leads: pd.DataFrame, leader: str, caption: str = "") -> Figure:
         ax.axvline(0, color="0.4", linewidth=0.8)
         _dots_of(ax, part, labels, look, high=high)
         _label_rows(ax, labels)
-        ax.set(title=wrapped(str(name), len(sets)) if len(sets) > 1 else "", xlabel="lead (points)")
+        ax.set(
+            title=wrapped(str(name).replace(": ", ":\n"), len(sets)) if len(sets) > 1 else "", xlabel="lead (points)"
+        )
     notes = [f"marks: the lead of {leader}, over each method"]
     if (several := cells.loc[cells["std"].notna(), "seeds"]).size:
         seeds = " or ".join(str(n) for n in sorted(several.unique()))

@@ -22,6 +22,6 @@ PAPER = Paper(
     claims=freezing.claim,
     title="Star-PFL",
     question="Can clients skip parameters whose updates only oscillate, and is the result personal?",
-    figure="real/star_pfl/accuracy",
+    figure="real/star_pfl/leads",
     answer=answer,
 )

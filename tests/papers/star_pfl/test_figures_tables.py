@@ -116,6 +116,21 @@ def test_table_2_has_a_mark_for_each_method_and_alpha():
     assert [line.get_marker() for line in paper.lines] == ["o", "s"] and paper.get_xlim() == reproduced.get_xlim()
 
 
+def test_leads_are_at_one_alpha_and_by_task_and_scoring_point():
+    rows = [
+        (task, point, label, 0, alpha, value + 10 * alpha * (label == "Star-PFL"))
+        for point, value in (("after aggregation", 70.0), ("after local training", 80.0))
+        for task in ("axial", "sagital")
+        for alpha in (0.1, 1.0)
+        for label in ("Star-PFL", "FedAvg")
+    ]
+    scored = pd.DataFrame(rows, columns=["task", "point", "label", "seed", "alpha", "value"])
+    cells = figures.tables.leads(scored)
+    panels = [f"{task}: after {point}" for task in ("axial", "sagital") for point in ("aggregation", "local training")]
+    assert cells["dataset"].tolist() == panels
+    assert set(cells["label"]) == {"FedAvg"} and cells["lead"].tolist() == pytest.approx([1.0] * 4)
+
+
 def test_captions_and_colours():
     runs = [record("star_pfl"), record("fedavg")]
     assert list(figures.tables.captions(runs)) == ["axial"]

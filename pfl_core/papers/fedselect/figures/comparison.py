@@ -12,7 +12,17 @@ from matplotlib.figure import Figure
 from pfl_core.papers.fedselect.labels import option_text
 from pfl_core.study.frames import REFERENCES
 from pfl_core.study.names import NAMES
-from pfl_core.study.plots import band, captioned, curves_note, far_below, legend_above, lines, mean_dots, wrapped
+from pfl_core.study.plots import (
+    band,
+    captioned,
+    curves_note,
+    far_below,
+    late_scale,
+    legend_above,
+    lines,
+    mean_dots,
+    wrapped,
+)
 from pfl_core.study.style import DOUBLE, looks, styled
 
 NO_SCORE = "no score: last round not averaged"
@@ -65,19 +75,6 @@ def rounds(runs: pd.DataFrame, shown: Sequence[str], caption: str = "") -> Figur
         ax.set_ylabel("mean client accuracy (%)")
     legend_above(fig, axes.flat)
     return captioned(fig, with_grey(caption, runs, shown), curves_note(runs))
-
-
-def late_scale(runs: pd.DataFrame) -> tuple[float, float]:
-    """Limits of y for the second half of the rounds, without the labels far below the others of their panel.
-
-    Columns: panel, label, round, value.
-    """
-    late = runs[runs["round"] > runs.groupby("panel")["round"].transform("max") / 2]
-    means = late.groupby(["panel", "label"])["value"].transform("mean")
-    low = means.groupby(late["panel"]).transform(lambda values: far_below(values.drop_duplicates()))
-    near = late.loc[means >= low, "value"]
-    margin = max(1.0, 0.05 * (near.max() - near.min()))
-    return near.min() - margin, near.max() + margin
 
 
 def grey_line(ax: Axes, means: pd.Series) -> None:

@@ -26,15 +26,18 @@ from pfl_core.study.plots import (
     curves_note,
     dots,
     dots_note,
+    late_scale,
     legend_above,
     lines,
     mean_dots,
     wrapped,
 )
+from pfl_core.study.statistics import lead_cells
 from pfl_core.study.style import BLACK, BLUE, COLORS, DOUBLE, GREEN, looks, styled
 
 SHADES = {"upload_bytes": 1.0, "mask_bytes": 0.6, "download_bytes": 0.3}
 OWN = NAMES["star_pfl"]  # often equal to FedAvg, so its line is wide and below the others
+LEADS_AT = 0.1  # the paper's middle α, that of Table 3
 BY_ALPHA = "os^Dv"  # markers of the values of α
 
 
@@ -48,6 +51,13 @@ def captions(records: Sequence[Record]) -> dict[str, str]:
 def colored(table: pd.DataFrame) -> pd.DataFrame:
     """``table`` with a column of the methods' colours. Column: label."""
     return table.assign(color=table["label"].map({NAMES[name]: color for name, color in COLORS.items()}))
+
+
+def leads(scored: pd.DataFrame) -> pd.DataFrame:
+    """Star-PFL's lead over each method at α = LEADS_AT, for ``plots.lead_dots``. ``scored``: ``rounds.by_point``."""
+    here = colored(scored[scored["alpha"] == LEADS_AT])
+    by_task = pd.concat([runs for _, runs in here.groupby("task", sort=False)])
+    return lead_cells(by_task.assign(dataset=by_task["task"] + ": " + by_task["point"]), OWN, "dataset", "value")
 
 
 @styled
@@ -180,8 +190,9 @@ def by_alpha(table: pd.DataFrame, caption: str = "") -> Figure:
 
 @styled
 def over_rounds(table: pd.DataFrame, caption: str = "") -> Figure:
-    """Accuracy by round; a row of panels for each task and scoring point, a column for each α.
+    """Accuracy by round; a row of panels for each task and scoring point, a column for each α, one scale in a row.
 
+    The scale is that of the second half of the rounds, without far outliers.
     Columns: task (with its scoring point), alpha, label, color, seed, round, value. Bands span the seeds, unless there
     are more than MANY lines.
     """
@@ -193,6 +204,8 @@ def over_rounds(table: pd.DataFrame, caption: str = "") -> Figure:
         if place < columns:
             ax.set_title(f"α = {alpha:g}")
         if place % columns == 0:
+            row = table[table["task"] == task]
+            ax.set_ylim(late_scale(row.assign(panel=row["alpha"])))
             ax.set_ylabel(fill(str(task), 24) + "\naccuracy (%)")
     for ax in list(axes.values())[-columns:]:
         ax.set_xlabel("communication round")
