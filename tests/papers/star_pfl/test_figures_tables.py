@@ -109,7 +109,7 @@ def test_table_2_has_a_mark_for_each_method_and_alpha():
     ]
     table = pd.DataFrame(rows, columns=["task", "panel", "label", "color", "alpha", "value"])
     paper, reproduced = figures.tables.by_method(table).axes
-    titles = [ax.get_title().replace("\n", " ") for ax in (paper, reproduced)]
+    titles = [" ".join(ax.get_title().split()) for ax in (paper, reproduced)]
     assert titles == ["axial: the paper", "MNIST (for axial): after aggregation"]
     assert [line.get_xdata()[0] for line in (*paper.lines, *reproduced.lines)] == [70, 70, 71, 71]
     assert [line.get_markerfacecolor() for line in (*paper.lines, *reproduced.lines)] == ["w", "w", "b", "b"]
