@@ -20,7 +20,6 @@ Options = dict[str, dict[str, Any]]  # name of an ablation -> Star-PFL's fields
 LIKENESS = "star_pfl_likeness"  # records the scores of Figure 2; trains as FedAvg does
 ALPHAS = (0.01, 0.1, 1.0)
 TASKS = ("axial", "sagital")
-ONE_SEED = ("sagital",)  # at preset real: tasks that run with the first seed only, to save time
 WITHOUT = {"threshold_global": None, "threshold_local": None}  # claim 9: nothing is ever frozen
 PARTS: Options = {  # the method without one of its parts
     "no mask": WITHOUT,
@@ -70,11 +69,6 @@ def tasks(preset: str) -> tuple[str, ...]:
     return TASKS[:1] if preset in ("ci", "quick") else TASKS
 
 
-def seeds_of(name: str, preset: str, seeds: Sequence[int]) -> Sequence[int]:
-    """The seeds of a task, see ONE_SEED."""
-    return seeds[:1] if preset == "real" and name in ONE_SEED else seeds
-
-
 def stability_traces(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Figure 1: Star-PFL with a probe, and the same with nothing frozen, which is FedAvg.
 
@@ -120,7 +114,7 @@ def accuracy(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) ->
         for spec in specs_in(
             name,
             preset,
-            seeds_of(name, preset, seeds),
+            seeds,
             {**with_alpha(name, preset, alpha), **overrides},
             compared_methods(preset),
         )
@@ -130,9 +124,7 @@ def accuracy(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) ->
 def costs(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
     """Table 3: the runs of Table 2 with α = 0.1."""
     return [
-        spec
-        for name in tasks(preset)
-        for spec in specs_in(name, preset, seeds_of(name, preset, seeds), overrides, compared_methods(preset))
+        spec for name in tasks(preset) for spec in specs_in(name, preset, seeds, overrides, compared_methods(preset))
     ]
 
 

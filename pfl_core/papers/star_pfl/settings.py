@@ -27,8 +27,7 @@ _LABELS = replace(_SAGITAL, partition={"name": "label_groups", "groups": 4}, cli
 _PAPER = {"axial": _AXIAL, "sagital": _SAGITAL, "traces": replace(_SAGITAL, rounds=200), "labels": _LABELS}
 
 # real: MNIST stands in for Axial, Fashion-MNIST for Sagital; the paper's network, clients, split and training;
-# 250 images a client. Axial and the traces have 60 rounds, Sagital 15. The traces use as many images a client as
-# Sagital has.
+# 250 images a client, 60 rounds. The traces use as many images a client as Sagital has.
 STAND_INS = {"axial": "mnist", "sagital": "fashion_mnist", "traces": "fashion_mnist", "labels": "fashion_mnist"}
 SAMPLED = "paired_sample"  # paired_dirichlet with a given number of images for each client
 _REAL = {
@@ -36,9 +35,9 @@ _REAL = {
         _PAPER[name],
         data={"name": STAND_INS[name]},
         partition={"name": SAMPLED, "images": images, "alpha": 0.1},
-        rounds=rounds,
+        rounds=60,
     )
-    for name, images, rounds in (("axial", 250, 60), ("sagital", 250, 15), ("traces", 1261, 60))
+    for name, images in (("axial", 250), ("sagital", 250), ("traces", 1261))
 }
 _REAL["labels"] = replace(
     _LABELS, data={"name": STAND_INS["labels"]}, partition={**_LABELS.partition, "images": 500}, rounds=10
