@@ -8,9 +8,9 @@ from pfl_core.study.report import Evidence
 from tests.study.invented import frame
 
 
-def run(method, metric, value, alpha=0.1, variant="", seed=0):
+def run(method, metric, value, alpha=0.1, variant="", seed=0, setting="axial"):
     """The row of one run, as a list."""
-    fields = dict(preset="real", setting="axial", rounds=60, dirichlet=alpha, variant=variant, seed=seed)
+    fields = dict(preset="real", setting=setting, rounds=60, dirichlet=alpha, variant=variant, seed=seed)
     return [fields | dict(method=method, metric=metric, value=value)]
 
 
@@ -20,8 +20,8 @@ def evidence(*runs):
     return made
 
 
-def seeds(method, metric, values):
-    return [row for seed, value in enumerate(values) for row in run(method, metric, value, seed=seed)]
+def seeds(method, metric, values, **fields):
+    return [row for seed, value in enumerate(values) for row in run(method, metric, value, seed=seed, **fields)]
 
 
 def test_all_methods_are_scored_at_the_same_two_points_and_at_one_alpha():
@@ -32,15 +32,27 @@ def test_all_methods_are_scored_at_the_same_two_points_and_at_one_alpha():
     assert "α = 0.1, 60 rounds, " in first
     assert "Star-PFL scores 90.8 %, FedAvg 90.9 % and FedBN 90.7 %; its lead over FedAvg is -0.1 points, 1 s" in first
     assert "Star-PFL scores 94.0 %, FedAvg 94.4 % and FedBN 94.3 %" in second
-    assert "compared in one seed only with FedAvg after aggregation and after local training." in short
+    assert "compared in one seed only with FedAvg after aggregation and after local training; on Fash" in short
 
 
 def test_the_short_answer_names_the_side_at_each_point():
     runs = [seeds("star_pfl", "acc_mean_merged", (90.0, 90.2, 90.1)), seeds("fedavg", "acc_mean_merged", (91, 91, 91))]
     runs += [seeds("star_pfl", "acc_mean_trained", (95, 95, 95.1)), seeds("fedavg", "acc_mean_trained", (93, 93, 93))]
     short, first, *_ = answer(evidence(*runs))
-    assert "Star-PFL is behind FedAvg after aggregation and ahead of FedAvg after local training." in short
+    assert "on MNIST, Star-PFL is behind FedAvg after aggregation and ahead of FedAvg after local training;" in short
     assert "Star-PFL scores 90.1 %, FedAvg 91.0 % and FedBN (not stored)" in first
+
+
+def test_fashion_mnist_is_told_apart_from_mnist():
+    there = {"setting": "sagital"}
+    runs = [seeds(name, "acc_mean_merged", values, **there) for name, values in (
+        ("star_pfl", (80.0, 80.2, 80.1)), ("fedavg", (79, 79, 79)), ("local", (70, 70, 70)), ("fedap", (81, 81, 81)),
+    )]  # fmt: skip
+    short, *_, last = answer(evidence(*runs, seeds("star_pfl", "acc_mean", (80, 80, 80), **there)))
+    assert "on MNIST, Star-PFL is not yet compared with FedAvg" in short
+    assert "on Fashion-MNIST, Star-PFL is ahead of FedAvg after aggregation and not yet compared" in short
+    assert "(3 seeds), after aggregation Star-PFL scores 80.1 %, FedAvg 79.0 %" in last
+    assert "training alone scores 70.0 % and FedAP 81.0 %" in last
 
 
 def test_the_short_answer_says_if_less_is_frozen_than_on_noise_on_every_seed():
