@@ -70,6 +70,22 @@ def test_accuracy_over_rounds_has_one_scoring_point_a_panel():
     assert panels[2].get_ylabel() == "axial, after local\ntraining\naccuracy (%)"
 
 
+def test_accuracy_over_rounds_hides_panels_without_a_run_and_sorts_alpha():
+    """The second task has the middle α alone: its panel has the labels that the hidden ones would have."""
+    rows = [
+        (task, alpha, "FedAvg", "b", 0, t, 10.0 * t)
+        for task, alphas in (("second", (0.1,)), ("first", (1.0, 0.1, 0.01)))
+        for alpha in alphas
+        for t in (1, 2)
+    ]
+    table = pd.DataFrame(rows, columns=["task", "alpha", "label", "color", "seed", "round", "value"])
+    fig = figures.tables.over_rounds(table)
+    shown = [ax for ax in fig.axes if ax.axison]
+    assert [ax.get_title() for ax in shown] == ["α = 0.01", "α = 0.1", "α = 1", ""]
+    assert [ax.get_xlabel() != "" for ax in shown] == [True, False, True, True]
+    assert [ax.get_ylabel() for ax in shown] == ["first\naccuracy (%)", "", "", "second\naccuracy (%)"]
+
+
 def test_the_score_map_separates_tensors_and_groups():
     scores = np.arange(12.0).reshape(4, 3) / 11
     fig = figures.similarity.score_map(scores, ["conv1.weight", "fc1.weight", "fc1.weight"], ["0", "0", "1", "1"])

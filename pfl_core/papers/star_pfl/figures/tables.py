@@ -196,19 +196,27 @@ def over_rounds(table: pd.DataFrame, caption: str = "") -> Figure:
     Columns: task (with its scoring point), alpha, label, color, seed, round, value. Bands span the seeds, unless there
     are more than MANY lines.
     """
-    fig, axes = _grid(table, "alpha")
+    fig, axes = _grid(table.sort_values("alpha", kind="stable"), "alpha")
     look, banded = looks(table), table["label"].nunique() <= MANY
-    columns = table["alpha"].nunique()
-    for place, ((task, alpha), ax) in enumerate(axes.items()):
-        lines(ax, table[(table["task"] == task) & (table["alpha"] == alpha)], look, banded, wide=OWN)
-        if place < columns:
+    shown = {place: runs for place, runs in table.groupby(["task", "alpha"], sort=False)}
+    tasks, alphas = ({place[i]: place for place in axes if place in shown} for i in (0, 1))  # the last panel of each
+    for (task, alpha), ax in axes.items():
+        if (task, alpha) not in shown:  # no run with this α is stored
+            ax.set_axis_off()
+            ax.set_ylabel("")
+            continue
+        lines(ax, shown[task, alpha], look, banded, wide=OWN)
+        if task == next(iter(tasks)):
             ax.set_title(f"α = {alpha:g}")
-        if place % columns == 0:
-            row = table[table["task"] == task]
-            ax.set_ylim(late_scale(row.assign(panel=row["alpha"])))
-            ax.set_ylabel(fill(str(task), 24) + "\naccuracy (%)")
-    for ax in list(axes.values())[-columns:]:
-        ax.set_xlabel("communication round")
+        if alphas[alpha] == (task, alpha):
+            ax.set_xlabel("communication round")
+            ax.tick_params(labelbottom=True)
+    for task in tasks:
+        row = table[table["task"] == task]
+        first = next(ax for place, ax in axes.items() if place[0] == task and place in shown)
+        first.set_ylabel(fill(str(task), 24) + "\naccuracy (%)")
+        first.set_ylim(late_scale(row.assign(panel=row["alpha"])))
+        first.tick_params(labelleft=True)
     legend_above(fig, axes.values())
     return captioned(fig, caption, curves_note(table, banded))
 
