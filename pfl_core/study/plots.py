@@ -226,7 +226,7 @@ def lead_dots(leads: pd.DataFrame, leader: str, caption: str = "") -> Figure:
     Columns: dataset, label, color, lead (points), low, high (of the 95 % interval; NaN for one seed), seeds; optional:
     paper (the printed lead, NaN if there is none). Far outliers are written as numbers at the edge.
     """
-    cells = leads.rename(columns={"lead": "value"}).assign(std=(leads["high"] - leads["low"]) / 2)
+    cells = leads.rename(columns={"lead": "value"}).assign(std=(leads["high"] - leads["low"]) / 2)  # half the interval
     labels, sets = list(dict.fromkeys(cells["label"])), dict(list(cells.groupby("dataset", sort=False)))
     size = (DOUBLE if len(sets) > 1 else SINGLE, 0.2 * len(labels) + 1.1)
     fig, axes = plt.subplots(1, len(sets), figsize=size, layout="constrained", squeeze=False, sharex=True, sharey=True)
@@ -235,9 +235,8 @@ def lead_dots(leads: pd.DataFrame, leader: str, caption: str = "") -> Figure:
         ax.axvline(0, color="0.4", linewidth=0.8)
         _dots_of(ax, part, labels, look, high=high)
         _label_rows(ax, labels)
-        ax.set(
-            title=wrapped(str(name).replace(": ", ":\n"), len(sets)) if len(sets) > 1 else "", xlabel="lead (points)"
-        )
+        ax.set_title(wrapped(str(name).replace(": ", ":\n"), len(sets)) if len(sets) > 1 else "")
+        ax.set_xlabel("lead (points)")
     notes = [f"marks: the lead of {leader}, over each method"]
     if (several := cells.loc[cells["std"].notna(), "seeds"]).size:
         seeds = " or ".join(str(n) for n in sorted(several.unique()))

@@ -41,8 +41,8 @@ def answer(evidence: Evidence) -> list[str]:
         f"In short, by the numbers so far: {short}."
         + " On MNIST, its clients freeze fewer parameters than they would if all updates were pure noise." * bool(less),
         f"On MNIST instead of the paper's medical images{searched} (Dirichlet α = {ALPHA}, {length} rounds, "
-        f"{found.seeds(own)}), after aggregation {scores('after aggregation')}. Training alone scores "
-        f"{found.number(local, POINTS['after aggregation'])}.",
+        f"{found.seeds(own)}), in the last round and after aggregation {scores('after aggregation')}. Training alone "
+        f"scores {found.number(local, POINTS['after aggregation'])}.",
         f"Clients freeze {share('frozen_local')} of the parameters, the server {share('frozen_global')}; with "
         f"updates of pure noise it would be {share('chance_local')} and {share('chance_global')}.",
         f"The released code scores Star-PFL after local training. When all are scored there, "

@@ -141,10 +141,13 @@ def test_leads_are_at_one_alpha_and_by_task_and_scoring_point():
         for label in ("Star-PFL", "FedAvg")
     ]
     scored = pd.DataFrame(rows, columns=["task", "point", "label", "seed", "alpha", "value"])
-    cells = figures.tables.leads(scored)
+    cells, alpha = figures.tables.leads(scored)
+    assert alpha == 0.1
     panels = [f"{task}: after {point}" for task in ("axial", "sagital") for point in ("aggregation", "local training")]
     assert cells["dataset"].tolist() == panels
     assert set(cells["label"]) == {"FedAvg"} and cells["lead"].tolist() == pytest.approx([1.0] * 4)
+    other, alpha = figures.tables.leads(scored[scored["alpha"] == 1.0])
+    assert alpha == 1.0 and other["lead"].tolist() == pytest.approx([10.0] * 4)
 
 
 def test_captions_and_colours():

@@ -37,7 +37,7 @@ from pfl_core.study.style import BLACK, BLUE, COLORS, DOUBLE, GREEN, looks, styl
 
 SHADES = {"upload_bytes": 1.0, "mask_bytes": 0.6, "download_bytes": 0.3}
 OWN = NAMES["star_pfl"]  # often equal to FedAvg, so its line is wide and below the others
-LEADS_AT = 0.1  # the paper's middle α, that of Table 3
+MIDDLE = 0.1  # the paper's middle α, that of Table 3
 BY_ALPHA = "os^Dv"  # markers of the values of α
 
 
@@ -53,11 +53,16 @@ def colored(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(color=table["label"].map({NAMES[name]: color for name, color in COLORS.items()}))
 
 
-def leads(scored: pd.DataFrame) -> pd.DataFrame:
-    """Star-PFL's lead over each method at α = LEADS_AT, for ``plots.lead_dots``. ``scored``: ``rounds.by_point``."""
-    here = colored(scored[scored["alpha"] == LEADS_AT])
+def leads(scored: pd.DataFrame) -> tuple[pd.DataFrame, float]:
+    """Star-PFL's lead over each method for ``plots.lead_dots``, and its α: the nearest to MIDDLE that was run.
+
+    ``scored``: ``rounds.by_point``.
+    """
+    alpha = min(scored["alpha"], key=lambda value: abs(value - MIDDLE))
+    here = colored(scored[scored["alpha"] == alpha])
     by_task = pd.concat([runs for _, runs in here.groupby("task", sort=False)])
-    return lead_cells(by_task.assign(dataset=by_task["task"] + ": " + by_task["point"]), OWN, "dataset", "value")
+    cells = lead_cells(by_task.assign(dataset=by_task["task"] + ": " + by_task["point"]), OWN, "dataset", "value")
+    return cells, alpha
 
 
 @styled
@@ -198,25 +203,27 @@ def over_rounds(table: pd.DataFrame, caption: str = "") -> Figure:
     """
     fig, axes = _grid(table.sort_values("alpha", kind="stable"), "alpha")
     look, banded = looks(table), table["label"].nunique() <= MANY
-    shown = {place: runs for place, runs in table.groupby(["task", "alpha"], sort=False)}
-    tasks, alphas = ({place[i]: place for place in axes if place in shown} for i in (0, 1))  # the last panel of each
+    shown = dict(list(table.groupby(["task", "alpha"], sort=False)))
+    first_of_row: dict[str, Axes] = {}
+    last_of_column: dict[float, Axes] = {}
     for (task, alpha), ax in axes.items():
+        ax.set_ylabel("")
         if (task, alpha) not in shown:  # no run with this α is stored
             ax.set_axis_off()
-            ax.set_ylabel("")
             continue
         lines(ax, shown[task, alpha], look, banded, wide=OWN)
-        if task == next(iter(tasks)):
+        first_of_row.setdefault(task, ax)
+        if alpha not in last_of_column:
             ax.set_title(f"α = {alpha:g}")
-        if alphas[alpha] == (task, alpha):
-            ax.set_xlabel("communication round")
-            ax.tick_params(labelbottom=True)
-    for task in tasks:
+        last_of_column[alpha] = ax
+    for task, ax in first_of_row.items():
         row = table[table["task"] == task]
-        first = next(ax for place, ax in axes.items() if place[0] == task and place in shown)
-        first.set_ylabel(fill(str(task), 24) + "\naccuracy (%)")
-        first.set_ylim(late_scale(row.assign(panel=row["alpha"])))
-        first.tick_params(labelleft=True)
+        ax.set_ylabel(fill(str(task), 24) + "\naccuracy (%)")
+        ax.set_ylim(late_scale(row.assign(panel=row["alpha"])))
+        ax.tick_params(labelleft=True)
+    for ax in last_of_column.values():
+        ax.set_xlabel("communication round")
+        ax.tick_params(labelbottom=True)
     legend_above(fig, axes.values())
     return captioned(fig, caption, curves_note(table, banded))
 
