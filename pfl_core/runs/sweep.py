@@ -236,9 +236,7 @@ def _job(task: Task, store: Store, module: str, check_parent: Callable[[], objec
 
     try:
         importlib.import_module(module)
-        # a cluster may start a task again whose worker was lost after it had stored the record
-        if task.until is not None or _complete(store, key) is None:
-            _execute(task, store, on_round)
+        _execute(task, store, on_round)
     except (TimeUpError, cluster.SweepEndedError):
         raise
     except BaseException as error:  # SystemExit would end the worker
@@ -279,6 +277,10 @@ def _execute(
     on_round: Callable[[int], object],
     watch: Callable[[Series], object] = lambda series: None,
 ) -> None:
+    # another sweep may have stored it meanwhile, or a worker that was lost right afterwards
+    if task.until is None and _complete(store, task.key) is not None:
+        on_round(task.spec.rounds)
+        return
     folder = task.log if task.until is None else None  # a shared prefix is not a run of the sweep
     with RunLog(folder, task.spec, task.key) if folder else nullcontext() as log:
 

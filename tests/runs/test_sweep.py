@@ -77,6 +77,20 @@ def test_nothing_is_computed_twice(spec, store, executed):
     assert sorted(executed) == sorted([one.key(), two.key()])
 
 
+def test_what_another_sweep_stores_meanwhile_is_not_computed_again(spec, store, monkeypatch):
+    first, second = spec("fedavg", rounds=1), spec("local", rounds=1)
+    computed: list[str] = []
+
+    def beside_another_sweep(run: RunSpec, *args, **kwargs):
+        computed.append(run.key())
+        execute(second, store)
+        return execute(run, *args, **kwargs)
+
+    monkeypatch.setattr(sweep_module, "execute", beside_another_sweep)
+    records = sweep([first, second], jobs=1, store=store)
+    assert computed == [first.key()] and [record.key for record in records] == [first.key(), second.key()]
+
+
 def test_stored_runs_are_read(spec, store, executed, request):
     made, more = spec(rounds=1), spec(rounds=2)
     first = sweep([made], jobs=1, store=store)
