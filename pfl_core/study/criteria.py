@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.study.checks import FLAT
+from pfl_core.study.names import NAMES
 from pfl_core.study.settings import Searched, searched_values
 from pfl_core.study.statistics import Reading
 from pfl_core.study.verdicts import UNDECIDED, Verdict
@@ -158,7 +159,8 @@ def named(text: str, rows: pd.DataFrame) -> Iterable[str]:
     methods = []
     for method, variants in rows.groupby("method", sort=False)["variant"]:
         names = list(dict.fromkeys(variants))
-        methods.append(method if "" in names else f"{method} {' and '.join(names[:MAX_NAMED])}")
+        name = NAMES.get(method, method)
+        methods.append(name if "" in names else f"{name} {' and '.join(names[:MAX_NAMED])}")
     if methods:
         more = f" and {len(methods) - MAX_NAMED} more" if len(methods) > MAX_NAMED else ""
         yield f"{text} ({', '.join(methods[:MAX_NAMED])}{more})"

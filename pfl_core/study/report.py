@@ -19,11 +19,13 @@ import pandas as pd
 
 from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.provenance import ROOT
-from pfl_core.study import checks, frames
+from pfl_core.study import checks, frames, search
+from pfl_core.study.checks import FLAT
 from pfl_core.study.claims import in_short, parts
 from pfl_core.study.compare import counts
 from pfl_core.study.comparison import Miss
-from pfl_core.study.names import NAMES, in_figure
+from pfl_core.study.criteria import DIFFERENCE, LEAST_SEEDS, MOST_SEEDS
+from pfl_core.study.names import NAMES, in_words
 from pfl_core.study.paper import Paper
 from pfl_core.study.statistics import agreement, interval
 
@@ -37,26 +39,39 @@ SENTENCES = 3  # of a paper's answer that every page shows; the results page has
 ADDED = "Not in the paper"  # how the text of a claim of this project begins
 EQUAL = 0.05  # an interval of differences within these bounds, in points: its digits as text are all 0
 NOT_RUN = "no run"
+NEITHER = "neither clearly ahead of nor clearly behind"
 BLOCK = re.compile(r"(<!-- answer -->\n).*?(\n<!-- /answer -->)", re.DOTALL)
 ALONE = (
     "For each method, over clients and seeds: the correlation of its accuracies with those of Local (training alone) "
     "on the same clients, and the mean difference and mean absolute difference, in points. Complete runs with the "
-    "paper's own fields, each scored where its method reports. A method with a correlation near 1 and small "
-    "differences is hard to tell from training alone. Some clients are easier for every method, which alone gives a "
-    "high correlation."
+    "paper's own fields, each scored where its method reports (Star-PFL after local training, most others after "
+    "aggregation): mean differences compare two methods only if both are scored at one point. A method "
+    "with a correlation near 1 and small differences is hard to tell from training alone. Some clients are easier "
+    "for every method, which alone gives a high correlation."
 )
 RULE = (
     "A claim that one method beats another is decided only by runs that converged and in which the method's mechanism "
     "had an effect, with learning rates that the same search chose for all methods, and with enough seeds. Otherwise "
     "it is undecided. A method with more rates or strengths has a larger grid in this search. A claim over several "
-    "rivals or data sets does not hold once one of them refutes it in such runs (a rule that was added when most runs "
-    "were stored)."
+    "rivals or data sets does not hold once one of them refutes it in such runs (this rule was added after most runs)."
+)
+HOW_SURE = (
+    "Intervals in brackets are 95 % t-intervals over seeds; those of a difference are paired by seed. *Converged*: "
+    f"accuracy on validation images changes by less than {FLAT} points over the last fifth of the rounds, in the "
+    f"mean over seeds. *Enough seeds*: at least {LEAST_SEEDS}, and as many as the first {LEAST_SEEDS} say that an "
+    f"interval of ± {DIFFERENCE:g} points takes, up to {MOST_SEEDS}. *does not hold* at preset `real` refutes the "
+    "claim as a general statement, not the paper's number at its own setting."
 )
 LEGEND = (
     "For each claim: the conditions that are not met, and the numbers. [a, b] is a 95 % interval over seeds. The "
     "*least lead* is the smallest lead over a rival. *By the numbers alone* is the verdict without the conditions. "
     "*3 of 10 seeds*: 3 are stored, about 10 are needed. *One part is enough*: the rival or data set that refutes the "
     "claim. A verdict on several rivals is corrected for their number by Holm's method."
+)
+SEARCHED = (
+    "Chosen by one search for all methods, on validation images of seed 0 (the [method page](README.md#how-to-run) "
+    "says which). One field is varied after another; a grid whose end is best is extended twice. *at an end*: the "
+    "best value is still at an end of its grid."
 )
 RUNS = "The beginnings of the runs' keys. `pfl runs list` shows each one's settings."
 
@@ -161,7 +176,7 @@ class Evidence:
             return "equal to"
         if found.low > 0 or found.high < 0:
             return "ahead of" if found.low > 0 else "behind"
-        return "neither clearly ahead of nor clearly behind"
+        return NEITHER
 
     def seeds(self, runs: Sequence[str]) -> str:
         """ "3 seeds"."""
@@ -183,6 +198,7 @@ def page(evidence: Evidence, figures: Path | None = None) -> str:
         *(["### Numbers that are not reproduced\n\n" + missed] if (missed := misses(evidence)) else []),
         "## Did the mechanism act?\n\n" + mechanism(evidence),
         *(["## Agreement with training alone\n\n" + agreed] if (agreed := local_agreement(evidence)) else []),
+        *(["## Searched rates and strengths\n\n" + searched] if (searched := searches(evidence)) else []),
         "## Figures\n\n" + gallery(name, figures or ROOT / "figures"),
         "## What is missing\n\n" + missing(evidence),
     ]
@@ -194,8 +210,8 @@ def overview(papers: Sequence[Evidence]) -> str:
     parts = [
         "# Do the papers' claims hold?",
         "Written by `pfl report` from the records in `data/results/`. " + RULE,
-        "Preset `paper` is the paper's own setting; `real` uses fewer rounds and a smaller network or other images. "
-        "Numbers in brackets are 95 % intervals over seeds.",
+        HOW_SURE,
+        "Preset `paper` is the paper's own setting; `real` uses fewer rounds and a smaller network or other images.",
     ]
     rows = []
     for evidence in papers:
@@ -281,6 +297,7 @@ def verdicts(evidence: Evidence) -> str:
     return "\n\n".join(
         [
             RULE,
+            HOW_SURE,
             markdown(head, rows),
             _folded("All numbers and reasons behind each verdict", LEGEND, reasons),
             _folded("The runs behind each verdict", RUNS, runs),
@@ -353,8 +370,12 @@ def comparison(evidence: Evidence) -> str:
             "seeds",
             "reproduced",
         )
-        table = f"\n\n{markdown(head, rows)}" if rows else ""
-        parts.append(f"**{name}**: {text}." + "".join(f" {note}" for note in notes) + table)
+        if rows:
+            below = "".join(f" {note}" for note in notes) + f"\n\n{markdown(head, rows)}"
+        else:
+            file = f"data/paper/{evidence.paper.name}_{group['table'].iloc[0]}.csv"
+            below = f" The paper's numbers: [`{file}`](../../{file})."
+        parts.append(f"**{name}**: {text}.{below}")
     return "\n\n".join([REPRODUCED, *parts])
 
 
@@ -391,13 +412,11 @@ def _mark(reproduced: object) -> str:
 
 def mechanism(evidence: Evidence) -> str:
     """Each method's checks, by preset and setting."""
-    from pfl_core.study.plots import NAMES  # imported here: Matplotlib takes half a second
-
     records = [record for stored in evidence.records.values() for record in stored]
 
     def label(record: Record) -> str:
         method = record.spec.method["name"]
-        return f"{record.spec.preset_label}: {record.spec.setting}, {NAMES.get(method, method)}"
+        return f"{record.spec.preset_label}: {_where(record.spec)}, {NAMES.get(method, method)}"
 
     table = checks.mechanism(records, label)
     if table.empty:
@@ -410,6 +429,22 @@ def mechanism(evidence: Evidence) -> str:
         "the bounds were set.\n\n"
     )
     return intro + markdown(("runs", "check", "median", "bound", "acted"), rows)
+
+
+def _where(spec: RunSpec) -> str:
+    """The setting of a run, with its data if the name of the setting does not tell them: "MNIST (for axial)"."""
+    setting, data = in_words(spec.setting), in_words(spec.data["name"])
+    return setting if data in setting else f"{data} (for {setting})"
+
+
+def searches(evidence: Evidence) -> str:
+    """The results of the searches at the deciding presets; "" if there was none."""
+    table = search.table(evidence.paper.name)
+    table = table[table["preset"].isin(PRESETS)].assign(setting=table["setting"].map(in_words))
+    table = table.assign(method=table["method"].map(NAMES), validation=table["validation"].map("{:.1f}".format))
+    rows = table.drop(columns="hours").to_numpy().tolist()
+    head = ("preset", "setting", "method", "chosen", "validation accuracy (%)", "tried", "at an end", "runs")
+    return f"{SEARCHED}\n\n{markdown(head, rows)}" if rows else ""
 
 
 def local_agreement(evidence: Evidence) -> str:
@@ -425,7 +460,7 @@ def local_agreement(evidence: Evidence) -> str:
             continue
         for method, (r, mean, size, count) in agreement(pd.concat(tables), "local").iterrows():
             if count:
-                run = f"{preset}: {in_figure(setting)}, {NAMES.get(str(method), method)}"
+                run = f"{preset}: {setting}, {NAMES.get(str(method), method)}"
                 rows.append((run, _two_digits(r), f"{mean:+.2f}", f"{size:.2f}", f"{count:.0f}"))
     head = ("runs", "correlation", "mean difference", "mean absolute difference", "scores")
     return f"{ALONE}\n\n{markdown(head, rows)}" if rows else ""
@@ -435,7 +470,7 @@ def _federation(spec: RunSpec) -> tuple[str, ...]:
     """Preset, setting (with the alpha of a Dirichlet partition), and what else makes runs have the same clients."""
     plain = spec.identity(written_out=True)
     alpha = plain["partition"].get("alpha")
-    setting = spec.setting if alpha is None else f"{spec.setting}, alpha={alpha:g}"
+    setting = _where(spec) if alpha is None else f"{_where(spec)}, alpha={alpha:g}"
     return spec.preset_label, setting, *(str(plain[name]) for name in ("data", "partition", "model", "clients"))
 
 
@@ -479,10 +514,12 @@ def missing(evidence: Evidence) -> str:
         "To decide the undecided claims, these are needed:\n\n"
         f"1. The missing runs of the table. `pfl figures {evidence.paper.name}/NOTEBOOK --preset PRESET` computes "
         f"those of a notebook. Together they take {', and '.join(costs) or 'no time'}. A run that several notebooks "
-        "show is counted for each.\n"
+        "show is counted for each; one that was stopped early counts as missing.\n"
         "2. For claims without missing runs, what the reasons behind the verdict name: learning rates chosen by "
-        f"`pfl search {evidence.paper.name} METHOD` for the method and its rivals, more rounds, or more seeds (in the "
-        "notebook: `SEEDS`).\n\n"
+        f"`pfl search {evidence.paper.name} METHOD` for the method and its rivals; more rounds; more seeds (in the "
+        "notebook: `SEEDS`); a setting with validation images, where there are none; for a mechanism that did not act, "
+        "other settings of the method (the [method page](README.md#does-the-mechanism-act) says what its checks ask "
+        "for).\n\n"
         "Core hours are estimated from stored runs of the same method, data and network; runs without such a record "
         "have unknown length.\n\n" + markdown(head, rows)
     )

@@ -132,7 +132,7 @@ def test_agreement_with_local_over_clients_and_seeds():
     local = [stored("local", 0, [120, 140]), stored("local", 1, [160, 180])]
     own = [stored("fedper", 0, [122, 144]), stored("fedper", 1, [166, 176])]
     r = np.corrcoef([60, 70, 80, 90], [61, 72, 83, 88])[0, 1]
-    assert agreed(*local, *own) == [f"| real: a, FedPer | {r:.2f} | +1.00 | 2.00 | 4 |"]
+    assert agreed(*local, *own) == [f"| real: Digits (for a), FedPer | {r:.2f} | +1.00 | 2.00 | 4 |"]
     assert agreed(*local, own[0])[0].endswith("| +1.50 | 1.50 | 2 |")  # the seeds that both have
     assert agreed(*own) == agreed(*local) == []
 

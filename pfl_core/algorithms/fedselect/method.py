@@ -4,7 +4,7 @@ Tamirisa et al., "FedSelect: Personalized Federated Learning with Customized Sel
 CVPR 2024: Algorithm 1 (the round), Algorithm 2 (LocalAlt), Algorithm 3 (GradSelect).
 
     client    θ_k⁺ = L × LocalAlt(θ_k, m_k)                    personal entries first, then shared ones
-              Δ_k = |θ_k⁺ − θ_k|,   m_k⁺ = m_k ∪ top_p(Δ_k on ¬m_k)   while share(m_k) < α
+              Δ_k = |θ_k⁺ − θ_k|,   m_k⁺ = m_k ∪ top_p(Δ_k on ¬m_k)   if share(m_k) < α
     server    θ_g[j] = mean of θ_k⁺[j] over the clients that share j (old masks)
     client    θ_k = θ_k⁺ on m_k, θ_g elsewhere;   m_k = m_k⁺
 

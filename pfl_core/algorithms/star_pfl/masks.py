@@ -5,7 +5,8 @@ and Check). For each entry, R holds its last H updates. T is the threshold, M = 
 is the waiting time in rounds, and L counts the rounds waited so far:
 
     Measure    score = |Σ R| / Σ |R|,   M = 1 where score > T          0 / 0 = 0; with nothing recorded, M = 1
-    Check      M′ = 1 and score ≤ T:  F ← F + 1                        still stable: probe less often
+    Check      L ← L + 1 where M = 0
+               M′ = 1 and score ≤ T:  F ← F + 1                        still stable: probe less often
                M′ = 1 and score > T:  F ← max(1, ⌈F / 2⌉)              moves again: probe more often
                M′ ← (F ≤ L),   L ← 0 where M′ = 1,   M ← M or M′
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from pfl_core.papers.fedselect.settings import BASELINES, SETTINGS, VALIDATED
 from pfl_core.study.names import NAMES
 from pfl_core.study.report import Evidence
@@ -69,23 +71,42 @@ def _rate_of_local(evidence: Evidence) -> str:
     return f" {depends or 'Training alone has'} {' and '.join(shown)}."
 
 
-def _against_all(evidence: Evidence, setting: tuple[str, str]) -> tuple[str, str]:
-    """FedSelect beside the best stored baseline, and the baselines that it is behind after Holm's correction."""
+def _scores(evidence: Evidence, setting: tuple[str, str]) -> dict[str, pd.Series]:
+    """The stored baselines' accuracies by seed."""
+    return {name: values for name in BASELINES if len(values := evidence.values((*setting, name)))}
+
+
+def _standing(evidence: Evidence, setting: tuple[str, str]) -> str:
+    """The baselines that FedSelect is clearly ahead of and behind, after Holm's correction."""
     own = evidence.values((*setting, "fedselect"))
-    scores = {name: values for name in BASELINES if len(values := evidence.values((*setting, name)))}
+    leads = {name: interval((own - values).dropna()) for name, values in _scores(evidence, setting).items()}
+    if not leads or len(own) < 2:
+        return "not yet compared with the baselines"
+    statuses = holm(leads)
+    sides = []
+    for status, side in (("does not hold", "behind"), ("holds", "ahead of")):
+        names = [NAMES[name] for name in leads if statuses[name] == status]
+        sides += [f"{side} {_joined(names)}"] if names else []
+    return f"clearly {' and '.join(sides)}" if sides else "neither clearly ahead of nor clearly behind any baseline"
+
+
+def _against_all(evidence: Evidence, setting: tuple[str, str]) -> str:
+    """FedSelect beside the best stored baseline and beside training alone."""
+    own, scores = evidence.values((*setting, "fedselect")), _scores(evidence, setting)
     means = {name: values.mean() for name, values in scores.items()}
     best = max(means, key=means.__getitem__)
-    leads = {name: interval((own - values).dropna()) for name, values in scores.items()}
-    clearly = [NAMES[name] for name, status in holm(leads).items() if status == "does not hold"]
-    numbers = (
+    return (
         "With rates that validation images chose for each method, and more rounds "
-        f"({evidence.seeds((*setting, 'fedselect'))}), FedSelect scores {own.mean():.1f} %, "
+        f"({evidence.seeds((*setting, 'fedselect'))}), FedSelect (α = 0.30) scores {own.mean():.1f} %, "
         f"{evidence.difference((*setting, 'fedselect'), (*setting, 'local'))} over training alone. "
         f"{sum(mean > own.mean() for mean in means.values())} of {len(means)} baselines score higher; the best is "
         f"{NAMES[best]} with {means[best]:.1f} %, and FedSelect's lead over it is "
         f"{evidence.difference((*setting, 'fedselect'), (*setting, best))}.{_rate_of_local(evidence)}"
     )
-    return numbers, f" It is clearly behind {_joined(clearly)}." if clearly else ""
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _joined(names: list[str]) -> str:
@@ -101,20 +122,22 @@ def answer(evidence: Evidence) -> list[str]:
     scores = {name: evidence.number((*full, name)) for name in COMPARED}
     by_tensor = evidence.number((*full, "fedselect", "selection_scope=per_tensor"))
     uneven = ("paper", "cifar10, batch_size=32")
-    against_tuned = ""
+    standings = [f"with one rate for all methods and {_completed(evidence, small)} rounds {_standing(evidence, small)}"]
     if len(evidence.values((*searched, "fedselect"))) and len(evidence.values((*searched, "local"))):
         fairest = searched
-        tuned, against_tuned = _against_all(evidence, searched)
+        tuned = _against_all(evidence, searched)
+        rounds = _completed(evidence, searched)
+        standings.insert(0, f"with searched rates and {rounds} rounds it is {_standing(evidence, searched)}")
     else:
         fairest = small
         tuned = "Runs with rates that validation images chose for each method are not stored yet."
     against_local = evidence.side((*fairest, "fedselect"), (*fairest, "local"))
     return [
         f"In short, by the numbers so far: on CIFAR-10 with a small network, FedSelect is {against_local} "
-        f"training alone.{'' if against_local == 'ahead of' else NOT_REPRODUCED}{against_tuned}",
-        f"At the paper's setting (ResNet18), after {_completed(evidence, full)} of {planned} rounds, FedSelect scores "
-        f"{scores['fedselect']}, training alone {scores['local']} ({lead(*full)}) and FedPer {scores['fedper']}. "
-        "The paper has 82.3 % and a lead of 7.7 points over training alone.",
+        f"training alone.{'' if against_local == 'ahead of' else NOT_REPRODUCED} {_sentence('; '.join(standings))}",
+        f"At the paper's setting (ResNet18), after {_completed(evidence, full)} of {planned} rounds, FedSelect (α = "
+        f"0.30) scores {scores['fedselect']}, training alone {scores['local']} ({lead(*full)}) and FedPer "
+        f"{scores['fedper']}. The paper has 82.3 % and a lead of 7.7 points over training alone.",
         tuned,
         f"At the paper's setting with each tensor ranked by itself, FedSelect scores {by_tensor}. With batches of 32, "
         "whose last batch of 4 images makes training diverge while masks are chosen, it scores "

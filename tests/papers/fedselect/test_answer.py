@@ -25,11 +25,11 @@ def sentence_on_the_papers_setting(*runs):
 @pytest.mark.parametrize(("of_local", "text"), [(60, "after 60 of 200"), (200, "after 60 to 200 of 200")])
 def test_completed_rounds_are_those_of_the_records_and_planned_ones_those_of_the_preset(of_local, text):
     sentence = sentence_on_the_papers_setting(("fedselect", 77.9, 60), ("local", 76.8, of_local), ("fedper", 79.6, 60))
-    assert f"{text} rounds, FedSelect scores 77.9 %, training alone 76.8 % (+1.1 points, 1 seed)" in sentence
+    assert f"{text} rounds, FedSelect (α = 0.30) scores 77.9 %, training alone 76.8 % (+1.1 points, 1 seed)" in sentence
 
 
 def test_an_answer_without_runs_says_so():
-    assert "after 0 of 200 rounds, FedSelect scores (not stored)" in sentence_on_the_papers_setting()
+    assert "after 0 of 200 rounds, FedSelect (α = 0.30) scores (not stored)" in sentence_on_the_papers_setting()
 
 
 @pytest.mark.parametrize(("scores", "side", "reproduced"), [
@@ -62,8 +62,14 @@ def test_the_short_answer_prefers_runs_with_searched_rates():
     ]
     made.__dict__["frames"] = {"real": frame(*one_rate, *own_rates), "paper": frame()}
     short, _, tuned, *_ = answer(made)
-    assert "FedSelect is ahead of training alone. It is clearly behind FedAvg + FT and FedPer." in short
-    assert "(3 seeds), FedSelect scores 75.1 %, +1.1 [0.9, 1.3] points over training alone. 2 of 3 baselines" in tuned
+    assert (
+        "FedSelect is ahead of training alone. With searched rates and 20 rounds it is clearly behind FedAvg + FT and "
+        "FedPer and ahead of Local; with one rate for all methods and 40 rounds clearly behind Local." in short
+    )
+    assert (
+        "(3 seeds), FedSelect (α = 0.30) scores 75.1 %, +1.1 [0.9, 1.3] points over training alone. 2 of 3 baselines"
+        in tuned
+    )
     assert tuned.endswith(
         "the best is FedAvg + FT with 80.0 %, and FedSelect's lead over it is -4.9 [-5.1, -4.7] points."
     )

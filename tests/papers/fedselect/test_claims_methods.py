@@ -97,7 +97,7 @@ def after(fall, own=80.0, **changed):
 
 def test_9_falls_of_four_methods():
     found = verdict(9, *after(8.0))
-    numbers = "alpha=0.30: falls by 2.00; fedbabu: +8.00 [+8.00, +8.00] for a bound of 5, more by +6.00"
+    numbers = "alpha=0.30: falls by 2.00; fedbabu: +8.00 [+8.00, +8.00] (more than 5 needed), minus FedSelect's +6.00"
     assert found.status == "holds" and numbers in found.numbers
     assert found.numbers.endswith("[cifar10 (JPEG copy), real; cifar10_c, real]")
     assert status(9, *after(8.0, own=70.0)) == "does not hold"
@@ -127,7 +127,7 @@ def curves(rough, reached, **fields):
 def test_10_smoothness_and_speed():
     found = verdict(10, curves((1.0,) * 3, (10.0,) * 3))
     assert found.status == "holds"
-    assert "roughness 1.00, local's larger by +1.00 [+1.00, +1.00]" in found.numbers
+    assert "spread of changes 1.00, Local's minus it +1.00 [+1.00, +1.00]" in found.numbers
     assert status(10, curves((2.5,) * 3, (10.0,) * 3)) == "does not hold"
     assert status(10, curves((1.0,) * 3, (24.0,) * 3)) == "does not hold"
     assert status(10, curves((1.0, 2.0, 3.0), (10.0,) * 3)) == "undecided"

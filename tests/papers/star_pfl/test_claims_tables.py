@@ -59,7 +59,10 @@ def test_without_results_every_claim_is_undecided():
 
 def test_1_first_or_second():
     second = {"star_pfl": 85.0, "fedap": 86.0}
-    assert verdict(1, methods(second, alphas=ALPHAS)).numbers.count("rank 2, by intervals 4 below and 1 above it") == 6
+    assert (
+        verdict(1, methods(second, alphas=ALPHAS)).numbers.count("rank 2; clearly worse: 4 of 5, clearly better: 1")
+        == 6
+    )
     assert status(1, methods(second, alphas=ALPHAS)) == "holds"
     assert status(1, methods(second | {"fedbn": 86.0}, alphas=ALPHAS)) == "does not hold"
     assert status(1, methods({"star_pfl": noisy(80.5)}, alphas=ALPHAS)) == "undecided"

@@ -26,6 +26,7 @@ from pfl_core.papers.fedselect.claims.limits import (
     with_data,
     without_ablations,
 )
+from pfl_core.study.names import NAMES
 from pfl_core.study.statistics import Interval, Missing, by_seed, each_dataset, interval, paired
 from pfl_core.study.verdicts import (
     Verdict,
@@ -123,7 +124,7 @@ def _falls_more(results: pd.DataFrame, name: str, reference: pd.Series) -> Verdi
     fall = _fall(results, {"method": name})
     more = _over_common_seeds(fall - reference)
     status = all_of([above(interval(fall), STRONG_FALL), more.status])
-    return Verdict(status, f"{interval(fall)} for a bound of {STRONG_FALL:g}, more by {more}")
+    return Verdict(status, f"{interval(fall)} (more than {STRONG_FALL:g} needed), minus FedSelect's {more}")
 
 
 def _fall(results: pd.DataFrame, selector: dict) -> pd.Series:
@@ -153,11 +154,12 @@ def smoothest_and_first(results: pd.DataFrame) -> Verdict:
 def _settles(rivals: list[str], results: pd.DataFrame, alpha: float) -> Verdict:
     statuses: list[str] = []
     texts: list[str] = []
-    for metric in ("roughness", "rounds_to_95"):
+    for metric, shown in {"roughness": "spread of changes", "rounds_to_95": "rounds to 95 %"}.items():
         gaps = {name: paired(results, {"method": name}, limit(alpha), metric) for name in rivals}
         least, _ = telling(gaps)
         statuses += holm(gaps).values()
-        texts.append(f"{metric} {by_seed(results, limit(alpha), metric).mean():.2f}, {least}'s larger by {gaps[least]}")
+        own = by_seed(results, limit(alpha), metric).mean()
+        texts.append(f"{shown} {own:.2f}, {NAMES[least]}'s minus it {gaps[least]}")
     return against_stored(results, all_of(statuses), ", ".join(texts))
 
 

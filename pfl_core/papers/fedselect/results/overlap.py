@@ -12,7 +12,7 @@ from pfl_core.papers.fedselect.results.tables import seeds_text
 from pfl_core.runs import Record
 from pfl_core.study import mask_overlap, similarity
 from pfl_core.study.frames import method_fields
-from pfl_core.study.names import in_figure
+from pfl_core.study.names import in_words
 
 PER_TENSOR = f", {BY_TENSOR}"
 
@@ -102,7 +102,7 @@ def answer(contrast: Mapping[str, pd.DataFrame], tensor: str) -> list[str]:
         ends = dict.fromkeys((apart.idxmin(), apart.idxmax()))  # one, if a single limit is stored
         shown = " to ".join(f"{apart[alpha]:+.2f} (α = {alpha:g})" for alpha in ends)
         sentences.append(
-            f"Masks of the last layer ({in_figure(tensor)}){name}, {seeds_text(table)}: the contrast of the overlap "
+            f"Masks of the last layer ({in_words(tensor)}){name}, {seeds_text(table)}: the contrast of the overlap "
             f"corrected for chance is {shown}; largest p-value of a run: {table['iou_chance_p'].max():.3f}."
         )
         if low < high:

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.runs import Record
-from pfl_core.study.names import NAMES, in_figure
+from pfl_core.study.names import NAMES, in_words
 
 
 def namer(records: Sequence[Record], labels: Iterable[str]) -> Callable[[Record], str]:
     """A function from a record to its label, in the words of the figures. ``labels``: one for each record."""
-    names = {record.key: in_figure(label) for record, label in zip(records, labels, strict=True)}
+    names = {record.key: in_words(label) for record, label in zip(records, labels, strict=True)}
     return lambda record: names[record.key]
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from pfl_core.papers.fedselect.experiments import KEEP_RATES
 from pfl_core.runs import Record
 from pfl_core.study import mask_overlap
-from pfl_core.study.names import NAMES, in_figure
+from pfl_core.study.names import NAMES, in_words
 from pfl_core.study.style import COLORS, WINE
 
 SHADES = dict(zip(KEEP_RATES, ("#cc8899", "#aa4466", WINE), strict=True))  # of GradLTN, by p
@@ -25,7 +25,7 @@ def labelled(runs: pd.DataFrame) -> pd.DataFrame:
 
 def by_setting(table: pd.DataFrame) -> pd.DataFrame:
     """``table`` with the setting ("2 classes a client") in place of the data set, for ``frames.standings``."""
-    return table.assign(where=table["setting"].map(in_figure))
+    return table.assign(where=table["setting"].map(in_words))
 
 
 def kept_shares(rates: Iterable[float], iterations: int = 5) -> pd.DataFrame:

@@ -20,6 +20,7 @@ import pandas as pd
 
 from pfl_core.papers.star_pfl.claims.freezing import claim
 from pfl_core.papers.star_pfl.settings import BASELINES
+from pfl_core.study.names import NAMES
 from pfl_core.study.statistics import Interval, Missing, by_seed, each_dataset, interval, paired, slopes
 from pfl_core.study.verdicts import Check, Verdict, all_hold, all_of, holm, on_each_dataset
 
@@ -71,7 +72,7 @@ def _place(results: pd.DataFrame, metric: str, alpha: float) -> Verdict:
     ahead, behind = (statuses.count(status) for status in ("holds", "does not hold"))
     status = "does not hold" if behind > 1 else "holds" if ahead >= len(BASELINES) - 1 else "undecided"
     rank = 1 + sum(lead.mean < 0 for lead in leads.values())
-    return Verdict(status, f"rank {rank}, by intervals {ahead} below and {behind} above it")
+    return Verdict(status, f"rank {rank}; clearly worse: {ahead} of {len(leads)}, clearly better: {behind}")
 
 
 @claim(2, TASKS, rows=without_options)
@@ -93,7 +94,7 @@ def above_the_mean(results: pd.DataFrame, metric: str) -> Verdict:
         raise Missing("no seed has Star-PFL and all five baselines")
     lead = interval(common.mean(axis=1))
     lead_over = sum(part.mean() for part in leads) / len(leads)  # by baseline
-    best = f"over the best, {lead_over.idxmin()}, {lead_over.min():+.2f}"
+    best = f"over the best, {NAMES[lead_over.idxmin()]}, {lead_over.min():+.2f}"
     return Verdict(lead.status, f"{lead} points over {len(gains)} settings (paper: +3.14), {best}")
 
 

@@ -26,7 +26,7 @@ from pfl_core.costs import VALUE_BYTES, rounds_to
 from pfl_core.layout import Layout
 from pfl_core.papers.star_pfl.results.freezing import by_chance, freezing, local_gain
 from pfl_core.runs import Record
-from pfl_core.study.names import NAMES, in_figure
+from pfl_core.study.names import NAMES, in_words
 from pfl_core.study.network import network
 
 METHODS = ("star_pfl", "local", "fedavg", "fedbn", "fedap", "lotteryfl")  # Tables 2 and 3
@@ -45,7 +45,7 @@ COLUMNS = {  # metric of Table 3 -> its name in tables
 def task(record: Record) -> str:
     """The paper's task, for titles; for runs on other data these and the task: "MNIST (for axial)"."""
     data, setting = record.spec.data["name"], record.spec.setting
-    return in_figure(setting if data in ("organamnist", "organsmnist") else f"{data} (for {setting})")
+    return in_words(setting if data in ("organamnist", "organsmnist") else f"{data} (for {setting})")
 
 
 def of_task(name: str) -> str:
