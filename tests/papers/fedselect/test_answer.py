@@ -63,7 +63,7 @@ def test_the_short_answer_prefers_runs_with_searched_rates():
     made.__dict__["frames"] = {"real": frame(*one_rate, *own_rates), "paper": frame()}
     short, _, tuned, *_ = answer(made)
     assert (
-        "FedSelect is ahead of training alone. With searched rates and 20 rounds it is clearly behind FedAvg + FT and "
+        "FedSelect is ahead of training alone. With searched rates and 40 rounds it is clearly behind FedAvg + FT and "
         "FedPer and ahead of Local; with one rate for all methods and 40 rounds clearly behind Local." in short
     )
     assert (
