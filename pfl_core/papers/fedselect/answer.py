@@ -22,6 +22,16 @@ def _completed(evidence: Evidence, setting: tuple[str, str]) -> str:
     return " to ".join(map(str, rounds[:1] + rounds[1:][-1:])) or "0"
 
 
+def _each(evidence: Evidence, setting: tuple[str, str]) -> str:
+    """FedSelect and training alone in this setting, each after its own number of rounds."""
+    frame, texts = evidence.frames[setting[0]], []
+    for method, name in (("fedselect", "FedSelect"), ("local", "training alone")):
+        runs = frame[(frame["setting"] == setting[1]) & (frame["method"] == method) & (frame["variant"] == "")]
+        rounds = int(runs["rounds"].max()) if len(runs) else 0
+        texts.append(f"{name} scores {evidence.number((*setting, method))} after {rounds} rounds")
+    return " and ".join(texts)
+
+
 def _fine_tuned_peak(evidence: Evidence) -> str:
     """FedAvg + FT at the paper's setting: its best round, its last one, and its losses in both."""
     runs = [
@@ -140,8 +150,7 @@ def answer(evidence: Evidence) -> list[str]:
         f"{scores['fedper']}. The paper has 82.3 % and a lead of 7.7 points over training alone.",
         tuned,
         f"At the paper's setting with each tensor ranked by itself, FedSelect scores {by_tensor}. With batches of 32, "
-        "whose last batch of 4 images makes training diverge while masks are chosen, it scores "
-        f"{evidence.number((*uneven, 'fedselect'))} after {_completed(evidence, uneven)} rounds.",
+        f"whose last batch of 4 images makes training diverge while masks are chosen, {_each(evidence, uneven)}.",
         _fine_tuned_peak(evidence),
         "With a small network, one learning rate for all methods and "
         f"{evidence.seeds((*small, 'fedselect'))}, FedSelect's lead over training alone is {lead(*small)}.",
