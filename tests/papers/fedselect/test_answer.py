@@ -83,7 +83,9 @@ def test_the_rankings_and_batches_of_the_papers_setting_are_told():
     ]
     made.__dict__["frames"] = {"real": frame(), "paper": frame(*stored)}
     assert "ranked by itself, FedSelect scores 78.3 %." in answer(made)[3]
-    assert answer(made)[3].endswith("it scores 72.1 % after 200 rounds.")
+    assert answer(made)[3].endswith(
+        "FedSelect scores 72.1 % after 200 rounds and training alone scores (not stored) after 0 rounds."
+    )
 
 
 def test_a_baseline_that_falls_is_told_with_its_best_round():
