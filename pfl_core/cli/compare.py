@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl_core.cli.names import check, complete
-from pfl_core.cli.run import dry_run, grouped, run_all
+from pfl_core.cli.run import dry_run, grouped, has_validation, run_all
 from pfl_core.cli.specs import OPTIONS, add_run_options, check_names, variations
 from pfl_core.cli.text import BadArgument, as_json, duration, table
 from pfl_core.papers import PAPERS, metrics_frames, paper
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from pfl_core.study.method_comparison import Groups
 
 FIGURES = (".pdf", ".png")
+VALIDATION = "validation, %"  # of the clients' validation samples; left out where there are none
 SHOWN = {  # column of the table of methods -> number of the summary, and its format
     "accuracy, %": ("acc_mean", ".2f"),
     "deviation": ("acc_mean_sd", ".2f"),
     "worst tenth, %": ("acc_bottom_decile", ".2f"),
+    VALIDATION: ("acc_val", ".2f"),
     "upload, MB": ("upload_mb", ".2f"),
     "TFLOP": ("train_tflop", ".3g"),
     "passes": ("passes", ".3g"),
@@ -112,13 +114,14 @@ def compare_methods(args: argparse.Namespace) -> int:
         print(as_json({"methods": methods, "differences": pairs}))
         return 0
     numbers = {label: summary(group) for label, group in groups.items()}
+    shown = {column: of for column, of in SHOWN.items() if column != VALIDATION or has_validation(records)}
     cells = [
         (row.label, len(row.specs))
-        + tuple(f"{numbers[row.label][name]:{form}}" for name, form in SHOWN.values())
+        + tuple(f"{numbers[row.label][name]:{form}}" for name, form in shown.values())
         + (duration(numbers[row.label]["seconds"]),)
         for row in rows
     ]
-    print(table(("method", "seeds", *SHOWN, "time of a run"), cells))
+    print(table(("method", "seeds", *shown, "time of a run"), cells))
     print(f"\nlead of {rows[0].label} in accuracy, points, paired by seed, with its 95 % interval")
     print(
         table(("over", "lead", "significant"), [(o, lead, "yes" if yes else "no") for o, (lead, yes) in leads.items()])

@@ -165,14 +165,21 @@ def sweep_table(rows: Sequence[Variation], records: Sequence[Record]) -> str:
 
     groups = grouped(rows, records)
     names = list(rows[0].varied)
-    columns = (*names, "seeds", "accuracy, %", "deviation", "worst tenth, %", "upload, MB", "time of a run")
+    shown = {"accuracy, %": "acc_mean", "deviation": "acc_mean_sd", "worst tenth, %": "acc_bottom_decile"}
+    shown |= {"validation, %": "acc_val"} if has_validation(records) else {}
+    columns = (*names, "seeds", *shown, "upload, MB", "time of a run")
     cells = []
     for row in rows:
         numbers = summary(groups[row.label])
-        accuracy = (f"{numbers[name]:.2f}" for name in ("acc_mean", "acc_mean_sd", "acc_bottom_decile"))
+        accuracy = (f"{numbers[name]:.2f}" for name in shown.values())
         cost = f"{numbers['upload_mb']:.2f}", duration(numbers["seconds"])
         cells.append((*(str(row.varied[name]) for name in names), len(row.specs), *accuracy, *cost))
     return "\n".join([table(columns, cells), *remarks(groups)])
+
+
+def has_validation(records: Sequence[Record]) -> bool:
+    """Whether clients of one of the runs have validation samples."""
+    return any("correct_val" in record.series for record in records)
 
 
 def grouped(rows: Sequence[Variation], records: Sequence[Record]) -> dict[str, list[Record]]:
@@ -270,11 +277,15 @@ def _options(options: dict[str, Any]) -> str:
 
 def summary(record: Record, was_stored: bool, store: Store) -> str:
     """The result as text: accuracies, communication, time, and the record's file."""
+    from pfl_core.study.method_comparison import validation
+
     numbers = record.summary()
     lines = [f"{'accuracy, percent':<22}{'mean':>8}{'pooled':>8}{'bottom decile':>15}"]
     for title, suffix in (("last round", ""), ("best round", "_best"), ("before aggregation", "_trained")):
         mean, pooled, decile = (numbers[f"acc_{kind}{suffix}"] for kind in ("mean", "pooled", "bottom_decile"))
         lines.append(f"{title:<22}{mean:>8.2f}{pooled:>8.2f}{decile:>15.2f}")
+    if has_validation([record]):
+        lines.append(f"{'validation samples':<30}{validation(record):>8.2f}")
     lines += [f"data: {record.about}"] if record.about else []
     lines += [f"stopped early: {record.length} rounds"] if record.partial else []
     upload = "not recorded" if math.isnan(numbers["upload_mb"]) else f"{numbers['upload_mb']:.2f} MB"

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.runs import Record
+from pfl_core.study.search import validation_score
 from pfl_core.study.statistics import Interval, interval
 from pfl_core.study.verdicts import UNDECIDED, holm
 
@@ -25,13 +26,23 @@ Groups = Mapping[str, Sequence[Record]]
 def summary(records: Sequence[Record]) -> dict[str, float]:
     """Means over the runs of a label, and the sample standard deviation of the accuracy (NaN for one seed).
 
-    ``acc_*`` in percent, of the last round; ``upload_mb`` of all clients and rounds; ``train_tflop``: FLOPs of the
+    ``acc_*`` in percent, of the last round; ``acc_val``: pooled, on validation samples, as searches score it, NaN
+    without them; ``upload_mb`` of all clients and rounds; ``train_tflop``: FLOPs of the
     training / 10^12; ``passes``: how often a client went through its training data, mean over training images and
     including rounds without it; ``seconds`` of a run.
     """
-    runs = pd.DataFrame([record.summary() | {"passes": passes(record)} for record in records])
-    means = runs[["acc_mean", "acc_bottom_decile", "upload_mb", "train_tflop", "passes", "seconds"]].mean(skipna=False)
+    runs = pd.DataFrame(
+        [record.summary() | {"passes": passes(record), "acc_val": validation(record)} for record in records]
+    )
+    means = runs[["acc_mean", "acc_bottom_decile", "acc_val", "upload_mb", "train_tflop", "passes", "seconds"]].mean(
+        skipna=False
+    )
     return {**means, "acc_mean_sd": float(runs["acc_mean"].std(ddof=1)) if len(runs) > 1 else math.nan}
+
+
+def validation(record: Record) -> float:
+    """Pooled accuracy on validation samples after the last round's aggregation, in percent; NaN without them."""
+    return validation_score(record).end if "correct_val" in record.series else math.nan
 
 
 def passes(record: Record) -> float:

@@ -44,6 +44,23 @@ def test_a_setting_of_the_paper_may_have_a_comma_in_its_name():
     assert [spec.paper for row in rows for spec in row.specs] == ["fedselect"] * 2
 
 
+@pytest.mark.parametrize("command", ["run fedavg --lr 0.1,0.2", "compare fedavg local"])
+def test_validation_samples_have_a_column_and_a_run_a_line(command, capsys):
+    """Pooled over clients, after the last round's aggregation, as searches score it."""
+    for share, shown in (("0", False), ("0.2", True)):
+        assert main([*command.split(), *SMALL, "--set", f"partition.val={share}"]) == 0
+        head, first, *_ = capsys.readouterr().out.splitlines()
+        assert ("validation, %" in head) == shown
+    assert main(["run", "fedavg", *SMALL, "--lr", "0.1", "--set", "partition.val=0.2"]) == 0
+    (line,) = [text for text in capsys.readouterr().out.splitlines() if text.startswith("validation samples")]
+    spec = parser().parse_args(["run", "fedavg", *SMALL, "--lr", "0.1", "--set", "partition.val=0.2"])
+    record = Store().get(variations(spec, ["fedavg"])[0].specs[0].key())
+    correct, count = (record.values(f"{name}_val").iloc[-1].sum() for name in ("correct", "count"))
+    assert line.split()[-1] == f"{100 * correct / count:.2f}"
+    if command.startswith("run"):
+        assert line.split()[-1] in first.split()
+
+
 def test_a_sweep_prints_a_row_for_each_combination_and_reads_stored_runs(capsys):
     command = ["run", "fedavg", *SMALL, "--seed", "0-2", "--lr", "0.1,0.2"]
     assert main(command) == 0

@@ -87,7 +87,7 @@ def test_claims_of_the_project_are_counted_apart_and_claims_without_runs_have_no
         return report.Verdict("paper", pd.Series({"text": text, "ours": ours, "runs": runs}))
 
     found = [verdict("It wins.", "holds", ("key",)), verdict("It is fast.", "undecided")]
-    assert [each.where for each in found] == ["paper", "no run"]
+    assert [each.where for each in found] == ["paper", "no run of it"]
     assert report._decided(found) == "Decided so far: 1 of 2 claims of the paper"
     added = [*found, verdict("Not in the paper: it learns.", "undecided")]
     assert report._decided(added).endswith("1 of 2 claims of the paper, 0 of 1 claims added by this project")

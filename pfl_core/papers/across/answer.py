@@ -63,8 +63,9 @@ def sides(judged: pd.DataFrame) -> Iterator[str]:
     rest = judged[judged["holm"] == UNDECIDED]
     above, below = rest.loc[rest["low"] > 0, "label"], rest.loc[rest["high"] < 0, "label"]
     yield (
-        f"Neither ahead of Local nor behind it after Holm's correction over {len(judged)} methods: {len(rest)}. Their "
-        f"single 95 % intervals lie above 0 for {', '.join(above) or 'none'}, and below 0 for {len(below)}."
+        f"For {'all' if len(rest) == len(judged) else len(rest)} of {len(judged)} methods neither a lead over Local "
+        f"nor a deficit survives Holm's correction for {len(judged)} comparisons. Without it, "
+        f"{', '.join(above) or 'none'} {'is' if len(above) < 2 else 'are'} ahead and {len(below)} behind."
     )
 
 
@@ -75,6 +76,6 @@ def closest(scores: pd.DataFrame) -> str:
         return "Local or all other methods are not stored."
     row = table.loc[table["mean size of it"].idxmin()]
     return (
-        f"Closest to Local client by client: {row.name}, with a mean difference of {row['mean size of it']:.1f} points "
-        f"and a correlation of {row['correlation']:.2f}."
+        f"Closest to Local client by client: {row.name}, with a mean absolute difference of "
+        f"{row['mean size of it']:.1f} points and a correlation of {row['correlation']:.2f}."
     )

@@ -105,8 +105,8 @@ def test_the_answer_names_sides_and_hedges():
     assert list(sides(judged)) == [
         "Ahead of Local (shown, not decided): A.",
         "Behind Local (undecided, for the reasons in the table): B.",
-        "Neither ahead of Local nor behind it after Holm's correction over 3 methods: 1. Their single 95 % intervals "
-        "lie above 0 for C, and below 0 for 0.",
+        "For 1 of 3 methods neither a lead over Local nor a deficit survives Holm's correction for 3 comparisons. "
+        "Without it, C is ahead and 0 behind.",
     ]
 
 

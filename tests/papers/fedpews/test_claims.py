@@ -195,7 +195,7 @@ def test_3_four_clients():
 
 def test_3_is_decided_by_ten_rounds():
     """The accuracy of the last round is 0 in all runs."""
-    assert "to be above 75 (last round 0.00)" in four(58.4, 91.1).numbers
+    assert "where the claim needs above 75 (last round 0.00)" in four(58.4, 91.1).numbers
     last_alone = rows("four clients", "fedavg", 58.4) + rows("four clients", "fedpews", 91.1, "lam=0;tau=0.124")
     assert verdict(3, last_alone).status == "undecided"
 

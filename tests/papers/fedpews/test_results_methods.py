@@ -160,7 +160,7 @@ def test_the_answer_on_readings():
         "Mean accuracy of the last ten rounds (2 seeds): FedAvg 60.0 %; λ = 0 has 70.0 % with the default reading, and "
         "from 70.0 % (default) to 90.0 % (one draw a step (A5)) over 2 readings. The paper has 58.4 % and 91.1 %."
     )
-    assert second.startswith("1 of 2 readings succeed") and "one seed" not in second
+    assert second.endswith("can reach: 1 of 2 do.") and "one seed" not in second
     short = runs.assign(late=np.nan)
     assert readings.answer(short, readings.claim_3_by_reading(short))[0].startswith("No run with λ = 0")
     cells = readings.beside_the_paper(runs)

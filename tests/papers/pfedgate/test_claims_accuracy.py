@@ -194,7 +194,7 @@ def test_all_checks_of_these_modules_have_a_case():
 def test_a_failing_claim_reports_the_clearest_loss():
     close = rows("local", (90.0, 60.0, 60.0))  # the smallest mean lead, with a wide interval
     text = verdict(1, gates(BUDGETS), rows("fedem", 81.0), close).numbers
-    assert "clearest loss" in text and "over fedem" in text
+    assert "clearest loss" in text and "over FedEM" in text
 
 
 def test_other_readings_and_options_are_ignored():

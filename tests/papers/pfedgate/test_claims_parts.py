@@ -213,9 +213,9 @@ def test_13_gaps():
 
 
 def test_13_takes_the_smaller_gap_of_fedavg():
-    assert "gap of fedavg +3.00" in verdict(13, OTHERS, gap("pfedgate", 74.0, 73.5)).numbers
+    assert "gap of FedAvg +3.00" in verdict(13, OTHERS, gap("pfedgate", 74.0, 73.5)).numbers
     plain = [*gap("fedavg", 70.0, 69.0), *OTHERS[6:]]
-    assert "gap of fedavg +1.00" in verdict(13, plain, gap("pfedgate", 74.0, 73.5)).numbers
+    assert "gap of FedAvg +1.00" in verdict(13, plain, gap("pfedgate", 74.0, 73.5)).numbers
 
 
 # ---- 19: gates ------------------------------------------------------------------------------------------------------

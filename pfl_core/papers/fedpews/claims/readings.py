@@ -87,8 +87,8 @@ def answer(runs: pd.DataFrame, table: pd.DataFrame) -> list[str]:
     return [
         f"Mean accuracy of the last ten rounds ({over}): FedAvg {fedavg}; λ = 0 has {', and '.join(levels)}. "
         f"The paper has {PRINTED['fedavg']:.1f} % and {PRINTED['fedpews']:.1f} %.",
-        f"{clear} of {len(table)} readings succeed: their 95 % interval lies above {THREE_CLASSES:g} %, which a model "
-        f"that misses one of the four classes can reach{' (one seed has no interval)' if few < 2 else ''}.",
+        f"A reading succeeds if its 95 % interval lies above {THREE_CLASSES:g} %, which a model that misses one of the "
+        f"four classes can reach{' (one seed has no interval)' if few < 2 else ''}: {clear} of {len(table)} do.",
     ]
 
 

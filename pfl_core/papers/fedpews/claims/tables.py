@@ -151,7 +151,7 @@ def _beside_three_classes(
     rows: pd.DataFrame, selector: Selector, bound: Callable[[Interval, float], str], side: str
 ) -> Verdict:
     late, last = interval(by_seed(rows, selector, LATE)), by_seed(rows, selector, "acc_pooled").mean()
-    text = f"{str(late).lstrip('+')} to be {side} {THREE_CLASSES:g} (last round {last:.2f})"
+    text = f"{str(late).lstrip('+')} %, where the claim needs {side} {THREE_CLASSES:g} (last round {last:.2f})"
     return Verdict(bound(late, THREE_CLASSES), text)
 
 

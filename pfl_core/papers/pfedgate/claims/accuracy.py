@@ -17,6 +17,7 @@ from pfl_core.papers.pfedgate.comparison import COMPARISON, DEFAULTS
 from pfl_core.papers.pfedgate.criteria import CRITERIA
 from pfl_core.papers.pfedgate.settings import BASELINES
 from pfl_core.study.claims import ClaimChecks
+from pfl_core.study.names import NAMES
 from pfl_core.study.statistics import Missing, Selector, by_seed, each_dataset, interval, paired
 from pfl_core.study.verdicts import (
     Check,
@@ -66,14 +67,21 @@ def means(rows: pd.DataFrame, metric: str, **named: dict) -> str:
     return ", ".join(f"{name}: {by_seed(rows, where, metric).mean():.2f}" for name, where in named.items())
 
 
+def _rival(case: tuple[float, str]) -> str:
+    """A baseline and pFedGate's budget, and what is unequal between them."""
+    s, name = case
+    notes = ["two passes a round"] * (name == "fedrep") + ["pFedGate's rates are those of s=0.5"] * (s != 0.5)
+    return f"{NAMES[name]} at s={s:g}" + f" ({', '.join(notes)})" * bool(notes)
+
+
 def _beats_all(metric: str, rows: pd.DataFrame) -> Verdict:
     stored = [name for name in BASELINES if (rows.loc[rows["metric"] == metric, "method"] == name).any()]
     if not stored:
         raise Missing("no baseline is stored")
     leads = {(s, name): paired(rows, gate(s), baseline(name), metric) for s in BUDGETS for name in stored}
-    status = ahead_of_all(leads, lambda case: f"{case[1]} at s={case[0]:g}")
-    (s, name), what = telling(leads)
-    text = f"{what} {leads[s, name]}, at s={s:g} over {name}"
+    status = ahead_of_all(leads, _rival)
+    case, what = telling(leads)
+    text = f"{what} {leads[case]}, over {_rival(case)}"
     absent = [name for name in BASELINES if name not in stored]
     if not absent or status == "does not hold":  # a single loss refutes the claim
         return Verdict(status, text)
@@ -163,7 +171,7 @@ def the_lead_depends_on_the_weights(rows: pd.DataFrame) -> Verdict:
             lead = interval((accuracy - by_seed(rows, baseline(name), MEAN)).dropna())
         except Missing as missing:
             return Verdict("undecided", str(missing))
-        texts.append(f"{weights} weights minus {name} {lead}")
+        texts.append(f"{weights} weights minus {NAMES[name]} {lead}")
     return Verdict(more.status, "; ".join(texts))
 
 

@@ -189,7 +189,7 @@ def novel_clients_are_close(results: pd.DataFrame) -> Verdict:
     gaps = [_gap(results, FEDAVG, baseline(name)) for name in ("fedavg", "fedavg_ft")]
     fedavg = min(gaps, key=pd.Series.mean)
     fedem = _gap(results, baseline("fedem"), baseline("fedem"))
-    statuses, texts = [], [f"gap of fedavg {interval(fedavg)}", f"fedem {interval(fedem)}"]
+    statuses, texts = [], [f"gap of FedAvg {interval(fedavg)}", f"FedEM {interval(fedem)}"]
     for s in _budgets(results, NOVEL):
         pfedgate = _gap(results, gate(s), gate(s))
         statuses.append(below(interval(pfedgate), POINT))

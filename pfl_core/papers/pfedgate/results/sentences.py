@@ -129,7 +129,9 @@ def correlations(table: pd.DataFrame) -> list[str]:
 
 
 def _correlation(part: pd.DataFrame, name: str, p: str) -> str:
-    """ "-0.18 (below 0 with p < 0.05 in 1 of 3 runs)"."""
+    """ "-0.18 (below 0 with p < 0.05 in 1 of 3 runs)"; without a correlation, why there is none."""
+    if part[name].isna().all():
+        return "undefined, because all are equal,"
     found = int(((part[name] < 0) & (part[p] < SIGNIFICANT)).sum())
     runs = f"{len(part)} run{'s' * (len(part) > 1)}"
     return f"{part[name].mean():+.2f} (below 0 with p < {SIGNIFICANT:g} in {found} of {runs})"
