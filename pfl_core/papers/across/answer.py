@@ -62,10 +62,11 @@ def sides(judged: pd.DataFrame) -> Iterator[str]:
             yield f"{SIDES[side]} ({hedge}): {', '.join(group['label'])}."
     rest = judged[judged["holm"] == UNDECIDED]
     above, below = rest.loc[rest["low"] > 0, "label"], rest.loc[rest["high"] < 0, "label"]
+    of = "" if len(rest) == len(judged) else f" of {len(rest)} method{'s' * (len(rest) != 1)}"
+    unclear = f"No lead over Local and no deficit{of}"
     yield (
-        f"For {'all' if len(rest) == len(judged) else len(rest)} of {len(judged)} methods neither a lead over Local "
-        f"nor a deficit survives Holm's correction for {len(judged)} comparisons. Without it, "
-        f"{', '.join(above) or 'none'} {'is' if len(above) < 2 else 'are'} ahead and {len(below)} behind."
+        f"{unclear} survives Holm's correction for {len(judged)} comparisons. Without it, {', '.join(above) or 'none'} "
+        f"{'is' if len(above) < 2 else 'are'} ahead and {len(below)} behind."
     )
 
 

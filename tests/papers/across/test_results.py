@@ -105,8 +105,8 @@ def test_the_answer_names_sides_and_hedges():
     assert list(sides(judged)) == [
         "Ahead of Local (shown, not decided): A.",
         "Behind Local (undecided, for the reasons in the table): B.",
-        "For 1 of 3 methods neither a lead over Local nor a deficit survives Holm's correction for 3 comparisons. "
-        "Without it, C is ahead and 0 behind.",
+        "No lead over Local and no deficit of 1 method survives Holm's correction for 3 comparisons. Without it, C is "
+        "ahead and 0 behind.",
     ]
 
 
