@@ -8,7 +8,8 @@ Meta-Learning Approach", NeurIPS 2020, Algorithm 1. A baseline of pFedGate.
       "hessian"                     w_k ← w_k − β (I − α ∇²f(w_k; b_1)) ∇f(w'; b_2)
     server                          θ ← θ + lr_server (Σ_k n_k w_k / Σ_k n_k − θ)
 
-A client is scored with θ − α ∇f(θ; b) for one batch b of its training data; ``adaptation="epoch"``: after one epoch.
+A client is scored with θ − α ∇f(θ; b) for one batch b of its training data, without clipping, as in training;
+``adaptation="epoch"``: after one epoch.
 
 Differs from the paper: the Hessian is that of b_1, which makes the step the exact gradient of f(w − α ∇f(w; b_1); b_2).
 The paper uses a third batch. The server's mean is weighted by n_k. α and β are the federation's rate by default.
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Literal
 
 import torch
@@ -33,9 +34,7 @@ from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Batch, Federation, Grad, LocalTraining, Trained
 from pfl_core.federation.local_step import TrainingGroup
-from pfl_core.federation.types import Samples
 from pfl_core.ops import server_step
-from pfl_core.seeding import Key
 
 Pair = tuple[Batch, Batch | None]
 
@@ -51,6 +50,8 @@ Pair = tuple[Batch, Batch | None]
 @dataclass(frozen=True)
 class PerFedAvg(FedAvg[MovingState]):
     """``shared`` [e] is θ."""
+
+    version = 2  # 1 clipped the step before a score, though not that of the training
 
     client_weighting: Literal["uniform", "samples"] = "samples"
     alpha: float | None = None  # α; None: the federation's rate, as for β
@@ -130,11 +131,22 @@ class PerFedAvg(FedAvg[MovingState]):
 
     def evaluation_models(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> Tensor:
         key = (t, "adapt")
-        data: Samples = "train"
-        if self.adaptation == "step":
-            data = [first_batch(fed, k, key) for k in clients.tolist()]
-        start = fed.broadcast(state.shared, clients)
-        return fed.sgd(start, clients, LocalTraining(epochs=1, lr=self.alpha), key=key, data=data).theta
+        theta = fed.broadcast(state.shared, clients)
+        if self.adaptation == "epoch":
+            return fed.sgd(theta, clients, LocalTraining(epochs=1, lr=self.alpha), key=key).theta
+        theta, alpha, d = theta.clone(), fed.lr(t, self.alpha), fed.num_params
+
+        def adapt_group(places: slice | Tensor) -> None:
+            rows = theta[places]
+            for batch in islice(fed.batches(clients[places], key, epochs=1), 1):  # none for clients without a batch
+                active = slice(0, len(batch.count))
+                gradient = fed.grad(rows[active], batch)
+                rows[active, :d] -= alpha * gradient.theta
+                rows[active, d:] = gradient.statistics
+            theta[places] = rows
+
+        fed.each_group(adapt_group, clients)
+        return theta
 
 
 def batch_pairs(fed: Federation, clients: Tensor, t: int) -> Iterator[Pair]:
@@ -147,10 +159,3 @@ def batch_pairs(fed: Federation, clients: Tensor, t: int) -> Iterator[Pair]:
 def select_rows(batch: Batch, rows: slice) -> Batch:
     """The batch of some of the rows."""
     return Batch(*(getattr(batch, f.name)[rows] for f in fields(batch)))
-
-
-def first_batch(fed: Federation, k: int, key: tuple[Key, ...]) -> tuple[Tensor, Tensor]:
-    """A client's first training batch at this random address, (x, y); all its samples if it has no batch."""
-    for batch in fed.batches(torch.tensor([k]), key, epochs=1):
-        return batch.x[0], batch.y[0]
-    return fed.splits["train"].client(k)

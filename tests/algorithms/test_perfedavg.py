@@ -120,6 +120,15 @@ def test_clients_are_scored_after_one_step_on_one_batch(net):
         torch.testing.assert_close(row, fed.layout.flatten(dict(plain.state_dict())))
 
 
+def test_the_step_before_a_score_is_the_one_of_the_training():
+    """No clipping and no weight decay: the inner step of the training has none."""
+    plain, bounded = (fed_of("mlp", dtype=F64, **options) for options in ({}, {"clip_norm": 1e-3, "weight_decay": 0.1}))
+    ((state, _),) = after(PerFedAvg(alpha=0.3), plain, 1)
+    clients = torch.tensor([2, 0])
+    rows = [PerFedAvg(alpha=0.3).evaluation_models(fed, state, clients, 5) for fed in (plain, bounded)]
+    assert torch.equal(*rows) and not torch.equal(rows[0], plain.broadcast(state.shared, clients))
+
+
 @both_nets
 def test_clients_are_scored_after_one_epoch_with_that_option(net):
     fed, algorithm = fed_of(net), PerFedAvg(adaptation="epoch")
