@@ -34,9 +34,8 @@ def summary(records: Sequence[Record]) -> dict[str, float]:
     runs = pd.DataFrame(
         [record.summary() | {"passes": passes(record), "acc_val": validation(record)} for record in records]
     )
-    means = runs[["acc_mean", "acc_bottom_decile", "acc_val", "upload_mb", "train_tflop", "passes", "seconds"]].mean(
-        skipna=False
-    )
+    names = ["acc_mean", "acc_bottom_decile", "acc_val", "upload_mb", "train_tflop", "passes", "seconds"]
+    means = runs[names].mean(skipna=False)
     return {**means, "acc_mean_sd": float(runs["acc_mean"].std(ddof=1)) if len(runs) > 1 else math.nan}
 
 
