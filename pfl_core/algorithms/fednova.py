@@ -6,7 +6,8 @@ A baseline of FedPeWS.
     d_k = (θ − θ_k) / K_k        K_eff = Σ_k w_k K_k        θ ← θ − lr_server K_eff Σ_k w_k d_k
 
 K_k is the number of local steps; with momentum ρ it is [K − ρ (1 − ρ^K) / (1 − ρ)] / (1 − ρ). If all clients make
-equally many steps, FedNova is FedAvg. Not in the paper: batch-norm statistics are averaged with the weights w_k / K_k.
+equally many steps, FedNova is FedAvg. Not in the paper: batch-norm statistics are averaged with the weights
+w_k / K_k, and with ``keep_momentum`` K_k still counts from zero velocity.
 """
 
 from __future__ import annotations

@@ -40,7 +40,15 @@ class ScaffoldState(MovingState):
 )
 @dataclass(frozen=True)
 class Scaffold(FedAvg[ScaffoldState]):
-    """FedAvg with control variates. They start at zero, so the first round is FedAvg's."""
+    """FedAvg with control variates. They start at zero, so the first round is FedAvg's.
+
+    Raises ValueError for ``keep_momentum``: the velocity that a round starts with would count as its gradient.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.keep_momentum:
+            raise ValueError("SCAFFOLD: momentum starts at zero in every round; leave keep_momentum out")
 
     def init(self, fed: Federation, theta0: Tensor) -> ScaffoldState:
         zeros = torch.zeros_like(theta0[: fed.num_params])

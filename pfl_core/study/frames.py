@@ -83,9 +83,9 @@ def clients(records: Iterable[Record]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def reported_scores(record: Record) -> pd.DataFrame:
-    """A row per client: accuracy (percent) in the last round, where the method reports its scores."""
-    correct, count = (record.values(name + record.reported_suffix).iloc[-1] for name in ("correct", "count"))
+def client_scores(record: Record, suffix: str) -> pd.DataFrame:
+    """A row per client: accuracy (percent) in the last round. ``suffix``: "_trained" after local training, else ""."""
+    correct, count = (record.values(name + suffix).iloc[-1] for name in ("correct", "count"))
     return (100 * correct / count).rename("accuracy").rename_axis("client").reset_index()
 
 

@@ -43,12 +43,13 @@ NEITHER = "neither clearly ahead of nor clearly behind"
 BLOCK = re.compile(r"(<!-- answer -->\n).*?(\n<!-- /answer -->)", re.DOTALL)
 ALONE = (
     "For each method, over clients and seeds: the correlation of its accuracies with those of Local (training alone) "
-    "on the same clients, and the mean difference and mean absolute difference, in points. Complete runs with the "
-    "paper's own fields, each scored where its method reports (Star-PFL after local training, most others after "
-    "aggregation): mean differences compare two methods only if both are scored at one point. A method "
+    "on the same clients, and the mean difference and mean absolute difference, in points. Runs with the paper's own "
+    "fields, each scored where its method reports; if the methods of one federation report at different points, all "
+    "are shown at each of them. Of runs that were stopped early, those of equal length are compared.\n\nA method "
     "with a correlation near 1 and small differences is hard to tell from training alone. Some clients are easier "
     "for every method, which alone gives a high correlation."
 )
+POINTS = {"": "after aggregation", "_trained": "after local training"}  # a series' suffix -> where it was scored
 RULE = (
     "A claim that one method beats another is decided only by runs that converged and in which the method's mechanism "
     "had an effect, with learning rates that the same search chose for all methods, and with enough seeds. Otherwise "
@@ -457,19 +458,27 @@ def searches(evidence: Evidence) -> str:
 
 def local_agreement(evidence: Evidence) -> str:
     """How closely each method's clients score as under Local in the same federation; "" without runs of both."""
-    scores: dict[tuple[str, ...], list[pd.DataFrame]] = {}  # by federation
+    runs: dict[tuple[str, ...], list[Record]] = {}  # by federation, and by length for runs that were stopped early
     for record in (record for stored in evidence.records.values() for record in stored):
-        if not (record.partial or checks.failed(record) or evidence.paper.variant(record.spec)):
-            tags = {"label": record.spec.method["name"], "seed": record.spec.seed}
-            scores.setdefault(_federation(record.spec), []).append(frames.reported_scores(record).assign(**tags))
+        if not (checks.failed(record) or evidence.paper.variant(record.spec)):
+            length = f", {record.rounds} of {record.spec.rounds} rounds" if record.partial else ""
+            runs.setdefault((*_federation(record.spec), length), []).append(record)
     rows = []
-    for (preset, setting, *_), tables in scores.items():
-        if not any((part["label"] == "local").any() for part in tables):
-            continue
-        for method, (r, mean, size, count) in agreement(pd.concat(tables), "local").iterrows():
-            if count:
-                run = f"{preset}: {setting}, {NAMES.get(str(method), method)}"
-                rows.append((run, _two_digits(r), f"{mean:+.2f}", f"{size:.2f}", f"{count:.0f}"))
+    for (preset, setting, *_, length), records in runs.items():
+        points = sorted({record.reported_suffix for record in records})
+        for suffix in points:
+            tables = [
+                frames.client_scores(record, suffix).assign(label=record.spec.method["name"], seed=record.spec.seed)
+                for record in records
+                if "correct" + suffix in record.series
+            ]
+            if not any((table["label"] == "local").any() for table in tables):
+                continue
+            place = f", {POINTS[suffix]}" if len(points) > 1 else ""
+            for method, (r, mean, size, count) in agreement(pd.concat(tables), "local").iterrows():
+                if count:
+                    run = f"{preset}: {setting}{length}, {NAMES.get(str(method), method)}{place}"
+                    rows.append((run, _two_digits(r), f"{mean:+.2f}", f"{size:.2f}", f"{count:.0f}"))
     head = ("runs", "correlation", "mean difference", "mean absolute difference", "scores")
     return f"{ALONE}\n\n{markdown(head, rows)}" if rows else ""
 

@@ -23,10 +23,10 @@ OPTIONS = {  # where the defaults do not fit the tiny federation, or a single cl
     "heterofl": {"full_share": 1.0},
     "lg_fedavg": {"shared_layers": 1},
 }
-REFUSED = ("fedpac", "pfedme")
+REFUSED = ("fedpac", "pfedme", "scaffold")
 KEEPERS = sorted({name for name, entry in methods().items() if issubclass(entry.cls, Momentum)} - {*REFUSED})
 # Whose rounds go on where the last one ended, when there is one client: no alternating, no drift of its own
-ONE_WAY = sorted({*KEEPERS} - {"fedrep", "scaffold", "moon"})
+ONE_WAY = sorted({*KEEPERS} - {"fedrep", "moon"})
 
 
 def trained(algorithm, fed, rounds=3, clients=(0, 1, 2)):

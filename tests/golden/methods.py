@@ -263,7 +263,7 @@ MORE: tuple[
         "keep_ratio": 0.3,
     },
     {"name": "pfedme", "client_weighting": "uniform", "inner_steps": 2, "lr_server": 0.5},
-    {"name": "scaffold", "keep_momentum": True, "client_weighting": "samples", "lr_server": 0.5},
+    {"name": "scaffold", "client_weighting": "samples", "lr_server": 0.5},
     {"name": "star_pfl", "history_len_local": 8, "record_epochs": 3, "threshold_global": 0.3, "threshold_local": 0.3},
     {"name": "star_pfl", "probe": 20, "probe_epochs": True},
     {"name": "star_pfl", "stability_measure": "ema", "ema_decay": 0.8, "history_len_global": 3, "min_history": 2},

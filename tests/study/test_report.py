@@ -124,7 +124,7 @@ def stored(method: str, seed: int, correct: list[int], setting: str = "a", **cha
 
 
 def agreed(*records: Record) -> list[str]:
-    return report.local_agreement(Evidence(paper("fedselect"), {"real": list(records)}, {})).splitlines()[4:]
+    return report.local_agreement(Evidence(paper("fedselect"), {"real": list(records)}, {})).splitlines()[6:]
 
 
 def test_agreement_with_local_over_clients_and_seeds():
@@ -143,7 +143,31 @@ def test_agreement_is_of_the_same_federation_and_of_complete_runs_that_trained()
     assert agreed(local, stored("fedper", 0, other, setting="b")) == []
     assert agreed(local, stored("fedper", 0, other, partition={"name": "shards", "classes_per_client": 3})) == []
     assert agreed(local, stored("fedper", 0, [100, 100])) == []  # a constant answer
-    assert agreed(local, replace(stored("fedper", 0, other, rounds=9), rounds_done=1)) == []  # stopped early
+    early, longer = (replace(stored(name, 0, other, rounds=9), rounds_done=1) for name in ("fedper", "local"))
+    assert agreed(local, early) == []  # stopped early
+    assert agreed(longer, early)[0].startswith("| real: Digits (for a), 1 of 9 rounds, FedPer | 1.00 | +0.00")
+
+
+def test_agreement_compares_at_one_point():
+    """Star-PFL reports after local training, the others after aggregation: all are shown at both points."""
+    runs = []
+    for method, (merged, trained) in {"local": (110, 110), "fedavg": (114, 130), "star_pfl": (116, 134)}.items():
+        run = stored(method, 0, [merged, merged])
+        run.series["correct_trained"] = ([1], [[trained, trained]])
+        run.series["count_trained"], run.series["loss_trained"] = run.series["count"], run.series["loss"]
+        runs.append(run)
+    lines = {line.split(" | ")[0]: line for line in agreed(*runs)}
+    leads = {
+        (name, point): lines[f"| real: Digits (for a), {name}, {point}"].split(" | ")[2]
+        for name in ("FedAvg", "Star-PFL")
+        for point in ("after aggregation", "after local training")
+    }
+    assert leads == {
+        ("FedAvg", "after aggregation"): "+2.00",
+        ("FedAvg", "after local training"): "+10.00",
+        ("Star-PFL", "after aggregation"): "+3.00",
+        ("Star-PFL", "after local training"): "+12.00",
+    }
 
 
 @pytest.mark.parametrize("name, has_local", [("star_pfl", True), ("fedpews", False)])

@@ -114,8 +114,9 @@ class PFedGate(PFedGateOptions):
             return []
         return [
             f"pFedGate: keep_ratio={self.keep_ratio} has no effect for {below} of {fed.num_clients} clients: the "
-            f"blocks that are always kept are {adapter.least_share:.1%} of the model; raise keep_ratio or "
-            "lower min_keep_ratio"
+            f"blocks that are always kept are {adapter.least_share:.1%} of the model; raise keep_ratio"
+            + " or lower min_keep_ratio"
+            * (self.block_layout == "first_min_ratio")
         ]
 
     def round(self, fed: Federation, state: GateState, clients: Tensor, t: int) -> tuple[GateState, dict]:

@@ -89,20 +89,19 @@ def answer(evidence: Evidence) -> list[str]:
     length = SETTINGS.setting("paper", "cifar_mnist").rounds
     switch = round(0.2 * SETTINGS.setting("real", "sensitivity").rounds)
     return [
-        f"In short, by the numbers so far: with two clients and server learning rate 1, FedPeWS "
-        f"reaches the target accuracy {soon}. With four clients and the paper's learning rate, it is "
-        f"{late('fedpews', warm)} FedAvg with learned subnetworks (λ = 5) and {late('fedpews_fixed', warm)} FedAvg "
-        f"with fixed ones; {tuned}.",
+        "In short, by the numbers so far: with two clients and server learning rate 1, FedPeWS reaches the target "
+        f"accuracy {soon}; with four clients and the paper's learning rate, it is {late('fedpews', warm)} FedAvg with "
+        f"learned subnetworks (λ = 5) and {late('fedpews_fixed', warm)} FedAvg with fixed ones; {tuned}.",
         "With four clients and the paper's learning rate, the mean accuracy of the last ten rounds is "
-        f"{level('fedavg')} with FedAvg and {level('fedpews', unrewarded)} with FedPeWS without diversity reward "
-        f"(λ = 0): a difference of {gain('fedpews', unrewarded)}. The paper has 58.4 % and 91.1 %. With λ = 0 "
-        f"{unsettled}. With λ = 5 it is {level('fedpews', warm)} "
-        f"({gain('fedpews', warm)}), with fixed subnetworks {level('fedpews_fixed', warm)} "
-        f"({gain('fedpews_fixed', warm)}).{_readings(evidence)}",
+        f"{level('fedavg')} with FedAvg, {level('fedpews', unrewarded)} with FedPeWS without diversity reward (λ = 0: "
+        f"{gain('fedpews', unrewarded)}), {level('fedpews', warm)} with λ = 5 ({gain('fedpews', warm)}) and "
+        f"{level('fedpews_fixed', warm)} with fixed subnetworks ({gain('fedpews_fixed', warm)}); the paper has 58.4 % "
+        "for FedAvg and 91.1 % for λ = 0.",
         f"On CIFAR-MNIST ({evidence.seeds(plain)}, {length} rounds) FedPeWS ends at {evidence.number(learned)} with "
         f"learned and {evidence.number(fixed)} with fixed subnetworks, FedAvg at {evidence.number(plain)}; the "
-        f"differences to FedAvg are {evidence.difference(learned, plain)} and {evidence.difference(fixed, plain)}. "
-        "The paper's Table 7 has 75.4 %, 75.2 % and 71.2 %.",
+        f"differences to FedAvg are {evidence.difference(learned, plain)} and {evidence.difference(fixed, plain)}, and "
+        "the paper's Table 7 has 75.4 %, 75.2 % and 71.2 %.",
+        f"With four clients and λ = 0, {unsettled}.{_readings(evidence)}",
         f"With four clients and rates that validation points chose ({evidence.seeds((*searched, 'fedavg'))}; "
         f"{rate('fedavg')} for FedAvg, {rate('fedpews')} for learned and {rate('fedpews_fixed')} for fixed "
         f"subnetworks; the paper has {SETTINGS.setting('paper', 'four clients').train.lr:g}), this mean is "

@@ -17,9 +17,12 @@ def answer(evidence: Evidence) -> list[str]:
     def side(rival: str) -> str:
         return evidence.side(half, (*SETTING, rival), "acc_pooled")
 
+    def balanced(*options: str) -> tuple[str, ...]:
+        return (*half, ";".join(("block_layout=balanced", *options)))
+
     def control(*options: str) -> str:
         """The accuracy with blocks of equal size; with its number of seeds if that is not the comparison's."""
-        runs = (*half, ";".join(("block_layout=balanced", *options)))
+        runs = balanced(*options)
         other = evidence.seeds(runs) if len(evidence.values(runs)) not in (0, len(evidence.values(half))) else ""
         return accuracy(*runs) + (f" ({other})" if other else "")
 
@@ -34,18 +37,24 @@ def answer(evidence: Evidence) -> list[str]:
     ))  # fmt: skip
     masks = evidence.number(half, "distinct_masks", unit="", digits=0)
     masks_third = evidence.number((*half, "keep_ratio=0.3"), "distinct_masks", unit="", digits=0)
+
+    def learned_over(*options: str) -> str:
+        """The lead of learned masks and scales over a control, all trained with blocks of equal size."""
+        return evidence.difference(balanced(), balanced(*options), "acc_pooled")
+
     return [
-        f"In short, by the numbers so far: with half of the model, pFedGate is {side('fedavg')} FedAvg, "
-        f"and {side('fedavg_ft')} FedAvg with "
-        "fine-tuning.",
+        f"In short, by the numbers so far: with half of the model (s = 0.5), pFedGate is {side('fedavg')} FedAvg "
+        f"({lead('fedavg')}) and {side('fedavg_ft')} FedAvg with fine-tuning ({lead('fedavg_ft')}).",
+        "Which part of the model a client uses: trained with blocks of equal size, learned masks have a lead of "
+        f"{learned_over('mask=random')} over random ones and of {learned_over('mask=small_blocks')} over one fixed "
+        f"mask; learned scales have {learned_over('gate_override=1')} over scales of 1.",
         f"On Fashion-MNIST with searched learning rates ({evidence.seeds(half)} on one split of the images), pFedGate "
-        f"with half of the model (s = 0.5) scores {accuracy(*half)}. FedAvg scores {accuracy(*SETTING, 'fedavg')}, so "
-        f"pFedGate's lead is {lead('fedavg')}. FedAvg with fine-tuning scores {accuracy(*SETTING, 'fedavg_ft')}; the "
-        f"lead over it is {lead('fedavg_ft')}. FedRep scores {accuracy(*SETTING, 'fedrep')}; the lead over it is "
-        f"{lead('fedrep')}.",
-        f"With another share s of the model pFedGate scores {dense} (s = 1), {third} (s = 0.3) and {tenth} (s = 0.1). "
-        f"At s = 0.3 its lead over FedRep is {evidence.difference(sparse, (*SETTING, 'fedrep'), 'acc_pooled')}; "
-        "pFedGate's rates were searched at s = 0.5, and FedRep trains twice as many passes in a round.",
+        f"scores {dense} (s = 1), {accuracy(*half)} (s = 0.5), {third} (s = 0.3) and {tenth} (s = 0.1), FedAvg "
+        f"{accuracy(*SETTING, 'fedavg')}, FedAvg with fine-tuning {accuracy(*SETTING, 'fedavg_ft')} and FedRep "
+        f"{accuracy(*SETTING, 'fedrep')}.",
+        f"The lead over FedRep is {lead('fedrep')} at s = 0.5 and "
+        f"{evidence.difference(sparse, (*SETTING, 'fedrep'), 'acc_pooled')} at s = 0.3; pFedGate's rates were searched "
+        "at s = 0.5, and FedRep trains twice as many passes in a round.",
         f"Its gates are personal: in a trained model at s = 0.5, accuracy changes by {change('other_gate_change')} "
         f"with another client's gate, by {change('mean_gate_change')} with the mean of all gates, and by "
         f"{change('constant_scales_change')} with the client's own mask and one scale for all blocks and clients.",

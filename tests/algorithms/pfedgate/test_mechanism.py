@@ -48,8 +48,11 @@ def test_a_swapped_gate_has_its_statistics():
     fed = fed_of(dtype=F64, test=40, spread=1.5)
     method = PFedGate(lr_gate=5.0, keep_ratio=0.7, scale_bias_init=2.0)
     state, _ = after(method, fed, 2)
+    spread = torch.tensor([[0.2], [1.0], [5.0]], dtype=state.statistics.dtype)  # so that the statistics matter
+    state = replace(state, statistics=spread * state.statistics)
     got = gate_swaps(method, fed, state)["other_gates_correct"]
     assert got.shape == (2, 3)  # of three clients there are two others
+    alone = []
     for i in (1, 2):
         for k in range(3):
             other, here = (k + i) % 3, torch.tensor([k])
@@ -58,6 +61,10 @@ def test_a_swapped_gate_has_its_statistics():
             moved = replace(state, gate=gates, statistics=statistics)
             scores = fed.evaluate(state.shared[None], here, predict=lambda *x, s=moved: method.predict(fed, s, *x))
             assert int(got[i - 1, k]) == int(scores.correct)
+            without = replace(state, gate=gates)
+            scores = fed.evaluate(state.shared[None], here, predict=lambda *x, s=without: method.predict(fed, s, *x))
+            alone.append(int(scores.correct))
+    assert alone != got.flatten().tolist(), "the statistics make no difference here"
 
 
 def test_swaps_are_stored_with_probe_and_need_two_clients():

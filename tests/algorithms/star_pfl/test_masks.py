@@ -46,9 +46,9 @@ def step(entries, window, update, rule, **options):
     return active, check(replace(entries, score=score, count=window.count), active, rule, **options), window
 
 
-def machine(updates, rule=None, length=4, **options):
+def machine(updates, rule=None, length=4, start=None, **options):
     """Round after round of ``updates`` [t, d]: (entries before, M, entries after, window after) of each."""
-    rule, entries = rule or Rule(0.1), Entries.start(torch.zeros_like(updates[0]))
+    rule, entries = rule or Rule(0.1), start or Entries.start(torch.zeros_like(updates[0]))
     window, out = Window.empty(updates[0], length), []
     for update in updates:
         active, new, after = step(entries, window, update, rule, **options)
@@ -245,6 +245,19 @@ def test_an_entry_is_frozen_for_F_rounds_then_probed_for_one(seed, halving):
                 assert waits.pop(j) == before.interval[j]
         window = new
     assert sum(int((~active).sum()) for _, active, _, _ in history) > 300
+
+
+def test_a_start_from_zeros_differs_less_the_longer_training_runs():
+    """A1 of the method page, in its numbers: mask entries that differ, and the difference of the frozen shares."""
+    x = torch.randn(174, 20_000, generator=generator(0, "updates"))
+    ones = Entries.start(x[0])
+    runs = [machine(x, length=10, start=start) for start in (ones, replace(ones, active=torch.zeros_like(ones.active)))]
+    active, literal = (torch.stack([active for _, active, _, _ in run]) for run in runs)  # [t, d]
+    assert not literal[0].any() and literal[1].all()  # frozen in round 1, probed in round 2
+    for rounds, differing, frozen in ((60, 16, 1.2), (174, 9, 0.4)):
+        some, other = active[:rounds], literal[:rounds]
+        assert 100 * (some != other).double().mean() == pytest.approx(differing, abs=0.6)
+        assert 100 * (some.double().mean() - other.double().mean()) == pytest.approx(frozen, abs=0.15)
 
 
 def test_without_thaw_frozen_entries_stay_frozen():

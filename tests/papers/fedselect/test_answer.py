@@ -9,7 +9,7 @@ from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.papers.fedselect.settings import VALIDATED
 from pfl_core.runs import Record
 from pfl_core.study.report import Evidence
-from tests.papers.fedselect.invented import SEEDS, rows
+from tests.papers.fedselect.invented import rows
 from tests.study.invented import frame
 
 
@@ -32,25 +32,32 @@ def test_an_answer_without_runs_says_so():
     assert "after 0 of 200 rounds, FedSelect (α = 0.30) scores (not stored)" in sentence_on_the_papers_setting()
 
 
-@pytest.mark.parametrize(("scores", "side", "reproduced"), [
-    ((78.0, 78.2, 78.1), "ahead of", True), ((74.0, 74.2, 74.1), "behind", False),
-    ((70.0, 82.0, 76.0), "neither clearly ahead of nor clearly behind", False),
-    ((76.0,), "compared in one seed only with", False), ((), "not yet compared with", False),
-])  # fmt: skip
-def test_the_short_answer_compares_with_training_alone(scores, side, reproduced):
+NEITHER = "neither clearly ahead of nor clearly behind"
+
+
+@pytest.mark.parametrize(
+    ("least", "random", "text"),
+    [
+        ((76.0, 76.2, 76.1), (74.0, 74.0, 74.0), "is ahead of the same method with as many others personal: +1.9 "),
+        ((79.0,) * 3, (78.0, 78.1, 78.4), f"is behind it (the least changed) and {NEITHER} it (random) with as many"),
+        ((), (), "is not yet compared with the same method with as many others personal: (not stored) (the least"),
+    ],
+)
+def test_the_short_answer_compares_the_rules_that_choose_personal_parameters(least, random, text):
     made = Evidence(PAPER, {}, {})
-    stored = [
-        rows("local", (76.0,) * 3, preset="real"),
-        *([rows("fedselect", scores, preset="real", seeds=SEEDS[: len(scores)])] if scores else []),
-    ]
+    stored = [rows("fedselect", (78.0, 78.0, 78.1), preset="real")]
+    for ranking, scores in (("least_change", least), ("random", random)):
+        stored += [rows("fedselect", scores, f"ranking={ranking}", preset="real")] if scores else []
     made.__dict__["frames"] = {"real": frame(*stored), "paper": frame()}
-    short = answer(made)[0]
-    assert f"FedSelect is {side} training alone." in short and ("not reproduced" in short) != reproduced
+    assert text in answer(made)[0]
 
 
-def test_the_short_answer_prefers_runs_with_searched_rates():
+def test_the_answer_prefers_runs_with_searched_rates():
     made = Evidence(PAPER, {}, {})
-    one_rate = rows("local", (76.0,) * 3, preset="real"), rows("fedselect", (74.0, 74.2, 74.1), preset="real")
+    one_rate = [
+        *(rows("local", (76.0,) * 3, preset="real"), rows("fedselect", (74.0, 74.2, 74.1), preset="real")),
+        rows("fedselect", (70.0,) * 3, "ranking=random", preset="real"),
+    ]
     own_rates = [
         rows(method, scores, preset="real", setting=VALIDATED)
         for method, scores in {
@@ -60,19 +67,16 @@ def test_the_short_answer_prefers_runs_with_searched_rates():
             "fedavg_ft": (80.0,) * 3,
         }.items()
     ]
-    made.__dict__["frames"] = {"real": frame(*one_rate, *own_rates), "paper": frame()}
-    short, _, tuned, *_ = answer(made)
-    assert (
-        "FedSelect is ahead of training alone. With searched rates and 40 rounds it is clearly behind FedAvg + FT and "
-        "FedPer and ahead of Local; with one rate for all methods and 40 rounds clearly behind Local." in short
-    )
-    assert (
-        "(3 seeds), FedSelect (α = 0.30) scores 75.1 %, +1.1 [0.9, 1.3] points over training alone. 2 of 3 baselines"
-        in tuned
-    )
+    others = rows("fedselect", (76.0,) * 3, "ranking=random", preset="real", setting=VALIDATED)
+    made.__dict__["frames"] = {"real": frame(*one_rate, *own_rates, others), "paper": frame()}
+    short, _, tuned, common, *_ = answer(made)
+    assert "behind it (random) with as many others personal: (not stored) (the least changed) and -0.9 [" in short
+    assert "40 rounds (3 seeds), FedSelect scores 75.1 %, +1.1 [0.9, 1.3] points over training alone, and is" in tuned
     assert tuned.endswith(
-        "the best is FedAvg + FT with 80.0 %, and FedSelect's lead over it is -4.9 [-5.1, -4.7] points."
+        "clearly behind FedAvg + FT and FedPer and ahead of Local; the best is FedAvg + FT with 80.0 %."
     )
+    assert "40 rounds and 3 seeds, FedSelect's lead over training alone is -1.9 [" in common
+    assert "it is clearly behind Local." in common
 
 
 def test_the_rankings_and_batches_of_the_papers_setting_are_told():
@@ -82,8 +86,8 @@ def test_the_rankings_and_batches_of_the_papers_setting_are_told():
         rows("fedselect", (72.1,), preset="paper", rounds=200, setting="cifar10, batch_size=32"),
     ]
     made.__dict__["frames"] = {"real": frame(), "paper": frame(*stored)}
-    assert "ranked by itself, FedSelect scores 78.3 %." in answer(made)[3]
-    assert answer(made)[3].endswith(
+    assert "ranked by itself, FedSelect scores 78.3 %." in answer(made)[4]
+    assert answer(made)[4].endswith(
         "FedSelect scores 72.1 % after 200 rounds and training alone scores (not stored) after 0 rounds."
     )
 
@@ -105,7 +109,7 @@ def test_a_baseline_that_falls_is_told_with_its_best_round():
         trained = {"train_loss": [[5, 10, 15], losses]} if losses else {}
         made = Evidence(PAPER, {"paper": [Record("k", spec, series | trained)]}, {})
         made.__dict__["frames"] = {"real": frame(), "paper": frame()}
-        assert answer(made)[4].endswith(
+        assert answer(made)[5].endswith(
             f"fine-tuning reaches 80.0 % in round 10 and ends at 62.0 % in round 15.{found}"
         )
 
@@ -119,7 +123,7 @@ def test_the_rate_of_training_alone_is_told_beside_the_lead_over_it():
         rows("fedselect", (77.0,) * 3, preset="real", setting=VALIDATED),
     ]
     made.__dict__["frames"] = {"real": frame(*stored), "paper": frame()}
-    assert answer(made)[2].endswith(
+    assert answer(made)[3].endswith(
         "The lead over training alone depends on its rate: training alone has 77.5 % with the common rate of 0.05 "
         "after 40 rounds and 75.5 % with the searched rate of 0.01 after 100 rounds."
     )

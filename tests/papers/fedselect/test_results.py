@@ -300,7 +300,7 @@ def test_the_answer_says_what_moves_the_score_most():
         "The released code's options, single or combined, change FedSelect's accuracy by -1.0 (p = 0.25) to +5.0 (15 "
         "local epochs) points.",
         '"15 local epochs" changes the accuracy of Local, too: by +4.0 points, of FedSelect +5.0. So the option helps '
-        "without any sharing, which alone explains most of FedSelect's gain.",
+        "without any sharing, and Local has most of FedSelect's gain.",
         "Scoring a baseline after local training, not after aggregation, changes its accuracy by +0.0 (Local) to +40.0 "
         "(FedAvg) points.",
         "Twice the passes change a baseline's accuracy by +1.0 (Local) to +1.0 (Local) points.",
@@ -310,18 +310,17 @@ def test_the_answer_says_what_moves_the_score_most():
     assert len(readings.answer(few, effects)) == 1, "without FedSelect's runs and twice the passes"
 
 
-def test_an_assignment_that_helps_local_as_much_makes_clients_easier():
+def test_an_assignment_that_helps_local_as_much_is_told():
     table = scored().replace({"cifar10, epochs=15": "cifar10, allow_duplicate_classes=True"})
     table = table.replace({"epochs=15": "allow_duplicate_classes=True"})
     effects = readings.effects(table[table["method"] == "fedselect"], readings.by_passes(table))
     (found,) = [text for text in readings.answer(table, effects) if "of Local, too" in text]
     assert found.endswith(
-        "of FedSelect +5.0. So this assignment of classes gives easier clients, which alone explains most of "
-        "FedSelect's gain."
+        "of FedSelect +5.0. So this assignment deals other classes, and Local has most of FedSelect's gain."
     )
     table.loc[table["acc_mean"] == 76.0, "acc_mean"] = 73.0
     effects = readings.effects(table[table["method"] == "fedselect"], readings.by_passes(table))
-    assert not any("easier" in text for text in readings.answer(table, effects))
+    assert not any("deals other classes" in text for text in readings.answer(table, effects))
 
 
 def test_training_options_are_compared_without_combinations():

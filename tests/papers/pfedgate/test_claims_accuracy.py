@@ -197,6 +197,15 @@ def test_a_failing_claim_reports_the_clearest_loss():
     assert "clearest loss" in text and "over FedEM" in text
 
 
+@pytest.mark.parametrize("preset, expected", [("paper", "does not hold"), ("real", "undecided")])
+def test_a_loss_counts_at_the_budget_whose_rates_were_searched(preset, expected):
+    """At s = 0.3 with the rates of s = 0.5 a loss is open; at preset paper the rates are those of each s."""
+    rivals = others(85.0, preset=preset)
+    assert status(1, gates({1.0: 90.0, 0.5: 89.0, 0.3: 80.0}, preset=preset), rivals) == expected
+    assert status(1, gates({1.0: 90.0, 0.5: 80.0, 0.3: 89.0}, preset=preset), rivals) == "does not hold"
+    assert status(1, gates({1.0: 90.0, 0.5: 89.0, 0.3: 88.0}, preset=preset), rivals) == "holds"
+
+
 def test_other_readings_and_options_are_ignored():
     code = rows("pfedgate", 99.0, "reading=authors_code;keep_ratio=0.5")
     assert status(5, gates(BUDGETS), code, rows("fedavg", 75.0)) == "does not hold"

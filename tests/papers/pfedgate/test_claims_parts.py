@@ -114,6 +114,13 @@ def test_10_the_order_of_the_parts():
     ).numbers  # fmt: skip
 
 
+def test_10_the_sigmoids_line_counts_where_it_was_run():
+    line = rows(84.0, variant="sigmoid=False;without_sigmoid=tangent")
+    found = verdict(10, gates(87.0, 82.0, 86.9, 30.0), line)
+    assert found.status == "does not hold", "the sigmoid of another slope loses more than the norm before"
+    assert "points lost without sigmoid (a line of its slope) +3.00 [+3.00, +3.00], without norm be" in found.numbers
+
+
 def test_10_runs_at_another_rate_do_not_count():
     slow = [row | dict(setting="cifar10, lr_gate=0.05") for row in gates(50.0, 90.0, 90.0, 90.0)]
     assert status(10, gates(87.0, 86.0, 86.9, 83.0), slow) == "holds"

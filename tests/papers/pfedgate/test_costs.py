@@ -107,6 +107,7 @@ def test_fedem_counts_its_e_step():
 
 def test_table_5():
     table = table5(keep=0.5, upload=0.67, gate=0.05)
+    assert table["server"].tolist() == ["d", "d_v d_h + d_v N", "kd", "d"]
     assert table["inference"].tolist() == ["O(d)", "O(d)", "O(d)", "O(d(s + s_φ))"]
     assert table.iloc[:, [1, 3, 5, 7]].values.tolist() == [
         [2, 1, 1, 1], [2, 1, 1, 1], [6, 3, 3, 3], [1.1, 0.55, 0.67, 1.05],

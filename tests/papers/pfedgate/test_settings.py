@@ -1,5 +1,6 @@
 """pFedGate's settings have the paper's values."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -28,6 +29,15 @@ def test_the_paper_preset_has_the_paper_values():
         assert SETTINGS.setting("paper", f"{name}, sampled").participation == 0.2
         assert SETTINGS.setting("paper", f"{name}, novel").novel == 0.2
     assert SETTINGS.setting("paper", "pathological").clients == 10
+
+
+def test_at_real_every_budget_has_the_searched_rates_of_the_gate():
+    """With the rates of Table 7 and a bias of 3 the gate would learn nothing in 80 rounds."""
+    rows = json.loads(PAPER.searched.read_text())
+    (chosen,) = (row["values"] for row in rows if (row["preset"], row["method"]) == ("real", "pfedgate"))
+    for s in (1.0, 0.5, 0.3, 0.1):
+        made = SETTINGS.spec("pfedgate", preset="real", dataset="fashion_mnist", keep_ratio=s)
+        assert {"lr": made.train.lr} | {name: made.method[name] for name in ("lr_gate", "scale_bias_init")} == chosen
 
 
 def test_rates_are_those_of_table_7():

@@ -42,7 +42,9 @@ def test_6_size_and_score():
     assert status(6, correlations(0.02, -0.05)) == "holds"
     assert status(6, correlations(0.02, -0.3)) == "does not hold"
     assert status(6, correlations((0.02, 0.3, 0.02), 0.0)) == "undecided"
-    assert "server: |rank correlation| 0.30 (3 seeds)" in verdict(6, correlations(0.0, -0.3)).numbers
+    assert (
+        "server: rank correlation -0.300 (3 seeds, ± 0.1 counts as none)" in verdict(6, correlations(0.0, -0.3)).numbers
+    )
     assert status(6, rows("", "size_correlation", 0.0, "traces")) == "undecided", "only runs with nothing frozen count"
 
 

@@ -135,13 +135,9 @@ def _also_of_local(option: str, own: float, gain: float) -> str:
     )
     if not gain > own / 2 > 0:
         return text
-    why = (
-        "this assignment of classes gives easier clients"
-        if option == CLASSES
-        else "the option helps without any sharing"
-    )
-    what = "explains FedSelect's gain" if gain >= own - 0.5 else "explains most of FedSelect's gain"
-    return f"{text} So {why}, which alone {what}."
+    why = "this assignment deals other classes" if option == CLASSES else "the option helps without any sharing"
+    how_much = "all" if gain >= own - 0.5 else "most"
+    return f"{text} So {why}, and Local has {how_much} of FedSelect's gain."
 
 
 def local_gain(table: pd.DataFrame, option: str) -> float | None:

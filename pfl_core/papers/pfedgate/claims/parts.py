@@ -23,11 +23,12 @@ BUDGETS = (1.0, 0.5, 0.3)
 ABOUT_THREE = (2.5, 3.5)  # bounds of "about three times"
 LITTLE = 1.14  # points; pFedGate's largest average drop in Table 3, computed from its accuracies, is 1.135
 POINT = 1.0  # points, the bound of claim 13
-PARTS = {
-    "sigmoid": "sigmoid",
-    "norm before": "pre_norm",
-    "norm after": "post_norm",
-}  # in the claimed order of importance
+PARTS = {  # the gate without one of its parts, in the claimed order of importance
+    "sigmoid": gate(0.5, sigmoid="False"),
+    "norm before": gate(0.5, pre_norm="False"),
+    "norm after": gate(0.5, post_norm="False"),
+}
+TANGENT = gate(0.5, sigmoid="False", without_sigmoid="tangent")
 CLIENT_WISE = {"gate_granularity": "client"}
 SAMPLED, NOVEL = ", sampled", ", novel"  # suffixes of the settings' names
 
@@ -98,24 +99,26 @@ def _times(ratio: Interval) -> str:
 @claim(10, SETTINGS)
 @on_each_dataset
 def sigmoid_then_first_norm_then_second(results: pd.DataFrame) -> Verdict:
-    """The loss without the sigmoid exceeds that without the norm before, which exceeds that without the norm after."""
-    full = by_seed(results, gate(0.5), ACCURACY)
-    lost = {name: full - by_seed(results, _without(field), ACCURACY) for name, field in PARTS.items()}
-    sigmoid, before, after = (values.dropna() for values in lost.values())
+    """The loss without the sigmoid exceeds that without the norm before, which exceeds that without the norm after.
+
+    With a large initial bias the sigmoid is flat; without it the gate learns much faster at the same rate, and training
+    may fail. Where a straight line with the sigmoid's value and slope at the start was run, it is compared instead.
+    """
+    full, gates = by_seed(results, gate(0.5), ACCURACY), dict(PARTS)
+    if (results["without_sigmoid"] == TANGENT["without_sigmoid"]).any():
+        gates = {"sigmoid (a line of its slope)": TANGENT} | {name: gates[name] for name in list(gates)[1:]}
+    lost = {name: (full - by_seed(results, runs, ACCURACY)).dropna() for name, runs in gates.items()}
+    sigmoid, before, after = lost.values()
     leads = [interval((sigmoid - before).dropna()), interval((before - after).dropna())]
-    texts = [f"without {name} {interval(v.dropna())}{_slower(results, PARTS[name])}" for name, v in lost.items()]
+    texts = [f"without {name} {interval(v)}{_slower(results, gates[name])}" for name, v in lost.items()]
     order = f"sigmoid over norm before {leads[0]}, norm before over norm after {leads[1]}"
     return Verdict(all_of([lead.status for lead in leads]), f"points lost {', '.join(texts)}; {order}")
 
 
-def _without(field: str) -> dict:
-    return gate(0.5, **{field: "False"})
-
-
-def _slower(results: pd.DataFrame, field: str) -> str:
+def _slower(results: pd.DataFrame, other: dict) -> str:
     """Text with the rounds to 80 % of the best, relative to the full gate; '' if they are not stored."""
     try:
-        return f" ({_relative_rounds(results, _without(field)).mean:.2f} times the rounds)"
+        return f" ({_relative_rounds(results, other).mean:.2f} times the rounds)"
     except Missing:
         return ""
 

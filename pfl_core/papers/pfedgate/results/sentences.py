@@ -42,9 +42,9 @@ def kept_blocks(gated: pd.DataFrame) -> list[str]:
 
 
 def controls(tried: pd.DataFrame) -> list[str]:
-    """The accuracy of each control but those with random masks. Columns of ``figures.budgets.controls``."""
+    """The accuracy of each control. Columns of ``figures.budgets.controls``."""
     accuracy = tried[tried["block_layout"] == "balanced"].groupby("label", sort=False)["acc_pooled"].mean()
-    parts = [f"{name} ({value:.1f} %)" for name, value in accuracy.items() if not str(name).startswith("random")]
+    parts = [f"{name} ({value:.1f} %)" for name, value in accuracy.items()]
     return [f"Mask or scales? With blocks of one size, s = 0.5: {'; '.join(parts)}."] if parts else []
 
 

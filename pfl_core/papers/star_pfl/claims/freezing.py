@@ -56,9 +56,9 @@ def size_does_not_predict_stability(results: pd.DataFrame) -> Verdict:
 
 
 def _no_correlation(results: pd.DataFrame, metric: str) -> Verdict:
-    correlation = by_seed(results, star_pfl(UNFROZEN), metric).abs()
-    text = f"|rank correlation| {correlation.mean():.2f} ({_num_seeds(correlation)})"
-    return Verdict(unanimous(correlation < NO_CORRELATION), text)
+    correlation = by_seed(results, star_pfl(UNFROZEN), metric)
+    text = f"rank correlation {correlation.mean():+.3f} ({_num_seeds(correlation)}, ± {NO_CORRELATION} counts as none)"
+    return Verdict(unanimous(correlation.abs() < NO_CORRELATION), text)
 
 
 def _num_seeds(values: pd.Series) -> str:
