@@ -44,10 +44,10 @@ BLOCK = re.compile(r"(<!-- answer -->\n).*?(\n<!-- /answer -->)", re.DOTALL)
 ALONE = (
     "For each method, over clients and seeds: the correlation of its accuracies with those of Local (training alone) "
     "on the same clients, and the mean difference and mean absolute difference, in points. Runs with the paper's own "
-    "fields, each scored where its method reports; if the methods of one federation report at different points, all "
-    "are shown at each of them. Of runs that were stopped early, those of equal length are compared.\n\nA method "
-    "with a correlation near 1 and small differences is hard to tell from training alone. Some clients are easier "
-    "for every method, which alone gives a high correlation."
+    "fields, scored in their last round, where the method reports; if the methods of one federation report at "
+    "different points, all are shown at each of them. Of runs that were stopped early, those of equal length are "
+    "compared.\n\nA method with a correlation near 1 and small differences is hard to tell from training alone. Some "
+    "clients are easier for every method, which alone gives a high correlation."
 )
 POINTS = {"": "after aggregation", "_trained": "after local training"}  # a series' suffix -> where it was scored
 RULE = (
@@ -62,7 +62,7 @@ HOW_SURE = (
     f"mean over seeds. *Enough seeds*: at least {LEAST_SEEDS}, and as many as an interval of ± {DIFFERENCE:g} points "
     f"needs, estimated from the first {LEAST_SEEDS}, up to {MOST_SEEDS}. *does not hold* at preset `real` refutes "
     "the claim as a general statement, not the paper's number at its own setting. *By the numbers so far* leaves out "
-    "these conditions: *ahead* then means that the interval lies above 0."
+    "these conditions: *ahead* and *behind* mean that the interval excludes 0; *neither* does not mean equal."
 )
 LEGEND = (
     "For each claim: the conditions that are not met, and the numbers. [a, b] is a 95 % interval over seeds. The "

@@ -43,31 +43,30 @@ def answer(evidence: Evidence) -> list[str]:
         return evidence.difference(balanced(), balanced(*options), "acc_pooled")
 
     return [
-        f"In short, by the numbers so far: with half of the model (s = 0.5), pFedGate is {side('fedavg')} FedAvg "
-        f"({lead('fedavg')}) and {side('fedavg_ft')} FedAvg with fine-tuning ({lead('fedavg_ft')}).",
-        "Which part of the model a client uses: trained with blocks of equal size, learned masks have a lead of "
-        f"{learned_over('mask=random')} over random ones and of {learned_over('mask=small_blocks')} over one fixed "
-        f"mask; learned scales have {learned_over('gate_override=1')} over scales of 1.",
-        f"On Fashion-MNIST with searched learning rates ({evidence.seeds(half)} on one split of the images), pFedGate "
-        f"scores {dense} (s = 1), {accuracy(*half)} (s = 0.5), {third} (s = 0.3) and {tenth} (s = 0.1), FedAvg "
+        f"In short, by the numbers so far: on Fashion-MNIST ({evidence.seeds(half)}), pFedGate with half of the model "
+        f"(s = 0.5) is {side('fedavg')} FedAvg ({lead('fedavg')}) and {side('fedavg_ft')} FedAvg with fine-tuning "
+        f"({lead('fedavg_ft')}).",
+        f"All clients together use {masks} different masks (choices of blocks) at s = 0.5 and {masks_third} at s = "
+        f"0.3; trained with blocks of equal size, learned masks and scales score {control()}, learned scales with "
+        f"random masks {control('mask=random')}, learned masks with scales of 1 {control('gate_override=1')}, and "
+        f"random masks with scales of 1 {control('mask=random', 'gate_override=1')}.",
+        f"With learning rates searched at s = 0.5 ({evidence.seeds(half)} on one split of the images), pFedGate scores "
+        f"{dense} (s = 1), {accuracy(*half)} (s = 0.5), {third} (s = 0.3) and {tenth} (s = 0.1), FedAvg "
         f"{accuracy(*SETTING, 'fedavg')}, FedAvg with fine-tuning {accuracy(*SETTING, 'fedavg_ft')} and FedRep "
         f"{accuracy(*SETTING, 'fedrep')}.",
         f"The lead over FedRep is {lead('fedrep')} at s = 0.5 and "
         f"{evidence.difference(sparse, (*SETTING, 'fedrep'), 'acc_pooled')} at s = 0.3; pFedGate's rates were searched "
         "at s = 0.5, and FedRep trains twice as many passes in a round.",
-        f"Its gates are personal: in a trained model at s = 0.5, accuracy changes by {change('other_gate_change')} "
-        f"with another client's gate, by {change('mean_gate_change')} with the mean of all gates, and by "
-        f"{change('constant_scales_change')} with the client's own mask and one scale for all blocks and clients.",
+        "When a gate is exchanged in a trained model at s = 0.5, without new training, accuracy changes by "
+        f"{change('other_gate_change')} with another client's gate, by {change('mean_gate_change')} with the mean of "
+        f"all gates, and by {change('constant_scales_change')} with the client's own mask and one scale for all.",
         "Scored after local training, with each client's own weights, pFedGate at s = 0.5 has "
         f"{evidence.number(half, 'acc_pooled_trained')}; the difference to FedAvg with fine-tuning is "
         f"{points((own - tuned).dropna())}.",
-        f"Its masks are personal only in part: the test batches of all clients have {masks} different masks at s = 0.5 "
-        f"and {masks_third} at s = 0.3 (average over seeds).",
-        "Trained with blocks of equal size and s = 0.5, learned masks and scales "
-        f"score {control()}. With learned scales, fixed masks score {control('mask=small_blocks')} and random masks "
-        f"{control('mask=random')}. With scales of 1, learned masks score {control('gate_override=1')}, random masks "
-        f"{control('mask=random', 'gate_override=1')} and fixed masks "
-        f"{control('mask=small_blocks', 'gate_override=1')}.",
+        "Trained with blocks of equal size, learned masks have a lead of "
+        f"{learned_over('mask=random')} over random ones and of {learned_over('mask=small_blocks')} over fixed ones; "
+        f"learned scales have {learned_over('gate_override=1')} over scales of 1. Fixed masks score "
+        f"{control('mask=small_blocks')}, and {control('mask=small_blocks', 'gate_override=1')} with scales of 1.",
         "At the paper's own setting one run is stored, with s = 0.5 on CIFAR-10. It scores "
         f"{accuracy('paper', 'cifar10', 'pfedgate')} after aggregation; the paper has 74.1 %.",
     ]

@@ -38,9 +38,9 @@ NEITHER = "neither clearly ahead of nor clearly behind"
 @pytest.mark.parametrize(
     ("least", "random", "text"),
     [
-        ((76.0, 76.2, 76.1), (74.0, 74.0, 74.0), "is ahead of the same method with as many others personal: +1.9 "),
+        ((76.0, 76.2, 76.1), (74.0, 74.0, 74.0), "is ahead of itself with as many others personal: +1.9 "),
         ((79.0,) * 3, (78.0, 78.1, 78.4), f"is behind it (the least changed) and {NEITHER} it (random) with as many"),
-        ((), (), "is not yet compared with the same method with as many others personal: (not stored) (the least"),
+        ((), (), "is not yet compared with itself with as many others personal: (not stored) (the least"),
     ],
 )
 def test_the_short_answer_compares_the_rules_that_choose_personal_parameters(least, random, text):
@@ -70,7 +70,9 @@ def test_the_answer_prefers_runs_with_searched_rates():
     others = rows("fedselect", (76.0,) * 3, "ranking=random", preset="real", setting=VALIDATED)
     made.__dict__["frames"] = {"real": frame(*one_rate, *own_rates, others), "paper": frame()}
     short, _, tuned, common, *_ = answer(made)
-    assert "behind it (random) with as many others personal: (not stored) (the least changed) and -0.9 [" in short
+    assert (
+        "(random) with as many others personal: (not stored) (the least changed; the paper has +2.4) and -0.9" in short
+    )
     assert "40 rounds (3 seeds), FedSelect scores 75.1 %, +1.1 [0.9, 1.3] points over training alone, and is" in tuned
     assert tuned.endswith(
         "clearly behind FedAvg + FT and FedPer and ahead of Local; the best is FedAvg + FT with 80.0 %."

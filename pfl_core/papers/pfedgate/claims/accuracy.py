@@ -88,7 +88,7 @@ def _beats_all(metric: str, rows: pd.DataFrame) -> Verdict:
     status = ahead_of_all(tuned, _rival)
     if status == "holds":
         status = "holds" if set(holm(leads).values()) == {"holds"} else UNDECIDED
-    case, what = telling(leads)
+    case, what = telling(leads if status == "holds" else tuned)
     text = f"{what} {leads[case]}, over {_rival(case)}"
     absent = [name for name in BASELINES if name not in stored]
     if not absent or status == "does not hold":  # a single loss refutes the claim
