@@ -62,7 +62,7 @@ HOW_SURE = (
     f"mean over seeds. *Enough seeds*: at least {LEAST_SEEDS}, and as many as an interval of ± {DIFFERENCE:g} points "
     f"needs, estimated from the first {LEAST_SEEDS}, up to {MOST_SEEDS}. *does not hold* at preset `real` refutes "
     "the claim as a general statement, not the paper's number at its own setting. *By the numbers so far* leaves out "
-    "these conditions: *ahead* and *behind* mean that the interval excludes 0; *neither* does not mean equal."
+    "these conditions: *ahead* and *behind* mean an interval without 0, and *neither* is not *equal*."
 )
 LEGEND = (
     "For each claim: the conditions that are not met, and the numbers. [a, b] is a 95 % interval over seeds. The "
