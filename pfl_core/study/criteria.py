@@ -113,7 +113,7 @@ class Criteria:
             yield from named("the best value may lie beyond the searched grid", runs[np.array(open_ends, dtype=bool)])
         else:
             num_seeds = min(map(len, reading.differences), default=used["seed"].nunique())
-            deviations = [values.sort_index()[:LEAST_SEEDS].std() for values in reading.differences if reading.points]
+            deviations = [values.sort_index()[:LEAST_SEEDS].std() for values in reading.points]
             needed = max(map(seeds_needed, deviations), default=LEAST_SEEDS)
             if num_seeds < needed:
                 yield f"{num_seeds} of {needed} seeds"

@@ -88,19 +88,22 @@ class Reading:
     keys: dict[str, None] = field(default_factory=dict)  # an ordered set
     metrics: set[str] = field(default_factory=set)
     differences: list[pd.Series] = field(default_factory=list)  # each with a number per seed
+    points: list[pd.Series] = field(default_factory=list)  # those of accuracies, in percentage points
     missing: list[str] = field(default_factory=list)  # messages of all ``Missing``, also of those that the check caught
     refutations: dict[str, Reading] = field(default_factory=dict)  # parts that refute the claim alone, by their numbers
 
-    @property
-    def points(self) -> bool:
-        """Whether all metrics are accuracies, so that the differences are percentage points."""
-        return all(name.startswith("acc_") for name in self.metrics)
+    def add_difference(self, values: pd.Series) -> None:
+        """Add a number per seed. It is in percentage points if all metrics read so far are accuracies."""
+        self.differences.append(values)
+        if all(name.startswith("acc_") for name in self.metrics):
+            self.points.append(values)
 
     def add(self, part: Reading) -> None:
         """Add the data of a part. Its refutations are left out: the whole claim need not fail with a part."""
         self.keys |= part.keys
         self.metrics |= part.metrics
         self.differences += part.differences
+        self.points += part.points
         self.missing += part.missing
 
 
@@ -131,7 +134,7 @@ def interval(values: pd.Series) -> Interval:
     from scipy.special import stdtr, stdtrit  # t distribution and its quantile; importing scipy.stats takes a second
 
     if (reading := _READING.get()) is not None:
-        reading.differences.append(values)
+        reading.add_difference(values)
     n, mean = len(values), float(values.mean())
     if n < 2 or n == 2 and np.ptp(values) < ALIKE:
         return Interval(mean, math.nan, math.nan, n)

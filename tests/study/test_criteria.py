@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver, seeds_needed
-from pfl_core.study.statistics import Missing, Reading, interval, paired, reading
+from pfl_core.study.statistics import Missing, Reading, by_seed, interval, paired, reading
 from pfl_core.study.verdicts import Verdict, ahead_of_all, all_hold, any_holds, holm, lacking, on_stored_datasets
 
 HOLDS = Verdict("holds", "+3.00")
@@ -234,6 +234,16 @@ def test_seeds_for_two_points():
     assert seeds_needed(0.82) == 4  # 2.04, and 1.30 with four
     assert seeds_needed(50.0) == 10
     assert seeds_needed(float("nan")) == 3
+
+
+def test_another_metric_does_not_lower_the_number_of_seeds():
+    """A lead of 3, 5 and 4 points needs four seeds, also beside a number that is no accuracy."""
+    frame = rows(lead=(3.0, 5.0, 4.0))
+    with reading() as read:
+        lead = paired(frame, {"method": "own"}, {"method": "rival"})
+        interval(by_seed(frame, {"method": "own"}, "inert"))
+    assert len(read.differences) == 2 and len(read.points) == 1
+    assert "3 of 4 seeds" in Criteria(searched=SEARCHED).judge(1, Verdict(lead.status, "x"), read, frame).numbers
 
 
 def test_holm_is_stricter_than_each_alone():
