@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pfl_core.papers.fedselect.answer import answer
@@ -88,8 +90,8 @@ def test_the_rankings_and_batches_of_the_papers_setting_are_told():
         rows("fedselect", (72.1,), preset="paper", rounds=200, setting="cifar10, batch_size=32"),
     ]
     made.__dict__["frames"] = {"real": frame(), "paper": frame(*stored)}
-    assert "ranked by itself, FedSelect scores 78.3 %." in answer(made)[4]
-    assert answer(made)[4].endswith(
+    assert "ranked by itself, FedSelect scores 78.3 %." in answer(made)[5]
+    assert answer(made)[5].endswith(
         "FedSelect scores 72.1 % after 200 rounds and training alone scores (not stored) after 0 rounds."
     )
 
@@ -111,7 +113,7 @@ def test_a_baseline_that_falls_is_told_with_its_best_round():
         trained = {"train_loss": [[5, 10, 15], losses]} if losses else {}
         made = Evidence(PAPER, {"paper": [Record("k", spec, series | trained)]}, {})
         made.__dict__["frames"] = {"real": frame(), "paper": frame()}
-        assert answer(made)[5].endswith(
+        assert answer(made)[6].endswith(
             f"fine-tuning reaches 80.0 % in round 10 and ends at 62.0 % in round 15.{found}"
         )
 
@@ -129,3 +131,21 @@ def test_the_rate_of_training_alone_is_told_beside_the_lead_over_it():
         "The lead over training alone depends on its rate: training alone has 77.5 % with the common rate of 0.05 "
         "after 40 rounds and 75.5 % with the searched rate of 0.01 after 100 rounds."
     )
+
+
+def test_the_deal_of_classes_changes_training_alone_too():
+    dealt = "cifar10, allow_duplicate_classes=True"
+    spec = replace(PAPER.settings.spec("fedselect", preset="real", dataset="cifar10"), setting=dealt)
+    made = Evidence(PAPER, {"real": [Record("k", spec, {}, clients={"test": [[100, 100], [200, 0]]})]}, {})
+    stored = [
+        rows(method, (score,) * 3, preset="real", setting=setting)
+        for method, setting, score in (
+            *(("fedselect", "cifar10", 75.0), ("fedselect", dealt, 79.0)),
+            *(("local", "cifar10", 76.0), ("local", dealt, 79.0)),
+        )
+    ]
+    made.__dict__["frames"] = {"real": frame(*stored), "paper": frame()}
+    text = (
+        "(3 seeds; 1 of 2 clients then have one class only), FedSelect changes by +4.0 [4.0, 4.0] points and training "
+    )
+    assert text + "alone by +3.0 [3.0, 3.0] points" in answer(made)[4]
