@@ -94,10 +94,10 @@ def _deal(evidence: Evidence) -> str:
         for record in evidence.records.get("real", ())
         if record.spec.setting == dealt[1] and record.spec.method["name"] == "fedselect"
     ]
-    single = sum(int(((images > 0).sum(axis=1) == 1).sum()) for images in tests)
+    single, clients = sum(int(((images > 0).sum(axis=1) == 1).sum()) for images in tests), sum(map(len, tests))
     return (
         "If a client may get one class twice, as the released code deals them "
-        f"({evidence.seeds((*dealt, 'fedselect'))}; {single} of {sum(map(len, tests))} clients then have one class only), "
+        f"({evidence.seeds((*dealt, 'fedselect'))}; {single} of {clients} clients then have one class only), "
         f"FedSelect changes by {evidence.difference((*dealt, 'fedselect'), (*small, 'fedselect'))} and training alone "
         f"by {evidence.difference((*dealt, 'local'), (*small, 'local'))}."
     )
