@@ -112,11 +112,12 @@ class PFedGate(PFedGateOptions):
         below = sum(not adapter.feasible(k) for k in range(fed.num_clients))
         if not below:
             return []
+        advice = "raise keep_ratio"
+        if self.block_layout != "equal":  # whose first block is 1 / B of a tensor in any case
+            advice += " or lower min_keep_ratio"
         return [
             f"pFedGate: keep_ratio={self.keep_ratio} has no effect for {below} of {fed.num_clients} clients: the "
-            f"blocks that are always kept are {adapter.least_share:.1%} of the model; raise keep_ratio"
-            + " or lower min_keep_ratio"
-            * (self.block_layout == "first_min_ratio")
+            f"blocks that are always kept are {adapter.least_share:.1%} of the model; {advice}"
         ]
 
     def round(self, fed: Federation, state: GateState, clients: Tensor, t: int) -> tuple[GateState, dict]:

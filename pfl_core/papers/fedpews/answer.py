@@ -7,10 +7,9 @@ import pandas as pd
 from pfl_core.papers.fedpews.claims.readings import PRINTED
 from pfl_core.papers.fedpews.claims.tables import LATE
 from pfl_core.papers.fedpews.settings import SETTINGS
-from pfl_core.study.report import Evidence
+from pfl_core.study.report import NEITHER, Evidence
 
-SPEEDS = {"ahead of": "later than FedAvg", "behind": "sooner than FedAvg"}
-NEITHER_SOONER = "neither clearly sooner nor clearly later than"
+SPEEDS = {"ahead of": "later than", "behind": "sooner than", NEITHER: "neither clearly sooner nor clearly later than"}
 SOLVED = 99.9  # percent; a mean above it is shown as 100 %
 
 
@@ -87,9 +86,9 @@ def answer(evidence: Evidence) -> list[str]:
     for setting, (variant, base) in warmed.items():
         runs = ("paper", setting, "fedpews", variant), ("paper", setting, "fedavg", base)
         side = evidence.side(*runs, "rounds_to_target")  # fewer rounds are better
-        speeds.setdefault(SPEEDS.get(side, f"{NEITHER_SOONER} FedAvg"), []).append(setting.removeprefix("lr_server="))
+        speeds.setdefault(SPEEDS.get(side, side), []).append(setting.removeprefix("lr_server="))
     soon = ", ".join(
-        f"{speed} at server learning rate{'s' * (len(rates) > 1)} {' and '.join(rates)}"
+        f"{speed} FedAvg's at server learning rate{'s' * (len(rates) > 1)} {' and '.join(rates)}"
         for speed, rates in speeds.items()
     )
     length = SETTINGS.setting("paper", "cifar_mnist").rounds
@@ -97,7 +96,7 @@ def answer(evidence: Evidence) -> list[str]:
     return [
         "In short, by the numbers so far: with four clients and the paper's learning rate, FedPeWS is "
         f"{late('fedpews', warm)} FedAvg if subnetworks are learned (λ = 5) and {late('fedpews_fixed', warm)} FedAvg "
-        f"if they are fixed; {tuned}; with two clients, it reaches the target accuracy {soon}.",
+        f"if they are fixed; {tuned}; with two clients, the round that reaches the target accuracy is {soon}.",
         f"With four clients and the paper's learning rate ({evidence.seeds((*four, 'fedavg'))}), the mean accuracy of "
         f"the last ten rounds is {level('fedavg')} with FedAvg, "
         f"{level('fedpews', unrewarded)} with FedPeWS without diversity reward (λ = 0: "

@@ -153,3 +153,11 @@ def test_a_budget_below_what_is_always_kept_is_reported(ratio, kept):
     found = method.mechanism(series, 1, TABLE_7)
     assert [check.value for check in found] == [1.0] * kept
     assert all("infeasible" in check.otherwise and not check.acts for check in found)
+
+
+@pytest.mark.parametrize("layout, helps", [("first_min_ratio", True), ("balanced", True), ("equal", False)])
+def test_the_warning_names_min_keep_ratio_only_where_it_acts(layout, helps):
+    """Equal blocks keep 1 / B of every tensor, whatever min_keep_ratio is."""
+    fed, options = fed_of("dense"), {"block_layout": layout, "min_keep_ratio": 0.05}
+    (line,) = PFedGate(keep_ratio=0.055, **options).warnings(fed)
+    assert line.endswith("; raise keep_ratio or lower min_keep_ratio" if helps else "; raise keep_ratio")

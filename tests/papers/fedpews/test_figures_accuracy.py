@@ -76,6 +76,15 @@ def test_fedavg_can_be_the_best_cell():
     assert bold(texts[1]) == ["71.23\n±0.71"] and bold(texts[3]) == ["+0.00"]
 
 
+def test_cells_that_show_the_best_number_are_all_bold():
+    """99.998 and 99.999 both show 100.00."""
+    table = cells(7)
+    means = table["mean"].where(table["mean"] < 75.2, 99.998)
+    means[means.idxmax()] = 99.999
+    _, texts = drawn(cells(7), table.assign(mean=means))
+    assert len(bold(texts[1])) > 1 and all(text.startswith("100.00") for text in bold(texts[1]))
+
+
 def test_the_legend_explains_only_what_is_drawn():
     def labels(*tables):
         return [text.get_text() for text in drawn(*tables)[0].legends[0].get_texts()]

@@ -34,6 +34,13 @@ def test_labels_of_the_comparison():
     assert set(table["setting"]) == {"fashion_small"} and set(table["passes"]) == {1} and set(table["sent"]) == {0.75}
 
 
+def test_per_fedavg_has_no_scores_after_local_training():
+    """They are without the step that a client takes before use."""
+    table = figures.tables.comparison([record(keep_ratio=0.5), record("perfedavg"), record("fedavg")])
+    scores = table.set_index("method")[["acc_pooled_merged", "acc_pooled_trained"]].notna()
+    assert scores["acc_pooled_merged"].all() and scores["acc_pooled_trained"].tolist() == [True, False, True]
+
+
 def test_leads_of_the_comparison_are_over_other_methods_alone():
     """The released code's reading and other momentum are no rivals of pFedGate's own run."""
     cells = figures.tables.leads(compared()[1], "pFedGate, s = 0.5")

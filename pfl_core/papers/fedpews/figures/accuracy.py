@@ -286,13 +286,17 @@ def _heat_map(
     cmap: Colormap,
     best: Callable[[np.ndarray], float] = np.nanmax,
 ) -> None:
-    """Draws the cells with white borders and texts, the best in bold. FedAvg's column is drawn as one cell."""
+    """Draws the cells with white borders and texts. FedAvg's column is drawn as one cell.
+
+    The best cell is bold, and so are those that show the same number.
+    """
     rows, columns = grid.shape
     values = np.ma.masked_invalid(grid.to_numpy(float))
     ax.pcolormesh(np.arange(columns + 1), np.arange(rows + 1), values, norm=norm, cmap=cmap, rasterized=True)
     ax.hlines(range(1, rows), 1, columns, color="w", linewidth=1)
     ax.vlines(range(1, columns), 0, rows, color="w", linewidth=1)
-    bold = best(grid.to_numpy(float)) if grid.notna().to_numpy().any() else np.nan
+    numbers = texts.map(lambda text: text.partition("\n")[0])
+    bold = set(numbers.to_numpy()[grid == best(grid.to_numpy(float))]) if grid.notna().to_numpy().any() else set()
     for row, column in np.ndindex(rows, columns):
         value = grid.iat[row, column]
         # The text of FedAvg's column is drawn once, at half its height.
@@ -300,8 +304,9 @@ def _heat_map(
             continue
         dark = np.dot(cmap(norm(value))[:3], (0.299, 0.587, 0.114)) < 0.5  # luminance of the cell's colour
         position = (column + 0.5, rows / 2 if column == 0 else row + 0.5)
+        weight = "bold" if numbers.iat[row, column] in bold else "normal"
         ax.text(
-            *position, texts.iat[row, column], color="w" if dark else "k", weight="bold" if value == bold else "normal",
+            *position, texts.iat[row, column], color="w" if dark else "k", weight=weight,
             ha="center", va="center", fontsize=5.5, linespacing=0.95, in_layout=False,
         )  # fmt: skip
     ax.set(xlim=(0, columns), ylim=(rows, 0), xlabel="τ (0: FedAvg)", ylabel="λ, or fixed masks", facecolor=BLANK)

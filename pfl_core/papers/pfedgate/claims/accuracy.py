@@ -85,10 +85,10 @@ def _beats_all(metric: str, rows: pd.DataFrame) -> Verdict:
     # a loss counts only at a budget for which pFedGate's rates were chosen; at preset paper those of Table 7 were
     at_paper = set(rows["preset"]) == {"paper"}
     tuned = {case: lead for case, lead in leads.items() if at_paper or case[0] == SEARCHED}
-    status = ahead_of_all(tuned, _rival)
+    status, shown = ahead_of_all(tuned, _rival), tuned
     if status == "holds":
-        status = "holds" if set(holm(leads).values()) == {"holds"} else UNDECIDED
-    case, what = telling(leads if status == "holds" else tuned)
+        status, shown = "holds" if set(holm(leads).values()) == {"holds"} else UNDECIDED, leads
+    case, what = telling(shown)
     text = f"{what} {leads[case]}, over {_rival(case)}"
     absent = [name for name in BASELINES if name not in stored]
     if not absent or status == "does not hold":  # a single loss refutes the claim

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
@@ -39,9 +40,12 @@ def comparison(records: Sequence[Record]) -> pd.DataFrame:
     """``runs`` of the main comparison. Labels also name the released code's reading, and momentum that restarts.
 
     ``setting`` names the data that were used. ``passes``: number of passes over a client's data in the last round;
-    ``sent``: upload of that round, relative to the whole model.
+    ``sent``: upload of that round, relative to the whole model. Per-FedAvg has no scores after local training: they are
+    without the step that a client takes before use, so they do not show its models.
     """
     table = runs(records)
+    trained = [name for name in table if name.endswith("_trained")]
+    table.loc[table["method"].eq("perfedavg"), trained] = math.nan
     code = table["method"].eq("pfedgate") & table["block_layout"].eq("equal")  # the released code's reading
     restarted = table["method"].isin(MOMENTUM) & table["keep_momentum"].eq(False)
     label = table["label"].mask(code, table["label"] + " (released code)")
