@@ -11,6 +11,7 @@ import pandas as pd
 
 from pfl_core.study.comparison import Comparison
 from pfl_core.study.criteria import OPEN_INTERVAL, RUNS_MISSING, Criteria, Judgement
+from pfl_core.study.names import with_methods
 from pfl_core.study.published import facts
 from pfl_core.study.statistics import Missing, claim_rows, reading
 from pfl_core.study.verdicts import Check, Verdict
@@ -123,6 +124,7 @@ def claims_table(checks: ClaimChecks, results: pd.DataFrame, numbers: list[int] 
     for claim in claims(checks):
         if numbers is None or claim.number in numbers:
             judgement = claim.judge(prepared(claim.check.settings, claim.check.varied))
+            judgement = judgement._replace(numbers=with_methods(judgement.numbers))
             rows.append((claim.number, claim.text, claim.source, claim.supported, claim.published, *judgement))
     columns = ["claim", "text", "source", "in the paper's tables", "published", "ours", "numbers", "runs"]
     return pd.DataFrame(rows, columns=columns).set_index("claim")

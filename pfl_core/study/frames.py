@@ -13,12 +13,18 @@ from pfl_core.runs import Record, RunSpec
 from pfl_core.study.checks import failed
 from pfl_core.study.names import plain
 
+GENERATED = "generated here"  # how the description of data begins that the paper does not publish
 REFERENCES = ("local", "fedavg", "fedavg_ft")  # methods that every comparison is read against
 
 
 def data_name(record: Record) -> str:
     """The data that the run used: the data set's description if it has one, else its name."""
-    return re.sub("^our generator:", "generated here:", record.about) or record.spec.data["name"]  # older records
+    return re.sub("^our generator:", f"{GENERATED}:", record.about) or record.spec.data["name"]  # older records
+
+
+def in_brief(data: str) -> str:
+    """A description of data without what follows GENERATED."""
+    return GENERATED if data.startswith(GENERATED) else data
 
 
 def published_set(record: Record) -> str:

@@ -75,10 +75,14 @@ WORDS = {  # what reads better than the names in code: pattern -> replacement
     r"\bworkshop s=(\d+)": r"\1 classes a client",
     r"\bsagital\b": "sagittal",
     r"[\w.]*\b(\w+)\.weight\b": r"weights of \1",
+    r"\b([\w-]+): \1\b": r"\1",  # "CIFAR-10: CIFAR-10 (JPEG copy)"
+    r"\b([\w-]+) \(\1 (\([^()]*\))\)": r"\1 \2",  # "CIFAR-10 (CIFAR-10 (JPEG copy))"
 }
 SUBSCRIPTS = (re.compile(r"\b([ηp])_(\w+)"), r"$\1_{\\mathrm{\2}}$")
 _PLAIN = DATA_SETS | NETWORKS
 _CODE = re.compile(rf"(?<![\w.])({'|'.join(sorted(_PLAIN, key=len, reverse=True))})(?!\w)")
+# not the value of a field ("base=fedprox"), and not the word "local" in "local training"
+_METHOD = re.compile(rf"(?<![\w.=])({'|'.join(NAMES)})(?!\w| training| epoch| step)")
 
 
 def plain(text: str) -> str:
@@ -94,6 +98,11 @@ def in_words(text: str) -> str:
     for pattern, shown in WORDS.items():
         text = re.sub(pattern, shown, text)
     return text
+
+
+def with_methods(text: str) -> str:
+    """``in_words``, with the display names of methods: "FedAvg" for ``fedavg``. Values of fields keep theirs."""
+    return _METHOD.sub(lambda match: NAMES[match[0]], in_words(text))
 
 
 def in_figure(text: str) -> str:

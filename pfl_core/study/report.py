@@ -31,7 +31,6 @@ from pfl_core.study.statistics import agreement, interval
 
 PRESETS = ("paper", "real")  # in the order in which they decide
 OPEN = "undecided"
-GENERATED = "generated here"  # how the description of data begins that the paper does not publish
 PAGE = "RESULTS.md"
 OVERVIEW = "REPRODUCTION.md"
 KEYS_A_LINE = 16
@@ -75,7 +74,10 @@ SEARCHED = (
     "says which). One field is varied after another; a grid whose end is best is extended twice. *at an end*: the "
     "best value is still at an end of its grid."
 )
-RUNS = "The beginnings of the runs' keys. `pfl runs list` shows each one's settings."
+RUNS = (
+    "The beginnings of the runs' keys. `pfl runs list` shows each one's settings. Claims with the same runs share a "
+    "line; those not named have none."
+)
 
 REPRODUCED = (
     "*reproduced* is empty where the runs are not at the paper's setting, or were stopped while their accuracy still "
@@ -300,7 +302,7 @@ def verdicts(evidence: Evidence) -> str:
     ]
     claims = [verdict.claim for verdict in evidence.verdicts]
     reasons = [line for claim in claims for line in _reasons(claim)]
-    runs = [line for claim in claims for line in _runs(claim)]
+    runs = [line for same in _by_runs(claims) for line in _runs(same)]
     return "\n\n".join(
         [
             RULE,
@@ -323,11 +325,20 @@ def _reasons(claim: pd.Series) -> list[str]:
     return lines + [f"  - {part}" for part in parts(claim["numbers"])]
 
 
-def _runs(claim: pd.Series) -> list[str]:
-    """The runs behind a verdict, as a list of short lines."""
-    keys = [f"`{key[:8]}`" for key in claim["runs"]]
-    count = f"{len(keys)} run{'s' * (len(keys) != 1)}" if keys or claim["ours"] == OPEN else "measured times, no runs"
-    lines = [f"- **{claim.name}**: {count}"]
+def _by_runs(claims: Iterable[pd.Series]) -> list[list[pd.Series]]:
+    """The claims, those with the same runs together; claims without runs are left out unless measured times decide."""
+    groups: dict[tuple[str, ...], list[pd.Series]] = {}
+    for claim in claims:
+        if len(claim["runs"]) or claim["ours"] != OPEN:
+            groups.setdefault(tuple(claim["runs"]), []).append(claim)
+    return list(groups.values())
+
+
+def _runs(claims: Sequence[pd.Series]) -> list[str]:
+    """The runs behind the verdicts on claims that have the same runs, as a list of short lines."""
+    keys = [f"`{key[:8]}`" for key in claims[0]["runs"]]
+    count = f"{len(keys)} run{'s' * (len(keys) != 1)}" if keys else "measured times, no runs"
+    lines = [f"- {', '.join(f'**{claim.name}**' for claim in claims)}: {count}"]
     return lines + [f"  - {', '.join(keys[i : i + KEYS_A_LINE])}" for i in range(0, len(keys), KEYS_A_LINE)]
 
 
@@ -353,8 +364,8 @@ def comparison(evidence: Evidence) -> str:
         rows: list[tuple] = []
         notes: dict[str, None] = {}  # an ordered set
         for r in stored.itertuples():
-            data, _, note = r.data.partition(": ") if r.data.startswith(GENERATED) else (r.data, "", "")
-            if note:
+            data = frames.in_brief(r.data)
+            if note := r.data.removeprefix(data).removeprefix(": "):
                 notes[f"*{data}*: {note}."] = None
             rows.append(
                 (r.dataset, r.method, r.variant, r.metric, _text(r.paper) + _spread(r.paper_spread))

@@ -194,9 +194,16 @@ def test_in_short_an_open_interval_comes_with_its_numbers(numbers, short):
 
 
 def test_every_verdict_names_its_runs():
-    claim = pd.Series({"runs": [f"{n:016x}" for n in range(20)]}, name=1)
-    lines = report._runs(claim)
+    claim = pd.Series({"runs": [f"{n:016x}" for n in range(20)], "ours": "holds"}, name=1)
+    lines = report._runs([claim])
     assert lines[0] == "- **1**: 20 runs" and sum(line.count("`") // 2 for line in lines) == 20
+
+
+def test_claims_with_the_same_runs_share_a_line_and_those_without_runs_have_none():
+    runs = {1: ("a",), 2: ("b",), 3: ("a",), 4: (), 5: ()}
+    claims = [pd.Series({"runs": keys, "ours": "holds" if n == 5 else "undecided"}, name=n) for n, keys in runs.items()]
+    firsts = [report._runs(same)[0] for same in report._by_runs(claims)]
+    assert firsts == ["- **1**, **3**: 1 run", "- **2**: 1 run", "- **5**: measured times, no runs"]
 
 
 def test_the_costs_of_missing_runs_as_text():

@@ -16,6 +16,7 @@ from pfl_core.papers.fedpews.comparison import COMPARISON
 from pfl_core.papers.fedpews.criteria import CRITERIA
 from pfl_core.papers.fedpews.settings import BEST, COLUMNS, TAU_FIGURE_5
 from pfl_core.study.claims import ClaimCheck, ClaimChecks
+from pfl_core.study.frames import in_brief
 from pfl_core.study.statistics import Interval, Missing, by_seed, data_label, interval, paired
 from pfl_core.study.verdicts import Verdict, above, all_hold, all_of, below, holm
 
@@ -69,7 +70,8 @@ def rows_of(results: pd.DataFrame, setting: str) -> pd.DataFrame:
 def on_their_data(results: pd.DataFrame, verdict: Verdict) -> Verdict:
     """The verdict, with preset and data appended to its numbers."""
     name, preset = results["dataset"], sorted(set(results.get("preset", ())))
-    labels = [data_label(*pair) for pair in dict.fromkeys(zip(name, results.get("data", name), strict=True))]
+    pairs = dict.fromkeys(zip(name, map(in_brief, results.get("data", name)), strict=True))
+    labels = [data_label(*pair) for pair in pairs]
     return Verdict(verdict.status, f"{verdict.numbers} [{': '.join([*preset, ', '.join(labels)])}]")
 
 
