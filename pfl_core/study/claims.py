@@ -16,6 +16,8 @@ from pfl_core.study.published import facts
 from pfl_core.study.statistics import Missing, claim_rows, reading
 from pfl_core.study.verdicts import Check, Verdict
 
+FOLLOWS = "it follows from the algorithm"
+
 
 @dataclass(frozen=True)
 class ClaimCheck:
@@ -85,6 +87,12 @@ class Claim:
     published: str  # the numbers behind `supported`
     check: ClaimCheck
     criteria: Criteria
+    follows: bool = False  # from the algorithm's definition: any right code makes it hold
+
+    @property
+    def in_tables(self) -> str:
+        """``supported``, and FOLLOWS if the claim follows from the algorithm."""
+        return f"{self.supported}; {FOLLOWS}" if self.follows else self.supported
 
     def judge(self, rows: pd.DataFrame) -> Judgement:
         """The judgement from prepared rows; undecided, with reasons, if they do not meet the criteria."""
@@ -125,6 +133,6 @@ def claims_table(checks: ClaimChecks, results: pd.DataFrame, numbers: list[int] 
         if numbers is None or claim.number in numbers:
             judgement = claim.judge(prepared(claim.check.settings, claim.check.varied))
             judgement = judgement._replace(numbers=with_methods(judgement.numbers))
-            rows.append((claim.number, claim.text, claim.source, claim.supported, claim.published, *judgement))
+            rows.append((claim.number, claim.text, claim.source, claim.in_tables, claim.published, *judgement))
     columns = ["claim", "text", "source", "in the paper's tables", "published", "ours", "numbers", "runs"]
     return pd.DataFrame(rows, columns=columns).set_index("claim")

@@ -21,7 +21,7 @@ from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import checks, frames, search
 from pfl_core.study.checks import FLAT
-from pfl_core.study.claims import in_short, parts
+from pfl_core.study.claims import FOLLOWS, in_short, parts
 from pfl_core.study.compare import counts
 from pfl_core.study.comparison import Miss
 from pfl_core.study.criteria import DIFFERENCE, LEAST_SEEDS, MOST_SEEDS
@@ -238,12 +238,14 @@ def overview(papers: Sequence[Evidence]) -> str:
 
 
 def _decided(verdicts: Sequence[Verdict]) -> str:
-    """How many claims are decided: of the paper, and of this project."""
-    added = [v.claim["text"].startswith(ADDED) for v in verdicts]
+    """How many of the paper's and of this project's claims are decided; of these, how many follow from the algorithm."""
     counted = []
     for of, ours in (("of the paper", False), ("added by this project", True)):
-        which = [v.claim["ours"] != OPEN for v, own in zip(verdicts, added, strict=True) if own is ours]
-        counted += [f"{sum(which)} of {len(which)} claims {of}"] if which else []
+        claims = [v.claim for v in verdicts if v.claim["text"].startswith(ADDED) is ours]
+        decided = [claim for claim in claims if claim["ours"] != OPEN]
+        obvious = sum(FOLLOWS in claim["in the paper's tables"] for claim in decided)
+        note = f" ({obvious} of them by the algorithm's definition)" if obvious else ""
+        counted += [f"{len(decided)} of {len(claims)} claims {of}{note}"] if claims else []
     return "Decided so far: " + ", ".join(counted)
 
 
@@ -307,7 +309,8 @@ def verdicts(evidence: Evidence) -> str:
         [
             RULE,
             HOW_SURE,
-            "*In the paper's own tables*: whether the paper's printed numbers support the claim.",
+            "*In the paper's own tables*: whether the paper's printed numbers support the claim. A claim that follows "
+            "from the algorithm holds with any right code: its verdict checks this project, not the paper.",
             markdown(head, rows),
             _folded("All numbers and reasons behind each verdict", LEGEND, reasons),
             _folded("The runs behind each verdict", RUNS, runs),

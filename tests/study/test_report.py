@@ -83,14 +83,17 @@ def test_the_side_of_a_difference_in_words():
 
 
 def test_claims_of_the_project_are_counted_apart_and_claims_without_runs_have_no_preset():
-    def verdict(text: str, ours: str, runs: tuple = ()) -> report.Verdict:
-        return report.Verdict("paper", pd.Series({"text": text, "ours": ours, "runs": runs}))
+    def verdict(text: str, ours: str, runs: tuple = (), in_tables: str = "yes") -> report.Verdict:
+        claim = {"text": text, "ours": ours, "runs": runs, "in the paper's tables": in_tables}
+        return report.Verdict("paper", pd.Series(claim))
 
     found = [verdict("It wins.", "holds", ("key",)), verdict("It is fast.", "undecided")]
     assert [each.where for each in found] == ["paper", "no run of it"]
     assert report._decided(found) == "Decided so far: 1 of 2 claims of the paper"
     added = [*found, verdict("Not in the paper: it learns.", "undecided")]
     assert report._decided(added).endswith("1 of 2 claims of the paper, 0 of 1 claims added by this project")
+    sure = [*found, verdict("It is itself.", "holds", ("key",), f"no table; {claims.FOLLOWS}")]
+    assert report._decided(sure).endswith("2 of 3 claims of the paper (1 of them by the algorithm's definition)")
     assert verdict("A round is fast.", "holds").where == "paper", "measured, not run"
 
 
