@@ -238,7 +238,7 @@ def overview(papers: Sequence[Evidence]) -> str:
 
 
 def _decided(verdicts: Sequence[Verdict]) -> str:
-    """How many of the paper's and of this project's claims are decided; of these, how many follow from the algorithm."""
+    """How many of the paper's and of this project's claims are decided, and how many of these by definition."""
     counted = []
     for of, ours in (("of the paper", False), ("added by this project", True)):
         claims = [v.claim for v in verdicts if v.claim["text"].startswith(ADDED) is ours]
