@@ -246,7 +246,7 @@ def per_client(record: Record) -> list[str]:
 def inert(check: MechanismCheck) -> str:
     """Warning for a run in which the method's mechanism did not act."""
     measured = f"{check.what}: {check.value:.3g} (bound {check.bound:g})"
-    return f"the mechanism did not act, so this run does not show the method; {measured}; {check.otherwise}"
+    return f"a check of the mechanism failed, so this run does not show the method; {measured}; {check.otherwise}"
 
 
 def result(record: Record, was_stored: bool) -> dict[str, Any]:

@@ -94,7 +94,9 @@ def selected_searches(study: Study, args: argparse.Namespace) -> list[tuple[Loca
 
 
 def grid_text(search: Search) -> str:
-    return "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in search.grid.items())
+    return "; ".join(
+        f"{name}: {', '.join(map(str, values))}" for name, values in {**search.grid, **search.each}.items()
+    )
 
 
 def chosen_text(study: Study, location: Location, search: Search) -> str:

@@ -56,10 +56,16 @@ def restore_state(
 ) -> bool:
     """Make sure that the final state of a stored run is kept as a checkpoint; returns whether it already was.
 
-    If not, the run is computed again, and its record is not changed. Raises as ``execute``.
+    If not, the run is computed again, and its record is not changed. Raises ValueError if a later state is kept, and as
+    ``execute``.
     """
     saved = read_usable(store.checkpoint(record.key), record.spec.rounds, record.data)
-    if saved is not None and saved["done"] >= record.rounds:
+    if saved is not None and saved["done"] > record.rounds:
+        done = saved["done"]
+        raise ValueError(
+            f"run {record.key} has a state of round {done} and a record of {record.rounds}; finish it first"
+        )
+    if saved is not None and saved["done"] == record.rounds:
         return True
     execute(
         record.spec,

@@ -132,7 +132,9 @@ def first_line(records: Iterable[Record], label: Callable[[Record], str]) -> str
         f"{_few(list(values))}: {what} is {_span(values.values())} (bound {bound:g}); {otherwise}"
         for (what, bound, otherwise), values in failed.items()
     ]
-    head = "The mechanism did not act in all runs. These runs decide no claim but those about the mechanism itself:"
+    head = (
+        "A check of the mechanism failed in some runs. These runs decide no claim but those about the mechanism itself:"
+    )
     return "\n".join([head, *lines])
 
 

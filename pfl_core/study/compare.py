@@ -19,6 +19,7 @@ ROW = (
     "table dataset method variant metric paper paper_spread ours spread preset data differs seeds stale reproduced"
 ).split()
 POINTS = 2.0  # tolerance for a reproduced accuracy, unless the paper's own spread is larger
+STAND_IN = "(stand-in)"  # ends the description of data that replace the paper's
 SHOWN = tuple(preset for preset in BEST_FIRST if preset != "ci")
 
 
@@ -103,7 +104,7 @@ def _stored(comparison: Comparison, cell: Cell, variant: str, runs: Runs) -> lis
             source = min(map(_source, matches))
             chosen = [run for run in matches if _source(run) == source]
             if dataset != published_set and dataset is not None:
-                chosen = [{**run, "data": f"{data_label(dataset, run['data'])} (stand-in)"} for run in chosen]
+                chosen = [{**run, "data": f"{data_label(dataset, run['data'])} {STAND_IN}"} for run in chosen]
                 chosen = [{**run, "differs": _with_data(run["differs"])} for run in chosen]
             # fresh runs come first in the list, so in reverse order they replace stale ones of the same seed
             return list({run["seed"]: run for run in reversed(chosen)}.values())
@@ -168,9 +169,16 @@ def counts(rows: pd.DataFrame) -> dict[str, str]:
     """
     texts = {}
     for name, group in rows.groupby("table", sort=False):
-        text = f"{group['here'].notna().sum()} of {len(group)} cells have runs"
-        if len(within := group["reproduced"].dropna()):
-            text += f"; of {len(within)} at the paper's setting, {sum(within)} within its spread or 2 points"
+        stored = group[group["here"].notna()]
+        text = f"{len(stored)} of {len(group)} cells have runs"
+        if elsewhere := sum(STAND_IN in data for data in stored["data"]):
+            text += f", {'all' if elsewhere == len(stored) else elsewhere} of them on a stand-in"
+        within = stored[stored["reproduced"].notna()]
+        if len(within):
+            short = sum("rounds" in differs.split(", ") for differs in within["differs"])
+            but = f" ({short} of them stopped early, when accuracy no longer changed)" if short else ""
+            near = sum(within["reproduced"])
+            text += f"; of {len(within)} at the paper's setting{but}, {near} within its spread or 2 points"
         texts[str(name).replace("table", "Table ").replace("figure", "Figure ")] = text
     return texts
 

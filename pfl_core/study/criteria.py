@@ -25,7 +25,7 @@ import pandas as pd
 from pfl_core.study.checks import FLAT
 from pfl_core.study.names import NAMES
 from pfl_core.study.settings import Searched, searched_values
-from pfl_core.study.statistics import Reading
+from pfl_core.study.statistics import Reading, interval
 from pfl_core.study.verdicts import UNDECIDED, Verdict
 
 CONVERGENCE, MECHANISM, SEARCH, SEEDS = CONDITIONS = ("convergence", "mechanism", "search", "seeds")
@@ -75,7 +75,7 @@ class Criteria:
             return Judgement(*verdict, ())  # no run was found
         used = rows[rows["key"].isin(reading.keys)] if reading.keys else rows
         keys = tuple(dict.fromkeys(used["key"])) if "key" in used.columns else ()  # measured times have no key
-        if set(used["preset"]) <= set(SMALL_PRESETS):
+        if all(is_small(preset) for preset in used["preset"].unique()):
             return Judgement(UNDECIDED if verdict.status == UNDECIDED else SHOWN_ONLY, verdict.numbers, keys)
         waived = self.waived[number].conditions if number in self.waived else ()
         required = [name for name in CONDITIONS if name not in waived]
@@ -103,7 +103,7 @@ class Criteria:
             yield from not_converged(used)
         elif condition == MECHANISM:
             inert = of_metric(used, "inert")
-            yield from named("the mechanism did not act", inert[inert["value"] > 0])
+            yield from named("a check of the mechanism failed", inert[inert["value"] > 0])
         elif condition == SEARCH:
             runs = used.drop_duplicates("key")
             triples = list(zip(runs["preset"], runs["setting"], runs["method"], strict=True))
@@ -119,6 +119,11 @@ class Criteria:
                 yield f"{num_seeds} of {needed} seeds"
 
 
+def is_small(preset: str) -> bool:
+    """Whether runs with this ``RunSpec.preset_label`` only show: "quick", also with other fields ("quick, changed")."""
+    return preset.partition(",")[0] in SMALL_PRESETS
+
+
 def why_open(verdict: Verdict, reading: Reading) -> Iterable[str]:
     """The reason why the numbers alone do not decide; empty if they do."""
     if verdict.status != UNDECIDED:
@@ -127,6 +132,8 @@ def why_open(verdict: Verdict, reading: Reading) -> Iterable[str]:
         yield RUNS_MISSING
     elif any(len(values) < 2 for values in reading.differences):
         yield "one seed gives no interval"
+    elif any(math.isnan(interval(values).low) for values in reading.differences):
+        yield "two equal seeds give no interval"
     elif reading.differences:
         yield OPEN_INTERVAL
 
@@ -140,7 +147,10 @@ def not_converged(used: pd.DataFrame) -> Iterable[str]:
     configuration = [name for name in used.columns if name not in OF_A_RUN]
     change = of_metric(used, "validation_change").groupby(configuration, dropna=False)["value"].mean().reset_index()
     measured = set(of_metric(used, "validation_change").dropna(subset="value")["key"])
-    yield from named("no validation images show whether training converged", used[~used["key"].isin(measured)])
+    yield from named(
+        "no validation images, or too few scored rounds, show whether training converged",
+        used[~used["key"].isin(measured)],
+    )
     changing = change[change["value"].abs() >= FLAT]
     text = f"validation accuracy changes by {FLAT} points or more over the last fifth of the rounds"
     yield from named(text, changing)

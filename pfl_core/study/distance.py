@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from pfl_core.runs import RunSpec
-from pfl_core.study.settings import PaperSettings
+from pfl_core.study.settings import PaperSettings, searched_values
 from pfl_core.training import Training
 
 OF_TRAINING = {
@@ -25,8 +25,9 @@ def differences(spec: RunSpec, rounds: int, settings: PaperSettings) -> list[str
     """The respects in which a run of ``rounds`` rounds differs from the preset ``paper`` of its setting.
 
     What a notebook varies within its setting (the alpha of a Dirichlet partition, the network) does not count, and
-    neither do the method's fields: the cells of a table name them. A variant of a setting that the preset does not have
-    ("sensitivity, rates") is compared with that setting; ``["setting"]`` if there is neither, or no preset ``paper``.
+    neither do the method's fields, which the cells of a table name, except those that a search chose. A variant of a
+    setting that the preset does not have ("sensitivity, rates") is compared with that setting; ``["setting"]`` if there
+    is neither, or no preset ``paper``.
     """
     base, method = spec.setting.partition(",")[0], dict(spec.method)
     names = [name for name in (spec.setting, base) if name in settings.settings.get("paper", {})]
@@ -47,4 +48,10 @@ def differences(spec: RunSpec, rounds: int, settings: PaperSettings) -> list[str
     words += [word for field, word in OF_RUN.items() if getattr(spec, field) != getattr(paper, field)]
     words += ["rounds"] if unfinished or spec.rounds != paper.rounds else []
     trained = [f.name for f in fields(Training) if getattr(spec.train, f.name) != getattr(paper.train, f.name)]
-    return list(dict.fromkeys([*words, *(OF_TRAINING.get(field, "optimizer") for field in trained)]))
+    words += [OF_TRAINING.get(field, "optimizer") for field in trained]
+    chosen = searched_values(settings.searched, spec.preset, spec.setting, method_name)
+    own, usual = spec.build_method(), settings.before_search().spec(method_name, preset="paper", dataset=names[0])
+    strengths = [name for name in chosen if hasattr(own, name)]
+    if any(getattr(own, name) != getattr(usual.build_method(), name) for name in strengths):
+        words.append("strengths")
+    return list(dict.fromkeys(words))

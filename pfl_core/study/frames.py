@@ -114,17 +114,20 @@ def same_end(table: pd.DataFrame, reference: str) -> list[str]:
 def standings(table: pd.DataFrame, own: str, score: str = "acc_mean") -> list[str]:
     """A sentence for each data set: the highest mean of the ``score`` (percent) and those of ``own`` and REFERENCES.
 
-    ``table``: rows of ``summaries`` with a ``label``. Of several variants of a method the best one is named.
+    ``table``: rows of ``summaries`` with a ``label``. Of several variants of a method the best one is named, and means
+    over fewer seeds than the most say so.
     """
     sentences = []
     for where, runs in table.groupby("where", sort=False):
         means = runs.groupby(["method", "label"], sort=False)[score].mean().sort_values(ascending=False, kind="stable")
+        seeds, counts = runs["seed"].nunique(), runs.groupby(["method", "label"])["seed"].nunique()
+        fewer = {name: f" ({count} of {seeds} seeds)" for name, count in counts.items() if count < seeds}
         best, others = means.index[0], []
         for method in (own, *REFERENCES):
             if method in means.index and method != best[0]:
                 variants = means.loc[method]
-                others.append(f"{variants.index[0]} {variants.iloc[0]:.1f} %" + " at best" * (len(variants) > 1))
-        seeds = runs["seed"].nunique()
-        first = f"{best[1]} is highest of {len(means)}, {means.iloc[0]:.1f} %"
+                text = f"{variants.index[0]} {variants.iloc[0]:.1f} %" + " at best" * (len(variants) > 1)
+                others.append(text + fewer.get((method, variants.index[0]), ""))
+        first = f"{best[1]} is highest of {len(means)}, {means.iloc[0]:.1f} %{fewer.get(best, '')}"
         sentences.append(f"{plain(where)}, {seeds} seed{'s' * (seeds > 1)}: {'; '.join([first, *others])}.")
     return sentences

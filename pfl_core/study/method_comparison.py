@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.runs import Record
+from pfl_core.study.checks import failed
 from pfl_core.study.search import validation_score
 from pfl_core.study.statistics import Interval, interval
 from pfl_core.study.verdicts import UNDECIDED, holm
@@ -71,8 +72,10 @@ def remarks(groups: Groups) -> Iterator[str]:
             yield f"data: {about}"
     for label, records in groups.items():
         runs = {
-            "the training diverged": [r.spec.seed for r in records if not math.isfinite(r.summary()["loss"])],
-            "the mechanism did not act, so the runs do not show the method": [
+            "the training failed (it diverged, or the models give one answer to all images)": [
+                r.spec.seed for r in records if failed(r) or not math.isfinite(r.summary()["loss"])
+            ],
+            "a check of the mechanism failed, so the runs do not show the method": [
                 r.spec.seed for r in records if not all(check.acts for check in r.mechanism)
             ],
         }

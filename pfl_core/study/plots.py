@@ -191,7 +191,7 @@ def mean_dots(
         len(sets), columns, figsize=size, layout="constrained", squeeze=False, sharey="row", sharex="row",
         height_ratios=heights,
     )  # fmt: skip
-    look = looks(table)
+    look, has_line = looks(table), set[str]()
     # a row of panels for each data set; unused panels are hidden
     for row, (name, part) in zip(axes, sets.items(), strict=True):
         labels = list(dict.fromkeys(part["label"]))
@@ -206,10 +206,13 @@ def mean_dots(
             _dots_of(ax, cells, labels, look, low=low)
             for value in cells.loc[(cells["label"] == dashed) & (cells["value"] >= low), "value"]:
                 ax.axvline(value, color="0.6", linewidth=0.8, linestyle="--")
+                has_line.add(str(name))
             _label_rows(ax, labels)
             ax.set_title(wrapped(f"{name}:{split}{panel}" if len(sets) > 1 else panel, columns + 0.5))
             ax.set_xlabel(xlabel)
-    notes = [f"dashed: {dashed}"]
+    without = [in_figure(str(name)) for name in sets if name not in has_line]
+    missing = f" (not on {', '.join(without)})" if without else ""
+    notes = [f"dashed: {dashed}{missing}"] if has_line else []
     if table["std"].notna().any():
         notes.insert(0, "filled marks, bars: mean and standard deviation over seeds")
     if table.loc[table["value"].notna(), "std"].isna().any():
@@ -224,8 +227,11 @@ def lead_dots(leads: pd.DataFrame, leader: str, caption: str = "") -> Figure:
     """The leads of the label ``leader`` over the others: a panel for each data set, a line for each label, one scale.
 
     Columns: dataset, label, color, lead (points), low, high (of the 95 % interval; NaN for one seed), seeds; optional:
-    paper (the printed lead, NaN if there is none). Far outliers are written as numbers at the edge.
+    paper (the printed lead, NaN if there is none). Far outliers are written as numbers at the edge. Raises ValueError
+    without leads.
     """
+    if leads.empty:
+        raise ValueError(f"no run of another method has a seed in common with {leader}, so there is no lead to draw")
     cells = leads.rename(columns={"lead": "value"}).assign(std=(leads["high"] - leads["low"]) / 2)  # half the interval
     labels, sets = list(dict.fromkeys(cells["label"])), dict(list(cells.groupby("dataset", sort=False)))
     size = (DOUBLE if len(sets) > 1 else SINGLE, 0.2 * len(labels) + 1.1)

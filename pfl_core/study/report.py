@@ -61,7 +61,8 @@ HOW_SURE = (
     f"mean over seeds. *Enough seeds*: at least {LEAST_SEEDS}, and as many as an interval of ± {DIFFERENCE:g} points "
     f"needs, estimated from the first {LEAST_SEEDS}, up to {MOST_SEEDS}. *does not hold* at preset `real` refutes "
     "the claim as a general statement, not the paper's number at its own setting. *By the numbers so far* leaves out "
-    "these conditions: *ahead* and *behind* mean an interval without 0, and *neither* is not *equal*."
+    "these conditions: *ahead* and *behind* mean an interval without 0 (by Holm's method where several comparisons "
+    "are named), and *neither* is not *equal*."
 )
 LEGEND = (
     "For each claim: the conditions that are not met, and the numbers. [a, b] is a 95 % interval over seeds. The "
@@ -71,8 +72,9 @@ LEGEND = (
 )
 SEARCHED = (
     "Chosen by one search for all methods, on validation images of seed 0 (the [method page](README.md#how-to-run) "
-    "says which). One field is varied after another; a grid whose end is best is extended twice. *at an end*: the "
-    "best value is still at an end of its grid."
+    "says which). One field is varied after another; a grid whose end is best is extended twice. *tried*: "
+    "in brackets, the best validation accuracy with the value. *at an end*: the best value is still at an end of its "
+    "grid."
 )
 RUNS = (
     "The beginnings of the runs' keys. `pfl runs list` shows each one's settings. Claims with the same runs share a "
@@ -80,9 +82,10 @@ RUNS = (
 )
 
 REPRODUCED = (
-    "*reproduced* is empty where the runs are not at the paper's setting, or were stopped while their accuracy still "
-    "changed, or where the paper gives no spread for a number that is not an accuracy. ± is one deviation over seeds. "
-    "Cells of several tables may show the same run."
+    "*reproduced*: whether the mean here is within 2 points of the paper's accuracy or within the paper's spread; the "
+    "spread here does not count. It is empty where the runs are not at the paper's setting, or were stopped while "
+    "their accuracy still changed, or where the paper gives no spread for a number that is not an accuracy. ± is one "
+    "deviation over seeds. Cells of several tables may show the same run."
 )
 UNEXPLAINED = Miss("Not looked into yet.")
 
@@ -171,7 +174,7 @@ class Evidence:
             return "not yet compared with"
         found = interval(difference)
         if np.isnan(found.low):
-            return "compared in one seed only with"
+            return f"compared in {'one seed only' if found.seeds == 1 else 'two equal seeds'} with"
         if max(-found.low, found.high) < EQUAL:
             return "equal to"
         if found.low > 0 or found.high < 0:
@@ -190,7 +193,9 @@ def points(difference: pd.Series) -> str:
         return "(not stored)"
     found = interval(difference)
     text = f"{found.mean:+.1f}"
-    return f"{text} points, 1 seed" if np.isnan(found.low) else f"{text} [{found.low:.1f}, {found.high:.1f}] points"
+    if np.isnan(found.low):
+        return f"{text} points, {'1 seed' if found.seeds == 1 else '2 equal seeds'}"
+    return f"{text} [{found.low:.1f}, {found.high:.1f}] points"
 
 
 def page(evidence: Evidence, figures: Path | None = None) -> str:
@@ -375,7 +380,7 @@ def comparison(evidence: Evidence) -> str:
                 + (
                     _text(r.here) + _spread(r.spread),
                     r.preset,
-                    data,
+                    in_words(data),
                     r.differs or ("nothing else" if note else "nothing"),
                 )
                 + (len(r.seeds), _mark(r.reproduced))

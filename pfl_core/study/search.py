@@ -253,9 +253,15 @@ def table(paper: str) -> pd.DataFrame:
 
 
 def _tried(row: Mapping[str, Any], name: str) -> str:
-    """The values of a field that a search could choose: its grid and its start value, in ascending order."""
-    values = {*row["grid"][name], *(values[name] for values, _ in row["tried"])}
-    return ", ".join(map(str, sorted(values, key=lambda value: -math.inf if value is None else value)))
+    """The values of a field that a search could choose, in ascending order, and the best accuracy with each.
+
+    These are its grid and its start value.
+    """
+    scores: dict[Any, list[float]] = {value: [] for value in row["grid"][name]}
+    for values, score in row["tried"]:
+        scores.setdefault(values[name], []).append(score)
+    ascending = sorted(scores, key=lambda value: -math.inf if value is None else value)
+    return ", ".join(f"{value} ({max(scores[value])})" if scores[value] else str(value) for value in ascending)
 
 
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

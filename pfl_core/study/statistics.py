@@ -165,7 +165,8 @@ def paired(results: pd.DataFrame, a: dict, b: dict, metric: str = "acc_mean") ->
 def leads(table: pd.DataFrame, leader: str, value: str = "acc_mean") -> pd.DataFrame:
     """The lead of the label ``leader`` over every other label, paired by seed. Columns: label, seed and ``value``.
 
-    A row for each other label: its mean, the mean lead, the 95 % interval of the lead, and the number of common seeds.
+    A row for each other label: its mean and the mean lead over the common seeds, the 95 % interval of the lead, and the
+    number of common seeds.
     Empty if ``leader`` is not in the table. With a column ``failed``, runs whose training failed have no score.
     """
     if "failed" in table.columns:
@@ -179,8 +180,9 @@ def leads(table: pd.DataFrame, leader: str, value: str = "acc_mean") -> pd.DataF
     rows = {}
     for label in dict.fromkeys(table["label"]):
         if label != leader and leader in wide.columns:
-            lead = interval((wide[leader] - wide[label]).dropna())
-            rows[label] = (wide[label].mean(), lead.mean, lead.low, lead.high, lead.seeds)
+            gaps = (wide[leader] - wide[label]).dropna()
+            lead = interval(gaps)
+            rows[label] = (wide.loc[gaps.index, label].mean(), lead.mean, lead.low, lead.high, lead.seeds)
     return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", f"{leader} leads by", "from", "to", "seeds"])
 
 

@@ -39,13 +39,14 @@ def any_of(statuses: list[str]) -> str:
     return "does not hold" if statuses and set(statuses) == {"does not hold"} else "undecided"
 
 
-def holm(leads: Mapping[Rival, Interval]) -> dict[Rival, str]:
+def holm(leads: Mapping[Rival, Interval], planned: int = 0) -> dict[Rival, str]:
     """The statuses of the leads over several rivals, with Holm's correction for multiple tests.
 
     In ascending order, the k-th p-value of m (from 0) is compared with LEVEL / (m - k). From the first that is larger
-    on, all statuses are undecided.
+    on, all statuses are undecided. m is the number of leads, or ``planned`` if that is larger, so that a status does
+    not change back when the other comparisons arrive.
     """
-    statuses, m = dict.fromkeys(leads, UNDECIDED), len(leads)
+    statuses, m = dict.fromkeys(leads, UNDECIDED), max(len(leads), planned)
     for k, rival in enumerate(sorted(leads, key=lambda rival: leads[rival].p)):
         if not leads[rival].p <= LEVEL / (m - k):
             break

@@ -136,6 +136,13 @@ def test_models_of_a_stopped_run_are_those_of_its_last_round(spec, store, tmp_pa
     assert correct(record.spec, tmp_path / "models") == in_record(record)
 
 
+def test_a_state_of_a_later_round_than_the_record_is_not_exported(spec, store, tmp_path):
+    record = execute(spec(rounds=3), store, until=1, keep_state=True)
+    execute(spec(rounds=3), store, until=2, record=False, keep_state=True)
+    with pytest.raises(ValueError, match="a state of round 2 and a record of 1"):
+        export_models(record, store, tmp_path / "models")
+
+
 def test_a_record_of_other_data_is_not_exported(spec, store, tmp_path, monkeypatch):
     record = execute(spec(rounds=1), store)
     monkeypatch.setattr("pfl_core.runs.RunSpec.checksums", lambda self: {"blobs": "other"})

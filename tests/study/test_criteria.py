@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver, seeds_needed
+from pfl_core.study.criteria import CONDITIONS, SEARCH, Criteria, Waiver, is_small, seeds_needed, why_open
 from pfl_core.study.statistics import Missing, Reading, by_seed, interval, paired, reading
 from pfl_core.study.verdicts import Verdict, ahead_of_all, all_hold, any_holds, holm, lacking, on_stored_datasets
 
@@ -43,9 +43,9 @@ def test_a_verdict_that_meets_all_conditions_is_kept_with_its_runs():
     [
         (dict(change=0.5), "validation accuracy changes by 0.5 points or more over the last fifth of the rounds (own"),
         (dict(change=-0.9), "validation accuracy changes"),
-        (dict(change=float("nan")), "no validation images show whether training converged (own, rival)"),
+        (dict(change=float("nan")), "no validation images, or too few scored rounds, show whether"),
         (dict(lost=["rival1"]), "training failed (rival)"),
-        (dict(inert=1.0), "the mechanism did not act (own)"),
+        (dict(inert=1.0), "a check of the mechanism failed (own)"),
         (dict(setting="others"), "no search for rates and strengths (own, rival)"),
         (dict(seeds=(0, 1), lead=(3.0, 3.001)), "2 of 3 seeds"),
         (dict(lead=(3.0, 5.0, 4.0)), "3 of 4 seeds"),
@@ -253,6 +253,7 @@ def test_holm_is_stricter_than_each_alone():
     assert set(holm(leads).values()) == {lead.status for lead in leads.values()} == {"holds"}
     strict = holm(leads | {name: interval(10 * noise + 0.1) for name in "defgh"})
     assert [name for name, status in strict.items() if status == "holds"] == ["a"]
+    assert holm(leads, planned=8) == {name: strict[name] for name in leads}, "comparisons that are not stored yet count"
     assert set(strict.values()) == {"holds", "undecided"}
     assert interval(pd.Series([1.0, 2.0, 4.0])).p == pytest.approx(0.1181, abs=1e-4)  # t = 2.6458, 2 degrees of freedom
 
@@ -264,3 +265,12 @@ def test_a_verdict_that_lacks_results_says_so_and_not_that_its_interval_is_open(
         verdict = lacking(str(lead), "without third")
     found = Criteria(searched=SEARCHED).judge(1, verdict, read, frame)
     assert found.numbers == f"runs are missing. Numbers: {lead}; without third"
+
+
+def test_a_small_preset_with_other_fields_decides_nothing():
+    assert is_small("quick, changed") and is_small("ci") and not is_small("real, changed")
+
+
+def test_two_equal_seeds_give_no_interval():
+    used = Reading(differences=[pd.Series([3.0, 3.0])])
+    assert list(why_open(Verdict("undecided", ""), used)) == ["two equal seeds give no interval"]

@@ -44,6 +44,14 @@ def test_unfinished_runs_and_options_of_a_component():
     assert differences(other, spec.rounds, settings) == []  # varied by a notebook
 
 
+def test_strengths_that_a_search_chose_count():
+    settings = paper("pfedgate").settings
+    spec = settings.spec("pfedgate", preset="real", dataset="fashion_mnist")
+    assert "strengths" in differences(spec, spec.rounds, settings)
+    fedavg = settings.spec("fedavg", preset="real", dataset="fashion_mnist")
+    assert "strengths" not in differences(fedavg, fedavg.rounds, settings)
+
+
 def test_a_variant_is_compared_with_its_setting():
     settings = paper("fedpews").settings
     spec = settings.spec("fedavg", preset="real", dataset="sensitivity, rates")

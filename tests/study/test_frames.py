@@ -35,6 +35,7 @@ def test_standings_name_the_highest_mean_and_the_best_variant_of_the_papers_own_
     table = pd.DataFrame(rows, columns=["method", "label", "seed", "acc_mean"]).assign(where="cifar10")
     table = pd.concat([table, table[table["method"] == "local"].assign(where="mnist")])
     assert standings(table, "own") == [
-        "CIFAR-10, 2 seeds: Ditto is highest of 5, 81.0 %; Own, a = 2 65.0 % at best; Local 70.0 %; FedAvg 50.0 %.",
+        "CIFAR-10, 2 seeds: Ditto is highest of 5, 81.0 %; Own, a = 2 65.0 % at best (1 of 2 seeds); "
+        "Local 70.0 % (1 of 2 seeds); FedAvg 50.0 % (1 of 2 seeds).",
         "MNIST, 1 seed: Local is highest of 1, 70.0 %.",
     ]

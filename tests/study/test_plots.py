@@ -130,6 +130,13 @@ def test_mean_dots_draws_a_line_for_each_label():
     assert first.lines[-1].get_xdata()[0] == 80
     local = plots.mean_dots(table, "caption", dashed="Local").axes
     assert [ax.lines[-1].get_xdata()[0] for ax in local[:3]] == [70, 50, 90]
+    assert "dashed: FedAvg (not on MNIST)" in fig.get_supxlabel().replace("\n", " ")
+    assert "dashed" not in drawn(plots.mean_dots(table, dashed="Ditto")).get_supxlabel()
+
+
+def test_leads_over_nothing_are_refused():
+    with pytest.raises(ValueError, match="no run of another method"):
+        plots.lead_dots(pd.DataFrame(columns=["dataset", "label", "color", "lead", "low", "high", "seeds"]), "FedAvg")
 
 
 def test_a_far_outlier_is_a_number_at_the_edge():

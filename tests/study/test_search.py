@@ -166,7 +166,7 @@ def test_table_for_notebooks(tmp_path, monkeypatch):
     row = table("ours").iloc[0]
     assert (row["chosen"], row["tried"], row["at an end"]) == (
         "lr=0.3, lam=1.6",
-        "lr: 0.05, 0.1, 0.3; lam: None, 0.8, 1.6",
+        "lr: 0.05 (80.0), 0.1, 0.3; lam: None (80.0), 0.8, 1.6",
         "lr, lam",
     )
 

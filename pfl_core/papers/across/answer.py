@@ -9,6 +9,7 @@ import pandas as pd
 from pfl_core.papers.across.results import (
     COSTS,
     REFERENCE,
+    RIVALS,
     SCORE,
     against_local,
     by_data_set,
@@ -19,7 +20,7 @@ from pfl_core.papers.across.results import (
 )
 from pfl_core.papers.across.study import STUDY
 from pfl_core.runs import Record
-from pfl_core.study.criteria import SHOWN_ONLY, SMALL_PRESETS
+from pfl_core.study.criteria import SHOWN_ONLY, is_small
 from pfl_core.study.names import NAMES
 from pfl_core.study.statistics import agreement
 from pfl_core.study.verdicts import UNDECIDED
@@ -35,7 +36,7 @@ def answer(records: Sequence[Record]) -> list[str]:
         points = means(table(own))
         seeds = len({record.spec.seed for record in own})
         preset = own[0].spec.preset_label
-        hedge = f": {SHOWN_ONLY}, not decided" * (preset in SMALL_PRESETS)
+        hedge = f": {SHOWN_ONLY}, not decided" * is_small(preset)
         lines = [f"{where} ({seeds} seed{'s' * (seeds > 1)}, preset {preset}{hedge})", best(points)]
         lines += [*sides(against_local(STUDY.metrics_frame(own))), closest(clients(own))]
         lines += [f"Best accuracy for the {COST_NAMES[cost]}: {', '.join(front(points, cost))}." for cost in COSTS]
@@ -55,24 +56,29 @@ def sides(judged: pd.DataFrame) -> Iterator[str]:
     """The methods ahead of and behind Local, and the number of others. ``judged``: see ``against_local``."""
     if judged.empty:
         return
+    if judged["low"].isna().all():
+        yield "One seed gives no interval, so no lead over Local is tested."
+        return
     for (side, status), group in judged.groupby(["holm", "status"], sort=False):
         if side != UNDECIDED:
             hedge = f"{SHOWN_ONLY}, not decided" if status == SHOWN_ONLY else "decided"
             hedge = "undecided, for the reasons in the table" if status == UNDECIDED else hedge
             yield f"{SIDES[side]} ({hedge}): {', '.join(group['label'])}."
     rest = judged[judged["holm"] == UNDECIDED]
+    if rest.empty:
+        return
     above, below = rest.loc[rest["low"] > 0, "label"], rest.loc[rest["high"] < 0, "label"]
     of = "" if len(rest) == len(judged) else f" of {len(rest)} method{'s' * (len(rest) != 1)}"
     unclear = f"No lead over Local and no deficit{of}"
     yield (
-        f"{unclear} survives Holm's correction for {len(judged)} comparisons. Without it, {', '.join(above) or 'none'} "
+        f"{unclear} survives Holm's correction for {RIVALS} comparisons. Without it, {', '.join(above) or 'none'} "
         f"{'is' if len(above) < 2 else 'are'} ahead and {len(below)} behind."
     )
 
 
 def closest(scores: pd.DataFrame) -> str:
     """The method whose clients' accuracies are closest to those under Local. ``scores``: see ``clients``."""
-    table = agreement(scores, NAMES[REFERENCE])
+    table = agreement(scores, NAMES[REFERENCE]).dropna(subset="mean size of it")
     if table.empty:
         return "Local or all other methods are not stored."
     row = table.loc[table["mean size of it"].idxmin()]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 import pandas as pd
 
@@ -31,7 +32,39 @@ SHORT = {  # column -> its name in a table that is shown
 }
 SAME = 1e-5  # relative difference of two losses that are equal up to rounding
 REFERENCE = "local"
+RIVALS = len(MODULES) - 1  # methods that are compared with REFERENCE
 ALL = "all data sets"
+
+
+def comparable(records: Iterable[Record]) -> list[Record]:
+    """For each data set, the runs of the methods and seeds that can be compared: every method has a run for every seed.
+
+    Of all such sets the one with the most runs, of equal ones that with more seeds. Runs that were stopped early do not
+    count. Prints the runs that are left out.
+    """
+    kept = []
+    for where, own in by_data_set(records).items():
+        runs = {(NAMES[r.spec.method["name"]], r.spec.seed): r for r in own if not r.partial}
+        methods, seeds = _largest_block(list(runs))
+        kept += [run for (method, seed), run in runs.items() if method in methods and seed in seeds]
+        used = {run.key for run in kept}
+        if left := [f"{run_label(r)}, seed {r.spec.seed}" for r in own if r.key not in used]:
+            print(f"stored, but not for all seeds and rounds, so left out on {where}: {'; '.join(left)}")
+    return kept
+
+
+def _largest_block(pairs: Sequence[tuple[str, int]]) -> tuple[set[str], set[int]]:
+    """The methods and seeds of the largest set of pairs that has every method with every seed."""
+    methods_of: dict[int, set[str]] = {}
+    for method, seed in pairs:
+        methods_of.setdefault(seed, set()).add(method)
+    best: tuple[set[str], set[int]] = (set(), set())
+    for count in range(1, len(methods_of) + 1):
+        for seeds in combinations(sorted(methods_of), count):
+            methods = set.intersection(*(methods_of[seed] for seed in seeds))
+            if len(methods) * count >= len(best[0]) * len(best[1]):
+                best = methods, set(seeds)
+    return best
 
 
 def by_data_set(records: Iterable[Record]) -> dict[str, list[Record]]:
@@ -75,14 +108,16 @@ def shown(points: pd.DataFrame) -> pd.DataFrame:
     return indexed[columns].rename(columns=SHORT)
 
 
-def same_scores(runs: pd.DataFrame, label: str) -> list[str]:
-    """The other labels with the mean test loss of ``label`` for every seed, up to rounding.
+def same_scores(runs: pd.DataFrame, label: str) -> str:
+    """The other labels with the mean test loss of ``label`` for every seed, up to rounding; "none" without any.
 
-    Columns: label, seed, loss.
+    Columns: label, seed, loss; every label has every seed.
     """
     losses = runs.pivot(index="seed", columns="label", values="loss")
+    if label not in losses:
+        return f"{label} is not stored"
     same = losses.sub(losses[label], axis=0).abs().le(SAME * losses[label], axis=0).all()
-    return [other for other in same.index[same] if other != label]
+    return ", ".join(other for other in same.index[same] if other != label) or "none"
 
 
 def front(points: pd.DataFrame, cost: str) -> list[str]:
@@ -104,10 +139,12 @@ def ranks(runs: pd.DataFrame) -> pd.DataFrame:
 
     A row per data set and method, and per method for ALL data sets together, best mean rank over ALL first. Columns:
     where, label, color, rank (mean over seeds), low, high (95 % interval, NaN for one seed), runs. Every pair of data
-    set and seed counts once. ALL takes them as independent. A method that lacks a run of a pair has no rank there.
+    set and seed counts once. ALL takes them as independent, and has the ranks among the methods of all data sets.
     """
-    ranked = runs.assign(rank=runs.groupby(["where", "seed"])[SCORE].rank(ascending=False))
-    both = pd.concat([ranked.assign(where=ALL), ranked]) if ranked["where"].nunique() > 1 else ranked
+    ranked = _with_ranks(runs)
+    shared = set.intersection(*(set(part["label"]) for _, part in runs.groupby("where")))
+    overall = _with_ranks(runs[runs["label"].isin(shared)]).assign(where=ALL)
+    both = pd.concat([overall, ranked]) if ranked["where"].nunique() > 1 and len(shared) > 1 else ranked
     rows = []
     for (where, label, color), group in both.groupby(["where", "label", "color"], sort=False):
         found = interval(group["rank"])
@@ -115,6 +152,11 @@ def ranks(runs: pd.DataFrame) -> pd.DataFrame:
     columns = ["where", "label", "color", "rank", "low", "high", "runs"]
     order = ranked.groupby("label")["rank"].mean()
     return pd.DataFrame(rows, columns=columns).sort_values("label", key=lambda label: label.map(order), kind="stable")
+
+
+def _with_ranks(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs with a column ``rank`` among the runs of their data set and seed."""
+    return runs.assign(rank=runs.groupby(["where", "seed"])[SCORE].rank(ascending=False))
 
 
 def clients(records: Iterable[Record]) -> pd.DataFrame:
@@ -126,7 +168,7 @@ def clients(records: Iterable[Record]) -> pd.DataFrame:
 def against_local(rows: pd.DataFrame) -> pd.DataFrame:
     """The lead of each method over Local in SCORE, with the status that ``CRITERIA`` allow. Best lead first.
 
-    ``rows``: the metrics frame of one setting. Statuses are corrected by Holm's method over all methods:
+    ``rows``: the metrics frame of one setting. Statuses are corrected by Holm's method over all RIVALS, stored or not:
     "holds" for a method that is more accurate than Local. Columns: label, lead, low, high, seeds, status, numbers
     (those behind the status, or why it is undecided), holm (the status by Holm's method alone).
     """
@@ -139,7 +181,7 @@ def against_local(rows: pd.DataFrame) -> pd.DataFrame:
         except Missing:  # one of the two is not stored
             continue
     found = []
-    for method, status in holm(leads).items():
+    for method, status in holm(leads, RIVALS).items():
         lead = leads[method]
         judged = CRITERIA.judge(0, Verdict(status, str(lead)), used[method], rows)
         found.append((NAMES[method], lead.mean, lead.low, lead.high, lead.seeds, judged.status, judged.numbers, status))
@@ -157,16 +199,18 @@ def compared() -> pd.DataFrame:
 def left_out(points: pd.DataFrame) -> pd.DataFrame:
     """For each paper: how many methods its tables have, and those without which are more accurate here than its own.
 
+    A paper whose own method is not stored has no accuracy and no methods ahead of it.
+
     ``points``: rows of ``means`` for one data set. The names of the papers are those of their own methods.
     """
     score, tables = points.set_index("label")[SCORE], compared()
     rows = {}
     for own, has in tables.items():
         absent = [label for label in score.index if not has[label]]
-        ahead = [label for label in absent if own in score.index and score[label] > score[own]]
-        rows[own] = (int(has.sum()), len(absent), score.get(own), ", ".join(ahead) or "none")
+        ahead = ", ".join(label for label in absent if score[label] > score[own]) if own in score else "not stored"
+        rows[own] = (int(has.sum()), len(absent), score.get(own), ahead or "none")
     return pd.DataFrame.from_dict(
         rows,
         orient="index",
-        columns=["in its tables", "not in its tables", "accuracy here", "of these, ahead of it here"],
+        columns=["in its tables", "here and not in its tables", "accuracy here", "of these, ahead of it here"],
     )

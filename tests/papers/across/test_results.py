@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -71,12 +72,14 @@ def test_left_out_methods_are_those_that_are_ahead():
     row = results.left_out(points).loc["FedSelect"]
     assert row["of these, ahead of it here"] == "FedEM", "Ditto is in FedSelect's tables"
     assert row["in its tables"] == results.compared()["FedSelect"].sum()
-    assert math.isnan(results.left_out(points).loc["pFedGate", "accuracy here"])
+    absent = results.left_out(points).loc["pFedGate"]
+    assert math.isnan(absent["accuracy here"]) and absent["of these, ahead of it here"] == "not stored"
 
 
 def test_same_scores_are_found_and_runs_are_scored_at_one_point(records):
     runs = results.table(records)
-    assert results.same_scores(runs, "FedAvg") == ["FedBN", "FedNova"]
+    assert results.same_scores(runs, "FedAvg") == "FedBN, FedNova"
+    assert results.same_scores(runs, "MOON") == "MOON is not stored"
     assert set(results.means(runs)["label"]) == {NAMES[name] for name in FEW}
     first = records[0].summary()
     assert runs.loc[0, SCORE] == first["acc_mean_merged"] and runs.loc[0, "passes"] == 2.0
@@ -105,9 +108,47 @@ def test_the_answer_names_sides_and_hedges():
     assert list(sides(judged)) == [
         "Ahead of Local (shown, not decided): A.",
         "Behind Local (undecided, for the reasons in the table): B.",
-        "No lead over Local and no deficit of 1 method survives Holm's correction for 3 comparisons. Without it, C is "
+        "No lead over Local and no deficit of 1 method survives Holm's correction for 27 comparisons. Without it, C is "
         "ahead and 0 behind.",
     ]
+
+
+def test_one_seed_tests_nothing_and_if_all_are_decided_no_other_is_named():
+    judged = pd.DataFrame([("A", "holds", "shown")], columns=["label", "holm", "status"])
+    assert list(sides(judged.assign(low=math.nan, high=math.nan))) == [
+        "One seed gives no interval, so no lead over Local is tested."
+    ]
+    assert len(list(sides(judged.assign(low=1.0, high=2.0)))) == 1
+
+
+def test_only_methods_with_every_seed_are_compared(records, capsys):
+    """FedNova lacks a seed, and FedBN was stopped early in one: both are left out and named."""
+    assert results.comparable(records) == records and not capsys.readouterr().out
+    lacking = [r for r in records if (r.spec.method["name"], r.spec.seed) != ("fednova", 1)]
+    stopped = [
+        replace(r, rounds_done=1) if (r.spec.method["name"], r.spec.seed) == ("fedbn", 0) else r for r in lacking
+    ]
+    kept = results.comparable(stopped)
+    assert {r.spec.method["name"] for r in kept} == {"local", "fedavg"} and len(kept) == 4
+    out = capsys.readouterr().out
+    assert "FedNova, Digits, seed 0" in out and "FedBN, Digits, seed 0" in out and "Local" not in out
+
+
+def test_a_data_set_with_few_methods_changes_no_rank_over_all():
+    runs = invented(
+        ("A", "local", 0, 80.0), ("A", "fedavg", 0, 70.0), ("B", "scaffold", 0, 30.0), ("B", "local", 0, 20.0)
+    )
+    ranked = results.ranks(runs).set_index(["where", "label"])["rank"]
+    assert ALL not in ranked.index.get_level_values("where"), "one method in common has no rival"
+    both = results.ranks(pd.concat([runs, invented(("B", "fedavg", 0, 10.0))])).set_index(["where", "label"])["rank"]
+    assert both[ALL].to_dict() == {"Local": 1.0, "FedAvg": 2.0} and both["B"].to_dict()["Local"] == 2.0
+
+
+def test_each_data_set_has_its_own_order():
+    runs = invented(("A", "local", 0, 80.0), ("A", "fedavg", 0, 90.0), ("B", "local", 0, 30.0))
+    runs = runs.assign(**{score: runs[SCORE] for score in results.SCORES})
+    cells = figures.accuracy_cells(runs)
+    assert list(dict.fromkeys(cells.loc[cells["dataset"] == "A", "label"])) == ["FedAvg", "Local"]
 
 
 def test_the_answer_of_stored_runs(records):

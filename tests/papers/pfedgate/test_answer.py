@@ -45,7 +45,7 @@ def test_masks_and_scales_are_compared_with_controls_and_fewer_seeds_are_told():
         stored("pfedgate", value, f"block_layout=balanced{options}", seeds)
         for options, (value, seeds) in CONTROLS.items()
     ]
-    _, short, *_, found, _ = sentences(stored("pfedgate", 90.7), *controls)
+    _, short, *_, found = sentences(stored("pfedgate", 90.7), *controls)
     assert "learned masks and scales score 90.3 %, learned scales with random masks 90.0 %, learned masks" in short
     assert short.endswith("with scales of 1 89.9 %, and random masks with scales of 1 89.4 %.")
     assert "a lead of +0.3 [0.3, 0.3] points over random ones and of +0.2 [0.2, 0.2] points over fixed" in found

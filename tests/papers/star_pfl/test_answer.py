@@ -88,8 +88,8 @@ def test_the_answer_says_if_less_is_frozen_than_on_noise_on_every_seed():
         noise = seeds("star_pfl", "chance_local", (12.0,) * len(shares))
         return answer(evidence(merged, seeds("star_pfl", "frozen_local", shares), noise))[1]
 
-    assert "fewer than with updates of pure noise (12 % and (not stored))" in frozen(6.0, 7.0)
-    assert "beside those frozen with updates of pure noise (12 %" in frozen(6.0, 13.0)
+    assert "fewer than with updates of pure noise (12.0 % and (not stored))" in frozen(6.0, 7.0)
+    assert "beside those frozen with updates of pure noise (12.0 %" in frozen(6.0, 13.0)
 
 
 def test_an_answer_without_runs_says_so():

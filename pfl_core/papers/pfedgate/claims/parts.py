@@ -225,4 +225,4 @@ def _budgets(results: pd.DataFrame, suffix: str) -> list[float]:
 def common_labels_give_similar_gates(results: pd.DataFrame) -> Verdict:
     """The rank correlation of gate distance and common labels is negative at s = 0.3, the budget of Figure 4."""
     correlation = interval(by_seed(results, gate(0.3), "gate_rank"))
-    return Verdict(below(correlation, 0.0), f"rank correlation {correlation}")
+    return Verdict(below(correlation, 0.0), f"rank correlation of gate distance and common labels {correlation}")

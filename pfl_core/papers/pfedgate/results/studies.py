@@ -87,7 +87,8 @@ def part_and_rate(record: Record) -> str:
 def ablation(records: Iterable[Record]) -> pd.DataFrame:
     """A row per run: label, seed, setting, accuracy, rounds to 80 % of its best, and both relative to the full gate.
 
-    ``lost``: accuracy of the full gate minus the run's, same setting and seed. ``slower``: ratio of the rounds.
+    ``lost``: accuracy of the full gate minus the run's, same setting and seed. ``slower``: ratio of the rounds. NaN if
+    the full gate is not stored for that seed.
     """
     rows = []
     for record in records:
@@ -97,7 +98,7 @@ def ablation(records: Iterable[Record]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=["setting", "label", "seed", "accuracy", "rounds"])
     # the full gate's run with the same setting and seed, for each row
     full = frame[frame["label"] == FULL_GATE].set_index(["setting", "seed"])
-    reference = full.loc[list(zip(frame["setting"], frame["seed"], strict=True))]
+    reference = full.reindex(pd.MultiIndex.from_frame(frame[["setting", "seed"]]))
     return frame.assign(
         lost=reference["accuracy"].to_numpy() - frame["accuracy"],
         slower=frame["rounds"] / reference["rounds"].to_numpy(),

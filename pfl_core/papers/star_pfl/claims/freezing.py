@@ -52,7 +52,8 @@ def size_does_not_predict_stability(results: pd.DataFrame) -> Verdict:
     Entries that never moved are left out: their score is 0 by definition.
     """
     metrics = {"clients' mean": "size_correlation", "server": "size_correlation_global"}
-    return all_hold((label, partial(_no_correlation, results, metric)) for label, metric in metrics.items())
+    verdict = all_hold((label, partial(_no_correlation, results, metric)) for label, metric in metrics.items())
+    return verdict._replace(numbers=verdict.numbers.replace("; ", " and "))  # one text, which is shown as a whole
 
 
 def _no_correlation(results: pd.DataFrame, metric: str) -> Verdict:

@@ -124,8 +124,9 @@ def _less(saved: Interval) -> str:
 
 def still_rising(results: pd.DataFrame, methods: Iterable[str]) -> str:
     """Text naming the methods that are best in the last round for some seed; '' if there are none."""
-    end, rising = results["rounds"].max(), []
+    rising = []
     for _, rows in each_dataset(results):
+        end = rows["rounds"].max()
         rising += [name for name in methods if by_seed(rows, at(name, COSTS_AT), CONVERGED).max() >= end]
     return f"; too short, best in the last round: {', '.join(dict.fromkeys(rising))}" if rising else ""
 
