@@ -60,8 +60,8 @@ HOW_SURE = (
     f"accuracy on validation images changes by less than {FLAT} points over the last fifth of the rounds, in the "
     f"mean over seeds. *Enough seeds*: at least {LEAST_SEEDS}, and as many as an interval of ± {DIFFERENCE:g} points "
     f"needs, estimated from the first {LEAST_SEEDS}, up to {MOST_SEEDS}. *does not hold* at preset `real` refutes "
-    "the claim as a general statement, not the paper's number at its own setting.\n\n*By the numbers so far* leaves out "
-    "these conditions: *ahead* and *behind* mean an interval without 0 (by Holm's method where several comparisons "
+    "the claim as a general statement, not the paper's number at its own setting.\n\n*By the numbers so far* leaves "
+    "out these conditions: *ahead* and *behind* mean an interval without 0 (by Holm's method where several comparisons "
     "are named), and *neither* is not *equal*."
 )
 LEGEND = (
