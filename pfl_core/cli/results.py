@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pfl_core.cli.names import check, complete
 from pfl_core.cli.text import as_json
-from pfl_core.papers import PAPERS, paper
+from pfl_core.papers import PAPERS, STUDIES, paper, study
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -17,7 +17,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         help="write the results pages",
         description="Write notebooks/PAPER/RESULTS.md from the records in data/results/: answer, verdicts, tables, "
         "mechanism checks, figures, and what is missing; and the answer on the method page. Without PAPER also "
-        "notebooks/REPRODUCTION.md, which has all papers. Nothing is computed.",
+        "notebooks/REPRODUCTION.md, which has all papers, and the answer of notebooks/across. Nothing is computed.",
     )
     names = report.add_argument("papers", nargs="*", metavar="PAPER", help=f"{', '.join(PAPERS)} (default: all)")
     complete(names, PAPERS)
@@ -35,12 +35,17 @@ def do_report(args: argparse.Namespace) -> int:
 
     store = Store(root=Path(os.devnull))  # the committed records only
     found = [report.Evidence.of(paper(name), store) for name in args.papers or PAPERS]
-    pages = {} if args.papers else {ROOT / "notebooks" / report.OVERVIEW: report.overview(found)}
-    for evidence in found:
-        folder = ROOT / "notebooks" / evidence.paper.name
-        method_page = folder / "README.md"
-        pages[folder / report.PAGE] = report.page(evidence)
-        pages[method_page] = report.with_answer(evidence, method_page.read_text(encoding="utf-8"))
+    notebooks = ROOT / "notebooks"
+    answers = {evidence.paper.name: report.short_answer(evidence) for evidence in found}
+    pages = {notebooks / name / report.PAGE: report.page(own) for name, own in zip(answers, found, strict=True)}
+    if not args.papers:
+        studies = {name: study(name) for name in STUDIES if name not in PAPERS}
+        others = {name: (own, report.study_answer(own, store)) for name, own in studies.items()}
+        pages[notebooks / report.OVERVIEW] = report.overview(found, others)
+        answers |= {name: answer for name, (_, answer) in others.items()}
+    for name, answer in answers.items():
+        method_page = notebooks / name / "README.md"
+        pages[method_page] = report.with_answer(name, answer, method_page.read_text(encoding="utf-8"))
     for path, text in pages.items():
         atomic_write(path, text.encode())
     written = [path.relative_to(ROOT).as_posix() for path in pages]

@@ -43,6 +43,10 @@ class Study:
     searches: Mapping[tuple[str, str], Sequence[Search]] = field(default_factory=dict)  # (preset, setting) -> searches
     title: str = ""  # the name of its method, as printed
     question: str = ""  # what it asks
+    figure: str = ""  # the main figure, relative to figures/, without suffix
+    # what is stored -> the answer. Of a paper: `report.Evidence` -> sentences, of which the first three are the answer.
+    # Of another study: the runs of one preset -> a text for each data set, whose later lines are the parts.
+    answer: Callable[[Any], list[str]] = lambda stored: []
 
     @property
     def name(self) -> str:
@@ -99,9 +103,6 @@ class Paper(Study):
     comparison: Comparison = field(kw_only=True)
     claims: ClaimChecks = field(kw_only=True)
     measured: Measured | None = None
-    figure: str = ""  # the main figure, relative to figures/, without suffix
-    # `report.Evidence` -> sentences of its results page; the first three are the answer
-    answer: Callable[[Any], list[str]] = lambda evidence: []
 
     def __post_init__(self) -> None:
         names = {self.settings.paper, self.comparison.paper, self.claims.comparison.paper}

@@ -26,7 +26,7 @@ from pfl_core.study.compare import counts
 from pfl_core.study.comparison import Miss
 from pfl_core.study.criteria import DIFFERENCE, LEAST_SEEDS, MOST_SEEDS
 from pfl_core.study.names import NAMES, in_words
-from pfl_core.study.paper import Paper
+from pfl_core.study.paper import Paper, Study
 from pfl_core.study.statistics import agreement, interval
 
 PRESETS = ("paper", "real")  # in the order in which they decide
@@ -219,8 +219,11 @@ def page(evidence: Evidence, figures: Path | None = None) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def overview(papers: Sequence[Evidence]) -> str:
-    """All papers on one page: question, answer and main figure of each, and the table of all claims."""
+def overview(papers: Sequence[Evidence], others: Mapping[str, tuple[Study, str]]) -> str:
+    """All papers on one page: question, answer and main figure of each, and the table of all claims.
+
+    ``others``: the studies that are no papers, by name, and the answer of each.
+    """
     parts = [
         "# Do the papers' claims hold?",
         "Written by `pfl report` from the records in `data/results/`. " + RULE,
@@ -232,14 +235,25 @@ def overview(papers: Sequence[Evidence]) -> str:
         paper = evidence.paper
         parts += [
             f"## {paper.title}\n\n*{paper.question}*",
-            _listed(evidence.answer[:SENTENCES]),
+            short_answer(evidence),
             f"{_decided(evidence.verdicts)} ([all results]({paper.name}/{PAGE})).",
-            f"![{paper.title}: {Path(paper.figure).stem.replace('_', ' ')}](../figures/{paper.figure}.png)",
+            _main_figure(paper),
         ]
         rows += [(paper.title, v.claim.name, v.claim["text"], v.text, v.where) for v in evidence.verdicts]
+    for name, (study, answer) in others.items():
+        parts += [
+            f"## {study.title}\n\n*{study.question}*",
+            answer,
+            f"[Settings and limits]({name}/README.md)",
+            _main_figure(study),
+        ]
     about = "*Preset*: the runs that decide the claim or, if it is undecided, the preset with the most runs for it."
     parts.append(f"## All claims\n\n{about}\n\n" + markdown(("paper", "claim", "text", "here", "preset"), rows))
     return "\n\n".join(parts) + "\n"
+
+
+def _main_figure(study: Study) -> str:
+    return f"![{study.title}: {Path(study.figure).stem.replace('_', ' ')}](../figures/{study.figure}.png)"
 
 
 def _decided(verdicts: Sequence[Verdict]) -> str:
@@ -258,16 +272,31 @@ def _listed(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def with_answer(evidence: Evidence, text: str) -> str:
-    """The text of a method page with the current answer between its markers.
+def with_answer(name: str, answer: str, text: str) -> str:
+    """The text of a method page with the answer, see ``short_answer``, between its markers.
 
     Raises ValueError if it has no place for it.
     """
-    answer = _listed(evidence.answer[:SENTENCES])
     replaced, count = BLOCK.subn(lambda match: f"{match[1]}{answer}{match[2]}", text)
     if count != 1:
-        raise ValueError(f"{evidence.paper.name}: the method page needs one block <!-- answer --> ... <!-- /answer -->")
+        raise ValueError(f"{name}: the method page needs one block <!-- answer --> ... <!-- /answer -->")
     return replaced
+
+
+def short_answer(evidence: Evidence) -> str:
+    """The answer that every page of a paper shows, as a list."""
+    return _listed(evidence.answer[:SENTENCES])
+
+
+def study_answer(study: Study, store: Store) -> str:
+    """The answer of a study that is no paper, from its stored runs at the first of PRESETS that has any."""
+    for preset in PRESETS:
+        specs = [spec for name in study.experiments if preset in study.presets for spec in study.specs(name, preset)]
+        records = [record for spec in specs if (record := store.get(spec.key())) is not None]
+        if records:
+            heads = [text.splitlines() for text in study.answer(records)]
+            return "\n\n".join(f"**{first}**\n\n{_listed(others)}" for first, *others in heads)
+    return "No run is stored."
 
 
 # ---- verdicts -------------------------------------------------------------------------------------------------------

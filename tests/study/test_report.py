@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from pfl_core.cli import main
-from pfl_core.papers import PAPERS, paper
+from pfl_core.papers import PAPERS, STUDIES, paper, study
 from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import claims, report
@@ -31,17 +31,26 @@ def test_results_page_is_up_to_date(name):
     folder, current = ROOT / "notebooks" / name, committed(name)
     assert (folder / report.PAGE).read_text(encoding="utf-8") == report.page(current)
     method_page = (folder / "README.md").read_text(encoding="utf-8")
-    assert method_page == report.with_answer(current, method_page)
+    assert method_page == report.with_answer(name, report.short_answer(current), method_page)
 
 
 def test_the_overview_is_up_to_date():
     text = (ROOT / "notebooks" / report.OVERVIEW).read_text(encoding="utf-8")
-    assert text == report.overview([committed(name) for name in PAPERS])
+    store = Store(root=Path(os.devnull))
+    others = {name: (study(name), report.study_answer(study(name), store)) for name in STUDIES if name not in PAPERS}
+    assert text == report.overview([committed(name) for name in PAPERS], others)
+    for name, (_, answer) in others.items():
+        page = (ROOT / "notebooks" / name / "README.md").read_text(encoding="utf-8")
+        assert page == report.with_answer(name, answer, page)
+
+
+def test_a_study_without_stored_runs_says_so(store):
+    assert report.study_answer(study("across"), Store(root=store.root, results=store.root)) == "No run is stored."
 
 
 def test_a_method_page_without_a_place_for_the_answer_is_refused():
     with pytest.raises(ValueError, match="needs one block <!-- answer -->"):
-        report.with_answer(committed("star_pfl"), "# Star-PFL")
+        report.with_answer("star_pfl", "It is.", "# Star-PFL")
 
 
 def evidence(rows: list[tuple[str, int, float]]) -> Evidence:
@@ -219,9 +228,9 @@ def test_method_page_and_overview_show_the_first_three_sentences():
     found = [f"Sentence {n}." for n in range(1, 6)]
     made = Evidence(replace(paper("star_pfl"), answer=lambda evidence: found), {}, {})
     made.__dict__["verdicts"] = []
-    method_page = report.with_answer(made, "<!-- answer -->\nold\n<!-- /answer -->")
+    method_page = report.with_answer("x", report.short_answer(made), "<!-- answer -->\nold\n<!-- /answer -->")
     assert "Sentence 3." in method_page and "Sentence 4." not in method_page
-    text = report.overview([made])
+    text = report.overview([made], {})
     assert "Sentence 3." in text and "Sentence 4." not in text
 
 

@@ -7,20 +7,22 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from pfl_core.papers.across.results import (
-    COSTS,
     REFERENCE,
     RIVALS,
     SCORE,
     against_local,
     by_data_set,
     clients,
+    comparable,
     front,
     means,
     table,
 )
-from pfl_core.papers.across.study import STUDY
+from pfl_core.papers.across.settings import SETTINGS
+from pfl_core.registry import MODULES
 from pfl_core.runs import Record
 from pfl_core.study.criteria import SHOWN_ONLY, is_small
+from pfl_core.study.metrics import metrics_frame, run_metrics
 from pfl_core.study.names import NAMES
 from pfl_core.study.statistics import agreement
 from pfl_core.study.verdicts import UNDECIDED
@@ -30,16 +32,23 @@ COST_NAMES = {"upload_mb": "bytes", "passes": "passes"}
 
 
 def answer(records: Sequence[Record]) -> list[str]:
-    """For each data set, a text whose later lines are the parts of the answer. ``records``: runs of one preset."""
+    """For each data set, a text whose later lines are the parts of the answer. ``records``: runs of one preset.
+
+    Of these, those that ``comparable`` leaves out do not count.
+    """
     texts: list[str] = []
-    for where, own in by_data_set(records).items():
+    for where, own in by_data_set(comparable(records)[0]).items():
         points = means(table(own))
         seeds = len({record.spec.seed for record in own})
         preset = own[0].spec.preset_label
         hedge = f": {SHOWN_ONLY}, not decided" * is_small(preset)
         lines = [f"{where} ({seeds} seed{'s' * (seeds > 1)}, preset {preset}{hedge})", best(points)]
-        lines += [*sides(against_local(STUDY.metrics_frame(own))), closest(clients(own))]
-        lines += [f"Best accuracy for the {COST_NAMES[cost]}: {', '.join(front(points, cost))}." for cost in COSTS]
+        lines += [
+            *sides(against_local(metrics_frame(run_metrics(record, SETTINGS) for record in own))),
+            closest(clients(own)),
+        ]
+        fronts = {name: ", ".join(front(points, cost)) for cost, name in COST_NAMES.items()}
+        lines += [f"Pareto front of accuracy and {name}: {labels}." for name, labels in fronts.items()]
         texts.append("\n".join(lines))
     return texts
 
@@ -48,7 +57,9 @@ def best(points: pd.DataFrame) -> str:
     """The most accurate method, Local and FedAvg. ``points``: rows of ``means`` for one data set."""
     score = points.set_index("label")[SCORE]
     others = [f"{NAMES[name]} has {score[NAMES[name]]:.1f} %" for name in (REFERENCE, "fedavg") if NAMES[name] in score]
-    first = f"{score.index[0]} is the most accurate of {len(score)} methods: {score.iloc[0]:.1f} %"
+    absent = len(MODULES) - len(score)
+    of = f"{len(score)} methods" + (f" ({absent} more are not stored yet)" if absent else "")
+    first = f"{score.index[0]} is the most accurate of {of}: {score.iloc[0]:.1f} %"
     return "; ".join([first, *others]) + "."
 
 

@@ -121,5 +121,7 @@ def ranks(ranked: pd.DataFrame, caption: str = "") -> Figure:
         ax.set_ylim(-len(labels) + 0.4, 0.6)
         ax.grid(axis="y", color="0.93", linewidth=0.6)
         ax.set_axisbelow(True)
-    hollow = [ONE_SEED] if (ranked["runs"] < 2).any() else []
-    return captioned(fig, caption, "; ".join([*hollow, "bars: 95 % interval of the mean rank, cut at the edges"]))
+    notes = [ONE_SEED] * bool((ranked["runs"] < 2).any())
+    notes.append("bars: 95 % interval of the mean rank, cut at the edges")
+    notes += ["without a bar: the same rank with every seed"] * bool((ranked["low"] == ranked["high"]).any())
+    return captioned(fig, caption, "; ".join(notes))

@@ -36,21 +36,22 @@ RIVALS = len(MODULES) - 1  # methods that are compared with REFERENCE
 ALL = "all data sets"
 
 
-def comparable(records: Iterable[Record]) -> list[Record]:
+def comparable(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
     """For each data set, the runs of the methods and seeds that can be compared: every method has a run for every seed.
 
     Of all such sets the one with the most runs, of equal ones that with more seeds. Runs that were stopped early do not
-    count. Prints the runs that are left out.
+    count. Also returns a line about the runs of each data set that are left out, if there are any.
     """
-    kept = []
+    kept: list[Record] = []
+    lines = []
     for where, own in by_data_set(records).items():
         runs = {(NAMES[r.spec.method["name"]], r.spec.seed): r for r in own if not r.partial}
         methods, seeds = _largest_block(list(runs))
         kept += [run for (method, seed), run in runs.items() if method in methods and seed in seeds]
         used = {run.key for run in kept}
         if left := [f"{run_label(r)}, seed {r.spec.seed}" for r in own if r.key not in used]:
-            print(f"stored, but not for all seeds and rounds, so left out on {where}: {'; '.join(left)}")
-    return kept
+            lines.append(f"stored, but not for all seeds and rounds, so left out on {where}: {'; '.join(left)}")
+    return kept, lines
 
 
 def _largest_block(pairs: Sequence[tuple[str, int]]) -> tuple[set[str], set[int]]:

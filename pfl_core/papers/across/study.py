@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pfl_core.papers.across.answer import answer
 from pfl_core.papers.across.criteria import SEARCHES
 from pfl_core.papers.across.experiments import EXPERIMENTS, SEEDS
 from pfl_core.papers.across.settings import SETTINGS
@@ -14,4 +15,6 @@ STUDY = Study(
     searches=SEARCHES,
     title="All methods",
     question="On one federation and at searched settings, which of the 28 methods is worth what it costs?",
+    figure="real/across/fronts",
+    answer=answer,
 )
