@@ -28,7 +28,7 @@ def named(part: Part) -> tuple[str, dict[str, Any]]:
 
 # ---- partitions -----------------------------------------------------------------------------------------------------
 
-SEED, TRAIN, PER_TEST = 3, 25_000, 5_000
+SEED, TRAIN, PER_TEST = 3, 25_000, 10_000
 OWN: tuple[tuple[Part, int], ...] = (  # what no record has; and the number of clients
     ({"name": "iid"}, 7),
     ({"name": "iid", "val": 0.1, "pool": "joined", "test": 0.3}, 7),
