@@ -148,7 +148,7 @@ def not_converged(used: pd.DataFrame) -> Iterable[str]:
     change = of_metric(used, "validation_change").groupby(configuration, dropna=False)["value"].mean().reset_index()
     measured = set(of_metric(used, "validation_change").dropna(subset="value")["key"])
     yield from named(
-        "no validation images, or too few scored rounds, show whether training converged",
+        "no validation images, or too few scored rounds, to show whether training converged",
         used[~used["key"].isin(measured)],
     )
     changing = change[change["value"].abs() >= FLAT]

@@ -50,8 +50,8 @@ def differences(spec: RunSpec, rounds: int, settings: PaperSettings) -> list[str
     trained = [f.name for f in fields(Training) if getattr(spec.train, f.name) != getattr(paper.train, f.name)]
     words += [OF_TRAINING.get(field, "optimizer") for field in trained]
     chosen = searched_values(settings.searched, spec.preset, spec.setting, method_name)
-    own, usual = spec.build_method(), settings.before_search().spec(method_name, preset="paper", dataset=names[0])
-    strengths = [name for name in chosen if hasattr(own, name)]
-    if any(getattr(own, name) != getattr(usual.build_method(), name) for name in strengths):
-        words.append("strengths")
+    strengths = [name for name in chosen if name in spec.method]
+    if strengths:
+        usual = settings.before_search().spec(method_name, preset="paper", dataset=names[0]).build_method()
+        words += ["strengths"] * any(spec.method[name] != getattr(usual, name) for name in strengths)
     return list(dict.fromkeys(words))

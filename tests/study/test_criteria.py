@@ -43,7 +43,10 @@ def test_a_verdict_that_meets_all_conditions_is_kept_with_its_runs():
     [
         (dict(change=0.5), "validation accuracy changes by 0.5 points or more over the last fifth of the rounds (own"),
         (dict(change=-0.9), "validation accuracy changes"),
-        (dict(change=float("nan")), "no validation images, or too few scored rounds, show whether"),
+        (
+            dict(change=float("nan")),
+            "no validation images, or too few scored rounds, to show whether training converged (own, rival)",
+        ),
         (dict(lost=["rival1"]), "training failed (rival)"),
         (dict(inert=1.0), "a check of the mechanism failed (own)"),
         (dict(setting="others"), "no search for rates and strengths (own, rival)"),

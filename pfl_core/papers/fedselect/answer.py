@@ -81,7 +81,7 @@ def _rate_of_local(evidence: Evidence) -> str:
         scores = evidence.values(("real", setting, "local"))
         rate = f"the {name} rate of {runs[0].spec.train.lr:g}"
         shown.append(f"{scores.mean():.1f} % with {rate} after {runs[0].rounds} rounds")
-    return f" Training alone has {' and '.join(shown)}; rates and rounds both differ."
+    return f" Training alone has {' and '.join(shown)}."
 
 
 def _deal(evidence: Evidence) -> str:
