@@ -73,7 +73,7 @@ def sides(judged: pd.DataFrame) -> Iterator[str]:
     for (side, status), group in judged.groupby(["holm", "status"], sort=False):
         if side != UNDECIDED:
             hedge = f"{SHOWN_ONLY}, not decided" if status == SHOWN_ONLY else "decided"
-            hedge = "undecided, for the reasons in the table" if status == UNDECIDED else hedge
+            hedge = "undecided, for the reasons in the notebook's table" if status == UNDECIDED else hedge
             yield f"{SIDES[side]} ({hedge}): {', '.join(group['label'])}."
     rest = judged[judged["holm"] == UNDECIDED]
     if rest.empty:

@@ -107,7 +107,7 @@ def test_the_answer_names_sides_and_hedges():
     ).assign(low=[1.0, -2.0, 0.5], high=[2.0, -1.0, 1.5])
     assert list(sides(judged)) == [
         "Ahead of Local (shown, not decided): A.",
-        "Behind Local (undecided, for the reasons in the table): B.",
+        "Behind Local (undecided, for the reasons in the notebook's table): B.",
         "No lead over Local and no deficit of 1 method survives Holm's correction for 27 comparisons. Without it, C is "
         "ahead and 0 behind.",
     ]
