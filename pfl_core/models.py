@@ -19,6 +19,7 @@ from torch import nn
 
 from pfl_core.options import PositiveInt, check_options
 from pfl_core.plugins import find, users_code
+from pfl_core.pooling import MaxPool2x2
 from pfl_core.seeding import generator
 
 _INIT_LOCK = Lock()  # PyTorch's initialisation draws from a generator that all threads of the process share
@@ -96,7 +97,7 @@ def convnet(
         if norm:
             layers[f"bn{i}"] = nn.BatchNorm2d(out)
         layers[f"relu{i}"] = nn.ReLU()
-        layers[f"pool{i}"] = nn.MaxPool2d(2)
+        layers[f"pool{i}"] = MaxPool2x2()
         # Side of the feature maps: convolution at stride 1, then pooling by 2.
         width, sides = out, tuple((side + 2 * padding - kernel + 1) // 2 for side in sides)
     if min(sides) < 1:

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, max_pool2d, max_unpool2d
 from torch.nn.grad import conv2d_input, conv2d_weight
 
+from pfl_core.pooling import input_gradient, is_faster, maxima
+
 threshold_backward = torch.ops.aten.threshold_backward  # backward of ReLU: passes the gradient where the output is > 0
 # (gradient of the output, whether the gradient of the input is needed) -> gradient of the input, or None
 Backward = Callable[[Tensor, bool], Tensor | None]
@@ -110,6 +112,11 @@ class Tape:
 
     def pool(self, h: Tensor, layer: nn.MaxPool2d) -> Tensor:
         """Max-pooling with windows that do not overlap."""
+        if layer.kernel_size in (2, (2, 2)) and is_faster(h):
+            maximum = maxima(h)
+            # A ReLU after the pool overwrites ``maximum``, but only where it passes no gradient back.
+            self._add(lambda gradient, needed: input_gradient(gradient, h, maximum) if needed else None)
+            return maximum
         kernel: Any = layer.kernel_size  # Any: the stub of max_unpool2d does not accept an int
         out, index = max_pool2d(h, kernel, return_indices=True)
         size = h.shape[-2:]
