@@ -48,7 +48,7 @@ WHOLE_NEURONS = (  # a line below the figure
 )
 TOP = ("FedAvg", "FedEM", M_STEP)  # first rows of figures; the others follow by kind, with falling s
 STEPS = 2  # in a round
-VERSION = 1  # raised when the measured work or the way of measuring changes
+VERSION = 2  # raised when the measured work or the way of measuring changes
 NETWORK = "lenet_cifar"
 NETWORKS = {  # the paper's three networks: image shape, classes
     "leaf_cnn": ((1, 28, 28), 62),
