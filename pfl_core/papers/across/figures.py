@@ -15,6 +15,7 @@ from pfl_core.study.style import DOUBLE, Look, looks, styled
 
 OTHERS, OTHER = "other methods", Look("0.7", "o")  # in the figure of fronts
 STUDIED = ("fedselect", "star_pfl", "fedpews", "pfedgate")  # the methods of the four papers
+FAR_FROM_FRONT = 1.0  # see ``far_below``: closer than in other figures, because the front is what counts here
 TICKS = (1.0, 2.0, 5.0)  # on an axis with a logarithmic scale
 
 
@@ -42,17 +43,19 @@ def fronts(points: pd.DataFrame, caption: str = "") -> Figure:
     """Accuracy against bytes and against passes; a row of panels for each data set. The line is the Pareto front.
 
     Columns of ``means``. A panel's title names the methods on its front, and their marks have a black edge. Methods
-    that are on no front are grey, except REFERENCES and STUDIED. Far outliers are left out and named in the caption.
+    that are on no front are grey, except REFERENCES and STUDIED. Marks of one seed are hollow, without a black edge.
+    Far outliers are left out and named in the caption.
     """
     sets = dict(list(points.groupby("where", sort=False)))
     size = (DOUBLE, 2.7 * len(sets) + 1.2)
     fig, axes = plt.subplots(len(sets), 2, figsize=size, layout="constrained", squeeze=False, sharey="row")
-    named, outliers = named_in_fronts(points), []
+    named, below = named_in_fronts(points), []
     look = {label: of for label, of in looks(points.sort_values("label")).items() if label in named}
     for row, (name, part) in zip(axes, sets.items(), strict=True):
-        low = far_below(part[SCORE])
-        far = zip(part["label"], part[SCORE], strict=True)
-        outliers += [f"{label} ({score:.1f} %)" for label, score in far if score < low]
+        low = far_below(part[SCORE], FAR_FROM_FRONT)
+        scores = zip(part["label"], part[SCORE], strict=True)
+        if far := ", ".join(f"{label} ({score:.1f} %)" for label, score in scores if score < low):
+            below.append(f"below the scale{f' on {name}' * (len(sets) > 1)}: {far}")
         for ax, (cost, xlabel) in zip(row, COSTS.items(), strict=True):
             drawn = part[part[SCORE] >= low].assign(other=~part["label"].isin(named))  # these last in the legend
             best = front_panel(ax, drawn.sort_values(["other", "label"]), cost, look)
@@ -68,10 +71,10 @@ def fronts(points: pd.DataFrame, caption: str = "") -> Figure:
         row[1].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         row[1].xaxis.set_minor_locator(NullLocator())
     legend_above(fig, axes.flat)
-    notes = ["marks: mean over seeds; line and black edges: Pareto front"]
-    notes += [ONE_SEED] * bool((points["seeds"] < 2).any())
-    notes += [f"below the scale: {', '.join(outliers)}"] * bool(outliers)
-    return captioned(fig, caption, "; ".join(notes))
+    single = (points["seeds"] < 2).any()
+    notes = ["marks: mean over seeds; line and black edges" + " of filled marks" * bool(single) + ": Pareto front"]
+    notes += [ONE_SEED] * bool(single)
+    return captioned(fig, caption, "; ".join(notes + below))
 
 
 def named_in_fronts(points: pd.DataFrame) -> set[str]:
@@ -88,11 +91,12 @@ def front_panel(ax: Axes, points: pd.DataFrame, cost: str, look: dict[str, Look]
     labels = front(points, cost)
     for point in points.to_dict("records"):
         label, of = point["label"], look.get(point["label"], OTHER)
+        several = point["seeds"] > 1
         ax.plot(
             point[cost], point[SCORE], marker=of.marker, color=of.color, linestyle="",
             label=label if label in look else OTHERS,
-            markerfacecolor=of.color if point["seeds"] > 1 else "w",
-            markeredgecolor="k" if label in labels else of.color, markeredgewidth=0.7,
+            markerfacecolor=of.color if several else "w",
+            markeredgecolor="k" if several and label in labels else of.color, markeredgewidth=0.7,
             zorder=3 if label in labels else 2 if label in look else 1.5,
         )  # fmt: skip
     best = points.set_index("label").loc[labels]

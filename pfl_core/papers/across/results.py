@@ -145,7 +145,7 @@ def ranks(runs: pd.DataFrame) -> pd.DataFrame:
     ranked = _with_ranks(runs)
     shared = set.intersection(*(set(part["label"]) for _, part in runs.groupby("where")))
     overall = _with_ranks(runs[runs["label"].isin(shared)]).assign(where=ALL)
-    both = pd.concat([overall, ranked]) if ranked["where"].nunique() > 1 and len(shared) > 1 else ranked
+    both = pd.concat([ranked, overall]) if ranked["where"].nunique() > 1 and len(shared) > 1 else ranked
     rows = []
     for (where, label, color), group in both.groupby(["where", "label", "color"], sort=False):
         found = interval(group["rank"])
