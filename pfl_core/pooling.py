@@ -40,14 +40,17 @@ def maxima(x: Tensor) -> Tensor:
     return torch.maximum(rows[..., 0::2], rows[..., 1::2])
 
 
-def input_gradient(gradient: Tensor, x: Tensor, out: Tensor) -> Tensor:
-    """The gradient of x [..., H, W] from that of ``out = maxima(x)``; differentiable in ``gradient``."""
-    even, width = _even(x), x.shape[-1]
+def input_gradient(gradient: Tensor, x: Tensor) -> Tensor:
+    """The gradient of x [..., H, W] from that of ``maxima(x)``; differentiable in ``gradient``.
+
+    The maxima are computed again, because a later layer may have overwritten them.
+    """
+    even, width, out = _even(x), x.shape[-1], maxima(x)
     # Which windows have their maximum neither in the first value, nor in the first two, nor in the first three.
     not1 = even[..., 0::2, 0::2] != out
     not2 = (even[..., 0::2, 1::2] != out).logical_and_(not1)
     not3 = (even[..., 1::2, 0::2] != out).logical_and_(not2)
-    # Distance in memory from the first value of the window: 0, 1, width or width + 1.
+    # Distance from the first value of the window in the flattened rows: 0, 1, width or width + 1.
     offset = not1.int().add_(not2.view(torch.uint8), alpha=width - 1).add_(not3.view(torch.uint8))
     rows, columns = (torch.arange(0, side, 2, device=x.device) for side in even.shape[-2:])
     index = offset.long().add_(rows[:, None] * width + columns)
@@ -63,11 +66,10 @@ def _even(x: Tensor) -> Tensor:
 class _Pooled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        out = maxima(x)
-        ctx.save_for_backward(x, out)
-        return out
+        ctx.save_for_backward(x)
+        return maxima(x)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        x, out = ctx.saved_tensors
-        return input_gradient(gradient, x, out)
+        (x,) = ctx.saved_tensors
+        return input_gradient(gradient, x)

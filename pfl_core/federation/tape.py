@@ -113,10 +113,8 @@ class Tape:
     def pool(self, h: Tensor, layer: nn.MaxPool2d) -> Tensor:
         """Max-pooling with windows that do not overlap."""
         if layer.kernel_size in (2, (2, 2)) and is_faster(h):
-            maximum = maxima(h)
-            # A ReLU after the pool overwrites ``maximum``, but only where it passes no gradient back.
-            self._add(lambda gradient, needed: input_gradient(gradient, h, maximum) if needed else None)
-            return maximum
+            self._add(lambda gradient, needed: input_gradient(gradient, h) if needed else None)
+            return maxima(h)
         kernel: Any = layer.kernel_size  # Any: the stub of max_unpool2d does not accept an int
         out, index = max_pool2d(h, kernel, return_indices=True)
         size = h.shape[-2:]

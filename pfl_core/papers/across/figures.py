@@ -44,7 +44,7 @@ def fronts(points: pd.DataFrame, caption: str = "") -> Figure:
 
     Columns of ``means``. A panel's title names the methods on its front, and their marks have a black edge. Methods
     that are on no front are grey, except REFERENCES and STUDIED. Marks of one seed are hollow, without a black edge.
-    Far outliers are left out and named in the caption.
+    Far outliers that are on no front are left out and named in the caption.
     """
     sets = dict(list(points.groupby("where", sort=False)))
     size = (DOUBLE, 2.7 * len(sets) + 1.2)
@@ -52,12 +52,13 @@ def fronts(points: pd.DataFrame, caption: str = "") -> Figure:
     named, below = named_in_fronts(points), []
     look = {label: of for label, of in looks(points.sort_values("label")).items() if label in named}
     for row, (name, part) in zip(axes, sets.items(), strict=True):
-        low = far_below(part[SCORE], FAR_FROM_FRONT)
-        scores = zip(part["label"], part[SCORE], strict=True)
-        if far := ", ".join(f"{label} ({score:.1f} %)" for label, score in scores if score < low):
+        on_front = part["label"].isin({label for cost in COSTS for label in front(part, cost)})
+        near = on_front | (part[SCORE] >= far_below(part[SCORE], FAR_FROM_FRONT))
+        scores = zip(part.loc[~near, "label"], part.loc[~near, SCORE], strict=True)
+        if far := ", ".join(f"{label} ({score:.1f} %)" for label, score in scores):
             below.append(f"below the scale{f' on {name}' * (len(sets) > 1)}: {far}")
         for ax, (cost, xlabel) in zip(row, COSTS.items(), strict=True):
-            drawn = part[part[SCORE] >= low].assign(other=~part["label"].isin(named))  # these last in the legend
+            drawn = part[near].assign(other=~part["label"].isin(named))  # these last in the legend
             best = front_panel(ax, drawn.sort_values(["other", "label"]), cost, look)
             title = f"front: {', '.join(best)}"
             ax.set(xlabel=xlabel, title=wrapped(f"{name}, {title}" if len(sets) > 1 else title, 2))
