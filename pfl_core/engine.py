@@ -102,13 +102,13 @@ def run(
     *,
     start: tuple[State, History, int] | None = None,
     until: int | None = None,
-    on_round: Callable[[Snapshot, History], None] | None = None,
+    on_round: Callable[[Snapshot, History], bool | None] | None = None,
 ) -> tuple[State, History]:
     """Run all rounds of a method, or only those before round ``until``; returns the last state and the history.
 
     ``start`` = (state, history, next round) continues an interrupted run; the result is bitwise the same. ``on_round``
-    is called after each round (progress, checkpoints). Warns of small batches under batch norm, see
-    ``Federation.small_batches``.
+    is called after each round (progress, checkpoints); if it returns True, that round is the last. Warns of small
+    batches under batch norm, see ``Federation.small_batches``.
     """
     if warning := fed.small_batches():
         warnings.warn(warning, stacklevel=2)
@@ -118,8 +118,8 @@ def run(
     for snapshot in islice(rounds(algorithm, fed, schedule, state, first), num_rounds):
         history.add(snapshot)
         state = snapshot.state
-        if on_round is not None:
-            on_round(snapshot, history)
+        if on_round is not None and on_round(snapshot, history):
+            break
     return state, history
 
 

@@ -25,7 +25,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         help="tune hyperparameters on validation images",
         description="Grid search on validation images. The grid of each method is defined in the paper's criteria.py. "
         "The chosen values are written to the paper's searched.json, where the paper's settings read them. "
-        "Stored runs are reused.",
+        "Stored runs are reused. A run whose validation loss is NaN for every client ends early.",
     )
     complete(search.add_argument("paper", metavar="PAPER", help=", ".join(STUDIES)), STUDIES)
     methods = search.add_argument("methods", nargs="*", metavar="METHOD", help="default: all methods that have a grid")

@@ -44,6 +44,7 @@ CHECKPOINT_SECONDS = 60.0
 CLASS = "class"  # key of the class name in a packed state; a Python keyword, so it cannot be a field name
 
 Start = tuple[State, History, int]
+StopWhen = Callable[[Series], bool]
 
 
 def execute(
@@ -58,6 +59,7 @@ def execute(
     record: bool = True,
     keep_state: bool = False,
     stop_at: float | None = None,
+    stop_when: StopWhen | None = None,
     threads: int = 1,
     on_round: Callable[[int], object] = lambda done: None,
     watch: Callable[[Series], object] = lambda series: None,
@@ -78,6 +80,8 @@ def execute(
             stored, and None is returned.
         keep_state: save the final state as a checkpoint, from which this run or one with more rounds can continue.
         stop_at: seconds since 1970. After this time the run saves a checkpoint after its round and stops.
+        stop_when: called after each evaluation with the series of all rounds so far. If it returns True, the run ends
+            there. Its record is then partial.
         threads: how many clients are computed at the same time, see ``Federation``.
         on_round: called with the number of completed rounds.
         watch: called after each round with the series of all rounds so far, as in `Record.series`.
@@ -108,7 +112,21 @@ def execute(
     atomic_write(store.progress(key), b"0")  # reports a read-only folder before anything is computed
     try:
         return _execute(
-            spec, key, current, store, branch, marks, stop, record, keep_state, stop_at, threads, on_round, watch, warn
+            spec,
+            key,
+            current,
+            store,
+            branch,
+            marks,
+            stop,
+            record,
+            keep_state,
+            stop_at,
+            stop_when,
+            threads,
+            on_round,
+            watch,
+            warn,
         )
     finally:
         remove(store.progress(key))
@@ -125,6 +143,7 @@ def _execute(
     record: bool,
     keep_state: bool,
     stop_at: float | None,
+    stop_when: StopWhen | None,
     threads: int,
     on_round: Callable[[int], object],
     watch: Callable[[Series], object],
@@ -155,26 +174,30 @@ def _execute(
         except OSError as error:
             warnings.warn(f"{error}; the run goes on without it", stacklevel=2)
 
-    def after_round(snapshot: Snapshot, history: History) -> None:
+    def after_round(snapshot: Snapshot, history: History) -> bool:
+        """Returns whether the run ends here because of ``stop_when``."""
         nonlocal last_saved
         done = snapshot.t + 1
         on_round(done)
         watch(history.series)
         if done in marks:
             save(mark_path(store, key, done), snapshot, history)
+        if stop_when is not None and spec.schedule.scores(snapshot.t) and stop_when(history.series):
+            return True
         time_is_up = passed(stop_at)
         if done < stop and (time_is_up or perf_counter() - last_saved >= CHECKPOINT_SECONDS):
             save(checkpoint, snapshot, history)
             last_saved = perf_counter()
         if done < stop and time_is_up:
             raise time_up(0, 1, 0)
+        return False
 
     for text in run_warnings(spec, algorithm, fed):
         warn(text)
     with warnings.catch_warnings():  # reported above through `warn`
         warnings.filterwarnings("ignore", message="batch norm: ")
         state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=stop, on_round=after_round)
-    done, seconds = max(stop, start[2] if start else 0), previous_seconds + perf_counter() - began
+    done, seconds = len(history.series["seconds"][0]), previous_seconds + perf_counter() - began
     result = None
     # the stored record is replaced only by one with other data or at least as many rounds
     if record:

@@ -28,7 +28,7 @@ from pfl_core.files import atomic_write
 from pfl_core.plugins import text_of
 from pfl_core.runs import cluster
 from pfl_core.runs.build import build
-from pfl_core.runs.execute import execute
+from pfl_core.runs.execute import StopWhen, execute
 from pfl_core.runs.log import RunLog, last_scores
 from pfl_core.runs.marks import Branch, marks_of, note_needs, remove_unneeded
 from pfl_core.runs.spec import RunSpec
@@ -57,6 +57,7 @@ class Task:
     until: int | None = None  # stop after this round without a record; the run is needed for its marks only
     checksums: Mapping[str, str] | None = None  # of the data on the parent's machine
     stop_at: float | None = None  # seconds since 1970; then it stops at a checkpoint
+    stop_when: StopWhen | None = None  # ends the run early, see ``execute``
     log: Path | None = None  # the folder in which the run is logged, see ``log.RunLog``
     threads: int = 1  # how many clients are computed at the same time
 
@@ -75,6 +76,7 @@ def sweep(
     scheduler: str | None = None,
     store: Store | None = None,
     stop_at: float | None = None,
+    stop_when: StopWhen | None = None,
     log: Path | None = None,
 ) -> list[Record]:
     """The records of all specs, in the same order. Missing runs are computed.
@@ -90,6 +92,8 @@ def sweep(
         store: where records are read and written, default ``Store()``.
         stop_at: seconds since 1970, default PFL_DEADLINE of the environment. After this time no run starts, and those
             that are computed stop after their round at a checkpoint, from which a later call continues.
+        stop_when: ends runs early, see ``execute``. Their records are partial, and they are not continued by a later
+            sweep with this argument. Worker processes get it as a pickle: give a function of a module.
         log: a folder in which each run that is computed writes its scores after every round, see ``RunLog``.
 
     Raises SweepError if some runs failed, after all others are done; TimeUpError if some were not completed because of
@@ -105,16 +109,16 @@ def sweep(
     for spec in specs:
         key, record = store.locate(spec)
         keys.append(key)
-        if record is None or record.partial:
-            missing[key] = spec
-        else:
+        if record is not None and _has_ended(record, stop_when):
             records[key] = record
+        else:
+            missing[key] = spec
     failures: dict[str, str] = {}
     if missing:
         tasks = plan(missing, store)
         address = None if executor else cluster.address(scheduler)
         cores, jobs = jobs, min(jobs, len(tasks))
-        common: dict[str, Any] = {"stop_at": stop_at, "log": log}
+        common: dict[str, Any] = {"stop_at": stop_at, "stop_when": stop_when, "log": log}
         if executor is None and address is None:
             common["threads"] = cores // jobs
         tasks = [dataclasses.replace(_with_checksums(task), **common) for task in tasks]
@@ -128,10 +132,11 @@ def sweep(
             else:
                 with _pool(jobs, executor, address, store) as pool:
                     failures = _in_parallel(tasks, store, bar, pool)
-        remove_unneeded(store, failures)
+        records |= {key: record for key in missing if (record := _ended(store, key, stop_when)) is not None}
+        stopped = [key for key in missing.keys() & records.keys() if records[key].partial]
+        remove_unneeded(store, {*failures, *stopped})
     # a shared prefix that failed is not a run of the sweep; its branches start from round 0 instead
     failures = {key: reason for key, reason in failures.items() if key in missing}
-    records |= {key: record for key in missing if (record := _complete(store, key)) is not None}
     unfinished = missing.keys() - records.keys() - failures.keys()
     if unfinished and passed(stop_at):
         at_checkpoint = sum(store.checkpoint(key).exists() for key in unfinished)
@@ -163,10 +168,15 @@ def num_jobs(jobs: int | None) -> int:
     return int(value)
 
 
-def _complete(store: Store, key: str) -> Record | None:
-    """The record of that key, if it is stored with all its rounds."""
+def _ended(store: Store, key: str, stop_when: StopWhen | None) -> Record | None:
+    """The stored record of that key, if it has all rounds that the sweep wants."""
     record = store.get(key)
-    return None if record is None or record.partial else record
+    return record if record is not None and _has_ended(record, stop_when) else None
+
+
+def _has_ended(record: Record, stop_when: StopWhen | None) -> bool:
+    """Whether a run has all its rounds, or those after which ``stop_when`` ends it."""
+    return not record.partial or (stop_when is not None and stop_when(record.series))
 
 
 def plan(missing: Mapping[str, RunSpec], store: Store) -> list[Task]:
@@ -257,6 +267,7 @@ def _sequentially(tasks: Sequence[Task], store: Store, bar: tqdm) -> dict[str, s
 
         try:
             _execute(task, store, on_round, partial(_show, bar, task.spec))
+            on_round(task.until or task.spec.rounds)  # those after an early end too
         except TimeUpError:
             break
         except KeyboardInterrupt:
@@ -278,7 +289,7 @@ def _execute(
     watch: Callable[[Series], object] = lambda series: None,
 ) -> None:
     # another sweep may have stored it meanwhile, or a worker that was lost right afterwards
-    if task.until is None and _complete(store, task.key) is not None:
+    if task.until is None and _ended(store, task.key, task.stop_when) is not None:
         on_round(task.spec.rounds)
         return
     folder = task.log if task.until is None else None  # a shared prefix is not a run of the sweep
@@ -299,6 +310,7 @@ def _execute(
             until=task.until,
             record=task.until is None,
             stop_at=task.stop_at,
+            stop_when=task.stop_when if task.until is None else None,  # the marks of a shared prefix are needed
             threads=task.threads,
             on_round=on_round,
             watch=watch_and_log,
@@ -346,7 +358,7 @@ def _in_parallel(tasks: Sequence[Task], store: Store, bar: tqdm, pool: _Pool) ->
         for future in wait(running, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED).done:
             (task, was_retry), error = running.pop(future), pool.error_of(future)
             key = task.key
-            if isinstance(error, BrokenProcessPool) and _complete(store, key) is not None:
+            if isinstance(error, BrokenProcessPool) and _ended(store, key, task.stop_when) is not None:
                 error = None  # the worker died after it had stored the record
             if isinstance(error, BrokenProcessPool) and not was_retry:
                 retry[key] = task

@@ -8,7 +8,8 @@ each of their values, and the best of all is chosen.
 
 The score of a run is its pooled accuracy on validation images after the last round's aggregation. This holds for all
 methods, also those that their paper scores before aggregation. If two are equal, as with 100 % for several rates, the
-mean of this accuracy over the rounds decides: the faster run is better. Test images are not used.
+mean of this accuracy over the rounds decides: the faster run is better. Test images are not used. A run that
+diverges is given up early, see ``diverged``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import pandas as pd
 from pfl_core.files import atomic_write, checksum, parsed
 from pfl_core.runs import Record, RunSpec, Store, sweep
 from pfl_core.runs.provenance import ROOT
+from pfl_core.runs.store import Series
 from pfl_core.study.checks import FLAT
 from pfl_core.study.settings import TRAINING, PaperSettings
 
@@ -155,6 +157,15 @@ def validation_score(record: Record) -> Score:
     return Score(float(accuracy.iloc[-1]), float(accuracy.mean()))
 
 
+def diverged(series: Series) -> bool:
+    """Whether every client's loss on validation images was NaN in the last evaluation.
+
+    The search gives such a run up: it ends there and keeps the accuracy that it has.
+    """
+    losses = series["loss_val"][1][-1] if "loss_val" in series else [0.0]
+    return all(loss is None or math.isnan(loss) for loss in losses)  # None: NaN in a stored record
+
+
 def run_search(
     search: Search,
     settings: PaperSettings,
@@ -167,13 +178,15 @@ def run_search(
     """Run one search. Returns its row of the paper's ``searched.json``.
 
     Stored runs are reused. The search starts from the values in the paper's settings.
+
+    Raises ValueError if all its runs diverged; LookupError without validation images.
     """
     store = store or Store()
     record_of: dict[str, Record] = {}  # all runs of the search, by the key of their values
 
     def score(candidates: list[Values]) -> list[Score]:
         specs = [search.spec(settings, preset, dataset, values) for values in candidates]
-        records = sweep(specs, jobs=jobs, store=store)
+        records = sweep(specs, jobs=jobs, store=store, stop_when=diverged)
         record_of.update((_key(values), record) for values, record in zip(candidates, records, strict=True))
         return [validation_score(record) for record in records]
 
@@ -187,6 +200,8 @@ def run_search(
         choices.append(choose(grid, start | fixed, score))
     choice = max(choices, key=lambda candidate: candidate.score)
     best = record_of[_key(choice.values)]
+    if best.partial:
+        raise ValueError(f"{best.spec.label()}: all {len(record_of)} runs of the search diverged; try lower rates")
     store.put(replace(best, spec=replace(best.spec, changed=False)))
     tried = {**choice.grid, **{name: list(values) for name, values in search.each.items()}}
     return {

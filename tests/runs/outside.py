@@ -16,10 +16,16 @@ from pfl_core import Federation, State
 from pfl_core.algorithms.local import Local
 from pfl_core.data import Dataset
 from pfl_core.partition import Partition
+from pfl_core.runs.store import Series
 from pfl_core.seeding import generator
 
 HERE = __name__  # "tests.runs.outside": names are f"{HERE}:blobs"
 TRAIN, TEST, CLASSES = 24, 8, 4  # images of each class
+
+
+def three_are_scored(series: Series) -> bool:
+    """A condition for the early end of a run."""
+    return len(series["loss"][0]) >= 3
 
 
 def blobs(colours: int = 1, flat: bool = False, about: str = "") -> Dataset:

@@ -23,7 +23,7 @@ from pfl_core import deadline
 from pfl_core.deadline import TimeUpError
 from pfl_core.runs import Record, RunSpec, Store, SweepError, execute, run, sweep
 from pfl_core.runs.sweep import _rounds_done, plan
-from tests.runs.outside import HERE
+from tests.runs.outside import HERE, three_are_scored
 
 sweep_module = sys.modules[sweep.__module__]
 execute_module = sys.modules[execute.__module__]
@@ -226,6 +226,43 @@ def test_networks_built_side_by_side_in_threads_do_not_mix(spec, store):
 
 def leftovers(store: Store) -> list[str]:
     return sorted(path.name for path in store.root.iterdir() if path.suffix != ".json")
+
+
+# ---- an early end ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_runs_end_early_and_are_not_continued_by_the_same_sweep(jobs, spec, store, request):
+    long, short = spec("ditto", rounds=5), spec("local", rounds=2)
+    records = sweep([long, short], jobs=jobs, store=store, stop_when=three_are_scored)
+    assert [record.length for record in records] == ["3 of 5", "2"]
+    execute(long, beside(store, "until"), until=3)
+    assert bits(records[0]) == bits(beside(store, "until").get(long.key()))
+    assert leftovers(store) == []
+    whole = sweep([long], jobs=1, store=beside(store, "whole"))
+    request.getfixturevalue("no_more_runs")
+    again = sweep([long, short], jobs=1, store=store, stop_when=three_are_scored)
+    assert [bits(record) for record in again] == [bits(record) for record in records]
+    request.getfixturevalue("monkeypatch").undo()
+    assert bits(*sweep([long], jobs=1, store=store)) == bits(*whole), "without the condition it has all its rounds"
+
+
+def test_an_early_end_waits_for_an_evaluation(spec, store):
+    asked = set()
+
+    def after_three(series) -> bool:
+        asked.add(len(series["seconds"][0]))
+        return len(series["seconds"][0]) >= 3
+
+    (record,) = sweep([spec(rounds=5, eval_every=2)], jobs=1, store=store, stop_when=after_three)
+    assert record.length == "4 of 5" and record.series["loss"][0] == [2, 4] and asked == {2, 4}
+
+
+def test_runs_with_a_common_start_end_early_and_leave_no_marks(spec, store):
+    """The start is computed to its last mark. The runs branch after rounds 1, 2 and 5 and end after their next one."""
+    records = sweep(limits(spec, LIMITS[:3]), jobs=1, store=store, stop_when=three_are_scored)
+    assert [record.rounds for record in records] == [3, 3, 6]
+    assert leftovers(store) == []
 
 
 # ---- a common start -------------------------------------------------------------------------------------------------
@@ -675,7 +712,8 @@ def test_damaged_progress_counts_as_none(content, store):
     assert _rounds_done(store, "0123") == 0
 
 
-def test_progress_is_counted_in_rounds(spec, store, monkeypatch):
+@pytest.mark.parametrize("stop_when", [None, three_are_scored])
+def test_progress_is_counted_in_rounds(stop_when, spec, store, monkeypatch):
     bars = []
 
     class Bar:
@@ -695,7 +733,7 @@ def test_progress_is_counted_in_rounds(spec, store, monkeypatch):
             self.n += more
 
     monkeypatch.setattr(sweep_module, "tqdm", Bar)
-    specs = [spec(seed=s, rounds=r) for s, r in enumerate((1, 2, 3))]
-    sweep(specs, jobs=1, store=store)
-    sweep(specs, executor=Here(), store=beside(store, "there"))
-    assert [(bar.total, bar.n) for bar in bars] == [(6, 6), (6, 6)]
+    specs = [spec(seed=s, rounds=r) for s, r in enumerate((1, 2, 4))]
+    sweep(specs, jobs=1, store=store, stop_when=stop_when)
+    sweep(specs, executor=Here(), store=beside(store, "there"), stop_when=stop_when)
+    assert [(bar.total, bar.n) for bar in bars] == [(7, 7), (7, 7)]

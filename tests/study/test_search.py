@@ -11,6 +11,7 @@ import pytest
 from pfl_core.papers import STUDIES, study
 from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.runs import Store
+from pfl_core.study import search as search_module
 from pfl_core.study.search import (
     MAX_EXTENSIONS,
     Score,
@@ -18,6 +19,7 @@ from pfl_core.study.search import (
     _next_value,
     _rows,
     choose,
+    diverged,
     open_ends,
     read,
     run_search,
@@ -134,6 +136,33 @@ def test_all_values_of_an_each_field_are_tried(store):
     assert {values["lam"] for values, _ in row["tried"]} == set(row["grid"]["lam"]) == {0.1, 0.5}
     assert row["validation"] == max(found for _, found in row["tried"])
     assert row["values"].keys() == {"lr", "lam"}
+
+
+def test_runs_that_diverge_are_given_up_and_the_choice_is_the_same(store, monkeypatch):
+    search = Search("fedavg", {"lr": (0.03, 0.1, 1e9)})
+    given_up = run_search(search, SETTINGS, "ci", "cifar10", jobs=1, store=store)
+    lengths = {record.spec.train.lr: record.rounds for record in store}
+    rounds = max(lengths.values())
+    assert lengths[1e9] == 1 < rounds == lengths[0.03] == lengths[0.1]
+    monkeypatch.setattr(search_module, "diverged", lambda series: False)
+    to_the_end = run_search(search, SETTINGS, "ci", "cifar10", jobs=1, store=Store(store.root / "whole"))
+    assert {**given_up, "hours": 0} == {**to_the_end, "hours": 0}
+
+
+def test_a_search_in_which_all_runs_diverge_chooses_nothing(store, monkeypatch):
+    monkeypatch.setattr(search_module, "diverged", lambda series: True)
+    with pytest.raises(ValueError, match=r"all \d+ runs of the search diverged"):
+        run_search(Search("fedavg", {"lr": (0.1, 0.3)}), SETTINGS, "ci", "cifar10", jobs=1, store=store)
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [([math.nan, math.nan], True), ([None, None], True), ([math.nan, 2.3], False), ([math.inf, math.nan], False)],
+)
+def test_a_run_has_diverged_if_no_client_has_a_loss(losses, expected):
+    assert diverged({"loss_val": ([1, 2], [[0.5, 0.5], losses])}) is expected
+    assert not diverged({"loss_val": ([1, 2], [losses, [0.5, 0.5]])})  # a later evaluation counts
+    assert not diverged({})
 
 
 def test_no_validation_images(store):
