@@ -160,7 +160,7 @@ def validation_score(record: Record) -> Score:
 def diverged(series: Series) -> bool:
     """Whether every client's loss on validation images was NaN in the last evaluation.
 
-    The search gives such a run up: it ends there and keeps the accuracy that it has.
+    The search gives such a run up: it ends there, and no run that goes on is worse.
     """
     losses = series["loss_val"][1][-1] if "loss_val" in series else [0.0]
     return all(loss is None or math.isnan(loss) for loss in losses)  # None: NaN in a stored record
@@ -188,7 +188,7 @@ def run_search(
         specs = [search.spec(settings, preset, dataset, values) for values in candidates]
         records = sweep(specs, jobs=jobs, store=store, stop_when=diverged)
         record_of.update((_key(values), record) for values, record in zip(candidates, records, strict=True))
-        return [validation_score(record) for record in records]
+        return [WORST if record.partial else validation_score(record) for record in records]
 
     first = search.spec(settings.before_search(), preset, dataset, {})
     method = first.build_method()

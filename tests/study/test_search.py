@@ -149,6 +149,14 @@ def test_runs_that_diverge_are_given_up_and_the_choice_is_the_same(store, monkey
     assert {**given_up, "hours": 0} == {**to_the_end, "hours": 0}
 
 
+def test_a_run_that_diverged_is_not_chosen_whatever_its_accuracy(store, monkeypatch):
+    """Answering one class may be right more often than a poor run that still trains."""
+    monkeypatch.setattr(search_module, "validation_score", lambda record: Score(90.0 if record.partial else 5.0, 5.0))
+    row = run_search(Search("fedavg", {"lr": (0.1, 1e9)}), SETTINGS, "ci", "cifar10", jobs=1, store=store)
+    assert row["values"]["lr"] < 1e9 and row["validation"] == 5.0
+    assert [90.0] == [accuracy for values, accuracy in row["tried"] if values["lr"] == 1e9]
+
+
 def test_a_search_in_which_all_runs_diverge_chooses_nothing(store, monkeypatch):
     monkeypatch.setattr(search_module, "diverged", lambda series: True)
     with pytest.raises(ValueError, match=r"all \d+ runs of the search diverged"):
