@@ -112,10 +112,10 @@ def _row(record: Record, path: Path) -> dict[str, Any]:
 
 
 def _cells(row: dict[str, Any]) -> list[object]:
-    from pfl_core.runs.store import SCHEMA
+    from pfl_core.runs.store import KEYED
 
     done, planned = row["rounds"], row["rounds_planned"]
-    state = ["format 1" if row["format"] < SCHEMA else "stale" if row["stale"] else "fresh"]
+    state = ["format 1" if row["format"] < KEYED else "stale" if row["stale"] else "fresh"]
     state += ["committed"] if row["committed"] else []
     shown = row | {"rounds": f"{done} of {planned}" if done < planned else done, "acc_mean": f"{row['acc_mean']:.2f}"}
     return [*(shown[name] for name in COLUMNS), duration(row["seconds"]), size(row["bytes"]), ", ".join(state)]
@@ -248,17 +248,17 @@ def delete_runs(args: argparse.Namespace) -> int:
     """Delete files of the data folder's runs/ and print their names. Reading all records detects the damaged ones."""
     from pfl_core.runs import Store
     from pfl_core.runs.marks import remove_unneeded
-    from pfl_core.runs.store import SCHEMA
+    from pfl_core.runs.store import KEYED
 
     store = Store()
     local = [record for record in store if store.path(record.key).exists()]
-    old_format = [record for record in local if record.schema < SCHEMA]
+    old_format = [record for record in local if record.schema < KEYED]
     if old_format and not (args.stale or args.damaged or args.all):
         print(
             f"{len(old_format)} records of format 1 are kept: convert them with `pfl runs migrate`, "
             "or delete them with --stale"
         )
-        local = [record for record in local if record.schema == SCHEMA]
+        local = [record for record in local if record.schema >= KEYED]
     # without a flag: stale records, damaged files and leftovers; each flag selects one kind, or everything
     stale = [store.path(record.key) for record in local if record.stale and not args.damaged]
     damaged = sorted(store.root.glob("*.damaged")) if not args.stale else []

@@ -29,7 +29,10 @@ from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.spec import RunSpec
 
 RESULTS = ROOT / "data" / "results"  # committed records of long runs
-SCHEMA = 2  # format of record files; files of format 1 lack this number and have other keys, see ``migrate``
+# Format of record files. Those of format 1 lack this number and have other keys, see ``migrate``. Since format 3 the
+# rounds of a series may be stored as a range.
+SCHEMA = 3
+KEYED = 2  # the oldest format with the keys of today
 DEVICES = ("cpu", "cuda", "mps")  # a figure can show records of any of these
 LEFT_SECONDS = 3600.0  # temporary files unchanged for so long were left by a killed process
 PACKED = 1500  # an array of more numbers is stored as compressed text: a third of the size
@@ -355,11 +358,14 @@ def write_record(record: Record, path: Path) -> Path:
 def write_content(content: dict[str, Any], path: Path) -> Path:
     """Write a record's plain content as JSON, a line per entry, with a checksum.
 
-    Large arrays are ``packed`` and series ``shortened``, also those of a file that was written without.
+    Large arrays are ``packed``, rounds stored as ``ranged`` and series ``shortened``, also those of a file that was
+    written without.
     """
     arrays = {name: packed(unpacked(array)) for name, array in content.get("arrays", {}).items()}
-    series = {name: [at, shortened(in_full(values, at))] for name, (at, values) in content["series"].items()}
-    content = {**content, "arrays": arrays, "series": series}
+    pairs = {name: (listed(rounds), values) for name, (rounds, values) in content["series"].items()}
+    series = {name: [ranged(rounds), shortened(in_full(values, rounds))] for name, (rounds, values) in pairs.items()}
+    schema = {"schema": SCHEMA} if content.get("schema", 1) >= KEYED else {}
+    content = {**content, **schema, "arrays": arrays, "series": series}
     lines = [f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in content.items() if k != "series"]
     series_lines = [f"  {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in series.items()]
     lines += ['"series": {\n' + ",\n".join(series_lines) + "\n}", f'"sha256": "{checksum(content)}"']
@@ -386,7 +392,8 @@ def read_content(path: Path) -> dict[str, Any]:
 def record_from_content(content: dict[str, Any]) -> Record:
     """The record of a file's plain content. Raises ValueError if its method or format is not available here."""
     content = dict(content)
-    series = {name: (rounds, in_full(values, rounds)) for name, (rounds, values) in content.pop("series").items()}
+    pairs = {name: (listed(rounds), values) for name, (rounds, values) in content.pop("series").items()}
+    series = {name: (rounds, in_full(values, rounds)) for name, (rounds, values) in pairs.items()}
     seconds, spec = content.pop("seconds"), RunSpec.from_json(content.pop("spec"))
     content["arrays"] = {name: unpacked(array) for name, array in content.get("arrays", {}).items()}
     content.setdefault("schema", 1)
@@ -426,6 +433,19 @@ def unpacked(array: Any) -> Any:
     places = np.frombuffer(zlib.decompress(base64.b64decode(array["data"])), np.uint8).reshape(dtype.itemsize, -1)
     values = np.ascontiguousarray(places.T).view(dtype).reshape(array["shape"][::-1]).T
     return values.astype(np.int64 if dtype.kind == "i" else np.float64)
+
+
+def ranged(rounds: list[int]) -> Any:
+    """More than three equally spaced rounds as {"first", "last", "step"}; other rounds as they are."""
+    step = rounds[1] - rounds[0] if len(rounds) > 3 else 0
+    if step <= 0 or rounds != list(range(rounds[0], rounds[-1] + 1, step)):
+        return rounds
+    return {"first": rounds[0], "last": rounds[-1], "step": step}
+
+
+def listed(rounds: Any) -> list[int]:
+    """The list of rounds that ``ranged`` made a range of."""
+    return list(range(rounds["first"], rounds["last"] + 1, rounds["step"])) if isinstance(rounds, dict) else rounds
 
 
 def shortened(values: list) -> Any:

@@ -16,9 +16,18 @@ import pytest
 import torch
 
 from pfl_core.algorithm import method
-from pfl_core.files import atomic_write
+from pfl_core.files import atomic_write, checksum
 from pfl_core.runs import Record, RunSpec, Store, execute, read_record, sweep, write_record
-from pfl_core.runs.store import in_full, packed, shortened, unpacked
+from pfl_core.runs.store import (
+    in_full,
+    listed,
+    packed,
+    ranged,
+    read_content,
+    shortened,
+    unpacked,
+    write_content,
+)
 from pfl_core.study import output
 from pfl_core.training import Training
 from tests.runs.outside import HERE, write_npz
@@ -308,6 +317,37 @@ def test_a_long_series_is_packed():
     np.testing.assert_allclose(in_full(stored, list(range(1, 101))), values, rtol=1e-6)
     values[3][4] = None  # an absent client
     assert shortened(values) is values
+
+
+@pytest.mark.parametrize(
+    "rounds, stored_rounds",
+    [
+        ([1, 2, 3, 4], {"first": 1, "last": 4, "step": 1}),
+        ([5, 10, 15, 20], {"first": 5, "last": 20, "step": 5}),
+        ([5, 10, 15, 17], [5, 10, 15, 17]),  # the last round is always scored
+        ([1, 2, 3], [1, 2, 3]),
+        ([3, 3, 3, 3], [3, 3, 3, 3]),
+        ([4, 3, 2, 1], [4, 3, 2, 1]),
+        ([1], [1]),
+        ([], []),
+    ],
+)
+def test_equally_spaced_rounds_are_stored_as_a_range(rounds, stored_rounds, tmp_path):
+    assert ranged(rounds) == stored_rounds and listed(stored_rounds) == rounds
+    values = [[0.5 * at, 1.5] for at in range(len(rounds))]
+    path = write_record(record(loss=(rounds, values)), tmp_path / "r.json")
+    assert json.loads(path.read_text())["series"]["loss"][0] == stored_rounds
+    assert read_record(path).series["loss"] == (rounds, values)
+
+
+def test_a_record_of_format_2_with_listed_rounds_is_read_and_written_anew_as_format_3(tmp_path):
+    path = write_record(record(loss=(list(range(1, 9)), [0.5 * at for at in range(8)])), tmp_path / "r.json")
+    content = read_content(path)
+    series = {name: [listed(rounds), values] for name, (rounds, values) in content["series"].items()}
+    old = {**content, "schema": 2, "series": series}
+    path.write_text(json.dumps({**old, "sha256": checksum(old)}))
+    assert read_record(path).series["loss"] == (list(range(1, 9)), [0.5 * at for at in range(8)])
+    assert read_content(write_content(read_content(path), tmp_path / "again.json")) == content
 
 
 def test_a_diverged_run_can_be_stored(tmp_path):
