@@ -15,7 +15,9 @@ Differs from the paper: all clients have the same architecture and the same init
 so there is no initial training on labelled public data. w_k = n_k, as everywhere in that comparison (in the paper 1).
 
 Not in the paper: the squared error is a mean over samples and classes; logits on public samples are computed in
-evaluation mode. A client that never took part has the initial model.
+evaluation mode. So with batch norm, f comes from the running statistics of the clients' own images, but is digested
+with the statistics of the public ones. With far public samples f can grow in every round until training breaks down.
+A client that never took part has the initial model.
 """
 
 from __future__ import annotations

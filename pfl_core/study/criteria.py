@@ -45,6 +45,7 @@ class Judgement(NamedTuple):
     status: str  # holds | does not hold | undecided | shown
     numbers: str  # the numbers behind the status, or the reasons against deciding
     runs: tuple[str, ...]  # keys of the runs behind it
+    reasons: tuple[str, ...] = ()  # those against deciding
 
 
 class Waiver(NamedTuple):
@@ -89,7 +90,7 @@ class Criteria:
                     return Judgement(verdict.status, f"one part is enough: {numbers}", tuple(part.keys))
         alone = f"By the numbers alone: {verdict.status}, {verdict.numbers}"
         text = f"{'; '.join(reasons)}. {f'Numbers: {verdict.numbers}' if verdict.status == UNDECIDED else alone}"
-        return Judgement(UNDECIDED, text, keys)
+        return Judgement(UNDECIDED, text, keys, tuple(reasons))
 
     def _unmet(self, conditions: Iterable[str], used: pd.DataFrame, reading: Reading) -> Iterable[str]:
         """The reasons why the runs do not meet the conditions; empty if they do."""

@@ -81,19 +81,32 @@ def _pdf(figure: Figure) -> bytes:
 def caption(records: Sequence[Record]) -> str:
     """The line below a figure: preset, data, clients, network, rounds, epochs, seeds. Ranges if the runs differ."""
     specs = [record.spec for record in records]
-    seeds = sorted({spec.seed for spec in specs})
     data = _data(records)
     networks = dict.fromkeys(spec.model["name"].rpartition(":")[2] for spec in specs)  # without the user's module
     epochs = _span(spec.train.epochs for spec in specs)
     devices = [kind for kind in dict.fromkeys(spec.device_kind for spec in specs) if kind != "cpu"]
     num_clients = _span(spec.clients for spec in specs)
-    numbers = ", ".join(map(str, seeds))
     return (
         f"preset {specs[0].preset_label}: {data}, {num_clients} clients, {' + '.join(map(plain, networks))}, "
         f"{_lengths(records)} rounds, {epochs} local epoch{'s' * (epochs != '1')}, "
-        + (f"{len(seeds)} seeds ({numbers})" if len(seeds) > 1 else f"one seed ({numbers})")
+        + _seeds(specs)
         + (f", on {' + '.join(devices)}" if devices else "")
     )
+
+
+def _seeds(specs: Sequence[RunSpec]) -> str:
+    """'3 seeds (0, 1, 2)'; for each data set, if their seeds differ."""
+    seeds_of: dict[str, set[int]] = {}
+    for spec in specs:
+        seeds_of.setdefault(plain(dataset(spec)), set()).add(spec.seed)
+    names_of: dict[str, list[str]] = {}  # data sets with the same seeds
+    for name, seeds in seeds_of.items():
+        numbers = ", ".join(map(str, sorted(seeds)))
+        text = f"{len(seeds)} seeds ({numbers})" if len(seeds) > 1 else f"one seed ({numbers})"
+        names_of.setdefault(text, []).append(name)
+    if len(names_of) == 1:
+        return next(iter(names_of))
+    return ", ".join(f"{text} on {' and '.join(names)}" for text, names in names_of.items())
 
 
 def _data(records: Sequence[Record]) -> str:

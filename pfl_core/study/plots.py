@@ -174,13 +174,19 @@ def legend_above(fig: Figure, axes: Iterable[Axes] = (), handles: Sequence[Any] 
 
 @styled
 def mean_dots(
-    table: pd.DataFrame, caption: str = "", xlabel: str = "accuracy (%)", *, dashed: str | None = None
+    table: pd.DataFrame,
+    caption: str = "",
+    xlabel: str = "accuracy (%)",
+    *,
+    dashed: str | None = None,
+    far: float = FAR,
 ) -> Figure:
     """A table as a figure: a row of panels for each data set, a line for each label, means and deviations over seeds.
 
     Columns: dataset (row of panels), panel (title), label, color, value (mean), std (NaN for one seed); optional: paper
     (the printed value, NaN if there is none). The panels of a row have one scale. The dashed line is the mean of the
-    label ``dashed``, default the first one. Far outliers are written as numbers at the edge.
+    label ``dashed``, default the first one. Far outliers are written as numbers at the edge (``far``: see
+    ``far_below``).
     """
     sets, dashed = dict(list(table.groupby("dataset", sort=False))), dashed or table["label"].iloc[0]
     columns = table.groupby("dataset")["panel"].nunique().max()
@@ -196,7 +202,7 @@ def mean_dots(
     for row, (name, part) in zip(axes, sets.items(), strict=True):
         labels = list(dict.fromkeys(part["label"]))
         panels = list(part.groupby("panel", sort=False))
-        low = far_below(part["value"])
+        low = far_below(part["value"], far)
         # the panel's name on a line of its own, if one of the row's titles would not fit on one line
         fits = all("\n" not in wrapped(f"{name}: {panel}", columns + 0.5) for panel, _ in panels)
         split = " " if fits else "\n"

@@ -85,7 +85,7 @@ METHODS = {
     "perfedavg": Look(WINE, ">", DOTTED),
     "fedem": Look(VERMILLION, "P", DASHED),
     "heterofl": Look(GREEN, "*", LONG),
-    "fedmask": Look(TEAL, "H", DOTTED),
+    "fedmask": Look(ORANGE, "H", DOTTED),
     "fedmd": Look(BROWN, "d", DASHDOT),
 }
 COLORS = {name: look.color for name, look in METHODS.items()}

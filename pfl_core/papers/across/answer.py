@@ -10,6 +10,7 @@ from pfl_core.papers.across.results import (
     REFERENCE,
     RIVALS,
     SCORE,
+    TRAINED,
     against_local,
     by_data_set,
     clients,
@@ -44,6 +45,7 @@ def answer(records: Sequence[Record]) -> list[str]:
         hedge = f": {SHOWN_ONLY}, not decided" * is_small(preset)
         lines = [f"{where} ({seeds} seed{'s' * (seeds > 1)}, preset {preset}{hedge})", best(points)]
         lines += [
+            after_training(points),
             *sides(against_local(metrics_frame(run_metrics(record, SETTINGS) for record in own))),
             closest(clients(own)),
         ]
@@ -59,8 +61,17 @@ def best(points: pd.DataFrame) -> str:
     others = [f"{NAMES[name]} has {score[NAMES[name]]:.1f} %" for name in (REFERENCE, "fedavg") if NAMES[name] in score]
     absent = len(MODULES) - len(score)
     of = f"{len(score)} methods" + (f" ({absent} more are not stored yet)" if absent else "")
-    first = f"{score.index[0]} is the most accurate of {of}: {score.iloc[0]:.1f} %"
+    first = f"After aggregation {score.index[0]} is the most accurate of {of}: {score.iloc[0]:.1f} %"
     return "; ".join([first, *others]) + "."
+
+
+def after_training(points: pd.DataFrame) -> str:
+    """The most accurate method after local training, and how many are ahead of Local. ``points``: as in ``best``."""
+    score = points.set_index("label")[TRAINED].sort_values(ascending=False, kind="stable")
+    text = f"After local training {score.index[0]} is the most accurate: {score.iloc[0]:.1f} %"
+    if (local := score.get(NAMES[REFERENCE])) is None:
+        return f"{text}."
+    return f"{text}; {int((score > local).sum())} of {len(score) - 1} methods have a higher mean than Local."
 
 
 def sides(judged: pd.DataFrame) -> Iterator[str]:
@@ -73,16 +84,16 @@ def sides(judged: pd.DataFrame) -> Iterator[str]:
     for (side, status), group in judged.groupby(["holm", "status"], sort=False):
         if side != UNDECIDED:
             hedge = f"{SHOWN_ONLY}, not decided" if status == SHOWN_ONLY else "decided"
-            hedge = "undecided, for the reasons in the notebook's table" if status == UNDECIDED else hedge
+            hedge = "not decided; the reasons are in the notebook's table of leads" if status == UNDECIDED else hedge
             yield f"{SIDES[side]} ({hedge}): {', '.join(group['label'])}."
     rest = judged[judged["holm"] == UNDECIDED]
     if rest.empty:
         return
     above, below = rest.loc[rest["low"] > 0, "label"], rest.loc[rest["high"] < 0, "label"]
-    of = "" if len(rest) == len(judged) else f" of {len(rest)} method{'s' * (len(rest) != 1)}"
-    unclear = f"No lead over Local and no deficit{of}"
+    others = f"{len(rest)} other method{'s are' if len(rest) > 1 else ' is'} neither ahead of Local nor behind it"
+    unclear = "No method is ahead of Local or behind it" if len(rest) == len(judged) else others
     yield (
-        f"{unclear} survives Holm's correction for {RIVALS} comparisons. Without it, {', '.join(above) or 'none'} "
+        f"{unclear} after Holm's correction for {RIVALS} comparisons. Without it, {', '.join(above) or 'none'} "
         f"{'is' if len(above) < 2 else 'are'} ahead and {len(below)} behind."
     )
 

@@ -12,6 +12,7 @@ from pfl_core.papers.across.criteria import CRITERIA
 from pfl_core.registry import MODULES
 from pfl_core.runs import Record
 from pfl_core.study import frames
+from pfl_core.study.criteria import OPEN_INTERVAL
 from pfl_core.study.method_comparison import passes
 from pfl_core.study.names import NAMES, plain
 from pfl_core.study.statistics import Missing, interval, paired, reading
@@ -19,11 +20,11 @@ from pfl_core.study.style import COLORS
 from pfl_core.study.verdicts import Verdict, holm
 
 # All methods are scored at the same two points of the last round, wherever their papers report their score.
-SCORE = "acc_mean_merged"
+SCORE, TRAINED = "acc_mean_merged", "acc_mean_trained"
 SCORES = {
     SCORE: "mean over clients",
     "acc_bottom_decile_merged": "worst tenth of the clients",
-    "acc_mean_trained": "mean, after local training",
+    TRAINED: "mean, after local training",
 }
 COSTS = {"upload_mb": "sent by all clients (MB)", "passes": "passes through a client's images"}
 SHORT = {  # column -> its name in a table that is shown
@@ -33,6 +34,7 @@ SHORT = {  # column -> its name in a table that is shown
 SAME = 1e-5  # relative difference of two losses that are equal up to rounding
 REFERENCE = "local"
 RIVALS = len(MODULES) - 1  # methods that are compared with REFERENCE
+NOT_AFTER_HOLM = "the interval has one sign, but not after Holm's correction"
 ALL = "all data sets"
 
 
@@ -103,9 +105,10 @@ def means(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def shown(points: pd.DataFrame) -> pd.DataFrame:
-    """The rows of ``means`` as a table to show, with GFLOP in place of TFLOP."""
+    """The rows of ``means`` as a table to show, one data set after the other, with GFLOP in place of TFLOP."""
     columns = [*SCORES, *COSTS, "train_tflop"]
-    indexed = points.assign(train_tflop=1000 * points["train_tflop"]).set_index(["where", "label"])
+    by_set = pd.concat(part for _, part in points.groupby("where", sort=False))
+    indexed = by_set.assign(train_tflop=1000 * by_set["train_tflop"]).set_index(["where", "label"])
     return indexed[columns].rename(columns=SHORT)
 
 
@@ -170,8 +173,8 @@ def against_local(rows: pd.DataFrame) -> pd.DataFrame:
     """The lead of each method over Local in SCORE, with the status that ``CRITERIA`` allow. Best lead first.
 
     ``rows``: the metrics frame of one setting. Statuses are corrected by Holm's method over all RIVALS, stored or not:
-    "holds" for a method that is more accurate than Local. Columns: label, lead, low, high, seeds, status, numbers
-    (those behind the status, or why it is undecided), holm (the status by Holm's method alone).
+    "holds" for a method that is more accurate than Local. Columns: label, lead, low, high, seeds, status, holm (the
+    status by Holm's method alone), why (the reasons why ``status`` is undecided).
     """
     leads, used = {}, {}
     for method in dict.fromkeys(rows["method"]):
@@ -185,8 +188,11 @@ def against_local(rows: pd.DataFrame) -> pd.DataFrame:
     for method, status in holm(leads, RIVALS).items():
         lead = leads[method]
         judged = CRITERIA.judge(0, Verdict(status, str(lead)), used[method], rows)
-        found.append((NAMES[method], lead.mean, lead.low, lead.high, lead.seeds, judged.status, judged.numbers, status))
-    columns = ["label", "lead", "low", "high", "seeds", "status", "numbers", "holm"]
+        one_sign = lead.low > 0 or lead.high < 0
+        reasons = [NOT_AFTER_HOLM if one_sign and reason == OPEN_INTERVAL else reason for reason in judged.reasons]
+        scores = (lead.mean, lead.low, lead.high, lead.seeds)
+        found.append((NAMES[method], *scores, judged.status, status, "; ".join(reasons)))
+    columns = ["label", "lead", "low", "high", "seeds", "status", "holm", "why"]
     return pd.DataFrame(found, columns=columns).sort_values("lead", ascending=False, kind="stable")
 
 
@@ -198,7 +204,7 @@ def compared() -> pd.DataFrame:
 
 
 def left_out(points: pd.DataFrame) -> pd.DataFrame:
-    """For each paper: how many methods its tables have, and those without which are more accurate here than its own.
+    """For each paper: how many methods its tables have and how many they lack, and which are ahead of its own here.
 
     A paper whose own method is not stored has no accuracy and no methods ahead of it.
 
@@ -207,11 +213,11 @@ def left_out(points: pd.DataFrame) -> pd.DataFrame:
     score, tables = points.set_index("label")[SCORE], compared()
     rows = {}
     for own, has in tables.items():
-        absent = [label for label in score.index if not has[label]]
-        ahead = ", ".join(label for label in absent if score[label] > score[own]) if own in score else "not stored"
-        rows[own] = (int(has.sum()), len(absent), score.get(own), ahead or "none")
-    return pd.DataFrame.from_dict(
-        rows,
-        orient="index",
-        columns=["in its tables", "here and not in its tables", "accuracy here", "of these, ahead of it here"],
-    )
+        parts = [[label for label in score.index if has[label] == printed] for printed in (True, False)]
+        ahead = [
+            ", ".join(label for label in part if score[label] > score[own]) or "none" if own in score else "not stored"
+            for part in parts
+        ]
+        rows[own] = (score.get(own), int(has.sum()), ahead[0], len(parts[1]), ahead[1])
+    columns = ["accuracy here", "in its tables", "of these ahead of it", "not in its tables", "of those ahead of it"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
