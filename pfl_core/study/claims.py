@@ -132,7 +132,7 @@ def claims_table(checks: ClaimChecks, results: pd.DataFrame, numbers: list[int] 
     for claim in claims(checks):
         if numbers is None or claim.number in numbers:
             judgement = claim.judge(prepared(claim.check.settings, claim.check.varied))
-            judgement = judgement._replace(numbers=with_methods(judgement.numbers))
-            rows.append((claim.number, claim.text, claim.source, claim.in_tables, claim.published, *judgement))
+            ours = (judgement.status, with_methods(judgement.numbers), judgement.runs)
+            rows.append((claim.number, claim.text, claim.source, claim.in_tables, claim.published, *ours))
     columns = ["claim", "text", "source", "in the paper's tables", "published", "ours", "numbers", "runs"]
     return pd.DataFrame(rows, columns=columns).set_index("claim")

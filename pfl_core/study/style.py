@@ -70,7 +70,7 @@ METHODS = {
     "fedper": Look(BROWN, "<", DASHDOT),
     "fedbabu": Look(OLIVE, ">", DOTTED),
     "lg_fedavg": Look(BLUE, "p", LONG),
-    "lotteryfl": Look(TEAL, "h", DASHDOT),
+    "lotteryfl": Look(INDIGO, "h", DASHDOT),
     "fedprox": Look(SKY, "*", DASHED),
     "scaffold": Look(GREEN, "X", DASHDOT),
     "fednova": Look(PINK, "^", DOTTED),
@@ -85,7 +85,7 @@ METHODS = {
     "perfedavg": Look(WINE, ">", DOTTED),
     "fedem": Look(VERMILLION, "P", DASHED),
     "heterofl": Look(GREEN, "*", LONG),
-    "fedmask": Look(ORANGE, "H", DOTTED),
+    "fedmask": Look(TEAL, "H", DOTTED),
     "fedmd": Look(BROWN, "d", DASHDOT),
 }
 COLORS = {name: look.color for name, look in METHODS.items()}

@@ -120,7 +120,7 @@ def test_no_search_decides_whose_best_value_is_at_the_end_of_its_grid():
 
 def test_without_runs_there_is_nothing_to_add():
     nothing = Verdict("undecided", "nothing is stored")
-    assert Criteria().judge(1, nothing, Reading(), rows()) == ("undecided", "nothing is stored", ())
+    assert Criteria().judge(1, nothing, Reading(), rows()) == ("undecided", "nothing is stored", (), ())
 
 
 @pytest.mark.parametrize(

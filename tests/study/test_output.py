@@ -30,6 +30,15 @@ def test_a_caption_gives_the_span_where_runs_differ():
     )
 
 
+def test_a_caption_gives_the_seeds_of_each_data_set_where_they_differ():
+    two = [record(seed=seed) for seed in (0, 1)]
+    other = {"data": {"name": "fashion_small"}}
+    assert output.caption([*two, record(**other)]).endswith(
+        "2 seeds (0, 1) on Digits, one seed (0) on Fashion-MNIST (small)"
+    )
+    assert output.caption([*two, record(**other), record(seed=1, **other)]).endswith(" 1 local epoch, 2 seeds (0, 1)")
+
+
 def test_a_caption_gives_each_description_of_data_once():
     copy, clouds = "CIFAR-10 (JPEG copy)", "our generator"
 

@@ -10,8 +10,8 @@ import pytest
 
 from pfl_core import papers
 from pfl_core.papers.across import figures, results
-from pfl_core.papers.across.answer import answer, sides
-from pfl_core.papers.across.results import ALL, SCORE
+from pfl_core.papers.across.answer import after_training, answer, sides
+from pfl_core.papers.across.results import ALL, SCORE, TRAINED
 from pfl_core.papers.across.study import STUDY
 from pfl_core.runs import sweep
 from pfl_core.study.names import NAMES
@@ -70,10 +70,12 @@ def test_what_each_paper_compared_is_read_from_its_tables():
 def test_left_out_methods_are_those_that_are_ahead():
     points = invented(("A", "fedselect", 0, 80.0), ("A", "fedem", 0, 85.0), ("A", "ditto", 0, 90.0))
     row = results.left_out(points).loc["FedSelect"]
-    assert row["of these, ahead of it here"] == "FedEM", "Ditto is in FedSelect's tables"
+    assert row["of these ahead of it"] == "Ditto", "Ditto is in FedSelect's tables"
+    assert row["of those ahead of it"] == "FedEM"
     assert row["in its tables"] == results.compared()["FedSelect"].sum()
     absent = results.left_out(points).loc["pFedGate"]
-    assert math.isnan(absent["accuracy here"]) and absent["of these, ahead of it here"] == "not stored"
+    assert math.isnan(absent["accuracy here"])
+    assert absent["of these ahead of it"] == absent["of those ahead of it"] == "not stored"
 
 
 def test_same_scores_are_found_and_runs_are_scored_at_one_point(records):
@@ -107,10 +109,33 @@ def test_the_answer_names_sides_and_hedges():
     ).assign(low=[1.0, -2.0, 0.5], high=[2.0, -1.0, 1.5])
     assert list(sides(judged)) == [
         "Ahead of Local (shown, not decided): A.",
-        "Behind Local (undecided, for the reasons in the notebook's table): B.",
-        "No lead over Local and no deficit of 1 method survives Holm's correction for 27 comparisons. Without it, C is "
-        "ahead and 0 behind.",
+        "Behind Local (not decided; the reasons are in the notebook's table of leads): B.",
+        "1 other method is neither ahead of Local nor behind it after Holm's correction for 27 comparisons. Without "
+        "it, C is ahead and 0 behind.",
     ]
+    (line,) = sides(judged[judged["label"] == "C"])
+    assert line.startswith("No method is ahead of Local or behind it after Holm's correction")
+
+
+def test_the_answer_counts_the_methods_ahead_of_local_after_local_training():
+    points = pd.DataFrame({"label": ["Local", "FedAvg", "MOON"], TRAINED: [80.0, 81.0, 85.25]})
+    assert after_training(points) == (
+        "After local training MOON is the most accurate: 85.2 %; 2 of 2 methods have a higher mean than Local."
+    )
+    assert after_training(points[1:]) == "After local training MOON is the most accurate: 85.2 %."
+
+
+def test_an_undecided_lead_has_its_reasons(records):
+    """All seeds agree on FedAvg's deficit, but the interval is too wide for 27 comparisons."""
+    frame = STUDY.metrics_frame(records).assign(preset="real")
+    local = frame.loc[(frame["metric"] == SCORE) & (frame["method"] == "local")].set_index("seed")["value"]
+    ours = (frame["metric"] == SCORE) & (frame["method"] == "fedavg")
+    frame.loc[ours, "value"] = [
+        local[seed] - gap for seed, gap in zip(frame.loc[ours, "seed"], (5.0, 5.1), strict=True)
+    ]
+    judged = results.against_local(frame).set_index("label").loc["FedAvg"]
+    assert judged["high"] < 0 and judged["holm"] == judged["status"] == "undecided"
+    assert results.NOT_AFTER_HOLM in judged["why"] and "both answers" not in judged["why"]
 
 
 def test_one_seed_tests_nothing_and_if_all_are_decided_no_other_is_named():
