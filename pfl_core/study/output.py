@@ -87,7 +87,7 @@ def caption(records: Sequence[Record]) -> str:
     devices = [kind for kind in dict.fromkeys(spec.device_kind for spec in specs) if kind != "cpu"]
     num_clients = _span(spec.clients for spec in specs)
     return (
-        f"preset {specs[0].preset_label}: {data}, {num_clients} clients, {' + '.join(map(plain, networks))}, "
+        f"preset {specs[0].preset_label}: {data}, {num_clients} clients, {' or '.join(map(plain, networks))}, "
         f"{_lengths(records)} rounds, {epochs} local epoch{'s' * (epochs != '1')}, "
         + _seeds(specs)
         + (f", on {' + '.join(devices)}" if devices else "")

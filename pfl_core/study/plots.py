@@ -25,6 +25,7 @@ CHARACTERS_PER_INCH = 18  # of a legend
 CAPTION_PER_INCH = 20  # characters
 TITLES_PER_FIGURE = 100  # characters of the titles of a row of panels, in a double-column figure
 FAR = 4.0  # far outliers lie this many times (maximum - first quartile) below the first quartile
+FAR_BEHIND = 1.0  # the same for leads over one method, where the best methods count
 FAR_AHEAD = 2.0  # the same for leads: this many times (third quartile - minimum) above the third quartile
 MANY = 5  # a panel with more lines than this has no bands: they would cover each other
 MARKS = 7  # markers on a curve
@@ -208,6 +209,7 @@ def mean_dots(
         split = " " if fits else "\n"
         for ax in row[len(panels) :]:
             ax.set_axis_off()
+        cut = bool((part["value"] < low).any())
         for ax, (panel, cells) in zip(row, panels, strict=False):
             _dots_of(ax, cells, labels, look, low=low)
             for value in cells.loc[(cells["label"] == dashed) & (cells["value"] >= low), "value"]:
@@ -216,6 +218,9 @@ def mean_dots(
             _label_rows(ax, labels)
             ax.set_title(wrapped(f"{name}:{split}{panel}" if len(sets) > 1 else panel, columns + 0.5))
             ax.set_xlabel(xlabel)
+        if cut:  # a number at the edge lies beyond the scale
+            left, right = row[0].get_xlim()
+            row[0].set_xlim(left=max(low - 0.02 * (right - low), left))
     without = [in_figure(str(name)) for name in sets if name not in has_line]
     missing = f" (not on {', '.join(without)})" if without else ""
     notes = [f"dashed: {dashed}{missing}"] if has_line else []
@@ -229,27 +234,33 @@ def mean_dots(
 
 
 @styled
-def lead_dots(leads: pd.DataFrame, leader: str, caption: str = "") -> Figure:
+def lead_dots(leads: pd.DataFrame, leader: str, caption: str = "", *, over: bool = False) -> Figure:
     """The leads of the label ``leader`` over the others: a panel for each data set, a line for each label, one scale.
 
-    Columns: dataset, label, color, lead (points), low, high (of the 95 % interval; NaN for one seed), seeds; optional:
-    paper (the printed lead, NaN if there is none). Far outliers are written as numbers at the edge. Raises ValueError
-    without leads.
+    ``over``: those of the others over it; each panel then has its own labels and scale. Columns: dataset, label, color,
+    lead (points), low, high (of the 95 % interval; NaN for one seed), seeds; optional: paper (the printed lead, NaN if
+    there is none). Far outliers are written as numbers at the edge. Raises ValueError without leads.
     """
     if leads.empty:
         raise ValueError(f"no run of another method has a seed in common with {leader}, so there is no lead to draw")
     cells = leads.rename(columns={"lead": "value"}).assign(std=(leads["high"] - leads["low"]) / 2)  # half the interval
     labels, sets = list(dict.fromkeys(cells["label"])), dict(list(cells.groupby("dataset", sort=False)))
-    size = (DOUBLE if len(sets) > 1 else SINGLE, 0.2 * len(labels) + 1.1)
-    fig, axes = plt.subplots(1, len(sets), figsize=size, layout="constrained", squeeze=False, sharex=True, sharey=True)
-    look, high = looks(cells), -far_below(-cells["value"], FAR_AHEAD)
+    size = (DOUBLE if len(sets) > 1 else SINGLE, (0.15 if len(labels) > 20 else 0.2) * len(labels) + 1.1)
+    fig, axes = plt.subplots(
+        1, len(sets), figsize=size, layout="constrained", squeeze=False, sharex=not over, sharey=not over
+    )
+    look, high, low = looks(cells), -far_below(-cells["value"], FAR_AHEAD), -np.inf
     for ax, (name, part) in zip(axes[0], sets.items(), strict=True):
         ax.axvline(0, color="0.4", linewidth=0.8)
-        _dots_of(ax, part, labels, look, high=high)
+        if over:
+            labels, high, low = list(dict.fromkeys(part["label"])), np.inf, far_below(part["value"], FAR_BEHIND)
+        _dots_of(ax, part, labels, look, low=low, high=high)
         _label_rows(ax, labels)
         ax.set_title(wrapped(str(name).replace(": ", ":\n"), len(sets)) if len(sets) > 1 else "")
         ax.set_xlabel("lead (points)")
-    notes = [f"marks: the lead of {leader}, over each method"]
+    notes = [
+        f"marks: the lead of each method over {leader}" if over else f"marks: the lead of {leader}, over each method"
+    ]
     if (several := cells.loc[cells["std"].notna(), "seeds"]).size:
         seeds = " or ".join(str(n) for n in sorted(several.unique()))
         notes.append(f"bars: 95\N{NO-BREAK SPACE}% interval, paired over {seeds} seeds")

@@ -26,7 +26,7 @@ def test_a_caption_gives_the_span_where_runs_differ():
         record(model={"name": "cnn_small"}, rounds=100),
     ]
     assert output.caption(runs) == (
-        "preset quick: Digits, 2 to 10 clients, MLP + small CNN, 60 to 200 rounds, 1 local epoch, one seed (0)"
+        "preset quick: Digits, 2 to 10 clients, MLP or small CNN, 60 to 200 rounds, 1 local epoch, one seed (0)"
     )
 
 

@@ -28,8 +28,9 @@ from pfl_core.study.names import NAMES
 from pfl_core.study.statistics import agreement
 from pfl_core.study.verdicts import UNDECIDED
 
-SIDES = {"holds": "Ahead of Local", "does not hold": "Behind Local"}
+SIDES = {"holds": "After aggregation ahead of Local", "does not hold": "After aggregation behind Local"}
 COST_NAMES = {"upload_mb": "bytes", "passes": "passes"}
+FRONT = "each has a higher mean than all that cost at most as much"
 
 
 def answer(records: Sequence[Record]) -> list[str]:
@@ -50,7 +51,7 @@ def answer(records: Sequence[Record]) -> list[str]:
             closest(clients(own)),
         ]
         fronts = {name: ", ".join(front(points, cost)) for cost, name in COST_NAMES.items()}
-        lines += [f"Pareto front of accuracy and {name}: {labels}." for name, labels in fronts.items()]
+        lines += [f"Pareto front of accuracy and {name} ({FRONT}): {labels}." for name, labels in fronts.items()]
         texts.append("\n".join(lines))
     return texts
 
@@ -61,17 +62,17 @@ def best(points: pd.DataFrame) -> str:
     others = [f"{NAMES[name]} has {score[NAMES[name]]:.1f} %" for name in (REFERENCE, "fedavg") if NAMES[name] in score]
     absent = len(MODULES) - len(score)
     of = f"{len(score)} methods" + (f" ({absent} more are not stored yet)" if absent else "")
-    first = f"After aggregation {score.index[0]} is the most accurate of {of}: {score.iloc[0]:.1f} %"
+    first = f"After aggregation {score.index[0]} has the highest mean of {of}: {score.iloc[0]:.1f} %"
     return "; ".join([first, *others]) + "."
 
 
 def after_training(points: pd.DataFrame) -> str:
-    """The most accurate method after local training, and how many are ahead of Local. ``points``: as in ``best``."""
+    """The method with the highest mean after local training, and the number above Local. ``points``: as in ``best``."""
     score = points.set_index("label")[TRAINED].sort_values(ascending=False, kind="stable")
-    text = f"After local training {score.index[0]} is the most accurate: {score.iloc[0]:.1f} %"
+    text = f"After local training {score.index[0]} has the highest mean: {score.iloc[0]:.1f} %"
     if (local := score.get(NAMES[REFERENCE])) is None:
         return f"{text}."
-    return f"{text}; {int((score > local).sum())} of {len(score) - 1} methods have a higher mean than Local."
+    return f"{text}; {int((score > local).sum())} of {len(score) - 1} methods are above Local. Not tested."
 
 
 def sides(judged: pd.DataFrame) -> Iterator[str]:
@@ -90,11 +91,14 @@ def sides(judged: pd.DataFrame) -> Iterator[str]:
     if rest.empty:
         return
     above, below = rest.loc[rest["low"] > 0, "label"], rest.loc[rest["high"] < 0, "label"]
-    others = f"{len(rest)} other method{'s are' if len(rest) > 1 else ' is'} neither ahead of Local nor behind it"
-    unclear = "No method is ahead of Local or behind it" if len(rest) == len(judged) else others
+    who = (
+        "any method is"
+        if len(rest) == len(judged)
+        else f"{len(rest)} other method{'s are' if len(rest) > 1 else ' is'}"
+    )
     yield (
-        f"{unclear} after Holm's correction for {RIVALS} comparisons. Without it, {', '.join(above) or 'none'} "
-        f"{'is' if len(above) < 2 else 'are'} ahead and {len(below)} behind."
+        f"The seeds do not show on which side of Local {who}, after Holm's correction for {RIVALS} comparisons. "
+        f"Without it, {', '.join(above) or 'none'} {'is' if len(above) < 2 else 'are'} ahead and {len(below)} behind."
     )
 
 

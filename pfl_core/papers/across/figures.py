@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-from pfl_core.papers.across.results import COSTS, SCORE, SCORES, front
+from pfl_core.papers.across.results import COSTS, REFERENCE, SCORE, SCORES, front
 from pfl_core.study.frames import REFERENCES
-from pfl_core.study.plots import ONE_SEED, captioned, far_below, legend_above, mean_dots, wrapped
-from pfl_core.study.style import DOUBLE, Look, looks, styled
+from pfl_core.study.names import NAMES
+from pfl_core.study.plots import ONE_SEED, captioned, far_below, lead_dots, legend_above, mean_dots, wrapped
+from pfl_core.study.style import DOUBLE, METHODS, Look, looks, styled
 
 OTHERS, OTHER = "other methods", Look("0.7", "o")  # in the figure of fronts
 STUDIED = ("fedselect", "star_pfl", "fedpews", "pfedgate")  # the methods of the four papers
@@ -105,6 +108,13 @@ def front_panel(ax: Axes, points: pd.DataFrame, cost: str, look: dict[str, Look]
     return labels
 
 
+def leads(judged: Mapping[str, pd.DataFrame], caption: str = "") -> Figure:
+    """The lead of every method over Local with its 95 % interval. Data set -> rows of ``results.against_local``."""
+    color = {NAMES[method]: look.color for method, look in METHODS.items()}
+    cells = pd.concat(rows.assign(dataset=where, color=rows["label"].map(color)) for where, rows in judged.items())
+    return lead_dots(cells, NAMES[REFERENCE], caption, over=True)
+
+
 @styled
 def ranks(ranked: pd.DataFrame, caption: str = "") -> Figure:
     """Ranks with 95 % intervals, a panel for each data set and one for all of them. Columns of ``results.ranks``."""
@@ -127,6 +137,6 @@ def ranks(ranked: pd.DataFrame, caption: str = "") -> Figure:
         ax.grid(axis="y", color="0.93", linewidth=0.6)
         ax.set_axisbelow(True)
     notes = [ONE_SEED] * bool((ranked["runs"] < 2).any())
-    notes.append("bars: 95 % interval of the mean rank, cut at the edges")
+    notes.append("bars: 95 % interval of the mean rank, cut at the edges; sorted by the mean over data sets and seeds")
     notes += ["without a bar: the same rank with every seed"] * bool((ranked["low"] == ranked["high"]).any())
     return captioned(fig, caption, "; ".join(notes))

@@ -9,15 +9,16 @@ import pandas as pd
 
 from pfl_core import papers
 from pfl_core.papers.across.criteria import CRITERIA
+from pfl_core.papers.across.settings import SETTINGS
 from pfl_core.registry import MODULES
 from pfl_core.runs import Record
-from pfl_core.study import frames
-from pfl_core.study.criteria import OPEN_INTERVAL
+from pfl_core.study import frames, search
+from pfl_core.study.criteria import OPEN_INTERVAL, SHOWN_ONLY
 from pfl_core.study.method_comparison import passes
 from pfl_core.study.names import NAMES, plain
 from pfl_core.study.statistics import Missing, interval, paired, reading
 from pfl_core.study.style import COLORS
-from pfl_core.study.verdicts import Verdict, holm
+from pfl_core.study.verdicts import UNDECIDED, Verdict, holm
 
 # All methods are scored at the same two points of the last round, wherever their papers report their score.
 SCORE, TRAINED = "acc_mean_merged", "acc_mean_trained"
@@ -35,6 +36,9 @@ SAME = 1e-5  # relative difference of two losses that are equal up to rounding
 REFERENCE = "local"
 RIVALS = len(MODULES) - 1  # methods that are compared with REFERENCE
 NOT_AFTER_HOLM = "the interval has one sign, but not after Holm's correction"
+# status of a lead over REFERENCE -> its side, and whether that is decided
+SIDES = {"holds": "ahead", "does not hold": "behind", UNDECIDED: "unclear"}
+DECIDED = {"holds": "yes", "does not hold": "yes", SHOWN_ONLY: SHOWN_ONLY, UNDECIDED: "no"}
 ALL = "all data sets"
 
 
@@ -196,6 +200,25 @@ def against_local(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=columns).sort_values("lead", ascending=False, kind="stable")
 
 
+def shown_leads(judged: pd.DataFrame) -> pd.DataFrame:
+    """The rows of ``against_local`` as a table to show: the side by Holm's method, whether it is decided, and why not.
+
+    Of a data set with one seed only the leads.
+    """
+    table = judged.assign(side=judged["holm"].map(SIDES), decided=judged["status"].map(DECIDED)).set_index("label")
+    columns = ["lead", "low", "high", "seeds", "side", "decided", "why"]
+    return table[["lead", "seeds"] if table["low"].isna().all() else columns]
+
+
+def searches(preset: str) -> pd.DataFrame:
+    """The searches of a preset as a table to show, the data sets in the order of the settings."""
+    found = search.table("across").query("preset == @preset").drop(columns="preset")
+    order = {name: place for place, name in enumerate(SETTINGS.settings[preset])}
+    found = found.sort_values("setting", key=lambda names: names.map(order), kind="stable")
+    names = found.assign(method=found["method"].map(NAMES), setting=found["setting"].map(plain))
+    return names.set_index(["setting", "method"])
+
+
 def compared() -> pd.DataFrame:
     """Which method is in the printed tables of which paper: a row per method, a column per paper, values bool."""
     tables = {name: set(papers.paper(name).table()["key"]) for name in papers.PAPERS}
@@ -204,9 +227,9 @@ def compared() -> pd.DataFrame:
 
 
 def left_out(points: pd.DataFrame) -> pd.DataFrame:
-    """For each paper: how many methods its tables have and how many they lack, and which are ahead of its own here.
+    """For each paper: how many methods its tables have and lack, and which have a higher mean here than its own.
 
-    A paper whose own method is not stored has no accuracy and no methods ahead of it.
+    A paper whose own method is not stored has no accuracy and no such methods.
 
     ``points``: rows of ``means`` for one data set. The names of the papers are those of their own methods.
     """
@@ -219,5 +242,8 @@ def left_out(points: pd.DataFrame) -> pd.DataFrame:
             for part in parts
         ]
         rows[own] = (score.get(own), int(has.sum()), ahead[0], len(parts[1]), ahead[1])
-    columns = ["accuracy here", "in its tables", "of these ahead of it", "not in its tables", "of those ahead of it"]
+    columns = [
+        "accuracy here", "in its tables", "higher mean, in its tables", "not in its tables",
+        "higher mean, not in its tables",
+    ]  # fmt: skip
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns)

@@ -70,12 +70,12 @@ def test_what_each_paper_compared_is_read_from_its_tables():
 def test_left_out_methods_are_those_that_are_ahead():
     points = invented(("A", "fedselect", 0, 80.0), ("A", "fedem", 0, 85.0), ("A", "ditto", 0, 90.0))
     row = results.left_out(points).loc["FedSelect"]
-    assert row["of these ahead of it"] == "Ditto", "Ditto is in FedSelect's tables"
-    assert row["of those ahead of it"] == "FedEM"
+    assert row["higher mean, in its tables"] == "Ditto", "Ditto is in FedSelect's tables"
+    assert row["higher mean, not in its tables"] == "FedEM"
     assert row["in its tables"] == results.compared()["FedSelect"].sum()
     absent = results.left_out(points).loc["pFedGate"]
     assert math.isnan(absent["accuracy here"])
-    assert absent["of these ahead of it"] == absent["of those ahead of it"] == "not stored"
+    assert absent["higher mean, in its tables"] == absent["higher mean, not in its tables"] == "not stored"
 
 
 def test_same_scores_are_found_and_runs_are_scored_at_one_point(records):
@@ -108,21 +108,21 @@ def test_the_answer_names_sides_and_hedges():
         columns=["label", "holm", "status"],
     ).assign(low=[1.0, -2.0, 0.5], high=[2.0, -1.0, 1.5])
     assert list(sides(judged)) == [
-        "Ahead of Local (shown, not decided): A.",
-        "Behind Local (not decided; the reasons are in the notebook's table of leads): B.",
-        "1 other method is neither ahead of Local nor behind it after Holm's correction for 27 comparisons. Without "
-        "it, C is ahead and 0 behind.",
+        "After aggregation ahead of Local (shown, not decided): A.",
+        "After aggregation behind Local (not decided; the reasons are in the notebook's table of leads): B.",
+        "The seeds do not show on which side of Local 1 other method is, after Holm's correction for 27 comparisons. "
+        "Without it, C is ahead and 0 behind.",
     ]
     (line,) = sides(judged[judged["label"] == "C"])
-    assert line.startswith("No method is ahead of Local or behind it after Holm's correction")
+    assert line.startswith("The seeds do not show on which side of Local any method is, after")
 
 
 def test_the_answer_counts_the_methods_ahead_of_local_after_local_training():
     points = pd.DataFrame({"label": ["Local", "FedAvg", "MOON"], TRAINED: [80.0, 81.0, 85.25]})
     assert after_training(points) == (
-        "After local training MOON is the most accurate: 85.2 %; 2 of 2 methods have a higher mean than Local."
+        "After local training MOON has the highest mean: 85.2 %; 2 of 2 methods are above Local. Not tested."
     )
-    assert after_training(points[1:]) == "After local training MOON is the most accurate: 85.2 %."
+    assert after_training(points[1:]) == "After local training MOON has the highest mean: 85.2 %."
 
 
 def test_an_undecided_lead_has_its_reasons(records):
@@ -136,6 +136,23 @@ def test_an_undecided_lead_has_its_reasons(records):
     judged = results.against_local(frame).set_index("label").loc["FedAvg"]
     assert judged["high"] < 0 and judged["holm"] == judged["status"] == "undecided"
     assert results.NOT_AFTER_HOLM in judged["why"] and "both answers" not in judged["why"]
+
+
+def test_leads_are_shown_by_side_and_those_of_one_seed_alone(records):
+    frame = STUDY.metrics_frame(records)
+    judged = results.against_local(frame)
+    shown = results.shown_leads(judged.assign(holm="does not hold", status=["shown", "undecided", "holds"]))
+    assert set(shown["side"]) == {"behind"} and shown["decided"].tolist() == ["shown", "no", "yes"]
+    one = results.against_local(frame[frame["seed"] == 0])
+    assert list(results.shown_leads(one).columns) == ["lead", "seeds"]
+    caption = " ".join(drawn(figures.leads({"Digits": judged, "Others": one}, "caption")).get_supxlabel().split())
+    assert "the lead of each method over Local" in caption and "hollow: no interval" in caption
+
+
+def test_searches_are_shown_with_the_names_of_methods_and_data():
+    found = results.searches("real")
+    assert list(dict.fromkeys(found.index.get_level_values("setting"))) == ["Fashion-MNIST", "CIFAR-10"]
+    assert "FedAvg + FT" in found.index.get_level_values("method") and "preset" not in found
 
 
 def test_one_seed_tests_nothing_and_if_all_are_decided_no_other_is_named():
@@ -179,7 +196,7 @@ def test_the_answer_of_stored_runs(records):
     (text,) = answer(records)
     lines = text.splitlines()
     assert lines[0].startswith("Digits (2 seeds, preset ci")
-    assert "is the most accurate of 4 methods (24 more are not stored yet)" in lines[1] and "Local has" in lines[1]
+    assert "has the highest mean of 4 methods (24 more are not stored yet)" in lines[1] and "Local has" in lines[1]
     assert sum(line.startswith("Pareto front of accuracy and") for line in lines) == 2
     assert any("Closest to Local client by client: Fed" in line for line in lines)
 
