@@ -196,3 +196,15 @@ def test_leads_have_intervals_and_far_ones_are_numbers_at_the_edge():
     assert all(note in caption for note in notes)
     whole = plots.lead_dots(table[table["seeds"] == 4].assign(color="b", paper=np.nan), "FedSelect", "caption")
     assert "hollow" not in whole.get_supxlabel() and "paper" not in whole.get_supxlabel()
+
+
+def test_leads_over_one_method_have_labels_and_a_scale_for_each_data_set():
+    rows = [("a", "FedAvg", 1.0), ("a", "Ditto", 2.0), ("a", "FedMD", -40.0), ("a", "MOON", 1.5), ("b", "Ditto", -40.0)]
+    table = pd.DataFrame(rows, columns=["dataset", "label", "lead"]).assign(low=np.nan, high=np.nan, seeds=1, color="b")
+    fig = drawn(plots.lead_dots(table, "Local", "caption", over=True))
+    first, second = fig.axes
+    assert texts(first.get_yticklabels()) == ["FedAvg", "Ditto", "FedMD", "MOON"]
+    assert texts(second.get_yticklabels()) == ["Ditto"]
+    assert [text.get_text().strip() for text in first.texts if "40" in text.get_text()] == ["◂ -40.0"]
+    assert first.get_xlim()[0] > -10 and second.get_xlim()[0] < -20
+    assert "the lead of each method over Local" in " ".join(fig.get_supxlabel().split())
