@@ -30,7 +30,7 @@ from pfl_core.runs.spec import RunSpec
 
 RESULTS = ROOT / "data" / "results"  # committed records of long runs
 # Format of record files. Those of format 1 lack this number and have other keys, see ``migrate``. Since format 3 the
-# rounds of a series may be stored as a range.
+# rounds of a series may be stored as a range, and packed numbers without those that are missing.
 SCHEMA = 3
 KEYED = 2  # the oldest format with the keys of today
 DEVICES = ("cpu", "cuda", "mps")  # a figure can show records of any of these
@@ -405,8 +405,9 @@ def record_from_content(content: dict[str, Any]) -> Record:
 def packed(array: Any) -> Any:
     """A rectangular array of more than PACKED numbers as {"dtype", "shape", "data"}; anything else as it is.
 
-    ``data`` is base64 text of zlib's compression. Numbers are int32, or float32, whose precision is that of records.
-    The last axis of ``shape`` comes first and bytes of equal place stand together: neighbours in time compress well.
+    ``data`` is base64 text of zlib's compression. If numbers are missing (NaN), it has only the others, and ``present``
+    has a bit for each number. Numbers are int32, or float32, whose precision is that of records. The last axis of
+    ``shape`` comes first and bytes of equal place stand together: neighbours in time compress well.
     """
     try:
         values = np.asarray(array)
@@ -420,19 +421,35 @@ def packed(array: Any) -> Any:
     whole = exact == np.round(exact)
     if (values[whole] != exact[whole]).any():  # counts are never rounded
         return array
-    places = np.ascontiguousarray(values.T).view(np.uint8).reshape(-1, values.itemsize).T
-    data = base64.b64encode(zlib.compress(places.tobytes(), 9)).decode()
-    return {"dtype": values.dtype.name, "shape": list(values.shape), "data": data}
+    content = {"dtype": values.dtype.name, "shape": list(values.shape)}
+    kept, present = values.T, ~np.isnan(exact.T)
+    if not present.all():
+        kept, content["present"] = kept[present], _as_text(np.packbits(present))
+    places = np.ascontiguousarray(kept).view(np.uint8).reshape(-1, values.itemsize).T
+    return {**content, "data": _as_text(places)}
 
 
 def unpacked(array: Any) -> Any:
     """The array that ``packed`` made text of, as int64 or float64; anything else as it is."""
-    if not (isinstance(array, dict) and array.keys() == {"dtype", "shape", "data"}):
+    if not (isinstance(array, dict) and array.keys() - {"present"} == {"dtype", "shape", "data"}):
         return array
-    dtype = np.dtype(array["dtype"])
-    places = np.frombuffer(zlib.decompress(base64.b64decode(array["data"])), np.uint8).reshape(dtype.itemsize, -1)
-    values = np.ascontiguousarray(places.T).view(dtype).reshape(array["shape"][::-1]).T
-    return values.astype(np.int64 if dtype.kind == "i" else np.float64)
+    dtype, shape = np.dtype(array["dtype"]), array["shape"][::-1]
+    values = np.ascontiguousarray(_as_bytes(array["data"]).reshape(dtype.itemsize, -1).T).view(dtype).ravel()
+    if "present" in array:
+        present = np.unpackbits(_as_bytes(array["present"]), count=math.prod(shape)).astype(bool)
+        kept, values = values, np.full(len(present), np.nan, dtype)
+        values[present] = kept
+    return values.reshape(shape).T.astype(np.int64 if dtype.kind == "i" else np.float64)
+
+
+def _as_text(data: np.ndarray) -> str:
+    """Base64 text of the compressed bytes."""
+    return base64.b64encode(zlib.compress(data.tobytes(), 9)).decode()
+
+
+def _as_bytes(text: str) -> np.ndarray:
+    """The bytes [n] uint8 that ``_as_text`` made text of."""
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
 
 
 def ranged(rounds: list[int]) -> Any:
@@ -452,14 +469,17 @@ def shortened(values: list) -> Any:
     """The values of a series as they are stored: one if all are equal, ``packed`` if they are many numbers."""
     if len(values) > 1 and all(value == values[0] for value in values):
         return values[:1]
-    missing = any(number is None for value in values for number in (value if isinstance(value, list) else [value]))
-    return values if missing else packed(values)
+    return packed(values)
 
 
 def in_full(values: Any, rounds: list[int]) -> list:
     """The values of a series, one for each of its rounds, from what ``shortened`` made of them."""
     found = unpacked(values)
     if isinstance(found, np.ndarray):
+        missing = np.isnan(found)  # an absent client, or no number
+        if missing.any():
+            found = found.astype(object)
+            found[missing] = None
         return found.tolist()
     return found * len(rounds) if len(found) == 1 else found
 

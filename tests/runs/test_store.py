@@ -316,7 +316,22 @@ def test_a_long_series_is_packed():
     assert isinstance(stored, dict)
     np.testing.assert_allclose(in_full(stored, list(range(1, 101))), values, rtol=1e-6)
     values[3][4] = None  # an absent client
-    assert shortened(values) is values
+    found = in_full(shortened(values), list(range(1, 101)))
+    assert [[number is None for number in row] for row in found] == [[n is None for n in row] for row in values]
+    found[3][4] = values[3][4] = 0.0
+    np.testing.assert_allclose(found, values, rtol=1e-6)
+
+
+def test_of_a_series_with_many_absent_clients_only_the_numbers_that_are_there_take_space(tmp_path):
+    """A tenth of 100 clients in each of 200 rounds."""
+    there = numbers(200, 100) < 0.1
+    whole, few = numbers(200, 100), np.where(there, numbers(200, 100), np.nan)
+    sizes = [len(json.dumps(shortened(values.tolist()))) for values in (whole, few)]
+    assert sizes[1] < 0.2 * sizes[0]
+    made = record(loss=(list(range(1, 201)), few.tolist()))
+    back = read_record(write_record(made, tmp_path / "r.json"))
+    np.testing.assert_allclose(back.values("loss").to_numpy(), few, rtol=1e-6)
+    assert write_record(back, tmp_path / "again.json").read_bytes() == (tmp_path / "r.json").read_bytes()
 
 
 @pytest.mark.parametrize(
