@@ -35,6 +35,7 @@ SCHEMA = 3
 KEYED = 2  # the oldest format with the keys of today
 DEVICES = ("cpu", "cuda", "mps")  # a figure can show records of any of these
 LEFT_SECONDS = 3600.0  # temporary files unchanged for so long were left by a killed process
+COARSE = 8  # bits of a float32's 24 that a compressed number loses: it keeps almost five digits
 PACKED = 1500  # an array of more numbers is stored as compressed text: a third of the size
 _RECORD_PATTERN = "[0-9a-f]" * 16 + ".json"
 
@@ -406,8 +407,8 @@ def packed(array: Any) -> Any:
     """A rectangular array of more than PACKED numbers as {"dtype", "shape", "data"}; anything else as it is.
 
     ``data`` is base64 text of zlib's compression. If numbers are missing (NaN), it has only the others, and ``present``
-    has a bit for each number. Numbers are int32, or float32, whose precision is that of records. The last axis of
-    ``shape`` comes first and bytes of equal place stand together: neighbours in time compress well.
+    has a bit for each number. Numbers are int32 or float32, with COARSE fewer bits if they are not whole. The last axis
+    of ``shape`` comes first and bytes of equal place stand together: neighbours in time compress well.
     """
     try:
         values = np.asarray(array)
@@ -421,6 +422,8 @@ def packed(array: Any) -> Any:
     whole = exact == np.round(exact)
     if (values[whole] != exact[whole]).any():  # counts are never rounded
         return array
+    if values.dtype.kind == "f":
+        values = np.where(whole, values, _coarse(values))
     content = {"dtype": values.dtype.name, "shape": list(values.shape)}
     kept, present = values.T, ~np.isnan(exact.T)
     if not present.all():
@@ -440,6 +443,13 @@ def unpacked(array: Any) -> Any:
         kept, values = values, np.full(len(present), np.nan, dtype)
         values[present] = kept
     return values.reshape(shape).T.astype(np.int64 if dtype.kind == "i" else np.float64)
+
+
+def _coarse(values: np.ndarray) -> np.ndarray:
+    """float32 values rounded so that their last COARSE bits are 0. Infinite values and NaN stay."""
+    bits = (values.view(np.uint32) + np.uint32(1 << (COARSE - 1))) >> COARSE << COARSE
+    rounded = bits.view(np.float32)
+    return np.where(np.isfinite(values) & np.isfinite(rounded), rounded, values)
 
 
 def _as_text(data: np.ndarray) -> str:

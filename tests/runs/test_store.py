@@ -33,6 +33,7 @@ from pfl_core.training import Training
 from tests.runs.outside import HERE, write_npz
 
 NAN = math.nan
+FIVE_DIGITS = 2.0**-16  # relative error of compressed numbers
 
 
 def record(key: str = "0123456789abcdef", spec: RunSpec | None = None, **series) -> Record:
@@ -280,13 +281,13 @@ def test_large_arrays_are_packed_and_come_back(array, is_packed, tmp_path):
     stored = packed(array.tolist())
     assert isinstance(stored, dict) is is_packed
     found = unpacked(stored)
-    np.testing.assert_allclose(np.asarray(found), array, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(found), array, rtol=FIVE_DIGITS)
     if is_packed:
         assert len(stored["data"]) < 0.7 * len(json.dumps(array.tolist()))
         assert found.dtype.kind == array.dtype.kind
     made = dataclasses.replace(record(loss=([1], [1.0])), arrays={"a": array})
     back = read_record(write_record(made, tmp_path / "r.json"))
-    np.testing.assert_allclose(np.asarray(back.arrays["a"]), array, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(back.arrays["a"]), array, rtol=FIVE_DIGITS)
     again = write_record(back, tmp_path / "again.json")
     assert again.read_bytes() == (tmp_path / "r.json").read_bytes()
 
@@ -310,16 +311,24 @@ def test_a_series_that_never_changes_is_stored_once(values, stored_values):
     assert in_full(stored_values, [1, 2, 3, 4, 5]) == values
 
 
+def test_packed_numbers_keep_almost_five_digits_and_whole_ones_all():
+    values = np.concatenate([numbers(3000) * 1e-3, [16_777_215.0, 1e-40, -0.1, np.inf]])
+    found = unpacked(packed(values))
+    np.testing.assert_allclose(found, values.astype(np.float32), rtol=FIVE_DIGITS, atol=1e-40)
+    assert found[-4] == 16_777_215 and np.isinf(found[-1])
+    assert packed(found) == packed(values), "writing again changes nothing"
+
+
 def test_a_long_series_is_packed():
     values = numbers(100, 60).tolist()
     stored = shortened(values)
     assert isinstance(stored, dict)
-    np.testing.assert_allclose(in_full(stored, list(range(1, 101))), values, rtol=1e-6)
+    np.testing.assert_allclose(in_full(stored, list(range(1, 101))), values, rtol=FIVE_DIGITS)
     values[3][4] = None  # an absent client
     found = in_full(shortened(values), list(range(1, 101)))
     assert [[number is None for number in row] for row in found] == [[n is None for n in row] for row in values]
     found[3][4] = values[3][4] = 0.0
-    np.testing.assert_allclose(found, values, rtol=1e-6)
+    np.testing.assert_allclose(found, values, rtol=FIVE_DIGITS)
 
 
 def test_of_a_series_with_many_absent_clients_only_the_numbers_that_are_there_take_space(tmp_path):
@@ -330,7 +339,7 @@ def test_of_a_series_with_many_absent_clients_only_the_numbers_that_are_there_ta
     assert sizes[1] < 0.2 * sizes[0]
     made = record(loss=(list(range(1, 201)), few.tolist()))
     back = read_record(write_record(made, tmp_path / "r.json"))
-    np.testing.assert_allclose(back.values("loss").to_numpy(), few, rtol=1e-6)
+    np.testing.assert_allclose(back.values("loss").to_numpy(), few, rtol=FIVE_DIGITS)
     assert write_record(back, tmp_path / "again.json").read_bytes() == (tmp_path / "r.json").read_bytes()
 
 

@@ -101,8 +101,8 @@ COMPARISON = PFedGateComparison(
     metrics=METRICS,
     misses=(
         Miss(
-            "With a fifth of the clients in each round, accuracy rises until the last round: 400 rounds do not complete "
-            "the training here. More rounds would show where it ends.",
+            "With a fifth of the clients in each round, accuracy rises until the last round: 400 rounds do not "
+            "complete the training here. More rounds would show where it ends.",
             "CIFAR10",
             "pFedGate",
             variant="sampling=0.2",
@@ -110,8 +110,8 @@ COMPARISON = PFedGateComparison(
             hours=0.9,
         ),
         Miss(
-            "Open: whether FedAvg also falls short with all clients in each round, where it trains for five times as many "
-            "steps, and what the JPEG copy of the data and the rate cost it.",
+            "Open: whether FedAvg also falls short with all clients in each round, where it trains for five times as "
+            "many steps, and what the JPEG copy of the data and the rate cost it.",
             "CIFAR10",
             "FedAvg",
             run="pfl run fedavg --paper pfedgate --preset paper --data cifar10",
