@@ -102,7 +102,7 @@ COMPARISON = PFedGateComparison(
     misses=(
         Miss(
             "With a fifth of the clients in each round, accuracy rises until the last round: 400 rounds do not "
-            "complete the training here. More rounds would show where it ends.",
+            "complete the training here. Open: where it ends with more rounds.",
             "CIFAR10",
             "pFedGate",
             variant="sampling=0.2",
