@@ -25,7 +25,7 @@ CHARACTERS_PER_INCH = 18  # of a legend
 CAPTION_PER_INCH = 20  # characters
 TITLES_PER_FIGURE = 100  # characters of the titles of a row of panels, in a double-column figure
 FAR = 4.0  # far outliers lie this many times (maximum - first quartile) below the first quartile
-FAR_BEHIND = 1.0  # the same for leads over one method, where the best methods count
+FAR_FROM_BEST = 1.0  # the same in figures where the best methods count
 FAR_AHEAD = 2.0  # the same for leads: this many times (third quartile - minimum) above the third quartile
 MANY = 5  # a panel with more lines than this has no bands: they would cover each other
 MARKS = 7  # markers on a curve
@@ -198,7 +198,7 @@ def mean_dots(
         len(sets), columns, figsize=size, layout="constrained", squeeze=False, sharey="row", sharex="row",
         height_ratios=heights,
     )  # fmt: skip
-    look, has_line = looks(table), set[str]()
+    look, has_line, cut = looks(table), set[str](), False
     # a row of panels for each data set; unused panels are hidden
     for row, (name, part) in zip(axes, sets.items(), strict=True):
         labels = list(dict.fromkeys(part["label"]))
@@ -209,7 +209,6 @@ def mean_dots(
         split = " " if fits else "\n"
         for ax in row[len(panels) :]:
             ax.set_axis_off()
-        cut = bool((part["value"] < low).any())
         for ax, (panel, cells) in zip(row, panels, strict=False):
             _dots_of(ax, cells, labels, look, low=low)
             for value in cells.loc[(cells["label"] == dashed) & (cells["value"] >= low), "value"]:
@@ -218,14 +217,15 @@ def mean_dots(
             _label_rows(ax, labels)
             ax.set_title(wrapped(f"{name}:{split}{panel}" if len(sets) > 1 else panel, columns + 0.5))
             ax.set_xlabel(xlabel)
-        if cut:  # a number at the edge lies beyond the scale
+        if (part["value"] < low).any():  # a number at the edge lies beyond the scale
+            cut = True
             left, right = row[0].get_xlim()
             row[0].set_xlim(left=max(low - 0.02 * (right - low), left))
     without = [in_figure(str(name)) for name in sets if name not in has_line]
     missing = f" (not on {', '.join(without)})" if without else ""
     notes = [f"dashed: {dashed}{missing}"] if has_line else []
     if table["std"].notna().any():
-        notes.insert(0, "filled marks, bars: mean and standard deviation over seeds")
+        notes.insert(0, "filled marks, bars: mean and standard deviation over seeds" + ", cut at the edge" * cut)
     if table.loc[table["value"].notna(), "std"].isna().any():
         notes.insert(0, ONE_SEED)
     if "paper" in table and table["paper"].notna().any():
@@ -253,7 +253,7 @@ def lead_dots(leads: pd.DataFrame, leader: str, caption: str = "", *, over: bool
     for ax, (name, part) in zip(axes[0], sets.items(), strict=True):
         ax.axvline(0, color="0.4", linewidth=0.8)
         if over:
-            labels, high, low = list(dict.fromkeys(part["label"])), np.inf, far_below(part["value"], FAR_BEHIND)
+            labels, high, low = list(dict.fromkeys(part["label"])), np.inf, far_below(part["value"], FAR_FROM_BEST)
         _dots_of(ax, part, labels, look, low=low, high=high)
         _label_rows(ax, labels)
         ax.set_title(wrapped(str(name).replace(": ", ":\n"), len(sets)) if len(sets) > 1 else "")

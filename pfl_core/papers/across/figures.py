@@ -13,12 +13,20 @@ from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from pfl_core.papers.across.results import COSTS, REFERENCE, SCORE, SCORES, front
 from pfl_core.study.frames import REFERENCES
 from pfl_core.study.names import NAMES
-from pfl_core.study.plots import ONE_SEED, captioned, far_below, lead_dots, legend_above, mean_dots, wrapped
+from pfl_core.study.plots import (
+    FAR_FROM_BEST,
+    ONE_SEED,
+    captioned,
+    far_below,
+    lead_dots,
+    legend_above,
+    mean_dots,
+    wrapped,
+)
 from pfl_core.study.style import DOUBLE, METHODS, Look, looks, styled
 
 OTHERS, OTHER = "other methods", Look("0.7", "o")  # in the figure of fronts
 STUDIED = ("fedselect", "star_pfl", "fedpews", "pfedgate")  # the methods of the four papers
-FAR_FROM_BEST = 1.0  # see ``far_below``: closer than in other figures, because here the best methods count
 TICKS = (1.0, 1.5, 2.0, 3.0, 5.0)  # on an axis with a logarithmic scale
 
 
