@@ -343,17 +343,22 @@ def data_label(dataset: str, data: str) -> str:
 
 
 class Selector(dict[str, Any]):
-    """A dictionary that selects rows by column. ``usual`` has values that messages leave out."""
+    """A dictionary that selects rows by column. Messages leave out ``usual`` values and use ``renamed`` names."""
 
     usual: ClassVar[Mapping[str, float | str]] = MappingProxyType({})
+    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __or__(self, other: Mapping[str, float | str]) -> Self:  # type: ignore[override]  # keeps the class
         return type(self)({**self, **other})
 
 
 def named(selector: Mapping[str, float | str]) -> str:
-    """{"method": "fedselect", "alpha": 0.3} -> 'fedselect alpha=0.3'. Usual values of a Selector are left out."""
-    usual = selector.usual if isinstance(selector, Selector) else {}
-    shown = {name: value for name, value in selector.items() if name not in usual or usual[name] != value}
+    """{"method": "fedselect", "alpha": 0.3} -> 'fedselect alpha=0.3'. For a Selector, see there."""
+    if isinstance(selector, Selector):
+        usual, renamed = selector.usual, selector.renamed
+        changed = {name: value for name, value in selector.items() if name not in usual or usual[name] != value}
+        shown = {renamed.get(name, name): value for name, value in changed.items()}
+    else:
+        shown = dict(selector)
     rest = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in shown.items()]
     return " ".join(rest).removeprefix("method=")

@@ -8,6 +8,7 @@ from pfl_core.papers.pfedgate.claims import studies as checks_pfedgate_studies
 from pfl_core.papers.pfedgate.claims.accuracy import BASELINES
 from pfl_core.papers.pfedgate.paper import PAPER
 from pfl_core.study.claims import claims
+from pfl_core.study.statistics import named
 from tests.papers.pfedgate.invented import exact, gates, rows, status, verdict
 from tests.study.invented import frame, noisy
 
@@ -244,3 +245,9 @@ def test_preset_paper_runs_each_table_on_its_data_sets():
 
 def test_nothing_stored_is_undecided():
     assert {claim.check(frame()).status for claim in claims(PAPER.claims)} == {"undecided"}
+
+
+def test_a_missing_run_is_named_as_in_the_paper():
+    assert named(checks_pfedgate.FEDAVG) == "fedavg"
+    assert named(checks_pfedgate.baseline("fedmask") | {"keep_ratio": 0.3}) == "fedmask s=0.3"
+    assert named(checks_pfedgate.gate(0.3, blocks_per_tensor=2.0)) == "pfedgate s=0.3 B=2"

@@ -13,7 +13,7 @@ from functools import partial
 
 import pandas as pd
 
-from pfl_core.papers.pfedgate.comparison import COMPARISON, DEFAULTS
+from pfl_core.papers.pfedgate.comparison import COMPARISON, DEFAULTS, RENAMED
 from pfl_core.papers.pfedgate.criteria import CRITERIA, PROBED
 from pfl_core.papers.pfedgate.settings import BASELINES
 from pfl_core.study.claims import ClaimChecks
@@ -49,6 +49,14 @@ class GateRuns(Selector):
     """Selects runs of pFedGate; messages name only the budget and the changed options."""
 
     usual = {name: value for name, value in DEFAULTS.items() if name != "keep_ratio"}
+    renamed = RENAMED
+
+
+class BaselineRuns(Selector):
+    """Selects runs of a baseline; messages name only the method and the changed options."""
+
+    usual = {name: DEFAULTS[name] for name in ("keep_ratio", "keep_momentum")}
+    renamed = RENAMED
 
 
 def gate(s: float = 0.5, **changed: float | str) -> GateRuns:
@@ -56,9 +64,9 @@ def gate(s: float = 0.5, **changed: float | str) -> GateRuns:
     return GateRuns({"method": "pfedgate", **DEFAULTS, "keep_ratio": s, **changed})
 
 
-def baseline(method: str) -> dict:
+def baseline(method: str) -> BaselineRuns:
     """A baseline with the paper's settings; FedMask at s = 0.5."""
-    return {"method": method, **{name: DEFAULTS[name] for name in ("keep_ratio", "keep_momentum")}}
+    return BaselineRuns({"method": method, **BaselineRuns.usual})
 
 
 FEDAVG = baseline("fedavg")
