@@ -15,7 +15,7 @@ import pandas as pd
 
 from pfl_core.papers.pfedgate.claims.accuracy import FEDAVG, SETTINGS, baseline, claim, gate
 from pfl_core.papers.pfedgate.published import M_STEP, SLICED, SMALL
-from pfl_core.study.statistics import Interval, Missing, by_seed, each_dataset, interval, settings
+from pfl_core.study.statistics import Interval, Missing, by_seed, each_dataset, interval, named, settings
 from pfl_core.study.verdicts import Verdict, above, all_hold, all_of, below, on_each_dataset
 
 ACCURACY, WORST = "acc_pooled", "acc_bottom_decile"
@@ -178,7 +178,7 @@ def _drop(frames: Sequence[pd.DataFrame], where: dict, metric: str) -> pd.Series
         drops.append(by_seed(rows[~sampled], where, metric) - by_seed(rows[sampled], where, metric))
     drop = pd.concat(drops, axis=1).mean(axis=1, skipna=False).dropna()
     if drop.empty:
-        raise Missing(f"no seed has {where} with all clients and with a fifth of them")
+        raise Missing(f"no seed has {named(where)} with all clients and with a fifth of them")
     return drop
 
 
