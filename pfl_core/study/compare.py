@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from pfl_core.study.comparison import Comparison, Fields
+from pfl_core.study.frames import GENERATED, in_brief
 from pfl_core.study.published import table
 from pfl_core.study.statistics import BEST_FIRST, COLUMNS, data_label, fresh_first, require, variants
 
@@ -177,6 +178,8 @@ def counts(rows: pd.DataFrame) -> dict[str, str]:
         if len(within):
             short = sum("rounds" in differs.split(", ") for differs in within["differs"])
             but = f" ({short} of them stopped early, when accuracy no longer changed)" if short else ""
+            if ours := sum(in_brief(data) == GENERATED for data in within["data"]):
+                but += f", {'all' if ours == len(within) else ours} of them with data {GENERATED}"
             near = sum(within["reproduced"])
             text += f"; of {len(within)} at the paper's setting{but}, {near} within its spread or 2 points"
         texts[str(name).replace("table", "Table ").replace("figure", "Figure ")] = text

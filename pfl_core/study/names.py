@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 NAMES = {
     "local": "Local",
@@ -83,6 +84,11 @@ _PLAIN = DATA_SETS | NETWORKS
 _CODE = re.compile(rf"(?<![\w.])({'|'.join(sorted(_PLAIN, key=len, reverse=True))})(?!\w)")
 # not the value of a field ("base=fedprox"), and not the word "local" in "local training"
 _METHOD = re.compile(rf"(?<![\w.=])({'|'.join(NAMES)})(?!\w| training| epoch| step)")
+
+
+def listed(words: Sequence[str]) -> str:
+    """ "a, b and c"."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def plain(text: str) -> str:

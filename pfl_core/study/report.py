@@ -85,7 +85,10 @@ REPRODUCED = (
     "*reproduced*: whether the mean here is within 2 points of the paper's accuracy or within the paper's spread; the "
     "spread here does not count. It is empty where the runs are not at the paper's setting, or were stopped while "
     "their accuracy still changed, or where the paper gives no spread for a number that is not an accuracy. ± is one "
-    "deviation over seeds. Cells of several tables may show the same run."
+    "deviation over seeds. Cells of several tables may show the same run.\n\nOnly rows with the same preset, "
+    "seeds and entry under *differs in* can be compared with each other: other seeds deal the classes to the clients "
+    "in another way. So if the cells of one data set come from several presets or seeds, a cell has a row for each of "
+    "these for which its runs are stored."
 )
 UNEXPLAINED = Miss("Not looked into yet.")
 
@@ -129,6 +132,11 @@ class Evidence:
         """The cells of the paper's tables beside the stored runs, see ``Paper.compare``; empty if no run is stored."""
         frames = [frame for frame in self.frames.values() if len(frame)]
         return self.paper.compare(pd.concat(frames, ignore_index=True)) if frames else pd.DataFrame()
+
+    def cells_of(self, preset: str, seeds: Sequence[int]) -> pd.DataFrame:
+        """``cells`` beside the runs with this preset and these seeds alone."""
+        frame = self.frames[preset]
+        return self.paper.compare(frame[frame["seed"].isin(seeds)])
 
     @cached_property
     def answer(self) -> list[str]:
@@ -396,11 +404,11 @@ def comparison(evidence: Evidence) -> str:
     cells, parts = evidence.cells, []
     if cells.empty:
         return "No run is stored."
+    elsewhere = {source: evidence.cells_of(*source) for source in set(_sources(cells[cells["here"].notna()]))}
     for (name, text), (_, group) in zip(counts(cells).items(), cells.groupby("table", sort=False), strict=True):
-        stored = group[group["here"].notna()]
         rows: list[tuple] = []
         notes: dict[str, None] = {}  # an ordered set
-        for r in stored.itertuples():
+        for r in _comparable(group, elsewhere).itertuples():
             data = frames.in_brief(r.data)
             if note := r.data.removeprefix(data).removeprefix(": "):
                 notes[f"*{data}*: {note}."] = None
@@ -412,7 +420,7 @@ def comparison(evidence: Evidence) -> str:
                     in_words(data),
                     r.differs or ("nothing else" if note else "nothing"),
                 )
-                + (len(r.seeds), _mark(r.reproduced))
+                + (", ".join(map(str, r.seeds)), _mark(r.reproduced))
             )
         head = (
             "data",
@@ -434,6 +442,29 @@ def comparison(evidence: Evidence) -> str:
             below = f" The paper's numbers: [`{file}`](../../{file})."
         parts.append(f"**{name}**: {text}.{below}")
     return "\n\n".join([REPRODUCED, *parts])
+
+
+Source = tuple[str, tuple[int, ...]]  # preset and seeds
+
+
+def _sources(cells: pd.DataFrame) -> list[Source]:
+    return [(cell.preset, tuple(cell.seeds)) for cell in cells.itertuples()]
+
+
+def _comparable(cells: pd.DataFrame, elsewhere: Mapping[Source, pd.DataFrame]) -> pd.DataFrame:
+    """The cells of a table that have runs, each also beside its runs of the other sources of its data set's cells.
+
+    ``elsewhere``: the cells beside the runs of one source alone.
+    """
+    stored = cells[cells["here"].notna()]
+    parts = [stored]
+    for _, group in stored.groupby("dataset", sort=False):
+        own = _sources(group)
+        for source in dict.fromkeys(own):
+            others = elsewhere[source].loc[group.index[[other != source for other in own]]]
+            others = others[others["here"].notna()]
+            parts.append(others[[found == source for found in _sources(others)]])  # with all of the seeds
+    return pd.concat(parts).sort_index(kind="stable")
 
 
 def misses(evidence: Evidence) -> str:

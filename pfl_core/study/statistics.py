@@ -74,11 +74,14 @@ class Interval:
         return "holds" if self.low > 0 else "does not hold" if self.high < 0 else "undecided"
 
     def __str__(self) -> str:
+        return self.text(digits=2)
+
+    def text(self, digits: int) -> str:
+        """ "+2.82 [+2.10, +3.54]" for two digits after the point."""
+        mean, low, high = (f"{value:+.{digits}f}" for value in (self.mean, self.low, self.high))
         if self.seeds < 2:
-            return f"{self.mean:+.2f} (1 seed, no interval)"
-        if math.isnan(self.low):
-            return f"{self.mean:+.2f} (2 equal seeds, no interval)"
-        return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
+            return f"{mean} (1 seed, no interval)"
+        return f"{mean} (2 equal seeds, no interval)" if math.isnan(self.low) else f"{mean} [{low}, {high}]"
 
 
 @dataclass

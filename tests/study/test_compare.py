@@ -56,6 +56,11 @@ def test_a_tables_cells_are_counted():
     stored = results(dict(preset="paper", value=80.0, variant="alpha=0.3"))
     text = counts(as_frame(compare(COMPARISON, stored)))["Table 2"]
     assert text == "1 of 16 cells have runs; of 1 at the paper's setting, 0 within its spread or 2 points"
+    made = stored.assign(data="generated here: its clusters are not published")
+    text = counts(as_frame(compare(COMPARISON, made)))["Table 2"]
+    assert text.endswith(
+        "of 1 at the paper's setting, all of them with data generated here, 0 within its spread or 2 points"
+    )
 
 
 def test_one_seed_has_no_spread():

@@ -266,3 +266,25 @@ def test_a_miss_that_nothing_explains_says_so():
         "- The rate.",
         "  - Table 2 CIFAR-10 Ditto: 70 here, 82.25 in the paper",
     ]
+
+
+def test_a_table_has_comparable_rows_at_each_preset_and_with_each_seeds_that_its_rows_have():
+    """FedSelect's Table 3: the rules have seeds 0 to 2, FedSelect itself one more, and a run of the paper's setting."""
+
+    def run(preset, seed, value, variant=""):
+        found = dict(paper="fedselect", setting="cifar10", dataset="cifar10", method="fedselect", preset=preset)
+        return {**found, "variant": variant, "seed": seed, "value": value, "metric": "acc_mean", "stale": False,
+                "data": "cifar10", "differs": "" if preset == "paper" else "network", "model": ""}  # fmt: skip
+
+    rows = [run("paper", 0, 77.9), *(run("real", seed, 76.0 + (seed == 3) * 4) for seed in range(4))]
+    rows += [run("real", seed, 75.5, "masks=random") for seed in range(3)]
+    made = Evidence(paper("fedselect"), {}, {})
+    frame = pd.DataFrame(rows)
+    made.__dict__["frames"] = {preset: frame[frame["preset"] == preset] for preset in ("paper", "real")}
+    table = next(part for part in report.comparison(made).split("**Table ") if part.startswith("3**"))
+    found = [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if "CIFAR-10" in line]
+    assert [(line[3], line[6], line[7], line[10]) for line in found] == [
+        ("Random", "75.5 ± 0", "real", "0, 1, 2"),
+        ("alpha=0.30", "77.9", "paper", "0"),
+        ("alpha=0.30", "76 ± 0", "real", "0, 1, 2"),
+    ]

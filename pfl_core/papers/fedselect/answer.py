@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.papers.fedselect.settings import BASELINES, SETTINGS, VALIDATED
-from pfl_core.study.names import NAMES
+from pfl_core.runs import Record
+from pfl_core.study.names import NAMES, listed
 from pfl_core.study.report import Evidence
 from pfl_core.study.statistics import interval
 from pfl_core.study.verdicts import holm
@@ -14,36 +15,51 @@ from pfl_core.study.verdicts import holm
 COMPARED = ("fedselect", "local", "fedper")
 RULES = {  # other parameters -> the variant, and FedSelect's lead over it in the paper's Table 3
     "the least changed": ("ranking=least_change", 2.4),
-    "random": ("ranking=random", 2.5),
+    "random, as its masks grow": ("ranking=random", 2.5),
 }
 LAST_LAYER = "masks=layers;layers=('head',)"
 
 
-def _completed(evidence: Evidence, setting: tuple[str, str]) -> str:
+def _completed(evidence: Evidence, setting: tuple[str, str], variant: str = "") -> str:
     """How many rounds the stored runs of the compared methods have: "60", or "60 to 200" if they differ."""
     frame = evidence.frames[setting[0]]
-    runs = frame[(frame["setting"] == setting[1]) & frame["method"].isin(COMPARED) & (frame["variant"] == "")]
+    runs = frame[(frame["setting"] == setting[1]) & frame["method"].isin(COMPARED) & (frame["variant"] == variant)]
     rounds = sorted({int(count) for count in runs["rounds"]})
     return " to ".join(map(str, rounds[:1] + rounds[1:][-1:])) or "0"
 
 
-def _each(evidence: Evidence, setting: tuple[str, str]) -> str:
-    """FedSelect and training alone in this setting, each after its own number of rounds."""
-    frame, texts = evidence.frames[setting[0]], []
-    for method, name in (("fedselect", "FedSelect"), ("local", "training alone")):
-        runs = frame[(frame["setting"] == setting[1]) & (frame["method"] == method) & (frame["variant"] == "")]
-        rounds = int(runs["rounds"].max()) if len(runs) else 0
-        texts.append(f"{name} scores {evidence.number((*setting, method))} after {rounds} rounds")
-    return " and ".join(texts)
+def _runs(evidence: Evidence, setting: tuple[str, str], method: str) -> list[Record]:
+    """The stored runs of the method's own fields in this setting."""
+    return [
+        record
+        for record in evidence.records.get(setting[0], ())
+        if record.spec.method["name"] == method
+        and record.spec.setting == setting[1]
+        and not evidence.paper.variant(record.spec)
+    ]
+
+
+def _after_equal_rounds(evidence: Evidence, setting: tuple[str, str]) -> str:
+    """FedSelect and training alone in this setting: means over common seeds, after the rounds that all runs have."""
+    own, alone = (
+        {record.spec.seed: record for record in _runs(evidence, setting, method)} for method in ("fedselect", "local")
+    )
+    if not (seeds := sorted(own.keys() & alone.keys())):
+        return "FedSelect and training alone are not both stored"
+    rounds = min(runs[seed].rounds for runs in (own, alone) for seed in seeds)
+    means = [
+        np.mean([runs[seed].reported_curve()["acc_mean"].loc[:rounds].iloc[-1] for seed in seeds])
+        for runs in (own, alone)
+    ]
+    return (
+        f"FedSelect scores {means[0]:.1f} % and training alone {means[1]:.1f} % after {rounds} rounds "
+        f"({len(seeds)} seed{'s' * (len(seeds) > 1)})"
+    )
 
 
 def _fine_tuned_peak(evidence: Evidence) -> str:
     """FedAvg + FT at the paper's setting: its best round, its last one, and its losses in both."""
-    runs = [
-        record
-        for record in evidence.records.get("paper", ())
-        if record.spec.method["name"] == "fedavg_ft" and record.spec.setting == "cifar10"
-    ]
+    runs = _runs(evidence, ("paper", "cifar10"), "fedavg_ft")
     if not runs:
         return "At the paper's setting, FedAvg with fine-tuning is not stored."
     run = max(runs, key=lambda record: record.rounds)
@@ -71,11 +87,7 @@ def _rate_of_local(evidence: Evidence) -> str:
     """Training alone with the common rate and with the searched one; "" unless both are stored."""
     shown = []
     for setting, name in (("cifar10", "common"), (VALIDATED, "searched")):
-        runs = [
-            record
-            for record in evidence.records.get("real", ())
-            if record.spec.method["name"] == "local" and record.spec.setting == setting
-        ]
+        runs = _runs(evidence, ("real", setting), "local")
         if not runs:
             return ""
         scores = evidence.values(("real", setting, "local"))
@@ -116,7 +128,7 @@ def _standing(evidence: Evidence, setting: tuple[str, str]) -> str:
     sides = []
     for status, side in (("does not hold", "behind"), ("holds", "ahead of")):
         names = [NAMES[name] for name in leads if statuses[name] == status]
-        sides += [f"{side} {_joined(names)}"] if names else []
+        sides += [f"{side} {listed(names)}"] if names else []
     return f"clearly {' and '.join(sides)}" if sides else "neither clearly ahead of nor clearly behind any baseline"
 
 
@@ -132,11 +144,13 @@ def _rules(evidence: Evidence, setting: tuple[str, str]) -> str:
     placed = (
         next(iter(sides.values())) if same else " and ".join(f"{side} it ({words})" for words, side in sides.items())
     )
-    seeds = evidence.seeds((*own, RULES["random"][0]))
+    seeds = evidence.seeds((*own, RULES["random, as its masks grow"][0]))
+    rates = "searched rates" if setting[1] == VALIDATED else "one rate for all"
+    layer = evidence.difference(own, (*own, LAST_LAYER))
     return (
-        f"with a small network on CIFAR-10 ({seeds}), FedSelect (α = 0.30), whose most changed parameters are "
-        f"personal, is {placed}{' itself' * same} with as many others personal: {leads}; with the last layer personal "
-        f"instead, its lead is {evidence.difference(own, (*own, LAST_LAYER))}."
+        f"with a small network on CIFAR-10, {rates} and {_completed(evidence, setting)} rounds ({seeds}), FedSelect "
+        f"(α = 0.30), whose most changed parameters are personal, is {placed}{' itself' * same} with as many others "
+        f"personal: {leads}; with the last layer personal instead, its lead is {layer}."
     )
 
 
@@ -154,10 +168,6 @@ def _against_all(evidence: Evidence, setting: tuple[str, str]) -> str:
     )
 
 
-def _joined(names: list[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
 def answer(evidence: Evidence) -> list[str]:
     def lead(*setting: str) -> str:
         return evidence.difference((*setting, "fedselect"), (*setting, "local"))
@@ -165,8 +175,9 @@ def answer(evidence: Evidence) -> list[str]:
     full, small, searched = ("paper", "cifar10"), ("real", "cifar10"), ("real", VALIDATED)
     planned = SETTINGS.setting(*full).rounds
     scores = {name: evidence.number((*full, name)) for name in COMPARED}
-    by_tensor = evidence.number((*full, "fedselect", "selection_scope=per_tensor"))
-    uneven = ("paper", "cifar10, batch_size=32")
+    each_tensor = "selection_scope=per_tensor"
+    by_tensor = (*full, "fedselect", each_tensor)
+    uneven, own = ("paper", "cifar10, batch_size=32"), (*small, "fedselect")
     tuned = len(evidence.values((*searched, "fedselect"))) and len(evidence.values((*searched, "local")))
     return [
         f"In short, by the numbers so far: {_rules(evidence, searched if tuned else small)}",
@@ -177,10 +188,13 @@ def answer(evidence: Evidence) -> list[str]:
         if tuned
         else "Runs with rates that validation images chose for each method are not stored yet.",
         f"With one learning rate for all methods, {_completed(evidence, small)} rounds and "
-        f"{evidence.seeds((*small, 'fedselect'))}, FedSelect's lead over training alone is {lead(*small)}; it is "
+        f"{evidence.seeds((*small, 'fedselect'))}, FedSelect's lead over training alone is {lead(*small)}, over itself "
+        f"with the last layer personal {evidence.difference(own, (*own, LAST_LAYER))}; it is "
         f"{_standing(evidence, small)}.{_rate_of_local(evidence)}",
         _deal(evidence),
-        f"At the paper's setting with each tensor ranked by itself, FedSelect scores {by_tensor}. With batches of 32, "
-        f"whose last batch of 4 images makes training diverge while masks are chosen, {_each(evidence, uneven)}.",
+        f"At the paper's setting with each tensor ranked by itself, FedSelect scores {evidence.number(by_tensor)} "
+        f"after {_completed(evidence, full, each_tensor)} rounds ({evidence.seeds(by_tensor)}). With batches of 32, "
+        "whose last batch of 4 images makes training diverge while masks are chosen, "
+        f"{_after_equal_rounds(evidence, uneven)}.",
         _fine_tuned_peak(evidence),
     ]

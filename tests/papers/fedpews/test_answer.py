@@ -40,7 +40,7 @@ def test_gains_with_four_clients_are_of_the_mean_of_ten_rounds():
         ],
     )
     paper_rate, searched = answer(made)[0].split("with searched rates")
-    assert "ahead of FedAvg if subnetworks are learned (λ = 5) and ahead of FedAvg if they are fixed" in paper_rate
+    assert "is ahead of FedAvg, with learned (λ = 5) and with fixed subnetworks" in paper_rate
     assert "behind FedAvg if they are learned and not yet compared with FedAvg if they are fixed" in searched
     sentence = answer(made)[1]
     assert "mean accuracy of the last ten rounds" in sentence
@@ -86,19 +86,28 @@ def test_the_readings_of_the_text_are_told_by_their_range():
     assert answer(evidence(paper=runs_of))[3].endswith("Under 3 readings of the text λ = 0 gives 64.0 to 92.0 %.")
 
 
-def test_speed_with_two_clients_is_told_at_two_server_rates():
+def test_speed_with_two_clients_is_told_in_rounds_and_in_time_at_each_server_rate():
     """Fewer rounds are better; equal answers are told once."""
-    rounds = dict(metric="rounds_to_target")
+    rounds, time = dict(metric="rounds_to_target"), dict(metric="time_to_target")
+    neither = "neither clearly sooner nor clearly later than FedAvg's"
     made = [
         runs("lr_server=1", "fedpews", (100, 101, 102), **rounds),
         runs("lr_server=1", "fedavg", (120, 121, 122), **rounds),
     ]
     short = answer(evidence(paper=made))[0]
-    assert "accuracy is sooner than FedAvg's at server learning rate 1, not yet compared with FedAvg's" in short
-    made += [
-        runs("lr_server=0.25", "fedpews", (100, 130, 160), "tau=0.1875;lr_server=0.25;lam=1", **rounds),
-        runs("lr_server=0.25", "fedavg", (120, 121, 122), "lr_server=0.25", **rounds),
-    ]
+    text = "accuracy is sooner than FedAvg's at server learning rate 1 and not yet compared with FedAvg's at server "
+    assert f"{text}learning rate 0.5, 0.25 and 0.1, and the training time until then is not yet" in short
+    for rate, own in ((0.5, "tau=0.2"), (0.25, "tau=0.1875"), (0.1, "tau=0.1")):
+        lam = 1 if rate == 0.25 else 2
+        for metric, value in ((rounds, (100, 130, 160)), (time, (220, 221, 222))):
+            variant = f"{own};lr_server={rate:g};lam={lam}"
+            made.append(runs(f"lr_server={rate:g}", "fedpews", value, variant, **metric))
+            made.append(runs(f"lr_server={rate:g}", "fedavg", (120, 121, 122), f"lr_server={rate:g}", **metric))
+    made += [runs("lr_server=1", method, (200, 201, 202), **time) for method in ("fedpews", "fedavg")]
     short = answer(evidence(paper=made))[0]
-    assert short.endswith("neither clearly sooner nor clearly later than FedAvg's at server learning rate 0.25.")
-    assert answer(evidence())[0].endswith("not yet compared with FedAvg's at server learning rates 1 and 0.25.")
+    assert f"{neither} at server learning rate 0.5, 0.25 and 0.1, and the training time until" in short
+    text = "FedAvg's at server learning rate 1 and longer than FedAvg's at server learning rate 0.5, 0.25 and 0.1."
+    assert short.endswith(text)
+    assert answer(evidence())[0].endswith("until then is not yet compared with FedAvg's at each server learning rate.")
+    in_time = next(text for text in answer(evidence(paper=made)) if "In training time" in text)
+    assert "it is +0.0 [0.0, 0.0] " in in_time and "-100.0 [-100.0, -100.0] " in in_time

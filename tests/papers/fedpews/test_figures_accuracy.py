@@ -183,11 +183,22 @@ def test_curves_have_a_panel_each_and_a_line_at_the_switch():
     both = figures.accuracy.warmup_labels(pd.concat([runs("a", 2), runs("b", 0)]))
     for fig in (
         figures.accuracy.warmup_curves(both, "accuracy"),
-        figures.accuracy.accuracy_over_time(both[both["seed"] == 0]),
+        figures.accuracy.accuracy_over_time(both),
     ):
         assert [ax.get_title() for ax in fig.axes] == ["a", "b"]
     first, second = figures.accuracy.warmup_curves(both).axes
     assert [len(ax.lines) for ax in (first, second)] == [4, 3] and list(first.lines[-1].get_xdata()) == [2, 2]
+
+
+def test_accuracy_over_time_shows_the_mean_and_the_range_of_the_seeds():
+    both = figures.accuracy.warmup_labels(runs("a", 2))
+    several, one = (figures.accuracy.accuracy_over_time(part) for part in (both, both[both["seed"] == 0]))
+    fedavg, warmed = several.axes[0].lines[0], several.axes[0].lines[2:4]
+    assert list(fedavg.get_xdata()) == [0.5, 1.0, 1.5] and list(fedavg.get_ydata()) == [10.5, 20.5, 30.5]
+    assert [list(line.get_ydata()) for line in warmed] == [[10.5, 20.5, 30.5], [20.5]], "a line and its mark"
+    assert len(several.axes[0].collections) == 3 and not one.axes[0].collections
+    (band,) = several.axes[0].collections[0].get_paths()
+    assert {tuple(corner) for corner in band.vertices} >= {(0.5, 10.0), (0.5, 11.0), (1.5, 30.0), (1.5, 31.0)}
 
 
 def test_every_diagnostic_has_a_panel():

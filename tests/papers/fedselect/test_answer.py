@@ -41,7 +41,11 @@ NEITHER = "neither clearly ahead of nor clearly behind"
     ("least", "random", "text"),
     [
         ((76.0, 76.2, 76.1), (74.0, 74.0, 74.0), "is ahead of itself with as many others personal: +1.9 "),
-        ((79.0,) * 3, (78.0, 78.1, 78.4), f"is behind it (the least changed) and {NEITHER} it (random) with as many"),
+        (
+            (79.0,) * 3,
+            (78.0, 78.1, 78.4),
+            f"is behind it (the least changed) and {NEITHER} it (random, as its masks grow) with ",
+        ),
         ((), (), "is not yet compared with itself with as many others personal: (not stored) (the least"),
     ],
 )
@@ -72,28 +76,37 @@ def test_the_answer_prefers_runs_with_searched_rates():
     others = rows("fedselect", (76.0,) * 3, "ranking=random", preset="real", setting=VALIDATED)
     made.__dict__["frames"] = {"real": frame(*one_rate, *own_rates, others), "paper": frame()}
     short, _, tuned, common, *_ = answer(made)
-    assert (
-        "(random) with as many others personal: (not stored) (the least changed; the paper has +2.4) and -0.9" in short
-    )
+    assert "grow) with as many others personal: (not stored) (the least changed; the paper has +2.4) and -0.9" in short
     assert "40 rounds (3 seeds), FedSelect scores 75.1 %, +1.1 [0.9, 1.3] points over training alone, and is" in tuned
     assert tuned.endswith(
         "clearly behind FedAvg + FT and FedPer and ahead of Local; the best is FedAvg + FT with 80.0 %."
     )
     assert "40 rounds and 3 seeds, FedSelect's lead over training alone is -1.9 [" in common
+    assert "over itself with the last layer personal (not stored)" in common
     assert "it is clearly behind Local." in common
 
 
 def test_the_rankings_and_batches_of_the_papers_setting_are_told():
-    made = Evidence(PAPER, {}, {})
-    stored = [
-        rows("fedselect", (78.3,), "selection_scope=per_tensor", preset="paper"),
-        rows("fedselect", (72.1,), preset="paper", rounds=200, setting="cifar10, batch_size=32"),
-    ]
-    made.__dict__["frames"] = {"real": frame(), "paper": frame(*stored)}
-    assert "ranked by itself, FedSelect scores 78.3 %." in answer(made)[5]
-    assert answer(made)[5].endswith(
-        "FedSelect scores 72.1 % after 200 rounds and training alone scores (not stored) after 0 rounds."
-    )
+    """With batches of 32 both methods are shown after the rounds that both have, over the seeds that both have."""
+
+    def run(method, seed, correct):
+        spec = PAPER.settings.spec(method, preset="paper", dataset="cifar10", seed=seed)
+        rounds = [20 * n for n in range(1, len(correct) + 1)]
+        series = {"correct": [rounds, [[value] for value in correct]], "count": [rounds, [[100]] * len(rounds)]}
+        return Record("k", replace(spec, setting="cifar10, batch_size=32"), series, rounds_done=rounds[-1])
+
+    ranked = rows("fedselect", (78.3,), "selection_scope=per_tensor", preset="paper", rounds=60)
+    for runs, text in (
+        (
+            [run("fedselect", 0, (60, 71, 75)), run("local", 0, (62, 68)), run("local", 1, (10, 10))],
+            "FedSelect scores 71.0 % and training alone 68.0 % after 40 rounds (1 seed).",
+        ),
+        ([run("local", 0, (62, 68))], "FedSelect and training alone are not both stored."),
+    ):
+        made = Evidence(PAPER, {"paper": runs}, {})
+        made.__dict__["frames"] = {"real": frame(), "paper": frame(ranked)}
+        assert "ranked by itself, FedSelect scores 78.3 % after 60 rounds (1 seed)." in answer(made)[5]
+        assert answer(made)[5].endswith(text)
 
 
 def test_a_baseline_that_falls_is_told_with_its_best_round():

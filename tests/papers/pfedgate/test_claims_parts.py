@@ -118,7 +118,9 @@ def test_10_the_sigmoids_line_counts_where_it_was_run():
     line = rows(84.0, variant="sigmoid=False;without_sigmoid=tangent")
     found = verdict(10, gates(87.0, 82.0, 86.9, 30.0), line)
     assert found.status == "does not hold", "the sigmoid of another slope loses more than the norm before"
-    assert "points lost without sigmoid (a line of its slope) +3.00 [+3.00, +3.00], without norm be" in found.numbers
+    text = "points lost without sigmoid, but with a line of its value and slope +3.00 [+3.00, +3.00], without norm "
+    assert text in found.numbers
+    assert "; without sigmoid and without such a line, at the same rate, +57.00 [+57.00, +57.00]; " in found.numbers
 
 
 def test_10_runs_at_another_rate_do_not_count():

@@ -42,9 +42,9 @@ def test_6_size_and_score():
     assert status(6, correlations(0.02, -0.05)) == "holds"
     assert status(6, correlations(0.02, -0.3)) == "does not hold"
     assert status(6, correlations((0.02, 0.3, 0.02), 0.0)) == "undecided"
-    assert (
-        "server: rank correlation -0.300 (3 seeds, ± 0.1 counts as none)" in verdict(6, correlations(0.0, -0.3)).numbers
-    )
+    assert status(6, correlations(0.0, (0.095, 0.088, 0.096))) == "undecided", "each below 0.1, their interval is not"
+    text = "server: rank correlation -0.300 [-0.300, -0.300] (within ± 0.1 counts as none)"
+    assert text in verdict(6, correlations(0.0, -0.3)).numbers
     assert status(6, rows("", "size_correlation", 0.0, "traces")) == "undecided", "only runs with nothing frozen count"
 
 
@@ -98,10 +98,10 @@ def test_12_more_than_noise():
     assert status(12, frozen(more, more)) == "holds"
     assert status(12, frozen(more, less)) == status(12, frozen(less, more)) == "does not hold"
     assert status(12, frozen((16.0, (14.0, 11.0, 13.0)), more)) == "undecided"
-    assert (
-        "10.0 % frozen, of noise 12.0 % (3 seeds); of the entries that moved 8.0 %"
-        in verdict(12, frozen(less, more)).numbers
+    text = (
+        "10.0 % frozen, of noise 12.0 % (3 seeds); of the entries that moved 8.0 %, -4.00 [-4.00, -4.00] points above"
     )
+    assert f"{text} noise" in verdict(12, frozen(less, more)).numbers
     assert status(12, rows("", "frozen_local", 9.0, "traces")) == "undecided"
 
 

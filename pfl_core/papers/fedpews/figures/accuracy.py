@@ -90,22 +90,28 @@ def warmup_curves(runs: pd.DataFrame, ylabel: str = "", caption: str = "") -> Fi
 def accuracy_over_time(runs: pd.DataFrame, caption: str = "") -> Figure:
     """Figure 10: accuracy over time, a panel for each setting, with a large mark at the end of the warm-up.
 
-    Columns: panel, label, color, round, time (since the run's start, in rounds without a warm-up), value, switch.
+    Lines are means over seeds, bands span them. Columns: panel, label, color, seed, round, time (since the run's start,
+    in rounds without a warm-up), value, switch (W in rounds, 0 without a warm-up).
     """
     names, look = list(dict.fromkeys(runs["panel"])), looks(runs)
     fig, axes = _panels(len(names), shared=True)
     for ax, name in zip(axes, names, strict=True):
-        for label, line in runs[runs["panel"] == name].groupby("label", sort=False):
-            line, (color, marker, dash) = line.sort_values("round"), look[str(label)]
-            ax.plot(line["time"], line["value"], color=color, linestyle=dash, label=label)
-            switch = line[line["round"] == line["switch"]]
-            ax.plot(switch["time"], switch["value"], marker, color=color, markersize=6)
+        for label, group in runs[runs["panel"] == name].groupby("label", sort=False):
+            color, marker, dash = look[str(label)]
+            line = group.groupby("round").agg(
+                time=("time", "mean"), mean=("value", "mean"), low=("value", "min"), high=("value", "max")
+            )
+            ax.plot(line["time"], line["mean"], color=color, linestyle=dash, label=label)
+            if group["seed"].nunique() > 1:
+                ax.fill_between(line["time"], line["low"], line["high"], color=color, alpha=0.15, linewidth=0)
+            switch = line[line.index.isin(group["switch"])]
+            ax.plot(switch["time"], switch["mean"], marker, color=color, markersize=6)
         ax.set_title(wrapped(name, min(PANELS, len(axes))))
         ax.set_xlabel("time (in rounds of FedAvg)")
     for ax in axes[::PANELS]:
         ax.set_ylabel("accuracy (%)")
     legend_above(fig, axes)
-    return captioned(fig, caption, "lines: one seed; mark: end of the warm-up")
+    return captioned(fig, caption, curves_note(runs) + "; mark: end of the warm-up")
 
 
 @styled

@@ -104,15 +104,17 @@ def sigmoid_then_first_norm_then_second(results: pd.DataFrame) -> Verdict:
     With a large initial bias the sigmoid is flat; without it the gate learns much faster at the same rate, and training
     may fail. Where a straight line with the sigmoid's value and slope at the start was run, it is compared instead.
     """
-    full, gates = by_seed(results, gate(0.5), ACCURACY), dict(PARTS)
+    full, gates, removed = by_seed(results, gate(0.5), ACCURACY), dict(PARTS), ""
     if (results["without_sigmoid"] == TANGENT["without_sigmoid"]).any():
-        gates = {"sigmoid (a line of its slope)": TANGENT} | {name: gates[name] for name in list(gates)[1:]}
+        alone = interval((full - by_seed(results, gates.pop("sigmoid"), ACCURACY)).dropna())
+        removed = f"; without sigmoid and without such a line, at the same rate, {alone}"
+        gates = {"sigmoid, but with a line of its value and slope": TANGENT} | gates
     lost = {name: (full - by_seed(results, runs, ACCURACY)).dropna() for name, runs in gates.items()}
     sigmoid, before, after = lost.values()
     leads = [interval((sigmoid - before).dropna()), interval((before - after).dropna())]
     texts = [f"without {name} {interval(v)}{_slower(results, gates[name])}" for name, v in lost.items()]
     order = f"sigmoid over norm before {leads[0]}, norm before over norm after {leads[1]}"
-    return Verdict(all_of([lead.status for lead in leads]), f"points lost {', '.join(texts)}; {order}")
+    return Verdict(all_of([lead.status for lead in leads]), f"points lost {', '.join(texts)}{removed}; {order}")
 
 
 def _slower(results: pd.DataFrame, other: dict) -> str:

@@ -1,9 +1,7 @@
 """Checks of Star-PFL's claims 6 and 9 to 12 on stored results: what is frozen, and the effect of freezing.
 
-Comparisons of two methods use the 95 % t-interval of the paired difference over seeds. Quantities counted over all
-parameters of a run (claims 6 and 12) are judged seed by seed: the claim holds if all seeds agree with it, does not hold
-if all contradict it, and is undecided otherwise. ``variant`` names the fields in which a run differs from the paper's
-reading.
+All are judged by 95 % t-intervals over seeds, of paired differences where two numbers are compared. ``variant`` names
+the fields in which a run differs from the paper's reading.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from pfl_core.papers.star_pfl.comparison import COMPARISON
 from pfl_core.papers.star_pfl.criteria import CRITERIA
 from pfl_core.study.claims import ClaimChecks
 from pfl_core.study.statistics import Missing, by_seed, interval, paired
-from pfl_core.study.verdicts import Verdict, above, all_hold, all_of, on_each_dataset
+from pfl_core.study.verdicts import Verdict, above, all_hold, all_of, below, on_each_dataset
 
 claim = ClaimChecks(COMPARISON, CRITERIA)
 
@@ -39,11 +37,6 @@ def named_variants(results: pd.DataFrame) -> pd.DataFrame:
     return results.assign(variant=results["variant"].fillna(""))
 
 
-def unanimous(agrees: pd.Series) -> str:
-    """Status from one bool per seed: all True, all False, or mixed."""
-    return "holds" if agrees.all() else "undecided" if agrees.any() else "does not hold"
-
-
 @claim(6, ("traces",), rows=named_variants)
 @on_each_dataset
 def size_does_not_predict_stability(results: pd.DataFrame) -> Verdict:
@@ -57,9 +50,9 @@ def size_does_not_predict_stability(results: pd.DataFrame) -> Verdict:
 
 
 def _no_correlation(results: pd.DataFrame, metric: str) -> Verdict:
-    correlation = by_seed(results, star_pfl(UNFROZEN), metric)
-    text = f"rank correlation {correlation.mean():+.3f} ({_num_seeds(correlation)}, ± {NO_CORRELATION} counts as none)"
-    return Verdict(unanimous(correlation.abs() < NO_CORRELATION), text)
+    correlation = interval(by_seed(results, star_pfl(UNFROZEN), metric))
+    status = all_of([above(correlation, -NO_CORRELATION), below(correlation, NO_CORRELATION)])
+    return Verdict(status, f"rank correlation {correlation.text(3)} (within ± {NO_CORRELATION} counts as none)")
 
 
 def _num_seeds(values: pd.Series) -> str:
@@ -122,6 +115,7 @@ def _beyond_chance(results: pd.DataFrame, side: str) -> Verdict:
     except Missing:
         status = "undecided" if (frozen > noise).any() else "does not hold"
         return Verdict(status, f"{text}; the share that never moved is not stored")
+    excess = interval((cancelled - noise).dropna())
     return Verdict(
-        unanimous((cancelled - noise).dropna() > 0), f"{text}; of the entries that moved {cancelled.mean():.1f} %"
+        excess.status, f"{text}; of the entries that moved {cancelled.mean():.1f} %, {excess} points above noise"
     )
