@@ -185,9 +185,9 @@ def mean_dots(
     """A table as a figure: a row of panels for each data set, a line for each label, means and deviations over seeds.
 
     Columns: dataset (row of panels), panel (title), label, color, value (mean), std (NaN for one seed); optional: paper
-    (the printed value, NaN if there is none). The panels of a row have one scale. The dashed line is the mean of the
-    label ``dashed``, default the first one. Far outliers are written as numbers at the edge (``far``: see
-    ``far_below``).
+    (the printed value, NaN if there is none), and same (the mean of the label ``dashed`` over this label's seeds, NaN
+    if it has all of them), a short line. The panels of a row have one scale. The dashed line is the mean of the label
+    ``dashed``, default the first one. Far outliers are written as numbers at the edge (``far``: see ``far_below``).
     """
     sets, dashed = dict(list(table.groupby("dataset", sort=False))), dashed or table["label"].iloc[0]
     columns = table.groupby("dataset")["panel"].nunique().max()
@@ -224,6 +224,8 @@ def mean_dots(
     without = [in_figure(str(name)) for name in sets if name not in has_line]
     missing = f" (not on {', '.join(without)})" if without else ""
     notes = [f"dashed: {dashed}{missing}"] if has_line else []
+    if "same" in table and table["same"].notna().any():
+        notes.append(f"|: {dashed} on the seeds of this line")
     if table["std"].notna().any():
         notes.insert(0, "filled marks, bars: mean and standard deviation over seeds" + ", cut at the edge" * cut)
     if table.loc[table["value"].notna(), "std"].isna().any():
@@ -292,7 +294,9 @@ def _dots_of(
     edge = ax.get_yaxis_transform()
     for cell in table.itertuples():
         y = -labels.index(cell.label)
-        printed = getattr(cell, "paper", np.nan)
+        printed, same = getattr(cell, "paper", np.nan), getattr(cell, "same", np.nan)
+        if low <= same <= high:
+            ax.plot(same, y, "|", color="0.35", markersize=8)
         for value, std, of in ((printed, np.nan, PAPER), (cell.value, cell.std, look[cell.label])):
             if low <= value <= high:
                 face = "w" if np.isnan(std) else of.color

@@ -40,6 +40,17 @@ def test_cells_are_means_over_seeds_and_noise_has_a_line_of_its_own():
     assert cells.loc[("acc_mean_picked_merged", "FedAvg"), "dataset"] == "accuracy"
 
 
+def test_an_option_with_fewer_seeds_stands_beside_the_method_on_these_seeds():
+    one, two = runs(), runs(seed=1, upload=11_000)
+    cells = ablations.cells(ablations.table(one + [run for run in two if "threshold_rule" not in run.spec.method]))
+    sent = cells[cells["metric"] == "sent_share"].set_index("label")
+    assert sent.loc["A3 inclusive threshold", "same"] == pytest.approx(100 * 22_000 / 44_555), "seed 0 alone"
+    assert sent.loc[["Star-PFL", "never thawed", "FedAvg"], "same"].isna().all()
+    fig = figures.tables.ablations(cells, "caption")
+    assert [line for ax in fig.axes for line in ax.lines if line.get_marker() == "|"]
+    assert "|: Star-PFL on the seeds of this line" in fig.get_supxlabel()
+
+
 def test_colours_tell_parts_from_readings():
     fig = figures.tables.ablations(ablations.cells(ablations.table(runs())), "caption")
     drawn = {line.get_color() for ax in fig.axes for line in ax.lines}

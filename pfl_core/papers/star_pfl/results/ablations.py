@@ -17,6 +17,7 @@ SHARES = {  # metric -> what is sent or frozen
     "frozen_global": "frozen by the server",
 }
 COLUMNS = POINTS | SHARES | {"rounds_to_convergence": "rounds to best"}
+OWN = NAMES["star_pfl"]
 NOISE = {"chance_sent": "sent_share", "chance_local": "frozen_local", "chance_global": "frozen_global"}
 
 
@@ -42,12 +43,18 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 def cells(runs: pd.DataFrame) -> pd.DataFrame:
     """Means and deviations over seeds for ``figures.tables.ablations``; the shares on noise have a label of their own.
 
-    Columns of ``runs``: see ``table``.
+    Columns of ``runs``: see ``table``. The column ``same`` is Star-PFL's mean over a label's seeds, if these are fewer
+    than its own.
     """
     metrics = [*POINTS, *SHARES]
-    noise = runs.loc[runs["label"] == "Star-PFL", ["seed", *NOISE]].rename(columns=NOISE).assign(label="noise alone")
+    own = runs[runs["label"] == OWN]
+    noise = own[["seed", *NOISE]].rename(columns=NOISE).assign(label="noise alone")
     long = pd.concat([runs, noise]).melt(["label", "seed"], metrics, var_name="metric").dropna()
-    means = long.groupby(["metric", "label"], sort=False)["value"].agg(value="mean", std="std").reset_index()
+    long = long.merge(own.melt("seed", metrics, "metric", "same"), "left", on=["metric", "seed"])
+    means = long.groupby(["metric", "label"], sort=False).agg(
+        value=("value", "mean"), std=("value", "std"), same=("same", "mean"), seeds=("seed", "nunique")
+    )
+    means = means.assign(same=means["same"].where(means["seeds"] < own["seed"].nunique())).reset_index()
     scores = means["metric"].isin(POINTS)
     return means.assign(
         panel=means["metric"].map(COLUMNS) + " (%)",
