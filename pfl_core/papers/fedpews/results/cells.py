@@ -88,7 +88,11 @@ def _mean(values: pd.Series) -> float:
 
 
 def rates(records: Iterable[Record]) -> str:
-    """A line for a caption: the learning rate of each method."""
+    """A line for a caption: the learning rate of each method, and what follows if they differ."""
     names = {"fedavg": "FedAvg", "fedpews": "learned masks", "fedpews_fixed": "fixed masks"}
     found = dict.fromkeys((record.spec.method["name"], record.spec.train.lr) for record in records)
-    return "learning rates: " + ", ".join(f"{names[name]} {lr:g}" for name, lr in sorted(found))
+    several = len({lr for _, lr in found}) > 1
+    return (
+        f"learning rates: {', '.join(f'{names[name]} {lr:g}' for name, lr in sorted(found))}"
+        f"{', which differences between them include' * several}"
+    )
