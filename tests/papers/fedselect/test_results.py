@@ -262,6 +262,8 @@ def test_fedselects_runs_are_labelled_by_what_differs_from_the_text():
         ),
         "Local": PAPER.settings.spec("local", preset="quick"),
     }
+    dealt = replace(specs["Local"], partition={**specs["Local"].partition, "allow_duplicate_classes": True})
+    specs["Local; allow_duplicate_classes=True"] = dealt
     assert {name: readings.label(spec) for name, spec in specs.items()} == {name: name for name in specs}
     assert readings.setting_text("cifar10, epochs=15") == "epochs=15"
 
@@ -281,6 +283,18 @@ def scored():
     return table.assign(seed=0, failed=False)
 
 
+def test_runs_with_other_clients_come_last_in_a_colour_of_their_own(monkeypatch):
+    local, own = record("local"), record("fedselect")
+    partition = {**local.spec.partition, "allow_duplicate_classes": True}
+    runs = [replace(local, spec=replace(local.spec, partition=partition)), own, local]
+    methods = pd.DataFrame({"method": [run.spec.method["name"] for run in runs], "aggregate_last_round": True})
+    monkeypatch.setattr(readings.frames, "summaries", lambda records: methods.assign(acc_mean=[1.0, 2.0, 3.0]))
+    table = readings.table(runs)
+    assert table["dealt"].tolist() == [False, False, True] and table["acc_mean"].tolist() == [2.0, 3.0, 1.0]
+    assert table["label"].tolist()[1:] == ["Local", "Local; allow_duplicate_classes=True"]
+    assert table["color"].nunique() == 3
+
+
 def test_effects_are_differences_of_means():
     table = scored()
     effects = readings.effects(table[table["method"] == "fedselect"], readings.by_passes(table))
@@ -296,7 +310,7 @@ def test_the_answer_says_what_moves_the_score_most():
     effects = readings.effects(table[table["method"] == "fedselect"], readings.by_passes(table))
     assert readings.answer(table, effects) == [
         "FedSelect's mean client accuracy by the paper's text: 70.0 % after aggregation, 71.0 % after local training; "
-        "by the released code: 74.0 % after local training.",
+        "by the released code: 74.0 % after local training (1 seed).",
         "The released code's options, single or combined, change FedSelect's accuracy by -1.0 (p = 0.25) to +5.0 (15 "
         "local epochs) points.",
         '"15 local epochs" changes the accuracy of Local, too: by +4.0 points, of FedSelect +5.0. So the option helps '
@@ -317,6 +331,9 @@ def test_an_assignment_that_helps_local_as_much_is_told():
     (found,) = [text for text in readings.answer(table, effects) if "of Local, too" in text]
     assert found.endswith(
         "of FedSelect +5.0. So this assignment deals other classes, and Local has most of FedSelect's gain."
+    )
+    assert readings.answer(table, effects)[1].endswith(
+        "deals the classes in another way; on these clients Local has 76.0 %."
     )
     table.loc[table["acc_mean"] == 76.0, "acc_mean"] = 73.0
     effects = readings.effects(table[table["method"] == "fedselect"], readings.by_passes(table))

@@ -25,7 +25,7 @@ from pfl_core.study.plots import (
 )
 from pfl_core.study.style import DOUBLE, looks, styled
 
-NO_SCORE = "no score: last round not averaged"
+NO_SCORE = "no score: not averaged"
 
 
 def highlighted(runs: pd.DataFrame, score: str = "acc_mean") -> list[str]:
@@ -121,7 +121,7 @@ def rules(cells: pd.DataFrame, caption: str = "") -> Figure:
 
 @styled
 def readings(cells: pd.DataFrame, caption: str = "") -> Figure:
-    """``mean_dots`` of FedSelect's readings and of other methods, which have another colour.
+    """``mean_dots`` of FedSelect's readings and of other methods, which have another colour, as have other clients.
 
     Within a colour, labels without a score in a panel come last, and their line in that panel says so.
     Columns: panel, label, color, value, std.
@@ -133,7 +133,8 @@ def readings(cells: pd.DataFrame, caption: str = "") -> Figure:
         missing=cells["label"].map(missing),
         label=cells["label"].map(option_text),
     ).sort_values(["group", "missing"], kind="stable")
-    fig = mean_dots(ordered, caption)
+    note = "orange: FedSelect; grey: other methods; dark red: both on other clients, as the code deals the classes"
+    fig = mean_dots(ordered, f"{caption}\n{note}" if caption else note)
     labels = list(dict.fromkeys(ordered["label"]))
     for ax, (_, part) in zip(fig.axes, ordered.groupby("panel", sort=False), strict=True):
         for label in part.loc[part["value"].isna(), "label"]:

@@ -12,7 +12,7 @@ from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.runs import Record, RunSpec
 from pfl_core.study import frames
 from pfl_core.study.names import NAMES
-from pfl_core.study.style import COLORS
+from pfl_core.study.style import COLORS, WINE
 
 TEXT = "the paper's text"
 CODE = "reading=authors_code"
@@ -32,24 +32,35 @@ def setting_text(setting: str) -> str:
 
 
 def label(spec: RunSpec) -> str:
-    """The method; for FedSelect the options in which the run differs from the paper's text."""
+    """The method; for FedSelect the options in which the run differs from the paper's text.
+
+    Another method with the code's deal of classes has that option in its label, because its clients are others.
+    """
     if spec.method["name"] != "fedselect":
-        return NAMES[spec.method["name"]]
+        return NAMES[spec.method["name"]] + f"; {CLASSES}" * _dealt(spec)
     variant = PAPER.variant(spec) if spec.setting == USUAL else ""
     return variant.replace(";", "; ") or setting_text(spec.setting)
 
 
-def table(records: Sequence[Record]) -> pd.DataFrame:
-    """``frames.summaries`` with label, color, state, and merged: whether the last round is averaged.
+def _dealt(spec: RunSpec) -> bool:
+    """Whether the run has the released code's deal of classes, and so other clients."""
+    return bool(spec.partition.get("allow_duplicate_classes"))
 
-    Without that average there is no score after aggregation: ``acc_mean`` is NaN.
+
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """``frames.summaries`` with label, color, state, dealt, and merged: whether the last round is averaged.
+
+    Without that average there is no score after aggregation: ``acc_mean`` is NaN. ``dealt``: whether the run has the
+    code's deal of classes, and so other clients; these rows come last, in a colour of their own.
     """
     rows = frames.summaries(records)
     merged = rows["aggregate_last_round"].ne(False)
-    color = rows["method"].eq("fedselect").map({True: COLORS["fedselect"], False: COLORS["local"]})
+    dealt = pd.Series([_dealt(record.spec) for record in records], rows.index)
+    color = rows["method"].eq("fedselect").map({True: COLORS["fedselect"], False: COLORS["local"]}).mask(dealt, WINE)
     labels = [label(record.spec) for record in records]
-    rows = rows.assign(label=labels, state=[record.state for record in records], color=color, merged=merged)
-    return rows.assign(acc_mean=rows["acc_mean"].where(merged))
+    states = [record.state for record in records]
+    rows = rows.assign(label=labels, state=states, color=color, merged=merged, dealt=dealt)
+    return rows.assign(acc_mean=rows["acc_mean"].where(merged)).sort_values("dealt", kind="stable")
 
 
 def by_passes(table: pd.DataFrame) -> pd.DataFrame:
@@ -110,7 +121,14 @@ def answer(table: pd.DataFrame, points: Mapping[str, pd.Series]) -> list[str]:
             known = means.loc[name].dropna()
             shown = ", ".join(f"{value:.1f} % {ways[metric]}" for metric, value in known.items())
             scores.append(f"{option_text(name)}: {shown}")
-    sentences = [f"FedSelect's mean client accuracy by {'; by '.join(scores)}."] if scores else []
+    seeds = table["seed"].nunique()
+    counted = f" ({seeds} seed{'s' * (seeds != 1)})"
+    sentences = [f"FedSelect's mean client accuracy by {'; by '.join(scores)}{counted}."] if scores else []
+    alone = table[(table["method"] == "local") & (table["setting"] == f"{USUAL}, {CLASSES}")]["acc_mean"]
+    if CODE in means.index and len(alone):
+        sentences.append(
+            f"The released code deals the classes in another way; on these clients Local has {alone.mean():.1f} %."
+        )
     starts = {
         OPTION: "The released code's options, single or combined, change FedSelect's accuracy by",
         POINT: "Scoring a baseline after local training, not after aggregation, changes its accuracy by",
