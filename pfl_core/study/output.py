@@ -79,16 +79,18 @@ def _pdf(figure: Figure) -> bytes:
 
 
 def caption(records: Sequence[Record]) -> str:
-    """The line below a figure: preset, data, clients, network, rounds, epochs, seeds. Ranges if the runs differ."""
+    """The line below a figure: preset, data, clients, network, rounds, epochs, rate, seeds; ranges if runs differ."""
     specs = [record.spec for record in records]
     data = _data(records)
     networks = dict.fromkeys(spec.model["name"].rpartition(":")[2] for spec in specs)  # without the user's module
     epochs = _span(spec.train.epochs for spec in specs)
     devices = [kind for kind in dict.fromkeys(spec.device_kind for spec in specs) if kind != "cpu"]
     num_clients = _span(spec.clients for spec in specs)
+    rates = sorted({spec.train.lr for spec in specs})
     return (
         f"preset {specs[0].preset_label}: {data}, {num_clients} clients, {' or '.join(map(plain, networks))}, "
         f"{_lengths(records)} rounds, {epochs} local epoch{'s' * (epochs != '1')}, "
+        + (f"learning rate {rates[0]:g}, " if len(rates) == 1 else f"learning rates {rates[0]:g} to {rates[-1]:g}, ")
         + _seeds(specs)
         + (f", on {' + '.join(devices)}" if devices else "")
     )

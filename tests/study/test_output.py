@@ -15,7 +15,7 @@ def record(**fields) -> Record:
 
 def test_a_caption_has_the_common_settings_of_the_runs():
     assert output.caption([record(seed=1), record(seed=0), record(seed=1)]) == (
-        "preset quick: Digits, 10 clients, MLP, 20 rounds, 1 local epoch, 2 seeds (0, 1)"
+        "preset quick: Digits, 10 clients, MLP, 20 rounds, 1 local epoch, learning rate 0.05, 2 seeds (0, 1)"
     )
 
 
@@ -26,7 +26,8 @@ def test_a_caption_gives_the_span_where_runs_differ():
         record(model={"name": "cnn_small"}, rounds=100),
     ]
     assert output.caption(runs) == (
-        "preset quick: Digits, 2 to 10 clients, MLP or small CNN, 60 to 200 rounds, 1 local epoch, one seed (0)"
+        "preset quick: Digits, 2 to 10 clients, MLP or small CNN, 60 to 200 rounds, 1 local epoch, learning rate 0.05, "
+        "one seed (0)"
     )
 
 
@@ -36,7 +37,9 @@ def test_a_caption_gives_the_seeds_of_each_data_set_where_they_differ():
     assert output.caption([*two, record(**other)]).endswith(
         "2 seeds (0, 1) on Digits, one seed (0) on Fashion-MNIST (small)"
     )
-    assert output.caption([*two, record(**other), record(seed=1, **other)]).endswith(" 1 local epoch, 2 seeds (0, 1)")
+    assert output.caption([*two, record(**other), record(seed=1, **other)]).endswith(
+        " 1 local epoch, learning rate 0.05, 2 seeds (0, 1)"
+    )
 
 
 def test_a_caption_gives_each_description_of_data_once():

@@ -164,7 +164,7 @@ def _against_all(evidence: Evidence, setting: tuple[str, str]) -> str:
         "With the small network, rates that validation images chose for each method and "
         f"{_completed(evidence, setting)} rounds ({evidence.seeds((*setting, 'fedselect'))}), FedSelect scores "
         f"{own.mean():.1f} %, {lead} over training alone, and is {_standing(evidence, setting)}; the best is "
-        f"{NAMES[best]} with {means[best]:.1f} %."
+        f"{NAMES[best]} with {means[best]:.1f} %.{_rate_of_local(evidence)}"
     )
 
 
@@ -190,7 +190,7 @@ def answer(evidence: Evidence) -> list[str]:
         f"With one learning rate for all methods, {_completed(evidence, small)} rounds and "
         f"{evidence.seeds((*small, 'fedselect'))}, FedSelect's lead over training alone is {lead(*small)}, over itself "
         f"with the last layer personal {evidence.difference(own, (*own, LAST_LAYER))}; it is "
-        f"{_standing(evidence, small)}.{_rate_of_local(evidence)}",
+        f"{_standing(evidence, small)}.",
         _deal(evidence),
         f"At the paper's setting with each tensor ranked by itself, FedSelect scores {evidence.number(by_tensor)} "
         f"after {_completed(evidence, full, each_tensor)} rounds ({evidence.seeds(by_tensor)}). With batches of 32, "

@@ -140,7 +140,7 @@ def test_the_rate_of_training_alone_is_told_beside_the_lead_over_it():
         rows("fedselect", (77.0,) * 3, preset="real", setting=VALIDATED),
     ]
     made.__dict__["frames"] = {"real": frame(*stored), "paper": frame()}
-    assert answer(made)[3].endswith(
+    assert answer(made)[2].endswith(
         "Training alone has 77.5 % with the common rate of 0.05 after 40 rounds and 75.5 % with the searched rate of "
         "0.01 after 100 rounds."
     )

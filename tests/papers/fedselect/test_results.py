@@ -162,10 +162,15 @@ def test_leads_at_the_smallest_and_at_the_largest_size_are_those_of_the_best_lim
     low, high = "FedSelect, α = 0.3", "FedSelect, α = 0.5"
     rows = [("fedselect", low, 50, 70.0), ("fedselect", high, 50, 72.0), ("fedselect", low, 20, 60.0)]
     rows += [("fedselect", high, 20, 50.0), ("fedper", "FedPer", 50, 73.0), ("fedper", "FedPer", 20, 40.0)]
-    table = pd.DataFrame(rows, columns=["method", "label", "images", "acc_mean"])
+    table = pd.DataFrame(rows, columns=["method", "label", "images", "acc_mean"]).assign(seed=0)
+    table = pd.concat(
+        [table, *(table.assign(seed=seed, acc_mean=table["acc_mean"] + seed) for seed in (1, 2))], ignore_index=True
+    )
+    table.loc[(table["seed"] == 2) & (table["method"] == "fedper"), "acc_mean"] -= 1
     assert sizes.lead_sentences(table) == [
         "Lead of FedSelect (its best limit at that size) over FedPer: "
-        "+20.0 points with 20 images (α = 0.3), -1.0 points with 50 images (α = 0.5)."
+        "+20.33 [+18.90, +21.77] points with 20 images (α = 0.3), -0.67 [-2.10, +0.77] points with 50 images "
+        "(α = 0.5), the first minus the last +21.00 [+21.00, +21.00]."
     ]
     assert sizes.falling(table) == ["FedPer"]
     assert sizes.by_size(table)["where"].unique().tolist() == ["20 images a client", "50 images a client"]

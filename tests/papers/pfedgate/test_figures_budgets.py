@@ -74,9 +74,16 @@ def test_options_are_in_order(falling, order):
 
 
 def test_client_differences_are_sorted_and_counted():
-    fig = figures.budgets.client_differences(pd.Series([1.0, -2.0, 3.0, 0.0]), "a minus b")
-    assert [bar.get_height() for bar in fig.axes[0].patches] == [3.0, 1.0, 0.0, -2.0]
-    assert fig.axes[0].get_title() == "a minus b: better for 2, worse for 1"
+    points = {"FedEM": [1.0, -2.0, 3.0, 0.0], "FedRep": [-1.0, -1.0, -1.0, 1.0]}
+    rows = [
+        (label, seed, client, value + 2 * seed - 2)
+        for label, values in points.items() for seed in range(3) for client, value in enumerate(values)
+    ]  # fmt: skip
+    fig = figures.budgets.client_differences(pd.DataFrame(rows, columns=["label", "seed", "client", "points"]))
+    first, second = fig.axes
+    assert [bar.get_height() for bar in first.patches] == [3.0, 1.0, 0.0, -2.0]
+    assert first.get_title() == "minus FedEM: +0.50 [-4.47, +5.47]\nbetter for 2, worse for 1"
+    assert second.get_title() == "minus FedRep: -0.50 [-5.47, +4.47]\nbetter for 1, worse for 3"
     drawn(fig)
 
 

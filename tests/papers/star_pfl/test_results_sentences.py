@@ -130,6 +130,13 @@ def costs(late=False):
     )  # fmt: skip
 
 
+def test_the_totals_of_several_seeds_have_their_range():
+    dear = costs().assign(seed=1)
+    dear.loc[dear["method"] == "star_pfl", ["comm_total", "flops_total"]] = [64.0, 9.0]  # against 32 and 10
+    _, total = sentences.costs(pd.concat([costs(), dear]), {})
+    assert "(seed by seed, it sends 37.5 % less to 100.0 % more, and computes 10.0 % less to 0.0 % less)." in total
+
+
 def test_costs_are_compared_with_fedavg_and_with_the_baselines_mean():
     per_round, total = sentences.costs(costs(), {"axial": 60.0})
     assert per_round == (

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pandas as pd
 
+from pfl_core.papers.fedselect.settings import VALIDATED
 from pfl_core.runs import Record
 from pfl_core.study.names import NAMES, in_words
 
@@ -38,7 +39,7 @@ def published_cells(cells: pd.DataFrame, table1: pd.DataFrame, table2: pd.DataFr
     ]
     printed = pd.concat(rows)
     values = dict(zip(zip(printed["dataset"], printed["label"], strict=True), printed["value"], strict=True))
-    sets = cells["dataset"].map({"cifar10": "CIFAR-10", "cifar10_c": "CIFAR10-C"})
+    sets = cells["dataset"].map({"cifar10": "CIFAR-10", VALIDATED: "CIFAR-10", "cifar10_c": "CIFAR10-C"})
     return pd.Series([values.get(key, np.nan) for key in zip(sets, cells["label"], strict=True)], cells.index, float)
 
 

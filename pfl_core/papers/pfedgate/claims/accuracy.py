@@ -18,7 +18,7 @@ from pfl_core.papers.pfedgate.criteria import CRITERIA, PROBED
 from pfl_core.papers.pfedgate.settings import BASELINES
 from pfl_core.study.claims import ClaimChecks
 from pfl_core.study.names import NAMES
-from pfl_core.study.statistics import Missing, Selector, by_seed, each_dataset, interval, paired
+from pfl_core.study.statistics import Interval, Missing, Selector, by_seed, each_dataset, interval, paired
 from pfl_core.study.verdicts import (
     UNDECIDED,
     Check,
@@ -165,13 +165,20 @@ def rounds_to_nine_tenths(rows: pd.DataFrame) -> Verdict:
     later = {s: paired(rows, gate(s), FEDAVG, "rounds_to_90") for s in BUDGETS}
     first = paired(rows, gate(0.5), gate(1.0), "rounds_to_90")
     status = all_of([first.status, below(later[1.0], 0), below(later[0.5], 0), above(later[0.3], 0)])
-    text = "rounds more than fedavg: " + ", ".join(f"s={s:g} {gap}" for s, gap in later.items())
-    text += f"; s=0.5 after s=1 by {first}"
+    text = "rounds more than fedavg: " + ", ".join(f"s={s:g} {_in_rounds(gap)}" for s, gap in later.items())
+    text += f"; s=0.5 after s=1 by {_in_rounds(first)}"
     try:
-        text += f"; fedem after fedavg by {paired(rows, baseline('fedem'), FEDAVG, 'rounds_to_90')}"
+        text += f"; fedem after fedavg by {_in_rounds(paired(rows, baseline('fedem'), FEDAVG, 'rounds_to_90'))}"
     except Missing:
         pass
     return Verdict(status, text)
+
+
+def _in_rounds(difference: Interval) -> str:
+    """Rounds are multiples of the distance of two scored rounds, so all seeds can be equal, which is no interval."""
+    if difference.seeds > 1 and difference.low == difference.high:
+        return f"{difference.mean:+g} in each of {difference.seeds} seeds"
+    return str(difference)
 
 
 @claim(21, SETTINGS)

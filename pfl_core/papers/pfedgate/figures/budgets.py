@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from textwrap import fill
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -13,6 +12,7 @@ from matplotlib.figure import Figure
 from pfl_core.study.names import NAMES
 from pfl_core.study.plots import captioned, dots, dots_note, legend_above, share_y, wrapped
 from pfl_core.study.published import parse_variant
+from pfl_core.study.statistics import interval
 from pfl_core.study.style import (
     COLORS,
     DASHES,
@@ -190,14 +190,26 @@ def over_options(table: pd.DataFrame, xlabel: str, caption: str = "", *, falling
 
 
 @styled
-def client_differences(difference: pd.Series, title: str, caption: str = "") -> Figure:
-    """Figure 3: difference of two methods' accuracies for each client, sorted. ``difference`` [N], points."""
-    values = np.sort(difference.to_numpy())[::-1]
-    fig, ax = plt.subplots(figsize=(SINGLE, 2.3), layout="constrained")
-    colors = np.where(values >= 0, COLORS["pfedgate"], "#b0b0b0")
-    ax.bar(range(len(values)), values, color=colors, width=0.9)
-    ax.axhline(0, color="0.3", linewidth=0.8)
-    better, worse = int((values > 0).sum()), int((values < 0).sum())
-    ax.set(xlabel="client (sorted)", ylabel="difference (points)", xticks=[])
-    ax.set_title(fill(f"{title}: better for {better}, worse for {worse}", 50))
-    return captioned(fig, caption, "bars: mean over the seeds")
+def client_differences(differences: pd.DataFrame, caption: str = "") -> Figure:
+    """Figure 3: pFedGate at s = 0.5 minus another method for each client, sorted; a panel for each other method.
+
+    Columns: label (the other method), seed, client, points. Titles have the mean over clients, with its interval.
+    """
+    labels = list(dict.fromkeys(differences["label"]))
+    size = (SINGLE if len(labels) == 1 else DOUBLE, 2.5)
+    fig, axes = plt.subplots(1, len(labels), figsize=size, layout="constrained", squeeze=False, sharey=True)
+    for ax, label in zip(axes[0], labels, strict=True):
+        here = differences[differences["label"] == label]
+        values = here.groupby("client")["points"].mean().sort_values(ascending=False).to_numpy()
+        ax.bar(range(len(values)), values, color=np.where(values >= 0, COLORS["pfedgate"], "#b0b0b0"), width=0.9)
+        ax.axhline(0, color="0.3", linewidth=0.8)
+        better, worse = int((values > 0).sum()), int((values < 0).sum())
+        mean = interval(here.groupby("seed")["points"].mean())
+        ax.set(xlabel="client (sorted)", xticks=[])
+        ax.set_title(f"minus {label}: {mean}\nbetter for {better}, worse for {worse}")
+    axes[0][0].set_ylabel("difference (points)")
+    return captioned(
+        fig,
+        caption,
+        "pFedGate at s = 0.5 minus another method; bars: mean over the seeds; titles: mean and its 95 % interval",
+    )

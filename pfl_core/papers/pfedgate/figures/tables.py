@@ -15,7 +15,7 @@ from pfl_core.runs import Record
 from pfl_core.study import frames, output, statistics
 
 MOMENTUM = ("pfedgate", "fedavg", "perfedavg")  # methods that also run with momentum that restarts
-OVER_ROUNDS = (*frames.REFERENCES, "fedem", "heterofl", "pfedgate")  # methods in the figure of accuracy by round
+OVER_ROUNDS = (*frames.REFERENCES, "fedem", "heterofl", "fedrep", "pfedgate")  # in the figure of accuracy by round
 KEYS = ("setting", "label", "color")
 OVER_BUDGETS = {  # columns of ``runs`` in the table and in the figure over s -> their names in the table
     "acc_pooled": "acc_pooled",

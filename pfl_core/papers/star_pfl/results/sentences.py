@@ -186,10 +186,15 @@ def _until_convergence(task: str, runs: pd.DataFrame, means: pd.DataFrame) -> li
     """The totals compared with the baselines' mean; nothing if a baseline is missing."""
     if set(means.index) != {"star_pfl", *BASELINES}:
         return []
-    less = below_baselines(means[["comm_total", "flops_total"]])
+    totals = ["comm_total", "flops_total"]
+    less = below_baselines(means[totals])
+    by_seed = [below_baselines(every.set_index("method")[totals]) for _, every in runs.groupby("seed")]
+    spread = [f"{_less(max(values))} to {_less(min(values))}" for values in zip(*by_seed, strict=True)]
     late = runs[runs["rounds_to_convergence"] >= runs["rounds"]]["method"].nunique()
     text = f"{task}, until the best round: {OWN} sends {_less(less.iloc[0])} and computes {_less(less.iloc[1])} "
     text += f"than the mean of the {len(BASELINES)} baselines"
+    if len(by_seed) > 1:
+        text += f" (seed by seed, it sends {spread[0]}, and computes {spread[1]})"
     too_short = f"; {late} of {len(means)} methods are best in the last round, so more rounds may change this"
     return [text + too_short * (late > 0) + "."]
 
