@@ -145,10 +145,10 @@ def _rules(evidence: Evidence, setting: tuple[str, str]) -> str:
         next(iter(sides.values())) if same else " and ".join(f"{side} it ({words})" for words, side in sides.items())
     )
     seeds = evidence.seeds((*own, RULES["random, as its masks grow"][0]))
-    rates = "searched rates" if setting[1] == VALIDATED else "one rate for all"
+    rate = "its searched rate" if setting[1] == VALIDATED else "one rate for all"
     layer = evidence.difference(own, (*own, LAST_LAYER))
     return (
-        f"with a small network on CIFAR-10, {rates} and {_completed(evidence, setting)} rounds ({seeds}), FedSelect "
+        f"with a small network on CIFAR-10, {rate} and {_completed(evidence, setting)} rounds ({seeds}), FedSelect "
         f"(α = 0.30), whose most changed parameters are personal, is {placed}{' itself' * same} with as many others "
         f"personal: {leads}; with the last layer personal instead, its lead is {layer}."
     )
