@@ -111,7 +111,7 @@ COMPARISON = PFedGateComparison(
         ),
         Miss(
             "Not too few steps: with all clients in each round, accuracy no longer rises in the second half of the "
-            "rounds. Not too low a rate: the paper searched FedAvg's and does not print it; here it is pFedGate's 0.03, "
+            "rounds. Not too low a rate: the paper searched FedAvg's and does not print it; here it is pFedGate's 0.03 "
             "and 0.1 is worse (data/results/pfedgate/other, with a fifth of the clients). Open: a lower rate, and what "
             "the JPEG copy of the data costs.",
             "CIFAR10",
