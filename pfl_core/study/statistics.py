@@ -126,6 +126,16 @@ def reading() -> Iterator[Reading]:
             outer.add(used)
 
 
+@contextmanager
+def aside() -> Iterator[None]:
+    """Context manager in which nothing is recorded: for numbers that a text shows and its verdict does not use."""
+    token = _READING.set(None)
+    try:
+        yield
+    finally:
+        _READING.reset(token)
+
+
 def refuted_by(parts: Mapping[str, Reading]) -> None:
     """Record parts of a claim, by their numbers, each of which refutes it without the others."""
     if (reading := _READING.get()) is not None:

@@ -8,7 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pfl_core.papers.fedselect.comparison import COMPARISON
-from pfl_core.study.statistics import ALIKE, Missing, agreement, best_preset, claim_rows, lead_cells, leads, paired
+from pfl_core.study.statistics import (
+    ALIKE,
+    Missing,
+    agreement,
+    aside,
+    best_preset,
+    by_seed,
+    claim_rows,
+    interval,
+    lead_cells,
+    leads,
+    paired,
+    reading,
+)
 from tests.papers.fedselect.invented import rows
 from tests.study.invented import NOISE, frame
 
@@ -22,6 +35,16 @@ def test_paired_by_hand():
     assert (lead.mean, lead.seeds) == (2.0, 3)
     assert (lead.low, lead.high) == pytest.approx((2 - 2.4841, 2 + 2.4841), abs=1e-4)
     assert lead.status == "undecided" and str(lead) == "+2.00 [-0.48, +4.48]"
+
+
+def test_numbers_aside_are_no_part_of_what_decides():
+    results = frame(rows("local", (11.0, 22.0, 33.0)), rows("fedavg", (10.0, 20.0, 30.0)))
+    with reading() as used:
+        with aside():
+            interval(by_seed(results, {"method": "local"}, "acc_mean"))
+        assert not used.keys and not used.differences and not used.metrics
+        paired(results, {"method": "local"}, {"method": "fedavg"})
+    assert used.metrics == {"acc_mean"} and len(used.differences) == 1
 
 
 def test_paired_uses_common_seeds_only():

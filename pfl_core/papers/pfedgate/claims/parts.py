@@ -15,7 +15,7 @@ import pandas as pd
 
 from pfl_core.papers.pfedgate.claims.accuracy import FEDAVG, SETTINGS, baseline, claim, gate
 from pfl_core.papers.pfedgate.published import M_STEP, SLICED, SMALL
-from pfl_core.study.statistics import Interval, Missing, by_seed, each_dataset, interval, named, settings
+from pfl_core.study.statistics import Interval, Missing, aside, by_seed, each_dataset, interval, named, settings
 from pfl_core.study.verdicts import Verdict, above, all_hold, all_of, below, on_each_dataset
 
 ACCURACY, WORST = "acc_pooled", "acc_bottom_decile"
@@ -106,7 +106,8 @@ def sigmoid_then_first_norm_then_second(results: pd.DataFrame) -> Verdict:
     """
     full, gates, removed = by_seed(results, gate(0.5), ACCURACY), dict(PARTS), ""
     if (results["without_sigmoid"] == TANGENT["without_sigmoid"]).any():
-        alone = interval((full - by_seed(results, gates.pop("sigmoid"), ACCURACY)).dropna())
+        with aside():  # that gate does not train
+            alone = interval((full - by_seed(results, gates.pop("sigmoid"), ACCURACY)).dropna())
         removed = f"; without sigmoid and without such a line, at the same rate, {alone}"
         gates = {"sigmoid, but with a line of its value and slope": TANGENT} | gates
     lost = {name: (full - by_seed(results, runs, ACCURACY)).dropna() for name, runs in gates.items()}
