@@ -88,7 +88,7 @@ REPRODUCED = (
     "deviation over seeds. Cells of several tables may show the same run.\n\nOnly rows with the same preset, "
     "seeds and entry under *differs in* can be compared with each other: other seeds deal the classes to the clients "
     "in another way. So if the cells of one data set come from several presets or seeds, a cell has a row for each of "
-    "these for which its runs are stored."
+    "these for which its runs are stored; *reproduced* is told for its best runs."
 )
 UNEXPLAINED = Miss("Not looked into yet.")
 
@@ -463,7 +463,8 @@ def _comparable(cells: pd.DataFrame, elsewhere: Mapping[Source, pd.DataFrame]) -
         for source in dict.fromkeys(own):
             others = elsewhere[source].loc[group.index[[other != source for other in own]]]
             others = others[others["here"].notna()]
-            parts.append(others[[found == source for found in _sources(others)]])  # with all of the seeds
+            with_all_seeds = [found == source for found in _sources(others)]
+            parts.append(others[with_all_seeds].assign(reproduced=None))  # that is for a cell's best runs
     return pd.concat(parts).sort_index(kind="stable")
 
 
