@@ -9,6 +9,7 @@ import pandas as pd
 from pfl_core.papers.fedselect.experiments import ALTERNATION
 from pfl_core.papers.fedselect.labels import option_text
 from pfl_core.papers.fedselect.paper import PAPER
+from pfl_core.papers.fedselect.results.tables import seeds_text
 from pfl_core.runs import Record, RunSpec
 from pfl_core.study import frames
 from pfl_core.study.names import NAMES
@@ -121,9 +122,7 @@ def answer(table: pd.DataFrame, points: Mapping[str, pd.Series]) -> list[str]:
             known = means.loc[name].dropna()
             shown = ", ".join(f"{value:.1f} % {ways[metric]}" for metric, value in known.items())
             scores.append(f"{option_text(name)}: {shown}")
-    seeds = table["seed"].nunique()
-    counted = f" ({seeds} seed{'s' * (seeds != 1)})"
-    sentences = [f"FedSelect's mean client accuracy by {'; by '.join(scores)}{counted}."] if scores else []
+    sentences = [f"FedSelect's mean client accuracy by {'; by '.join(scores)} ({seeds_text(table)})."] if scores else []
     alone = table[(table["method"] == "local") & (table["setting"] == f"{USUAL}, {CLASSES}")]["acc_mean"]
     if CODE in means.index and len(alone):
         sentences.append(
