@@ -86,8 +86,8 @@ REPRODUCED = (
     "spread here does not count. It is empty where the runs are not at the paper's setting, or were stopped while "
     "their accuracy still changed, or where the paper gives no spread for a number that is not an accuracy. ± is one "
     "deviation over seeds. Cells of several tables may show the same run.\n\nOnly rows with the same preset, "
-    "seeds and entry under *differs in* can be compared with each other: other seeds deal the classes to the clients "
-    "in another way. So if the cells of one data set come from several presets or seeds, a cell has a row for each of "
+    "seeds and entry under *differs in* can be compared with each other: other seeds have other clients or other "
+    "initial weights. So if the cells of one data set come from several presets or seeds, a cell has a row for each of "
     "these for which its runs are stored; *reproduced* is told for its best runs."
 )
 UNEXPLAINED = Miss("Not looked into yet.")
