@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -17,7 +18,7 @@ from annotated_types import Ge, Le
 from pfl_core import algorithm, data, models, partition
 from pfl_core.engine import Schedule
 from pfl_core.files import checksum
-from pfl_core.options import PositiveInt, check_options, checked, choices, shown
+from pfl_core.options import PositiveInt, check_options, checked, choices, field_types, shown
 from pfl_core.plugins import find
 from pfl_core.registry import METRICS
 from pfl_core.runs.versions import versions
@@ -95,11 +96,12 @@ class RunSpec:
         if not isinstance(stored, Mapping) or "method" not in stored:
             raise ValueError(f"run {stored!r} has no method; give e.g. {{'method': {{'name': 'fedavg'}}}}")
         given = _renamed(stored, RENAMED)
-        values = checked(cls, {k: v for k, v in given.items() if k != "train"}, "run")
-        train = given.get("train", {})
+        train = given.pop("train", {})
         if not isinstance(train, Mapping):
             raise ValueError(f"run: train={train!r} is not a dictionary; give e.g. {{'lr': 0.05}}")
-        return cls(**values, train=Training(**checked(Training, train, "training")))
+        for owner, name, values in ((cls, "run", given), (Training, "training", train)):
+            checked(owner, {k: v for k, v in values.items() if k not in field_types(owner)}, name)  # unknown names
+        return cls(**given, train=Training(**train))
 
     def to_json(self) -> dict[str, Any]:
         """The spec as plain JSON data, with NumPy scalars converted."""
@@ -147,14 +149,14 @@ class RunSpec:
         # {"name": ..., options that differ from their defaults} for each component
         chosen = {
             # mypy checks the hash of an instance where the class itself is hashed
-            "method": without_defaults(dataclasses.asdict(method), defaults(type(method))),  # type: ignore[arg-type]
+            "method": without_defaults(_fields(method), defaults(type(method))),  # type: ignore[arg-type]
             "data": without_defaults(options(self.data, "folder", "offline"), DATA_DEFAULTS),
             "partition": without_defaults(options(self.partition, *_place(self.partition)), defaults(assign)),
             "model": without_defaults(options(self.model), defaults(network)),
         }
         current = {
             **{kind: {"name": getattr(self, kind)["name"], **values} for kind, values in chosen.items()},
-            "train": without_defaults(dataclasses.asdict(self.train), defaults(Training)),
+            "train": without_defaults(_fields(self.train), defaults(Training)),
             **without_defaults(run_fields, run_defaults),
         }
         if written_out:
@@ -228,23 +230,35 @@ def defaults(owner: Callable) -> dict[str, Any]:
 def _is_json(value: Any) -> bool:
     """Whether a default can be written as JSON. A default of a user's function may be anything, e.g. a class."""
     try:
-        plain({"": value})
+        plain_value(value)
     except ValueError:
         return False
     return True
 
 
 def plain(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The mapping as JSON data: tuples become lists, NumPy scalars become Python numbers, and 1.0 becomes 1.
+    """The mapping with each value as JSON data, see ``plain_value``. Equal settings are then equal in JSON."""
+    return {name: plain_value(value) for name, value in given.items()}
 
-    Equal settings are then equal in JSON. Raises ValueError for a value that JSON cannot represent, such as NaN.
+
+def plain_value(given: Any) -> Any:
+    """A value as JSON data: tuples become lists, NumPy scalars become Python numbers, and 1.0 becomes 1.
+
+    Raises ValueError for a value that JSON cannot represent, such as NaN.
     """
 
     def from_numpy(value: Any) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return dataclasses.asdict(value)
         if not hasattr(value, "item") or isinstance(value, type):
             raise ValueError(f"an object of type {type(value).__name__}")
         return value.item()
 
+    # most values need no detour by text
+    if given is None or type(given) in (bool, int, str):
+        return given
+    if type(given) is float and math.isfinite(given):
+        return int(given) if given.is_integer() else given
     try:
         text = json.dumps(given, default=from_numpy, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -256,7 +270,7 @@ def plain(given: Mapping[str, Any]) -> dict[str, Any]:
 def _renamed(spec: Mapping[str, Any], names: Mapping[tuple[str, str], str | None]) -> dict[str, Any]:
     """A spec with renamed fields. ``names``: (owner, name) -> new name, or None to leave the field out."""
     out = dict(spec)
-    for kind in (*_COMPONENTS, "train", "run"):
+    for kind in (*_COMPONENTS, "train", "run") if names else ():
         fields = out if kind == "run" else out.get(kind)
         if isinstance(fields, Mapping):
             owner = {"train": "training", "run": "run"}.get(kind, f"{kind} {fields.get('name')}")
@@ -269,6 +283,11 @@ def _renamed(spec: Mapping[str, Any], names: Mapping[tuple[str, str], str | None
 def _number(text: str) -> float | int:
     """An integer if the value is whole, so that 1.0 and 1 are equal in JSON."""
     return int(float(text)) if float(text).is_integer() else float(text)
+
+
+def _fields(instance: Any) -> dict[str, Any]:
+    """The fields of a dataclass; ``dataclasses.asdict`` takes ten times as long."""
+    return {name: getattr(instance, name) for name in field_types(type(instance))}
 
 
 def options(component: ComponentSpec, *without: str) -> dict[str, Any]:
@@ -284,7 +303,7 @@ def _check_form(kind: str, component: Any) -> None:
         if not isinstance(name, str):
             raise ValueError(f"{kind}: the option {name!r} is not text; give names of options as text")
         try:
-            plain({name: value})
+            plain_value(value)
         except ValueError as error:
             raise ValueError(f"{kind}: {name}={shown(value)}: {error}") from None
 

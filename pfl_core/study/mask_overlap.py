@@ -39,15 +39,16 @@ def overlaps(record: Record, *tensors: str) -> dict[str, np.ndarray]:
     }
 
 
-def overlap_contrast(record: Record, *tensors: str) -> dict[str, float]:
-    """For each normalization of the overlap of these tensors: mean over pairs, contrast, and permutation p-value."""
+def overlap_contrast(record: Record, *tensors: str, draws: int = 0) -> dict[str, float]:
+    """For each normalization of these tensors' overlap: mean over pairs, contrast, and with ``draws`` its p-value."""
     common = similarity.common_classes(np.array(record.clients["train"]))
     pairs = np.triu_indices(len(common), 1)  # each pair of clients once
     out = {}
     for name, matrix in overlaps(record, *tensors).items():
         values = matrix[pairs]
         out[f"{name}_mean"] = float(np.nanmean(values)) if not np.isnan(values).all() else np.nan
-        out[f"{name}_contrast"], out[f"{name}_p"] = similarity.contrast(matrix, common)
+        out[f"{name}_contrast"], p_value = similarity.contrast(matrix, common, draws)
+        out |= {f"{name}_p": p_value} if draws else {}
     return out
 
 
@@ -62,7 +63,7 @@ def layer_contrasts(records: Sequence[Record]) -> pd.DataFrame:
         for tensor, (intersection, entries) in masks(record).items():
             if not tensor.endswith("weight"):
                 continue
-            contrasts = overlap_contrast(record, tensor)
+            contrasts = overlap_contrast(record, tensor, draws=similarity.DRAWS)
             rows.append(
                 {
                     "alpha": alpha,

@@ -13,6 +13,8 @@ import numpy as np
 from pfl_core.ranks import ranks_of
 from pfl_core.seeding import numpy_generator
 
+DRAWS = 1000  # permutations of a test
+
 
 def iou_raw(intersection: np.ndarray) -> np.ndarray:
     """IoU |m_i ∩ m_j| / |m_i ∪ m_j| from the intersections |m_i ∩ m_j| [N, N], whose diagonal is |m_i|.
@@ -79,7 +81,7 @@ def label_distance(counts: np.ndarray) -> np.ndarray:
 def mantel(
     matrix: np.ndarray,
     other: np.ndarray,
-    draws: int = 1000,
+    draws: int = DRAWS,
     seed: int = 0,
     *,
     ranks: bool = False,
@@ -111,7 +113,7 @@ def mantel(
     return float(correlation[0]), float((statistic >= statistic[0] - 1e-12).mean())
 
 
-def contrast(matrix: np.ndarray, common: np.ndarray, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
+def contrast(matrix: np.ndarray, common: np.ndarray, draws: int = DRAWS, seed: int = 0) -> tuple[float, float]:
     """Mean over pairs with a common class minus mean over pairs without, and its permutation p-value (one-sided).
 
     ``common`` [N, N] bool. Clients are permuted ``draws`` times; the p-value includes the observed order. NaN if one of
@@ -138,7 +140,7 @@ def common_share(held: np.ndarray) -> np.ndarray:
     return iou_raw(held @ held.T)
 
 
-def neighbours(likeness: np.ndarray, draws: int = 1000, seed: int = 0) -> tuple[float, float, float]:
+def neighbours(likeness: np.ndarray, draws: int = DRAWS, seed: int = 0) -> tuple[float, float, float]:
     """Mean similarity of adjacent clients in the given order, mean over all pairs, and a one-sided p-value.
 
     ``likeness`` [N, N]: similarity of two clients. The p-value is the fraction of random orders, including the given
