@@ -10,7 +10,7 @@ from pfl_core.cli.names import check, complete
 from pfl_core.cli.run import dry_run, grouped, has_validation, run_all
 from pfl_core.cli.specs import OPTIONS, add_run_options, check_names, variations
 from pfl_core.cli.text import BadArgument, as_json, duration, table
-from pfl_core.papers import PAPERS, metrics_frames, paper
+from pfl_core.papers import PAPERS, paper
 from pfl_core.registry import MODULES
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def compare_papers(args: argparse.Namespace) -> int:
     from pfl_core.runs import Store
     from pfl_core.study.compare import compare
 
-    frames = metrics_frames([name] if name else list(PAPERS), Store())
-    rows_of = {name: compare(paper(name).comparison, frame) for name, frame in frames.items()}
+    store = Store()
+    rows_of = {name: compare(paper(name), paper(name).stored(store)) for name in ([name] if name else PAPERS)}
     if args.json:
         print(as_json([row for rows in rows_of.values() for row in rows]))
         return 0

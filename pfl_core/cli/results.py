@@ -1,53 +1,93 @@
-"""``pfl report``: write the results pages from the committed records."""
+"""``pfl report``: judge the papers' claims, and write the results pages from the committed records."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pfl_core.cli.names import check, complete
-from pfl_core.cli.text import as_json
+from pfl_core.cli.text import as_json, table
 from pfl_core.papers import PAPERS, STUDIES, paper, study
+
+if TYPE_CHECKING:
+    from pfl_core.study.paper import Paper
 
 
 def add(commands: argparse._SubParsersAction) -> None:
     report = commands.add_parser(
         "report",
-        help="write the results pages",
-        description="Write notebooks/PAPER/RESULTS.md from the records in data/results/: answer, verdicts, tables, "
-        "mechanism checks, figures, and what is missing; and the answer on the method page. Without PAPER also "
-        "notebooks/REPRODUCTION.md, which has all papers, and the answer of notebooks/across. Nothing is computed.",
+        help="judge the papers' claims and write the results pages",
+        description="Judge the claims of each PAPER by the records in data/results/, and write "
+        "notebooks/PAPER/RESULTS.md, its pictures and tables (figures/claims, figures/cells), and the answers on the "
+        "method pages and the README. "
+        "Without PAPER also notebooks/REPRODUCTION.md and ERRATA.md. Nothing is trained.",
     )
     names = report.add_argument("papers", nargs="*", metavar="PAPER", help=f"{', '.join(PAPERS)} (default: all)")
     complete(names, PAPERS)
-    report.add_argument("--json", action="store_true", help="print the pages that were written as a JSON list")
+    report.add_argument("--json", action="store_true", help="print the claims and their effects as JSON; write nothing")
+    report.add_argument(
+        "--runs",
+        type=Path,
+        metavar="FOLDER",
+        help="judge the records in this folder in place of the committed ones; write nothing",
+    )
     report.set_defaults(do=do_report)
 
 
 def do_report(args: argparse.Namespace) -> int:
     for name in args.papers:
         check("paper", name, PAPERS)
+    if args.runs is not None and not args.runs.is_dir():
+        raise ValueError(f"{args.runs} is no folder; give the one with your records, such as data/runs")
+    chosen = [paper(name) for name in args.papers or PAPERS]
+    if args.json or args.runs is not None:
+        return _judge(args, chosen)
+    from pfl_core.files import atomic_write
     from pfl_core.runs import Store
     from pfl_core.runs.provenance import ROOT
-    from pfl_core.runs.store import atomic_write
-    from pfl_core.study import report
+    from pfl_core.study import pages
 
     store = Store(root=Path(os.devnull))  # the committed records only
-    found = [report.Evidence.of(paper(name), store) for name in args.papers or PAPERS]
-    notebooks = ROOT / "notebooks"
-    answers = {evidence.paper.name: report.short_answer(evidence) for evidence in found}
-    pages = {notebooks / name / report.PAGE: report.page(own) for name, own in zip(answers, found, strict=True)}
+    evidence = [pages.Evidence.of(own, store) for own in chosen]
+    written: dict[Path, bytes] = {}
+    for own in evidence:
+        written |= pages.files(own)
+    answers = {own.paper.name: own.answer for own in evidence}
+    notebooks, readme = ROOT / "notebooks", ROOT / "README.md"
     if not args.papers:
-        studies = {name: study(name) for name in STUDIES if name not in PAPERS}
-        others = {name: (own, report.study_answer(own, store)) for name, own in studies.items()}
-        pages[notebooks / report.OVERVIEW] = report.overview(found, others)
-        answers |= {name: answer for name, (_, answer) in others.items()}
+        others = [(study(name), pages.study_answer(study(name), store)) for name in STUDIES if name not in PAPERS]
+        written[notebooks / pages.OVERVIEW] = pages.overview(evidence, others).encode()
+        written[notebooks / pages.ERRATA] = pages.errata(evidence).encode()
+        firsts = {name: pages.first_sentence(answer) for name, answer in answers.items()}
+        written[readme] = pages.with_answer(readme.read_text(encoding="utf-8"), firsts).encode()
+        answers |= {own.name: answer for own, answer in others}
     for name, answer in answers.items():
-        method_page = notebooks / name / "README.md"
-        pages[method_page] = report.with_answer(name, answer, method_page.read_text(encoding="utf-8"))
-    for path, text in pages.items():
-        atomic_write(path, text.encode())
-    written = [path.relative_to(ROOT).as_posix() for path in pages]
-    print(as_json(written) if args.json else "\n".join(written))
+        page = notebooks / name / "README.md"
+        written[page] = pages.with_answer(page.read_text(encoding="utf-8"), {name: pages.paragraphs(answer)}).encode()
+    for path, content in written.items():
+        atomic_write(path, content)
+    print("\n".join(path.relative_to(ROOT).as_posix() for path in written))
+    return 0
+
+
+def _judge(args: argparse.Namespace, chosen: list[Paper]) -> int:
+    """Print what the claims' runs say: those of a folder, or the committed ones with the committed measurements."""
+    import pandas as pd
+
+    from pfl_core.runs import Store
+    from pfl_core.study import claims
+    from pfl_core.study.frame import frame
+
+    none = Path(os.devnull)
+    store = Store(root=none) if args.runs is None else Store(root=args.runs, results=none)
+    judged: list[claims.Judged] = []
+    for own in chosen:
+        rows = own.stored(store)
+        judged += claims.judge(own, rows if args.runs else pd.concat([rows, frame(own.measured_rows())]))
+    if args.json:
+        print(as_json([found.to_json() for found in judged]))
+        return 0
+    print(table(("paper", "claim", "here", "effects"), [(f.paper, f.claim.number, f.word, f.counts) for f in judged]))
     return 0

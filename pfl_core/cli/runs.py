@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pfl_core.cli.models import WHICH, save
 from pfl_core.cli.names import check, complete
 from pfl_core.cli.text import as_json, duration, size, table
-from pfl_core.papers import STUDIES
+from pfl_core.papers import STUDIES, study
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -175,11 +175,12 @@ def export_runs(args: argparse.Namespace) -> int:
 
 def _index(records: list[Record]) -> str:
     """CSV with a row for each run: key, settings, metrics."""
-    from pfl_core.study.frames import summaries
+    from pfl_core.study.frame import frame, row_of
 
-    frame = summaries(records)
-    frame.insert(0, "key", [record.key for record in records])
-    return frame.to_csv(index=False, lineterminator="\n")
+    studies = {name: study(name) for name in {record.spec.paper for record in records} if name in STUDIES}
+    runs = frame(row_of(record, studies.get(record.spec.paper)) for record in records)
+    runs.insert(0, "key", runs.pop("key"))
+    return runs.to_csv(index=False, lineterminator="\n")
 
 
 def _preset(record: Record) -> str:

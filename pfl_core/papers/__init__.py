@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
-    import pandas as pd
-
-    from pfl_core.runs import Record, RunSpec, Store
-    from pfl_core.study.metrics import RunMetrics
+    from pfl_core.runs import RunSpec
     from pfl_core.study.paper import Paper, Study
 
 PAPERS = {  # name -> module with PAPER, imported on first use
@@ -63,17 +59,6 @@ def specs(
 
 def variant(spec: RunSpec) -> str:
     """The fields in which a run's method differs from its study's settings; without a study, from its defaults."""
-    from pfl_core.study import metrics
+    from pfl_core.study import frame
 
-    return study(spec.paper).variant(spec) if spec.paper in STUDIES else metrics.variant(spec, {})
-
-
-def metrics_frames(names: Sequence[str], store: Store) -> dict[str, pd.DataFrame]:
-    """The metrics frame of each of these papers, see ``Paper.metrics_frame``. Uses the store's index."""
-    from pfl_core.runs.index import indexed
-    from pfl_core.study.metrics import metrics_frame
-
-    def metrics_of(record: Record, path: Path) -> RunMetrics:
-        return paper(record.spec.paper).run_metrics(record)
-
-    return {name: metrics_frame(indexed(store, "metrics", metrics_of, name)) for name in names}
+    return study(spec.paper).variant(spec) if spec.paper in STUDIES else frame.variant(frame.changed_fields(spec, {}))

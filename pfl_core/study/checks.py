@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.runs import Record, RunSpec
-from pfl_core.study.names import NAMES, plain
+from pfl_core.study.methods import NAMES
+from pfl_core.study.names import plain
 
 FLAT = 0.5  # converged: the validation accuracy changes by less than this over the last fifth of the rounds; points
 LAST = 0.2  # fraction of the rounds
@@ -27,29 +28,33 @@ def validation_change(record: Record) -> float:
     """
     if "correct_val" not in record.series:
         return math.nan
-    correct, count = (record.values(f"{name}_val").sum(axis=1) for name in ("correct", "count"))
-    return _late_change(100 * correct / count, record.rounds)
+    correct, count = (np.nansum(record.array(f"{name}_val"), axis=1) for name in ("correct", "count"))
+    accuracy = 100 * correct / np.where(count > 0, count, np.nan)
+    return _late_change(record.series["correct_val"][0], accuracy, record.rounds)
+
+
+def late_change(record: Record) -> float:
+    """``validation_change``; without validation images the same of the test accuracy, which selects nothing here."""
+    change = validation_change(record)
+    if not math.isnan(change):
+        return change
+    scored, mean = record.series[f"correct{record.reported_suffix}"][0], record.reported_scores()[:, 0]
+    return _late_change(scored, mean, record.rounds)
 
 
 def flat(record: Record) -> bool:
-    """Whether the accuracy no longer changes: over the last fifth of the rounds by less than FLAT.
-
-    By the validation accuracy; by the reported test accuracy if there are no validation images. More rounds would then
-    not be expected to change the result.
-    """
-    change = validation_change(record)
-    if math.isnan(change):
-        change = _late_change(record.reported_curve()["acc_mean"], record.rounds)
-    return abs(change) < FLAT
+    """Whether the accuracy no longer changes, by less than FLAT. More rounds would not be expected to change it."""
+    return round(abs(late_change(record)), 9) < FLAT  # 0.5 with an error of rounding is not less than 0.5
 
 
-def _late_change(accuracy: pd.Series, rounds: int) -> float:
-    """Change over the last fifth of ``rounds``, from the least-squares line through the scored rounds (the index)."""
-    span = LAST * rounds
-    last = accuracy[accuracy.index > rounds - span]
-    if len(last) < 3:
+def _late_change(scored: Sequence[int], accuracy: np.ndarray, rounds: int) -> float:
+    """Change over the last fifth of ``rounds``, from the least-squares line through the ``scored`` rounds."""
+    span, at = LAST * rounds, np.asarray(scored)
+    last = at > rounds - span
+    if last.sum() < 3:
         return math.nan
-    return float(np.polyfit(last.index.to_numpy(float), last.to_numpy(float), 1)[0] * span)
+    apart = at[last] - at[last].mean()
+    return float(apart @ accuracy[last] / (apart @ apart) * span)
 
 
 def failed(record: Record) -> bool:
@@ -63,7 +68,7 @@ def failed(record: Record) -> bool:
     names = [name + record.reported_suffix for name in ("correct", "count", "loss")]
     if not set(names) <= record.series.keys():
         return False
-    correct, count, loss = (record.values(name).iloc[-1].to_numpy() for name in names)
+    correct, count, loss = map(record.last, names)
     if not np.isfinite(loss[count > 0]).all():
         return True
     images = np.array(record.clients.get("test", np.zeros((0, 0))))  # [clients, classes]
@@ -113,38 +118,3 @@ def mechanism(records: Iterable[Record], label: Callable[[Record], str]) -> pd.D
     table = grouped.agg(median=("value", "median"), acted=("acts", "sum"), runs=("acts", "size")).reset_index()
     table["acted"] = [f"{acted} of {runs}" for acted, runs in zip(table["acted"], table["runs"], strict=True)]
     return table[["run", "check", "median", "bound", "acted", "otherwise"]]
-
-
-def first_line(records: Iterable[Record], label: Callable[[Record], str]) -> str:
-    """The opening sentence of a study: whether the mechanism acted in its runs, and if not, in which runs and why."""
-    checked = [(label(record), record.mechanism) for record in records if record.mechanism]
-    if not checked:
-        return "None of these methods has a mechanism to check."
-    failed: dict[tuple[str, float, str], dict[str, float]] = {}  # check -> label -> value
-    for name, checks in checked:
-        for check in checks:
-            if not check.acts:
-                failed.setdefault((check.what, check.bound, check.otherwise), {})[name] = check.value
-    if not failed:
-        runs = f"all {len(checked)} runs" if len(checked) > 1 else "the one run"
-        return f"The mechanism acted in {runs} that can be checked."
-    lines = [
-        f"{_few(list(values))}: {what} is {_span(values.values())} (bound {bound:g}); {otherwise}"
-        for (what, bound, otherwise), values in failed.items()
-    ]
-    head = (
-        "A check of the mechanism failed in some runs. These runs decide no claim but those about the mechanism itself:"
-    )
-    return "\n".join([head, *lines])
-
-
-def _few(names: Sequence[str]) -> str:
-    """The names, or the first FEW of them and how many there are."""
-    return "; ".join(names) if len(names) <= FEW else f"{'; '.join(names[:FEW])} and {len(names) - FEW} more"
-
-
-def _span(values: Iterable[float]) -> str:
-    """ "0.5", or "0.5 to 0.7"."""
-    ordered = sorted(values)
-    low, high = f"{ordered[0]:.3g}", f"{ordered[-1]:.3g}"
-    return low if low == high else f"{low} to {high}"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pfl_core.runs import Record, RunSpec, Store, sweep
 from pfl_core.study.checks import failed_line
-from pfl_core.study.names import NAMES
+from pfl_core.study.methods import NAMES
 
 
 def available(specs: Sequence[RunSpec], store: Store | None = None) -> list[RunSpec]:

@@ -10,8 +10,6 @@ import pandas as pd
 
 from pfl_core.data.dataset import UNOFFICIAL
 from pfl_core.runs import Record, RunSpec
-from pfl_core.study.checks import failed
-from pfl_core.study.names import plain
 
 GENERATED = "generated here"  # how the description of data begins that the paper does not publish
 REFERENCES = ("local", "fedavg", "fedavg_ft")  # methods that every comparison is read against
@@ -48,19 +46,6 @@ def method_fields(spec: RunSpec) -> dict[str, object]:
     return dataclasses.asdict(spec.build_method())
 
 
-def summaries(records: Iterable[Record]) -> pd.DataFrame:
-    """A row per run: method and its fields, seed, data, preset, setting, where (``setting_label``), failed
-    (``checks.failed``), and the metrics of ``Record.summary``.
-    """
-    rows = []
-    for record in records:
-        spec = record.spec
-        tags = {"method": spec.method["name"], "seed": spec.seed, "preset": spec.preset_label, "setting": spec.setting}
-        labels = {"where": setting_label(record), "data": data_name(record), "failed": failed(record)}
-        rows.append({**tags, **labels, **method_fields(record.spec), **record.summary()})
-    return pd.DataFrame(rows)
-
-
 def curves(records: Iterable[Record]) -> pd.DataFrame:
     """A row per run, round and metric: accuracies after aggregation and after local training (``_trained``), shares,
     training loss, upload; means over clients.
@@ -89,12 +74,6 @@ def clients(records: Iterable[Record]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def client_scores(record: Record, suffix: str) -> pd.DataFrame:
-    """A row per client: accuracy (percent) in the last round. ``suffix``: "_trained" after local training, else ""."""
-    correct, count = (record.values(name + suffix).iloc[-1] for name in ("correct", "count"))
-    return (100 * correct / count).rename("accuracy").rename_axis("client").reset_index()
-
-
 def _tagged(frame: pd.DataFrame, tags: dict[str, object]) -> pd.DataFrame:
     """``frame`` with a constant column for each tag. A tuple is one value."""
     return frame.assign(**{name: [value] * len(frame) for name, value in tags.items()})
@@ -109,25 +88,3 @@ def same_end(table: pd.DataFrame, reference: str) -> list[str]:
     others = states.drop(columns=reference)
     same = (others.eq(states[reference], axis=0) | others.isna()).all() & others.notna().any()
     return [label for label in dict.fromkeys(table["label"]) if same.get(label, False)]
-
-
-def standings(table: pd.DataFrame, own: str, score: str = "acc_mean") -> list[str]:
-    """A sentence for each data set: the highest mean of the ``score`` (percent) and those of ``own`` and REFERENCES.
-
-    ``table``: rows of ``summaries`` with a ``label``. Of several variants of a method the best one is named, and means
-    over fewer seeds than the most say so.
-    """
-    sentences = []
-    for where, runs in table.groupby("where", sort=False):
-        means = runs.groupby(["method", "label"], sort=False)[score].mean().sort_values(ascending=False, kind="stable")
-        seeds, counts = runs["seed"].nunique(), runs.groupby(["method", "label"])["seed"].nunique()
-        fewer = {name: f" ({count} of {seeds} seeds)" for name, count in counts.items() if count < seeds}
-        best, others = means.index[0], []
-        for method in (own, *REFERENCES):
-            if method in means.index and method != best[0]:
-                variants = means.loc[method]
-                text = f"{variants.index[0]} {variants.iloc[0]:.1f} %" + " at best" * (len(variants) > 1)
-                others.append(text + fewer.get((method, variants.index[0]), ""))
-        first = f"{best[1]} is highest of {len(means)}, {means.iloc[0]:.1f} %{fewer.get(best, '')}"
-        sentences.append(f"{plain(where)}, {seeds} seed{'s' * (seeds > 1)}: {'; '.join([first, *others])}.")
-    return sentences

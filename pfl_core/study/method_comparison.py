@@ -15,8 +15,7 @@ import pandas as pd
 from pfl_core.runs import Record
 from pfl_core.study.checks import failed
 from pfl_core.study.search import validation_score
-from pfl_core.study.statistics import Interval, interval
-from pfl_core.study.verdicts import UNDECIDED, holm
+from pfl_core.study.statistics import Interval, holm, interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,8 +60,8 @@ def differences(groups: Groups, metric: str = "acc_mean") -> dict[str, tuple[Int
     }
     first, *others = values
     leads = {other: interval((values[first] - values[other]).dropna()) for other in others}
-    statuses = holm(leads)
-    return {other: (leads[other], statuses[other] != UNDECIDED) for other in others}
+    significant = holm([lead.p for lead in leads.values()])
+    return {other: (leads[other], clear) for other, clear in zip(others, significant, strict=True)}
 
 
 def remarks(groups: Groups) -> Iterator[str]:

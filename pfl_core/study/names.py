@@ -1,40 +1,9 @@
-"""Display names of methods, data sets and networks."""
+"""Display names of data sets and networks. Those of methods: ``study.methods``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-NAMES = {
-    "local": "Local",
-    "fedavg": "FedAvg",
-    "fedavg_ft": "FedAvg + FT",
-    "fedselect": "FedSelect",
-    "fedselect_gradltn": "FedSelect (GradLTN)",
-    "ditto": "Ditto",
-    "fedpac": "FedPAC",
-    "fedrep": "FedRep",
-    "fedper": "FedPer",
-    "fedbabu": "FedBABU",
-    "lg_fedavg": "LG-FedAvg",
-    "lotteryfl": "LotteryFL",
-    "fedprox": "FedProx",
-    "scaffold": "SCAFFOLD",
-    "fednova": "FedNova",
-    "moon": "MOON",
-    "fedpews": "FedPeWS",
-    "fedpews_fixed": "FedPeWS-Fixed",
-    "star_pfl": "Star-PFL",
-    "fedbn": "FedBN",
-    "fedap": "FedAP",
-    "pfedgate": "pFedGate",
-    "pfedme": "pFedMe",
-    "perfedavg": "Per-FedAvg",
-    "fedem": "FedEM",
-    "heterofl": "HeteroFL",
-    "fedmask": "FedMask (as read here)",
-    "fedmd": "FedMD",
-}
 DATA_SETS = {
     "digits": "Digits",
     "fashion_small": "Fashion-MNIST (small)",
@@ -82,13 +51,6 @@ WORDS = {  # what reads better than the names in code: pattern -> replacement
 SUBSCRIPTS = (re.compile(r"\b([ηp])_(\w+)"), r"$\1_{\\mathrm{\2}}$")
 _PLAIN = DATA_SETS | NETWORKS
 _CODE = re.compile(rf"(?<![\w.])({'|'.join(sorted(_PLAIN, key=len, reverse=True))})(?!\w)")
-# not the value of a field ("base=fedprox"), and not the word "local" in "local training"
-_METHOD = re.compile(rf"(?<![\w.=])({'|'.join(NAMES)})(?!\w| training| epoch| step)")
-
-
-def listed(words: Sequence[str]) -> str:
-    """ "a, b and c"."""
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def plain(text: str) -> str:
@@ -104,11 +66,6 @@ def in_words(text: str) -> str:
     for pattern, shown in WORDS.items():
         text = re.sub(pattern, shown, text)
     return text
-
-
-def with_methods(text: str) -> str:
-    """``in_words``, with the display names of methods: "FedAvg" for ``fedavg``. Values of fields keep theirs."""
-    return _METHOD.sub(lambda match: NAMES[match[0]], in_words(text))
 
 
 def in_figure(text: str) -> str:

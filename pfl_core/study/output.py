@@ -1,4 +1,4 @@
-"""Output of notebooks: figure files, captions, tables of settings, claims."""
+"""Output of notebooks: figure files, captions, tables of settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import PIL.Image
-from IPython.display import Image, Markdown, display
+from IPython.display import Image, display
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -20,17 +20,12 @@ from pfl_core.files import atomic_write
 from pfl_core.runs import Record, RunSpec
 from pfl_core.runs.provenance import ROOT, describe
 from pfl_core.study.alt_text import alt_text
-from pfl_core.study.claims import in_short
-from pfl_core.study.criteria import SHOWN_ONLY
 from pfl_core.study.frames import data_name, dataset
 from pfl_core.study.names import plain
 from pfl_core.study.style import styled
 
 DPI = 200  # of image files
 SHOWN = 110  # display size in a notebook, pixels per inch
-JUDGED = (
-    "These verdicts are by the runs of this notebook. The paper's results page (RESULTS.md) judges all stored runs."
-)
 COLORS = 256  # of a PNG without pictures or maps; all colours would double its size
 
 
@@ -45,30 +40,30 @@ def show(figure: Figure, data: pd.DataFrame | None = None, name: str = "", prese
     ``name`` is ``paper/figure``, written to figures/<preset>/<name>.png, .pdf and .csv (its ``data``). Equal data give
     identical files. Give no name where too few runs are stored to show what the figure asks.
     """
-    png = _png(figure)
+    image = png(figure)
     if name:
         if data is None:
             raise ValueError(f"figure {name}: give the data frame that it was drawn from")
         path = figures_dir() / preset / name
-        atomic_write(path.with_suffix(".png"), png)
+        atomic_write(path.with_suffix(".png"), image)
         atomic_write(path.with_suffix(".pdf"), _pdf(figure))
         numbers = data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
         atomic_write(path.with_suffix(".csv"), numbers.encode())
     plt.close(figure)
-    display(Image(png, width=round(figure.get_figwidth() * SHOWN), alt=alt_text(figure)))
+    display(Image(image, width=round(figure.get_figwidth() * SHOWN), alt=alt_text(figure)))
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure, dpi: int = DPI) -> bytes:
     """The figure as PNG. Also fixes the layout, which later drawings then do not compute again."""
-    figure.set_dpi(DPI)
-    canvas, png = FigureCanvasAgg(figure), io.BytesIO()
+    figure.set_dpi(dpi)
+    canvas, file = FigureCanvasAgg(figure), io.BytesIO()
     canvas.draw()
     figure.set_layout_engine("none")
     image = PIL.Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     if not any(ax.images or ax.get_label() == "<colorbar>" for ax in figure.axes):
         image = image.quantize(COLORS, PIL.Image.Quantize.MEDIANCUT, dither=PIL.Image.Dither.NONE)
-    image.save(png, format="png", dpi=(DPI, DPI), optimize=True)
-    return png.getvalue()
+    image.save(file, format="png", dpi=(dpi, dpi), optimize=True)
+    return file.getvalue()
 
 
 @styled
@@ -157,36 +152,3 @@ def about(specs: Iterable[RunSpec]) -> pd.DataFrame:
 def provenance() -> pd.Series:
     """Versions, commit and machine of this session."""
     return pd.Series(describe(), name="provenance")
-
-
-def show_answer(sentences: Iterable[str], claims: pd.DataFrame | None = None) -> None:
-    """Show what the first screen of a notebook answers: sentences, then each claim with its verdict in short.
-
-    Later lines of a sentence become a list. ``claims``: see ``claims_table``. Of the numbers or reasons behind a
-    verdict, only the first one is shown.
-    """
-    blocks = ["\n- ".join(line.strip().removeprefix("- ") for line in text.splitlines()) for text in sentences]
-    if claims is not None:
-        verdicts = [
-            f"- Claim {number} ({claim['source']}): {claim['text']} **{_verdict(claim['ours'])}** here: "
-            f"{in_short(claim['numbers'])}."
-            for number, claim in claims.iterrows()
-        ]
-        blocks += ["\n".join(verdicts), JUDGED]
-    display(Markdown("\n\n".join(blocks)))
-
-
-def _verdict(ours: str) -> str:
-    return "Shown, not decided," if ours == SHOWN_ONLY else ours.capitalize()
-
-
-def show_claims(claims: pd.DataFrame) -> None:
-    """Print each claim with the verdict from the paper's tables and the verdict from the runs."""
-    for row in claims.reset_index().itertuples(index=False):
-        number, text, source, supported, published, ours, numbers, runs = row
-        print(f"{number}. {text} [{source}]")
-        print(f"   in the paper's own tables: {supported} ({published})")
-        print(f"   here: {ours.upper()} ({numbers})")
-        if ours != SHOWN_ONLY and runs:
-            print(f"   runs: {', '.join(key[:8] for key in runs)}")
-        print()

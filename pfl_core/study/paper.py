@@ -1,4 +1,4 @@
-"""A study as one object: settings, experiments, searches; of a paper also comparison and claims.
+"""A study as one object: settings, experiments, searches, claims; of a paper also its tables.
 
 Shared code receives it as argument.
 """
@@ -6,35 +6,30 @@ Shared code receives it as argument.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
-from pfl_core.runs import Record, RunSpec
-from pfl_core.study import published
-from pfl_core.study.claims import ClaimChecks, claims_table
+from pfl_core.runs import Record, RunSpec, Store
+from pfl_core.runs.index import indexed
+from pfl_core.study import claims, experiments, frame, published
 from pfl_core.study.compare import as_frame, compare
-from pfl_core.study.comparison import Comparison
-from pfl_core.study.metrics import ExtraMetrics, RunMetrics, metrics_frame, run_metrics, variant
+from pfl_core.study.methods import NAMES
 from pfl_core.study.presets import PRESETS
 from pfl_core.study.search import Search, searched_path
 from pfl_core.study.settings import PaperSettings
 
 Experiment = Callable[[str, Sequence[int], Mapping[str, Any]], list[RunSpec]]  # preset, seeds, overrides -> runs
-
-
-class Measured(NamedTuple):
-    """Claims about measurements, such as times, in place of runs."""
-
-    claims: tuple[int, ...]  # their numbers
-    committed: Callable[[str], pd.DataFrame]  # preset -> the committed measurements as results; empty if there are none
+ExtraMetrics = Callable[[Record], dict[str, float]]
+HIDDEN = ("partition_alpha",)  # fields that tell no method from another
 
 
 @dataclass(frozen=True)
 class Study:
-    """Settings, the runs of notebooks, and the searches. ``Paper`` adds what belongs to a published paper."""
+    """Settings, the runs of notebooks, searches and claims. ``Paper`` adds the tables of a published paper."""
 
     settings: PaperSettings
     experiments: Mapping[str, Experiment]  # notebook -> its runs
@@ -44,9 +39,18 @@ class Study:
     title: str = ""  # the name of its method, as printed
     question: str = ""  # what it asks
     figure: str = ""  # the main figure, relative to figures/, without suffix
-    # what is stored -> the answer. Of a paper: `report.Evidence` -> sentences, of which the first three are the answer.
-    # Of another study: the runs of one preset -> a text for each data set, whose later lines are the parts.
-    answer: Callable[[Any], list[str]] = lambda stored: []
+
+    # ---- claims: see ``study.claims`` ----
+    claims: claims.Claims = field(default_factory=claims.Claims)
+    score: str = "acc_mean"  # the metric of claims that name none
+    # of a run's spec and changed fields: these as tables and claims name them
+    renamed: Callable[[RunSpec, dict[str, Any]], dict[str, Any]] = lambda spec, changed: changed
+    removed: Callable[[frame.Row], bool] = lambda row: False  # whether a run's fields remove the mechanism
+    stands_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # setting on other data -> the paper's
+    # at preset real, what follows the settings' names where rates were searched, before those where they were not
+    searched_first: tuple[str, ...] = ("",)
+    symbols: Mapping[str, str] = field(default_factory=dict)  # field -> how texts name it
+    measured_rows: Callable[[], Iterable[frame.Row]] = tuple  # of committed measurements, such as times
 
     @property
     def name(self) -> str:
@@ -83,56 +87,101 @@ class Study:
         preset_runs = {_identity(spec) for spec in experiment(preset, seeds, {})}
         return [replace(spec, changed=_identity(spec) not in preset_runs) for spec in specs]
 
+    # ---- the frame: see ``study.frame`` ----
+
+    def runs(
+        self,
+        notebook: str,
+        preset: str,
+        seeds: Sequence[int] | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        train: bool = False,
+    ) -> pd.DataFrame:
+        """A row per run of a notebook. Missing runs are computed or listed, see ``experiments.records``."""
+        specs = experiments.available(self.specs(notebook, preset, seeds, overrides))
+        return self.frame(experiments.records(specs, train))
+
+    def frame(self, records: Iterable[Record]) -> pd.DataFrame:
+        """A row per record of this study."""
+        return frame.frame(frame.row_of(record, self) for record in records if record.spec.paper == self.name)
+
+    def rounds(self, runs: pd.DataFrame, metric: str) -> pd.DataFrame:
+        """The runs by round, see ``frame.rounds``."""
+        return frame.rounds(runs, metric)
+
+    def clients(self, runs: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
+        """The runs by client, see ``frame.clients``."""
+        return frame.clients(runs, metric)
+
+    def stored(self, store: Store) -> pd.DataFrame:
+        """A row per record of this study in the store, read through the store's index."""
+        return frame.frame(indexed(store, "frame", lambda record, _: frame.row_of(record, self), self.name))
+
     def variant(self, spec: RunSpec) -> str:
-        """The fields in which a run's method differs from this study's settings."""
-        return variant(spec, self.settings.fields_of(spec))
+        """The fields in which a run's method differs from this study's settings, as text."""
+        return frame.variant(frame.changed_fields(spec, self.settings.fields_of(spec)))
 
-    def metrics_frame(self, records: Iterable[Record]) -> pd.DataFrame:
-        """A row per run and metric, for the records of this study."""
-        return metrics_frame(self.run_metrics(record) for record in records if record.spec.paper == self.name)
+    # ---- claims ----
 
-    def run_metrics(self, record: Record) -> RunMetrics:
-        """Tags and metrics of a record of this study, see ``metrics.run_metrics``."""
-        return run_metrics(record, self.settings, self.extra_metrics)
+    def judge(self, runs: pd.DataFrame, numbers: Iterable[int] | None = None) -> pd.DataFrame:
+        """What these runs say of the claims with these numbers (default: of all), an effect a row."""
+        return claims.table(claims.judge(self, runs, numbers))
+
+    @property
+    def printed_cells(self) -> Mapping[tuple[str, str, str], Sequence[dict[str, Any]]]:
+        """Printed numbers by table, setting and method; none without a paper."""
+        return {}
+
+    @cached_property
+    def _usual(self) -> dict[str, dict[str, Any]]:
+        return {}
+
+    def usual_fields(self, method: str) -> Mapping[str, Any]:
+        """The fields of a method at preset paper, for which a claim names no other value."""
+        if method not in self._usual:
+            spec = self.settings.before_search().spec(method, preset="paper")
+            self._usual[method] = asdict(spec.build_method())
+        return self._usual[method]
+
+    def label(self, method: str, fields: Mapping[str, Any]) -> str:
+        """What a claim picks, in short: "Ditto", "α = 0.3"."""
+        shown = [f"{self.symbols.get(n, n)} = {_shown(value)}" for n, value in fields.items() if n not in HIDDEN]
+        return ", ".join([*([NAMES.get(method, method)] if method != self.name or not shown else []), *shown])
 
 
 @dataclass(frozen=True)
 class Paper(Study):
-    """The study of a paper, with the checks of its tables and claims."""
+    """The study of a paper, with its tables."""
 
-    comparison: Comparison = field(kw_only=True)
-    claims: ClaimChecks = field(kw_only=True)
-    measured: Measured | None = None
-
-    def __post_init__(self) -> None:
-        names = {self.settings.paper, self.comparison.paper, self.claims.comparison.paper}
-        if len(names) > 1:
-            raise ValueError(f"settings, comparison and claims belong to different papers: {', '.join(sorted(names))}")
+    tables: published.Tables = field(kw_only=True)
 
     def table(self, number: int | str | None = None) -> pd.DataFrame:
-        """The paper's printed numbers, see ``published.table``."""
+        """The paper's printed numbers as printed, see ``published.table``."""
         return published.table(self.name, number)
+
+    def printed(self, number: int | str | None = None) -> pd.DataFrame:
+        """The paper's printed numbers in the columns of the frame, see ``published.printed``."""
+        return published.printed(self.name, self.tables, number)
 
     def remarks(self, *tables: str) -> list[str]:
         """Remarks on the printed numbers, see ``published.remarks``."""
         return published.remarks(self.name, *tables)
 
-    def compare(self, results: pd.DataFrame) -> pd.DataFrame:
-        """The paper's tables with the stored results, see ``compare.compare``."""
-        return as_frame(compare(self.comparison, results))
+    @cached_property
+    def printed_cells(self) -> Mapping[tuple[str, str, str], Sequence[dict[str, Any]]]:
+        """The printed numbers by table, setting and method, see ``published.cells``."""
+        groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+        for cell in published.cells(self.name, self.tables):
+            groups.setdefault((cell["table"], cell["setting"], cell["method"]), []).append(cell)
+        return groups
 
-    def claims_table(self, results: pd.DataFrame, numbers: list[int] | None = None) -> pd.DataFrame:
-        """The paper's claims with verdicts, see ``claims.claims_table``."""
-        return claims_table(self.claims, results, numbers)
+    def compare(self, runs: pd.DataFrame) -> pd.DataFrame:
+        """The paper's tables beside the runs of a frame, see ``compare.compare``."""
+        return as_frame(compare(self, runs))
 
-    def verdicts(self, preset: str, results: pd.DataFrame) -> pd.DataFrame:
-        """``claims_table`` of the runs at a preset; claims about measurements are judged by the committed ones."""
-        table = self.claims_table(results)
-        measurements = self.measured.committed(preset) if self.measured else pd.DataFrame()
-        if self.measured is None or measurements.empty:
-            return table
-        judged = self.claims_table(measurements, list(self.measured.claims))
-        return pd.concat([table.drop(index=judged.index), judged]).sort_index()
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float | int) and not isinstance(value, bool) else str(value)
 
 
 def _identity(spec: RunSpec) -> str:

@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
-from pfl_core.study.names import NAMES, in_figure, plain
+from pfl_core.study.methods import NAMES
+from pfl_core.study.names import in_figure, plain
 from pfl_core.study.style import COLORS, DOUBLE, SINGLE, Look, looks, styled
 
 __all__ = ["COLORS", "NAMES"]

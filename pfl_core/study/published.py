@@ -1,52 +1,22 @@
-"""The papers' tables as printed, including their errors, with this project's name of each method."""
+"""The papers' tables as printed, including their errors, and which runs their cells are about."""
 
 from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from pfl_core.runs.provenance import ROOT
+from pfl_core.study.methods import PRINTED
 
 FOLDER = ROOT / "data" / "paper"
 COLUMNS = ["paper", "table", "dataset", "method", "key", "variant", "metric", "value", "std", "note"]
-
-# Name in a paper -> name in the registry. "FedProx+PeWS" is FedPeWS on another base.
-METHODS = {
-    "Local": "local",
-    "Local Only": "local",
-    "FedAvg": "fedavg",
-    "FedAvg + FT": "fedavg_ft",
-    "FedAvg-FT": "fedavg_ft",
-    "FedSelect": "fedselect",
-    "Ditto": "ditto",
-    "FedPAC": "fedpac",
-    "FedRep": "fedrep",
-    "FedPer": "fedper",
-    "FedBABU": "fedbabu",
-    "LG-FedAvg": "lg_fedavg",
-    "LotteryFL": "lotteryfl",
-    "FedAvg+PeWS": "fedpews",
-    "FedProx+PeWS": "fedpews",
-    "FedPeWS-Fixed": "fedpews_fixed",
-    "FedProx": "fedprox",
-    "SCAFFOLD": "scaffold",
-    "FedNova": "fednova",
-    "MOON": "moon",
-    "pFedGate": "pfedgate",
-    "pFedMe": "pfedme",
-    "Per-FedAvg": "perfedavg",
-    "FedEM": "fedem",
-    "FedMask": "fedmask",
-    "HeteroFL": "heterofl",
-    "FedMD": "fedmd",
-    "Star-PFL": "star_pfl",
-    "FedBN": "fedbn",
-    "FedAP": "fedap",
-}
 
 
 def table(paper: str, number: int | str | None = None) -> pd.DataFrame:
@@ -110,7 +80,7 @@ def _read(paper: str, path: Path) -> pd.DataFrame:
     frame = pd.read_csv(path, keep_default_na=False, na_values={"value": [""], "std": [""]})
     optional = {"std": math.nan, "note": ""}  # columns that only FedPeWS's files have
     frame = frame.assign(**{name: empty for name, empty in optional.items() if name not in frame.columns})
-    frame = frame.assign(paper=paper, key=frame["method"].map(METHODS))[COLUMNS].astype({"value": float, "std": float})
+    frame = frame.assign(paper=paper, key=frame["method"].map(PRINTED))[COLUMNS].astype({"value": float, "std": float})
     # append each note to the cells that it is about
     for note in notes(paper):
         cells = pd.Series(True, index=frame.index)
@@ -125,3 +95,120 @@ def _number(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text.strip()
+
+
+# ---- which runs the cells are about ---------------------------------------------------------------------------------
+
+
+class _Any:
+    """Equals every value: a field that a table varies without printing it."""
+
+    def __repr__(self) -> str:
+        return "any"
+
+
+ANY = _Any()
+CONTEXT = {"T", "batch_size", "target"}  # fields in a paper's tables that the setting determines
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs that a cell is about: a method's registered name, its fields (and other columns of the frame), and what
+    follows the comma in the setting's name ("sampled"). ``setting``: if it is not the first one of the data set."""
+
+    method: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    suffix: str = ""
+    setting: str = ""
+
+
+@dataclass(frozen=True)
+class Miss:
+    """What explains numbers that are not reproduced, or what is open and the run that would answer it.
+
+    It covers the cells of a data set and a method (of all if empty) whose variant contains ``variant``.
+    """
+
+    why: str
+    dataset: str = ""
+    method: str = ""
+    variant: str = ""
+    run: str = ""  # a command
+    hours: float | None = None  # core hours that it takes
+
+    def covers(self, cell: Any) -> bool:
+        """Whether this explains the cell, a row of ``compare.as_frame``."""
+        named = all(name in ("", other) for name, other in ((self.dataset, cell.dataset), (self.method, cell.method)))
+        return named and self.variant in cell.variant
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a paper's tables call data sets, metrics and fields, and the runs of each cell."""
+
+    datasets: Mapping[str, str]  # as printed -> the column ``dataset`` of the frame
+    settings: Mapping[str, tuple[str, ...]]  # as printed -> settings whose runs belong to the tables
+    # as printed -> metrics of the frame, or a function of the cell; the first of several is compared
+    metrics: Mapping[str, str | tuple[str, ...]] | Callable[[Any], str | tuple[str, ...]] = field(default_factory=dict)
+    units: Mapping[str, float] = field(default_factory=dict)  # metric -> factor from the frame's unit to the paper's
+    # of a cell whose metric is relative to another method: the printed number of that method, for claims alone
+    relative_to: Callable[[Any], float] = lambda cell: 1.0
+    fields: Mapping[str, str] = field(default_factory=dict)  # printed field -> column of the frame
+    # the runs of a cell, from its row and the fields of its variant; of several, the first is compared with the cell
+    runs: Callable[[Any, dict[str, Any]], Iterable[Runs]] = lambda cell, fields: [Runs(cell.key, fields)]
+    stand_ins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # as printed -> data sets, best first
+    # (table, method) -> another table, whose best row is the cell's value
+    best_of: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    misses: tuple[Miss, ...] = ()  # of a cell, the first one that covers it counts
+    figures: tuple[str, ...] = ()  # files with numbers that the text on a figure prints, for claims alone: "figure5"
+
+    def runs_of(self, cell: Any, variant: str | None = None) -> list[Runs]:
+        """The runs that a cell (a row of ``table``) is about; none if no run has its number."""
+        parsed = parse_variant(cell.variant if variant is None else variant)
+        return list(self.runs(cell, {self.fields.get(n, n): value for n, value in parsed.items() if n not in CONTEXT}))
+
+    def metrics_of(self, cell: Any) -> tuple[str, ...]:
+        """The metrics of the frame that a cell is about."""
+        known = self.metrics(cell) if callable(self.metrics) else self.metrics.get(cell.metric, cell.metric)
+        return (known,) if isinstance(known, str) else known
+
+
+def cells(paper: str, tables: Tables) -> list[dict[str, Any]]:
+    """The printed numbers for ``claims.Tables``: table, setting, method, fields, metrics and value of each.
+
+    Values have the frame's unit. A cell about several kinds of runs has a row for each. A target that the paper does
+    not reach in its T rounds counts as T + 1 rounds, as in the runs.
+    """
+    rows = []
+    figures = [_read(paper, FOLDER / f"{paper}_{name}.csv") for name in tables.figures]
+    for cell in pd.concat([table(paper), *figures]).itertuples():
+        for setting in tables.settings.get(cell.dataset, (cell.dataset,))[:1]:
+            for runs in tables.runs_of(cell):
+                of_cell = runs.setting or setting
+                name = f"{of_cell}, {runs.suffix}" if runs.suffix else of_cell
+                value = _counted(cell) / tables.units.get(cell.metric, 1.0) / tables.relative_to(cell)
+                known = {"table": cell.table, "setting": name, "method": runs.method, "fields": dict(runs.fields)}
+                rows.append({**known, "metrics": tables.metrics_of(cell), "value": value})
+    return rows
+
+
+def _counted(cell: Any) -> float:
+    """The value of a cell; T + 1 rounds for a target that is not reached."""
+    length = parse_variant(cell.variant).get("T")
+    not_reached = math.isnan(cell.value) and cell.metric.startswith("rounds_to")
+    return length + 1 if not_reached and isinstance(length, float) else cell.value
+
+
+def printed(paper: str, tables: Tables, number: int | str | None = None) -> pd.DataFrame:
+    """The paper's numbers in the columns of the frame: a row per data set and kind of runs, a column per metric.
+
+    A field that the table varies without printing it, and one that it does not name, is missing.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    wanted = None if number is None else f"table{str(number).removeprefix('table')}"
+    for cell in cells(paper, tables):
+        if wanted in (None, cell["table"]):
+            fields = {name: None if value is ANY else value for name, value in cell["fields"].items()}
+            tags = {"table": cell["table"], "setting": cell["setting"], "method": cell["method"], **fields}
+            rows.setdefault(str(tags), tags).update(dict.fromkeys(cell["metrics"], cell["value"]))
+    return pd.DataFrame(rows.values())

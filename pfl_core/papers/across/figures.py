@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-from pfl_core.papers.across.results import COSTS, REFERENCE, SCORE, SCORES, front
+from pfl_core.papers.across.results import COSTS, SCORES, front
+from pfl_core.papers.across.study import REFERENCE, SCORE
 from pfl_core.study.frames import REFERENCES
-from pfl_core.study.names import NAMES
+from pfl_core.study.methods import NAMES
 from pfl_core.study.plots import (
     FAR_FROM_BEST,
     ONE_SEED,
@@ -23,7 +24,7 @@ from pfl_core.study.plots import (
     mean_dots,
     wrapped,
 )
-from pfl_core.study.style import DOUBLE, METHODS, Look, looks, styled
+from pfl_core.study.style import DOUBLE, LOOKS, Look, looks, styled
 
 OTHERS, OTHER = "other methods", Look("0.7", "o")  # in the figure of fronts
 STUDIED = ("fedselect", "star_pfl", "fedpews", "pfedgate")  # the methods of the four papers
@@ -118,7 +119,7 @@ def front_panel(ax: Axes, points: pd.DataFrame, cost: str, look: dict[str, Look]
 
 def leads(judged: Mapping[str, pd.DataFrame], caption: str = "") -> Figure:
     """The lead of every method over Local with its 95 % interval. Data set -> rows of ``results.against_local``."""
-    color = {NAMES[method]: look.color for method, look in METHODS.items()}
+    color = {NAMES[method]: look.color for method, look in LOOKS.items()}
     cells = pd.concat(rows.assign(dataset=where, color=rows["label"].map(color)) for where, rows in judged.items())
     return lead_dots(cells, NAMES[REFERENCE], caption, over=True)
 

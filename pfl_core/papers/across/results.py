@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from itertools import combinations
 
 import pandas as pd
 
 from pfl_core import papers
-from pfl_core.papers.across.criteria import CRITERIA
 from pfl_core.papers.across.settings import SETTINGS
+from pfl_core.papers.across.study import SCORE, STUDY, TRAINED
 from pfl_core.registry import MODULES
 from pfl_core.runs import Record
 from pfl_core.study import frames, search
-from pfl_core.study.criteria import OPEN_INTERVAL, SHOWN_ONLY
+from pfl_core.study.claims import Found, judge
 from pfl_core.study.method_comparison import passes
-from pfl_core.study.names import NAMES, plain
-from pfl_core.study.statistics import Missing, interval, paired, reading
+from pfl_core.study.methods import NAMES
+from pfl_core.study.names import plain
+from pfl_core.study.statistics import holm, interval
 from pfl_core.study.style import COLORS
-from pfl_core.study.verdicts import UNDECIDED, Verdict, holm
 
-# All methods are scored at the same two points of the last round, wherever their papers report their score.
-SCORE, TRAINED = "acc_mean_merged", "acc_mean_trained"
 SCORES = {
     SCORE: "mean over clients",
     "acc_bottom_decile_merged": "worst tenth of the clients",
@@ -33,12 +32,7 @@ SHORT = {  # column -> its name in a table that is shown
     **{"upload_mb": "MB", "train_tflop": "GFLOP"},
 }
 SAME = 1e-5  # relative difference of two losses that are equal up to rounding
-REFERENCE = "local"
 RIVALS = len(MODULES) - 1  # methods that are compared with REFERENCE
-NOT_AFTER_HOLM = "the interval has one sign, but not after Holm's correction"
-# status of a lead over REFERENCE -> its side, and whether that is decided
-SIDES = {"holds": "ahead", "does not hold": "behind", UNDECIDED: "unclear"}
-DECIDED = {"holds": "yes", "does not hold": "yes", SHOWN_ONLY: SHOWN_ONLY, UNDECIDED: "no"}
 ALL = "all data sets"
 
 
@@ -173,41 +167,26 @@ def clients(records: Iterable[Record]) -> pd.DataFrame:
     return frame.assign(label=frame["method"].map(NAMES), where=frame["where"].map(plain))
 
 
-def against_local(rows: pd.DataFrame) -> pd.DataFrame:
-    """The lead of each method over Local in SCORE, with the status that ``CRITERIA`` allow. Best lead first.
+def against_local(runs: pd.DataFrame) -> pd.DataFrame:
+    """The lead of each method over Local in SCORE, best first. ``runs``: the frame of one data set.
 
-    ``rows``: the metrics frame of one setting. Statuses are corrected by Holm's method over all RIVALS, stored or not:
-    "holds" for a method that is more accurate than Local. Columns: label, lead, low, high, seeds, status, holm (the
-    status by Holm's method alone), why (the reasons why ``status`` is undecided).
+    Columns: label, lead, low, high, seeds, side ("ahead" or "behind" after Holm's method over all RIVALS, stored or
+    not, else "unclear"), outcome and why (see ``study.claims``: "reproduced" is ahead, "reversed" behind).
     """
-    leads, used = {}, {}
-    for method in dict.fromkeys(rows["method"]):
-        try:
-            if method != REFERENCE:
-                with reading() as used[method]:
-                    leads[method] = paired(rows, {"method": method}, {"method": REFERENCE}, SCORE)
-        except Missing:  # one of the two is not stored
-            continue
-    found = []
-    for method, status in holm(leads, RIVALS).items():
-        lead = leads[method]
-        judged = CRITERIA.judge(0, Verdict(status, str(lead)), used[method], rows)
-        one_sign = lead.low > 0 or lead.high < 0
-        reasons = [NOT_AFTER_HOLM if one_sign and reason == OPEN_INTERVAL else reason for reason in judged.reasons]
-        scores = (lead.mean, lead.low, lead.high, lead.seeds)
-        found.append((NAMES[method], *scores, judged.status, status, "; ".join(reasons)))
-    columns = ["label", "lead", "low", "high", "seeds", "status", "holm", "why"]
-    return pd.DataFrame(found, columns=columns).sort_values("lead", ascending=False, kind="stable")
+    found = [f for claim in judge(STUDY, runs, [1]) for f in claim.effects if f.seeds]
+    table = pd.DataFrame([vars(f) for f in found], columns=[f.name for f in fields(Found)])
+    table = table.assign(label=table["effect"].str.split(" − ").str[0], lead=table["mean"])
+    kept = pd.Series(holm(table["p"].tolist(), RIVALS), table.index)
+    side = table["lead"].gt(0).map({True: "ahead", False: "behind"}).where(kept, "unclear")
+    columns = ["label", "lead", "low", "high", "seeds", "side", "outcome", "why"]
+    table = table.assign(side=side, why=table["reason"])[columns]
+    return table.sort_values("lead", ascending=False, kind="stable", ignore_index=True)
 
 
 def shown_leads(judged: pd.DataFrame) -> pd.DataFrame:
-    """The rows of ``against_local`` as a table to show: the side by Holm's method, whether it is decided, and why not.
-
-    Of a data set with one seed only the leads.
-    """
-    table = judged.assign(side=judged["holm"].map(SIDES), decided=judged["status"].map(DECIDED)).set_index("label")
-    columns = ["lead", "low", "high", "seeds", "side", "decided", "why"]
-    return table[["lead", "seeds"] if table["low"].isna().all() else columns]
+    """The rows of ``against_local`` as a table to show; of a data set with one seed only the leads."""
+    table = judged.set_index("label")
+    return table[["lead", "seeds"]] if table["low"].isna().all() else table
 
 
 def searches(preset: str) -> pd.DataFrame:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pfl_core.papers.fedpews.answer import answer
-from pfl_core.papers.fedpews.claims import grids, parts, tables  # noqa: F401  (registers checks)
-from pfl_core.papers.fedpews.comparison import COMPARISON
-from pfl_core.papers.fedpews.criteria import SEARCHES
+from pfl_core.papers.fedpews.claims import claim
 from pfl_core.papers.fedpews.experiments import EXPERIMENTS, SEEDS
 from pfl_core.papers.fedpews.results import metrics
+from pfl_core.papers.fedpews.searches import SEARCHES
 from pfl_core.papers.fedpews.settings import SETTINGS
+from pfl_core.papers.fedpews.tables import TABLES
 from pfl_core.study.paper import Paper
 
 EXTRA_METRICS = (metrics.to_target, metrics.late_accuracy, metrics.warmup, metrics.own_groups)
@@ -18,10 +17,12 @@ PAPER = Paper(
     SEEDS,
     EXTRA_METRICS,
     searches=SEARCHES,
-    comparison=COMPARISON,
-    claims=tables.claim,
     title="FedPeWS",
     question="Does it help clients with very different data to begin with personal subnetworks?",
     figure="paper/fedpews/four_clients",
-    answer=answer,
+    claims=claim,
+    tables=TABLES,
+    score="acc_pooled",  # the shared model on all test data
+    removed=lambda row: row.get("lam") == 0,  # nothing makes the masks differ
+    symbols={"lam": "λ", "tau": "τ", "lr_server": "server rate"},
 )

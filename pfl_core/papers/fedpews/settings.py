@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pfl_core.study import search
-from pfl_core.study.names import NAMES, plain
+from pfl_core.study.methods import NAMES
+from pfl_core.study.names import plain
 from pfl_core.study.settings import PaperSettings, Setting
 from pfl_core.training import Training
 

@@ -7,7 +7,7 @@ from functools import cache
 import matplotlib.pyplot as plt
 import pandas as pd
 
-from pfl_core.study.names import NAMES
+from pfl_core.study.methods import NAMES
 from pfl_core.study.style import COLORS, DASHES, MARKERS, Look
 
 SHADES = {0.0: 0.3, 0.05: 0.42, 0.30: 0.55, 0.50: 0.7, 0.80: 0.85, 1.0: 1.0}  # limit -> position in a colour map

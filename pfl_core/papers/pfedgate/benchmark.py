@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from typing import Any
@@ -19,10 +20,11 @@ from pfl_core.costs import payload_bytes, weight_uses
 from pfl_core.federation import Federation, Split
 from pfl_core.papers.pfedgate.costs import fedem_step, first_mask, layer_macs, step_counts
 from pfl_core.papers.pfedgate.published import M_STEP, MEASURED, SLICED, SMALL, table2
+from pfl_core.papers.pfedgate.settings import METHOD_FIELDS
 from pfl_core.runs import RESULTS, provenance
 from pfl_core.seeding import generator
 from pfl_core.study import profiling
-from pfl_core.study.statistics import COLUMNS
+from pfl_core.study.frame import Row
 from pfl_core.training import Training
 
 ROWS = {"block_layout": "output_rows", "straight_through": "kept"}
@@ -228,25 +230,36 @@ def _row(label: str) -> tuple[int, str, float, str]:
     return TOP.index(label) if label in TOP else len(TOP), kind, -float(s or 1), kernels
 
 
-def committed_results(preset: str) -> pd.DataFrame:
-    """The committed times and peaks of a preset as ``measured_results``; empty if there are none."""
-    folder = RESULTS / "pfedgate" / preset
-    times, memory = (profiling.read(folder / f"{name}-{preset}.measured") for name in ("gate-times", "gate-memory"))
-    return pd.DataFrame() if times is None or memory is None else measured_results(times, memory, preset)
+def measured_rows(times: pd.DataFrame, memory: pd.DataFrame, preset: str) -> Iterator[Row]:
+    """The measurements as rows of the frame (``study.frame``), for the claims: turns are seeds, batch sizes settings.
+
+    Metrics: ``step_ratio``, a step's processor time relative to FedAvg's in the same turn; ``peak_ratio``, the peak
+    memory relative to FedAvg's, a count, in the first turn. ``e_step``: whether FedEM's E step is counted.
+    """
+    peaks = memory.assign(turn=times["turn"].min()).set_index(["label", "batch", "turn"])["ratio"]
+    for row in times.itertuples():
+        name, options = (MODES | MORE_MODES).get(row.label, ("fedem", {}))
+        usual = asdict(build(name, {})) | METHOD_FIELDS.get(name, {}) | {"e_step": True}
+        fields = options | {"e_step": row.label != M_STEP}
+        yield {
+            "method": name,
+            **usual,
+            **fields,
+            "changed": [field for field, value in fields.items() if value != usual[field]],
+            **{"seed": int(row.turn), "rounds": 1, "preset": preset, "setting": f"batch {row.batch}"},
+            **{"dataset": "random images", "data": f"random images, {NETWORK}", "differs": "data"},
+            **{"key": f"{row.label}, batch {row.batch}, turn {row.turn}", "where": f"random images, batch {row.batch}"},
+            **{"partial": False, "stale": False, "failed": 0.0, "step_ratio": float(row.ratio)},
+            "peak_ratio": float(peaks.get((row.label, row.batch, row.turn), math.nan)),
+        }
 
 
-def measured_results(times: pd.DataFrame, memory: pd.DataFrame, preset: str) -> pd.DataFrame:
-    """The measurements as a results frame for the claim checks: turns are seeds, ``mode`` names the row."""
-    parts = times.assign(metric="step_ratio", seed=times["turn"]), memory.assign(metric="peak_ratio", seed=1)
-    frame = pd.concat(parts, ignore_index=True).rename(columns={"label": "mode", "ratio": "value"})
-    frame = frame.assign(
-        paper="pfedgate",
-        dataset="random images",
-        data=f"random images, {NETWORK}",
-        setting="batch " + frame["batch"].astype(str),
-        method=frame["mode"].map({label: name for label, (name, _) in (MODES | MORE_MODES).items()}).fillna("fedem"),
-        variant="",
-        preset=preset,
-        stale=False,
-    )
-    return frame[[*COLUMNS, "setting", "mode"]]
+def committed_rows() -> list[Row]:
+    """The rows of the committed times and peaks of all presets."""
+    rows: list[Row] = []
+    for preset in ("real", "paper"):
+        files = (RESULTS / "pfedgate" / preset / f"{name}-{preset}.measured" for name in ("gate-times", "gate-memory"))
+        times, memory = map(profiling.read, files)
+        if times is not None and memory is not None:
+            rows += measured_rows(times, memory, preset)
+    return rows

@@ -102,32 +102,34 @@ def chance(
     )
     recorded = min(epochs, method.record_epochs or history_len_local)
     server_rule, client_rule = method.rules_of((slice(0, entries),))
-    server = simulate(
-        noise(drift, seed, "server"),
-        rounds,
-        server_rule,
-        history_len_global,
-        1,
-        entries,
-        halving=method.interval_halving,
-    )
-    client = simulate(
-        noise(drift, seed, "client"),
-        rounds,
-        client_rule,
-        history_len_local,
-        recorded,
-        entries,
-        check_rule=method.check_rule(client_rule),
-        halving=method.interval_halving,
-        clear_window=method.history_scope == "round",
-    )
-    sent = client.active if method.upload_mask_timing == "before_check" else client.waited == 0
-    return Chance(
-        frozen_global=(~server.active).double().mean(1).numpy(),
-        frozen_local=(~client.active).double().mean(1).numpy(),
-        sent_local=sent.double().mean(1).numpy(),
-    )
+    # a side without threshold freezes nothing
+    frozen_global, frozen_local, sent_local = np.zeros(rounds), np.zeros(rounds), np.ones(rounds)
+    if threshold_global is not None:
+        server = simulate(
+            noise(drift, seed, "server"),
+            rounds,
+            server_rule,
+            history_len_global,
+            1,
+            entries,
+            halving=method.interval_halving,
+        )
+        frozen_global = (~server.active).double().mean(1).numpy()
+    if threshold_local is not None:
+        client = simulate(
+            noise(drift, seed, "client"),
+            rounds,
+            client_rule,
+            history_len_local,
+            recorded,
+            entries,
+            check_rule=method.check_rule(client_rule),
+            halving=method.interval_halving,
+            clear_window=method.history_scope == "round",
+        )
+        sent = client.active if method.upload_mask_timing == "before_check" else client.waited == 0
+        frozen_local, sent_local = (~client.active).double().mean(1).numpy(), sent.double().mean(1).numpy()
+    return Chance(frozen_global, frozen_local, sent_local)
 
 
 @dataclass(frozen=True)

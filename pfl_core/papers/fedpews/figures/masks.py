@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from pfl_core.layout import Layout
 from pfl_core.papers.fedpews.figures.accuracy import warmup_labels
 from pfl_core.study.plots import captioned, curves_note, dots, dots_note, legend_above, lines
-from pfl_core.study.style import BLUE, DASHES, DOUBLE, GREEN, METHODS, ORANGE, SINGLE, VERMILLION, looks, styled
+from pfl_core.study.style import BLUE, DASHES, DOUBLE, GREEN, LOOKS, ORANGE, SINGLE, VERMILLION, looks, styled
 
 OWNERS = (VERMILLION, BLUE, ORANGE, GREEN)  # colours of clients 0, 1, 2, 3
 SHARED, NOBODY = "#222222", "#c8c8c8"
@@ -153,7 +153,7 @@ def gains(table: pd.DataFrame, xlabel: str, log: bool = False, caption: str = ""
     """The gain of the warm-up at each x: a dot for each seed, and their mean. Columns: x, seed, gain (points)."""
     fig, ax = plt.subplots(figsize=(SINGLE, 2.3), layout="constrained")
     x = np.array(sorted(table["x"].unique()))
-    dots(ax, x, [table.loc[table["x"] == at, "gain"].to_numpy() for at in x], METHODS["fedpews"], "")
+    dots(ax, x, [table.loc[table["x"] == at, "gain"].to_numpy() for at in x], LOOKS["fedpews"], "")
     ax.axhline(0, color="0.6", linewidth=0.8)
     ax.set(xlabel=xlabel, ylabel="gain (points)", xscale="log" if log else "linear")
     ax.set_xticks(x, [f"{at:g}" for at in x])

@@ -1,4 +1,4 @@
-"""FedPeWS: metrics, data frames, and the sentences of the notebooks' answers."""
+"""FedPeWS: metrics and data frames."""
 
 from pfl_core.papers.fedpews.results import activations, cells, grids, masks, methods, metrics, rounds
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
 
 from pfl_core.algorithms.fedpews.fixed import split_neurons
-from pfl_core.papers.fedpews.results.cells import made_on
 from pfl_core.papers.fedpews.results.metrics import warmup_rounds
 from pfl_core.runs import Record
 
 EQUAL, UNEQUAL = (0.5, 0.5), (0.25, 0.75)  # shares of the neurons of two clients
 LENGTHS = ["round", "value", "panel", "label", "seed", "switch"]  # columns of ``length_curves``
 MASKED, WHOLE, PLAIN = "fixed masks", "fixed masks, whole model", "FedAvg"  # names of what is measured
-AFTER = {MASKED: "all rounds after", PLAIN: "FedAvg, same rounds after"}  # columns of ``own_shares``
 
 
 def shares_label(shares: Iterable[float]) -> str:
@@ -47,19 +45,6 @@ def length_ends(curves: pd.DataFrame) -> pd.DataFrame:
     if {equal, unequal} <= set(cells.columns):
         cells["unequal minus equal"] = cells[unequal] - cells[equal]
     return cells
-
-
-def length_answer(ends: pd.DataFrame, records: Sequence[Record]) -> str:
-    """A sentence: the global accuracy with unequal shares of the neurons against equal ones. ends: of ``records``."""
-    if not records:
-        return "The runs that compare shares of the neurons are not stored."
-    scores, begin = ends.loc["global"], f"{made_on(records[0].spec)}: global accuracy in the last round"
-    if "unequal minus equal" in scores and scores["unequal minus equal"].notna().any():
-        gap = scores["unequal minus equal"].dropna()
-        seeds = f"mean over {len(gap)} seeds" if len(gap) > 1 else "one seed"
-        return f"{begin}, {shares_label(UNEQUAL)} minus {shares_label(EQUAL)}, {seeds}: {gap.mean():+.2f} points."
-    stored = ", ".join(f"{scores[label].mean():.1f} % ({label})" for label in scores if label.startswith("shares"))
-    return f"{begin}: {stored}; the other shares are not stored with the same seed."
 
 
 def activations(record: Record, of: str = "activations") -> pd.DataFrame:
@@ -111,9 +96,9 @@ def own_shares(tables: Mapping[str, tuple[Record, pd.DataFrame]]) -> pd.DataFram
         "warm-up (by construction)": _own_share(masked, 1, warm),
         "warm-up, whole model": _own_share(whole, 1, warm),
         "first round after": _own_share(masked, warm + 1, warm + 1),
-        AFTER[MASKED]: _own_share(masked, warm + 1, end),
+        "all rounds after": _own_share(masked, warm + 1, end),
         "last round": _own_share(masked, end, end),
-        AFTER[PLAIN]: _own_share(plain, warm + 1, end),
+        "FedAvg, same rounds after": _own_share(plain, warm + 1, end),
         "FedAvg, last round": _own_share(plain, end, end),
     }
     return pd.DataFrame(columns)
@@ -124,19 +109,6 @@ def _own_share(table: pd.DataFrame, first: int, last: int) -> pd.Series:
     now = table[table["round"].between(first, last)]
     total = now.groupby(["client", "layer"])["value"].sum()
     return now[now["group"] == now["client"]].groupby(["client", "layer"])["value"].sum() / total
-
-
-def shares_answer(shares: pd.DataFrame) -> str:
-    """A sentence on ``own_shares``: how large the share of the own group is after the warm-up, and with FedAvg."""
-    if shares.empty:
-        return "The runs that record activations, with and without fixed masks, are not both stored."
-    spans = [f"{100 * shares[c].min():.0f} to {100 * shares[c].max():.0f} %" for c in AFTER.values()]
-    more = (shares[AFTER[MASKED]] > 0.5).sum()
-    return (
-        f"One seed: after the warm-up, a client's own group of neurons has {spans[0]} of a layer's activations on its "
-        f"data (over half in {more} of {len(shares)} pairs of client and layer). With FedAvg the same groups have "
-        f"{spans[1]}; by chance it is 50 %."
-    )
 
 
 def rises(tables: Mapping[str, tuple[Record, pd.DataFrame]]) -> pd.DataFrame:

@@ -49,24 +49,6 @@ def crossed(cells: pd.DataFrame) -> pd.Series | pd.DataFrame:
     return (groups.sum().astype(str) + " of " + groups.size().astype(str)).unstack()
 
 
-def total(cells: pd.DataFrame) -> str:
-    """How many cells with learned and with fixed masks are above FedAvg, and the range of the learned ones."""
-    gains, fixed = learned(cells)["difference"], cells.loc[cells["method"] == "fedpews_fixed", "difference"]
-    counts = f"fixed masks {(fixed > 0).sum()} of {len(fixed)}" if len(fixed) else "no cell with fixed masks is stored"
-    if gains.notna().any():
-        spread = f"from {gains.min():+.2f} to {gains.max():+.2f} points"
-        counts = f"{(gains > 0).sum()} of {len(gains)} cells with learned masks above FedAvg, {spread}; {counts}"
-    return counts
-
-
-def answer(name: str, cells: pd.DataFrame) -> str:
-    """A sentence on one map: the accuracy of FedAvg, and ``total``. ``name`` begins it."""
-    plain = cells.loc[cells["method"] == "fedavg", "mean"]
-    level = f"FedAvg {plain.iloc[0]:.2f} %" if len(plain) else "FedAvg is not stored"
-    seeds = int(cells["seeds"].max())
-    return f"{name}, {seeds} seed{'s' * (seeds > 1)}: {level}; {total(cells)}."
-
-
 def first_rounds(records: Sequence[Record]) -> pd.DataFrame:
     """``grid_cells`` of the first round at the target, against FedAvg at the same learning rate.
 
@@ -74,19 +56,6 @@ def first_rounds(records: Sequence[Record]) -> pd.DataFrame:
     """
     methods = {record.spec.method["name"] for record in records}
     return grid_cells(records, rounds_to_target, same_rate=True) if {"fedavg", "fedpews"} <= methods else pd.DataFrame()
-
-
-def rounds_answer(cells: pd.DataFrame, target: float) -> str:
-    """A sentence on the first round at the target accuracy: FedAvg, and the range of the cells with learned masks.
-
-    cells: ``mean`` is a round; NaN where a seed does not reach the target.
-    """
-    plain, rows = cells.loc[cells["method"] == "fedavg", "mean"].dropna(), learned(cells)
-    reached = rows["mean"].dropna()
-    first = f"round {plain.min():.0f}" if len(plain) else "no round"
-    span = f" in rounds {reached.min():.0f} to {reached.max():.0f}" if len(reached) else ""
-    counts = f"{len(reached)} of {len(rows)} cells with learned masks reach it{span}"
-    return f"FedAvg reaches {target:g} % in {first}; {counts}."
 
 
 def regions(taus: Collection[float], cells: pd.DataFrame) -> dict[str, float]:

@@ -43,27 +43,6 @@ def _at_the_switch(record: Record) -> dict[str, object]:
     }
 
 
-def personal(masks: pd.DataFrame) -> list[str]:
-    """A line for each row of ``at_the_switch``: whether the masks are personal, and how large they are.
-
-    Masks are personal if they settled (SETTLED) and differ more than random masks do. Shared neurons do not tell: four
-    masks differ most if two of them have each neuron.
-    """
-    lines = []
-    for (setting, lam), row in masks.iterrows():
-        apart, most = row["distance"], row["of the most different"]
-        ours = "NO personal masks"
-        if row["settled"] >= SETTLED and apart > RANDOM_DISTANCE:
-            way = (apart - RANDOM_DISTANCE) / (most - RANDOM_DISTANCE)
-            ours = f"personal masks, {way:.0%} of the way from random ones to the most different ones"
-        lines.append(
-            f"{setting}, λ = {lam:g}: {ours} ({row['settled']:.0%} settled; two clients' masks differ in {apart:.0%} "
-            f"of the neurons, random ones in {RANDOM_DISTANCE:.0%}, the most different ones in {most:.0%}); "
-            f"{row['in [0.1, 0.5]']:.0%} of the selections lie in [0.1, 0.5]"
-        )
-    return lines
-
-
 def longest_warmup(records: Iterable[Record]) -> pd.DataFrame:
     """Statistics of learned masks after the longest warm-up of a grid, means over the seeds of each data set and λ."""
     learned = [record for record in records if "diversity" in record.series]

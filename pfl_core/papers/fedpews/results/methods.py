@@ -19,17 +19,17 @@ CURVES = [  # columns of ``curves``
 ]
 
 
-def final_accuracies(metrics: pd.DataFrame, data: dict[str, str]) -> pd.DataFrame:
-    """The final accuracy of each run, with base (fedavg or fedprox), label and where (setting and data).
+def final_accuracies(runs: pd.DataFrame, data: dict[str, str]) -> pd.DataFrame:
+    """The final accuracy of each run, ``value``, with base (fedavg or fedprox), label and where (setting and data).
 
-    metrics: of ``Study.metrics_frame``. data: setting -> the data set that was used.
+    runs: a frame, see ``study.frame``. data: setting -> the data set that was used.
     """
-    final = metrics[metrics["metric"] == "acc_pooled"]
-    base = final["variant"].str.contains("base=fedprox").map({True: "fedprox", False: "fedavg"})
-    label = [method_title(*pair) for pair in zip(final["method"], base, strict=True)]
+    final = runs.reindex(columns=["setting", "method", "base", "seed", "acc_pooled"])
+    final = final.rename(columns={"acc_pooled": "value"}).fillna({"base": "fedavg"})
+    label = [method_title(*pair) for pair in zip(final["method"], final["base"], strict=True)]
     used = final["setting"].map(data)
     stand_in = (" (stand-in: " + used.map(data_title) + ")").where(used != final["setting"], "")
-    return final.assign(base=base, label=label, where=final["setting"] + stand_in)
+    return final.assign(label=label, where=final["setting"] + stand_in)
 
 
 def beside_table_3(final: pd.DataFrame, data: dict[str, str], published: pd.DataFrame) -> pd.DataFrame:
@@ -73,18 +73,6 @@ def differences(final: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).set_index(["setting", "difference"])
 
 
-def warmup_answer(differences: pd.DataFrame) -> list[str]:
-    """A sentence for each setting: how much the warm-up adds to its two bases."""
-    sentences = []
-    for setting, rows in differences["mean"].groupby(level="setting", sort=False):
-        gains = rows.droplevel("setting")
-        gains = gains[gains.index.str.contains("PeWS")]
-        texts = gains.map("{:+.1f} points".format).where(gains.notna(), "not stored")
-        parts = [f"on {str(title).rpartition(' − ')[2]} {text}" for title, text in texts.items()]
-        sentences.append(f"{setting}, effect of the warm-up: {'; '.join(parts)}.")
-    return sentences
-
-
 def nova_gaps(records: Iterable[Record]) -> pd.DataFrame:
     """For each setting and seed: the largest difference of FedNova to FedAvg in any round, in test samples."""
     runs = {(r.spec.setting, r.spec.seed, r.spec.method["name"]): r for r in records}
@@ -126,21 +114,6 @@ def gains(curves: pd.DataFrame, by: str) -> pd.DataFrame:
     cells = cells[sorted(cells.columns, key=lambda label: "PeWS" in label)]
     both = cells.shape[1] == 2
     return cells.assign(gain=cells.iloc[:, 1] - cells.iloc[:, 0] if both else np.nan)
-
-
-def gain_answer(what: str, gains: pd.DataFrame, name: str = "{}") -> str:
-    """A sentence with the mean gain at each value of the index of ``gains``; ``name`` formats that value.
-
-    ``what`` begins the sentence: "Dirichlet splits". The methods are the columns of ``gains``.
-    """
-    means = gains["gain"].groupby(level=0).mean()
-    if means.isna().all():
-        return f"{what}: the runs with and without the warm-up are not both stored."
-    without, warm = gains.columns[:2]
-    parts = [f"{gain:+.1f} points ({name.format(f'{at:g}')})" for at, gain in means.dropna().items()]
-    seeds = gains["gain"].dropna().index.get_level_values("seed").nunique()
-    over = f"mean over {seeds} seeds" if seeds > 1 else "one seed"
-    return f"{what}, {warm} minus {without} in the last round, {over}: {', '.join(parts)}."
 
 
 def held(records: Sequence[Record]) -> pd.DataFrame:

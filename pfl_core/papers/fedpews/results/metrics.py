@@ -36,10 +36,10 @@ def to_target(record: Record) -> dict[str, float]:
     """
     if (target := target_of(record.spec)) is None:
         return {}
-    accuracy, times = record.curve()["acc_pooled"], round_time(record)
-    reached = rounds_to(accuracy.tolist(), target)
-    first = accuracy.index[reached - 1] if reached else math.nan
-    elapsed = times.loc[:first].sum() if reached else math.nan
+    rounds, times = _round_times(record)
+    reached = rounds_to(record.curve()["acc_pooled"].tolist(), target)
+    first = record.series["correct"][0][reached - 1] if reached else math.nan
+    elapsed = times[rounds <= first].sum() if reached else math.nan
     return {"rounds_to_target": first, "time_to_target": elapsed, "run_time": times.sum()}
 
 
@@ -50,22 +50,28 @@ def round_time(record: Record) -> pd.Series:
     that other processes slowed down have no effect, and runs under different load can be compared. NaN if no round
     follows the warm-up.
     """
-    # Median of each round's phase over the median of the rounds after the warm-up.
-    seconds = record.values("seconds")[0]
-    warm = seconds.index.isin(warmup_rounds(record))
-    return seconds.groupby(warm).transform("median") / seconds[~warm].median()
+    rounds, times = _round_times(record)
+    return pd.Series(times, index=pd.Index(rounds, name="round"))
+
+
+def _round_times(record: Record) -> tuple[np.ndarray, np.ndarray]:
+    """The rounds, counted from 1, and the time of each."""
+    rounds, seconds = np.array(record.series["seconds"][0]), record.array("seconds")[:, 0]
+    warm = np.isin(rounds, warmup_rounds(record))
+    in_warmup, later = (float(np.median(part)) if len(part) else math.nan for part in (seconds[warm], seconds[~warm]))
+    return rounds, np.where(warm, in_warmup, later) / later
 
 
 def late_accuracy(record: Record) -> dict[str, float]:
     """``acc_late``: the mean of ``acc_pooled`` over the last ten rounds, if all of them were scored."""
-    accuracy = record.curve()["acc_pooled"]
-    late = accuracy[accuracy.index > record.rounds - LATE]
-    return {"acc_late": late.mean()} if len(late) == LATE else {}
+    accuracy, scored = record.curve()["acc_pooled"].to_numpy(), np.array(record.series["correct"][0])
+    late = accuracy[scored > record.rounds - LATE]
+    return {"acc_late": float(late.mean())} if len(late) == LATE else {}
 
 
 def warmup_rounds(record: Record) -> pd.Index:
     """The rounds, counted from 1, in which clients trained subnetworks."""
-    return pd.Index(record.series.get("selected", ([], []))[0], dtype=int)
+    return pd.Index(np.array(record.series.get("selected", ([], []))[0], dtype=int))
 
 
 def warmup(record: Record) -> dict[str, float]:
@@ -78,18 +84,20 @@ def warmup(record: Record) -> dict[str, float]:
     warm = warmup_rounds(record)
     if not len(warm):
         return {}
-    neurons = record.values("upload_bits").max(axis=None)
+    rounds, times = _round_times(record)
+    neurons = np.nanmax(record.array("upload_bits"))
     # Share of the model that each client sends in each warm-up round; the mask adds one bit per neuron.
-    sent = (record.values("upload").loc[warm] + neurons / (8 * VALUE_BYTES)).to_numpy() / record.num_params
+    upload = record.array("upload")[np.isin(record.series["upload"][0], warm)]
+    sent = (upload + neurons / (8 * VALUE_BYTES)) / record.num_params
     metrics = {
         "neurons": neurons,
-        "selected": float(np.nanmean(record.values("selected"))),
+        "selected": float(np.nanmean(record.array("selected"))),
         "warmup_upload_fraction": float(np.nanmean(sent)),
         "warmup_upload_max": float(np.nanmax(sent)),
-        "warmup_cost": float(round_time(record).loc[warm[0]]),
+        "warmup_cost": float(times[rounds == warm[0]][0]),
     }
     if "diversity" in record.series:
-        metrics["diversity_max"] = float(np.nanmax(record.values("diversity")))
+        metrics["diversity_max"] = float(np.nanmax(record.array("diversity")))
     return metrics
 
 

@@ -8,10 +8,10 @@ import pandas as pd
 
 from pfl_core.papers.fedpews.results.masks import MASKS
 from pfl_core.papers.fedpews.results.metrics import LATE, round_time, warmup_rounds
-from pfl_core.papers.fedpews.settings import COLUMNS, TARGETS, method_title
+from pfl_core.papers.fedpews.settings import COLUMNS, TARGETS
 from pfl_core.runs import Record
 from pfl_core.study.frames import method_fields
-from pfl_core.study.names import NAMES, plain
+from pfl_core.study.methods import NAMES
 
 RUN = ["setting", "label", "seed"]
 
@@ -72,37 +72,6 @@ def outcome_table(outcomes: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"target": aim, "reached": reached.where(aim.notna(), "no target"), **numbers})
 
 
-def answer(outcomes: pd.DataFrame) -> str:
-    """A line for each setting: mean round of the target, and final accuracy, with the warm-up on FedAvg against FedAvg.
-
-    Settings without one of the two methods are left out.
-    """
-    warm, base = method_title("fedpews", "fedavg"), NAMES["fedavg"]
-    lines, seeds = [], set()
-    for setting, runs in outcomes.groupby("setting", sort=False):
-        by_label = {label: group for label, group in runs.groupby("label")}
-        if not {warm, base} <= by_label.keys():
-            continue
-        pair = by_label[warm], by_label[base]
-        first, second = (_mean_round(group["rounds"]) for group in pair)
-        end, plain_end = (group["final"].mean() for group in pair)
-        reached = f"first round at {TARGETS[str(setting)]:g} %: {first} against {second}"
-        lines.append(f"  - {plain(str(setting))}: {reached}; final accuracy {end:.1f} against {plain_end:.1f} %.")
-        seeds |= set(runs.index.get_level_values("seed"))
-    if not lines:
-        return f"No setting with two clients has runs of both {warm} and {base}."
-    over = f"means over {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
-    return "\n".join([f"Two clients, {warm} against {base}, {over}:", *lines])
-
-
-def _mean_round(rounds: pd.Series) -> str:
-    """The mean over the seeds that reach the target; their number if not all do."""
-    if not rounds.count():
-        return "never"
-    of_seeds = "" if rounds.notna().all() else f" ({rounds.count()} of {len(rounds)} seeds)"
-    return f"{rounds.mean():.0f}{of_seeds}"
-
-
 def ends(curves: pd.DataFrame) -> pd.DataFrame:
     """For each label, mean and deviation over the seeds of the last round's accuracy and of the last ten rounds' mean.
 
@@ -116,15 +85,6 @@ def ends(curves: pd.DataFrame) -> pd.DataFrame:
         {name: scores.groupby("label", sort=False)["value"].agg(["mean", "std"]) for name, scores in rows.items()},
         axis=1,
     )
-
-
-def ends_answer(ends: pd.DataFrame, rounds: int) -> str:
-    """A sentence with the mean of the last rounds of each label in ``ends``. ``rounds``: how many there were."""
-    if ends.empty:
-        return "No run with four clients is stored."
-    means = ends["mean of the last ten", "mean"]
-    listed = ", ".join(f"{value:.1f} % ({label})" for label, value in means.items())
-    return f"Four clients of one class each, mean accuracy of the last {min(LATE, rounds)} rounds: {listed}."
 
 
 def uploads(records: Iterable[Record]) -> pd.DataFrame:

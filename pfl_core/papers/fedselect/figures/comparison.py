@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from pfl_core.papers.fedselect.labels import option_text
 from pfl_core.study.frames import REFERENCES
-from pfl_core.study.names import NAMES
+from pfl_core.study.methods import NAMES
 from pfl_core.study.plots import (
     band,
     captioned,

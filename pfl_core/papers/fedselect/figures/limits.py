@@ -8,9 +8,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from pfl_core.papers.fedselect.labels import limit_look
-from pfl_core.study.names import NAMES, plain
+from pfl_core.study.methods import NAMES
+from pfl_core.study.names import plain
 from pfl_core.study.plots import band, captioned, curves_note, dots, dots_note, far_below, legend_above, share_y
-from pfl_core.study.style import COLORS, DASHES, DOUBLE, MARKERS, METHODS, styled
+from pfl_core.study.style import COLORS, DASHES, DOUBLE, LOOKS, MARKERS, styled
 
 MASK_SHARES = {  # metric -> title
     "personal_share": "of all parameters",
@@ -46,11 +47,11 @@ def personalization_limit(
     rivals = baselines.groupby("method", sort=False)["acc_mean"].mean()
     low = far_below(pd.concat([means, rivals]))
     near = [i for i, mean in enumerate(means) if mean >= low]
-    dots(axes[1], alphas, accuracy, METHODS["fedselect"], "FedSelect")
-    dots(axes[2], shares[near], [accuracy[i] for i in near], METHODS["fedselect"], "FedSelect")
+    dots(axes[1], alphas, accuracy, LOOKS["fedselect"], "FedSelect")
+    dots(axes[2], shares[near], [accuracy[i] for i in near], LOOKS["fedselect"], "FedSelect")
     for method, value in rivals.items():
         for ax in axes[1:] if value >= low else axes[1:2]:
-            ax.axhline(value, color=COLORS[method], linestyle=METHODS[method].dash, label=NAMES[method])
+            ax.axhline(value, color=COLORS[method], linestyle=LOOKS[method].dash, label=NAMES[method])
     axes[1].set(title="here")
     axes[2].set(title="here, closer", xlabel="personal share at the end", ylabel="mean client accuracy (%)")
     for ax in axes[:2]:

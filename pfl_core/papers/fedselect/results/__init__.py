@@ -1,4 +1,4 @@
-"""FedSelect: tables and sentences of the notebooks, from stored runs."""
+"""FedSelect: tables of the notebooks, from stored runs."""
 
 from pfl_core.papers.fedselect.results import limits, overlap, readings, rules, sizes, tables, workshop
 

@@ -1,4 +1,4 @@
-"""Overlap of FedSelect's masks: matrices sorted by classes, contrasts by limit, and the sentences about them."""
+"""Overlap of FedSelect's masks: matrices sorted by classes, and contrasts by limit."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.papers.fedselect.labels import BY_TENSOR
-from pfl_core.papers.fedselect.results.tables import seeds_text
 from pfl_core.runs import Record
 from pfl_core.study import mask_overlap, similarity
 from pfl_core.study.frames import method_fields
-from pfl_core.study.names import in_words
 
 PER_TENSOR = f", {BY_TENSOR}"
 
@@ -20,11 +18,6 @@ PER_TENSOR = f", {BY_TENSOR}"
 def scope(record: Record) -> str:
     """Which entries the run ranks together: "" for one ranking, PER_TENSOR for a ranking of each tensor by itself."""
     return PER_TENSOR if method_fields(record.spec)["selection_scope"] == "per_tensor" else ""
-
-
-def run_name(record: Record) -> str:
-    """The limit and the scope of a run: "α = 0.3, tensor by tensor"."""
-    return f"α = {method_fields(record.spec)['alpha']:g}{scope(record)}"
 
 
 def by_scope(records: Sequence[Record]) -> dict[str, list[Record]]:
@@ -70,7 +63,11 @@ def long(matrices: Mapping[object, pd.DataFrame], column: str) -> pd.DataFrame:
 def contrasts(runs: Sequence[Record], *tensors: str) -> pd.DataFrame:
     """A row per run: alpha, seed and ``mask_overlap.overlap_contrast`` of the tensors."""
     rows = [
-        {"alpha": run.spec.method["alpha"], "seed": run.spec.seed, **mask_overlap.overlap_contrast(run, *tensors)}
+        {
+            "alpha": run.spec.method["alpha"],
+            "seed": run.spec.seed,
+            **mask_overlap.overlap_contrast(run, *tensors, draws=similarity.DRAWS),
+        }
         for run in runs
     ]
     return pd.DataFrame(rows)
@@ -86,26 +83,3 @@ def chance_check(densities: Sequence[float], clients: int = 10, entries: int = 2
         raw, corrected = similarity.iou_raw(shared)[pairs], similarity.iou_chance(shared, entries)[pairs]
         rows.append((density, raw.mean(), corrected.mean()))
     return pd.DataFrame(rows, columns=["density", "iou_raw", "iou_chance"]).set_index("density")
-
-
-def answer(contrast: Mapping[str, pd.DataFrame], tensor: str) -> list[str]:
-    """Two sentences for each scope: the contrast of the overlap, and how the mean overlap changes with α.
-
-    ``contrast``: scope -> see ``contrasts``.
-    """
-    sentences = []
-    for name, table in contrast.items():
-        means = table.groupby("alpha")[["iou_chance_mean", "iou_chance_contrast"]].mean().dropna()
-        if means.empty:
-            continue
-        apart, low, high = means["iou_chance_contrast"], means.index[0], means.index[-1]
-        ends = dict.fromkeys((apart.idxmin(), apart.idxmax()))  # one, if a single limit is stored
-        shown = " to ".join(f"{apart[alpha]:+.2f} (α = {alpha:g})" for alpha in ends)
-        sentences.append(
-            f"Masks of the last layer ({in_words(tensor)}){name}, {seeds_text(table)}: the contrast of the overlap "
-            f"corrected for chance is {shown}; largest p-value of a run: {table['iou_chance_p'].max():.3f}."
-        )
-        if low < high:
-            both = [f"{means.loc[alpha, 'iou_chance_mean']:.2f} at α = {alpha:g}" for alpha in (low, high)]
-            sentences.append(f"Mean overlap of client pairs{name}, corrected for chance: {' and '.join(both)}.")
-    return sentences

@@ -9,7 +9,8 @@ import pandas as pd
 
 from pfl_core.papers.fedselect.settings import VALIDATED
 from pfl_core.runs import Record
-from pfl_core.study.names import NAMES, in_words
+from pfl_core.study.methods import NAMES
+from pfl_core.study.names import in_words
 
 
 def namer(records: Sequence[Record], labels: Iterable[str]) -> Callable[[Record], str]:
@@ -56,9 +57,3 @@ def round_costs(labels: Iterable[str], records: Sequence[Record]) -> pd.DataFram
         sent = record.values("upload").iloc[-1].mean() / record.num_params
         rows.setdefault(label, (record.values("passes").iloc[-1].mean(), sent))
     return pd.DataFrame.from_dict(rows, orient="index", columns=["passes a round", "sent, of the whole model"])
-
-
-def seeds_text(table: pd.DataFrame) -> str:
-    """ "3 seeds" or "1 seed". Column: seed."""
-    seeds = table["seed"].nunique()
-    return f"{seeds} seed{'s' * (seeds > 1)}"

@@ -8,8 +8,8 @@ import pandas as pd
 
 from pfl_core.papers.fedselect.experiments import KEEP_RATES
 from pfl_core.runs import Record
-from pfl_core.study import mask_overlap
-from pfl_core.study.names import NAMES, in_words
+from pfl_core.study import mask_overlap, similarity
+from pfl_core.study.methods import NAMES
 from pfl_core.study.style import COLORS, WINE
 
 SHADES = dict(zip(KEEP_RATES, ("#cc8899", "#aa4466", WINE), strict=True))  # of GradLTN, by p
@@ -21,11 +21,6 @@ def labelled(runs: pd.DataFrame) -> pd.DataFrame:
     gradltn = runs["method"] == "fedselect_gradltn"
     label = runs["method"].map(NAMES).mask(gradltn, "GradLTN, p = " + runs["keep_rate"].map("{:.2f}".format))
     return runs.assign(label=label, color=runs["method"].map(COLORS).mask(gradltn, runs["keep_rate"].map(SHADES)))
-
-
-def by_setting(table: pd.DataFrame) -> pd.DataFrame:
-    """``table`` with the setting ("2 classes a client") in place of the data set, for ``frames.standings``."""
-    return table.assign(where=table["setting"].map(in_words))
 
 
 def kept_shares(rates: Iterable[float], iterations: int = 5) -> pd.DataFrame:
@@ -46,7 +41,11 @@ def first_with(records: Sequence[Record], keep_rate: float, seed: int) -> dict[s
 def overlaps(records: Iterable[Record], tensor: str) -> pd.DataFrame:
     """A row per run with masks: setting, p and ``mask_overlap.overlap_contrast``."""
     rows = [
-        {"setting": r.spec.setting, "p": r.spec.method["keep_rate"], **mask_overlap.overlap_contrast(r, tensor)}
+        {
+            "setting": r.spec.setting,
+            "p": r.spec.method["keep_rate"],
+            **mask_overlap.overlap_contrast(r, tensor, draws=similarity.DRAWS),
+        }
         for r in records
         if mask_overlap.masks(r)
     ]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from pfl_core.study.names import NAMES
+from pfl_core.study.methods import NAMES
 from pfl_core.study.plots import captioned, dots, dots_note, legend_above, share_y, wrapped
 from pfl_core.study.published import parse_variant
 from pfl_core.study.statistics import interval
@@ -19,8 +19,8 @@ from pfl_core.study.style import (
     DOUBLE,
     GREEN,
     INDIGO,
+    LOOKS,
     MARKERS,
-    METHODS,
     ORANGE,
     SINGLE,
     Look,
@@ -132,7 +132,7 @@ def over_budgets(reproduced: pd.DataFrame, published: pd.DataFrame, rivals: pd.D
         style = {"color": "k", "linestyle": DASHES[number], "marker": MARKERS[number], "markerfacecolor": "w"}
         axes[0].plot(*zip(*sorted(points), strict=True), linewidth=0.8, label=f"paper: {label}", **style)
     axes[0].set(title="paper: Tables 1, 10, 12", ylabel="accuracy (%)")
-    gate = METHODS["pfedgate"]
+    gate = LOOKS["pfedgate"]
     light = Look(budget_color(0.2), "v", DASHES[1])
     _dots(axes[1], reproduced, place, "acc_pooled", gate, "pFedGate, mean")
     _dots(axes[1], reproduced, place, "acc_bottom_decile", light, "pFedGate, worst tenth")

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from pfl_core.study.names import plain
 from pfl_core.study.plots import captioned, dots, dots_note, legend_above
-from pfl_core.study.style import COLORS, DASHES, DOUBLE, GREY, METHODS, Look, styled
+from pfl_core.study.style import COLORS, DASHES, DOUBLE, GREY, LOOKS, Look, styled
 
 BINS = np.linspace(0, 1, 26)
 
@@ -78,7 +78,7 @@ def gate_swaps(table: pd.DataFrame, caption: str = "") -> Figure:
     for ax, panel in zip(axes[0], panels, strict=True):
         for i, gate in enumerate(gates):  # one row for each gate
             values = table.loc[(table["panel"] == panel) & (table["gate"] == gate), "accuracy"].to_numpy()
-            ax.plot(values, np.full(len(values), -i), "o", color=METHODS["pfedgate"].color, alpha=0.35, markersize=3)
+            ax.plot(values, np.full(len(values), -i), "o", color=LOOKS["pfedgate"].color, alpha=0.35, markersize=3)
             ax.plot(np.full(2, values.mean()), (-i - 0.35, -i + 0.35), color="k", linewidth=1.6)
         ax.set(title=panel, xlabel="accuracy of a client (%)")
         ax.set_yticks([-i for i in range(len(gates))], gates)
@@ -98,7 +98,7 @@ def gated_and_global(table: pd.DataFrame, caption: str = "") -> Figure:
         here = table[table["panel"] == panel]
         texts = list(dict.fromkeys(here["s"]))
         for column, look, label in (
-            ("gated", METHODS["pfedgate"], "gated (each client's own)"),
+            ("gated", LOOKS["pfedgate"], "gated (each client's own)"),
             ("global_model", Look(GREY, "s", DASHES[1]), "global, one more epoch without gates"),
         ):
             values = [here.loc[here["s"] == s, column].to_numpy() for s in texts]

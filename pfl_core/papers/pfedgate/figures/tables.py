@@ -9,7 +9,7 @@ import pandas as pd
 
 from pfl_core.papers.pfedgate.figures import budgets
 from pfl_core.papers.pfedgate.figures.studies import COLORS
-from pfl_core.papers.pfedgate.results import gates, studies
+from pfl_core.papers.pfedgate.results import studies
 from pfl_core.papers.pfedgate.settings import FULL_GATE, GATE_PARTS
 from pfl_core.runs import Record
 from pfl_core.study import frames, output, statistics
@@ -17,7 +17,7 @@ from pfl_core.study import frames, output, statistics
 MOMENTUM = ("pfedgate", "fedavg", "perfedavg")  # methods that also run with momentum that restarts
 OVER_ROUNDS = (*frames.REFERENCES, "fedem", "heterofl", "fedrep", "pfedgate")  # in the figure of accuracy by round
 KEYS = ("setting", "label", "color")
-OVER_BUDGETS = {  # columns of ``runs`` in the table and in the figure over s -> their names in the table
+OVER_BUDGETS = {  # columns in the table and in the figure over s -> their names in the table
     "acc_pooled": "acc_pooled",
     "acc_bottom_decile": "worst tenth",
     "client_spread": "client_spread",
@@ -31,19 +31,15 @@ OVER_BUDGETS = {  # columns of ``runs`` in the table and in the figure over s ->
 PROBED = ("order_range", "sorted_change", "sample_change", "client_mean_change")  # further columns of the figure's rows
 
 
-def runs(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per run: ``frames.summaries``, ``results.gates.gate_table``, and the columns of ``budgets.gates``."""
-    return budgets.gates(frames.summaries(records).join(gates.gate_table(records)))
+def comparison(runs: pd.DataFrame, records: Sequence[Record]) -> pd.DataFrame:
+    """``budgets.gates`` of the main comparison. Labels also name the released code's reading and restarting momentum.
 
-
-def comparison(records: Sequence[Record]) -> pd.DataFrame:
-    """``runs`` of the main comparison. Labels also name the released code's reading, and momentum that restarts.
-
-    ``setting`` names the data that were used. ``passes``: number of passes over a client's data in the last round;
-    ``sent``: upload of that round, relative to the whole model. Per-FedAvg has no scores after local training: they are
-    without the step that a client takes before use, so they do not show its models.
+    ``runs``: the frame of ``records``. ``setting`` names the data that were used. ``passes``: number of passes over a
+    client's data in the last round; ``sent``: upload of that round, relative to the whole model. Per-FedAvg has no
+    scores after local training: they are without the step that a client takes before use, so they do not show its
+    models.
     """
-    table = runs(records)
+    table = budgets.gates(runs)
     trained = [name for name in table if name.endswith("_trained")]
     table.loc[table["method"].eq("perfedavg"), trained] = math.nan
     code = table["method"].eq("pfedgate") & table["block_layout"].eq("equal")  # the released code's reading
@@ -53,7 +49,7 @@ def comparison(records: Sequence[Record]) -> pd.DataFrame:
         label=label.mask(restarted, label + " (momentum restarts)"),
         setting=table["where"],
         passes=[record.values("passes").iloc[-1].mean() for record in records],
-        sent=[record.values("upload").iloc[-1].mean() / record.num_params for record in records],
+        sent=table["uplink_fraction"],
     )
 
 
@@ -134,6 +130,6 @@ def gate_curves(records: Sequence[Record]) -> pd.DataFrame:
     return curves(records, labels, map(color.__getitem__, labels))
 
 
-def budget_curves(records: Sequence[Record]) -> pd.DataFrame:
-    """``curves`` of each method, and of pFedGate at each budget."""
-    return curves(records, map(studies.label, records), budgets.gates(frames.summaries(records))["color"])
+def budget_curves(records: Sequence[Record], runs: pd.DataFrame) -> pd.DataFrame:
+    """``curves`` of each method, and of pFedGate at each budget. ``runs``: the frame of ``records``."""
+    return curves(records, map(studies.label, records), budgets.gates(runs)["color"])

@@ -1,5 +1,5 @@
-"""pFedGate: metrics, data frames and sentences."""
+"""pFedGate: metrics and data frames."""
 
-from pfl_core.papers.pfedgate.results import gates, labels, sentences, studies
+from pfl_core.papers.pfedgate.results import gates, labels, studies
 
-__all__ = ["gates", "labels", "sentences", "studies"]
+__all__ = ["gates", "labels", "studies"]

@@ -15,7 +15,8 @@ from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.costs import rounds_to
 from pfl_core.runs import Record
 from pfl_core.study.frames import setting_label
-from pfl_core.study.names import NAMES, plain
+from pfl_core.study.methods import NAMES
+from pfl_core.study.names import plain
 from pfl_core.study.network import network
 
 OPTIONS = (  # fields, besides the budget, in which a run may differ from the paper's
@@ -28,19 +29,6 @@ SWAPS = {  # array of ``evaluation.gate_swaps`` -> prefix of its metric
     "mean_gate": "mean_gate",
     "constant_scales": "constant_scales",
 }
-
-
-def gate_table(records: Iterable[Record]) -> pd.DataFrame:
-    """``extra_metrics`` of each run, a row each in the order of the records; to join to ``frames.summaries``.
-
-    Also the columns ``dirichlet``, ``epochs`` and ``clients`` (those with enough samples).
-    """
-    rows = []
-    for record in records:
-        spec = record.spec
-        setting = {"dirichlet": spec.partition.get("alpha", math.nan), "epochs": spec.train.epochs}
-        rows.append({**setting, "clients": len(record.clients["train"]), **extra_metrics(record)})
-    return pd.DataFrame(rows)
 
 
 def run_label(record: Record) -> str:
@@ -76,7 +64,7 @@ def extra_metrics(record: Record) -> dict[str, float]:
     metrics["client_spread"] = float(record.final().std(ddof=0))
     for name in ("kept_ratio", "upload_ratio", "infeasible"):
         if name in record.series:
-            metrics[name] = float(np.nanmean(record.values(name)))
+            metrics[name] = float(np.nanmean(record.array(name)))
     return metrics | mask_metrics(record) | probe_metrics(record) | drift(record)
 
 

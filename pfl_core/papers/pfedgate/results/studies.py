@@ -43,12 +43,11 @@ def novel(record: Record) -> dict[str, float]:
     spec = record.spec
     if not spec.novel:
         return {}
-    count = record.values("count").iloc[-1].to_numpy()
+    correct, count = record.last("correct"), record.last("count")
     participating = np.zeros(len(count), dtype=bool)  # took part in some round
     participating[np.concatenate([spec.schedule.clients(len(count), spec.seed, t) for t in range(record.rounds)])] = (
         True
     )
-    correct = record.values("correct").iloc[-1].to_numpy()
     groups = {"acc_participating": participating, "acc_novel": ~participating}
     accuracy = {name: float(100 * correct[group].sum() / count[group].sum()) for name, group in groups.items()}
     return accuracy | {"novel_gap": accuracy["acc_participating"] - accuracy["acc_novel"]}

@@ -17,7 +17,7 @@ from pfl_core.papers.star_pfl.experiments import PARTS
 from pfl_core.papers.star_pfl.results import rounds
 from pfl_core.runs import Record
 from pfl_core.study import output
-from pfl_core.study.names import NAMES
+from pfl_core.study.methods import NAMES
 from pfl_core.study.plots import (
     MANY,
     WIDE,

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from pfl_core.study.names import NAMES
+from pfl_core.study.methods import NAMES
 from pfl_core.study.plots import band, captioned, curves_note, legend_above, lines, share_y
 from pfl_core.study.style import BLUE, DASHES, DOUBLE, MARKERS, ORANGE, VERMILLION, Look, looks, styled
 

@@ -1,5 +1,5 @@
-"""Star-PFL: metrics, data frames and sentences."""
+"""Star-PFL: metrics and data frames."""
 
-from pfl_core.papers.star_pfl.results import ablations, freezing, rounds, sentences, similarity, traces
+from pfl_core.papers.star_pfl.results import ablations, freezing, rounds, similarity, traces
 
-__all__ = ["ablations", "freezing", "rounds", "sentences", "similarity", "traces"]
+__all__ = ["ablations", "freezing", "rounds", "similarity", "traces"]

@@ -9,7 +9,7 @@ import pandas as pd
 from pfl_core.papers.star_pfl.experiments import ablation_name
 from pfl_core.papers.star_pfl.results.rounds import POINTS, extra_metrics
 from pfl_core.runs import Record
-from pfl_core.study.names import NAMES
+from pfl_core.study.methods import NAMES
 
 SHARES = {  # metric -> what is sent or frozen
     "sent_share": "sent",

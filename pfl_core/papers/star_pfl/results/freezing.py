@@ -32,8 +32,8 @@ def freezing(record: Record) -> dict[str, float]:
     if record.spec.method["name"] != "star_pfl" or "active_share" not in record.series:
         return {}
     out = {
-        "frozen_local": 100 * (1 - float(record.values("active_share").mean(axis=None))),
-        "frozen_global": 100 * (1 - float(record.values("active_share_global").mean(axis=None))),
+        "frozen_local": 100 * (1 - float(np.nanmean(record.array("active_share")))),
+        "frozen_global": 100 * (1 - float(np.nanmean(record.array("active_share_global")))),
     }
     if (noise := by_chance(record)) is not None:
         out["chance_sent"] = 100 * float(noise.upload.mean())
@@ -46,8 +46,8 @@ def freezing(record: Record) -> dict[str, float]:
         cancelled = 100 * (frozen - unmoved) / np.maximum(record.num_params - unmoved, 1)
         out |= {"cancelled_global": float(cancelled[:, 0].mean()), "cancelled_local": float(cancelled[:, 1:].mean())}
     if "size_correlation" in record.series:
-        out["size_correlation"] = float(record.values("size_correlation").iloc[-1].abs().mean())
-        out["size_correlation_global"] = float(record.values("size_correlation_global").iloc[-1].mean())
+        out["size_correlation"] = float(np.nanmean(np.abs(record.last("size_correlation"))))
+        out["size_correlation_global"] = record.last_mean("size_correlation_global")
     return out
 
 
@@ -69,14 +69,20 @@ def by_chance(record: Record) -> Chance | None:
     settings = {name: getattr(method, name) for name in VARIED}
     for reading in StarPFL.readings:
         if method == StarPFL.reading(reading, **settings, probe=method.probe):
-            return _chance(record.rounds, record.spec.train.epochs, reading, tuple(settings.items()))
+            # neither the server nor the clients depend on the other's settings, so runs share what each of them froze
+            server = {"threshold_global": method.threshold_global, "history_len_global": method.history_len_global}
+            clients = {"threshold_local": method.threshold_local, "history_len_local": method.history_len_local}
+            of_server = _chance(record.rounds, reading, threshold_local=None, **server)
+            of_clients = _chance(
+                record.rounds, reading, threshold_global=None, epochs=record.spec.train.epochs, **clients
+            )
+            return Chance(of_server.frozen_global, of_clients.frozen_local, of_clients.sent_local)
     return None
 
 
 @cache
-def _chance(rounds: int, epochs: int, reading: str, settings: tuple[tuple[str, float | int | None], ...]) -> Chance:
-    varied: dict[str, Any] = dict(settings)
-    return chance(rounds, epochs=epochs, entries=ENTRIES, reading=reading, **varied)
+def _chance(rounds: int, reading: str, **settings: Any) -> Chance:
+    return chance(rounds, entries=ENTRIES, reading=reading, **settings)
 
 
 def local_gain(record: Record) -> dict[str, float]:

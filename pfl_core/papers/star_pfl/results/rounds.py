@@ -26,7 +26,8 @@ from pfl_core.costs import VALUE_BYTES, rounds_to
 from pfl_core.layout import Layout
 from pfl_core.papers.star_pfl.results.freezing import by_chance, freezing, local_gain
 from pfl_core.runs import Record
-from pfl_core.study.names import NAMES, in_words
+from pfl_core.study.methods import NAMES
+from pfl_core.study.names import in_words
 from pfl_core.study.network import network
 
 METHODS = ("star_pfl", "local", "fedavg", "fedbn", "fedap", "lotteryfl")  # Tables 2 and 3
@@ -166,12 +167,11 @@ def costs(record: Record) -> dict[str, float]:
     upload, bits = _mean(record, "upload"), _mean(record, "upload_bits")
     masked = method in ("star_pfl", "lotteryfl")
     comm = as_paper_comm(VALUE_BYTES * paper_values(method, layout, upload if masked else None))
-    bytes_ = round_traffic(method, layout, upload, bits, float(mask_size_before(record).mean(axis=None)))
-    # FLOPs [T, N]: a mask saves multiply-adds of the weight gradients only
+    bytes_ = round_traffic(method, layout, upload, bits, float(mask_size_before(record).mean()))
+    # FLOPs of each client: a mask saves multiply-adds of the weight gradients only; the rule is linear in these
     sizes, epochs = np.sum(record.clients["train"], axis=1), record.spec.train.epochs
-    gradients = weight_macs(record, macs)
-    flops_of = [[round_flops(macs, m, n, epochs) for m, n in zip(row, sizes, strict=True)] for row in gradients]
-    flops = float(np.mean(flops_of))
+    gradients = weight_macs(record, macs).mean(axis=0)
+    flops = float(np.mean([round_flops(macs, m, n, epochs) for m, n in zip(gradients, sizes, strict=True)]))
     rounds = convergence(record)
     return {
         "comm_mb_per_client_per_round": comm,
@@ -231,12 +231,11 @@ def weight_macs(record: Record, macs: int) -> np.ndarray:
 
     LotteryFL prunes every tensor by the same share, so they are ``macs`` times its density.
     """
-    shape = record.values("correct").shape
     if "weight_macs" in record.series:
-        return record.values("weight_macs").to_numpy()
+        return record.array("weight_macs")
     if "density" in record.series:
-        return macs * record.values("density").to_numpy()
-    return np.full(shape, float(macs))
+        return macs * record.array("density")
+    return np.full(record.array("correct").shape, float(macs))
 
 
 def round_traffic(method: str, layout: Layout, upload: float, upload_bits: float, before: float) -> Traffic:
@@ -248,16 +247,17 @@ def round_traffic(method: str, layout: Layout, upload: float, upload_bits: float
     return replace(traffic(method, layout, upload, upload_bits), download=traffic(method, layout, before).download)
 
 
-def mask_size_before(record: Record) -> pd.DataFrame:
+def mask_size_before(record: Record) -> np.ndarray:
     """[T, N] parameters in a client's mask before each round: those of its last upload, at first all.
 
     Assumes full participation. Used for LotteryFL, whose server sends only these.
     """
-    return record.values("upload").shift(fill_value=record.num_params)
+    upload = record.array("upload")
+    return np.vstack([np.full_like(upload[:1], record.num_params), upload[:-1]])
 
 
 def _mean(record: Record, metric: str) -> float:
-    return float(record.values(metric).mean(axis=None)) if metric in record.series else 0.0
+    return float(np.nanmean(record.array(metric))) if metric in record.series else 0.0
 
 
 def progress(record: Record) -> pd.DataFrame:
@@ -278,18 +278,21 @@ def validation(record: Record) -> pd.Series:
     """Validation accuracy (percent) after aggregation, mean over clients, by scored round."""
     if "correct_val" not in record.series:
         return pd.Series(dtype=float)
-    count = record.values("count_val")
-    return (100 * record.values("correct_val") / count.where(count > 0)).mean(axis=1)
+    correct, count = record.array("correct_val"), record.array("count_val")
+    accuracy = 100 * correct / np.where(count > 0, count, np.nan)
+    return pd.DataFrame(accuracy, index=pd.Index(record.series["correct_val"][0], name="round")).mean(axis=1)
 
 
 def convergence(record: Record) -> dict[str, float]:
-    """Rounds until the validation accuracy is best, stays near its best, and reaches the task's target of ``REACHED``.
+    """Rounds until the validation accuracy is best, has 95 % of its last value, stays near its best, and reaches the
+    task's target of ``REACHED``. All after aggregation, whatever a method reports.
 
     NaN if it never does, or if the task has no target.
     """
     curve = validation(record)
     positions = {
         "rounds_to_convergence": None if curve.empty else rounds_to_convergence(curve.tolist()),
+        "rounds_to_95_val": None if curve.empty else rounds_to(curve.tolist(), 0.95 * curve.iloc[-1]),
         "rounds_to_plateau": rounds_to_plateau((curve / 100).tolist()),
         "rounds_to_accuracy": rounds_to(curve.tolist(), REACHED.get(record.spec.setting, math.inf)),
     }

@@ -21,7 +21,7 @@ SPLITS = {"labels": "one label a group", "labels, two each": "two labels a group
 
 def extra_metrics(record: Record) -> dict[str, float]:
     """``likeness`` of the last round and ``moving``; empty for runs that did not record scores."""
-    return likeness(record).iloc[-1].to_dict() | moving(record) if "ranks" in record.arrays else {}
+    return _likeness(record, len(record.arrays["ranks"])) | moving(record) if "ranks" in record.arrays else {}
 
 
 def split_name(record: Record) -> str:
@@ -64,17 +64,21 @@ def likeness(record: Record) -> pd.DataFrame:
     the correlation of the similarity with the nearness of the two label distributions; ``_p``, the p-value of each.
     ``stable_share``: share of the entries that are stable; ``chance_share``: the share on noise.
     """
+    rounds = pd.RangeIndex(1, len(record.arrays["ranks"]) + 1, name="round")
+    return pd.DataFrame([_likeness(record, t) for t in rounds], index=rounds)
+
+
+def _likeness(record: Record, t: int) -> dict[str, float]:
+    """The row of round t in ``likeness``."""
     counts, size = np.array(record.clients["train"]), record.num_params
     common, near = overlap.common_classes(counts), -overlap.label_distance(counts)
-    rows = []
-    matrices = zip(np.array(record.arrays["ranks"]), np.array(record.arrays["both"]), strict=True)
-    for t, (ranks, both) in enumerate(matrices, 1):  # [N, N] each; the diagonal of both: sizes of the stable sets
-        row = {"stable_share": float(np.diag(both).mean() / size), "chance_share": by_chance(record, t)}
-        for name, matrix in (("rank", ranks), ("stable", overlap.iou_chance(both, size))):
-            row[f"{name}_contrast"], row[f"{name}_contrast_p"] = overlap.contrast(matrix, common)
-            row[f"{name}_mantel"], row[f"{name}_mantel_p"] = overlap.mantel(matrix, near)
-        rows.append(row)
-    return pd.DataFrame(rows, index=pd.RangeIndex(1, len(rows) + 1, name="round"))
+    # [N, N] each; the diagonal of both: sizes of the stable sets
+    ranks, both = (np.array(record.arrays[name][t - 1]) for name in ("ranks", "both"))
+    row = {"stable_share": float(np.diag(both).mean() / size), "chance_share": by_chance(record, t)}
+    for name, matrix in (("rank", ranks), ("stable", overlap.iou_chance(both, size))):
+        row[f"{name}_contrast"], row[f"{name}_contrast_p"] = overlap.contrast(matrix, common)
+        row[f"{name}_mantel"], row[f"{name}_mantel_p"] = overlap.mantel(matrix, near)
+    return row
 
 
 def by_chance(record: Record, t: int) -> float:

@@ -1,0 +1,231 @@
+"""The frame: a row per run, a column per field and metric. Notebooks, claims, comparisons and pages start from it.
+
+Columns of a row:
+
+- ``method`` and each of its fields by its own name (``alpha``); ``reading``; ``changed``: the names of the fields that
+  differ from the study's settings;
+- ``clients``, ``rounds`` (completed), ``participation``, ``novel``, ``eval_every``, ``seed``, ``preset``, ``setting``,
+  ``key``, and options of data, partition, model and training with a prefix (``partition_alpha``, ``train_lr``);
+- ``dataset`` (as the tables count data sets), ``where`` (setting with that data set), ``data`` (what was read),
+  ``differs`` (from the paper's setting), ``partial``, ``stale``;
+- a column per metric. Scores are those of the last round, in percent: ``acc_mean``, ``acc_pooled``,
+  ``acc_bottom_decile``, where the method reports them; with ``_best`` of the best round, with ``_merged`` after
+  aggregation, with ``_trained`` after local training. See ``metrics_of`` for the others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from pfl_core.runs import Record, RunSpec, Store
+from pfl_core.study.checks import failed, flat, inert, late_change, validation_change
+from pfl_core.study.distance import differences
+from pfl_core.study.frames import data_name, method_fields, published_set, setting_label
+from pfl_core.study.mask_overlap import head_weight, masks, overlap_contrast
+
+if TYPE_CHECKING:
+    from pfl_core.study.paper import Study
+
+Row = dict[str, Any]
+
+PROBES = ("probe", "probe_epochs", "probe_whole")  # fields that record more and change no result
+COMPONENTS = ("data", "partition", "model")
+PREFIXES = ("data_", "partition_", "model_", "train_")  # of options; not the column "data"
+OF_RUN = ("clients", "participation", "novel", "sampling", "eval_every", "seed", "setting")
+
+
+def frame(rows: Iterable[Row]) -> pd.DataFrame:
+    """The rows as a data frame. A field or metric that a run does not have is missing (NaN)."""
+    return pd.DataFrame([{name: _whole(value) for name, value in row.items()} for row in rows])
+
+
+def _whole(value: Any) -> Any:
+    """JSON data have lists where fields have tuples."""
+    return tuple(map(_whole, value)) if isinstance(value, list) else value
+
+
+def row_of(record: Record, study: Study | None) -> Row:
+    """The row of one run, as JSON data. Without a study, fields are compared with the method's defaults."""
+    spec = record.spec
+    changed = changed_fields(spec, study.settings.fields_of(spec) if study else {})
+    changed = study.renamed(spec, changed) if study else changed
+    whole = spec.identity(written_out=True)
+    row: Row = {
+        "method": spec.method["name"],
+        **method_fields(spec),
+        **changed,
+        "reading": spec.method.get("reading", "paper"),
+        "changed": list(changed),
+        **{name: getattr(spec, name) for name in OF_RUN},
+        "rounds": record.rounds,
+        "preset": spec.preset_label,
+        "key": record.key,
+    }
+    for part in (*COMPONENTS, "train"):
+        row |= {f"{part}_{name}": value for name, value in whole[part].items()}
+    row |= {
+        "dataset": published_set(record),
+        "where": setting_label(record),
+        "data": data_name(record) + (f", {record.length} rounds" if record.partial else ""),
+        "differs": ", ".join(differences(spec, record.rounds, study.settings)) if study else "",
+        "partial": record.partial,
+        "stale": record.stale,
+        "flat": flat(record),
+    }
+    row |= {name: float(value) for name, value in metrics_of(record).items()}
+    for function in study.extra_metrics if study else ():
+        row |= {name: float(value) for name, value in function(record).items()}
+    return row
+
+
+def changed_fields(spec: RunSpec, own: Mapping[str, Any]) -> dict[str, Any]:
+    """The reading, if it is not the paper's, and the fields in which a run's method differs from ``own``.
+
+    ``own``: the fields that the settings of the run's study give its method; others stand at the reading's values.
+    """
+    reading = spec.method.get("reading", "paper")
+    usual = dataclasses.asdict(type(spec.build_method()).reading(reading)) | dict(own)
+    changed: dict[str, Any] = {} if reading == "paper" else {"reading": reading}
+    fields = method_fields(spec).items()
+    return changed | {name: value for name, value in fields if value != usual[name] and name not in PROBES}
+
+
+def variant(changed: Mapping[str, Any]) -> str:
+    """The changed fields as text: "alpha=0.5;p=0.1"."""
+    return ";".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in changed.items()
+    )
+
+
+def metrics_of(record: Record) -> dict[str, float]:
+    """The metrics that every study has.
+
+    Of the last round: those of ``Record.summary``; ``uplink_fraction``, the values that a client sends relative to the
+    whole model; and, if masks were stored, the overlap of two clients' masks of the last layer: ``iou_raw`` and
+    ``iou_chance`` (0 for random masks of the same sizes), means over pairs, and ``iou_contrast`` (of ``iou_chance``,
+    pairs with a common class minus pairs without). Of the whole run: ``train_images`` (mean over clients),
+    ``roughness``, ``validation_change``, ``late_change``, ``failed`` and ``inert``, see ``study.checks``.
+    """
+    numbers = record.summary()
+    if "upload" in record.series:
+        numbers["uplink_fraction"] = float(record.values("upload").iloc[-1].mean() / record.num_params)
+    if "train" in record.clients:
+        numbers["train_images"] = float(np.sum(record.clients["train"], axis=1).mean())
+    numbers["roughness"] = roughness(record)
+    numbers |= {"validation_change": validation_change(record), "late_change": late_change(record)}
+    numbers |= {"inert": inert(record), "failed": failed(record)}
+    if masks(record):
+        contrasts = overlap_contrast(record, head_weight(record))
+        numbers |= {"iou_raw": contrasts["iou_raw_mean"], "iou_chance": contrasts["iou_chance_mean"]}
+        numbers["iou_contrast"] = contrasts["iou_chance_contrast"]
+    return numbers
+
+
+def roughness(record: Record) -> float:
+    """Sample standard deviation (points) of the changes of ``acc_mean`` between scored rounds, in the second half.
+
+    NaN with fewer than two changes. Lower is smoother; comparable between runs with the same ``eval_every``.
+    """
+    curve = record.reported_curve()["acc_mean"]
+    return float(curve[curve.index >= record.rounds / 2].diff().std())
+
+
+def fresh(rows: Sequence[Row]) -> list[Row]:
+    """One of the runs that have the same settings, such as those of two devices: a fresh one, if there is one."""
+
+    def settings(row: Row) -> tuple:
+        names = ("method", "preset", "data", "rounds", *OF_RUN, *row["changed"])
+        options = (name for name in row if name.startswith(PREFIXES))
+        return tuple((name, str(row.get(name))) for name in (*names, *options))
+
+    first: dict[tuple, Row] = {}
+    for row in sorted(rows, key=lambda row: bool(row["stale"])):
+        first.setdefault(settings(row), row)
+    kept = {id(row) for row in first.values()}
+    return [row for row in rows if id(row) in kept]
+
+
+def rounds(runs: pd.DataFrame, metric: str, store: Store | None = None) -> pd.DataFrame:
+    """Long form: the columns of ``runs``, and ``round`` and ``value``, a row per run and recorded round.
+
+    ``metric``: a score (``acc_mean``, ``acc_pooled``, ``acc_bottom_decile``; where the method reports it, or with
+    ``_merged`` or ``_trained``), or a series of the record, of which the mean over clients is taken. Runs that do not
+    have the series are left out.
+    """
+    return _long(runs, [_by_round(record, metric) for record in _records(runs, store)])
+
+
+def clients(runs: pd.DataFrame, metric: str = "accuracy", store: Store | None = None) -> pd.DataFrame:
+    """Long form: the columns of ``runs``, and ``client`` and ``value``, a row per run and client, in the last round.
+
+    ``metric``: "accuracy" (percent, where the method reports it), or a series of the record.
+    """
+    return _long(runs, [_by_client(record, metric) for record in _records(runs, store)])
+
+
+def _records(runs: pd.DataFrame, store: Store | None) -> list[Record]:
+    store = store or Store()
+    found = [store.get(key) for key in runs["key"]]
+    if missing := [key for key, record in zip(runs["key"], found, strict=True) if record is None]:
+        raise FileNotFoundError(f"{len(missing)} of these runs are no longer stored, such as {missing[0]}")
+    return [record for record in found if record is not None]
+
+
+def _by_round(record: Record, metric: str) -> pd.DataFrame | None:
+    name, _, point = metric.rpartition("_")
+    if metric.startswith("acc_"):
+        curve = record.curve(trained=point == "trained") if point in ("merged", "trained") else record.reported_curve()
+        values = curve[name if point in ("merged", "trained") else metric]
+    elif metric in record.series:
+        values = record.values(metric).mean(axis=1)
+    else:
+        return None
+    return values.rename("value").rename_axis("round").reset_index()
+
+
+def _by_client(record: Record, metric: str) -> pd.DataFrame | None:
+    if metric == "accuracy":
+        correct, count = (record.values(name + record.reported_suffix).iloc[-1] for name in ("correct", "count"))
+        values = 100 * correct / count
+    elif metric in record.series:
+        values = record.values(metric).iloc[-1]
+    else:
+        return None
+    return values.rename("value").rename_axis("client").reset_index()
+
+
+def _long(runs: pd.DataFrame, parts: Sequence[pd.DataFrame | None]) -> pd.DataFrame:
+    rows = [part.assign(key=key) for key, part in zip(runs["key"], parts, strict=True) if part is not None]
+    if not rows:
+        raise ValueError("no run has this metric by round or client")
+    return runs.merge(pd.concat(rows, ignore_index=True), on="key", validate="one_to_many")
+
+
+METRICS = {  # metric -> its name in pictures and tables; others keep theirs, with spaces
+    "acc_mean": "mean client accuracy",
+    "acc_pooled": "pooled accuracy",
+    "acc_bottom_decile": "worst tenth",
+    "uplink_fraction": "share sent",
+    "personal_share": "personal share",
+    "roughness": "spread of changes",
+    "rounds_to_95": "rounds to 95 %",
+    "iou_raw": "overlap",
+    "iou_chance": "overlap beyond chance",
+    "iou_contrast": "overlap with minus without a common class",
+}
+
+
+def in_words(metric: str) -> str:
+    """A metric as pictures and tables name it."""
+    return METRICS.get(metric, metric.replace("_", " "))
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell of the frame is empty."""
+    return value is None or isinstance(value, float) and math.isnan(value)

@@ -1,0 +1,353 @@
+"""The results pages of the papers, and the files that ``pfl report`` writes beside them.
+
+A page depends on the committed records, the paper's folder and ``data/paper`` only, not on the machine or the day.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from pfl_core.runs import Record, Store
+from pfl_core.runs.provenance import ROOT
+from pfl_core.study import checks, claims, frame, pictures, search
+from pfl_core.study.answers import answered
+from pfl_core.study.claims import NOT_RUN, OPEN, Judged
+from pfl_core.study.compare import counts
+from pfl_core.study.frame import is_missing
+from pfl_core.study.methods import NAMES
+from pfl_core.study.names import plain
+from pfl_core.study.output import png
+from pfl_core.study.paper import Paper, Study
+from pfl_core.study.published import Miss, facts
+
+PAGE, OVERVIEW, ERRATA = "RESULTS.md", "REPRODUCTION.md", "ERRATA.md"
+PRESETS = ("paper", "real")  # in the order in which they decide
+BLOCK = re.compile(r"(<!-- answer(?: (?P<paper>\w+))? -->\n?).*?(\n?<!-- /answer -->)", re.DOTALL)
+DPI = 150
+UNEXPLAINED = Miss("Not looked into yet.")
+RULE = Path(__file__).with_name("rule.md")  # what the words mean, for REPRODUCTION.md
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A paper's committed runs, and what they say."""
+
+    paper: Paper
+    records: Sequence[Record]
+
+    @classmethod
+    def of(cls, paper: Paper, store: Store) -> Evidence:
+        return cls(paper, committed(paper.name, store))
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """The frame of these runs."""
+        rows = [frame.row_of(record, self.paper) for record in self.records]
+        return frame.frame([*rows, *self.paper.measured_rows()])
+
+    @cached_property
+    def judged(self) -> list[Judged]:
+        return claims.judge(self.paper, self.runs)
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """The cells of the paper's tables beside these runs, see ``compare``."""
+        return self.paper.compare(self.runs)
+
+    @cached_property
+    def answer(self) -> list[str]:
+        """The sentences of the hand-written answer, with the numbers of these runs."""
+        return answered(self.paper, self.runs)
+
+
+def files(evidence: Evidence) -> dict[Path, bytes]:
+    """All files of one paper: the page, its pictures, and the long tables as CSV."""
+    name, title = evidence.paper.name, evidence.paper.title
+    folder = ROOT / "figures"
+    effects = pd.DataFrame(
+        {"claim": claim.claim.number, "word": claim.word, **vars(found), "keys": " ".join(found.keys)}
+        for claim in evidence.judged
+        for found in claim.effects
+    )
+    effects["printed"] = effects["printed"].map(lambda numbers: " ".join(f"{n:.6g}" for n in numbers))
+    rates = search.table(name)
+    tables = {
+        "claims": effects,
+        "cells": evidence.cells,
+        "rates": rates[rates["preset"].isin(PRESETS)].drop(columns="hours"),
+        "mechanism": checks.mechanism(evidence.records, _run_name),
+    }
+    pages: dict[Path, bytes] = {ROOT / "notebooks" / name / PAGE: page(evidence).encode()}
+    for kind, table in tables.items():
+        text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+        pages[folder / ("cells" if kind == "cells" else "claims") / f"{name}{_ENDS[kind]}.csv"] = text.encode()
+    pages[folder / "claims" / f"{name}.png"] = _png(pictures.claims_figure(evidence.judged, f"{title}: what was found"))
+    if evidence.cells["here"].notna().any():
+        figure = pictures.cells_figure(evidence.cells, f"{title}: the printed cells that have runs here")
+        pages[folder / "cells" / f"{name}.png"] = _png(figure)
+    return pages
+
+
+_ENDS = {"claims": "", "cells": "", "rates": "_rates", "mechanism": "_mechanism"}
+
+
+def _png(figure: Figure) -> bytes:
+    """The picture's file; the figure is closed."""
+    image = png(figure, DPI)
+    plt.close(figure)
+    return image
+
+
+def _run_name(record: Record) -> str:
+    spec = record.spec
+    method = NAMES.get(spec.method["name"], spec.method["name"])
+    return f"{spec.preset_label}: {plain(spec.setting)}, {method}"
+
+
+# ---- one paper ------------------------------------------------------------------------------------------------------
+
+
+def page(evidence: Evidence) -> str:
+    """RESULTS.md of a paper."""
+    name = evidence.paper.name
+    missed = misses(evidence)
+    parts = [
+        f"# {evidence.paper.title}: results",
+        f"Written by `pfl report {name}` from the records in `data/results/`; settings, sources and deviations are on "
+        "the [method page](README.md). What the words mean: [rule](../REPRODUCTION.md#the-rule).",
+        "## Answer\n\n" + paragraphs(evidence.answer),
+        f"## Claims\n\n{tally(evidence.judged)} All effects, with the keys of their runs: "
+        f"[{name}.csv](../../figures/claims/{name}.csv); [rates searched](../../figures/claims/{name}_rates.csv); "
+        f"[did the mechanism act?](../../figures/claims/{name}_mechanism.csv)",
+        _image(f"{evidence.paper.title}: the claims' effects", f"../../figures/claims/{name}.png"),
+        claims_table(evidence.judged),
+        f"## Printed cells\n\n{_listed(f'{of}: {text}.' for of, text in counts(evidence.cells).items())}\n\n"
+        f"All cells: [{name}.csv](../../figures/cells/{name}.csv).",
+        *([_image("printed cells beside those here", f"../../figures/cells/{name}.png")] * bool(_any_cell(evidence))),
+        *(["### Cells that are not reproduced\n\n" + missed] if missed else []),
+        "## What could change a word\n\n" + missing(evidence),
+        "## Figures\n\n" + gallery(name),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _any_cell(evidence: Evidence) -> bool:
+    return bool(evidence.cells["here"].notna().any())
+
+
+def _image(text: str, path: str) -> str:
+    return f"![{text}]({path})"
+
+
+def paragraphs(sentences: Iterable[str]) -> str:
+    return "\n\n".join(sentences)
+
+
+def first_sentence(answer: Sequence[str]) -> str:
+    """The first sentence of an answer, for the README."""
+    return answer[0].split(". ")[0].removesuffix(".") + "."
+
+
+def _listed(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def tally(judged: Sequence[Judged]) -> str:
+    """How many claims have which word; those that follow from the algorithm apart."""
+    own = [claim for claim in judged if not claim.claim.follows]
+    words = Counter(claim.word for claim in own)
+    decided = sum(claim.decided for claim in own)
+    parts = ", ".join(f"{words[word]} {word}" for word in claims.OUTCOMES if words[word])
+    met = sum(claim.word == claims.REPRODUCED for claim in judged if claim.claim.follows)
+    follow = len(judged) - len(own)
+    apart = (
+        f" {met} of {follow} more, which follow from the algorithm and check this project, are met." if follow else ""
+    )
+    return f"{decided} of {len(own)} claims are decided: {parts}.{apart}"
+
+
+def claims_table(judged: Sequence[Judged], paper: str = "") -> str:
+    """A row per claim: its text, its word, its effects counted, and why some are open."""
+    rows = []
+    for claim in judged:
+        reasons = Counter(re.sub(r":.*", "", f.reason) for f in claim.effects if f.outcome == OPEN)
+        why = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common(3))
+        word = f"**{claim.word}**" if claim.decided else claim.word
+        follows = " (follows from the algorithm)" if claim.claim.follows else ""
+        cells = (claim.claim.number, f"{claim.claim.text}{follows} [{claim.claim.source}]", word, claim.counts)
+        rows.append((*([paper] if paper else []), *cells, why))
+    head = (*(["paper"] if paper else []), "claim", "says", "here", "effects", "open because")
+    return markdown(head, rows)
+
+
+def misses(evidence: Evidence) -> str:
+    """The cells that are not reproduced, grouped by what explains them or would; "" if there are none."""
+    groups: dict[Miss, list[str]] = {}
+    for cell in evidence.cells.itertuples():
+        if cell.reproduced is False:
+            miss = next((miss for miss in evidence.paper.tables.misses if miss.covers(cell)), UNEXPLAINED)
+            table = str(cell.table).replace("table", "Table ")
+            name = " ".join(filter(None, (table, cell.dataset, cell.method, cell.variant)))
+            groups.setdefault(miss, []).append(f"{name}: {cell.here:.4g} here, {cell.paper:.4g} in the paper")
+    lines = []
+    for miss, texts in groups.items():
+        lines.append(f"- {miss.why}" + (f" Run: `{miss.run}` ({miss.hours:g} core hours)." if miss.run else ""))
+        lines += [f"  - {text}" for text in texts]
+    return "\n".join(lines)
+
+
+def missing(evidence: Evidence) -> str:
+    """For each claim that is open or not run: what its effects lack, and the core hours of more seeds of its runs."""
+    seconds = {record.key: record.core_seconds for record in evidence.records}
+    rows = []
+    for claim in evidence.judged:
+        if claim.word not in (OPEN, NOT_RUN):
+            continue
+        hours: dict[str, float] = {}  # by configuration
+        needs: Counter[str] = Counter()
+        for found in claim.effects:
+            if found.outcome != OPEN:
+                needs["runs of " + plain(found.setting or "all settings")] += found.outcome == NOT_RUN
+            elif (more := _more_seeds(found.reason, found.seeds)) is None:
+                needs[found.reason] += 1
+            else:
+                needs[f"{more} more seeds" if more <= claims.MOST_SEEDS else "over 100 seeds"] += 1
+                for key in found.keys if more <= claims.MOST_SEEDS else ():
+                    hours[key] = more * seconds.get(key, 0.0) / 3600 / max(found.seeds, 1)
+        text = ", ".join(f"{need} ({count})" for need, count in needs.most_common(4) if count)
+        cost = f"{sum(hours.values()):.1f}" if hours else ""
+        rows.append((claim.claim.number, claim.word, text, cost))
+    intro = (
+        "Open claims and those without runs. In brackets: for how many effects. Core hours are those of more seeds, "
+        "from the seconds of the stored runs; `pfl figures PAPER/NOTEBOOK --preset P --dry-run` estimates missing runs."
+    )
+    return (
+        f"{intro}\n\n{markdown(('claim', 'here', 'lacks', 'core hours'), rows)}"
+        if rows
+        else "Nothing: all are decided."
+    )
+
+
+def _more_seeds(reason: str, seeds: int) -> int | None:
+    """How many more seeds an open effect needs; None if seeds are not what it lacks."""
+    if reason in ("one seed", "two seeds"):
+        return claims.LEAST_SEEDS - seeds
+    if found := re.search(r"about (\d+) seeds", reason):
+        return int(found[1]) - seeds
+    return claims.MOST_SEEDS + 1 if "over" in reason else None
+
+
+def gallery(name: str) -> str:
+    """The committed figures of the paper at the deciding presets."""
+    parts = []
+    for preset in PRESETS:
+        for path in sorted((ROOT / "figures" / preset / name).glob("*.png")):
+            link = Path(os.path.relpath(path, ROOT / "notebooks" / name)).as_posix()
+            parts.append(f"**{path.stem.replace('_', ' ')}** (preset `{preset}`)\n\n{_image(path.stem, link)}")
+    return "\n\n".join(parts) or "No figure is stored."
+
+
+# ---- all papers -----------------------------------------------------------------------------------------------------
+
+
+def committed(name: str, store: Store) -> list[Record]:
+    """The committed records of a study's own runs at the deciding presets."""
+    paths = [path for paths in store.files().values() for path in paths if path.parent.parent.name == name]
+    records = [record for path in paths if (record := store.read(path)) is not None]
+    return [record for record in records if record.spec.preset_label in PRESETS]
+
+
+def study_answer(study: Study, store: Store) -> list[str]:
+    """The answer of a study that is no paper."""
+    return answered(study, study.frame(committed(study.name, store)))
+
+
+def overview(papers: Sequence[Evidence], others: Sequence[tuple[Study, list[str]]]) -> str:
+    """REPRODUCTION.md: answer and picture of each paper, the rule, and the table of all claims."""
+    parts = ["# Do the papers' claims hold?", "Written by `pfl report` from the records in `data/results/`."]
+    for evidence in papers:
+        paper = evidence.paper
+        parts += [
+            f"## {paper.title}\n\n*{paper.question}*",
+            paragraphs(evidence.answer),
+            f"{tally(evidence.judged)} [All results]({paper.name}/{PAGE}).",
+            _image(f"{paper.title}: the claims' effects", f"../figures/claims/{paper.name}.png"),
+        ]
+    for study, answer in others:
+        parts += [
+            f"## {study.title}\n\n*{study.question}*",
+            paragraphs(answer),
+            f"[Settings and limits]({study.name}/README.md)",
+            _image(study.title, f"../figures/{study.figure}.png"),
+        ]
+    parts.append("## The rule\n\n" + RULE.read_text(encoding="utf-8"))
+    rows = [
+        (
+            evidence.paper.title,
+            claim.claim.number,
+            claim.claim.text,
+            f"**{claim.word}**" if claim.decided else claim.word,
+        )
+        for evidence in papers
+        for claim in evidence.judged
+    ]
+    parts.append("## All claims\n\n" + markdown(("paper", "claim", "says", "here"), rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def errata(papers: Sequence[Evidence]) -> str:
+    """ERRATA.md: where a paper contradicts itself or its code, and claims that its own tables miss."""
+    parts = [
+        "# Errata",
+        "Where the papers contradict themselves or their released code. Written by `pfl report` from "
+        "`data/paper/*.toml` and from the papers' own tables, which `data/paper/` has as printed.",
+    ]
+    for evidence in papers:
+        known = facts(evidence.paper.name)
+        parts.append(f"## {evidence.paper.title}\n\n" + _listed(item["text"] for item in known.get("erratum", [])))
+        if notes := known.get("note", []):
+            names = ("table", "dataset", "method", "variant", "metric")
+            cells = [", ".join(note[name] for name in names if name in note) for note in notes]
+            lines = (
+                f"{cell.replace('table', 'Table ')}: {note['text']}" for cell, note in zip(cells, notes, strict=True)
+            )
+            parts.append("Remarks on cells:\n\n" + _listed(lines))
+        rows = [
+            (claim.claim.number, found.effect, plain(found.setting), " ".join(f"{n:.4g}" for n in found.printed))
+            for claim in evidence.judged
+            for found in claim.effects
+            if found.misses
+        ]
+        if rows:
+            head = ("claim", "effect", "on", "in the paper")
+            parts.append("Effects that the paper's own numbers miss:\n\n" + markdown(head, rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def with_answer(text: str, answers: Mapping[str, str]) -> str:
+    """The text with each block ``<!-- answer NAME -->`` filled. Raises ValueError without a block."""
+
+    def filled(match: re.Match[str]) -> str:
+        return f"{match[1]}{answers[match['paper'] or next(iter(answers))]}{match[3]}"
+
+    replaced, count = BLOCK.subn(filled, text)
+    if not count:
+        raise ValueError("the page needs a block <!-- answer --> ... <!-- /answer -->")
+    return replaced
+
+
+def markdown(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    """A Markdown table; bars within cells are escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    cells = (["" if is_missing(cell) else str(cell).replace("|", "\\|") for cell in line] for line in lines)
+    return "\n".join("| " + " | ".join(line) + " |" for line in cells)

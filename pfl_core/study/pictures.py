@@ -1,0 +1,182 @@
+"""Two pictures of a paper: its claims, effect by effect, and the cells of its tables beside the runs here."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from pfl_core.study.claims import NOT_FOUND, OPEN, REPRODUCED, REVERSED, SHOWN, Found, Judged
+from pfl_core.study.names import plain
+from pfl_core.study.style import BLACK, BLUE, DOUBLE, GREEN, GREY, ORANGE, SKY, VERMILLION, styled
+
+COLORS = {REPRODUCED: GREEN, NOT_FOUND: ORANGE, REVERSED: VERMILLION, OPEN: GREY, SHOWN: SKY}
+UNSEARCHED = "rates not searched"
+ROW, HEAD, FOOT = 0.135, 0.36, 0.16  # inches: an effect, the heading of a claim, the numbers below its axis
+LABELS = 0.47  # share of the width that the names of the effects take
+NUMBERS = 0.13  # share for the numbers on the right
+SMALL = 5.5  # font size
+PAPER_SETTING = "paper"
+
+
+def drawn(claim: Judged) -> list[Found]:
+    """The effects of a claim that the picture shows: those with an interval, or counted, of the nearest option."""
+    nearest = claim.nearest
+    return [
+        found
+        for found in claim.effects
+        if found.option == nearest
+        and (not math.isnan(found.low) or found.exact and found.seeds)
+        and found.reason != UNSEARCHED
+    ]
+
+
+@styled
+def claims_figure(judged: Sequence[Judged], title: str) -> Figure:
+    """The effects of all claims that do not follow from the algorithm, a strip per claim with its own scale.
+
+    Diamond: the paper's value. Dot with interval: here, filled at the paper's setting, in the colour of the outcome.
+    A short black line is the bound.
+    """
+    shown = [(claim, effects) for claim in judged if not claim.claim.follows and (effects := drawn(claim))]
+    heights = [HEAD + ROW * len(effects) + FOOT for _, effects in shown]
+    top, height = 0.75, sum(heights) + 0.85
+    fig = plt.figure(figsize=(DOUBLE, height))
+    y = height - top
+    for (claim, effects), tall in zip(shown, heights, strict=True):
+        left, width = LABELS, 1 - LABELS - NUMBERS
+        ax = fig.add_axes((left, (y - HEAD - ROW * len(effects)) / height, width, ROW * len(effects) / height))
+        _strip(ax, claim, effects)
+        head = f"{claim.claim.number}  {claim.word}"
+        text = _short(claim.claim.text, 108)
+        fig.text(0.01, (y - 0.13) / height, head, fontsize=7, fontweight="bold", color=COLORS.get(claim.word, BLACK))
+        fig.text(0.165, (y - 0.13) / height, text, fontsize=SMALL + 0.5)
+        fig.text(0.01, (y - 0.26) / height, _left_out(claim, effects), fontsize=SMALL, color=GREY)
+        y -= tall
+    fig.text(0.01, 1 - 0.2 / height, title, fontsize=9, fontweight="bold")
+    legend = [Line2D([], [], marker="D", ls="", mfc="none", mec=BLACK, ms=4, label="the paper")]
+    for name, filled in (("here, the paper's setting", True), ("here, another setting", False)):
+        legend.append(Line2D([], [], marker="o", color=BLACK, mfc=BLACK if filled else "white", ms=4, label=name))
+    legend += [
+        Line2D([], [], color=COLORS[word], lw=2.5, label=word) for word in (REPRODUCED, NOT_FOUND, REVERSED, OPEN)
+    ]
+    fig.legend(handles=legend, ncols=4, loc="upper left", bbox_to_anchor=(0.0, 1 - 0.25 / height), fontsize=SMALL + 1)
+    return fig
+
+
+def _strip(ax: Axes, claim: Judged, effects: Sequence[Found]) -> None:
+    several = len({found.setting for found in effects}) > 1
+    for row, found in enumerate(effects):
+        color = COLORS.get(found.outcome, BLACK)
+        if not found.exact:
+            ax.plot([found.low, found.high], [row, row], color=color, lw=1.6, solid_capstyle="butt")
+        fill = color if found.preset == PAPER_SETTING else "white"
+        ax.plot(found.mean, row, "o", color=color, mfc=fill, ms=3.6, zorder=3)
+        ax.plot(found.printed, [row] * len(found.printed), "D", mfc="none", mec=BLACK, mew=0.7, ms=3.4, zorder=4)
+        ax.plot([found.bound, found.bound], [row - 0.42, row + 0.42], color=BLACK, lw=0.8, zorder=2)
+        name = f"{plain(found.setting)}: {found.effect}" if several and found.setting else found.effect
+        ax.annotate(
+            _short(name, 74), (0, row), (-4, 0), ("axes fraction", "data"), "offset points",
+            ha="right", va="center", fontsize=SMALL,
+        )  # fmt: skip
+        printed = f" ({_range(found.printed)})" if found.printed else ""
+        numbers = f"{found.mean:.3g}{printed}"
+        ax.annotate(
+            numbers, (1, row), (4, 0), ("axes fraction", "data"), "offset points",
+            va="center", fontsize=SMALL, color=color,
+        )  # fmt: skip
+    ax.set(ylim=(len(effects) - 0.5, -0.5), yticks=[])
+    ax.set_xlim(*_limits(effects))
+    ax.tick_params(axis="x", labelsize=SMALL - 0.5, pad=1, length=1.5)
+    ax.locator_params(axis="x", nbins=6)
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x", lw=0.3, color="#dddddd")
+    ax.set_axisbelow(True)
+
+
+def _limits(effects: Sequence[Found]) -> tuple[float, float]:
+    """Limits that show all means, bounds and printed values, and intervals up to twice that range."""
+    points = [x for f in effects for x in (f.mean, f.bound, *f.printed)]
+    ends = [x for f in effects for x in (f.low, f.high) if not math.isnan(x)]
+    low, high = min(points), max(points)
+    reach = max(high - low, 1e-3)
+    low, high = max(min([low, *ends]), low - reach), min(max([high, *ends]), high + reach)
+    pad = 0.05 * max(high - low, 1e-3)
+    return low - pad, high + pad
+
+
+def _left_out(claim: Judged, effects: Sequence[Found]) -> str:
+    """Effects of the claim that are not drawn, and why; and on what the others were run."""
+    rest = Counter(f.reason or f.outcome for f in claim.effects if f.option == claim.nearest and f not in effects)
+    where = " and ".join(dict.fromkeys(f"{f.preset}, {plain(f.data.split(':')[0])}" for f in effects))
+    text = "; ".join([_short(where, 90), *(f"not drawn: {count} {reason}" for reason, count in rest.items())])
+    option = f"option {claim.nearest}; " if claim.nearest is not None else ""
+    return option + text
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.3g}", f"{max(values):.3g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _short(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[: characters - 1].rstrip() + "…"
+
+
+@styled
+def cells_figure(cells: pd.DataFrame, title: str) -> Figure:
+    """The printed cells that have runs: diamond = the paper, dot = here (filled at the paper's setting).
+
+    ``cells``: see ``compare.as_frame``. A panel for each table and metric.
+    """
+    have = cells[cells["here"].notna() & cells["paper"].notna()]
+    panels = list(have.groupby(["table", "metric"], sort=False))
+    heights = [0.34 + ROW * len(part) + FOOT for _, part in panels]
+    height = sum(heights) + 0.7
+    fig = plt.figure(figsize=(DOUBLE, height))
+    y = height - 0.6
+    for ((name, metric), part), tall in zip(panels, heights, strict=True):
+        ax = fig.add_axes(
+            (LABELS, (y - 0.3 - ROW * len(part)) / height, 1 - LABELS - NUMBERS, ROW * len(part) / height)
+        )
+        for row, cell in enumerate(part.itertuples()):
+            at_paper = cell.preset == PAPER_SETTING and "stand-in" not in cell.data
+            color = GREEN if cell.reproduced is True else VERMILLION if cell.reproduced is False else BLUE
+            ax.plot([cell.paper, cell.here], [row, row], color=color, lw=1)
+            ax.plot(cell.here, row, "o", color=color, mfc=color if at_paper else "white", ms=3.6, zorder=3)
+            ax.plot(cell.paper, row, "D", mfc="none", mec=BLACK, mew=0.7, ms=3.4, zorder=4)
+            label = f"{cell.dataset}: {cell.method} {cell.variant}".strip()
+            ax.annotate(
+                _short(label, 74), (0, row), (-4, 0), ("axes fraction", "data"), "offset points",
+                ha="right", va="center", fontsize=SMALL,
+            )  # fmt: skip
+            ax.annotate(
+                f"{cell.here:.4g} ({cell.paper:.4g})", (1, row), (4, 0), ("axes fraction", "data"), "offset points",
+                va="center", fontsize=SMALL, color=color,
+            )  # fmt: skip
+        ax.set(ylim=(len(part) - 0.5, -0.5), yticks=[])
+        ax.tick_params(axis="x", labelsize=SMALL - 0.5, pad=1, length=1.5)
+        ax.spines["left"].set_visible(False)
+        ax.grid(axis="x", lw=0.3, color="#dddddd")
+        ax.set_axisbelow(True)
+        label = f"{str(name).replace('table', 'Table ')}: {metric.replace('_', ' ')}"
+        fig.text(0.01, (y - 0.18) / height, label, fontsize=7, fontweight="bold")
+        y -= tall
+    fig.text(0.01, 1 - 0.2 / height, title, fontsize=9, fontweight="bold")
+    legend = [Line2D([], [], marker="D", ls="", mfc="none", mec=BLACK, ms=4, label="the paper")]
+    legend += [
+        Line2D([], [], marker="o", color=color, mfc=color if filled else "white", ms=4, label=text)
+        for text, color, filled in (
+            ("here, within 2 points or the paper's spread", GREEN, True),
+            ("here, not within it", VERMILLION, True),
+            ("here, another setting or not judged", BLUE, False),
+        )
+    ]
+    fig.legend(handles=legend, ncols=4, loc="upper left", bbox_to_anchor=(0.0, 1 - 0.25 / height), fontsize=SMALL + 0.5)
+    return fig
