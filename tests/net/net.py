@@ -1,11 +1,9 @@
 """What must stay the same while the code behind notebooks and claims moves. Deleted once the notebooks are redone.
 
-``python -m tests.net.net`` writes the files that ``test_net`` compares with:
-
 - ``keys.json``: for each notebook and preset the number of its runs and a digest of their keys;
 - ``records.json``: the keys of the records that count here; records that are added later change nothing;
 - ``cells.json``: the rows of ``pfl compare`` from these records;
-- ``words.json``: what the former checks said of each claim by the numbers of these records alone, by preset.
+- ``words.json``: what the checks before the engine of claims said by the numbers of these records alone, by preset.
 
 The CSV files beside the committed figures need no copy: they are in the repository themselves.
 """
@@ -20,8 +18,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from pfl_core import papers
-from pfl_core.runs import Record, Store
+from pfl_core.runs import Store
+from pfl_core.study import frame
 from pfl_core.study.presets import PRESETS
 
 HERE = Path(__file__).parent
@@ -29,13 +30,6 @@ HERE = Path(__file__).parent
 
 def read(name: str) -> Any:
     return json.loads((HERE / f"{name}.json").read_text())
-
-
-def write(name: str, content: dict | list) -> None:
-    rows = content.items() if isinstance(content, dict) else [(None, row) for row in content]
-    lines = [("" if key is None else f"{json.dumps(key)}: ") + json.dumps(value) for key, value in rows]
-    first, last = "{}" if isinstance(content, dict) else "[]"
-    (HERE / f"{name}.json").write_text(f"{first}\n" + ",\n".join(lines) + f"\n{last}\n")
 
 
 def keys() -> dict[str, list]:
@@ -52,14 +46,16 @@ def keys() -> dict[str, list]:
 
 
 @cache
-def records() -> dict[str, list[Record]]:
-    """Paper -> the records that count here."""
-    store, of_paper = Store(root=Path(os.devnull)), {}
-    counted = set(read("records")) if (HERE / "records.json").exists() else None
-    for record in store:
-        if counted is None or record.key in counted:
-            of_paper.setdefault(record.spec.paper, []).append(record)
-    return of_paper
+def runs(name: str) -> pd.DataFrame:
+    """The frame of the records of a paper that count here."""
+    store, counted, paper = Store(root=Path(os.devnull)), set(read("records")), papers.paper(name)
+    records = [store.get(key) for key, paths in store.files().items() if key in counted]
+    return paper.frame(record for record in records if record is not None and record.spec.paper == name)
+
+
+def measured(name: str) -> pd.DataFrame:
+    """The frame with the committed measurements."""
+    return pd.concat([runs(name), frame.frame(papers.paper(name).measured_rows())])
 
 
 def plain(value: Any) -> Any:
@@ -67,28 +63,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return None if math.isnan(value) else float(f"{value:.10g}")
     return value
-
-
-if __name__ == "__main__":
-    from pfl_core.study.claims import claims
-    from pfl_core.study.compare import compare
-
-    write("keys", keys())
-    write("records", sorted(record.key for own in records().values() for record in own))
-    cells, words = [], {}
-    for name in papers.PAPERS:
-        paper = papers.paper(name)
-        frame = paper.metrics_frame(records()[name])
-        rows = compare(paper.comparison, frame)
-        cells += [{column: plain(value) for column, value in {"of": name, **row}.items()} for row in rows]
-        frame = frame[~frame["partial"].eq(True)]
-        for preset in ("paper", "real"):
-            results = frame[frame["preset"] == preset]
-            if paper.measured and len(measured := paper.measured.committed(preset)):
-                checked = {n: measured for n in paper.measured.claims}
-            else:
-                checked = {}
-            for claim in claims(paper.claims):
-                words[f"{name} {claim.number} {preset}"] = claim.check(checked.get(claim.number, results))
-    write("cells", cells)
-    write("words", words)

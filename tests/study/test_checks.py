@@ -10,7 +10,7 @@ import pytest
 
 from pfl_core.algorithm import Algorithm, MechanismCheck
 from pfl_core.runs import Record, RunSpec
-from pfl_core.study.checks import failed, failed_line, first_line, flat, inert, mechanism, validation_change
+from pfl_core.study.checks import failed, failed_line, flat, inert, validation_change
 
 
 def record(accuracies, rounds=None, every=1, checks=()):
@@ -21,7 +21,9 @@ def record(accuracies, rounds=None, every=1, checks=()):
         "count_val": pd.DataFrame(np.full((len(index), 2), 100.0), index),
     }
     rounds = rounds or int(index[-1])
-    return SimpleNamespace(series=values, values=values.__getitem__, rounds=rounds, mechanism=list(checks))
+    series = {name: (list(index), frame.to_numpy().tolist()) for name, frame in values.items()}
+    arrays = {name: frame.to_numpy() for name, frame in values.items()}
+    return SimpleNamespace(series=series, array=arrays.__getitem__, rounds=rounds, mechanism=list(checks))
 
 
 def test_a_line_over_the_last_fifth():
@@ -44,8 +46,10 @@ def test_no_change_without_validation_or_with_too_few_scores():
 def test_the_test_accuracy_shows_whether_a_run_without_validation_images_is_flat():
     def tested(accuracies):
         run = record(accuracies)
-        run.series, index = {}, run.values("correct_val").index
-        run.reported_curve = lambda: pd.DataFrame({"acc_mean": accuracies}, index)
+        rounds = run.series["correct_val"][0]
+        run.series, run.reported_suffix = {"correct": (rounds, [])}, ""
+        run.reported_curve = lambda: pd.DataFrame({"acc_mean": accuracies}, rounds)
+        run.reported_scores = lambda: np.column_stack([accuracies] * 3)
         return run
 
     early = [10.0] * 80
@@ -107,22 +111,3 @@ def test_inert_counts_what_did_not_act():
     assert inert(record([1.0], checks=[ACTS])) == 0
     assert math.isnan(inert(record([1.0])))
     assert Algorithm().mechanism({}, 10, None) == []
-
-
-def test_table_and_first_line():
-    runs = [record([1.0], checks=[ACTS]), record([1.0], checks=[STILL]), record([1.0])]
-    table = mechanism(runs, lambda _: "own")
-    assert table[["run", "median", "acted"]].values.tolist() == [["own", 1.25, "1 of 2"]]
-    assert first_line(runs, lambda _: "own").splitlines()[1:] == ["own: moved is 0.5 (bound 1); raise the rate"]
-    assert first_line(runs[:1], lambda _: "own") == "The mechanism acted in the one run that can be checked."
-    assert first_line([runs[0]] * 2, lambda _: "own") == "The mechanism acted in all 2 runs that can be checked."
-    assert "has a mechanism" in first_line(runs[2:], lambda _: "own")
-
-
-def test_first_line_names_the_runs_with_the_same_fault_together():
-    def line(*found):
-        labels, runs = iter("abcdef"), [record([1.0], checks=[check]) for check in found]
-        return first_line(runs, lambda _: next(labels)).splitlines()[1:]
-
-    assert line(STILL, STILL._replace(value=0.7), ACTS) == ["a; b: moved is 0.5 to 0.7 (bound 1); raise the rate"]
-    assert line(*[STILL] * 6) == ["a; b; c; d and 2 more: moved is 0.5 (bound 1); raise the rate"]

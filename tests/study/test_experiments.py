@@ -46,7 +46,7 @@ def test_a_partial_run_is_drawn_and_continued_on_request(store, monkeypatch):
     execute(spec, store, until=2, keep_state=True)
     (drawn,) = records([spec], store=store)
     assert drawn.partial and "2 of 3 rounds" in caption([drawn])
-    frame = PAPER.metrics_frame([drawn])
+    frame = PAPER.frame([drawn])
     assert set(frame["preset"]) == {"real"} and set(frame["rounds"]) == {2} and frame["partial"].all()
     assert frame["data"].str.endswith("2 of 3 rounds").all()
     (whole,) = records([spec], train=True, store=store)

@@ -108,7 +108,7 @@ def test_layer_contrasts_has_a_row_for_each_weight():
 
 def test_a_runs_row_has_the_heads_overlap_and_what_was_sent():
     """Table 2's claims and Figure 4's are judged on these: 12, 6, 6 and 0 of 12 entries sent."""
-    rows = PAPER.metrics_frame([record()]).set_index("metric")["value"]
+    rows = PAPER.frame([record()]).iloc[0]
     assert rows["uplink_fraction"] == pytest.approx(0.5)
     assert rows["iou_raw"] == pytest.approx((1 + 0.5 + 4 / 5) / 6)
     assert rows["iou_chance"] == pytest.approx((1 + 0.25 - 4 / 5) / 6)

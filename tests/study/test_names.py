@@ -1,6 +1,6 @@
 """Names that tables and figures show."""
 
-from pfl_core.study.names import in_figure, in_words, plain, with_methods
+from pfl_core.study.names import in_figure, in_words, plain
 
 
 def test_symbols_are_written_as_such_and_not_inside_of_words():
@@ -9,11 +9,6 @@ def test_symbols_are_written_as_such_and_not_inside_of_words():
     assert (
         plain("CIFAR-10, augment=crop_flip") == "CIFAR-10, crops and flips" == in_figure("cifar10, augment=crop_flip")
     )
-
-
-def test_methods_have_their_names_but_values_of_fields_and_the_word_local_do_not():
-    assert with_methods("lead of fedpews over fedavg_ft, local") == "lead of FedPeWS over FedAvg + FT, Local"
-    assert with_methods("local training; base=fedprox") == "local training; base=fedprox"
 
 
 def test_a_copy_of_a_data_set_is_named_once():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
-
 from pfl_core.runs import Record, RunSpec
 from pfl_core.study import output
 
@@ -61,20 +59,3 @@ def test_a_caption_gives_each_description_of_data_once():
         "Synthetic-32K and Synthetic-3.2K (our generator)"
     )
     assert data(("fashion_small", "Fashion-MNIST (7,000 images, 14x14)", {})) == "Fashion-MNIST (7,000 images, 14x14)"
-
-
-def test_an_answer_has_each_verdict_with_the_first_of_its_reasons(monkeypatch):
-    shown = []
-    monkeypatch.setattr(output, "display", lambda markdown: shown.append(markdown.data))
-    reasons = "one seed; no search (a; b). Numbers: +1.0 [-1.0, 3.0]"
-    claims = pd.DataFrame(
-        [(1, "A is first.", "Table 1", "undecided", reasons)],
-        columns=["claim", "text", "source", "ours", "numbers"],
-    ).set_index("claim")
-    output.show_answer(["A has 90 %.", "Two runs failed:\nB: NaN\nC: NaN"], claims)
-    assert shown == [
-        "A has 90 %.\n\n"
-        "Two runs failed:\n- B: NaN\n- C: NaN\n\n"
-        "- Claim 1 (Table 1): A is first. **Undecided** here: one seed.\n\n"
-        "These verdicts are by the runs of this notebook. The paper's results page (RESULTS.md) judges all stored runs."
-    ]

@@ -28,10 +28,10 @@ def linear(color) -> np.ndarray:
 
 
 def test_methods_of_a_paper_differ_in_marker_and_all_methods_in_their_look():
-    assert set(style.METHODS) == set(methods())
-    assert len({look[:2] for look in style.METHODS.values()}) == len(style.METHODS)
+    assert set(style.LOOKS) == set(methods())
+    assert len({look[:2] for look in style.LOOKS.values()}) == len(style.LOOKS)
     for paper in PAPERS:
-        markers = [style.METHODS[name].marker for name, entry in methods().items() if paper in entry.papers]
+        markers = [style.LOOKS[name].marker for name, entry in methods().items() if paper in entry.papers]
         assert len(set(markers)) == len(markers), paper
 
 
@@ -52,9 +52,9 @@ def test_a_label_has_the_look_of_its_method():
     labels = ["FedAvg", "FedAvg + FT", "FedAvg + PeWS", "FedSelect, α = 0.3", "FedSelect, α = 0.5", "only head"]
     looks = style.looks(pd.DataFrame({"label": labels, "color": list("abcdef")}))
     assert [look.color for look in looks.values()] == list("abcdef")
-    markers = [style.METHODS[name].marker for name in ("fedavg", "fedavg_ft", "fedpews", "fedselect", "fedselect")]
+    markers = [style.LOOKS[name].marker for name in ("fedavg", "fedavg_ft", "fedpews", "fedselect", "fedselect")]
     assert [looks[label].marker for label in labels[:5]] == markers
-    assert looks[labels[3]].dash == style.METHODS["fedselect"].dash != looks[labels[4]].dash
+    assert looks[labels[3]].dash == style.LOOKS["fedselect"].dash != looks[labels[4]].dash
 
 
 def test_code_names_become_display_names():

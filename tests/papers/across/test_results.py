@@ -10,11 +10,10 @@ import pytest
 
 from pfl_core import papers
 from pfl_core.papers.across import figures, results
-from pfl_core.papers.across.answer import after_training, answer, sides
-from pfl_core.papers.across.results import ALL, SCORE, TRAINED
-from pfl_core.papers.across.study import STUDY
+from pfl_core.papers.across.results import ALL
+from pfl_core.papers.across.study import SCORE, STUDY
 from pfl_core.runs import sweep
-from pfl_core.study.names import NAMES
+from pfl_core.study.methods import NAMES
 from pfl_core.study.style import COLORS
 from tests.plots import drawn, texts
 
@@ -87,80 +86,10 @@ def test_same_scores_are_found_and_runs_are_scored_at_one_point(records):
     assert runs.loc[0, SCORE] == first["acc_mean_merged"] and runs.loc[0, "passes"] == 2.0
 
 
-def test_small_presets_show_and_do_not_decide(records):
-    """FedAvg is far behind Local with both seeds; with a third equal difference the interval would be narrow."""
-    frame = STUDY.metrics_frame(records)
-    third = frame.assign(seed=2, key="third")
-    third.loc[third["metric"] == SCORE, "value"] = frame.loc[frame["metric"] == SCORE, "value"] + 1.0
-    judged = results.against_local(pd.concat([frame[frame["seed"] < 2], third[frame["seed"] == 0]]))
-    assert set(judged["label"]) == {"FedAvg", "FedBN", "FedNova"}
-    assert set(judged["status"]) <= {"shown", "undecided"}
-
-
-def test_without_local_nothing_is_compared_with_it(records):
-    frame = STUDY.metrics_frame(record for record in records if record.spec.method["name"] != "local")
-    assert results.against_local(frame).empty
-
-
-def test_the_answer_names_sides_and_hedges():
-    judged = pd.DataFrame(
-        [("A", "holds", "shown"), ("B", "does not hold", "undecided"), ("C", "undecided", "undecided")],
-        columns=["label", "holm", "status"],
-    ).assign(low=[1.0, -2.0, 0.5], high=[2.0, -1.0, 1.5])
-    assert list(sides(judged)) == [
-        "After aggregation ahead of Local (shown, not decided): A.",
-        "After aggregation behind Local (not decided; the reasons are in the notebook's table of leads): B.",
-        "The seeds do not show on which side of Local 1 other method is, after Holm's correction for 27 comparisons. "
-        "Without it, C is ahead and 0 behind.",
-    ]
-    (line,) = sides(judged[judged["label"] == "C"])
-    assert line.startswith("The seeds do not show on which side of Local any method is, after")
-
-
-def test_the_answer_counts_the_methods_ahead_of_local_after_local_training():
-    points = pd.DataFrame({"label": ["Local", "FedAvg", "MOON"], TRAINED: [80.0, 81.0, 85.25]})
-    assert after_training(points) == (
-        "After local training MOON has the highest mean: 85.2 %; 2 of 2 methods are above Local. Not tested."
-    )
-    assert after_training(points[1:]) == "After local training MOON has the highest mean: 85.2 %."
-
-
-def test_an_undecided_lead_has_its_reasons(records):
-    """All seeds agree on FedAvg's deficit, but the interval is too wide for 27 comparisons."""
-    frame = STUDY.metrics_frame(records).assign(preset="real")
-    local = frame.loc[(frame["metric"] == SCORE) & (frame["method"] == "local")].set_index("seed")["value"]
-    ours = (frame["metric"] == SCORE) & (frame["method"] == "fedavg")
-    frame.loc[ours, "value"] = [
-        local[seed] - gap for seed, gap in zip(frame.loc[ours, "seed"], (5.0, 5.1), strict=True)
-    ]
-    judged = results.against_local(frame).set_index("label").loc["FedAvg"]
-    assert judged["high"] < 0 and judged["holm"] == judged["status"] == "undecided"
-    assert results.NOT_AFTER_HOLM in judged["why"] and "both answers" not in judged["why"]
-
-
-def test_leads_are_shown_by_side_and_those_of_one_seed_alone(records):
-    frame = STUDY.metrics_frame(records)
-    judged = results.against_local(frame)
-    shown = results.shown_leads(judged.assign(holm="does not hold", status=["shown", "undecided", "holds"]))
-    assert set(shown["side"]) == {"behind"} and shown["decided"].tolist() == ["shown", "no", "yes"]
-    one = results.against_local(frame[frame["seed"] == 0])
-    assert list(results.shown_leads(one).columns) == ["lead", "seeds"]
-    caption = " ".join(drawn(figures.leads({"Digits": judged, "Others": one}, "caption")).get_supxlabel().split())
-    assert "the lead of each method over Local" in caption and "hollow: no interval" in caption
-
-
 def test_searches_are_shown_with_the_names_of_methods_and_data():
     found = results.searches("real")
     assert list(dict.fromkeys(found.index.get_level_values("setting"))) == ["Fashion-MNIST", "CIFAR-10"]
     assert "FedAvg + FT" in found.index.get_level_values("method") and "preset" not in found
-
-
-def test_one_seed_tests_nothing_and_if_all_are_decided_no_other_is_named():
-    judged = pd.DataFrame([("A", "holds", "shown")], columns=["label", "holm", "status"])
-    assert list(sides(judged.assign(low=math.nan, high=math.nan))) == [
-        "One seed gives no interval, so no lead over Local is tested."
-    ]
-    assert len(list(sides(judged.assign(low=1.0, high=2.0)))) == 1
 
 
 def test_only_methods_with_every_seed_are_compared(records):
@@ -192,15 +121,6 @@ def test_each_data_set_has_its_own_order():
     assert list(dict.fromkeys(cells.loc[cells["dataset"] == "A", "label"])) == ["FedAvg", "Local"]
 
 
-def test_the_answer_of_stored_runs(records):
-    (text,) = answer(records)
-    lines = text.splitlines()
-    assert lines[0].startswith("Digits (2 seeds, preset ci")
-    assert "has the highest mean of 4 methods (24 more are not stored yet)" in lines[1] and "Local has" in lines[1]
-    assert sum(line.startswith("Pareto front of accuracy and") for line in lines) == 2
-    assert any("Closest to Local client by client: Fed" in line for line in lines)
-
-
 def test_figures_show_every_method(records):
     runs = results.table(records)
     points = results.means(runs)
@@ -221,3 +141,40 @@ def test_far_outliers_are_named_below_the_panels():
     points = points.assign(upload_mb=range(5), passes=range(1, 6), train_tflop=range(1, 6), seeds=1)
     fig = drawn(figures.fronts(points, "caption"))
     assert "below the scale: FedEM (10.0 %)" in fig.get_supxlabel().replace("\n", " ")
+
+
+def three_seeds(records, gaps) -> pd.DataFrame:
+    """The frame with a third seed, and FedAvg behind Local by these gaps, one per seed."""
+    runs = STUDY.frame(records)
+    third = runs[runs["seed"] == 0].assign(seed=2, key=lambda table: table["key"] + "c")
+    runs = pd.concat([runs, third], ignore_index=True)
+    local = runs[runs["method"] == "local"].set_index("seed")[SCORE]
+    ours = runs["method"] == "fedavg"
+    runs.loc[ours, SCORE] = [local[seed] - gap for seed, gap in zip(runs.loc[ours, "seed"], gaps, strict=True)]
+    return runs
+
+
+def test_small_presets_show_and_do_not_decide(records):
+    judged = results.against_local(three_seeds(records, (5.0, 5.1, 5.05)))
+    assert set(judged["label"]) == {"FedAvg", "FedBN", "FedNova"} and set(judged["outcome"]) == {"shown"}
+    assert judged.set_index("label").loc["FedAvg", "side"] == "behind"
+
+
+def test_the_side_is_after_holm_over_all_methods(records):
+    """The interval is below 0, but not clear enough for 27 comparisons."""
+    judged = results.against_local(three_seeds(records, (5.0, 3.0, 4.0))).set_index("label").loc["FedAvg"]
+    assert judged["high"] < 0 and judged["side"] == "unclear"
+
+
+def test_without_local_nothing_is_compared_with_it(records):
+    runs = STUDY.frame(record for record in records if record.spec.method["name"] != "local")
+    assert results.against_local(runs).empty
+
+
+def test_leads_of_one_seed_are_shown_alone(records):
+    runs = STUDY.frame(records)
+    one = results.against_local(runs[runs["seed"] == 0])
+    assert list(results.shown_leads(one).columns) == ["lead", "seeds"]
+    judged = results.against_local(runs)
+    caption = " ".join(drawn(figures.leads({"Digits": judged, "Others": one}, "caption")).get_supxlabel().split())
+    assert "the lead of each method over Local" in caption and "hollow: no interval" in caption

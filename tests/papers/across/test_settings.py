@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pfl_core import methods, papers
-from pfl_core.papers.across.criteria import SEARCHES
 from pfl_core.papers.across.experiments import ONE_SEED, all_methods
+from pfl_core.papers.across.searches import SEARCHES
 from pfl_core.papers.across.settings import PUBLIC, SETTINGS
 from pfl_core.papers.across.study import STUDY
 from pfl_core.runs import assign, load_data

@@ -1,4 +1,4 @@
-"""FedSelect's tables and sentences, from frames and records with known numbers."""
+"""FedSelect's tables, from frames and records with known numbers."""
 
 import math
 from dataclasses import replace
@@ -10,6 +10,7 @@ import pytest
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.papers.fedselect.results import limits, overlap, readings, rules, sizes, tables, workshop
 from pfl_core.runs import Record
+from pfl_core.study.frame import frame, row_of
 
 OF_HEAD = np.array([[3, 3, 1, 1], [3, 3, 1, 1], [1, 1, 3, 2], [1, 1, 2, 3]])  # 6 entries, three personal in each mask
 CLASSES = [[0, 5, 5, 0], [0, 5, 0, 0], [5, 0, 0, 5], [0, 0, 0, 5]]  # 0 and 1 have one in common, 2 and 3
@@ -65,20 +66,6 @@ def test_a_limit_is_exceeded_by_less_than_an_update():
     assert shares.loc["p = 0.25"].tolist() == ["0.250 (1)", "0.438 (2)"]
 
 
-def test_the_answer_names_the_best_limit_the_range_and_the_baselines():
-    rows = [(0.0, 0, 30.0), (0.3, 0, 70.0), (0.3, 1, 72.0), (0.8, 0, 68.0)]
-    runs = pd.DataFrame(rows, columns=["alpha", "seed", "acc_mean"]).assign(where="cifar10")
-    baselines = pd.DataFrame({"method": ["local"], "where": ["cifar10"], "acc_mean": [75.0]})
-    assert limits.answer(runs, baselines) == [
-        "CIFAR-10, 2 seeds: FedSelect is most accurate at α = 0.3, 71.0 %; from α = 0.3 to 0.8 its means differ by at "
-        "most 3.0 points; α = 0 has 30.0 %; Local 75.0 %."
-    ]
-    assert limits.answer(runs[runs["alpha"] == 0.8], baselines.iloc[:0]) == [
-        "CIFAR-10, 1 seed: FedSelect is most accurate at α = 0.8, 68.0 %."
-    ]
-    assert limits.answer(runs.iloc[:0], baselines) == []
-
-
 # ---- rules ----------------------------------------------------------------------------------------------------------
 
 
@@ -114,67 +101,15 @@ def test_leads_are_for_each_limit_with_the_fixed_layers_in_all():
         assert set(ahead.index) == {"random, fixed", "largest weights", "random, growing", "only fc1"}
 
 
-def test_the_answer_has_the_place_of_the_papers_rule_and_what_is_decided():
-    table = of_rules()
-    first, second = rules.answer(table, rules.limit_leads(table))
-    assert first == (
-        "CIFAR-10, α = 0.3, 3 seeds: most change (FedSelect) 71.0 %, place 3 of 5; random, fixed 69.0 %; highest: "
-        "largest weights 76.0 %; lowest: only fc1 61.0 %; 95 % interval of its lead above 0: random, fixed, only fc1; "
-        "below 0: largest weights, random, growing."
-    )
-    assert second.startswith("CIFAR-10, α = 0.5, 3 seeds: ")
-    (one, _) = rules.answer(of_rules((0,)), rules.limit_leads(of_rules((0,))))
-    assert "1 seed: " in one and "interval" not in one
-    without = table[table["label"] != rules.OWN]
-    assert rules.answer(without, rules.limit_leads(without)) == []
-
-
 def test_the_papers_rules_and_the_best_other_are_in_colour():
     assert rules.highlighted(of_rules()) == [rules.OWN, "random, fixed", "largest weights"]
-
-
-def of_rounds(*correct):
-    rounds = list(range(1, len(correct) + 1))
-    series = {name: (rounds, [[value]] * len(rounds)) for name, value in (("count", 100), ("loss", 1.0))}
-    series["correct"] = (rounds, [[value] for value in correct])
-    return Record(f"{correct}", PAPER.settings.spec("fedselect", preset="ci"), series, rounds_done=len(rounds))
-
-
-def test_longer_runs_are_shown_in_the_round_where_the_shorter_ones_end():
-    runs = [of_rounds(40, 50), of_rounds(40, 50, 60), of_rounds(70, 70, 70), of_rounds(1, 2, 3)]
-    table = pd.DataFrame(
-        [("only fc1", "layers"), ("only fc1", "layers"), (rules.OWN, "grown"), ("least change", "grown")],
-        columns=["label", "masks"],
-    )
-    assert rules.layers_over_rounds(runs, table) == [
-        f"Effect of the rounds (the rate is {runs[0].spec.train.lr:g} in all runs): the runs of 3 rounds have in round "
-        "2, where the others end, and in their last round: only fc1 50.0 and 60.0 %; most change (FedSelect) 70.0 and "
-        "70.0 %."
-    ]
-    assert rules.layers_over_rounds(runs[1:], table[1:]) == rules.layers_over_rounds(runs[:1], table[:1]) == []
-    assert rules.layers_over_rounds([runs[0], runs[2]], table.iloc[[0, 2]]) == []
 
 
 # ---- sizes ----------------------------------------------------------------------------------------------------------
 
 
-def test_leads_at_the_smallest_and_at_the_largest_size_are_those_of_the_best_limit():
-    low, high = "FedSelect, α = 0.3", "FedSelect, α = 0.5"
-    rows = [("fedselect", low, 50, 70.0), ("fedselect", high, 50, 72.0), ("fedselect", low, 20, 60.0)]
-    rows += [("fedselect", high, 20, 50.0), ("fedper", "FedPer", 50, 73.0), ("fedper", "FedPer", 20, 40.0)]
-    table = pd.DataFrame(rows, columns=["method", "label", "images", "acc_mean"]).assign(seed=0)
-    table = pd.concat(
-        [table, *(table.assign(seed=seed, acc_mean=table["acc_mean"] + seed) for seed in (1, 2))], ignore_index=True
-    )
-    table.loc[(table["seed"] == 2) & (table["method"] == "fedper"), "acc_mean"] -= 1
-    assert sizes.lead_sentences(table) == [
-        "Lead of FedSelect (its best limit at that size) over FedPer: "
-        "+20.33 [+18.90, +21.77] points with 20 images (α = 0.3), -0.67 [-2.10, +0.77] points with 50 images "
-        "(α = 0.5), the first minus the last +21.00 [+21.00, +21.00]."
-    ]
-    assert sizes.falling(table) == ["FedPer"]
-    assert sizes.by_size(table)["where"].unique().tolist() == ["20 images a client", "50 images a client"]
-    assert sizes.lead_sentences(table[table["method"] == "fedper"]) == []
+def test_the_methods_that_lose_most_are_those_that_were_run():
+    assert sizes.falling(pd.DataFrame({"method": ["fedselect", "fedper"]})) == ["FedPer"]
 
 
 # ---- overlap --------------------------------------------------------------------------------------------------------
@@ -184,7 +119,6 @@ def test_runs_are_grouped_by_the_scope_of_their_ranking():
     own, tensors = record(alpha=0.3), record(alpha=0.3, selection_scope="per_tensor")
     assert overlap.by_scope([tensors, own]) == {"": [own], ", tensor by tensor": [tensors]}
     assert overlap.by_scope([own]) == {"": [own]}
-    assert [overlap.run_name(run) for run in (own, tensors)] == ["α = 0.3", "α = 0.3, tensor by tensor"]
 
 
 def test_clients_are_sorted_by_their_classes():
@@ -217,30 +151,12 @@ def test_contrasts_have_a_row_for_each_run():
     assert (row.alpha, row.seed) == (0.3, 0) and row.iou_raw_contrast == pytest.approx(0.75 - 0.2)
 
 
-def test_the_answer_has_the_range_of_the_contrast_over_the_limits():
-    rows = [(0.3, 0, 0.1, 0.2, 0.001), (0.3, 1, 0.1, 0.4, 0.002), (0.8, 0, 0.3, -0.1, 0.5)]
-    columns = ["alpha", "seed", "iou_chance_mean", "iou_chance_contrast", "iou_chance_p"]
-    table = pd.DataFrame(rows, columns=columns)
-    assert overlap.answer({"": table}, "head.weight") == [
-        "Masks of the last layer (weights of head), 2 seeds: the contrast of the overlap corrected for chance is -0.10 "
-        "(α = 0.8) to +0.30 (α = 0.3); largest p-value of a run: 0.500.",
-        "Mean overlap of client pairs, corrected for chance: 0.10 at α = 0.3 and 0.30 at α = 0.8.",
-    ]
-    (single,) = overlap.answer({", tensor by tensor": table.iloc[:1]}, "head.weight")
-    assert "tensor by tensor, 1 seed: the contrast of the overlap corrected for chance is +0.20 (α = 0.3); " in single
-    assert overlap.answer({"": table.assign(iou_chance_mean=math.nan)}, "head.weight") == []
-
-
 # ---- workshop -------------------------------------------------------------------------------------------------------
 
 
 def test_gradltn_is_labelled_by_p():
-    rows = pd.DataFrame(
-        {"method": ["fedselect_gradltn", "fedavg"], "keep_rate": [0.5, math.nan], "setting": "workshop s=4"}
-    )
-    table = workshop.by_setting(workshop.labelled(rows))
+    table = workshop.labelled(pd.DataFrame({"method": ["fedselect_gradltn", "fedavg"], "keep_rate": [0.5, math.nan]}))
     assert table["label"].tolist() == [workshop.OWN, "FedAvg"] and table["color"][0] == workshop.SHADES[0.5]
-    assert table["where"].tolist() == ["4 classes a client"] * 2
 
 
 def test_a_search_keeps_the_rate_in_each_iteration():
@@ -258,26 +174,34 @@ def test_the_first_runs_of_a_rate_are_in_the_order_of_the_settings():
 # ---- the paper's text and the code ----------------------------------------------------------------------------------
 
 
+def of_spec(method, dealt=False, **options):
+    """The row of a run at preset quick, as the frame has it."""
+    spec = PAPER.settings.spec(method, preset="quick", **options)
+    partition = {**spec.partition, "allow_duplicate_classes": dealt}
+    series = {name: ([1], [[1.0] * 4]) for name in ("correct", "count", "loss")}
+    return row_of(Record(f"{method}{dealt}{options}", replace(spec, partition=partition), series, rounds_done=1), PAPER)
+
+
 def test_fedselects_runs_are_labelled_by_what_differs_from_the_text():
-    one = PAPER.settings.spec("fedselect", preset="quick")
-    specs = {
-        readings.TEXT: one,
-        "reading=authors_code; tie_rule=index": PAPER.settings.spec(
-            "fedselect", preset="quick", reading="authors_code", tie_rule="index"
-        ),
-        "Local": PAPER.settings.spec("local", preset="quick"),
+    rows = {
+        readings.TEXT: of_spec("fedselect"),
+        "skip_empty_pass=False; mask_update_every=3": of_spec("fedselect", skip_empty_pass=False, mask_update_every=3),
+        "reading=authors_code; tie_rule=index": of_spec("fedselect", reading="authors_code", tie_rule="index"),
+        "Local": of_spec("local"),
+        "Local; allow_duplicate_classes=True": of_spec("local", dealt=True),
     }
-    dealt = replace(specs["Local"], partition={**specs["Local"].partition, "allow_duplicate_classes": True})
-    specs["Local; allow_duplicate_classes=True"] = dealt
-    assert {name: readings.label(spec) for name, spec in specs.items()} == {name: name for name in specs}
+    assert readings.labels(frame(rows.values())).tolist() == list(rows)
     assert readings.setting_text("cifar10, epochs=15") == "epochs=15"
+
+
+CODE = "reading=authors_code"
 
 
 def scored():
     rows = [
         ("fedselect", readings.TEXT, readings.USUAL, 70.0, 71.0),
         ("fedselect", "p=0.25", readings.USUAL, 69.0, 71.0),
-        ("fedselect", readings.CODE, readings.USUAL, math.nan, 74.0),
+        ("fedselect", CODE, readings.USUAL, math.nan, 74.0),
         ("fedselect", "epochs=15", "cifar10, epochs=15", 75.0, 75.0),
         ("local", "Local", readings.USUAL, 72.0, 72.0),
         ("local", "Local", "cifar10, epochs=15", 76.0, 76.0),
@@ -288,61 +212,26 @@ def scored():
     return table.assign(seed=0, failed=False)
 
 
-def test_runs_with_other_clients_come_last_in_a_colour_of_their_own(monkeypatch):
-    local, own = record("local"), record("fedselect")
-    partition = {**local.spec.partition, "allow_duplicate_classes": True}
-    runs = [replace(local, spec=replace(local.spec, partition=partition)), own, local]
-    methods = pd.DataFrame({"method": [run.spec.method["name"] for run in runs], "aggregate_last_round": True})
-    monkeypatch.setattr(readings.frames, "summaries", lambda records: methods.assign(acc_mean=[1.0, 2.0, 3.0]))
-    table = readings.table(runs)
-    assert table["dealt"].tolist() == [False, False, True] and table["acc_mean"].tolist() == [2.0, 3.0, 1.0]
-    assert table["label"].tolist()[1:] == ["Local", "Local; allow_duplicate_classes=True"]
+def test_runs_with_other_clients_come_last_in_a_colour_of_their_own():
+    rows = [of_spec("local", dealt=True), of_spec("fedselect"), of_spec("local")]
+    rows.append(of_spec("fedselect", aggregate_last_round=False))
+    table = readings.table(frame(rows).assign(acc_mean=[1.0, 2.0, 3.0, 4.0]))
+    assert table["dealt"].tolist() == [False, False, False, True]
+    assert table["acc_mean"].tolist() == pytest.approx([2.0, 3.0, math.nan, 1.0], nan_ok=True), (
+        "last round not averaged"
+    )
+    assert table["label"].tolist()[1:] == ["Local", "aggregate_last_round=False", "Local; allow_duplicate_classes=True"]
     assert table["color"].nunique() == 3
 
 
 def test_effects_are_differences_of_means():
     table = scored()
     effects = readings.effects(table[table["method"] == "fedselect"], readings.by_passes(table))
-    assert effects[readings.OPTION].to_dict() == {"p=0.25": -1, readings.CODE: 3, "epochs=15": 5}
+    assert effects[readings.OPTION].to_dict() == {"p=0.25": -1, CODE: 3, "epochs=15": 5}
     assert effects[readings.POINT].to_dict() == {"Local": 0, "FedAvg": 40}
     assert effects[readings.DOUBLED].dropna().to_dict() == {"Local": 1}
     ends = readings.extremes(effects)
     assert ends.loc[readings.OPTION].tolist() == [-1, "p=0.25", 5, "epochs=15"]
-
-
-def test_the_answer_says_what_moves_the_score_most():
-    table = scored()
-    effects = readings.effects(table[table["method"] == "fedselect"], readings.by_passes(table))
-    assert readings.answer(table, effects) == [
-        "FedSelect's mean client accuracy by the paper's text: 70.0 % after aggregation, 71.0 % after local training; "
-        "by the released code: 74.0 % after local training (1 seed).",
-        "The released code's options, single or combined, change FedSelect's accuracy by -1.0 (p = 0.25) to +5.0 (15 "
-        "local epochs) points.",
-        '"15 local epochs" changes the accuracy of Local, too: by +4.0 points, of FedSelect +5.0. So the option helps '
-        "without any sharing, and Local has most of FedSelect's gain.",
-        "Scoring a baseline after local training, not after aggregation, changes its accuracy by +0.0 (Local) to +40.0 "
-        "(FedAvg) points.",
-        "Twice the passes change a baseline's accuracy by +1.0 (Local) to +1.0 (Local) points.",
-    ]
-    few = table[table["label"] == "FedAvg"]
-    effects = readings.effects(few[few["method"] == "fedselect"], readings.by_passes(few))
-    assert len(readings.answer(few, effects)) == 1, "without FedSelect's runs and twice the passes"
-
-
-def test_an_assignment_that_helps_local_as_much_is_told():
-    table = scored().replace({"cifar10, epochs=15": "cifar10, allow_duplicate_classes=True"})
-    table = table.replace({"epochs=15": "allow_duplicate_classes=True"})
-    effects = readings.effects(table[table["method"] == "fedselect"], readings.by_passes(table))
-    (found,) = [text for text in readings.answer(table, effects) if "of Local, too" in text]
-    assert found.endswith(
-        "of FedSelect +5.0. So this assignment deals other classes, and Local has most of FedSelect's gain."
-    )
-    assert readings.answer(table, effects)[1].endswith(
-        "deals the classes in another way; on these clients Local has 76.0 %."
-    )
-    table.loc[table["acc_mean"] == 76.0, "acc_mean"] = 73.0
-    effects = readings.effects(table[table["method"] == "fedselect"], readings.by_passes(table))
-    assert not any("deals other classes" in text for text in readings.answer(table, effects))
 
 
 def test_training_options_are_compared_without_combinations():

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pandas as pd
 
 from pfl_core.papers.pfedgate import figures
+from pfl_core.papers.pfedgate.paper import PAPER
 from pfl_core.papers.pfedgate.results import studies
 from tests.papers.pfedgate.test_results_studies import record as hand_stored
 
 
 def record(*args, **options):
-    """As that of ``test_results_studies``, with the series that summaries need."""
+    """As that of ``test_results_studies``, with the series that the frame needs."""
     run = hand_stored(*args, **options)
     rounds, _ = run.series["correct"]
     more = {"loss": (rounds, [[1, 1]] * len(rounds)), "passes": ([2], [[1, 1]]), "upload": ([2], [[50, 100]])}
@@ -22,7 +23,7 @@ def compared():
     runs += [record(name) for name in ("fedavg", "fedavg_ft", "local", "ditto")] + [
         record("fedavg", keep_momentum=False)
     ]
-    return runs, figures.tables.comparison(runs)
+    return runs, figures.tables.comparison(PAPER.frame(runs), runs)
 
 
 def test_labels_of_the_comparison():
@@ -36,7 +37,8 @@ def test_labels_of_the_comparison():
 
 def test_per_fedavg_has_no_scores_after_local_training():
     """They are without the step that a client takes before use."""
-    table = figures.tables.comparison([record(keep_ratio=0.5), record("perfedavg"), record("fedavg")])
+    runs = [record(keep_ratio=0.5), record("perfedavg"), record("fedavg")]
+    table = figures.tables.comparison(PAPER.frame(runs), runs)
     scores = table.set_index("method")[["acc_pooled_merged", "acc_pooled_trained"]].notna()
     assert scores["acc_pooled_merged"].all() and scores["acc_pooled_trained"].tolist() == [True, False, True]
 
@@ -89,10 +91,9 @@ def test_a_gate_has_one_colour_and_a_budget_has_its_label():
     runs = [record(), record(seed=1), record(sigmoid=False)]
     by_round = figures.tables.gate_curves(runs)
     assert by_round.groupby("label")["color"].nunique().to_dict() == {"full gate": 1, "no sigmoid": 1}
-    assert set(figures.tables.budget_curves([record(keep_ratio=0.3), record("fedavg")])["label"]) == {
-        "pFedGate, s = 0.3",
-        "FedAvg",
-    }
+    runs = [record(keep_ratio=0.3), record("fedavg")]
+    by_budget = figures.tables.budget_curves(runs, PAPER.frame(runs))
+    assert set(by_budget["label"]) == {"pFedGate, s = 0.3", "FedAvg"}
 
 
 def test_rows_over_budgets_have_the_columns_that_are_stored():

@@ -69,14 +69,12 @@ def test_tensors_of_sampled_entries():
     ]
 
 
-def test_extra_metrics_are_in_the_metrics_frame():
+def test_extra_metrics_are_in_the_frame():
     scored = {name: ([1, 2], [[5.0] * 4] * 2) for name in ("correct", "count", "loss")}
-    metrics, frame = (
-        star_pfl_likeness.extra_metrics(similarity_record()),
-        PAPER.metrics_frame([replace(similarity_record(), series=scored)]),
-    )
+    metrics = star_pfl_likeness.extra_metrics(similarity_record())
+    frame = PAPER.frame([replace(similarity_record(), series=scored)])
     assert metrics["stable_contrast"] == star_pfl_likeness.likeness(similarity_record())["stable_contrast"][2]
-    assert frame.set_index("metric")["value"]["stable_contrast"] == metrics["stable_contrast"]
+    assert frame["stable_contrast"].tolist() == [metrics["stable_contrast"]]
     assert math.isnan(metrics["moving_contrast"])
     assert star_pfl_likeness.extra_metrics(replace(similarity_record(), arrays={})) == {}
 

@@ -1,0 +1,105 @@
+"""The results pages, their answers, and `pfl report`."""
+
+import json
+import os
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from pfl_core import papers
+from pfl_core.cli import main
+from pfl_core.runs import Store
+from pfl_core.runs.provenance import ROOT
+from pfl_core.study import answers, pages
+from pfl_core.study.claims import Found, Values
+
+LONGEST = 20_000  # bytes of a results page
+FIELDS = "effect printed mean low high seeds preset setting outcome".split()
+
+
+@cache
+def evidence(name: str) -> pages.Evidence:
+    return pages.Evidence.of(papers.paper(name), Store(root=Path(os.devnull)))
+
+
+@pytest.mark.parametrize("name", papers.PAPERS)
+def test_the_committed_page_is_the_one_of_the_committed_records(name):
+    """If this fails after a change of records, claims or answers, run `pfl report`. A word of the answer that no longer
+    fits its number fails here, too."""
+    page = pages.page(evidence(name))
+    assert (ROOT / "notebooks" / name / pages.PAGE).read_text(encoding="utf-8") == page
+    assert len(page.encode()) <= LONGEST
+    effects = pd.read_csv(ROOT / "figures" / "claims" / f"{name}.csv", keep_default_na=False)
+    judged = [found for claim in evidence(name).judged for found in claim.effects]
+    assert effects["outcome"].tolist() == [found.outcome for found in judged]
+    assert all((ROOT / "figures" / "claims" / f"{name}{end}").exists() for end in (".png", "_rates.csv"))
+
+
+def test_the_pages_of_all_papers_are_current():
+    found, notebooks = [evidence(name) for name in papers.PAPERS], ROOT / "notebooks"
+    across, store = papers.study("across"), Store(root=Path(os.devnull))
+    overview = pages.overview(found, [(across, pages.study_answer(across, store))])
+    assert (notebooks / pages.OVERVIEW).read_text(encoding="utf-8") == overview
+    assert (notebooks / pages.ERRATA).read_text(encoding="utf-8") == pages.errata(found)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert pages.with_answer(readme, {own.paper.name: pages.first_sentence(own.answer) for own in found}) == readme
+
+
+def test_json_has_the_claims_and_their_effects():
+    """The form of `pfl report --json`."""
+    claim = evidence("star_pfl").judged[0].to_json()
+    assert {"paper", "claim", "text", "follows", "word", "effects"} <= claim.keys()
+    assert all(set(FIELDS) <= effect.keys() for effect in claim["effects"])
+    json.dumps(claim, allow_nan=False)
+
+
+def test_report_of_a_folder_judges_these_runs_and_writes_nothing(capsys, tmp_path):
+    assert main(["report", "star_pfl", "--runs", str(tmp_path), "--json"]) == 0
+    claims = json.loads(capsys.readouterr().out)
+    assert {claim["word"] for claim in claims} == {"not run"} and len(claims) == len(papers.paper("star_pfl").claims)
+    assert main(["report", "--runs", str(tmp_path / "nothing")]) == 2
+    assert "is no folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "numbers", "fits"),
+    [
+        ("ahead", (1.0, 1.1, 0.9), True), ("ahead", (1.0, -1.0, 0.5), False), ("ahead", (2.0,), True),
+        ("behind", (-1.0, -1.1, -0.9), True), ("behind", (1.0,), False),
+        ("near", (1.0, -1.0, 0.5), True), ("near", (1.0, 1.1, 0.9), False), ("near", (0.1,), False),
+    ],
+)  # fmt: skip
+def test_a_word_of_an_answer_must_fit_its_number(word, numbers, fits):
+    check = answers._checked(word, {"ahead": 1, "behind": -1, "near": 0}[word])
+    values = Values(dict(enumerate(numbers)), text="a − b")
+    if fits:
+        assert check(values) == answers.mean(values)
+    else:
+        with pytest.raises(ValueError, match=f"a − b is no longer {word}"):
+            check(values)
+
+
+def test_numbers_of_answers():
+    values = Values({0: -1.0, 1: -2.0, 2: -3.0})
+    assert (answers.mean(values), answers.signed(values), answers.seeds(values)) == ("2.0", "−2.0", 3)
+    assert answers.span(values) == "−4.5 to 0.5" and answers.span(Values({0: 1.0})) == "one seed"
+    with pytest.raises(ValueError, match="no run of x"):
+        answers.mean(Values({}, text="x"))
+
+
+def test_more_seeds_are_what_an_open_effect_lacks():
+    assert pages._more_seeds("one seed", 1) == 2 and pages._more_seeds("two seeds", 2) == 1
+    assert pages._more_seeds("too wide: about 12 seeds", 4) == 8 and pages._more_seeds("mechanism inert", 3) is None
+    assert Found("x", "", None, 1, 0.0, False).outcome == "not run"
+
+
+def test_a_page_without_a_place_for_the_answer_is_an_error():
+    assert pages.with_answer("a <!-- answer b -->old<!-- /answer -->", {"b": "new"}).endswith("-->new<!-- /answer -->")
+    with pytest.raises(ValueError, match="needs a block"):
+        pages.with_answer("nothing", {"b": "new"})
+
+
+def test_bars_in_cells_are_escaped():
+    assert pages.markdown(("a",), [("x|y",), (float("nan"),)]).splitlines()[2:] == ["| x\\|y |", "|  |"]
