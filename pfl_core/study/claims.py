@@ -192,12 +192,16 @@ class Effect:
         """The inequality; metrics other than ``score`` are named in front."""
         metrics = [] if self.values.is_named else sorted(self.values.metrics - {score})
         front = f"{', '.join(in_words(name) for name in metrics)}: " if metrics else ""
-        return f"{front}{self.values.text} {'>' if self.side > 0 else '<'} {self.bound:g}"
+        signs = "≤≥" if self.values.counted else "<>"
+        return f"{front}{self.values.text} {signs[self.side > 0]} {self.bound:g}"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper. ``effects`` is called with a ``Pick``, and with an option if there are options."""
+    """A claim of a paper. ``effects`` is called with a ``Pick``, and with an option if there are options.
+
+    Holm's method counts the effects of a claim: splitting one claim into two makes each less strict.
+    """
 
     number: int
     text: str

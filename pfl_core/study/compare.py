@@ -170,7 +170,7 @@ def counts(rows: pd.DataFrame) -> dict[str, str]:
             if ours := sum(in_brief(data) == GENERATED for data in within["data"]):
                 but += f", {'all' if ours == len(within) else ours} of them with data {GENERATED}"
             near = sum(within["reproduced"])
-            text += f"; of {len(within)} at the paper's setting{but}, {near} within its spread or 2 points"
+            text += f"; at the paper's setting: {len(within)} run{but}, {near} within its spread or 2 points of it"
         texts[str(name).replace("table", "Table ").replace("figure", "Figure ")] = text
     return texts
 

@@ -167,13 +167,13 @@ def tally(judged: Sequence[Judged]) -> str:
     own = [claim for claim in judged if not claim.claim.follows]
     words = Counter(claim.word for claim in own)
     decided = sum(claim.decided for claim in own)
-    parts = ", ".join(f"{words[word]} {word}" for word in claims.OUTCOMES if words[word])
+    named = {word: f"{words[word]} {word}" for word in claims.OUTCOMES if words[word]}
+    met_words = ", ".join(text for word, text in named.items() if word not in (OPEN, NOT_RUN))
+    rest = "".join(f"; {text}" for word, text in named.items() if word in (OPEN, NOT_RUN))
     met = sum(claim.word == claims.REPRODUCED for claim in judged if claim.claim.follows)
     follow = len(judged) - len(own)
-    apart = (
-        f" {met} of {follow} more, which follow from the algorithm and check this project, are met." if follow else ""
-    )
-    return f"{decided} of {len(own)} claims are decided: {parts}.{apart}"
+    apart = f" {follow} more follow from the algorithm and only test this code: {met} of them hold." if follow else ""
+    return f"Of {len(own)} claims, {decided} are decided ({met_words}){rest}.{apart}"
 
 
 def claims_table(judged: Sequence[Judged], paper: str = "") -> str:
@@ -221,15 +221,15 @@ def missing(evidence: Evidence) -> str:
             elif (more := _more_seeds(found.reason, found.seeds)) is None:
                 needs[found.reason] += 1
             else:
-                needs[f"{more} more seeds" if more <= claims.MOST_SEEDS else "over 100 seeds"] += 1
+                needs[f"{more} more seed{'s' * (more > 1)}" if more <= claims.MOST_SEEDS else "over 100 seeds"] += 1
                 for key in found.keys if more <= claims.MOST_SEEDS else ():
                     hours[key] = more * seconds.get(key, 0.0) / 3600 / max(found.seeds, 1)
         text = ", ".join(f"{need} ({count})" for need, count in needs.most_common(4) if count)
-        cost = f"{sum(hours.values()):.1f}" if hours else ""
+        cost = f"{max(sum(hours.values()), 0.1):.1f}" if hours else ""
         rows.append((claim.claim.number, claim.word, text, cost))
     intro = (
-        "Open claims and those without runs. In brackets: for how many effects. Core hours are those of more seeds, "
-        "from the seconds of the stored runs; `pfl figures PAPER/NOTEBOOK --preset P --dry-run` estimates missing runs."
+        "What each claim still lacks; in brackets, for how many effects. Core hours: of the further seeds, estimated "
+        "from the stored runs; `pfl figures PAPER/NOTEBOOK --preset P --dry-run` estimates missing runs."
     )
     return (
         f"{intro}\n\n{markdown(('claim', 'here', 'lacks', 'core hours'), rows)}"

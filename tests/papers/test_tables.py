@@ -5,6 +5,7 @@ import pytest
 
 from pfl_core import papers
 from pfl_core.algorithm import methods
+from pfl_core.study import claims, frame
 from pfl_core.study.published import parse_variant
 
 PFEDGATE = papers.paper("pfedgate")
@@ -52,3 +53,9 @@ def test_cells_name_fields_of_their_methods(name):
         fields = {field for cell in found for field in cell["fields"]} - known
         spec = papers.paper(name).usual_fields(method)
         assert method in methods() and fields <= spec.keys(), (method, fields - spec.keys())
+
+
+@pytest.mark.parametrize("name", papers.PAPERS)
+def test_a_claim_that_names_tables_finds_numbers_in_them(name):
+    judged = claims.judge(papers.paper(name), frame.frame([]))
+    assert [c.claim.number for c in judged if c.claim.printed and not any(found.printed for found in c.effects)] == []

@@ -543,7 +543,7 @@ def test_every_run_of_any_setting():
         return only(paper(lambda r: [r.every("bytes", method) < bound]), *runs)
 
     own, both = about("own", 3), about(None, 3)
-    assert (own.outcome, own.seeds, own.exact, own.effect) == (REPRODUCED, 8, True, "bytes < 3")
+    assert (own.outcome, own.seeds, own.exact, own.effect) == (REPRODUCED, 8, True, "bytes ≤ 3")
     assert set(own.keys) == keys(runs[0]) | keys(runs[1]) and math.isnan(own.low)
     assert (both.outcome, both.seeds) == (REVERSED, 12)
 

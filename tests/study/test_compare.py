@@ -65,11 +65,11 @@ def test_a_printed_number_is_reproduced_only_at_its_own_setting(value, changed, 
 def test_a_tables_cells_are_counted():
     stored = results(dict(preset="paper", value=80.0))
     text = counts(as_frame(compare(PAPER, stored)))["Table 2"]
-    assert text == "1 of 16 cells have runs; of 1 at the paper's setting, 0 within its spread or 2 points"
+    assert text == "1 of 16 cells have runs; at the paper's setting: 1 run, 0 within its spread or 2 points of it"
     made = stored.assign(data="generated here: its clusters are not published")
     text = counts(as_frame(compare(PAPER, made)))["Table 2"]
     assert text.endswith(
-        "of 1 at the paper's setting, all of them with data generated here, 0 within its spread or 2 points"
+        "at the paper's setting: 1 run, all of them with data generated here, 0 within its spread or 2 points of it"
     )
 
 

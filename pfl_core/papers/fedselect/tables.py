@@ -50,7 +50,7 @@ TABLES = Tables(
     misses=(
         Miss(
             "The paper does not state its batches, and they matter: with the released code's 32, whose last batch has "
-            "4 images, training alone ends below the paper's number (see the answer), with 25 above it. Open: other "
+            "4 images, training alone ends below the paper's number, with 25 above it. Open: other "
             "deals of the classes to the clients, that is, other seeds.",
             "CIFAR-10",
             "Local Only",
