@@ -114,7 +114,7 @@ def metrics_of(record: Record) -> dict[str, float]:
     """
     numbers = record.summary()
     if "upload" in record.series:
-        numbers["uplink_fraction"] = float(record.values("upload").iloc[-1].mean() / record.num_params)
+        numbers["uplink_fraction"] = record.last_mean("upload") / record.num_params
     if "train" in record.clients:
         numbers["train_images"] = float(np.sum(record.clients["train"], axis=1).mean())
     numbers["roughness"] = roughness(record)
@@ -132,8 +132,9 @@ def roughness(record: Record) -> float:
 
     NaN with fewer than two changes. Lower is smoother; comparable between runs with the same ``eval_every``.
     """
-    curve = record.reported_curve()["acc_mean"]
-    return float(curve[curve.index >= record.rounds / 2].diff().std())
+    scored = np.array(record.series[f"correct{record.reported_suffix}"][0])
+    changes = np.diff(record.reported_scores()[scored >= record.rounds / 2, 0])
+    return float(changes.std(ddof=1)) if len(changes) > 1 else math.nan
 
 
 def fresh(rows: Sequence[Row]) -> list[Row]:

@@ -19,8 +19,8 @@ from pfl_core.study.style import BLACK, BLUE, DOUBLE, GREEN, GREY, ORANGE, SKY, 
 COLORS = {REPRODUCED: GREEN, NOT_FOUND: ORANGE, REVERSED: VERMILLION, OPEN: GREY, SHOWN: SKY}
 UNSEARCHED = "rates not searched"
 ROW, HEAD, FOOT = 0.135, 0.36, 0.16  # inches: an effect, the heading of a claim, the numbers below its axis
-LABELS = 0.45  # share of the width that the names of the effects take
-NUMBERS = 0.17  # share for the numbers on the right
+LABELS = 0.43  # share of the width that the names of the effects take
+NUMBERS = 0.21  # share for the numbers on the right
 SMALL = 5.5  # font size
 PAPER_SETTING = "paper"
 NOTE = (
@@ -94,7 +94,7 @@ def _strip(ax: Axes, claim: Judged, effects: Sequence[Found]) -> None:
         )  # fmt: skip
         printed = f" ({_range(found.printed)})" if found.printed else ""
         why = f"  {found.reason.partition(':')[0]}" if found.outcome == OPEN else ""
-        numbers = f"{found.mean:.3g}{printed}{why}"
+        numbers = f"{round(found.mean, 9):.3g}{printed}{why}"
         ax.annotate(
             numbers, (1, row), (4, 0), ("axes fraction", "data"), "offset points",
             va="center", fontsize=SMALL, color=color,

@@ -158,6 +158,8 @@ def override(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
     for name in changes:
         if name not in known:
             raise ValueError(f"overrides cannot set {name!r}{choices(name, sorted(known))}")
+    if not changes:
+        return spec
     train = replace(spec.train, **checked(Training, {k: v for k, v in changes.items() if k in TRAINING}, "training"))
     rest = {k: {"name": v} if isinstance(v, str) and k in PARTS else v for k, v in changes.items() if k in run_fields}
     return replace(spec, train=train, **checked(RunSpec, rest, "run"))
