@@ -33,6 +33,7 @@ root_doc = "README"
 include_patterns = [
     "*.md",
     "data/README.md",
+    "data/paper/criteria.md",
     "docs/**",
     "figures/README.md",
     "notebooks/**",
