@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pfl_core.cli.names import check, complete
 from pfl_core.cli.text import as_json, table
-from pfl_core.papers import PAPERS, STUDIES, paper, study
-
-if TYPE_CHECKING:
-    from pfl_core.study.paper import Paper
+from pfl_core.papers import PAPERS, STUDIES, paper
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -41,38 +38,33 @@ def do_report(args: argparse.Namespace) -> int:
         check("paper", name, PAPERS)
     if args.runs is not None and not args.runs.is_dir():
         raise ValueError(f"{args.runs} is no folder; give the one with your records, such as data/runs")
-    chosen = [paper(name) for name in args.papers or PAPERS]
     if args.json or args.runs is not None:
-        return _judge(args, chosen)
+        return _judge(args)
     from pfl_core.files import atomic_write
-    from pfl_core.runs import Store
     from pfl_core.runs.provenance import ROOT
+    from pfl_core.runs.sweep import num_jobs
     from pfl_core.study import pages
 
-    store = Store(root=Path(os.devnull))  # the committed records only
-    evidence = [pages.Evidence.of(own, store) for own in chosen]
-    written: dict[Path, bytes] = {}
-    for own in evidence:
-        written |= pages.files(own)
-    answers = {own.paper.name: own.answer for own in evidence}
+    with ProcessPoolExecutor(num_jobs(None)) as pool:
+        reports = list(pool.map(pages.report, args.papers or STUDIES))
+    written = {path: content for own in reports for path, content in own.files.items()}
     notebooks, readme = ROOT / "notebooks", ROOT / "README.md"
     if not args.papers:
-        others = [(study(name), pages.study_answer(study(name), store)) for name in STUDIES if name not in PAPERS]
-        written[notebooks / pages.OVERVIEW] = pages.overview(evidence, others).encode()
-        written[notebooks / pages.ERRATA] = pages.errata(evidence).encode()
-        firsts = {name: pages.first_sentence(answer) for name, answer in answers.items()}
+        written[notebooks / pages.OVERVIEW] = pages.overview(reports).encode()
+        written[notebooks / pages.ERRATA] = pages.errata(reports).encode()
+        firsts = {own.name: pages.first_sentence(own.answer) for own in reports}
         written[readme] = pages.with_answer(readme.read_text(encoding="utf-8"), firsts).encode()
-        answers |= {own.name: answer for own, answer in others}
-    for name, answer in answers.items():
-        page = notebooks / name / "README.md"
-        written[page] = pages.with_answer(page.read_text(encoding="utf-8"), {name: pages.paragraphs(answer)}).encode()
+    for own in reports:
+        page = notebooks / own.name / "README.md"
+        text = pages.with_answer(page.read_text(encoding="utf-8"), {own.name: pages.paragraphs(own.answer)})
+        written[page] = text.encode()
     for path, content in written.items():
         atomic_write(path, content)
     print("\n".join(path.relative_to(ROOT).as_posix() for path in written))
     return 0
 
 
-def _judge(args: argparse.Namespace, chosen: list[Paper]) -> int:
+def _judge(args: argparse.Namespace) -> int:
     """Print what the claims' runs say: those of a folder, or the committed ones with the committed measurements."""
     import pandas as pd
 
@@ -83,7 +75,7 @@ def _judge(args: argparse.Namespace, chosen: list[Paper]) -> int:
     none = Path(os.devnull)
     store = Store(root=none) if args.runs is None else Store(root=args.runs, results=none)
     judged: list[claims.Judged] = []
-    for own in chosen:
+    for own in map(paper, args.papers or PAPERS):
         rows = own.stored(store)
         judged += claims.judge(own, rows if args.runs else pd.concat([rows, frame(own.measured_rows())]))
     if args.json:

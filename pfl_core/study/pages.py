@@ -9,7 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from pfl_core.papers import PAPERS, paper, study
 from pfl_core.runs import Record, Store
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import checks, claims, frame, pictures, search
@@ -70,8 +71,8 @@ class Evidence:
         return answered(self.paper, self.runs)
 
 
-def files(evidence: Evidence) -> dict[Path, bytes]:
-    """All files of one paper: the page, its pictures, and the long tables as CSV."""
+def files(evidence: Evidence, draw: bool) -> dict[Path, bytes]:
+    """All files of one paper: the page, the long tables as CSV, and with ``draw`` the pictures."""
     name, title = evidence.paper.name, evidence.paper.title
     folder = ROOT / "figures"
     effects = pd.DataFrame(
@@ -91,8 +92,10 @@ def files(evidence: Evidence) -> dict[Path, bytes]:
     for kind, table in tables.items():
         text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
         pages[folder / ("cells" if kind == "cells" else "claims") / f"{name}{_ENDS[kind]}.csv"] = text.encode()
+    if not draw:
+        return pages
     pages[folder / "claims" / f"{name}.png"] = _png(pictures.claims_figure(evidence.judged, f"{title}: what was found"))
-    if evidence.cells["here"].notna().any():
+    if _any_cell(evidence):
         figure = pictures.cells_figure(evidence.cells, f"{title}: the printed cells that have runs here")
         pages[folder / "cells" / f"{name}.png"] = _png(figure)
     return pages
@@ -260,6 +263,32 @@ def gallery(name: str) -> str:
 # ---- all papers -----------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Report:
+    """One study, a paper or another, as the pages of all take it. Plain data, so that a process can send it."""
+
+    name: str
+    answer: list[str]
+    section: str  # of REPRODUCTION.md
+    rows: list[tuple[object, ...]] = field(default_factory=list)  # claims: paper, number, text, word
+    errata: str = ""
+    files: dict[Path, bytes] = field(default_factory=dict)
+
+
+def report(name: str, draw: bool = True) -> Report:
+    """Judge the committed records of a study, and make its files; pictures only with ``draw``."""
+    store = Store(root=Path(os.devnull))
+    if name in PAPERS:
+        evidence = Evidence.of(paper(name), store)
+        rows = _claim_rows(evidence)
+        return Report(name, evidence.answer, _section(evidence), rows, _errata(evidence), files(evidence, draw))
+    own = study(name)
+    answer = answered(own, own.frame(committed(name, store)))
+    image = _image(own.title, f"../figures/{own.figure}.png")
+    links = f"[Settings and limits]({name}/README.md)"
+    return Report(name, answer, "\n\n".join([_heading(own), paragraphs(answer), links, image]))
+
+
 def committed(name: str, store: Store) -> list[Record]:
     """The committed records of a study's own runs at the deciding presets."""
     paths = [path for paths in store.files().values() for path in paths if path.parent.parent.name == name]
@@ -267,71 +296,69 @@ def committed(name: str, store: Store) -> list[Record]:
     return [record for record in records if record.spec.preset_label in PRESETS]
 
 
-def study_answer(study: Study, store: Store) -> list[str]:
-    """The answer of a study that is no paper."""
-    return answered(study, study.frame(committed(study.name, store)))
+def _heading(study: Study) -> str:
+    return f"## {study.title}\n\n*{study.question}*"
 
 
-def overview(papers: Sequence[Evidence], others: Sequence[tuple[Study, list[str]]]) -> str:
-    """REPRODUCTION.md: answer and picture of each paper, the rule, and the table of all claims."""
-    parts = ["# Do the papers' claims hold?", "Written by `pfl report` from the records in `data/results/`."]
-    for evidence in papers:
-        paper = evidence.paper
-        parts += [
-            f"## {paper.title}\n\n*{paper.question}*",
-            paragraphs(evidence.answer),
-            f"{tally(evidence.judged)} [All results]({paper.name}/{PAGE}).",
-            _image(f"{paper.title}: the claims' effects", f"../figures/claims/{paper.name}.png"),
-        ]
-    for study, answer in others:
-        parts += [
-            f"## {study.title}\n\n*{study.question}*",
-            paragraphs(answer),
-            f"[Settings and limits]({study.name}/README.md)",
-            _image(study.title, f"../figures/{study.figure}.png"),
-        ]
-    parts.append("## The rule\n\n" + RULE.read_text(encoding="utf-8"))
-    rows = [
-        (
-            evidence.paper.title,
-            claim.claim.number,
-            claim.claim.text,
-            f"**{claim.word}**" if claim.decided else claim.word,
-        )
-        for evidence in papers
-        for claim in evidence.judged
+def _section(evidence: Evidence) -> str:
+    """What REPRODUCTION.md has of a paper: its answer and its picture."""
+    paper = evidence.paper
+    parts = [
+        _heading(paper),
+        paragraphs(evidence.answer),
+        f"{tally(evidence.judged)} [All results]({paper.name}/{PAGE}).",
+        _image(f"{paper.title}: the claims' effects", f"../figures/claims/{paper.name}.png"),
     ]
+    return "\n\n".join(parts)
+
+
+def _claim_rows(evidence: Evidence) -> list[tuple[object, ...]]:
+    title = evidence.paper.title
+    return [
+        (title, found.claim.number, found.claim.text, f"**{found.word}**" if found.decided else found.word)
+        for found in evidence.judged
+    ]
+
+
+def _errata(evidence: Evidence) -> str:
+    """What ERRATA.md has of a paper: its contradictions, remarks on cells, and claims that its own numbers miss."""
+    known = facts(evidence.paper.name)
+    parts = [f"## {evidence.paper.title}\n\n" + _listed(item["text"] for item in known.get("erratum", []))]
+    if notes := known.get("note", []):
+        names = ("table", "dataset", "method", "variant", "metric")
+        cells = [", ".join(note[name] for name in names if name in note) for note in notes]
+        lines = (f"{cell.replace('table', 'Table ')}: {note['text']}" for cell, note in zip(cells, notes, strict=True))
+        parts.append("Remarks on cells:\n\n" + _listed(lines))
+    rows = [
+        (claim.claim.number, found.effect, plain(found.setting), " ".join(f"{n:.4g}" for n in found.printed))
+        for claim in evidence.judged
+        for found in claim.effects
+        if found.misses
+    ]
+    if rows:
+        head = ("claim", "effect", "on", "in the paper")
+        parts.append("Effects that the paper's own numbers miss:\n\n" + markdown(head, rows))
+    return "\n\n".join(parts)
+
+
+def overview(reports: Sequence[Report]) -> str:
+    """REPRODUCTION.md: answer and picture of each study, the rule, and the table of all claims."""
+    parts = ["# Do the papers' claims hold?", "Written by `pfl report` from the records in `data/results/`."]
+    parts += [own.section for own in reports]
+    parts.append("## The rule\n\n" + RULE.read_text(encoding="utf-8"))
+    rows = [row for own in reports for row in own.rows]
     parts.append("## All claims\n\n" + markdown(("paper", "claim", "says", "here"), rows))
     return "\n\n".join(parts) + "\n"
 
 
-def errata(papers: Sequence[Evidence]) -> str:
+def errata(reports: Sequence[Report]) -> str:
     """ERRATA.md: where a paper contradicts itself or its code, and claims that its own tables miss."""
     parts = [
         "# Errata",
         "Where the papers contradict themselves or their released code. Written by `pfl report` from "
         "`data/paper/*.toml` and from the papers' own tables, which `data/paper/` has as printed.",
     ]
-    for evidence in papers:
-        known = facts(evidence.paper.name)
-        parts.append(f"## {evidence.paper.title}\n\n" + _listed(item["text"] for item in known.get("erratum", [])))
-        if notes := known.get("note", []):
-            names = ("table", "dataset", "method", "variant", "metric")
-            cells = [", ".join(note[name] for name in names if name in note) for note in notes]
-            lines = (
-                f"{cell.replace('table', 'Table ')}: {note['text']}" for cell, note in zip(cells, notes, strict=True)
-            )
-            parts.append("Remarks on cells:\n\n" + _listed(lines))
-        rows = [
-            (claim.claim.number, found.effect, plain(found.setting), " ".join(f"{n:.4g}" for n in found.printed))
-            for claim in evidence.judged
-            for found in claim.effects
-            if found.misses
-        ]
-        if rows:
-            head = ("claim", "effect", "on", "in the paper")
-            parts.append("Effects that the paper's own numbers miss:\n\n" + markdown(head, rows))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *(own.errata for own in reports if own.errata)]) + "\n"
 
 
 def with_answer(text: str, answers: Mapping[str, str]) -> str:

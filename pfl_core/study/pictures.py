@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
@@ -19,6 +20,7 @@ from pfl_core.study.style import BLACK, BLUE, DOUBLE, GREEN, GREY, ORANGE, SKY, 
 COLORS = {REPRODUCED: GREEN, NOT_FOUND: ORANGE, REVERSED: VERMILLION, OPEN: GREY, SHOWN: SKY}
 UNSEARCHED = "rates not searched"
 ROW, HEAD, FOOT = 0.135, 0.36, 0.16  # inches: an effect, the heading of a claim, the numbers below its axis
+LINE = 0.12  # inches: each further line of a claim's text
 LABELS = 0.43  # share of the width that the names of the effects take
 NUMBERS = 0.21  # share for the numbers on the right
 SMALL = 5.5  # font size
@@ -50,21 +52,30 @@ def claims_figure(judged: Sequence[Judged], title: str) -> Figure:
     A short black line is the bound.
     """
     shown = [(claim, effects) for claim in judged if not claim.claim.follows and (effects := drawn(claim))]
-    heights = [HEAD + ROW * len(effects) + FOOT for _, effects in shown]
+    texts = [textwrap.wrap(claim.claim.text, 105) for claim, _ in shown]
+    strips = [_by_quantity(effects) for _, effects in shown]
+    heights = [
+        HEAD + LINE * (len(text) - 1) + sum(ROW * len(part) + FOOT for part in parts)
+        for text, parts in zip(texts, strips, strict=True)
+    ]
     top, height = 0.75, sum(heights) + 0.95
     fig = plt.figure(figsize=(DOUBLE, height))
     y = height - top
     fig.text(1 - NUMBERS + 0.01, (height - top + 0.02) / height, "here (paper)", fontsize=SMALL)
-    for (claim, effects), tall in zip(shown, heights, strict=True):
-        left, width = LABELS, 1 - LABELS - NUMBERS
-        ax = fig.add_axes((left, (y - HEAD - ROW * len(effects)) / height, width, ROW * len(effects) / height))
-        _strip(ax, claim, effects)
+    for (claim, effects), text, parts in zip(shown, texts, strips, strict=True):
         head = f"{claim.claim.number}  {claim.word}"
-        text = _short(claim.claim.text, 108)
         fig.text(0.01, (y - 0.13) / height, head, fontsize=7, fontweight="bold", color=COLORS.get(claim.word, BLACK))
-        fig.text(0.165, (y - 0.13) / height, text, fontsize=SMALL + 0.5)
-        fig.text(0.01, (y - 0.26) / height, _left_out(claim, effects), fontsize=SMALL, color=GREY)
-        y -= tall
+        for line in text:
+            fig.text(0.165, (y - 0.13) / height, line, fontsize=SMALL + 0.5)
+            y -= LINE
+        fig.text(0.01, (y - 0.26 + LINE) / height, _left_out(claim, effects), fontsize=SMALL, color=GREY)
+        y -= HEAD - LINE
+        several = len({found.setting for found in effects}) > 1
+        for part in parts:
+            tall = ROW * len(part)
+            ax = fig.add_axes((LABELS, (y - tall) / height, 1 - LABELS - NUMBERS, tall / height))
+            _strip(ax, part, several)
+            y -= tall + FOOT
     fig.text(0.01, 1 - 0.2 / height, title, fontsize=9, fontweight="bold")
     legend = [Line2D([], [], marker="D", ls="", mfc="none", mec=BLACK, ms=4, label="the paper")]
     for name, filled in (("here, the paper's setting", True), ("here, another setting", False)):
@@ -77,8 +88,16 @@ def claims_figure(judged: Sequence[Judged], title: str) -> Figure:
     return fig
 
 
-def _strip(ax: Axes, claim: Judged, effects: Sequence[Found]) -> None:
-    several = len({found.setting for found in effects}) > 1
+def _by_quantity(effects: Sequence[Found]) -> list[list[Found]]:
+    """The effects by what they count, which their names begin with ("rounds to 95 %: ..."): each has its own axis."""
+    parts: dict[str, list[Found]] = {}
+    for found in effects:
+        parts.setdefault(found.effect.rpartition(": ")[0], []).append(found)
+    return list(parts.values())
+
+
+def _strip(ax: Axes, effects: Sequence[Found], several: bool) -> None:
+    """Effects with one scale; with ``several`` settings in the claim, each is named."""
     for row, found in enumerate(effects):
         color = COLORS.get(found.outcome, BLACK)
         if not found.exact:

@@ -1,18 +1,15 @@
 """The results pages, their answers, and `pfl report`."""
 
 import json
-import os
 from functools import cache
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from pfl_core import papers
 from pfl_core.cli import main
-from pfl_core.runs import Store
 from pfl_core.runs.provenance import ROOT
-from pfl_core.study import answers, pages
+from pfl_core.study import answers, claims, pages
 from pfl_core.study.claims import Found, Values
 
 LONGEST = 20_000  # bytes of a results page
@@ -20,36 +17,34 @@ FIELDS = "effect printed mean low high seeds preset setting outcome".split()
 
 
 @cache
-def evidence(name: str) -> pages.Evidence:
-    return pages.Evidence.of(papers.paper(name), Store(root=Path(os.devnull)))
+def report(name: str) -> pages.Report:
+    return pages.report(name, draw=False)
 
 
 @pytest.mark.parametrize("name", papers.PAPERS)
-def test_the_committed_page_is_the_one_of_the_committed_records(name):
+def test_the_committed_files_are_those_of_the_committed_records(name):
     """If this fails after a change of records, claims or answers, run `pfl report`. A word of the answer that no longer
     fits its number fails here, too."""
-    page = pages.page(evidence(name))
-    assert (ROOT / "notebooks" / name / pages.PAGE).read_text(encoding="utf-8") == page
-    assert len(page.encode()) <= LONGEST
-    effects = pd.read_csv(ROOT / "figures" / "claims" / f"{name}.csv", keep_default_na=False)
-    judged = [found for claim in evidence(name).judged for found in claim.effects]
-    assert effects["outcome"].tolist() == [found.outcome for found in judged]
-    assert all((ROOT / "figures" / "claims" / f"{name}{end}").exists() for end in (".png", "_rates.csv"))
+    files = report(name).files
+    assert [path.name for path, content in files.items() if path.read_bytes() != content] == []
+    assert len(files[ROOT / "notebooks" / name / pages.PAGE]) <= LONGEST
+    assert (ROOT / "figures" / "claims" / f"{name}.png").exists()
 
 
 def test_the_pages_of_all_papers_are_current():
-    found, notebooks = [evidence(name) for name in papers.PAPERS], ROOT / "notebooks"
-    across, store = papers.study("across"), Store(root=Path(os.devnull))
-    overview = pages.overview(found, [(across, pages.study_answer(across, store))])
-    assert (notebooks / pages.OVERVIEW).read_text(encoding="utf-8") == overview
+    found, notebooks = [report(name) for name in papers.STUDIES], ROOT / "notebooks"
+    assert (notebooks / pages.OVERVIEW).read_text(encoding="utf-8") == pages.overview(found)
     assert (notebooks / pages.ERRATA).read_text(encoding="utf-8") == pages.errata(found)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert pages.with_answer(readme, {own.paper.name: pages.first_sentence(own.answer) for own in found}) == readme
+    answers = {own.name: pages.first_sentence(own.answer) for own in found}
+    for path, name in [(ROOT / "README.md", None), *((notebooks / own.name / "README.md", own.name) for own in found)]:
+        text = path.read_text(encoding="utf-8")
+        filled = answers if name is None else {name: pages.paragraphs(report(name).answer)}
+        assert pages.with_answer(text, filled) == text
 
 
 def test_json_has_the_claims_and_their_effects():
     """The form of `pfl report --json`."""
-    claim = evidence("star_pfl").judged[0].to_json()
+    claim = claims.judge(papers.paper("star_pfl"), pd.DataFrame({"preset": []}))[0].to_json()
     assert {"paper", "claim", "text", "follows", "word", "effects"} <= claim.keys()
     assert all(set(FIELDS) <= effect.keys() for effect in claim["effects"])
     json.dumps(claim, allow_nan=False)
@@ -57,8 +52,8 @@ def test_json_has_the_claims_and_their_effects():
 
 def test_report_of_a_folder_judges_these_runs_and_writes_nothing(capsys, tmp_path):
     assert main(["report", "star_pfl", "--runs", str(tmp_path), "--json"]) == 0
-    claims = json.loads(capsys.readouterr().out)
-    assert {claim["word"] for claim in claims} == {"not run"} and len(claims) == len(papers.paper("star_pfl").claims)
+    judged = json.loads(capsys.readouterr().out)
+    assert {claim["word"] for claim in judged} == {"not run"} and len(judged) == len(papers.paper("star_pfl").claims)
     assert main(["report", "--runs", str(tmp_path / "nothing")]) == 2
     assert "is no folder" in capsys.readouterr().err
 
