@@ -159,7 +159,7 @@ def rounds(runs: pd.DataFrame, metric: str, store: Store | None = None) -> pd.Da
     ``_merged`` or ``_trained``), or a series of the record, of which the mean over clients is taken. Runs that do not
     have the series are left out.
     """
-    return _long(runs, [_by_round(record, metric) for record in _records(runs, store)])
+    return _long(runs, [_by_round(record, metric) for record in records(runs, store)])
 
 
 def clients(runs: pd.DataFrame, metric: str = "accuracy", store: Store | None = None) -> pd.DataFrame:
@@ -167,10 +167,38 @@ def clients(runs: pd.DataFrame, metric: str = "accuracy", store: Store | None = 
 
     ``metric``: "accuracy" (percent, where the method reports it), or a series of the record.
     """
-    return _long(runs, [_by_client(record, metric) for record in _records(runs, store)])
+    return _long(runs, [_by_client(record, metric) for record in records(runs, store)])
 
 
-def _records(runs: pd.DataFrame, store: Store | None) -> list[Record]:
+def checks(runs: pd.DataFrame, store: Store | None = None) -> pd.DataFrame:
+    """Long form: the columns of ``runs``, and ``check``, ``value``, ``bound``, ``acts``, a row per run and check of its
+    method's mechanism. Runs of methods without checks are left out.
+    """
+    rows = [
+        (key, *check)
+        for key, record in zip(runs["key"], records(runs, store), strict=True)
+        for check in record.mechanism
+    ]
+    return runs.merge(pd.DataFrame(rows, columns=["key", "check", "value", "bound", "acts", "otherwise"]), on="key")
+
+
+def about(runs: pd.DataFrame) -> pd.DataFrame:
+    """How many runs there are, of which seeds, and the settings that all of them have in common."""
+    named = [
+        name
+        for name in runs
+        if name in (*OF_RUN, "preset", "data") or name.startswith(PREFIXES) and name != "train_images"
+    ]
+    texts = runs[named].astype(str)
+    common = {name: texts[name].iloc[0] for name in named if texts[name].nunique() == 1 and name != "seed"}
+    rows = {"runs": str(len(runs)), "seeds": str(sorted(set(runs["seed"]))), **common}
+    return pd.DataFrame(
+        {"setting": [value for value in rows.values() if value != "nan"]}, [n for n in rows if rows[n] != "nan"]
+    )
+
+
+def records(runs: pd.DataFrame, store: Store | None = None) -> list[Record]:
+    """The record of each run, in order. Raises FileNotFoundError if one is no longer stored."""
     store = store or Store()
     found = [store.get(key) for key in runs["key"]]
     if missing := [key for key, record in zip(runs["key"], found, strict=True) if record is None]:

@@ -55,7 +55,7 @@ def overlap_contrast(record: Record, *tensors: str, draws: int = 0) -> dict[str,
 def layer_contrasts(records: Sequence[Record]) -> pd.DataFrame:
     """A row per run and weight tensor, with the contrast of ``iou_chance``.
 
-    Columns: alpha, seed, tensor, personal (personal fraction of the tensor), contrast, p_value.
+    Columns: key (of the run), alpha, seed, tensor, personal (personal fraction of the tensor), contrast, p_value.
     """
     rows = []
     for record in records:
@@ -66,6 +66,7 @@ def layer_contrasts(records: Sequence[Record]) -> pd.DataFrame:
             contrasts = overlap_contrast(record, tensor, draws=similarity.DRAWS)
             rows.append(
                 {
+                    "key": record.key,
                     "alpha": alpha,
                     "seed": record.spec.seed,
                     "tensor": tensor,

@@ -17,7 +17,6 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from pfl_core.papers import PAPERS, paper, study
 from pfl_core.runs import Record, Store
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import checks, claims, frame, pictures, search
@@ -275,18 +274,17 @@ class Report:
     files: dict[Path, bytes] = field(default_factory=dict)
 
 
-def report(name: str, draw: bool = True) -> Report:
+def report(study: Study, draw: bool = True) -> Report:
     """Judge the committed records of a study, and make its files; pictures only with ``draw``."""
     store = Store(root=Path(os.devnull))
-    if name in PAPERS:
-        evidence = Evidence.of(paper(name), store)
+    if isinstance(study, Paper):
+        evidence = Evidence.of(study, store)
         rows = _claim_rows(evidence)
-        return Report(name, evidence.answer, _section(evidence), rows, _errata(evidence), files(evidence, draw))
-    own = study(name)
-    answer = answered(own, own.frame(committed(name, store)))
-    image = _image(own.title, f"../figures/{own.figure}.png")
-    links = f"[Settings and limits]({name}/README.md)"
-    return Report(name, answer, "\n\n".join([_heading(own), paragraphs(answer), links, image]))
+        return Report(study.name, evidence.answer, _section(evidence), rows, _errata(evidence), files(evidence, draw))
+    answer = answered(study, study.frame(committed(study.name, store)))
+    image = _image(study.title, f"../figures/{study.figure}.png")
+    links = f"[Settings and limits]({study.name}/README.md)"
+    return Report(study.name, answer, "\n\n".join([_heading(study), paragraphs(answer), links, image]))
 
 
 def committed(name: str, store: Store) -> list[Record]:

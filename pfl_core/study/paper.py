@@ -5,6 +5,7 @@ Shared code receives it as argument.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ import pandas as pd
 
 from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.index import indexed
-from pfl_core.study import claims, experiments, frame, published
+from pfl_core.study import claims, experiments, frame, parameters, published
 from pfl_core.study.compare import as_frame, compare
 from pfl_core.study.methods import NAMES
 from pfl_core.study.presets import PRESETS
@@ -79,7 +80,7 @@ class Study:
             known = ", ".join(self.experiments)
             raise ValueError(f"{self.name} has no notebook {notebook!r} with runs; choose from {known}")
         if seeds is None:
-            seeds = {**self.seeds[""], **self.seeds.get(notebook, {})}[preset]
+            seeds = self.preset_seeds(notebook, preset)
         experiment = self.experiments[notebook]
         specs = experiment(preset, seeds, overrides or {})
         if not overrides:
@@ -93,13 +94,24 @@ class Study:
         self,
         notebook: str,
         preset: str,
-        seeds: Sequence[int] | None = None,
-        overrides: Mapping[str, Any] | None = None,
-        train: bool = False,
+        seeds: parameters.Seeds = None,
+        overrides: Mapping[str, Any] | str | None = None,
+        train: bool | str = False,
     ) -> pd.DataFrame:
-        """A row per run of a notebook. Missing runs are computed or listed, see ``experiments.records``."""
-        specs = experiments.available(self.specs(notebook, preset, seeds, overrides))
-        return self.frame(experiments.records(specs, train))
+        """A row per run of a notebook. Missing runs are computed or listed, see ``experiments.records``.
+
+        The arguments are a notebook's parameters, in any form that papermill passes, see ``study.parameters``. Column
+        ``by_hand``: whether overrides are given, or seeds that do not include those of the preset.
+        """
+        chosen, fields = parameters.seeds_of(seeds), parameters.overrides_of(overrides)
+        wanted = self.specs(notebook, preset, chosen, fields)
+        found = self.frame(experiments.records(experiments.available(wanted), parameters.truth_of(train)))
+        own = self.preset_seeds(notebook, preset)
+        return found.assign(by_hand=bool(fields) or chosen is not None and not set(own) <= set(chosen))
+
+    def preset_seeds(self, notebook: str, preset: str) -> tuple[int, ...]:
+        """The seeds that a preset has for a notebook."""
+        return {**self.seeds[""], **self.seeds.get(notebook, {})}[preset]
 
     def frame(self, records: Iterable[Record]) -> pd.DataFrame:
         """A row per record of this study."""
@@ -109,6 +121,18 @@ class Study:
         """The runs by round, see ``frame.rounds``."""
         return frame.rounds(runs, metric)
 
+    def records(self, runs: pd.DataFrame) -> list[Record]:
+        """The record of each run, with all that is stored of it, see ``frame.records``."""
+        return frame.records(runs)
+
+    def checks(self, runs: pd.DataFrame) -> pd.DataFrame:
+        """The checks of each run's mechanism, see ``frame.checks``."""
+        return frame.checks(runs)
+
+    def about(self, runs: pd.DataFrame) -> pd.DataFrame:
+        """The settings that the runs have in common, see ``frame.about``."""
+        return frame.about(runs)
+
     def clients(self, runs: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
         """The runs by client, see ``frame.clients``."""
         return frame.clients(runs, metric)
@@ -116,6 +140,11 @@ class Study:
     def stored(self, store: Store) -> pd.DataFrame:
         """A row per record of this study in the store, read through the store's index."""
         return frame.frame(indexed(store, "frame", lambda record, _: frame.row_of(record, self), self.name))
+
+    def committed(self, preset: str) -> pd.DataFrame:
+        """A row per committed record of a preset, whatever notebook it was made for; nothing is computed."""
+        rows = self.stored(Store(root=Path(os.devnull)))
+        return rows[rows["preset"] == preset].assign(by_hand=False)
 
     def variant(self, spec: RunSpec) -> str:
         """The fields in which a run's method differs from this study's settings, as text."""

@@ -94,6 +94,41 @@ def leads(table: pd.DataFrame, leader: str, value: str = "acc_mean") -> pd.DataF
     return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", f"{leader} leads by", "from", "to", "seeds"])
 
 
+def paired(
+    runs: pd.DataFrame,
+    leader: str,
+    value: str = "acc_mean",
+    *,
+    label: str = "label",
+    by: Sequence[str] = (),
+    paper: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """The lead of the label ``leader`` over every other one, paired by seed, within each group of the columns ``by``.
+
+    A row for each group and other label with a common seed: lead (mean), low, high (95 % interval), seeds; with
+    ``paper``, printed numbers in the same columns, also ``paper``: the printed lead. Runs whose training failed have no
+    score. Raises ValueError if a group has two rows of one label and seed.
+    """
+    scores = runs.assign(**{value: runs[value].mask(runs["failed"] == 1)}) if "failed" in runs else runs
+    keys = [*by, "seed", label]
+    if scores.duplicated(keys).any():
+        twice = scores.loc[scores.duplicated(keys), keys].iloc[0].to_dict()
+        raise ValueError(f"several rows for {twice}; group by one more column, or select one setting")
+    wide = scores.pivot(index=[*by, "seed"], columns=label, values=value)
+    rest = [name for name in dict.fromkeys(scores[label]) if name != leader]
+    gaps = wide[rest].rsub(wide.get(leader, math.nan), axis=0)
+    rows = []
+    for group, part in gaps.groupby(list(by), sort=False) if by else [((), gaps)]:
+        for name in rest:
+            found = interval(part[name].dropna())
+            rows.append((*group, name, found.mean, found.low, found.high, found.seeds))
+    table = pd.DataFrame(rows, columns=[*by, label, "lead", "low", "high", "seeds"]).query("seeds > 0")
+    if paper is None:
+        return table.reset_index(drop=True)
+    printed = paired(paper.assign(seed=0), leader, value, label=label, by=by)
+    return table.merge(printed.rename(columns={"lead": "paper"})[[*by, label, "paper"]], "left", [*by, label])
+
+
 def lead_cells(table: pd.DataFrame, leader: str, by: str, value: str = "acc_mean") -> pd.DataFrame:
     """``leads`` for each value of the column ``by``, as ``plots.lead_dots`` draws them. Columns: label, color, seed.
 

@@ -58,7 +58,8 @@ def test_a_row_is_json_data_and_the_frame_has_tuples_in_place_of_lists():
     table = frame([made, json.loads(json.dumps(row(method="fedavg")))])
     first, second = table.to_dict("records")
     assert made["layers"] == ["fc1", "head"] and first["layers"] == ("fc1", "head")
-    assert first["changed"] == ("masks", "layers") and second["changed"] == first["train_milestones"] == ()
+    assert first["changed"] == ("masks", "group") and second["changed"] == first["train_milestones"] == ()
+    assert first["group"] == "fc1, head"  # no group of Table 3, so its layers' names
     assert first["alpha"] == 0.3 and is_missing(second["alpha"]) and is_missing(second["layers"])
     assert isinstance(first["seed"], int) and first["partial"] is False and first["skip_empty_pass"] is True
 

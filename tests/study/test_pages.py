@@ -18,7 +18,7 @@ FIELDS = "effect printed mean low high seeds preset setting outcome".split()
 
 @cache
 def report(name: str) -> pages.Report:
-    return pages.report(name, draw=False)
+    return pages.report(papers.study(name), draw=False)
 
 
 @pytest.mark.parametrize("name", papers.PAPERS)

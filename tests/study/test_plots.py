@@ -208,3 +208,123 @@ def test_leads_over_one_method_have_labels_and_a_scale_for_each_data_set():
     assert [text.get_text().strip() for text in first.texts if "40" in text.get_text()] == ["◂ -40.0"]
     assert first.get_xlim()[0] > -10 and second.get_xlim()[0] < -20
     assert "the lead of each method over Local" in " ".join(fig.get_supxlabel().split())
+
+
+# ---- the plots of the notebooks: a frame in, columns by name, a figure out ------------------------------------------
+
+RUNS = pd.DataFrame(
+    [(where, label, seed, base + seed + 3 * (where == "cifar10_c")) for where in ("cifar10", "cifar10_c")
+     for label, base in (("FedSelect, α = 0.3", 70.0), ("Local", 71.0), ("FedAvg", 30.0)) for seed in range(3)],
+    columns=["where", "label", "seed", "acc"],
+)  # fmt: skip
+
+
+def marks(ax):
+    """Height -> (place, face) of the marks of a panel of ``intervals``, without the dots of the seeds."""
+    found = [line for line in ax.lines if line.get_marker() not in (".", "None", None)]
+    return {line.get_ydata()[0]: (line.get_xdata()[0], line.get_markerfacecolor()) for line in found}
+
+
+def test_intervals_have_means_bars_and_seeds_and_one_scale_a_row():
+    fig = drawn(plots.intervals(RUNS, "acc", col="where", line="Local"))
+    left, right = fig.axes
+    assert [ax.get_title() for ax in fig.axes] == ["CIFAR-10", "CIFAR-10-C"] and left.get_xlim() == right.get_xlim()
+    assert texts(left.get_yticklabels()) == ["FedSelect, α = 0.3", "Local", "FedAvg"]
+    assert marks(left)[0] == (71.0, plots.COLORS["fedselect"]) and marks(right)[-1][0] == 75.0
+    bars = [line for line in left.lines if len(set(line.get_xdata())) == 2 and line.get_ydata()[0] == 0]
+    half = 4.302653 / np.sqrt(3)  # t quantile with 2 degrees of freedom, standard deviation 1
+    assert sorted(bars[0].get_xdata()) == pytest.approx([71 - half, 71 + half], abs=1e-3)
+    assert any(list(line.get_xdata()) == [72.0, 72.0] for line in left.lines)  # the mean of Local, dashed
+    assert "over 3 seeds" in fig.get_label() and "dashed: Local" in fig.get_label()
+
+
+def test_intervals_far_from_the_others_are_numbers_at_the_edge():
+    table = pd.DataFrame({"label": list("abcdefg"), "acc": [70.0, 70.5, 71.0, 71.5, 70.2, 70.8, 5.0], "paper": 60.0})
+    fig = drawn(plots.intervals(table, "acc", paper="paper"))
+    assert any("5.0" in text for text in texts(fig.axes[0].texts)) and fig.axes[0].get_xlim()[0] > 50
+    whole = drawn(plots.intervals(table, "acc", paper="paper", cut=False))
+    assert not whole.axes[0].texts and whole.axes[0].get_xlim()[0] < 5
+    assert "hollow: no interval" in fig.get_label() and "the paper" in fig.get_label()
+
+
+def test_given_intervals_are_drawn_as_they_are():
+    ahead = pd.DataFrame({"label": ["Local"], "lead": 1.0, "low": -2.0, "high": 4.0, "seeds": 5, "paper": 3.0})
+    fig = drawn(plots.intervals(ahead, "lead", low="low", high="high", paper="paper", line=0))
+    (bar,) = (line for line in fig.axes[0].lines if list(line.get_xdata()) == [-2.0, 4.0])
+    assert bar.get_color() == plots.COLORS["local"] and "over 5 seeds" in fig.get_label()
+
+
+def test_curves_take_any_columns_and_mark_the_papers_values():
+    rows = RUNS.rename(columns={"seed": "x"}).assign(seed=0, paper=[*range(18)])
+    fig = drawn(plots.curves(rows, "x", "acc", col="where", paper="paper", xlabel="images"))
+    line = named(fig.axes[0])["Local"]
+    assert data(line) == ([0, 1, 2], [71.0, 72.0, 73.0]) and line.get_color() == plots.COLORS["local"]
+    assert fig.axes[1].get_xlabel() == "images" and "◇: the paper" in fig.get_label()
+    assert sum(line.get_marker() == "D" and line.get_markerfacecolor() == "none" for line in fig.axes[0].lines) == 3
+
+
+def test_closer_curves_have_the_scale_of_the_second_half():
+    rows = [("p", "Local", 0, t, 10.0 * t) for t in range(1, 11)]
+    by_round = pd.DataFrame(rows, columns=["where", "label", "seed", "round", "value"])
+    assert drawn(plots.curves(by_round, closer=True)).axes[0].get_ylim() == (59.0, 101.0)
+    assert drawn(plots.curves(by_round)).axes[0].get_ylim()[0] < 20
+
+
+def test_heat_has_the_means_as_text_and_one_scale():
+    table = pd.DataFrame(
+        {"x": [1, 1, 2, 2], "y": ["a", "a", "a", "b"], "v": [1.0, 3.0, 5.0, 7.0], "p": ["q", "q", "r", "r"]}
+    )
+    fig = drawn(plots.heat(table, "x", "y", "v", col="p"))
+    assert texts(fig.axes[0].texts) == ["2.0"] and texts(fig.axes[1].texts) == ["5.0", "7.0"]
+    assert {ax.collections[0].get_clim() for ax in fig.axes[:2]} == {(2.0, 7.0)}
+
+
+def test_matrices_name_the_clients_once_if_they_are_the_same():
+    part = pd.DataFrame(np.eye(2), ["0,1", "2"], ["0,1", "2"])
+    fig = drawn(plots.matrices({"α = 0.3": part, "α = 0.5": part}, label="overlap"))
+    assert texts(fig.axes[0].get_yticklabels()) == ["0,1", "2"] and texts(fig.axes[1].get_yticklabels()) == []
+
+
+def test_labels_look_like_their_methods_and_differ():
+    found = plots.label_looks(["FedSelect, α = 0.3", "FedSelect, α = 0.5", "a rule", "another"], {"another": "red"})
+    assert found["FedSelect, α = 0.3"].color == plots.COLORS["fedselect"] and found["another"].color == "red"
+    assert len({(look.color, look.dash) for look in found.values()}) == 4
+
+
+FRAME = pd.DataFrame(
+    {"preset": "real", "data": "cifar10", "clients": 10, "model_name": "resnet18", "rounds": [40, 100],
+     "train_epochs": 3, "train_lr": [0.05, 0.01], "seed": [0, 0], "setting": ["a", "b"], "by_hand": False}
+)  # fmt: skip
+
+
+def test_a_caption_has_what_the_runs_have_in_common_and_the_span_of_the_rest():
+    assert plots.caption(FRAME) == (
+        "preset real: CIFAR-10; 10 clients, ResNet18, 40 to 100 rounds, 3 local epochs, rate 0.01 to 0.05; one seed: 0"
+    )
+    more = pd.concat([FRAME, FRAME.assign(seed=1).head(1)])
+    assert plots.caption(more).endswith("1 to 2 seeds a data set")
+    assert plots.caption(pd.concat([FRAME, FRAME.assign(seed=1)])).endswith("seeds 0, 1")
+
+
+def test_a_figure_is_saved_with_its_numbers_and_the_same_bytes_each_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_FIGURES_DIR", str(tmp_path))
+    monkeypatch.setenv("PFL_FIGURE_FORMATS", "png, pdf")
+    shown, written = [], []
+    monkeypatch.setattr(plots, "display", shown.append)
+    for _ in range(2):
+        plots.save(plots.intervals(RUNS, "acc"), RUNS, "paper/name", FRAME, "a note")
+        written.append({path.name: path.read_bytes() for path in (tmp_path / "real/paper").iterdir()})
+    assert written[0] == written[1] and set(written[0]) == {"name.png", "name.pdf", "name.csv"}
+    assert written[0]["name.csv"].startswith(b"where,label,seed,acc\ncifar10,")
+    _, metadata = shown[0]._repr_mimebundle_()
+    assert "Caption: preset real" in str(metadata) and "a note" in str(metadata)
+    assert len(shown[0].data) < len(written[0]["name.png"])  # notebooks show half the resolution
+
+
+def test_runs_chosen_by_hand_leave_the_committed_figures_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("PFL_FIGURES_DIR", raising=False)
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(plots, "display", lambda image: None)
+    assert plots.figures_dir(FRAME) == plots.ROOT / "figures"
+    plots.save(plots.intervals(RUNS, "acc"), RUNS, "paper/name", FRAME.assign(by_hand=True))
+    assert (tmp_path / "figures/real/paper/name.csv").exists() and str(tmp_path) in capsys.readouterr().out

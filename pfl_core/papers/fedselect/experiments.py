@@ -61,6 +61,27 @@ ALSO_TRIED_ON = ("local", "fedavg_ft", "fedper")  # these options may help other
 STABLE_RATE = 0.01  # at its rate of 0.05 the released code ran into NaN
 CLIP_NORM = 3.5  # the released code's optional bound on the gradient; may prevent the divergence as well
 BY_TENSOR = {"selection_scope": "per_tensor"}
+OPTIONS = {  # of the released code -> plain words
+    "selection_scope=per_tensor": "rank tensor by tensor",
+    "eligible_params=weights_only": "select weights only",
+    "limit_comparison=inclusive": "grow at the limit, too",
+    "tie_rule=threshold": "select all ties",
+    "tie_rule=index": "select ties by index",
+    "mask_update_every=3": "grow every third round",
+    "mask_update_start=3": "from round 4 on",
+    "change_reference=last_mask_update": "change since the last growth",
+    "batch_order=reshuffle_each_pass": "new batches for each pass",
+    "skip_empty_pass=False": "run empty passes",
+    "bn_mode=eval_after_round_0": "batch norm frozen after round 1",
+    "aggregate_last_round=False": "last round not averaged",
+    "reading=authors_code": "the released code",
+    "count_rounding=rest_half_even": "shared count rounded half to even",
+    "share_precision=float32": "share in single precision",
+    "epochs=15": "15 local epochs",
+    "augment=crop_flip": "random crops and flips",
+    "allow_duplicate_classes=True": "a client may get one class twice",
+    "code with clip_norm=3.5": "the released code; gradients clipped",
+}
 
 
 def each_scope(preset: str, runs: Methods) -> Runs:

@@ -24,10 +24,14 @@ def runs(cell: Any, fields: dict[str, Any]) -> Iterator[Runs]:
 
 
 def with_group(spec: RunSpec, changed: dict[str, Any]) -> dict[str, Any]:
-    """The changed fields, with the letter of Table 3's group in place of the layers (this project's choice, LAYERS)."""
+    """The changed fields, with ``group`` in place of the layers: Table 3's letter (this project's choice, LAYERS), or
+    the layers' names where they are no group of the table.
+    """
+    if "layers" not in changed:
+        return changed
     letters = {(layer,): letter for letter, layer in LAYERS.get(spec.model["name"], {}).items()}
-    group = letters.get(tuple(changed.get("layers", ())))
-    return changed if group is None else {k: v for k, v in changed.items() if k != "layers"} | {"group": group}
+    layers = tuple(changed["layers"])
+    return {k: v for k, v in changed.items() if k != "layers"} | {"group": letters.get(layers, ", ".join(layers))}
 
 
 TABLES = Tables(

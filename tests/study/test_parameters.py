@@ -1,0 +1,46 @@
+"""A notebook's parameters in the forms that papermill's -p, -y and -r pass."""
+
+import pytest
+
+from pfl_core.papers.fedselect.paper import PAPER
+from pfl_core.study.parameters import overrides_of, seeds_of, truth_of
+
+
+@pytest.mark.parametrize(
+    ("given", "seeds"),
+    [
+        (None, None), ("None", None), ("", None), (3, [3]), ("3", [3]), ([3], [3]), ("[3]", [3]), ("12", [12]),
+        ([0, 1, 2], [0, 1, 2]), ("[0, 1, 2]", [0, 1, 2]), ("0-2", [0, 1, 2]), ("0,2-3", [0, 2, 3]), (["1", 1], [1]),
+    ],
+)  # fmt: skip
+def test_seeds(given, seeds):
+    assert seeds_of(given) == seeds
+
+
+@pytest.mark.parametrize("given", ["one", -1, "0.5", 0.5, [], True, [True], {"a": 1}, "3-x", "2-1"])
+def test_seeds_that_are_none_are_refused_in_one_line(given):
+    with pytest.raises(ValueError, match="^SEEDS = .*give seeds such as [^\\n]*$"):
+        seeds_of(given)
+
+
+def test_overrides():
+    assert overrides_of(None) == overrides_of("") == overrides_of({}) == {}
+    assert overrides_of('{"rounds": 5, "device": null}') == {"rounds": 5, "device": None}
+    assert overrides_of("{'rounds': 5}") == overrides_of({"rounds": 5}) == {"rounds": 5}
+    for wrong in ("rounds=5", "[1]", [1], 3):
+        with pytest.raises(ValueError, match="^OVERRIDES = "):
+            overrides_of(wrong)
+
+
+def test_train():
+    assert [truth_of(given) for given in (True, "yes", "True", 1, False, "no", "0", None)] == [True] * 4 + [False] * 4
+    with pytest.raises(ValueError, match="give True or False"):
+        truth_of("maybe")
+
+
+def test_runs_know_whether_they_were_chosen_by_hand(monkeypatch):
+    """More seeds than the preset's include them; fewer, or overrides, make other runs."""
+    monkeypatch.setenv("PFL_TRAIN", "0")
+    own = PAPER.preset_seeds("04_training_size", "real")
+    made = {given: PAPER.runs("04_training_size", "real", given)["by_hand"].any() for given in (None, "0-2", 0)}
+    assert own == (0, 1, 2) and made == {None: False, "0-2": False, 0: True}
