@@ -59,6 +59,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         help="set a notebook parameter, e.g. SEEDS '[0]' or OVERRIDES '{\"rounds\": 5}'; the figures then go to "
         "figures/ in the data folder",
     )
+    figures.add_argument(
+        "--format", choices=("pdf", "svg"), metavar="F", help="also write each figure as pdf or svg, beside its PNG"
+    )
     figures.add_argument("--list", action="store_true", help="list the notebooks; run nothing")
     figures.add_argument(
         "--dry-run", action="store_true", help="count the missing runs and estimate time, memory and disk; run nothing"
@@ -108,7 +111,7 @@ def do_figures(args: argparse.Namespace) -> int:
         return 0
     from pfl_core.study.output import figures_dir
 
-    env = {"PFL_TRAIN": "1"} | ({"PFL_JOBS": str(args.jobs)} if args.jobs else {})
+    env = {"PFL_TRAIN": "1"} | ({"PFL_JOBS": str(args.jobs)} if args.jobs else {}) | _formats(args)
     tasks = {name: Task(parameters, env) for name, parameters in selected.items()}
     if args.write_notebooks:
         tasks |= evidence(list(selected))
@@ -141,7 +144,11 @@ def draw_evidence(args: argparse.Namespace) -> int:
     if not args.selection:  # all are drawn: what is left of earlier evidence goes
         for preset in manifest.PRESETS:
             shutil.rmtree(root / preset, ignore_errors=True)
-    return run_all(tasks, root)
+    return run_all({name: Task(task.parameters, {**task.env, **_formats(args)}) for name, task in tasks.items()}, root)
+
+
+def _formats(args: argparse.Namespace) -> dict[str, str]:
+    return {"PFL_FIGURE_FORMATS": args.format} if args.format else {}
 
 
 def evidence(names: Collection[str]) -> dict[str, Task]:

@@ -47,6 +47,7 @@ ONE_SEED = "hollow: one seed"
 FAR_MARK = 4.0  # a mark this many quartile ranges away from the others is a number at the edge
 DPI = 200  # of image files; notebooks show half of it
 SHOWN = 110  # display size in a notebook, pixels per inch
+UNDATED = {"pdf": ("Creator", "Producer", "CreationDate"), "svg": ("Date",)}  # what would differ each time
 PAPER = Look("k", "D")  # the paper's values, hollow
 
 
@@ -726,20 +727,17 @@ def save(fig: Figure, data: pd.DataFrame, name: str, runs: pd.DataFrame, note: s
     """Finish a figure, write it as PNG with its ``data`` as CSV, and show it: figures/<preset>/<name>.
 
     ``runs``: what it was drawn from, for the caption and the folder: runs chosen by hand (other seeds or overrides) are
-    written to the data folder, see ``figures_dir``, and the path is printed. PFL_FIGURE_FORMATS=png,pdf adds formats.
+    written to the data folder, see ``figures_dir``, and the path is printed. PFL_FIGURE_FORMATS=pdf,svg adds formats.
     """
     captioned(fig, caption(runs), "; ".join(text for text in (str(fig.get_label()), note) if text))
     image = drawn(fig)
     path = figures_dir(runs) / runs["preset"].iloc[0] / name
     atomic_write(path.with_suffix(".png"), packed(image))
-    for kind in os.environ.get("PFL_FIGURE_FORMATS", "").split(","):
-        if kind.strip() not in ("", "png"):
-            file = io.BytesIO()
-            with mpl.rc_context(SETTINGS):
-                fig.savefig(
-                    file, format=kind.strip(), metadata={"Creator": None, "Producer": None, "CreationDate": None}
-                )
-            atomic_write(path.with_suffix(f".{kind.strip()}"), file.getvalue())
+    for kind in filter(None, os.environ.get("PFL_FIGURE_FORMATS", "").split(",")):
+        file = io.BytesIO()
+        with mpl.rc_context({**SETTINGS, "svg.hashsalt": name}):
+            fig.savefig(file, format=kind, metadata=dict.fromkeys(UNDATED[kind]))
+        atomic_write(path.with_suffix(f".{kind}"), file.getvalue())
     numbers = data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     atomic_write(path.with_suffix(".csv"), numbers.encode())
     if runs["by_hand"].any():

@@ -308,13 +308,13 @@ def test_a_caption_has_what_the_runs_have_in_common_and_the_span_of_the_rest():
 
 def test_a_figure_is_saved_with_its_numbers_and_the_same_bytes_each_time(tmp_path, monkeypatch):
     monkeypatch.setenv("PFL_FIGURES_DIR", str(tmp_path))
-    monkeypatch.setenv("PFL_FIGURE_FORMATS", "png, pdf")
+    monkeypatch.setenv("PFL_FIGURE_FORMATS", "pdf,svg")
     shown, written = [], []
     monkeypatch.setattr(plots, "display", shown.append)
     for _ in range(2):
         plots.save(plots.intervals(RUNS, "acc"), RUNS, "paper/name", FRAME, "a note")
         written.append({path.name: path.read_bytes() for path in (tmp_path / "real/paper").iterdir()})
-    assert written[0] == written[1] and set(written[0]) == {"name.png", "name.pdf", "name.csv"}
+    assert written[0] == written[1] and set(written[0]) == {f"name.{kind}" for kind in ("png", "pdf", "svg", "csv")}
     assert written[0]["name.csv"].startswith(b"where,label,seed,acc\ncifar10,")
     _, metadata = shown[0]._repr_mimebundle_()
     assert "Caption: preset real" in str(metadata) and "a note" in str(metadata)
