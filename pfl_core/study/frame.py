@@ -109,14 +109,16 @@ def metrics_of(record: Record) -> dict[str, float]:
     Of the last round: those of ``Record.summary``; ``uplink_fraction``, the values that a client sends relative to the
     whole model; and, if masks were stored, the overlap of two clients' masks of the last layer: ``iou_raw`` and
     ``iou_chance`` (0 for random masks of the same sizes), means over pairs, and ``iou_contrast`` (of ``iou_chance``,
-    pairs with a common class minus pairs without). Of the whole run: ``train_images`` (mean over clients),
-    ``roughness``, ``validation_change``, ``late_change``, ``failed`` and ``inert``, see ``study.checks``.
+    pairs with a common class minus pairs without). Of the whole run: ``train_images`` (mean over clients), ``passes``
+    (how often a client went through its images), ``roughness``, ``validation_change``, ``late_change``, ``failed`` and
+    ``inert``, see ``study.checks``.
     """
     numbers = record.summary()
     if "upload" in record.series:
         numbers["uplink_fraction"] = record.last_mean("upload") / record.num_params
     if "train" in record.clients:
         numbers["train_images"] = float(np.sum(record.clients["train"], axis=1).mean())
+        numbers["passes"] = passes(record)
     numbers["roughness"] = roughness(record)
     numbers |= {"validation_change": validation_change(record), "late_change": late_change(record)}
     numbers |= {"inert": inert(record), "failed": failed(record)}
@@ -125,6 +127,11 @@ def metrics_of(record: Record) -> dict[str, float]:
         numbers |= {"iou_raw": contrasts["iou_raw_mean"], "iou_chance": contrasts["iou_chance_mean"]}
         numbers["iou_contrast"] = contrasts["iou_chance_contrast"]
     return numbers
+
+
+def passes(record: Record) -> float:
+    """How often a training image was used in the run, mean over the images of all clients."""
+    return record.samples_trained() / float(np.sum(record.clients["train"]))
 
 
 def roughness(record: Record) -> float:

@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from pfl_core.runs import Record
 from pfl_core.study.checks import failed
+from pfl_core.study.frame import passes
 from pfl_core.study.search import validation_score
 from pfl_core.study.statistics import Interval, holm, interval
 
@@ -42,11 +42,6 @@ def summary(records: Sequence[Record]) -> dict[str, float]:
 def validation(record: Record) -> float:
     """Pooled accuracy on validation samples after the last round's aggregation, in percent; NaN without them."""
     return validation_score(record).end if "correct_val" in record.series else math.nan
-
-
-def passes(record: Record) -> float:
-    """How often a training image was used in the run, mean over the images of all clients."""
-    return record.samples_trained() / float(np.sum(record.clients["train"]))
 
 
 def differences(groups: Groups, metric: str = "acc_mean") -> dict[str, tuple[Interval, bool]]:
