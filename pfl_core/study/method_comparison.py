@@ -91,16 +91,12 @@ def curves(groups: Groups) -> pd.DataFrame:
 
 def accuracy_figure(groups: Groups) -> Figure:
     """Accuracy by round: a line for the mean over seeds of each label, and a band from minimum to maximum."""
-    from matplotlib import colormaps
+    from pfl_core.study import plots
+    from pfl_core.study.frame import row_of
 
-    from pfl_core.study.output import caption
-    from pfl_core.study.plots import COLORS, NAMES, curve_panels
-
-    data = curves(groups)
-    variants = data.groupby("method")["label"].nunique()
-    colors = {label: colormaps["tab20"](i % 20) for i, label in enumerate(groups)}
-    colors |= {method: COLORS[method] for method in variants.index if method in COLORS and variants[method] == 1}
-    pairs = list(zip(data["method"], data["label"], strict=True))
-    data["color"] = [colors.get(method, colors[label]) for method, label in pairs]
-    data["label"] = [NAMES.get(method, method) + label.removeprefix(method) for method, label in pairs]
-    return curve_panels(data.assign(panel=""), caption([record for records in groups.values() for record in records]))
+    data, runs = curves(groups), [record for records in groups.values() for record in records]
+    pairs = zip(data["label"], data["method"], strict=True)
+    data["label"] = [plots.NAMES.get(method, method) + label.removeprefix(method) for label, method in pairs]
+    fig = plots.curves(data)
+    caption = plots.caption(pd.DataFrame([row_of(record, None) for record in runs]))
+    return plots.captioned(fig, caption, str(fig.get_label()))

@@ -708,10 +708,12 @@ def caption(runs: pd.DataFrame) -> str:
     alike = f"{'seeds' if len(of_setting[0]) > 1 else 'one seed:'} {numbers}"
     seeds = alike if len(of_setting) == 1 else f"{_numbers(map(len, of_setting))} seeds a data set"
     data, networks = (map(plain, dict.fromkeys(runs[name])) for name in ("data", "model_name"))
+    preset, epochs = runs["preset"].iloc[0], _numbers(runs["train_epochs"])
     return (
-        f"preset {runs['preset'].iloc[0]}: {' + '.join(data)}; {_numbers(runs['clients'])} clients, "
-        f"{' or '.join(networks)}, {_numbers(runs['rounds'])} rounds, {_numbers(runs['train_epochs'])} local epochs, "
-        f"rate {_numbers(runs['train_lr'])}; {seeds}"
+        (f"preset {preset}: " if preset else "")
+        + f"{' + '.join(data)}; {_numbers(runs['clients'])} clients, {' or '.join(networks)}, "
+        + f"{_numbers(runs['rounds'])} rounds, {'one local epoch' if epochs == '1' else f'{epochs} local epochs'}, "
+        + f"rate {_numbers(runs['train_lr'])}; {seeds}"
     )
 
 

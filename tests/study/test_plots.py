@@ -304,6 +304,8 @@ def test_a_caption_has_what_the_runs_have_in_common_and_the_span_of_the_rest():
     more = pd.concat([FRAME, FRAME.assign(seed=1).head(1)])
     assert plots.caption(more).endswith("1 to 2 seeds a data set")
     assert plots.caption(pd.concat([FRAME, FRAME.assign(seed=1)])).endswith("seeds 0, 1")
+    assert plots.caption(FRAME.assign(preset="", train_epochs=1)).startswith("CIFAR-10; 10 clients, ResNet18, 40 to")
+    assert "one local epoch," in plots.caption(FRAME.assign(train_epochs=1))
 
 
 def test_a_figure_is_saved_with_its_numbers_and_the_same_bytes_each_time(tmp_path, monkeypatch):
