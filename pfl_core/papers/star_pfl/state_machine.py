@@ -147,34 +147,9 @@ def panels(cases: Mapping[str, Mapping[str, Any]], **common: Any) -> pd.DataFram
     return pd.concat(trajectories(**{**common, **case}).assign(setting=name) for name, case in cases.items())
 
 
-def trained_shares(table: pd.DataFrame) -> pd.DataFrame:
-    """``trained_share`` of each setting of ``panels``: a row per pattern, a column per setting."""
-    return pd.DataFrame({name: trained_share(part) for name, part in table.groupby("setting", sort=False)})
-
-
 def trained_share(table: pd.DataFrame) -> pd.Series:
     """Share of the rounds in which each pattern is trained (active or probing), in percent."""
     return 100 * (table["state"] != FROZEN).groupby(table["pattern"], sort=False).mean()
-
-
-def waiting_times(results: str) -> pd.DataFrame:
-    """F after each probe, starting from 1, for three ways to halve it. Columns: ceil, floor, real (not rounded).
-
-    ``results``: the outcome of each probe, "s" for stable and "u" for unstable.
-    """
-    rules: dict[str, Callable[[float], float]] = {
-        "ceil": lambda wait: max(1, -(-wait // 2)),
-        "floor": lambda wait: max(1, wait // 2),
-        "real": lambda wait: wait / 2,
-    }
-    rows: dict[str, list[float]] = {}
-    for name, half in rules.items():
-        wait: float = 1
-        rows[name] = []
-        for result in results:
-            wait = wait + 1 if result == "s" else half(wait)
-            rows[name].append(wait)
-    return pd.DataFrame(rows, index=pd.Index([f"{k}: {result}" for k, result in enumerate(results, 1)], name="probe"))
 
 
 # ---- figures: the states as colours ---------------------------------------------------------------------------------
