@@ -1,1 +1,1 @@
-"""Star-PFL: settings, experiments, figures and claims."""
+"""Star-PFL: settings, experiments, claims, and what a run stores, by subject."""

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from pfl_core.papers.star_pfl import likeness
 from pfl_core.papers.star_pfl.claims import claim
+from pfl_core.papers.star_pfl.convergence import local_gain, picked
+from pfl_core.papers.star_pfl.costs import costs
 from pfl_core.papers.star_pfl.experiments import EXPERIMENTS, SEEDS, WITHOUT
-from pfl_core.papers.star_pfl.results import rounds, similarity
+from pfl_core.papers.star_pfl.freezing import freezing
 from pfl_core.papers.star_pfl.searches import SEARCHES
-from pfl_core.papers.star_pfl.settings import SETTINGS
+from pfl_core.papers.star_pfl.settings import BASELINES, SETTINGS
 from pfl_core.papers.star_pfl.tables import TABLES
+from pfl_core.runs import Record
 from pfl_core.study.frame import Row, is_missing
 from pfl_core.study.paper import Paper
 
-EXTRA_METRICS = (rounds.extra_metrics, similarity.extra_metrics)
+
+def of_tables(record: Record) -> dict[str, float]:
+    """Costs, accuracies and frozen shares of the methods of Tables 2 and 3; empty for others."""
+    if record.spec.method["name"] not in ("star_pfl", *BASELINES):
+        return {}
+    return costs(record) | picked(record) | freezing(record) | local_gain(record)
 
 
 def nothing_frozen(row: Row) -> bool:
@@ -23,7 +32,7 @@ PAPER = Paper(
     SETTINGS,
     EXPERIMENTS,
     SEEDS,
-    EXTRA_METRICS,
+    (of_tables, likeness.extra_metrics),
     searches=SEARCHES,
     title="Star-PFL",
     question="Can clients skip parameters whose updates only oscillate, and is the result personal?",

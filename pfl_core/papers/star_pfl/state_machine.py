@@ -1,4 +1,4 @@
-"""Star-PFL's state machine on artificial updates: a worked example, and typical patterns of a parameter."""
+"""Star-PFL's state machine on artificial updates: a worked example, typical patterns, and their pictures."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from torch import Tensor
 
 from pfl_core.algorithms.star_pfl.masks import average_, average_stability
 from pfl_core.algorithms.star_pfl.probe import ACTIVE, FROZEN, PROBING
 from pfl_core.papers.star_pfl.null_model import Simulated, Updates, simulate
 from pfl_core.seeding import generator
+from pfl_core.study.plots import legend_above
+from pfl_core.study.style import BLUE, DOUBLE, styled
 
 # Entry -> update of rounds 1 to 8, taken only if the entry is trained: a oscillates, b drifts, c oscillates and then
 # moves again, d never moves. Binary fractions, so every score is exact.
@@ -139,31 +147,80 @@ def panels(cases: Mapping[str, Mapping[str, Any]], **common: Any) -> pd.DataFram
     return pd.concat(trajectories(**{**common, **case}).assign(setting=name) for name, case in cases.items())
 
 
-def trained_shares(table: pd.DataFrame) -> pd.DataFrame:
-    """``trained_share`` of each setting of ``panels``: a row per pattern, a column per setting."""
-    return pd.DataFrame({name: trained_share(part) for name, part in table.groupby("setting", sort=False)})
-
-
 def trained_share(table: pd.DataFrame) -> pd.Series:
     """Share of the rounds in which each pattern is trained (active or probing), in percent."""
     return 100 * (table["state"] != FROZEN).groupby(table["pattern"], sort=False).mean()
 
 
-def waiting_times(results: str) -> pd.DataFrame:
-    """F after each probe, starting from 1, for three ways to halve it. Columns: ceil, floor, real (not rounded).
+# ---- figures: the states as colours ---------------------------------------------------------------------------------
 
-    ``results``: the outcome of each probe, "s" for stable and "u" for unstable.
-    """
-    rules: dict[str, Callable[[float], float]] = {
-        "ceil": lambda wait: max(1, -(-wait // 2)),
-        "floor": lambda wait: max(1, wait // 2),
-        "real": lambda wait: wait / 2,
+STATE_COLORS = {"active": "#f2f2f2", "frozen": "#6baed6", "probing": "#d55e00"}
+COLORMAP = ListedColormap(list(STATE_COLORS.values()))  # of the numbers of the states
+
+
+def state_patches() -> list[Patch]:
+    """Legend entries of the states."""
+    return [Patch(facecolor=color, edgecolor="0.8", label=state) for state, color in STATE_COLORS.items()]
+
+
+def score_panel(ax: Axes, line: pd.DataFrame, threshold: float | None = None, color: str = BLUE) -> None:
+    """Draws an entry's score over its states, which are the background. Columns: round, score, state (a number)."""
+    edges = np.append(line["round"] - 0.5, line["round"].iloc[-1] + 0.5)
+    style: Any = {
+        "cmap": COLORMAP,
+        "vmin": 0,
+        "vmax": 2,
+        "alpha": 0.45,
+        "linewidth": 0,
+        "zorder": 0,
+        "rasterized": True,
     }
-    rows: dict[str, list[float]] = {}
-    for name, half in rules.items():
-        wait: float = 1
-        rows[name] = []
-        for result in results:
-            wait = wait + 1 if result == "s" else half(wait)
-            rows[name].append(wait)
-    return pd.DataFrame(rows, index=pd.Index([f"{k}: {result}" for k, result in enumerate(results, 1)], name="probe"))
+    ax.pcolormesh(edges, [-0.04, 1.04], line["state"].to_numpy()[None], **style)
+    ax.plot(line["round"], line["score"], ".-", color=color, markersize=2.5, linewidth=0.9)
+    if threshold is not None:
+        ax.axhline(threshold, color="k", linewidth=0.8, linestyle="--", label="threshold T")
+    ax.set_ylim(-0.04, 1.04)
+
+
+@styled
+def pattern_panels(table: pd.DataFrame, threshold: float) -> Figure:
+    """Scores by round over the states; rows are patterns, columns settings. ``table``: see ``panels``."""
+    patterns, settings = (list(dict.fromkeys(table[name])) for name in ("pattern", "setting"))
+    size = (DOUBLE, len(patterns) + 0.9)
+    fig, axes = plt.subplots(
+        len(patterns), len(settings), figsize=size, layout="constrained", sharex=True, sharey=True, squeeze=False
+    )
+    for row, pattern in zip(axes, patterns, strict=True):
+        for ax, setting in zip(row, settings, strict=True):
+            score_panel(ax, table[(table["pattern"] == pattern) & (table["setting"] == setting)], threshold)
+        row[0].set_ylabel(f"{pattern}\nscore")
+    for ax, setting in zip(axes[0], settings, strict=True):
+        ax.set_title(setting)
+    for ax in axes[-1]:
+        ax.set_xlabel("round")
+    legend_above(fig, axes[0], state_patches())
+    return fig
+
+
+@styled
+def raster(table: pd.DataFrame) -> Figure:
+    """States of sampled entries: rows are entries in the order of the layers, columns rounds; a panel for each party.
+
+    Columns: party, round, entry, layer, state (a number).
+    """
+    parties = list(dict.fromkeys(table["party"]))
+    fig, axes = plt.subplots(1, len(parties), figsize=(DOUBLE, 3.8), layout="constrained", sharey=True)
+    for ax, party in zip(axes, parties, strict=True):
+        mine = table[table["party"] == party]
+        grid = mine.pivot(index="entry", columns="round", values="state")
+        layer = mine.drop_duplicates("entry").set_index("entry").loc[grid.index, "layer"].to_numpy()
+        extent = (grid.columns[0] - 0.5, grid.columns[-1] + 0.5, len(grid) - 0.5, -0.5)
+        ax.imshow(grid, aspect="auto", extent=extent, cmap=COLORMAP, vmin=0, vmax=2, interpolation="none")
+        first = np.flatnonzero(np.append(True, layer[1:] != layer[:-1]))  # first row of each layer
+        for place in first[1:]:
+            ax.axhline(place - 0.5, color="k", linewidth=0.6)
+        ax.set(xlabel="communication round", title=party)
+        ax.set_yticks((first + np.append(first[1:], len(grid))) / 2 - 0.5, layer[first])
+        ax.tick_params(axis="y", length=0)
+    legend_above(fig, handles=state_patches())
+    return fig

@@ -5,6 +5,7 @@ import pytest
 
 from pfl_core.algorithms.star_pfl.probe import FROZEN
 from pfl_core.papers.star_pfl import state_machine as star_machine
+from tests.plots import drawn
 
 NO = None
 # Computed by hand. Entry -> a row for each round: state, score, M, dW, W, score', L, F, M' and M after
@@ -95,16 +96,23 @@ def test_moving_averages_of_an_oscillation(decay, score):
     assert table["score"].iloc[-1] == pytest.approx(score, rel=1e-3)
 
 
-def test_waiting_times():
-    table = star_machine.waiting_times("sssusuus")
-    assert table["ceil"].tolist() == [2, 3, 4, 2, 3, 2, 1, 2]
-    assert table["floor"].tolist() == [2, 3, 4, 2, 3, 1, 1, 2]
-    assert table["real"].tolist() == [2, 3, 4, 2, 3, 1.5, 0.75, 1.75]
-
-
-def test_panels_have_the_shares_of_each_setting():
+def test_panels_have_the_states_of_each_setting():
     table = star_machine.panels({"H = 4": {"length": 4}, "H = 5": {"length": 5}}, threshold=0.1, rounds=20)
-    trained = star_machine.trained_shares(table)
-    assert list(trained) == ["H = 4", "H = 5"] and list(trained.index) == list(star_machine.PATTERNS)
-    alone = star_machine.trained_share(star_machine.trajectories(0.1, 5, rounds=20))
-    assert trained["H = 5"].tolist() == alone.tolist()
+    assert table["setting"].unique().tolist() == ["H = 4", "H = 5"]
+    alone = star_machine.trajectories(0.1, 5, rounds=20)
+    assert table.loc[table["setting"] == "H = 5", "state"].tolist() == alone["state"].tolist()
+    fig = drawn(star_machine.pattern_panels(table, 0.1))
+    assert [ax.get_title() for ax in fig.axes[:2]] == ["H = 4", "H = 5"] and len(fig.axes) == 2 * 5
+    oscillation, threshold = fig.axes[0].lines
+    assert list(oscillation.get_ydata()) == table["score"].iloc[:20].tolist()
+    assert list(threshold.get_ydata()) == [0.1, 0.1]
+
+
+def test_the_raster_separates_parties_and_layers():
+    rows = [(party, t, e, f"fc{e // 2 + 1}", (e + t) % 3) for party in "ab" for t in (1, 2, 3) for e in range(4)]
+    first, second = drawn(
+        star_machine.raster(pd.DataFrame(rows, columns=["party", "round", "entry", "layer", "state"]))
+    ).axes
+    assert [first.get_title(), second.get_title()] == ["a", "b"]
+    assert [text.get_text() for text in first.get_yticklabels()] == ["fc1", "fc2"]
+    assert first.images[0].get_array().tolist() == [[(e + t) % 3 for t in (1, 2, 3)] for e in range(4)]

@@ -1,14 +1,11 @@
-"""Shares that Star-PFL froze, compared with pure noise, and the gain of local training."""
+"""Shares that Star-PFL froze in a run, compared with pure noise."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from pfl_core.algorithms.star_pfl.method import StarPFL
 from pfl_core.papers.star_pfl.null_model import Chance, chance
@@ -51,16 +48,6 @@ def freezing(record: Record) -> dict[str, float]:
     return out
 
 
-def seed_label(record: Record) -> str:
-    """A run's name where only seeds differ: "seed 0"."""
-    return f"seed {record.spec.seed}"
-
-
-def by_seed(records: Sequence[Record]) -> pd.DataFrame:
-    """``freezing`` of several runs, a column for each seed."""
-    return pd.DataFrame({seed_label(record): freezing(record) for record in records})
-
-
 def by_chance(record: Record) -> Chance | None:
     """The null model with the run's thresholds, windows and epochs; None if the run follows neither reading."""
     method = record.spec.build_method()
@@ -83,21 +70,3 @@ def by_chance(record: Record) -> Chance | None:
 @cache
 def _chance(rounds: int, reading: str, **settings: Any) -> Chance:
     return chance(rounds, entries=ENTRIES, reading=reading, **settings)
-
-
-def local_gain(record: Record) -> dict[str, float]:
-    """``local_gain``: accuracy after local training minus accuracy of the received model, in points.
-
-    Mean over clients and the last five rounds. NaN if not every round was scored, or with partial participation, where
-    the clients that trained differ from those that received the model.
-    """
-    if (
-        record.spec.eval_every != 1
-        or record.spec.participation < 1
-        or record.rounds < 2
-        or "correct_trained" not in record.series
-    ):
-        return {"local_gain": math.nan}
-    received, trained = record.curve()["acc_mean"], record.curve(trained=True)["acc_mean"]
-    # the model received in round t is the one scored after aggregation in round t - 1
-    return {"local_gain": float((trained - received.shift()).iloc[-5:].mean())}

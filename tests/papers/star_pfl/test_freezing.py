@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from pfl_core.papers.star_pfl.freezing import by_chance, freezing
 from pfl_core.papers.star_pfl.null_model import chance
-from pfl_core.papers.star_pfl.results.freezing import by_chance, by_seed, freezing, local_gain
 from pfl_core.runs import Record, RunSpec
 
 SPEC = RunSpec(method={"name": "star_pfl", "threshold_local": 0.3}, rounds=2, clients=2, paper="star_pfl")
@@ -24,11 +24,6 @@ def test_frozen_shares_and_the_null_model():
     assert metrics["chance_local"] == pytest.approx(100 * noise.frozen_local.mean())
     assert metrics["excess_global"] == pytest.approx(25 - 100 * noise.frozen_global.mean())
     assert metrics["chance_sent"] == pytest.approx(100 * noise.upload.mean())
-
-
-def test_a_column_for_each_seed():
-    table = by_seed([record(), record(replace(SPEC, seed=3))])
-    assert list(table) == ["seed 0", "seed 3"] and table.loc["frozen_local"].tolist() == pytest.approx([20, 20])
 
 
 def test_the_null_model_follows_the_reading():
@@ -61,12 +56,3 @@ def test_cancelled_shares_leave_out_entries_that_never_moved():
     assert metrics["cancelled_global"] == pytest.approx(100 * (2 / 10 + 2 / 9) / 2)
     assert metrics["cancelled_local"] == pytest.approx(100 * (2 / 8 + 0 + 0 + 0) / 4)
     assert "cancelled_local" not in freezing(record())
-
-
-def test_local_gain_is_trained_minus_received_accuracy():
-    counts = ([1, 2], [[10, 10], [10, 10]])
-    merged, trained = ([1, 2], [[4, 6], [10, 10]]), ([1, 2], [[0, 0], [8, 6]])
-    scored = dict(correct=merged, count=counts, correct_trained=trained, count_trained=counts)
-    assert local_gain(record(**scored)) == {"local_gain": pytest.approx(20.0)}
-    for changed in (replace(SPEC, eval_every=2), replace(SPEC, rounds=1), replace(SPEC, participation=0.5)):
-        assert math.isnan(local_gain(record(changed, **scored))["local_gain"])
