@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from pfl_core.papers.fedpews import activations, metrics
 from pfl_core.papers.fedpews.claims import claim
 from pfl_core.papers.fedpews.experiments import EXPERIMENTS, SEEDS
-from pfl_core.papers.fedpews.results import metrics
 from pfl_core.papers.fedpews.searches import SEARCHES
 from pfl_core.papers.fedpews.settings import SETTINGS
 from pfl_core.papers.fedpews.tables import TABLES
 from pfl_core.study.paper import Paper
 
-EXTRA_METRICS = (metrics.to_target, metrics.late_accuracy, metrics.warmup, metrics.own_groups)
+EXTRA_METRICS = (metrics.to_target, metrics.late_accuracy, metrics.warmup, activations.own_groups)
 PAPER = Paper(
     SETTINGS,
     EXPERIMENTS,

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from pfl_core.study import search
 from pfl_core.study.methods import NAMES
-from pfl_core.study.names import plain
 from pfl_core.study.settings import PaperSettings, Setting
 from pfl_core.training import Training
 
@@ -124,11 +123,6 @@ _QUICK = {
     ),
 }
 _CI = {name: replace(setting, rounds=3) for name, setting in _QUICK.items()}
-
-
-def data_title(name: str) -> str:
-    """A data set's display name: "MNIST + CIFAR-10" for ``mnist+cifar10``."""
-    return plain(name.replace("+", " + "))
 
 
 def method_title(method: str, base: str = "fedavg") -> str:

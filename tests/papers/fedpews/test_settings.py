@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pfl_core.papers.fedpews.metrics import target_of
 from pfl_core.papers.fedpews.paper import PAPER
-from pfl_core.papers.fedpews.results.metrics import target_of
 from pfl_core.papers.fedpews.settings import SETTINGS
 from pfl_core.study.published import parse_variant
 
