@@ -8,7 +8,7 @@ import pytest
 
 from pfl_core.papers.pfedgate.mask_counts import masks_possible
 from pfl_core.papers.pfedgate.paper import PAPER
-from pfl_core.papers.pfedgate.results.gates import (
+from pfl_core.papers.pfedgate.gates import (
     all_swaps,
     extra_metrics,
     gate_swaps,
