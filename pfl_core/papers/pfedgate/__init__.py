@@ -1,1 +1,1 @@
-"""pFedGate: settings, experiments, figures and claims."""
+"""pFedGate: settings, experiments, metrics and claims."""

@@ -19,7 +19,6 @@ from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.costs import payload_bytes, weight_uses
 from pfl_core.federation import Federation, Split
 from pfl_core.papers.pfedgate.costs import fedem_step, first_mask, layer_macs, step_counts
-from pfl_core.papers.pfedgate.published import M_STEP, MEASURED, SLICED, SMALL, table2
 from pfl_core.papers.pfedgate.settings import METHOD_FIELDS
 from pfl_core.runs import RESULTS, provenance
 from pfl_core.seeding import generator
@@ -27,6 +26,9 @@ from pfl_core.study import profiling
 from pfl_core.study.frame import Row
 from pfl_core.training import Training
 
+SMALL = "pFedGate, s = 0.3"  # the published method: full-size kernels with a mask
+SLICED = "whole neurons, s = 0.3, sliced"  # not in the paper
+M_STEP = "FedEM, without its E step"
 ROWS = {"block_layout": "output_rows", "straight_through": "kept"}
 Modes = dict[str, tuple[str, dict[str, Any]]]  # label -> method and its fields
 # Table 2's rows. "whole neurons" (not in the paper): the same blocks, with masked or with physically smaller layers.
@@ -44,11 +46,6 @@ MORE_MODES: Modes = {  # only at presets real and paper
     "whole neurons, s = 0.5, masked": ("pfedgate", {"keep_ratio": 0.5, **ROWS}),
     "whole neurons, s = 0.5, sliced": ("pfedgate", {"keep_ratio": 0.5, **ROWS, "execution": "sliced"}),
 }
-WHOLE_NEURONS = (  # a line below the figure
-    "whole neurons: pFedGate with other blocks, not in the paper\n"
-    "masked: dropped neurons are multiplied by 0; sliced: they are left out"
-)
-TOP = ("FedAvg", "FedEM", M_STEP)  # first rows of figures; the others follow by kind, with falling s
 STEPS = 2  # in a round
 VERSION = 2  # raised when the measured work or the way of measuring changes
 NETWORK = "lenet_cifar"
@@ -202,32 +199,6 @@ def kept_shares() -> pd.DataFrame:
 def batches(preset: str) -> tuple[int, ...]:
     """The batch sizes of a preset."""
     return BATCHES.get(preset, PAPER_BATCHES)
-
-
-def beside_table2(times: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
-    """Ratios to FedAvg: measured (medians over turns) and the paper's.
-
-    Columns: panel, label, source, value, reference.
-    """
-    median = times.groupby(["label", "batch"], sort=False)["ratio"].median().reset_index()
-    reproduced = pd.concat(
-        frame.assign(panel=panel) for frame, panel in zip((median, memory), MEASURED.values(), strict=True)
-    )
-    published = table2()
-    published = published[published["batch"].isin(times["batch"])]
-    frame = pd.concat([reproduced.assign(source="here"), published.assign(source="paper")], ignore_index=True)
-    frame = frame.assign(
-        source=frame["source"] + ", batch " + frame["batch"].astype(str), value=frame["ratio"], reference=1.0
-    )
-    frame = frame.sort_values("label", kind="stable", key=lambda labels: labels.map(_row))
-    return frame[["panel", "label", "source", "value", "reference"]]
-
-
-def _row(label: str) -> tuple[int, str, float, str]:
-    """Sort key of a row of ``beside_table2``: its place in TOP, or its kind, falling s, and its kernels."""
-    kind, _, rest = label.partition(", s = ")
-    s, _, kernels = rest.partition(", ")
-    return TOP.index(label) if label in TOP else len(TOP), kind, -float(s or 1), kernels
 
 
 def measured_rows(times: pd.DataFrame, memory: pd.DataFrame, preset: str) -> Iterator[Row]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pfl_core.papers.pfedgate.benchmark import committed_rows
 from pfl_core.papers.pfedgate.claims import SETS, STAND_INS, claim
 from pfl_core.papers.pfedgate.experiments import EXPERIMENTS, SEEDS
-from pfl_core.papers.pfedgate.results.gates import extra_metrics
-from pfl_core.papers.pfedgate.results.studies import gate_rank, novel
+from pfl_core.papers.pfedgate.gate_tree import gate_rank
+from pfl_core.papers.pfedgate.gates import extra_metrics
+from pfl_core.papers.pfedgate.participation import novel
 from pfl_core.papers.pfedgate.searches import SEARCHES
 from pfl_core.papers.pfedgate.settings import GATE_PARTS, SETTINGS
 from pfl_core.papers.pfedgate.tables import TABLES

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pfl_core.papers.pfedgate.results.gates import gate_values
+from pfl_core.papers.pfedgate.gates import gate_values
 from pfl_core.runs import Record
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -14,41 +12,13 @@ from pfl_core.algorithms.pfedgate.blocks import build_blocks
 from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.costs import rounds_to
 from pfl_core.runs import Record
-from pfl_core.study.frames import setting_label
-from pfl_core.study.methods import NAMES
-from pfl_core.study.names import plain
 from pfl_core.study.network import network
 
-OPTIONS = (  # fields, besides the budget, in which a run may differ from the paper's
-    *("blocks_per_tensor", "block_layout", "selector", "straight_through", "execution", "mask", "gate_override"),
-    *("gate_paths", "pre_norm", "post_norm", "sigmoid", "without_sigmoid", "gate_granularity"),
-    "keep_momentum",
-)
 SWAPS = {  # array of ``evaluation.gate_swaps`` -> prefix of its metric
     "other_gates": "other_gate",
     "mean_gate": "mean_gate",
     "constant_scales": "constant_scales",
 }
-
-
-def run_label(record: Record) -> str:
-    """Method, budget, data and changed options, for example "pFedGate, s = 0.5, CIFAR-10, mask=random"."""
-    method, default, data = record.spec.build_method(), PFedGate(), plain(setting_label(record))
-    if not isinstance(method, PFedGate):
-        return f"{NAMES[record.spec.method['name']]}, {data}"
-    changed = [name for name in OPTIONS if getattr(method, name) != getattr(default, name)]
-    s = method.keep_ratio
-    words = ["pFedGate", "mixed budgets" if isinstance(s, tuple | list) else f"s = {s:g}", data]
-    return ", ".join([*words, *(f"{name}={getattr(method, name)}" for name in changed)])
-
-
-def only(table: pd.DataFrame, *varied: str) -> pd.DataFrame:
-    """The rows of pFedGate whose options are the paper's, except for the budget and the options ``varied``."""
-    defaults, rows = dataclasses.asdict(PFedGate()), table[table["method"] == "pfedgate"]
-    for name in OPTIONS:
-        if name not in varied:
-            rows = rows[rows[name].isna() if defaults[name] is None else rows[name] == defaults[name]]
-    return rows
 
 
 def extra_metrics(record: Record) -> dict[str, float]:
@@ -171,29 +141,6 @@ def gate_swaps(record: Record) -> pd.DataFrame:
     correct |= {"mean gate": arrays["mean_gate_correct"], "one constant scale": arrays["constant_scales_correct"]}
     accuracy = pd.DataFrame(correct) / np.array(record.arrays["test_count"])[:, None] * 100
     return accuracy.rename_axis("client").reset_index().melt("client", var_name="gate", value_name="accuracy")
-
-
-def all_swaps(records: Iterable[Record], panels: Iterable[str]) -> pd.DataFrame:
-    """``gate_swaps`` of several runs, with the columns panel (one name per run) and seed."""
-    pairs = zip(records, panels, strict=True)
-    parts = [gate_swaps(record).assign(panel=panel, seed=record.spec.seed) for record, panel in pairs]
-    return pd.concat(parts, ignore_index=True)
-
-
-def mask_rows(use: Mapping[str, np.ndarray], sizes: np.ndarray) -> pd.DataFrame:
-    """The rows behind ``figures.masks.mask_use``. Columns: panel, client, block, kept, parameters (the block's)."""
-    parts = {
-        panel: pd.DataFrame(mask).rename_axis("client").melt(ignore_index=False, var_name="block", value_name="kept")
-        for panel, mask in use.items()
-    }
-    rows = pd.concat(parts, names=["panel"]).reset_index()
-    return rows.assign(parameters=sizes[rows["block"].astype(int)])
-
-
-def value_rows(values: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """The rows behind ``figures.masks.gate_histograms``. Columns: panel, round, block 0, block 1, ..."""
-    parts = [pd.DataFrame(each, index=range(1, len(each) + 1)).rename_axis("round") for each in values.values()]
-    return pd.concat(parts, keys=values, names=["panel"]).add_prefix("block ").reset_index()
 
 
 def gate_values(record: Record) -> np.ndarray | None:

@@ -6,18 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pfl_core.papers.pfedgate.mask_counts import masks_possible
-from pfl_core.papers.pfedgate.paper import PAPER
-from pfl_core.papers.pfedgate.results.gates import (
-    all_swaps,
+from pfl_core.papers.pfedgate.gates import (
     extra_metrics,
     gate_swaps,
     kept_macs,
-    mask_rows,
-    only,
-    run_label,
-    value_rows,
 )
+from pfl_core.papers.pfedgate.mask_counts import masks_possible
+from pfl_core.papers.pfedgate.paper import PAPER
 from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.runs import Record
 
@@ -94,8 +89,6 @@ def test_swapped_gates():
     metrics = extra_metrics(stored)
     assert metrics["other_gate_change"] == pytest.approx(25 - 55)
     assert (metrics["mean_gate_change"], metrics["constant_scales_change"]) == (pytest.approx(-5), pytest.approx(5))
-    both = all_swaps([stored, record(arrays)], ["s = 1", "s = 0.5"])  # the second run has no swapped gates
-    assert set(both["panel"]) == {"s = 1"} and set(both["seed"]) == {0} and len(both) == len(gate_swaps(stored))
     frame = gate_swaps(stored).pivot(index="client", columns="gate", values="accuracy")
     assert frame.loc[1].to_dict() == {
         **{"own": 60, "client k + 1's": 20, "client k + 2's": 40},
@@ -107,24 +100,10 @@ def test_swapped_gates():
     assert len(judged) == 1  # two of the clients' budgets are too small
 
 
-def test_run_labels_contain_changed_options():
-    assert run_label(record(keep_ratio=0.3)) == "pFedGate, s = 0.3, Digits"
-    assert run_label(record(mask="random")) == "pFedGate, s = 0.5, Digits, mask=random"
-    assert run_label(record(keep_ratio=(0.5, 0.1))) == "pFedGate, mixed budgets, Digits"
-
-
 def test_drift_compares_sorted_values():
     values = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5], [0.5, 0.5], [0.5, 0.6]])
     metrics = extra_metrics(record({"gate_values": values.tolist()}))
     assert (metrics["drift_first"], metrics["drift_last"]) == (0.0, pytest.approx(0.05))
-
-
-def test_only_selects_runs_that_differ_in_the_given_options():
-    options = [{}, {"keep_ratio": 0.3}, {"mask": "random"}, {"gate_override": 1.0}, {"reading": "authors_code"}]
-    records = [record(**each) for each in options]
-    table = PAPER.frame(records)
-    assert only(table).index.tolist() == [0, 1]
-    assert only(table, "mask", "gate_override").index.tolist() == [0, 1, 2, 3]
 
 
 def test_variants_contain_changed_fields():
@@ -146,11 +125,3 @@ def test_number_of_possible_masks():
     assert third["s', authors_code"] == pytest.approx(0.246, abs=5e-4)
     assert half["s', authors_code"] == pytest.approx(0.434, abs=5e-4) and half["blocks L"] == 40
     assert math.isclose(half["gate / model"], 62_720 / 2_278_334)
-
-
-def test_rows_behind_the_figures_of_masks_and_values():
-    rows = mask_rows({"a": np.eye(2), "b": np.ones((2, 2))}, np.array([3, 5]))
-    assert list(rows.columns) == ["panel", "client", "block", "kept", "parameters"] and len(rows) == 8
-    last = rows.query("panel == 'a' and client == 1 and block == 1")
-    assert last[["kept", "parameters"]].values.tolist() == [[1.0, 5.0]]
-    assert value_rows({"a": np.ones((3, 2))})["round"].tolist() == [1, 2, 3]
