@@ -10,9 +10,20 @@ from pfl_core import notebooks
 from pfl_core.runs.provenance import ROOT
 
 SCIENCE = {  # function that one cell calls and nothing else -> why it is no cell
-    "code_options": "the options of the released code, from the method's own readings",
+    "ablation_name": "names the runs of the experiment in its module",
+    "analytic": "counts multiply-adds and bytes of the methods' steps",
+    "epoch_by_epoch": "reads what the probe recorded within the rounds",
+    "gate_scheme": "the drawing of the gate's network",
+    "kept_macs": "multiply-adds that masks keep",
+    "kept_shares": "masks of two readings on the paper's networks",
     "layer_contrasts": "permutation tests of every layer's masks",
-    "layer_groups": "the layers of Table 3 for each network, which the experiment uses, too",
+    "likeness_by_layer": "likeness of stable sets beyond chance",
+    "masks_possible": "the number of masks that a budget allows",
+    "neighbours": "nearest clients by similarity",
+    "peak_memory": "measures memory in processes of their own",
+    "sampled_tensors": "which entries the probe samples",
+    "table5": "the formulas of the paper's Table 5",
+    "worked_example": "the state machine, step by step",
 }
 FOLDERS = ("papers", "study")
 
@@ -52,4 +63,4 @@ def test_no_function_serves_one_cell_alone():
 
 
 def test_names_are_found_as_they_are_used():
-    assert names_in("import a\nfrom b import c\nd.e(f)\ndef g(): pass") == ["d", "f", "e"]
+    assert set(names_in("import a\nfrom b import c\nd.e(f)\ndef g(): pass")) == {"d", "e", "f"}

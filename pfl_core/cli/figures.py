@@ -109,7 +109,7 @@ def do_figures(args: argparse.Namespace) -> int:
         print(as_json(costs.rows) if args.json else text, flush=True)
     if args.dry_run:
         return 0
-    from pfl_core.study.output import figures_dir
+    from pfl_core.study.plots import figures_dir
 
     env = {"PFL_TRAIN": "1"} | ({"PFL_JOBS": str(args.jobs)} if args.jobs else {}) | _formats(args)
     tasks = {name: Task(parameters, env) for name, parameters in selected.items()}
@@ -129,7 +129,7 @@ def draw_evidence(args: argparse.Namespace) -> int:
         )
     from pfl_core.notebooks import manifest
     from pfl_core.runs import RESULTS
-    from pfl_core.study.output import figures_dir
+    from pfl_core.study.plots import figures_dir
 
     tasks = evidence(notebooks.select(args.selection))
     if args.list or args.dry_run:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from pfl_core.study.claims import matches
 from pfl_core.study.frame import Row, fresh, is_missing
-from pfl_core.study.frames import GENERATED, in_brief
+from pfl_core.study.labels import GENERATED, in_brief
 from pfl_core.study.presets import PRESETS
 from pfl_core.study.published import ANY, table
 

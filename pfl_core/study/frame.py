@@ -4,8 +4,9 @@ Columns of a row:
 
 - ``method`` and each of its fields by its own name (``alpha``); ``reading``; ``changed``: the names of the fields that
   differ from the study's settings;
-- ``clients``, ``rounds`` (completed), ``participation``, ``novel``, ``eval_every``, ``seed``, ``preset``, ``setting``,
-  ``key``, and options of data, partition, model and training with a prefix (``partition_alpha``, ``train_lr``);
+- ``clients``, ``rounds`` (completed), ``participation``, ``novel``, ``eval_every``, ``seed``, ``device``, ``preset``,
+  ``setting``, ``key``, and options of data, partition, model and training with a prefix (``partition_alpha``,
+  ``train_lr``);
 - ``dataset`` (as the tables count data sets), ``where`` (setting with that data set), ``data`` (what was read),
   ``differs`` (from the paper's setting), ``partial``, ``stale``;
 - a column per metric. Scores are those of the last round, in percent: ``acc_mean``, ``acc_pooled``,
@@ -26,7 +27,7 @@ import pandas as pd
 from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.study.checks import failed, flat, inert, late_change, validation_change
 from pfl_core.study.distance import differences
-from pfl_core.study.frames import data_name, method_fields, published_set, setting_label
+from pfl_core.study.labels import data_name, method_fields, published_set, setting_label
 from pfl_core.study.mask_overlap import head_weight, masks, overlap_contrast
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def row_of(record: Record, study: Study | None) -> Row:
         "changed": list(changed),
         **{name: getattr(spec, name) for name in OF_RUN},
         "rounds": record.rounds,
+        "device": spec.device_kind,
         "preset": spec.preset_label,
         "key": record.key,
     }

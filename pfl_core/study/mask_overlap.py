@@ -9,7 +9,7 @@ import pandas as pd
 
 from pfl_core.runs import Record
 from pfl_core.study import similarity
-from pfl_core.study.frames import method_fields
+from pfl_core.study.labels import method_fields
 
 
 def masks(record: Record) -> dict[str, tuple[np.ndarray, int]]:

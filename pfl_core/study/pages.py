@@ -19,14 +19,13 @@ from matplotlib.figure import Figure
 
 from pfl_core.runs import Record, Store
 from pfl_core.runs.provenance import ROOT
-from pfl_core.study import checks, claims, frame, pictures, search
+from pfl_core.study import checks, claims, frame, pictures, plots, search
 from pfl_core.study.answers import answered
 from pfl_core.study.claims import NOT_RUN, OPEN, Judged
 from pfl_core.study.compare import counts
 from pfl_core.study.frame import is_missing
 from pfl_core.study.methods import NAMES
 from pfl_core.study.names import plain
-from pfl_core.study.output import png
 from pfl_core.study.paper import Paper, Study
 from pfl_core.study.published import Miss, facts
 
@@ -105,7 +104,7 @@ _ENDS = {"claims": "", "cells": "", "rates": "_rates", "mechanism": "_mechanism"
 
 def _png(figure: Figure) -> bytes:
     """The picture's file; the figure is closed."""
-    image = png(figure, DPI)
+    image = plots.packed(plots.drawn(figure, DPI), DPI)
     plt.close(figure)
     return image
 

@@ -37,13 +37,8 @@ __all__ = ["COLORS", "NAMES"]
 CHARACTERS_PER_INCH = 18  # of a legend
 CAPTION_PER_INCH = 20  # characters
 TITLES_PER_FIGURE = 100  # characters of the titles of a row of panels, in a double-column figure
-FAR = 4.0  # far outliers lie this many times (maximum - first quartile) below the first quartile
-FAR_FROM_BEST = 1.0  # the same in figures where the best methods count
-FAR_AHEAD = 2.0  # the same for leads: this many times (third quartile - minimum) above the third quartile
 MANY = 5  # a panel with more lines than this has no bands: they would cover each other
 MARKS = 7  # markers on a curve
-WIDE: Any = {"linewidth": 3.5, "zorder": 1.8}  # of a line under others
-ONE_SEED = "hollow: one seed"
 FAR_MARK = 4.0  # a mark this many quartile ranges away from the others is a number at the edge
 DPI = 200  # of image files; notebooks show half of it
 SHOWN = 110  # display size in a notebook, pixels per inch
@@ -66,71 +61,12 @@ def who_got_what(counts: np.ndarray, title: str = "") -> Figure:
     return captioned(fig, f"area: number of samples; largest dot: {counts.max()}")
 
 
-@styled
-def curve_panels(
-    runs: pd.DataFrame,
-    caption: str = "",
-    ylabel: str = "mean client accuracy (%)",
-    *,
-    front: str = "",
-    closer: bool = False,
-) -> Figure:
-    """Accuracy by round, a panel for each experiment, with one scale: lines are means over seeds.
-
-    Bands span the seeds, unless there is one seed or a panel has more than MANY lines.
-
-    Columns: panel, label, color, seed, round, value. Labels that start with ``front`` are drawn thicker and on top.
-    ``closer``: repeat each panel below, scaled to the second half of the rounds, without far outliers.
-    """
-    panels = list(dict.fromkeys(runs["panel"]))
-    width = DOUBLE if len(panels) > 1 or runs["label"].nunique() > 4 else SINGLE
-    size = (width, 2.3 + 1.8 * closer + 0.12 * runs["label"].nunique() / 3)
-    fig, axes = plt.subplots(
-        1 + closer, len(panels), figsize=size, layout="constrained", squeeze=False, sharey="row", sharex="col"
-    )
-    look, banded = looks(runs), runs["label"].nunique() <= MANY
-    for column, panel in zip(axes.T, panels, strict=True):
-        panel_runs = runs[runs["panel"] == panel]
-        for ax in column:
-            lines(ax, panel_runs, look, banded, front)
-        column[0].set_title(wrapped(panel, len(panels)) if len(panels) > 1 else "")
-        column[-1].set_xlabel("communication round")
-    if closer:
-        for ax in axes[1]:
-            ax.set_title("closer")
-        axes[1][0].set_ylim(late_scale(runs))
-    for ax in axes[:, 0]:
-        ax.set_ylabel(ylabel)
-    legend_above(fig, axes.flat)
-    return captioned(fig, caption, curves_note(runs, banded))
-
-
-def lines(
-    ax: Axes, runs: pd.DataFrame, look: Mapping[str, Look], banded: bool = True, front: str = "", wide: str = ""
-) -> None:
-    """A curve for each label, see ``band``. Columns: label, seed, round, value.
-
-    Labels that start with ``front`` are drawn above the others, those that start with ``wide`` wide and below them.
-    """
-    for place, (label, group) in enumerate(runs.groupby("label", sort=False)):
-        above = bool(front) and str(label).startswith(front)
-        below = bool(wide) and str(label).startswith(wide)
-        band(ax, group, str(label), look[str(label)], banded=banded, above=above, below=below, shift=place)
-    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-
-
 def curves_note(runs: pd.DataFrame, banded: bool = True) -> str:
     """What the lines and bands of a figure are. Column: seed."""
     seeds = runs["seed"].nunique()
     if seeds == 1:
         return "lines: one seed"
     return f"lines: mean over {seeds} seeds; " + ("bands: lowest to highest seed" if banded else "no bands: many lines")
-
-
-def dots_note(table: pd.DataFrame) -> str:
-    """What the dots of ``dots`` are. Column: seed."""
-    seeds = table["seed"].nunique()
-    return ONE_SEED if seeds == 1 else f"small dots: seeds; large marks: mean over {seeds} seeds"
 
 
 def wrapped(title: str, columns: float) -> str:
@@ -141,32 +77,6 @@ def wrapped(title: str, columns: float) -> str:
     width = int(TITLES_PER_FIGURE / columns)
     lines = in_figure(title).replace(" = ", "\u00a0=\u00a0").replace("(for ", "(for\u00a0").splitlines()
     return "\n".join(fill(line, width, break_on_hyphens=False, break_long_words=False) for line in lines)
-
-
-def share_y(first: Axes, *others: Axes) -> None:
-    """One vertical scale for panels that are drawn already."""
-    for ax in others:
-        ax.sharey(first)
-    first.autoscale_view(scalex=False)
-
-
-def far_below(values: pd.Series, far: float = FAR) -> float:
-    """The limit below which values are far outliers; they would compress the scale of the others."""
-    first = values.quantile(0.25)
-    return first - far * (values.max() - first)
-
-
-def late_scale(runs: pd.DataFrame) -> tuple[float, float]:
-    """Limits of y for the second half of the rounds, without the labels far below the others of their panel.
-
-    Columns: panel, label, round, value.
-    """
-    late = runs[runs["round"] > runs.groupby("panel")["round"].transform("max") / 2]
-    means = late.groupby(["panel", "label"])["value"].transform("mean")
-    low = means.groupby(late["panel"]).transform(lambda values: far_below(values.drop_duplicates()))
-    near = late.loc[means >= low, "value"]
-    margin = max(1.0, 0.05 * (near.max() - near.min()))
-    return near.min() - margin, near.max() + margin
 
 
 def legend_of(axes: Iterable[Axes]) -> tuple[list, list]:
@@ -190,106 +100,6 @@ def legend_above(fig: Figure, axes: Iterable[Axes] = (), handles: Sequence[Any] 
     fig.legend(drawn, labels, loc=place, ncols=min(columns, len(labels)))
 
 
-@styled
-def mean_dots(
-    table: pd.DataFrame,
-    caption: str = "",
-    xlabel: str = "accuracy (%)",
-    *,
-    dashed: str | None = None,
-    far: float = FAR,
-) -> Figure:
-    """A table as a figure: a row of panels for each data set, a line for each label, means and deviations over seeds.
-
-    Columns: dataset (row of panels), panel (title), label, color, value (mean), std (NaN for one seed); optional: paper
-    (the printed value, NaN if there is none), and same (the mean of the label ``dashed`` over this label's seeds, NaN
-    if it has all of them), a short line. The panels of a row have one scale. The dashed line is the mean of the label
-    ``dashed``, default the first one. Far outliers are written as numbers at the edge (``far``: see ``far_below``).
-    """
-    sets, dashed = dict(list(table.groupby("dataset", sort=False))), dashed or table["label"].iloc[0]
-    columns = table.groupby("dataset")["panel"].nunique().max()
-    heights = [0.15 * part["label"].nunique() + 0.35 for part in sets.values()]
-    longest = table["label"].str.len().max()
-    size = (SINGLE if columns == 1 and longest <= 20 else DOUBLE, sum(heights) + 0.25 * len(sets) + 0.35)
-    fig, axes = plt.subplots(
-        len(sets), columns, figsize=size, layout="constrained", squeeze=False, sharey="row", sharex="row",
-        height_ratios=heights,
-    )  # fmt: skip
-    look, has_line, cut = looks(table), set[str](), False
-    # a row of panels for each data set; unused panels are hidden
-    for row, (name, part) in zip(axes, sets.items(), strict=True):
-        labels = list(dict.fromkeys(part["label"]))
-        panels = list(part.groupby("panel", sort=False))
-        low = far_below(part["value"], far)
-        # the panel's name on a line of its own, if one of the row's titles would not fit on one line
-        fits = all("\n" not in wrapped(f"{name}: {panel}", columns + 0.5) for panel, _ in panels)
-        split = " " if fits else "\n"
-        for ax in row[len(panels) :]:
-            ax.set_axis_off()
-        for ax, (panel, cells) in zip(row, panels, strict=False):
-            _dots_of(ax, cells, labels, look, low=low)
-            for value in cells.loc[(cells["label"] == dashed) & (cells["value"] >= low), "value"]:
-                ax.axvline(value, color="0.6", linewidth=0.8, linestyle="--")
-                has_line.add(str(name))
-            _label_rows(ax, labels)
-            ax.set_title(wrapped(f"{name}:{split}{panel}" if len(sets) > 1 else panel, columns + 0.5))
-            ax.set_xlabel(xlabel)
-        if (part["value"] < low).any():  # a number at the edge lies beyond the scale
-            cut = True
-            left, right = row[0].get_xlim()
-            row[0].set_xlim(left=max(low - 0.02 * (right - low), left))
-    without = [in_figure(str(name)) for name in sets if name not in has_line]
-    missing = f" (not on {', '.join(without)})" if without else ""
-    notes = [f"dashed: {dashed}{missing}"] if has_line else []
-    if "same" in table and table["same"].notna().any():
-        notes.append(f"|: {dashed} on the seeds of this line")
-    if table["std"].notna().any():
-        notes.insert(0, "filled marks, bars: mean and standard deviation over seeds" + ", cut at the edge" * cut)
-    if table.loc[table["value"].notna(), "std"].isna().any():
-        notes.insert(0, ONE_SEED)
-    if "paper" in table and table["paper"].notna().any():
-        notes.insert(0, "black ◇: the paper")
-    return captioned(fig, caption, "; ".join(notes))
-
-
-@styled
-def lead_dots(leads: pd.DataFrame, leader: str, caption: str = "", *, over: bool = False) -> Figure:
-    """The leads of the label ``leader`` over the others: a panel for each data set, a line for each label, one scale.
-
-    ``over``: those of the others over it; each panel then has its own labels and scale. Columns: dataset, label, color,
-    lead (points), low, high (of the 95 % interval; NaN for one seed), seeds; optional: paper (the printed lead, NaN if
-    there is none). Far outliers are written as numbers at the edge. Raises ValueError without leads.
-    """
-    if leads.empty:
-        raise ValueError(f"no run of another method has a seed in common with {leader}, so there is no lead to draw")
-    cells = leads.rename(columns={"lead": "value"}).assign(std=(leads["high"] - leads["low"]) / 2)  # half the interval
-    labels, sets = list(dict.fromkeys(cells["label"])), dict(list(cells.groupby("dataset", sort=False)))
-    size = (DOUBLE if len(sets) > 1 else SINGLE, (0.15 if len(labels) > 20 else 0.2) * len(labels) + 1.1)
-    fig, axes = plt.subplots(
-        1, len(sets), figsize=size, layout="constrained", squeeze=False, sharex=not over, sharey=not over
-    )
-    look, high, low = looks(cells), -far_below(-cells["value"], FAR_AHEAD), -np.inf
-    for ax, (name, part) in zip(axes[0], sets.items(), strict=True):
-        ax.axvline(0, color="0.4", linewidth=0.8)
-        if over:
-            labels, high, low = list(dict.fromkeys(part["label"])), np.inf, far_below(part["value"], FAR_FROM_BEST)
-        _dots_of(ax, part, labels, look, low=low, high=high)
-        _label_rows(ax, labels)
-        ax.set_title(wrapped(str(name).replace(": ", ":\n"), len(sets)) if len(sets) > 1 else "")
-        ax.set_xlabel("lead (points)")
-    notes = [
-        f"marks: the lead of each method over {leader}" if over else f"marks: the lead of {leader}, over each method"
-    ]
-    if (several := cells.loc[cells["std"].notna(), "seeds"]).size:
-        seeds = " or ".join(str(n) for n in sorted(several.unique()))
-        notes.append(f"bars: 95\N{NO-BREAK SPACE}% interval, paired over {seeds} seeds")
-    if cells["std"].isna().any():
-        notes.append("hollow: no interval")
-    if "paper" in cells and cells["paper"].notna().any():
-        notes.append("black ◇: the paper")
-    return captioned(fig, caption, "; ".join(notes))
-
-
 def _label_rows(ax: Axes, labels: Sequence[str]) -> None:
     """Rows with the ``labels``, the first one above, and a pale line for each."""
     ax.set_yticks([-place for place in range(len(labels))], [plain(label) for label in labels])
@@ -298,84 +108,20 @@ def _label_rows(ax: Axes, labels: Sequence[str]) -> None:
     ax.set_axisbelow(True)
 
 
-def _dots_of(
-    ax: Axes,
-    table: pd.DataFrame,
-    labels: list[str],
-    look: Mapping[str, Look],
-    *,
-    low: float = -np.inf,
-    high: float = np.inf,
-) -> None:
-    """One panel of ``mean_dots`` or ``lead_dots``. Values below ``low`` or above ``high`` are numbers at the edge."""
-    edge = ax.get_yaxis_transform()
-    for cell in table.itertuples():
-        y = -labels.index(cell.label)
-        printed, same = getattr(cell, "paper", np.nan), getattr(cell, "same", np.nan)
-        if low <= same <= high:
-            ax.plot(same, y, "|", color="0.35", markersize=8)
-        for value, std, of in ((printed, np.nan, PAPER), (cell.value, cell.std, look[cell.label])):
-            if low <= value <= high:
-                face = "w" if np.isnan(std) else of.color
-                spread = None if np.isnan(std) else std
-                ax.errorbar(value, y, xerr=spread, fmt=of.marker, color=of.color, mfc=face, capsize=2, elinewidth=1)
-            elif not np.isnan(value):  # a missing value leaves its line empty
-                text, shift = f"{'◇ ' * (of is PAPER)}{value:.1f}", 0.2 * (of is PAPER)
-                text, place, side = (f" ◂ {text}", shift, "left") if value < low else (f"{text} ▸ ", 1 - shift, "right")
-                ax.annotate(text, xy=(place, y), xycoords=edge, va="center", ha=side, fontsize=7, color=of.color)
-
-
-def band(
-    ax: Axes,
-    group: pd.DataFrame,
-    label: str,
-    look: Look,
-    *,
-    banded: bool = True,
-    above: bool = False,
-    below: bool = False,
-    shift: int = 0,
-) -> None:
+def band(ax: Axes, group: pd.DataFrame, label: str, look: Look, *, banded: bool = True, shift: int = 0) -> None:
     """A line for the mean over seeds, and with several seeds a band from minimum to maximum.
 
-    Columns: seed, round, value. ``above``: thicker, and on top of others. ``below``: wide, and under others, so that
-    both of two equal lines are visible. ``shift`` moves the markers, so that those of several lines do not cover each
-    other.
+    Columns: seed, round, value. ``shift`` moves the markers, so that those of several lines do not cover each other.
     """
     by_round = group.groupby("round")["value"].agg(["mean", "min", "max"])
-    style: dict[str, Any] = {"linewidth": 2.0, "zorder": 3} if above else WIDE if below else {}
     every = max(1, len(by_round) // MARKS)
     face = "w" if group["seed"].nunique() == 1 else look.color
     ax.plot(
         by_round.index, by_round["mean"], label=label, color=look.color, linestyle=look.dash, marker=look.marker,
-        markerfacecolor=face, markevery=(shift % every, every), markersize=3.5, **style,
+        markerfacecolor=face, markevery=(shift % every, every), markersize=3.5,
     )  # fmt: skip
     if banded and group["seed"].nunique() > 1:
         ax.fill_between(by_round.index, by_round["min"], by_round["max"], color=look.color, alpha=0.15, linewidth=0)
-
-
-def dots(
-    ax: Axes,
-    x: np.ndarray,
-    values: Sequence[np.ndarray],
-    look: Look,
-    label: str,
-    *,
-    joined: bool = True,
-    below: bool = False,
-) -> None:
-    """A mark for each mean, and a small dot for every seed; one seed is a hollow mark. ``joined``: with a line.
-
-    ``below``: the line is wide and under others.
-    """
-    several = max(map(len, values)) > 1
-    for position, column in zip(x, values, strict=True):
-        if several:
-            ax.plot(np.full(len(column), position), column, ".", color=look.color, markersize=3.5, alpha=0.6)
-    face, dash = look.color if several else "w", look.dash if joined else ""
-    means = [np.mean(column) for column in values]
-    style = WIDE if below else {}
-    ax.plot(x, means, color=look.color, marker=look.marker, linestyle=dash, markerfacecolor=face, label=label, **style)
 
 
 def captioned(fig: Figure, caption: str, note: str = "") -> Figure:
@@ -400,32 +146,6 @@ def captioned(fig: Figure, caption: str, note: str = "") -> Figure:
         shown = [fill(line, width) for line in lines]
         fig.supxlabel("\n".join(shown), fontsize=6.5, color="0.35")
     return fig
-
-
-@styled
-def overlap_matrices(
-    matrices: Mapping[str, np.ndarray], classes: Mapping[str, Sequence[str]], label: str, caption: str = ""
-) -> Figure:
-    """Heat maps [N, N] of the overlap of clients, one panel each, labelled with the clients' classes.
-
-    FedSelect, Figure 4, and Figure 1 of its workshop version.
-    """
-    import seaborn as sns  # imported here because it takes a second
-
-    size = (DOUBLE, DOUBLE / max(2.6, len(matrices) + 0.3) + 0.6)
-    fig, axes = plt.subplots(1, len(matrices), figsize=size, layout="constrained", squeeze=False)
-    low = min(0.0, *(float(np.nanmin(m)) for m in matrices.values() if not np.isnan(m).all()), 0.0)
-    same = len({tuple(names) for names in classes.values()}) == 1
-    for ax, (title, matrix) in zip(axes[0], matrices.items(), strict=True):
-        names = classes[title]
-        sides = {"xticklabels": names, "yticklabels": names if ax is axes[0][0] or not same else False}
-        sns.heatmap(matrix, ax=ax, vmin=low, vmax=1, cmap="viridis", square=True, cbar=False, rasterized=True, **sides)
-        ax.tick_params(axis="x", length=0, labelsize=6, rotation=90)
-        ax.tick_params(axis="y", length=0, labelsize=6, rotation=0)
-        ax.set_title(title)
-    fig.colorbar(axes[0][-1].collections[0], ax=axes[0], label=fill(label, 24))
-    axes[0][0].set_ylabel("client (its classes)")
-    return captioned(fig, caption)
 
 
 # ---- the plots of the notebooks: a frame in, columns by name, a figure out ------------------------------------------
@@ -584,8 +304,8 @@ def curves(
         for ax, title in zip(axes_row, cols, strict=True):
             here = table[(table["row"] == name) & (table["col"] == title)]
             for place, (label, group) in enumerate(here.groupby(hue, sort=False)):
-                of = group.rename(columns={x: "round", y: "value"}) if (x, y) != ("round", "value") else group
-                band(ax, of[["seed", "round", "value"]], str(label), look[str(label)], banded=banded, shift=place)
+                of = group[["seed", x, y]].set_axis(["seed", "round", "value"], axis=1)
+                band(ax, of, str(label), look[str(label)], banded=banded, shift=place)
                 if paper and group[paper].notna().any():
                     printed = group.groupby(x)[paper].mean().dropna()
                     ax.plot(printed.index, printed, "D", color=look[str(label)].color, mfc="none", markersize=5)
@@ -708,12 +428,14 @@ def caption(runs: pd.DataFrame) -> str:
     alike = f"{'seeds' if len(of_setting[0]) > 1 else 'one seed:'} {numbers}"
     seeds = alike if len(of_setting) == 1 else f"{_numbers(map(len, of_setting))} seeds a data set"
     data, networks = (map(plain, dict.fromkeys(runs[name])) for name in ("data", "model_name"))
+    other = [device for device in dict.fromkeys(runs["device"]) if device != "cpu"]
+    devices = f", on {' and '.join(other)}" if other else ""
     preset, epochs = runs["preset"].iloc[0], _numbers(runs["train_epochs"])
     return (
         (f"preset {preset}: " if preset else "")
         + f"{' + '.join(data)}; {_numbers(runs['clients'])} clients, {' or '.join(networks)}, "
         + f"{_numbers(runs['rounds'])} rounds, {'one local epoch' if epochs == '1' else f'{epochs} local epochs'}, "
-        + f"rate {_numbers(runs['train_lr'])}; {seeds}"
+        + f"rate {_numbers(runs['train_lr'])}; {seeds}{devices}"
     )
 
 
@@ -725,13 +447,15 @@ def figures_dir(runs: pd.DataFrame | None = None) -> Path:
     return Path(os.environ.get("PFL_FIGURES_DIR") or (data_dir() / "figures" if by_hand else ROOT / "figures"))
 
 
-def save(fig: Figure, data: pd.DataFrame, name: str, runs: pd.DataFrame, note: str = "") -> None:
+@styled
+def save(fig: Figure, data: pd.DataFrame, name: str, runs: pd.DataFrame, note: str = "", about: str = "") -> None:
     """Finish a figure, write it as PNG with its ``data`` as CSV, and show it: figures/<preset>/<name>.
 
-    ``runs``: what it was drawn from, for the caption and the folder: runs chosen by hand (other seeds or overrides) are
-    written to the data folder, see ``figures_dir``, and the path is printed. PFL_FIGURE_FORMATS=pdf,svg adds formats.
+    ``runs``: what it was drawn from, for the caption and the folder. ``about`` replaces the caption, for what no run
+    made. Runs chosen by hand (other seeds or overrides) are written to the data folder, see ``figures_dir``, and the
+    path is printed. PFL_FIGURE_FORMATS=pdf,svg adds formats.
     """
-    captioned(fig, caption(runs), "; ".join(text for text in (str(fig.get_label()), note) if text))
+    captioned(fig, about or caption(runs), "; ".join(text for text in (str(fig.get_label()), note) if text))
     image = drawn(fig)
     path = figures_dir(runs) / runs["preset"].iloc[0] / name
     atomic_write(path.with_suffix(".png"), packed(image))

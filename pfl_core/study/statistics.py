@@ -70,30 +70,6 @@ def holm(p: Sequence[float], planned: int = 0) -> list[bool]:
     return kept
 
 
-def leads(table: pd.DataFrame, leader: str, value: str = "acc_mean") -> pd.DataFrame:
-    """The lead of the label ``leader`` over every other label, paired by seed. Columns: label, seed and ``value``.
-
-    A row for each other label: its mean and the mean lead over the common seeds, the 95 % interval of the lead, and the
-    number of common seeds.
-    Empty if ``leader`` is not in the table. With a column ``failed``, runs whose training failed have no score.
-    """
-    if "failed" in table.columns:
-        table = table.assign(**{value: table[value].where(~table["failed"].astype(bool))})
-    if table.duplicated(["seed", "label"]).any():
-        duplicate = table[table.duplicated(["seed", "label"])].iloc[0]
-        raise ValueError(
-            f"several rows for {duplicate['label']!r}, seed {duplicate['seed']}; give rows of one setting only"
-        )
-    wide = table.pivot(index="seed", columns="label", values=value)  # [seeds, labels]
-    rows = {}
-    for label in dict.fromkeys(table["label"]):
-        if label != leader and leader in wide.columns:
-            gaps = (wide[leader] - wide[label]).dropna()
-            lead = interval(gaps)
-            rows[label] = (wide.loc[gaps.index, label].mean(), lead.mean, lead.low, lead.high, lead.seeds)
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", f"{leader} leads by", "from", "to", "seeds"])
-
-
 def paired(
     runs: pd.DataFrame,
     leader: str,
@@ -127,20 +103,6 @@ def paired(
         return table.reset_index(drop=True)
     printed = paired(paper.assign(seed=0), leader, value, label=label, by=by)
     return table.merge(printed.rename(columns={"lead": "paper"})[[*by, label, "paper"]], "left", [*by, label])
-
-
-def lead_cells(table: pd.DataFrame, leader: str, by: str, value: str = "acc_mean") -> pd.DataFrame:
-    """``leads`` for each value of the column ``by``, as ``plots.lead_dots`` draws them. Columns: label, color, seed.
-
-    A row for each other label that has a seed in common with the leader: ``by``, label, color, lead, low, high, seeds.
-    """
-    parts = []
-    for name, runs in table.groupby(by, sort=False):
-        found = leads(runs, leader, value).drop(columns="mean").set_axis(["lead", "low", "high", "seeds"], axis=1)
-        parts.append(found.rename_axis("label").reset_index().assign(**{by: name}))
-    cells = pd.concat(parts, ignore_index=True).query("seeds > 0")
-    colors = table.drop_duplicates("label").set_index("label")["color"]
-    return cells.assign(color=cells["label"].map(colors))[[by, "label", "color", "lead", "low", "high", "seeds"]]
 
 
 def agreement(clients: pd.DataFrame, reference: str) -> pd.DataFrame:

@@ -76,7 +76,7 @@ def test_figures_of_other_seeds_leave_those_of_the_preset_alone(capfd, tmp_path,
     assert main(["figures", "paper_a", "--preset", "ci", "--jobs", "1", "-p", "SEEDS", "[4]"]) == 0
     made = tmp_path / "data" / "figures" / "ci" / "paper_a" / "figure.csv"
     assert made.exists() and f"    {made}\n" in capfd.readouterr().out
-    monkeypatch.setattr("pfl_core.study.output.ROOT", tmp_path)
+    monkeypatch.setattr("pfl_core.study.plots.ROOT", tmp_path)
     assert main(["figures", "paper_a", "--preset", "ci", "--jobs", "1", "--device", "cpu"]) == 0
     assert (tmp_path / "figures" / "ci" / "paper_a" / "figure.csv").exists(), "the device changes no figure"
 

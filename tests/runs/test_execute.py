@@ -29,7 +29,7 @@ from pfl_core.partition import Partition
 from pfl_core.runs import Record, RunSpec, Store, build, execute, read_record
 from pfl_core.runs.execute import save_checkpoint, state_hash
 from pfl_core.runs.marks import Branch, mark_path
-from pfl_core.study.frames import published_set
+from pfl_core.study.labels import published_set
 from pfl_core.training import Training
 from tests.runs.outside import HERE, write_npz
 

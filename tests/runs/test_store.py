@@ -28,7 +28,8 @@ from pfl_core.runs.store import (
     unpacked,
     write_content,
 )
-from pfl_core.study import output
+from pfl_core.study import plots
+from pfl_core.study.frame import frame, row_of
 from pfl_core.training import Training
 from tests.runs.outside import HERE, write_npz
 
@@ -632,4 +633,5 @@ def test_a_figure_takes_a_record_of_any_device_and_names_it(spec, store):
     store.path(made.key).unlink()
     store.put(dataclasses.replace(made, key=on_gpu.key(), spec=on_gpu))
     assert store.display_record(spec(rounds=1)).spec.device_kind == "cuda"
-    assert output.caption([store.display_record(spec(rounds=1, paper="fedselect", preset="ci"))]).endswith(", on cuda")
+    shown = row_of(store.display_record(spec(rounds=1, paper="fedselect", preset="ci")), None)
+    assert plots.caption(frame([shown])).endswith(", on cuda")

@@ -9,7 +9,7 @@ import pytest
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.runs import execute, sweep, write_record
 from pfl_core.study.experiments import available, records
-from pfl_core.study.output import caption
+from pfl_core.study.plots import caption
 from pfl_core.training import Training
 from tests.study.small_runs import specs
 
@@ -45,8 +45,8 @@ def test_a_partial_run_is_drawn_and_continued_on_request(store, monkeypatch):
     (spec,) = specs(seeds=(0,))
     execute(spec, store, until=2, keep_state=True)
     (drawn,) = records([spec], store=store)
-    assert drawn.partial and "2 of 3 rounds" in caption([drawn])
     frame = PAPER.frame([drawn])
+    assert drawn.partial and "2 of 3 rounds" in caption(frame)
     assert set(frame["preset"]) == {"real"} and set(frame["rounds"]) == {2} and frame["partial"].all()
     assert frame["data"].str.endswith("2 of 3 rounds").all()
     (whole,) = records([spec], train=True, store=store)

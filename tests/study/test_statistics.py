@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_core.study.statistics import ALIKE, LEVEL, Interval, agreement, holm, interval, lead_cells, leads
+from pfl_core.study.statistics import ALIKE, LEVEL, Interval, agreement, holm, interval, paired
 
 
 def test_interval_by_hand():
@@ -64,22 +64,35 @@ def test_agreement_with_local_client_by_client():
     assert agreement(table[table["label"] != "Local"], "Local").empty
 
 
-def test_a_run_whose_training_failed_is_no_rival():
-    rows = [("own", 0, 80.0, False), ("own", 1, 81.0, False), ("rival", 0, 78.0, False), ("rival", 1, 50.0, True)]
-    rows += [("diverged", 0, 50.0, True), ("diverged", 1, 50.0, True)]
-    found = leads(pd.DataFrame(rows, columns=["label", "seed", "acc_mean", "failed"]), "own")
-    assert found.loc["rival", ["mean", "own leads by", "seeds"]].tolist() == [78.0, 2.0, 1]
-    assert found.loc["diverged", ["mean", "own leads by"]].isna().all() and found.loc["diverged", "seeds"] == 0
+ROWS = pd.DataFrame(
+    [("a", "own", 0, 80.0, 0), ("a", "own", 1, 84.0, 0), ("a", "rival", 0, 78.0, 0), ("a", "rival", 1, 80.0, 0),
+     ("b", "own", 0, 70.0, 0), ("b", "rival", 0, 71.0, 0), ("b", "late", 1, 71.0, 0)],
+    columns=["where", "label", "seed", "acc_mean", "failed"],
+)  # fmt: skip
 
 
-def test_lead_cells_have_a_row_for_each_rival_in_each_data_set_that_shares_a_seed():
-    rows = [("a", "own", 0, 80.0), ("a", "own", 1, 84.0), ("a", "rival", 0, 78.0), ("a", "rival", 1, 80.0)]
-    rows += [("b", "own", 0, 70.0), ("b", "rival", 0, 71.0), ("b", "late", 1, 71.0)]
-    table = pd.DataFrame(rows, columns=["where", "label", "seed", "acc_mean"])
-    cells = lead_cells(table.assign(color=table["label"].str[0]), "own", "where")
-    assert cells[["where", "label", "color", "lead", "seeds"]].values.tolist() == [
-        ["a", "rival", "r", 3.0, 2], ["b", "rival", "r", -1.0, 1],
-    ]  # fmt: skip
-    low, high = cells.loc[0, ["low", "high"]]
+def test_leads_are_paired_by_seed_within_each_group():
+    found = paired(ROWS, "own", by=["where"])
+    assert found[["where", "label", "lead", "seeds"]].values.tolist() == [
+        ["a", "rival", 3.0, 2],
+        ["b", "rival", -1.0, 1],
+    ]
+    low, high = found.loc[0, ["low", "high"]]
     assert 3 - low == pytest.approx(high - 3) and low == pytest.approx(3 - 12.706, abs=0.01)
-    assert cells.loc[1, ["low", "high"]].isna().all()
+    assert found.loc[1, ["low", "high"]].isna().all()
+    assert paired(ROWS, "nobody", by=["where"]).empty
+
+
+def test_a_run_whose_training_failed_has_no_lead():
+    failed = ROWS.assign(failed=ROWS["label"].eq("rival") & ROWS["seed"].eq(1))
+    assert paired(failed, "own", by=["where"])[["lead", "seeds"]].values.tolist() == [[2.0, 1], [-1.0, 1]]
+
+
+def test_printed_leads_come_from_the_same_function():
+    printed = ROWS[ROWS["seed"] == 0].drop(columns=["seed", "failed"])
+    assert paired(ROWS, "own", by=["where"], paper=printed)["paper"].tolist() == [2.0, -1.0]
+
+
+def test_two_scores_of_one_label_and_seed_are_refused():
+    with pytest.raises(ValueError, match="several rows for .*group by one more column"):
+        paired(ROWS, "own")

@@ -1,7 +1,5 @@
 """Looks of methods (distinct in grey and with a colour vision deficiency), display names, alternative text."""
 
-import json
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -10,7 +8,7 @@ from matplotlib.colors import to_rgb
 
 from pfl_core import methods
 from pfl_core.papers import PAPERS
-from pfl_core.study import output, style
+from pfl_core.study import style
 from pfl_core.study.alt_text import alt_text
 from pfl_core.study.names import plain
 
@@ -78,23 +76,3 @@ def test_alternative_text_has_titles_axes_rows_legend_and_caption():
         "Figure. 2 panels: CIFAR-10. Horizontal: round. Vertical: accuracy. Rows: Local; Ditto. Legend: FedAvg. "
         "Caption: two lines."
     )
-
-
-def test_a_figure_is_written_as_png_pdf_and_csv_with_the_same_bytes_each_time(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PFL_FIGURES_DIR", str(tmp_path))
-    written = []
-    for _ in range(2):
-        output.show(figure(), pd.DataFrame({"a": [1.0]}), "paper/name", "ci")
-        written.append({path.name: path.read_bytes() for path in (tmp_path / "ci/paper").iterdir()})
-    assert written[0] == written[1] and set(written[0]) == {"name.png", "name.pdf", "name.csv"}
-    assert written[0]["name.pdf"].startswith(b"%PDF") and written[0]["name.csv"] == b"a\n1\n"
-    width, height = (int.from_bytes(written[0]["name.png"][at : at + 4], "big") for at in (16, 20))
-    assert (width, height) == (round(style.DOUBLE * output.DPI), 2 * output.DPI)
-
-
-def test_a_shown_picture_carries_its_alternative_text(monkeypatch):
-    shown = []
-    monkeypatch.setattr(output, "display", shown.append)
-    output.show(figure())
-    _, metadata = shown[0]._repr_mimebundle_()
-    assert "Legend: FedAvg" in json.dumps(metadata)
