@@ -39,17 +39,10 @@ NETWORKS = {
     "resnet18": "ResNet18",
     "mlp": "MLP",
 }
+SPELLED = {"sagital": "sagittal"}  # settings keep the spelling of the stored runs
 OPTIONS = {"lr_server=": "η_g = ", "lr_gate=": "gate's rate ", "augment=crop_flip": "crops and flips"}
-WORDS = {  # what reads better than the names in code: pattern -> replacement
-    r"\bCIFAR(10|100)\b": r"CIFAR-\1",  # as the papers print it
-    r"\bworkshop s=(\d+)": r"\1 classes a client",
-    r"\bsagital\b": "sagittal",
-    r"[\w.]*\b(\w+)\.weight\b": r"weights of \1",
-    r"\b([\w-]+): \1\b": r"\1",  # "CIFAR-10: CIFAR-10 (JPEG copy)"
-    r"\b([\w-]+) \(\1 (\([^()]*\))\)": r"\1 \2",  # "CIFAR-10 (CIFAR-10 (JPEG copy))"
-}
 SUBSCRIPTS = (re.compile(r"\b([ηp])_(\w+)"), r"$\1_{\\mathrm{\2}}$")
-_PLAIN = DATA_SETS | NETWORKS
+_PLAIN = DATA_SETS | NETWORKS | SPELLED
 _CODE = re.compile(rf"(?<![\w.])({'|'.join(sorted(_PLAIN, key=len, reverse=True))})(?!\w)")
 
 
@@ -60,15 +53,7 @@ def plain(text: str) -> str:
     return _CODE.sub(lambda match: _PLAIN[match[0]], text)
 
 
-def in_words(text: str) -> str:
-    """``plain``, with words: "2 classes a client" for "workshop s=2"."""
-    text = plain(text)
-    for pattern, shown in WORDS.items():
-        text = re.sub(pattern, shown, text)
-    return text
-
-
 def in_figure(text: str) -> str:
-    """``in_words``, with symbols as figures set them."""
+    """``plain``, with symbols as figures set them."""
     pattern, shown = SUBSCRIPTS
-    return pattern.sub(shown, in_words(text))
+    return pattern.sub(shown, plain(text))

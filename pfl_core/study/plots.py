@@ -102,7 +102,7 @@ def legend_above(fig: Figure, axes: Iterable[Axes] = (), handles: Sequence[Any] 
 
 def _label_rows(ax: Axes, labels: Sequence[str]) -> None:
     """Rows with the ``labels``, the first one above, and a pale line for each."""
-    ax.set_yticks([-place for place in range(len(labels))], [plain(label) for label in labels])
+    ax.set_yticks([-place for place in range(len(labels))], [in_figure(label) for label in labels])
     ax.set_ylim(-len(labels) + 0.4, 0.6)
     ax.grid(axis="y", color="0.93", linewidth=0.6)
     ax.set_axisbelow(True)

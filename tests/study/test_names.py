@@ -1,6 +1,6 @@
 """Names that tables and figures show."""
 
-from pfl_core.study.names import in_figure, in_words, plain
+from pfl_core.study.names import in_figure, plain
 
 
 def test_symbols_are_written_as_such_and_not_inside_of_words():
@@ -11,10 +11,5 @@ def test_symbols_are_written_as_such_and_not_inside_of_words():
     )
 
 
-def test_a_copy_of_a_data_set_is_named_once():
-    assert (
-        in_words("cifar10 (CIFAR-10 (JPEG copy))")
-        == "CIFAR-10 (JPEG copy)"
-        == in_words("cifar10: CIFAR-10 (JPEG copy)")
-    )
-    assert in_words("cifar10_c (CIFAR-10 (JPEG copy))") == "CIFAR-10-C (CIFAR-10 (JPEG copy))"
+def test_names_of_settings_are_spelled_as_words():
+    assert plain("sagital, alpha=0.1") == "sagittal, alpha=0.1" and plain("my_sagital") == "my_sagital"
