@@ -108,6 +108,13 @@ def _label_rows(ax: Axes, labels: Sequence[str]) -> None:
     ax.set_axisbelow(True)
 
 
+def lines(ax: Axes, runs: pd.DataFrame, look: Mapping[str, Look], banded: bool = True) -> None:
+    """A curve for each label, see ``band``, in axes of one's own. Columns: label, seed, round, value."""
+    for place, (label, group) in enumerate(runs.groupby("label", sort=False)):
+        band(ax, group, str(label), look[str(label)], banded=banded, shift=place)
+    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
 def band(ax: Axes, group: pd.DataFrame, label: str, look: Look, *, banded: bool = True, shift: int = 0) -> None:
     """A line for the mean over seeds, and with several seeds a band from minimum to maximum.
 
