@@ -31,7 +31,7 @@ class Gallery(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         root, paper = Path(self.env.srcdir), self.arguments[0]
         drawings = [drawing for path in root.glob(f"notebooks/{paper}/*.ipynb") for drawing in read(path)]
-        names = sorted({path.stem for path in root.glob(f"figures/*/{paper}/*.png")})
+        names = sorted({path.stem for preset in PRESETS for path in root.glob(f"figures/{preset}/{paper}/*.png")})
         figures = "".join(figure(root, paper, name, find(drawings, f"{paper}/{name}")) for name in names)
         return self.parse_text_to_nodes(f"````{{container}} gallery\n{figures}\n````\n")
 
