@@ -473,8 +473,8 @@ def save(fig: Figure, data: pd.DataFrame, name: str, runs: pd.DataFrame, note: s
         atomic_write(path.with_suffix(f".{kind}"), file.getvalue())
     numbers = data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     atomic_write(path.with_suffix(".csv"), numbers.encode())
-    if runs["by_hand"].any():
-        print(f"written to {path.with_suffix('.png')}")
+    if runs["by_hand"].any() and not os.environ.get("PFL_FIGURES_DIR"):  # else whoever set it knows the folder
+        print(f"written to {os.path.relpath(path.with_suffix('.png'))}")
     plt.close(fig)
     show(fig, image)
 

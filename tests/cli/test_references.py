@@ -71,6 +71,13 @@ def test_the_committed_notebook_shows_the_best_evidence(name):
     assert not problems_with_outputs(read(notebooks.path_of(name)), *shown), "run `make notebooks`"
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_has_no_path_of_the_machine_that_ran_it(name):
+    for path in (notebooks.path_of(name), REFERENCES / f"{name}.ipynb"):
+        assert "written to /" not in path.read_text(encoding="utf-8")
+        assert str(NOTEBOOKS.parent) not in path.read_text(encoding="utf-8")
+
+
 def sample(preset: str = "quick", output: NotebookNode | None = None) -> NotebookNode:
     output = output or new_output("stream", name="stdout", text="1")
     parameters = f'PRESET = "{preset}"  # or another\nSEEDS = None'

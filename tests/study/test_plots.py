@@ -146,7 +146,13 @@ def test_a_figure_is_saved_with_its_numbers_and_the_same_bytes_each_time(tmp_pat
 def test_runs_chosen_by_hand_leave_the_committed_figures_alone(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("PFL_FIGURES_DIR", raising=False)
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plots, "display", lambda image: None)
     assert plots.figures_dir(FRAME) == plots.ROOT / "figures"
     plots.save(plots.intervals(RUNS, "acc"), RUNS, "paper/name", FRAME.assign(by_hand=True))
-    assert (tmp_path / "figures/real/paper/name.csv").exists() and str(tmp_path) in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert (tmp_path / "figures/real/paper/name.csv").exists() and "figures/real/paper/name.png" in printed
+    assert str(tmp_path) not in printed  # a relative path: executed notebooks are passed on
+    monkeypatch.setenv("PFL_FIGURES_DIR", str(tmp_path))
+    plots.save(plots.intervals(RUNS, "acc"), RUNS, "paper/name", FRAME.assign(by_hand=True))
+    assert capsys.readouterr().out == ""
