@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pfl_core import methods, papers
 from pfl_core.papers.across.experiments import ONE_SEED, all_methods
 from pfl_core.papers.across.searches import SEARCHES
 from pfl_core.papers.across.settings import PUBLIC, SETTINGS
-from pfl_core.papers.across.study import STUDY
-from pfl_core.runs import assign, load_data
+from pfl_core.papers.across.study import EQUAL, STUDY, at_equal_passes
+from pfl_core.runs import Record, assign, load_data
 from pfl_core.study.paper import Paper
 
 NAME = "00_all_methods"
@@ -76,3 +78,13 @@ def test_searched_values_are_those_of_the_runs():
 
 def test_quick_is_searched_for_every_method():
     assert set(SETTINGS.searched["quick", "fashion_small"]) == set(methods())
+
+
+@pytest.mark.parametrize(("passes", "score"), [(3.0, 40.0), (4.5, 20.0), (9.0, 10.0), (15.0, None)])
+def test_the_score_at_equal_passes_is_that_of_the_last_round_within_them(passes, score):
+    """Four rounds of three epochs, scored in rounds 1, 2 and 4: FedAvg makes 12 passes."""
+    spec = replace(SETTINGS.spec("fedavg", preset="quick"), rounds=4)
+    scored = ([1, 2, 4], [[1], [2], [4]]), ([1, 2, 4], [[10]] * 3)
+    passed = ([1, 2, 3, 4], [[passes]] * 4)
+    record = Record("key", spec, {"correct": scored[0], "count": scored[1], "passes": passed}, {}, num_params=100)
+    assert at_equal_passes(record) == ({} if score is None else {EQUAL: score})
