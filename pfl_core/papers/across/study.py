@@ -19,7 +19,6 @@ REFERENCE = "local"
 ON = tuple(dict.fromkeys(name for settings in SETTINGS.settings.values() for name in settings))
 
 
-
 def at_equal_passes(record: Record) -> dict[str, float]:
     """SCORE in the last scored round by which a client has made no more passes than FedAvg makes in all rounds."""
     spent = record.values("passes").mean(axis=1).cumsum()
