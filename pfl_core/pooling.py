@@ -2,7 +2,8 @@
 
 PyTorch's CPU kernel looks at the values one by one, which takes up to half of a training step of a small convolutional
 network. Here whole rows are compared at once. As in PyTorch, the first of equal values has the gradient, and an odd
-last row or column is left out.
+last row or column is left out. One gradient differs: that of a window with NaN goes to the window's last value, in
+PyTorch to its last NaN.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class MaxPool2x2(nn.MaxPool2d):
 
 
 def is_faster(x: Tensor) -> bool:
-    """Whether ``maxima`` and ``input_gradient`` are faster than PyTorch's kernels."""
-    return x.device.type == "cpu" and x.numel() >= LARGE
+    """Whether ``maxima`` and ``input_gradient`` are faster than PyTorch's kernels, which refuse sides of one pixel."""
+    return x.device.type == "cpu" and x.numel() >= LARGE and min(x.shape[-2:]) > 1
 
 
 def maxima(x: Tensor) -> Tensor:
@@ -64,10 +65,15 @@ def _even(x: Tensor) -> Tensor:
 
 
 class _Pooled(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
+    def forward(x: Tensor) -> Tensor:
         return maxima(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:

@@ -113,3 +113,20 @@ def test_only_large_inputs_on_a_cpu_are_pooled_fast(monkeypatch: pytest.MonkeyPa
     assert pooling.is_faster(torch.empty(25, 16, 28, 28))
     assert not pooling.is_faster(torch.empty(10, 16, 5, 5))
     assert not pooling.is_faster(torch.empty(25, 16, 28, 28, device="meta"))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 1, 8), (2, 3, 8, 1)])
+def test_a_side_of_one_pixel_is_refused_as_in_pytorch(shape: tuple[int, ...]) -> None:
+    for layer in (nn.MaxPool2d(2), MaxPool2x2()):
+        with pytest.raises(RuntimeError, match="Output size is too small"):
+            layer(images(*shape))
+
+
+def test_transforms_of_torch_func() -> None:
+    """``grad``, and ``vmap`` over it, as for gradients by sample."""
+    x = images(4, 3, 6, 6).double()
+
+    def gradients(layer: nn.Module) -> Tensor:
+        return torch.func.vmap(torch.func.grad(lambda one: layer(one).square().sum()))(x)
+
+    torch.testing.assert_close(gradients(MaxPool2x2()), gradients(nn.MaxPool2d(2)))

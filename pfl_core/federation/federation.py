@@ -317,10 +317,12 @@ class Federation:
                 sizes = tuple(stop - start for start, stop in bound)
                 if sizes != count:
                     count, weight = sizes, torch.tensor(sizes).to(self.theta0)
-                part = slice(len(bound)), slice(bound[0][0], bound[0][0] + count[0])  # [R, B], as wide as the first row
+                # [R, B], as wide as the largest batch: with partial_batch="merge" a smaller client's last one can be it
+                part = slice(len(bound)), slice(bound[0][0], bound[0][0] + max(count))
                 samples = x[position[part]]
                 if augment is not None:
-                    samples = torch.stack([augment(*each) for each in zip(samples, streams, strict=True)])
+                    for own, n, stream in zip(samples, count, streams, strict=False):
+                        own[:n] = augment(own[:n], stream)
                 yield Batch(samples, y[position[part]], order[part], clients[: len(bound)], count, weight)
 
     def grad(

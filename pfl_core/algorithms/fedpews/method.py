@@ -334,25 +334,27 @@ class FedPeWS(Warmup[WarmState]):
         def train_group(rows: slice | Tensor) -> None:
             group = WarmupRows.start(theta[rows], score[rows], prob_others[rows])
             training = self.inner.local_training(fed, base_state, clients[rows], t)
-            # A mask is uniform < p. One [R, h] block of numbers for the upload, then two for each step.
-            for_upload, *for_steps = uniform_numbers(fed, clients[rows], t).unbind(1)
-            fixed = for_upload < group.prob if self.draws == "one_per_round" else None
-            num = 0
-            for step, batch in enumerate(fed.batches(clients[rows], t)):
-                if len(batch.count) != num:  # fewer clients have a batch left; they are the first rows
+            # A mask is uniform < p. One [R, h] block of numbers for the upload, then two for each step of a client.
+            numbers = uniform_numbers(fed, clients[rows], t)
+            fixed = numbers[:, 0] < group.prob if self.draws == "one_per_round" else None
+            own_step, num = torch.zeros(len(numbers), dtype=torch.int64, device=numbers.device), 0
+            for batch in fed.batches(clients[rows], t):
+                if len(batch.count) != num:  # the first rows have a batch left in this epoch
                     num = len(batch.count)
-                    now = group.first(num)
+                    now, first = group.first(num), torch.arange(num, device=numbers.device)
                 # Procedure I: a step on the scores
-                mask = for_steps[2 * step][:num] < now.prob if fixed is None else fixed[:num]
+                place = 1 + 2 * own_step[:num]
+                mask = numbers[first, place] < now.prob if fixed is None else fixed[:num]
                 gradient = self.gradient_of_scores(fed, now.theta, now.prob, mask, now.prob_others, batch)
                 now.score.sub_(gradient, alpha=self.lr_mask)
                 torch.sigmoid(now.score, out=now.prob)
                 # Procedure II: a step on the model, by default with a new mask from the new scores
                 if self.draws == "every":
-                    mask = for_steps[2 * step + 1][:num] < now.prob
+                    mask = numbers[first, place + 1] < now.prob
                 self._model_step(fed, now, mask, batch, training, lr)
+                own_step[:num] += 1
             theta[rows], score[rows], loss[rows] = group.theta, group.score, (group.loss / group.num_seen).to(loss)
-            upload_mask[rows] = for_upload < group.prob if fixed is None else fixed
+            upload_mask[rows] = numbers[:, 0] < group.prob if fixed is None else fixed
 
         fed.each_group(train_group, clients)
         return theta, score, upload_mask, loss

@@ -98,7 +98,9 @@ class Gate:
         mean, var, post_mean, post_var = statistics.split(self.statistics)
         num = self.num_paths * self.num_blocks
         if self.pre_norm:
-            x = switch_norm(x.reshape(len(x), self.num_channels, -1), gamma, beta, w_mean, w_var, mean, var, mode)
+            x = switch_norm(
+                x.flatten(1).unflatten(1, (self.num_channels, -1)), gamma, beta, w_mean, w_var, mean, var, mode
+            )
         z = linear(x.flatten(1), weight.view(num, -1), bias)  # [N, paths * L]
         if self.post_norm:
             z = batch_norm(z, post_mean, post_var, gain, offset, training=mode == "train", eps=EPS)
