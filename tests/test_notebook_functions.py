@@ -20,6 +20,7 @@ SCIENCE = {  # function that one cell calls and nothing else -> why it is no cel
     "likeness_by_layer": "likeness of stable sets beyond chance",
     "masks_possible": "the number of masks that a budget allows",
     "neighbours": "nearest clients by similarity",
+    "overlap_counts": "adds up the recorded overlaps of the tensors' stable sets",
     "peak_memory": "measures memory in processes of their own",
     "sampled_tensors": "which entries the probe samples",
     "table5": "the formulas of the paper's Table 5",

@@ -7,9 +7,9 @@ plain SGD. So no method's weights, momentum or sampling matter, and the methods 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
+from pfl_core.papers.plans import varied
 from pfl_core.study import search
 from pfl_core.study.settings import PaperSettings, Setting
 from pfl_core.training import Training
@@ -31,27 +31,21 @@ _QUICK = Setting(
     rounds=30,
     eval_every=5,
 )
-_CI = replace(
-    _QUICK,
-    data={"name": "digits"},
-    partition={**_QUICK.partition, "test_per_class": 20},
-    train=Training(lr=0.1, epochs=1, batch_size=10),
-    clients=5,
-    rounds=3,
-    eval_every=1,
+_CI = varied(
+    _QUICK, data={"name": "digits"}, partition={"test_per_class": 20}, epochs=1, clients=5, rounds=3, eval_every=1
 )
 # real: 200 training images a client. Fashion-MNIST has a network with batch norm, so that FedBN differs from FedAvg.
-_FASHION = replace(
+_FASHION = varied(
     _QUICK,
     data={"name": "fashion_mnist", "normalise": "mnist"},
-    partition={**_QUICK.partition, "train_per_class": 50, "test_per_class": 100, "val_per_class": 25},
+    partition={"train_per_class": 50, "test_per_class": 100, "val_per_class": 25},
     model={"name": "lenet_star"},
-    train=replace(_QUICK.train, batch_size=25),
+    batch_size=25,
     clients=20,
     rounds=50,
     eval_every=2,
 )
-_CIFAR = replace(_FASHION, data={"name": "cifar10", "normalise": "cifar10"}, model={"name": "cnn_small"})
+_CIFAR = varied(_FASHION, data={"name": "cifar10", "normalise": "cifar10"}, model={"name": "cnn_small"})
 
 # As many epochs of fine-tuning as local epochs. FedMask's values are those of pFedGate's settings for CIFAR-10.
 FIELDS: dict[str, dict[str, Any]] = {"fedavg_ft": {"finetune_epochs": 3}, "fedmask": {"layers": 2, "lr_mask": 50.0}}

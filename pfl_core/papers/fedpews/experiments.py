@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from pfl_core.papers.fedpews.settings import BEST, COLUMNS, RATES, SETTINGS, TAU_FIGURE_5
-from pfl_core.runs import RunSpec
+from pfl_core.papers.plans import Group, Groups, Overrides, experiments
 from pfl_core.study.settings import Methods
 
-Runs = list[tuple[str, dict[str, Any]]]  # a method's name and its fields
-
-specs_in = SETTINGS.specs
-
-FOUR_CLIENTS: Runs = [  # Figure 5; λ = 5 and the fixed masks are not in the paper
+FOUR_CLIENTS: Methods = [  # Figure 5; λ = 5 and the fixed masks are not in the paper
     ("fedavg", {}),
     ("fedpews", {"lam": 0.0, "tau": TAU_FIGURE_5}),
     ("fedpews", {"lam": 5.0, "tau": TAU_FIGURE_5}),
@@ -38,81 +31,68 @@ TAUS = (0.2, 0.4, 0.5, 0.6, 0.8)
 ALPHAS = (0.1, 0.5, 1.0, 2.0, 5.0)  # Figure 8
 
 
-def synthetic(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def synthetic(preset: str, overrides: Overrides) -> Groups:
     """FedPeWS, Tables 2 and 6, Figures 4, 5, 9 and 10."""
-    specs: list[RunSpec] = []
     for setting, (rate, lam, lam_prox, tau) in COLUMNS.items():
         common = {"lr_server": rate}
-        runs: Runs = [("fedavg", common), ("fedpews", {"lam": lam, "tau": tau, **common})]
-        if preset != "real":  # at real only Table 2, to save time
-            runs += [("fedprox", common), ("fedpews", {"base": "fedprox", "lam": lam_prox, "tau": tau, **common})]
-        specs += specs_in(setting, preset, seeds, overrides, runs)
-    return specs + specs_in("four clients", preset, seeds, overrides, FOUR_CLIENTS)
+        table_2: Methods = [("fedavg", common), ("fedpews", {"lam": lam, "tau": tau, **common})]
+        table_6 = [("fedprox", common), ("fedpews", {"base": "fedprox", "lam": lam_prox, "tau": tau, **common})]
+        yield Group(setting, [*table_2, *(table_6 if preset != "real" else ())])  # at real to save time
+    yield Group("four clients", FOUR_CLIENTS)
 
 
-def sensitivity(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def sensitivity(preset: str, overrides: Overrides) -> Groups:
     """FedPeWS, Figure 6, Tables 7 and 8: the grid of λ and τ on two data sets; not in the paper: on Synthetic-32K."""
     small = {"ci": ((0.0, 5.0), (0.2, 0.5)), "quick": ((0.0, 0.5, 5.0, 100.0), (0.2, 0.5, 0.8))}
-    runs = grid(*small.get(preset, (LAMBDAS, TAUS)))
-    settings = {"real": ("sensitivity",), "paper": (*BEST, "sensitivity")}.get(preset, tuple(BEST))
-    specs = [spec for setting in settings for spec in specs_in(setting, preset, seeds, overrides, runs)]
+    lams, taus = small.get(preset, (LAMBDAS, TAUS))  # with FedAvg and fixed masks 56 cells in Table 7
+    runs: Methods = [("fedavg", {}), *(("fedpews_fixed", {"tau": tau}) for tau in taus)]
+    runs = [*runs, *(("fedpews", {"lam": lam, "tau": tau}) for lam in lams for tau in taus)]
+    for setting in {"real": ("sensitivity",), "paper": (*BEST, "sensitivity")}.get(preset, tuple(BEST)):
+        yield Group(setting, runs)
     # The search chooses rates by final accuracy. The number of rounds needs FedAvg at the rates of the other methods.
     for lr in PLAIN_RATES if preset == "real" else ():
-        specs += specs_in(RATES, preset, seeds, {**overrides, "lr": lr}, [("fedavg", {})])
-    return specs
+        yield Group(RATES, [("fedavg", {})], fixed={"lr": lr})
 
 
-def grid(lams: Sequence[float], taus: Sequence[float]) -> Methods:
-    """FedAvg, fixed masks at each τ, and FedPeWS at each λ and τ: 56 cells in Table 7."""
-    runs: Runs = [("fedavg", {}), *(("fedpews_fixed", {"tau": tau}) for tau in taus)]
-    return runs + [("fedpews", {"lam": lam, "tau": tau}) for lam in lams for tau in taus]
-
-
-def baselines(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def baselines(preset: str, overrides: Overrides) -> Groups:
     """FedPeWS, Table 3: five baselines and the warm-up on two of them, on two data sets."""
-    specs: list[RunSpec] = []
+    plain: Methods = [(name, {}) for name in ("fedavg", "fedprox", "scaffold", "fednova", "moon")]
     for setting, (lam, tau) in list(BEST.items())[: 1 if preset == "ci" else None]:
         warm = {"lam": lam, "tau": tau}
-        runs: Runs = [(name, {}) for name in ("fedavg", "fedprox", "scaffold", "fednova", "moon")]
-        runs += [("fedpews", warm), ("fedpews", {"base": "fedprox", **warm})]
-        specs += specs_in(setting, preset, seeds, overrides, runs)
-    return specs
+        yield Group(setting, [*plain, ("fedpews", warm), ("fedpews", {"base": "fedprox", **warm})])
 
 
-def heterogeneity(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def heterogeneity(preset: str, overrides: Overrides) -> Groups:
     """FedPeWS, Figures 8, 12 and 13: Dirichlet splits, clients without common classes, many clients."""
-    specs: list[RunSpec] = []
     partition = SETTINGS.setting(preset, "dirichlet").partition
+    plain: Methods = [("fedavg", {}), ("fedpews", {"lam": 5.0, "tau": 0.4})]
+    prox: Methods = [("fedprox", {}), ("fedpews", {"base": "fedprox", "lam": 5.0, "tau": 0.2})]
     few_alphas = {"ci": (0.1, 5.0), "quick": (0.1, 1.0, 5.0), "real": (0.1, 1.0, 5.0)}
     for alpha in few_alphas.get(preset, ALPHAS):
-        changes = {"partition": {**partition, "alpha": alpha}, **overrides}
-        specs += specs_in("dirichlet", preset, seeds, changes, [("fedavg", {}), ("fedpews", {"lam": 5.0, "tau": 0.4})])
-    prox: Methods = [("fedprox", {}), ("fedpews", {"base": "fedprox", "lam": 5.0, "tau": 0.2})]
+        yield Group("dirichlet", plain, changes={"partition": {**partition, "alpha": alpha}})
     for clients in (5, 10):
-        specs += specs_in("classes of cifar10", preset, seeds, {"clients": clients, **overrides}, prox)
+        yield Group("classes of cifar10", prox, changes={"clients": clients})
     if preset == "paper":
-        specs += specs_in("classes of cifar100", preset, seeds, overrides, prox)
-    many: Methods = [("fedavg", {}), ("fedpews", {"lam": 0.5, "tau": 0.05})]
-    return specs + specs_in("many clients", preset, seeds, overrides, many)
+        yield Group("classes of cifar100", prox)
+    yield Group("many clients", [("fedavg", {}), ("fedpews", {"lam": 0.5, "tau": 0.05})])
 
 
-def masks(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def masks(preset: str, overrides: Overrides) -> Groups:
     """FedPeWS, Figure 11 (equal and unequal fixed masks) and Figures 14 and 15 (activations with and without them)."""
-    lengths: Methods = [("fedpews_fixed", {"tau": 0.4}), ("fedpews_fixed", {"tau": 0.4, "shares": (0.25, 0.75)})]
+    shares: tuple[dict, ...] = ({}, {"shares": (0.25, 0.75)})
+    yield Group("cifar_mnist", [("fedpews_fixed", {"tau": 0.4, **unequal}) for unequal in shares])
     probe = {"probe": 256, "probe_whole": True}
-    probed: Methods = [("fedpews_fixed", {"tau": tau, **probe}) for tau in (0.2, 0.0)]  # τ = 0 is FedAvg
-    specs = specs_in("cifar_mnist", preset, seeds, overrides, lengths)
-    return specs + specs_in("activations", preset, seeds, overrides, probed)
+    yield Group("activations", [("fedpews_fixed", {"tau": tau, **probe}) for tau in (0.2, 0.0)])  # τ = 0 is FedAvg
 
 
-def readings(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def readings(preset: str, overrides: Overrides) -> Groups:
     """FedPeWS, Figure 5 without diversity (claim 3): FedAvg, and λ = 0 under each of READINGS."""
     tau = 0.5 if preset == "ci" else TAU_FIGURE_5  # with three rounds it would give no warm-up
     learned = [("fedpews", {"lam": 0.0, "tau": tau, **fields}) for fields in READINGS.values()]
-    return specs_in("four clients", preset, seeds, overrides, [("fedavg", {}), *learned])
+    yield Group("four clients", [("fedavg", {}), *learned])
 
 
-EXPERIMENTS = {
+PLANS = {
     "01_synthetic": synthetic,
     "02_sensitivity_heatmaps": sensitivity,
     "03_baselines": baselines,
@@ -120,6 +100,7 @@ EXPERIMENTS = {
     "05_masks_and_activations": masks,
     "06_readings": readings,
 }
+EXPERIMENTS = experiments(SETTINGS, PLANS)
 SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook ("": all others) -> preset -> seeds
     "": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
     "01_synthetic": {"real": (0, 1, 2, 3, 4), "paper": (0, 1, 2, 3, 4)},

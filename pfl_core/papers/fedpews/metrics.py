@@ -9,14 +9,9 @@ import pandas as pd
 
 from pfl_core.costs import VALUE_BYTES, rounds_to
 from pfl_core.papers.fedpews.settings import TARGETS
-from pfl_core.runs import Record, RunSpec
+from pfl_core.runs import Record
 
 LATE = 10  # rounds; while clients disagree the accuracy changes by ten points and more between rounds
-
-
-def target_of(spec: RunSpec) -> float | None:
-    """The target accuracy (percent) of this run's column in the paper's tables; None without a target."""
-    return TARGETS.get(spec.setting) if spec.paper == "fedpews" else None
 
 
 def to_target(record: Record) -> dict[str, float]:
@@ -25,7 +20,7 @@ def to_target(record: Record) -> dict[str, float]:
     ``rounds_to_target`` and ``time_to_target`` are NaN if no round reaches it. ``run_time`` is the time of all rounds.
     Times are those of ``round_times``. Empty without a target.
     """
-    if (target := target_of(record.spec)) is None:
+    if (target := TARGETS.get(record.spec.setting)) is None:
         return {}
     rounds, times = round_times(record)
     reached = rounds_to(record.curve()["acc_pooled"].tolist(), target)

@@ -70,10 +70,9 @@ def _network(ax: Axes, graph: pd.DataFrame, owners: Mapping[str, str]) -> None:
         # One segment per weight, from its source neuron to its target neuron: [weights, 2 ends, (x, y)].
         left = np.stack([part["layer"], middle[part["layer"]] - part["source"]], axis=1)
         right = np.stack([part["layer"] + 1, middle[part["layer"] + 1] - part["target"]], axis=1)
-        without_owner = {"colors": NOBODY, "linestyles": ":", "zorder": 0}
-        dash = DASHES[list(owners).index(owner)] if owner else ":"
-        style: dict[str, Any] = {"colors": owners[owner], "linestyles": [dash], "zorder": 1} if owner else without_owner
-        ax.add_collection(LineCollection(list(np.stack([left, right], axis=1)), linewidths=1.2, **style))
+        color, dash = (owners[owner], DASHES[list(owners).index(owner)]) if owner else (NOBODY, ":")
+        look: dict[str, Any] = {"colors": color, "linestyles": [dash], "linewidths": 1.2, "zorder": int(bool(owner))}
+        ax.add_collection(LineCollection(list(np.stack([left, right], axis=1)), **look))
     ax.scatter(np.zeros(widths[0]), middle[0] - np.arange(widths[0]), s=30, color="w", edgecolors="k", zorder=2)
     # A neuron is drawn at its bias, in the colour of the bias's owner.
     fill = [owners.get(owner, "w") for owner in nodes["owner"]]

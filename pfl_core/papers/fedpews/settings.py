@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
+from pfl_core.papers.plans import varied
 from pfl_core.study import search
 from pfl_core.study.methods import NAMES
 from pfl_core.study.settings import PaperSettings, Setting
@@ -21,7 +21,7 @@ _PEWS = Setting(
     clients=2,
     rounds=200,
 )
-_PEWS_SMALL = replace(_PEWS, data={"name": "synthetic_3200"}, train=Training(lr=0.01, batch_size=8))
+_PEWS_SMALL = varied(_PEWS, data={"name": "synthetic_3200"}, lr=0.01, batch_size=8)
 _CIFAR_MNIST = Setting(
     data={"name": "cifar_mnist", "normalise": "half"},
     partition={"name": "by_source"},
@@ -31,34 +31,29 @@ _CIFAR_MNIST = Setting(
     rounds=300,
     eval_every=5,
 )
+_CLASSES = {"name": "by_class", "order": "shuffled"}
 _PAPER = {
     "lr_server=1": _PEWS,
-    "lr_server=0.5": replace(_PEWS, rounds=250),
-    "lr_server=0.25": replace(_PEWS, rounds=400),
-    "lr_server=0.1": replace(_PEWS_SMALL, rounds=500),
-    "four clients": replace(_PEWS, clients=4, rounds=500),
+    "lr_server=0.5": varied(_PEWS, rounds=250),
+    "lr_server=0.25": varied(_PEWS, rounds=400),
+    "lr_server=0.1": varied(_PEWS_SMALL, rounds=500),
+    "four clients": varied(_PEWS, clients=4, rounds=500),
     "sensitivity": _PEWS,  # not in the paper: Table 7's grid on a task where training converges
-    "activations": replace(_PEWS, rounds=250),
+    "activations": varied(_PEWS, rounds=250),
     "cifar_mnist": _CIFAR_MNIST,
-    "path_oct_tissue": replace(_CIFAR_MNIST, data={"name": "path_oct_tissue", "normalise": "half"}, clients=3),
-    "dirichlet": replace(_CIFAR_MNIST, partition={"name": "dirichlet", "alpha": 0.5}, clients=10),
-    "classes of cifar10": replace(
-        _CIFAR_MNIST,
-        data={"name": "cifar10", "normalise": "half"},
-        partition={"name": "by_class", "order": "shuffled"},
-        clients=5,
-    ),
-    "classes of cifar100": replace(
-        _CIFAR_MNIST,
-        data={"name": "cifar100", "normalise": "half"},
-        partition={"name": "by_class", "order": "shuffled"},
-        clients=20,
-    ),
+    "path_oct_tissue": varied(_CIFAR_MNIST, data={"name": "path_oct_tissue", "normalise": "half"}, clients=3),
+    "dirichlet": varied(_CIFAR_MNIST, partition={"name": "dirichlet", "alpha": 0.5}, clients=10),
+    **{
+        f"classes of {name}": varied(
+            _CIFAR_MNIST, data={"name": name, "normalise": "half"}, partition=_CLASSES, clients=n
+        )
+        for name, n in (("cifar10", 5), ("cifar100", 20))
+    },
     # the rate falls to a tenth at rounds 200 and 400
-    "many clients": replace(
+    "many clients": varied(
         _CIFAR_MNIST,
         partition={"name": "dirichlet", "alpha": 0.5},
-        train=Training(lr=0.01, batch_size=64, milestones=(0.4, 0.8)),
+        milestones=(0.4, 0.8),
         clients=200,
         rounds=500,
         participation=0.1,
@@ -71,10 +66,10 @@ _PAPER = {
 # validation, on which no run trains, to show whether training converged.
 _VAL: dict[str, Any] = {"val": 0.1}
 _REAL = _PAPER | {
-    name: replace(
+    name: varied(
         _PAPER[name],
         data={**_PAPER[name].data, "name": source, "samples_per_class": [100, 50]},
-        partition={**_PAPER[name].partition, **_VAL},
+        partition=_VAL,
         rounds=40,
     )
     for name, source in (
@@ -84,45 +79,37 @@ _REAL = _PAPER | {
     )
 }
 for _name in ("sensitivity", "four clients", "activations"):
-    _REAL[_name] = replace(_PAPER[_name], partition={**_PAPER[_name].partition, **_VAL})
+    _REAL[_name] = varied(_PAPER[_name], partition=_VAL)
 TAU_FIGURE_5 = 0.124  # four clients
 RATES = "sensitivity, rates"  # FedAvg of that grid at other learning rates
 _REAL[RATES] = _REAL["sensitivity"]
-_MANY = _PAPER["many clients"]
-_REAL["many clients"] = replace(_MANY, partition={**_MANY.partition, **_VAL}, rounds=100, eval_every=5)
-_REAL["classes of cifar10"] = replace(
-    _PAPER["classes of cifar10"],
-    partition={"name": "by_class", "order": "shuffled", "train_per_class": 200, "test_per_class": 100, **_VAL},
-    rounds=40,
+_REAL["many clients"] = varied(_PAPER["many clients"], partition=_VAL, rounds=100, eval_every=5)
+_REAL["classes of cifar10"] = varied(
+    _PAPER["classes of cifar10"], partition={"train_per_class": 200, "test_per_class": 100, **_VAL}, rounds=40
 )
 # quick: a tenth of the synthetic points and larger steps; handwritten digits and a small dense net for the images
-_PEWS_QUICK = replace(_PEWS_SMALL, train=Training(lr=0.02, batch_size=16), rounds=40)
-_DIGITS = replace(
+_PEWS_QUICK = varied(_PEWS_SMALL, lr=0.02, batch_size=16, rounds=40)
+_DIGITS = varied(
     _PEWS,
     data={"name": "digits"},
     partition={"name": "dirichlet", "alpha": 0.5},
     model={"name": "mlp", "hidden": [64, 32]},
-    train=Training(lr=0.1, batch_size=8),
+    lr=0.1,
+    batch_size=8,
     clients=10,
     rounds=40,
 )
 _QUICK = {
     **{setting: _PEWS_QUICK for setting in ("lr_server=1", "lr_server=0.5", "lr_server=0.25", "lr_server=0.1")},
-    "four clients": replace(_PEWS_QUICK, clients=4, rounds=60),
+    "four clients": varied(_PEWS_QUICK, clients=4, rounds=60),
     "activations": _PEWS_QUICK,
-    "cifar_mnist": replace(_PEWS_QUICK, rounds=20),
-    "path_oct_tissue": replace(_PEWS_QUICK, clients=4, rounds=20),
+    "cifar_mnist": varied(_PEWS_QUICK, rounds=20),
+    "path_oct_tissue": varied(_PEWS_QUICK, clients=4, rounds=20),
     "dirichlet": _DIGITS,
-    "classes of cifar10": replace(_DIGITS, partition={"name": "by_class", "order": "shuffled"}, clients=5),
-    "many clients": replace(
-        _DIGITS,
-        train=Training(lr=0.1, batch_size=4, milestones=(0.4, 0.8)),
-        clients=40,
-        rounds=60,
-        participation=0.1,
-    ),
+    "classes of cifar10": varied(_DIGITS, partition=_CLASSES, clients=5),
+    "many clients": varied(_DIGITS, batch_size=4, milestones=(0.4, 0.8), clients=40, rounds=60, participation=0.1),
 }
-_CI = {name: replace(setting, rounds=3) for name, setting in _QUICK.items()}
+_CI = {name: varied(setting, rounds=3) for name, setting in _QUICK.items()}
 
 
 def method_title(method: str, base: str = "fedavg") -> str:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.papers.fedselect.settings import BASELINES, LAYERS, READINGS, SETTINGS, VALIDATED, WORKSHOP_BASELINES
-from pfl_core.runs import RunSpec
+from pfl_core.papers.plans import Group, Groups, Overrides, experiments
 from pfl_core.study.settings import PARTS, Methods
-
-Runs = list[tuple[str, dict[str, Any]]]  # a method's name and its fields
-
-specs_in, setting = SETTINGS.specs, SETTINGS.setting
 
 DATASETS = ("cifar10", "cifar10_c", "mini_imagenet", "office_home")  # of Tables 1 to 3
 LIMITS = (0.05, 0.30, 0.50, 0.80)  # Table 2
@@ -32,7 +27,6 @@ SIZES = {  # Figure 3, training images of a client; not in the paper: its sizes 
 }
 KEEP_RATES = (0.25, 0.50, 0.75)  # p of the workshop version
 WORKSHOP = ("workshop s=2", "workshop s=4")
-COMPARED = BASELINES  # beside FedSelect in the main comparison; add further baselines here
 FEW_BASELINES = ("local", "fedavg", "fedavg_ft")  # where all baselines would take too long
 ALTERNATION = tuple(name for name in BASELINES if name != "ditto")  # also run with 2 L passes, as FedSelect and Ditto
 EPOCHS_TWICE = {"fedrep": {"head_epochs": 4, "body_epochs": 2}}  # its epochs are fields of the method, 2 + 1 by default
@@ -58,9 +52,10 @@ CODE_TRAINING = {
     "paper": ("partition", "epochs", "augment", "model", "batch_size"),
 }
 ALSO_TRIED_ON = ("local", "fedavg_ft", "fedper")  # these options may help other methods as much as FedSelect
-STABLE_RATE = 0.01  # at its rate of 0.05 the released code ran into NaN
-CLIP_NORM = 3.5  # the released code's optional bound on the gradient; may prevent the divergence as well
-BY_TENSOR = {"selection_scope": "per_tensor"}
+CURES: dict[str, dict[str, float]] = {  # of the released code, which at its rate of 0.05 ran into NaN
+    "code with clip_norm=3.5": {"clip_norm": 3.5},  # its optional bound on the gradient
+    "code at lr 0.01": {"lr": 0.01},
+}
 OPTIONS = {  # of the released code -> plain words
     "selection_scope=per_tensor": "rank tensor by tensor",
     "eligible_params=weights_only": "select weights only",
@@ -84,16 +79,14 @@ OPTIONS = {  # of the released code -> plain words
 }
 
 
-def each_scope(preset: str, runs: Methods) -> Runs:
-    """At preset paper, also runs FedSelect with a ranking of each tensor by itself.
+def selects(preset: str, limits: Sequence[float], **fields: Any) -> list[tuple[str, dict[str, Any]]]:
+    """FedSelect at each limit; at preset paper also with a ranking of each tensor by itself.
 
     One ranking over ResNet18 makes nearly all of its last layer personal (at α = 0.30, over 0.99 of `fc.weight`).
     Masks whose overlap there grows with α, as in Figure 4, cannot arise from it.
     """
-    if preset != "paper":
-        return list(runs)
-    scopes: dict[str, tuple[dict[str, Any], ...]] = {"fedselect": ({}, BY_TENSOR)}
-    return [(name, {**options, **scope}) for name, options in runs for scope in scopes.get(name, ({},))]
+    scopes: list[dict[str, str]] = [{}, {"selection_scope": "per_tensor"}][: 2 if preset == "paper" else 1]
+    return [("fedselect", {"alpha": alpha, **fields, **scope}) for alpha in limits for scope in scopes]
 
 
 def code_options() -> dict[str, dict[str, Any]]:
@@ -105,41 +98,34 @@ def code_options() -> dict[str, dict[str, Any]]:
     return options
 
 
-def on_datasets(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any], runs: Methods) -> list[RunSpec]:
-    """All runs with each seed, on the four data sets at preset paper, otherwise on CIFAR-10 or its stand-in."""
-    names = DATASETS if preset == "paper" else DATASETS[:1]
-    return [spec for name in names for spec in specs_in(name, preset, seeds, overrides, runs)]
+def datasets(preset: str, *at_real: str) -> tuple[str, ...]:
+    """The four data sets at preset paper; otherwise CIFAR-10 or its stand-in, and at preset real further settings."""
+    return DATASETS if preset == "paper" else (*DATASETS[:1], *(at_real if preset == "real" else ()))
 
 
-def main_comparison(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def main_comparison(preset: str, overrides: Overrides) -> Groups:
     """Table 1 and Figure 2: nine baselines, and FedSelect at two limits that are fixed in advance.
 
     Also Table 2's other limits, since Table 1's row is the best of the four. At preset real, CIFAR10-C is added, and
     CIFAR-10 with validation images and searched rates. The files of the paper's other data sets are not available.
     """
-    fixed = [("fedselect", {"alpha": alpha}) for alpha in LIMITS if alpha in MAIN]
-    other_limits = [("fedselect", {"alpha": alpha}) for alpha in LIMITS if alpha not in MAIN]
-    runs = each_scope(preset, [*fixed, *((name, {}) for name in COMPARED)]) + each_scope(preset, other_limits)
-    specs = on_datasets(preset, seeds, overrides, runs)
-    if preset == "real":
-        for name in ("cifar10_c", VALIDATED):
-            specs += specs_in(name, preset, seeds, overrides, runs)
-    return specs
+    other_limits = selects(preset, [alpha for alpha in LIMITS if alpha not in MAIN])
+    runs = [*selects(preset, MAIN), *((name, {}) for name in BASELINES), *other_limits]
+    return (Group(name, runs) for name in datasets(preset, "cifar10_c", VALIDATED))
 
 
-def personalization_limit(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def personalization_limit(preset: str, overrides: Overrides) -> Groups:
     """Table 2 and the effect of p.
 
     α at one p (with α = 0 and 1 added), p at two values of α, three baselines, and RANGE_ENDS.
     """
     limits = (0.0, 0.10, 0.30) if preset == "ci" else (0.0, *LIMITS, 1.0)
-    runs = each_scope(preset, [("fedselect", {"alpha": alpha}) for alpha in limits])
     ends = RANGE_ENDS if preset == "paper" else RANGE_ENDS[:1]  # no network of the other presets has batch norm
-    other_rates = [(alpha, p) for alpha in MAIN for p in RATES if p != FedSelect().p]  # the default p is in ``runs``
+    others = [*(("fedselect", options) for options in ends), *((name, {}) for name in FEW_BASELINES)]
+    yield from (Group(name, [*selects(preset, limits), *others]) for name in datasets(preset))
+    other_rates = [(alpha, p) for alpha in MAIN for p in RATES if p != FedSelect().p]  # the others have the default p
     grid = {"ci": [(0.30, 0.01)], "real": []}.get(preset, other_rates)  # at real the default p only, to save time
-    runs_of_p = each_scope(preset, [("fedselect", {"alpha": alpha, "p": p}) for alpha, p in grid])
-    runs = [*runs, *(("fedselect", options) for options in ends), *((name, {}) for name in FEW_BASELINES)]
-    return on_datasets(preset, seeds, overrides, runs) + specs_in("cifar10", preset, seeds, overrides, runs_of_p)
+    yield Group("cifar10", [run for alpha, p in grid for run in selects(preset, [alpha], p=p)])
 
 
 def layer_groups(model: str) -> dict[str, tuple[str, ...]]:
@@ -150,119 +136,89 @@ def layer_groups(model: str) -> dict[str, tuple[str, ...]]:
     return groups
 
 
-def ablations(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def ablations(preset: str, overrides: Overrides) -> Groups:
     """Table 3: other selection rules at two limits, and masks fixed to one group of layers.
 
     At preset real also with validation images and searched rates.
     """
-    limits = MAIN[:1] if preset == "ci" else MAIN
     rules: list[dict[str, Any]] = [{}, *({"ranking": name} for name in RANKINGS)]
     rules += [{"masks": "random"}, {"masks": "common_random"}]
-    runs = each_scope(preset, [("fedselect", {"alpha": alpha, **rule}) for alpha in limits for rule in rules])
-    layers: Runs = [("fedselect", {})]
-    specs, plain = on_datasets(preset, seeds, overrides, runs), on_datasets(preset, seeds, overrides, layers)
-    if preset == "real":
-        specs += specs_in(VALIDATED, preset, seeds, overrides, runs)
-        plain += specs_in(VALIDATED, preset, seeds, overrides, layers)
-    for spec in plain:
-        groups = layer_groups(spec.model["name"]).values()
-        specs += [replace(spec, method={**spec.method, "masks": "layers", "layers": list(names)}) for names in groups]
-    return specs
+    limits = MAIN[:1] if preset == "ci" else MAIN
+    runs = [run for alpha in limits for rule in rules for run in selects(preset, [alpha], **rule)]
+    yield from (Group(name, runs) for name in datasets(preset, VALIDATED))
+    for name in datasets(preset, VALIDATED):
+        model = overrides.get("model", SETTINGS.setting(preset, name).model)
+        groups = layer_groups(model if isinstance(model, str) else model["name"]).values()
+        yield Group(name, [("fedselect", {"masks": "layers", "layers": list(layers)}) for layers in groups])
 
 
-def training_size(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def training_size(preset: str, overrides: Overrides) -> Groups:
     """Figure 3: all methods with fewer and with more training images on each client."""
-    partition = setting(preset, "cifar10").partition
-    limits, methods = (MAIN[:1], FEW_BASELINES) if preset == "ci" else (MAIN, COMPARED)
-    runs = each_scope(preset, [("fedselect", {"alpha": alpha}) for alpha in limits]) + [(name, {}) for name in methods]
-    specs = []
+    partition = SETTINGS.setting(preset, "cifar10").partition
+    limits, methods = (MAIN[:1], FEW_BASELINES) if preset == "ci" else (MAIN, BASELINES)
+    runs = [*selects(preset, limits), *((name, {}) for name in methods)]
     for size in SIZES[preset]:
         per_class = size // partition["classes_per_client"]
-        changes = {"partition": {**partition, "train_per_class": per_class}, **overrides}
-        name = "cifar10" if per_class == partition["train_per_class"] else f"cifar10, {size} images"
-        specs += [replace(spec, setting=name) for spec in specs_in("cifar10", preset, seeds, changes, runs)]
-    return specs
+        note = "" if per_class == partition["train_per_class"] else f"{size} images"
+        yield Group("cifar10", runs, note, {"partition": {**partition, "train_per_class": per_class}})
 
 
-def mask_overlap(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def mask_overlap(preset: str, overrides: Overrides) -> Groups:
     """Figure 4: the final masks of Table 2's runs; at real, of those with validation images."""
     limits = (0.10, 0.30) if preset == "ci" else LIMITS
-    runs = each_scope(preset, [("fedselect", {"alpha": alpha}) for alpha in limits])
-    return specs_in(VALIDATED if preset == "real" else "cifar10", preset, seeds, overrides, runs)
+    yield Group(VALIDATED if preset == "real" else "cifar10", selects(preset, limits))
 
 
-def workshop(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def workshop(preset: str, overrides: Overrides) -> Groups:
     """The workshop version's Table 1 and Figures 1 and 2: two and four classes a client, three rates p."""
-    rates = (0.50,) if preset == "ci" else KEEP_RATES
-    runs: Runs = [("fedselect_gradltn", {"keep_rate": rate}) for rate in rates]
-    epochs = overrides.get("epochs", setting(preset, WORKSHOP[0]).train.epochs)
+    epochs = overrides.get("epochs", SETTINGS.setting(preset, WORKSHOP[0]).train.epochs)
     # FedRep splits the local epochs: one on the body, the others on the head.
     options = {"fedrep": {"head_epochs": max(1, epochs - 1)}}
-    names = ("fedavg", "fedper") if preset == "ci" else WORKSHOP_BASELINES
-    runs += [(name, options.get(name, {})) for name in names]
-    return [spec for name in WORKSHOP for spec in specs_in(name, preset, seeds, overrides, runs)]
+    rates, names = ((0.50,), ("fedavg", "fedper")) if preset == "ci" else (KEEP_RATES, WORKSHOP_BASELINES)
+    runs: Methods = [("fedselect_gradltn", {"keep_rate": rate}) for rate in rates]
+    runs = [*runs, *((name, options.get(name, {})) for name in names)]
+    return (Group(name, runs) for name in WORKSHOP)
 
 
-def code_training(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def code_training(preset: str, overrides: Overrides) -> Groups:
     """The paper's reading with each of the released code's training options alone, also on ALSO_TRIED_ON.
 
     These options are the assignment of classes, epochs, augmentation, network and batch size. Options that
     ``overrides`` replaces are left out.
     """
-    base, specs = setting(preset, "cifar10"), []
-    methods: Methods = [(method, {}) for method in ("fedselect", *ALSO_TRIED_ON)]
+    base = SETTINGS.setting(preset, "cifar10")
     for name in CODE_TRAINING[preset]:
-        if name in overrides:
-            continue
         value = READINGS["authors_code"][name]
         options = value if isinstance(value, Mapping) else {name: value}  # of a component, or one field of the training
         change = {name: {**getattr(base, name), **options}} if name in PARTS else options
         label = ", ".join(f"{option}={value}" for option, value in options.items())
-        runs = specs_in("cifar10", preset, seeds, {**change, **overrides}, methods)
-        specs += [replace(spec, setting=f"cifar10, {label}") for spec in runs]
-    return specs
+        if name not in overrides:
+            yield Group("cifar10", [(method, {}) for method in ("fedselect", *ALSO_TRIED_ON)], label, change)
 
 
-def code_cures(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
-    """The released code's reading with its optional clipping; at preset paper also at a smaller rate.
-
-    At its default rate it may diverge while it chooses masks; baselines choose none, so they need no cure. Left out:
-    changes that ``overrides`` replaces, and all at preset ci.
-    """
-    cures: dict[str, dict[str, float]] = {
-        f"code with clip_norm={CLIP_NORM}": {"clip_norm": CLIP_NORM},
-        f"code at lr {STABLE_RATE}": {"lr": STABLE_RATE},
-    }
-    code: Methods = [("fedselect", {"reading": "authors_code"})]
-    specs: list[RunSpec] = []
-    for name, change in list(cures.items())[: {"ci": 0, "paper": 2}.get(preset, 1)]:
-        if not change.keys() & overrides.keys():
-            runs = specs_in("cifar10", preset, seeds, {**change, **overrides}, code)
-            specs += [replace(spec, setting=f"cifar10, {name}") for spec in runs]
-    return specs
-
-
-def paper_vs_code(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def paper_vs_code(preset: str, overrides: Overrides) -> Groups:
     """The paper's reading against the released code's options, and methods with equal numbers of passes.
 
     The options are run one at a time and all together; those of classes and training have separate settings. Ditto
-    has as many passes as FedSelect without doubling its epochs. FedSelect is run at both limits of MAIN.
+    has as many passes as FedSelect without doubling its epochs. FedSelect is run at both limits of MAIN. CURES that
+    ``overrides`` replace are left out; the baselines choose no masks, in which the code diverges, and need none.
     """
     options = list(code_options().values())
     options, combined = (options[:3], ()) if preset == "ci" else (options, COMBINED_OPTIONS)
-    runs: Methods = [("fedselect", option) for option in [{}, *options, {"reading": "authors_code"}, *combined]]
-    specs = specs_in("cifar10", preset, seeds, overrides, runs)
-    specs += code_training(preset, seeds, overrides) + code_cures(preset, seeds, overrides)
+    code = {"reading": "authors_code"}
+    yield Group("cifar10", [("fedselect", option) for option in [{}, *options, code, *combined]])
+    yield from code_training(preset, overrides)
+    for name, change in list(CURES.items())[: {"ci": 0, "paper": 2}.get(preset, 1)]:
+        if not change.keys() & overrides.keys():
+            yield Group("cifar10", [("fedselect", code)], name, change)
     other_limits = [("fedselect", {"alpha": alpha}) for alpha in MAIN if alpha != FedSelect().alpha]
-    baselines: Methods = [*other_limits, ("ditto", {}), *((name, {}) for name in ALTERNATION)]
-    specs += specs_in("cifar10", preset, seeds, overrides, baselines)
-    epochs = overrides.get("epochs", setting(preset, "cifar10").train.epochs)
+    yield Group("cifar10", [*other_limits, ("ditto", {}), *((name, {}) for name in ALTERNATION)])
+    epochs = overrides.get("epochs", SETTINGS.setting(preset, "cifar10").train.epochs)
     alternation: Methods = [(name, EPOCHS_TWICE.get(name, {})) for name in ALTERNATION]
-    doubled = specs_in("cifar10", preset, seeds, {**overrides, "epochs": 2 * epochs}, alternation)
-    return specs + [replace(spec, setting="cifar10, twice the epochs") for spec in doubled]
+    yield Group("cifar10", alternation, "twice the epochs", fixed={"epochs": 2 * epochs})
 
 
-EXPERIMENTS = {
+PLANS = {
     "01_main_comparison": main_comparison,
     "02_personalization_limit": personalization_limit,
     "03_ablations": ablations,
@@ -271,6 +227,7 @@ EXPERIMENTS = {
     "06_workshop_gradltn": workshop,
     "07_paper_vs_code": paper_vs_code,
 }
+EXPERIMENTS = experiments(SETTINGS, PLANS)
 # Two seeds in notebooks with many small runs: at quick a paper's notebooks should take five minutes together.
 TWO_SEEDS: dict[str, tuple[int, ...]] = {"quick": (0, 1)}
 SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook ("": all others) -> preset -> seeds

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
+from pfl_core.papers.plans import varied
 from pfl_core.study import search
 from pfl_core.study.settings import PaperSettings, Setting
 from pfl_core.training import Training
@@ -27,9 +27,9 @@ _MAIN = Setting(
 )
 _PAPER = {
     "cifar10": _MAIN,
-    "cifar10_c": replace(_MAIN, data={**_MAIN.data, "corrupt": True, "corrupt_severity": 3}),
+    "cifar10_c": varied(_MAIN, data={"corrupt": True, "corrupt_severity": 3}),
     # 100 classes, 500 / 100 images each; 20 % of the training images over 20 clients = 50 per class and client
-    "mini_imagenet": replace(
+    "mini_imagenet": varied(
         _MAIN,
         data={"name": "mini_imagenet", "normalise": "imagenet", "resize": 84},
         partition={"name": "shards", "classes_per_client": 10, "train_per_class": 50, "test_per_class": 50},
@@ -37,87 +37,65 @@ _PAPER = {
         clients=20,
     ),
     # one client per domain, about 2,000 training images each (half of the domain, by the seed); not in the paper: lr
-    "office_home": replace(
+    "office_home": varied(
         _MAIN,
         data={"name": "office_home", "normalise": "imagenet", "resize": 224},
         partition={"name": "by_source", "pool": "joined", "test": 0.5},
         model={"name": "resnet18", "stem": "imagenet", "pretrained": True},
-        train=Training(lr=0.01, epochs=3, batch_size=32, partial_batch="merge"),
+        lr=0.01,
+        batch_size=32,
+        partial_batch="merge",
         clients=4,
         rounds=30,
     ),
 }
+
+
+def _workshop(setting: Setting, **images: int) -> dict[str, Setting]:
+    """The workshop's experiments with two and four classes per client, and other numbers of images if given."""
+    return {f"workshop s={s}": varied(setting, partition={"classes_per_client": s, **images}) for s in (2, 4)}
+
+
 # The workshop version.
 # Paper: ten clients, all in each round, 2 or 4 classes per client, 20 training and 100 test images per class, a
 # pretrained ResNet18, 200 rounds, 5 local epochs. Section 3 uses the settings that each method's authors recommend.
 # Not in the paper: one common rate, as above, and batches of 20, which divide the 40 or 80 images of a client.
-_WORKSHOP = replace(
-    _MAIN,
-    model={"name": "resnet18", "stem": "no_pool", "pretrained": True},
-    train=replace(_MAIN.train, epochs=5, batch_size=20),
-)
-_PAPER |= {
-    f"workshop s={s}": replace(_WORKSHOP, partition={**_MAIN.partition, "classes_per_client": s, "train_per_class": 20})
-    for s in (2, 4)
-}
+_WORKSHOP = varied(_MAIN, model={"pretrained": True}, epochs=5, batch_size=20)
+_PAPER |= _workshop(_WORKSHOP, train_per_class=20)
 # Not in the paper: 50 validation images per class and client, as many as for training, which no client trains on.
 # Training is the same as without them.
 VALIDATED = "cifar10, with validation"
-_PAPER[VALIDATED] = replace(_MAIN, partition={**_MAIN.partition, "val_per_class": 50})
+_PAPER[VALIDATED] = varied(_MAIN, partition={"val_per_class": 50})
 # real: the paper's clients and images, a small network without batch norm and not pretrained, so the released code's
 # batches of 32 can be used. 40 rounds, every second scored; with validation images 100 rounds, every fifth scored.
 _REAL = {
-    name: replace(
-        _PAPER[name],
-        model={"name": "cnn_small"},
-        train=replace(_PAPER[name].train, batch_size=32),
-        rounds=40,
-        eval_every=2,
-    )
+    name: varied(_PAPER[name], model={"name": "cnn_small"}, batch_size=32, rounds=40, eval_every=2)
     for name in ("cifar10", "cifar10_c", "workshop s=2", "workshop s=4", VALIDATED)
 }
-_REAL[VALIDATED] = replace(_REAL[VALIDATED], rounds=100, eval_every=5)
+_REAL[VALIDATED] = varied(_REAL[VALIDATED], rounds=100, eval_every=5)
 # quick: Fashion-MNIST of 14x14 pixels, included in the package, and a small dense network, which trains in seconds. Ten
 # clients as in the paper, but four classes each with ten images (workshop: two or four with five), because with two
 # classes almost every baseline is right on 95 % or more. Chosen with Local, FedAvg, FedAvg + FT, FedPer, FedRep and
 # Ditto only, before any other method was run: the best of them stays below about 95 %, and the best and the worst
 # differ by more than twice the standard deviation over seeds. Not in the paper: ten validation images per class, which
 # no client trains on, for the search of rates.
-_QUICK = replace(
+_QUICK = varied(
     _MAIN,
     data={"name": "fashion_small"},
-    partition={
-        "name": "shards",
-        "classes_per_client": 4,
-        "train_per_class": 10,
-        "test_per_class": 50,
-        "val_per_class": 10,
-    },
+    partition={"classes_per_client": 4, "train_per_class": 10, "test_per_class": 50, "val_per_class": 10},
     model={"name": "mlp"},
-    train=Training(lr=0.1, epochs=3, batch_size=10),
+    lr=0.1,
+    batch_size=10,
     rounds=40,
 )
 # ci: handwritten digits of 8x8 pixels, five rounds
-_CI = replace(
+_CI = varied(
     _QUICK,
     data={"name": "digits"},
     partition={"name": "shards", "classes_per_client": 2, "train_per_class": 20, "test_per_class": 10},
-    train=Training(lr=0.1, epochs=1, batch_size=10),
+    epochs=1,
     rounds=5,
 )
-
-
-def _workshop(small: Setting, **images: int) -> dict[str, Setting]:
-    """The workshop's experiments at a small size: two local epochs, and other numbers of images if given."""
-    return {
-        f"workshop s={s}": replace(
-            small,
-            partition={**small.partition, "classes_per_client": s, **images},
-            train=replace(small.train, epochs=2),
-        )
-        for s in (2, 4)
-    }
-
 
 READINGS = {
     "authors_code": {
@@ -145,8 +123,8 @@ SETTINGS = PaperSettings(
     {  # preset -> the paper's data set, or the workshop's experiment -> setting
         "paper": _PAPER,
         "real": _REAL,
-        "quick": {"cifar10": _QUICK} | _workshop(_QUICK, train_per_class=5),
-        "ci": {"cifar10": _CI} | _workshop(_CI),
+        "quick": {"cifar10": _QUICK} | _workshop(varied(_QUICK, epochs=2), train_per_class=5),
+        "ci": {"cifar10": _CI} | _workshop(varied(_CI, epochs=2)),
     },
     method_fields={"fedavg_ft": {"finetune_epochs": 3}},  # not in the paper: as many as the local epochs
     with_method=with_method,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial, wraps
 from itertools import product
 from typing import Any
 
@@ -26,20 +26,19 @@ from pfl_core.study import profiling
 from pfl_core.study.frame import Row
 from pfl_core.training import Training
 
-SMALL = "pFedGate, s = 0.3"  # the published method: full-size kernels with a mask
-SLICED = "whole neurons, s = 0.3, sliced"  # not in the paper
 M_STEP = "FedEM, without its E step"
 ROWS = {"block_layout": "output_rows", "straight_through": "kept"}
 Modes = dict[str, tuple[str, dict[str, Any]]]  # label -> method and its fields
+Measurement = Callable[[str], pd.DataFrame]  # of a preset
 # Table 2's rows. "whole neurons" (not in the paper): the same blocks, with masked or with physically smaller layers.
 MODES: Modes = {
     "FedAvg": ("fedavg", {"client_weighting": "samples"}),
     "FedEM": ("fedem", {}),
     "pFedGate, s = 1": ("pfedgate", {"keep_ratio": 1.0}),
     "pFedGate, s = 0.5": ("pfedgate", {"keep_ratio": 0.5}),
-    SMALL: ("pfedgate", {"keep_ratio": 0.3}),
+    "pFedGate, s = 0.3": ("pfedgate", {"keep_ratio": 0.3}),
     "whole neurons, s = 0.3, masked": ("pfedgate", {"keep_ratio": 0.3, **ROWS}),
-    SLICED: ("pfedgate", {"keep_ratio": 0.3, **ROWS, "execution": "sliced"}),
+    "whole neurons, s = 0.3, sliced": ("pfedgate", {"keep_ratio": 0.3, **ROWS, "execution": "sliced"}),
 }
 MORE_MODES: Modes = {  # only at presets real and paper
     "whole neurons, s = 1, sliced": ("pfedgate", {"keep_ratio": 1.0, **ROWS, "execution": "sliced"}),
@@ -60,46 +59,18 @@ TURNS, DEFAULT_TURNS = {"ci": 2}, 10  # ten turns are twenty steps of each metho
 COUNT_BYTES = 4  # n_k, sent with pFedGate's blocks
 
 
-@dataclass(frozen=True)
-class Bench:
-    """One client with ``STEPS`` batches of random images, whose content does not affect the measurements."""
+def federation(batch: int, network: str = NETWORK) -> Federation:
+    """A new client with ``STEPS`` batches of random images, whose content does not affect the measurements.
 
-    batch: int
-    network: str = NETWORK
-
-    def federation(self) -> Federation:
-        """A new federation: the optimizer of the paper's experiments; equal initial weights and images at each call."""
-        stream, num = generator(0, "images"), STEPS * self.batch
-        shape, classes = NETWORKS[self.network]
-        x = torch.randn(num, *shape, generator=stream)
-        split = Split.of([(x, torch.randint(0, classes, (num,), generator=stream))])
-        train = Training(lr=0.03, batch_size=self.batch, momentum=0.9, weight_decay=5e-4, clip_norm=10.0)
-        net = models.build(self.network, shape, classes, 0)
-        return Federation(net, {"train": split, "test": split}, seed=0, rounds=1, train=train)
-
-    def work(self, modes: Mapping[str, Algorithm]) -> dict[str, Callable[[], object]]:
-        """label -> function that runs one client's round from the initial state, without scoring."""
-        client, out = torch.arange(1), dict[str, Callable[[], object]]()
-        for label, algorithm in modes.items():
-            fed = self.federation()
-            state = algorithm.init(fed, fed.theta0)
-            out[label] = partial(algorithm.round, fed, state, client, 0)
-            if isinstance(algorithm, FedEM):
-                q = algorithm.e_step(fed, state, client)
-                out[M_STEP] = partial(algorithm.m_step, fed, state, client, q, 0)
-        return out
-
-    def memory(self, modes: Mapping[str, Algorithm]) -> pd.Series:
-        """label -> peak MB of the tensors that a client's first round creates, the method's state included."""
-        client, peaks = torch.arange(1), {}
-        for label, algorithm in modes.items():
-            fed = self.federation()
-
-            def first_round(algorithm: Algorithm = algorithm, fed: Federation = fed) -> object:
-                return algorithm.round(fed, algorithm.init(fed, fed.theta0), client, 0)
-
-            peaks[label] = profiling.peak_bytes(first_round) / 1e6
-        return pd.Series(peaks, name="peak_mb")
+    The optimizer is that of the paper's experiments; initial weights and images are equal at each call.
+    """
+    stream, num = generator(0, "images"), STEPS * batch
+    shape, classes = NETWORKS[network]
+    x = torch.randn(num, *shape, generator=stream)
+    split = Split.of([(x, torch.randint(0, classes, (num,), generator=stream))])
+    train = Training(lr=0.03, batch_size=batch, momentum=0.9, weight_decay=5e-4, clip_norm=10.0)
+    net = models.build(network, shape, classes, 0)
+    return Federation(net, {"train": split, "test": split}, seed=0, rounds=1, train=train)
 
 
 def modes(preset: str) -> dict[str, Algorithm]:
@@ -108,54 +79,72 @@ def modes(preset: str) -> dict[str, Algorithm]:
     return {label: build(name, options) for label, (name, options) in chosen.items()}
 
 
-def _cached(name: str, work: Callable[[str], pd.DataFrame], preset: str) -> pd.DataFrame:
-    """A measurement made once on a machine; at presets real and paper the committed one, if any."""
-    committed = f"pfedgate/{preset}" if preset in ("real", "paper") else ""
-    return profiling.once(f"{name}-{preset}", partial(work, preset), VERSION, committed)
+def batches(preset: str) -> tuple[int, ...]:
+    """The batch sizes of a preset."""
+    return BATCHES.get(preset, PAPER_BATCHES)
 
 
+def measured(name: str) -> Callable[[Measurement], Measurement]:
+    """Makes a measurement once on a machine; at presets real and paper the committed one is used, if any."""
+
+    def cached(measure: Measurement) -> Measurement:
+        @wraps(measure)
+        def of_preset(preset: str) -> pd.DataFrame:
+            committed = f"pfedgate/{preset}" if preset in ("real", "paper") else ""
+            return profiling.once(f"{name}-{preset}", partial(measure, preset), VERSION, committed)
+
+        return of_preset
+
+    return cached
+
+
+@measured("gate-times")
 def timed(preset: str) -> pd.DataFrame:
-    """Processor time of a step. Columns: label, batch, turn, ms, ratio (to FedAvg in the same turn), processor.
+    """Processor time of a step of one client's round, which starts from the initial state and is not scored.
 
-    ``processor`` names the one that was measured; a stored measurement may come from another machine.
+    Columns: label, batch, turn, ms, ratio (to FedAvg in the same turn), processor: the one that was measured; a stored
+    measurement may come from another machine.
     """
-    return _cached("gate-times", _timed, preset)
-
-
-def _timed(preset: str) -> pd.DataFrame:
     torch.set_num_threads(1)
-    frames = []
+    frames, client = [], torch.arange(1)
     for batch in batches(preset):
-        frame = profiling.seconds(Bench(batch).work(modes(preset)), TURNS.get(preset, DEFAULT_TURNS)).assign(
-            batch=batch
-        )
+        work: dict[str, Callable[[], object]] = {}
+        for label, algorithm in modes(preset).items():
+            fed = federation(batch)
+            state = algorithm.init(fed, fed.theta0)
+            work[label] = partial(algorithm.round, fed, state, client, 0)
+            if isinstance(algorithm, FedEM):
+                work[M_STEP] = partial(algorithm.m_step, fed, state, client, algorithm.e_step(fed, state, client), 0)
+        frame = profiling.seconds(work, TURNS.get(preset, DEFAULT_TURNS))
         fedavg = frame[frame["label"] == "FedAvg"].set_index("turn")["seconds"]
         ratio = frame["seconds"] / frame["turn"].map(fedavg)
-        frames.append(frame.assign(ms=1e3 * frame["seconds"] / STEPS, ratio=ratio))
+        frames.append(frame.assign(batch=batch, ms=1e3 * frame["seconds"] / STEPS, ratio=ratio))
     times = pd.concat(frames, ignore_index=True)[["label", "batch", "turn", "ms", "ratio"]]
     return times.assign(processor=provenance.processor())
 
 
+@measured("gate-memory")
 def peak_memory(preset: str) -> pd.DataFrame:
-    """Peak memory of a client's first round. Columns: label, batch, peak_mb, ratio (to FedAvg)."""
-    return _cached("gate-memory", _peak_memory, preset)
+    """Peak memory of the tensors that a client's first round creates, the method's state included.
 
+    Columns: label, batch, peak_mb, ratio (to FedAvg).
+    """
 
-def _peak_memory(preset: str) -> pd.DataFrame:
+    def first_round(algorithm: Algorithm, fed: Federation) -> object:
+        return algorithm.round(fed, algorithm.init(fed, fed.theta0), torch.arange(1), 0)
+
     frames = []
     for batch in batches(preset):
-        peak = Bench(batch).memory(modes(preset))
+        work = {label: partial(first_round, algorithm, federation(batch)) for label, algorithm in modes(preset).items()}
+        peak = pd.Series({label: profiling.peak_bytes(function) / 1e6 for label, function in work.items()})
         frames.append(pd.DataFrame({"batch": batch, "peak_mb": peak, "ratio": peak / peak["FedAvg"]}))
     return pd.concat(frames).rename_axis("label").reset_index()
 
 
+@measured("gate-counts")
 def analytic(preset: str) -> pd.DataFrame:
     """Counted costs of each method's round of two steps: shares, multiply-adds and upload, a row per method."""
-    return _cached("gate-counts", _analytic, preset)
-
-
-def _analytic(preset: str) -> pd.DataFrame:
-    fed = Bench(batches(preset)[0]).federation()
+    fed = federation(batches(preset)[0])
     uses, rows = weight_uses(fed, fed.theta0), {}
     for label, algorithm in modes(preset).items():
         _, notes = algorithm.round(fed, algorithm.init(fed, fed.theta0), torch.arange(1), 0)
@@ -173,11 +162,9 @@ def by_layer() -> pd.DataFrame:
     """Parameters and MACs of the paper's networks by layer. Columns: network, layer, parameters, MACs (shares)."""
     frames = []
     for network in NETWORKS:
-        fed = Bench(1, network).federation()
+        fed = federation(1, network)
         macs = pd.Series(layer_macs(fed.layout, weight_uses(fed, fed.theta0)))
-        sizes = pd.Series({f.layer: 0 for f in fed.layout.params})
-        for f in fed.layout.params:  # weight and bias
-            sizes[f.layer] += f.stop - f.start
+        sizes = pd.Series(layer_macs(fed.layout, torch.ones(fed.num_params)))  # weight and bias
         frame = pd.DataFrame({"network": network, "parameters": sizes / sizes.sum(), "MACs": macs / macs.sum()})
         frames.append(frame.rename_axis("layer").reset_index())
     return pd.concat(frames, ignore_index=True)
@@ -187,18 +174,13 @@ def kept_shares() -> pd.DataFrame:
     """Shares that a client keeps for its first batch. Columns: network, s, reading, parameters, MACs."""
     rows = []
     for network in NETWORKS:
-        fed = Bench(2, network).federation()
+        fed = federation(2, network)
         uses = weight_uses(fed, fed.theta0)
         for reading, s in product(("paper", "authors_code"), (0.5, 0.3)):
             adapter, kept = first_mask(PFedGate.reading(reading, keep_ratio=s), fed)
             shares = float(adapter.blocks.share(kept)), float(adapter.blocks.macs_share(kept, uses))
             rows.append((network, s, reading, *shares))
     return pd.DataFrame(rows, columns=["network", "s", "reading", "parameters", "MACs"])
-
-
-def batches(preset: str) -> tuple[int, ...]:
-    """The batch sizes of a preset."""
-    return BATCHES.get(preset, PAPER_BATCHES)
 
 
 def measured_rows(times: pd.DataFrame, memory: pd.DataFrame, preset: str) -> Iterator[Row]:

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from pfl_core.algorithms.pfedgate.adapt import Adapter
 from pfl_core.algorithms.pfedgate.blocks import Blocks
-from pfl_core.algorithms.pfedgate.gate import Gate
 from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
@@ -55,12 +54,6 @@ def sliced_macs(macs: Mapping[str, float], blocks: Blocks, kept: np.ndarray) -> 
     return {name: m * into * out for (name, m), (into, out) in zip(macs.items(), pairwise(chain), strict=True)}
 
 
-def gate_macs(gate: Gate) -> tuple[float, float]:
-    """MACs of the gate for one sample: the forward pass (d_X L for each path) and the training step."""
-    _, _, _, _, weight, *_ = gate.sizes
-    return float(weight), float(weight * (3 if gate.pre_norm else 2))
-
-
 def first_mask(algorithm: PFedGate, fed: Federation) -> tuple[Adapter, np.ndarray]:
     """Client 0's adapter, and the blocks that it keeps for its first batch, bool [L]."""
     adapter, state = Adapter.of(algorithm, fed), algorithm.init(fed, fed.theta0)
@@ -73,7 +66,8 @@ def first_mask(algorithm: PFedGate, fed: Federation) -> tuple[Adapter, np.ndarra
 def step_counts(algorithm: PFedGate, fed: Federation, uses: Tensor) -> dict[str, float]:
     """Counts of a client's first step: shares of parameters and MACs kept, and MACs computed relative to FedAvg."""
     adapter, kept = first_mask(algorithm, fed)
-    macs, (forward, gate) = layer_macs(fed.layout, uses), gate_macs(adapter.gate)
+    macs, (_, _, _, _, forward, *_) = layer_macs(fed.layout, uses), adapter.gate.sizes  # d_X L for each path
+    gate = forward * (3 if adapter.gate.pre_norm else 2)  # of a training step
     computed = sliced_macs(macs, adapter.blocks, kept) if algorithm.execution == "sliced" else macs
     return {
         "parameters kept": float(adapter.blocks.share(kept)),

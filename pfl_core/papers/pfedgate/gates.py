@@ -14,11 +14,7 @@ from pfl_core.costs import rounds_to
 from pfl_core.runs import Record
 from pfl_core.study.network import network
 
-SWAPS = {  # array of ``evaluation.gate_swaps`` -> prefix of its metric
-    "other_gates": "other_gate",
-    "mean_gate": "mean_gate",
-    "constant_scales": "constant_scales",
-}
+SWAPS = {"other_gates": "other_gate", "mean_gate": "mean_gate", "constant_scales": "constant_scales"}  # -> its metric
 
 
 def extra_metrics(record: Record) -> dict[str, float]:
@@ -30,18 +26,14 @@ def extra_metrics(record: Record) -> dict[str, float]:
     ``infeasible``: share of the clients whose always-kept blocks exceed s.
     """
     curve = record.reported_curve()["acc_pooled"]
-    metrics = {f"rounds_to_{share}": _rounds_to_share(curve, share / 100) for share in (90, 80)}
-    metrics["client_spread"] = float(record.final().std(ddof=0))
+    metrics = {"client_spread": float(record.final().std(ddof=0))}
+    for percent in (90, 80):
+        reached = rounds_to(curve.tolist(), percent / 100 * curve.max())
+        metrics[f"rounds_to_{percent}"] = float(curve.index[reached - 1]) if reached else math.nan
     for name in ("kept_ratio", "upload_ratio", "infeasible"):
         if name in record.series:
             metrics[name] = float(np.nanmean(record.array(name)))
     return metrics | mask_metrics(record) | probe_metrics(record) | drift(record)
-
-
-def _rounds_to_share(curve: pd.Series, share: float) -> float:
-    """First scored round with this share of the best value; NaN if there is none."""
-    reached = rounds_to(curve.tolist(), share * curve.max())
-    return float(curve.index[reached - 1]) if reached else math.nan
 
 
 def block_use(record: Record) -> tuple[np.ndarray, np.ndarray] | None:
@@ -101,30 +93,28 @@ def probe_metrics(record: Record) -> dict[str, float]:
     """
     if "global_correct" not in record.arrays:
         return {}
-    count = np.array(record.arrays["test_count"], dtype=float)
-    names = ("global", "order", "sample", "client_mean", "sorted")
-    correct = {name: np.array(record.arrays[f"{name}_correct"]) for name in names}  # [N]; "order" [5, N]
+    count, correct = np.array(record.arrays["test_count"]), _correct(record)
     pooled = {name: 100 * rows.sum(-1) / count.sum() for name, rows in correct.items()}
     # bottom decile: index floor(N / 10) of the sorted accuracies
-    decile = {
-        name: np.sort(100 * correct[name] / count, axis=-1)[..., len(count) // 10] for name in ("global", "order")
-    }
-    mean = pooled["order"].mean()
+    accuracy = {name: np.sort(100 * correct[name] / count, axis=-1) for name in ("global", "order")}
+    decile = {name: rows[..., len(count) // 10] for name, rows in accuracy.items()}
+    own, mean = pooled["order"][0], pooled["order"].mean()
     metrics = {
         "global_acc_pooled": pooled["global"],
         "global_acc_bottom_decile": decile["global"],
-        "local_global_gap": pooled["order"][0] - pooled["global"],
+        "local_global_gap": own - pooled["global"],
         "local_global_gap_decile": decile["order"][0] - decile["global"],
         "order_range": np.ptp(pooled["order"]),
         **{f"{name}_change": pooled[name] - mean for name in ("sorted", "sample", "client_mean")},
+        **{f"{name}_change": pooled[of].mean() - own for of, name in SWAPS.items() if of in pooled},
     }
-    if "other_gates_correct" in record.arrays:
-        swapped = {name: np.array(record.arrays[f"{name}_correct"]) for name in SWAPS}
-        metrics |= {
-            f"{change}_change": 100 * swapped[name].sum(-1).mean() / count.sum() - pooled["order"][0]
-            for name, change in SWAPS.items()
-        }
     return {name: float(value) for name, value in metrics.items()}
+
+
+def _correct(record: Record) -> dict[str, np.ndarray]:
+    """Number of correct predictions [N] of each probe; "order" [5, N], "other_gates" [N - 1, N]."""
+    arrays = {name: np.array(array) for name, array in record.arrays.items()}
+    return {name.removesuffix("_correct"): array for name, array in arrays.items() if name.endswith("_correct")}
 
 
 def gate_swaps(record: Record) -> pd.DataFrame:
@@ -132,14 +122,14 @@ def gate_swaps(record: Record) -> pd.DataFrame:
 
     Columns: gate ("own", "next client's", "mean gate", ...), client, accuracy.
     """
-    if "other_gates_correct" not in record.arrays:
+    correct = _correct(record)
+    if "other_gates" not in correct:
         return pd.DataFrame(columns=["gate", "client", "accuracy"])
-    arrays = {name: np.array(array) for name, array in record.arrays.items() if name.endswith("_correct")}
-    correct = {"own": arrays["order_correct"][0]}
     # row i: client k is scored with the gate of client k + i
-    correct |= {f"client k + {i}'s": row for i, row in enumerate(arrays["other_gates_correct"], start=1)}
-    correct |= {"mean gate": arrays["mean_gate_correct"], "one constant scale": arrays["constant_scales_correct"]}
-    accuracy = pd.DataFrame(correct) / np.array(record.arrays["test_count"])[:, None] * 100
+    others = {f"client k + {i}'s": row for i, row in enumerate(correct["other_gates"], start=1)}
+    ends = {"mean gate": correct["mean_gate"], "one constant scale": correct["constant_scales"]}
+    table = pd.DataFrame({"own": correct["order"][0], **others, **ends})
+    accuracy = table / np.array(record.arrays["test_count"])[:, None] * 100
     return accuracy.rename_axis("client").reset_index().melt("client", var_name="gate", value_name="accuracy")
 
 

@@ -15,6 +15,12 @@ PROBED = {"keep_ratio": 0.5, "probe": True}  # the fields of the main comparison
 # pFedGate is searched at s = 0.5. All budgets use the result, so that a curve over s has one rate.
 _GATE = Search("pfedgate", {**_RATE, "lr_gate": (0.5, 1.5, 5.0)}, PROBED, {"scale_bias_init": (0.0, 3.0)})
 _MASKS = Search("fedmask", {"lr_mask": (5.0, 50.0, 500.0)})
+OTHERS = ("fedavg", "fedavg_ft", "local", "fedrep", "ditto", "heterofl", "lg_fedavg", "perfedavg", "fedem", "pfedme")
+STRENGTHS: dict[str, dict[str, tuple[float, ...]]] = {
+    "fedrep": {"lr_head": (0.005, 0.01, 0.05, 0.1, 0.5)},
+    "ditto": {"lam": (0.05, 0.1, 0.5, 0.8)},
+    "pfedme": {"lam": (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)},
+}
 SEARCHES = {
     # learning rates only, to save time; strengths are the methods' defaults
     ("quick", "cifar10"): (
@@ -24,16 +30,7 @@ SEARCHES = {
     ),
     ("real", "fashion_mnist"): (
         _GATE,
-        Search("fedavg", _RATE),
-        Search("fedavg_ft", _RATE),
-        Search("local", _RATE),
-        Search("fedrep", {**_RATE, "lr_head": (0.005, 0.01, 0.05, 0.1, 0.5)}),
-        Search("ditto", {**_RATE, "lam": (0.05, 0.1, 0.5, 0.8)}),
-        Search("heterofl", _RATE),
-        Search("lg_fedavg", _RATE),
-        Search("perfedavg", _RATE),
-        Search("fedem", _RATE),
-        Search("pfedme", {**_RATE, "lam": (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)}),
+        *(Search(name, {**_RATE, **STRENGTHS.get(name, {})}) for name in OTHERS),
         _MASKS,
     ),
 }

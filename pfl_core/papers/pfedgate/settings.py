@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pfl_core.papers.plans import varied
 from pfl_core.study import search
 from pfl_core.study.settings import PaperSettings, Setting
 from pfl_core.training import Training
@@ -15,109 +16,99 @@ from pfl_core.training import Training
 # From the paper: data, clients, rounds, batches of 128, one local epoch, 6:2:2 split, scoring every five rounds.
 # From the released code: momentum, weight decay, gradient norm bound, image normalisation, seed of the split.
 # Not in the paper: the bound applies to all methods; methods other than pFedGate use its rate at s = 1.
-_TRAIN = Training(lr=0.1, batch_size=128, momentum=0.9, weight_decay=5e-4, clip_norm=10.0)
 _DIRICHLET = {"name": "dirichlet", "variant": "fedem", "alpha": 0.4, "split_seed": 12345}
 _CIFAR = Setting(
     data={"name": "cifar10", "normalise": "cifar10"},
     partition=_DIRICHLET,
     model={"name": "lenet_cifar"},
-    train=replace(_TRAIN, lr=0.03),
+    train=Training(lr=0.03, batch_size=128, momentum=0.9, weight_decay=5e-4, clip_norm=10.0),
     clients=100,
     rounds=400,
     eval_every=5,
 )
-_EMNIST = replace(
+_EMNIST = varied(
     _CIFAR,
     data={"name": "emnist", "normalise": "mnist"},
-    partition={**_DIRICHLET, "data_fraction": 0.1},
+    partition={"data_fraction": 0.1},
     model={"name": "leaf_cnn"},
-    train=_TRAIN,
+    lr=0.1,
 )
 # Stand-in where EMNIST and FEMNIST are missing; a fifth of the images, so a client has 700 on average (EMNIST: 814).
-_FASHION = replace(
+_FASHION = varied(
     _EMNIST,
     data={"name": "fashion_mnist", "normalise": "mnist"},
-    partition={**_DIRICHLET, "data_fraction": 0.2},
+    partition={"data_fraction": 0.2},
     clients=20,
     rounds=100,
 )
 
 
-def _with_participation(settings: Mapping[str, Setting], times: int = 1) -> dict[str, Setting]:
-    """Adds the settings of Tables 3 and 8: a fifth of the clients in each round ("sampled"), or never ("novel").
+def _with_studies(settings: dict[str, Setting], times: int = 1) -> dict[str, Setting]:
+    """Adds Tables 3 and 8, a fifth of the clients in each round ("sampled") or never ("novel"); of the first, Figure 4.
 
-    ``times``: factor on the rounds of the sampled settings; 1 in the paper, 5 in the released scripts.
+    ``times``: factor on the rounds of the sampled settings; 1 in the paper, 5 in the released scripts. Figure 4 has ten
+    clients with two runs of the sorted labels each (the paper does not give the number).
     """
     sampled = {
-        f"{name}, sampled": replace(
-            frame, participation=0.2, rounds=times * frame.rounds, eval_every=times * frame.eval_every
+        f"{name}, sampled": varied(
+            setting, participation=0.2, rounds=times * setting.rounds, eval_every=times * setting.eval_every
         )
-        for name, frame in settings.items()
+        for name, setting in settings.items()
     }
-    novel = {f"{name}, novel": replace(frame, novel=0.2) for name, frame in settings.items()}
-    return {**settings, **sampled, **novel}
+    novel = {f"{name}, novel": varied(setting, novel=0.2) for name, setting in settings.items()}
+    first = next(iter(settings.values()))
+    few_labels = varied(first, partition={"name": "pathological", "shards": 2}, clients=10)
+    return {**settings, **sampled, **novel, "pathological": few_labels}
 
 
-def _pathological(frame: Setting) -> Setting:
-    """Figure 4: ten clients with two runs of the sorted labels each (the paper does not give the number)."""
-    return replace(frame, partition={"name": "pathological", "shards": 2}, clients=10)
-
-
-_PAPER = _with_participation(
+_PAPER = _with_studies(
     {
         "cifar10": _CIFAR,
         "emnist": _EMNIST,
-        "femnist": replace(
+        "femnist": varied(
             _EMNIST,
             data={"name": "femnist", "normalise": "mnist", "writer_share": 0.15},
             partition={"name": "by_source", "pool": "joined", "val": 0.25, "test": 0.2},
             clients=539,
         ),
-        "cifar100": replace(
+        "cifar100": varied(
             _CIFAR,
             data={"name": "cifar100", "normalise": "cifar10"},
             model={"name": "leaf_cnn_cifar"},
-            train=_TRAIN,
+            lr=0.1,
             clients=50,
         ),
         "fashion_mnist": _FASHION,
-        "mnist": replace(_FASHION, data={"name": "mnist", "normalise": "mnist"}),
+        "mnist": varied(_FASHION, data={"name": "mnist", "normalise": "mnist"}),
     }
-) | {"pathological": _pathological(_CIFAR)}
+)
 # real: Fashion-MNIST with a network of 106,000 parameters. After 80 rounds the validation accuracy is flat (two CPU
 # minutes for FedAvg, six for pFedGate); the last fifth of them has four scores.
-_REAL = _with_participation(
-    {"fashion_mnist": replace(_FASHION, model={"name": "cnn_small"}, rounds=80, eval_every=4)},
+_REAL = _with_studies(
+    {"fashion_mnist": varied(_FASHION, model={"name": "cnn_small"}, rounds=80, eval_every=4)},
     times=5,  # each client takes part as often as with full participation
 )
-_REAL["pathological"] = _pathological(_REAL["fashion_mnist"])
 # quick: Fashion-MNIST at 14x14 pixels, part of the package; ten clients with 126 training images on average in four
 # batches, a small dense network. Chosen with Local, FedAvg, FedAvg-FT and FedRep alone, before any other method was
 # run. Criteria: the best of them stays below 95 %; the best and the worst differ by more than twice the deviation over
 # seeds.
-_SMALL = replace(
+_SMALL = varied(
     _CIFAR,
     data={"name": "fashion_small"},
-    partition={**_DIRICHLET, "data_fraction": 0.3},
+    partition={"data_fraction": 0.3},
     model={"name": "mlp", "hidden": [64, 32]},
-    train=replace(_TRAIN, batch_size=32),
+    lr=0.1,
+    batch_size=32,
     clients=10,
     rounds=40,
     eval_every=2,
 )
-_QUICK = _with_participation({"cifar10": _SMALL}, times=5)
-_QUICK["pathological"] = replace(_SMALL, partition={**_pathological(_SMALL).partition, "data_fraction": 0.3})
+_QUICK = _with_studies({"cifar10": _SMALL}, times=5)
+_QUICK["pathological"] = varied(_QUICK["pathological"], partition={"data_fraction": 0.3})
 # ci: handwritten digits, three rounds; a smaller learning rate where a fifth of the clients takes part
-_DIGITS = replace(
-    _SMALL,
-    data={"name": "digits"},
-    partition=_DIRICHLET,
-    train=replace(_TRAIN, lr=0.3, batch_size=32),
-    rounds=3,
-    eval_every=1,
-)
-_CI = _with_participation({"cifar10": _DIGITS}) | {"pathological": _pathological(_DIGITS)}
-_CI["cifar10, sampled"] = replace(_CI["cifar10, sampled"], train=replace(_DIGITS.train, lr=0.1))
+_DIGITS = varied(_SMALL, data={"name": "digits"}, partition=_DIRICHLET, lr=0.3, rounds=3, eval_every=1)
+_CI = _with_studies({"cifar10": _DIGITS})
+_CI["cifar10, sampled"] = varied(_CI["cifar10, sampled"], lr=0.1)
 
 # Weights n_k, and one epoch wherever the paper's text has one. A client's momentum stays across rounds: by the released
 # code in pFedGate, Local, FedAvg, FedAvg-FT and FedEM; in the others it is not in the paper. pFedMe has no momentum.
@@ -147,41 +138,28 @@ CI_GATE = {1.0: 1.5, 0.5: 1.5, 0.3: 0.05}  # s -> lr_gate at preset ci (not in t
 
 
 def with_method(method: Mapping[str, Any], preset: str, dataset: str) -> dict[str, Any]:
-    """pFedGate's rates by Table 7 and FedMask's layers; at the small presets the options of the small dense network."""
-    name, _, way = dataset.partition(", ")
-    if preset in ("quick", "ci"):
-        return _small_preset_options(method, preset, way)
+    """pFedGate's rates by Table 7 and FedMask's layers.
+
+    A budget that Table 7 lacks has the rates of the nearest one (not in the paper). At the small presets evaluation
+    batches are as large as in training, and at ci the gate has another rate and bias. The released code drops the last
+    batch only on CIFAR, and two of its scripts use two gate paths.
+    """
+    setting, _, way = dataset.partition(", ")
+    small, cifar = preset in ("quick", "ci"), setting.startswith("cifar")
     if method["name"] == "fedmask":
-        return {"layers": 2 if name.startswith("cifar") else 1, "lr_mask": LR_MASK}
+        return {"layers": 3 if small else 2 if cifar else 1, "lr_mask": LR_MASK}
     if method["name"] != "pfedgate":
         return {}
-    rates, authors_code = RATES.get(name, GREY), method.get("reading") == "authors_code"
-    if authors_code:
-        rates = rates | SCRIPTS.get(name, {})
-    lr, lr_gate = _nearest(rates, method)
-    return {"lr": lr, "lr_gate": lr_gate} | (_script_options(name, sampled=way == "sampled") if authors_code else {})
-
-
-def _nearest(rates: Mapping[float, Any], method: Mapping[str, Any]) -> Any:
-    """The rates of the nearest budget (not in the paper)."""
     budget = float(np.mean(method.get("keep_ratio", 0.5)))
-    return rates[min(rates, key=lambda s: abs(s - budget))]
-
-
-def _small_preset_options(method: Mapping[str, Any], preset: str, way: str) -> dict[str, Any]:
-    """Evaluation batches as large as in training; FedMask masks all layers; at ci also the gate's rate and bias."""
-    if method["name"] == "fedmask":
-        return {"layers": 3, "lr_mask": LR_MASK}
-    if method["name"] != "pfedgate":
-        return {}
-    gate = {"lr_gate": CI_GATE[0.3] if way == "sampled" else _nearest(CI_GATE, method), "scale_bias_init": 3.0}
-    return (gate if preset == "ci" else {}) | {"eval_batch_size": 32}
-
-
-def _script_options(name: str, *, sampled: bool) -> dict[str, Any]:
-    """The released code drops the last batch only on CIFAR; two of its scripts use two gate paths."""
-    last_batch = {} if name.startswith("cifar") else {"last_batch": "kept"}
-    return last_batch | ({"gate_paths": "two"} if name == "cifar100" or (name == "femnist" and sampled) else {})
+    rates, nearest = RATES.get(setting, GREY), min(GREY, key=lambda s: abs(s - budget))
+    if small:
+        gate = {"lr_gate": CI_GATE[0.3 if way == "sampled" else nearest], "scale_bias_init": 3.0}
+        return (gate if preset == "ci" else {}) | {"eval_batch_size": 32}
+    if method.get("reading") != "authors_code":
+        return dict(zip(("lr", "lr_gate"), rates[nearest], strict=True))
+    of_code = dict(zip(("lr", "lr_gate"), (rates | SCRIPTS.get(setting, {}))[nearest], strict=True))
+    two_paths = setting == "cifar100" or dataset == "femnist, sampled"
+    return of_code | ({} if cifar else {"last_batch": "kept"}) | ({"gate_paths": "two"} if two_paths else {})
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,9 @@ def costs(record: Record) -> dict[str, float]:
     """Costs of a round (means over clients and rounds) and until convergence, by the paper's count and in full.
 
     By the paper's count (Table 3): ``comm_mb_per_client_per_round``, ``flops_1e10_per_round``,
-    ``rounds_to_convergence``, and the products ``comm_total``, ``flops_total``, which the abstract compares.
-    In full: a client's ``upload_bytes``, ``mask_bytes``, ``download_bytes``, their sum times rounds ``bytes_total``,
-    and ``dense_1e10_per_round``, the operations that dense kernels execute.
-    Also ``sent_share``, the uploaded share of the parameters in percent, ``rounds_to_plateau`` and
-    ``rounds_to_accuracy``.
+    and the rounds of ``convergence``.
+    In full: a client's ``upload_bytes``, ``mask_bytes``, ``download_bytes``, and ``dense_1e10_per_round``, the
+    operations that dense kernels execute. Also ``sent_share``, the uploaded share of the parameters in percent.
     """
     method = record.spec.method["name"]
     layout, uses = network(record)
@@ -36,18 +34,14 @@ def costs(record: Record) -> dict[str, float]:
     sizes, epochs = np.sum(record.clients["train"], axis=1), record.spec.train.epochs
     gradients = weight_macs(record, macs).mean(axis=0)
     flops = float(np.mean([round_flops(macs, m, n, epochs) for m, n in zip(gradients, sizes, strict=True)]))
-    rounds = convergence(record)
     return {
         "comm_mb_per_client_per_round": comm,
         "sent_share": 100 * upload / record.num_params,
         "flops_1e10_per_round": flops / 1e10,
-        **rounds,
-        "comm_total": comm * rounds["rounds_to_convergence"],
-        "flops_total": flops / 1e10 * rounds["rounds_to_convergence"],
+        **convergence(record),
         "upload_bytes": bytes_.upload_payload,
         "mask_bytes": bytes_.upload_mask,
         "download_bytes": bytes_.download,
-        "bytes_total": bytes_.total * rounds["rounds_to_convergence"],
         "dense_1e10_per_round": epochs * float(sizes.mean()) * record.flops / 1e10,
     }
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from pfl_core.algorithms.star_pfl.method import StarPFL
+from pfl_core.papers.plans import Group, Groups, Overrides, experiments
 from pfl_core.papers.star_pfl.settings import BASELINES, SETTINGS
 from pfl_core.runs import RunSpec
 from pfl_core.study.settings import Methods
 
 PROBED = 200  # entries whose values, scores and states are recorded for the stability traces
 EPOCH_BY_EPOCH = 20  # rounds in which values are recorded after each local epoch, for Figure 1
-FIELDS = {field.name for field in fields(StarPFL)}
 
 Options = dict[str, dict[str, Any]]  # name of an ablation -> Star-PFL's fields
 
@@ -45,58 +44,33 @@ MORE_READINGS: Options = {  # not at preset quick, to save time
 SCOPES: Options = {"windows roll": {}, "A7 windows of one round": {"history_scope": "round"}}  # with one local epoch
 
 
-def specs_in(
-    name: str, preset: str, seeds: Sequence[int], overrides: Mapping[str, Any], methods: Methods
-) -> list[RunSpec]:
-    """Specs of the methods in one setting, for each seed.
-
-    ``overrides`` may also contain Star-PFL's own fields (thresholds, window lengths, ...); they apply to its runs only.
-    """
-    star_fields = {k: v for k, v in overrides.items() if k in FIELDS}
-    run_fields = {k: v for k, v in overrides.items() if k not in FIELDS}
-    # the fields that an experiment varies win over the overrides
-    methods = [(method, (star_fields if method == "star_pfl" else {}) | options) for method, options in methods]
-    return SETTINGS.specs(name, preset, seeds, run_fields, methods)
-
-
-def with_alpha(name: str, preset: str, alpha: float) -> dict[str, Any]:
-    """The setting's split with another α, as an override."""
-    return {"partition": {**SETTINGS.setting(preset, name).partition, "alpha": alpha}}
-
-
 def tasks(preset: str) -> tuple[str, ...]:
     """The tasks of a preset; at ci and quick both have the same stand-in, so one of them is run."""
     return TASKS[:1] if preset in ("ci", "quick") else TASKS
 
 
-def stability_traces(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def stability_traces(preset: str, overrides: Overrides) -> Groups:
     """Figure 1: Star-PFL with a probe, and the same with nothing frozen, which is FedAvg.
 
     The latter is run once more for a few rounds, with client 0's values after each local epoch.
     """
-    methods: Methods = [("star_pfl", {"probe": PROBED}), ("star_pfl", {"probe": PROBED, **WITHOUT})]
+    yield Group("traces", [("star_pfl", {"probe": PROBED}), ("star_pfl", {"probe": PROBED, **WITHOUT})])
     rounds = min(SETTINGS.setting(preset, "traces").rounds, EPOCH_BY_EPOCH)
     by_epoch: Methods = [("star_pfl", {"probe": PROBED, "probe_epochs": True, **WITHOUT})]
-    short = specs_in("traces", preset, seeds, {"rounds": rounds, **overrides}, by_epoch)
-    return specs_in("traces", preset, seeds, overrides, methods) + [
-        replace(spec, setting="traces, each epoch") for spec in short
-    ]
+    yield Group("traces", by_epoch, "each epoch", {"rounds": rounds})
 
 
-def mask_similarity(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def mask_similarity(preset: str, overrides: Overrides) -> Groups:
     """Figure 2, with nothing frozen: groups with one label, with scores of one round and of two rounds.
 
     Then groups with two labels, and the Dirichlet split for as many rounds.
     """
     setting = SETTINGS.setting(preset, "labels")
-    two_labels = {"partition": {**setting.partition, "labels_per_group": 2}, **overrides}
+    one_round: Methods = [(LIKENESS, {})]
     two_rounds = {"history_len_local": 2 * overrides.get("epochs", setting.train.epochs)}
-    specs = specs_in("labels", preset, seeds, overrides, [(LIKENESS, {}), (LIKENESS, two_rounds)])
-    specs += [
-        replace(spec, setting="labels, two each")
-        for spec in specs_in("labels", preset, seeds, two_labels, [(LIKENESS, {})])
-    ]
-    return specs + specs_in("traces", preset, seeds, {"rounds": setting.rounds, **overrides}, [(LIKENESS, {})])
+    yield Group("labels", [*one_round, (LIKENESS, two_rounds)])
+    yield Group("labels", one_round, "two each", {"partition": {**setting.partition, "labels_per_group": 2}})
+    yield Group("traces", one_round, changes={"rounds": setting.rounds})
 
 
 def compared_methods(preset: str) -> Methods:
@@ -105,36 +79,26 @@ def compared_methods(preset: str) -> Methods:
     return [("star_pfl", {}), *((name, short.get(name, {})) for name in BASELINES)]
 
 
-def accuracy(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def accuracy(preset: str, overrides: Overrides) -> Groups:
     """Table 2: six methods, three values of α, two tasks."""
-    return [
-        spec
-        for name in tasks(preset)
-        for alpha in (ALPHAS[:2] if preset == "ci" else ALPHAS)
-        for spec in specs_in(
-            name,
-            preset,
-            seeds,
-            {**with_alpha(name, preset, alpha), **overrides},
-            compared_methods(preset),
-        )
-    ]
+    for name in tasks(preset):
+        partition = SETTINGS.setting(preset, name).partition
+        for alpha in ALPHAS[:2] if preset == "ci" else ALPHAS:
+            yield Group(name, compared_methods(preset), changes={"partition": {**partition, "alpha": alpha}})
 
 
-def costs(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def costs(preset: str, overrides: Overrides) -> Groups:
     """Table 3: the runs of Table 2 with α = 0.1."""
-    return [
-        spec for name in tasks(preset) for spec in specs_in(name, preset, seeds, overrides, compared_methods(preset))
-    ]
+    return (Group(name, compared_methods(preset)) for name in tasks(preset))
 
 
 def options(preset: str) -> Options:
     """The ablations of a preset by name: the method itself, without its parts, and its readings."""
-    readings: Mapping[str, Options] = {"ci": {}, "quick": READINGS}
+    readings: dict[str, Options] = {"ci": {}, "quick": READINGS}
     return {"Star-PFL": {}} | PARTS | readings.get(preset, READINGS | MORE_READINGS)
 
 
-def ablations(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[RunSpec]:
+def ablations(preset: str, overrides: Overrides) -> Groups:
     """Star-PFL without one part, or in another reading (α = 0.1), with Local and FedAvg for comparison.
 
     At preset real, readings run with the first seed only.
@@ -142,13 +106,12 @@ def ablations(preset: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -
     A7 makes no difference where a round has at least as many epochs as a window, so it is run with one local epoch.
     """
     parts: Options = {"Star-PFL": {}} | PARTS
-    methods = [("star_pfl", option) for option in parts.values()] + [("local", {}), ("fedavg", {})]
+    yield Group("axial", [*(("star_pfl", option) for option in parts.values()), ("local", {}), ("fedavg", {})])
     readings = [("star_pfl", option) for name, option in options(preset).items() if name not in parts]
     scopes = [("star_pfl", option) for option in SCOPES.values()]
-    few = seeds[:1] if preset == "real" else seeds  # to save time
-    short = specs_in("axial", preset, few, {**overrides, "epochs": 1}, scopes)
-    specs = specs_in("axial", preset, seeds, overrides, methods) + specs_in("axial", preset, few, overrides, readings)
-    return specs + [replace(spec, setting="axial, one epoch") for spec in short]
+    few = preset == "real"
+    yield Group("axial", readings, one_seed=few)
+    yield Group("axial", scopes, "one epoch", fixed={"epochs": 1}, one_seed=few)
 
 
 def ablation_name(spec: RunSpec) -> str:
@@ -160,13 +123,14 @@ def ablation_name(spec: RunSpec) -> str:
     return next((name for name, option in known.items() if option == fields_set), "")
 
 
-EXPERIMENTS = {
+PLANS = {
     "01_stability_traces": stability_traces,
     "02_mask_similarity": mask_similarity,
     "04_accuracy": accuracy,
     "05_costs": costs,
     "06_ablations": ablations,
 }
+EXPERIMENTS = experiments(SETTINGS, PLANS, own={field.name for field in fields(StarPFL)})
 SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook ("": the others) -> preset -> seeds
     "": {"ci": (0,), "quick": (0, 1), "real": (0, 1, 2), "paper": (0, 1, 2)},
     "01_stability_traces": {"paper": (0,)},

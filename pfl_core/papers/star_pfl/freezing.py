@@ -12,7 +12,8 @@ from pfl_core.papers.star_pfl.null_model import Chance, chance
 from pfl_core.runs import Record
 
 ENTRIES = 5_000  # simulated entries; shares are accurate to half a point
-VARIED = ("threshold_global", "threshold_local", "history_len_global", "history_len_local")  # taken by the null model
+OF_SERVER = ("threshold_global", "history_len_global")  # fields that the null model takes
+OF_CLIENTS = ("threshold_local", "history_len_local")
 
 
 def freezing(record: Record) -> dict[str, float]:
@@ -53,16 +54,13 @@ def by_chance(record: Record) -> Chance | None:
     method = record.spec.build_method()
     if not isinstance(method, StarPFL):
         return None
-    settings = {name: getattr(method, name) for name in VARIED}
+    server, clients = ({name: getattr(method, name) for name in names} for names in (OF_SERVER, OF_CLIENTS))
     for reading in StarPFL.readings:
-        if method == StarPFL.reading(reading, **settings, probe=method.probe):
+        if method == StarPFL.reading(reading, **server, **clients, probe=method.probe):
             # neither the server nor the clients depend on the other's settings, so runs share what each of them froze
-            server = {"threshold_global": method.threshold_global, "history_len_global": method.history_len_global}
-            clients = {"threshold_local": method.threshold_local, "history_len_local": method.history_len_local}
+            epochs = record.spec.train.epochs
             of_server = _chance(record.rounds, reading, threshold_local=None, **server)
-            of_clients = _chance(
-                record.rounds, reading, threshold_global=None, epochs=record.spec.train.epochs, **clients
-            )
+            of_clients = _chance(record.rounds, reading, threshold_global=None, epochs=epochs, **clients)
             return Chance(of_server.frozen_global, of_clients.frozen_local, of_clients.sent_local)
     return None
 

@@ -16,8 +16,8 @@ from pfl_core.study.network import network
 
 
 def extra_metrics(record: Record) -> dict[str, float]:
-    """``likeness`` of the last round and ``moving``; empty for runs that did not record scores."""
-    return _likeness(record, len(record.arrays["ranks"])) | moving(record) if "ranks" in record.arrays else {}
+    """``likeness`` of the last round; empty for runs that did not record scores."""
+    return _likeness(record, len(record.arrays["ranks"])) if "ranks" in record.arrays else {}
 
 
 def likeness(record: Record) -> pd.DataFrame:
@@ -54,13 +54,6 @@ def by_chance(record: Record, t: int) -> float:
     return stable_chance(min(length, t * recorded), method.stable_at)
 
 
-def moving(record: Record) -> dict[str, float]:
-    """``moving_contrast``: the last round's ``stable_contrast`` without entries that never moved."""
-    common = overlap.common_classes(np.array(record.clients["train"]))
-    both = overlap_counts(record, "moving")
-    return {"moving_contrast": overlap.contrast(overlap.iou_chance(both, record.num_params), common)[0]}
-
-
 def overlap_counts(record: Record, kind: str) -> np.ndarray:
     """[N, N] number of entries that are stable on both clients ("overlap"), or stable and ever moved ("moving")."""
     by_tensor = [np.array(counts) for name, counts in record.arrays.items() if name.startswith(f"{kind}/")]
@@ -74,7 +67,7 @@ def likeness_by_layer(record: Record) -> pd.DataFrame:
     """
     common, rows = overlap.common_classes(np.array(record.clients["train"])), []
     chance = by_chance(record, record.rounds)
-    for name in weight_tensors(record):
+    for name in (f.name for f in network(record)[0].params if len(f.shape) > 1):
         ranks = np.array(record.arrays[f"ranks/{name}"], dtype=float)
         row = {"tensor": name, "rank_contrast": overlap.contrast(ranks, common)[0]}
         for kind, label in (("overlap", "stable"), ("moving", "moving")):
@@ -84,12 +77,6 @@ def likeness_by_layer(record: Record) -> pd.DataFrame:
             row[f"{label}_contrast"] = overlap.contrast(overlap.iou_chance(both, entries), common)[0]
         rows.append(row | {"chance": chance})
     return pd.DataFrame(rows)
-
-
-def weight_tensors(record: Record) -> list[str]:
-    """Names of the weight tensors of dense layers and convolutions, in the model's order."""
-    layout, _ = network(record)
-    return [f.name for f in layout.params if len(f.shape) > 1]
 
 
 def sampled_tensors(record: Record) -> list[str]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from math import comb
+from typing import Any
 
 import numpy as np
 import torch
@@ -79,57 +80,39 @@ class Chance:
 def chance(
     rounds: int,
     *,
-    threshold_global: float | None = 0.1,
-    threshold_local: float | None = 0.1,
-    history_len_global: int = 10,
-    history_len_local: int = 5,
     epochs: int = 10,
     drift: float = 0.0,
     entries: int = 20_000,
     seed: int = 0,
     reading: str = "paper",
+    **fields: Any,
 ) -> Chance:
     """Simulates Star-PFL on noise: the server records one update a round, a client one in each of its first epochs.
 
-    ``reading``: the paper's text ("paper") or the released functions ("authors_code"). Each side is a single tensor.
+    ``reading``: the paper's text ("paper") or the released functions ("authors_code"). ``fields``: thresholds and
+    lengths of the windows; a side without threshold freezes nothing. Each side is a single tensor.
     """
-    method = StarPFL.reading(
-        reading,
-        threshold_global=threshold_global,
-        threshold_local=threshold_local,
-        history_len_global=history_len_global,
-        history_len_local=history_len_local,
-    )
-    recorded = min(epochs, method.record_epochs or history_len_local)
+    method = StarPFL.reading(reading, **fields)
     server_rule, client_rule = method.rules_of((slice(0, entries),))
-    # a side without threshold freezes nothing
+    halving, length = method.interval_halving, method.history_len_local
     frozen_global, frozen_local, sent_local = np.zeros(rounds), np.zeros(rounds), np.ones(rounds)
-    if threshold_global is not None:
-        server = simulate(
-            noise(drift, seed, "server"),
-            rounds,
-            server_rule,
-            history_len_global,
-            1,
-            entries,
-            halving=method.interval_halving,
-        )
-        frozen_global = (~server.active).double().mean(1).numpy()
-    if threshold_local is not None:
-        client = simulate(
-            noise(drift, seed, "client"),
-            rounds,
-            client_rule,
-            history_len_local,
-            recorded,
-            entries,
-            check_rule=method.check_rule(client_rule),
-            halving=method.interval_halving,
-            clear_window=method.history_scope == "round",
-        )
-        sent = client.active if method.upload_mask_timing == "before_check" else client.waited == 0
-        frozen_local, sent_local = (~client.active).double().mean(1).numpy(), sent.double().mean(1).numpy()
+    if method.threshold_global is not None:
+        updates = noise(drift, seed, "server")
+        server = simulate(updates, rounds, server_rule, method.history_len_global, 1, entries, halving=halving)
+        frozen_global = _shares(~server.active)
+    if method.threshold_local is not None:
+        ways: dict[str, Any] = {"halving": halving, "clear_window": method.history_scope == "round"}
+        ways["check_rule"] = method.check_rule(client_rule)
+        updates, recorded = noise(drift, seed, "client"), min(epochs, method.record_epochs or length)
+        client = simulate(updates, rounds, client_rule, length, recorded, entries, **ways)
+        frozen_local = _shares(~client.active)
+        sent_local = _shares(client.active if method.upload_mask_timing == "before_check" else client.waited == 0)
     return Chance(frozen_global, frozen_local, sent_local)
+
+
+def _shares(mask: Tensor) -> np.ndarray:
+    """[rounds] share of the entries in a mask [rounds, entries]."""
+    return mask.double().mean(1).numpy()
 
 
 @dataclass(frozen=True)

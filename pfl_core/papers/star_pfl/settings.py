@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+from pfl_core.papers.plans import varied
 from pfl_core.study import search
 from pfl_core.study.settings import PaperSettings, Setting
 from pfl_core.training import Training
@@ -21,56 +21,46 @@ _AXIAL = Setting(
     clients=20,
     rounds=400,
 )
-_SAGITAL = replace(_AXIAL, data={"name": "organsmnist"})
+_SAGITAL = varied(_AXIAL, data={"name": "organsmnist"})
 # Figure 2: groups of clients that hold one label. Not in the paper: four groups of three clients.
-_LABELS = replace(_SAGITAL, partition={"name": "label_groups", "groups": 4}, clients=12, rounds=20)
-_PAPER = {"axial": _AXIAL, "sagital": _SAGITAL, "traces": replace(_SAGITAL, rounds=200), "labels": _LABELS}
+_LABELS = varied(_SAGITAL, partition={"name": "label_groups", "groups": 4}, clients=12, rounds=20)
+_PAPER = {"axial": _AXIAL, "sagital": _SAGITAL, "traces": varied(_SAGITAL, rounds=200), "labels": _LABELS}
 
 # real: MNIST stands in for Axial, Fashion-MNIST for Sagital; the paper's network, clients, split and training;
 # 250 images a client, 60 rounds. The traces use as many images a client as Sagital has.
-STAND_INS = {"axial": "mnist", "sagital": "fashion_mnist", "traces": "fashion_mnist", "labels": "fashion_mnist"}
 SAMPLED = "paired_sample"  # paired_dirichlet with a given number of images for each client
 _REAL = {
-    name: replace(
-        _PAPER[name],
-        data={"name": STAND_INS[name]},
-        partition={"name": SAMPLED, "images": images, "alpha": 0.1},
-        rounds=60,
+    name: varied(
+        _PAPER[name], data={"name": data}, partition={"name": SAMPLED, "images": images, "alpha": 0.1}, rounds=60
     )
-    for name, images in (("axial", 250), ("sagital", 250), ("traces", 1261))
+    for name, data, images in (
+        *(("axial", "mnist", 250), ("sagital", "fashion_mnist", 250), ("traces", "fashion_mnist", 1261)),
+    )
 }
-_REAL["labels"] = replace(
-    _LABELS, data={"name": STAND_INS["labels"]}, partition={**_LABELS.partition, "images": 500}, rounds=10
-)
+_REAL["labels"] = varied(_LABELS, data={"name": "fashion_mnist"}, partition={"images": 500}, rounds=10)
 # quick: Fashion-MNIST at 14x14 pixels, part of the package, for all tasks; 150 images a client, a small network with
 # batch norm, a larger learning rate, 5 local epochs, which still fill a client's window. Chosen with Local, FedAvg and
 # FedBN alone, at this learning rate, before any other method was run. Criteria: the best of them stays below 95 %; the
 # best and the worst differ by more than twice the deviation over seeds.
-_QUICK = replace(
+_QUICK = varied(
     _AXIAL,
     data={"name": "fashion_small"},
     partition={"name": SAMPLED, "images": 150, "alpha": 0.1},
     model={"name": "lenet_small"},
-    train=Training(lr=0.05, epochs=5, batch_size=32),
+    lr=0.05,
+    epochs=5,
     rounds=12,
 )
 _SMALL = {
     "axial": _QUICK,
     "sagital": _QUICK,
-    "traces": replace(_QUICK, rounds=30),
-    "labels": replace(_QUICK, partition={**_LABELS.partition, "images": 150}, clients=12, rounds=10),
+    "traces": varied(_QUICK, rounds=30),
+    "labels": varied(_QUICK, partition={**_LABELS.partition, "images": 150}, clients=12, rounds=10),
 }
 # ci: all handwritten digits, six clients, three rounds
-_TINY = replace(
-    _QUICK,
-    data={"name": "digits"},
-    partition=_AXIAL.partition,
-    train=Training(lr=0.1, epochs=2, batch_size=32),
-    clients=6,
-    rounds=3,
-)
-_CI = {name: replace(_TINY, rounds=6 if name == "traces" else 3) for name in _SMALL}
-_CI["labels"] = replace(_TINY, partition=_LABELS.partition, clients=8, rounds=2)
+_TINY = varied(_QUICK, data={"name": "digits"}, partition=_AXIAL.partition, lr=0.1, epochs=2, clients=6, rounds=3)
+_CI = {name: varied(_TINY, rounds=6 if name == "traces" else 3) for name in _SMALL}
+_CI["labels"] = varied(_TINY, partition=_LABELS.partition, clients=8, rounds=2)
 
 # Method -> fields that differ from the class's defaults. LotteryFL: the public code has two targets. For MNIST-like
 # data it keeps a tenth, but in Table 3 LotteryFL sends 68 % on average, so the other target, one half, is used.

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pfl_core.algorithms.star_pfl.masks import average_, average_stability
 from pfl_core.algorithms.star_pfl.probe import ACTIVE, FROZEN, PROBING
-from pfl_core.papers.star_pfl.null_model import Simulated, Updates, simulate
+from pfl_core.papers.star_pfl.null_model import Simulated, simulate
 from pfl_core.seeding import generator
 from pfl_core.study.plots import legend_above
 from pfl_core.study.style import BLUE, DOUBLE, styled
@@ -31,7 +31,8 @@ EXAMPLE = {
     "c": (0.5, -0.5, 0.0, 1.0, 0.25, -0.5, 0.5, -0.25),
     "d": (0.0,) * 8,
 }
-STATE_NAMES = {ACTIVE: "active", FROZEN: "frozen", PROBING: "probing"}
+STATE_COLORS = {"active": "#f2f2f2", "frozen": "#6baed6", "probing": "#d55e00"}  # in the order of the states' numbers
+COLORMAP = ListedColormap(list(STATE_COLORS.values()))
 WAKES_AT = 20  # updates after which the pattern "wakes up" stops oscillating
 # Pattern -> function of n and of a standard normal number: the entry's update number n, from 0
 PATTERNS: dict[str, Callable[[int, float], float]] = {
@@ -49,46 +50,29 @@ def worked_example(threshold: float = 0.1, length: int = 4) -> pd.DataFrame:
     Columns: round, entry, state (in the round), score (that Measure sees), M, dW, W, score' (after the update), L, F,
     M' and M after (as Check leaves them). Cells are empty where the entry is not trained or not measured.
     """
-
-    def updates(t: int, record: int, entries: int) -> Tensor:
-        return torch.tensor([values[t] if t < len(values) else 0.0 for values in EXAMPLE.values()])
-
-    rounds = len(EXAMPLE["a"])
-    # one more round, because M' of the last one shows in the next
-    run = simulate(updates, rounds + 1, threshold, length, 1, len(EXAMPLE))
-    rows = []
-    for t in range(rounds):
-        for j, entry in enumerate(EXAMPLE):
-            active, probe = bool(run.active[t, j]), bool(run.probe[t, j])
-            measured = t > 0 and bool(run.active[t - 1, j]) and not probe  # Measure looks at active entries only
-            rows.append(
-                {
-                    "round": t + 1,
-                    "entry": entry,
-                    "state": STATE_NAMES[PROBING if probe else ACTIVE if active else FROZEN],
-                    "score": float(run.score[t - 1, j]) if measured else None,
-                    "M": int(active),
-                    "dW": EXAMPLE[entry][t] if active else None,
-                    "W": float(run.value[t, j]),
-                    "score'": float(run.score[t, j]) if active else None,
-                    "L": int(run.waited[t, j]),
-                    "F": int(run.interval[t, j]),
-                    "M' after": int(run.probe[t + 1, j]),
-                    "M after": int(active or run.probe[t + 1, j]),
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def pattern_updates(patterns: Sequence[str], recorded: int = 1, seed: int = 0) -> Updates:
-    """Updates of one entry for each of the named PATTERNS; all entries share the same noise."""
-
-    def updates(t: int, record: int, entries: int) -> Tensor:
-        number = t * recorded + record
-        drawn = torch.randn((), generator=generator(seed, "patterns", number)).item()
-        return torch.tensor([PATTERNS[name](number, drawn) for name in patterns])
-
-    return updates
+    given = torch.tensor([*zip(*EXAMPLE.values(), strict=True), (0.0,) * len(EXAMPLE)])  # [9, entries]
+    # one round more than the example, because M' of the last one shows in the next
+    run = simulate(lambda t, record, entries: given[t], len(given), threshold, length, 1, len(EXAMPLE))
+    t, j = (axis.ravel() for axis in np.indices((len(given) - 1, len(EXAMPLE))))
+    active, probe, score = run.active.numpy(), run.probe.numpy(), run.score.double().numpy()  # [9, entries] each
+    trained, probed_next = active[t, j], probe[t + 1, j]
+    measured = (t > 0) & active[t - 1, j] & ~probe[t, j]  # Measure looks at active entries only
+    return pd.DataFrame(
+        {
+            "round": t + 1,
+            "entry": np.array(list(EXAMPLE))[j],
+            "state": np.array(list(STATE_COLORS))[states(run).numpy()[t, j]],
+            "score": np.where(measured, score[t - 1, j], np.nan),
+            "M": trained.astype(int),
+            "dW": np.where(trained, given.double().numpy()[t, j], np.nan),
+            "W": run.value.double().numpy()[t, j],
+            "score'": np.where(trained, score[t, j], np.nan),
+            "L": run.waited.numpy()[t, j].astype(int),
+            "F": run.interval.numpy()[t, j].astype(int),
+            "M' after": probed_next.astype(int),
+            "M after": (trained | probed_next).astype(int),
+        }
+    )
 
 
 def trajectories(
@@ -102,38 +86,24 @@ def trajectories(
     thaw: bool = True,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """States and scores of each pattern. ``decay``: use APF's moving averages in place of a window.
+    """States and scores of each pattern; all have the same noise. ``decay``: use APF's moving averages, not a window.
 
     Columns: pattern, round, state (a number), score, wait (F).
     """
-    updates = pattern_updates(patterns, recorded, seed)
-    if decay is None:
-        run = simulate(updates, rounds, threshold, length, recorded, len(patterns), thaw=thaw)
-    else:
-        run = simulate(
-            updates,
-            rounds,
-            threshold,
-            2,  # the averages of the updates and of their absolute values
-            recorded,
-            len(patterns),
-            thaw=thaw,
-            score=average_stability,
-            push=partial(average_, decay=decay),
-        )
-    state = states(run)
-    return pd.concat(
-        pd.DataFrame(
-            {
-                "pattern": name,
-                "round": range(1, rounds + 1),
-                "state": state[:, j].numpy(),
-                "score": run.score[:, j].numpy(),
-                "wait": run.interval[:, j].numpy(),
-            }
-        )
-        for j, name in enumerate(patterns)
-    )
+
+    def updates(t: int, record: int, entries: int) -> Tensor:
+        number = t * recorded + record
+        drawn = torch.randn((), generator=generator(seed, "patterns", number)).item()
+        return torch.tensor([PATTERNS[name](number, drawn) for name in patterns])
+
+    averages: dict[str, Any] = {}
+    if decay is not None:  # the window then has two slots, the averages of the updates and of their absolute values
+        length, averages = 2, {"score": average_stability, "push": partial(average_, decay=decay)}
+    run = simulate(updates, rounds, threshold, length, recorded, len(patterns), thaw=thaw, **averages)
+    j, t = (axis.ravel() for axis in np.indices((len(patterns), rounds)))
+    columns = {"state": states(run), "score": run.score, "wait": run.interval}  # [rounds, patterns]
+    table = pd.DataFrame({"pattern": np.array(patterns)[j], "round": t + 1})
+    return table.assign(**{name: values.numpy()[t, j] for name, values in columns.items()})
 
 
 def states(run: Simulated) -> Tensor:
@@ -154,9 +124,6 @@ def trained_share(table: pd.DataFrame) -> pd.Series:
 
 # ---- figures: the states as colours ---------------------------------------------------------------------------------
 
-STATE_COLORS = {"active": "#f2f2f2", "frozen": "#6baed6", "probing": "#d55e00"}
-COLORMAP = ListedColormap(list(STATE_COLORS.values()))  # of the numbers of the states
-
 
 def state_patches() -> list[Patch]:
     """Legend entries of the states."""
@@ -166,16 +133,8 @@ def state_patches() -> list[Patch]:
 def score_panel(ax: Axes, line: pd.DataFrame, threshold: float | None = None, color: str = BLUE) -> None:
     """Draws an entry's score over its states, which are the background. Columns: round, score, state (a number)."""
     edges = np.append(line["round"] - 0.5, line["round"].iloc[-1] + 0.5)
-    style: Any = {
-        "cmap": COLORMAP,
-        "vmin": 0,
-        "vmax": 2,
-        "alpha": 0.45,
-        "linewidth": 0,
-        "zorder": 0,
-        "rasterized": True,
-    }
-    ax.pcolormesh(edges, [-0.04, 1.04], line["state"].to_numpy()[None], **style)
+    look: Any = {"cmap": COLORMAP, "vmin": 0, "vmax": 2, "alpha": 0.45, "linewidth": 0, "rasterized": True}
+    ax.pcolormesh(edges, [-0.04, 1.04], line["state"].to_numpy()[None], zorder=0, **look)
     ax.plot(line["round"], line["score"], ".-", color=color, markersize=2.5, linewidth=0.9)
     if threshold is not None:
         ax.axhline(threshold, color="k", linewidth=0.8, linestyle="--", label="threshold T")

@@ -24,21 +24,14 @@ def layer_of(record: Record, entries: np.ndarray) -> np.ndarray:
 
 def sampled(record: Record) -> pd.DataFrame:
     """A row per party, round and sampled entry. Columns: party, round, entry, layer, value, score, state."""
-    value, score, state = (np.array(record.arrays[name], dtype=float) for name in ("value", "score", "state"))
-    entries = np.array(record.arrays["entries"], dtype=int)
-    layer = layer_of(record, entries)
-    t, party, j = (axis.ravel() for axis in np.indices(value.shape))  # arrays are [T, 2, p]
-    return pd.DataFrame(
-        {
-            "party": np.array(PARTIES)[party],
-            "round": t + 1,
-            "entry": entries[j],
-            "layer": layer[j],
-            "value": value.ravel(),
-            "score": score.ravel(),
-            "state": state.ravel().astype(int),
-        }
-    )
+    values = {
+        name: np.array(record.arrays[name], dtype=float) for name in ("value", "score", "state")
+    }  # [T, 2, p] each
+    axes = {"round": range(1, len(values["value"]) + 1), "party": PARTIES, "entry": record.arrays["entries"]}
+    index = pd.MultiIndex.from_product(axes.values(), names=axes.keys())
+    table = pd.DataFrame({name: array.ravel() for name, array in values.items()}, index).reset_index()
+    table = table.assign(layer=layer_of(record, table["entry"].to_numpy())).astype({"state": int})
+    return table[["party", "round", "entry", "layer", "value", "score", "state"]]
 
 
 def epoch_by_epoch(record: Record) -> pd.DataFrame:
@@ -61,10 +54,7 @@ def frozen(record: Record) -> pd.DataFrame:
     "cancelled out".
     """
     counts, sizes = np.array(record.arrays["frozen"], dtype=float), layer_sizes(record)  # [T, 1 + N, L]
-    total, unmoved = (
-        sum(sizes.values()),
-        np.array(record.arrays["unmoved"]),
-    )  # frozen entries that never moved [T, 1 + N]
+    total, unmoved = sum(sizes.values()), np.array(record.arrays["unmoved"])  # frozen and never moved [T, 1 + N]
     shares = {name: counts[:, :, i] / size for i, (name, size) in enumerate(sizes.items())}
     shares |= {"never moved": unmoved / total, "cancelled out": (counts.sum(2) - unmoved) / total}
     rounds = pd.RangeIndex(1, len(counts) + 1, name="round")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pfl_core import methods, papers
-from pfl_core.papers.across.experiments import ONE_SEED, all_methods
+from pfl_core.papers.across.experiments import ONE_SEED
 from pfl_core.papers.across.searches import SEARCHES
 from pfl_core.papers.across.settings import PUBLIC, SETTINGS
 from pfl_core.papers.across.study import EQUAL, STUDY, at_equal_passes
@@ -35,7 +35,7 @@ def test_a_preset_that_it_lacks_is_one_line():
 
 @pytest.mark.parametrize("preset", STUDY.presets)
 def test_all_methods_run_on_every_data_set(preset):
-    specs = all_methods(preset, (0, 1, 2), {})
+    specs = STUDY.specs(NAME, preset, (0, 1, 2))
     for name in SETTINGS.settings[preset]:
         seeds = {0} if name in ONE_SEED else {0, 1, 2}
         found = {(spec.method["name"], spec.seed) for spec in specs if spec.setting == name}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pfl_core.papers.fedpews.metrics import target_of
 from pfl_core.papers.fedpews.paper import PAPER
-from pfl_core.papers.fedpews.settings import SETTINGS
+from pfl_core.papers.fedpews.settings import SETTINGS, TARGETS
 from pfl_core.study.published import parse_variant
 
 STATED = {  # figure: notebook, setting -> clients, T, rate, batch, λ, W; partition; data
@@ -52,7 +51,7 @@ def test_tables_2_and_6(number):
         assert (spec.rounds, spec.train.batch_size, spec.clients) == (stated["T"], stated["batch_size"], 2)
         assert rule.lr_server == stated["eta_g"]
         if row.metric == "rounds_to_target":
-            assert target_of(spec) == stated["target"]
+            assert TARGETS[spec.setting] == stated["target"]
         small = row.dataset == "Synthetic-3.2K"
         assert (spec.data["name"], spec.train.lr) == (("synthetic_3200", 0.01) if small else ("synthetic_32k", 0.001))
         assert spec.train.epochs == 1 and spec.train.momentum == spec.train.weight_decay == 0

@@ -2,7 +2,8 @@
 
 import pytest
 
-from pfl_core.papers.fedselect.experiments import SIZES, code_training
+from pfl_core.papers.fedselect.experiments import SIZES
+from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.papers.fedselect.settings import SETTINGS
 from pfl_core.runs import build
 
@@ -78,5 +79,7 @@ def test_batches_divide_the_clients_images_wherever_there_is_batch_norm():
 
 
 def test_the_codes_batches_of_32_are_also_run():
-    made = next(one for one in code_training("paper", (0,), {}) if one.setting == "cifar10, batch_size=32")
+    made = next(
+        one for one in PAPER.specs("07_paper_vs_code", "paper", (0,)) if one.setting == "cifar10, batch_size=32"
+    )
     assert (made.train.batch_size, made.train.epochs, made.method) == (32, 3, {"name": "fedselect"})

@@ -2,7 +2,8 @@
 
 import pytest
 
-from pfl_core.papers.pfedgate import experiments
+from pfl_core.algorithm import build
+from pfl_core.papers.pfedgate.experiments import controls
 from pfl_core.papers.pfedgate.paper import PAPER
 
 
@@ -27,7 +28,7 @@ def test_searched_runs_are_runs_of_the_comparison():
 
 def test_controls_cross_masks_with_scales_at_equal_shares():
     """Each mask with learned scales and with scales of 1, on blocks of one size; and the paper's gate."""
-    methods = [method.build_method() for method in experiments.controls("cifar10", "quick", [0], {})]
+    methods = [build(name, fields) for name, fields in controls()]
     paper, *rest = methods
     assert (paper.block_layout, paper.mask, paper.gate_override) == ("first_min_ratio", "learned", None)
     assert {method.block_layout for method in rest} == {"balanced"} and {method.keep_ratio for method in methods} == {

@@ -68,14 +68,13 @@ def test_without_validation_data_convergence_is_nan():
     for name in ("correct_val", "count_val"):
         del bare.series[name]
     metrics = of_tables(bare)
-    assert math.isnan(metrics["rounds_to_convergence"]) and math.isnan(metrics["comm_total"])
-    assert "acc_mean_picked" not in metrics
+    assert math.isnan(metrics["rounds_to_convergence"]) and "acc_mean_picked" not in metrics
 
 
 def test_other_papers_have_no_star_pfl_metrics():
     other = papers.paper("fedselect").settings.spec("fedavg", preset="quick")
     assert PAPER.frame([Record("key", other, record("fedavg").series, num_params=D)]).empty
-    assert "comm_total" in PAPER.frame([record("fedavg")])
+    assert "sent_share" in PAPER.frame([record("fedavg")])
 
 
 def test_local_gain_is_trained_minus_received_accuracy():
