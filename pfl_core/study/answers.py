@@ -13,13 +13,13 @@ no longer bear out:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from pfl_core.study.claims import Candidate, Pick, PrintedNumbers, Values, candidates
+from pfl_core.study.claims import Pick, Values, printed, stored
 from pfl_core.study.statistics import Interval
 
 if TYPE_CHECKING:
@@ -30,25 +30,15 @@ def answered(study: Study, runs: pd.DataFrame) -> list[str]:
     """The paragraphs of the study's answer. Raises ValueError where a number is missing or a word does not fit it."""
     from jinja2 import Environment, StrictUndefined
 
-    known: dict[str, Candidate] = {found.preset: found for found in candidates(study, runs) if not found.suffix}
-
-    def picker(preset: str) -> Callable[[str], Pick]:
-        return lambda setting: Pick(study, known[preset], setting)
-
-    def printed(tables: tuple[int | str, ...], setting: str) -> Pick:
-        base = setting.partition(", ")[0]
-        return Pick(study, PrintedNumbers(tables, base, base), setting)
-
-    environment = Environment(undefined=StrictUndefined, keep_trailing_newline=False)
-    environment.globals |= {"paper": picker("paper"), "stopped": picker("paper, stopped"), "real": picker("real")}
-    environment.globals |= {"printed": printed}
+    known = {source.preset: source for source in stored(study, runs)}  # the last at real: settings by their own names
+    environment = Environment(undefined=StrictUndefined)
+    for name, preset in {"paper": "paper", "stopped": "paper, stopped", "real": "real"}.items():
+        environment.globals[name] = partial(Pick, study, known[preset])
+    environment.globals["printed"] = lambda tables, setting: Pick(study, printed(study, tables), setting)
     environment.filters |= {"mean": mean, "signed": signed, "span": span, "seeds": seeds}
-    environment.filters |= {
-        "ahead": _checked("ahead", 1),
-        "behind": _checked("behind", -1),
-        "near": _checked("near", 0),
-    }
-    text = environment.from_string(answer_file(study.name).read_text(encoding="utf-8")).render()
+    environment.filters |= {word: partial(checked, word) for word in ("ahead", "behind", "near")}
+    template = Path(__file__).parent.parent / "papers" / study.name / "answer.md"
+    text = environment.from_string(template.read_text(encoding="utf-8")).render()
     return [" ".join(part.split()) if not part.startswith("|") else part for part in text.strip().split("\n\n")]
 
 
@@ -78,18 +68,10 @@ def _spread(values: Values) -> Interval:
     return Interval.of(list(values.by_seed.values()))
 
 
-def _checked(word: str, side: int) -> Callable[..., str]:
-    def check(values: Values, digits: int = 1) -> str:
-        found = _spread(values)
-        low, high = (found.mean, found.mean) if found.seeds < 2 else (found.low, found.high)
-        fits = {1: low > 0, -1: high < 0, 0: found.seeds > 1 and low <= 0 <= high}[side]
-        if not fits:
-            raise ValueError(f"answer: {values.text} is no longer {word}: {found}")
-        return mean(values, digits)
-
-    return check
-
-
-def answer_file(folder: str) -> Path:
-    """``answer.md`` of a study's folder."""
-    return Path(__file__).parent.parent / "papers" / folder / "answer.md"
+def checked(word: str, values: Values, digits: int = 1) -> str:
+    """The mean without sign. Raises ValueError if the interval does not bear out the word."""
+    found = _spread(values)
+    low, high = (found.mean, found.mean) if found.seeds < 2 else (found.low, found.high)
+    if not {"ahead": low > 0, "behind": high < 0, "near": found.seeds > 1 and low <= 0 <= high}[word]:
+        raise ValueError(f"answer: {values.text} is no longer {word}: {found}")
+    return mean(values, digits)

@@ -18,7 +18,6 @@ LAST = 0.2  # fraction of the rounds
 # none of its classes has more than MIXED of its test images; for others a constant answer can be a good one.
 CONSTANT = 0.9
 MIXED = 0.6
-FEW = 4  # runs with the same fault that the opening sentence names
 
 
 def validation_change(record: Record) -> float:
@@ -87,16 +86,10 @@ def inert(record: Record) -> float:
 
 def failed_line(records: Iterable[Record]) -> str:
     """The runs whose training failed, with their accuracies, as lines for a notebook; "" if there are none."""
-    lines = [
-        f"   {_named(record.spec)}: {record.reported_curve()['acc_mean'].iloc[-1]:.2f} %"
-        for record in records
-        if failed(record)
-    ]
-    return (
-        "\n".join(["did not train (diverged, or one answer to all images), so no fair rivals:", *lines])
-        if lines
-        else ""
-    )
+    lost = [record for record in records if failed(record)]
+    lines = [f"   {_named(run.spec)}: {run.reported_curve()['acc_mean'].iloc[-1]:.2f} %" for run in lost]
+    head = "did not train (diverged, or one answer to all images), so no fair rivals:"
+    return "\n".join([head, *lines]) if lines else ""
 
 
 def _named(spec: RunSpec) -> str:
@@ -115,6 +108,6 @@ def mechanism(records: Iterable[Record], label: Callable[[Record], str]) -> pd.D
     rows = [(label(record), *check) for record in records for check in record.mechanism]
     frame = pd.DataFrame(rows, columns=["run", "check", "value", "bound", "acts", "otherwise"])
     grouped = frame.groupby(["run", "check", "bound", "otherwise"], sort=False)
-    table = grouped.agg(median=("value", "median"), acted=("acts", "sum"), runs=("acts", "size")).reset_index()
-    table["acted"] = [f"{acted} of {runs}" for acted, runs in zip(table["acted"], table["runs"], strict=True)]
+    acted = ("acts", lambda acts: f"{acts.sum()} of {len(acts)}")
+    table = grouped.agg(median=("value", "median"), acted=acted).reset_index()
     return table[["run", "check", "median", "bound", "acted", "otherwise"]]

@@ -16,6 +16,7 @@ one (Open Science Collaboration 2015; Simonsohn 2015)?
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from pfl_core.study.checks import FLAT
 from pfl_core.study.frame import Row, fresh, in_words, is_missing
 from pfl_core.study.published import ANY
 from pfl_core.study.settings import searched_values
@@ -35,14 +37,19 @@ if TYPE_CHECKING:
 REPRODUCED, NOT_FOUND, REVERSED, OPEN, NOT_RUN = OUTCOMES = ("reproduced", "not found", "reversed", "open", "not run")
 SHOWN = "shown"  # runs at presets quick and ci, or with changed settings, decide nothing
 LEAST_SEEDS, MOST_SEEDS = 3, 100
-FLAT = 0.5  # points over the last fifth of the rounds
 LATE = ("acc_", "rounds_to", "roughness")  # metrics that depend on where training ends
 PRINTED = "printed"  # in place of a seed
 
 Seed = int | str
+Function = Callable[..., Iterable["Effect"]]  # of a claim
 
 
 # ---- numbers by seed ------------------------------------------------------------------------------------------------
+
+
+def _operator(function: Callable[..., float], text: str, swapped: bool = False) -> Callable[..., Values]:
+    """A method of ``Values`` that combines its operands seed by seed."""
+    return lambda *parts: combined(function, text, *(parts[::-1] if swapped else parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,26 +79,13 @@ class Values:
         """The same numbers under another name, which stands alone."""
         return replace(self, text=text, is_named=True)
 
-    def __sub__(self, other: Values | float) -> Values:
-        return combined(lambda a, b: a - b, "{} − {}", self, other)
-
-    def __add__(self, other: Values | float) -> Values:
-        return combined(lambda a, b: a + b, "{} + {}", self, other)
-
-    def __mul__(self, other: Values | float) -> Values:
-        return combined(lambda a, b: a * b, "{} × {}", self, other)
-
-    def __truediv__(self, other: Values | float) -> Values:
-        return combined(lambda a, b: a / b, "{} / {}", self, other)
-
-    def __rsub__(self, other: float) -> Values:
-        return combined(lambda a, b: a - b, "{} − {}", other, self)
-
-    def __rmul__(self, other: float) -> Values:
-        return combined(lambda a, b: a * b, "{} × {}", other, self)
-
-    def __abs__(self) -> Values:
-        return combined(abs, "|{}|", self)
+    __add__ = _operator(operator.add, "{} + {}")
+    __sub__ = _operator(operator.sub, "{} − {}")
+    __mul__ = _operator(operator.mul, "{} × {}")
+    __truediv__ = _operator(operator.truediv, "{} / {}")
+    __rsub__ = _operator(operator.sub, "{} − {}", swapped=True)
+    __rmul__ = _operator(operator.mul, "{} × {}", swapped=True)
+    __abs__ = _operator(abs, "|{}|")
 
     def __gt__(self, bound: float) -> Effect:
         return Effect(self, 1, bound)
@@ -110,19 +104,18 @@ def combined(function: Callable[..., float], text: str, *parts: Values | float) 
     return Values(
         found,
         {key: row for v in values for key, row in v.runs.items() if row["seed"] in found or key in found},
-        text.format(*(p.text if isinstance(p, Values) else f"{p:g}" for p in _bracketed(parts))),
+        text.format(*(_name(part, first=not i) for i, part in enumerate(parts))),
         frozenset().union(*(v.metrics for v in values)),
         any(v.counted for v in values),
         any(v.is_named for v in values),
     )
 
 
-def _bracketed(parts: Sequence[Values | float]) -> Iterator[Values | float]:
-    """The parts; from the second on, sums and differences are named in brackets."""
-    for i, part in enumerate(parts):
-        if i and isinstance(part, Values) and (" − " in part.text or " + " in part.text):
-            part = replace(part, text=f"({part.text})")
-        yield part
+def _name(part: Values | float, first: bool) -> str:
+    """The name of a part of an expression: a sum or difference stands in brackets unless it is the first part."""
+    if not isinstance(part, Values):
+        return f"{part:g}"
+    return part.text if first or not any(sign in part.text for sign in (" − ", " + ")) else f"({part.text})"
 
 
 def mean(values: Sequence[Values], text: str = "") -> Values:
@@ -204,40 +197,27 @@ class Claim:
     """
 
     number: int
-    text: str
     source: str
+    text: str
     effects: Callable[..., Iterable[Effect]]
-    on: tuple[str, ...]  # settings; the effects are asked in each
-    printed: tuple[int | str, ...]  # tables with its printed numbers; the first that has one counts
-    options: tuple[Any, ...]  # one whole option suffices
-    margin: float | None  # an effect without printed value this close to the bound is not found; None: it cannot be
-    mechanism: bool  # about what a mechanism does: runs in which it did not act decide nothing
-    follows: bool  # from the algorithm: it checks this project
+    on: tuple[str, ...] = ("",)  # settings; the effects are asked in each
+    printed: tuple[int | str, ...] = ()  # tables with its printed numbers; the first that has one counts
+    option: tuple[Any, ...] = ()  # one whole option suffices
+    margin: float | None = 1.0  # without printed value an effect so close to the bound is not found; None: never
+    mechanism: bool = False  # about what a mechanism does: runs in which it did not act decide nothing
+    follows: bool = False  # from the algorithm: it checks this project
 
 
 class Claims(dict[int, Claim]):
     """The claims of a paper by number. Calling it gives the decorator that adds one."""
 
-    def __call__(
-        self,
-        number: int,
-        source: str,
-        *,
-        on: Sequence[str] = ("",),
-        printed: Sequence[int | str] = (),
-        option: Sequence[Any] = (),
-        margin: float | None = 1.0,
-        mechanism: bool = False,
-        follows: bool = False,
-    ) -> Callable[[Callable[..., Iterable[Effect]]], Callable[..., Iterable[Effect]]]:
-        """See ``Claim``; the function's docstring is the claim's text. Raises ValueError for a number that is taken."""
+    def __call__(self, number: int, source: str, **form: Any) -> Callable[[Function], Function]:
+        """``form``: see ``Claim``; the function's docstring is the claim's text. A number that is taken: ValueError."""
         if number in self:
             raise ValueError(f"there are two claims with number {number}")
 
-        def add(function: Callable[..., Iterable[Effect]]) -> Callable[..., Iterable[Effect]]:
-            text = " ".join((function.__doc__ or "").split())
-            parts = tuple(on), tuple(printed), tuple(option)
-            self[number] = Claim(number, text, source, function, *parts, margin, mechanism, follows)
+        def add(function: Function) -> Function:
+            self[number] = Claim(number, source, " ".join((function.__doc__ or "").split()), function, **form)
             return function
 
         return add
@@ -247,42 +227,40 @@ class Claims(dict[int, Claim]):
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """Runs of one standing, by (setting, method)."""
+class Source:
+    """Runs of one standing, or the paper's own numbers, as rows of the frame."""
 
     preset: str
-    suffix: str  # of the settings' names: ", with validation"
-    rows: Mapping[tuple[str, str], Sequence[Row]]
-    decides: bool
+    rows: Callable[[str, str], Iterable[Row]]  # of a setting and a method
+    decides: bool = True
     all_rows: Sequence[Row] = ()  # also those of other standings that decide
 
-    def find(self, paper: Study, setting: str, method: str, metric: str, fields: Mapping[str, Any]) -> Values:
-        """The metric of the runs with these fields; a field that is not named stands at the paper's default.
+    def find(self, setting: str, method: str, metric: str, fields: Mapping[str, Any]) -> Values:
+        """The metric of the rows with these fields; a field that is not named stands at the paper's default.
 
-        A target that is not reached ("rounds_to...") counts as one round after the last. Raises ValueError for two runs
-        with one seed.
+        A target that is not reached ("rounds_to...") counts as one round after the last. Of printed tables the first
+        that has a number counts. Raises ValueError for two rows with one seed.
         """
         values: dict[Seed, float] = {}
-        runs: dict[Seed, Row] = {}
-        for row in self.rows.get((setting + self.suffix, method), ()):
+        rows: dict[Seed, Row] = {}
+        for row in self.rows(setting, method):
             value = row.get(metric)
             if is_missing(value) and metric in row and metric.startswith("rounds_to"):
                 value = row["rounds"] + 1.0
             if value is None or is_missing(value) or not matches(row, fields):
                 continue
-            seed = row["seed"]
-            if seed in values:
-                keys = f"{runs[seed]['key']} and {row['key']}"
-                raise ValueError(
-                    f"{setting!r}: two runs of {method} with {dict(fields)} and seed {seed}: {keys}; name what differs"
-                )
-            values[seed], runs[seed] = float(value), row
-        return Values(values, {row["key"]: row for row in runs.values()})
+            first = rows.setdefault(row["seed"], row)
+            if first is row:
+                values[row["seed"]] = float(value)
+            elif first["key"] != row["key"] and first.get("table") == row.get("table"):
+                keys = f"{first['key']} and {row['key']}"
+                what = f"two runs of {method} with {dict(fields)} and seed {row['seed']}"
+                raise ValueError(f"{setting!r}: {what}: {keys}; name what differs")
+        return Values(values, {row["key"]: row for row in rows.values()})
 
-    def every(self, metric: str, method: str | None) -> Values:
-        """The metric of every run (of a method) that decides, by key."""
-        rows = (row for row in self.all_rows if method in (None, row["method"]))
-        having = {row["key"]: row for row in rows if not is_missing(row.get(metric))}
+    def every(self, metric: str) -> Values:
+        """The metric of every run that decides, by key."""
+        having = {row["key"]: row for row in self.all_rows if not is_missing(row.get(metric))}
         return Values({key: float(row[metric]) for key, row in having.items()}, having)
 
 
@@ -294,6 +272,8 @@ def matches(row: Row, fields: Mapping[str, Any]) -> bool:
 
 def same(a: Any, b: Any) -> bool:
     """Equality of two field values; numbers up to rounding, a bool is no number, and NaN is None (in a column)."""
+    if a is ANY:
+        return True
     if is_missing(a) or is_missing(b):
         return is_missing(a) and is_missing(b)
     if isinstance(a, bool) or isinstance(b, bool):
@@ -303,37 +283,49 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-@dataclass(frozen=True)
-class PrintedNumbers:
-    """The paper's own tables, for the effects that it prints."""
+def stored(paper: Study, runs: pd.DataFrame) -> list[Source]:
+    """The runs by standing, the best first. Those of the paper's setting that were stopped early count as ``real``."""
+    standings: dict[str, list[Row]] = {"paper": [], "paper, stopped": [], "real": []}
+    rows = fresh(runs.to_dict("records"))
+    deciding = [row for row in rows if row["preset"] in ("paper", "real")]
+    for row in rows:
+        stopped = row["preset"] in ("paper", "real") and row["partial"]
+        standings.setdefault(row["preset"] + ", stopped" * stopped, []).append(row)
+    standings.pop("real, stopped", None)
+    sources = []
+    for name, own in standings.items():
+        decides = name in ("paper", "paper, stopped", "real")
+        for suffix in paper.searched_first if name == "real" else ("",):
+            sources.append(Source(name, _longest(own, suffix), decides, deciding if decides and own else own))
+    return sources
 
-    tables: tuple[int | str, ...]
-    base: str  # the setting that is judged ...
-    instead: str  # ... and the paper's setting for which it stands in
 
-    def find(self, paper: Study, setting: str, method: str, metric: str, fields: Mapping[str, Any]) -> Values:
-        """The printed number, under the seed PRINTED; empty if no table has it. Raises ValueError for two numbers."""
+def _longest(rows: Sequence[Row], suffix: str) -> Callable[[str, str], Sequence[Row]]:
+    """The rows of a setting, with the suffix to its name, and a method; of a setting only the runs with most rounds."""
+    longest: dict[str, float] = {}
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: -row["rounds"]):
+        if row["rounds"] == longest.setdefault(row["setting"], row["rounds"]):
+            groups.setdefault((row["setting"], row["method"]), []).append(row)
+    return lambda setting, method: groups.get((setting + suffix, method), ())
+
+
+def printed(paper: Study, tables: Sequence[int | str], base: str = "", instead: str = "") -> Source:
+    """The paper's own numbers, under the seed PRINTED. Those of the setting ``instead`` stand for those of ``base``."""
+
+    def rows(setting: str, method: str) -> Iterator[Row]:
         first, comma, rest = setting.partition(", ")
-        place = (self.instead if first == self.base else first) + comma + rest
-        usual = paper.usual_fields(method) if self.tables else {}
+        place = (instead if first == base else first) + comma + rest
+        for number in tables:
+            name = str(number) if str(number).startswith("figure") else f"table{number}"
+            for cell in paper.printed_cells.get((name, place, method), ()):
+                if not math.isnan(cell["value"]):
+                    usual, fields = paper.usual_fields(method), cell["fields"]
+                    changed = [field for field in fields if not same(fields[field], usual.get(field))]
+                    known = {"table": name, "seed": PRINTED, "key": f"{name}: {cell['value']}", "changed": changed}
+                    yield {**usual, **fields, **known, **dict.fromkeys(cell["metrics"], cell["value"])}
 
-        def fits(theirs: Mapping[str, Any]) -> bool:
-            pairs = [(theirs.get(n, usual.get(n)), fields.get(n, usual.get(n))) for n in fields.keys() | theirs.keys()]
-            return all(a is ANY or same(a, b) for a, b in pairs)
-
-        for table in self.tables:
-            name = str(table) if str(table).startswith("figure") else f"table{table}"
-            rows = paper.printed_cells.get((name, place, method), ())
-            found = {row["value"] for row in rows if metric in row["metrics"] and fits(row["fields"])}
-            numbers = {value for value in found if not math.isnan(value)}
-            if len(numbers) > 1:
-                raise ValueError(f"{paper.name}, {name}: {method} {dict(fields)} in {place!r} has {numbers}")
-            if numbers:
-                return Values({PRINTED: numbers.pop()})
-        return Values({})
-
-    def every(self, metric: str, method: str | None) -> Values:
-        return Values({})
+    return Source(PRINTED, rows)
 
 
 @dataclass(frozen=True)
@@ -341,7 +333,7 @@ class Pick:
     """What a claim calls ``r``: picks runs by field and gives their scores by seed."""
 
     paper: Study
-    source: Candidate | PrintedNumbers
+    source: Source
     setting: str
 
     def __call__(self, method: str | None = None, /, metric: str | None = None, **fields: Any) -> Values:
@@ -350,16 +342,16 @@ class Pick:
         A field that is not named stands at the paper's default.
         """
         method, metric = method or self.paper.name, metric or self.paper.score
-        values = self.source.find(self.paper, self.setting, method, metric, fields)
+        values = self.source.find(self.setting, method, metric, fields)
         return replace(values, text=self.paper.label(method, fields), metrics=frozenset({metric}))
 
     def at(self, setting: str) -> Pick:
         """The same in another setting."""
         return replace(self, setting=setting)
 
-    def every(self, metric: str, method: str | None = None) -> Values:
+    def every(self, metric: str) -> Values:
         """The metric of every run, whatever its setting, by run and not by seed. For bounds and identities."""
-        values = self.source.every(metric, method)
+        values = self.source.every(metric)
         return replace(values, text=in_words(metric), metrics=frozenset({metric}), counted=True, is_named=True)
 
 
@@ -448,99 +440,58 @@ def judge(
 
     ``conditions``: False leaves out the conditions on runs, so that the numbers alone decide.
     """
-    found, chosen = candidates(paper, runs), paper.claims if numbers is None else numbers
-    return [_judge_claim(paper, paper.claims[number], found, conditions) for number in chosen]
+    sources, chosen = stored(paper, runs), paper.claims if numbers is None else numbers
+    return [judge_claim(paper, paper.claims[number], sources, conditions) for number in chosen]
 
 
-def candidates(paper: Study, runs: pd.DataFrame) -> list[Candidate]:
-    """The runs by standing, the best first. Those of the paper's setting that were stopped early count as ``real``."""
-    rows = fresh(runs.to_dict("records"))
-
-    def of(name: str, label: str, partial: bool = False, suffix: str = "", decides: bool = True) -> Candidate:
-        own = [row for row in rows if row["preset"] == name and (not decides or row["partial"] == partial)]
-        deciding = [row for row in rows if row["preset"] in ("paper", "real")] if own else []
-        return Candidate(label, suffix, _by_method(own), decides, deciding if decides else own)
-
-    known = dict.fromkeys(row["preset"] for row in rows)
-    return [
-        of("paper", "paper"),
-        of("paper", "paper, stopped", partial=True),
-        *(of("real", "real", suffix=suffix) for suffix in paper.searched_first),
-        *(of(name, name, decides=False) for name in known if name not in ("paper", "real")),
-    ]
-
-
-def _by_method(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
-    """The rows by setting and method; of a setting only the runs with most rounds."""
-    longest: dict[str, float] = {}
-    for row in rows:
-        longest[row["setting"]] = max(row["rounds"], longest.get(row["setting"], 0))
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if row["rounds"] == longest[row["setting"]]:
-            groups.setdefault((row["setting"], row["method"]), []).append(row)
-    return groups
-
-
-def _judge_claim(paper: Study, claim: Claim, found: Sequence[Candidate], conditions: bool) -> Judged:
+def judge_claim(paper: Study, claim: Claim, ours: Sequence[Source], conditions: bool = True) -> Judged:
+    """One claim, judged by the runs of these sources, the best first."""
     effects: list[Found] = []
-    for option in claim.options or (None,):
-        of_option: list[Found] = []
+    for option in claim.option or (None,):
+        found = []
         for setting in claim.on:
             base = setting.partition(", ")[0]
-            printed = [PrintedNumbers(claim.printed, base, name) for name in paper.stands_for.get(base, (base,))]
-            given = () if option is None else (option,)
-            sources: list[Candidate | PrintedNumbers] = [*found, *printed]
-            columns = [list(claim.effects(Pick(paper, source, setting), *given)) for source in sources]
+            theirs = [printed(paper, claim.printed, base, name) for name in paper.stands_for.get(base, (base,))]
+            picks = [Pick(paper, source, setting) for source in (*ours, *theirs)]
+            columns = [list(claim.effects(r) if option is None else claim.effects(r, option)) for r in picks]
             if len(set(map(len, columns))) != 1:
                 raise ValueError(f"{paper.name}, claim {claim.number}: the number of effects depends on the runs")
             for row in zip(*columns, strict=True):
-                which, effect = _chosen(found, row[: len(found)])
-                theirs = tuple(e.values.by_seed[PRINTED] for e in row[len(found) :] if e.values)
-                blank = Found(
-                    effect.text(paper.score), setting, option, effect.side, effect.bound, effect.values.counted, theirs
-                )
-                of_option.append(_found(paper, claim, blank, which, effect, conditions))
-        effects += _after_holm(of_option)
+                which, effect = _chosen(ours, row[: len(ours)])
+                numbers = [number for e in row[len(ours) :] for number in e.values.by_seed.values()]
+                misses = any(effect.side * (number - effect.bound) <= 0 for number in numbers)
+                text, exact = effect.text(paper.score), effect.values.counted
+                blank = Found(text, setting, option, effect.side, effect.bound, exact, tuple(numbers), misses)
+                found.append(_found(paper, claim, blank, which, effect.values, conditions) if effect.values else blank)
+        effects += _after_holm(found)
     return Judged(paper.name, claim, tuple(effects))
 
 
-def _chosen(found: Sequence[Candidate], effects: Sequence[Effect]) -> tuple[Candidate, Effect]:
-    """The first candidate with enough seeds for the effect, else the one with the most; those that decide first."""
-    seeds = [len(effect.values.by_seed) for effect in effects]
-    if any(n for n, candidate in zip(seeds, found, strict=True) if candidate.decides):
-        seeds = [n if candidate.decides else 0 for n, candidate in zip(seeds, found, strict=True)]
-    enough = (i for i, n in enumerate(seeds) if n >= (1 if effects[i].values.counted else LEAST_SEEDS))
-    i = next(enough, seeds.index(max(seeds)))
-    return found[i], effects[i]
+def _chosen(sources: Sequence[Source], effects: Sequence[Effect]) -> tuple[Source, Effect]:
+    """The first source with enough seeds for the effect, else the one with the most; those that decide first."""
+
+    def worth(pair: tuple[Source, Effect]) -> tuple[bool, int]:
+        source, values = pair[0], pair[1].values
+        seeds = len(values.by_seed)
+        return source.decides and seeds > 0, min(seeds, 1 if values.counted else LEAST_SEEDS)
+
+    return max(zip(sources, effects, strict=True), key=worth)
 
 
-def _found(paper: Study, claim: Claim, blank: Found, which: Candidate, effect: Effect, conditions: bool) -> Found:
-    """The blank with outcome and numbers."""
-    values, numbers = effect.values, list(effect.values.by_seed.values())
-    theirs = [number for number in blank.printed if effect.side * (number - effect.bound) > 0]
-    blank = replace(blank, misses=len(theirs) < len(blank.printed))
-    if not numbers:
-        return blank
-    word, size, reason = outcome(numbers, effect.side, effect.bound, theirs, claim.margin, values.counted)
+def _found(paper: Study, claim: Claim, blank: Found, which: Source, values: Values, conditions: bool) -> Found:
+    """The blank with outcome and numbers. Printed numbers that miss the bound do not count."""
+    numbers, side, bound = list(values.by_seed.values()), blank.side, blank.bound
+    theirs = [number for number in blank.printed if side * (number - bound) > 0]
+    word, size, reason = outcome(numbers, side, bound, theirs, claim.margin, values.counted)
     if not which.decides:
         word, size, reason = SHOWN, "", ""
     elif conditions and word != OPEN and not values.counted and (obstacle := _obstacle(paper, claim, values)):
         word, size, reason = OPEN, "", obstacle
-    spread = Interval.of(numbers, effect.bound)
-    if not values.counted:
-        blank = replace(blank, low=spread.low, high=spread.high, p=spread.p)
-    return replace(
-        blank,
-        outcome=word,
-        reason=reason,
-        size=size,
-        mean=spread.mean,
-        seeds=len(numbers),
-        preset=which.preset,
-        data=" and ".join(dict.fromkeys(str(row["data"]) for row in values.runs.values())),
-        keys=tuple(values.runs),
-    )
+    spread = Interval.of(numbers, bound)
+    data = " and ".join(dict.fromkeys(str(row["data"]) for row in values.runs.values()))
+    known: dict[str, Any] = {"mean": spread.mean, "seeds": len(numbers), "preset": which.preset, "data": data}
+    known |= {} if values.counted else {"low": spread.low, "high": spread.high, "p": spread.p}
+    return replace(blank, outcome=word, reason=reason, size=size, keys=tuple(values.runs), **known)
 
 
 def outcome(
@@ -634,23 +585,16 @@ def table(judged: Iterable[Judged]) -> pd.DataFrame:
     """The claims as a table to read: a row per effect that was run, or one for a claim without runs."""
     rows = []
     for claim in judged:
-        run = [found for found in claim.effects if found.outcome != NOT_RUN]
-        for found in run or claim.effects[:1]:
-            on = " ".join(filter(None, (found.setting, "" if found.option is None else f"(option {found.option})")))
-            printed = (
-                " to ".join(dict.fromkeys(f"{n:.4g}" for n in (min(found.printed), max(found.printed))))
-                if found.printed
-                else ""
-            )
-            numbers = {"paper": printed, "here": found.mean, "from": found.low, "to": found.high, "seeds": found.seeds}
-            names = {"claim": claim.claim.number, "word": claim.word, "on": on, "effect": found.effect}
-            rows.append(
-                {
-                    **names,
-                    **numbers,
-                    "preset": found.preset,
-                    "outcome": found.size or found.outcome,
-                    "why": found.reason,
-                }
-            )
+        for found in [found for found in claim.effects if found.outcome != NOT_RUN] or claim.effects[:1]:
+            option = "" if found.option is None else f"(option {found.option})"
+            row = {"claim": claim.claim.number, "word": claim.word, "on": f"{found.setting} {option}".strip()}
+            row |= {"effect": found.effect, "paper": span(found.printed, ".4g")}
+            row |= {"here": found.mean, "from": found.low, "to": found.high, "seeds": found.seeds}
+            row |= {"preset": found.preset, "outcome": found.size or found.outcome, "why": found.reason}
+            rows.append(row)
     return pd.DataFrame(rows).set_index(["claim", "word", "on", "effect"])
+
+
+def span(numbers: Sequence[float], form: str) -> str:
+    """The smallest and the largest of some numbers: "0.5 to 2"; once if they look the same, "" without numbers."""
+    return " to ".join(dict.fromkeys(f"{end(numbers):{form}}" for end in (min, max))) if numbers else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +12,14 @@ import pandas as pd
 
 from pfl_core.study.claims import matches
 from pfl_core.study.frame import Row, fresh, is_missing
-from pfl_core.study.labels import GENERATED, in_brief
+from pfl_core.study.labels import GENERATED
 from pfl_core.study.presets import PRESETS
-from pfl_core.study.published import ANY, table
+from pfl_core.study.published import ANY, table, titled
 
 if TYPE_CHECKING:
     from pfl_core.study.paper import Paper
 
-Runs = dict[tuple[str, str | None], list[Row]]  # (method, data set) -> rows of the frame
+Runs = defaultdict[str, list[Row]]  # method -> rows of the frame
 Cell = Any  # a row of `published.table`, from itertuples: attributes are its columns
 ROW = (
     "table dataset method variant metric paper paper_spread ours spread preset data differs seeds stale reproduced"
@@ -44,112 +45,83 @@ def compare(paper: Paper, runs: pd.DataFrame) -> list[dict]:
       no longer changes), or if neither bound exists. Accepted deviations, such as a JPEG copy of the data or fewer
       rounds, are named in ``data``.
     """
-    cells, of_method = table(paper.name), defaultdict(list)
+    by_method = defaultdict(list)
     for row in fresh(runs.to_dict("records")):
         if row["preset"] in SHOWN:
-            of_method[row["method"], row["dataset"]].append(row)
-    return [_row(paper, cell, of_method, cells) for cell in cells.itertuples()]
+            by_method[row["method"]].append(row)
+    return [_row(paper, cell, by_method) for cell in table(paper.name).itertuples()]
 
 
-def _row(paper: Paper, cell: Cell, runs: Runs, cells: pd.DataFrame) -> dict:
-    other = paper.tables.best_of.get((cell.table, cell.method))
-    if other is None:
-        variant, stored = cell.variant, _stored(paper, cell, cell.variant, runs)
-    else:
-        variant, stored = f"best row of {other}", _best(paper, cell, other, runs, cells)
-    printed = None if math.isnan(cell.value) else cell.value
-    names = dict(table=cell.table, dataset=cell.dataset, method=cell.method, variant=variant, metric=cell.metric)
-    spread = {"paper": printed, "paper_spread": None if math.isnan(cell.std) else cell.std}
-    row = {**names, **spread, **_summary(stored, paper.tables.units.get(cell.metric, 1.0))}
-    return row | {"reproduced": _reproduced(paper, cell, row, stored)}
-
-
-def _reproduced(paper: Paper, cell: Cell, row: dict, stored: list[Row]) -> bool | None:
-    """The value of the column ``reproduced``, see ``compare``."""
-    dataset = paper.tables.datasets.get(cell.dataset)
-    if not stored or row["paper"] is None:
-        return None
-    if any(
-        run["preset"] != "paper" or run["dataset"] != dataset or run["partial"] and not run["flat"] for run in stored
-    ):
-        return None
-    is_accuracy = "acc_" in paper.tables.metrics_of(cell)[0]
-    bounds = [POINTS * paper.tables.units.get(cell.metric, 1.0)] if is_accuracy else []
-    bounds += [] if math.isnan(cell.std) else [cell.std]
-    return abs(row["ours"] - row["paper"]) <= max(bounds) if bounds else None
-
-
-def _stored(paper: Paper, cell: Cell, variant: str, runs: Runs) -> list[Row]:
-    """The runs for a cell, each with its ``value``: one data set, one preset, one run for each seed."""
-    tables, metric = paper.tables, paper.tables.metrics_of(cell)[0]
-    settings, published_set = tables.settings.get(cell.dataset), tables.datasets.get(cell.dataset)
-    for about in tables.runs_of(cell, variant)[:1]:
-        fields = {name: value for name, value in about.fields.items() if value is not ANY}
-        for dataset in (published_set, *tables.stand_ins.get(cell.dataset, ())):
-            found = [
-                {**row, "value": row[metric]}
-                for row in runs.get((about.method, dataset), [])
-                if not is_missing(row.get(metric))
-                and _of_setting(row["setting"], settings, about.suffix)
-                and matches(row, fields)
-            ]
-            if found:
-                source = min(map(_source, found))
-                chosen = [row for row in found if _source(row) == source]
-                if dataset != published_set and dataset is not None:
-                    chosen = [{**row, "data": f"{_labelled(dataset, row['data'])} {STAND_IN}"} for row in chosen]
-                    chosen = [{**row, "differs": _with_data(row["differs"])} for row in chosen]
-                # fresh runs come first in the list, so in reverse order they replace stale ones of the same seed
-                return list({row["seed"]: row for row in reversed(chosen)}.values())
-    return []
-
-
-def _of_setting(setting: str, known: tuple[str, ...] | None, suffix: str) -> bool:
-    """Whether a setting, such as "cifar10, sampled", belongs to the cell."""
-    base, _, rest = setting.partition(", ")
-    return (known is None or base in known) and rest == suffix
-
-
-def _labelled(dataset: str, data: str) -> str:
-    """The description of the data, preceded by the data set's name if the description does not contain it."""
-    return data if dataset in data else f"{dataset} ({data})"
-
-
-def _with_data(differs: str) -> str:
-    """The respects in which a run on a stand-in differs: the data first."""
-    return ", ".join(dict.fromkeys(["data", *differs.split(", ")] if differs else ["data"]))
-
-
-def _source(run: Row) -> tuple:
-    """Sort key of the sources that must not be mixed in a cell, best first: preset, length, copy of the data."""
-    return SHOWN.index(run["preset"]), -run["rounds"], run["data"]
-
-
-def _best(paper: Paper, cell: Cell, other: str, runs: Runs, cells: pd.DataFrame) -> list[Row]:
-    """The runs of the best row in another table, as in the paper, at the first preset that has all rows."""
-    rows = (cells["table"] == other) & (cells["dataset"] == cell.dataset) & (cells["method"] == cell.method)
-    for preset in SHOWN:
-        at_preset = {key: [run for run in several if run["preset"] == preset] for key, several in runs.items()}
-        candidates = [_stored(paper, cell, variant, at_preset) for variant in cells.loc[rows, "variant"]]
-        if all(candidates) and len({stored[0]["data"] for stored in candidates}) == 1:
-            return max(candidates, key=lambda stored: fmean(run["value"] for run in stored))
-    return []
-
-
-def _summary(stored: list[Row], unit: float) -> dict:
-    """The columns of ROW that describe the stored runs; None if there are none."""
+def _row(paper: Paper, cell: Cell, runs: Runs) -> dict:
+    tables, other = paper.tables, paper.tables.best_of.get((cell.table, cell.method))
+    variant = f"best row of {other}" if other else cell.variant
+    theirs, deviation = (None if math.isnan(number) else number for number in (cell.value, cell.std))
+    row = dict(table=cell.table, dataset=cell.dataset, method=cell.method, variant=variant, metric=cell.metric)
+    row |= {"paper": theirs, "paper_spread": deviation}
+    stored = _best(paper, cell, other, runs) if other else _stored(paper, cell, variant, runs)
     if not stored:
-        return dict.fromkeys(ROW[ROW.index("ours") :])
-    values = [run["value"] * unit for run in stored]
+        return row | dict.fromkeys(ROW[ROW.index("ours") :])
+    dataset, unit = tables.datasets.get(cell.dataset), tables.units.get(cell.metric, 1.0)
+    metric = tables.metrics_of(cell)[0]
+    row |= _summary(stored, [run[metric] * unit for run in stored], dataset)
+    whole = all(run["preset"] == "paper" and (run["flat"] or not run["partial"]) for run in stored)
+    points = POINTS * unit if "acc_" in metric else 0.0
+    judged = whole and stored[0]["dataset"] == dataset and theirs is not None and (points or deviation is not None)
+    return row | {"reproduced": abs(row["ours"] - theirs) <= max(points, deviation or 0.0) if judged else None}
+
+
+def _summary(stored: list[Row], values: list[float], dataset: str | None) -> dict:
+    """The columns of ROW that describe the stored runs. Those on other data than ``dataset`` name them."""
+    first, words = stored[0], [word for run in stored for word in run["differs"].split(", ") if word]
+    name, data = first["dataset"], first["data"]
+    if name != dataset:
+        data = f"{data if name in data else f'{name} ({data})'} {STAND_IN}"
+        words = ["data", *words]
     return {
         "ours": fmean(values),
         "spread": stdev(values) if len(values) > 1 else None,
-        "preset": stored[0]["preset"],
-        "data": stored[0]["data"],
-        "differs": ", ".join(dict.fromkeys(word for run in stored for word in run["differs"].split(", ") if word)),
+        "preset": first["preset"],
+        "data": data,
+        "differs": ", ".join(dict.fromkeys(words)),
         "seeds": sorted(int(run["seed"]) for run in stored),
         "stale": any(bool(run["stale"]) for run in stored),
     }
+
+
+def _stored(paper: Paper, cell: Cell, variant: str, runs: Runs) -> list[Row]:
+    """The runs for a cell, one for each seed, of one source: data set, preset, length and copy of the data."""
+    tables, metric = paper.tables, paper.tables.metrics_of(cell)[0]
+    datasets = (tables.datasets.get(cell.dataset), *tables.stand_ins.get(cell.dataset, ()))
+    settings = tables.settings.get(cell.dataset)
+
+    def source(row: Row) -> tuple:
+        """Sort key, the best first."""
+        return datasets.index(row["dataset"]), SHOWN.index(row["preset"]), -row["rounds"], row["data"]
+
+    for about in tables.runs_of(cell, variant)[:1]:
+        fields = {name: value for name, value in about.fields.items() if value is not ANY}
+        found = []
+        for row in runs[about.method]:
+            base, _, rest = row["setting"].partition(", ")
+            fits = (settings is None or base in settings) and rest == about.suffix and matches(row, fields)
+            if fits and row["dataset"] in datasets and not is_missing(row.get(metric)):
+                found.append(row)
+        best = min(map(source, found), default=None)
+        # fresh runs come first in the list, so in reverse order they replace stale ones of the same seed
+        return list({row["seed"]: row for row in reversed(found) if source(row) == best}.values())
+    return []
+
+
+def _best(paper: Paper, cell: Cell, other: str, runs: Runs) -> list[Row]:
+    """The runs of the best row in another table, as in the paper, at the first preset that has all rows."""
+    metric, rows = paper.tables.metrics_of(cell)[0], table(paper.name, other)
+    variants = rows.loc[(rows["dataset"] == cell.dataset) & (rows["method"] == cell.method), "variant"]
+    for preset in SHOWN:
+        at_preset = defaultdict(list, {key: [row for row in of if row["preset"] == preset] for key, of in runs.items()})
+        candidates = [_stored(paper, cell, variant, at_preset) for variant in variants]
+        if all(candidates) and len({(found[0]["dataset"], found[0]["data"]) for found in candidates}) == 1:
+            return max(candidates, key=lambda found: fmean(row[metric] for row in found))
+    return []
 
 
 def counts(rows: pd.DataFrame) -> dict[str, str]:
@@ -161,18 +133,24 @@ def counts(rows: pd.DataFrame) -> dict[str, str]:
     for name, group in rows.groupby("table", sort=False):
         stored = group[group["here"].notna()]
         text = f"{len(stored)} of {len(group)} cells have runs"
-        if elsewhere := sum(STAND_IN in data for data in stored["data"]):
-            text += f", {'all' if elsewhere == len(stored) else elsewhere} of them on a stand-in"
+        if elsewhere := _how_many(STAND_IN in data for data in stored["data"]):
+            text += f", {elsewhere} of them on a stand-in"
         within = stored[stored["reproduced"].notna()]
         if len(within):
-            short = sum("rounds" in differs.split(", ") for differs in within["differs"])
-            but = f" ({short} of them stopped early, when accuracy no longer changed)" if short else ""
-            if ours := sum(in_brief(data) == GENERATED for data in within["data"]):
-                but += f", {'all' if ours == len(within) else ours} of them with data {GENERATED}"
-            near = sum(within["reproduced"])
-            text += f"; at the paper's setting: {len(within)} run{but}, {near} within its spread or 2 points of it"
-        texts[str(name).replace("table", "Table ").replace("figure", "Figure ")] = text
+            text += f"; at the paper's setting: {len(within)} run"
+            if short := sum("rounds" in differs.split(", ") for differs in within["differs"]):
+                text += f" ({short} of them stopped early, when accuracy no longer changed)"
+            if ours := _how_many(data.startswith(GENERATED) for data in within["data"]):
+                text += f", {ours} of them with data {GENERATED}"
+            text += f", {sum(within['reproduced'])} within its spread or 2 points of it"
+        texts[titled(name)] = text
     return texts
+
+
+def _how_many(flags: Iterable[bool]) -> int | str:
+    """The number of true ones; "all" if none is false."""
+    known = list(flags)
+    return "all" if known and all(known) else sum(known)
 
 
 def as_frame(rows: list[dict]) -> pd.DataFrame:

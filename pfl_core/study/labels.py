@@ -16,11 +16,6 @@ def data_name(record: Record) -> str:
     return re.sub("^our generator:", f"{GENERATED}:", record.about) or record.spec.data["name"]  # older records
 
 
-def in_brief(data: str) -> str:
-    """A description of data without what follows GENERATED."""
-    return GENERATED if data.startswith(GENERATED) else data
-
-
 def published_set(record: Record) -> str:
     """``dataset``, marked if the file has other images than the published set, so that it matches no table cell."""
     return dataset(record.spec) + (f" ({UNOFFICIAL})" if UNOFFICIAL in record.about else "")

@@ -41,7 +41,6 @@ NETWORKS = {
 }
 SPELLED = {"sagital": "sagittal"}  # settings keep the spelling of the stored runs
 OPTIONS = {"lr_server=": "η_g = ", "lr_gate=": "gate's rate ", "augment=crop_flip": "crops and flips"}
-SUBSCRIPTS = (re.compile(r"\b([ηp])_(\w+)"), r"$\1_{\\mathrm{\2}}$")
 _PLAIN = DATA_SETS | NETWORKS | SPELLED
 _CODE = re.compile(rf"(?<![\w.])({'|'.join(sorted(_PLAIN, key=len, reverse=True))})(?!\w)")
 
@@ -55,5 +54,4 @@ def plain(text: str) -> str:
 
 def in_figure(text: str) -> str:
     """``plain``, with symbols as figures set them."""
-    pattern, shown = SUBSCRIPTS
-    return pattern.sub(shown, plain(text))
+    return re.sub(r"\b([ηp])_(\w+)", r"$\1_{\\mathrm{\2}}$", plain(text))

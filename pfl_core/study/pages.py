@@ -27,7 +27,7 @@ from pfl_core.study.frame import is_missing
 from pfl_core.study.methods import NAMES
 from pfl_core.study.names import plain
 from pfl_core.study.paper import Paper, Study
-from pfl_core.study.published import Miss, facts
+from pfl_core.study.published import Miss, facts, remarks, titled
 
 PAGE, OVERVIEW, ERRATA = "RESULTS.md", "REPRODUCTION.md", "ERRATA.md"
 PRESETS = ("paper", "real")  # in the order in which they decide
@@ -42,11 +42,10 @@ class Evidence:
     """A paper's committed runs, and what they say."""
 
     paper: Paper
-    records: Sequence[Record]
 
-    @classmethod
-    def of(cls, paper: Paper, store: Store) -> Evidence:
-        return cls(paper, committed(paper.name, store))
+    @cached_property
+    def records(self) -> list[Record]:
+        return committed(self.paper.name)
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -63,6 +62,10 @@ class Evidence:
         """The cells of the paper's tables beside these runs, see ``compare``."""
         return self.paper.compare(self.runs)
 
+    @property
+    def any_cell(self) -> bool:
+        return bool(self.cells["here"].notna().any())
+
     @cached_property
     def answer(self) -> list[str]:
         """The sentences of the hand-written answer, with the numbers of these runs."""
@@ -71,35 +74,30 @@ class Evidence:
 
 def files(evidence: Evidence, draw: bool) -> dict[Path, bytes]:
     """All files of one paper: the page, the long tables as CSV, and with ``draw`` the pictures."""
-    name, title = evidence.paper.name, evidence.paper.title
-    folder = ROOT / "figures"
+    name, title, folder = evidence.paper.name, evidence.paper.title, ROOT / "figures"
     effects = pd.DataFrame(
         {"claim": claim.claim.number, "word": claim.word, **vars(found), "keys": " ".join(found.keys)}
         for claim in evidence.judged
         for found in claim.effects
     )
     effects["printed"] = effects["printed"].map(lambda numbers: " ".join(f"{n:.6g}" for n in numbers))
-    rates = search.table(name)
     tables = {
-        "claims": effects,
-        "cells": evidence.cells,
-        "rates": rates[rates["preset"].isin(PRESETS)].drop(columns="hours"),
-        "mechanism": checks.mechanism(evidence.records, _run_name),
+        f"claims/{name}": effects,
+        f"cells/{name}": evidence.cells,
+        f"claims/{name}_rates": search.table(name).query("preset in @PRESETS").drop(columns="hours"),
+        f"claims/{name}_mechanism": checks.mechanism(evidence.records, _run_name),
     }
-    pages: dict[Path, bytes] = {ROOT / "notebooks" / name / PAGE: page(evidence).encode()}
-    for kind, table in tables.items():
+    made = {ROOT / "notebooks" / name / PAGE: page(evidence).encode()}
+    for path, table in tables.items():
         text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-        pages[folder / ("cells" if kind == "cells" else "claims") / f"{name}{_ENDS[kind]}.csv"] = text.encode()
-    if not draw:
-        return pages
-    pages[folder / "claims" / f"{name}.png"] = _png(pictures.claims_figure(evidence.judged, f"{title}: what was found"))
-    if _any_cell(evidence):
+        made[folder / f"{path}.csv"] = text.encode()
+    if draw:
+        figure = pictures.claims_figure(evidence.judged, f"{title}: what was found")
+        made[folder / "claims" / f"{name}.png"] = _png(figure)
+    if draw and evidence.any_cell:
         figure = pictures.cells_figure(evidence.cells, f"{title}: the printed cells that have runs here")
-        pages[folder / "cells" / f"{name}.png"] = _png(figure)
-    return pages
-
-
-_ENDS = {"claims": "", "cells": "", "rates": "_rates", "mechanism": "_mechanism"}
+        made[folder / "cells" / f"{name}.png"] = _png(figure)
+    return made
 
 
 def _png(figure: Figure) -> bytes:
@@ -134,24 +132,20 @@ def page(evidence: Evidence) -> str:
         claims_table(evidence.judged),
         f"## Printed cells\n\n{_listed(f'{of}: {text}.' for of, text in counts(evidence.cells).items())}\n\n"
         f"All cells: [{name}.csv](../../figures/cells/{name}.csv).",
-        *([_image("printed cells beside those here", f"../../figures/cells/{name}.png")] * bool(_any_cell(evidence))),
+        *([_image("printed cells beside those here", f"../../figures/cells/{name}.png")] * evidence.any_cell),
         *(["### Cells that are not reproduced\n\n" + missed] if missed else []),
         "## What could change a word\n\n" + missing(evidence),
         "## Figures\n\n" + gallery(name),
     ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _any_cell(evidence: Evidence) -> bool:
-    return bool(evidence.cells["here"].notna().any())
+    return paragraphs(parts) + "\n"
 
 
 def _image(text: str, path: str) -> str:
     return f"![{text}]({path})"
 
 
-def paragraphs(sentences: Iterable[str]) -> str:
-    return "\n\n".join(sentences)
+def paragraphs(texts: Iterable[str]) -> str:
+    return "\n\n".join(texts)
 
 
 def first_sentence(answer: Sequence[str]) -> str:
@@ -166,29 +160,32 @@ def _listed(lines: Iterable[str]) -> str:
 def tally(judged: Sequence[Judged]) -> str:
     """How many claims have which word; those that follow from the algorithm apart."""
     own = [claim for claim in judged if not claim.claim.follows]
+    follow = [claim for claim in judged if claim.claim.follows]
     words = Counter(claim.word for claim in own)
-    decided = sum(claim.decided for claim in own)
     named = {word: f"{words[word]} {word}" for word in claims.OUTCOMES if words[word]}
-    met_words = ", ".join(text for word, text in named.items() if word not in (OPEN, NOT_RUN))
+    decided = ", ".join(text for word, text in named.items() if word not in (OPEN, NOT_RUN))
     rest = "".join(f"; {text}" for word, text in named.items() if word in (OPEN, NOT_RUN))
-    met = sum(claim.word == claims.REPRODUCED for claim in judged if claim.claim.follows)
-    follow = len(judged) - len(own)
-    apart = f" {follow} more follow from the algorithm and only test this code: {met} of them hold." if follow else ""
-    return f"Of {len(own)} claims, {decided} are decided ({met_words}){rest}.{apart}"
+    held = sum(claim.word == claims.REPRODUCED for claim in follow)
+    apart = f" {len(follow)} more follow from the algorithm and only test this code: {held} of them hold."
+    start = f"Of {len(own)} claims, {sum(claim.decided for claim in own)} are decided ({decided}){rest}."
+    return start + apart * bool(follow)
 
 
-def claims_table(judged: Sequence[Judged], paper: str = "") -> str:
+def claims_table(judged: Sequence[Judged]) -> str:
     """A row per claim: its text, its word, its effects counted, and why some are open."""
     rows = []
     for claim in judged:
-        reasons = Counter(re.sub(r":.*", "", f.reason) for f in claim.effects if f.outcome == OPEN)
+        reasons = Counter(f.reason.partition(":")[0] for f in claim.effects if f.outcome == OPEN)
         why = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common(3))
-        word = f"**{claim.word}**" if claim.decided else claim.word
         follows = " (follows from the algorithm)" if claim.claim.follows else ""
-        cells = (claim.claim.number, f"{claim.claim.text}{follows} [{claim.claim.source}]", word, claim.counts)
-        rows.append((*([paper] if paper else []), *cells, why))
-    head = (*(["paper"] if paper else []), "claim", "says", "here", "effects", "open because")
-    return markdown(head, rows)
+        text = f"{claim.claim.text}{follows} [{claim.claim.source}]"
+        rows.append((claim.claim.number, text, _bold(claim), claim.counts, why))
+    return markdown(("claim", "says", "here", "effects", "open because"), rows)
+
+
+def _bold(claim: Judged) -> str:
+    """The word, in bold if the claim is decided."""
+    return f"**{claim.word}**" if claim.decided else claim.word
 
 
 def misses(evidence: Evidence) -> str:
@@ -197,8 +194,7 @@ def misses(evidence: Evidence) -> str:
     for cell in evidence.cells.itertuples():
         if cell.reproduced is False:
             miss = next((miss for miss in evidence.paper.tables.misses if miss.covers(cell)), UNEXPLAINED)
-            table = str(cell.table).replace("table", "Table ")
-            name = " ".join(filter(None, (table, cell.dataset, cell.method, cell.variant)))
+            name = " ".join(filter(None, (titled(str(cell.table)), cell.dataset, cell.method, cell.variant)))
             groups.setdefault(miss, []).append(f"{name}: {cell.here:.4g} here, {cell.paper:.4g} in the paper")
     lines = []
     for miss, texts in groups.items():
@@ -217,35 +213,32 @@ def missing(evidence: Evidence) -> str:
         hours: dict[str, float] = {}  # by configuration
         needs: Counter[str] = Counter()
         for found in claim.effects:
-            if found.outcome != OPEN:
-                needs["runs of " + plain(found.setting or "all settings")] += found.outcome == NOT_RUN
-            elif (more := _more_seeds(found.reason, found.seeds)) is None:
-                needs[found.reason] += 1
-            else:
-                needs[f"{more} more seed{'s' * (more > 1)}" if more <= claims.MOST_SEEDS else "over 100 seeds"] += 1
-                for key in found.keys if more <= claims.MOST_SEEDS else ():
+            if found.outcome == NOT_RUN:
+                needs[f"runs of {plain(found.setting or 'all settings')}"] += 1
+            elif found.outcome == OPEN and (more := _more_seeds(found.reason, found.seeds)):
+                needs[f"{more} more seed{'s' * (more > 1)}"] += 1
+                for key in found.keys:
                     hours[key] = more * seconds.get(key, 0.0) / 3600 / max(found.seeds, 1)
-        text = ", ".join(f"{need} ({count})" for need, count in needs.most_common(4) if count)
+            elif found.outcome == OPEN:
+                needs[re.sub(".*: over", "over", found.reason)] += 1
+        text = ", ".join(f"{need} ({count})" for need, count in needs.most_common(4))
         cost = f"{max(sum(hours.values()), 0.1):.1f}" if hours else ""
         rows.append((claim.claim.number, claim.word, text, cost))
+    if not rows:
+        return "Nothing: all are decided."
     intro = (
         "What each claim still lacks; in brackets, for how many effects. Core hours: of the further seeds, estimated "
         "from the stored runs; `pfl figures PAPER/NOTEBOOK --preset P --dry-run` estimates missing runs."
     )
-    return (
-        f"{intro}\n\n{markdown(('claim', 'here', 'lacks', 'core hours'), rows)}"
-        if rows
-        else "Nothing: all are decided."
-    )
+    return f"{intro}\n\n{markdown(('claim', 'here', 'lacks', 'core hours'), rows)}"
 
 
-def _more_seeds(reason: str, seeds: int) -> int | None:
-    """How many more seeds an open effect needs; None if seeds are not what it lacks."""
+def _more_seeds(reason: str, seeds: int) -> int:
+    """How many more seeds an open effect needs; 0 if seeds are not what it lacks, or too many."""
     if reason in ("one seed", "two seeds"):
         return claims.LEAST_SEEDS - seeds
-    if found := re.search(r"about (\d+) seeds", reason):
-        return int(found[1]) - seeds
-    return claims.MOST_SEEDS + 1 if "over" in reason else None
+    found = re.search(r"about (\d+) seeds", reason)
+    return int(found[1]) - seeds if found else 0
 
 
 def gallery(name: str) -> str:
@@ -255,7 +248,7 @@ def gallery(name: str) -> str:
         for path in sorted((ROOT / "figures" / preset / name).glob("*.png")):
             link = Path(os.path.relpath(path, ROOT / "notebooks" / name)).as_posix()
             parts.append(f"**{path.stem.replace('_', ' ')}** (preset `{preset}`)\n\n{_image(path.stem, link)}")
-    return "\n\n".join(parts) or "No figure is stored."
+    return paragraphs(parts) or "No figure is stored."
 
 
 # ---- all papers -----------------------------------------------------------------------------------------------------
@@ -268,64 +261,41 @@ class Report:
     name: str
     answer: list[str]
     section: str  # of REPRODUCTION.md
-    rows: list[tuple[object, ...]] = field(default_factory=list)  # claims: paper, number, text, word
+    rows: list[tuple[str, int, str, str]] = field(default_factory=list)  # claims: paper, number, text, word
     errata: str = ""
     files: dict[Path, bytes] = field(default_factory=dict)
 
 
 def report(study: Study, draw: bool = True) -> Report:
     """Judge the committed records of a study, and make its files; pictures only with ``draw``."""
-    store = Store(root=Path(os.devnull))
-    if isinstance(study, Paper):
-        evidence = Evidence.of(study, store)
-        rows = _claim_rows(evidence)
-        return Report(study.name, evidence.answer, _section(evidence), rows, _errata(evidence), files(evidence, draw))
-    answer = answered(study, study.frame(committed(study.name, store)))
-    image = _image(study.title, f"../figures/{study.figure}.png")
-    links = f"[Settings and limits]({study.name}/README.md)"
-    return Report(study.name, answer, "\n\n".join([_heading(study), paragraphs(answer), links, image]))
+    name, head = study.name, f"## {study.title}\n\n*{study.question}*"
+    if not isinstance(study, Paper):
+        answer = answered(study, study.frame(committed(name)))
+        links = f"[Settings and limits]({name}/README.md)"
+        image = _image(study.title, f"../figures/{study.figure}.png")
+        return Report(name, answer, paragraphs([head, *answer, links, image]))
+    evidence = Evidence(study)
+    links = f"{tally(evidence.judged)} [All results]({name}/{PAGE})."
+    image = _image(f"{study.title}: the claims' effects", f"../figures/claims/{name}.png")
+    section = paragraphs([head, *evidence.answer, links, image])
+    rows = [(study.title, claim.claim.number, claim.claim.text, _bold(claim)) for claim in evidence.judged]
+    return Report(name, evidence.answer, section, rows, _errata(evidence), files(evidence, draw))
 
 
-def committed(name: str, store: Store) -> list[Record]:
+def committed(name: str) -> list[Record]:
     """The committed records of a study's own runs at the deciding presets."""
+    store = Store(root=Path(os.devnull))
     paths = [path for paths in store.files().values() for path in paths if path.parent.parent.name == name]
     records = [record for path in paths if (record := store.read(path)) is not None]
     return [record for record in records if record.spec.preset_label in PRESETS]
 
 
-def _heading(study: Study) -> str:
-    return f"## {study.title}\n\n*{study.question}*"
-
-
-def _section(evidence: Evidence) -> str:
-    """What REPRODUCTION.md has of a paper: its answer and its picture."""
-    paper = evidence.paper
-    parts = [
-        _heading(paper),
-        paragraphs(evidence.answer),
-        f"{tally(evidence.judged)} [All results]({paper.name}/{PAGE}).",
-        _image(f"{paper.title}: the claims' effects", f"../figures/claims/{paper.name}.png"),
-    ]
-    return "\n\n".join(parts)
-
-
-def _claim_rows(evidence: Evidence) -> list[tuple[object, ...]]:
-    title = evidence.paper.title
-    return [
-        (title, found.claim.number, found.claim.text, f"**{found.word}**" if found.decided else found.word)
-        for found in evidence.judged
-    ]
-
-
 def _errata(evidence: Evidence) -> str:
     """What ERRATA.md has of a paper: its contradictions, remarks on cells, and claims that its own numbers miss."""
-    known = facts(evidence.paper.name)
-    parts = [f"## {evidence.paper.title}\n\n" + _listed(item["text"] for item in known.get("erratum", []))]
-    if notes := known.get("note", []):
-        names = ("table", "dataset", "method", "variant", "metric")
-        cells = [", ".join(note[name] for name in names if name in note) for note in notes]
-        lines = (f"{cell.replace('table', 'Table ')}: {note['text']}" for cell, note in zip(cells, notes, strict=True))
-        parts.append("Remarks on cells:\n\n" + _listed(lines))
+    name = evidence.paper.name
+    parts = [f"## {evidence.paper.title}\n\n" + _listed(item["text"] for item in facts(name).get("erratum", []))]
+    if notes := remarks(name):
+        parts.append("Remarks on cells:\n\n" + _listed(re.sub("^table", "Table ", note) for note in notes))
     rows = [
         (claim.claim.number, found.effect, plain(found.setting), " ".join(f"{n:.4g}" for n in found.printed))
         for claim in evidence.judged
@@ -335,7 +305,7 @@ def _errata(evidence: Evidence) -> str:
     if rows:
         head = ("claim", "effect", "on", "in the paper")
         parts.append("Effects that the paper's own numbers miss:\n\n" + markdown(head, rows))
-    return "\n\n".join(parts)
+    return paragraphs(parts)
 
 
 def overview(reports: Sequence[Report]) -> str:
@@ -345,7 +315,7 @@ def overview(reports: Sequence[Report]) -> str:
     parts.append("## The rule\n\n" + RULE.read_text(encoding="utf-8"))
     rows = [row for own in reports for row in own.rows]
     parts.append("## All claims\n\n" + markdown(("paper", "claim", "says", "here"), rows))
-    return "\n\n".join(parts) + "\n"
+    return paragraphs(parts) + "\n"
 
 
 def errata(reports: Sequence[Report]) -> str:
@@ -355,7 +325,7 @@ def errata(reports: Sequence[Report]) -> str:
         "Where the papers contradict themselves or their released code. Written by `pfl report` from "
         "`data/paper/*.toml` and from the papers' own tables, which `data/paper/` has as printed.",
     ]
-    return "\n\n".join([*parts, *(own.errata for own in reports if own.errata)]) + "\n"
+    return paragraphs([*parts, *(own.errata for own in reports if own.errata)]) + "\n"
 
 
 def with_answer(text: str, answers: Mapping[str, str]) -> str:

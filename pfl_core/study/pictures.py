@@ -13,8 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pfl_core.study.claims import NOT_FOUND, OPEN, REPRODUCED, REVERSED, SHOWN, Found, Judged
+from pfl_core.study.claims import NOT_FOUND, OPEN, REPRODUCED, REVERSED, SHOWN, Found, Judged, span
 from pfl_core.study.names import plain
+from pfl_core.study.published import titled
 from pfl_core.study.style import BLACK, BLUE, DOUBLE, GREEN, GREY, ORANGE, SKY, VERMILLION, styled
 
 COLORS = {REPRODUCED: GREEN, NOT_FOUND: ORANGE, REVERSED: VERMILLION, OPEN: GREY, SHOWN: SKY}
@@ -58,10 +59,10 @@ def claims_figure(judged: Sequence[Judged], title: str) -> Figure:
         HEAD + LINE * (len(text) - 1) + sum(ROW * len(part) + FOOT for part in parts)
         for text, parts in zip(texts, strips, strict=True)
     ]
-    top, height = 0.75, sum(heights) + 0.95
+    height = sum(heights) + 0.95
     fig = plt.figure(figsize=(DOUBLE, height))
-    y = height - top
-    fig.text(1 - NUMBERS + 0.01, (height - top + 0.02) / height, "here (paper)", fontsize=SMALL)
+    y = height - 0.75
+    fig.text(1 - NUMBERS + 0.01, (y + 0.02) / height, "here (paper)", fontsize=SMALL)
     for (claim, effects), text, parts in zip(shown, texts, strips, strict=True):
         head = f"{claim.claim.number}  {claim.word}"
         fig.text(0.01, (y - 0.13) / height, head, fontsize=7, fontweight="bold", color=COLORS.get(claim.word, BLACK))
@@ -70,21 +71,54 @@ def claims_figure(judged: Sequence[Judged], title: str) -> Figure:
             y -= LINE
         fig.text(0.01, (y - 0.26 + LINE) / height, _left_out(claim, effects), fontsize=SMALL, color=GREY)
         y -= HEAD - LINE
-        several = len({found.setting for found in effects}) > 1
         for part in parts:
-            tall = ROW * len(part)
-            ax = fig.add_axes((LABELS, (y - tall) / height, 1 - LABELS - NUMBERS, tall / height))
-            _strip(ax, part, several)
-            y -= tall + FOOT
-    fig.text(0.01, 1 - 0.2 / height, title, fontsize=9, fontweight="bold")
-    legend = [Line2D([], [], marker="D", ls="", mfc="none", mec=BLACK, ms=4, label="the paper")]
-    for name, filled in (("here, the paper's setting", True), ("here, another setting", False)):
-        legend.append(Line2D([], [], marker="o", color=BLACK, mfc=BLACK if filled else "white", ms=4, label=name))
+            _strip(_axes(fig, y, len(part)), part, several=len({found.setting for found in effects}) > 1)
+            y -= ROW * len(part) + FOOT
+    legend = [_dot("here, the paper's setting", BLACK, True), _dot("here, another setting", BLACK, False)]
     legend += [
         Line2D([], [], color=COLORS[word], lw=2.5, label=word) for word in (REPRODUCED, NOT_FOUND, REVERSED, OPEN)
     ]
+    return _with_head(fig, title, legend, SMALL + 1)
+
+
+def _axes(fig: Figure, top: float, rows: int) -> Axes:
+    """Axes for so many rows, with their upper edge at ``top`` inches."""
+    height, tall = fig.get_figheight(), ROW * rows
+    ax = fig.add_axes((LABELS, (top - tall) / height, 1 - LABELS - NUMBERS, tall / height))
+    ax.set(ylim=(rows - 0.5, -0.5), yticks=[])
+    ax.tick_params(axis="x", labelsize=SMALL - 0.5, pad=1, length=1.5)
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x", lw=0.3, color="#dddddd")
+    ax.set_axisbelow(True)
+    return ax
+
+
+def _row(
+    ax: Axes, row: int, name: str, here: float, printed: Sequence[float], text: str, color: str, filled: bool
+) -> None:
+    """A dot for the number here, diamonds for the printed ones, the name on the left and the numbers on the right."""
+    ax.plot(here, row, "o", color=color, mfc=color if filled else "white", ms=3.6, zorder=3)
+    ax.plot(printed, [row] * len(printed), "D", mfc="none", mec=BLACK, mew=0.7, ms=3.4, zorder=4)
+    sides = ((0, -4, "right", _short(name, 74), BLACK), (1, 4, "left", text, color))
+    for x, shift, align, words, ink in sides:
+        ax.annotate(
+            words, (x, row), (shift, 0), ("axes fraction", "data"), "offset points",
+            ha=align, va="center", fontsize=SMALL, color=ink,
+        )  # fmt: skip
+
+
+def _dot(label: str, color: str, filled: bool) -> Line2D:
+    return Line2D([], [], marker="o", color=color, mfc=color if filled else "white", ms=4, label=label)
+
+
+def _with_head(fig: Figure, title: str, legend: Sequence[Line2D], size: float) -> Figure:
+    """The figure with title, legend and note."""
+    height = fig.get_figheight()
+    paper = Line2D([], [], marker="D", ls="", mfc="none", mec=BLACK, ms=4, label="the paper")
+    fig.text(0.01, 1 - 0.2 / height, title, fontsize=9, fontweight="bold")
     fig.text(0.01, 0.03 / height, NOTE, fontsize=SMALL, color=GREY)
-    fig.legend(handles=legend, ncols=4, loc="upper left", bbox_to_anchor=(0.0, 1 - 0.25 / height), fontsize=SMALL + 1)
+    at = (0.0, 1 - 0.25 / height)
+    fig.legend(handles=[paper, *legend], ncols=4, loc="upper left", bbox_to_anchor=at, fontsize=size)
     return fig
 
 
@@ -102,29 +136,13 @@ def _strip(ax: Axes, effects: Sequence[Found], several: bool) -> None:
         color = COLORS.get(found.outcome, BLACK)
         if not found.exact:
             ax.plot([found.low, found.high], [row, row], color=color, lw=1.6, solid_capstyle="butt")
-        fill = color if found.preset == PAPER_SETTING else "white"
-        ax.plot(found.mean, row, "o", color=color, mfc=fill, ms=3.6, zorder=3)
-        ax.plot(found.printed, [row] * len(found.printed), "D", mfc="none", mec=BLACK, mew=0.7, ms=3.4, zorder=4)
         ax.plot([found.bound, found.bound], [row - 0.42, row + 0.42], color=BLACK, lw=0.8, zorder=2)
         name = f"{plain(found.setting)}: {found.effect}" if several and found.setting else found.effect
-        ax.annotate(
-            _short(name, 74), (0, row), (-4, 0), ("axes fraction", "data"), "offset points",
-            ha="right", va="center", fontsize=SMALL,
-        )  # fmt: skip
-        printed = f" ({_range(found.printed)})" if found.printed else ""
-        why = f"  {found.reason.partition(':')[0]}" if found.outcome == OPEN else ""
-        numbers = f"{round(found.mean, 9):.3g}{printed}{why}"
-        ax.annotate(
-            numbers, (1, row), (4, 0), ("axes fraction", "data"), "offset points",
-            va="center", fontsize=SMALL, color=color,
-        )  # fmt: skip
-    ax.set(ylim=(len(effects) - 0.5, -0.5), yticks=[])
+        text = f"{round(found.mean, 9):.3g}" + (f" ({span(found.printed, '.3g')})" if found.printed else "")
+        text += f"  {found.reason.partition(':')[0]}" if found.outcome == OPEN else ""
+        _row(ax, row, name, found.mean, found.printed, text, color, found.preset == PAPER_SETTING)
     ax.set_xlim(*_limits(effects))
-    ax.tick_params(axis="x", labelsize=SMALL - 0.5, pad=1, length=1.5)
     ax.locator_params(axis="x", nbins=6)
-    ax.spines["left"].set_visible(False)
-    ax.grid(axis="x", lw=0.3, color="#dddddd")
-    ax.set_axisbelow(True)
 
 
 def _limits(effects: Sequence[Found]) -> tuple[float, float]:
@@ -147,11 +165,6 @@ def _left_out(claim: Judged, effects: Sequence[Found]) -> str:
     return option + text
 
 
-def _range(values: Sequence[float]) -> str:
-    low, high = f"{min(values):.3g}", f"{max(values):.3g}"
-    return low if low == high else f"{low} to {high}"
-
-
 def _short(text: str, characters: int) -> str:
     return text if len(text) <= characters else text[: characters - 1].rstrip() + "…"
 
@@ -169,42 +182,19 @@ def cells_figure(cells: pd.DataFrame, title: str) -> Figure:
     fig = plt.figure(figsize=(DOUBLE, height))
     y = height - 0.6
     for ((name, metric), part), tall in zip(panels, heights, strict=True):
-        ax = fig.add_axes(
-            (LABELS, (y - 0.3 - ROW * len(part)) / height, 1 - LABELS - NUMBERS, ROW * len(part) / height)
-        )
+        ax = _axes(fig, y - 0.3, len(part))
         for row, cell in enumerate(part.itertuples()):
-            at_paper = cell.preset == PAPER_SETTING and "stand-in" not in cell.data
-            color = GREEN if cell.reproduced is True else VERMILLION if cell.reproduced is False else BLUE
+            color = {True: GREEN, False: VERMILLION}.get(cell.reproduced, BLUE)
             ax.plot([cell.paper, cell.here], [row, row], color=color, lw=1)
-            ax.plot(cell.here, row, "o", color=color, mfc=color if at_paper else "white", ms=3.6, zorder=3)
-            ax.plot(cell.paper, row, "D", mfc="none", mec=BLACK, mew=0.7, ms=3.4, zorder=4)
-            label = f"{cell.dataset}: {cell.method} {cell.variant}".strip()
-            ax.annotate(
-                _short(label, 74), (0, row), (-4, 0), ("axes fraction", "data"), "offset points",
-                ha="right", va="center", fontsize=SMALL,
-            )  # fmt: skip
-            ax.annotate(
-                f"{cell.here:.4g} ({cell.paper:.4g})", (1, row), (4, 0), ("axes fraction", "data"), "offset points",
-                va="center", fontsize=SMALL, color=color,
-            )  # fmt: skip
-        ax.set(ylim=(len(part) - 0.5, -0.5), yticks=[])
-        ax.tick_params(axis="x", labelsize=SMALL - 0.5, pad=1, length=1.5)
-        ax.spines["left"].set_visible(False)
-        ax.grid(axis="x", lw=0.3, color="#dddddd")
-        ax.set_axisbelow(True)
-        label = f"{str(name).replace('table', 'Table ')}: {metric.replace('_', ' ')}"
+            label, text = f"{cell.dataset}: {cell.method} {cell.variant}".strip(), f"{cell.here:.4g} ({cell.paper:.4g})"
+            at_paper = cell.preset == PAPER_SETTING and "stand-in" not in cell.data
+            _row(ax, row, label, cell.here, [cell.paper], text, color, at_paper)
+        label = f"{titled(str(name))}: {metric.replace('_', ' ')}"
         fig.text(0.01, (y - 0.18) / height, label, fontsize=7, fontweight="bold")
         y -= tall
-    fig.text(0.01, 1 - 0.2 / height, title, fontsize=9, fontweight="bold")
-    legend = [Line2D([], [], marker="D", ls="", mfc="none", mec=BLACK, ms=4, label="the paper")]
-    legend += [
-        Line2D([], [], marker="o", color=color, mfc=color if filled else "white", ms=4, label=text)
-        for text, color, filled in (
-            ("here, within 2 points or the paper's spread", GREEN, True),
-            ("here, not within it", VERMILLION, True),
-            ("here, another setting or not judged", BLUE, False),
-        )
+    legend = [
+        _dot("here, within 2 points or the paper's spread", GREEN, True),
+        _dot("here, not within it", VERMILLION, True),
+        _dot("here, another setting or not judged", BLUE, False),
     ]
-    fig.text(0.01, 0.03 / height, NOTE, fontsize=SMALL, color=GREY)
-    fig.legend(handles=legend, ncols=4, loc="upper left", bbox_to_anchor=(0.0, 1 - 0.25 / height), fontsize=SMALL + 0.5)
-    return fig
+    return _with_head(fig, title, legend, SMALL + 0.5)

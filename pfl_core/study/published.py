@@ -26,40 +26,44 @@ def table(paper: str, number: int | str | None = None) -> pd.DataFrame:
     no number; it has the paper's unit (Star-PFL: accuracy from 0 to 1). ``note`` is a remark on the cell, or ''.
     ``key`` is the method's registered name. Raises ValueError for an unknown paper or table.
     """
-    files = _files(paper)
-    if number is None:
-        names = list(files)
-    else:
-        names = [f"table{str(number).removeprefix('table')}"]
-        if names[0] not in files:
-            available = ", ".join(name.removeprefix("table") for name in files)
-            raise ValueError(f"{paper}: table {number!r} is not available; choose one of {available}")
-    return pd.concat([_read(paper, files[name]) for name in names], ignore_index=True)
+    files, wanted = _files(paper), number and f"table{str(number).removeprefix('table')}"
+    if wanted and wanted not in files:
+        available = ", ".join(name.removeprefix("table") for name in files)
+        raise ValueError(f"{paper}: table {number!r} is not available; choose one of {available}")
+    chosen = [files[wanted]] if wanted else files.values()
+    return pd.concat([_read(paper, path) for path in chosen], ignore_index=True)
 
 
 def parse_variant(text: str) -> dict[str, float | str]:
     """'alpha=0.3;base=fedprox' -> {'alpha': 0.3, 'base': 'fedprox'}. A part without '=' is the value of "rule"."""
     fields: dict[str, float | str] = {}
     for part in filter(None, text.split(";")):
-        name, sign, value = part.partition("=")
-        fields[name.strip() if sign else "rule"] = _number(value) if sign else name.strip()
+        name, sign, value = map(str.strip, part.partition("="))
+        key, shown = (name, value) if sign else ("rule", name)
+        try:
+            fields[key] = float(shown)
+        except ValueError:
+            fields[key] = shown
     return fields
 
 
-def notes(paper: str) -> list[dict[str, str]]:
-    """Remarks on cells: ``text``, and the cells by table, dataset, method, metric (a missing key matches any)."""
-    return facts(paper).get("note", [])
+def titled(table: str) -> str:
+    """A table as texts name it: "Table 2" for ``table2``, "Figure 5" for ``figure5``."""
+    return table.replace("table", "Table ").replace("figure", "Figure ")
 
 
 def remarks(paper: str, *tables: str) -> list[str]:
     """The notes on some tables (default: all) as lines, 'table3, CIFAR-10: ...'."""
-    selected = [note for note in notes(paper) if not tables or note["table"] in tables]
+    selected = [note for note in facts(paper).get("note", []) if not tables or note["table"] in tables]
     return [f"{', '.join(note[c] for c in COLUMNS if c in note)}: {note['text']}" for note in selected]
 
 
 @cache
 def facts(paper: str) -> dict:
-    """The paper's TOML file: claims and notes."""
+    """The paper's TOML file: errata, and notes on cells.
+
+    A note has a ``text``, and names its cells by table, dataset, method and metric; a key that is missing matches any.
+    """
     _files(paper)
     return tomllib.loads((FOLDER / f"{paper}.toml").read_text(encoding="utf-8"))
 
@@ -78,36 +82,20 @@ def _files(paper: str) -> dict[str, Path]:
 @cache
 def _read(paper: str, path: Path) -> pd.DataFrame:
     frame = pd.read_csv(path, keep_default_na=False, na_values={"value": [""], "std": [""]})
-    optional = {"std": math.nan, "note": ""}  # columns that only FedPeWS's files have
-    frame = frame.assign(**{name: empty for name, empty in optional.items() if name not in frame.columns})
-    frame = frame.assign(paper=paper, key=frame["method"].map(PRINTED))[COLUMNS].astype({"value": float, "std": float})
-    # append each note to the cells that it is about
-    for note in notes(paper):
-        cells = pd.Series(True, index=frame.index)
-        for column in note.keys() - {"text"}:
-            cells &= frame[column] == note[column]
+    frame = frame.assign(paper=paper, key=frame["method"].map(PRINTED))
+    frame = frame.reindex(columns=COLUMNS).astype({"value": float, "std": float})  # only FedPeWS has std and note
+    frame["note"] = frame["note"].astype(object).fillna("")
+    for note in facts(paper).get("note", []):
+        names = [name for name in note if name != "text"]
+        cells = (frame[names] == [note[name] for name in names]).all(axis=1)
         frame.loc[cells, "note"] = [f"{old}; {note['text']}".removeprefix("; ") for old in frame.loc[cells, "note"]]
     return frame
-
-
-def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text.strip()
 
 
 # ---- which runs the cells are about ---------------------------------------------------------------------------------
 
 
-class _Any:
-    """Equals every value: a field that a table varies without printing it."""
-
-    def __repr__(self) -> str:
-        return "any"
-
-
-ANY = _Any()
+ANY = object()  # equals every value: a field that a table varies without printing it
 CONTEXT = {"T", "batch_size", "target"}  # fields in a paper's tables that the setting determines
 
 
@@ -182,21 +170,16 @@ def cells(paper: str, tables: Tables) -> list[dict[str, Any]]:
     rows = []
     figures = [_read(paper, FOLDER / f"{paper}_{name}.csv") for name in tables.figures]
     for cell in pd.concat([table(paper), *figures]).itertuples():
+        value, length = cell.value, parse_variant(cell.variant).get("T")
+        if math.isnan(value) and cell.metric.startswith("rounds_to") and isinstance(length, float):
+            value = length + 1
+        value = value / tables.units.get(cell.metric, 1.0) / tables.relative_to(cell)
         for setting in tables.settings.get(cell.dataset, (cell.dataset,))[:1]:
             for runs in tables.runs_of(cell):
-                of_cell = runs.setting or setting
-                name = f"{of_cell}, {runs.suffix}" if runs.suffix else of_cell
-                value = _counted(cell) / tables.units.get(cell.metric, 1.0) / tables.relative_to(cell)
+                name = ", ".join(filter(None, (runs.setting or setting, runs.suffix)))
                 known = {"table": cell.table, "setting": name, "method": runs.method, "fields": dict(runs.fields)}
                 rows.append({**known, "metrics": tables.metrics_of(cell), "value": value})
     return rows
-
-
-def _counted(cell: Any) -> float:
-    """The value of a cell; T + 1 rounds for a target that is not reached."""
-    length = parse_variant(cell.variant).get("T")
-    not_reached = math.isnan(cell.value) and cell.metric.startswith("rounds_to")
-    return length + 1 if not_reached and isinstance(length, float) else cell.value
 
 
 def printed(paper: str, tables: Tables, number: int | str | None = None) -> pd.DataFrame:
@@ -205,9 +188,8 @@ def printed(paper: str, tables: Tables, number: int | str | None = None) -> pd.D
     A field that the table varies without printing it, and one that it does not name, is missing.
     """
     rows: dict[str, dict[str, Any]] = {}
-    wanted = None if number is None else f"table{str(number).removeprefix('table')}"
     for cell in cells(paper, tables):
-        if wanted in (None, cell["table"]):
+        if number is None or cell["table"] == f"table{str(number).removeprefix('table')}":
             fields = {name: None if value is ANY else value for name, value in cell["fields"].items()}
             tags = {"table": cell["table"], "setting": cell["setting"], "method": cell["method"], **fields}
             rows.setdefault(str(tags), tags).update(dict.fromkeys(cell["metrics"], cell["value"]))

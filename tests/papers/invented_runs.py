@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any
 
-from pfl_core.study.claims import Judged, Values, _judge_claim
+from pfl_core.study.claims import Judged, Values, judge_claim
 from pfl_core.study.frame import Row
 from pfl_core.study.paper import Paper
 
@@ -17,7 +17,7 @@ Score = Callable[[str, str, str, Mapping[str, Any]], float | None]  # setting, m
 
 @dataclass(frozen=True)
 class Invented:
-    """Runs in place of those of a ``claims.Candidate``."""
+    """Runs in place of those of a ``claims.Source``."""
 
     score: Score
     seeds: int
@@ -27,7 +27,7 @@ class Invented:
     decides: bool
     row_fields: Mapping[str, Any]
 
-    def find(self, paper: Paper, setting: str, method: str, metric: str, fields: Mapping[str, Any]) -> Values:
+    def find(self, setting: str, method: str, metric: str, fields: Mapping[str, Any]) -> Values:
         mean = self.score(setting, method, metric, fields)
         if mean is None:
             return Values({})
@@ -36,10 +36,10 @@ class Invented:
         values = {seed: mean + self.spread * noise[seed] for seed in rows}
         return Values(values, {row["key"]: row for row in rows.values()})
 
-    def every(self, metric: str, method: str | None) -> Values:
-        """As one run per seed; ``score`` is asked with the setting "" and, if no method is named, the method ""."""
-        mean = self.score("", method or "", metric, {})
-        rows = [] if mean is None else [self._row("", method or "", {}, seed) for seed in range(self.seeds)]
+    def every(self, metric: str) -> Values:
+        """As one run per seed; ``score`` is asked with no setting and no method."""
+        mean = self.score("", "", metric, {})
+        rows = [] if mean is None else [self._row("", "", {}, seed) for seed in range(self.seeds)]
         return Values({row["key"]: mean for row in rows}, {row["key"]: row for row in rows})
 
     def _row(self, setting: str, method: str, fields: Mapping[str, Any], seed: int) -> Row:
@@ -76,4 +76,4 @@ def judged(
     """The claim with its effects, see ``word``."""
     suffix = paper.searched_first[0] if preset == "real" else ""
     source = Invented(score, seeds, spread, preset, suffix, preset in ("paper", "real"), row_fields)
-    return _judge_claim(paper, paper.claims[number], [source], True)  # type: ignore[list-item]
+    return judge_claim(paper, paper.claims[number], [source])  # type: ignore[list-item]

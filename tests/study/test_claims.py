@@ -129,25 +129,6 @@ def test_the_opposite_effect_is_reversed_where_this_one_is_reproduced(numbers, s
     assert (ours == REVERSED) == (opposite == REPRODUCED)
 
 
-@given(NUMBERS, BOUNDS, whole, MARGINS)
-def test_mirrored_runs_bound_and_printed_numbers_turn_reproduced_into_reversed(differences, bound, printed, margin):
-    """With the two methods' runs and printed numbers exchanged, and the bound of the other sign."""
-
-    def judge_with(bound, own, rival, printed_lead):
-        def effects(r):
-            yield r() - r("rival") > bound
-
-        cells = [("set", "own", 50.0 + printed_lead), ("set", "rival", 50.0)]
-        return only(paper(effects, cells, margin=margin), rows("own", own), rows("rival", rival))
-
-    ours, even = [50.0 + d for d in differences], [50.0] * len(differences)
-    found, mirrored = judge_with(bound, ours, even, printed / 4), judge_with(-bound, even, ours, -printed / 4)
-    assert (found.outcome == REPRODUCED) == (mirrored.outcome == REVERSED)
-    assert (found.outcome == REVERSED) == (mirrored.outcome == REPRODUCED)
-    assert (found.mean, found.low, found.p) == pytest.approx((-mirrored.mean, -mirrored.high, mirrored.p), nan_ok=True)
-    assert found.misses != mirrored.misses or printed / 4 == bound
-
-
 @given(NUMBERS, SIDES, BOUNDS, PRINTED_LEADS, MARGINS, st.floats(1, 10))
 def test_a_wider_interval_never_turns_open_into_a_decision(numbers, side, bound, above, margin, wider):
     printed, center = [bound + side * a for a in above], sum(numbers) / len(numbers)
@@ -308,19 +289,6 @@ def test_kept_are_those_whose_adjusted_p_value_is_at_most_the_level(p_values):
         least = max(least, (len(ordered) - k) * p)
         adjusted.setdefault(p, least)
     assert kept(p_values) == [adjusted[p] <= 0.05 for p in p_values]
-
-
-@given(P_VALUES, P_VALUES)
-def test_more_effects_never_turn_an_open_one_back_into_a_reversed_one(p_values, more):
-    before, after = kept(p_values), kept([*p_values, *more])[: len(p_values)]
-    assert all(b or not a for b, a in zip(before, after, strict=True))
-
-
-@given(P_VALUES, st.data())
-def test_a_lower_p_value_never_loses_an_effect(p_values, data):
-    which = data.draw(st.integers(0, len(p_values) - 1))
-    lower = [data.draw(st.integers(0, 500)) / 500 * p if i == which else p for i, p in enumerate(p_values)]
-    assert all(a or not b for b, a in zip(kept(p_values), kept(lower), strict=True))
 
 
 @given(P_VALUES, st.sampled_from([{"outcome": SHOWN}, {"low": math.nan}, {"outcome": NOT_RUN, "low": math.nan}]))
@@ -539,13 +507,13 @@ def test_every_run_of_any_setting():
     runs = rows("own", 80.0, bytes=1.0), rows("own", 80.0, "set, few", bytes=3.0), rows("rival", 80.0, bytes=9.0)
     runs = (*runs, rows("rival", 80.0, "other"))  # without the metric
 
-    def about(method, bound):
-        return only(paper(lambda r: [r.every("bytes", method) < bound]), *runs)
+    def about(bound):
+        return only(paper(lambda r: [r.every("bytes") < bound]), *runs)
 
-    own, both = about("own", 3), about(None, 3)
-    assert (own.outcome, own.seeds, own.exact, own.effect) == (REPRODUCED, 8, True, "bytes ≤ 3")
-    assert set(own.keys) == keys(runs[0]) | keys(runs[1]) and math.isnan(own.low)
-    assert (both.outcome, both.seeds) == (REVERSED, 12)
+    assert (about(3).outcome, about(3).seeds) == (REVERSED, 12)
+    found = about(9)
+    assert (found.outcome, found.exact, found.effect) == (REPRODUCED, True, "bytes ≤ 9") and math.isnan(found.low)
+    assert set(found.keys) == keys(runs[0]) | keys(runs[1]) | keys(runs[2])
 
 
 # ---- which runs decide ----------------------------------------------------------------------------------------------
@@ -720,12 +688,6 @@ def test_exact_effects_need_one_seed_and_no_interval(numbers, bound, expected):
     assert math.isnan(found.low) and math.isnan(found.high) and found.p == 1.0
 
 
-@given(NUMBERS, SIDES, BOUNDS)
-def test_exact_effects_are_always_decided(numbers, side, bound):
-    expected = REPRODUCED if min(side * (n - bound) for n in numbers) >= 0 else REVERSED
-    assert outcome(numbers, side, bound, [], 1.0, counted=True) == (expected, "", "")
-
-
 def test_an_exact_effect_uses_the_papers_setting_with_one_seed():
     about = paper(lambda r: [r().exact >= 70])
     assert only(about, rows("own", [80.0]), rows("own", 60.0, preset="real")).preset == "paper"
@@ -774,7 +736,7 @@ def test_the_first_table_with_the_number_counts():
 
 def test_two_printed_numbers_for_one_effect_are_an_error_and_missing_ones_are_none():
     two = [("set", "own", 80.0), ("set", "own", 81.0, {"alpha": ANY})]
-    with pytest.raises(ValueError, match="own, table1: own {} in 'set' has {8"):
+    with pytest.raises(ValueError, match="two runs of own with {} and seed printed: table1: 80.0 and table1: 81.0"):
         printed(lambda r: r(), *two)
     assert printed(lambda r: r(), two[0], ("set", "own", 80.0, {"alpha": ANY})) == (80.0,)
     assert printed(lambda r: r(), two[0], ("set", "own", math.nan, {"alpha": ANY})) == (80.0,)

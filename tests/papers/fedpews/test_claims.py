@@ -10,7 +10,7 @@ from pfl_core.papers.fedpews.experiments import ALPHAS, LAMBDAS, TAUS
 from pfl_core.papers.fedpews.paper import PAPER
 from pfl_core.papers.fedpews.settings import COLUMNS
 from pfl_core.study import published
-from pfl_core.study.claims import PrintedNumbers
+from pfl_core.study.claims import printed as numbers_of
 from tests.papers.invented_runs import judged, word
 
 NOISY = 30.0  # deviation over the seeds
@@ -350,12 +350,10 @@ def test_printed_effects():
 
 
 def test_every_cell_of_tables_7_and_8_is_found():
-    source = PrintedNumbers((7, 8), "cifar_mnist", "cifar_mnist")
-    cells = [
-        source.find(PAPER, "cifar_mnist", "fedpews", "acc_pooled", {"lam": x, "tau": y}) for x in LAMBDAS for y in TAUS
-    ]
+    source = numbers_of(PAPER, (7, 8))
+    cells = [source.find("cifar_mnist", "fedpews", "acc_pooled", {"lam": x, "tau": y}) for x in LAMBDAS for y in TAUS]
     assert all(cells)
-    assert source.find(PAPER, "cifar_mnist", "fedavg", "acc_pooled", {}).mean == 71.23
+    assert source.find("cifar_mnist", "fedavg", "acc_pooled", {}).mean == 71.23
 
 
 def test_figure_5_is_no_table():

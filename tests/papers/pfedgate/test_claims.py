@@ -20,10 +20,10 @@ from pfl_core.study.claims import (
     REVERSED,
     SHOWN,
     Pick,
-    PrintedNumbers,
-    candidates,
     judge,
+    stored,
 )
+from pfl_core.study.claims import printed as numbers_of
 from pfl_core.study.frame import frame
 from tests.papers.invented_runs import judged, word
 
@@ -268,7 +268,7 @@ def test_rounds_of_a_stand_in_are_those_of_runs_scored_in_each_round():
 
 def printed(*tables, at="cifar10", instead=None):
     base = at.partition(", ")[0]
-    return Pick(PAPER, PrintedNumbers(tables, base, instead or base), at)
+    return Pick(PAPER, numbers_of(PAPER, tables, base, instead or base), at)
 
 
 def test_printed_numbers():
@@ -327,7 +327,7 @@ def test_the_committed_measurements_decide_claims_7_and_8():
 
 
 def test_no_method_is_measured_twice_in_a_turn():
-    real = next(found for found in candidates(PAPER, frame(committed_rows())) if found.preset == "real")
+    real = next(found for found in stored(PAPER, frame(committed_rows())) if found.preset == "real")
     for setting in BATCHES:
         pick = Pick(PAPER, real, setting)
         assert len(pick(metric="step_ratio", keep_ratio=0.5).by_seed) == 10  # not the other layouts of blocks
