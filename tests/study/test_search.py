@@ -20,7 +20,6 @@ from pfl_core.study.search import (
     _rows,
     choose,
     diverged,
-    open_ends,
     read,
     run_search,
     table,
@@ -182,15 +181,6 @@ def test_no_validation_images(store):
 
 def test_no_file_is_no_search(tmp_path):
     assert read(tmp_path / "searched.json") == {}
-
-
-@pytest.mark.parametrize("ahead, is_open", [(0.4, False), (0.6, True)])
-def test_a_choice_at_an_end_of_its_grid_is_open_if_it_is_clearly_ahead(tmp_path, ahead, is_open):
-    path = tmp_path / "searched.json"
-    row = dict(preset="real", setting="images", method="ditto", values={"lr": 0.9, "lam": 0.1}, edges=["lr"])
-    row |= dict(grid={"lr": [0.1, 0.3, 0.9], "lam": [0.05, 0.1, 0.5]}, validation=80 + ahead)
-    write(path, [row | dict(tried=[[row["values"], row["validation"]], [{"lr": 0.3, "lam": 0.1}, 80.0]])])
-    assert open_ends(path) == ({("real", "images"): {"ditto": {"lr": 0.9}}} if is_open else {})
 
 
 def test_table_for_notebooks(tmp_path, monkeypatch):
