@@ -318,46 +318,9 @@ def curves(
 
 
 @styled
-def heat(
-    data: pd.DataFrame,
-    x: str,
-    y: str,
-    value: str,
-    *,
-    col: str | None = None,
-    fmt: str = ".1f",
-    label: str = "mean client accuracy (%)",
-    cmap: str = "viridis",
-    center: float | None = None,
-    vmin: float | None = None,
-    vmax: float | None = None,
-) -> Figure:
-    """Heat maps with the mean of ``value`` in each cell: a panel for each value of ``col``, one scale of colours."""
-    import seaborn as sns  # imported here because it takes a second
-
-    table = _texts(data, col=col)
-    means = table.groupby(["col", y, x], sort=False)[value].mean()
-    scale = {"vmin": means.min() if vmin is None else vmin, "vmax": means.max() if vmax is None else vmax}
-    panels = {
-        name: part.pivot_table(index=y, columns=x, values=value) for name, part in table.groupby("col", sort=False)
-    }
-    height = 0.24 * max(len(part) for part in panels.values()) + 1.0
-    width = DOUBLE if len(panels) > 1 or len(next(iter(panels.values())).columns) > 8 else SINGLE
-    fig, axes = plt.subplots(1, len(panels), figsize=(width, height), layout="constrained", squeeze=False)
-    for ax, (name, part) in zip(axes[0], panels.items(), strict=True):
-        sns.heatmap(
-            part, ax=ax, annot=True, fmt=fmt, cmap=cmap, center=center, cbar=False, annot_kws={"fontsize": 6}, **scale
-        )
-        ax.set_title(wrapped(name, len(panels)))
-        ax.tick_params(length=0, rotation=0)
-    fig.colorbar(axes[0][-1].collections[0], ax=axes[0], label=fill(label, 30))
-    return fig
-
-
-@styled
 def matrices(panels: Mapping[str, pd.DataFrame], *, label: str, vmin: float | None = None, vmax: float = 1.0) -> Figure:
     """Small multiples of square matrices between clients, such as the overlap of their masks. The index names them."""
-    import seaborn as sns
+    import seaborn as sns  # imported here because it takes a second
 
     size = (DOUBLE, DOUBLE / max(2.6, len(panels) + 0.3) + 0.6)
     fig, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)

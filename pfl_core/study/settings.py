@@ -51,11 +51,6 @@ def searched_values(searched: Searched, preset: str, name: str, method: str) -> 
     return {}
 
 
-def method_independent(method: Mapping[str, Any], preset: str, name: str) -> dict[str, Any]:
-    """The default of ``PaperSettings.with_method``: nothing depends on the method."""
-    return {}
-
-
 @dataclass(frozen=True)
 class PaperSettings:
     """A paper's settings at each preset, and the fields of its methods.
@@ -72,7 +67,7 @@ class PaperSettings:
     paper: str
     settings: Mapping[str, Mapping[str, Setting]]
     method_fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    with_method: Callable[[Mapping[str, Any], str, str], dict[str, Any]] = method_independent
+    with_method: Callable[[Mapping[str, Any], str, str], dict[str, Any]] = lambda method, preset, name: {}
     searched: Searched = field(default_factory=dict)
 
     def before_search(self) -> PaperSettings:

@@ -97,15 +97,6 @@ def test_closer_curves_have_the_scale_of_the_second_half():
     assert drawn(plots.curves(printed, paper="paper", closer=True)).axes[0].get_ylim() == (4.0, 101.0)
 
 
-def test_heat_has_the_means_as_text_and_one_scale():
-    table = pd.DataFrame(
-        {"x": [1, 1, 2, 2], "y": ["a", "a", "a", "b"], "v": [1.0, 3.0, 5.0, 7.0], "p": ["q", "q", "r", "r"]}
-    )
-    fig = drawn(plots.heat(table, "x", "y", "v", col="p"))
-    assert texts(fig.axes[0].texts) == ["2.0"] and texts(fig.axes[1].texts) == ["5.0", "7.0"]
-    assert {ax.collections[0].get_clim() for ax in fig.axes[:2]} == {(2.0, 7.0)}
-
-
 def test_matrices_name_the_clients_once_if_they_are_the_same():
     part = pd.DataFrame(np.eye(2), ["0,1", "2"], ["0,1", "2"])
     fig = drawn(plots.matrices({"α = 0.3": part, "α = 0.5": part}, label="overlap"))
