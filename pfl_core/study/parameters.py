@@ -38,7 +38,8 @@ def seeds_of(given: Seeds) -> list[int] | None:
 def overrides_of(given: Mapping[str, Any] | str | None) -> dict[str, Any]:
     """OVERRIDES as a dictionary, from one or from its text. Raises ValueError for anything else."""
     value: Any = given or {}
-    for read in (json.loads, ast.literal_eval) if isinstance(given, str) and given.strip() else ():
+    readers: Any = (json.loads, ast.literal_eval) if isinstance(given, str) else ()
+    for read in readers:
         with suppress(ValueError, SyntaxError):
             value = read(given)
             break

@@ -12,7 +12,6 @@ from typing import Any
 
 from pfl_core.options import checked, choices
 from pfl_core.runs.spec import TAGS, ComponentSpec, RunSpec
-from pfl_core.study.presets import check_preset
 from pfl_core.training import Training
 
 PARTS = ("data", "partition", "model")
@@ -82,10 +81,9 @@ class PaperSettings:
         }
 
     def of(self, preset: str) -> Mapping[str, Setting]:
-        """The settings of a preset. Raises ValueError if it is unknown, or if this study does not have it."""
-        check_preset(preset)
+        """The settings of a preset. Raises ValueError if this study does not have it."""
         if preset not in self.settings:
-            raise ValueError(f"{self.paper} has no preset {preset!r}; choose from {', '.join(self.settings)}")
+            raise ValueError(f"{self.paper} has no preset {preset!r}{choices(preset, self.settings)}")
         return self.settings[preset]
 
     def setting(self, preset: str, name: str | None = None) -> Setting:
