@@ -53,7 +53,9 @@ def records(specs: Sequence[RunSpec], train: bool = False, store: Store | None =
         for i, record in zip(missing, sweep([specs[i] for i in missing], jobs=jobs, store=store), strict=True):
             stored[i] = record
     elif missing:
-        print(_missing_text([specs[i] for i in missing], len(specs)))
+        of_method = Counter(specs[i].method["name"] for i in missing)
+        named = ", ".join(f"{NAMES.get(name, name)} {count}" for name, count in of_method.items())
+        print(f"not stored, so not drawn: {len(missing)} of {len(specs)} runs ({named}); compute with `pfl figures`")
     found = [record for record in stored if record is not None]
     if not found:
         raise FileNotFoundError(
@@ -62,10 +64,3 @@ def records(specs: Sequence[RunSpec], train: bool = False, store: Store | None =
     if lines := failed_line(found):
         print(lines)
     return found
-
-
-def _missing_text(missing: Sequence[RunSpec], total: int) -> str:
-    """What a notebook prints of missing runs: how many of each method."""
-    of_method = Counter(NAMES.get(spec.method["name"], spec.method["name"]) for spec in missing)
-    named = ", ".join(f"{name} {count}" for name, count in of_method.items())
-    return f"not stored, so not drawn: {len(missing)} of {total} runs ({named}); compute with `pfl figures`"

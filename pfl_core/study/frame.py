@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,9 +100,12 @@ def changed_fields(spec: RunSpec, own: Mapping[str, Any]) -> dict[str, Any]:
 
 def variant(changed: Mapping[str, Any]) -> str:
     """The changed fields as text: "alpha=0.5;p=0.1"."""
-    return ";".join(
-        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in changed.items()
-    )
+    return ";".join(f"{name}={as_text(value)}" for name, value in changed.items())
+
+
+def as_text(value: Any) -> str:
+    """A number in short, anything else as it is written."""
+    return f"{value:g}" if isinstance(value, float | int) and not isinstance(value, bool) else str(value)
 
 
 def metrics_of(record: Record) -> dict[str, float]:
@@ -168,7 +171,7 @@ def rounds(runs: pd.DataFrame, metric: str, store: Store | None = None) -> pd.Da
     ``_merged`` or ``_trained``), or a series of the record, of which the mean over clients is taken. Runs that do not
     have the series are left out.
     """
-    return _long(runs, [_by_round(record, metric) for record in records(runs, store)])
+    return _long(runs, "round", lambda record: _by_round(record, metric), store)
 
 
 def clients(runs: pd.DataFrame, metric: str = "accuracy", store: Store | None = None) -> pd.DataFrame:
@@ -176,7 +179,7 @@ def clients(runs: pd.DataFrame, metric: str = "accuracy", store: Store | None = 
 
     ``metric``: "accuracy" (percent, where the method reports it), or a series of the record.
     """
-    return _long(runs, [_by_client(record, metric) for record in records(runs, store)])
+    return _long(runs, "client", lambda record: _by_client(record, metric), store)
 
 
 def checks(runs: pd.DataFrame, store: Store | None = None) -> pd.DataFrame:
@@ -198,12 +201,9 @@ def about(runs: pd.DataFrame) -> pd.DataFrame:
         for name in runs
         if name in (*OF_RUN, "preset", "data") or name.startswith(PREFIXES) and name != "train_images"
     ]
-    texts = runs[named].astype(str)
-    common = {name: texts[name].iloc[0] for name in named if texts[name].nunique() == 1 and name != "seed"}
-    rows = {"runs": str(len(runs)), "seeds": str(sorted(set(runs["seed"]))), **common}
-    return pd.DataFrame(
-        {"setting": [value for value in rows.values() if value != "nan"]}, [n for n in rows if rows[n] != "nan"]
-    )
+    texts = runs[named].dropna(axis=1).astype(str)  # what some runs do not have is not common to them
+    common = {name: texts[name].iloc[0] for name in texts if texts[name].nunique() == 1 and name != "seed"}
+    return pd.DataFrame({"setting": {"runs": str(len(runs)), "seeds": str(sorted(set(runs["seed"]))), **common}})
 
 
 def records(runs: pd.DataFrame, store: Store | None = None) -> list[Record]:
@@ -215,34 +215,31 @@ def records(runs: pd.DataFrame, store: Store | None = None) -> list[Record]:
     return [record for record in found if record is not None]
 
 
-def _by_round(record: Record, metric: str) -> pd.DataFrame | None:
+def _by_round(record: Record, metric: str) -> pd.Series | None:
     name, _, point = metric.rpartition("_")
-    if metric.startswith("acc_"):
-        curve = record.curve(trained=point == "trained") if point in ("merged", "trained") else record.reported_curve()
-        values = curve[name if point in ("merged", "trained") else metric]
-    elif metric in record.series:
-        values = record.values(metric).mean(axis=1)
-    else:
-        return None
-    return values.rename("value").rename_axis("round").reset_index()
+    if not metric.startswith("acc_"):
+        return record.values(metric).mean(axis=1) if metric in record.series else None
+    if point in ("merged", "trained"):
+        return record.curve(trained=point == "trained")[name]
+    return record.reported_curve()[metric]
 
 
-def _by_client(record: Record, metric: str) -> pd.DataFrame | None:
+def _by_client(record: Record, metric: str) -> pd.Series | None:
     if metric == "accuracy":
         correct, count = (record.values(name + record.reported_suffix).iloc[-1] for name in ("correct", "count"))
-        values = 100 * correct / count
-    elif metric in record.series:
-        values = record.values(metric).iloc[-1]
-    else:
-        return None
-    return values.rename("value").rename_axis("client").reset_index()
+        return 100 * correct / count
+    return record.values(metric).iloc[-1] if metric in record.series else None
 
 
-def _long(runs: pd.DataFrame, parts: Sequence[pd.DataFrame | None]) -> pd.DataFrame:
-    rows = [part.assign(key=key) for key, part in zip(runs["key"], parts, strict=True) if part is not None]
-    if not rows:
+def _long(
+    runs: pd.DataFrame, level: str, values_of: Callable[[Record], pd.Series | None], store: Store | None
+) -> pd.DataFrame:
+    """The runs, a row for each entry of a run's values; their index becomes the column ``level``."""
+    series = {record.key: values_of(record) for record in records(runs, store)}
+    if all(values is None for values in series.values()):
         raise ValueError("no run has this metric by round or client")
-    return runs.merge(pd.concat(rows, ignore_index=True), on="key", validate="one_to_many")
+    values = pd.concat(series, names=["key", level]).rename("value").reset_index()
+    return runs.merge(values, on="key", validate="one_to_many")
 
 
 METRICS = {  # metric -> its name in pictures and tables; others keep theirs, with spaces

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -80,13 +80,12 @@ def remarks(groups: Groups) -> Iterator[str]:
 
 def curves(groups: Groups) -> pd.DataFrame:
     """Mean client accuracy (``value``, percent) by label, seed and round, scored where the method reports it."""
-    frames = []
-    for label, records in groups.items():
-        for record in records:
-            curve = record.reported_curve()
-            tags: dict[str, Any] = {"label": label, "method": record.spec.method["name"], "seed": record.spec.seed}
-            frames.append(curve["acc_mean"].rename("value").reset_index().assign(**tags))
-    return pd.concat(frames, ignore_index=True)[["label", "method", "seed", "round", "value"]]
+    parts = {
+        (label, record.spec.method["name"], record.spec.seed): record.reported_curve()["acc_mean"]
+        for label, records in groups.items()
+        for record in records
+    }
+    return pd.concat(parts, names=["label", "method", "seed"]).rename("value").reset_index()
 
 
 def accuracy_figure(groups: Groups) -> Figure:

@@ -6,6 +6,8 @@ apart. Methods of one paper also differ in the marker, so that figures can be re
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 BLACK, GREY, ORANGE, SKY, GREEN, BLUE = "#000000", "#7a7a7a", "#e69f00", "#56b4e9", "#009e73", "#0072b2"
@@ -32,6 +34,8 @@ class Method(NamedTuple):
 
 SOLID: Any = "-"
 DASHED, DOTTED, DASHDOT, LONG = (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2))
+DASHES: Any = (SOLID, DASHED, DOTTED, DASHDOT, LONG, (0, (3, 1, 1, 1, 1, 1)))  # of settings of one method
+MARKERS = "osD^vPX<>phd"  # of labels without a method's name
 METHODS = {
     "local": Method("Local", Look(GREY, "s", DOTTED), ("Local Only",)),
     "fedavg": Method("FedAvg", Look(BLACK, "o", SOLID)),
@@ -67,3 +71,32 @@ METHODS = {
 NAMES = {key: method.name for key, method in METHODS.items()}
 # A name in a paper, or at the start of a label -> the registered name. "FedProx+PeWS" is FedPeWS on another base.
 PRINTED = {name: key for key, method in METHODS.items() for name in (method.name, *method.printed)}
+COLORS = {key: method.look.color for key, method in METHODS.items()}
+
+
+def method_of(label: str) -> str | None:
+    """The method whose display name starts the label ("FedSelect, α = 0.3"), or None."""
+    return PRINTED.get(max(filter(label.startswith, PRINTED), key=len, default=""))
+
+
+def label_looks(labels: Iterable[str], colors: Mapping[str, Any] | None = None) -> dict[str, Look]:
+    """The look of each label: that of the method whose name it begins with, else the next colour, marker and dash.
+
+    Further labels of a method have its marker and the next free dashes. ``colors`` gives some labels colours of their
+    own.
+    """
+    given, method = colors or {}, {label: method_of(label) for label in map(str, labels)}
+    taken = {COLORS[name] for name in method.values() if name} | set(given.values())
+    free = [color for color in dict.fromkeys(COLORS.values()) if color not in taken] or list(COLORS.values())
+    found: dict[str, Look] = {}
+    places: Counter[str | None] = Counter()
+    for label, name in method.items():
+        place = places[name]
+        if name is None:
+            look = Look(*(options[place % len(options)] for options in (free, MARKERS, DASHES)))
+        else:
+            own = METHODS[name].look
+            look = own._replace(dash=sorted(DASHES, key=lambda dash: dash != own.dash)[place % len(DASHES)])
+        found[label] = look._replace(color=given.get(label, look.color))
+        places[name] += 1
+    return found

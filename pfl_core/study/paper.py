@@ -88,7 +88,13 @@ class Study:
         preset_runs = {_identity(spec) for spec in experiment(preset, seeds, {})}
         return [replace(spec, changed=_identity(spec) not in preset_runs) for spec in specs]
 
-    # ---- the frame: see ``study.frame`` ----
+    # ---- the frame and its long forms: see ``study.frame`` ----
+
+    rounds = staticmethod(frame.rounds)
+    clients = staticmethod(frame.clients)
+    checks = staticmethod(frame.checks)
+    records = staticmethod(frame.records)
+    about = staticmethod(frame.about)
 
     def runs(
         self,
@@ -116,26 +122,6 @@ class Study:
     def frame(self, records: Iterable[Record]) -> pd.DataFrame:
         """A row per record of this study."""
         return frame.frame(frame.row_of(record, self) for record in records if record.spec.paper == self.name)
-
-    def rounds(self, runs: pd.DataFrame, metric: str) -> pd.DataFrame:
-        """The runs by round, see ``frame.rounds``."""
-        return frame.rounds(runs, metric)
-
-    def records(self, runs: pd.DataFrame) -> list[Record]:
-        """The record of each run, with all that is stored of it, see ``frame.records``."""
-        return frame.records(runs)
-
-    def checks(self, runs: pd.DataFrame) -> pd.DataFrame:
-        """The checks of each run's mechanism, see ``frame.checks``."""
-        return frame.checks(runs)
-
-    def about(self, runs: pd.DataFrame) -> pd.DataFrame:
-        """The settings that the runs have in common, see ``frame.about``."""
-        return frame.about(runs)
-
-    def clients(self, runs: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
-        """The runs by client, see ``frame.clients``."""
-        return frame.clients(runs, metric)
 
     def stored(self, store: Store) -> pd.DataFrame:
         """A row per record of this study in the store, read through the store's index."""
@@ -174,7 +160,7 @@ class Study:
 
     def label(self, method: str, fields: Mapping[str, Any]) -> str:
         """What a claim picks, in short: "Ditto", "α = 0.3"."""
-        shown = [f"{self.symbols.get(n, n)} = {_shown(value)}" for n, value in fields.items() if n not in HIDDEN]
+        shown = [f"{self.symbols.get(n, n)} = {frame.as_text(value)}" for n, value in fields.items() if n not in HIDDEN]
         return ", ".join([*([NAMES.get(method, method)] if method != self.name or not shown else []), *shown])
 
 
@@ -207,10 +193,6 @@ class Paper(Study):
     def compare(self, runs: pd.DataFrame) -> pd.DataFrame:
         """The paper's tables beside the runs of a frame, see ``compare.compare``."""
         return as_frame(compare(self, runs))
-
-
-def _shown(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float | int) and not isinstance(value, bool) else str(value)
 
 
 def _identity(spec: RunSpec) -> str:

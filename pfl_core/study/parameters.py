@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 Seeds = int | str | Sequence[int] | None
@@ -35,15 +37,12 @@ def seeds_of(given: Seeds) -> list[int] | None:
 
 def overrides_of(given: Mapping[str, Any] | str | None) -> dict[str, Any]:
     """OVERRIDES as a dictionary, from one or from its text. Raises ValueError for anything else."""
-    value = given or {}
-    if isinstance(given, str) and given.strip():
-        text = re.sub(
-            r"\b(true|false|null)\b", lambda word: repr({"t": True, "f": False, "n": None}[word[0][0]]), given
-        )
-        try:
-            value = ast.literal_eval(text)
-        except (SyntaxError, ValueError):
-            value = text
+    value: Any = given or {}
+    readers: Any = (json.loads, ast.literal_eval) if isinstance(given, str) else ()
+    for read in readers:
+        with suppress(ValueError, SyntaxError):
+            value = read(given)
+            break
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise ValueError(f"OVERRIDES = {given!r}: give fields and values, such as " + '{"rounds": 5}')
     return dict(value)

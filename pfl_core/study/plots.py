@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from string import ascii_lowercase
 from textwrap import fill
@@ -27,12 +27,12 @@ from pfl_core.data.registry import data_dir
 from pfl_core.files import atomic_write
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study.alt_text import alt_text
-from pfl_core.study.methods import NAMES
+from pfl_core.study.methods import COLORS, NAMES, Look, label_looks, method_of
 from pfl_core.study.names import in_figure, plain
-from pfl_core.study.statistics import interval
-from pfl_core.study.style import COLORS, DOUBLE, SETTINGS, SINGLE, Look, looks, method_of, styled
+from pfl_core.study.statistics import Interval, interval
+from pfl_core.study.style import DOUBLE, SETTINGS, SINGLE, styled
 
-__all__ = ["COLORS", "NAMES"]
+__all__ = ["COLORS", "NAMES", "method_of"]  # for notebooks
 
 CHARACTERS_PER_INCH = 18  # of a legend
 CAPTION_PER_INCH = 20  # characters
@@ -79,56 +79,36 @@ def wrapped(title: str, columns: float) -> str:
     return "\n".join(fill(line, width, break_on_hyphens=False, break_long_words=False) for line in lines)
 
 
-def legend_of(axes: Iterable[Axes]) -> tuple[list, list]:
-    """Handles and labels of several axes, each label once."""
-    handle_of: dict[str, object] = {}
+def legend_above(fig: Figure, axes: Iterable[Axes] = (), handles: Sequence[Any] = ()) -> None:
+    """One legend above all panels, in as many columns as fit. It has the axes' labels, each once, then ``handles``."""
+    entries: dict[str, Any] = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-            handle_of.setdefault(label, handle)
-    return list(handle_of.values()), list(handle_of)
-
-
-def legend_above(fig: Figure, axes: Iterable[Axes] = (), handles: Sequence[Any] = ()) -> None:
-    """One legend above all panels, in as many columns as fit. It has the axes' labels, then ``handles``."""
-    drawn, labels = legend_of(axes)
-    drawn, labels = [*drawn, *handles], [*labels, *(entry.get_label() for entry in handles)]
-    labels = [in_figure(text) for text in labels]
-    if not labels:
-        return
-    columns = max(1, int(fig.get_figwidth() * CHARACTERS_PER_INCH / (max(map(len, labels)) + 9)))
-    place: Any = "outside upper center"  # valid with a constrained layout, but missing in Matplotlib's types
-    fig.legend(drawn, labels, loc=place, ncols=min(columns, len(labels)))
-
-
-def _label_rows(ax: Axes, labels: Sequence[str]) -> None:
-    """Rows with the ``labels``, the first one above, and a pale line for each."""
-    ax.set_yticks([-place for place in range(len(labels))], [in_figure(label) for label in labels])
-    ax.set_ylim(-len(labels) + 0.4, 0.6)
-    ax.grid(axis="y", color="0.93", linewidth=0.6)
-    ax.set_axisbelow(True)
+            entries.setdefault(in_figure(label), handle)
+    entries |= {in_figure(handle.get_label()): handle for handle in handles}
+    if entries:
+        columns = max(1, int(fig.get_figwidth() * CHARACTERS_PER_INCH / (max(map(len, entries)) + 9)))
+        place: Any = "outside upper center"  # valid with a constrained layout, but missing in Matplotlib's types
+        fig.legend(entries.values(), entries, loc=place, ncols=min(columns, len(entries)))
 
 
 def lines(ax: Axes, runs: pd.DataFrame, look: Mapping[str, Look], banded: bool = True) -> None:
-    """A curve for each label, see ``band``, in axes of one's own. Columns: label, seed, round, value."""
-    for place, (label, group) in enumerate(runs.groupby("label", sort=False)):
-        band(ax, group, str(label), look[str(label)], banded=banded, shift=place)
-    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    """A line for each label: the mean over seeds, and with several seeds a band from minimum to maximum.
 
-
-def band(ax: Axes, group: pd.DataFrame, label: str, look: Look, *, banded: bool = True, shift: int = 0) -> None:
-    """A line for the mean over seeds, and with several seeds a band from minimum to maximum.
-
-    Columns: seed, round, value. ``shift`` moves the markers, so that those of several lines do not cover each other.
+    Columns: label, seed, round, value. Markers of different lines stand at different rounds. One seed: hollow markers.
     """
-    by_round = group.groupby("round")["value"].agg(["mean", "min", "max"])
-    every = max(1, len(by_round) // MARKS)
-    face = "w" if group["seed"].nunique() == 1 else look.color
-    ax.plot(
-        by_round.index, by_round["mean"], label=label, color=look.color, linestyle=look.dash, marker=look.marker,
-        markerfacecolor=face, markevery=(shift % every, every), markersize=3.5,
-    )  # fmt: skip
-    if banded and group["seed"].nunique() > 1:
-        ax.fill_between(by_round.index, by_round["min"], by_round["max"], color=look.color, alpha=0.15, linewidth=0)
+    for shift, (name, group) in enumerate(runs.groupby("label", sort=False)):
+        of, several = look[str(name)], group["seed"].nunique() > 1
+        by_round = group.groupby("round")["value"].agg(["mean", "min", "max"])
+        every = max(1, len(by_round) // MARKS)
+        ax.plot(
+            by_round["mean"], label=str(name), color=of.color, linestyle=of.dash, marker=of.marker, markersize=3.5,
+            markerfacecolor=of.color if several else "w", markevery=(shift % every, every),
+        )  # fmt: skip
+        if banded and several:
+            ax.fill_between(by_round.index, by_round["min"], by_round["max"], color=of.color, alpha=0.15, linewidth=0)
+    if pd.api.types.is_integer_dtype(runs["round"]):
+        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
 def captioned(fig: Figure, caption: str, note: str = "") -> Figure:
@@ -144,13 +124,7 @@ def captioned(fig: Figure, caption: str, note: str = "") -> Figure:
         text.set_text(in_figure(text.get_text()))
     if caption:
         width = int(CAPTION_PER_INCH * fig.get_figwidth())
-        lines = [in_figure(line) for line in (*caption.splitlines(), note) if line]
-        # lists of seeds in brackets are not broken
-        lines = [
-            re.sub(r"\(\d+(, \d+)+\)", lambda seeds: seeds[0].replace(" ", "\N{NO-BREAK SPACE}"), line)
-            for line in lines
-        ]
-        shown = [fill(line, width) for line in lines]
+        shown = [fill(in_figure(line), width) for line in (*caption.splitlines(), note) if line]
         fig.supxlabel("\n".join(shown), fontsize=6.5, color="0.35")
     return fig
 
@@ -181,33 +155,25 @@ def intervals(
     ``col`` and ``row`` make panels; those of a row have one scale and one list of labels. ``cut``: marks far from the
     others are numbers at the edge. A mark of one seed is hollow.
     """
-    cells = _cells(data, x, [name or "" for name in (row, col)], y, low, high, paper)
-    rows, cols = (list(dict.fromkeys(cells[name])) for name in ("row", "col"))
-    counts = [cells.loc[cells["row"] == name, "y"].nunique() for name in rows]
-    longest = cells["y"].str.len().max()
-    size = (SINGLE if len(cols) == 1 and longest <= 24 else DOUBLE, sum(0.16 * n + 0.5 for n in counts) + 0.3)
-    fig, axes = plt.subplots(
-        len(rows), len(cols), figsize=size, layout="constrained", squeeze=False, sharex="row", sharey="row",
-        height_ratios=[n + 1.5 for n in counts],
-    )  # fmt: skip
+    cells = _cells(data, x, y, row, col, low, high, paper)
+    counts = cells.groupby("row", sort=False)["y"].nunique()
+    single = cells["col"].nunique() == 1 and cells["y"].str.len().max() <= 24
+    width, least = (SINGLE, 1.8) if single else (DOUBLE, 1.4)  # the caption takes more lines in a narrow figure
+    size = (width, max(least, sum(0.16 * counts + 0.5) + 0.3))
+    fig, panels = _panels(cells, size, 0.5, sharex="row", height_ratios=counts + 1.5)
     look = label_looks(cells["y"], colors)
-    for axes_row, name in zip(axes, rows, strict=True):
-        part = cells[cells["row"] == name]
-        labels = list(dict.fromkeys(part["y"]))
-        left, right = _scale(part, line if isinstance(line, float | int) else None, cut)
-        for ax, title in zip(axes_row, cols, strict=True):
-            here = part[part["col"] == title]
-            if here.empty:
-                ax.set_axis_off()
-                continue
-            at = here.loc[here["y"] == line, "mean"] if isinstance(line, str) else [] if line is None else [line]
-            for place in at:
-                ax.axvline(place, color="0.6", linewidth=0.8, linestyle="--" if isinstance(line, str) else "-")
-            _marks(ax, here, labels, look, left, right)
-            _label_rows(ax, labels)
-            ax.set_xlim(left, right)
-            ax.set_xlabel(wrapped(xlabel, len(cols) + 0.5))
-            ax.set_title(wrapped(": ".join(filter(None, (name, title))), len(cols) + 0.5))
+    for ax, in_row, here in panels:
+        labels = list(dict.fromkeys(in_row["y"]))
+        ax.set_xlim(_scale(in_row, line if isinstance(line, float | int) else None, cut))
+        at = here.loc[here["y"] == line, "mean"] if isinstance(line, str) else [] if line is None else [line]
+        for place in at:
+            ax.axvline(place, color="0.6", linewidth=0.8, linestyle="--" if isinstance(line, str) else "-")
+        _marks(ax, here, labels, look)
+        ax.set_yticks(range(0, -len(labels), -1), [in_figure(label) for label in labels])
+        ax.set_ylim(-len(labels) + 0.4, 0.6)
+        ax.grid(axis="y", color="0.93", linewidth=0.6)
+        ax.set_axisbelow(True)
+        ax.set_xlabel(wrapped(xlabel, cells["col"].nunique() + 0.5))
     notes = ["black ◇: the paper"] * bool(cells["paper"].notna().any())
     if (several := cells.loc[cells["low"].notna(), "seeds"]).size:
         notes.append(f"bars: 95\N{NO-BREAK SPACE}% interval over {_numbers(several)} seeds")
@@ -219,26 +185,54 @@ def intervals(
     return fig
 
 
+def _texts(data: pd.DataFrame, **columns: str | None) -> pd.DataFrame:
+    """The data, and further columns with the texts of others; empty for None."""
+    return data.assign(**{name: data[of].astype(str) if of else "" for name, of in columns.items()})
+
+
+def _panels(
+    data: pd.DataFrame, size: tuple[float, float], margin: float = 0.0, **options: Any
+) -> tuple[Figure, list[tuple[Axes, pd.DataFrame, pd.DataFrame]]]:
+    """A figure with a panel for each value of the columns ``row`` and ``col``, and the data of its row and its own.
+
+    Panels without data are left empty. ``margin``: the width of the labels beside the panels, in panels.
+    """
+    rows, cols = (list(dict.fromkeys(data[name])) for name in ("row", "col"))
+    fig, axes = plt.subplots(
+        len(rows), len(cols), figsize=size, layout="constrained", squeeze=False, sharey="row", **options
+    )
+    panels = []
+    for (row, col), ax in zip(product(rows, cols), axes.flat, strict=True):
+        in_row = data[data["row"] == row]
+        here = in_row[in_row["col"] == col]
+        if here.empty:
+            ax.set_axis_off()
+        else:
+            ax.set_title(wrapped(": ".join(filter(None, (row, col))), len(cols) + margin))
+            panels.append((ax, in_row, here))
+    return fig, panels
+
+
 def _cells(
-    data: pd.DataFrame, x: str, panels: Sequence[str], y: str, low: str | None, high: str | None, paper: str | None
+    data: pd.DataFrame,
+    x: str,
+    y: str,
+    row: str | None,
+    col: str | None,
+    low: str | None,
+    high: str | None,
+    paper: str | None,
 ) -> pd.DataFrame:
     """A row for each mark: row, col, y, mean, low, high, seeds, each (the values), paper."""
-    table = data.assign(
-        **{name: data[of].astype(str) if of else "" for name, of in zip(("row", "col"), panels, strict=True)},
-        y=data[y].astype(str),
-        paper=data[paper] if paper else np.nan,
-    )
-    rows = []
-    for (row, col, label), group in table.groupby(["row", "col", "y"], sort=False):
+    table = _texts(data, row=row, col=col, y=y).assign(paper=data[paper] if paper else np.nan)
+    cells = []
+    for place, group in table.groupby(["row", "col", "y"], sort=False):
         values = group[x].dropna()
-        if low is None or high is None:
-            found = interval(values)
-            low_of, high_of, seeds = found.low, found.high, found.seeds
-        else:
-            low_of, high_of, seeds = group[low].iloc[0], group[high].iloc[0], int(group["seeds"].iloc[0])
-        printed = group["paper"].mean()
-        rows.append((row, col, label, values.mean(), low_of, high_of, seeds, values.to_numpy(), printed))
-    return pd.DataFrame(rows, columns=["row", "col", "y", "mean", "low", "high", "seeds", "each", "paper"])
+        of = interval(values)
+        if low and high:
+            of = Interval(of.mean, group[low].iloc[0], group[high].iloc[0], int(group["seeds"].iloc[0]))
+        cells.append((*place, of.mean, of.low, of.high, of.seeds, values.to_numpy(), group["paper"].mean()))
+    return pd.DataFrame(cells, columns=["row", "col", "y", "mean", "low", "high", "seeds", "each", "paper"])
 
 
 def _scale(cells: pd.DataFrame, line: float | None, cut: bool) -> tuple[float, float]:
@@ -246,20 +240,18 @@ def _scale(cells: pd.DataFrame, line: float | None, cut: bool) -> tuple[float, f
     ends = cells[["mean", "low", "high", "paper"]].to_numpy(float)
     ends = np.append(ends[np.isfinite(ends)], [] if line is None else [line])
     left, right = ends.min(), ends.max()
-    if cut:
+    if cut and cells["mean"].nunique() > 1:
         first, third = cells["mean"].quantile([0.25, 0.75])
-        reach = max(FAR_MARK * (third - first), 1e-9)
+        reach = FAR_MARK * (third - first)
         kept = [] if line is None else [line]
         left, right = max(left, min([first - reach, *kept])), min(right, max([third + reach, *kept]))
     pad = 0.04 * (right - left) or 1.0
     return left - pad, right + pad
 
 
-def _marks(
-    ax: Axes, cells: pd.DataFrame, labels: Sequence[str], look: Mapping[str, Look], left: float, right: float
-) -> None:
-    """The marks of one panel; those beyond the limits are numbers at the edge."""
-    edge = ax.get_yaxis_transform()
+def _marks(ax: Axes, cells: pd.DataFrame, labels: Sequence[str], look: Mapping[str, Look]) -> None:
+    """The marks of one panel; those beyond its limits are numbers at the edge."""
+    edge, (left, right) = ax.get_yaxis_transform(), ax.get_xlim()
     for cell in cells.itertuples():
         y, of = -labels.index(cell.y), look[cell.y]
         if len(cell.each) > 1:
@@ -297,98 +289,48 @@ def curves(
 
     The band is from the lowest to the highest seed; a panel with more than MANY lines has none. ``col`` and ``row``
     make panels with one scale a row; ``paper``: a column with printed values (◇); ``log``: a logarithmic ``x``;
-    ``closer``: the scale of the second half of the rounds.
+    ``closer``: the scale of the second half of the rounds and of the printed values.
     """
-    table = data.assign(row=data[row].astype(str) if row else "", col=data[col].astype(str) if col else "")
-    rows, cols = list(dict.fromkeys(table["row"])), list(dict.fromkeys(table["col"]))
-    labels = table[hue].astype(str)
-    look, banded = label_looks(labels, colors), labels.nunique() <= MANY
-    size = (DOUBLE if len(cols) > 1 or labels.nunique() > 4 else SINGLE, 2.0 * len(rows) + 0.5)
-    fig, axes = plt.subplots(
-        len(rows), len(cols), figsize=size, layout="constrained", squeeze=False, sharex="col", sharey="row"
-    )
-    for axes_row, name in zip(axes, rows, strict=True):
-        for ax, title in zip(axes_row, cols, strict=True):
-            here = table[(table["row"] == name) & (table["col"] == title)]
-            for place, (label, group) in enumerate(here.groupby(hue, sort=False)):
-                of = group[["seed", x, y]].set_axis(["seed", "round", "value"], axis=1)
-                band(ax, of, str(label), look[str(label)], banded=banded, shift=place)
-                if paper and group[paper].notna().any():
-                    printed = group.groupby(x)[paper].mean().dropna()
-                    ax.plot(printed.index, printed, "D", color=look[str(label)].color, mfc="none", markersize=5)
-            if here.empty:
-                ax.set_axis_off()
-            ax.set_title(wrapped(": ".join(filter(None, (name, title))), len(cols)))
-            if log:
-                ticks = sorted(here[x].unique())
-                ax.set_xscale("log")
-                ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-                ax.minorticks_off()
-            elif pd.api.types.is_integer_dtype(here[x]):
-                ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes_row[0].set_ylabel(ylabel)
+    table = _texts(data, row=row, col=col, label=hue).assign(round=data[x], value=data[y])
+    labels, num_rows, num_cols = (table[name].nunique() for name in ("label", "row", "col"))
+    look, banded = label_looks(table["label"], colors), labels <= MANY
+    size = (DOUBLE if num_cols > 1 or labels > 4 else SINGLE, 2.0 * num_rows + 0.5)
+    fig, panels = _panels(table, size, sharex="col")
+    for ax, in_row, here in panels:
+        lines(ax, here, look, banded)
+        for label, group in here.groupby("label", sort=False) if paper else ():
+            printed = group.groupby("round")[paper].mean()
+            ax.plot(printed, "D", color=look[str(label)].color, mfc="none", markersize=5)
+        if log:
+            ticks = sorted(here["round"].unique())
+            ax.set_xscale("log")
+            ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            ax.minorticks_off()
         if closer:
-            here = table[table["row"] == name]
-            near = here.loc[here[x] > here.groupby("col")[x].transform("max") / 2, y]
-            axes_row[0].set_ylim(near.min() - 1, near.max() + 1)
-    for ax in axes[-1]:
-        ax.set_xlabel(wrapped(xlabel, len(cols)))
-    legend_above(fig, axes.flat)
+            late = in_row["round"] > in_row.groupby("col")["round"].transform("max") / 2
+            shown = pd.concat([in_row["value"][late], *([in_row[paper]] if paper else [])])
+            ax.set_ylim(shown.min() - 1, shown.max() + 1)
+        ax.set(xlabel=wrapped(xlabel, num_cols), ylabel=ylabel)
+        ax.label_outer()
+    legend_above(fig, fig.axes)
     fig.set_label(curves_note(data, banded) + "; ◇: the paper" * bool(paper))
-    return fig
-
-
-@styled
-def heat(
-    data: pd.DataFrame,
-    x: str,
-    y: str,
-    value: str,
-    *,
-    col: str | None = None,
-    fmt: str = ".1f",
-    label: str = "mean client accuracy (%)",
-    cmap: str = "viridis",
-    center: float | None = None,
-    vmin: float | None = None,
-    vmax: float | None = None,
-) -> Figure:
-    """Heat maps with the mean of ``value`` in each cell: a panel for each value of ``col``, one scale of colours."""
-    import seaborn as sns  # imported here because it takes a second
-
-    table = data.assign(col=data[col].astype(str) if col else "")
-    panels = {
-        name: part.pivot_table(index=y, columns=x, values=value) for name, part in table.groupby("col", sort=False)
-    }
-    means = pd.concat([part.stack() for part in panels.values()])
-    scale = {"vmin": means.min() if vmin is None else vmin, "vmax": means.max() if vmax is None else vmax}
-    height = 0.24 * max(len(part) for part in panels.values()) + 1.0
-    width = DOUBLE if len(panels) > 1 or len(next(iter(panels.values())).columns) > 8 else SINGLE
-    fig, axes = plt.subplots(1, len(panels), figsize=(width, height), layout="constrained", squeeze=False)
-    for ax, (name, part) in zip(axes[0], panels.items(), strict=True):
-        sns.heatmap(
-            part, ax=ax, annot=True, fmt=fmt, cmap=cmap, center=center, cbar=False, annot_kws={"fontsize": 6}, **scale
-        )
-        ax.set_title(wrapped(name, len(panels)))
-        ax.tick_params(length=0, rotation=0)
-    fig.colorbar(axes[0][-1].collections[0], ax=axes[0], label=fill(label, 30))
     return fig
 
 
 @styled
 def matrices(panels: Mapping[str, pd.DataFrame], *, label: str, vmin: float | None = None, vmax: float = 1.0) -> Figure:
     """Small multiples of square matrices between clients, such as the overlap of their masks. The index names them."""
-    import seaborn as sns
+    import seaborn as sns  # imported here because it takes a second
 
     size = (DOUBLE, DOUBLE / max(2.6, len(panels) + 0.3) + 0.6)
     fig, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
-    least = min(0.0, *(float(np.nanmin(part)) for part in panels.values() if part.notna().any(axis=None)), 0.0)
-    first, low = list(panels.values())[0], least if vmin is None else vmin
+    names = [list(part.index) for part in panels.values()]
+    low = min(0.0, *(part.min(axis=None) for part in panels.values())) if vmin is None else vmin
     for ax, (title, part) in zip(axes[0], panels.items(), strict=True):
-        named = ax is axes[0][0] or list(part.index) != list(first.index)
+        named = ax is axes[0][0] or list(part.index) != names[0]
         sns.heatmap(
             part, ax=ax, vmin=low, vmax=vmax, cmap="viridis", square=True, cbar=False, rasterized=True,
-            xticklabels=list(part.columns), yticklabels=list(part.index) if named else False,
+            xticklabels=True, yticklabels=named,
         )  # fmt: skip
         ax.set(title=plain(title), xlabel="", ylabel="")
         ax.tick_params(axis="x", length=0, labelsize=6, rotation=90)
@@ -396,23 +338,6 @@ def matrices(panels: Mapping[str, pd.DataFrame], *, label: str, vmin: float | No
     fig.colorbar(axes[0][-1].collections[0], ax=axes[0], label=fill(label, 24))
     axes[0][0].set_ylabel("client (its classes)")
     return fig
-
-
-def label_looks(labels: Iterable[str], colors: Mapping[str, Any] | None = None) -> dict[str, Look]:
-    """The look of each label: that of the method whose name it begins with, else the next colour, marker and dash.
-
-    ``colors`` gives some labels colours of their own. Further labels of a method have other dashes and markers.
-    """
-    distinct = list(dict.fromkeys(map(str, labels)))
-    methods = [method_of(label) for label in distinct]
-    taken = {COLORS[method] for method in methods if method} | set((colors or {}).values())
-    free = [color for color in dict.fromkeys(COLORS.values()) if color not in taken] or list(COLORS.values())
-    color, others = {}, 0
-    for label, method in zip(distinct, methods, strict=True):
-        color[label] = COLORS[method] if method else free[others % len(free)]
-        others += method is None
-    color |= {label: given for label, given in (colors or {}).items() if label in color}
-    return looks(pd.DataFrame({"label": distinct, "color": [color[label] for label in distinct]}))
 
 
 def shades(name: str, count: int) -> list[Any]:

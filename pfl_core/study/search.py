@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,6 @@ from pfl_core.files import atomic_write, checksum, parsed
 from pfl_core.runs import Record, RunSpec, Store, sweep
 from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.store import Series
-from pfl_core.study.checks import FLAT
 from pfl_core.study.settings import TRAINING, PaperSettings
 
 Values = dict[str, float]
@@ -83,9 +83,9 @@ def choose(grid: Mapping[str, Sequence[float]], start: Values, score: Callable[[
     lowest score. If it raises ValueError for an extension of a grid, the grid is not extended on that side. If scores
     are equal, the current value is preferred, then the one that was tried first.
     """
-    grids = {name: sorted(values) for name, values in grid.items()}
+    grids, best = {name: sorted(values) for name, values in grid.items()}, dict(start)
     known: dict[str, Score] = {}  # by key
-    extensions = {(name, edge): MAX_EXTENSIONS for name in grids for edge in EDGES}
+    extensions = dict.fromkeys(product(grids, EDGES), MAX_EXTENSIONS)  # that remain, by field and edge
 
     def scores(candidates: list[Values]) -> list[Score]:
         new = [values for values in candidates if _key(values) not in known]
@@ -93,47 +93,32 @@ def choose(grid: Mapping[str, Sequence[float]], start: Values, score: Callable[[
             known[_key(values)] = WORST if math.isnan(found.end) else found
         return [known[_key(values)] for values in candidates]
 
-    best = dict(start)
+    def best_on_line(name: str) -> float:
+        """The best value of one field with the others fixed. Extends the field's grid."""
+        values = list(dict.fromkeys([best[name], *grids[name]]))
+        score_of = dict(zip(values, scores([{**best, name: value} for value in values]), strict=True))
+        top = max(values, key=score_of.__getitem__)
+        edge = next((edge for edge in EDGES if top == grids[name][edge]), None)
+        if edge is None or len(grids[name]) < 2 or not extensions[name, edge]:
+            return top
+        try:
+            extension = _next_value(grids[name], edge)
+            scores([{**best, name: extension}])
+        except ValueError:
+            return top
+        grids[name] = sorted([*grids[name], extension])
+        extensions[name, edge] -= 1
+        return best_on_line(name)
+
     for _ in range(MAX_PASSES):
         before = dict(best)
         for name in grids:
-            best[name] = _best_on_line(name, best, grids, extensions, scores)
+            best[name] = best_on_line(name)
         if best == before:
             break
-    edges = [name for name, values in grids.items() if len(values) > 1 and _at_an_end(best[name], values)]
-    return Choice(best, scores([best])[0], grids, edges)
-
-
-def _at_an_end(value: float | None, grid: Sequence[float]) -> bool:
-    """Whether the value is at an end of the grid or, as a start value may be, beyond it. None is a default."""
-    return value is not None and not grid[0] < value < grid[-1]
-
-
-def _best_on_line(
-    name: str,
-    current: Values,
-    grids: dict[str, list[float]],
-    extensions: dict[tuple[str, int], int],
-    scores: Callable[[list[Values]], list[Score]],
-) -> float:
-    """The best value of one field with the others fixed.
-
-    Extends the field's grid in place; ``extensions`` has the remaining number of extensions for each edge.
-    """
-    while True:
-        values = list(dict.fromkeys([current[name], *grids[name]]))
-        score_of = dict(zip(values, scores([{**current, name: value} for value in values]), strict=True))
-        best = max(values, key=score_of.__getitem__)
-        edge = next((edge for edge in EDGES if best == grids[name][edge]), None)
-        if edge is None or len(grids[name]) < 2 or not extensions[name, edge]:
-            return best
-        try:
-            extension = _next_value(grids[name], edge)
-            scores([{**current, name: extension}])
-        except ValueError:
-            return best
-        grids[name].insert(0 if edge == 0 else len(grids[name]), extension)
-        extensions[name, edge] -= 1
+    # a start value may lie beyond its grid, or be None, which stands for a default
+    beyond = [name for name, at in best.items() if at is not None and not grids[name][0] < at < grids[name][-1]]
+    return Choice(best, scores([best])[0], grids, [name for name in beyond if len(grids[name]) > 1])
 
 
 def _next_value(values: list[float], edge: int) -> float:
@@ -203,11 +188,17 @@ def run_search(
     if best.partial:
         raise ValueError(f"{best.spec.label()}: all {len(record_of)} runs of the search diverged; try lower rates")
     store.put(replace(best, spec=replace(best.spec, changed=False)))
-    tried = {**choice.grid, **{name: list(values) for name, values in search.each.items()}}
     return {
-        **{"preset": preset, "setting": dataset, "method": search.method, "values": choice.values},
-        **{"validation": round(choice.score.end, 2), "grid": tried, "edges": choice.edges, "seed": SEED},
-        **{"runs": len(record_of), "hours": round(sum(record.core_seconds for record in record_of.values()) / 3600, 2)},
+        "preset": preset,
+        "setting": dataset,
+        "method": search.method,
+        "values": choice.values,
+        "validation": round(choice.score.end, 2),
+        "grid": {**choice.grid, **search.each},
+        "edges": choice.edges,
+        "seed": SEED,
+        "runs": len(record_of),
+        "hours": round(sum(record.core_seconds for record in record_of.values()) / 3600, 2),
         "tried": [[json.loads(values), round(validation_score(record).end, 2)] for values, record in record_of.items()],
     }
 
@@ -228,30 +219,11 @@ def read(path: Path) -> dict[tuple[str, str], dict[str, Values]]:
     return searched
 
 
-def open_ends(path: Path) -> dict[tuple[str, str], dict[str, Values]]:
-    """(preset, setting) -> method -> those chosen values beyond which a better one may lie.
-
-    They are at an end of their grid after all extensions, and FLAT points or more ahead of the next value in the grid.
-    Raises ValueError if the file is damaged.
-    """
-    ends: dict[tuple[str, str], dict[str, Values]] = {}
-    for row in _rows(path):
-        score_of = {_key(values): score for values, score in row["tried"]}
-        for name in row["edges"]:
-            grid, best = row["grid"][name], row["values"]
-            others = [value for value in grid if value != best[name]]
-            neighbour = min(others, key=lambda value: abs(value - best[name]))
-            if row["validation"] - score_of.get(_key({**best, name: neighbour}), -math.inf) >= FLAT:
-                ends.setdefault((row["preset"], row["setting"]), {}).setdefault(row["method"], {})[name] = best[name]
-    return ends
-
-
 def table(paper: str) -> pd.DataFrame:
     """The results of a paper's searches for notebooks, a row for each search; empty if there was none.
 
     Raises ValueError if the file is damaged.
     """
-    path = searched_path(paper)
     shown = [
         {
             **{name: row[name] for name in ("preset", "setting", "method")},
@@ -261,7 +233,7 @@ def table(paper: str) -> pd.DataFrame:
             "at an end": ", ".join(row["edges"]),
             **{name: row[name] for name in ("runs", "hours")},
         }
-        for row in _rows(path)
+        for row in _rows(searched_path(paper))
     ]
     columns = ["preset", "setting", "method", "chosen", "validation", "tried", "at an end", "runs", "hours"]
     return pd.DataFrame(shown, columns=columns)
@@ -284,7 +256,8 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
     Raises ValueError if the file is damaged, and OSError if it cannot be written; it then stays as it was.
     """
-    row_of = {_row_key(row): row for row in (*_rows(path), *rows)}
+    place = itemgetter("preset", "setting", "method")
+    row_of = {place(row): row for row in (*_rows(path), *rows)}
     text = ",\n".join(json.dumps({**row_of[key], "sha256": checksum(row_of[key])}) for key in sorted(row_of))
     atomic_write(path, f"[\n{text}\n]\n".encode())
 
@@ -304,7 +277,3 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is damaged ({error}); restore it with git, or search again") from None
     return rows
-
-
-def _row_key(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    return row["preset"], row["setting"], row["method"]

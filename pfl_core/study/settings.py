@@ -12,7 +12,6 @@ from typing import Any
 
 from pfl_core.options import checked, choices
 from pfl_core.runs.spec import TAGS, ComponentSpec, RunSpec
-from pfl_core.study.presets import check_preset
 from pfl_core.training import Training
 
 PARTS = ("data", "partition", "model")
@@ -51,11 +50,6 @@ def searched_values(searched: Searched, preset: str, name: str, method: str) -> 
     return {}
 
 
-def method_independent(method: Mapping[str, Any], preset: str, name: str) -> dict[str, Any]:
-    """The default of ``PaperSettings.with_method``: nothing depends on the method."""
-    return {}
-
-
 @dataclass(frozen=True)
 class PaperSettings:
     """A paper's settings at each preset, and the fields of its methods.
@@ -72,7 +66,7 @@ class PaperSettings:
     paper: str
     settings: Mapping[str, Mapping[str, Setting]]
     method_fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    with_method: Callable[[Mapping[str, Any], str, str], dict[str, Any]] = method_independent
+    with_method: Callable[[Mapping[str, Any], str, str], dict[str, Any]] = lambda method, preset, name: {}
     searched: Searched = field(default_factory=dict)
 
     def before_search(self) -> PaperSettings:
@@ -87,10 +81,9 @@ class PaperSettings:
         }
 
     def of(self, preset: str) -> Mapping[str, Setting]:
-        """The settings of a preset. Raises ValueError if it is unknown, or if this study does not have it."""
-        check_preset(preset)
+        """The settings of a preset. Raises ValueError if this study does not have it."""
         if preset not in self.settings:
-            raise ValueError(f"{self.paper} has no preset {preset!r}; choose from {', '.join(self.settings)}")
+            raise ValueError(f"{self.paper} has no preset {preset!r}{choices(preset, self.settings)}")
         return self.settings[preset]
 
     def setting(self, preset: str, name: str | None = None) -> Setting:

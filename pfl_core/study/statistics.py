@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -25,13 +25,22 @@ class Interval:
     low: float
     high: float
     seeds: int
-    p: float = 1.0  # two-sided p-value of Student's t-test that the mean is 0; 1 without an interval
+    p: float = 1.0  # two-sided p-value of Student's t-test that the mean is the bound; 1 without an interval
 
     @classmethod
-    def of(cls, numbers: Sequence[float], bound: float = 0.0) -> Interval:
-        """The interval of the mean of one number per seed, and the p-value that the mean is ``bound``."""
-        found = interval(pd.Series(numbers, dtype=float))
-        return found if bound == 0 else replace(found, p=interval(pd.Series(numbers, dtype=float) - bound).p)
+    def of(cls, numbers: Sequence[float] | pd.Series, bound: float = 0.0) -> Interval:
+        """Student's t-interval of the mean of one number per seed [n], and the p-value that the mean is ``bound``."""
+        from scipy.special import stdtr, stdtrit  # t distribution, its quantile; importing scipy.stats takes a second
+
+        values = pd.Series(numbers, dtype=float)
+        n, mean = len(values), float(values.mean())
+        if n < 2 or n == 2 and np.ptp(values) < ALIKE:
+            return cls(mean, math.nan, math.nan, n)
+        error = float(values.std(ddof=1)) / math.sqrt(n)  # standard error of the mean
+        half = float(stdtrit(n - 1, 1 - LEVEL / 2)) * error
+        gap = abs(float((values - bound).mean()))
+        p = 2 * float(stdtr(n - 1, -gap / error)) if error > ALIKE else float(gap < ALIKE)
+        return cls(mean, mean - half, mean + half, n, p)
 
     def __str__(self) -> str:
         """ "+2.82 [+2.10, +3.54]"."""
@@ -42,29 +51,18 @@ class Interval:
         return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 
 
-def interval(values: pd.Series) -> Interval:
-    """Student's t-interval of the mean of one number per seed [n]."""
-    from scipy.special import stdtr, stdtrit  # t distribution and its quantile; importing scipy.stats takes a second
-
-    n, mean = len(values), float(values.mean())
-    if n < 2 or n == 2 and np.ptp(values) < ALIKE:
-        return Interval(mean, math.nan, math.nan, n)
-    error = float(values.std(ddof=1)) / math.sqrt(n)  # standard error of the mean
-    half = float(stdtrit(n - 1, 1 - LEVEL / 2)) * error
-    p = 2 * float(stdtr(n - 1, -abs(mean) / error)) if error > ALIKE else float(abs(mean) < ALIKE)
-    return Interval(mean, mean - half, mean + half, n, p)
+interval = Interval.of
 
 
-def holm(p: Sequence[float], planned: int = 0) -> list[bool]:
+def holm(p: Sequence[float]) -> list[bool]:
     """Which of several tests are significant at LEVEL by Holm's method.
 
     In ascending order, the k-th p-value of m (from 0) is compared with LEVEL / (m - k); from the first that is larger
-    on, none is significant. m is the number of tests, or ``planned`` if that is larger, so that a result does not
-    change back when the other tests arrive.
+    on, none is significant.
     """
-    kept, m = [False] * len(p), max(len(p), planned)
+    kept = [False] * len(p)
     for k, i in enumerate(sorted(range(len(p)), key=p.__getitem__)):
-        if not p[i] <= LEVEL / (m - k):
+        if not p[i] <= LEVEL / (len(p) - k):
             break
         kept[i] = True
     return kept
@@ -112,17 +110,14 @@ def agreement(clients: pd.DataFrame, reference: str) -> pd.DataFrame:
     accuracies over seeds and clients, mean difference, mean absolute difference, and the number of common pairs. A
     method that agrees with Local client by client has personalized by local training alone.
     """
+    labels = [label for label in dict.fromkeys(clients["label"]) if label != reference]
     wide = clients.pivot(index=["seed", "client"], columns="label", values="accuracy")
-    rows = {}
-    for label in dict.fromkeys(clients["label"]):
-        if label != reference and reference in wide.columns:
-            pair = wide[[label, reference]].dropna()
-            difference = pair[label] - pair[reference]
-            rows[label] = (
-                pair[label].corr(pair[reference]),
-                difference.mean(),
-                difference.abs().mean(),
-                len(pair),
-            )
-    columns = ["correlation", "mean difference", "mean size of it", "scores"]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    own, others = (wide.reindex(columns=[reference, *labels])[part] for part in (reference, labels))
+    gap = others.sub(own, axis=0)
+    columns = {
+        "correlation": others.corrwith(own),
+        "mean difference": gap.mean(),
+        "mean size of it": gap.abs().mean(),
+        "scores": gap.count(),
+    }
+    return pd.DataFrame(columns).rename_axis(None).query("scores > 0")

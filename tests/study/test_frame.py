@@ -9,7 +9,18 @@ import pytest
 
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.runs import Record
-from pfl_core.study.frame import changed_fields, clients, frame, fresh, in_words, is_missing, rounds, row_of, variant
+from pfl_core.study.frame import (
+    about,
+    changed_fields,
+    clients,
+    frame,
+    fresh,
+    in_words,
+    is_missing,
+    rounds,
+    row_of,
+    variant,
+)  # fmt: skip
 
 ROUNDS = (1, 3, 5)
 CORRECT = ((5, 10), (10, 15), (15, 20))  # of 20 test images, by round and client
@@ -221,6 +232,12 @@ def test_fresh_keeps_one_of_the_same_runs_of_two_devices_or_two_old_versions(oth
     on_gpu = replace(run.spec, device="cuda")
     both = {"device": (run, replace(run, spec=on_gpu, key=on_gpu.key())), "version": (stale(run), stale(run, "1" * 16))}
     assert len(kept(*both[other])) == 1
+
+
+def test_about_has_what_all_runs_have_and_nothing_that_is_missing():
+    runs = pd.DataFrame({"seed": [0, 1], "data": "digits", "clients": [5, 6], "train_lr": 0.1, "train_clip_norm": None})
+    found = about(runs.assign(partition_alpha=[math.nan, 0.3], train_images=20.0))
+    assert found["setting"].to_dict() == {"runs": "2", "seeds": "[0, 1]", "data": "digits", "train_lr": "0.1"}
 
 
 def test_in_words():

@@ -65,6 +65,13 @@ def test_intervals_far_from_the_others_are_numbers_at_the_edge():
     assert "hollow: no interval" in fig.get_label() and "the paper" in fig.get_label()
 
 
+def test_intervals_of_one_label_have_room_above_their_caption_and_all_of_its_bar():
+    one = RUNS[(RUNS["label"] == "Local") & (RUNS["where"] == "cifar10")]
+    fig = drawn(plots.captioned(plots.intervals(one, "acc"), "a caption of several words " * 6))
+    left, right = fig.axes[0].get_xlim()
+    assert fig.axes[0].get_window_extent().height > 0.3 * fig.dpi and left < 70 and right > 74
+
+
 def test_given_intervals_are_drawn_as_they_are():
     ahead = pd.DataFrame({"label": ["Local"], "lead": 1.0, "low": -2.0, "high": 4.0, "seeds": 5, "paper": 3.0})
     fig = drawn(plots.intervals(ahead, "lead", low="low", high="high", paper="paper", line=0))
@@ -86,27 +93,14 @@ def test_closer_curves_have_the_scale_of_the_second_half():
     by_round = pd.DataFrame(rows, columns=["where", "label", "seed", "round", "value"])
     assert drawn(plots.curves(by_round, closer=True)).axes[0].get_ylim() == (59.0, 101.0)
     assert drawn(plots.curves(by_round)).axes[0].get_ylim()[0] < 20
-
-
-def test_heat_has_the_means_as_text_and_one_scale():
-    table = pd.DataFrame(
-        {"x": [1, 1, 2, 2], "y": ["a", "a", "a", "b"], "v": [1.0, 3.0, 5.0, 7.0], "p": ["q", "q", "r", "r"]}
-    )
-    fig = drawn(plots.heat(table, "x", "y", "v", col="p"))
-    assert texts(fig.axes[0].texts) == ["2.0"] and texts(fig.axes[1].texts) == ["5.0", "7.0"]
-    assert {ax.collections[0].get_clim() for ax in fig.axes[:2]} == {(2.0, 7.0)}
+    printed = by_round.assign(paper=by_round["value"].where(by_round["round"] == 1) - 5)
+    assert drawn(plots.curves(printed, paper="paper", closer=True)).axes[0].get_ylim() == (4.0, 101.0)
 
 
 def test_matrices_name_the_clients_once_if_they_are_the_same():
     part = pd.DataFrame(np.eye(2), ["0,1", "2"], ["0,1", "2"])
     fig = drawn(plots.matrices({"α = 0.3": part, "α = 0.5": part}, label="overlap"))
     assert texts(fig.axes[0].get_yticklabels()) == ["0,1", "2"] and texts(fig.axes[1].get_yticklabels()) == []
-
-
-def test_labels_look_like_their_methods_and_differ():
-    found = plots.label_looks(["FedSelect, α = 0.3", "FedSelect, α = 0.5", "a rule", "another"], {"another": "red"})
-    assert found["FedSelect, α = 0.3"].color == plots.COLORS["fedselect"] and found["another"].color == "red"
-    assert len({(look.color, look.dash) for look in found.values()}) == 4
 
 
 FRAME = pd.DataFrame(

@@ -20,7 +20,6 @@ from pfl_core.study.search import (
     _rows,
     choose,
     diverged,
-    open_ends,
     read,
     run_search,
     table,
@@ -28,66 +27,54 @@ from pfl_core.study.search import (
 )
 
 
-def asked_only(score):
-    """The score, and how often it was asked for."""
-    calls = []
-
-    def many(wanted):
-        calls.extend(map(str, wanted))
-        return [Score(score(**values), 0.0) for values in wanted]
-
-    return many, calls
+def share(p):
+    if p > 1:
+        raise ValueError("p is a share")
+    return p
 
 
-def test_finds_the_best_of_two_fields_and_asks_once_for_each():
-    many, calls = asked_only(lambda lr, lam: -abs(math.log(lr / 0.1)) - abs(math.log(lam / 0.5)))
-    found = choose({"lr": (0.03, 0.1, 0.3), "lam": (0.05, 0.5, 5.0)}, {"lr": 0.03, "lam": 0.05}, many)
-    assert found.values == {"lr": 0.1, "lam": 0.5}
-    assert found.edges == []
-    assert len(calls) == len(set(calls)) < 9  # fewer than the whole grid
+RATES = (0.03, 0.1, 0.3)
+TOGETHER = {(0.1, 1.0): 3, (0.3, 1.0): 2, (0.1, 2.0): 4, (0.3, 2.0): 6}  # the best rate depends on lam
+CASES = {  # grid, start and score; values that are chosen, those at an end, and the grids that were extended
+    "two fields": (
+        {"lr": RATES, "lam": (0.05, 0.5, 5.0)}, {"lr": 0.03, "lam": 0.05},
+        lambda lr, lam: -abs(math.log(lr / 0.1)) - abs(math.log(lam / 0.5)), {"lr": 0.1, "lam": 0.5}, [], {},
+    ),
+    "a second pass": (
+        {"lr": (*RATES, 1.0), "lam": (0.5, 1.0, 2.0, 4.0)}, {"lr": 0.03, "lam": 1.0},
+        lambda lr, lam: TOGETHER.get((lr, lam), 0), {"lr": 0.3, "lam": 2.0}, [], {},
+    ),
+    "extended up twice": (
+        {"lr": RATES}, {"lr": 0.1}, lambda lr: -abs(lr - 2.5), {"lr": 2.7}, ["lr"], {"lr": [*RATES, 0.9, 2.7]},
+    ),
+    "extended down": (
+        {"lr": (0.1, 0.2)}, {"lr": 0.2}, lambda lr: -lr, {"lr": 0.025}, ["lr"], {"lr": [0.025, 0.05, 0.1, 0.2]},
+    ),
+    "the next value is refused": ({"p": (0.25, 0.5, 1.0)}, {"p": 0.25}, share, {"p": 1.0}, ["p"], {}),
+    "a start beyond the grid counts as its end": (
+        {"tau": (0.2, 0.5, 0.8)}, {"tau": 0.125}, lambda tau: -tau, {"tau": 0.125}, ["tau"], {},
+    ),
+    "a start that is a default": (  # FedRep's head has the federation's rate unless it is given one of its own
+        {"lr_head": (0.05, 0.5)}, {"lr_head": None}, lambda lr_head: float(lr_head is None), {"lr_head": None}, [], {},
+    ),
+    "a grid with 0": ({"bias": (0.0, 3.0)}, {"bias": 3.0}, lambda bias: -bias, {"bias": 0.0}, ["bias"], {}),
+    "NaN and ties": ({"lr": RATES}, {"lr": 0.1}, lambda lr: math.nan if lr > 0.1 else 1.0, {"lr": 0.1}, [], {}),
+}  # fmt: skip
 
 
-def test_a_second_pass_where_the_fields_depend_on_each_other():
-    """With lam = 1 the best rate is 0.1, with the best lam it is 0.3; the start has lam = 1."""
-    table = {(0.1, 1.0): 3, (0.3, 1.0): 2, (0.1, 2.0): 4, (0.3, 2.0): 6}
-    many, _ = asked_only(lambda lr, lam: table.get((lr, lam), 0))
-    found = choose({"lr": (0.03, 0.1, 0.3, 1.0), "lam": (0.5, 1.0, 2.0, 4.0)}, {"lr": 0.03, "lam": 1.0}, many)
-    assert found.values == {"lr": 0.3, "lam": 2.0}
+@pytest.mark.parametrize(("grid", "start", "score", "values", "edges", "extended"), CASES.values(), ids=CASES)
+def test_choose(grid, start, score, values, edges, extended):
+    asked = []
 
+    def scores(wanted):
+        made = [Score(score(**values), 0.0) for values in wanted]
+        asked.extend(map(str, wanted))
+        return made
 
-def test_widens_a_grid_whose_edge_was_chosen():
-    many, _ = asked_only(lambda lr: -abs(math.log(lr / 2.5)))
-    found = choose({"lr": (0.03, 0.1, 0.3)}, {"lr": 0.1}, many)
-    assert found.grid["lr"] == [0.03, 0.1, 0.3, 0.9, 2.7]
-    assert (found.values, found.edges) == ({"lr": 2.7}, ["lr"])  # twice is the end, and the edge is reported
-    down, _ = asked_only(lambda lr: -lr)
-    assert choose({"lr": (0.1, 0.2)}, {"lr": 0.2}, down).grid["lr"] == [0.025, 0.05, 0.1, 0.2]
-
-
-def test_widening_ends_where_a_field_refuses_the_value():
-    def share(wanted):
-        if any(values["p"] > 1 for values in wanted):
-            raise ValueError("p is a share")
-        return [Score(values["p"], 0.0) for values in wanted]
-
-    found = choose({"p": (0.25, 0.5, 1.0)}, {"p": 0.25}, share)
-    assert (found.values, found.edges) == ({"p": 1.0}, ["p"])
-
-
-def test_a_start_value_beyond_the_grid_is_reported_as_its_end():
-    """The grid is not extended on that side, so nothing below the start value was tried."""
-    found = choose({"tau": (0.2, 0.5, 0.8)}, {"tau": 0.125}, lambda wanted: [Score(-v["tau"], 0.0) for v in wanted])
-    assert (found.values, found.edges) == ({"tau": 0.125}, ["tau"])
-
-
-def test_a_grid_with_0_is_not_widened():
-    many, _ = asked_only(lambda bias: bias)
-    assert choose({"bias": (0.0, 3.0)}, {"bias": 0.0}, many).grid == {"bias": [0.0, 3.0]}
-
-
-def test_no_number_is_worst_and_ties_stay_where_they_are():
-    many, _ = asked_only(lambda lr: math.nan if lr > 0.1 else 1.0)
-    assert choose({"lr": (0.03, 0.1, 0.3)}, {"lr": 0.1}, many).values == {"lr": 0.1}
+    found = choose(grid, start, scores)
+    assert (found.values, found.edges) == (values, edges)
+    assert found.grid == {name: list(given) for name, given in grid.items()} | extended
+    assert len(asked) == len(set(asked)), "each is asked for once"
 
 
 def test_of_rates_that_all_end_at_100_percent_the_fastest_is_chosen():
@@ -95,13 +82,6 @@ def test_of_rates_that_all_end_at_100_percent_the_fastest_is_chosen():
         return [Score(100.0, 90 + values["lr"]) for values in wanted]
 
     assert choose({"lr": (0.001, 0.003, 0.002)}, {"lr": 0.001}, saturated).values["lr"] > 0.003  # the grid is extended
-
-
-def test_a_start_outside_the_grid_is_tried_and_may_win():
-    """FedRep's head has the federation's rate unless it is given one of its own."""
-    many, _ = asked_only(lambda lr_head: 1.0 if lr_head is None else 0.5)
-    found = choose({"lr_head": (0.05, 0.5)}, {"lr_head": None}, many)
-    assert (found.values, found.edges) == ({"lr_head": None}, [])
 
 
 @pytest.fixture
@@ -182,15 +162,6 @@ def test_no_validation_images(store):
 
 def test_no_file_is_no_search(tmp_path):
     assert read(tmp_path / "searched.json") == {}
-
-
-@pytest.mark.parametrize("ahead, is_open", [(0.4, False), (0.6, True)])
-def test_a_choice_at_an_end_of_its_grid_is_open_if_it_is_clearly_ahead(tmp_path, ahead, is_open):
-    path = tmp_path / "searched.json"
-    row = dict(preset="real", setting="images", method="ditto", values={"lr": 0.9, "lam": 0.1}, edges=["lr"])
-    row |= dict(grid={"lr": [0.1, 0.3, 0.9], "lam": [0.05, 0.1, 0.5]}, validation=80 + ahead)
-    write(path, [row | dict(tried=[[row["values"], row["validation"]], [{"lr": 0.3, "lam": 0.1}, 80.0]])])
-    assert open_ends(path) == ({("real", "images"): {"ditto": {"lr": 0.9}}} if is_open else {})
 
 
 def test_table_for_notebooks(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 
@@ -10,8 +9,10 @@ from pfl_core import methods
 from pfl_core.papers import PAPERS
 from pfl_core.study import style
 from pfl_core.study.alt_text import alt_text
+from pfl_core.study.methods import COLORS, METHODS, label_looks
 from pfl_core.study.names import plain
 
+LOOKS = {name: method.look for name, method in METHODS.items()}
 # Machado, Oliveira and Fernandes (2009), severity 1, for linear RGB
 DEFICIENCIES = {
     "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
@@ -26,10 +27,10 @@ def linear(color) -> np.ndarray:
 
 
 def test_methods_of_a_paper_differ_in_marker_and_all_methods_in_their_look():
-    assert set(style.LOOKS) == set(methods())
-    assert len({look[:2] for look in style.LOOKS.values()}) == len(style.LOOKS)
+    assert set(LOOKS) == set(methods())
+    assert len({look[:2] for look in LOOKS.values()}) == len(LOOKS)
     for paper in PAPERS:
-        markers = [style.LOOKS[name].marker for name, entry in methods().items() if paper in entry.papers]
+        markers = [LOOKS[name].marker for name, entry in methods().items() if paper in entry.papers]
         assert len(set(markers)) == len(markers), paper
 
 
@@ -37,22 +38,22 @@ def test_methods_of_a_paper_differ_in_marker_and_all_methods_in_their_look():
 def test_colours_of_a_paper_differ_for_a_reader_with_a_colour_vision_deficiency(deficiency):
     for paper in PAPERS:
         names = [name for name, entry in methods().items() if paper in entry.papers]
-        seen = {name: np.array(DEFICIENCIES[deficiency]) @ linear(style.COLORS[name]) for name in names}
+        seen = {name: np.array(DEFICIENCIES[deficiency]) @ linear(COLORS[name]) for name in names}
         distances = {(a, b): np.abs(seen[a] - seen[b]).max() for a in names for b in names if a < b}
         assert min(distances.values()) > 0.02, min(distances, key=distances.get)
 
 
 def test_colours_are_visible_on_white():
-    assert max(np.dot(GREYS, linear(color)) for color in style.COLORS.values()) < 0.5
+    assert max(np.dot(GREYS, linear(color)) for color in COLORS.values()) < 0.5
 
 
 def test_a_label_has_the_look_of_its_method():
-    labels = ["FedAvg", "FedAvg + FT", "FedAvg + PeWS", "FedSelect, α = 0.3", "FedSelect, α = 0.5", "only head"]
-    looks = style.looks(pd.DataFrame({"label": labels, "color": list("abcdef")}))
-    assert [look.color for look in looks.values()] == list("abcdef")
-    markers = [style.LOOKS[name].marker for name in ("fedavg", "fedavg_ft", "fedpews", "fedselect", "fedselect")]
-    assert [looks[label].marker for label in labels[:5]] == markers
-    assert looks[labels[3]].dash == style.LOOKS["fedselect"].dash != looks[labels[4]].dash
+    labels = ["FedAvg", "FedAvg + FT", "FedAvg + PeWS", "FedSelect, α = 0.3", "FedSelect, α = 0.5", "a rule", "another"]
+    looks = label_looks(labels, {"another": "red"})
+    of = [LOOKS[name] for name in ("fedavg", "fedavg_ft", "fedpews", "fedselect", "fedselect")]
+    assert [looks[label][:2] for label in labels[:5]] == [look[:2] for look in of]
+    assert looks[labels[3]].dash == LOOKS["fedselect"].dash != looks[labels[4]].dash
+    assert looks["another"].color == "red" and len(set(looks.values())) == 7
 
 
 def test_code_names_become_display_names():
