@@ -35,20 +35,20 @@ class Method(NamedTuple):
 SOLID: Any = "-"
 DASHED, DOTTED, DASHDOT, LONG = (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2))
 DASHES: Any = (SOLID, DASHED, DOTTED, DASHDOT, LONG, (0, (3, 1, 1, 1, 1, 1)))  # of settings of one method
-MARKERS = "osD^vPX<>phd"  # of labels without a method's name
+MARKERS = "os^vPX<>phH8"  # of labels without a method's name; a diamond is the paper's
 METHODS = {
     "local": Method("Local", Look(GREY, "s", DOTTED), ("Local Only",)),
     "fedavg": Method("FedAvg", Look(BLACK, "o", SOLID)),
     "fedavg_ft": Method("FedAvg + FT", Look(SKY, "^", DASHED), ("FedAvg-FT",)),
-    "fedselect": Method("FedSelect", Look(VERMILLION, "D", SOLID)),
-    "fedselect_gradltn": Method("FedSelect (GradLTN)", Look(WINE, "d", SOLID), ("GradLTN",)),
+    "fedselect": Method("FedSelect", Look(VERMILLION, "*", SOLID)),
+    "fedselect_gradltn": Method("FedSelect (GradLTN)", Look(WINE, "H", SOLID), ("GradLTN",)),
     "ditto": Method("Ditto", Look(ORANGE, "v", DASHED)),
     "fedpac": Method("FedPAC", Look(GREEN, "P", DASHDOT)),
     "fedrep": Method("FedRep", Look(PINK, "X", DASHED)),
     "fedper": Method("FedPer", Look(BROWN, "<", DASHDOT)),
     "fedbabu": Method("FedBABU", Look(OLIVE, ">", DOTTED)),
     "lg_fedavg": Method("LG-FedAvg", Look(BLUE, "p", LONG)),
-    "lotteryfl": Method("LotteryFL", Look(INDIGO, "h", DASHDOT)),
+    "lotteryfl": Method("LotteryFL", Look(INDIGO, "8", DASHDOT)),
     "fedprox": Method("FedProx", Look(SKY, "*", DASHED)),
     "scaffold": Method("SCAFFOLD", Look(GREEN, "X", DASHDOT)),
     "fednova": Method("FedNova", Look(PINK, "^", DOTTED)),
@@ -56,17 +56,17 @@ METHODS = {
     "fedpews": Method(
         "FedPeWS", Look(VERMILLION, "s", SOLID), ("FedAvg+PeWS", "FedProx+PeWS", "FedAvg + PeWS", "FedProx + PeWS")
     ),
-    "fedpews_fixed": Method("FedPeWS-Fixed", Look(BLUE, "D", DASHED)),
+    "fedpews_fixed": Method("FedPeWS-Fixed", Look(BLUE, "8", DASHED)),
     "star_pfl": Method("Star-PFL", Look(WINE, "*", SOLID)),
     "fedbn": Method("FedBN", Look(SKY, "v", DASHDOT)),
     "fedap": Method("FedAP", Look(ORANGE, "X", LONG)),
-    "pfedgate": Method("pFedGate", Look(INDIGO, "D", SOLID)),
+    "pfedgate": Method("pFedGate", Look(INDIGO, "h", SOLID)),
     "pfedme": Method("pFedMe", Look(OLIVE, "<", DASHDOT)),
     "perfedavg": Method("Per-FedAvg", Look(WINE, ">", DOTTED)),
     "fedem": Method("FedEM", Look(VERMILLION, "P", DASHED)),
     "heterofl": Method("HeteroFL", Look(GREEN, "*", LONG)),
     "fedmask": Method("FedMask (as read here)", Look(TEAL, "H", DOTTED), ("FedMask",)),
-    "fedmd": Method("FedMD", Look(BROWN, "d", DASHDOT)),
+    "fedmd": Method("FedMD", Look(BROWN, "8", DASHDOT)),
 }
 NAMES = {key: method.name for key, method in METHODS.items()}
 # A name in a paper, or at the start of a label -> the registered name. "FedProx+PeWS" is FedPeWS on another base.

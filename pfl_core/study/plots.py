@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -27,9 +28,10 @@ from pfl_core.data.registry import data_dir
 from pfl_core.files import atomic_write
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study.alt_text import alt_text
+from pfl_core.study.labels import GENERATED
 from pfl_core.study.methods import COLORS, NAMES, Look, label_looks, method_of
 from pfl_core.study.names import in_figure, plain
-from pfl_core.study.statistics import Interval, interval
+from pfl_core.study.statistics import LEAST_SEEDS, Interval, interval
 from pfl_core.study.style import DOUBLE, SETTINGS, SINGLE, styled
 
 __all__ = ["COLORS", "NAMES", "method_of"]  # for notebooks
@@ -62,11 +64,13 @@ def who_got_what(counts: np.ndarray, title: str = "") -> Figure:
 
 
 def curves_note(runs: pd.DataFrame, banded: bool = True) -> str:
-    """What the lines and bands of a figure are. Column: seed."""
-    seeds = runs["seed"].nunique()
-    if seeds == 1:
+    """What the lines and bands of a figure are. Columns: seed, and label if lines have different seeds."""
+    seeds = runs.groupby("label")["seed"].nunique() if "label" in runs else pd.Series(runs["seed"].nunique())
+    if seeds.max() == 1:
         return "lines: one seed"
-    return f"lines: mean over {seeds} seeds; " + ("bands: lowest to highest seed" if banded else "no bands: many lines")
+    hollow = "; hollow: one seed" if seeds.min() == 1 else ""
+    bands = "bands: lowest to highest seed" if banded else "no bands: many lines"
+    return f"lines: mean over {_numbers(seeds[seeds > 1])} seeds{hollow}; {bands}"
 
 
 def wrapped(title: str, columns: float) -> str:
@@ -111,6 +115,7 @@ def lines(ax: Axes, runs: pd.DataFrame, look: Mapping[str, Look], banded: bool =
         ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
+@styled
 def captioned(fig: Figure, caption: str, note: str = "") -> Figure:
     """Finish a figure: panel letters, names as figures write them, and a caption below it as part of the image.
 
@@ -146,14 +151,15 @@ def intervals(
     line: float | str | None = None,
     colors: Mapping[str, Any] | None = None,
     xlabel: str = "mean client accuracy (%)",
-    cut: bool = True,
+    cut: bool | float = True,
 ) -> Figure:
     """A mark for each value of ``y``: the mean of ``x`` over the rows (seeds), its 95 % interval, a small dot a row.
 
     Give the columns ``low`` and ``high`` if the interval is known; the data then have a row for each mark. ``paper``: a
     column with the printed value (black ◇). ``line``: a number, or the value of ``y`` whose mean gets a dashed line.
-    ``col`` and ``row`` make panels; those of a row have one scale and one list of labels. ``cut``: marks far from the
-    others are numbers at the edge. A mark of one seed is hollow.
+    ``col`` and ``row`` make panels; those of a row have one scale and one list of labels. ``cut``: marks this many
+    quartile ranges (True: FAR_MARK) away from the others are numbers at the edge. Under LEAST_SEEDS seeds a mark is
+    hollow and has no interval.
     """
     cells = _cells(data, x, y, row, col, low, high, paper)
     counts = cells.groupby("row", sort=False)["y"].nunique()
@@ -178,7 +184,7 @@ def intervals(
     if (several := cells.loc[cells["low"].notna(), "seeds"]).size:
         notes.append(f"bars: 95\N{NO-BREAK SPACE}% interval over {_numbers(several)} seeds")
     if cells.loc[cells["mean"].notna(), "low"].isna().any():
-        notes.append("hollow: no interval")
+        notes.append(f"hollow: under {LEAST_SEEDS} seeds")
     if isinstance(line, str):
         notes.append(f"dashed: {line}")
     fig.set_label("; ".join(notes))
@@ -231,18 +237,20 @@ def _cells(
         of = interval(values)
         if low and high:
             of = Interval(of.mean, group[low].iloc[0], group[high].iloc[0], int(group["seeds"].iloc[0]))
+        if of.seeds < LEAST_SEEDS:
+            of = Interval(of.mean, np.nan, np.nan, of.seeds)
         cells.append((*place, of.mean, of.low, of.high, of.seeds, values.to_numpy(), group["paper"].mean()))
     return pd.DataFrame(cells, columns=["row", "col", "y", "mean", "low", "high", "seeds", "each", "paper"])
 
 
-def _scale(cells: pd.DataFrame, line: float | None, cut: bool) -> tuple[float, float]:
-    """Limits that hold the marks and the bars; with ``cut`` no further than FAR quartile ranges from the quartiles."""
-    ends = cells[["mean", "low", "high", "paper"]].to_numpy(float)
+def _scale(cells: pd.DataFrame, line: float | None, cut: bool | float) -> tuple[float, float]:
+    """Limits that hold the marks and the bars, with ``cut`` no further than so many quartile ranges from the middle."""
+    ends = np.concatenate([cells[["mean", "low", "high", "paper"]].to_numpy(float).ravel(), *cells["each"]])
     ends = np.append(ends[np.isfinite(ends)], [] if line is None else [line])
     left, right = ends.min(), ends.max()
     if cut and cells["mean"].nunique() > 1:
         first, third = cells["mean"].quantile([0.25, 0.75])
-        reach = FAR_MARK * (third - first)
+        reach = (FAR_MARK if cut is True else cut) * (third - first)
         kept = [] if line is None else [line]
         left, right = max(left, min([first - reach, *kept])), min(right, max([third + reach, *kept]))
     pad = 0.04 * (right - left) or 1.0
@@ -262,7 +270,7 @@ def _marks(ax: Axes, cells: pd.DataFrame, labels: Sequence[str], look: Mapping[s
                 if bar:
                     ax.plot([cell.low, cell.high], [y, y], color=of.color, linewidth=1.2, zorder=2)
                 face = of.color if bar else "w" if own is of else "none"
-                ax.plot(value, y, own.marker, color=own.color, mfc=face, zorder=3 if own is of else 4)
+                ax.plot(value, y, own.marker, color=own.color, mfc=face, clip_on=False, zorder=3 if own is of else 4)
             elif not np.isnan(value):
                 text, shift = f"{'◇ ' * (own is PAPER)}{value:.1f}", 0.2 * (own is PAPER)
                 text, at, side = (f" ◂ {text}", shift, "left") if value < left else (f"{text} ▸ ", 1 - shift, "right")
@@ -287,17 +295,18 @@ def curves(
 ) -> Figure:
     """A line for each value of ``hue``: the mean of ``y`` at each ``x`` over the rows (seeds), with a band around it.
 
-    The band is from the lowest to the highest seed; a panel with more than MANY lines has none. ``col`` and ``row``
+    The band is from the lowest to the highest seed; panels with more than MANY lines have none. ``col`` and ``row``
     make panels with one scale a row; ``paper``: a column with printed values (◇); ``log``: a logarithmic ``x``;
     ``closer``: the scale of the second half of the rounds and of the printed values.
     """
     table = _texts(data, row=row, col=col, label=hue).assign(round=data[x], value=data[y])
     labels, num_rows, num_cols = (table[name].nunique() for name in ("label", "row", "col"))
-    look, banded = label_looks(table["label"], colors), labels <= MANY
+    look = label_looks(table["label"], colors)
+    banded = bool((table.groupby(["row", "col"])["label"].nunique() <= MANY).any())
     size = (DOUBLE if num_cols > 1 or labels > 4 else SINGLE, 2.0 * num_rows + 0.5)
     fig, panels = _panels(table, size, sharex="col")
     for ax, in_row, here in panels:
-        lines(ax, here, look, banded)
+        lines(ax, here, look, here["label"].nunique() <= MANY)
         for label, group in here.groupby("label", sort=False) if paper else ():
             printed = group.groupby("round")[paper].mean()
             ax.plot(printed, "D", color=look[str(label)].color, mfc="none", markersize=5)
@@ -313,7 +322,7 @@ def curves(
         ax.set(xlabel=wrapped(xlabel, num_cols), ylabel=ylabel)
         ax.label_outer()
     legend_above(fig, fig.axes)
-    fig.set_label(curves_note(data, banded) + "; ◇: the paper" * bool(paper))
+    fig.set_label(curves_note(table, banded) + "; ◇: the paper" * bool(paper))
     return fig
 
 
@@ -354,21 +363,23 @@ def _numbers(values: Iterable[float]) -> str:
 
 
 def caption(runs: pd.DataFrame) -> str:
-    """What a figure was drawn from: preset, data, clients, network, rounds, epochs, rate and seeds of these runs."""
+    """What a figure was drawn from: preset, data, clients, rounds and seeds of these runs; and the device of a GPU."""
     of_setting = runs.groupby("setting")["seed"].unique().map(lambda seeds: tuple(sorted(seeds))).unique()
     numbers = ", ".join(map(str, of_setting[0]))
     alike = f"{'seeds' if len(of_setting[0]) > 1 else 'one seed:'} {numbers}"
     seeds = alike if len(of_setting) == 1 else f"{_numbers(map(len, of_setting))} seeds a data set"
-    data, networks = (map(plain, dict.fromkeys(runs[name])) for name in ("data", "model_name"))
+    data = dict.fromkeys(map(_named, runs["dataset"], runs["data"]))
     other = [device for device in dict.fromkeys(runs["device"]) if device != "cpu"]
     devices = f", on {' and '.join(other)}" if other else ""
-    preset, epochs = runs["preset"].iloc[0], _numbers(runs["train_epochs"])
-    return (
-        (f"preset {preset}: " if preset else "")
-        + f"{' + '.join(data)}; {_numbers(runs['clients'])} clients, {' or '.join(networks)}, "
-        + f"{_numbers(runs['rounds'])} rounds, {'one local epoch' if epochs == '1' else f'{epochs} local epochs'}, "
-        + f"rate {_numbers(runs['train_lr'])}; {seeds}{devices}"
-    )
+    preset = f"preset {label}: " if (label := runs["preset"].iloc[0]) else ""
+    clients, rounds = _numbers(runs["clients"]), _numbers(runs["rounds"])
+    return f"{preset}{' + '.join(data)}; {clients} clients, {rounds} rounds, {seeds}{devices}"
+
+
+def _named(dataset: str, data: str) -> str:
+    """The data set, and in brackets what is special about its copy: "CIFAR-10 (JPEG copy)"."""
+    special = re.search(rf"\(.+?\)|{GENERATED}", data)
+    return plain(dataset) + (f" ({special[0].strip('()')})" if special and "(" not in dataset else "")
 
 
 def figures_dir(runs: pd.DataFrame | None = None) -> Path:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+LEAST_SEEDS = 3  # of an interval that is drawn, or that decides
 LEVEL = 0.05  # significance level of tests; intervals are 95 % intervals
 ALIKE = 1e-9  # numbers closer than this are equal up to rounding
 
