@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import matplotlib as mpl
+from cycler import cycler
 
 from pfl_core.study.methods import BLACK, BLUE, DASHES, GREEN, GREY, ORANGE, SKY, VERMILLION, WINE  # noqa: F401
 
@@ -33,7 +34,7 @@ SETTINGS: Any = {
     "lines.markersize": 4,
     "figure.constrained_layout.h_pad": 0.03,
     "figure.constrained_layout.w_pad": 0.03,
-    "axes.prop_cycle": mpl.cycler(color=[BLUE, VERMILLION, GREEN, ORANGE, SKY, WINE, GREY]),
+    "axes.prop_cycle": cycler(color=[BLUE, VERMILLION, GREEN, ORANGE, SKY, WINE, GREY]),
     "pdf.fonttype": 42,  # embeds TrueType fonts, which publishers ask for
 }
 styled = mpl.rc_context(SETTINGS)  # decorator of every function that returns a figure
