@@ -7,27 +7,35 @@ no longer bear out:
 
 - ``mean`` (the mean, without sign), ``signed`` (with sign), ``span`` (the interval), ``seeds`` (their number);
 - ``ahead``, ``behind``, ``near``: the mean without sign, after a check that the interval lies above 0, below 0, or
-  contains 0. Of one seed the sign is checked; it is never ``near``.
+  contains 0. Of one seed the sign is checked; it is never ``near``. What a claim leaves open is only ``near``;
+- ``after_holm``, ``improving``: the mean without sign, after a check that a claim leaves it open for this reason.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from pfl_core.study.claims import Pick, Values, printed, stored
+from pfl_core.study.claims import OPEN, Judged, Pick, Values, printed, stored
 from pfl_core.study.statistics import Interval
 
 if TYPE_CHECKING:
     from pfl_core.study.paper import Study
 
 
-def answered(study: Study, runs: pd.DataFrame) -> list[str]:
-    """The paragraphs of the study's answer. Raises ValueError where a number is missing or a word does not fit it."""
+REASONS = {"after_holm": "after Holm", "improving": "still improving"}  # filter -> why an effect is open
+
+
+def answered(study: Study, runs: pd.DataFrame, judged: Sequence[Judged] = ()) -> list[str]:
+    """The paragraphs of the study's answer. Raises ValueError where a number is missing or a word does not fit it.
+
+    ``judged``: the claims, judged by the same runs.
+    """
     from jinja2 import Environment, StrictUndefined
 
     known = {source.preset: source for source in stored(study, runs)}  # the last at real: settings by their own names
@@ -36,7 +44,7 @@ def answered(study: Study, runs: pd.DataFrame) -> list[str]:
         environment.globals[name] = partial(Pick, study, known[preset])
     environment.globals["printed"] = lambda tables, setting: Pick(study, printed(study, tables), setting)
     environment.filters |= {"mean": mean, "signed": signed, "span": span, "seeds": seeds}
-    environment.filters |= {word: partial(checked, word) for word in ("ahead", "behind", "near")}
+    environment.filters |= {word: partial(checked, judged, word) for word in ("ahead", "behind", "near", *REASONS)}
     template = Path(__file__).parent.parent / "papers" / study.name / "answer.md"
     text = environment.from_string(template.read_text(encoding="utf-8")).render()
     return [" ".join(part.split()) if not part.startswith("|") else part for part in text.strip().split("\n\n")]
@@ -68,10 +76,20 @@ def _spread(values: Values) -> Interval:
     return Interval.of(list(values.by_seed.values()))
 
 
-def checked(word: str, values: Values, digits: int = 1) -> str:
-    """The mean without sign. Raises ValueError if the interval does not bear out the word."""
-    found = _spread(values)
+def checked(judged: Sequence[Judged], word: str, values: Values, digits: int = 1) -> str:
+    """The mean without sign. Raises ValueError if the interval or the claims do not bear out the word."""
+    found, reasons = _spread(values), reasons_open(judged, values)
     low, high = (found.mean, found.mean) if found.seeds < 2 else (found.low, found.high)
-    if not {"ahead": low > 0, "behind": high < 0, "near": found.seeds > 1 and low <= 0 <= high}[word]:
-        raise ValueError(f"answer: {values.text} is no longer {word}: {found}")
+    fits = {"ahead": low > 0 and not reasons, "behind": high < 0 and not reasons}
+    fits |= {"near": found.seeds > 1 and low <= 0 <= high}
+    fits |= {name: reason in reasons for name, reason in REASONS.items()}
+    if not fits[word]:
+        raise ValueError(f"answer: {values.text} is no longer {word}: {found} {', '.join(reasons)}".rstrip())
     return mean(values, digits)
+
+
+def reasons_open(judged: Sequence[Judged], values: Values) -> set[str]:
+    """Why claims leave a difference from 0 open; they are found by its runs and its number, up to the sign."""
+    effects = [found for claim in judged for found in claim.effects if found.outcome == OPEN and found.bound == 0]
+    same = [found for found in effects if {*found.keys} == {*values.runs}]
+    return {found.reason for found in same if math.isclose(abs(found.mean), abs(values.mean), abs_tol=1e-9)}

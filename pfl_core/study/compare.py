@@ -33,7 +33,8 @@ def compare(paper: Paper, runs: pd.DataFrame) -> list[dict]:
     """A row (keys ROW) for each number in the paper's tables, from the runs of a frame.
 
     The runs of a cell are chosen in this order: the paper's data set before a stand-in (marked in ``data``), preset
-    paper before real before quick (ci is never shown), longer runs, fresh runs before stale ones. Fields of a row:
+    paper before real before quick (ci is never shown), at real those whose rates were searched, as for claims, longer
+    runs, fresh runs before stale ones. Fields of a row:
 
     - ``paper``, ``paper_spread``: the printed number and its printed deviation; None where there is none.
     - ``ours``: mean over seeds, in the paper's unit; None if no run matches.
@@ -94,21 +95,19 @@ def _stored(paper: Paper, cell: Cell, variant: str, runs: Runs) -> list[Row]:
     datasets = (tables.datasets.get(cell.dataset), *tables.stand_ins.get(cell.dataset, ()))
     settings = tables.settings.get(cell.dataset)
 
-    def source(row: Row) -> tuple:
-        """Sort key, the best first."""
-        return datasets.index(row["dataset"]), SHOWN.index(row["preset"]), -row["rounds"], row["data"]
-
     for about in tables.runs_of(cell, variant)[:1]:
         fields = {name: value for name, value in about.fields.items() if value is not ANY}
-        found = []
+        suffixes = [(about.suffix and ", ") + about.suffix + searched for searched in paper.searched_first]
+        found = []  # a key to sort by, the best first, and the row
         for row in runs[about.method]:
-            base, _, rest = row["setting"].partition(", ")
-            fits = (settings is None or base in settings) and rest == about.suffix and matches(row, fields)
+            base, comma, rest = row["setting"].partition(", ")
+            fits = (settings is None or base in settings) and comma + rest in suffixes and matches(row, fields)
             if fits and row["dataset"] in datasets and not is_missing(row.get(metric)):
-                found.append(row)
-        best = min(map(source, found), default=None)
+                standing = SHOWN.index(row["preset"]), suffixes.index(comma + rest), -row["rounds"]
+                found.append(((datasets.index(row["dataset"]), *standing, row["data"]), row))
+        best = min((key for key, _ in found), default=None)
         # fresh runs come first in the list, so in reverse order they replace stale ones of the same seed
-        return list({row["seed"]: row for row in reversed(found) if source(row) == best}.values())
+        return list({row["seed"]: row for key, row in reversed(found) if key == best}.values())
     return []
 
 
@@ -133,24 +132,23 @@ def counts(rows: pd.DataFrame) -> dict[str, str]:
     for name, group in rows.groupby("table", sort=False):
         stored = group[group["here"].notna()]
         text = f"{len(stored)} of {len(group)} cells have runs"
-        if elsewhere := _how_many(STAND_IN in data for data in stored["data"]):
-            text += f", {elsewhere} of them on a stand-in"
+        text += _part((STAND_IN in data for data in stored["data"]), "on a stand-in")
         within = stored[stored["reproduced"].notna()]
         if len(within):
             text += f"; at the paper's setting: {len(within)} run"
-            if short := sum("rounds" in differs.split(", ") for differs in within["differs"]):
-                text += f" ({short} of them stopped early, when accuracy no longer changed)"
-            if ours := _how_many(data.startswith(GENERATED) for data in within["data"]):
-                text += f", {ours} of them with data {GENERATED}"
+            early = ("rounds" in differs.split(", ") for differs in within["differs"])
+            text += _part(early, "stopped early when accuracy no longer changed")
+            text += _part((data.startswith(GENERATED) for data in within["data"]), f"with data {GENERATED}")
             text += f", {sum(within['reproduced'])} within its spread or 2 points of it"
         texts[titled(name)] = text
     return texts
 
 
-def _how_many(flags: Iterable[bool]) -> int | str:
-    """The number of true ones; "all" if none is false."""
+def _part(flags: Iterable[bool], phrase: str) -> str:
+    """The phrase for those that are true: ", 3 of them on a stand-in"; "" if none is."""
     known = list(flags)
-    return "all" if known and all(known) else sum(known)
+    whom = f"{sum(known)} of them " if not all(known) else "all " if len(known) > 1 else ""
+    return f", {whom}{phrase}" if any(known) else ""
 
 
 def as_frame(rows: list[dict]) -> pd.DataFrame:

@@ -7,6 +7,7 @@ import re
 
 from pfl_core.data.dataset import UNOFFICIAL
 from pfl_core.runs import Record, RunSpec
+from pfl_core.study.names import DATA_SETS, plain
 
 GENERATED = "generated here"  # how the description of data begins that the paper does not publish
 
@@ -14,6 +15,14 @@ GENERATED = "generated here"  # how the description of data begins that the pape
 def data_name(record: Record) -> str:
     """The data that the run used: the data set's description if it has one, else its name."""
     return re.sub("^our generator:", f"{GENERATED}:", record.about) or record.spec.data["name"]  # older records
+
+
+def short_data(setting: str, data: str) -> str:
+    """The data of runs in short, from the setting's name and ``data_name``, or several of those: "CIFAR-10"."""
+    base = setting.partition(", ")[0]
+    names = [base] if base in DATA_SETS else re.split(r" and (?=\w+:)", data)
+    short = (plain(re.split("[:(,]", name)[0].strip()).replace(GENERATED, f"data {GENERATED}") for name in names)
+    return " and ".join(dict.fromkeys(short))
 
 
 def published_set(record: Record) -> str:

@@ -40,7 +40,20 @@ NETWORKS = {
     "mlp": "MLP",
 }
 SPELLED = {"sagital": "sagittal"}  # settings keep the spelling of the stored runs
-OPTIONS = {"lr_server=": "η_g = ", "lr_gate=": "gate's rate ", "augment=crop_flip": "crops and flips"}
+OPTIONS = {  # parts of settings' and effects' names -> in words
+    "lr_server=": "η_g = ",
+    "lr_gate=": "gate's rate ",
+    "augment=crop_flip": "crops and flips",
+    "ranking = least_change": "least changed",
+    "ranking = random": "random choice",
+    "masks = random": "random masks",
+    "masks = layers, group = ": "layer ",
+    "E step = True": "E step",
+    "E step = False": "no E step",
+    "rounds to 95 val": "rounds to 95 % in validation",
+    "step ratio": "time of a step / FedAvg's",
+    "peak ratio": "memory / FedAvg's",
+}
 _PLAIN = DATA_SETS | NETWORKS | SPELLED
 _CODE = re.compile(rf"(?<![\w.])({'|'.join(sorted(_PLAIN, key=len, reverse=True))})(?!\w)")
 

@@ -21,16 +21,17 @@ from pfl_core.runs import Record, Store
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import checks, claims, frame, pictures, plots, search
 from pfl_core.study.answers import answered
-from pfl_core.study.claims import NOT_RUN, OPEN, Judged
+from pfl_core.study.claims import NOT_RUN, OPEN, OUTCOMES, REPRODUCED, SHOWN, Judged
 from pfl_core.study.compare import counts
 from pfl_core.study.frame import is_missing
 from pfl_core.study.methods import NAMES
 from pfl_core.study.names import plain
 from pfl_core.study.paper import Paper, Study
-from pfl_core.study.published import Miss, facts, remarks, titled
+from pfl_core.study.published import Miss, facts, method_of, panel_of, remarks
 
 PAGE, OVERVIEW, ERRATA = "RESULTS.md", "REPRODUCTION.md", "ERRATA.md"
 PRESETS = ("paper", "real")  # in the order in which they decide
+KINDS = ("", "what follows from the algorithm and only tests this code", "what is not in the paper")  # of claims
 BLOCK = re.compile(r"(<!-- answer(?: (?P<paper>\w+))? -->\n?).*?(\n?<!-- /answer -->)", re.DOTALL)
 DPI = 150
 UNEXPLAINED = Miss("Not looked into yet.")
@@ -69,14 +70,15 @@ class Evidence:
     @cached_property
     def answer(self) -> list[str]:
         """The sentences of the hand-written answer, with the numbers of these runs."""
-        return answered(self.paper, self.runs)
+        return answered(self.paper, self.runs, self.judged)
 
 
 def files(evidence: Evidence, draw: bool) -> dict[Path, bytes]:
     """All files of one paper: the page, the long tables as CSV, and with ``draw`` the pictures."""
     name, title, folder = evidence.paper.name, evidence.paper.title, ROOT / "figures"
     effects = pd.DataFrame(
-        {"claim": claim.claim.number, "word": claim.word, **vars(found), "keys": " ".join(found.keys)}
+        {"claim": claim.claim.number, "word": claim.word}
+        | {**vars(found), "size": pictures.size(claim, found), "keys": " ".join(found.keys)}
         for claim in evidence.judged
         for found in claim.effects
     )
@@ -129,7 +131,7 @@ def page(evidence: Evidence) -> str:
         f"[{name}.csv](../../figures/claims/{name}.csv); [rates searched](../../figures/claims/{name}_rates.csv); "
         f"[did the mechanism act?](../../figures/claims/{name}_mechanism.csv)",
         _image(f"{evidence.paper.title}: the claims' effects", f"../../figures/claims/{name}.png"),
-        claims_table(evidence.judged),
+        *claims_tables(evidence.judged),
         f"## Printed cells\n\n{_listed(f'{of}: {text}.' for of, text in counts(evidence.cells).items())}\n\n"
         f"All cells: [{name}.csv](../../figures/cells/{name}.csv).",
         *([_image("printed cells beside those here", f"../../figures/cells/{name}.png")] * evidence.any_cell),
@@ -157,35 +159,56 @@ def _listed(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
+def kind(claim: Judged) -> str:
+    """One of KINDS; "" for the paper's own claims."""
+    return KINDS[1] if claim.claim.follows else KINDS[2] if claim.claim.source.startswith("not in the paper") else ""
+
+
 def tally(judged: Sequence[Judged]) -> str:
-    """How many claims have which word; those that follow from the algorithm apart."""
-    own = [claim for claim in judged if not claim.claim.follows]
-    follow = [claim for claim in judged if claim.claim.follows]
-    words = Counter(claim.word for claim in own)
-    named = {word: f"{words[word]} {word}" for word in claims.OUTCOMES if words[word]}
-    decided = ", ".join(text for word, text in named.items() if word not in (OPEN, NOT_RUN))
-    rest = "".join(f"; {text}" for word, text in named.items() if word in (OPEN, NOT_RUN))
-    held = sum(claim.word == claims.REPRODUCED for claim in follow)
-    apart = f" {len(follow)} more follow from the algorithm and only test this code: {held} of them hold."
-    start = f"Of {len(own)} claims, {sum(claim.decided for claim in own)} are decided ({decided}){rest}."
-    return start + apart * bool(follow)
+    """How many claims have which word; those that are not the paper's apart."""
+    words = {of: Counter(claim.word for claim in judged if kind(claim) == of) for of in KINDS}
+    texts = {of: ", ".join(f"{n[word]} {word}" for word in OUTCOMES if n[word]) for of, n in words.items()}
+    apart = "".join(f" Apart, {of}: {texts[of]}." for of in KINDS[1:] if texts[of])
+    return f"The paper's {words[''].total()} claims: {texts['']}.{apart}"
 
 
-def claims_table(judged: Sequence[Judged]) -> str:
-    """A row per claim: its text, its word, its effects counted, and why some are open."""
+def claims_tables(judged: Sequence[Judged]) -> list[str]:
+    """A table for each of KINDS, a row per claim: its text, its word, its effects counted, and why some are open."""
     rows = []
     for claim in judged:
-        reasons = Counter(f.reason.partition(":")[0] for f in claim.effects if f.outcome == OPEN)
+        effects = pictures.of_nearest(claim)
+        reasons = Counter(f.reason.partition(":")[0] for f in effects if f.outcome == OPEN)
         why = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common(3))
-        follows = " (follows from the algorithm)" if claim.claim.follows else ""
-        text = f"{claim.claim.text}{follows} [{claim.claim.source}]"
-        rows.append((claim.claim.number, text, _bold(claim), claim.counts, why))
-    return markdown(("claim", "says", "here", "effects", "open because"), rows)
+        text = f"{claim.claim.text} [{claim.claim.source}]"
+        rows.append((kind(claim), claim.claim.number, text, verdict(claim), effect_counts(claim), why))
+    return by_kind(("claim", "says", "here", "effects", "open because"), rows)
 
 
-def _bold(claim: Judged) -> str:
-    """The word, in bold if the claim is decided."""
-    return f"**{claim.word}**" if claim.decided else claim.word
+def by_kind(head: Sequence[str], rows: Iterable[tuple]) -> list[str]:
+    """A table for each of KINDS, from rows that begin with it; all but the first under a heading."""
+    parts = {of: [row for of_row, *row in rows if of_row == of] for of in KINDS}
+    return [f"### {of.capitalize()}\n\n" * bool(of) + markdown(head, part) for of, part in parts.items() if part]
+
+
+def verdict(claim: Judged) -> str:
+    """The word (bold if decided), on which data, and how many effects are not run."""
+    effects = pictures.of_nearest(claim)
+    word = f"**{claim.word}**" if claim.decided else claim.word
+    data = pictures.data_of(found for found in effects if found.outcome == claim.word and found.seeds)
+    missing = sum(found.outcome == NOT_RUN for found in effects)
+    return word + f" on {data}" * bool(data) + f"; {missing} of {len(effects)} not run" * bool(data and missing)
+
+
+def effect_counts(claim: Judged) -> str:
+    """How many of the effects that were run have which outcome: "option 0.3: reproduced 3 (2 smaller), open 2"."""
+    effects = [found for found in pictures.of_nearest(claim) if found.outcome != NOT_RUN]
+    sizes = Counter(pictures.size(claim, found) for found in effects)
+    shown = ", ".join(f"{sizes[size]} {size}" for size in ("smaller", "larger") if sizes[size])
+    counts = Counter(found.outcome for found in effects)
+    texts = {outcome: f"{outcome} {counts[outcome]}" for outcome in (*OUTCOMES, SHOWN) if counts[outcome]}
+    texts |= {REPRODUCED: f"{texts[REPRODUCED]} ({shown})"} if shown else {}
+    option = f"option {claim.nearest}: " * (claim.nearest is not None and bool(effects))
+    return option + ", ".join(texts.values())
 
 
 def misses(evidence: Evidence) -> str:
@@ -194,7 +217,7 @@ def misses(evidence: Evidence) -> str:
     for cell in evidence.cells.itertuples():
         if cell.reproduced is False:
             miss = next((miss for miss in evidence.paper.tables.misses if miss.covers(cell)), UNEXPLAINED)
-            name = " ".join(filter(None, (titled(str(cell.table)), cell.dataset, cell.method, cell.variant)))
+            name = f"{panel_of(cell)}, {cell.dataset}, {method_of(cell)}"
             groups.setdefault(miss, []).append(f"{name}: {cell.here:.4g} here, {cell.paper:.4g} in the paper")
     lines = []
     for miss, texts in groups.items():
@@ -261,7 +284,7 @@ class Report:
     name: str
     answer: list[str]
     section: str  # of REPRODUCTION.md
-    rows: list[tuple[str, int, str, str]] = field(default_factory=list)  # claims: paper, number, text, word
+    rows: list[tuple[str, str, int, str, str]] = field(default_factory=list)  # claims: kind, paper, number, text, word
     errata: str = ""
     files: dict[Path, bytes] = field(default_factory=dict)
 
@@ -278,7 +301,9 @@ def report(study: Study, draw: bool = True) -> Report:
     links = f"{tally(evidence.judged)} [All results]({name}/{PAGE})."
     image = _image(f"{study.title}: the claims' effects", f"../figures/claims/{name}.png")
     section = paragraphs([head, *evidence.answer, links, image])
-    rows = [(study.title, claim.claim.number, claim.claim.text, _bold(claim)) for claim in evidence.judged]
+    rows = [
+        (kind(claim), study.title, claim.claim.number, claim.claim.text, verdict(claim)) for claim in evidence.judged
+    ]
     return Report(name, evidence.answer, section, rows, _errata(evidence), files(evidence, draw))
 
 
@@ -297,10 +322,10 @@ def _errata(evidence: Evidence) -> str:
     if notes := remarks(name):
         parts.append("Remarks on cells:\n\n" + _listed(re.sub("^table", "Table ", note) for note in notes))
     rows = [
-        (claim.claim.number, found.effect, plain(found.setting), " ".join(f"{n:.4g}" for n in found.printed))
+        (claim.claim.number, plain(found.effect), plain(found.setting), " ".join(f"{n:.4g}" for n in found.printed))
         for claim in evidence.judged
         for found in claim.effects
-        if found.misses
+        if found.misses and found.setting.partition(", ")[0] not in evidence.paper.stands_for
     ]
     if rows:
         head = ("claim", "effect", "on", "in the paper")
@@ -314,8 +339,7 @@ def overview(reports: Sequence[Report]) -> str:
     parts += [own.section for own in reports]
     parts.append("## The rule\n\n" + RULE.read_text(encoding="utf-8"))
     rows = [row for own in reports for row in own.rows]
-    parts.append("## All claims\n\n" + markdown(("paper", "claim", "says", "here"), rows))
-    return paragraphs(parts) + "\n"
+    return paragraphs([*parts, "## All claims", *by_kind(("paper", "claim", "says", "here"), rows)]) + "\n"
 
 
 def errata(reports: Sequence[Report]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -14,8 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pfl_core.study.claims import NOT_FOUND, OPEN, REPRODUCED, REVERSED, SHOWN, Found, Judged, span
+from pfl_core.study.compare import STAND_IN
+from pfl_core.study.labels import short_data
 from pfl_core.study.names import plain
-from pfl_core.study.published import titled
+from pfl_core.study.published import method_of, panel_of
 from pfl_core.study.style import BLACK, BLUE, DOUBLE, GREEN, GREY, ORANGE, SKY, VERMILLION, styled
 
 COLORS = {REPRODUCED: GREEN, NOT_FOUND: ORANGE, REVERSED: VERMILLION, OPEN: GREY, SHOWN: SKY}
@@ -27,22 +29,34 @@ NUMBERS = 0.21  # share for the numbers on the right
 SMALL = 5.5  # font size
 PAPER_SETTING = "paper"
 NOTE = (
-    "Lines: 95 % intervals over seeds, cut at the frame. Accuracies and their differences in percentage points."
-    "\n"
-    "A claim takes the worst word of its effects. Claims without runs, or that follow from the algorithm, are left out."
+    "Lines: 95 % intervals over seeds, cut at the frame. Accuracies and their differences in percentage points.\n"
+    "Smaller, larger: distance from the bound, beside the paper's. A grey diamond misses the bound.\n"
+    "A claim takes the worst word of its effects. Left out: claims without runs, with one seed, or from the algorithm."
 )
+CELLS_NOTE = "Lines join the printed number and the one here."
+
+
+def of_nearest(claim: Judged) -> list[Found]:
+    """The effects that give the claim its word: those of the nearest option."""
+    nearest = claim.nearest
+    return [found for found in claim.effects if found.option == nearest]
+
+
+def size(claim: Judged, found: Found) -> str:
+    """ "smaller" or "larger" than printed; "" for one of two bounds on the same number, which has both sizes."""
+    same = (other for other in claim.effects if (other.keys, other.mean) == (found.keys, found.mean))
+    return "" if any(other.side != found.side for other in same) else found.size
+
+
+def data_of(effects: Iterable[Found]) -> str:
+    """The data of the effects' runs, in short: "CIFAR-10 and Fashion-MNIST"."""
+    return " and ".join(dict.fromkeys(short_data(found.setting, found.data) for found in effects))
 
 
 def drawn(claim: Judged) -> list[Found]:
     """The effects of a claim that the picture shows: those with an interval, or counted, of the nearest option."""
-    nearest = claim.nearest
-    return [
-        found
-        for found in claim.effects
-        if found.option == nearest
-        and (not math.isnan(found.low) or found.exact and found.seeds)
-        and found.reason != UNSEARCHED
-    ]
+    having = (f for f in of_nearest(claim) if not math.isnan(f.low) or f.exact and f.seeds)
+    return [found for found in having if found.reason != UNSEARCHED]
 
 
 @styled
@@ -59,7 +73,7 @@ def claims_figure(judged: Sequence[Judged], title: str) -> Figure:
         HEAD + LINE * (len(text) - 1) + sum(ROW * len(part) + FOOT for part in parts)
         for text, parts in zip(texts, strips, strict=True)
     ]
-    height = sum(heights) + 0.95
+    height = sum(heights) + 1.05
     fig = plt.figure(figsize=(DOUBLE, height))
     y = height - 0.75
     fig.text(1 - NUMBERS + 0.01, (y + 0.02) / height, "here (paper)", fontsize=SMALL)
@@ -72,13 +86,13 @@ def claims_figure(judged: Sequence[Judged], title: str) -> Figure:
         fig.text(0.01, (y - 0.26 + LINE) / height, _left_out(claim, effects), fontsize=SMALL, color=GREY)
         y -= HEAD - LINE
         for part in parts:
-            _strip(_axes(fig, y, len(part)), part, several=len({found.setting for found in effects}) > 1)
+            _strip(_axes(fig, y, len(part)), claim, part, several=len({found.setting for found in effects}) > 1)
             y -= ROW * len(part) + FOOT
     legend = [_dot("here, the paper's setting", BLACK, True), _dot("here, another setting", BLACK, False)]
     legend += [
         Line2D([], [], color=COLORS[word], lw=2.5, label=word) for word in (REPRODUCED, NOT_FOUND, REVERSED, OPEN)
     ]
-    return _with_head(fig, title, legend, SMALL + 1)
+    return _with_head(fig, title, legend, SMALL + 1, NOTE)
 
 
 def _axes(fig: Figure, top: float, rows: int) -> Axes:
@@ -93,12 +107,9 @@ def _axes(fig: Figure, top: float, rows: int) -> Axes:
     return ax
 
 
-def _row(
-    ax: Axes, row: int, name: str, here: float, printed: Sequence[float], text: str, color: str, filled: bool
-) -> None:
-    """A dot for the number here, diamonds for the printed ones, the name on the left and the numbers on the right."""
+def _row(ax: Axes, row: int, name: str, here: float, text: str, color: str, filled: bool) -> None:
+    """A dot for the number here, the name on the left and the numbers on the right."""
     ax.plot(here, row, "o", color=color, mfc=color if filled else "white", ms=3.6, zorder=3)
-    ax.plot(printed, [row] * len(printed), "D", mfc="none", mec=BLACK, mew=0.7, ms=3.4, zorder=4)
     sides = ((0, -4, "right", _short(name, 74), BLACK), (1, 4, "left", text, color))
     for x, shift, align, words, ink in sides:
         ax.annotate(
@@ -107,18 +118,22 @@ def _row(
         )  # fmt: skip
 
 
+def _diamonds(ax: Axes, row: int, printed: Sequence[float], color: str = BLACK) -> None:
+    ax.plot(printed, [row] * len(printed), "D", mfc="none", mec=color, mew=0.7, ms=3.4, zorder=4)
+
+
 def _dot(label: str, color: str, filled: bool) -> Line2D:
     return Line2D([], [], marker="o", color=color, mfc=color if filled else "white", ms=4, label=label)
 
 
-def _with_head(fig: Figure, title: str, legend: Sequence[Line2D], size: float) -> Figure:
+def _with_head(fig: Figure, title: str, legend: Sequence[Line2D], fontsize: float, note: str) -> Figure:
     """The figure with title, legend and note."""
     height = fig.get_figheight()
     paper = Line2D([], [], marker="D", ls="", mfc="none", mec=BLACK, ms=4, label="the paper")
     fig.text(0.01, 1 - 0.2 / height, title, fontsize=9, fontweight="bold")
-    fig.text(0.01, 0.03 / height, NOTE, fontsize=SMALL, color=GREY)
+    fig.text(0.01, 0.03 / height, note, fontsize=SMALL, color=GREY)
     at = (0.0, 1 - 0.25 / height)
-    fig.legend(handles=[paper, *legend], ncols=4, loc="upper left", bbox_to_anchor=at, fontsize=size)
+    fig.legend(handles=[paper, *legend], ncols=4, loc="upper left", bbox_to_anchor=at, fontsize=fontsize)
     return fig
 
 
@@ -130,17 +145,20 @@ def _by_quantity(effects: Sequence[Found]) -> list[list[Found]]:
     return list(parts.values())
 
 
-def _strip(ax: Axes, effects: Sequence[Found], several: bool) -> None:
-    """Effects with one scale; with ``several`` settings in the claim, each is named."""
+def _strip(ax: Axes, claim: Judged, effects: Sequence[Found], several: bool) -> None:
+    """Effects of a claim with one scale; with ``several`` settings in the claim, each is named."""
     for row, found in enumerate(effects):
         color = COLORS.get(found.outcome, BLACK)
         if not found.exact:
             ax.plot([found.low, found.high], [row, row], color=color, lw=1.6, solid_capstyle="butt")
         ax.plot([found.bound, found.bound], [row - 0.42, row + 0.42], color=BLACK, lw=0.8, zorder=2)
-        name = f"{plain(found.setting)}: {found.effect}" if several and found.setting else found.effect
+        name = plain(f"{found.setting}: {found.effect}" if several and found.setting else found.effect)
         text = f"{round(found.mean, 9):.3g}" + (f" ({span(found.printed, '.3g')})" if found.printed else "")
-        text += f"  {found.reason.partition(':')[0]}" if found.outcome == OPEN else ""
-        _row(ax, row, name, found.mean, found.printed, text, color, found.preset == PAPER_SETTING)
+        text += f"  {size(claim, found) or found.reason.partition(':')[0]}"
+        _row(ax, row, name, found.mean, text, color, found.preset == PAPER_SETTING)
+        missed = [number for number in found.printed if found.side * (number - found.bound) <= 0]
+        _diamonds(ax, row, [number for number in found.printed if number not in missed])
+        _diamonds(ax, row, missed, GREY)
     ax.set_xlim(*_limits(effects))
     ax.locator_params(axis="x", nbins=6)
 
@@ -152,14 +170,15 @@ def _limits(effects: Sequence[Found]) -> tuple[float, float]:
     low, high = min(points), max(points)
     reach = max(high - low, 1e-3)
     low, high = max(min([low, *ends]), low - reach), min(max([high, *ends]), high + reach)
-    pad = 0.05 * max(high - low, 1e-3)
+    pad = 0.05 * max(high - low, 0.02)  # with less, the axis labels need a power of ten beside them
     return low - pad, high + pad
 
 
 def _left_out(claim: Judged, effects: Sequence[Found]) -> str:
     """Effects of the claim that are not drawn, and why; and on what the others were run."""
-    rest = Counter(f.reason or f.outcome for f in claim.effects if f.option == claim.nearest and f not in effects)
-    where = " and ".join(dict.fromkeys(f"{f.preset}, {plain(f.data.split(':')[0])}" for f in effects))
+    rest = Counter(f.reason or f.outcome for f in of_nearest(claim) if f not in effects)
+    presets = dict.fromkeys(found.preset for found in effects)
+    where = " and ".join(f"{preset}, {data_of(f for f in effects if f.preset == preset)}" for preset in presets)
     text = "; ".join([_short(where, 90), *(f"not drawn: {count} {reason}" for reason, count in rest.items())])
     option = f"option {claim.nearest}; " if claim.nearest is not None else ""
     return option + text
@@ -181,20 +200,20 @@ def cells_figure(cells: pd.DataFrame, title: str) -> Figure:
     height = sum(heights) + 0.7
     fig = plt.figure(figsize=(DOUBLE, height))
     y = height - 0.6
-    for ((name, metric), part), tall in zip(panels, heights, strict=True):
+    for (_, part), tall in zip(panels, heights, strict=True):
         ax = _axes(fig, y - 0.3, len(part))
         for row, cell in enumerate(part.itertuples()):
             color = {True: GREEN, False: VERMILLION}.get(cell.reproduced, BLUE)
             ax.plot([cell.paper, cell.here], [row, row], color=color, lw=1)
-            label, text = f"{cell.dataset}: {cell.method} {cell.variant}".strip(), f"{cell.here:.4g} ({cell.paper:.4g})"
-            at_paper = cell.preset == PAPER_SETTING and "stand-in" not in cell.data
-            _row(ax, row, label, cell.here, [cell.paper], text, color, at_paper)
-        label = f"{titled(str(name))}: {metric.replace('_', ' ')}"
-        fig.text(0.01, (y - 0.18) / height, label, fontsize=7, fontweight="bold")
+            here = f", here {plain(cell.data.removesuffix(STAND_IN).strip())}" if STAND_IN in cell.data else ""
+            label, text = f"{cell.dataset}{here}: {method_of(cell)}", f"{cell.here:.4g} ({cell.paper:.4g})"
+            _row(ax, row, label, cell.here, text, color, filled=cell.preset == PAPER_SETTING and not here)
+            _diamonds(ax, row, [cell.paper])
+        fig.text(0.01, (y - 0.18) / height, panel_of(part.iloc[0]), fontsize=7, fontweight="bold")
         y -= tall
     legend = [
         _dot("here, within 2 points or the paper's spread", GREEN, True),
         _dot("here, not within it", VERMILLION, True),
         _dot("here, another setting or not judged", BLUE, False),
     ]
-    return _with_head(fig, title, legend, SMALL + 0.5)
+    return _with_head(fig, title, legend, SMALL + 0.5, CELLS_NOTE)

@@ -16,6 +16,9 @@ from pfl_core.runs.provenance import ROOT
 from pfl_core.study.methods import PRINTED
 
 FOLDER = ROOT / "data" / "paper"
+CONTEXT = {"T", "batch_size", "target"}  # fields in a paper's tables that the setting determines
+SYMBOLS = {"eta_g": "η_g", "lambda": "λ", "tau": "τ", "alpha": "α"}  # fields of variants
+METRICS = {"acc_bottom_decile": "worst tenth", "acc_mean": "mean accuracy", "pct": " %", "_": " "}  # parts of names
 COLUMNS = ["paper", "table", "dataset", "method", "key", "variant", "metric", "value", "std", "note"]
 
 
@@ -50,6 +53,25 @@ def parse_variant(text: str) -> dict[str, float | str]:
 def titled(table: str) -> str:
     """A table as texts name it: "Table 2" for ``table2``, "Figure 5" for ``figure5``."""
     return table.replace("table", "Table ").replace("figure", "Figure ")
+
+
+def method_of(cell: Any) -> str:
+    """A cell's method with its fields, as texts name it: "FedAvg+PeWS, λ = 2"."""
+    texts = {
+        name: f"{value:g}" if isinstance(value, float) else value.replace("_", " ")
+        for name, value in parse_variant(cell.variant).items()
+        if name not in CONTEXT
+    }
+    words = [titled(text) if name == "rule" else f"{SYMBOLS.get(name, name)} = {text}" for name, text in texts.items()]
+    return ", ".join([cell.method, *words])
+
+
+def panel_of(cell: Any) -> str:
+    """A cell's table and metric, as texts name them: "Table 1, worst tenth"."""
+    metric = cell.metric
+    for code, words in METRICS.items():
+        metric = metric.replace(code, words)
+    return f"{titled(cell.table)}, {metric}"
 
 
 def remarks(paper: str, *tables: str) -> list[str]:
@@ -96,7 +118,6 @@ def _read(paper: str, path: Path) -> pd.DataFrame:
 
 
 ANY = object()  # equals every value: a field that a table varies without printing it
-CONTEXT = {"T", "batch_size", "target"}  # fields in a paper's tables that the setting determines
 
 
 @dataclass(frozen=True)

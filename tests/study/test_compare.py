@@ -59,10 +59,16 @@ def test_a_tables_cells_are_counted():
     stored = results(dict(preset="paper", value=80.0))
     text = counts(as_frame(compare(PAPER, stored)))["Table 2"]
     assert text == "1 of 16 cells have runs; at the paper's setting: 1 run, 0 within its spread or 2 points of it"
+    two = [
+        dict(preset="paper", value=v, alpha=a, changed=("alpha",), differs=d)
+        for v, a, d in ((80, 0.3, "rounds"), (82, 0.5, ""))
+    ]
+    text = counts(as_frame(compare(PAPER, results(*two))))["Table 2"]
+    assert "2 run, 1 of them stopped early when accuracy no longer changed, 1 within its spread" in text
     made = stored.assign(data="generated here: its clusters are not published")
     text = counts(as_frame(compare(PAPER, made)))["Table 2"]
     assert text.endswith(
-        "at the paper's setting: 1 run, all of them with data generated here, 0 within its spread or 2 points of it"
+        "at the paper's setting: 1 run, with data generated here, 0 within its spread or 2 points of it"
     )
 
 
@@ -89,6 +95,7 @@ COPY = "cifar10 (JPEG copy)"
         ([DIGITS, QUICK], dict(ours=1.0, data=COPY, differs="network")),  # the paper's data first
         ([dict(value=90.0, rounds=60), dict(value=10.0, rounds=5), dict(seed=1, rounds=5)], dict(ours=90.0, seeds=[0])),
         ([dict(value=90.0, data="cifar10"), dict(seed=1)], dict(ours=90.0, data="cifar10", seeds=[0])),  # one copy
+        ([dict(value=90.0, setting="cifar10, with validation"), dict(rounds=60)], dict(ours=90.0)),  # rates searched
     ],
 )
 def test_which_runs_a_cell_shows(runs, shown):

@@ -1,6 +1,7 @@
 """The results pages, their answers, and `pfl report`."""
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -9,7 +10,7 @@ from pfl_core import papers
 from pfl_core.cli import main
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import answers, pages
-from pfl_core.study.claims import Found, Values
+from pfl_core.study.claims import Claim, Found, Judged, Values
 
 LONGEST = 20_000  # bytes of a results page
 
@@ -59,10 +60,53 @@ def test_report_of_a_folder_judges_these_runs_and_writes_nothing(capsys, tmp_pat
 def test_a_word_of_an_answer_must_fit_its_number(word, numbers, fits):
     values = Values(dict(enumerate(numbers)), text="a − b")
     if fits:
-        assert answers.checked(word, values) == answers.mean(values)
+        assert answers.checked((), word, values) == answers.mean(values)
     else:
         with pytest.raises(ValueError, match=f"a − b is no longer {word}"):
-            answers.checked(word, values)
+            answers.checked((), word, values)
+
+
+def test_a_difference_that_a_claim_leaves_open_is_not_behind():
+    values = Values({0: -1.0, 1: -1.1, 2: -0.9}, {"a": {}, "b": {}}, text="a − b")
+    effect = Found(
+        "b − a > 0", "x", None, 1, 0.0, False, outcome="open", reason="after Holm", mean=1.0, keys=("b", "a")
+    )
+    assert answers.checked((claim(effect),), "after_holm", values) == "1.0"
+    with pytest.raises(ValueError, match="a − b is no longer behind: .* after Holm"):
+        answers.checked((claim(effect),), "behind", values)
+    other = replace(effect, keys=("b", "c"))
+    assert answers.checked((claim(other),), "behind", values) == "1.0"
+
+
+def claim(*effects: Found, source: str = "Table 1", follows: bool = False) -> Judged:
+    return Judged("x", Claim(1, source, "It wins.", lambda r: (), follows=follows), effects)
+
+
+RUN = Found("a > 0", "cifar10", None, 1, 0.0, False, outcome="reproduced", mean=1.0, seeds=3, data="CIFAR-10 (copy)")
+MISSING = Found("a > 0", "emnist", None, 1, 0.0, False)
+
+
+def test_a_word_names_its_data_and_what_is_not_run():
+    assert pages.verdict(claim(RUN)) == "**reproduced** on CIFAR-10"
+    assert pages.verdict(claim(RUN, MISSING)) == "**reproduced** on CIFAR-10; 1 of 2 not run"
+    assert pages.verdict(claim(MISSING)) == "not run"
+    elsewhere = replace(RUN, setting="x", data="generated here: points and colours and cifar10: CIFAR-10 (copy)")
+    assert pages.verdict(claim(elsewhere)) == "**reproduced** on data generated here and CIFAR-10"
+    reverse = replace(RUN, setting="mnist", outcome="reversed")
+    assert pages.verdict(claim(RUN, reverse)) == "**reversed** on MNIST"  # the data of the effects that give the word
+
+
+def test_effects_are_counted_with_their_size_but_not_of_two_bounds():
+    small, other = replace(RUN, size="smaller", keys=("a",)), replace(RUN, keys=("b",))
+    assert pages.effect_counts(claim(small, other, MISSING)) == "reproduced 2 (1 smaller)"
+    assert pages.effect_counts(claim(small, replace(small, side=-1, bound=2.0))) == "reproduced 2"
+
+
+def test_claims_that_are_not_the_papers_are_counted_and_listed_apart():
+    judged = [claim(RUN), claim(RUN, follows=True), claim(RUN, source="not in the paper")]
+    first, *apart = pages.tally(judged).split(" Apart, ")
+    assert first == "The paper's 1 claims: 1 reproduced." and len(apart) == 2
+    assert [table.startswith("### ") for table in pages.claims_tables(judged)] == [False, True, True]
 
 
 def test_numbers_of_answers():

@@ -10,7 +10,7 @@ import pytest
 from pfl_core import methods
 from pfl_core.papers import PAPERS
 from pfl_core.runs.provenance import ROOT
-from pfl_core.study.published import COLUMNS, facts, parse_variant, remarks, table
+from pfl_core.study.published import COLUMNS, facts, method_of, panel_of, parse_variant, remarks, table
 
 ROWS = {  # numbers of cells in the printed tables
     "fedselect": [40, 16, 32],
@@ -99,3 +99,12 @@ def test_no_number_has_changed_since_the_files_were_typed_and_checked():
     for path in sorted((ROOT / "data" / "paper").glob("*.csv")):
         digest.update(path.read_bytes().replace(b"\r\n", b"\n"))
     assert digest.hexdigest() == "d92ccd25aa6f1743"
+
+
+def test_cells_are_named_in_words():
+    rows = {row.variant: row for row in table("fedpews", 2).itertuples()}
+    long = rows["eta_g=0.5;lambda=2.0;tau=0.2;T=250;batch_size=32;target=90"]
+    assert method_of(long) == "FedAvg+PeWS, η_g = 0.5, λ = 2, τ = 0.2"
+    assert panel_of(long) == "Table 2, rounds to target"
+    decile = next(row for row in table("pfedgate", 1).itertuples() if row.metric == "acc_bottom_decile")
+    assert panel_of(decile) == "Table 1, worst tenth"

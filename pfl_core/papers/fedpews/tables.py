@@ -59,7 +59,7 @@ TABLES = Tables(
             variant="eta_g=",  # on the synthetic data
         ),
         Miss(
-            "Without diversity reward the masks had not settled (see below), so they are random subnetworks, which do "
+            "Without diversity reward the masks had not settled, so they are random subnetworks, which do "
             "no harm here. Open: which reading of the text gives the paper's fall below FedAvg; scores that do not "
             "start at 0 are one.",
             "CIFAR-MNIST",

@@ -69,8 +69,8 @@ TABLES = Tables(
             hours=0.8,
         ),
         Miss(
-            "No reading that was run reaches the paper's number: not tensors ranked one by one, not batches of 32 (see "
-            "the answer). Open: other deals of the classes to the clients, that is, other seeds.",
+            "No reading that was run reaches the paper's number: not tensors ranked one by one, not batches of 32. "
+            "Open: other deals of the classes to the clients, that is, other seeds.",
             "CIFAR-10",
             "FedSelect",
             run="pfl run fedselect --paper fedselect --preset paper --set alpha=0.3 --seed 1 --until 60",
