@@ -29,15 +29,16 @@ from pfl_core.study.checks import FLAT
 from pfl_core.study.frame import Row, fresh, in_words, is_missing
 from pfl_core.study.published import ANY
 from pfl_core.study.settings import searched_values
-from pfl_core.study.statistics import ALIKE, LEVEL, Interval, holm
+from pfl_core.study.statistics import ALIKE, LEAST_SEEDS, LEVEL, Interval, holm
 
 if TYPE_CHECKING:
     from pfl_core.study.paper import Study
 
 REPRODUCED, NOT_FOUND, REVERSED, OPEN, NOT_RUN = OUTCOMES = ("reproduced", "not found", "reversed", "open", "not run")
 SHOWN = "shown"  # runs at presets quick and ci, or with changed settings, decide nothing
-LEAST_SEEDS, MOST_SEEDS = 3, 100
+MOST_SEEDS = 100
 LATE = ("acc_", "rounds_to", "roughness")  # metrics that depend on where training ends
+FAR = 1e6  # rounds, more than any run has
 PRINTED = "printed"  # in place of a seed
 
 Seed = int | str
@@ -62,6 +63,7 @@ class Values:
     metrics: frozenset[str] = frozenset()
     counted: bool = False
     is_named: bool = False  # the text stands alone, without the metric in front
+    censored: frozenset[int] = frozenset()  # the true numbers can be larger (1) or smaller (-1): a target was missed
 
     def __bool__(self) -> bool:
         return bool(self.by_seed)
@@ -82,7 +84,7 @@ class Values:
     __add__ = _operator(operator.add, "{} + {}")
     __sub__ = _operator(operator.sub, "{} − {}")
     __mul__ = _operator(operator.mul, "{} × {}")
-    __truediv__ = _operator(operator.truediv, "{} / {}")
+    __truediv__ = _operator(lambda a, b: a / b if b else math.nan, "{} / {}")
     __rsub__ = _operator(operator.sub, "{} − {}", swapped=True)
     __rmul__ = _operator(operator.mul, "{} × {}", swapped=True)
     __abs__ = _operator(abs, "|{}|")
@@ -93,14 +95,23 @@ class Values:
     def __lt__(self, bound: float) -> Effect:
         return Effect(self, -1, bound)
 
-    __ge__, __le__ = __gt__, __lt__  # bounds of counts include equality
+    def __ge__(self, bound: float) -> Effect:
+        return Effect(self, 1, bound, strict=False)
+
+    def __le__(self, bound: float) -> Effect:
+        return Effect(self, -1, bound, strict=False)
 
 
 def combined(function: Callable[..., float], text: str, *parts: Values | float) -> Values:
-    """``function`` of the parts, seed by seed, over the seeds that all of them have."""
+    """``function`` of the parts, seed by seed, over the seeds that all of them have. NaN is a missing number."""
     values = [part for part in parts if isinstance(part, Values)]
-    seeds = [s for s in values[0].by_seed if all(s in v.by_seed for v in values)]
-    found = {s: function(*(p.by_seed[s] if isinstance(p, Values) else p for p in parts)) for s in seeds}
+
+    def at(seed: Seed, moved: Values | None = None, by: float = 0.0) -> float:
+        return function(*(p.by_seed[seed] + by * (p is moved) if isinstance(p, Values) else p for p in parts))
+
+    every = {s: at(s) for s in values[0].by_seed if all(s in v.by_seed for v in values)}
+    found = {s: number for s, number in every.items() if not math.isnan(number)}
+    ends = [(at(s, v, side * FAR), number) for s, number in found.items() for v in values for side in v.censored]
     return Values(
         found,
         {key: row for v in values for key, row in v.runs.items() if row["seed"] in found or key in found},
@@ -108,6 +119,7 @@ def combined(function: Callable[..., float], text: str, *parts: Values | float) 
         frozenset().union(*(v.metrics for v in values)),
         any(v.counted for v in values),
         any(v.is_named for v in values),
+        frozenset(1 if end > number else -1 for end, number in ends if end != number),
     )
 
 
@@ -177,6 +189,11 @@ class Effect:
     values: Values
     side: int
     bound: float
+    strict: bool = True  # of counts: whether the bound itself is on the other side
+
+    def holds(self, number: float) -> bool:
+        """Whether one number is on the claimed side."""
+        return self.side * (number - self.bound) > (ALIKE if self.strict else -ALIKE)
 
     def __bool__(self) -> bool:
         raise TypeError("an effect has no truth value; yield it. For -m < x < m write `yield from within(x, m)`")
@@ -185,7 +202,7 @@ class Effect:
         """The inequality; metrics other than ``score`` are named in front."""
         metrics = [] if self.values.is_named else sorted(self.values.metrics - {score})
         front = f"{', '.join(in_words(name) for name in metrics)}: " if metrics else ""
-        signs = "≤≥" if self.values.counted else "<>"
+        signs = "<>" if self.strict else "≤≥"
         return f"{front}{self.values.text} {signs[self.side > 0]} {self.bound:g}"
 
 
@@ -204,6 +221,7 @@ class Claim:
     printed: tuple[int | str, ...] = ()  # tables with its printed numbers; the first that has one counts
     option: tuple[Any, ...] = ()  # one whole option suffices
     margin: float | None = 1.0  # without printed value an effect so close to the bound is not found; None: never
+    margins: Mapping[str, float] = field(default_factory=dict)  # metric -> margin, if it has another unit
     mechanism: bool = False  # about what a mechanism does: runs in which it did not act decide nothing
     follows: bool = False  # from the algorithm: it checks this project
 
@@ -234,6 +252,7 @@ class Source:
     rows: Callable[[str, str], Iterable[Row]]  # of a setting and a method
     decides: bool = True
     all_rows: Sequence[Row] = ()  # also those of other standings that decide
+    columns: frozenset[str] = frozenset()  # of the frame
 
     def find(self, setting: str, method: str, metric: str, fields: Mapping[str, Any]) -> Values:
         """The metric of the rows with these fields; a field that is not named stands at the paper's default.
@@ -241,14 +260,16 @@ class Source:
         A target that is not reached ("rounds_to...") counts as one round after the last. Of printed tables the first
         that has a number counts. Raises ValueError for two rows with one seed.
         """
+        late = False
         values: dict[Seed, float] = {}
         rows: dict[Seed, Row] = {}
         for row in self.rows(setting, method):
             value = row.get(metric)
-            if is_missing(value) and metric in row and metric.startswith("rounds_to"):
-                value = row["rounds"] + 1.0
+            unreached = is_missing(value) and metric in row and metric.startswith("rounds_to")
+            value = row["rounds"] + 1.0 if unreached else value
             if value is None or is_missing(value) or not matches(row, fields):
                 continue
+            late = late or unreached
             first = rows.setdefault(row["seed"], row)
             if first is row:
                 values[row["seed"]] = float(value)
@@ -256,7 +277,7 @@ class Source:
                 keys = f"{first['key']} and {row['key']}"
                 what = f"two runs of {method} with {dict(fields)} and seed {row['seed']}"
                 raise ValueError(f"{setting!r}: {what}: {keys}; name what differs")
-        return Values(values, {row["key"]: row for row in rows.values()})
+        return Values(values, {row["key"]: row for row in rows.values()}, censored=frozenset([1] * late))
 
     def every(self, metric: str) -> Values:
         """The metric of every run that decides, by key."""
@@ -296,17 +317,18 @@ def stored(paper: Study, runs: pd.DataFrame) -> list[Source]:
     for name, own in standings.items():
         decides = name in ("paper", "paper, stopped", "real")
         for suffix in paper.searched_first if name == "real" else ("",):
-            sources.append(Source(name, _longest(own, suffix), decides, deciding if decides and own else own))
+            every = deciding if decides and own else own
+            sources.append(Source(name, _longest(own, suffix), decides, every, frozenset(runs.columns)))
     return sources
 
 
 def _longest(rows: Sequence[Row], suffix: str) -> Callable[[str, str], Sequence[Row]]:
-    """The rows of a setting, with the suffix to its name, and a method; of a setting only the runs with most rounds."""
-    longest: dict[str, float] = {}
+    """The rows of a setting, with the suffix to its name, and a method; only the method's runs with most rounds."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(rows, key=lambda row: -row["rounds"]):
-        if row["rounds"] == longest.setdefault(row["setting"], row["rounds"]):
-            groups.setdefault((row["setting"], row["method"]), []).append(row)
+        group = groups.setdefault((row["setting"], row["method"]), [row])
+        if row is not group[0] and row["rounds"] == group[0]["rounds"]:
+            group.append(row)
     return lambda setting, method: groups.get((setting + suffix, method), ())
 
 
@@ -339,9 +361,10 @@ class Pick:
     def __call__(self, method: str | None = None, /, metric: str | None = None, **fields: Any) -> Values:
         """The metric (default: the paper's score) of a method (default: the paper's own) by seed.
 
-        A field that is not named stands at the paper's default.
+        A field that is not named stands at the paper's default. Raises ValueError for an unknown method or field.
         """
         method, metric = method or self.paper.name, metric or self.paper.score
+        self.paper.check_names(method, fields, self.source.columns)
         values = self.source.find(self.setting, method, metric, fields)
         return replace(values, text=self.paper.label(method, fields), metrics=frozenset({metric}))
 
@@ -371,7 +394,8 @@ class Found:
     printed: tuple[float, ...] = ()  # several on a stand-in: those of all data sets for which it stands
     misses: bool = False  # whether the paper's own numbers miss the bound
     outcome: str = NOT_RUN
-    reason: str = ""  # why it is open
+    reason: str = ""  # why it is open, or which metric no run has
+    blocked: str = ""  # the condition that its runs do not meet, also if it is open for another reason
     size: str = ""  # "smaller" or "larger" than printed, of an effect that is reproduced
     mean: float = math.nan
     low: float = math.nan
@@ -433,18 +457,13 @@ def _word(effects: Iterable[Found]) -> str:
     return next((word for word in order if word in outcomes), NOT_RUN)
 
 
-def judge(
-    paper: Study, runs: pd.DataFrame, numbers: Iterable[int] | None = None, conditions: bool = True
-) -> list[Judged]:
-    """The claims of the paper (with these numbers), judged by the runs of a frame.
-
-    ``conditions``: False leaves out the conditions on runs, so that the numbers alone decide.
-    """
+def judge(paper: Study, runs: pd.DataFrame, numbers: Iterable[int] | None = None) -> list[Judged]:
+    """The claims of the paper (with these numbers), judged by the runs of a frame."""
     sources, chosen = stored(paper, runs), paper.claims if numbers is None else numbers
-    return [judge_claim(paper, paper.claims[number], sources, conditions) for number in chosen]
+    return [judge_claim(paper, paper.claims[number], sources) for number in chosen]
 
 
-def judge_claim(paper: Study, claim: Claim, ours: Sequence[Source], conditions: bool = True) -> Judged:
+def judge_claim(paper: Study, claim: Claim, ours: Sequence[Source]) -> Judged:
     """One claim, judged by the runs of these sources, the best first."""
     effects: list[Found] = []
     for option in claim.option or (None,):
@@ -459,48 +478,56 @@ def judge_claim(paper: Study, claim: Claim, ours: Sequence[Source], conditions: 
             for row in zip(*columns, strict=True):
                 which, effect = _chosen(ours, row[: len(ours)])
                 numbers = [number for e in row[len(ours) :] for number in e.values.by_seed.values()]
-                misses = any(effect.side * (number - effect.bound) <= 0 for number in numbers)
+                misses = not all(map(effect.holds, numbers))
                 text, exact = effect.text(paper.score), effect.values.counted
+                unknown = " or ".join(sorted(effect.values.metrics - which.columns)) if which.columns else ""
                 blank = Found(text, setting, option, effect.side, effect.bound, exact, tuple(numbers), misses)
-                found.append(_found(paper, claim, blank, which, effect.values, conditions) if effect.values else blank)
+                blank = replace(blank, reason=f"no run has {unknown}" if unknown else "")
+                found.append(_found(paper, claim, blank, which, effect) if effect.values else blank)
         effects += _after_holm(found)
     return Judged(paper.name, claim, tuple(effects))
 
 
 def _chosen(sources: Sequence[Source], effects: Sequence[Effect]) -> tuple[Source, Effect]:
-    """The first source with enough seeds for the effect, else the one with the most; those that decide first."""
+    """The first source with enough seeds for the effect, else the one with the most; those that can decide first."""
 
-    def worth(pair: tuple[Source, Effect]) -> tuple[bool, int]:
+    def worth(pair: tuple[Source, Effect]) -> tuple[bool, bool, int]:
         source, values = pair[0], pair[1].values
         seeds = len(values.by_seed)
-        return source.decides and seeds > 0, min(seeds, 1 if values.counted else LEAST_SEEDS)
+        decides = source.decides and seeds > 0
+        return decides, decides and not _unequal(values), min(seeds, 1 if values.counted else LEAST_SEEDS)
 
     return max(zip(sources, effects, strict=True), key=worth)
 
 
-def _found(paper: Study, claim: Claim, blank: Found, which: Source, values: Values, conditions: bool) -> Found:
+def _found(paper: Study, claim: Claim, blank: Found, which: Source, effect: Effect) -> Found:
     """The blank with outcome and numbers. Printed numbers that miss the bound do not count."""
-    numbers, side, bound = list(values.by_seed.values()), blank.side, blank.bound
-    theirs = [number for number in blank.printed if side * (number - bound) > 0]
-    word, size, reason = outcome(numbers, side, bound, theirs, claim.margin, values.counted)
+    values, side, bound = effect.values, blank.side, blank.bound
+    numbers = list(values.by_seed.values())
+    obstacle = _obstacle(paper, claim, values) if which.decides else ""
+    if values.counted:
+        word, size, reason = REPRODUCED if all(map(effect.holds, numbers)) else REVERSED, "", ""
+    else:
+        theirs = [number for number in blank.printed if side * (number - bound) > 0]
+        margin = next((claim.margins[name] for name in values.metrics if name in claim.margins), claim.margin)
+        word, size, reason = outcome(numbers, side, bound, theirs, margin)
+        if (-side if word == REPRODUCED else side) in values.censored and word != OPEN:
+            word, size, reason = OPEN, "", "not reached"
+        size = "" if values.censored else size
     if not which.decides:
         word, size, reason = SHOWN, "", ""
-    elif conditions and word != OPEN and not values.counted and (obstacle := _obstacle(paper, claim, values)):
+    elif obstacle and word != OPEN:
         word, size, reason = OPEN, "", obstacle
     spread = Interval.of(numbers, bound)
     data = " and ".join(dict.fromkeys(str(row["data"]) for row in values.runs.values()))
     known: dict[str, Any] = {"mean": spread.mean, "seeds": len(numbers), "preset": which.preset, "data": data}
     known |= {} if values.counted else {"low": spread.low, "high": spread.high, "p": spread.p}
-    return replace(blank, outcome=word, reason=reason, size=size, keys=tuple(values.runs), **known)
+    known |= {"reason": reason, "size": size, "blocked": obstacle}
+    return replace(blank, outcome=word, keys=tuple(values.runs), **known)
 
 
 def outcome(
-    numbers: Sequence[float],
-    side: int,
-    bound: float,
-    printed: Sequence[float],
-    margin: float | None,
-    counted: bool = False,
+    numbers: Sequence[float], side: int, bound: float, printed: Sequence[float], margin: float | None
 ) -> tuple[str, str, str]:
     """Outcome, size beside the printed effects, and reason of an open one.
 
@@ -509,13 +536,12 @@ def outcome(
         side, bound: the effect says that their mean is above (side 1) or below (-1) the bound.
         printed: the paper's own numbers, all on the claimed side; several if the data stand in for several sets.
         margin: for an effect without a printed number.
-        counted: whether the numbers are counts, of which each must be on the claimed side or on the bound.
     """
-    if counted:
-        return (REPRODUCED if all(side * (n - bound) >= -ALIKE for n in numbers) else REVERSED), "", ""
     if len(numbers) < LEAST_SEEDS:
         return OPEN, "", "one seed" if len(numbers) == 1 else "two seeds"
     spread = Interval.of(numbers, bound)
+    if math.isnan(spread.low):
+        return OPEN, "", "no spread"
     # from here on as if the effect said that the mean is above 0
     low, high = sorted((side * (spread.low - bound), side * (spread.high - bound)))
     theirs = [side * (number - bound) for number in printed]
@@ -543,19 +569,29 @@ def _too_wide(numbers: Sequence[float], distance: float) -> str:
 
 
 def _obstacle(paper: Study, claim: Claim, values: Values) -> str:
-    """Why these runs cannot decide, or "". At the paper's own setting its rates and rounds are the protocol."""
+    """Why these runs cannot decide, or "". Counts need runs that did not fail; else see rule.md."""
     rows = list(values.runs.values())
     if any(row.get("failed", 0) > 0 for row in rows):
         return "training failed"
+    if values.counted:
+        return ""
+    if _unequal(values):
+        return "unequal rounds"
     if claim.mechanism and any(row.get("inert", 0) > 0 and not paper.removed(row) for row in rows):
         return "mechanism inert"
-    real = [row for row in rows if row["preset"] == "real"]
-    searched = [searched_values(paper.settings.searched, "real", row["setting"], row["method"]) for row in real]
+    real = [row for row in rows if row["preset"] == "real" or row["partial"]]  # else the paper's rates are the protocol
+    searched = [searched_values(paper.settings.searched, row["preset"], row["setting"], row["method"]) for row in real]
     if len({row["method"] for row in rows}) > 1 and not all(searched):
         return "rates not searched"
     if any(name.startswith(LATE) for name in values.metrics):
-        return _still_improving([row for row in rows if row["preset"] == "real" or row["partial"]])
+        return _still_improving(real)
     return ""
+
+
+def _unequal(values: Values) -> bool:
+    """Whether runs in one setting were compared after different numbers of rounds."""
+    lengths = {(row["setting"], row["rounds"]) for row in values.runs.values()}
+    return not values.counted and len(lengths) > len({setting for setting, _ in lengths})
 
 
 def _still_improving(rows: Sequence[Row]) -> str:
@@ -574,8 +610,9 @@ def _still_improving(rows: Sequence[Row]) -> str:
 
 
 def _after_holm(effects: Sequence[Found]) -> list[Found]:
-    """The effects of a claim; a reversed one that Holm's method over those with an interval does not keep is open."""
-    tested = [i for i, found in enumerate(effects) if found.outcome != SHOWN and not math.isnan(found.low)]
+    """The effects of a claim; a reversed one that Holm's method, over intervals of enough seeds, loses is open."""
+    enough = [f.outcome != SHOWN and f.seeds >= LEAST_SEEDS and not math.isnan(f.low) for f in effects]
+    tested = [i for i, counts in enumerate(enough) if counts]
     kept = {i for i, significant in zip(tested, holm([effects[i].p for i in tested]), strict=True) if significant}
     lost = [found.outcome == REVERSED and not found.exact and i not in kept for i, found in enumerate(effects)]
     return [replace(f, outcome=OPEN, reason="after Holm") if gone else f for f, gone in zip(effects, lost, strict=True)]

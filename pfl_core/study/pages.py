@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 
 from pfl_core.runs import Record, Store
 from pfl_core.runs.provenance import ROOT
+from pfl_core.runs.store import RESULTS
 from pfl_core.study import checks, claims, frame, pictures, plots, search
 from pfl_core.study.answers import answered
 from pfl_core.study.claims import NOT_RUN, OPEN, OUTCOMES, REPRODUCED, SHOWN, Judged
@@ -34,6 +35,10 @@ PRESETS = ("paper", "real")  # in the order in which they decide
 KINDS = ("", "what follows from the algorithm and only tests this code", "what is not in the paper")  # of claims
 BLOCK = re.compile(r"(<!-- answer(?: (?P<paper>\w+))? -->\n?).*?(\n?<!-- /answer -->)", re.DOTALL)
 DPI = 150
+DATA, HEAD = (
+    re.compile(r'"data":\{"name":"([^"]+)"'),
+    4000,
+)  # of a record, whose spec stands within its first characters
 UNEXPLAINED = Miss("Not looked into yet.")
 RULE = Path(__file__).with_name("rule.md")  # what the words mean, for REPRODUCTION.md
 
@@ -227,7 +232,10 @@ def misses(evidence: Evidence) -> str:
 
 
 def missing(evidence: Evidence) -> str:
-    """For each claim that is open or not run: what its effects lack, and the core hours of more seeds of its runs."""
+    """For each claim that is open or not run: what its effects lack, and the core hours of more seeds of its runs.
+
+    Seeds are named only where they can change the word: a condition that the runs do not meet comes first.
+    """
     seconds = {record.key: record.core_seconds for record in evidence.records}
     rows = []
     for claim in evidence.judged:
@@ -235,16 +243,22 @@ def missing(evidence: Evidence) -> str:
             continue
         hours: dict[str, float] = {}  # by configuration
         needs: Counter[str] = Counter()
+        absent: set[str] = set()
         for found in claim.effects:
-            if found.outcome == NOT_RUN:
+            if found.outcome == NOT_RUN and (data := _not_at_hand(evidence.paper, found.setting)):
+                absent.add(plain(data))
+            elif found.outcome == NOT_RUN:
                 needs[f"runs of {plain(found.setting or 'all settings')}"] += 1
+            elif found.outcome == OPEN and found.blocked:
+                needs[found.blocked] += 1
             elif found.outcome == OPEN and (more := _more_seeds(found.reason, found.seeds)):
                 needs[f"{more} more seed{'s' * (more > 1)}"] += 1
                 for key in found.keys:
                     hours[key] = more * seconds.get(key, 0.0) / 3600 / max(found.seeds, 1)
             elif found.outcome == OPEN:
                 needs[re.sub(".*: over", "over", found.reason)] += 1
-        text = ", ".join(f"{need} ({count})" for need, count in needs.most_common(4))
+        lacks = [f"{need} ({count})" for need, count in needs.most_common(4)]
+        text = ", ".join(lacks + [f"data not at hand: {', '.join(sorted(absent))}"] * bool(absent))
         cost = f"{max(sum(hours.values()), 0.1):.1f}" if hours else ""
         rows.append((claim.claim.number, claim.word, text, cost))
     if not rows:
@@ -254,6 +268,22 @@ def missing(evidence: Evidence) -> str:
         "from the stored runs; `pfl figures PAPER/NOTEBOOK --preset P --dry-run` estimates missing runs."
     )
     return f"{intro}\n\n{markdown(('claim', 'here', 'lacks', 'core hours'), rows)}"
+
+
+def _not_at_hand(paper: Paper, setting: str) -> str:
+    """The data set of a setting if no committed run of any study has it, at no preset that decides; else ""."""
+    known = [paper.settings.settings[preset] for preset in PRESETS if preset in paper.settings.settings]
+    base = setting.partition(", ")[0]
+    names = [settings[base].data["name"] for settings in known if base in settings]
+    at_hand = any(set(name.split("+")) <= _data_at_hand() for name in names)
+    return "" if at_hand or not names else names[0]
+
+
+@cache
+def _data_at_hand() -> set[str]:
+    """The data sets of all committed records."""
+    heads = (path.read_text(encoding="utf-8")[:HEAD] for path in RESULTS.glob("*/*/*.json"))
+    return {found[1] for head in heads if (found := DATA.search(head))}
 
 
 def _more_seeds(reason: str, seeds: int) -> int:

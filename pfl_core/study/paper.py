@@ -6,14 +6,16 @@ Shared code receives it as argument.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from pfl_core.options import choices
 from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.index import indexed
 from pfl_core.study import claims, experiments, frame, parameters, published
@@ -152,11 +154,22 @@ class Study:
         return {}
 
     def usual_fields(self, method: str) -> Mapping[str, Any]:
-        """The fields of a method at preset paper, for which a claim names no other value."""
+        """The fields of a method at the largest preset, for which a claim names no other value."""
         if method not in self._usual:
-            spec = self.settings.before_search().spec(method, preset="paper")
+            spec = self.settings.before_search().spec(method, preset=self.presets[-1])
             self._usual[method] = asdict(spec.build_method())
         return self._usual[method]
+
+    def check_names(self, method: str, fields: Iterable[str], columns: Collection[str]) -> None:
+        """Raises ValueError for an unknown method, and for a field that no run and no printed number can have."""
+        known = (self.usual_fields(method), columns, self._printed_fields, frame.OF_RUN)
+        for name in fields:
+            if not any(name in names for names in known) and not name.startswith(frame.PREFIXES):
+                raise ValueError(f"{self.name}: {method} has no field {name!r}{choices(name, chain(*known))}")
+
+    @cached_property
+    def _printed_fields(self) -> set[str]:
+        return {name for cells in self.printed_cells.values() for cell in cells for name in cell["fields"]}
 
     def label(self, method: str, fields: Mapping[str, Any]) -> str:
         """What a claim picks, in short: "Ditto", "α = 0.3"."""

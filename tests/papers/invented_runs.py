@@ -26,6 +26,7 @@ class Invented:
     suffix: str
     decides: bool
     row_fields: Mapping[str, Any]
+    columns: frozenset[str] = frozenset()
 
     def find(self, setting: str, method: str, metric: str, fields: Mapping[str, Any]) -> Values:
         mean = self.score(setting, method, metric, fields)

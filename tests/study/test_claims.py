@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
 
+from pfl_core import papers
 from pfl_core.study import claims
 from pfl_core.study.claims import (
     NOT_FOUND,
@@ -64,6 +66,7 @@ def paper(
         **{"stands_for": stands_for or {}, "searched_first": (", searched", "")},
         usual_fields=lambda method: USUAL,
         settings=SimpleNamespace(searched=searched or {}),
+        check_names=lambda method, fields, columns: None,
         label=lambda method, fields: ", ".join([method, *(f"{n} = {v}" for n, v in fields.items())]),
     )
 
@@ -74,8 +77,10 @@ def lead(r):
 
 
 def rows(method, scores, setting="set", preset="paper", fields=None, seeds=None, **columns):
-    """A run for each seed. ``scores``: one for each seed, or their mean."""
-    scores = [scores + noise for noise in NOISE[:4]] if isinstance(scores, int | float) else scores
+    """A run for each seed. ``scores``: one for each seed, or about their mean, with a noise of its own."""
+    if isinstance(scores, int | float):
+        first = (len(method) + len(fields or {})) % 3
+        scores = [scores + noise for noise in NOISE[first : first + 4]]
     known = {"method": method, "setting": setting, "preset": preset, "rounds": 100, "partial": False, "stale": False}
     known |= {"data": setting, "failed": 0.0, "inert": 0.0, "late_change": 0.0} | USUAL | (fields or {})
     changed = [name for name, value in (fields or {}).items() if USUAL.get(name) != value]
@@ -219,7 +224,8 @@ def test_effects_that_are_not_run_do_not_enter_the_word(outcomes, more):
 
 
 def blank(**fields):
-    return Found(**{"effect": "", "setting": "", "option": None, "side": 1, "bound": 0.0, "exact": False} | fields)
+    known = {"effect": "", "setting": "", "option": None, "side": 1, "bound": 0.0, "exact": False, "seeds": 3}
+    return Found(**known | fields)
 
 
 @pytest.mark.parametrize(
@@ -240,6 +246,7 @@ def blank(**fields):
         ((-2.0, -2.1, -1.9), 2.0, 1.0, (REVERSED, "", "")),
         ((2.0, 2.1), 2.0, 1.0, (OPEN, "", "two seeds")),
         ((2.0, 2.0), 2.0, 1.0, (OPEN, "", "two seeds")),  # equal
+        ((2.0, 2.0, 2.0), 2.0, 1.0, (OPEN, "", "no spread")),
         ((2.0,), 2.0, 1.0, (OPEN, "", "one seed")),
         ((), 2.0, 1.0, (NOT_RUN, "", "")),
     ],
@@ -255,7 +262,7 @@ def test_outcomes(differences, printed, margin, expected):
 def test_too_wide_names_the_least_number_of_seeds_whose_interval_decides(numbers, printed, margin):
     """Numbers with the same mean and standard deviation, as far as their number allows."""
     found, _, reason = outcome(numbers, 1, 0.0, printed, margin)
-    if found == OPEN and "over" not in reason:
+    if found == OPEN and "about" in reason:
         center, deviation = pd.Series(numbers).mean(), pd.Series(numbers).std()
         needed = int(reason.split()[-2])
         halves = [stdtrit(n - 1, 0.975) * deviation / math.sqrt(n) for n in range(len(numbers), needed + 1)]
@@ -291,8 +298,16 @@ def test_kept_are_those_whose_adjusted_p_value_is_at_most_the_level(p_values):
     assert kept(p_values) == [adjusted[p] <= 0.05 for p in p_values]
 
 
-@given(P_VALUES, st.sampled_from([{"outcome": SHOWN}, {"low": math.nan}, {"outcome": NOT_RUN, "low": math.nan}]))
-def test_shown_effects_and_those_without_an_interval_are_not_counted(p_values, fields):
+NOT_TESTED = [
+    {"outcome": SHOWN},
+    {"low": math.nan},
+    {"outcome": NOT_RUN, "low": math.nan},
+    {"outcome": OPEN, "seeds": 2},
+]
+
+
+@given(P_VALUES, st.sampled_from(NOT_TESTED))
+def test_shown_effects_and_those_without_an_interval_over_three_seeds_are_not_counted(p_values, fields):
     reversed_ = [blank(outcome=REVERSED, low=-2.0, high=-1.0, p=p) for p in p_values]
     others = [blank(**{"low": -9.0, "p": 0.9} | fields)] * 3
     assert claims._after_holm([*others, *reversed_])[3:] == claims._after_holm(reversed_)
@@ -503,12 +518,92 @@ def test_a_target_that_is_not_reached_counts_as_a_round_after_the_last():
     assert math.isnan(mean_of("time", rows("own", 1.0, time=1.0), rows("rival", 1.0)))
 
 
+@given(st.integers(-2, 2), st.integers(-2, 2))
+def test_the_true_numbers_lie_where_a_later_target_would_move_them(a, b):
+    late = values(101.0, 90.0, censored=frozenset([1]))
+    early = values(40.0, 50.0)
+    assert (a * late + b * early).censored == {(a > 0) - (a < 0)} - {0}
+    both = (a * late - b * replace(late, by_seed={0: 60.0, 1: 101.0})).censored
+    assert both == {(n > 0) - (n < 0) for n in (a, -b)} - {0}
+
+
+@pytest.mark.parametrize(
+    ("made", "sides"),
+    [
+        (lambda late, other: late / other, {1}),
+        (lambda late, other: other / late, {-1}),
+        (lambda late, other: late / late, set()),
+        (lambda late, other: mean([other, late]), {1}),
+        (lambda late, other: rank(late, [other]), set()),  # the first already, whatever the number
+        (lambda late, other: rank(other, [late]), set()),
+        (lambda late, other: slope({0.0: late, 1.0: other}, "x"), {-1}),
+        (lambda late, other: best([other, late], lowest=True), set()),
+    ],
+)
+def test_what_is_made_of_a_target_that_was_not_reached(made, sides):
+    assert made(values(101.0, 90.0, censored=frozenset([1])), values(40.0, 50.0)).censored == sides
+
+
+@pytest.mark.parametrize(
+    ("side", "bound", "expected"),
+    [
+        (1, 50, (REPRODUCED, "")),
+        (1, 150, (OPEN, "not reached")),
+        (-1, 150, (OPEN, "not reached")),
+        (-1, 50, (REVERSED, "")),
+        (1, 96, (OPEN, "not reached")),  # not found, were it not for the longer run
+    ],
+)
+def test_a_target_that_is_not_reached_decides_only_what_a_later_one_would_not_change(side, bound, expected):
+    def effects(r):
+        rounds = r(metric="rounds_to_target")
+        yield rounds > bound if side > 0 else rounds < bound
+
+    runs = [
+        row | {"rounds_to_target": n} for row, n in zip(rows("own", 80.0), (90.0, 95.0, 97.0, math.nan), strict=True)
+    ]
+    found = only(paper(effects, margin=30.0), runs)
+    assert (found.outcome, found.reason, found.mean) == (*expected, 95.75)
+
+
+def test_a_division_by_zero_is_a_missing_value():
+    assert (A / values(0.0, 4.0, 0.0)).by_seed == {1: 0.5} and not A / 0 and not (1 * A / values(0.0, 0.0, 0.0)).runs
+
+
+def test_a_metric_that_no_run_has_is_named():
+    found = only(paper(lambda r: [r(metric="acc_meen") > 0]), rows("own", 80.0))
+    assert (found.outcome, found.reason) == (NOT_RUN, "no run has acc_meen")
+    assert only(paper(lambda r: [r("rival") > 0]), rows("own", 80.0)).reason == ""
+
+
+@pytest.mark.parametrize(
+    ("pick", "message"),
+    [
+        (lambda r: r("fedavgg"), "unknown method 'fedavgg' .did you mean 'fedavg'"),
+        (lambda r: r(alpa=0.3), "fedselect has no field 'alpa' .did you mean 'alpha'"),
+    ],
+)
+def test_a_misspelled_method_or_field_is_an_error(pick, message):
+    own = papers.paper("fedselect")
+    with pytest.raises(ValueError, match=message):
+        pick(claims.Pick(own, claims.printed(own, ()), "cifar10"))
+
+
+def test_a_metric_with_another_unit_has_its_own_margin():
+    about = paper(lambda r: [r(metric="ratio") - 1 < 0], margins={"ratio": 0.1})
+    ratios = [row | {"ratio": n} for row, n in zip(rows("own", 80.0), (0.8, 1.0, 1.2, 1.1), strict=True)]
+    assert (
+        only(about, ratios).outcome == OPEN
+        and only(paper(lambda r: [r(metric="ratio") - 1 < 0]), ratios).outcome == NOT_FOUND
+    )
+
+
 def test_every_run_of_any_setting():
     runs = rows("own", 80.0, bytes=1.0), rows("own", 80.0, "set, few", bytes=3.0), rows("rival", 80.0, bytes=9.0)
     runs = (*runs, rows("rival", 80.0, "other"))  # without the metric
 
     def about(bound):
-        return only(paper(lambda r: [r.every("bytes") < bound]), *runs)
+        return only(paper(lambda r: [r.every("bytes") <= bound]), *runs)
 
     assert (about(3).outcome, about(3).seeds) == (REVERSED, 12)
     found = about(9)
@@ -520,7 +615,7 @@ def test_every_run_of_any_setting():
 
 
 def test_the_papers_setting_counts_where_it_has_three_seeds():
-    three, two, real = leads(1, 1, 1), leads(1, 1), leads(-2, -2, -2, preset="real", setting="set")
+    three, two, real = leads(1, 1.1, 0.9), leads(1, 1), leads(-2, -2.1, -1.9, preset="real", setting="set")
     of = paper(searched=ALL_SEARCHED)
     assert (only(of, *three, *real).preset, only(of, *three, *real).outcome) == ("paper", REPRODUCED)
     assert (only(of, *two, *real).preset, only(of, *two, *real).outcome) == ("real", REVERSED)
@@ -528,7 +623,7 @@ def test_the_papers_setting_counts_where_it_has_three_seeds():
     one = leads(1, preset="real", setting="set")
     assert (only(of, *one).preset, only(of, *one).reason) == ("real", "one seed")
     assert only(of, *two, *one).preset == "paper" and only(of, *leads(1), *leads(1, 1, preset="real")).preset == "real"
-    searched = leads(3, 3, 3, preset="real", setting="set, searched")
+    searched = leads(3, 3.1, 2.9, preset="real", setting="set, searched")
     assert only(of, *real, *searched).outcome == REPRODUCED, "where rates were searched"
 
 
@@ -537,7 +632,7 @@ def test_presets_are_chosen_by_effect():
         yield r() > 0
         yield r() - r("rival") > 0
 
-    real = leads(1, 1, 1, preset="real")
+    real = leads(1, 1.1, 0.9, preset="real")
     assert [f.preset for f in judged(paper(effects), rows("own", 80.0), *real).effects] == ["paper", "real"]
 
 
@@ -547,7 +642,7 @@ def test_other_runs_are_only_shown(preset):
     found = judged(paper(), *runs)
     assert (found.word, found.effects[0].outcome, found.effects[0].size) == (SHOWN, SHOWN, "") and not found.decided
     assert found.effects[0].mean == pytest.approx(-5) and found.effects[0].preset == preset
-    assert only(paper(), *runs, *leads(2, 2, 2, preset="real")).preset == "real"
+    assert only(paper(), *runs, *leads(2, 2.1, 1.9, preset="real")).preset == "real"
 
 
 def test_shown_effects_leave_the_word_to_those_that_decide():
@@ -557,19 +652,19 @@ def test_shown_effects_leave_the_word_to_those_that_decide():
 
 
 def test_of_a_setting_only_the_longest_runs_count():
-    short, long = leads(-2, -2, -2, preset="real", rounds=40), leads(2, 2, 2, preset="real", rounds=80)
+    short, long = leads(-2, -2.1, -1.9, preset="real", rounds=40), leads(2, 2.1, 1.9, preset="real", rounds=80)
     assert only(paper(searched=ALL_SEARCHED), *short, *long).outcome == REPRODUCED
 
 
 def test_stale_runs_make_way_for_fresh_ones():
     old = rows("own", 40.0, stale=True, key="old")
-    assert only(paper(), *[old[:1], *leads(2, 2, 2)]).mean == pytest.approx(2)
+    assert only(paper(), *[old[:1], *leads(2, 2.1, 1.9)]).mean == pytest.approx(2)
     assert only(paper(), rows("own", 40.0, stale=True), rows("rival", 41.0)).outcome == REVERSED
 
 
 # ---- conditions -----------------------------------------------------------------------------------------------------
 
-ALL_SEARCHED = {("real", "set"): {"own": {"lr": 0.1}, "rival": {"lr": 0.1}}}
+ALL_SEARCHED = {(preset, "set"): {"own": {"lr": 0.1}, "rival": {"lr": 0.1}} for preset in ("real", "paper")}
 RISING = {"late_change": 0.6}
 
 
@@ -610,6 +705,7 @@ def test_rates_of_different_methods_must_be_searched():
     assert condition(of=half) == condition(of=paper()) == "rates not searched"
     assert condition() == condition(setting="set, searched") == REPRODUCED
     assert condition(of=paper(), preset="paper") == REPRODUCED
+    assert condition(of=paper(), preset="paper", partial=True) == "rates not searched"
     one_method = paper(lambda r: [r() - r(alpha=0.3) > 0])
     runs = rows("own", 80.0, preset="real"), rows("own", 70.0, preset="real", fields={"alpha": 0.3})
     assert only(one_method, *runs).outcome == REPRODUCED
@@ -642,7 +738,7 @@ def test_each_configuration_is_judged_for_itself():
 def test_only_numbers_that_depend_on_the_end_of_training_must_have_settled():
     def reason(metric):
         about = paper(lambda r: [r(metric=metric) - r("rival", metric) > 0], searched=ALL_SEARCHED)
-        columns = [{metric: number + noise} for number in (80.0, 70.0) for noise in NOISE[:4]]
+        columns = [{metric: number} for number in (80.0, 80.3, 79.7, 80.2, 70.0, 70.0, 70.1, 70.2)]
         runs = rows("own", 80.0, preset="real", **RISING) + rows("rival", 70.0, preset="real", **RISING)
         return only(about, [row | column for row, column in zip(runs, columns, strict=True)]).reason
 
@@ -653,39 +749,56 @@ def test_only_numbers_that_depend_on_the_end_of_training_must_have_settled():
 def test_stopped_runs_at_the_papers_setting_count_as_real():
     assert condition(preset="paper", partial=True) == REPRODUCED
     assert condition(**RISING, preset="paper", partial=True) == "still improving"
-    stopped, whole = leads(2, 2, 2, partial=True, rounds=60), leads(-2, -2, -2)
-    found = only(paper(), *stopped)
+    stopped, whole = leads(2, 2.1, 1.9, partial=True, rounds=60), leads(-2, -2.1, -1.9)
+    found = only(paper(searched=ALL_SEARCHED), *stopped)
     assert (found.preset, found.outcome) == ("paper, stopped", REPRODUCED)
     assert only(paper(), *stopped, *whole).outcome == REVERSED
     assert only(paper(), stopped[0], whole[1]).outcome == NOT_RUN, "one of them went on"
 
 
-def test_without_conditions_the_numbers_decide():
-    runs = frame([*rows("own", 80.0, failed=1.0), *rows("rival", 70.0)])
-    assert [judge(paper(), runs, None, asked)[0].word for asked in (True, False)] == [OPEN, REPRODUCED]
-
-
 def test_an_obstacle_does_not_hide_that_an_interval_is_too_wide():
-    assert only(paper(), *leads(9, -9, 3, preset="real")).reason.startswith("too wide")
+    found = only(paper(), *leads(9, -9, 3, preset="real"))
+    assert found.reason.startswith("too wide") and found.blocked == "rates not searched"
+
+
+def test_runs_of_different_lengths_are_not_compared():
+    """Longer runs of one method hide neither shorter ones of others, nor runs that decide."""
+    longer, shorter = rows("own", 80.0, rounds=200), [rows(name, 70.0) for name in ("rival", "other")]
+    found = only(paper(), longer, *shorter)
+    assert (found.outcome, found.reason, found.blocked) == (OPEN, "unequal rounds", "unequal rounds")
+    others = paper(lambda r: [r("rival") - r("other", alpha=0.3) < 5])
+    assert only(others, longer, shorter[0], rows("other", 72.0, fields={"alpha": 0.3})).outcome == REPRODUCED
+    real = leads(-2, -2.1, -1.9, preset="real")
+    assert only(paper(searched=ALL_SEARCHED), longer, *shorter, *real).outcome == REVERSED
+    across = paper(lambda r: [r() - r.at("few")() > 0])
+    assert only(across, longer, rows("own", [70.0, 71.0, 70.5], setting="few")).outcome == REPRODUCED
 
 
 # ---- counts and identities ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("numbers", "bound", "expected"),
+    ("numbers", "bound", "at_least", "above"),
     [
-        ([3.0], 2, REPRODUCED),
-        ([2.0], 2, REPRODUCED),  # the bound counts
-        ([2.0 - 1e-12], 2, REPRODUCED),
-        ([1.9], 2, REVERSED),
-        ([3.0, 3.0, 1.9, 3.0], 2, REVERSED),  # each seed must be there
+        ([3.0], 2, REPRODUCED, REPRODUCED),
+        ([2.0], 2, REPRODUCED, REVERSED),  # on the bound
+        ([2.0 - 1e-12], 2, REPRODUCED, REVERSED),
+        ([2.0 + 1e-12], 2, REPRODUCED, REVERSED),
+        ([1.9], 2, REVERSED, REVERSED),
+        ([3.0, 3.0, 1.9, 3.0], 2, REVERSED, REVERSED),  # each seed must be there
     ],
 )
-def test_exact_effects_need_one_seed_and_no_interval(numbers, bound, expected):
-    found = only(paper(lambda r: [r().exact >= bound]), rows("own", numbers, preset="real", failed=1.0, **RISING))
-    assert (found.outcome, found.seeds, found.reason) == (expected, len(numbers), "")
-    assert math.isnan(found.low) and math.isnan(found.high) and found.p == 1.0
+def test_exact_effects_need_one_seed_and_no_interval(numbers, bound, at_least, above):
+    about = paper(lambda r: [r().exact >= bound, r().exact > bound, -1 * r().exact <= -bound, -1 * r().exact < -bound])
+    found = judged(about, rows("own", numbers, preset="real", inert=1.0, **RISING)).effects
+    assert [f.outcome for f in found] == [at_least, above] * 2
+    assert {(f.seeds, f.reason, f.p) for f in found} == {(len(numbers), "", 1.0)}
+    assert all(math.isnan(f.low) and math.isnan(f.high) for f in found)
+
+
+def test_exact_effects_need_training_that_did_not_fail():
+    found = only(paper(lambda r: [r().exact >= 2]), rows("own", [3.0], failed=1.0))
+    assert (found.outcome, found.reason) == (OPEN, "training failed")
 
 
 def test_an_exact_effect_uses_the_papers_setting_with_one_seed():
@@ -838,7 +951,7 @@ def test_options_have_separate_families_of_tests():
 
 
 def test_effects_are_asked_in_each_setting():
-    runs = *leads(2, 2, 2), *leads(-2, -2, -2, setting="other")
+    runs = *leads(2, 2.1, 1.9), *leads(-2, -2.1, -1.9, setting="other")
     found = judged(paper(on=("set", "other", "third")), *runs)
     assert [(f.setting, f.outcome) for f in found.effects] == [
         ("set", REPRODUCED),
@@ -855,7 +968,7 @@ def test_a_claim_whose_number_of_effects_depends_on_the_runs_is_an_error():
             yield r() - r("other") > 0
 
     with pytest.raises(ValueError, match="own, claim 1: the number of effects depends on the runs"):
-        judged(paper(effects), *leads(1, 1, 1), rows("other", 70.0))
+        judged(paper(effects), *leads(1, 1.1, 0.9), rows("other", 70.0))
 
 
 def test_numbers_of_claims_are_unique_and_texts_are_docstrings():

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,7 @@ from pfl_core import papers
 from pfl_core.cli import main
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import answers, pages
-from pfl_core.study.claims import Claim, Found, Judged, Values
+from pfl_core.study.claims import OPEN, Claim, Found, Judged, Values
 
 LONGEST = 20_000  # bytes of a results page
 
@@ -121,6 +122,34 @@ def test_more_seeds_are_what_an_open_effect_lacks():
     assert pages._more_seeds("one seed", 1) == 2 and pages._more_seeds("two seeds", 2) == 1
     assert pages._more_seeds("too wide: about 12 seeds", 4) == 8 and pages._more_seeds("mechanism inert", 3) == 0
     assert Found("x", "", None, 1, 0.0, False).outcome == "not run"
+
+
+@pytest.mark.parametrize(
+    ("fields", "lacks"),
+    [
+        ({"outcome": OPEN, "reason": "two seeds", "seeds": 2}, "1 more seed (1)"),
+        ({"outcome": OPEN, "reason": "two seeds", "seeds": 2, "blocked": "still improving"}, "still improving (1)"),
+        ({"outcome": OPEN, "reason": "too wide: over 100 seeds", "seeds": 3}, "over 100 seeds (1)"),
+        ({"setting": "cifar10, sampled"}, "runs of CIFAR-10, sampled (1)"),
+        ({"setting": "office_home"}, "data not at hand: OfficeHome"),
+    ],
+)
+def test_a_page_names_seeds_only_where_they_can_change_the_word(fields, lacks):
+    """Hours stand only beside seeds. Which data are at hand follows from the committed records."""
+    known = {
+        "effect": "",
+        "setting": "cifar10",
+        "option": None,
+        "side": 1,
+        "bound": 0.0,
+        "exact": False,
+        "keys": ("k",),
+    }
+    own = papers.paper("fedselect")
+    claim = Judged("fedselect", own.claims[1], (Found(**known | fields),))
+    text = pages.missing(SimpleNamespace(records=[], judged=[claim], paper=own))
+    hours = "0.1" if "more seed" in lacks else ""
+    assert text.splitlines()[-1] == f"| 1 | {claim.word} | {lacks} | {hours} |"
 
 
 def test_a_page_without_a_place_for_the_answer_is_an_error():

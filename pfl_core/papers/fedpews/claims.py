@@ -77,7 +77,7 @@ def succeeds_with_four_clients(r: Pick) -> Iterator[Effect]:
     yield r(metric="acc_late", lam=0.0, tau=TAU_FIGURE_5).named(f"λ = 0, {late}") > THREE_CLASSES
 
 
-@claim(4, "Table 6", on=(*COLUMNS, ""), printed=(6,))
+@claim(4, "Table 6", on=(*COLUMNS, ""), printed=(6,), margin=0.5, margins={"rounds_to_target": 5.0})
 def better_than_fedprox(r: Pick) -> Iterator[Effect]:
     """FedProx reaches the target accuracy in fewer rounds with the warm-up than without in all four settings, and ends
     more accurate in three of them."""
@@ -133,7 +133,7 @@ def fixed_masks_as_good(r: Pick) -> Iterator[Effect]:
     yield best(list(learned(r).values())) - best([r("fedpews_fixed", tau=tau) for tau in TAUS]) < AS_GOOD
 
 
-@claim(10, "Figure 8", on=("dirichlet",))
+@claim(10, "Figure 8", on=("dirichlet",), margin=0.5)
 def gain_shrinks(r: Pick) -> Iterator[Effect]:
     """FedPeWS's gain over FedAvg shrinks as the clients' data become more alike, and is gone at a Dirichlet α of 5."""
     gains = {}

@@ -75,15 +75,15 @@ def clients_differ_more(r: Pick) -> Iterator[Effect]:
     yield r(keep_ratio=MIXED) - r(keep_ratio=0.1) > 0
 
 
-@claim(7, "Table 2", on=BATCHES, printed=(2,))
+@claim(7, "Table 2", on=BATCHES, printed=(2,), margin=0.1)
 def cheaper_than_fedavg(r: Pick) -> Iterator[Effect]:
     """A training step of pFedGate at s = 0.3 takes less time and less memory than one of FedAvg (measured with this
     implementation, on a CPU)."""
     yield r(metric="step_ratio", keep_ratio=0.3) < 1
-    yield r(metric="peak_ratio", keep_ratio=0.3).exact <= 1
+    yield r(metric="peak_ratio", keep_ratio=0.3).exact < 1
 
 
-@claim(8, "Table 2", on=BATCHES, printed=(2,), option=tuple(E_STEP))
+@claim(8, "Table 2", on=BATCHES, printed=(2,), option=tuple(E_STEP), margin=0.1)
 def fedem_takes_three_times(r: Pick, counted: str) -> Iterator[Effect]:
     """A training step of FedEM takes about three times as long as one of FedAvg, with or without its E step."""
     time = r("fedem", "step_ratio", e_step=E_STEP[counted])
@@ -96,11 +96,11 @@ def sends_more_than_a_batch_uses(r: Pick) -> Iterator[Effect]:
     """The share of the model that a client sends in a round is larger than the share that it uses in one batch, smaller
     than 1, and grows with the number of batches."""
     sent, used = (r(metric=metric, keep_ratio=0.5) for metric in ("upload_ratio", "kept_ratio"))
-    yield (sent - used).named("sent in a round − used in a batch").exact >= 0
-    yield sent.exact <= 1
+    yield (sent - used).named("sent in a round − used in a batch").exact > 0
+    yield sent.exact < 1
     for epochs in EPOCHS[1:]:
         more = r.at(f"{r.setting}, epochs={epochs}")(metric="upload_ratio", keep_ratio=0.5) - sent
-        yield more.named(f"sent with {epochs} epochs − with one").exact >= 0
+        yield more.named(f"sent with {epochs} epochs − with one").exact > 0
 
 
 @claim(10, "Table 4", on=PARTS, printed=(4,), mechanism=True)
@@ -116,7 +116,7 @@ def sigmoid_then_first_norm_then_second(r: Pick) -> Iterator[Effect]:
         yield (lost[more] - lost[less]).named(f"lost without {more} − without {less}") > 0
 
 
-@claim(11, "Table 4", on=PARTS, printed=(4,))
+@claim(11, "Table 4", on=PARTS, printed=(4,), margins={"rounds_to_80": 0.1})
 def client_wise_is_faster_and_worse(r: Pick) -> Iterator[Effect]:
     """A gate that decides once for each client, in place of once for each batch, learns in fewer rounds (to 80 % of its
     best accuracy) and ends less accurate."""
