@@ -33,7 +33,8 @@ class Invented:
         if mean is None:
             return Values({})
         noise = pattern(
-            f"{setting} {method} {sorted(fields.items())} {metric.removeprefix('rounds_to_target')}", self.seeds
+            f"{setting} {method} {sorted(fields.items())} {metric.removeprefix('rounds_to_target')}".rstrip(),
+            self.seeds,
         )
         rows = {seed: self._row(setting, method, fields, seed) for seed in range(self.seeds)}
         values = {seed: mean + self.spread * noise[seed] for seed in rows}
