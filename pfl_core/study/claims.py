@@ -540,8 +540,6 @@ def outcome(
     if len(numbers) < LEAST_SEEDS:
         return OPEN, "", "one seed" if len(numbers) == 1 else "two seeds"
     spread = Interval.of(numbers, bound)
-    if math.isnan(spread.low):
-        return OPEN, "", "no spread"
     # from here on as if the effect said that the mean is above 0
     low, high = sorted((side * (spread.low - bound), side * (spread.high - bound)))
     theirs = [side * (number - bound) for number in printed]

@@ -16,10 +16,10 @@ ALIKE = 1e-9  # numbers closer than this are equal up to rounding
 
 @dataclass(frozen=True)
 class Interval:
-    """Mean over seeds with its two-sided 95 % t-interval. The bounds are NaN for one seed, and if all values are equal.
+    """Mean over seeds with its two-sided 95 % t-interval. The bounds are NaN for one seed, or for two equal values.
 
-    Accuracies are counts divided by the number of samples, and ranks are whole, so a few seeds can be exactly equal
-    by chance. Their interval would have width 0.
+    Accuracies are counts divided by the number of samples, so two seeds can be exactly equal by chance. Their interval
+    would have width 0.
     """
 
     mean: float
@@ -35,12 +35,12 @@ class Interval:
 
         values = pd.Series(numbers, dtype=float)
         n, mean = len(values), float(values.mean())
-        if n < 2 or np.ptp(values) < ALIKE:
+        if n < 2 or n == 2 and np.ptp(values) < ALIKE:
             return cls(mean, math.nan, math.nan, n)
         error = float(values.std(ddof=1)) / math.sqrt(n)  # standard error of the mean
         half = float(stdtrit(n - 1, 1 - LEVEL / 2)) * error
         gap = abs(float((values - bound).mean()))
-        p = 2 * float(stdtr(n - 1, -gap / error))
+        p = 2 * float(stdtr(n - 1, -gap / error)) if error > ALIKE else float(gap < ALIKE)
         return cls(mean, mean - half, mean + half, n, p)
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Interval:
         if self.seeds < 2:
             return f"{self.mean:+.2f} (1 seed, no interval)"
         if math.isnan(self.low):
-            return f"{self.mean:+.2f} ({self.seeds} equal seeds, no interval)"
+            return f"{self.mean:+.2f} (2 equal seeds, no interval)"
         return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 
 

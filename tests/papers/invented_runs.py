@@ -32,10 +32,7 @@ class Invented:
         mean = self.score(setting, method, metric, fields)
         if mean is None:
             return Values({})
-        noise = pattern(
-            f"{setting} {method} {sorted(fields.items())} {metric.removeprefix('rounds_to_target')}".rstrip(),
-            self.seeds,
-        )
+        noise = pattern(f"{setting} {method} {sorted(fields.items())}", self.seeds)
         rows = {seed: self._row(setting, method, fields, seed) for seed in range(self.seeds)}
         values = {seed: mean + self.spread * noise[seed] for seed in rows}
         return Values(values, {row["key"]: row for row in rows.values()})

@@ -246,7 +246,7 @@ def blank(**fields):
         ((-2.0, -2.1, -1.9), 2.0, 1.0, (REVERSED, "", "")),
         ((2.0, 2.1), 2.0, 1.0, (OPEN, "", "two seeds")),
         ((2.0, 2.0), 2.0, 1.0, (OPEN, "", "two seeds")),  # equal
-        ((2.0, 2.0, 2.0), 2.0, 1.0, (OPEN, "", "no spread")),
+        ((2.0, 2.0, 2.0), 2.0, 1.0, (REPRODUCED, "", "")),  # an interval of width 0
         ((2.0,), 2.0, 1.0, (OPEN, "", "one seed")),
         ((), 2.0, 1.0, (NOT_RUN, "", "")),
     ],

@@ -75,8 +75,8 @@ def test_3_four_clients(plain, unrewarded, spread, expected):
 @pytest.mark.parametrize(
     ("saved", "gains", "spread", "expected"),
     [
-        (100, (1, 1, 1, -1), 0.1, "open"),  # three columns at each seed: no spread
-        (100, (1, 1, -1, -1), 0.1, "open"),
+        (100, (1, 1, 1, -1), 0.1, "reproduced"),
+        (100, (1, 1, -1, -1), 0.1, "reversed"),  # two columns at each seed
         (0, (1, 1, 1, 1), 0.1, "not found"),
         (-20, (1, 1, 1, 1), 0.1, "reversed"),
         (20, (1, 1, 1, 1), NOISY, "open"),
@@ -123,7 +123,7 @@ def grid(level):
 
 @pytest.mark.parametrize(
     ("least_lam", "spread", "expected"),
-    [(0.3, 0.1, "open"), (2.0, 0.1, "open"), (100.0, 0.1, "open")],  # 40, 25 and 10 of 50 at each seed: no spread
+    [(0.3, 0.1, "reproduced"), (2.0, 0.1, "not found"), (100.0, 0.1, "reversed")],  # 40, 25 and 10 of 50 cells above
 )
 def test_6_most_cells_above_fedavg(least_lam, spread, expected):
     assert word(PAPER, 6, grid(lambda lam, tau, setting: 72 if lam >= least_lam else 68), spread=spread) == expected
@@ -214,8 +214,11 @@ def test_11_unequal_shares(gain, spread, expected):
 @pytest.mark.parametrize(
     ("saved", "spread", "expected"),
     [
-        ((9, 9, -9, -9), 0.1, "open"),  # an equal number at each seed has no spread
-        ((-9, -9, -9, -9), 0.1, "open"),
+        ((9, 9, -9, -9), 0.1, "reproduced"),
+        ((9, -9, -9, -9), 0.1, "not found"),
+        ((9, 9, 9, -9), 0.1, "not found"),
+        ((-9, -9, -9, -9), 0.1, "reversed"),
+        ((9, 9, 9, 9), 0.1, "reversed"),
         ((1, 1, -1, -1), NOISY, "open"),
         ((9, 9, -9, None), 0.1, "not run"),
     ],
@@ -230,7 +233,7 @@ def test_12_even_in_time(saved, spread, expected):
     assert word(PAPER, 12, score, spread=spread) == expected
 
 
-@pytest.mark.parametrize(("never", "expected"), [("fedavg", "open"), ("fedpews", "open"), ("none", "open")])
+@pytest.mark.parametrize(("never", "expected"), [("fedavg", "reversed"), ("fedpews", "reversed"), ("none", "open")])
 def test_12_a_target_that_is_not_reached(never, expected):
     """It counts as the longer of the two runs: the warm-up's run is longer than FedAvg's, and ahead of it."""
 
