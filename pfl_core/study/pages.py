@@ -35,10 +35,8 @@ PRESETS = ("paper", "real")  # in the order in which they decide
 KINDS = ("", "what follows from the algorithm and only tests this code", "what is not in the paper")  # of claims
 BLOCK = re.compile(r"(<!-- answer(?: (?P<paper>\w+))? -->\n?).*?(\n?<!-- /answer -->)", re.DOTALL)
 DPI = 150
-DATA, HEAD = (
-    re.compile(r'"data":\{"name":"([^"]+)"'),
-    4000,
-)  # of a record, whose spec stands within its first characters
+DATA = re.compile(r'"data":\{"name":"([^"]+)"')  # in the spec of a record,
+HEAD = 4000  # which stands within its first characters
 UNEXPLAINED = Miss("Not looked into yet.")
 RULE = Path(__file__).with_name("rule.md")  # what the words mean, for REPRODUCTION.md
 
