@@ -372,7 +372,8 @@ def caption(runs: pd.DataFrame) -> str:
     other = [device for device in dict.fromkeys(runs["device"]) if device != "cpu"]
     devices = f", on {' and '.join(other)}" if other else ""
     preset = f"preset {label}: " if (label := runs["preset"].iloc[0]) else ""
-    clients, rounds = _numbers(runs["clients"]), _numbers(runs["rounds"])
+    stopped = re.findall(r"(\d+ of \d+) rounds", " ".join(dict.fromkeys(runs["data"])))
+    clients, rounds = _numbers(runs["clients"]), " and ".join(stopped) or _numbers(runs["rounds"])
     return f"{preset}{' + '.join(data)}; {clients} clients, {rounds} rounds, {seeds}{devices}"
 
 

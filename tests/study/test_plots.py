@@ -123,13 +123,13 @@ def test_a_caption_has_what_the_runs_have_in_common_and_the_span_of_the_rest():
     [
         ("mnist", "mnist", "MNIST"),
         ("cifar_mnist", "cifar10: CIFAR-10 (JPEG copy)", "CIFAR-MNIST (JPEG copy)"),
-        ("cifar10", "CIFAR-10 (JPEG copy), 60 of 200 rounds", "CIFAR-10 (JPEG copy)"),
+        ("cifar10", "CIFAR-10 (JPEG copy), 60 of 200 rounds", "CIFAR-10 (JPEG copy); 10 clients, 60 of 200 rounds"),
         ("synthetic_32k", "generated here: the paper does not publish it", "Synthetic-32K (generated here)"),
         ("mnist (unofficial images)", "mnist (unofficial images)", "MNIST (unofficial images)"),
     ],
 )
 def test_a_caption_names_the_data_and_what_is_special_about_its_copy(dataset, data, shown):
-    assert plots.caption(FRAME.assign(dataset=dataset, data=data)).startswith(f"preset real: {shown}; 10 clients")
+    assert plots.caption(FRAME.assign(dataset=dataset, data=data)).startswith(f"preset real: {shown}")
 
 
 def test_a_figure_is_saved_with_its_numbers_and_the_same_bytes_each_time(tmp_path, monkeypatch):
