@@ -5,16 +5,21 @@ A page depends on the committed records, the paper's folder and ``data/paper`` o
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pandas as pd
+import PIL.Image
 from matplotlib.figure import Figure
 
 from pfl_core.runs import Record, Store
@@ -96,20 +101,30 @@ def files(evidence: Evidence, draw: bool) -> dict[Path, bytes]:
     for path, table in tables.items():
         text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
         made[folder / f"{path}.csv"] = text.encode()
+    shown: list[tuple[str, str, Callable[[], Figure]]] = []  # folder, its numbers, what draws it
     if draw:
-        figure = pictures.claims_figure(evidence.judged, f"{title}: what was found")
-        made[folder / "claims" / f"{name}.png"] = _png(figure)
+        numbers = json.dumps([claim.to_json() for claim in evidence.judged])
+        shown.append(("claims", numbers, lambda: pictures.claims_figure(evidence.judged, f"{title}: what was found")))
     if draw and evidence.any_cell:
-        figure = pictures.cells_figure(evidence.cells, f"{title}: the printed cells that have runs here")
-        made[folder / "cells" / f"{name}.png"] = _png(figure)
+        heading = f"{title}: the printed cells that have runs here"
+        shown.append(("cells", evidence.cells.to_csv(), lambda: pictures.cells_figure(evidence.cells, heading)))
+    for kind_of, numbers, figure in shown:
+        path = folder / kind_of / f"{name}.png"
+        made[path] = _picture(path, numbers, figure)
     return made
 
 
-def _png(figure: Figure) -> bytes:
-    """The picture's file; the figure is closed."""
-    image = plots.packed(plots.drawn(figure, DPI), DPI)
+def _picture(path: Path, numbers: str, draw: Callable[[], Figure]) -> bytes:
+    """The picture's file, drawn anew only if the numbers, the code of studies or Matplotlib have changed."""
+    code = b"".join(source.read_bytes() for source in sorted(Path(__file__).parent.glob("*.py")))
+    digest = hashlib.sha256(f"{mpl.__version__} {numbers}".encode() + code).hexdigest()
+    with suppress(OSError), PIL.Image.open(path) as image:
+        if image.info.get("drawn_from") == digest:
+            return path.read_bytes()
+    figure = draw()
+    file = plots.packed(plots.drawn(figure, DPI), DPI, drawn_from=digest)
     plt.close(figure)
-    return image
+    return file
 
 
 def _run_name(record: Record) -> str:
@@ -280,8 +295,12 @@ def _not_at_hand(paper: Paper, setting: str) -> str:
 @cache
 def _data_at_hand() -> set[str]:
     """The data sets of all committed records."""
-    heads = (path.read_text(encoding="utf-8")[:HEAD] for path in RESULTS.glob("*/*/*.json"))
-    return {found[1] for head in heads if (found := DATA.search(head))}
+    names = set()
+    for path in RESULTS.glob("*/*/*.json"):
+        with path.open(encoding="utf-8") as file:
+            found = DATA.search(file.read(HEAD))
+        names |= {found[1]} if found else set()
+    return names
 
 
 def _more_seeds(reason: str, seeds: int) -> int:
