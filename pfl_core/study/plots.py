@@ -208,14 +208,17 @@ def _panels(
     fig, axes = plt.subplots(
         len(rows), len(cols), figsize=size, layout="constrained", squeeze=False, sharey="row", **options
     )
-    panels = []
+    panels: list[tuple[Axes, pd.DataFrame, pd.DataFrame]] = []
+    columns = (len(cols) + margin) * DOUBLE / size[0]
     for (row, col), ax in zip(product(rows, cols), axes.flat, strict=True):
         in_row = data[data["row"] == row]
         here = in_row[in_row["col"] == col]
         if here.empty:
             ax.set_axis_off()
         else:
-            ax.set_title(wrapped(": ".join(filter(None, (row, col))), len(cols) + margin))
+            ax.set_title(wrapped(": ".join(filter(None, (row, col))), columns))
+            first = not panels or panels[-1][1]["row"].iloc[0] != row
+            ax.tick_params(labelleft=first)  # also if the row begins with empty panels
             panels.append((ax, in_row, here))
     return fig, panels
 
