@@ -14,8 +14,9 @@ from pfl_core.papers import PAPERS, paper
 from pfl_core.registry import MODULES
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from pfl_core.cli.specs import Variation
-    from pfl_core.study.method_comparison import Groups
 
 FIGURES = (".pdf", ".png")
 VALIDATION = "validation, %"  # of the clients' validation samples; left out where there are none
@@ -96,16 +97,16 @@ def compare_methods(args: argparse.Namespace) -> int:
     if args.dry_run:
         return dry_run(rows, args)
     from pfl_core.runs import Store
-    from pfl_core.study.method_comparison import differences, remarks, summary
+    from pfl_core.study.method_comparison import differences, remarks, runs_of, summary
 
     records, stored = run_all([spec for row in rows for spec in row.specs], Store(), args)
-    groups = grouped(rows, records)
-    leads = differences(groups)
+    runs = runs_of(grouped(rows, records))
+    leads, numbers = differences(runs), summary(runs).to_dict("index")
     if args.figure:
-        write_figure(groups, args.figure)
+        write_figure(runs, args.figure)
     if args.json:
-        first = rows[0].label
-        methods = [_method(row) | {"about": groups[row.label][0].about} | summary(groups[row.label]) for row in rows]
+        first, about = rows[0].label, runs.groupby("label")["about"].first()
+        methods = [_method(row) | {"about": about[row.label]} | numbers[row.label] for row in rows]
         pairs = [
             {"first": first, "second": other, "difference": lead.mean, "low": lead.low, "high": lead.high}
             | {"p": lead.p, "seeds": lead.seeds, "significant": significant}
@@ -113,7 +114,6 @@ def compare_methods(args: argparse.Namespace) -> int:
         ]
         print(as_json({"methods": methods, "differences": pairs}))
         return 0
-    numbers = {label: summary(group) for label, group in groups.items()}
     shown = {column: of for column, of in SHOWN.items() if column != VALIDATION or has_validation(records)}
     cells = [
         (row.label, len(row.specs))
@@ -127,7 +127,7 @@ def compare_methods(args: argparse.Namespace) -> int:
         table(("over", "lead", "significant"), [(o, lead, "yes" if yes else "no") for o, (lead, yes) in leads.items()])
     )
     print(f"significant: at the 5 % level, with Holm's correction for {len(leads)} comparisons")
-    print(*remarks(groups), f"{sum(stored)} of {len(records)} runs were stored already", sep="\n")
+    print(*remarks(runs), f"{sum(stored)} of {len(records)} runs were stored already", sep="\n")
     return 0
 
 
@@ -136,7 +136,7 @@ def _method(row: Variation) -> dict[str, Any]:
     return {"label": row.label, "method": row.method, "varied": row.varied, "seeds": [spec.seed for spec in row.specs]}
 
 
-def write_figure(groups: Groups, path: Path) -> None:
+def write_figure(runs: pd.DataFrame, path: Path) -> None:
     """Write the figure, and the CSV file that it was drawn from. Raises OSError if a file cannot be written."""
     import io
 
@@ -144,8 +144,8 @@ def write_figure(groups: Groups, path: Path) -> None:
     from pfl_core.study.method_comparison import accuracy_figure, curves
 
     image = io.BytesIO()
-    accuracy_figure(groups).savefig(image, format=path.suffix[1:], dpi=200)
-    atomic_write(path.with_suffix(".csv"), curves(groups).to_csv(index=False, lineterminator="\n").encode())
+    accuracy_figure(runs).savefig(image, format=path.suffix[1:], dpi=200)
+    atomic_write(path.with_suffix(".csv"), curves(runs).to_csv(index=False, lineterminator="\n").encode())
     atomic_write(path, image.getvalue())
 
 

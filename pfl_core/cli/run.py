@@ -161,20 +161,21 @@ def dry_run(rows: Sequence[Variation], args: argparse.Namespace) -> int:
 
 def sweep_table(rows: Sequence[Variation], records: Sequence[Record]) -> str:
     """A line for each combination: accuracies (mean and deviation over seeds), communication, time; then remarks."""
-    from pfl_core.study.method_comparison import remarks, summary
+    from pfl_core.study.method_comparison import remarks, runs_of, summary
 
-    groups = grouped(rows, records)
+    runs = runs_of(grouped(rows, records))
+    of_label = summary(runs).to_dict("index")
     names = list(rows[0].varied)
     shown = {"accuracy, %": "acc_mean", "deviation": "acc_mean_sd", "worst tenth, %": "acc_bottom_decile"}
     shown |= {"validation, %": "acc_val"} if has_validation(records) else {}
     columns = (*names, "seeds", *shown, "upload, MB", "time of a run")
     cells = []
     for row in rows:
-        numbers = summary(groups[row.label])
+        numbers = of_label[row.label]
         accuracy = (f"{numbers[name]:.2f}" for name in shown.values())
         cost = f"{numbers['upload_mb']:.2f}", duration(numbers["seconds"])
         cells.append((*(str(row.varied[name]) for name in names), len(row.specs), *accuracy, *cost))
-    return "\n".join([table(columns, cells), *remarks(groups)])
+    return "\n".join([table(columns, cells), *remarks(runs)])
 
 
 def has_validation(records: Sequence[Record]) -> bool:

@@ -109,8 +109,8 @@ def files(evidence: Evidence, draw: bool) -> dict[Path, bytes]:
         heading = f"{title}: the printed cells that have runs here"
         shown.append(("cells", evidence.cells.to_csv(), lambda: pictures.cells_figure(evidence.cells, heading)))
     for kind_of, numbers, figure in shown:
-        path = folder / kind_of / f"{name}.png"
-        made[path] = _picture(path, numbers, figure)
+        picture = folder / kind_of / f"{name}.png"
+        made[picture] = _picture(picture, numbers, figure)
     return made
 
 
