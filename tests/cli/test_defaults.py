@@ -14,14 +14,19 @@ LEAD = 15  # points above a model that always answers with the client's most fre
 
 @pytest.mark.parametrize("name", methods())
 def test_a_method_learns_with_its_defaults(name, store):
-    """Scored after the last round only, which changes no result and takes less time."""
+    """In a quarter of the rounds if it can: scores are above the bound, and every mechanism acts."""
     spec = trial(name, {}, seed=0)
-    warnings: list[str] = []
-    spec = dataclasses.replace(spec, eval_every=spec.rounds)
-    execute(spec, store, warn=warnings.append)
-    record = store.get(store.key_of(spec), spec)
+    quarter = max(1, spec.rounds // 4)
+    spec = dataclasses.replace(spec, eval_every=quarter)
     _, fed, _ = build(spec)
     labels = [fed.labels(k, "test") for k in range(fed.num_clients)]
     most_frequent = sum(float(y.bincount().max()) / len(y) for y in labels) / len(labels)
-    assert record.summary()["acc_mean"] > 100 * most_frequent + LEAD
-    assert not [check for check in record.mechanism if not check.acts] and not warnings
+    warnings: list[str] = []
+    for until in (quarter, spec.rounds):
+        execute(spec, store, until=until, warn=warnings.append)
+        record = store.get(store.key_of(spec), spec)
+        learned = record.summary()["acc_mean"] > 100 * most_frequent + LEAD
+        inert = [check for check in record.mechanism if not check.acts]
+        if learned and not inert:
+            break
+    assert learned and not inert and not warnings
