@@ -231,10 +231,11 @@ def effect_counts(claim: Judged) -> str:
 
 def misses(evidence: Evidence) -> str:
     """The cells that are not reproduced, grouped by what explains them or would; "" if there are none."""
+    known = [Miss(**item) for item in facts(evidence.paper.name).get("miss", [])]
     groups: dict[Miss, list[str]] = {}
     for cell in evidence.cells.itertuples():
         if cell.reproduced is False:
-            miss = next((miss for miss in evidence.paper.tables.misses if miss.covers(cell)), UNEXPLAINED)
+            miss = next((miss for miss in known if miss.covers(cell)), UNEXPLAINED)
             name = f"{panel_of(cell)}, {cell.dataset}, {method_of(cell)}"
             groups.setdefault(miss, []).append(f"{name}: {cell.here:.4g} here, {cell.paper:.4g} in the paper")
     lines = []

@@ -82,7 +82,7 @@ def remarks(paper: str, *tables: str) -> list[str]:
 
 @cache
 def facts(paper: str) -> dict:
-    """The paper's TOML file: errata, and notes on cells.
+    """The paper's TOML file: errata, notes on cells, and misses (the fields of ``Miss``).
 
     A note has a ``text``, and names its cells by table, dataset, method and metric; a key that is missing matches any.
     """
@@ -135,7 +135,8 @@ class Runs:
 class Miss:
     """What explains numbers that are not reproduced, or what is open and the run that would answer it.
 
-    It covers the cells of a data set and a method (of all if empty) whose variant contains ``variant``.
+    It covers the cells of a data set and a method (of all if empty) whose variant contains ``variant``. Of several that
+    cover a cell, the first counts.
     """
 
     why: str
@@ -168,7 +169,6 @@ class Tables:
     stand_ins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # as printed -> data sets, best first
     # (table, method) -> another table, whose best row is the cell's value
     best_of: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    misses: tuple[Miss, ...] = ()  # of a cell, the first one that covers it counts
     figures: tuple[str, ...] = ()  # files with numbers that the text on a figure prints, for claims alone: "figure5"
 
     def runs_of(self, cell: Any, variant: str | None = None) -> list[Runs]:

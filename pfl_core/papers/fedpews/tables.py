@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pfl_core.papers.fedpews.settings import BEST
-from pfl_core.study.published import Miss, Runs, Tables
+from pfl_core.study.published import Runs, Tables
 
 BASES = {"FedAvg+PeWS": {}, "FedProx+PeWS": {"base": "fedprox"}}  # a method's name in the tables -> its base
 WARM_UPS = ("fedpews", "fedpews_fixed")  # the tables print τ = 0 for the others
@@ -50,24 +50,4 @@ TABLES = Tables(
     fields={"lambda": "lam", "eta_g": "lr_server"},
     runs=runs,
     figures=("figure5",),
-    misses=(
-        Miss(
-            "The data: the paper does not publish the centres and covariances of its clusters. All seeds here use the "
-            "same points, whose clusters are this project's (chosen so that FedAvg at server rate 1 needs about as "
-            "many rounds as in the paper, so that row is no test). The spread comes from initial weights, batches and "
-            "masks. Only the paper's own clusters could decide.",
-            variant="eta_g=",  # on the synthetic data
-        ),
-        Miss(
-            "Without diversity reward the masks had not settled, so they are random subnetworks, which do "
-            "no harm here. Open: which reading of the text gives the paper's fall below FedAvg; scores that do not "
-            "start at 0 are one.",
-            "CIFAR-MNIST",
-            "FedAvg+PeWS",
-            variant="lambda=0.0",
-            run="pfl run fedpews --paper fedpews --preset paper --data cifar_mnist --set lam=0 --set tau=0.5 "
-            "--set score_init=uniform",
-            hours=0.6,
-        ),
-    ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from pfl_core.papers.fedselect.settings import LAYERS
 from pfl_core.runs import RunSpec
-from pfl_core.study.published import ANY, Miss, Runs, Tables
+from pfl_core.study.published import ANY, Runs, Tables
 
 RULES: dict[str, tuple[dict[str, Any], ...]] = {  # Table 3; it prints no limit, and "random" has two readings
     "Personalize Least": ({"ranking": "least_change", "alpha": ANY},),
@@ -51,30 +51,4 @@ TABLES = Tables(
     metrics={"mean_client_accuracy": "acc_mean", "final_accuracy": "acc_pooled"},
     runs=runs,
     best_of={("table1", "FedSelect"): "table2"},
-    misses=(
-        Miss(
-            "The paper does not state its batches, and they matter: with the released code's 32, whose last batch has "
-            "4 images, training alone ends below the paper's number, with 25 above it. Open: other "
-            "deals of the classes to the clients, that is, other seeds.",
-            "CIFAR-10",
-            "Local Only",
-            run="pfl run local --paper fedselect --preset paper --seed 1 --until 60",
-            hours=0.7,
-        ),
-        Miss(
-            "Open: whether batches of 32 explain it, as they move training alone.",
-            "CIFAR-10",
-            "FedPer",
-            run="pfl run fedper --paper fedselect --preset paper --set train.batch_size=32 --until 60",
-            hours=0.8,
-        ),
-        Miss(
-            "No reading that was run reaches the paper's number: not tensors ranked one by one, not batches of 32. "
-            "Open: other deals of the classes to the clients, that is, other seeds.",
-            "CIFAR-10",
-            "FedSelect",
-            run="pfl run fedselect --paper fedselect --preset paper --set alpha=0.3 --seed 1 --until 60",
-            hours=1.6,
-        ),
-    ),
 )

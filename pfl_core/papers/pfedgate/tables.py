@@ -8,7 +8,7 @@ from typing import Any
 
 from pfl_core.algorithm import methods
 from pfl_core.papers.pfedgate.settings import GATE_PARTS
-from pfl_core.study.published import ANY, Miss, Runs, Tables, parse_variant, table
+from pfl_core.study.published import ANY, Runs, Tables, parse_variant, table
 
 GATES: dict[str, dict[str, Any]] = {  # Table 4; the paper does not say what replaces the sigmoid
     "full": {},
@@ -97,32 +97,4 @@ TABLES = Tables(
     relative_to=relative_to,
     fields={"s": "keep_ratio", "B": "blocks_per_tensor"},
     runs=runs,
-    misses=(
-        Miss(
-            "With a fifth of the clients in each round, accuracy rises until the last round: 400 rounds do not "
-            "complete the training here. Open: where it ends with more rounds.",
-            "CIFAR10",
-            "pFedGate",
-            variant="sampling=0.2",
-            run="pfl run pfedgate --paper pfedgate --preset paper --data cifar10 --participation 0.2 --rounds 800",
-            hours=0.9,
-        ),
-        Miss(
-            "Not too few steps: with all clients in each round, accuracy no longer rises in the second half of the "
-            "rounds. Not too low a rate: the paper searched FedAvg's and does not print it; here it is pFedGate's 0.03 "
-            "and 0.1 is worse (data/results/pfedgate/other, with a fifth of the clients). Open: a lower rate, and what "
-            "the JPEG copy of the data costs.",
-            "CIFAR10",
-            "FedAvg",
-            run="pfl run fedavg --paper pfedgate --preset paper --data cifar10 --lr 0.01",
-            hours=1.4,
-        ),
-        Miss(
-            "Open: the spread over seeds, because one seed is stored, and the loss from the JPEG copy of the data.",
-            "CIFAR10",
-            "pFedGate",
-            run="pfl run pfedgate --paper pfedgate --preset paper --data cifar10 --seed 1",
-            hours=1.6,
-        ),
-    ),
 )
