@@ -7,7 +7,7 @@ paper's FLOPs are those of dense training, minus the weight gradients of frozen 
     FLOPs_i = E n_i 2 (MAC + MAC + Σ_j M_ij u_j)        u_j: how often an image uses weight j; MAC = Σ_j u_j
 
 The paper states neither rule; both were reconstructed from the numbers in Table 3. Unstructured masks save no time on
-ordinary hardware. ``dense_flops`` counts what is computed in fact.
+ordinary hardware.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import nn
-
-from pfl_core.costs import payload_bytes, step_flops
+from pfl_core.costs import payload_bytes
 from pfl_core.layout import NORM, STATISTIC, Layout
 
 PAPER_CLIENTS = 20
 AVERAGES_STATISTICS = ("fedavg", "lotteryfl", "star_pfl")  # methods that send batch-norm statistics
-SENDS_MASK = ("lotteryfl", "star_pfl")
 SMOOTHED, WITHIN = 5, 0.005  # plateau: rounds in the moving average, and its largest distance to the best value
 
 
@@ -86,11 +83,6 @@ def round_flops(macs: float, weight_macs: float, samples: float, epochs: int, bi
     with Table 3 to 0.1 %.
     """
     return epochs * samples * (2 * (2 * macs + weight_macs) + 3 * bias_adds)
-
-
-def dense_flops(model: nn.Module, shape: tuple[int, ...], samples: float, epochs: int) -> float:
-    """FLOPs that one client computes in a round whatever the masks, as counted by torch (no gradient of the images)."""
-    return epochs * samples * step_flops(model, shape)[1]
 
 
 def rounds_to_convergence(values: Sequence[float]) -> int:
