@@ -79,7 +79,9 @@ class Layout:
             )
         if head not in order:
             raise ValueError(f"model {type(model).__name__}: {HEAD_LAYER}={head!r} is none of {', '.join(order)}")
-        chain = Chain.of(model) if type(model).forward is nn.Sequential.forward else None
+        chain = None
+        if isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward:
+            chain = Chain.of(model)
         return cls(tuple(fields), head, chain, order)
 
     @cached_property

@@ -31,8 +31,8 @@ def build(name: str, in_shape: Shape, num_classes: int, seed: int, **options: An
     """The named network, or your own (``package.module:function`` with arguments in_shape, num_classes and options).
 
     ``in_shape`` is the shape of one sample. The initial weights depend on ``seed`` alone; the states of the global
-    generators are restored. Raises ValueError for an unknown name or option, for an unsupported shape, and for a function
-    of your own that fails or does not return a network.
+    generators are restored. Raises ValueError for an unknown name or option, for an unsupported shape, and for a
+    function of your own that fails or does not return a network of known size.
     """
     function = find("model", name, MODELS)
     check_options(f"model {name!r}", function, options, reserved=2)

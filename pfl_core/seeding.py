@@ -68,5 +68,5 @@ def seeded(seed: int, *key: Key) -> Iterator[Callable[[], bool]]:
 def _states(gpu: bool) -> list[object]:
     """The states of the global generators, to be compared."""
     of_torch = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if gpu else ())]
-    _, words, *position = np.random.get_state()
-    return [*(state.numpy().tobytes() for state in of_torch), words.tobytes(), position, random.getstate()]
+    of_numpy = [part.tobytes() if isinstance(part, np.ndarray) else part for part in np.random.get_state()]
+    return [*(state.numpy().tobytes() for state in of_torch), of_numpy, random.getstate()]

@@ -70,8 +70,8 @@ def _with_floating(model: nn.Module, counters: list[str], x: Tensor, other: Tens
     model = copy.deepcopy(model)
     for name in counters:
         module, _, own = name.rpartition(".")
-        buffers = model.get_submodule(module)._buffers
-        buffers[own] = buffers[own].to(x.dtype)
+        owner = model.get_submodule(module)
+        owner.register_buffer(own, owner.get_buffer(own).to(x.dtype))
     try:
         return trace(model, x, other)
     except ValueError as error:
@@ -153,7 +153,7 @@ class _Copy:
 
     def outside(self) -> dict[str, object]:
         """Values of attributes, and of buffers that are not entries; they must not change."""
-        inside, values = dict(statistics(self.net)), {}
+        inside, values = dict(statistics(self.net)), dict[str, Any]()
         for prefix, module in self.net.named_modules():
             own = {name: value for name, value in vars(module).items() if name not in _PLAIN}
             own |= {n: b for n, b in module._buffers.items() if b is not None and n != _counter_of(module)}
