@@ -120,8 +120,8 @@ class Partial(Momentum[PartialStateT]):
         if 0 < share < 1:
             return []
         what = "no parameter stays with a client" if not share else "no parameter is shared"
-        layers = f"its layers are {', '.join(fed.layout.order)}, the head is {fed.layout.head}"
-        return [f"{type(self).__name__}: {what} of this network; {layers}"]
+        layers = f"the network's layers are {', '.join(fed.layout.order)}, its head is {fed.layout.head}"
+        return [f"{type(self).__name__}: {what}; {layers}"]
 
     def init(self, fed: Federation, theta0: Tensor) -> PartialStateT:
         v = select_entries(theta0, self.personal_slices(fed.layout))
