@@ -454,3 +454,8 @@ def test_networks_of_torch_are_examined_without_warnings():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not federation().traced.draws
+
+
+def test_a_federation_can_be_made_where_gradients_are_off():
+    with torch.no_grad():
+        assert federation(Reversed()).layout.head == "classifier"
