@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pfl_core.layout import WEIGHT
+from pfl_core.layout import WEIGHT, logits_of
+from pfl_core.seeding import seeded
 
 if TYPE_CHECKING:
     from pfl_core.federation import Federation
@@ -56,13 +57,13 @@ def step_flops(model: nn.Module, shape: tuple[int, ...]) -> tuple[int, int]:
     Counted while a copy computes two samples; ``shape`` is that of one sample. Norms, activations and pooling count 0,
     as in the papers.
     """
-    model = copy.deepcopy(model).cpu().train()
+    model = copy.deepcopy(model).cpu().float().train()
     x = torch.zeros(2, *shape)  # batch norm needs at least two samples
-    with torch.random.fork_rng(devices=[]):  # dropout draws numbers
+    with seeded(0, "flops"):  # dropout draws numbers
         with _FlopCounter() as forward:
             model(x)
         with _FlopCounter() as forward_backward:
-            cross_entropy(model(x), torch.zeros(2, dtype=torch.int64)).backward()
+            cross_entropy(logits_of(model(x)), torch.zeros(2, dtype=torch.int64)).backward()
     return forward.total // 2, forward_backward.total // 2
 
 

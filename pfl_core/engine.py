@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from time import perf_counter
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -16,8 +17,12 @@ from pfl_core.algorithm import Algorithm, State
 from pfl_core.federation import Federation, Scores
 from pfl_core.federation.federation import EVAL_BATCH
 from pfl_core.federation.types import Predict
+from pfl_core.layout import is_users_own
 from pfl_core.options import check_fields
-from pfl_core.seeding import generator
+from pfl_core.plugins import PACKAGE
+from pfl_core.seeding import Key, generator, seeded
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -108,11 +113,11 @@ def run(
 
     ``start`` = (state, history, next round) continues an interrupted run; the result is bitwise the same. ``on_round``
     is called after each round (progress, checkpoints); if it returns True, that round is the last. Warns of small
-    batches under batch norm, see ``Federation.small_batches``.
+    batches under batch norm, see ``Federation.small_batches``, and of results that cannot be repeated.
     """
-    if warning := fed.small_batches():
+    for warning in filter(None, (fed.small_batches(), fed.traced.warning)):
         warnings.warn(warning, stacklevel=2)
-    state, history, first = start or (algorithm.init(fed, fed.theta0), History(), 0)
+    state, history, first = start or (guarded(algorithm, fed, lambda: algorithm.init(fed, fed.theta0)), History(), 0)
     history = History({metric: (list(times), list(values)) for metric, (times, values) in history.series.items()})
     num_rounds = None if until is None else max(until - first, 0)
     for snapshot in islice(rounds(algorithm, fed, schedule, state, first), num_rounds):
@@ -133,11 +138,11 @@ def rounds(
         seen |= set(clients.tolist())
         due = schedule.scores(t)
         # In rounds with evaluation, methods that do not return their trained rows score them with ``fed.score``.
-        score = _TimedScore(fed)
+        score = _TimedScore(fed, t)
         fed.score, fed.keep_trained = score if due else None, False
         began = perf_counter()
         try:
-            state, info = algorithm.round(fed, state, clients, t)
+            state, info = guarded(algorithm, fed, partial(algorithm.round, fed, state, clients, t), "round", t)
         finally:
             fed.score, fed.keep_trained = None, True
         seconds = perf_counter() - began - score.seconds  # without the time of evaluation
@@ -146,14 +151,42 @@ def rounds(
             # Before aggregation: sampled clients only. After aggregation: all clients.
             trained = info.get("trained")
             if isinstance(trained, Tensor):
-                trained = fed.evaluate(trained, clients, predict=_predict(algorithm, fed, state))
+                trained = guarded(algorithm, fed, partial(score, trained, clients, _predict(algorithm, fed, state)))
             if trained is not None:
                 notes |= _columns(trained, clients, fed.num_clients, "_trained")
             for split, suffix in (("test", ""), ("val", "_val")):
                 if split in fed.splits:
-                    scores = _score_all(algorithm, fed, state, seen, t, split)
+                    score_all = partial(_score_all, algorithm, fed, state, seen, t, split)
+                    scores = guarded(algorithm, fed, score_all, "scores", t, split)
                     notes |= _columns(scores, torch.arange(fed.num_clients), fed.num_clients, suffix)
         yield Snapshot(t, state, {**notes, "seconds": seconds})
+
+
+def guarded(algorithm: Algorithm, fed: Federation, function: Callable[[], Result], *key: Key) -> Result:
+    """Call a step of a run. With a user's method or network, what it draws from global generators depends on the
+    run's seed and the key alone, and ValueError is raised if it changes the clients' data.
+    """
+    own = any(type(a).__module__.partition(".")[0] != PACKAGE for a in (algorithm, *algorithm.inner_algorithms))
+    if not (own or fed.draws or is_users_own(fed.network)):
+        return function()
+    before = _data_versions(fed)
+    out, drawn = None, True
+    if fed.batched or fed.threads.num > 1:
+        with seeded(fed.seed, "guarded", *key) as drew:
+            out, drawn = function(), drew()
+    if drawn:
+        with fed.one_by_one(), seeded(fed.seed, "guarded", *key):
+            out = function()
+    if _data_versions(fed) != before:
+        raise ValueError(
+            f"{type(algorithm).__name__} or its network changes the clients' data in place; work on a copy (x.clone())"
+        )
+    return cast(Result, out)
+
+
+def _data_versions(fed: Federation) -> list[int]:
+    """Torch's counters of changes in place."""
+    return [part._version for split in fed.splits.values() for part in (split.x, split.y)]
 
 
 @dataclass
@@ -161,12 +194,14 @@ class _TimedScore:
     """``fed.evaluate`` on the test split, and the total seconds that it took."""
 
     fed: Federation
+    t: int
     seconds: float = 0.0
 
     def __call__(self, theta: Tensor, clients: Tensor, predict: Predict | None) -> Scores:
         began = perf_counter()
         try:
-            return self.fed.evaluate(theta, clients, predict=predict)
+            with self.fed.seeded("trained", self.t):
+                return self.fed.evaluate(theta, clients, predict=predict)
         finally:
             self.seconds += perf_counter() - began
 
@@ -207,15 +242,19 @@ def class_scores(
 
     Their softmax are the probabilities of the classes, as in the test loss.
     """
-    state = adapted_state(algorithm, fed, state, seen, t)
-    everyone, outputs = torch.arange(fed.num_clients), []
-    for rows in fed.chunks(everyone):
-        theta = algorithm.evaluation_models(fed, state, everyone[rows], t)
-        for k, theta_k in zip(everyone[rows].tolist(), theta, strict=True):
-            x, y = fed.splits["test"].client(k)
-            parts = [algorithm.predict(fed, state, k, theta_k, part) for part in x.split(EVAL_BATCH)]
-            outputs.append((torch.cat(parts).cpu(), y.cpu()))
-    return outputs
+
+    def compute() -> list[tuple[Tensor, Tensor]]:
+        adapted = adapted_state(algorithm, fed, state, seen, t)
+        everyone, outputs = torch.arange(fed.num_clients), []
+        for rows in fed.chunks(everyone):
+            theta = algorithm.evaluation_models(fed, adapted, everyone[rows], t)
+            for k, theta_k in zip(everyone[rows].tolist(), theta, strict=True):
+                x, y = fed.splits["test"].client(k)
+                parts = [algorithm.predict(fed, adapted, k, theta_k, part.clone()) for part in x.split(EVAL_BATCH)]
+                outputs.append((torch.cat(parts).cpu(), y.cpu()))
+        return outputs
+
+    return guarded(algorithm, fed, compute, "scores", t, "test")
 
 
 def _notes(info: dict) -> dict[str, float | Tensor]:

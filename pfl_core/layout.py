@@ -2,21 +2,25 @@
 
 The first ``num_params`` = d entries are the trainable scalars in the order of ``named_parameters()``, each tensor in
 row-major order. The floating buffers (batch-norm means and variances) follow; the vector has ``num_entries`` = e
-entries. All counts, fractions and rankings of the papers are over the first d. Integer buffers are not stored.
+entries. All counts, fractions and rankings of the papers are over the first d. Frozen parameters
+(``requires_grad=False``), integer buffers and non-persistent buffers are constants of the network, not entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pfl_core.ops import any_true
+from pfl_core.plugins import PACKAGE
 
 _Norm = nn.modules.batchnorm._NormBase
+HEAD_LAYER = "head_layer"  # attribute of a network: the name of its head, where it is not the last linear layer
 # Kinds of entries: parameters of a layer, parameters of batch norm, statistics of batch norm.
 WEIGHT, NORM, STATISTIC = "weight", "norm", "statistic"
 
@@ -44,27 +48,41 @@ class Layout:
     fields: tuple[Field, ...]
     head: str  # name of the last linear layer; its input is the feature vector of a sample
     chain: Chain | None  # hidden neurons of a plain chain of layers; None for other networks
+    order: tuple[str, ...] = ()  # layers with parameters, from input to output
 
     @classmethod
-    def of(cls, model: nn.Module) -> Layout:
-        """The layout of a module.
+    def of(cls, model: nn.Module, order: Sequence[str] = ()) -> Layout:
+        """The layout of a module. ``order``: its layers from input to output; default: as they are registered.
 
-        Raises ValueError if the module has no linear layer (the last one is its head), or if it has batch norm with
-        ``momentum=None``, whose statistics depend on a batch counter that is not stored.
+        Raises ValueError if the module has no trainable parameter, no linear layer (the last one is its head) or a
+        ``head_layer`` that it lacks, or if it has batch norm with ``momentum=None``, whose statistics depend on a batch
+        counter that is not stored.
         """
         modules = dict(model.named_modules())
         cumulative = [name for name, m in modules.items() if isinstance(m, _Norm) and m.momentum is None]
         if cumulative:
             raise ValueError(f"batch norm {cumulative[0]!r} has momentum=None; give it a number such as 0.1")
         fields, start = [], 0
-        for name, tensor in (*model.named_parameters(), *_statistics(model)):
+        for name, tensor in (*trainable_parameters(model), *statistics(model)):
             norm = isinstance(modules[name.rpartition(".")[0]], _Norm)
             kind = STATISTIC if not isinstance(tensor, nn.Parameter) else NORM if norm else WEIGHT
             fields.append(Field(name, tuple(tensor.shape), start, start := start + tensor.numel(), kind))
-        linear = [name for name, module in modules.items() if isinstance(module, nn.Linear)]
-        if not linear:
-            raise ValueError(f"model {type(model).__name__} has no linear layer; the last linear layer is the head")
-        return cls(tuple(fields), linear[-1], Chain.of(model) if isinstance(model, nn.Sequential) else None)
+        if not any(f.kind != STATISTIC for f in fields):
+            raise ValueError(f"model {type(model).__name__} has no trainable parameter")
+        order = tuple(order) or tuple(name for name, m in modules.items() if [*m.parameters(recurse=False)])
+        linear = [name for name in order if isinstance(modules[name], nn.Linear)]
+        head = getattr(model, HEAD_LAYER, None) or (linear[-1] if linear else None)
+        if head is None:
+            raise ValueError(
+                f"model {type(model).__name__} has no linear layer; the last linear layer is the head, or the layer "
+                f"that its attribute {HEAD_LAYER} names"
+            )
+        if head not in order:
+            raise ValueError(f"model {type(model).__name__}: {HEAD_LAYER}={head!r} is none of {', '.join(order)}")
+        chain = None
+        if isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward:
+            chain = Chain.of(model)
+        return cls(tuple(fields), head, chain, order)
 
     @cached_property
     def num_entries(self) -> int:
@@ -116,8 +134,31 @@ def trainable_fields(fields: tuple[Field, ...], trainable: Tensor | bool) -> tup
     return tuple(f for f in fields if any_true(trainable[:, f.start : f.stop]))
 
 
-def _statistics(model: nn.Module) -> list[tuple[str, Tensor]]:
-    return [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
+def logits_of(output: Any) -> Any:
+    """The logits in a network's output: the output itself, or its attribute ``logits``."""
+    return output if isinstance(output, Tensor) else getattr(output, "logits", output)
+
+
+def is_users_own(model: nn.Module) -> bool:
+    """Whether a module of the network is of a class outside of torch and this package."""
+    known = ("torch", "torchvision", PACKAGE)
+    return any(type(m).__module__.partition(".")[0] not in known for m in model.modules())
+
+
+def trainable_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The parameters that are not frozen, with their names."""
+    return [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+
+
+def statistics(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """The buffers that are entries, with their names: floating and stored in state dicts."""
+    modules = dict(model.named_modules())
+    named = [(name, *name.rpartition(".")[::2], buffer) for name, buffer in model.named_buffers()]
+    return [
+        (name, buffer)
+        for name, module, own, buffer in named
+        if buffer.is_floating_point() and own not in modules[module]._non_persistent_buffers_set
+    ]
 
 
 @dataclass(frozen=True)
@@ -153,7 +194,9 @@ class Chain:
 
     @classmethod
     def of(cls, model: nn.Sequential) -> Chain | None:
-        """The neurons of a model; None for nested modules, grouped convolutions, or a hidden layer without its ReLU."""
+        """The neurons of a model; None for nested modules, grouped convolutions, frozen parameters, layers of a class
+        outside of torch and this package, or a hidden layer without its ReLU.
+        """
         layers = [(n, m) for n, m in model.named_children() if any(True for _ in m.parameters(recurse=False))]
         weighted = [n for n, m in layers if isinstance(m, nn.Linear | nn.Conv2d)]
         activations, hidden = [], ""
@@ -167,7 +210,9 @@ class Chain:
         sizes = [len(_weight(model.get_submodule(name))) for name in weighted[:-1]]
         flat = all(name.count(".") == 1 for name, _ in model.named_parameters())
         grouped = any(isinstance(m, nn.Conv2d) and m.groups > 1 for _, m in layers)
-        if not weighted or not flat or grouped or len(activations) != len(sizes):
+        frozen = len(trainable_parameters(model)) < len(list(model.parameters()))
+        own = any(map(is_users_own, model.children()))
+        if not weighted or not flat or grouped or frozen or own or len(activations) != len(sizes):
             return None
         return cls(tuple(activations), tuple(sizes), *_ends(model, weighted, sizes))
 
@@ -193,12 +238,12 @@ def _ends(model: nn.Sequential, weighted: list[str], sizes: list[int]) -> tuple[
                 current.view(rows, 1, *ones).expand_as(weight),
                 before.view(1, columns, *ones).expand_as(weight),
             )
-        for tensor, value in (*module.named_parameters(recurse=False), *_statistics(module)):
+        for tensor, value in (*module.named_parameters(recurse=False), *statistics(module)):
             here = current if current is not None else torch.full(value.shape, none)
             if here.dim() == value.dim() == 1:  # batch norm after flattening: a channel has several features
                 here = here.repeat_interleave(len(value) // len(here))
             ends.setdefault(f"{name}.{tensor}", (here, torch.full(value.shape, none)))
-    order = [name for name, _ in (*model.named_parameters(), *_statistics(model))]
+    order = [name for name, _ in (*model.named_parameters(), *statistics(model))]
     out, into = (torch.cat([ends[name][side].reshape(-1) for name in order]) for side in (0, 1))
     return out, into
 

@@ -11,18 +11,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pickle import UnpicklingError
-from threading import Lock
 from typing import Any
 
 import torch
 from torch import nn
 
+from pfl_core.layout import logits_of
 from pfl_core.options import PositiveInt, check_options
 from pfl_core.plugins import find, users_code
 from pfl_core.pooling import MaxPool2x2
-from pfl_core.seeding import generator
-
-_INIT_LOCK = Lock()  # PyTorch's initialisation draws from a generator that all threads of the process share
+from pfl_core.seeding import seeded
 
 Shape = tuple[int, ...]  # of one sample: (channels, height, width), or (features,)
 TRAINING_BYTES = 16  # of a parameter: initial value, global value, a client's value and its gradient in float32
@@ -32,23 +30,24 @@ SMALL = 32  # pixels; up to this side, the last feature maps of ResNet18 with th
 def build(name: str, in_shape: Shape, num_classes: int, seed: int, **options: Any) -> nn.Module:
     """The named network, or your own (``package.module:function`` with arguments in_shape, num_classes and options).
 
-    ``in_shape`` is the shape of one sample. The initial weights depend on ``seed`` alone; the state of PyTorch's global
-    generator is restored. Raises ValueError for an unknown name or option, for an unsupported shape, and for a function
-    of your own that fails or does not return a network.
+    ``in_shape`` is the shape of one sample. The initial weights depend on ``seed`` alone; the states of the global
+    generators are restored. Raises ValueError for an unknown name or option, for an unsupported shape, and for a
+    function of your own that fails or does not return a network of known size.
     """
     function = find("model", name, MODELS)
     check_options(f"model {name!r}", function, options, reserved=2)
     if num_classes < 1 or len(in_shape) not in (1, 3) or min(in_shape) < 1:
         raise ValueError(f"model {name!r}: no network has in_shape={tuple(in_shape)} and num_classes={num_classes}")
-    with _INIT_LOCK, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(generator(seed, "init").initial_seed())
+    with seeded(seed, "init"):
         try:
-            with users_code("model", name):
+            with users_code("model", name, seed, "init"):
                 model = function(tuple(in_shape), num_classes, **options)
         except ValueError as error:
             raise error if ":" in name else ValueError(f"model {name!r}: {error}") from error
     if not isinstance(model, nn.Module):
         raise ValueError(f"model {name!r} returned a {type(model).__name__}; return a torch.nn.Module")
+    if any(map(nn.parameter.is_lazy, model.parameters())):
+        raise ValueError(f"model {name!r} has lazy layers, whose sizes are not known yet; give their sizes")
     return model
 
 
@@ -62,7 +61,7 @@ def check_outputs(name: str, model: nn.Module, in_shape: Shape, num_classes: int
         return
     was_training, dtype = model.training, next((p.dtype for p in model.parameters()), torch.float32)
     with users_code("model", name):
-        output = model.eval()(torch.zeros(2, *in_shape, dtype=dtype))
+        output = logits_of(model.eval()(torch.zeros(2, *in_shape, dtype=dtype)))
     model.train(was_training)
     if not isinstance(output, torch.Tensor) or output.shape != (2, num_classes):
         what = f"shape {list(output.shape)}" if isinstance(output, torch.Tensor) else f"type {type(output).__name__}"

@@ -6,14 +6,16 @@ import ast
 import hashlib
 import importlib
 import importlib.util
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from pfl_core.options import choices
+from pfl_core.seeding import Key, seeded
 
 PACKAGE = "pfl_core"
 INSTALLED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
@@ -32,7 +34,8 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
     if not _is_module_name(module_name):
         raise ValueError(f"{kind} {name!r}: {module_name!r} is not a module name; give package.module:function")
     try:
-        module = importlib.import_module(module_name)
+        with seeded(0, "import", module_name) if module_name not in sys.modules else nullcontext():
+            module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
         reason = f"{type(error).__name__}: {text_of(error)}"
         top = module_name.partition(".")[0]
@@ -60,10 +63,13 @@ def text_of(error: BaseException) -> str:
 
 
 @contextmanager
-def users_code(kind: str, name: str) -> Iterator[None]:
-    """Turn what a user's function ``module:function`` raises into a ValueError of one line; others are not affected."""
+def users_code(kind: str, name: str, seed: int = 0, *key: Key) -> Iterator[None]:
+    """Call a user's function ``module:function`` in here: what it draws from global generators depends on seed and key
+    alone, and what it raises becomes a ValueError of one line. Other functions are not affected.
+    """
     try:
-        yield
+        with seeded(seed, *(key or (kind, name))) if ":" in name else nullcontext():
+            yield
     except (Exception, SystemExit) as error:
         if ":" not in name:
             raise

@@ -49,6 +49,9 @@ class Ditto(FedAvg[MovingState]):
         if self.personal_epochs is not None and self.personal_epochs < 1:
             raise ValueError(f"Ditto: personal_epochs={self.personal_epochs} does not train v_k; give 1 or more")
 
+    def warnings(self, fed: Federation) -> list[str]:
+        return [] if self.lam else ["Ditto: lam=0, so every client trains its model alone, as with Local"]
+
     def init(self, fed: Federation, theta0: Tensor) -> MovingState:
         return MovingState(shared=theta0, local=(theta0,) * fed.num_clients)
 

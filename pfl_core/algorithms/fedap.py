@@ -73,6 +73,9 @@ class FedAP(Algorithm[APState]):
     def inner_algorithms(self) -> tuple[Algorithm, ...]:
         return (FedBN(),) if self.pretrain == "fedbn" else ()
 
+    def warnings(self, fed: Federation) -> list[str]:
+        return ["FedAP: lam=1, so every client trains its model alone, as with Local"] if self.lam == 1 else []
+
     def init(self, fed: Federation, theta0: Tensor) -> APState:
         distance = torch.zeros(fed.num_clients, fed.num_clients, dtype=torch.float64)
         if any(f.kind == NORM for f in fed.layout.params):

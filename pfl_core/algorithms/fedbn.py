@@ -18,6 +18,7 @@ from typing import Literal
 
 from pfl_core.algorithm import register
 from pfl_core.algorithms.partial import Partial, PartialState
+from pfl_core.federation import Federation
 from pfl_core.layout import NORM, STATISTIC, Field, Layout
 
 
@@ -32,6 +33,10 @@ class FedBN(Partial[PartialState]):
     """Without norm layers it is bitwise equal to FedAvg."""
 
     client_weighting: Literal["uniform", "samples"] = "samples"
+
+    def warnings(self, fed: Federation) -> list[str]:
+        hint = "only batch norm is personal, not group or layer norm; lenet_small has it"
+        return [f"{text}; {hint}" for text in super().warnings(fed)]
 
     def is_personal(self, layout: Layout) -> Callable[[Field], bool]:
         personal = {NORM, STATISTIC} if self.buffer_policy == "local" else {NORM}

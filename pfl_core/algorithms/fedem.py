@@ -68,6 +68,9 @@ class FedEM(Momentum[MixtureState]):
         if self.components < 1:
             raise ValueError(f"FedEM: components={self.components} is below 1; give 1 or more (the paper has 3)")
 
+    def warnings(self, fed: Federation) -> list[str]:
+        return ["FedEM: components=1, so all clients have one model, as with FedAvg"] if self.components == 1 else []
+
     def init(self, fed: Federation, theta0: Tensor) -> MixtureState:
         num, m = fed.num_clients, self.components
         mixture = torch.full((num, m), 1 / m).to(theta0)

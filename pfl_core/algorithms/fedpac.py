@@ -88,6 +88,7 @@ class FedPAC(Partial[PacState]):
         check_minimum(self, lam=0, **({} if self.lr_head is None else {"lr_head": 0}))
 
     def init(self, fed: Federation, theta0: Tensor) -> PacState:
+        fed.check_features("FedPAC")
         prototypes = theta0.new_zeros(fed.layout.field(f"{fed.layout.head}.weight").shape)
         known = torch.zeros_like(prototypes[:, 0], dtype=torch.bool)
         start = super().init(fed, theta0)

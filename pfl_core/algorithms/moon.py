@@ -52,6 +52,7 @@ class Moon(FedAvg[MoonState]):
             raise ValueError(f"MOON: temperature={self.temperature} is not above 0; the paper has 0.5")
 
     def init(self, fed: Federation, theta0: Tensor) -> MoonState:
+        fed.check_features("MOON")
         return MoonState(shared=theta0, previous=theta0.repeat(fed.num_clients, 1))
 
     def local_training(self, fed: Federation, state: MoonState, clients: Tensor, t: int) -> LocalTraining:

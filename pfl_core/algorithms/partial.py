@@ -57,9 +57,8 @@ def top_layers(layout: Layout, count: int) -> set[str]:
 
     Raises ValueError if the network has fewer.
     """
-    layers = list(dict.fromkeys(f.layer for f in layout.params))
-    layers = layers[: layers.index(layout.head) + 1]
-    weighted = list(dict.fromkeys(f.layer for f in layout.params if f.kind == WEIGHT and f.layer in layers))
+    layers = list(layout.order[: layout.order.index(layout.head) + 1])
+    weighted = [layer for layer in layers if any(f.layer == layer and f.kind == WEIGHT for f in layout.params)]
     if count > len(weighted):
         raise ValueError(f"the last {count} layers are requested, but the model has {len(weighted)}; request fewer")
     return set(layers[layers.index(weighted[-count]) :]) if count else set()
@@ -110,6 +109,19 @@ class Partial(Momentum[PartialStateT]):
     def personal_mask(self, fed: Federation) -> Tensor:
         """The entries that stay with the client as a mask, bool [e]."""
         return fed.layout.mask(self.is_personal(fed.layout)).to(fed.theta0.device)
+
+    def num_personal(self, fed: Federation) -> int:
+        """Trained parameters that stay with the client."""
+        return sum(part.stop - part.start for part in self.personal_slices(fed.layout) if part.stop <= fed.num_params)
+
+    def warnings(self, fed: Federation) -> list[str]:
+        """A line if no parameter is personal, or every one."""
+        share = self.num_personal(fed) / fed.num_params
+        if 0 < share < 1:
+            return []
+        what = "no parameter stays with a client" if not share else "no parameter is shared"
+        layers = f"the network's layers are {', '.join(fed.layout.order)}, its head is {fed.layout.head}"
+        return [f"{type(self).__name__}: {what}; {layers}"]
 
     def init(self, fed: Federation, theta0: Tensor) -> PartialStateT:
         v = select_entries(theta0, self.personal_slices(fed.layout))
@@ -162,7 +174,7 @@ class Partial(Momentum[PartialStateT]):
 
         mean, notes = fed.average(local, clients, client_weight(fed, clients, self.client_weighting))
         shared = select(self.personal_mask(fed), state.shared, mean)
-        count = sum(part.stop - part.start for part in slices if part.stop <= fed.num_params)  # without statistics
+        count = self.num_personal(fed)
         new = momentum.into(replace(state, shared=shared, own=put(state.own, clients, personal)))
         return new, notes | {
             "upload": torch.full((len(clients),), fed.num_params - count),

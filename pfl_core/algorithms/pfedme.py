@@ -68,6 +68,9 @@ class PFedMe(FedAvg[MovingState]):
                 f"pFedMe: lr_personal={self.lr_personal} is below 0; leave it out to use the federation's rate"
             )
 
+    def warnings(self, fed: Federation) -> list[str]:
+        return [] if self.lam else ["pFedMe: lam=0, so the shared model does not change"]
+
     def init(self, fed: Federation, theta0: Tensor) -> MovingState:
         return MovingState(shared=theta0, local=(theta0,) * fed.num_clients)
 

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from pfl_core.federation.trace import Trace, first_tensor
 from pfl_core.federation.types import Batch, GradientRequest, LossHook, Output
-from pfl_core.layout import Field, Layout, trainable_fields
+from pfl_core.layout import Field, Layout, logits_of, trainable_fields, trainable_parameters
 from pfl_core.ops import ABSENT
 
 
@@ -26,13 +27,13 @@ class AutogradBackend:
     Its gradients are views of ``flat_grad``, or separate tensors while gradients are requested in parts.
     """
 
-    def __init__(self, model: nn.Module, device: str, dtype: torch.dtype) -> None:
+    def __init__(self, model: nn.Module, device: str, dtype: torch.dtype, traced: Trace) -> None:
         self.model = copy.deepcopy(model).to(device=device, dtype=dtype)
-        self.layout = Layout.of(self.model)
+        self.layout = Layout.of(self.model, traced.order)
         self.flat_grad = torch.zeros(1, self.layout.num_params, device=device, dtype=dtype)
         self._derived = torch.empty_like(self.flat_grad[0])  # [d] the derived weights, see ``DerivedWeights``
         self._modules = dict(self.model.named_modules())
-        self._params = tuple(self.model.parameters())
+        self._params = tuple(p for _, p in trainable_parameters(self.model))
         self._sizes = [f.stop - f.start for f in self.layout.fields]
         # For each statistic, the dictionary that holds it, its name there, and its shape.
         named = [(f.name.rpartition("."), f.shape) for f in self.layout.fields[len(self._params) :]]
@@ -46,6 +47,10 @@ class AutogradBackend:
         norms = nn.modules.batchnorm._BatchNorm
         self.has_batch_norm = any(isinstance(module, norms) for module in self.model.modules())
         self._modules[self.layout.head].register_forward_pre_hook(self._keep_features)
+        if traced.in_place:  # what it is given may be a view of the clients' data
+            self.model.register_forward_pre_hook(lambda module, inputs: inputs[0].clone(), prepend=True)
+        if traced.as_object:
+            self.model.register_forward_hook(lambda module, inputs, output: logits_of(output))
         self._set_in_parts(False)
 
     def bind(self, params: Tensor, statistics: Tensor) -> None:
@@ -188,7 +193,7 @@ class AutogradBackend:
         elif (name := layer.removesuffix(":input")) in self._modules:
             seen: list[Tensor] = []
             hook = self._modules[name].register_forward_hook(
-                lambda module, inputs, output: seen.append(output if name == layer else inputs[0])
+                lambda module, inputs, output: seen.append(first_tensor(output) if name == layer else inputs[0])
             )
             try:
                 yield lambda logits: seen.pop()

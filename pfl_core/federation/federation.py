@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 
 import torch
@@ -15,6 +16,7 @@ from pfl_core.federation.autograd_backend import AutogradBackend
 from pfl_core.federation.batched_backend import BatchedBackend
 from pfl_core.federation.local_step import TrainingGroup
 from pfl_core.federation.threads import ClientThreads
+from pfl_core.federation.trace import trace
 from pfl_core.federation.types import (
     Batch,
     DerivedWeights,
@@ -30,7 +32,7 @@ from pfl_core.federation.types import (
     Trained,
 )
 from pfl_core.ops import ABSENT, accumulate, bits, normalised
-from pfl_core.seeding import Key, generator
+from pfl_core.seeding import Key, generator, seeded
 from pfl_core.training import AUGMENT, Training
 
 SMALL_BATCH = 8  # samples; smaller batches give a warning under batch norm
@@ -48,10 +50,13 @@ class Federation:
       for the network and the device (together for plain dense chains; on a GPU also with convolutions). True raises
       ValueError for other networks, e.g. with batch norm.
     - ``threads``: how many clients are computed at the same time if they train one by one on the CPU. Results are
-      bitwise the same for every number. Hooks of different rows then run at the same time.
+      bitwise the same for every number. Hooks of different rows then run at the same time. A network that draws random
+      numbers, e.g. with dropout, takes one thread, because threads share the global generators.
+
+    Raises ValueError for a network that fails on two samples, or that keeps values of one client for the next.
 
     Attributes: ``network`` is the module, for its structure only (its weights are those of the row that was used last);
-    ``layout`` has the positions of its tensors in a row.
+    ``layout`` has the positions of its tensors in a row; ``traced`` is what a forward pass does (see ``trace``).
 
     The engine sets two attributes during a round. ``score`` evaluates trained rows, in rounds with evaluation.
     ``keep_trained`` is False: nothing but ``score`` needs the trained rows, so that a method may overwrite its own.
@@ -70,13 +75,18 @@ class Federation:
         batched: bool | None = None,
         threads: int = 1,
     ) -> None:
-        first = AutogradBackend(model, device, dtype)
-        self.network, self.layout, self._has_batch_norm = first.model, first.layout, first.has_batch_norm
-        self.theta0 = self.layout.flatten(self.network.state_dict())  # [e] the initial model
         self.splits = {
             name: Split(s.x.to(device=device, dtype=dtype), s.y.to(device), s.bounds) for name, s in splits.items()
         }
         self.seed, self.rounds, self.train = seed, rounds, train or Training()
+        x = self.splits["train"].x
+        if self.train.augment != "none" and x.dim() != 4:
+            raise ValueError(f"augment={self.train.augment!r} needs images, not samples of shape {list(x.shape[1:])}")
+        few = x if len(x) > 1 else x.new_zeros(2, *x.shape[1:])
+        model, self.traced = trace(model, few[:2], few[-2:])
+        first = AutogradBackend(model, device, dtype, self.traced)
+        self.network, self.layout, self._has_batch_norm = first.model, first.layout, first.has_batch_norm
+        self.theta0 = self.layout.flatten(dict([*model.named_parameters(), *model.named_buffers()])).to(x)  # [e]
         if batched is None:
             batched = BatchedBackend.suits(self.network, self.layout, device) and self.train.augment == "none"
         elif batched and not BatchedBackend.supports(self.network, self.layout):
@@ -88,7 +98,11 @@ class Federation:
         self._batched_backend = BatchedBackend(self.network, self.layout, self.theta0) if batched else None
         if device != "cpu" or batched:  # one batched computation, or one stream of a GPU
             threads = 1
-        self.threads = ClientThreads([first, *(AutogradBackend(model, device, dtype) for _ in range(threads - 1))])
+        self.draws = self.traced.draws
+        if self.draws:
+            threads = 1
+        others = (AutogradBackend(model, device, dtype, self.traced) for _ in range(threads - 1))
+        self.threads = ClientThreads([first, *others])
         self.score: Callable[[Tensor, Tensor, Predict | None], Scores] | None = None
         self.keep_trained = True
 
@@ -109,7 +123,7 @@ class Federation:
 
     @property
     def num_params(self) -> int:
-        """d, the number of trainable parameters."""
+        """d, the number of trainable parameters; frozen ones (``requires_grad=False``) are in no row."""
         return self.layout.num_params
 
     @property
@@ -154,6 +168,13 @@ class Federation:
             )
         return "; ".join(warnings)
 
+    def check_features(self, method: str) -> None:
+        """Raise ValueError if the head's input is not one feature vector per sample, which ``method`` needs."""
+        if len(shape := self.traced.inputs[self.layout.head]) != 1:
+            raise ValueError(
+                f"{method} needs a vector of features for each sample; the head {self.layout.head} is given {shape}"
+            )
+
     def lr(self, t: int, base: float | None = None) -> float:
         """Learning rate of round t (from 0): ``base`` (default: that of ``Training``) times the schedule's factor."""
         return (self.train.lr if base is None else base) * self.train.factor(int(t), self.rounds)
@@ -163,6 +184,20 @@ class Federation:
         if velocity is not None:
             return velocity.clone()
         return torch.zeros_like(like) if self.train.momentum and like is not None else None
+
+    def seeded(self, *key: Key) -> AbstractContextManager[object]:
+        """In here, draws from global generators depend on the seed and the key alone; see ``one_by_one``."""
+        return seeded(self.seed, *key) if self.draws else nullcontext()
+
+    @contextmanager
+    def one_by_one(self) -> Iterator[None]:
+        """In here, clients are computed one after the other, for code that draws from global generators."""
+        before = self.draws, self.batched, self._batched_backend, self.threads
+        self.draws, self.batched, self._batched_backend, self.threads = True, False, None, ClientThreads([self._net])
+        try:
+            yield
+        finally:
+            self.draws, self.batched, self._batched_backend, self.threads = before
 
     # ---- operations ---------------------------------------------------------------------------------------------
 
@@ -230,7 +265,8 @@ class Federation:
             batches = self.batches(
                 clients[rows], key, epochs=training.epochs, smallest_batch=training.smallest_batch, data=samples
             )
-            losses[rows], steps[rows] = self._train(group, batches, any_trainable, training)
+            with self.seeded("client", *key, *clients[rows].tolist()):
+                losses[rows], steps[rows] = self._train(group, batches, any_trainable, training)
             if not isinstance(rows, slice):  # indexing by a tensor has copied the rows: write them back
                 trained = group.theta, group.velocity, group.variables, group.velocity_variables
                 for whole, part in zip((out, velocities, variables, variable_velocities), trained, strict=True):
@@ -416,7 +452,10 @@ class Federation:
             spans = [(theta[0], numbers[0], (data.x[span], data.y[span]))]
         else:
             spans = [(row, k, data.client(k)) for row, k in zip(theta, numbers, strict=True)]
-        parts = [(k, row, part) for row, k, (x, _) in spans for part in x.split(EVAL_BATCH)]
+        # a method's own rule gets copies, not views of the data
+        parts = [
+            (k, row, part.clone() if predict else part) for row, k, (x, _) in spans for part in x.split(EVAL_BATCH)
+        ]
         logits = torch.cat(self.threads.map(lambda part: rule(*part), parts))  # [all samples, C]
         labels = torch.cat([y for _, _, (_, y) in spans])
         hits, losses = logits.argmax(1) == labels, cross_entropy(logits, labels, reduction="none")

@@ -55,7 +55,7 @@ def partition(name: str, data: "Dataset", num_clients: int, seed: int, **options
         raise ValueError(
             f"partition {name!r}: {num_clients} clients, but {data.name} has {len(data.y)} samples; use fewer clients"
         )
-    with users_code("partition", name):
+    with users_code("partition", name, seed):
         part = rule(data, num_clients, seed, **options)
     verify(part, data, name, num_clients)
     return part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from functools import lru_cache
 
@@ -32,6 +33,8 @@ def load_data(spec: RunSpec) -> Dataset:
 def assign(spec: RunSpec, dataset: Dataset) -> Partition:
     """The samples of each client. The seed is the partition's ``seed`` option if it has one, else the run's seed."""
     settings = options(spec.partition)
+    if ":" in spec.partition["name"]:  # a user's function gets a copy: the data set stays in memory for later runs
+        dataset = copy.deepcopy(dataset)
     return partition(spec.partition["name"], dataset, spec.clients, settings.pop("seed", spec.seed), **settings)
 
 
@@ -60,7 +63,10 @@ def build(spec: RunSpec, threads: int = 1) -> tuple[Algorithm, Federation, Parti
 
 def run_warnings(spec: RunSpec, algorithm: Algorithm, fed: Federation) -> list[str]:
     """Settings with which a run does nothing, or measures little: one line each, for the user."""
-    texts = [fed.small_batches()]
+    texts = [fed.small_batches(), fed.traced.warning]
+    if ":" in (name := spec.model["name"]):
+        frozen = sum(p.numel() for p in fed.network.parameters()) - fed.num_params
+        texts.append(f"network {name}: {fed.num_params} trainable parameters, {frozen} frozen; head: {fed.layout.head}")
     texts += [
         f"training: {name}=0, so clients train only if the method has a value of its own"
         for name in ("lr", "epochs", "clip_norm")

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
@@ -96,7 +96,9 @@ def execute(
     torch.set_num_threads(1)
     key, current = key or store.key_of(spec), spec.checksums()
     if key not in (spec.key(), spec.key(current)) or checksums not in (None, current):
-        raise ValueError(f"{spec.label()}: data or code on this machine differ from those of run {key}")
+        name = spec.data["name"]
+        hint = f"; does {name} return the same samples at every call?" if ":" in name else ""
+        raise ValueError(f"{spec.label()}: data or code on this machine differ from those of run {key}{hint}")
     stop = spec.rounds if until is None else min(until, spec.rounds)
     if record and stop < min(spec.eval_every, spec.rounds):
         raise ValueError(f"until={until}: the first evaluation is after {spec.eval_every} rounds; stop there or later")
@@ -195,7 +197,7 @@ def _execute(
     for text in run_warnings(spec, algorithm, fed):
         warn(text)
     with warnings.catch_warnings():  # reported above through `warn`
-        warnings.filterwarnings("ignore", message="batch norm: ")
+        warnings.filterwarnings("ignore", message="batch norm: |network ")
         state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=stop, on_round=after_round)
     done, seconds = len(history.series["seconds"][0]), previous_seconds + perf_counter() - began
     result = None
@@ -250,16 +252,25 @@ def _record(
         key=key,
         spec=spec,
         series=history.series,
-        arrays=algorithm.artifacts(fed, state),
+        arrays=engine.guarded(algorithm, fed, partial(algorithm.artifacts, fed, state), "artifacts"),
         clients={name: counts.tolist() for name, counts in assigned.table(dataset).items()},
         num_params=fed.num_params,
-        flops=sample_flops(json.dumps(dict(spec.model)), tuple(fed.splits["train"].x.shape[1:]), dataset.num_classes),
+        flops=_flops(spec, tuple(fed.splits["train"].x.shape[1:]), dataset.num_classes),
         about=dataset.note,
         seconds=seconds,
         state=state_hash(state),
         versions=versions(spec),
         provenance=provenance,
     )
+
+
+def _flops(spec: RunSpec, shape: tuple[int, ...], num_classes: int) -> int:
+    """``sample_flops`` of the run's network; 0, with a warning, if they cannot be counted."""
+    try:
+        return sample_flops(json.dumps(dict(spec.model)), shape, num_classes)
+    except Exception as error:  # a run that has been computed is stored in any case
+        warnings.warn(f"FLOPs are not counted ({error}); the record has 0", stacklevel=2)
+        return 0
 
 
 @cache

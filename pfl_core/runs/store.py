@@ -199,7 +199,7 @@ class Record:
             "loss": self.last_mean("loss"),
             "rounds_to_95": scored[reached - 1] if reached else math.nan,  # to 95 % of the run's last accuracy
             "upload_mb": payload_bytes(upload, bits) / 1e6,
-            "train_tflop": self.flops * self.samples_trained() / 1e12,
+            "train_tflop": (self.flops or math.nan) * self.samples_trained() / 1e12,
             **{n: self.last_mean(n) for n in optional},
             "seconds": self.seconds,
         }

@@ -61,6 +61,7 @@ TEXTS += [
 TEXTS += [
     f"{USERS}:{name}" for name in ("Raises", "Exits", "Nothing", "net", "number", "rule", "missing", "Interrupts")
 ]
+TEXTS += [f"{USERS}:{name}" for name in ("tokens", "leaks", "lazy", "now")]
 TEXTS += [
     "fedselect",
     "digits",

@@ -127,6 +127,11 @@ class FedSelect(Alternating[SelectState]):
                 'masks="layers", layers=("layer1",)'
             )
 
+    def warnings(self, fed: Federation) -> list[str]:
+        if self.masks == "grown" and not self.alpha * self.p:
+            return [f"FedSelect: p={self.p}, alpha={self.alpha}, so no parameter becomes personal"]
+        return []
+
     @property
     def reported(self) -> str:  # type: ignore[override]  # a class variable elsewhere, here it depends on a field
         return self.eval_point
