@@ -60,7 +60,7 @@ def build(spec: RunSpec, threads: int = 1) -> tuple[Algorithm, Federation, Parti
 
 def run_warnings(spec: RunSpec, algorithm: Algorithm, fed: Federation) -> list[str]:
     """Settings with which a run does nothing, or measures little: one line each, for the user."""
-    texts = [fed.small_batches()]
+    texts = [fed.small_batches(), _uneven_columns(fed.splits["train"].x)]
     texts += [
         f"training: {name}=0, so clients train only if the method has a value of its own"
         for name in ("lr", "epochs", "clip_norm")
@@ -73,6 +73,16 @@ def run_warnings(spec: RunSpec, algorithm: Algorithm, fed: Federation) -> list[s
         )
     texts += [text for method in (algorithm, *algorithm.inner_algorithms) for text in method.warnings(fed)]
     return [text for text in texts if text]
+
+
+def _uneven_columns(x: Tensor) -> str:
+    """A warning if the columns of features x [n, f] differ in size by a factor of 100 or more."""
+    if x.ndim != 2 or len(x) < 2 or not len(spreads := (std := x.std(dim=0))[std > 0]):
+        return ""
+    ratio = float(spreads.max() / spreads.min())
+    if ratio < 100:
+        return ""
+    return f"data: columns differ by a factor of {ratio:.3g}, so the largest decide; give --set data.normalise=standard"
 
 
 def _prepare(spec: RunSpec, dataset: Dataset, split: str, k: int, index: Tensor) -> Tensor:
