@@ -31,8 +31,9 @@ def samples(parts: Sequence[tuple[str, Any]], layout: str | None) -> tuple[Tenso
             raise ValueError(f"a sample of {what} is {list(first)}, of {other} {list(values.shape[1:])}")
     values = np.concatenate(arrays)
     if values.ndim == 2:
-        with np.errstate(over="ignore"):  # infinite features are refused by ``Dataset``
-            return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)), ""
+        if np.abs(values, dtype=np.float64).max() > np.finfo(np.float32).max:
+            raise ValueError(f"{what} has features beyond 3.4e38, the largest number of float32; scale them")
+        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)), ""
     images, note = _bytes(values, what)
     return _channels_first(torch.from_numpy(np.ascontiguousarray(images)), what, layout), note
 

@@ -162,8 +162,8 @@ def _pool(file: Mapping[str, np.ndarray], name: str, class_names: tuple[str, ...
         num_classes=len(class_names),
         class_names=class_names,
         about="; ".join(note for note in notes if note),
-        mean=tuple(file.get("mean", PLAIN[0])),
-        std=tuple(file.get("std", PLAIN[1])),
+        mean=tuple(map(float, file.get("mean", PLAIN[0]))),
+        std=tuple(map(float, file.get("std", PLAIN[1]))),
     )
 
 

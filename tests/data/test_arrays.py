@@ -107,7 +107,7 @@ BAD = {
     "fractions above 1": (np.full((4, 3, 3), 1.5), LABELS, "from 1.5 to 1.5; give bytes 0..255, or floats"),
     "names as images": (np.full((4, 3, 3), "a"), LABELS, "x is <U1; give numbers"),
     "names as features": (np.full((4, 3), "a"), LABELS, "x is <U1; give numbers"),
-    "beyond single precision": (np.full((4, 3), 1e300), LABELS, "x has NaN or infinite features"),
+    "beyond single precision": (np.full((4, 3), 1e300), LABELS, "x has features beyond 3.4e38"),
     "NaN": (np.array([[0.0], [np.nan], [0.0], [0.0]]), LABELS, "x has NaN or infinite values, first in sample 1"),
 }
 
