@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 
 from torch import Tensor
@@ -12,6 +13,7 @@ from pfl_core.algorithm import Algorithm
 from pfl_core.data import Dataset
 from pfl_core.federation import Federation, Split
 from pfl_core.partition import Partition, partition
+from pfl_core.partition.from_csv import count_clients
 from pfl_core.runs.spec import RunSpec, check_device, options
 from pfl_core.seeding import generator
 
@@ -33,6 +35,19 @@ def assign(spec: RunSpec, dataset: Dataset) -> Partition:
     """The samples of each client. The seed is the partition's ``seed`` option if it has one, else the run's seed."""
     settings = options(spec.partition)
     return partition(spec.partition["name"], dataset, spec.clients, settings.pop("seed", spec.seed), **settings)
+
+
+def with_all_clients(spec: RunSpec) -> RunSpec:
+    """The spec with as many clients as its partition has by itself: one for each source, or for each name in a file."""
+    if spec.partition["name"] == "csv":
+        return replace(spec, clients=count_clients(spec.partition["file"]))
+    if spec.partition["name"] == "by_source":
+        order = spec.partition.get("order")
+        num_clients = int(load_data(spec).source.max()) + 1 if order is None else len(order)
+        if num_clients == 1 and order is None:
+            raise ValueError(f"by_source: {spec.data['name']} has one source; choose another partition, e.g. iid")
+        return replace(spec, clients=num_clients)
+    return spec
 
 
 def build(spec: RunSpec, threads: int = 1) -> tuple[Algorithm, Federation, Partition]:
