@@ -74,7 +74,7 @@ clean: ## remove caches and build leftovers; .venv/ and data/ stay
 # Runs again only when one of the two files changes. An incomplete .venv, or one with a wrong Python, is replaced.
 $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -c 'import pip; $(FITS)' 2>/dev/null || { $(find_python); $$found -m venv --clear $(VENV); }
-	@echo "Installing torch and about 150 packages into $(VENV) (2 GB on disk; a minute or two)"
+	@echo "Installing torch and about 180 packages into $(VENV) (2 GB on disk; a minute or two)"
 	@$(dots); start=$$(date +%s); { $(by_uv) || $(by_pip); }; failed=$$?; kill $$dots; \
 	[ $$failed -eq 0 ] && echo " done in $$(( $$(date +%s) - start )) s"
 	@touch $@
@@ -100,7 +100,7 @@ define by_uv
   links=$${PIP_FIND_LINKS:-$$(setting find-links)}; index=$${PIP_INDEX_URL:-$$(setting index-url)}; \
   [ -z "$$links" ] || export UV_FIND_LINKS="$$links"; [ -z "$$index" ] || export UV_DEFAULT_INDEX="$$index"; \
   $(BIN)/python -m pip install --retries 1 -c constraints.txt uv && \
-  $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(WHAT) ) > $(VENV)/uv.log 2>&1
+  $(BIN)/uv pip install --quiet --compile-bytecode --build-constraints constraints.txt --python $(BIN)/python $(WHAT) ) > $(VENV)/uv.log 2>&1
 endef
 
 # Quiet unless it fails: on many machines pip prints harmless warnings.

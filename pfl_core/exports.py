@@ -174,7 +174,7 @@ class SavedModels(Sequence["SavedModel"]):
     def prepare(self, x: Tensor) -> Tensor:
         """Images x [B, c, h, w] uint8 as the networks were trained on them: (x / 255 - mean) / std, float32.
 
-        Features are returned unchanged.
+        Features as well: (x - mean) / std where the data set has these, else unchanged.
         """
         norm = self.info["normalisation"]
         return x if norm is None else normalised(x, norm["mean"], norm["std"])

@@ -1,7 +1,13 @@
-"""pyproject.toml, constraints.txt, environment.yml and the installed packages agree."""
+"""pyproject.toml, constraints.txt, environment.yml and the installed packages agree; what wheel and sdist carry."""
 
+import email
+import shutil
+import subprocess
+import sys
+import tarfile
 import tomllib
-from importlib.metadata import version
+import zipfile
+from importlib.metadata import requires, version
 from pathlib import Path
 
 import yaml
@@ -53,6 +59,20 @@ def test_every_dependency_is_pinned_within_its_range():
         assert specifier.contains(pin.version), f"constraints.txt has {name}{pin}, pyproject.toml wants {specifier}"
 
 
+def test_what_these_need_is_pinned_too():
+    """All packages that they bring, except the CUDA libraries, which torch pins itself."""
+    pins, todo, seen = pinned(), list(declared("test", "cluster", "metrics")), set()
+    while todo:
+        name = todo.pop()
+        if name in seen or name.startswith(("nvidia-", "cuda-", "triton")):
+            continue
+        seen.add(name)
+        assert name in pins, f"constraints.txt does not pin {name}"
+        needed = [Requirement(line) for line in requires(name) or ()]
+        todo += [canonicalize_name(r.name) for r in needed if r.marker is None or r.marker.evaluate({"extra": ""})]
+    assert len(seen) > 100 and "setuptools" in pins
+
+
 def test_pins_are_exact_and_can_be_installed_anywhere():
     for name, specifier in pinned().items():
         assert [pin.operator for pin in specifier] == ["=="], f"{name}{specifier} is not one exact version"
@@ -71,7 +91,7 @@ def test_one_version_number_everywhere():
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
     newest = next(line for line in changes if line.startswith("## "))
     assert {str(citation["version"]), newest.split()[1]} == {PROJECT["version"]}
-    assert citation["license"] == PROJECT["license"]
+    assert PROJECT["license"] == f"{citation['license']} AND MIT"  # MIT: the images that the package carries
 
 
 def test_the_same_pythons_everywhere():
@@ -87,3 +107,24 @@ def test_the_same_pythons_everywhere():
     named = f"{', '.join(pythons[:-1])} or {pythons[-1]}"
     assert f"No Python {named} among" in make
     assert f"You need Python {named}," in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_wheel_and_sdist_carry_the_papers_tables_and_both_licences(tmp_path):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("pfl_core", "data/paper"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_something.py").touch()
+    build = "from setuptools import build_meta as b; b.build_sdist('dist'); b.build_wheel('dist')"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", build], cwd=tmp_path, check=True, capture_output=True)
+    tables = {path.name for path in (ROOT / "data" / "paper").iterdir()}
+    (sdist,), (wheel,) = tmp_path.glob("dist/*.tar.gz"), tmp_path.glob("dist/*.whl")
+    with tarfile.open(sdist) as packed:
+        inside = {name.partition("/")[2] for name in packed.getnames()}
+    assert {f"data/paper/{name}" for name in tables} <= inside and not {n for n in inside if n.startswith("tests")}
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+        (metadata,) = (email.message_from_bytes(packed.read(name)) for name in names if name.endswith("/METADATA"))
+    assert {f"pfl_core/study/printed/{name}" for name in tables} <= set(names)
+    assert metadata.get_all("License-File") == ["LICENSE", "pfl_core/data/fashion_small.LICENSE"]

@@ -46,9 +46,12 @@ def do_report(args: argparse.Namespace) -> int:
     if args.json or args.runs is not None:
         return _judge(args)
     from pfl_core.files import atomic_write
+    from pfl_core.notebooks import catalogue
     from pfl_core.runs.provenance import ROOT
     from pfl_core.runs.sweep import num_jobs
     from pfl_core.study import pages
+
+    catalogue.names()  # the pages are written beside the notebooks, so only in a checkout
 
     # nothing here makes cycles worth collecting, and looking for them takes an eighth of the time
     with ProcessPoolExecutor(num_jobs(None), initializer=gc.disable) as pool:

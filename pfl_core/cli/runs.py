@@ -146,12 +146,14 @@ def select_records(store: Store, args: argparse.Namespace, keys: list[str] | Non
 def export_runs(args: argparse.Namespace) -> int:
     check_names(args)
     from pfl_core.files import atomic_write
+    from pfl_core.notebooks import catalogue
     from pfl_core.runs import Store
 
     store = Store()
     if args.results:
         if not (args.where or args.paper or args.preset):
             raise ValueError("runs export --results: select the runs by key, --paper or --preset")
+        catalogue.names()  # only a checkout has data/results/
         return _copy_to_results(select_records(store, args, args.where), store)
     if args.models:
         if not (args.where or args.paper or args.preset):
@@ -228,9 +230,10 @@ def migrate_records(args: argparse.Namespace) -> int:
 
 def write_manifest(args: argparse.Namespace) -> int:
     from pfl_core import papers
-    from pfl_core.notebooks import manifest
+    from pfl_core.notebooks import catalogue, manifest
     from pfl_core.runs import Store
 
+    catalogue.names()  # only a checkout has data/results/
     store = Store(root=Path(os.devnull))  # the committed records only
     entries = manifest.best(store)
     print(table(manifest.HEAD, [entry.row for entry in entries]))

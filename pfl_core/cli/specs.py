@@ -241,6 +241,7 @@ def spec_of(args: argparse.Namespace, seed: int) -> RunSpec:
     The spec is marked as changed if it differs from the preset, so that `pfl compare` does not show it as the preset's
     result.
     """
+    from pfl_core.runs.build import with_all_clients
     from pfl_core.study.settings import override
 
     # --set values by owner: {"method": {...}, "data": {...}, ...}
@@ -264,6 +265,8 @@ def spec_of(args: argparse.Namespace, seed: int) -> RunSpec:
     spec = override(base, changes)
     components: dict[str, Any] = {name: {**getattr(spec, name), **sets[name]} for name in COMPONENTS if sets[name]}
     spec = dataclasses.replace(spec, **components)
+    if args.partition and "clients" not in changes:
+        spec = with_all_clients(spec)
     changed = spec.identity() != base.identity()
     return dataclasses.replace(spec, device=args.device or "cpu", metrics=tuple(args.metrics or ()), changed=changed)
 

@@ -13,46 +13,88 @@ from pfl_core.seeding import generator
 
 CHANNELS = (1, 3, 4)  # an axis of another size is not taken for the channels
 LAYOUTS = ("chw", "hwc")
+BRIGHT = 128  # whole numbers below it are not bytes: 0..16 of scikit-learn's digits, 0/1 of black and white images
 
 
-def samples(x: Any, what: str, layout: str | None) -> Tensor:
-    """Images as uint8 [n, c, h, w], feature vectors as float32 [n, f]. ``what``: "x" or "test x", for errors.
+def samples(parts: Sequence[tuple[str, Any]], layout: str | None) -> tuple[Tensor, str]:
+    """All parts as one tensor, images uint8 [n, c, h, w] or features float32 [n, f], and how pixels were read.
 
+    ``parts``: (name for errors, samples) of each part.
     Raises ValueError for other shapes, other types, NaN, and images whose values are not bytes or fractions.
     """
     if layout not in (None, *LAYOUTS):
         raise ValueError(f"layout={layout!r} is unknown; give 'chw' or 'hwc'")
+    arrays = [_checked(x, what) for what, x in parts]
+    what, first = parts[0][0], arrays[0].shape[1:]
+    for (other, _), values in zip(parts, arrays, strict=True):
+        if values.shape[1:] != first:
+            raise ValueError(f"a sample of {what} is {list(first)}, of {other} {list(values.shape[1:])}")
+    values = np.concatenate(arrays)
+    if values.ndim == 2:
+        if np.abs(values, dtype=np.float64).max() > np.finfo(np.float32).max:
+            raise ValueError(f"{what} has features beyond 3.4e38, the largest number of float32; scale them")
+        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)), ""
+    images, note = _bytes(values, what)
+    return _channels_first(torch.from_numpy(np.ascontiguousarray(images)), what, layout), note
+
+
+def _checked(x: Any, what: str) -> np.ndarray:
     values = _array(x, what)
+    if values.ndim == 5:
+        raise ValueError(f"{what} has volumes, {list(values.shape)}; only images and features can be used, e.g. slices")
     if values.ndim not in (2, 3, 4) or not values.size:
         raise ValueError(
             f"{what} has the shape {list(values.shape)}; give images [n, H, W], [n, C, H, W] or [n, H, W, C], or "
             "features [n, f], at least one sample"
         )
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"{what} is {values.dtype}; give numbers")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         at = int(np.argwhere(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))[0, 0])
         raise ValueError(f"{what} has NaN or infinite values, first in sample {at}; replace or remove them")
-    if values.ndim == 2:
-        if values.dtype.kind not in "fiub":
-            raise ValueError(f"{what} is {values.dtype}; give numbers")
-        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
-    return _channels_first(torch.from_numpy(np.ascontiguousarray(_bytes(values, what))), what, layout)
+    return values
 
 
-def labels(y: Any, n: int, what: str) -> Tensor:
-    """Labels [n] or [n, 1] as int64 [n]. Raises ValueError for a missing, negative or non-integer label."""
+def labels(parts: Sequence[tuple[str, Any, int]]) -> tuple[Tensor, tuple[str, ...], str]:
+    """Labels of all parts, numbered from 0 [n] int64, the names of the classes, and how labels were numbered.
+
+    ``parts``: (name for errors, labels [n] or [n, 1], n) of each part. Names, and integers other than 0, 1, ... without
+    gaps, are numbered in sorted order. Raises ValueError for missing, several, negative and fractional labels.
+    """
+    arrays = [_checked_labels(y, n, what) for what, y, n in parts]
+    if len({values.dtype.kind == "U" for values in arrays}) > 1:
+        raise ValueError("some labels are numbers and some are text; give one kind for all parts")
+    classes, y = np.unique(np.concatenate(arrays), return_inverse=True)
+    names = tuple(map(str, classes.tolist()))
+    plain = names == tuple(map(str, range(len(names))))
+    note = "" if plain else f"labels {names[0]} to {names[-1]} were numbered 0 to {len(names) - 1}"
+    return torch.from_numpy(y.astype(np.int64)), names, note
+
+
+def _checked_labels(y: Any, n: int, what: str) -> np.ndarray:
     if y is None:
-        raise ValueError(f"{what} is missing; give a label 0, 1, ... for each of the {n} samples")
+        raise ValueError(f"{what} is missing; give a label for each of the {n} samples")
     values = _array(y, what)
+    if values.ndim == 2 and values.shape[1] > 1:
+        raise ValueError(f"{what} has {values.shape[1]} labels for each sample; the methods need one class per sample")
     if values.shape not in ((n,), (n, 1)):
         raise ValueError(f"{what} has the shape {list(values.shape)}; give [{n}], one label for each sample")
-    if values.dtype.kind not in "iub":
-        raise ValueError(f"{what} is {values.dtype}; give integers 0, 1, ...")
-    values = values.reshape(-1).astype(np.int64)
-    if (negative := values < 0).any():
+    if values.dtype.kind not in "iubU":
+        raise ValueError(f"{what} is {values.dtype}; give integers 0, 1, ... or names")
+    if values.dtype.kind == "i" and (negative := values < 0).any():
         raise ValueError(f"{what} has {negative.sum()} labels below 0, first {values[negative][0]}; give 0, 1, ...")
-    if values.max() >= n:
-        raise ValueError(f"{what} has the label {values.max()}, with {n} samples; number the classes 0, 1, ...")
-    return torch.from_numpy(values)
+    values = values.reshape(-1)
+    return values if values.dtype.kind == "U" else values.astype(np.int64)
+
+
+def standard(x: Tensor, is_test: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each column of x [n, f] over the samples that are not test samples.
+
+    The deviation is 1 for a column whose values are all equal. Without such samples, all are used.
+    """
+    columns = (x if bool(is_test.all()) else x[~is_test]).numpy().astype(np.float64)
+    std = np.where(np.ptp(columns, axis=0) > 0, columns.std(axis=0), 1.0)
+    return tuple(columns.mean(axis=0).tolist()), tuple(std.tolist())
 
 
 def sources(source: Any, n: int) -> Tensor:
@@ -86,26 +128,30 @@ def _array(values: Any, what: str) -> np.ndarray:
         if isinstance(values, Sequence) and len(values) and not np.isscalar(values[0]):
             values = np.stack([np.asarray(each) for each in values])
         array = np.asarray(values)
+        if array.dtype.kind in "ST" or (array.dtype.kind == "O" and all(isinstance(each, str) for each in array.flat)):
+            array = array.astype(str)
     except (TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"{what} is not one array ({reason}); all samples must have the same shape") from None
     if array.dtype.kind == "O":
-        raise ValueError(f"{what} is not an array of numbers; give a NumPy array, a tensor or a list")
+        raise ValueError(f"{what} is not an array of numbers or names; give a NumPy array, a tensor or a list")
     return array
 
 
-def _bytes(values: np.ndarray, what: str) -> np.ndarray:
-    """Images as uint8: bytes as they are; floats in [0, 1] times 255, rounded."""
-    if values.dtype == np.uint8:
-        return values
+def _bytes(values: np.ndarray, what: str) -> tuple[np.ndarray, str]:
+    """Images as uint8, and how their values were read: their range decides, not their type."""
     low, high = values.min(), values.max()
-    if values.dtype.kind == "f" and 0 <= low and high <= 1:
-        return np.rint(values * 255.0).astype(np.uint8)
-    if values.dtype.kind in "iu" and 0 <= low and high <= 255:
-        return values.astype(np.uint8)
-    raise ValueError(
-        f"{what} holds images of {values.dtype} from {low} to {high}; give bytes 0..255, or floats in [0, 1]"
-    )
+    if 0 <= low and high <= 1:
+        note = "" if values.dtype.kind == "f" else "pixels 0 and 1 were scaled to 0 and 255"
+        return np.rint(values * 255.0).astype(np.uint8), note
+    whole = values.dtype.kind != "f" or not (values % 1).any()
+    if not whole or low < 0 or high > 255:
+        raise ValueError(
+            f"{what} holds images of {values.dtype} from {low} to {high}; give bytes 0..255, or floats in [0, 1]"
+        )
+    if high >= BRIGHT:
+        return values.astype(np.uint8), ""
+    return np.rint(values * (255.0 / high)).astype(np.uint8), f"pixels up to {int(high)} were scaled to 0..255"
 
 
 def _channels_first(x: Tensor, what: str, layout: str | None) -> Tensor:

@@ -43,7 +43,7 @@ class Info:
 def load(
     name: str,
     *,
-    normalise: Literal["unit", "half", "raw", "mnist", "cifar10", "imagenet"] = "unit",
+    normalise: Literal["unit", "half", "raw", "mnist", "cifar10", "imagenet", "standard"] = "unit",
     resize: PositiveInt | None = None,
     channels: Literal[1, 3] | None = None,
     folder: str | Path | None = None,
@@ -58,7 +58,8 @@ def load(
     `load("my_module:my_data", size=100)`.
 
     normalise: scaling by `Dataset.prepare`, one of NORMALISE: "unit" (v / 255, or the mean and std of your Dataset),
-        "half", "raw", "mnist", "cifar10", "imagenet".
+        "half", "raw", "mnist", "cifar10", "imagenet". Features: "standard" is (x - mean) / std of the training
+        samples, the default for ``Dataset.from_arrays``; "raw" changes nothing.
     resize: side of the images in pixels, bilinear.
     channels: 1 or 3.
     options: options of single sets: `samples_per_class` and `seed` of combinations; `writer_share`, `min_images` and

@@ -22,6 +22,7 @@ NORMALISE: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # in FedSelect's code also for CIFAR
 }
 LUMINANCE = (0.299, 0.587, 0.114)  # weights of red, green, blue (ITU-R BT.601, as Pillow's mode "L")
+PLAIN = ((0.0,), (1.0,))  # mean and std that change nothing
 CHUNK = 4096  # images resized at a time
 UNOFFICIAL = "not the official file"  # in ``note`` of a file with the name of a published set but other images
 
@@ -41,7 +42,7 @@ class Dataset:
     num_classes: int
     class_names: tuple[str, ...]
     about: str = ""  # note of the file or the reader, see ``note``
-    mean: tuple[float, ...] = (0.0,)  # one value, or one per channel, after division by 255 (images only)
+    mean: tuple[float, ...] = (0.0,)  # one value, or one per channel or column; of images after division by 255
     std: tuple[float, ...] = (1.0,)
     differs: str = ""  # how the images differ from the published set of this name; "" if they do not
 
@@ -66,7 +67,9 @@ class Dataset:
         """A data set from arrays: NumPy, torch, or sequences, also of PIL images.
 
         ``x``: grey images [n, H, W], images [n, C, H, W] or [n, H, W, C], or feature vectors [n, f]. Images are bytes
-        0..255, or floats in [0, 1], which are rounded to bytes. ``y``: labels [n], integers 0, 1, ...
+        0..255, or floats in [0, 1], which are rounded to bytes; whole numbers below 128 are scaled to 0..255. Features
+        are standardised by the training samples, unless they are loaded with ``normalise="raw"``. ``y``: labels [n],
+        integers or text; unless they are 0, 1, ... they are numbered in sorted order. ``about`` says what was changed.
 
         - ``test``: test samples and their labels, in the same form. Or ``test_share``: the fraction of each class that
           is held out as test samples (always the same ones). Without both, only partitions with ``pool="joined"`` work.
@@ -74,44 +77,41 @@ class Dataset:
         - ``source``: writer, site or domain of each sample, integers or text, for the partition ``by_source``.
         - ``about``: a note that is shown beside every result.
 
-        Samples are ordered: training samples in their order, then test samples. Raises ValueError in one line for NaN,
-        wrong shapes or types, and missing labels.
+        Samples keep their order; those of ``test`` come last. Raises ValueError in one line for NaN, wrong shapes or
+        types, volumes, and missing or several labels.
         """
         if test is not None and test_share:
             raise ValueError(f"test_share={test_share} holds out samples, but test samples are given; leave out one")
         if not 0 <= test_share < 1:
             raise ValueError(f"test_share={test_share} is outside [0, 1); give the fraction to hold out, e.g. 0.2")
-        first = arrays.samples(x, "x", layout)
-        values, numbers = [first], [arrays.labels(y, len(first), "y")]
-        if test is not None:
-            held = arrays.samples(test[0], "test x", layout)
-            if held.shape[1:] != first.shape[1:] or held.dtype != first.dtype:
-                raise ValueError(f"a sample of x is {list(first.shape[1:])}, of test x {list(held.shape[1:])}")
-            values.append(held)
-            numbers.append(arrays.labels(test[1], len(held), "test y"))
-        all_x, all_y = torch.cat(values), torch.cat(numbers)
-        is_test = torch.arange(len(all_y)) >= len(first)
+        parts = [("x", x), *([("test x", test[0])] if test is not None else [])]
+        samples, read = arrays.samples(parts, layout)
+        n = len(samples) if test is None else len(samples) - len(test[0])
+        held = [] if test is None else [("test y", test[1], len(samples) - n)]
+        numbers, class_names, numbered = arrays.labels([("y", y, n), *held])
+        is_test = torch.arange(len(numbers)) >= n
         if test_share:
-            is_test = arrays.hold_out(all_y, test_share, 0, "arrays")
-        order = is_test.to(torch.uint8).argsort(stable=True)
-        num_classes = int(all_y.max()) + 1
+            is_test = arrays.hold_out(numbers, test_share, 0, "arrays")
+        mean, std = PLAIN if samples.ndim == 4 else arrays.standard(samples, is_test)
         return cls(
             name=name,
-            x=all_x[order],
-            y=all_y[order],
-            source=arrays.sources(source, len(all_y))[order],
-            is_test=is_test[order],
-            num_classes=num_classes,
-            class_names=tuple(map(str, range(num_classes))),
-            about=about,
+            x=samples,
+            y=numbers,
+            source=arrays.sources(source, len(numbers)),
+            is_test=is_test,
+            num_classes=len(class_names),
+            class_names=class_names,
+            about="; ".join(note for note in (about, read, numbered) if note),
+            mean=mean,
+            std=std,
         )
 
     def save(self, file: str, folder: str | Path | None = None) -> Path:
         """Write the data set to the data folder as ``file``, e.g. "mine.npz"; returns the path.
 
-        ``load("mine")`` and ``pfl run METHOD --data mine`` then read it. The file has samples, labels, sources and
-        ``about``; classes are named 0, 1, ... Equal data give equal bytes. ``folder``: default
-        PFL_DATA_DIR, else data/.
+        ``load("mine")`` and ``pfl run METHOD --data mine`` then read it. The file has samples, labels, sources,
+        names of classes, mean, std and ``about``; training samples come before test samples. Equal data give equal
+        bytes. ``folder``: default PFL_DATA_DIR, else data/.
 
         Raises ValueError for a name that cannot be loaded or that is a known data set, and OSError if the file cannot
         be written.
@@ -129,22 +129,28 @@ class Dataset:
 
     @property
     def has_images(self) -> bool:
-        """True for images [n, c, h, w] uint8, False for features, which `prepare` does not change."""
+        """True for images [n, c, h, w] uint8, False for features."""
         return self.x.dtype == torch.uint8
 
     def prepare(self, x: Tensor) -> Tensor:
         """The network's input for selected samples: uint8 [m, c, h, w] -> float32 (v / 255 − mean) / std.
 
-        Features are returned unchanged. Only selected samples are converted, so that the data set stays at one byte per
-        pixel.
+        Features [m, f] -> (x − mean) / std. Only selected samples are converted, so that the data set stays at one byte
+        per pixel.
         """
-        if x.dtype != torch.uint8:
+        if x.dtype != torch.uint8 and (x.ndim != 2 or (self.mean, self.std) == PLAIN):
             return x
         return normalised(x, self.mean, self.std)
 
 
 def normalised(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Images x [m, c, h, w] uint8 as float32 (v / 255 − mean) / std; mean and std: one value, or one per channel."""
+    """Images x [m, c, h, w] uint8 as float32 (v / 255 − mean) / std; mean and std: one value, or one per channel.
+
+    Features x [m, f]: (x − mean) / std, with one value, or one per column.
+    """
+    if x.ndim == 2:
+        shift, scale = (torch.tensor(v, dtype=torch.float64, device=x.device) for v in (mean, std))
+        return ((x.to(torch.float64) - shift) / scale).to(x.dtype)
     # (v / 255 - mean) / std = (v - 255 mean) / (255 std)
     shift, scale = (255 * torch.tensor(v, dtype=torch.float64) for v in (mean, std))
     shift, scale = (v.to(x.device, torch.float32)[:, None, None] for v in (shift, scale))
@@ -222,10 +228,11 @@ def _problem(data: Dataset) -> str:
     if int(data.source.min()) < 0:
         return f"source has {data.source.min()}; number the sources 0, 1, ..."
     for values in (data.mean, data.std):
-        if data.has_images and (len(values) not in (1, x.shape[1]) or not all(map(math.isfinite, values))):
-            return f"mean={data.mean}, std={data.std}; give one finite number, or one for each of {x.shape[1]} channels"
+        if len(values) not in (1, x.shape[1]) or not all(map(math.isfinite, values)):
+            what = "channels" if data.has_images else "columns"
+            return f"mean={data.mean}, std={data.std}; give one finite number, or one for each of {x.shape[1]} {what}"
     if min(data.std) <= 0:
-        return f"std={data.std}; give numbers above 0, because images are divided by them"
+        return f"std={data.std}; give numbers above 0, because samples are divided by them"
     if not 0 <= int(data.y.min()) <= int(data.y.max()) < data.num_classes:
         return f"labels run from {data.y.min()} to {data.y.max()}; with num_classes={data.num_classes} give 0..n-1"
     if len(data.class_names) != data.num_classes:
@@ -265,14 +272,20 @@ def with_channels(x: Tensor, channels: int) -> Tensor:
 
 def finished(data: Dataset, normalise: str, resize: int | None, channels: int | None) -> Dataset:
     """`data` with the requested size, channels and scaling; "unit" keeps the mean and std of `data`."""
-    if normalise not in NORMALISE:
-        raise ValueError(f"normalise={normalise!r} is unknown; choose one of {', '.join(NORMALISE)}")
+    if normalise not in (*NORMALISE, "standard"):
+        raise ValueError(f"normalise={normalise!r} is unknown; choose one of {', '.join(NORMALISE)}, standard")
     if not data.has_images:
-        if resize is not None or channels is not None or normalise not in ("unit", "raw"):
+        if resize is not None or channels is not None or normalise not in ("unit", "raw", "standard"):
             raise ValueError(
-                f"data set {data.name!r} holds features, not images; leave out normalise, resize, channels"
+                f"data set {data.name!r} holds features, not images; leave out resize and channels, and choose "
+                "normalise unit, standard or raw"
             )
-        return data
+        if normalise == "unit" or data.x.ndim != 2:
+            return data
+        mean, std = PLAIN if normalise == "raw" else arrays.standard(data.x, data.is_test)
+        return replace(data, mean=mean, std=std)
+    if normalise == "standard":
+        raise ValueError(f"normalise='standard' is for features, {data.name!r} has images; leave it out")
     if resize is not None and (not isinstance(resize, int) or resize < 1):
         raise ValueError(f"resize={resize!r} is not an image size; give the side length in pixels, e.g. resize=32")
     x = data.x if channels is None else with_channels(data.x, channels)

@@ -13,7 +13,13 @@ SINGLE = (  # in the order of `pfl data`; a test compares it with the catalogue
     *("emnist", "femnist", "mini_imagenet", "office_home", *MEDMNIST),
 )
 COMBINED = ("cifar_mnist", "path_oct_tissue")  # named combinations; "a+b" combines any sets
-REFUSED = {"chestmnist": "is multi-label: an image has 14 yes/no labels, and the methods need one class per image"}
+REFUSED = {
+    "chestmnist": "is multi-label: an image has 14 yes/no labels, and the methods need one class per image",
+    **{
+        f"{kind}mnist3d": "has volumes, and the networks take images"
+        for kind in ("organ", "nodule", "adrenal", "fracture", "vessel", "synapse")
+    },
+}
 
 
 def data_dir(folder: str | Path | None = None) -> Path:

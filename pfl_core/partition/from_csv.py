@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +34,10 @@ def from_csv(
 ) -> Partition:
     """Each sample goes to the client that ``file`` names: a CSV file with the columns ``index`` and ``client``.
 
-    Every sample has one line. ``index`` counts from 0, in the order of ``load``: training samples first, then
-    validation and test samples in the layout ``NAME.npz``. ``client`` is 0..N-1, or a name; names are numbered in their
-    sorted order. With ``pool="official"`` a client's official test samples are its test part; with ``pool="joined"``
-    it is a fraction ``test`` of its samples.
+    A sample without a line is not used. ``index`` counts from 0, in the order of ``load``: that of the arrays given to
+    ``Dataset.from_arrays``; in the layout ``NAME.npz`` training, validation, then test samples. ``client`` is 0..N-1,
+    or a name; names are numbered in their sorted order. With ``pool="official"`` a client's official test samples are
+    its test part; with ``pool="joined"`` it is a fraction ``test`` of its samples.
 
     ``file``: a path, or a file in the data folder. ``sha256``: of its content, which a run's key has in place of the
     path (see ``with_checksum``).
@@ -49,7 +50,7 @@ def from_csv(
     client = _clients(content, file, len(data.y), num_clients)
 
     def assign(indices: Tensor, name: str) -> list[Tensor]:
-        return grouped(indices, client, num_clients)
+        return grouped(indices, client, num_clients + 1)[:num_clients]
 
     return assemble(data, seed, pools(data, pool), assign, val, test)
 
@@ -75,33 +76,43 @@ def _found(file: str) -> Path:
     raise ValueError(f"partition csv: there is no file {file}, neither here nor in {data_dir()}")
 
 
-def _clients(content: bytes, file: str, num_samples: int, num_clients: int) -> Tensor:
-    """The client [n] int64 of every sample."""
+def count_clients(file: str) -> int:
+    """The number of clients that a file names."""
+    return len({row[1] for row in _rows(_found(file).read_bytes(), file)})
 
-    def wrong(problem: str) -> ValueError:
-        return ValueError(f"partition csv: {file} {problem}")
 
+def _wrong(file: str, problem: str) -> ValueError:
+    return ValueError(f"partition csv: {file} {problem}")
+
+
+def _rows(content: bytes, file: str) -> list[list[str]]:
+    """The lines below the header, each with an index and a client."""
     try:
         header, *rows = csv.reader(content.decode("utf-8-sig").splitlines(), skipinitialspace=True, strict=True)
     except (ValueError, csv.Error) as error:  # also of an empty file, and of bytes that are not UTF-8
-        raise wrong(f"is not a CSV file ({error})") from None
+        raise _wrong(file, f"is not a CSV file ({error})") from None
     if header != COLUMNS:
-        raise wrong(f"has the columns {', '.join(header)[:80]}; expected index,client")
-    name_of: dict[int, str] = {}
+        raise _wrong(file, f"has the columns {', '.join(header)[:80]}; expected index,client")
+    if not rows:
+        raise _wrong(file, "has no line below its header")
     for line, row in enumerate(rows, start=2):
         if len(row) != len(COLUMNS) or not row[1]:
-            raise wrong(f"line {line}: {','.join(row)[:80]!r} is not an index and a client")
-        if not row[0].isdecimal() or int(row[0]) >= num_samples:
-            raise wrong(f"line {line}: index {row[0]!r} is not a sample; the data set has 0..{num_samples - 1}")
-        if int(row[0]) in name_of:
-            raise wrong(f"line {line}: index {row[0]} is there twice")
-        name_of[int(row[0])] = row[1]
-    if missing := [i for i in range(num_samples) if i not in name_of]:
-        raise wrong(
-            f"has no line for {len(missing)} of {num_samples} samples, first for index {missing[0]}; give every sample "
-            "a client"
-        )
-    return torch.tensor(_numbered([name_of[i] for i in range(num_samples)], num_clients, wrong))
+            raise _wrong(file, f"line {line}: {','.join(row)[:80]!r} is not an index and a client")
+    return rows
+
+
+def _clients(content: bytes, file: str, num_samples: int, num_clients: int) -> Tensor:
+    """The client [n] int64 of every sample; ``num_clients`` for a sample without a line."""
+    name_of: dict[int, str] = {}
+    for line, (index, name) in enumerate(_rows(content, file), start=2):
+        if not index.isdecimal() or int(index) >= num_samples:
+            raise _wrong(file, f"line {line}: index {index!r} is not a sample; the data set has 0..{num_samples - 1}")
+        if int(index) in name_of:
+            raise _wrong(file, f"line {line}: index {index} is there twice")
+        name_of[int(index)] = name
+    client = torch.full((num_samples,), num_clients)
+    client[list(name_of)] = torch.tensor(_numbered(list(name_of.values()), num_clients, partial(_wrong, file)))
+    return client
 
 
 def _numbered(names: list[str], num_clients: int, wrong: Callable[[str], ValueError]) -> list[int]:

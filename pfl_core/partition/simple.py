@@ -54,8 +54,14 @@ def by_source(
     """
     num_sources = int(data.source.max()) + 1
     chosen = list(range(num_sources)) if order is None else list(order)
-    if not len(set(chosen)) == len(chosen) == num_clients or not set(chosen) <= set(range(num_sources)):
-        raise ValueError(f"by_source: {num_clients} clients need one source each of 0..{num_sources - 1}, not {chosen}")
+    if len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(num_sources)):
+        raise ValueError(f"by_source: order={chosen} must name different sources of 0..{num_sources - 1}")
+    if len(chosen) != num_clients:
+        what = f"{data.name} has" if order is None else "order names"
+        raise ValueError(
+            f"by_source: {what} {len(chosen)} sources, one for each client, but the run has {num_clients} clients; "
+            f"give --clients {len(chosen)}"
+        )
     per_class = counts(pool, train_per_class, test_per_class)
 
     def assign(indices: Tensor, name: str) -> Sequence[Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from functools import lru_cache
 
 from torch import Tensor
@@ -13,6 +14,7 @@ from pfl_core.algorithm import Algorithm
 from pfl_core.data import Dataset
 from pfl_core.federation import Federation, Split
 from pfl_core.partition import Partition, partition
+from pfl_core.partition.from_csv import count_clients
 from pfl_core.runs.spec import RunSpec, check_device, options
 from pfl_core.seeding import generator
 
@@ -36,6 +38,19 @@ def assign(spec: RunSpec, dataset: Dataset) -> Partition:
     if ":" in spec.partition["name"]:  # a user's function gets a copy: the data set stays in memory for later runs
         dataset = copy.deepcopy(dataset)
     return partition(spec.partition["name"], dataset, spec.clients, settings.pop("seed", spec.seed), **settings)
+
+
+def with_all_clients(spec: RunSpec) -> RunSpec:
+    """The spec with as many clients as its partition has by itself: one for each source, or for each name in a file."""
+    if spec.partition["name"] == "csv":
+        return replace(spec, clients=count_clients(spec.partition["file"]))
+    if spec.partition["name"] == "by_source":
+        order = spec.partition.get("order")
+        num_clients = int(load_data(spec).source.max()) + 1 if order is None else len(order)
+        if num_clients == 1 and order is None:
+            raise ValueError(f"by_source: {spec.data['name']} has one source; choose another partition, e.g. iid")
+        return replace(spec, clients=num_clients)
+    return spec
 
 
 def build(spec: RunSpec, threads: int = 1) -> tuple[Algorithm, Federation, Partition]:
@@ -63,7 +78,7 @@ def build(spec: RunSpec, threads: int = 1) -> tuple[Algorithm, Federation, Parti
 
 def run_warnings(spec: RunSpec, algorithm: Algorithm, fed: Federation) -> list[str]:
     """Settings with which a run does nothing, or measures little: one line each, for the user."""
-    texts = [fed.small_batches(), fed.traced.warning]
+    texts = [fed.small_batches(), fed.traced.warning, _uneven_columns(fed.splits["train"].x)]
     if ":" in (name := spec.model["name"]):
         frozen = sum(p.numel() for p in fed.network.parameters()) - fed.num_params
         texts.append(f"network {name}: {fed.num_params} trainable parameters, {frozen} frozen; head: {fed.layout.head}")
@@ -79,6 +94,16 @@ def run_warnings(spec: RunSpec, algorithm: Algorithm, fed: Federation) -> list[s
         )
     texts += [text for method in (algorithm, *algorithm.inner_algorithms) for text in method.warnings(fed)]
     return [text for text in texts if text]
+
+
+def _uneven_columns(x: Tensor) -> str:
+    """A warning if the columns of features x [n, f] differ in size by a factor of 100 or more."""
+    if x.ndim != 2 or len(x) < 2 or not len(spreads := (std := x.std(dim=0))[std > 0]):
+        return ""
+    ratio = float(spreads.max() / spreads.min())
+    if ratio < 100:
+        return ""
+    return f"data: columns differ by a factor of {ratio:.3g}, so the largest decide; give --set data.normalise=standard"
 
 
 def _prepare(spec: RunSpec, dataset: Dataset, split: str, k: int, index: Tensor) -> Tensor:

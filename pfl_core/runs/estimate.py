@@ -1,18 +1,20 @@
 """Estimates the time, memory and disk that missing runs need on this machine.
 
 The time is taken from stored runs of the same kind: equal except for the method's options, the seed and the rounds.
-Without such a run, it is the FLOPs of the run divided by the measured speed of stored runs, preferably with the same
-network, plus a fixed time for each training step. Estimates are accurate to about a factor of two.
+Without such a run, it is the FLOPs of the run divided by the speed of stored runs with the same network and training
+steps of the same size. Without these, it is the FLOPs divided by the speed of larger and smaller steps, plus a fixed
+time for each step. The sum over a paper's runs at `real` is accurate to a factor of 1.5, a single run to 2 or 3.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -93,25 +95,32 @@ class Cost:
 
 @dataclass(frozen=True)
 class Timings:
-    """Measured times of stored runs. Runs in the data folder have priority over committed runs of other machines."""
+    """Measured times of stored runs. Runs in the data folder have priority over committed runs of other machines.
+
+    Speeds are FLOPs per second. Those of (network, size of a step) include a step's fixed time; those of (network,
+    None) and ("", None), all networks, leave it out.
+    """
 
     kinds: dict[str, tuple[float, float]]  # kind of run -> seconds and bytes per round
-    speeds: dict[str, float]  # network -> FLOPs per second; "": all networks
+    speeds: dict[tuple[str, int | None], float]
     speed_source: str
 
     @classmethod
     def of(cls, store: Store) -> Timings:
-        """Medians over the records of a store."""
-        runs = indexed(store, "timings", partial(_timing, store.root))
+        """Means over the records of a store."""
+        return cls.from_runs(indexed(store, "timings", partial(_timing, store.root)))
+
+    @classmethod
+    def from_runs(cls, runs: Sequence[Mapping[str, Any]]) -> Timings:
+        """``runs``: what ``_timing`` returns for each record."""
         local, committed = ([run for run in runs if run["local"] is here] for here in (True, False))
-        local_speeds = _speeds(local)
-        speeds = local_speeds or _speeds(committed)
-        origin = "stored" if local_speeds else "committed"
-        speed_source = f"the speed of {origin} runs" if speeds else "an assumed speed of 10 GFLOPs per second"
-        return cls(_kinds(committed) | _kinds(local), speeds or {"": SPEED}, speed_source)
+        speeds = {("", None): SPEED} | _speeds(runs) | _speeds_by_size(committed) | _speeds_by_size(local)
+        origin = " and ".join(name for name, some in (("stored", local), ("committed", committed)) if some)
+        speed_source = f"the speed of {origin} runs" if origin else "an assumed speed of 10 GFLOPs per second"
+        return cls(_kinds(committed) | _kinds(local), speeds, speed_source)
 
     def seconds(self, spec: RunSpec, frame: Frame) -> float:
-        """Seconds of a round: samples × FLOPs per sample / speed + steps × STEP_SECONDS.
+        """Seconds of a round: samples × FLOPs per sample / speed, plus steps × STEP_SECONDS if the speed is of others.
 
         The samples are clients × samples of a client × epochs × passes. Clients that train in one batched computation
         share their steps.
@@ -119,43 +128,74 @@ class Timings:
         passes = getattr(algorithm.methods().get(spec.method["name"]), "passes", 1.0)  # gradient passes per local epoch
         clients = frame.sampled(spec)
         each = frame.samples * spec.train.epochs * passes  # samples of a client
-        steps = (1 if frame.batched else clients) * each / min(spec.train.batch_size, frame.samples)
-        speed = self.speeds.get(spec.model["name"], self.speeds[""])
+        batch = min(spec.train.batch_size, frame.samples)
+        if speed := self.speeds.get((spec.model["name"], _size(frame.flops * batch))):
+            return clients * each * frame.flops / speed
+        steps = (1 if frame.batched else clients) * each / batch
+        speed = self.speeds.get((spec.model["name"], None), self.speeds["", None])
         return clients * each * frame.flops / speed + steps * STEP_SECONDS
 
 
+def _size(flops: float) -> int:
+    """A training step's FLOPs as the nearest power of two."""
+    return round(math.log2(flops))
+
+
 def _timing(root: Path, record: Record, path: Path) -> dict[str, Any]:
-    """What `Timings` needs of a run; "seconds" and "bytes" are those of a round."""
-    local = path.parent == root
+    """What `Timings` needs of a run; "seconds" and "bytes" are those of a round, "flops" and "steps" of all."""
+    local, samples = path.parent == root, record.samples_trained()
+    batch = min(record.spec.train.batch_size, statistics.mean(map(sum, record.clients["train"])))
     return {
         "local": local,
         "kind": _kind(record.spec),
         "seconds": record.core_seconds / record.rounds,
         "bytes": (path.stat().st_size if local else _record_bytes(record.spec)) / record.rounds,
         "network": record.spec.model["name"],
-        "speed": record.flops * record.samples_trained() / record.core_seconds,
+        "rounds": record.rounds,
+        "flops": record.flops * samples,
+        "steps": samples / batch,
     }
 
 
 def _kinds(runs: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
-    """Median seconds and bytes per round, by kind of run."""
-    runs_of: dict[str, list[Mapping[str, Any]]] = {}
-    for run in runs:
-        runs_of.setdefault(run["kind"], []).append(run)
+    """Mean seconds and bytes per round, by kind of run."""
+    runs_of = _grouped((run["kind"], run) for run in runs)
     return {
-        kind: (statistics.median(run["seconds"] for run in same), statistics.median(run["bytes"] for run in same))
+        kind: (statistics.mean(run["seconds"] for run in same), statistics.mean(run["bytes"] for run in same))
         for kind, same in runs_of.items()
     }
 
 
-def _speeds(runs: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Median FLOPs per second by network, and of all runs under ""."""
-    speeds_of: dict[str, list[float]] = {}
+def _speeds_by_size(runs: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int | None], float]:
+    """FLOPs of all runs with one network and size of a step, by their seconds."""
+    runs_of = _grouped(
+        ((run["network"], _size(run["flops"] / run["steps"])), run)
+        for run in runs
+        if run["flops"] > 0  # False for NaN
+    )
+    return {
+        key: sum(run["flops"] for run in same) / sum(run["rounds"] * run["seconds"] for run in same)
+        for key, same in runs_of.items()
+    }
+
+
+def _speeds(runs: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int | None], float]:
+    """Median FLOPs per second by network, and of all runs, without the fixed time of steps: at most half of a run."""
+    speeds_of: dict[tuple[str, int | None], list[float]] = {}
     for run in runs:
-        if run["speed"] > 0:  # False for NaN
-            speeds_of.setdefault(run["network"], []).append(run["speed"])
-            speeds_of.setdefault("", []).append(run["speed"])
-    return {network: statistics.median(speeds) for network, speeds in speeds_of.items()}
+        if run["flops"] > 0:
+            seconds = run["rounds"] * run["seconds"]
+            speed = run["flops"] / (seconds - min(run["steps"] * STEP_SECONDS, seconds / 2))
+            speeds_of.setdefault((run["network"], None), []).append(speed)
+            speeds_of.setdefault(("", None), []).append(speed)
+    return {key: statistics.median(speeds) for key, speeds in speeds_of.items()}
+
+
+def _grouped(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+    groups: dict[Any, list[Any]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def estimate(specs: Iterable[RunSpec], timings: Timings) -> Cost:

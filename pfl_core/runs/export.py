@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl_core import engine, exports
+from pfl_core.data.dataset import PLAIN
 from pfl_core.files import remove
 from pfl_core.runs.build import build, load_data
 from pfl_core.runs.execute import execute, read_usable
@@ -93,7 +94,8 @@ def describe(spec: RunSpec, key: str, rounds: int) -> dict[str, Any]:
     network = components["model"]
     if "pretrained" in network:  # the initial weights are replaced, so they are not needed to load the models
         network["pretrained"] = False
-    normalisation = {"mean": list(dataset.mean), "std": list(dataset.std)} if dataset.has_images else None
+    scaled = dataset.has_images or (dataset.mean, dataset.std) != PLAIN
+    normalisation = {"mean": list(dataset.mean), "std": list(dataset.std)} if scaled else None
     return {
         "key": key,
         "rounds": rounds,
@@ -106,5 +108,5 @@ def describe(spec: RunSpec, key: str, rounds: int) -> dict[str, Any]:
         "data": components["data"],
         "about": dataset.note,
         "partition": components["partition"],
-        "normalisation": normalisation,  # of pixels in 0..1, one value or one per channel; None for features
+        "normalisation": normalisation,  # of pixels in 0..1 or of features, one value or one per channel; None: none
     }

@@ -15,7 +15,8 @@ import pandas as pd
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study.methods import PRINTED
 
-FOLDER = ROOT / "data" / "paper"
+PRINTED_TABLES = Path(__file__).with_name("printed")  # in a wheel, see setup.py
+FOLDER = PRINTED_TABLES if PRINTED_TABLES.is_dir() else ROOT / "data" / "paper"
 CONTEXT = {"T", "batch_size", "target"}  # fields in a paper's tables that the setting determines
 SYMBOLS = {"eta_g": "η_g", "lambda": "λ", "tau": "τ", "alpha": "α"}  # fields of variants
 METRICS = {"acc_bottom_decile": "worst tenth", "acc_mean": "mean accuracy", "pct": " %", "_": " "}  # parts of names

@@ -315,3 +315,13 @@ def test_tables_durations_and_sizes():
     assert table(("a", "long"), [("xyz", None), ("", 0)]) == "a    long\nxyz  -\n-    0"
     assert [duration(s) for s in (0.42, 12, 100, 5400, 200_000)] == ["0.4 s", "12 s", "1.7 min", "1.5 h", "2.3 days"]
     assert [size(b) for b in (12, 1234, 12_345, 3.2e6, 4e9)] == ["12 B", "1.2 kB", "12 kB", "3.2 MB", "4.0 GB"]
+
+
+@pytest.mark.parametrize(
+    "command", ["report", "report fedselect", "runs manifest", "runs export --results --paper fedselect"]
+)
+def test_what_writes_into_the_repository_is_refused_outside_of_it(tmp_path, monkeypatch, capsys, command):
+    """As after the installation of a wheel."""
+    monkeypatch.setattr("pfl_core.notebooks.catalogue.NOTEBOOKS", tmp_path)
+    assert main(command.split()) == 2
+    assert "work in a checkout of the repository" in capsys.readouterr().err

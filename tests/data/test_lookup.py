@@ -89,7 +89,7 @@ def test_sets_without_a_download(folder):
         load("office_home", offline=False)
 
 
-@pytest.mark.parametrize("name", ["cifar11", "CIFAR10", "", "../mine", "a/b", ".hidden", "organmnist3d"])
+@pytest.mark.parametrize("name", ["cifar11", "CIFAR10", "", "../mine", "a/b", ".hidden", "organmnist4d"])
 def test_unknown_names(write_npz, name):
     write_npz("mine")
     with pytest.raises(ValueError, match="^data set .* (is unknown|is not a valid name)") as caught:

@@ -1,6 +1,7 @@
 """Files in MedMNIST's layout, intact and damaged."""
 
 import pickle
+import tracemalloc
 import warnings
 import zipfile
 
@@ -69,12 +70,18 @@ def test_sources_are_numbered_over_all_parts(write_npz):
         (dict(val_source=np.zeros(3, int)), "val_source without val_images"),
         (dict(val_images=np.zeros((3, 4, 4), np.uint8)), "val_images without val_labels"),
         (dict(train_source=np.zeros(6), test_source=np.array([0, 1, np.nan, 2])), "not finite numbers or text"),
-        (dict(about=np.array({"pickled": "object"}, dtype=object)), "allow_pickle"),
-        (dict(train_source=np.array([None] * 6)), "allow_pickle"),
+        (dict(about=np.array({"pickled": "object"}, dtype=object)), "holds Python objects, which are never loaded"),
+        (dict(train_source=np.array([None] * 6)), "holds Python objects, which are never loaded"),
         (dict(about=np.array(["two", "notes"])), r"about is <U5 \[2\], not one text"),
         (dict(about=np.array(b"bytes")), "about is .S5 .*not one text"),
         (dict(test_imagas=np.zeros(3)), "the member 'test_imagas.npy' is unknown; expected train_images"),
-        (dict(class_names=np.array(["even", "odd"])), "the member 'class_names.npy' is unknown"),
+        (dict(class_name=np.array(["even", "odd"])), "the member 'class_name.npy' is unknown"),
+        (dict(class_names=np.array([0, 1])), r"class_names is int64 \[2\], not a list of text"),
+        (dict(class_names=np.array(["even"])), "labels run from 0 to 1; with num_classes=1"),
+        (dict(mean=np.array(0.5)), r"mean is float64 \[\], not a list of floats"),
+        (dict(std=np.array([0.0])), r"std=\(0.0,\); give numbers above 0"),
+        (dict(train_images=np.zeros((6, 28, 28, 28), np.uint8)), "volumes cannot be used"),
+        (dict(train_images=np.zeros((6, 28, 28, 28, 1), np.uint8)), "volumes cannot be used"),
     ],
 )
 def test_a_wrong_layout_is_named(write_npz, change, reason):
@@ -134,6 +141,39 @@ def test_members_that_numpy_would_not_write(write_npz, folder, case):
     with pytest.raises(ValueError, match=rf"mine\.npz is damaged or not in MedMNIST's layout \(.*{reason}") as caught:
         load("mine")
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_is_refused_by_its_headers(folder):
+    """200 MB of zeros are a tiny file."""
+    zeros = np.broadcast_to(0.0, (10**6, 26))
+    np.savez_compressed(folder / "mine.npz", train_images=zeros, train_labels=np.zeros(10**6, np.uint8))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="train_images is float64"):
+        load("mine")
+    assert tracemalloc.get_traced_memory()[1] < 10**7
+    tracemalloc.stop()
+
+
+def test_names_of_classes_and_scaling_are_read(write_npz):
+    write_npz("mine", class_names=np.array(["even", "odd", "none"]), mean=np.array([0.25]), std=np.array([0.5]))
+    data = load("mine")
+    assert (data.class_names, data.mean, data.std) == (("even", "odd", "none"), (0.25,), (0.5,))
+    assert data.about == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "about"),
+    [
+        (
+            dict(train_images=np.full((6, 4, 4), 16, np.uint8), test_images=np.zeros((4, 4, 4), np.uint8)),
+            "no pixel is above 16 of 255",
+        ),
+        (dict(train_labels=np.full(6, 1), test_labels=np.full(4, 2)), "no sample has label 0"),
+    ],
+)
+def test_an_unusual_file_is_read_as_it_is_with_a_note(write_npz, change, about):
+    write_npz("mine", **change)
+    assert load("mine").about == about
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
+from pfl_core.cli import main
 from pfl_core.cli.command import parser
 from pfl_core.cli.specs import variations
+from pfl_core.data import Dataset
 from pfl_core.partition import partition
 from pfl_core.runs import RunSpec
 
@@ -37,10 +40,29 @@ def test_names_are_numbered_in_their_order(pool, tmp_path):
     assert [int(index[0]) % 3 for index in part.train] == [2, 1, 0]  # "10" < "east" < "west"
 
 
+def test_samples_that_the_file_leaves_out_are_not_used(pool, tmp_path):
+    data = pool([6, 6], [4, 4])
+    file = write(tmp_path, [f"{i},{i % 2}" for i in range(20) if i not in (3, 17)])
+    for options in ({}, {"pool": "joined", "test": 0.5}):
+        part = partition("csv", data, 2, 0, file=file, **options)
+        assert sorted(torch.cat([*part.train, *part.test]).tolist()) == [i for i in range(20) if i not in (3, 17)]
+
+
+@pytest.mark.parametrize("options", [{"test_share": 0.5}, {"test": (np.zeros((4, 2)), [0, 1] * 2)}])
+def test_samples_have_the_users_numbers(tmp_path, options):
+    """Sample i has the features (i, 0) and belongs to client i // 10."""
+    x = np.stack([np.arange(40), np.zeros(40)], axis=1)
+    data = Dataset.from_arrays(x, np.arange(40) % 2, **options)
+    lines = [f"{i},{i // 10}" for i in range(40)] + [f"{40 + i},{i}" for i in range(len(data.y) - 40)]
+    part = partition("csv", data, 4, 0, file=write(tmp_path, lines))
+    for k in range(4):
+        assert {int(i) // 10 for i in data.x[part.train[k], 0]} == {k}
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([f"{i},{i % 2}" for i in range(19)], "has no line for 1 of 20 samples, first for index 19"),
+        ([], "has no line below its header"),
         ([f"{i},{i % 2}" for i in [*range(20), 3]], "line 22: index 3 is there twice"),
         ([f"{i},{i % 2}" for i in [*range(19), 20]], "line 21: index '20' is not a sample; the data set has 0..19"),
         ([f"{i},{i % 2}" for i in [*range(19), -1]], "line 21: index '-1' is not a sample"),
@@ -96,6 +118,30 @@ def test_on_the_command_line(tmp_path):
     args = parser().parse_args(["run", "fedavg", "--clients", "2", "--partition", f"csv:{file}"])
     ((made,),) = (row.specs for row in variations(args, ["fedavg"]))
     assert made.partition["file"] == file and len(made.partition["sha256"]) == 64
+
+
+def test_without_a_number_of_clients_those_of_the_file_are_taken(tmp_path):
+    file = write(tmp_path, [f"{i},{'abc'[i % 3]}" for i in range(30)])
+    args = parser().parse_args(["run", "fedavg", "--partition", f"csv:{file}"])
+    ((made,),) = (row.specs for row in variations(args, ["fedavg"]))
+    assert made.clients == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "clients"), [([], 3), (["--set", "partition.order=[2,0]"], 2), (["--clients", "7"], 7)]
+)
+def test_without_a_number_of_clients_by_source_takes_all_sources(tmp_path, monkeypatch, more, clients):
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    sites = ["Oslo", "Bern", "Rome", "Bern"] * 10
+    Dataset.from_arrays(np.zeros((40, 2, 2)), np.arange(40) % 2, test_share=0.5, source=sites).save("mine")
+    args = parser().parse_args(["run", "fedavg", "--data", "mine", "--partition", "by_source", *more])
+    ((made,),) = (row.specs for row in variations(args, ["fedavg"]))
+    assert made.clients == clients
+
+
+def test_by_source_of_data_without_sources_is_refused(capsys):
+    assert main(["run", "fedavg", "--partition", "by_source"]) == 2
+    assert "by_source: digits has one source; choose another partition" in capsys.readouterr().err
 
 
 def test_without_a_file_the_option_is_named():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import statistics
 import sys
 from types import SimpleNamespace
 
@@ -9,8 +10,8 @@ import pytest
 
 from pfl_core import algorithm
 from pfl_core.papers.fedselect.settings import SETTINGS
-from pfl_core.runs import execute, write_record
-from pfl_core.runs.estimate import Cost, Survey, Timings, _peak_memory, estimate
+from pfl_core.runs import RESULTS, execute, write_record
+from pfl_core.runs.estimate import STEP_SECONDS, Cost, Survey, Timings, _peak_memory, _timing, estimate
 
 
 def small(seed=0, **changes):
@@ -58,10 +59,52 @@ def test_a_run_of_another_kind_is_computed_from_flops_at_the_speed_of_stored_run
 def test_a_small_network_takes_a_fixed_time_for_each_step(store):
     """Its FLOPs take no time. Ten clients train together where the network is dense, one by one where it is not."""
     dense, image = small(batch_size=16), small(model="cnn_small", batch_size=16)
-    timings = Timings({}, {"": math.inf}, "")
+    timings = Timings({}, {("", None): math.inf}, "")
     together, one_by_one = (estimate([spec], timings).seconds for spec in (dense, image))
     assert one_by_one == pytest.approx(dense.clients * together) and together > 0
     assert estimate([small(batch_size=8)], timings).seconds == pytest.approx(2 * together)
+
+
+def timing(local, network, step_flops, speed, kind="") -> dict:
+    """1000 steps of this size, at ``speed`` FLOPs per second."""
+    flops, seconds = 1000.0 * step_flops, 1000 * step_flops / speed
+    of_all = {"rounds": 1, "seconds": seconds, "bytes": 1, "flops": flops, "steps": 1000.0}
+    return {"local": local, "network": network, "kind": kind or f"{local} {network} {step_flops}", **of_all}
+
+
+def test_small_runs_here_do_not_replace_the_speed_of_committed_runs_with_larger_steps():
+    """Small steps take most of their time apart from their FLOPs."""
+    spec = small(model="cnn_small", batch_size=32)
+    frame = SimpleNamespace(samples=320, flops=10**7, batched=False, sampled=lambda spec: 10)
+    step = frame.flops * 32
+    committed, tiny = timing(False, "cnn_small", step, 2e10), timing(True, "cnn_small", step / 1000, 1e9)
+    before = Timings.from_runs([committed]).seconds(spec, frame)
+    assert before == pytest.approx(10 * 320 * spec.train.epochs * 1e7 / 2e10)
+    assert Timings.from_runs([committed, tiny]).seconds(spec, frame) == before
+    here = Timings.from_runs([committed, tiny, timing(True, "cnn_small", step, 1e10)])
+    assert here.seconds(spec, frame) == pytest.approx(2 * before)
+    only_tiny = Timings.from_runs([timing(True, "cnn_small", step / 8, step / 8 / (2 * STEP_SECONDS))])
+    fixed = before * 2e10 / step * STEP_SECONDS  # half of the small steps' time
+    assert only_tiny.seconds(spec, frame) == pytest.approx(9 * fixed), "the fixed time counts once"
+
+
+@pytest.mark.parametrize("paper", ["star_pfl", "pfedgate"])
+def test_the_time_of_a_papers_runs_is_estimated_from_the_other_records(store, paper):
+    """Each record at `real` is left out in turn; small runs of every network are stored here."""
+    records = [store.read(path) for path in sorted((RESULTS / paper / "real").glob("*.json"))]
+    runs = [_timing(store.root, record, store.results / "record.json") for record in records]
+    small_runs = [timing(True, name, 10**6, 1e9) for name in {run["network"] for run in runs}]
+    guessed = 0.0
+    for record, run in zip(records, runs, strict=True):
+        timings = Timings.from_runs([*(other for other in runs if other is not run), *small_runs])
+        sizes = [sum(counts) for counts in record.clients["train"]]
+        sampled = len(record.spec.schedule.clients(len(sizes), 0, 0))
+        frame = SimpleNamespace(
+            samples=statistics.mean(sizes), flops=record.flops, batched=False, sampled=lambda spec, n=sampled: n
+        )
+        known = timings.kinds.get(run["kind"])
+        guessed += record.rounds * (known[0] if known else timings.seconds(record.spec, frame))
+    assert 2 / 3 < guessed / sum(record.core_seconds for record in records) < 1.5
 
 
 def test_committed_runs_are_used_where_none_is_stored_here(store):
