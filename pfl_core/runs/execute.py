@@ -37,7 +37,7 @@ from pfl_core.runs.extend import horizon_dependence, shorter_runs
 from pfl_core.runs.marks import MARK, Branch, mark_path, marks_of, rounds_of
 from pfl_core.runs.provenance import describe
 from pfl_core.runs.spec import RunSpec, options
-from pfl_core.runs.store import Record, Series, Store
+from pfl_core.runs.store import Record, Series, Store, check_replaceable
 from pfl_core.runs.versions import named, versions
 
 CHECKPOINT_SECONDS = 60.0
@@ -109,6 +109,8 @@ def execute(
         if not (marks or keep_state):
             return None
         stop = stop if keep_state else max(marks)
+    if record:
+        check_replaceable(store.path(key))
     atomic_write(store.progress(key), b"0")  # reports a read-only folder before anything is computed
     try:
         return _execute(

@@ -257,6 +257,10 @@ class Arrays(Mapping[str, np.ndarray]):
         return len({**self.artifacts, **self.series})
 
 
+class DamagedError(ValueError):
+    """A record's file is not as it was written."""
+
+
 class Store:
     """Records in PFL_RUNS_DIR (default: ``runs/`` in the data folder) and, read only, in ``data/results/``."""
 
@@ -329,12 +333,12 @@ class Store:
             return None
         tagged = record if spec is None else replace(record, spec=spec)
         if tagged.spec.preset and not tagged.spec.changed and (record.spec.changed or not record.spec.preset):
-            with suppress(OSError):  # the folder is read-only
+            with suppress(OSError, ValueError):  # the folder is read-only, or the file there is not to be replaced
                 self.put(tagged)
         return tagged
 
     def put(self, record: Record) -> Path:
-        """Write a record atomically."""
+        """Write a record atomically. Raises as ``check_replaceable``."""
         return write_record(record, self.path(record.key))
 
     def leftovers(self) -> list[Path]:
@@ -369,10 +373,10 @@ class Store:
         """The record in a file. None, with a warning, if it is damaged or its method is not available here."""
         try:
             content = read_content(path)
-            if content["key"] != path.stem:
-                raise ValueError(f"it belongs to run {content['key']}")
+            if (key := content.get("key", path.stem)) != path.stem:
+                raise ValueError(f"it belongs to run {key}")
         except OSError as error:
-            warnings.warn(f"{path.name} cannot be read and is skipped: {error.strerror or error}", stacklevel=3)
+            warnings.warn(f"{path.name} cannot be read and is skipped: {error.strerror or error}", stacklevel=2)
             return None
         except ValueError as error:
             if self.results in path.parents:
@@ -388,8 +392,8 @@ class Store:
             return None
         try:
             return record_from_content(content)
-        except (ValueError, KeyError, TypeError) as error:
-            warnings.warn(f"record {path.name} is skipped, its run is not available here: {error}", stacklevel=3)
+        except ValueError as error:
+            warnings.warn(f"record {path.name} is skipped, its run is not available here: {error}", stacklevel=2)
             return None
 
 
@@ -421,8 +425,9 @@ def write_content(content: dict[str, Any], path: Path) -> Path:
     """Write a record's plain content as JSON, a line per entry, with a checksum.
 
     Large arrays are ``packed``, rounds stored as ``ranged`` and series ``shortened``, also those of a file that was
-    written without.
+    written without. Raises as ``check_replaceable``.
     """
+    check_replaceable(path)
     arrays = {name: packed(unpacked(array)) for name, array in content.get("arrays", {}).items()}
     pairs = {name: (listed(rounds), values) for name, (rounds, values) in content["series"].items()}
     series = {name: [ranged(rounds), shortened(in_full(values, rounds))] for name, (rounds, values) in pairs.items()}
@@ -441,29 +446,47 @@ def read_record(path: Path) -> Record:
 
 
 def read_content(path: Path) -> dict[str, Any]:
-    """The content of a record's file as plain data. Raises ValueError if it is not a record, or incomplete."""
+    """The content of a record's file as plain data. Raises DamagedError if it is not a record, or incomplete."""
     from pydantic_core import from_json  # reads numbers in two thirds of the time of ``json``
 
     text = path.read_bytes()
     try:
         content = from_json(text)
     except ValueError:
-        raise ValueError("it is not JSON") from None
+        raise DamagedError("it is not JSON") from None
     if not isinstance(content, dict) or content.pop("sha256", None) != checksum(content):
-        raise ValueError("its checksum does not match")
+        raise DamagedError("its checksum does not match")
     return content
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise ValueError if the file has a record that is complete but cannot be read here, e.g. of a newer format."""
+    try:
+        record_from_content(read_content(path))
+    except (FileNotFoundError, DamagedError):
+        return
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is not replaced: it cannot be read here ({error}); move it away to do so") from None
 
 
 def record_from_content(content: dict[str, Any]) -> Record:
     """The record of a file's plain content. Raises ValueError if its method or format is not available here."""
-    content = dict(content)
+    if (schema := content.get("schema", 1)) not in range(1, SCHEMA + 1):
+        raise ValueError(f"its format is {schema}, this version reads up to {SCHEMA}; update the project")
+    try:
+        return _record(dict(content))
+    except ValueError:
+        raise
+    except Exception as error:  # its checksum holds, so somebody wrote it in another form
+        raise ValueError(f"it is not in the form of format {schema} ({type(error).__name__}: {error})") from None
+
+
+def _record(content: dict[str, Any]) -> Record:
     pairs = {name: (listed(rounds), values) for name, (rounds, values) in content.pop("series").items()}
     series = {name: (rounds, in_full(values, rounds)) for name, (rounds, values) in pairs.items()}
     seconds, spec = content.pop("seconds"), RunSpec.from_json(content.pop("spec"))
     content["arrays"] = {name: unpacked(array) for name, array in content.get("arrays", {}).items()}
     content.setdefault("schema", 1)
-    if content["schema"] > SCHEMA:
-        raise ValueError(f"its format is {content['schema']}, this version reads up to {SCHEMA}; update the project")
     return Record(spec=spec, series=series, seconds=math.nan if seconds is None else seconds, **content)
 
 
