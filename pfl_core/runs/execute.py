@@ -354,6 +354,17 @@ def read_usable(path: Path, rounds: int, checksums: Mapping[str, str]) -> dict[s
         return None
 
 
+def passed_checkpoints(store: Store) -> list[Path]:
+    """Checkpoints in the middle of runs that are stored completely: a process was killed right after it stored one."""
+    passed = []
+    for path in store.own("*.ckpt"):
+        record = store.get(path.stem)
+        if record is not None and not record.partial:
+            saved = read_usable(path, record.rounds, record.data)
+            passed += [path] if 0 < _rounds_in(saved) < record.rounds else []
+    return passed
+
+
 def _rounds_in(saved: Mapping[str, Any] | None) -> int:
     return saved["done"] if saved else 0
 

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import os
+import re
 import time
 import warnings
 import zlib
@@ -41,6 +42,9 @@ COARSE = 8  # bits of a float32's 24 that a compressed number loses: it keeps al
 PACKED = 1500  # an array of more numbers is stored as compressed text: a third of the size
 SCORES = pd.Index(["acc_mean", "acc_pooled", "acc_bottom_decile"])  # of the clients' accuracies
 _RECORD_PATTERN = "[0-9a-f]" * 16 + ".json"
+_FILES = re.compile(  # of a store's folder; nothing else in it is ever deleted
+    r"[0-9a-f]{16}\.(json|damaged|round|branches|(ckpt|\d+\.mark)(\.damaged)?)|[0-9a-f]{32}\.sweep|\..+\.[0-9a-f]{32}\.part"
+)
 
 
 Series = dict[str, tuple[list[int], list]]  # metric -> (rounds, from 1; for each a number, or a list by client)
@@ -341,19 +345,18 @@ class Store:
         """Write a record atomically. Raises as ``check_replaceable``."""
         return write_record(record, self.path(record.key))
 
+    def own(self, pattern: str = "*") -> list[Path]:
+        """The files of the folder that this package wrote, by their names; somebody else's are left out."""
+        return [path for path in sorted(self.root.glob(pattern)) if _FILES.fullmatch(path.name) and path.is_file()]
+
     def leftovers(self) -> list[Path]:
         """What killed processes left: temporary files, progress, and leases of sweeps on a cluster.
 
-        Files count if they have not changed for an hour. Folders are the caches of earlier versions, which held
-        pickles; nothing reads them any more.
+        Files count if they have not changed for an hour.
         """
         oldest = time.time() - LEFT_SECONDS
-        files = [*self.root.rglob(PART), *self.root.glob("*.round"), *self.root.glob("*.sweep")]
-        caches = [self.root / name / "joblib" for name in ("flops", "checksums")]
-        return [
-            *sorted(path for path in files if path.stat().st_mtime < oldest),
-            *(folder for folder in caches if folder.is_dir()),
-        ]
+        files = [path for pattern in (f"**/{PART}", "*.round", "*.sweep") for path in self.own(pattern)]
+        return [path for path in files if path.stat().st_mtime < oldest]
 
     def files(self) -> dict[str, list[Path]]:
         """The files of each key."""
@@ -463,7 +466,7 @@ def check_replaceable(path: Path) -> None:
     """Raise ValueError if the file has a record that is complete but cannot be read here, e.g. of a newer format."""
     try:
         record_from_content(read_content(path))
-    except (FileNotFoundError, DamagedError):
+    except (FileNotFoundError, NotADirectoryError, DamagedError):
         return
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is not replaced: it cannot be read here ({error}); move it away to do so") from None
