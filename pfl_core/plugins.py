@@ -6,6 +6,7 @@ import ast
 import hashlib
 import importlib
 import importlib.util
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+from pfl_core.loaded import check_loaded
 from pfl_core.options import choices
 
 PACKAGE = "pfl_core"
@@ -71,32 +73,57 @@ def users_code(kind: str, name: str) -> Iterator[None]:
         raise ValueError(f"{kind} {name!r} failed ({type(error).__name__}: {reason}); correct the function") from error
 
 
-@cache
+Loads = dict[str, tuple[ModuleSpec | None, bytes]]  # module -> its load (None: not loaded yet), and its source then
+_LOADS: Loads = {}  # of all modules of the user that were seen in this process
+_HASHES: dict[str, tuple[Loads, str]] = {}  # module -> the loads of the module and its imports, and their hash
+reloads = 0  # how often a module was seen loaded anew; worker processes are started anew then
+
+
 def code_of(module: str) -> str:
     """Hash of a user's module: the bytes of its file and of all files that it imports, directly or indirectly.
 
-    Installed libraries and this package are left out; the record stores their versions. Each process reads a file once.
-    Raises ValueError for ``__main__``, which another process cannot import, for a text that is no module name, and for
-    a file that is not Python.
+    It is that of the code in memory: a file counts as it was when its module was loaded. Installed libraries and this
+    package are left out; the record stores their versions. Raises ValueError for ``__main__``, which another process
+    cannot import, for a text that is no module name, for a file that is not Python, and for one that was changed after
+    it was imported and before this process first read it.
     """
     if not _is_module_name(module):
         raise ValueError(f"{module!r} is not a module name; give package.module:function")
-    pending, sources = [module], {}
+    if module in _HASHES and all(_load_of(name) is load for name, (load, _) in _HASHES[module][0].items()):
+        return _HASHES[module][1]
+    pending, loads = [module], Loads()
     while pending:
         name = pending.pop()
-        spec = _spec(name) if name not in sources else None
+        spec = _spec(name) if name not in loads else None
         if spec is not None and spec.origin and spec.origin.endswith(".py"):
-            sources[name] = Path(spec.origin).read_bytes()
+            loads[name] = _seen(name, spec.origin)
             try:
-                imported = list(_imports(name, spec, sources[name]))
+                imported = list(_imports(name, spec, loads[name][1]))
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
                 reason = str(error) or type(error).__name__
                 raise ValueError(f"module {name} is not Python ({reason}); correct {spec.origin}") from None
             pending += [other for other in imported if _is_users_own(other)]
+    check_loaded({name: source for name, (load, source) in loads.items() if load})
     digest = hashlib.blake2b(digest_size=16)
-    for name, source in sorted(sources.items()):
+    for name, (_, source) in sorted(loads.items()):
         digest.update(f"{name} {len(source)}\n".encode() + source)
+    _HASHES[module] = loads, digest.hexdigest()
     return digest.hexdigest()
+
+
+def _load_of(module: str) -> ModuleSpec | None:
+    """The spec of a loaded module, a new object after each load; None if it is not loaded."""
+    return getattr(sys.modules.get(module), "__spec__", None)
+
+
+def _seen(module: str, file: str) -> tuple[ModuleSpec | None, bytes]:
+    """The load of a module, and its source: read at the first call after each load."""
+    global reloads
+    known, load = _LOADS.get(module), _load_of(module)
+    if known is None or known[0] is not load:
+        reloads += known is not None and known[0] is not None
+        _LOADS[module] = load, Path(file).read_bytes()
+    return _LOADS[module]
 
 
 def _imports(module: str, spec: ModuleSpec, source: bytes) -> Iterator[str]:

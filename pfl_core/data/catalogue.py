@@ -304,7 +304,7 @@ def checksum(name: str, *, folder: str | Path | None = None, **options: Any) -> 
     """
     if ":" in name:
         plugin_options = {key: value for key, value in options.items() if key not in FOR_ALL}
-        return _sum_of_arrays(name, json.dumps(plugin_options, sort_keys=True))
+        return _sum_of_arrays(name, json.dumps(plugin_options, sort_keys=True), code_of(name.partition(":")[0]))
     at, combination = data_dir(folder), recipe(name)
     if combination:
         return _sha256([checksum(part, folder=at) for part in combination.parts])
@@ -341,8 +341,8 @@ def _sum_of_file(path: Path, kind: str) -> str:
 
 
 @cache
-def _sum_of_arrays(name: str, options: str) -> str:
-    """sha256 of the arrays of a user's data set; ``options`` is JSON."""
+def _sum_of_arrays(name: str, options: str, code: str) -> str:
+    """sha256 of the arrays of a user's data set; ``options`` is JSON, ``code`` the hash of the function's module."""
     data = _plugin(name, json.loads(options))
     total = hashlib.sha256(f"{data.num_classes} {data.mean} {data.std}".encode())
     for values in (data.x, data.y, data.source, data.is_test):

@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from tqdm import tqdm
 
+from pfl_core import plugins
 from pfl_core.algorithm import Algorithm
 from pfl_core.deadline import TimeUpError, deadline, passed, time_up
 from pfl_core.federation import Federation
@@ -387,12 +388,17 @@ def _process_pool(jobs: int) -> Executor:
     # warning would end loky's own thread, and the sweep would wait for ever.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor", UserWarning)
     return get_reusable_executor(
-        max_workers=jobs, env={"OMP_NUM_THREADS": "1"}, initializer=_start_worker, initargs=(os.getpid(),)
+        max_workers=jobs,
+        env={"OMP_NUM_THREADS": "1"},
+        initializer=_start_worker,
+        initargs=(os.getpid(), plugins.reloads),
     )
 
 
-def _start_worker(parent: int) -> None:
+def _start_worker(parent: int, reloads: int) -> None:
     """Ignore Ctrl-C: the parent process ends the workers, so that they print no tracebacks.
+
+    With other arguments, i.e. after a module of the user was reloaded, loky starts new workers.
 
     If the parent is killed, the worker ends within a second, also while it starts, waits or trains. A later call
     continues the run from its checkpoint. On Windows it finishes its run, because ``os.getppid`` does not change there.
