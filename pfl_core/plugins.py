@@ -14,6 +14,7 @@ from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+from pfl_core.files import fingerprint
 from pfl_core.loaded import check_loaded
 from pfl_core.options import choices
 
@@ -109,6 +110,33 @@ def code_of(module: str) -> str:
         digest.update(f"{name} {len(source)}\n".encode() + source)
     _HASHES[module] = loads, digest.hexdigest()
     return digest.hexdigest()
+
+
+def version_of(module: str, owner: object) -> str:
+    """Hash of a user's module, see ``code_of``, and of the files that the function or class ``owner`` reads.
+
+    These are named by its attribute ``files``, as it opens them. Raises ValueError if one cannot be read.
+    """
+    code, files = code_of(module), getattr(owner, "files", ())
+    if not isinstance(files, list | tuple) or not all(isinstance(file, str | Path) for file in files):
+        raise ValueError(f"{module}: files={files!r} are not names of files; give a list such as ['sites.csv']")
+    sums = [_sum_of_file(module, Path(file).absolute()) for file in files]
+    return hashlib.blake2b(" ".join((code, *sums)).encode(), digest_size=16).hexdigest() if sums else code
+
+
+def _sum_of_file(module: str, path: Path) -> str:
+    try:
+        state = fingerprint(path)
+        return _sum(path, state) if state else _sum.__wrapped__(path, state)
+    except OSError as error:
+        raise ValueError(f"{module}: {path}, named in `files`, cannot be read ({error.strerror})") from None
+
+
+@cache
+def _sum(path: Path, state: tuple[int, ...] | None) -> str:
+    """Hash of a file; it is read again only if its ``fingerprint`` is another one."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
 def _load_of(module: str) -> ModuleSpec | None:

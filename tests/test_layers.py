@@ -39,7 +39,7 @@ IMPORTS = {
     "training": "options",
     "layout": "ops",
     "ops": "",
-    "plugins": "loaded options",
+    "plugins": "files loaded options",
     "loaded": "",
     "options": "",
     "files": "",
