@@ -103,7 +103,7 @@ def code_of(module: str) -> str:
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
                 reason = str(error) or type(error).__name__
                 raise ValueError(f"module {name} is not Python ({reason}); correct {spec.origin}") from None
-            pending += [other for other in imported if _is_users_own(other)]
+            pending += [other for other in imported if is_users_own(other)]
     check_loaded({name: source for name, (load, source) in loads.items() if load})
     digest = hashlib.blake2b(digest_size=16)
     for name, (_, source) in sorted(loads.items()):
@@ -170,7 +170,7 @@ def _imports(module: str, spec: ModuleSpec, source: bytes) -> Iterator[str]:
 
 
 @cache
-def _is_users_own(name: str) -> bool:
+def is_users_own(name: str) -> bool:
     """Whether a name belongs to a module that is not part of this package, not installed and not built in."""
     top = name.partition(".")[0]
     if top == PACKAGE:

@@ -33,7 +33,7 @@ def forget() -> None:
     """Sources are read once after each load; this is another process."""
     outside._LOADS.clear()
     outside._HASHES.clear()
-    outside._is_users_own.cache_clear()
+    outside.is_users_own.cache_clear()
     importlib.invalidate_caches()
 
 
@@ -97,7 +97,7 @@ def test_circular_imports(hashed):
 
 
 def test_libraries_and_this_package_do_not_change_the_hash():
-    assert not any(map(outside._is_users_own, ("torch.nn", "json", "sys", "pfl_core.ops", "no_such_module")))
+    assert not any(map(outside.is_users_own, ("torch.nn", "json", "sys", "pfl_core.ops", "no_such_module")))
 
 
 TOO_DEEP = [b"x = " + b"-" * 100_000 + b"1", b"x = a" + b".b" * 100_000]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib
 import io
 import json
 import math
 import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -30,7 +30,7 @@ from pfl_core.engine import History, Snapshot
 from pfl_core.federation import Federation
 from pfl_core.files import atomic_write, cached, remove
 from pfl_core.partition import Partition
-from pfl_core.plugins import PACKAGE
+from pfl_core.plugins import PACKAGE, is_users_own
 from pfl_core.registry import METRICS
 from pfl_core.runs.build import build, load_data, run_warnings
 from pfl_core.runs.extend import horizon_dependence, shorter_runs
@@ -421,9 +421,10 @@ def _unpacked(packed: Any) -> Any:
         # "Name" of a class in this package, or "module:Name" of a user's class
         try:
             module, colon, attribute = name.partition(":")
-            cls = attrgetter(attribute)(importlib.import_module(module)) if colon else class_in_checkpoint(name)
-            if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
-                raise TypeError("it is not a dataclass")  # and is never called: the file may be forged
+            # The file may be forged: nothing is imported for it, the run has imported what it needs.
+            cls = attrgetter(attribute)(sys.modules[module]) if colon else class_in_checkpoint(name)
+            if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)) or (colon and not is_users_own(module)):
+                raise TypeError("it is not a dataclass of yours")
             return cls(**fields)
         except (ImportError, AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it contains a {name}, which has changed ({error})") from None

@@ -11,10 +11,10 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self
@@ -36,6 +36,9 @@ from pfl_core.runs.spec import RunSpec
 from pfl_core.runs.store import Record, Series, Store
 
 POLL_SECONDS = 0.5
+# A worker starts without the working folder on its path, where a random.py would take the place of the library's. It
+# then gets the path of this process.
+SAFE_PATH = "PYTHONSAFEPATH"
 PARENT_SECONDS = 0.5  # how often a worker process checks that its parent lives
 
 
@@ -387,12 +390,27 @@ def _process_pool(jobs: int) -> Executor:
     # loky stops idle workers. If it needs one just then, it warns and starts another; where warnings are errors, the
     # warning would end loky's own thread, and the sweep would wait for ever.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor", UserWarning)
-    return get_reusable_executor(
-        max_workers=jobs,
-        env={"OMP_NUM_THREADS": "1"},
-        initializer=_start_worker,
-        initargs=(os.getpid(), plugins.reloads),
-    )
+    with _environment(SAFE_PATH, "1"):  # for loky's resource tracker
+        return get_reusable_executor(
+            max_workers=jobs,
+            env={"OMP_NUM_THREADS": "1", SAFE_PATH: "1"},
+            initializer=_start_worker,
+            initargs=(os.getpid(), plugins.reloads),
+        )
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """An environment variable for the processes that are started meanwhile."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _start_worker(parent: int, reloads: int) -> None:

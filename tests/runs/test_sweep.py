@@ -577,6 +577,17 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.05)
 
 
+def test_users_files_with_the_names_of_libraries_do_not_break_workers(tmp_path):
+    for name in ("json", "random", "threading", "struct", "tempfile"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('the file of the user')", encoding="utf-8")
+    arguments = "run local --model mlp --clients 5 --rounds 1 --seed 0,1 --jobs 2 --quiet".split()
+    env = {**os.environ, "PYTHONPATH": f"{Path(sweep_module.__file__).parents[2]}", "PFL_DATA_DIR": str(tmp_path)}
+    command = [sys.executable, "-P", "-m", "pfl_core.cli", *arguments]
+    ended = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, encoding="utf-8")
+    assert ended.returncode == 0, ended.stderr
+    assert len(list(tmp_path.glob("runs/*.json"))) == 2
+
+
 RELOADED = """
 from pfl_core.algorithms.local import Local
 from tests.runs.outside import blobs
