@@ -20,6 +20,7 @@ from annotated_types import Ge, Le
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+LARGEST = 3.4028234663852886e38  # of a float32
 NonNegativeFloat = Annotated[float, Ge(0)]  # learning rates, weights of a penalty
 NonNegativeInt = Annotated[int, Ge(0)]  # numbers of epochs
 PositiveInt = Annotated[int, Ge(1)]  # widths of layers
@@ -156,7 +157,13 @@ def _validated(owner: str, name: str, value: Any, validate: Callable[[Any], Any]
     from pydantic import ValidationError
 
     try:
-        return validate(value)
+        result = validate(value)
+        if any(
+            isinstance(v, float) and abs(v) > LARGEST
+            for v in (result if isinstance(result, list | tuple) else [result])
+        ):
+            raise ValueError(f"{owner}: {name}={shown(value)}: beyond single precision, at most {LARGEST:.2g}")
+        return result
     except ValidationError as error:
         first = error.errors()[0]
         at = "".join(f"item {place}: " for place in first["loc"] if isinstance(place, int))

@@ -14,6 +14,8 @@ from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+from pfl_core.files import fingerprint
+from pfl_core.loaded import check_loaded
 from pfl_core.options import choices
 from pfl_core.seeding import Key, seeded
 
@@ -77,32 +79,84 @@ def users_code(kind: str, name: str, seed: int = 0, *key: Key) -> Iterator[None]
         raise ValueError(f"{kind} {name!r} failed ({type(error).__name__}: {reason}); correct the function") from error
 
 
-@cache
+Loads = dict[str, tuple[ModuleSpec | None, bytes]]  # module -> its load (None: not loaded yet), and its source then
+_LOADS: Loads = {}  # of all modules of the user that were seen in this process
+_HASHES: dict[str, tuple[Loads, str]] = {}  # module -> the loads of the module and its imports, and their hash
+reloads = 0  # how often a module was seen loaded anew; worker processes are started anew then
+
+
 def code_of(module: str) -> str:
     """Hash of a user's module: the bytes of its file and of all files that it imports, directly or indirectly.
 
-    Installed libraries and this package are left out; the record stores their versions. Each process reads a file once.
-    Raises ValueError for ``__main__``, which another process cannot import, for a text that is no module name, and for
-    a file that is not Python.
+    It is that of the code in memory: a file counts as it was when its module was loaded. Installed libraries and this
+    package are left out; the record stores their versions. Raises ValueError for ``__main__``, which another process
+    cannot import, for a text that is no module name, for a file that is not Python, and for one that was changed after
+    it was imported and before this process first read it.
     """
     if not _is_module_name(module):
         raise ValueError(f"{module!r} is not a module name; give package.module:function")
-    pending, sources = [module], {}
+    if module in _HASHES and all(_load_of(name) is load for name, (load, _) in _HASHES[module][0].items()):
+        return _HASHES[module][1]
+    pending, loads = [module], Loads()
     while pending:
         name = pending.pop()
-        spec = _spec(name) if name not in sources else None
+        spec = _spec(name) if name not in loads else None
         if spec is not None and spec.origin and spec.origin.endswith(".py"):
-            sources[name] = Path(spec.origin).read_bytes()
+            loads[name] = _seen(name, spec.origin)
             try:
-                imported = list(_imports(name, spec, sources[name]))
+                imported = list(_imports(name, spec, loads[name][1]))
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
                 reason = str(error) or type(error).__name__
                 raise ValueError(f"module {name} is not Python ({reason}); correct {spec.origin}") from None
-            pending += [other for other in imported if _is_users_own(other)]
+            pending += [other for other in imported if is_users_own(other)]
+    check_loaded({name: source for name, (load, source) in loads.items() if load})
     digest = hashlib.blake2b(digest_size=16)
-    for name, source in sorted(sources.items()):
+    for name, (_, source) in sorted(loads.items()):
         digest.update(f"{name} {len(source)}\n".encode() + source)
+    _HASHES[module] = loads, digest.hexdigest()
     return digest.hexdigest()
+
+
+def version_of(module: str, owner: object) -> str:
+    """Hash of a user's module, see ``code_of``, and of the files that the function or class ``owner`` reads.
+
+    These are named by its attribute ``files``, as it opens them. Raises ValueError if one cannot be read.
+    """
+    code, files = code_of(module), getattr(owner, "files", ())
+    if not isinstance(files, list | tuple) or not all(isinstance(file, str | Path) for file in files):
+        raise ValueError(f"{module}: files={files!r} are not names of files; give a list such as ['sites.csv']")
+    sums = [_sum_of_file(module, Path(file).absolute()) for file in files]
+    return hashlib.blake2b(" ".join((code, *sums)).encode(), digest_size=16).hexdigest() if sums else code
+
+
+def _sum_of_file(module: str, path: Path) -> str:
+    try:
+        state = fingerprint(path)
+        return _sum(path, state) if state else _sum.__wrapped__(path, state)
+    except OSError as error:
+        raise ValueError(f"{module}: {path}, named in `files`, cannot be read ({error.strerror})") from None
+
+
+@cache
+def _sum(path: Path, state: tuple[int, ...] | None) -> str:
+    """Hash of a file; it is read again only if its ``fingerprint`` is another one."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
+
+
+def _load_of(module: str) -> ModuleSpec | None:
+    """The spec of a loaded module, a new object after each load; None if it is not loaded."""
+    return getattr(sys.modules.get(module), "__spec__", None)
+
+
+def _seen(module: str, file: str) -> tuple[ModuleSpec | None, bytes]:
+    """The load of a module, and its source: read at the first call after each load."""
+    global reloads
+    known, load = _LOADS.get(module), _load_of(module)
+    if known is None or known[0] is not load:
+        reloads += known is not None and known[0] is not None
+        _LOADS[module] = load, Path(file).read_bytes()
+    return _LOADS[module]
 
 
 def _imports(module: str, spec: ModuleSpec, source: bytes) -> Iterator[str]:
@@ -121,7 +175,7 @@ def _imports(module: str, spec: ModuleSpec, source: bytes) -> Iterator[str]:
 
 
 @cache
-def _is_users_own(name: str) -> bool:
+def is_users_own(name: str) -> bool:
     """Whether a name belongs to a module that is not part of this package, not installed and not built in."""
     top = name.partition(".")[0]
     if top == PACKAGE:

@@ -30,9 +30,10 @@ Hash = Callable[..., str]
 
 
 def forget() -> None:
-    """Sources are read once in a process; this is another process."""
-    outside.code_of.cache_clear()
-    outside._is_users_own.cache_clear()
+    """Sources are read once after each load; this is another process."""
+    outside._LOADS.clear()
+    outside._HASHES.clear()
+    outside.is_users_own.cache_clear()
     importlib.invalidate_caches()
 
 
@@ -96,7 +97,7 @@ def test_circular_imports(hashed):
 
 
 def test_libraries_and_this_package_do_not_change_the_hash():
-    assert not any(map(outside._is_users_own, ("torch.nn", "json", "sys", "pfl_core.ops", "no_such_module")))
+    assert not any(map(outside.is_users_own, ("torch.nn", "json", "sys", "pfl_core.ops", "no_such_module")))
 
 
 TOO_DEEP = [b"x = " + b"-" * 100_000 + b"1", b"x = a" + b".b" * 100_000]
@@ -120,3 +121,110 @@ def test_a_text_that_is_no_module_name_is_refused(name):
 def test_code_of_a_notebook_cell_is_one_line():
     with pytest.raises(ValueError, match="put it into a module and import it"):
         outside.code_of("__main__")
+
+
+# ---- the code that runs ---------------------------------------------------------------------------------------------
+
+MINE = """
+from dataclasses import dataclass
+from functools import cache
+import mine_helper
+from mine_helper import half
+
+RATE = 0.5
+calls = 0
+
+def plain(x, by=1.0, *, to=2):
+    return x * by + to
+
+@cache
+def kept(x):
+    return x + 1
+
+@dataclass
+class Method:
+    alpha: float = 0.3
+
+    @property
+    def beta(self):
+        return self.alpha + 1
+
+    @staticmethod
+    def gamma():
+        return [x + 4 for x in range(3)]
+
+def call():
+    global calls
+    calls += 1
+"""
+MINE_HELPER = "def half(x):\n    return x / 2\n"
+EDITS = [
+    *[
+        ("RATE = 0.5", "RATE = 0.6"),
+        ("by=1.0", "by=1.5"),
+        ("to=2", "to=3"),
+        ("x * by", "x / by"),
+        ("return x + 1", "return x"),
+    ],
+    *[("alpha: float = 0.3", "alpha: float = 0.4"), ("self.alpha + 1", "self.alpha"), ("x + 4", "x + 5")],
+]
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """``mine(old, new)`` writes a user's module, and its helper, with a change."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("sys.dont_write_bytecode", True)  # else an edit within a second would not be loaded
+
+    def write(old: str = "", new: str = "") -> None:
+        for name, source in (("mine_loaded", MINE), ("mine_helper", MINE_HELPER)):
+            (tmp_path / f"{name}.py").write_text(source.replace(old, new) if old else source, encoding="utf-8")
+
+    write()
+    forget()
+    yield write
+    for name in ("mine_loaded", "mine_helper"):
+        sys.modules.pop(name, None)
+    forget()
+
+
+@pytest.mark.parametrize(("old", "new"), EDITS)
+def test_the_hash_is_that_of_the_code_in_memory(old, new, mine):
+    module = importlib.import_module("mine_loaded")
+    first = outside.code_of("mine_loaded")
+    mine(old, new)
+    assert outside.code_of("mine_loaded") == first, "edited, not reloaded"
+    importlib.reload(module)
+    assert (second := outside.code_of("mine_loaded")) != first, "reloaded"
+    mine()
+    importlib.reload(module)
+    assert outside.code_of("mine_loaded") == first != second, "and back"
+
+
+@pytest.mark.parametrize(("old", "new"), EDITS)
+def test_code_that_was_edited_between_its_import_and_its_first_use_is_refused(old, new, mine):
+    module = importlib.import_module("mine_loaded")
+    module.call()  # a counter may change
+    mine(old, new)
+    with pytest.raises(ValueError, match="module mine_loaded runs other code than mine_loaded has on disk"):
+        outside.code_of("mine_loaded")
+    importlib.reload(module)
+    assert outside.code_of("mine_loaded")
+
+
+def test_a_function_of_a_module_that_was_reloaded_alone_is_refused(mine):
+    """`from mine_helper import half` keeps the old function."""
+    module = importlib.import_module("mine_loaded")
+    first = outside.code_of("mine_loaded")
+    mine("x / 2", "x / 3")
+    importlib.reload(sys.modules["mine_helper"])
+    with pytest.raises(ValueError, match="module mine_loaded runs other code than mine_helper has on disk"):
+        outside.code_of("mine_loaded")
+    importlib.reload(module)
+    assert outside.code_of("mine_loaded") != first
+
+
+def test_a_comment_or_another_line_is_no_other_code(mine):
+    importlib.import_module("mine_loaded")
+    mine("RATE = 0.5", "# half\nRATE = 0.5")
+    assert outside.code_of("mine_loaded")

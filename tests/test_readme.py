@@ -32,8 +32,9 @@ def test_the_example_of_a_custom_method_runs_and_its_models_load(folders, tmp_pa
     assert record.values("correct").shape == (1, 5) and found["acc_mean"] == record.summary()["acc_mean"]
     net = models.build("mlp", in_shape=(1, 8, 8), num_classes=10, seed=0)
     exec(load, {"net": net, "safetensors": safetensors})
-    x = load_models("models").prepare(load_data(record.spec).x[:9])
-    assert torch.equal(net(x).argmax(1), load_models("models")[0].predict(x).argmax(1))
+    saved = load_models("models", code=["mine:HalfStep"])
+    x = saved.prepare(load_data(record.spec).x[:9])
+    assert torch.equal(net(x).argmax(1), saved[0].predict(x).argmax(1))
 
 
 def test_every_notebook_is_listed_once():

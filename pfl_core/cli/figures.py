@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from time import perf_counter
@@ -141,10 +140,13 @@ def draw_evidence(args: argparse.Namespace) -> int:
         print(as_json(objects) if args.json else table(manifest.HEAD, [entry.row for entry in entries]))
         return 0
     root = figures_dir()
-    if not args.selection:  # all are drawn: what is left of earlier evidence goes
-        for preset in manifest.PRESETS:
-            shutil.rmtree(root / preset, ignore_errors=True)
-    return run_all({name: Task(task.parameters, {**task.env, **_formats(args)}) for name, task in tasks.items()}, root)
+    before = {path: time for preset in manifest.PRESETS for path, time in _files(root / preset).items()}
+    tasks = {name: Task(task.parameters, {**task.env, **_formats(args)}) for name, task in tasks.items()}
+    status = run_all(tasks, root)
+    left = [path for path, time in before.items() if path.exists() and path.stat().st_mtime_ns == time]
+    if left and not args.selection:
+        print("\n".join([f"not drawn by any notebook, delete what is out of date: {len(left)}", *map(_short, left)]))
+    return status
 
 
 def _formats(args: argparse.Namespace) -> dict[str, str]:

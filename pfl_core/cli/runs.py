@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,7 +161,7 @@ def export_runs(args: argparse.Namespace) -> int:
     if not args.where:
         raise ValueError("runs export: give the folder to write to")
     folder, records = Path(args.where[0]), select_records(store, args, args.where[1:])
-    if folder.is_file() or store.get(folder.name) is not None:
+    if folder.is_file() or folder.name in store.files():
         kind = "a file" if folder.is_file() else "the key of a run"
         raise ValueError(f"runs export: {folder} is {kind}; the first argument is the folder to write to")
     if not records:
@@ -251,6 +250,7 @@ def write_manifest(args: argparse.Namespace) -> int:
 def delete_runs(args: argparse.Namespace) -> int:
     """Delete files of the data folder's runs/ and print their names. Reading all records detects the damaged ones."""
     from pfl_core.runs import Store
+    from pfl_core.runs.execute import passed_checkpoints
     from pfl_core.runs.marks import remove_unneeded
     from pfl_core.runs.store import KEYED
 
@@ -265,18 +265,13 @@ def delete_runs(args: argparse.Namespace) -> int:
         local = [record for record in local if record.schema >= KEYED]
     # without a flag: stale records, damaged files and leftovers; each flag selects one kind, or everything
     stale = [store.path(record.key) for record in local if record.stale and not args.damaged]
-    damaged = sorted(store.root.glob("*.damaged")) if not args.stale else []
-    all_files = [path for path in sorted(store.root.glob("*")) if path.is_file()]  # subfolders are caches, not runs
-    left = [] if args.stale or args.damaged else store.leftovers()
-    paths = list(dict.fromkeys([*(all_files if args.all else stale + damaged), *left]))
+    damaged = store.own("*.damaged") if not args.stale else []
+    left = [] if args.stale or args.damaged else [*store.leftovers(), *passed_checkpoints(store)]
+    paths = list(dict.fromkeys([*(store.own() if args.all else stale + damaged), *left]))
     for path in paths:
-        if path.is_dir():
-            shutil.rmtree(path)
-            print(f"deleted {path.relative_to(store.root)}/, a cache of an earlier version")
-        else:
-            file_size = size(path.stat().st_size)
-            path.unlink()
-            print(f"deleted {path.name}  {file_size}")
+        file_size = size(path.stat().st_size)
+        path.unlink()
+        print(f"deleted {path.name}  {file_size}")
     remove_unneeded(store)
     print(f"deleted {len(paths)} files from {store.root}")
     return 0

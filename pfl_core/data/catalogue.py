@@ -20,7 +20,7 @@ from pfl_core.data.npz import read_npz
 from pfl_core.data.registry import COMBINED, MEDMNIST, SINGLE, check_name, data_dir, npz_names
 from pfl_core.files import cached, fingerprint
 from pfl_core.options import PositiveInt, check_options, parameters
-from pfl_core.plugins import code_of, find, users_code
+from pfl_core.plugins import find, users_code, version_of
 
 ENTRIES = builtin.ENTRIES | torchvision_sets.ENTRIES | femnist.ENTRIES | folders.ENTRIES
 VERSIONS: dict[str, int] = {}  # data set, "combine" or "corrupt" -> version, by default 1 (see runs/versions.py)
@@ -289,9 +289,14 @@ def _is_official(name: str, folder: Path) -> bool:
 def versions(name: str) -> dict[str, int | str]:
     """Data set -> version of its reader, or hash of the user's module; a combination gives one entry per part."""
     if ":" in name:
-        return {name: code_of(name.partition(":")[0])}
+        return {name: _version_of(name)}
     combination = recipe(name)
     return {part: VERSIONS.get(part, 1) for part in (("combine", *combination.parts) if combination else (name,))}
+
+
+def _version_of(name: str) -> str:
+    """Hash of the code of a user's data set, and of the files that it names."""
+    return version_of(name.partition(":")[0], find("data set", name, {}))
 
 
 def checksum(name: str, *, folder: str | Path | None = None, **options: Any) -> str:
@@ -305,7 +310,7 @@ def checksum(name: str, *, folder: str | Path | None = None, **options: Any) -> 
     """
     if ":" in name:
         plugin_options = {key: value for key, value in options.items() if key not in FOR_ALL}
-        return _sum_of_arrays(name, json.dumps(plugin_options, sort_keys=True))
+        return _sum_of_arrays(name, json.dumps(plugin_options, sort_keys=True), _version_of(name))
     at, combination = data_dir(folder), recipe(name)
     if combination:
         return _sha256([checksum(part, folder=at) for part in combination.parts])
@@ -342,8 +347,8 @@ def _sum_of_file(path: Path, kind: str) -> str:
 
 
 @cache
-def _sum_of_arrays(name: str, options: str) -> str:
-    """sha256 of the arrays of a user's data set; ``options`` is JSON."""
+def _sum_of_arrays(name: str, options: str, code: str) -> str:
+    """sha256 of the arrays of a user's data set; ``options`` is JSON, ``code`` its ``_version_of``."""
     sums = {_sum_of(_plugin(name, json.loads(options))) for _ in range(2)}
     if len(sums) > 1:
         raise ValueError(

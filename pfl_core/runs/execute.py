@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib
 import io
 import json
 import math
 import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -30,14 +30,14 @@ from pfl_core.engine import History, Snapshot
 from pfl_core.federation import Federation
 from pfl_core.files import atomic_write, cached, remove
 from pfl_core.partition import Partition
-from pfl_core.plugins import PACKAGE
+from pfl_core.plugins import PACKAGE, is_users_own
 from pfl_core.registry import METRICS
 from pfl_core.runs.build import build, load_data, run_warnings
 from pfl_core.runs.extend import horizon_dependence, shorter_runs
 from pfl_core.runs.marks import MARK, Branch, mark_path, marks_of, rounds_of
 from pfl_core.runs.provenance import describe
 from pfl_core.runs.spec import RunSpec, options
-from pfl_core.runs.store import Record, Series, Store
+from pfl_core.runs.store import Record, Series, Store, check_replaceable
 from pfl_core.runs.versions import named, versions
 
 CHECKPOINT_SECONDS = 60.0
@@ -111,6 +111,8 @@ def execute(
         if not (marks or keep_state):
             return None
         stop = stop if keep_state else max(marks)
+    if record:
+        check_replaceable(store.path(key))
     atomic_write(store.progress(key), b"0")  # reports a read-only folder before anything is computed
     try:
         return _execute(
@@ -363,6 +365,17 @@ def read_usable(path: Path, rounds: int, checksums: Mapping[str, str]) -> dict[s
         return None
 
 
+def passed_checkpoints(store: Store) -> list[Path]:
+    """Checkpoints in the middle of runs that are stored completely: a process was killed right after it stored one."""
+    passed = []
+    for path in store.own("*.ckpt"):
+        record = store.get(path.stem)
+        if record is not None and not record.partial:
+            saved = read_usable(path, record.rounds, record.data)
+            passed += [path] if 0 < _rounds_in(saved) < record.rounds else []
+    return passed
+
+
 def _rounds_in(saved: Mapping[str, Any] | None) -> int:
     return saved["done"] if saved else 0
 
@@ -419,9 +432,10 @@ def _unpacked(packed: Any) -> Any:
         # "Name" of a class in this package, or "module:Name" of a user's class
         try:
             module, colon, attribute = name.partition(":")
-            cls = attrgetter(attribute)(importlib.import_module(module)) if colon else class_in_checkpoint(name)
-            if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
-                raise TypeError("it is not a dataclass")  # and is never called: the file may be forged
+            # The file may be forged: nothing is imported for it, the run has imported what it needs.
+            cls = attrgetter(attribute)(sys.modules[module]) if colon else class_in_checkpoint(name)
+            if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)) or (colon and not is_users_own(module)):
+                raise TypeError("it is not a dataclass of yours")
             return cls(**fields)
         except (ImportError, AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it contains a {name}, which has changed ({error})") from None

@@ -26,7 +26,7 @@ def shorter_runs(spec: RunSpec, store: Store, checksums: Mapping[str, str]) -> l
 
     Those with most rounds come first. Stale runs are left out, and runs with other data than ``checksums``.
     """
-    records = [store.get(path.stem) for path in store.root.glob("*.ckpt")]
+    records = [store.get(path.stem) for path in store.own("*.ckpt")]
     shorter = [
         record
         for record in records

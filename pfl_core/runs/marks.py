@@ -68,7 +68,7 @@ def _needs(note: Path) -> list[str]:
 
 def remove_unneeded(store: Store, failed: Collection[str] = ()) -> None:
     """Delete all marks that are needed only by runs that are stored or ``failed``."""
-    for note in store.root.glob("*.branches"):
+    for note in store.own("*.branches"):
         before = _needs(note)
         needs = [key for key in before if key not in failed and not _is_complete(store, key)]
         if not needs:
@@ -76,7 +76,7 @@ def remove_unneeded(store: Store, failed: Collection[str] = ()) -> None:
         elif needs != before:
             with suppress(OSError):
                 atomic_write(note, json.dumps(needs).encode())
-    for mark in store.root.glob(f"*{MARK}"):
+    for mark in store.own(f"*{MARK}"):
         if not _note(store, mark.name.split(".")[0]).exists():
             remove(mark)
 

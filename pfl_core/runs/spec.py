@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -77,6 +78,11 @@ class RunSpec:
         for name, value in checked(type(self), values, "run").items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "partition", partition.with_checksum(self.partition))
+        for name in ("paper", "preset"):  # names of folders, see `pfl runs export --results`
+            if not re.fullmatch("[A-Za-z0-9_-]*", getattr(self, name)):
+                raise ValueError(
+                    f"run: {name}={shown(getattr(self, name))} is not a name; give letters, digits, _ or -"
+                )
         for name in self.metrics:
             if name not in METRICS:
                 raise ValueError(f"unknown metric {name!r}{choices(name, METRICS)}")

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import os
+import re
 import time
 import warnings
 import zlib
@@ -41,6 +42,9 @@ COARSE = 8  # bits of a float32's 24 that a compressed number loses: it keeps al
 PACKED = 1500  # an array of more numbers is stored as compressed text: a third of the size
 SCORES = pd.Index(["acc_mean", "acc_pooled", "acc_bottom_decile"])  # of the clients' accuracies
 _RECORD_PATTERN = "[0-9a-f]" * 16 + ".json"
+_FILES = re.compile(  # of a store's folder; nothing else in it is ever deleted
+    r"[0-9a-f]{16}\.(json|damaged|round|branches|(ckpt|\d+\.mark)(\.damaged)?)|[0-9a-f]{32}\.sweep|\..+\.[0-9a-f]{32}\.part"
+)
 
 
 Series = dict[str, tuple[list[int], list]]  # metric -> (rounds, from 1; for each a number, or a list by client)
@@ -257,6 +261,10 @@ class Arrays(Mapping[str, np.ndarray]):
         return len({**self.artifacts, **self.series})
 
 
+class DamagedError(ValueError):
+    """A record's file is not as it was written."""
+
+
 class Store:
     """Records in PFL_RUNS_DIR (default: ``runs/`` in the data folder) and, read only, in ``data/results/``."""
 
@@ -329,27 +337,26 @@ class Store:
             return None
         tagged = record if spec is None else replace(record, spec=spec)
         if tagged.spec.preset and not tagged.spec.changed and (record.spec.changed or not record.spec.preset):
-            with suppress(OSError):  # the folder is read-only
+            with suppress(OSError, ValueError):  # the folder is read-only, or the file there is not to be replaced
                 self.put(tagged)
         return tagged
 
     def put(self, record: Record) -> Path:
-        """Write a record atomically."""
+        """Write a record atomically. Raises as ``check_replaceable``."""
         return write_record(record, self.path(record.key))
+
+    def own(self, pattern: str = "*") -> list[Path]:
+        """The files of the folder that this package wrote, by their names; somebody else's are left out."""
+        return [path for path in sorted(self.root.glob(pattern)) if _FILES.fullmatch(path.name) and path.is_file()]
 
     def leftovers(self) -> list[Path]:
         """What killed processes left: temporary files, progress, and leases of sweeps on a cluster.
 
-        Files count if they have not changed for an hour. Folders are the caches of earlier versions, which held
-        pickles; nothing reads them any more.
+        Files count if they have not changed for an hour.
         """
         oldest = time.time() - LEFT_SECONDS
-        files = [*self.root.rglob(PART), *self.root.glob("*.round"), *self.root.glob("*.sweep")]
-        caches = [self.root / name / "joblib" for name in ("flops", "checksums")]
-        return [
-            *sorted(path for path in files if path.stat().st_mtime < oldest),
-            *(folder for folder in caches if folder.is_dir()),
-        ]
+        files = [path for pattern in (f"**/{PART}", "*.round", "*.sweep") for path in self.own(pattern)]
+        return [path for path in files if path.stat().st_mtime < oldest]
 
     def files(self) -> dict[str, list[Path]]:
         """The files of each key."""
@@ -369,10 +376,10 @@ class Store:
         """The record in a file. None, with a warning, if it is damaged or its method is not available here."""
         try:
             content = read_content(path)
-            if content["key"] != path.stem:
-                raise ValueError(f"it belongs to run {content['key']}")
+            if (key := content.get("key", path.stem)) != path.stem:
+                raise ValueError(f"it belongs to run {key}")
         except OSError as error:
-            warnings.warn(f"{path.name} cannot be read and is skipped: {error.strerror or error}", stacklevel=3)
+            warnings.warn(f"{path.name} cannot be read and is skipped: {error.strerror or error}", stacklevel=2)
             return None
         except ValueError as error:
             if self.results in path.parents:
@@ -388,8 +395,8 @@ class Store:
             return None
         try:
             return record_from_content(content)
-        except (ValueError, KeyError, TypeError) as error:
-            warnings.warn(f"record {path.name} is skipped, its run is not available here: {error}", stacklevel=3)
+        except ValueError as error:
+            warnings.warn(f"record {path.name} is skipped, its run is not available here: {error}", stacklevel=2)
             return None
 
 
@@ -421,8 +428,9 @@ def write_content(content: dict[str, Any], path: Path) -> Path:
     """Write a record's plain content as JSON, a line per entry, with a checksum.
 
     Large arrays are ``packed``, rounds stored as ``ranged`` and series ``shortened``, also those of a file that was
-    written without.
+    written without. Raises as ``check_replaceable``.
     """
+    check_replaceable(path)
     arrays = {name: packed(unpacked(array)) for name, array in content.get("arrays", {}).items()}
     pairs = {name: (listed(rounds), values) for name, (rounds, values) in content["series"].items()}
     series = {name: [ranged(rounds), shortened(in_full(values, rounds))] for name, (rounds, values) in pairs.items()}
@@ -441,29 +449,47 @@ def read_record(path: Path) -> Record:
 
 
 def read_content(path: Path) -> dict[str, Any]:
-    """The content of a record's file as plain data. Raises ValueError if it is not a record, or incomplete."""
+    """The content of a record's file as plain data. Raises DamagedError if it is not a record, or incomplete."""
     from pydantic_core import from_json  # reads numbers in two thirds of the time of ``json``
 
     text = path.read_bytes()
     try:
         content = from_json(text)
     except ValueError:
-        raise ValueError("it is not JSON") from None
+        raise DamagedError("it is not JSON") from None
     if not isinstance(content, dict) or content.pop("sha256", None) != checksum(content):
-        raise ValueError("its checksum does not match")
+        raise DamagedError("its checksum does not match")
     return content
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise ValueError if the file has a record that is complete but cannot be read here, e.g. of a newer format."""
+    try:
+        record_from_content(read_content(path))
+    except (FileNotFoundError, NotADirectoryError, DamagedError):
+        return
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is not replaced: it cannot be read here ({error}); move it away to do so") from None
 
 
 def record_from_content(content: dict[str, Any]) -> Record:
     """The record of a file's plain content. Raises ValueError if its method or format is not available here."""
-    content = dict(content)
+    if (schema := content.get("schema", 1)) not in range(1, SCHEMA + 1):
+        raise ValueError(f"its format is {schema}, this version reads up to {SCHEMA}; update the project")
+    try:
+        return _record(dict(content))
+    except ValueError:
+        raise
+    except Exception as error:  # its checksum holds, so somebody wrote it in another form
+        raise ValueError(f"it is not in the form of format {schema} ({type(error).__name__}: {error})") from None
+
+
+def _record(content: dict[str, Any]) -> Record:
     pairs = {name: (listed(rounds), values) for name, (rounds, values) in content.pop("series").items()}
     series = {name: (rounds, in_full(values, rounds)) for name, (rounds, values) in pairs.items()}
     seconds, spec = content.pop("seconds"), RunSpec.from_json(content.pop("spec"))
     content["arrays"] = {name: unpacked(array) for name, array in content.get("arrays", {}).items()}
     content.setdefault("schema", 1)
-    if content["schema"] > SCHEMA:
-        raise ValueError(f"its format is {content['schema']}, this version reads up to {SCHEMA}; update the project")
     return Record(spec=spec, series=series, seconds=math.nan if seconds is None else seconds, **content)
 
 

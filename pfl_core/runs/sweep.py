@@ -11,16 +11,17 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self
 
 from tqdm import tqdm
 
+from pfl_core import plugins
 from pfl_core.algorithm import Algorithm
 from pfl_core.deadline import TimeUpError, deadline, passed, time_up
 from pfl_core.federation import Federation
@@ -35,6 +36,9 @@ from pfl_core.runs.spec import RunSpec
 from pfl_core.runs.store import Record, Series, Store
 
 POLL_SECONDS = 0.5
+# A worker starts without the working folder on its path, where a random.py would take the place of the library's. It
+# then gets the path of this process.
+SAFE_PATH = "PYTHONSAFEPATH"
 PARENT_SECONDS = 0.5  # how often a worker process checks that its parent lives
 
 
@@ -386,13 +390,33 @@ def _process_pool(jobs: int) -> Executor:
     # loky stops idle workers. If it needs one just then, it warns and starts another; where warnings are errors, the
     # warning would end loky's own thread, and the sweep would wait for ever.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor", UserWarning)
-    return get_reusable_executor(
-        max_workers=jobs, env={"OMP_NUM_THREADS": "1"}, initializer=_start_worker, initargs=(os.getpid(),)
-    )
+    with _environment(SAFE_PATH, "1"):  # for loky's resource tracker
+        return get_reusable_executor(
+            max_workers=jobs,
+            env={"OMP_NUM_THREADS": "1", SAFE_PATH: "1"},
+            initializer=_start_worker,
+            initargs=(os.getpid(), plugins.reloads),
+        )
 
 
-def _start_worker(parent: int) -> None:
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """An environment variable for the processes that are started meanwhile."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _start_worker(parent: int, reloads: int) -> None:
     """Ignore Ctrl-C: the parent process ends the workers, so that they print no tracebacks.
+
+    With other arguments, i.e. after a module of the user was reloaded, loky starts new workers.
 
     If the parent is killed, the worker ends within a second, also while it starts, waits or trains. A later call
     continues the run from its checkpoint. On Windows it finishes its run, because ``os.getppid`` does not change there.

@@ -13,7 +13,8 @@ The golden results (``tests/golden/``) show which version a change must raise.
 | a partition | ``VERSIONS`` in ``pfl_core/partition/__init__.py`` |
 | a data set's reader, ``combine`` and ``corrupt`` | ``VERSIONS`` in ``pfl_core/data/catalogue.py`` |
 
-Code from outside the package has no version. The hash of its files is used instead.
+Code from outside the package has no version. The hash of its files is used instead, with the files that a function or
+class names in its attribute ``files``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pfl_core import algorithm, data, models, partition
-from pfl_core.plugins import PACKAGE, code_of
+from pfl_core.plugins import PACKAGE, find, version_of
 
 if TYPE_CHECKING:
     from pfl_core.runs.spec import RunSpec
@@ -49,9 +50,10 @@ def named(kind: str, name: str, table: Mapping[str, Callable], raised: Mapping[s
     """The version of a component by name. A name of this package has version 1 or an entry in ``raised``; for a user's
     code it is the hash of the module.
     """
-    module = name.partition(":")[0] if ":" in name else table[name].__module__
+    owner = find(kind, name, table)
+    module = name.partition(":")[0] if ":" in name else owner.__module__
     in_package = ":" not in name and module.partition(".")[0] == PACKAGE
-    return {f"{kind} {name}": raised.get(name, 1) if in_package else code_of(module)}
+    return {f"{kind} {name}": raised.get(name, 1) if in_package else version_of(module, owner)}
 
 
 def _class_versions(cls: type) -> dict[str, int | str]:
@@ -64,5 +66,5 @@ def _class_versions(cls: type) -> dict[str, int | str]:
         if base.__module__.partition(".")[0] == PACKAGE:
             out[f"method {algorithm.name_of(base)}"] = vars(base).get("version", 1)
         else:
-            out[f"code {base.__module__}"] = code_of(base.__module__)
+            out[f"code {base.__module__}"] = version_of(base.__module__, cls)
     return out

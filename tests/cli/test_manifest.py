@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl_core import papers
+from pfl_core import notebooks, papers
 from pfl_core.cli import main
 from pfl_core.notebooks import manifest
 from pfl_core.papers.fedselect.paper import PAPER
@@ -114,6 +114,26 @@ def test_evidence_is_drawn_from_the_committed_records_alone(tmp_path, monkeypatc
     assert len(drawn) == 6 and computed == {key}, "nothing was computed"
     for figure, content in drawn.items():
         assert content == (ROOT / "figures" / "real" / "fedselect" / figure).read_bytes(), figure
+
+
+def test_nothing_is_deleted_where_the_evidence_is_drawn(tmp_path, monkeypatch, capsys):
+    """PFL_FIGURES_DIR may be any folder. What no notebook drew is named."""
+    monkeypatch.setenv("PFL_FIGURES_DIR", str(tmp_path))
+    old = [tmp_path / name for name in ("real/fedselect/a.png", "real/fedselect/old.png", "paper/thesis.tex")]
+    for path in old:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"1")
+        os.utime(path, (1, 1))
+
+    def draw(name, *more):
+        old[0].write_bytes(b"2")
+        return notebooks.Outcome(0.0)
+
+    monkeypatch.setattr("pfl_core.cli.figures._run", draw)
+    assert main(["figures", "--evidence"]) == 0
+    assert [path.read_bytes() for path in old] == [b"2", b"1", b"1"]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-3].endswith("delete what is out of date: 2") and {*printed[-2:]} == {str(path) for path in old[1:]}
 
 
 @pytest.mark.parametrize("more", ["--preset real", "-p SEEDS [0]", "--device cpu", "--write-notebooks"])

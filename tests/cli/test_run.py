@@ -202,25 +202,52 @@ def test_list_export_and_clean(capsys, tmp_path):
 
 
 def test_clean_deletes_what_killed_processes_left(capsys):
-    """Temporary files of an hour ago, not those that are being written; and the pickles of earlier versions."""
-    root = Store().root
-    names = (f".{'a' * 16}.json.{'b' * 32}.part", "cache/.flops-1.json.c.part", f"{'a' * 16}.round", "d.sweep")
+    """Temporary files of an hour ago, not those that are being written."""
+    root, hex32 = Store().root, "b" * 32
+    names = (f".{'a' * 16}.json.{hex32}.part", f"cache/.f.json.{hex32}.part", f"{'a' * 16}.round", f"{hex32}.sweep")
+    fresh = [name.replace("a", "c").replace("b", "d") for name in names]
+    for name in (*names, *fresh):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
     for name in names:
-        for path in (root / name, root / f"{name.replace('.', '.new.', 1)}"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
         os.utime(root / name, (1, 1))
-    (root / "flops" / "joblib").mkdir(parents=True)
-    (root / "flops" / "joblib" / "output.pkl").write_bytes(b"")
-    (root / "x.damaged").touch()
+    (root / f"{'e' * 16}.damaged").touch()
     main(["runs", "clean", "--stale"])
     assert all((root / name).exists() for name in names)
     main(["runs", "clean"])
     said = capsys.readouterr().out
-    assert f"deleted {names[2]}" in said and "deleted flops/joblib/" in said and "deleted 6 files" in said
-    assert sorted(path.name for path in root.rglob("*") if path.is_file()) == sorted(
-        Path(name.replace(".", ".new.", 1)).name for name in names
-    )
+    assert f"deleted {names[2]}" in said and "deleted 5 files" in said
+    assert {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()} == set(fresh)
+
+
+FOREIGN = [
+    *("notes.txt", "notes.json", "notes.ckpt", "notes.round", "notes.sweep", "notes.damaged", "notes.branches"),
+    *("notes.1.mark", "notes.mark", ".notes.part", "flops/joblib/notes.pkl", "mine/.download.part"),
+]
+
+
+def test_files_that_the_project_did_not_write_are_never_deleted(capsys):
+    """PFL_RUNS_DIR may be any folder. A sweep deletes marks that nothing needs, `clean --all` everything."""
+    root = Store().root
+    for name in FOREIGN:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+        os.utime(root / name, (1, 1))
+    assert main(["run", "local", *SMALL, "--seed", "0,1", "--jobs", "1"]) == 0
+    for kind in ([], ["--all"]):
+        assert main(["runs", "clean", *kind]) == 0
+    assert [name for name in FOREIGN if not (root / name).exists()] == []
+    assert "deleted 2 files" in capsys.readouterr().out
+
+
+def test_clean_deletes_the_checkpoint_of_a_process_that_was_killed_after_it_had_stored_its_run(capsys):
+    """But not a kept state."""
+    kept = answer(capsys, "run", "local", *SMALL, "--keep-state")["key"]
+    killed = answer(capsys, "run", "local", *SMALL, "--seed", "1")["key"]
+    store = Store()
+    execute(store.get(killed).spec, store, until=1, record=False, keep_state=True)
+    assert main(["runs", "clean"]) == 0
+    assert store.checkpoint(kept).exists() and not store.checkpoint(killed).exists()
 
 
 def test_a_run_stops_after_a_time(capsys, monkeypatch):

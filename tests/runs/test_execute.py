@@ -410,6 +410,22 @@ def test_a_forged_checkpoint_is_set_aside(kind, spec, store):
     assert bits(record) == bits(alone(made, store))
 
 
+@pytest.mark.parametrize("name", ["forged_module:Part", "torch.utils.data:Dataset", "importlib.machinery:ModuleSpec"])
+def test_a_forged_checkpoint_imports_nothing(name, spec, store, tmp_path, monkeypatch):
+    """The run has imported its own state's module. Classes of libraries are refused too."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = "import pathlib\npathlib.Path('imported').touch()\nfrom tests.runs.outside import Part\n"
+    (tmp_path / "forged_module.py").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    made = spec(rounds=2)
+    store.root.mkdir()
+    state = {"class": name, "total": torch.ones(1)}
+    pack({"name": store.checkpoint(made.key()).name, "state": state}, store.checkpoint(made.key()))
+    with pytest.warns(UserWarning, match=f"it contains a {name}"):
+        execute(made, store)
+    assert not (tmp_path / "imported").exists()
+
+
 @pytest.mark.parametrize("serialized", [b"\x80\x02.", b"0", b"\x80\x02h\x05.", b"text", b""])
 def test_a_checkpoint_that_is_no_pickle_is_set_aside(serialized, spec, store):
     made = spec(rounds=2)

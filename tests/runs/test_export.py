@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 import pfl_core
 from pfl_core import methods, models
 from pfl_core.algorithms.fedavg import FedAvg
+from pfl_core.files import atomic_write, checksum
 from pfl_core.runs import Record, RunSpec, Store, assign, execute, load_data
 from pfl_core.runs.export import check, describe, export_models
 from pfl_core.training import Training
@@ -212,7 +215,7 @@ def test_pretrained_weights_are_not_needed_to_load_models(spec):
         ("models.json", None, "has no models.json; give a folder written by `pfl run ... --save-models`"),
         ("models.json", b"{", "models.json cannot be read"),
         ("models.json", b"[]", "models.json cannot be read"),
-        ("models.json", b'{"format": 9}', "has format 9, this version reads 1"),
+        ("models.json", b'{"format": 9}', "has format 9, this version reads 2"),
         ("client_1.safetensors", None, "client_1.safetensors cannot be read"),
         ("client_1.safetensors", b"nothing", "client_1.safetensors cannot be read"),
     ],
@@ -223,6 +226,117 @@ def test_a_damaged_folder_is_named(file, content, message, spec, store, tmp_path
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(ValueError, match=message):
         _ = pfl_core.load_models(tmp_path / "models")[1]
+
+
+def test_every_flipped_bit_is_noticed(spec, store, tmp_path):
+    exported(spec(rounds=1), store, tmp_path / "models")
+    stream = random.Random(0)
+    for path in sorted((tmp_path / "models").iterdir()):
+        content = path.read_bytes()
+        for at in stream.sample(range(len(content)), 40):
+            path.write_bytes(content[:at] + bytes([content[at] ^ (1 << stream.randrange(8))]) + content[at + 1 :])
+            with pytest.raises(ValueError, match=path.name):
+                saved = pfl_core.load_models(tmp_path / "models")
+                _ = list(saved), saved.shared
+        path.write_bytes(content)
+
+
+def renamed(file: str) -> Callable[[dict], None]:
+    """The first client's file has this name, in all places."""
+
+    def change(info: dict) -> None:
+        old, info["clients"][0]["file"] = info["clients"][0]["file"], file
+        info["files"][file] = info["files"].pop(old)
+
+    return change
+
+
+FORGED = {
+    "clients in another order": (lambda info: info["clients"].reverse(), "its clients are not 0, 1, 2"),
+    "a client that is missing": (lambda info: info["clients"].pop(0), "its clients are not 0, 1, 2"),
+    "a file outside": (renamed("../secret.safetensors"), "is not the name of a file beside it"),
+    "an absolute path": (renamed("/secret.safetensors"), "is not the name of a file beside it"),
+    "a file without a sum": (lambda info: info["files"].pop("shared.safetensors"), "are not those of its models"),
+    "another shape": (lambda info: info["shapes"].update({"hidden1.weight": [2, 48]}), "has other tensors here"),
+    "another network": (lambda info: info["network"].update(hidden=[7]), "has other tensors here"),
+    "a module": (lambda info: info["network"].update(name="subprocess:call"), r"add code=\['subprocess:call'\]"),
+    "a method's module": (lambda info: info["method"].update(name="os:system"), r"add code=\['os:system'\]"),
+    "no network": (lambda info: info.pop("network"), "cannot be used: 'network'"),
+    "no name": (lambda info: info.update(method=[]), "cannot be used"),
+    "a shape that is none": (lambda info: info.update(input_shape="abc"), "cannot be used"),
+    "no files": (lambda info: info.update(files=None), "cannot be read"),
+    "clients of another kind": (lambda info: info.update(clients={"a": 1}), "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_what_models_json_says_is_checked(kind, spec, store, tmp_path):
+    """Also with a checksum that fits. Nothing is imported that the caller did not name."""
+    exported(spec(rounds=1), store, tmp_path / "models")
+    path, (change, message) = tmp_path / "models" / "models.json", FORGED[kind]
+    info = json.loads(path.read_bytes())
+    change(info)
+    del info["sha256"]
+    path.write_text(json.dumps(info | {"sha256": checksum(info)}), encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        pfl_core.load_models(tmp_path / "models")
+
+
+def test_code_of_the_caller_is_named(spec, store, tmp_path):
+    made = spec("local", model={"name": f"{__name__}:Tied"}, rounds=1)
+    exported(made, store, tmp_path / "models")
+    with pytest.raises(ValueError, match="if you trust it"):
+        pfl_core.load_models(tmp_path / "models")
+    assert len(pfl_core.load_models(tmp_path / "models", code=[made.model["name"]])) == 4
+
+
+@dataclass(frozen=True)
+class Misnamed(FedAvg):
+    """Names a model like a client's."""
+
+    def shared_models(self, fed, state):
+        return {"client_0": state.shared}
+
+
+def test_a_shared_model_does_not_take_the_name_of_a_clients(spec, store, tmp_path):
+    with pytest.raises(ValueError, match="Misnamed.shared_models: 'client_0' cannot be the name of a file"):
+        exported(spec(f"{__name__}:Misnamed", rounds=1), store, tmp_path / "models")
+    assert not (tmp_path / "models").exists()
+
+
+@pytest.mark.parametrize("after", range(6))
+def test_an_export_that_stops_half_way_leaves_the_earlier_one(after, spec, store, tmp_path, monkeypatch):
+    """Of another round of the same run: one or the other, never both."""
+    folder, made = tmp_path / "models", spec(rounds=2)
+    export_models(execute(made, store, until=1), store, folder)
+    before, written = {path.name: path.read_bytes() for path in folder.iterdir()}, []
+    longer = execute(made, store)
+
+    def write(path: Path, content: bytes) -> None:
+        if len(written) == after:
+            raise OSError("the disk is full")
+        written.extend([path] if path.parent != tmp_path else [])  # not the probe
+        atomic_write(path, content)
+
+    monkeypatch.setattr("pfl_core.exports.atomic_write", write)
+    with pytest.raises(OSError, match="the disk is full"):
+        export_models(longer, store, folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    monkeypatch.undo()
+    export_models(longer, store, folder)
+    assert pfl_core.load_models(folder).info["rounds"] == 2 and sorted(before) == sorted(
+        p.name for p in folder.iterdir()
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["models", "runs"], "nothing is left behind"
+
+
+def test_a_folder_with_other_files_is_refused_and_an_empty_one_is_used(spec, store, tmp_path):
+    record = execute(spec(rounds=1), store)
+    (tmp_path / "empty").mkdir()
+    export_models(record, store, tmp_path / "empty")
+    (tmp_path / "empty" / "notes.txt").touch()
+    with pytest.raises(ValueError, match="has other files, such as notes.txt; give a new folder"):
+        check(record.spec, record.key, tmp_path / "empty")
 
 
 def test_samples_are_prepared_as_for_training(spec, store, tmp_path):

@@ -19,6 +19,7 @@ from pfl_core.algorithm import method
 from pfl_core.files import atomic_write, checksum
 from pfl_core.runs import Record, RunSpec, Store, execute, read_record, sweep, write_record
 from pfl_core.runs.store import (
+    SCHEMA,
     in_full,
     listed,
     packed,
@@ -28,6 +29,7 @@ from pfl_core.runs.store import (
     unpacked,
     write_content,
 )
+from pfl_core.runs.sweep import SweepError
 from pfl_core.study import plots
 from pfl_core.study.frame import frame, row_of
 from pfl_core.training import Training
@@ -425,6 +427,45 @@ def test_a_damaged_record_is_renamed_and_computed_again(kind, spec, store):
     assert aside.read_bytes() == damaged
     (again,) = sweep([made], jobs=1, store=store)
     assert again.state == first.state and store.get(made.key()) is not None
+
+
+NEWER = {
+    "a format": lambda content: content,
+    "no key": lambda content: {name: part for name, part in content.items() if name != "key"},
+    "series as a list": lambda content: content | {"series": [[1, 2]]},
+    "another packing": lambda content: content | {"arrays": {"a": {"dtype": "int32", "shape": [2], "data": "AAAA"}}},
+    "a spec of other fields": lambda content: content | {"spec": {"runs": []}},
+    "the number of the format as text": lambda content: content | {"schema": "2030-01"},
+    "another form under this format": lambda content: content | {"schema": SCHEMA, "series": None},
+}
+
+
+@pytest.mark.parametrize("kind", NEWER)
+def test_a_record_that_cannot_be_read_here_stays_and_is_never_replaced(kind, spec, store, tmp_path):
+    """Of a newer version: its key is refused before anything is computed, and the other runs of a sweep are made."""
+    made, other = spec(rounds=1), spec(rounds=1, seed=1)
+    path = store.put(execute(made, Store(tmp_path / "elsewhere", store.results)))
+    content = NEWER[kind](read_content(path) | {"schema": SCHEMA + 1})
+    path.write_text(json.dumps(content | {"sha256": checksum(content)}), encoding="utf-8")
+    before = path.read_bytes()
+    with pytest.warns(UserWarning, match=f"record {path.name} is skipped"):
+        assert list(store) == [] and store.get(made.key()) is None
+        for refused in (
+            lambda: execute(made, store, on_round=lambda done: pytest.fail("computed")),
+            lambda: store.put(record(made.key(), made)),
+            lambda: write_content(read_content(path), path),
+        ):
+            with pytest.raises(ValueError, match=f"{path.name} is not replaced: it cannot be read here"):
+                refused()
+        with pytest.raises(SweepError, match="1 of 2 runs failed"):
+            sweep([made, other], jobs=1, store=store)
+        assert path.read_bytes() == before and [run.key for run in store] == [other.key()]
+
+
+def test_a_key_whose_place_is_taken_is_refused_before_it_is_computed(spec, store):
+    store.path(spec().key()).mkdir(parents=True)
+    with pytest.warns(UserWarning, match="cannot be read"), pytest.raises(ValueError, match="is not replaced"):
+        execute(spec(), store, on_round=lambda done: pytest.fail("computed"))
 
 
 def test_every_flipped_bit_is_detected(tmp_path):

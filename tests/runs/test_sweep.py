@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import os
 import pickle
@@ -574,6 +575,49 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> None:
     while not condition():
         assert time.monotonic() < end, f"not within {seconds:g} s"
         time.sleep(0.05)
+
+
+def test_users_files_with_the_names_of_libraries_do_not_break_workers(tmp_path):
+    for name in ("json", "random", "threading", "struct", "tempfile"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('the file of the user')", encoding="utf-8")
+    arguments = "run local --model mlp --clients 5 --rounds 1 --seed 0,1 --jobs 2 --quiet".split()
+    env = {**os.environ, "PYTHONPATH": f"{Path(sweep_module.__file__).parents[2]}", "PFL_DATA_DIR": str(tmp_path)}
+    command = [sys.executable, "-P", "-m", "pfl_core.cli", *arguments]
+    ended = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, encoding="utf-8")
+    assert ended.returncode == 0, ended.stderr
+    assert len(list(tmp_path.glob("runs/*.json"))) == 2
+
+
+RELOADED = """
+from pfl_core.algorithms.local import Local
+from tests.runs.outside import blobs
+class Mine(Local):
+    def round(self, fed, state, clients, t):
+        state, notes = super().round(fed, state, clients, t)
+        return state, notes | {"mine": 1.0}
+def data():
+    made = blobs()
+    made.x[0] = 1
+    return made
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_module_that_is_edited_and_reloaded_has_other_runs(jobs, spec, store, tmp_path, monkeypatch):
+    """As in a notebook: in the process that asks, and in its workers, which live on."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+    path, keys = tmp_path / f"reloaded_{jobs}.py", set()
+    edited = [RELOADED, RELOADED.replace("1.0", "2.0"), RELOADED.replace("= 1", "= 2")]
+    for number, text in enumerate(edited, 1):
+        path.write_text(text, encoding="utf-8")
+        if number > 1:
+            importlib.reload(sys.modules[path.stem])
+        made = [spec(f"{path.stem}:Mine", data={"name": f"{path.stem}:data"}, rounds=1, seed=seed) for seed in (0, 1)]
+        records = sweep(made, jobs=jobs, store=store)
+        assert [record.series["mine"][1] for record in records] == [[2.0 if number == 2 else 1.0]] * 2
+        keys |= {(record.key, record.data[f"{path.stem}:data"]) for record in records}
+    assert len(keys) == 6 and len({data for _, data in keys}) == 2
 
 
 def test_workers_import_the_users_module_that_registers_a_method(tmp_path):

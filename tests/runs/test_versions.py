@@ -156,3 +156,39 @@ def test_every_default_of_a_spec_is_left_out():
     for field in dataclasses.fields(RunSpec):
         if field.name not in ("method", "data", "partition", "model", "train", "paper", "preset", "setting", "changed"):
             assert field.name not in spec.identity(), field.name
+
+
+READER = """
+from typing import ClassVar
+from pfl_core.algorithms.local import Local
+from tests.runs import outside
+
+class Method(Local):
+    files: ClassVar = ("numbers.csv",)
+
+def part(data, clients, seed): ...
+def net(shape, classes): return outside.slow_net(shape, classes)
+def rows(): return outside.blobs(about=open("numbers.csv").read())
+
+part.files = net.files = rows.files = ["numbers.csv"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("method", "Method"), ("partition", "part"), ("model", "net"), ("data", "rows")]
+)
+def test_files_that_a_users_code_names_are_part_of_the_key(kind, name, spec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / f"reads_{kind}.py").write_text(READER, encoding="utf-8")
+    keys, made = (
+        [],
+        spec(**{kind: {"name": f"reads_{kind}:{name}"}} if kind != "method" else {"method": f"reads_method:{name}"}),
+    )
+    for content in ("1,2", "1,3", "1,2"):
+        (tmp_path / "numbers.csv").write_text(content, encoding="utf-8")
+        keys.append(made.key())
+    assert keys[0] == keys[2] != keys[1]
+    (tmp_path / "numbers.csv").unlink()
+    with pytest.raises(ValueError, match="numbers.csv, named in `files`, cannot be read"):
+        made.key()
