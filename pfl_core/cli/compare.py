@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl_core.cli.names import check, complete
-from pfl_core.cli.run import dry_run, grouped, has_validation, run_all
+from pfl_core.cli.run import dry_run, grouped, has_validation, novel, run_all
 from pfl_core.cli.specs import OPTIONS, add_run_options, check_names, variations
 from pfl_core.cli.text import BadArgument, as_json, duration, table
 from pfl_core.papers import PAPERS, paper
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from pfl_core.study.method_comparison import Groups
 
 FIGURES = (".pdf", ".png")
+NOVEL = "novel clients, %"  # of the clients that never took part; left out where there are none
 VALIDATION = "validation, %"  # of the clients' validation samples; left out where there are none
 SHOWN = {  # column of the table of methods -> number of the summary, and its format
     "accuracy, %": ("acc_mean", ".2f"),
     "deviation": ("acc_mean_sd", ".2f"),
     "worst tenth, %": ("acc_bottom_decile", ".2f"),
+    NOVEL: ("acc_mean_novel", ".2f"),
     VALIDATION: ("acc_val", ".2f"),
     "upload, MB": ("upload_mb", ".2f"),
     "TFLOP": ("train_tflop", ".3g"),
@@ -100,12 +102,13 @@ def compare_methods(args: argparse.Namespace) -> int:
 
     records, stored = run_all([spec for row in rows for spec in row.specs], Store(), args)
     groups = grouped(rows, records)
+    numbers = {label: summary(group) | novel(group) for label, group in groups.items()}
     leads = differences(groups)
     if args.figure:
         write_figure(groups, args.figure)
     if args.json:
         first = rows[0].label
-        methods = [_method(row) | {"about": groups[row.label][0].about} | summary(groups[row.label]) for row in rows]
+        methods = [_method(row) | {"about": groups[row.label][0].about} | numbers[row.label] for row in rows]
         pairs = [
             {"first": first, "second": other, "difference": lead.mean, "low": lead.low, "high": lead.high}
             | {"p": lead.p, "seeds": lead.seeds, "significant": significant}
@@ -113,8 +116,8 @@ def compare_methods(args: argparse.Namespace) -> int:
         ]
         print(as_json({"methods": methods, "differences": pairs}))
         return 0
-    numbers = {label: summary(group) for label, group in groups.items()}
-    shown = {column: of for column, of in SHOWN.items() if column != VALIDATION or has_validation(records)}
+    absent = {VALIDATION: not has_validation(records), NOVEL: not novel(records)}
+    shown = {column: of for column, of in SHOWN.items() if not absent.get(column)}
     cells = [
         (row.label, len(row.specs))
         + tuple(f"{numbers[row.label][name]:{form}}" for name, form in shown.values())

@@ -166,15 +166,22 @@ def sweep_table(rows: Sequence[Variation], records: Sequence[Record]) -> str:
     groups = grouped(rows, records)
     names = list(rows[0].varied)
     shown = {"accuracy, %": "acc_mean", "deviation": "acc_mean_sd", "worst tenth, %": "acc_bottom_decile"}
+    shown |= {"novel clients, %": "acc_mean_novel"} if novel(records) else {}
     shown |= {"validation, %": "acc_val"} if has_validation(records) else {}
     columns = (*names, "seeds", *shown, "upload, MB", "time of a run")
     cells = []
     for row in rows:
-        numbers = summary(groups[row.label])
+        numbers = summary(groups[row.label]) | novel(groups[row.label])
         accuracy = (f"{numbers[name]:.2f}" for name in shown.values())
         cost = f"{numbers['upload_mb']:.2f}", duration(numbers["seconds"])
         cells.append((*(str(row.varied[name]) for name in names), len(row.specs), *accuracy, *cost))
     return "\n".join([table(columns, cells), *remarks(groups)])
+
+
+def novel(records: Sequence[Record]) -> dict[str, float]:
+    """The mean score of the clients that never took part, over the runs; empty unless all runs have such clients."""
+    scores = [numbers["acc_mean_novel"] for r in records if "acc_mean_novel" in (numbers := r.summary())]
+    return {"acc_mean_novel": sum(scores) / len(scores)} if len(scores) == len(records) else {}
 
 
 def has_validation(records: Sequence[Record]) -> bool:
@@ -281,7 +288,10 @@ def summary(record: Record, was_stored: bool, store: Store) -> str:
 
     numbers = record.summary()
     lines = [f"{'accuracy, percent':<22}{'mean':>8}{'pooled':>8}{'bottom decile':>15}"]
-    for title, suffix in (("last round", ""), ("best round", "_best"), ("before aggregation", "_trained")):
+    titles = {"": "last round", "_best": "best round", "_trained": "before aggregation", "_novel": "novel clients"}
+    for suffix, title in titles.items():
+        if f"acc_mean{suffix}" not in numbers:
+            continue
         mean, pooled, decile = (numbers[f"acc_{kind}{suffix}"] for kind in ("mean", "pooled", "bottom_decile"))
         lines.append(f"{title:<22}{mean:>8.2f}{pooled:>8.2f}{decile:>15.2f}")
     if has_validation([record]):
