@@ -329,5 +329,7 @@ def test_novel_clients_never_take_part_and_are_scored():
     everyone = Schedule(rounds=20, novel=0.3).clients(10, 0, 5).tolist()
     assert set().union(*drawn) == set(everyone)
     assert everyone != Schedule(rounds=20, novel=0.3).clients(10, 1, 5).tolist()
+    assert sorted([*everyone, *schedule.novel_clients(10, 0).tolist()]) == list(range(10))
+    assert not len(Schedule(rounds=20, novel=0.05).novel_clients(10, 0)), "less than one client"
     with pytest.raises(ValueError, match=r"novel=1.0 is outside"):
         Schedule(rounds=1, novel=1.0)

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from pfl_core.cli.specs import Variation
 
 FIGURES = (".pdf", ".png")
+NOVEL = "novel clients, %"  # of the clients that never took part; left out where there are none
 VALIDATION = "validation, %"  # of the clients' validation samples; left out where there are none
 SHOWN = {  # column of the table of methods -> number of the summary, and its format
     "accuracy, %": ("acc_mean", ".2f"),
     "deviation": ("acc_mean_sd", ".2f"),
     "worst tenth, %": ("acc_bottom_decile", ".2f"),
+    NOVEL: ("acc_mean_novel", ".2f"),
     VALIDATION: ("acc_val", ".2f"),
     "upload, MB": ("upload_mb", ".2f"),
     "TFLOP": ("train_tflop", ".3g"),
@@ -114,7 +116,8 @@ def compare_methods(args: argparse.Namespace) -> int:
         ]
         print(as_json({"methods": methods, "differences": pairs}))
         return 0
-    shown = {column: of for column, of in SHOWN.items() if column != VALIDATION or has_validation(records)}
+    absent = {VALIDATION: not has_validation(records), NOVEL: "acc_mean_novel" not in runs}
+    shown = {column: of for column, of in SHOWN.items() if not absent.get(column)}
     cells = [
         (row.label, len(row.specs))
         + tuple(f"{numbers[row.label][name]:{form}}" for name, form in shown.values())

@@ -167,6 +167,7 @@ def sweep_table(rows: Sequence[Variation], records: Sequence[Record]) -> str:
     of_label = summary(runs).to_dict("index")
     names = list(rows[0].varied)
     shown = {"accuracy, %": "acc_mean", "deviation": "acc_mean_sd", "worst tenth, %": "acc_bottom_decile"}
+    shown |= {"novel clients, %": "acc_mean_novel"} if "acc_mean_novel" in runs else {}
     shown |= {"validation, %": "acc_val"} if has_validation(records) else {}
     columns = (*names, "seeds", *shown, "upload, MB", "time of a run")
     cells = []
@@ -282,7 +283,10 @@ def summary(record: Record, was_stored: bool, store: Store) -> str:
 
     numbers = record.summary()
     lines = [f"{'accuracy, percent':<22}{'mean':>8}{'pooled':>8}{'bottom decile':>15}"]
-    for title, suffix in (("last round", ""), ("best round", "_best"), ("before aggregation", "_trained")):
+    titles = {"": "last round", "_best": "best round", "_trained": "before aggregation", "_novel": "novel clients"}
+    for suffix, title in titles.items():
+        if f"acc_mean{suffix}" not in numbers:
+            continue
         mean, pooled, decile = (numbers[f"acc_{kind}{suffix}"] for kind in ("mean", "pooled", "bottom_decile"))
         lines.append(f"{title:<22}{mean:>8.2f}{pooled:>8.2f}{decile:>15.2f}")
     if has_validation([record]):

@@ -182,7 +182,8 @@ class Record:
         """Scalar metrics: accuracies (percent) of the last and the best round, communication, compute, seconds.
 
         ``acc_*`` is scored where the method reports it (``Algorithm.reported``), usually after aggregation.
-        ``acc_*_trained`` is scored after local training, ``acc_*_merged`` after aggregation.
+        ``acc_*_trained`` is scored after local training, ``acc_*_merged`` after aggregation. With novel clients,
+        ``acc_*_novel`` is theirs alone, after they have adapted.
         """
         return dict(self._summary)
 
@@ -193,6 +194,9 @@ class Record:
         # SCORES of the last round, and the best; NaN only if there is no other number
         last = {"": reported[-1], "_best": np.fmax.reduce(reported)}
         last |= {"_trained": self._last_scores(trained), "_merged": self._last_scores("")}
+        novel = self.spec.schedule.novel_clients(len(self.last("count")), self.spec.seed).numpy()
+        if len(novel):
+            last |= {"_novel": scores(self.last("correct")[None, novel], self.last("count")[None, novel])[0]}
         # sums over all clients and rounds
         upload = np.nansum(self.array("upload")) if "upload" in self.series else math.nan
         bits = np.nansum(self.array("upload_bits")) if "upload_bits" in self.series else 0.0

@@ -36,9 +36,12 @@ def validation(record: Record) -> float:
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
     """A row for each label: the means of MEANS over its runs, and ``acc_mean_sd``, the sample standard deviation of the
     accuracy (NaN for one seed). ``upload_mb``: of all clients and rounds; ``train_tflop``: FLOPs of training / 10^12.
+    With novel clients also their mean, ``acc_mean_novel``.
     """
     of_label = runs.groupby("label", sort=False)
-    return of_label[MEANS].mean().assign(acc_mean_sd=of_label["acc_mean"].std())
+    return (
+        of_label[[*MEANS, *{"acc_mean_novel"}.intersection(runs)]].mean().assign(acc_mean_sd=of_label["acc_mean"].std())
+    )
 
 
 def differences(runs: pd.DataFrame, metric: str = "acc_mean") -> dict[str, tuple[Interval, bool]]:

@@ -61,6 +61,16 @@ def test_validation_samples_have_a_column_and_a_run_a_line(command, capsys):
         assert line.split()[-1] in first.split()
 
 
+@pytest.mark.parametrize(("share", "shown"), [(0.3, True), (0.0, False)])
+def test_scores_of_novel_clients_are_shown_where_there_are_some(capsys, share, shown):
+    given = [*SMALL, "--set", f"run.novel={share}"]
+    for command in ("run fedavg --lr 0.1,0.2", "compare fedavg local", "run fedavg --lr 0.1"):
+        assert main([*command.split(), *given]) == 0
+        assert ("novel clients" in capsys.readouterr().out) == shown
+    assert main(["compare", "fedavg", "local", *given, "--json"]) == 0
+    assert [("acc_mean_novel" in row) for row in json.loads(capsys.readouterr().out)["methods"]] == [shown] * 2
+
+
 def test_a_sweep_prints_a_row_for_each_combination_and_reads_stored_runs(capsys):
     command = ["run", "fedavg", *SMALL, "--seed", "0-2", "--lr", "0.1,0.2"]
     assert main(command) == 0

@@ -193,6 +193,16 @@ def test_the_best_round_is_not_the_last():
     assert made.summary()["acc_mean_best"] == 87.5
 
 
+def test_clients_that_never_took_part_have_a_score_of_their_own(spec, store):
+    """Local's novel client is scored with its first model; a record that has no such clients has no such number."""
+    record = execute(spec("local", novel=0.25, rounds=2), store)
+    (k,) = record.spec.schedule.novel_clients(4, 0).tolist()
+    numbers = record.summary()
+    assert numbers["acc_mean_novel"] == numbers["acc_pooled_novel"] == pytest.approx(record.final()[k])
+    assert numbers["acc_mean_novel"] < record.final().drop(k).mean()
+    assert not [name for name in execute(spec("local", rounds=2), store).summary() if "novel" in name]
+
+
 def test_a_method_without_metrics_has_a_summary(spec, store):
     (made,) = sweep([spec(f"{HERE}:Silent", rounds=2)], jobs=1, store=store)
     assert made.summary()["acc_mean"] == made.curve()["acc_mean"].iloc[-1]
