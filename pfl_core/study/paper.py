@@ -109,13 +109,13 @@ class Study:
         """A row per run of a notebook. Missing runs are computed or listed, see ``experiments.records``.
 
         The arguments are a notebook's parameters, in any form that papermill passes, see ``study.parameters``. Column
-        ``by_hand``: whether overrides are given, or seeds that do not include those of the preset.
+        ``by_hand``: whether overrides are given, or other seeds than those of the preset.
         """
         chosen, fields = parameters.seeds_of(seeds), parameters.overrides_of(overrides)
         wanted = self.specs(notebook, preset, chosen, fields)
         found = self.frame(experiments.records(experiments.available(wanted), parameters.truth_of(train)))
         own = self.preset_seeds(notebook, preset)
-        return found.assign(by_hand=bool(fields) or chosen is not None and not set(own) <= set(chosen))
+        return found.assign(by_hand=bool(fields) or chosen is not None and set(own) != set(chosen))
 
     def preset_seeds(self, notebook: str, preset: str) -> tuple[int, ...]:
         """The seeds that a preset has for a notebook."""

@@ -50,7 +50,8 @@ def size(claim: Judged, found: Found) -> str:
 
 def data_of(effects: Iterable[Found]) -> str:
     """The data of the effects' runs, in short: "CIFAR-10 and Fashion-MNIST"."""
-    return " and ".join(dict.fromkeys(short_data(found.setting, found.data) for found in effects))
+    names = (name for found in effects for name in short_data(found.setting, found.data).split(" and "))
+    return " and ".join(dict.fromkeys(names))
 
 
 def drawn(claim: Judged) -> list[Found]:

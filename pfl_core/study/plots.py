@@ -391,8 +391,13 @@ def figures_dir(runs: pd.DataFrame | None = None) -> Path:
     """The folder of figures: PFL_FIGURES_DIR of the environment; else figures/ in the data folder for ``runs`` that a
     notebook's parameters chose by hand; else figures/ in the repository.
     """
-    by_hand = runs is not None and bool(runs["by_hand"].any())
+    by_hand = runs is not None and _by_hand(runs)
     return Path(os.environ.get("PFL_FIGURES_DIR") or (data_dir() / "figures" if by_hand else ROOT / "figures"))
+
+
+def _by_hand(runs: pd.DataFrame) -> bool:
+    """Whether runs are not a preset's own: those of a user, or those that a notebook's parameters chose."""
+    return bool(runs["by_hand"].any()) if "by_hand" in runs else True
 
 
 @styled
@@ -414,7 +419,7 @@ def save(fig: Figure, data: pd.DataFrame, name: str, runs: pd.DataFrame, note: s
         atomic_write(path.with_suffix(f".{kind}"), file.getvalue())
     numbers = data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     atomic_write(path.with_suffix(".csv"), numbers.encode())
-    if runs["by_hand"].any() and not os.environ.get("PFL_FIGURES_DIR"):  # else whoever set it knows the folder
+    if _by_hand(runs) and not os.environ.get("PFL_FIGURES_DIR"):  # else whoever set it knows the folder
         print(f"written to {os.path.relpath(path.with_suffix('.png'))}")
     plt.close(fig)
     show(fig, image)
@@ -438,10 +443,13 @@ def drawn(fig: Figure, dpi: int = DPI) -> PIL.Image.Image:
 
 
 def packed(image: PIL.Image.Image, dpi: int = DPI, **texts: str) -> bytes:
-    """The image as PNG of at most 256 colours: a third of the size, and no difference to the eye. With ``texts``."""
+    """The image as PNG of at most 256 colours: a third of the size, and no difference to the eye. With ``texts``.
+
+    The palette covers all colours, also those of few pixels, such as a marker's.
+    """
     file, info = io.BytesIO(), PIL.PngImagePlugin.PngInfo()
     for name, text in texts.items():
         info.add_text(name, text)
-    few = image.quantize(256, PIL.Image.Quantize.MEDIANCUT, dither=PIL.Image.Dither.NONE)
+    few = image.quantize(256, PIL.Image.Quantize.MAXCOVERAGE, kmeans=1, dither=PIL.Image.Dither.NONE)
     few.save(file, format="png", dpi=(dpi, dpi), optimize=True, pnginfo=info)
     return file.getvalue()
