@@ -14,9 +14,11 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import torch
 
 from pfl_core import Training, methods
 from pfl_core.cli import main
+from pfl_core.data import Dataset
 from pfl_core.data.npz import read_npz
 from pfl_core.options import field_types
 from pfl_core.runs import RunSpec, Store
@@ -216,6 +218,27 @@ def value(rng: Random, folder: Path) -> str:
         raise Wrong(f"accepted, but cannot be read back: {error}") from error
     if not same:
         raise Wrong(f"{given}: read back with another key")
+    return SURVIVED
+
+
+def arrays(rng: Random, folder: Path) -> str:
+    """Arrays of a wrong shape, type or length for ``Dataset.from_arrays``; what is accepted is saved and read again."""
+    n = rng.choice((0, 1, 8, 8, 8))
+    x = _array(rng, rng.choice(((n, 4, 4), (n, 3, 4, 4), (n, 5), (n, 4, 4, 4))), rng.choice((np.uint8, np.float64)))
+    y = _array(rng, (n,), rng.choice((np.int64, "U3")))
+    more: dict[str, Any] = {"test_share": rng.choice((0, 0.5, 0.99))} if rng.random() < 0.7 else {"test": (x, y)}
+    more |= {"source": _array(rng, (n,), np.int64)} if rng.random() < 0.3 else {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            data = Dataset.from_arrays(x, y, **more)
+            read = read_npz(data.save("mine", folder), "mine") if not data.is_test.all() else data
+    except ValueError as error:
+        check_message(str(error))
+        return SURVIVED
+    order = data.is_test.to(torch.uint8).argsort(stable=True)
+    if read is not data and not torch.equal(read.prepare(read.x), data.prepare(data.x)[order]):
+        raise Wrong(f"read other samples than were saved: {x.dtype} {x.shape}, {y.dtype} {y.shape}")
     return SURVIVED
 
 

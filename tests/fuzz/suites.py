@@ -64,6 +64,7 @@ SUITES = [
     Suite("bad command", "nonsense on the command line", inputs.command, 500, 25),
     Suite("bad value", "nonsense from Python", inputs.value, 600, 100),
     Suite("bad npz", "a data set with wrong arrays", inputs.npz_content, 400, 100),
+    Suite("bad arrays", "wrong arrays of a user", inputs.arrays, 400, 100),
 ]
 
 
