@@ -7,6 +7,8 @@ import time
 
 VARIABLE = "PFL_DEADLINE"  # environment variable: seconds since 1970; notebook kernels inherit it
 
+_STARTED = time.time() - time.monotonic()
+
 
 class TimeUpError(RuntimeError):
     """Computation stopped because the time was up. The message is one line; the same command continues."""
@@ -26,9 +28,14 @@ def deadline() -> float | None:
         ) from None
 
 
+def now() -> float:
+    """Seconds since 1970, as the clock was when this process began: setting the clock changes no deadline."""
+    return _STARTED + time.monotonic()
+
+
 def passed(when: float | None) -> bool:
     """Whether a deadline has passed; never if it is None."""
-    return when is not None and time.time() >= when
+    return when is not None and now() >= when
 
 
 def time_up(ended: int, at_checkpoint: int, not_started: int, failed: int = 0) -> TimeUpError:

@@ -99,6 +99,11 @@ class History:
             rounds.append(snapshot.t + 1)
             values.append(value)
 
+    def until(self, number: int) -> History:
+        """A copy with the rounds up to this number (from 1)."""
+        lengths = {metric: sum(at <= number for at in rounds) for metric, (rounds, _) in self.series.items()}
+        return History({name: (self.series[name][0][:n], self.series[name][1][:n]) for name, n in lengths.items() if n})
+
     def without_scores(self, number: int) -> History:
         """A copy without the scores of this round (from 1), which must be the last one."""
         series = {}

@@ -15,7 +15,6 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from pfl_core.files import fingerprint
-from pfl_core.loaded import check_loaded
 from pfl_core.options import choices
 from pfl_core.seeding import Key, seeded
 
@@ -93,6 +92,8 @@ def code_of(module: str) -> str:
     cannot import, for a text that is no module name, for a file that is not Python, and for one that was changed after
     it was imported and before this process first read it.
     """
+    from pfl_core.loaded import check_loaded
+
     if not _is_module_name(module):
         raise ValueError(f"{module!r} is not a module name; give package.module:function")
     if module in _HASHES and all(_load_of(name) is load for name, (load, _) in _HASHES[module][0].items()):

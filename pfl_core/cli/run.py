@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pfl_core.algorithm import MechanismCheck
     from pfl_core.runs import Record, RunSpec, Store
 
+DIVERGED = 1e4  # a cross-entropy loss; that of chance is the logarithm of the number of classes
+
 
 def add(commands: argparse._SubParsersAction) -> None:
     run = commands.add_parser(
@@ -295,8 +297,9 @@ def summary(record: Record, was_stored: bool, store: Store) -> str:
     lines += [f"stopped early: {record.length} rounds"] if record.partial else []
     upload = "not recorded" if math.isnan(numbers["upload_mb"]) else f"{numbers['upload_mb']:.2f} MB"
     lines.append(f"upload of all clients: {upload}; run time {duration(record.seconds)}")
-    if not math.isfinite(numbers["loss"]):
-        lines.append("training diverged: the loss of the last round is NaN or infinite, so accuracies mean nothing")
+    if not numbers["loss"] < DIVERGED:
+        loss = f"{numbers['loss']:.2g}"
+        lines.append(f"training diverged: the loss of the last round is {loss}, so accuracies mean nothing")
     lines += per_client(record)
     lines += [inert(check) for check in record.mechanism if not check.acts]
     lines.append("read from the store, nothing was computed" if was_stored else f"stored in {store.path(record.key)}")

@@ -73,8 +73,9 @@ def list_runs(args: argparse.Namespace) -> int:
     from pfl_core.runs.index import indexed
 
     store = Store()
+    here = store.names()
     rows = [
-        {**row, "committed": not store.path(row["key"]).exists()}
+        {**row, "committed": f"{row['key']}.json" not in here}
         for row in indexed(store, "list", _row)
         if args.paper in (None, row["paper"]) and args.preset in (None, row["preset"])
     ]

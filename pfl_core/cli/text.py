@@ -6,9 +6,10 @@ import argparse
 import json
 import math
 import re
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
+
+from pfl_core.deadline import now
 
 
 class BadArgument(argparse.ArgumentTypeError, ValueError):
@@ -86,7 +87,7 @@ def moment(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([hms])", text)
     if not match or not float(match[1]):
         raise BadArgument(f"{text!r} is not a duration above 0; give e.g. 2h, 90m or 45s")
-    return time.time() + float(match[1]) * {"h": 3600, "m": 60, "s": 1}[match[2]]
+    return now() + float(match[1]) * {"h": 3600, "m": 60, "s": 1}[match[2]]
 
 
 def device(text: str) -> str:

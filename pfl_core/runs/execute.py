@@ -33,6 +33,7 @@ from pfl_core.partition import Partition
 from pfl_core.plugins import PACKAGE, is_users_own
 from pfl_core.registry import METRICS
 from pfl_core.runs.build import build, load_data, run_warnings
+from pfl_core.runs.cluster import SweepEndedError
 from pfl_core.runs.extend import horizon_dependence, shorter_runs
 from pfl_core.runs.marks import MARK, Branch, mark_path, marks_of, rounds_of
 from pfl_core.runs.provenance import describe
@@ -67,8 +68,9 @@ def execute(
 ) -> Record | None:
     """Compute the run that ``spec`` describes, store its record and return it.
 
-    The run continues from its own checkpoint, from a mark of its own or of ``branch``, or from the kept state of a run
-    with fewer rounds, whichever has most rounds; else it starts at round 0.
+    A checkpoint is saved every minute, at ``stop_at`` and at Ctrl-C. The run continues from its own checkpoint, from a
+    mark of its own or of ``branch``, or from the kept state of a run with fewer rounds, whichever has most rounds; else
+    it starts at round 0.
 
     Args:
         key: the run's key, default ``store.key_of(spec)``.
@@ -169,6 +171,7 @@ def _execute(
     saved = _from_shorter_run(spec, store, checksums, limit, saved, warn)
     start, previous_seconds = _start_of(saved)
     last_saved = perf_counter()
+    last: tuple[Snapshot | None, History] = None, History()  # after the last round that is complete
 
     def save(path: Path, snapshot: Snapshot, history: History) -> None:
         """Save a checkpoint while the run goes on. If that fails, the run is worth more than its checkpoint."""
@@ -180,8 +183,8 @@ def _execute(
 
     def after_round(snapshot: Snapshot, history: History) -> bool:
         """Returns whether the run ends here because of ``stop_when``."""
-        nonlocal last_saved
-        done = snapshot.t + 1
+        nonlocal last_saved, last
+        done, last = snapshot.t + 1, (snapshot, history)
         on_round(done)
         watch(history.series)
         if done in marks:
@@ -200,7 +203,12 @@ def _execute(
         warn(text)
     with warnings.catch_warnings():  # reported above through `warn`
         warnings.filterwarnings("ignore", message="batch norm: |network ")
-        state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=stop, on_round=after_round)
+        try:
+            state, history = engine.run(algorithm, fed, spec.schedule, start=start, until=stop, on_round=after_round)
+        except (KeyboardInterrupt, SweepEndedError):
+            if (snapshot := last[0]) is not None:
+                save(checkpoint, snapshot, last[1].until(snapshot.t + 1))
+            raise
     done, seconds = len(history.series["seconds"][0]), previous_seconds + perf_counter() - began
     result = None
     # the stored record is replaced only by one with other data or at least as many rounds

@@ -42,6 +42,7 @@ COARSE = 8  # bits of a float32's 24 that a compressed number loses: it keeps al
 PACKED = 1500  # an array of more numbers is stored as compressed text: a third of the size
 SCORES = pd.Index(["acc_mean", "acc_pooled", "acc_bottom_decile"])  # of the clients' accuracies
 _RECORD_PATTERN = "[0-9a-f]" * 16 + ".json"
+_RECORD = re.compile(r"[0-9a-f]{16}\.json")
 _FILES = re.compile(  # of a store's folder; nothing else in it is ever deleted
     r"[0-9a-f]{16}\.(json|damaged|round|branches|(ckpt|\d+\.mark)(\.damaged)?)|[0-9a-f]{32}\.sweep|\..+\.[0-9a-f]{32}\.part"
 )
@@ -365,9 +366,16 @@ class Store:
     def files(self) -> dict[str, list[Path]]:
         """The files of each key."""
         paths_of: dict[str, list[Path]] = {}
-        for path in sorted((*self.root.glob(_RECORD_PATTERN), *self.results.glob(f"**/{_RECORD_PATTERN}"))):
+        own = map(self.root.joinpath, sorted(self.names()))
+        for path in (*own, *sorted(self.results.glob(f"**/{_RECORD_PATTERN}"))):
             paths_of.setdefault(path.stem, []).append(path)
         return paths_of
+
+    def names(self) -> set[str]:
+        """The names of the record files in the store's own folder."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return {name for name in os.listdir(self.root) if _RECORD.fullmatch(name)}
+        return set()
 
     def __iter__(self) -> Iterator[Record]:
         """All readable records. If two files have the same key, the one with more rounds."""

@@ -39,7 +39,10 @@ POLL_SECONDS = 0.5
 # A worker starts without the working folder on its path, where a random.py would take the place of the library's. It
 # then gets the path of this process.
 SAFE_PATH = "PYTHONSAFEPATH"
+SAVE_SECONDS = 5.0  # for the checkpoints of the runs that Ctrl-C stops
 PARENT_SECONDS = 0.5  # how often a worker process checks that its parent lives
+
+_is_running = False  # whether this worker process computes a run
 
 
 class SweepError(RuntimeError):
@@ -241,7 +244,8 @@ def _job(task: Task, store: Store, module: str, check_parent: Callable[[], objec
     ``module`` registers the method. ``check_parent`` is called after each round and raises if the sweep has ended.
     Raises RunError for everything else that goes wrong.
     """
-    key = task.key
+    global _is_running
+    key, _is_running = task.key, True
 
     def on_round(done: int) -> None:
         check_parent()
@@ -255,6 +259,8 @@ def _job(task: Task, store: Store, module: str, check_parent: Callable[[], objec
         raise
     except BaseException as error:  # SystemExit would end the worker
         raise RunError(_error_line(error)) from None
+    finally:
+        _is_running = False
     return key
 
 
@@ -414,7 +420,8 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 def _start_worker(parent: int, reloads: int) -> None:
-    """Ignore Ctrl-C: the parent process ends the workers, so that they print no tracebacks.
+    """Ignore Ctrl-C: the parent process ends the workers, so that they print no tracebacks. At SIGTERM a run saves a
+    checkpoint.
 
     With other arguments, i.e. after a module of the user was reloaded, loky starts new workers.
 
@@ -422,8 +429,16 @@ def _start_worker(parent: int, reloads: int) -> None:
     continues the run from its checkpoint. On Windows it finishes its run, because ``os.getppid`` does not change there.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end_run)
     if sys.platform != "win32":
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_run(number: int, frame: object) -> None:
+    """Stop the run of this worker at a checkpoint, see ``execute``; end an idle worker."""
+    if not _is_running:
+        os._exit(128 + number)
+    raise KeyboardInterrupt
 
 
 def _end_with(parent: int) -> None:
@@ -439,20 +454,27 @@ class _Pool:
     size: int | None  # tasks at once; None: all
 
     def __init__(self, jobs: int) -> None:
-        self.size = jobs
+        self.size, self.futures = jobs, list[Future]()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *failure: object) -> None:
         if kind is KeyboardInterrupt:
-            pool: Any = _process_pool(self.size or 1)  # Any: `kill_workers` is an option of loky only
-            pool.shutdown(wait=False, kill_workers=True)
+            pool: Any = _process_pool(self.size or 1)  # Any: loky's
+            begun = [future for future in self.futures if not future.cancel()]
+            try:
+                for process in list((getattr(pool, "_processes", None) or {}).values()):
+                    process.terminate()
+                wait(begun, timeout=SAVE_SECONDS)
+            finally:
+                pool.shutdown(wait=False, kill_workers=True)
 
     def submit(self, task: Task, store: Store) -> Future:
         """If the pool is broken because a worker died, the returned future has that exception."""
         try:
-            return _process_pool(self.size or 1).submit(_job, task, store, _module(task))
+            self.futures.append(_process_pool(self.size or 1).submit(_job, task, store, _module(task)))
+            return self.futures[-1]
         except BrokenProcessPool as error:
             return _failed(error)
 

@@ -15,6 +15,7 @@ from pfl_core.cli import main
 from pfl_core.cli.command import parser
 from pfl_core.cli.specs import partition, seeds, setting, variations
 from pfl_core.cli.text import BadArgument, moment, size, values
+from pfl_core.deadline import passed
 from pfl_core.runs import Store, execute
 from pfl_core.study.compare import ROW
 from tests.runs.outside import write_npz
@@ -275,9 +276,17 @@ def test_a_wrong_time_is_one_line(text, capsys):
         assert "is not a duration above 0; give e.g. 2h, 90m or 45s" in line
 
 
+def test_setting_the_clock_changes_no_deadline(monkeypatch):
+    soon, wall = moment("1h"), time.time()
+    for hours in (-5, 5):
+        monkeypatch.setattr(time, "time", lambda hours=hours: wall + 3600 * hours)
+        assert not passed(soon) and 0 <= moment("1h") - soon < 600
+    assert passed(soon - 3600)
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("2h", 7200), ("90m", 5400), ("45s", 45), ("1.5h", 5400)])
 def test_times_in_hours_minutes_and_seconds(text, seconds, monkeypatch):
-    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    monkeypatch.setattr("pfl_core.cli.text.now", lambda: 1000.0)
     assert moment(text) == 1000 + seconds
 
 
@@ -431,8 +440,9 @@ def test_a_diverged_run_and_a_run_without_upload_sizes_are_reported(capsys, tmp_
     assert main(["run", "silent_method:Silent", *SMALL]) == 0
     out = capsys.readouterr().out
     assert "upload of all clients: not recorded" in out and "training diverged" not in out
-    assert main(["run", "fedavg", *SMALL, "--lr", "1e30"]) == 0
-    assert "training diverged" in capsys.readouterr().out
+    for rate in ("1e30", "1e5"):  # NaN, and a loss that is finite
+        assert main(["run", "fedavg", *SMALL, "--lr", rate]) == 0
+        assert "training diverged" in capsys.readouterr().out
 
 
 def test_clean_deletes_records_of_other_versions(capsys, monkeypatch):

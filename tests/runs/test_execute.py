@@ -410,6 +410,41 @@ def test_a_forged_checkpoint_is_set_aside(kind, spec, store):
     assert bits(record) == bits(alone(made, store))
 
 
+@pytest.mark.parametrize("method", ["fedavg", "fedselect", f"{HERE}:Nested"])
+@pytest.mark.parametrize("where", ["in a round", "while a round is noted", "between rounds"])
+def test_ctrl_c_saves_the_last_complete_round(where, method, spec, store, monkeypatch):
+    """As `--stop-after` does; the run then ends with the same bits."""
+    made = spec(method, rounds=5)
+    cls, add = type(made.build_method()), engine.History.add
+    whole = cls.round
+
+    def in_a_round(self, fed, state, clients, t):
+        if t == 2:
+            raise KeyboardInterrupt
+        return whole(self, fed, state, clients, t)
+
+    def half_noted(history, snapshot):
+        if snapshot.t == 2:
+            history.series["seconds"][0].append(3)
+            raise KeyboardInterrupt
+        add(history, snapshot)
+
+    def between(done):
+        if done == 2 and where == "between rounds":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        if where == "in a round":
+            patch.setattr(cls, "round", in_a_round)
+        elif where == "while a round is noted":
+            patch.setattr(engine.History, "add", half_noted)
+        execute(made, store, on_round=between)
+    computed: list[int] = []
+    record = execute(made, store, on_round=computed.append)
+    assert computed == [3, 4, 5] and bits(record) == bits(alone(made, store))
+    assert not store.checkpoint(made.key()).exists()
+
+
 @pytest.mark.parametrize("name", ["forged_module:Part", "torch.utils.data:Dataset", "importlib.machinery:ModuleSpec"])
 def test_a_forged_checkpoint_imports_nothing(name, spec, store, tmp_path, monkeypatch):
     """The run has imported its own state's module. Classes of libraries are refused too."""
@@ -667,7 +702,7 @@ def test_the_count_of_flops_is_kept_without_pickles(spec, tmp_path, monkeypatch)
 
 def test_a_run_stops_at_a_checkpoint_when_the_time_is_up(spec, store, monkeypatch):
     made = spec("fedselect", p=0.25)
-    monkeypatch.setattr(time, "time", iter([0.0, 5.0, 11.0]).__next__)
+    monkeypatch.setattr("pfl_core.deadline.now", iter([0.0, 5.0, 11.0]).__next__)
     with pytest.raises(TimeUpError, match="ended 0, at a checkpoint 1, not started 0"):
         execute(made, store, stop_at=10.0)
     monkeypatch.undo()
@@ -681,7 +716,7 @@ def test_a_run_stops_at_a_checkpoint_when_the_time_is_up(spec, store, monkeypatc
 
 
 def test_a_run_that_has_ended_when_the_time_is_up_is_stored(spec, store, monkeypatch):
-    monkeypatch.setattr(time, "time", iter([0.0, 11.0]).__next__)
+    monkeypatch.setattr("pfl_core.deadline.now", iter([0.0, 11.0]).__next__)
     assert not execute(spec(rounds=1), store, stop_at=10.0).partial
 
 
