@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,6 +74,7 @@ def list_runs(args: argparse.Namespace) -> int:
     from pfl_core.runs.index import indexed
 
     store = Store()
+    gc.freeze()  # else the collector goes through all libraries again and again, a third of the time
     here = store.names()
     rows = [
         {**row, "committed": f"{row['key']}.json" not in here}
