@@ -516,9 +516,10 @@ def test_a_killed_worker_fails_only_its_own_run(spec, store, tmp_path):
 
 
 PARENT = f"""
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from pfl_core.runs import RunSpec, Store, sweep
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 seconds, root = float(sys.argv[1]), Path(sys.argv[2])
 if __name__ == "__main__":
     method = {{"name": "{HERE}:Slow", "seconds": seconds}}
@@ -590,7 +591,7 @@ def test_ctrl_c_saves_checkpoints_in_workers(tmp_path):
     try:
         wait_until(begun)
         parent.send_signal(signal.SIGINT)
-        parent.wait()
+        parent.wait(timeout=300)
         wait_until(lambda: not of_session(parent.pid))
         assert len(list((tmp_path / "runs").glob("*.ckpt"))) == 2 and not list((tmp_path / "runs").glob("*.round"))
     finally:
