@@ -51,7 +51,10 @@ class Schedule:
 
     def clients(self, num_clients: int, seed: int, t: int) -> Tensor:
         """The clients of round t, ascending: max(1, floor(participation N)) of the N that are not novel."""
-        known = self._split(num_clients, seed)[1]
+        known = torch.arange(num_clients)
+        if self.novel:
+            order = torch.randperm(num_clients, generator=generator(seed, "novel"))
+            known = order[int(self.novel * num_clients + 1e-9) :].sort().values
         size = max(1, int(self.participation * len(known) + 1e-9))
         if size == len(known):
             return known
@@ -60,15 +63,8 @@ class Schedule:
 
     def novel_clients(self, num_clients: int, seed: int) -> Tensor:
         """The clients that never take part, ascending."""
-        return self._split(num_clients, seed)[0]
-
-    def _split(self, num_clients: int, seed: int) -> tuple[Tensor, Tensor]:
-        """The novel clients and the others, both ascending."""
-        if not self.novel:
-            return torch.arange(0), torch.arange(num_clients)
         order = torch.randperm(num_clients, generator=generator(seed, "novel"))
-        number = int(self.novel * num_clients + 1e-9)
-        return order[:number].sort().values, order[number:].sort().values
+        return order[: int(self.novel * num_clients + 1e-9)].sort().values
 
     def scores(self, t: int) -> bool:
         """Whether all clients are evaluated after round t."""

@@ -430,7 +430,7 @@ def show(fig: Figure, image: PIL.Image.Image | None = None) -> None:
     image = drawn(fig) if image is None else image
     plt.close(fig)
     half = image.resize((image.width // 2, image.height // 2), PIL.Image.Resampling.LANCZOS)
-    display(Image(packed(half), width=round(fig.get_figwidth() * SHOWN), alt=alt_text(fig)))
+    display(Image(packed(half, small=True), width=round(fig.get_figwidth() * SHOWN), alt=alt_text(fig)))
 
 
 def drawn(fig: Figure, dpi: int = DPI) -> PIL.Image.Image:
@@ -442,14 +442,15 @@ def drawn(fig: Figure, dpi: int = DPI) -> PIL.Image.Image:
     return PIL.Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
 
 
-def packed(image: PIL.Image.Image, dpi: int = DPI, **texts: str) -> bytes:
+def packed(image: PIL.Image.Image, dpi: int = DPI, small: bool = False, **texts: str) -> bytes:
     """The image as PNG of at most 256 colours: a third of the size, and no difference to the eye. With ``texts``.
 
-    The palette covers all colours, also those of few pixels, such as a marker's.
+    ``small``: the palette covers colours of few pixels, such as those of a marker in a small picture.
     """
     file, info = io.BytesIO(), PIL.PngImagePlugin.PngInfo()
     for name, text in texts.items():
         info.add_text(name, text)
-    few = image.quantize(256, PIL.Image.Quantize.MAXCOVERAGE, kmeans=1, dither=PIL.Image.Dither.NONE)
+    palette = PIL.Image.Quantize.MAXCOVERAGE if small else PIL.Image.Quantize.MEDIANCUT
+    few = image.quantize(256, palette, kmeans=int(small), dither=PIL.Image.Dither.NONE)
     few.save(file, format="png", dpi=(dpi, dpi), optimize=True, pnginfo=info)
     return file.getvalue()

@@ -149,10 +149,10 @@ def test_versions_name_every_reader_that_a_set_passes_through(tmp_path, monkeypa
     assert versions("cifar_mnist") == {"combine": 1, "mnist": 1, "cifar10": 1}
     monkeypatch.setitem(VERSIONS, "mnist", 2)
     assert versions("mnist+digits") == {"combine": 1, "mnist": 2, "digits": 1}
-    (tmp_path / "their_data.py").write_text("def make():\n    return None\n", encoding="utf-8")
+    (tmp_path / "data_made_here.py").write_text("def make():\n    return None\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    (name, code), *_ = versions("their_data:make").items()
-    assert name == "their_data:make" and len(code) == 32
+    (name, code), *_ = versions("data_made_here:make").items()
+    assert name == "data_made_here:make" and len(code) == 32
 
 
 def test_checksum_of_a_combination_follows_its_parts(write_npz):
