@@ -16,7 +16,6 @@ from pathlib import Path
 
 from pfl_core.files import fingerprint
 from pfl_core.options import choices
-from pfl_core.seeding import Key, seeded
 
 PACKAGE = "pfl_core"
 INSTALLED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
@@ -34,6 +33,8 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
     module_name, _, attribute = name.partition(":")
     if not _is_module_name(module_name):
         raise ValueError(f"{kind} {name!r}: {module_name!r} is not a module name; give package.module:function")
+    from pfl_core.seeding import seeded  # imports torch
+
     try:
         with seeded(0, "import", module_name) if module_name not in sys.modules else nullcontext():
             module = importlib.import_module(module_name)
@@ -64,10 +65,12 @@ def text_of(error: BaseException) -> str:
 
 
 @contextmanager
-def users_code(kind: str, name: str, seed: int = 0, *key: Key) -> Iterator[None]:
+def users_code(kind: str, name: str, seed: int = 0, *key: str | int) -> Iterator[None]:
     """Call a user's function ``module:function`` in here: what it draws from global generators depends on seed and key
     alone, and what it raises becomes a ValueError of one line. Other functions are not affected.
     """
+    from pfl_core.seeding import seeded
+
     try:
         with seeded(seed, *(key or (kind, name))) if ":" in name else nullcontext():
             yield

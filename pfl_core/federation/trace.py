@@ -186,8 +186,8 @@ def _needed(logits: Tensor, outputs: dict[str, Tensor]) -> tuple[str, ...]:
     with_gradient = {name: out for name, out in outputs.items() if out.requires_grad}
     if not with_gradient or not logits.requires_grad:
         return ()
-    ones = torch.ones_like(logits)
-    found = torch.autograd.grad(logits, list(with_gradient.values()), ones, allow_unused=True)
+    with torch.enable_grad():  # of a scalar: gradients of a given size would import torch's compiler
+        found = torch.autograd.grad(logits.sum(), list(with_gradient.values()), allow_unused=True)
     return tuple(name for name, gradient in zip(with_gradient, found, strict=True) if gradient is not None)
 
 
