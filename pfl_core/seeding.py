@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import index
-from threading import RLock
+from threading import RLock, current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,8 @@ def numpy_generator(seed: int, *key: Key) -> np.random.Generator:
 def seeded(seed: int, *key: Key) -> Iterator[Callable[[], bool]]:
     """For a user's code: the global generators of torch (CPU and GPU), NumPy and ``random`` start from the key.
 
-    Afterwards they are as before. Yields a function: whether any of them has drawn since. Other threads wait.
+    Afterwards they are as before. Yields a function: whether any of them has drawn since. Other threads wait. Outside
+    of the main thread, as in a Dask worker, draws from ``random`` do not count: the worker's own threads draw from it.
     """
     start, gpu = _digest((seed, *key)), torch.cuda.is_initialized()
     with _GLOBAL, torch.random.fork_rng(range(torch.cuda.device_count()) if gpu else []):
@@ -69,4 +70,5 @@ def _states(gpu: bool) -> list[object]:
     """The states of the global generators, to be compared."""
     of_torch = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if gpu else ())]
     of_numpy = [part.tobytes() if isinstance(part, np.ndarray) else part for part in np.random.get_state()]
-    return [*(state.numpy().tobytes() for state in of_torch), of_numpy, random.getstate()]
+    of_random = random.getstate() if current_thread() is main_thread() else None
+    return [*(state.numpy().tobytes() for state in of_torch), of_numpy, of_random]
