@@ -11,7 +11,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -19,10 +18,12 @@ from pathlib import Path
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pandas as pd
-import PIL.Image
 from matplotlib.figure import Figure
 
+from pfl_core.data import data_dir
+from pfl_core.files import checksum, read_cache, write_cache
 from pfl_core.runs import Record, Store
+from pfl_core.runs.index import code_digest
 from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.store import RESULTS
 from pfl_core.study import checks, claims, frame, pictures, plots, search
@@ -98,32 +99,30 @@ def files(evidence: Evidence, draw: bool) -> dict[Path, bytes]:
         f"claims/{name}_mechanism": checks.mechanism(evidence.records, _run_name),
     }
     made = {ROOT / "notebooks" / name / PAGE: page(evidence).encode()}
-    for path, table in tables.items():
-        text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-        made[folder / f"{path}.csv"] = text.encode()
-    shown: list[tuple[str, str, Callable[[], Figure]]] = []  # folder, its numbers, what draws it
+    for file, table in tables.items():
+        made[folder / f"{file}.csv"] = table.to_csv(index=False, float_format="%.6g", lineterminator="\n").encode()
     if draw:
-        numbers = json.dumps([claim.to_json() for claim in evidence.judged])
-        shown.append(("claims", numbers, lambda: pictures.claims_figure(evidence.judged, f"{title}: what was found")))
+        numbers, path = json.dumps([claim.to_json() for claim in evidence.judged]), folder / "claims" / f"{name}.png"
+        heading = f"{title}: what was found"
+        made[path] = _picture(path, numbers, lambda: pictures.claims_figure(evidence.judged, heading))
     if draw and evidence.any_cell:
-        heading = f"{title}: the printed cells that have runs here"
-        shown.append(("cells", evidence.cells.to_csv(), lambda: pictures.cells_figure(evidence.cells, heading)))
-    for kind_of, numbers, figure in shown:
-        picture = folder / kind_of / f"{name}.png"
-        made[picture] = _picture(picture, numbers, figure)
+        path, text = folder / "cells" / f"{name}.png", f"{title}: the printed cells that have runs here"
+        numbers = evidence.cells.to_csv()
+        made[path] = _picture(path, numbers, lambda: pictures.cells_figure(evidence.cells, text))
     return made
 
 
 def _picture(path: Path, numbers: str, draw: Callable[[], Figure]) -> bytes:
-    """The picture's file, drawn anew only if the numbers, the code of studies or Matplotlib have changed."""
-    code = b"".join(source.read_bytes() for source in sorted(Path(__file__).parent.glob("*.py")))
-    digest = hashlib.sha256(f"{mpl.__version__} {numbers}".encode() + code).hexdigest()
-    with suppress(OSError), PIL.Image.open(path) as image:
-        if image.info.get("drawn_from") == digest:
-            return path.read_bytes()
+    """The picture's file: the one at hand if this machine drew it from the same numbers, code and Matplotlib."""
+    cache_file = data_dir() / "runs" / "cache" / f"picture-{path.parent.name}-{path.stem}.json"
+    key = [code_digest(), mpl.__version__, checksum(numbers)]
+    known = read_cache(cache_file, key)
+    if known is not None and path.exists() and hashlib.sha256(file := path.read_bytes()).hexdigest() == known:
+        return file
     figure = draw()
-    file = plots.packed(plots.drawn(figure, DPI), DPI, drawn_from=digest)
+    file = plots.packed(plots.drawn(figure, DPI), DPI)
     plt.close(figure)
+    write_cache(cache_file, key, hashlib.sha256(file).hexdigest())
     return file
 
 

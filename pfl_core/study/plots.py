@@ -17,7 +17,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import PIL.Image
-import PIL.PngImagePlugin
 from IPython.display import Image, display
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -442,15 +441,13 @@ def drawn(fig: Figure, dpi: int = DPI) -> PIL.Image.Image:
     return PIL.Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
 
 
-def packed(image: PIL.Image.Image, dpi: int = DPI, small: bool = False, **texts: str) -> bytes:
-    """The image as PNG of at most 256 colours: a third of the size, and no difference to the eye. With ``texts``.
+def packed(image: PIL.Image.Image, dpi: int = DPI, small: bool = False) -> bytes:
+    """The image as PNG of at most 256 colours: a third of the size, and no difference to the eye.
 
     ``small``: the palette covers colours of few pixels, such as those of a marker in a small picture.
     """
-    file, info = io.BytesIO(), PIL.PngImagePlugin.PngInfo()
-    for name, text in texts.items():
-        info.add_text(name, text)
+    file = io.BytesIO()
     palette = PIL.Image.Quantize.MAXCOVERAGE if small else PIL.Image.Quantize.MEDIANCUT
     few = image.quantize(256, palette, kmeans=int(small), dither=PIL.Image.Dither.NONE)
-    few.save(file, format="png", dpi=(dpi, dpi), optimize=True, pnginfo=info)
+    few.save(file, format="png", dpi=(dpi, dpi), optimize=True)
     return file.getvalue()

@@ -5,10 +5,12 @@ from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
+import matplotlib.pyplot as plt
 import pytest
 
 from pfl_core import papers
 from pfl_core.cli import main
+from pfl_core.files import atomic_write
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study import answers, pages
 from pfl_core.study.claims import OPEN, Claim, Found, Judged, Values
@@ -40,6 +42,23 @@ def test_the_pages_of_all_papers_are_current():
         text = path.read_text(encoding="utf-8")
         filled = answers if name is None else {name: pages.paragraphs(report(name).answer)}
         assert pages.with_answer(text, filled) == text
+
+
+def test_a_picture_is_drawn_anew_only_if_its_numbers_or_its_file_have_changed(tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
+    path, drawings = tmp_path / "claims" / "x.png", []
+
+    def draw():
+        drawings.append(1)
+        return plt.figure(figsize=(1, 1))
+
+    def written(numbers: str) -> int:
+        atomic_write(path, pages._picture(path, numbers, draw))
+        return len(drawings)
+
+    assert [written("1"), written("1"), written("2"), written("2")] == [1, 1, 2, 2]
+    path.write_bytes(b"of somebody else")
+    assert written("2") == 3
 
 
 def test_report_of_a_folder_judges_these_runs_and_writes_nothing(capsys, tmp_path):

@@ -1,7 +1,10 @@
 """Shared figures show the given data: dots, lines, bands, titles, colours, captions."""
 
+import io
+
 import numpy as np
 import pandas as pd
+import PIL.Image
 import pytest
 
 from pfl_core import methods
@@ -160,3 +163,17 @@ def test_runs_chosen_by_hand_leave_the_committed_figures_alone(tmp_path, monkeyp
     monkeypatch.setenv("PFL_FIGURES_DIR", str(tmp_path))
     plots.save(plots.intervals(RUNS, "acc"), RUNS, "paper/name", FRAME.assign(by_hand=True))
     assert capsys.readouterr().out == ""
+
+
+def test_small_pictures_keep_the_colours_of_few_pixels():
+    """A dot in each method's colour, among all greys."""
+    image = PIL.Image.fromarray(np.tile(np.arange(256, dtype=np.uint8)[:, None, None], (1, 300, 3)))
+    dots = {10 * i: tuple(bytes.fromhex(color[1:])) for i, color in enumerate(set(plots.COLORS.values()))}
+    for x, color in dots.items():
+        image.paste(color, (x, 20, x + 3, 23))
+
+    def worst(small: bool) -> int:
+        shown = PIL.Image.open(io.BytesIO(plots.packed(image, small=small))).convert("RGB")
+        return max(np.abs(np.subtract(shown.getpixel((x + 1, 21)), color)).max() for x, color in dots.items())
+
+    assert worst(small=True) <= 16 < worst(small=False)
