@@ -176,8 +176,7 @@ def guarded(algorithm: Algorithm, fed: Federation, function: Callable[[], Result
     """Call a step of a run. With a user's method or network, what it draws from global generators depends on the
     run's seed and the key alone, and ValueError is raised if it changes the clients' data.
     """
-    own = any(type(a).__module__.partition(".")[0] != PACKAGE for a in (algorithm, *algorithm.inner_algorithms))
-    if not (own or fed.draws or is_users_own(fed.network)):
+    if not (_is_users(algorithm) or fed.draws or is_users_own(fed.network)):
         return function()
     before = _data_versions(fed)
     out, drawn = None, True
@@ -216,10 +215,21 @@ class _TimedScore:
             self.seconds += perf_counter() - began
 
 
+def _is_users(algorithm: Algorithm) -> bool:
+    """Whether the method, or one that it has inside, comes from outside this package."""
+    parts = (algorithm, *algorithm.inner_algorithms)
+    return any(type(part).__module__.partition(".")[0] != PACKAGE for part in parts)
+
+
 def _predict(algorithm: Algorithm, fed: Federation, state: State) -> Predict | None:
-    """The method's prediction rule; None for the plain forward pass, which can evaluate many clients at once."""
-    overridden = type(algorithm).predict is not Algorithm.predict
-    return partial(algorithm.predict, fed, state) if overridden else None
+    """The method's prediction rule; None for the plain forward pass, which can evaluate many clients at once.
+
+    A user's rule gets copies of the samples, not views of the data.
+    """
+    if type(algorithm).predict is Algorithm.predict:
+        return None
+    rule = partial(algorithm.predict, fed, state)
+    return (lambda k, theta_k, x: rule(k, theta_k, x.clone())) if _is_users(algorithm) else rule
 
 
 def participants(fed: Federation, schedule: Schedule, rounds: int) -> set[int]:

@@ -452,10 +452,7 @@ class Federation:
             spans = [(theta[0], numbers[0], (data.x[span], data.y[span]))]
         else:
             spans = [(row, k, data.client(k)) for row, k in zip(theta, numbers, strict=True)]
-        # a method's own rule gets copies, not views of the data
-        parts = [
-            (k, row, part.clone() if predict else part) for row, k, (x, _) in spans for part in x.split(EVAL_BATCH)
-        ]
+        parts = [(k, row, part) for row, k, (x, _) in spans for part in x.split(EVAL_BATCH)]
         logits = torch.cat(self.threads.map(lambda part: rule(*part), parts))  # [all samples, C]
         labels = torch.cat([y for _, _, (_, y) in spans])
         hits, losses = logits.argmax(1) == labels, cross_entropy(logits, labels, reduction="none")
