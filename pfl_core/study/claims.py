@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from pfl_core.study.checks import FLAT
+from pfl_core.study.conditions import FLAT
 from pfl_core.study.frame import Row, fresh, in_words, is_missing
 from pfl_core.study.published import ANY
 from pfl_core.study.settings import searched_values
@@ -214,7 +214,7 @@ class Claim:
     """
 
     number: int
-    source: str
+    source: str  # "Table 3"; one that begins with "not in the paper" is counted apart from the paper's claims
     text: str
     effects: Callable[..., Iterable[Effect]]
     on: tuple[str, ...] = ("",)  # settings; the effects are asked in each
@@ -311,7 +311,7 @@ def stored(paper: Study, runs: pd.DataFrame) -> list[Source]:
     deciding = [row for row in rows if row["preset"] in ("paper", "real")]
     for row in rows:
         stopped = row["preset"] in ("paper", "real") and row["partial"]
-        standings.setdefault(row["preset"] + ", stopped" * stopped, []).append(row)
+        standings.setdefault(f"{row['preset']}, stopped" if stopped else row["preset"], []).append(row)
     standings.pop("real, stopped", None)
     sources = []
     for name, own in standings.items():
@@ -519,7 +519,8 @@ def _found(paper: Study, claim: Claim, blank: Found, which: Source, effect: Effe
     elif obstacle and word != OPEN:
         word, size, reason = OPEN, "", obstacle
     spread = Interval.of(numbers, bound)
-    data = " and ".join(dict.fromkeys(str(row["data"]) for row in values.runs.values()))
+    described, sets = ({str(row.get(name)): None for row in values.runs.values()} for name in ("data", "dataset"))
+    data = " and ".join(sets if len(described) == 1 < len(sets) else described)
     known: dict[str, Any] = {"mean": spread.mean, "seeds": len(numbers), "preset": which.preset, "data": data}
     known |= {} if values.counted else {"low": spread.low, "high": spread.high, "p": spread.p}
     known |= {"reason": reason, "size": size, "blocked": obstacle}

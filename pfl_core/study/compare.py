@@ -132,23 +132,26 @@ def counts(rows: pd.DataFrame) -> dict[str, str]:
     for name, group in rows.groupby("table", sort=False):
         stored = group[group["here"].notna()]
         text = f"{len(stored)} of {len(group)} cells have runs"
-        text += _part((STAND_IN in data for data in stored["data"]), "on a stand-in")
+        stand_in = _part((STAND_IN in data for data in stored["data"]), "on a stand-in")
+        text += f" ({stand_in})" if stand_in else ""
         within = stored[stored["reproduced"].notna()]
         if len(within):
-            text += f"; at the paper's setting: {len(within)} run"
+            text += f", {len(within)} of them at the paper's setting"
             early = ("rounds" in differs.split(", ") for differs in within["differs"])
-            text += _part(early, "stopped early when accuracy no longer changed")
-            text += _part((data.startswith(GENERATED) for data in within["data"]), f"with data {GENERATED}")
-            text += f", {sum(within['reproduced'])} within its spread or 2 points of it"
+            parts = [
+                _part(early, "stopped early when accuracy no longer changed"),
+                _part((data.startswith(GENERATED) for data in within["data"]), f"with data {GENERATED}"),
+            ]
+            text += f" ({', '.join(filter(None, parts))})" if any(parts) else ""
+            text += f"; {sum(within['reproduced'])} of {len(within)} within its spread or 2 points of it"
         texts[titled(name)] = text
     return texts
 
 
 def _part(flags: Iterable[bool], phrase: str) -> str:
-    """The phrase for those that are true: ", 3 of them on a stand-in"; "" if none is."""
+    """The phrase for those that are true: "3 on a stand-in"; "" if none is."""
     known = list(flags)
-    whom = f"{sum(known)} of them " if not all(known) else "all " if len(known) > 1 else ""
-    return f", {whom}{phrase}" if any(known) else ""
+    return "" if not any(known) else phrase if all(known) else f"{sum(known)} {phrase}"
 
 
 def as_frame(rows: list[dict]) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pfl_core.runs import Record, RunSpec, Store, sweep
-from pfl_core.study.checks import failed_line
+from pfl_core.study.conditions import failed_line
 from pfl_core.study.methods import NAMES
 
 

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.runs import Record, RunSpec, Store
-from pfl_core.study.checks import failed, flat, inert, late_change, validation_change
+from pfl_core.study.conditions import failed, flat, inert, late_change, validation_change
 from pfl_core.study.distance import differences
 from pfl_core.study.labels import data_name, method_fields, published_set, setting_label
 from pfl_core.study.mask_overlap import head_weight, masks, overlap_contrast
@@ -116,7 +116,7 @@ def metrics_of(record: Record) -> dict[str, float]:
     ``iou_chance`` (0 for random masks of the same sizes), means over pairs, and ``iou_contrast`` (of ``iou_chance``,
     pairs with a common class minus pairs without). Of the whole run: ``train_images`` (mean over clients), ``passes``
     (how often a client went through its images), ``roughness``, ``validation_change``, ``late_change``, ``failed`` and
-    ``inert``, see ``study.checks``.
+    ``inert``, see ``study.conditions``.
     """
     numbers = record.summary()
     if "upload" in record.series:

@@ -26,7 +26,7 @@ from pfl_core.runs import Record, Store
 from pfl_core.runs.index import code_digest
 from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.store import RESULTS
-from pfl_core.study import checks, claims, frame, pictures, plots, search
+from pfl_core.study import claims, conditions, frame, pictures, plots, search
 from pfl_core.study.answers import answered
 from pfl_core.study.claims import NOT_RUN, OPEN, OUTCOMES, REPRODUCED, SHOWN, Judged
 from pfl_core.study.compare import counts
@@ -96,7 +96,7 @@ def files(evidence: Evidence, draw: bool) -> dict[Path, bytes]:
         f"claims/{name}": effects,
         f"cells/{name}": evidence.cells,
         f"claims/{name}_rates": search.table(name).query("preset in @PRESETS").drop(columns="hours"),
-        f"claims/{name}_mechanism": checks.mechanism(evidence.records, _run_name),
+        f"claims/{name}_mechanism": conditions.mechanism(evidence.records, _run_name),
     }
     made = {ROOT / "notebooks" / name / PAGE: page(evidence).encode()}
     for file, table in tables.items():
@@ -151,12 +151,12 @@ def page(evidence: Evidence) -> str:
         *claims_tables(evidence.judged),
         f"## Printed cells\n\n{_listed(f'{of}: {text}.' for of, text in counts(evidence.cells).items())}\n\n"
         f"All cells: [{name}.csv](../../figures/cells/{name}.csv).",
-        *([_image("printed cells beside those here", f"../../figures/cells/{name}.png")] * evidence.any_cell),
-        *(["### Cells that are not reproduced\n\n" + missed] if missed else []),
+        _image("printed cells beside those here", f"../../figures/cells/{name}.png") if evidence.any_cell else "",
+        f"### Cells that are not reproduced\n\n{missed}" if missed else "",
         "## What could change a word\n\n" + missing(evidence),
         "## Figures\n\n" + gallery(name),
     ]
-    return paragraphs(parts) + "\n"
+    return paragraphs(filter(None, parts)) + "\n"
 
 
 def _image(text: str, path: str) -> str:
@@ -204,7 +204,8 @@ def claims_tables(judged: Sequence[Judged]) -> list[str]:
 def by_kind(head: Sequence[str], rows: Iterable[tuple]) -> list[str]:
     """A table for each of KINDS, from rows that begin with it; all but the first under a heading."""
     parts = {of: [row for of_row, *row in rows if of_row == of] for of in KINDS}
-    return [f"### {of.capitalize()}\n\n" * bool(of) + markdown(head, part) for of, part in parts.items() if part]
+    headed = {of: f"### {of.capitalize()}\n\n" if of else "" for of in KINDS}
+    return [headed[of] + markdown(head, part) for of, part in parts.items() if part]
 
 
 def verdict(claim: Judged) -> str:
@@ -213,7 +214,9 @@ def verdict(claim: Judged) -> str:
     word = f"**{claim.word}**" if claim.decided else claim.word
     data = pictures.data_of(found for found in effects if found.outcome == claim.word and found.seeds)
     missing = sum(found.outcome == NOT_RUN for found in effects)
-    return word + f" on {data}" * bool(data) + f"; {missing} of {len(effects)} not run" * bool(data and missing)
+    if not data:
+        return word
+    return f"{word} on {data}" + (f"; {missing} of {len(effects)} not run" if missing else "")
 
 
 def effect_counts(claim: Judged) -> str:
@@ -224,7 +227,7 @@ def effect_counts(claim: Judged) -> str:
     counts = Counter(found.outcome for found in effects)
     texts = {outcome: f"{outcome} {counts[outcome]}" for outcome in (*OUTCOMES, SHOWN) if counts[outcome]}
     texts |= {REPRODUCED: f"{texts[REPRODUCED]} ({shown})"} if shown else {}
-    option = f"option {claim.nearest}: " * (claim.nearest is not None and bool(effects))
+    option = f"option {claim.nearest}: " if claim.nearest is not None and effects else ""
     return option + ", ".join(texts.values())
 
 
@@ -265,15 +268,16 @@ def missing(evidence: Evidence) -> str:
             elif found.outcome == OPEN and found.blocked:
                 needs[found.blocked] += 1
             elif found.outcome == OPEN and (more := _more_seeds(found.reason, found.seeds)):
-                needs[f"{more} more seed{'s' * (more > 1)}"] += 1
+                needs["1 more seed" if more == 1 else f"{more} more seeds"] += 1
                 for key in found.keys:
                     hours[key] = more * seconds.get(key, 0.0) / 3600 / max(found.seeds, 1)
             elif found.outcome == OPEN:
                 needs[re.sub(".*: over", "over", found.reason)] += 1
         lacks = [f"{need} ({count})" for need, count in needs.most_common(4)]
-        text = ", ".join(lacks + [f"data not at hand: {', '.join(sorted(absent))}"] * bool(absent))
+        if absent:
+            lacks.append(f"data not at hand: {', '.join(sorted(absent))}")
         cost = f"{max(sum(hours.values()), 0.1):.1f}" if hours else ""
-        rows.append((claim.claim.number, claim.word, text, cost))
+        rows.append((claim.claim.number, claim.word, ", ".join(lacks), cost))
     if not rows:
         return "Nothing: all are decided."
     intro = (

@@ -109,13 +109,14 @@ class Study:
         """A row per run of a notebook. Missing runs are computed or listed, see ``experiments.records``.
 
         The arguments are a notebook's parameters, in any form that papermill passes, see ``study.parameters``. Column
-        ``by_hand``: whether overrides are given, or other seeds than those of the preset.
+        ``by_hand``: whether overrides are given, or other seeds than those of the preset. ``overrides``: these as text.
         """
         chosen, fields = parameters.seeds_of(seeds), parameters.overrides_of(overrides)
         wanted = self.specs(notebook, preset, chosen, fields)
         found = self.frame(experiments.records(experiments.available(wanted), parameters.truth_of(train)))
         own = self.preset_seeds(notebook, preset)
-        return found.assign(by_hand=bool(fields) or chosen is not None and set(own) != set(chosen))
+        by_hand = bool(fields) or chosen is not None and set(own) != set(chosen)
+        return found.assign(by_hand=by_hand, overrides=", ".join(f"{name} = {value}" for name, value in fields.items()))
 
     def preset_seeds(self, notebook: str, preset: str) -> tuple[int, ...]:
         """The seeds that a preset has for a notebook."""

@@ -180,7 +180,7 @@ def intervals(
         ax.grid(axis="y", color="0.93", linewidth=0.6)
         ax.set_axisbelow(True)
         ax.set_xlabel(wrapped(xlabel, cells["col"].nunique() + 0.5))
-    notes = ["black ◇: the paper"] * bool(cells["paper"].notna().any())
+    notes = ["black ◇: the paper"] if cells["paper"].notna().any() else []
     if (several := cells.loc[cells["low"].notna(), "seeds"]).size:
         notes.append(f"bars: 95\N{NO-BREAK SPACE}% interval over {_numbers(several)} seeds")
     if cells.loc[cells["mean"].notna(), "low"].isna().any():
@@ -325,7 +325,7 @@ def curves(
         ax.set(xlabel=wrapped(xlabel, num_cols), ylabel=ylabel)
         ax.label_outer()
     legend_above(fig, fig.axes)
-    fig.set_label(curves_note(table, banded) + "; ◇: the paper" * bool(paper))
+    fig.set_label(curves_note(table, banded) + ("; ◇: the paper" if paper else ""))
     return fig
 
 
@@ -366,7 +366,7 @@ def _numbers(values: Iterable[float]) -> str:
 
 
 def caption(runs: pd.DataFrame) -> str:
-    """What a figure was drawn from: preset, data, clients, rounds and seeds of these runs; and the device of a GPU."""
+    """What a figure was drawn from: preset, data, clients, rounds, seeds and overrides of these runs; and a GPU."""
     of_setting = runs.groupby("setting")["seed"].unique().map(lambda seeds: tuple(sorted(seeds))).unique()
     numbers = ", ".join(map(str, of_setting[0]))
     alike = f"{'seeds' if len(of_setting[0]) > 1 else 'one seed:'} {numbers}"
@@ -377,7 +377,10 @@ def caption(runs: pd.DataFrame) -> str:
     preset = f"preset {label}: " if (label := runs["preset"].iloc[0]) else ""
     stopped = re.findall(r"(\d+ of \d+) rounds", " ".join(dict.fromkeys(runs["data"])))
     clients, rounds = _numbers(runs["clients"]), " and ".join(stopped) or _numbers(runs["rounds"])
-    return f"{preset}{' + '.join(data)}; {clients} clients, {rounds} rounds, {seeds}{devices}"
+    texts = runs["overrides"].dropna() if "overrides" in runs else ()
+    overrides = " and ".join(dict.fromkeys(filter(None, texts)))
+    changed = f"; changed: {overrides}" if overrides else ""
+    return f"{preset}{' + '.join(data)}; {clients} clients, {rounds} rounds, {seeds}{devices}{changed}"
 
 
 def _named(dataset: str, data: str) -> str:

@@ -119,6 +119,8 @@ def test_a_caption_has_what_the_runs_have_in_common_and_the_span_of_the_rest():
     assert plots.caption(pd.concat([FRAME, FRAME.assign(seed=1)])).endswith("seeds 0, 1")
     assert plots.caption(FRAME.assign(preset="")).startswith("CIFAR-10; 10 clients, 40 to")
     assert plots.caption(FRAME.assign(device="cuda")).endswith("one seed: 0, on cuda")
+    assert plots.caption(FRAME.assign(overrides="")) == plots.caption(FRAME)
+    assert plots.caption(FRAME.assign(overrides="lr = 0.3")).endswith("one seed: 0; changed: lr = 0.3")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from pfl_core.algorithm import Algorithm, MechanismCheck
 from pfl_core.runs import Record, RunSpec
-from pfl_core.study.checks import failed, failed_line, flat, inert, validation_change
+from pfl_core.study.conditions import failed, failed_line, flat, inert, validation_change
 
 
 def record(accuracies, rounds=None, every=1, checks=()):
