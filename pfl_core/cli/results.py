@@ -59,8 +59,7 @@ def do_report(args: argparse.Namespace) -> int:
     written = {path: content for own in reports for path, content in own.files.items()}
     notebooks, readme = ROOT / "notebooks", ROOT / "README.md"
     if not args.papers:
-        written[notebooks / pages.OVERVIEW] = pages.overview(reports).encode()
-        written[notebooks / pages.ERRATA] = pages.errata(reports).encode()
+        written |= pages.of_all(reports)
         firsts = {own.name: pages.first_sentence(own.answer) for own in reports}
         written[readme] = pages.with_answer(readme.read_text(encoding="utf-8"), firsts).encode()
     for own in reports:

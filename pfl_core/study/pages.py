@@ -11,7 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.store import RESULTS
 from pfl_core.study import claims, conditions, frame, pictures, plots, search
 from pfl_core.study.answers import answered
-from pfl_core.study.claims import NOT_RUN, OPEN, OUTCOMES, REPRODUCED, SHOWN, Judged
+from pfl_core.study.claims import NOT_RUN, OPEN, OUTCOMES, REPRODUCED, SHOWN, Found, Judged
 from pfl_core.study.compare import counts
 from pfl_core.study.frame import is_missing
 from pfl_core.study.methods import NAMES
@@ -338,6 +338,8 @@ class Report:
     rows: list[tuple[str, str, int, str, str]] = field(default_factory=list)  # claims: kind, paper, number, text, word
     errata: str = ""
     files: dict[Path, bytes] = field(default_factory=dict)
+    title: str = ""  # of the paper's method, and its question
+    headline: list[Found] = field(default_factory=list)  # see ``Paper.headline``; each effect in words
 
 
 def report(study: Study, draw: bool = True) -> Report:
@@ -355,7 +357,18 @@ def report(study: Study, draw: bool = True) -> Report:
     rows = [
         (kind(claim), study.title, claim.claim.number, claim.claim.text, verdict(claim)) for claim in evidence.judged
     ]
-    return Report(name, evidence.answer, section, rows, _errata(evidence), files(evidence, draw))
+    made, title = files(evidence, draw), f"{study.title}: {study.question}"
+    return Report(name, evidence.answer, section, rows, _errata(evidence), made, title, headline(evidence))
+
+
+def headline(evidence: Evidence) -> list[Found]:
+    """The paper's main effects in words, each with its size. Raises KeyError for an effect that no claim has."""
+    known = {
+        (claim.claim.number, found.setting, found.effect): replace(found, size=pictures.size(claim, found))
+        for claim in evidence.judged
+        for found in claim.effects
+    }
+    return [replace(known[of, on, effect], effect=words) for of, on, effect, words in evidence.paper.headline]
 
 
 def committed(name: str) -> list[Record]:
@@ -387,10 +400,22 @@ def _errata(evidence: Evidence) -> str:
 def overview(reports: Sequence[Report]) -> str:
     """REPRODUCTION.md: answer and picture of each study, the rule, and the table of all claims."""
     parts = ["# Do the papers' claims hold?", "Written by `pfl report` from the records in `data/results/`."]
+    parts.append(_image("the papers' main effects, printed and here", "../figures/claims/all.png"))
     parts += [own.section for own in reports]
     parts.append("## The rule\n\n" + RULE.read_text(encoding="utf-8"))
     rows = [row for own in reports for row in own.rows]
     return paragraphs([*parts, "## All claims", *by_kind(("paper", "claim", "says", "here"), rows)]) + "\n"
+
+
+def of_all(reports: Sequence[Report], draw: bool = True) -> dict[Path, bytes]:
+    """The files of all studies together: two pages, and with ``draw`` the picture of the papers' main effects."""
+    notebooks, path = ROOT / "notebooks", ROOT / "figures" / "claims" / "all.png"
+    made = {notebooks / OVERVIEW: overview(reports).encode(), notebooks / ERRATA: errata(reports).encode()}
+    if draw:
+        shown = {own.title: own.headline for own in reports if own.headline}
+        numbers = json.dumps({title: [vars(found) for found in effects] for title, effects in shown.items()})
+        made[path] = _picture(path, numbers, lambda: pictures.headline_figure(shown))
+    return made
 
 
 def errata(reports: Sequence[Report]) -> str:

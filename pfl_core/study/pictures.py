@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -29,11 +30,14 @@ NUMBERS = 0.21  # share for the numbers on the right
 SMALL = 5.5  # font size
 PAPER_SETTING = "paper"
 NOTE = (
-    "Lines: 95 % intervals over seeds, cut at the frame. Accuracies and their differences in percentage points.\n"
-    "Smaller, larger: distance from the bound, beside the paper's. A grey diamond misses the bound.\n"
-    "Too wide: the interval holds the bound and reaches the paper's value. After Holm: reversed, but no more than\n"
-    "chance gives in so many effects. A claim takes the worst word of its effects. Left out: claims without runs,\n"
-    "with one seed, or from the algorithm."
+    "Lines: 95 % intervals over seeds, cut at the frame. Accuracies in points. Grey diamond: misses the bound.\n"
+    "Smaller, larger: than in the paper. Too wide: the interval holds the bound and reaches the paper's value.\n"
+    "After Holm: reversed, but no more than chance gives in so many effects. A claim takes its worst word.\n"
+    "Left out: claims without runs, with one seed, or from the algorithm."
+)
+HEADLINE_NOTE = (
+    "Lines: 95 % intervals over seeds, cut at the frame. Short black line: what the claim must exceed, or stay below.\n"
+    "Differences of accuracies in percentage points. Several diamonds: the paper's data sets that this one stands for."
 )
 CELLS_NOTE = "Lines join the printed number and the one here."
 
@@ -89,13 +93,37 @@ def claims_figure(judged: Sequence[Judged], title: str) -> Figure:
         fig.text(0.01, (y - 0.26 + LINE) / height, _left_out(claim, effects), fontsize=SMALL, color=GREY)
         y -= HEAD - LINE
         for part in parts:
-            _strip(_axes(fig, y, len(part)), claim, part, several=len({found.setting for found in effects}) > 1)
+            if len({found.setting for found in effects}) > 1:
+                named = [replace(f, effect=f"{f.setting}: {f.effect}" if f.setting else f.effect) for f in part]
+            else:
+                named = part
+            _strip(_axes(fig, y, len(part)), named, [size(claim, found) for found in part])
             y -= ROW * len(part) + FOOT
-    legend = [_dot("here, the paper's setting", BLACK, True), _dot("here, another setting", BLACK, False)]
-    legend += [
-        Line2D([], [], color=COLORS[word], lw=2.5, label=word) for word in (REPRODUCED, NOT_FOUND, REVERSED, OPEN)
-    ]
-    return _with_head(fig, title, legend, SMALL + 1, NOTE)
+    return _with_head(fig, title, _legend(), SMALL + 1, NOTE)
+
+
+@styled
+def headline_figure(papers: Mapping[str, Sequence[Found]]) -> Figure:
+    """The main effects of each paper, under its title; drawn as in ``claims_figure``."""
+    strips = {title: _by_quantity(effects) for title, effects in papers.items()}
+    rows = sum(map(len, papers.values()))
+    height = 1.05 + 0.22 * len(papers) + ROW * rows + FOOT * sum(map(len, strips.values()))
+    fig = plt.figure(figsize=(DOUBLE, height))
+    y = height - 0.7
+    fig.text(1 - NUMBERS + 0.01, (y + 0.02) / height, "here (paper)", fontsize=SMALL)
+    for title, parts in strips.items():
+        fig.text(0.01, (y - 0.13) / height, title, fontsize=7, fontweight="bold")
+        y -= 0.22
+        for part in parts:
+            _strip(_axes(fig, y, len(part)), part, [found.size for found in part])
+            y -= ROW * len(part) + FOOT
+    return _with_head(fig, "Four papers' effects, printed and here", _legend(), SMALL + 1, HEADLINE_NOTE)
+
+
+def _legend() -> list[Line2D]:
+    words = (REPRODUCED, NOT_FOUND, REVERSED, OPEN)
+    dots = [_dot("here, the paper's setting", BLACK, True), _dot("here, another setting", BLACK, False)]
+    return dots + [Line2D([], [], color=COLORS[word], lw=2.5, label=word) for word in words]
 
 
 def _axes(fig: Figure, top: float, rows: int) -> Axes:
@@ -148,17 +176,16 @@ def _by_quantity(effects: Sequence[Found]) -> list[list[Found]]:
     return list(parts.values())
 
 
-def _strip(ax: Axes, claim: Judged, effects: Sequence[Found], several: bool) -> None:
-    """Effects of a claim with one scale; with ``several`` settings in the claim, each is named."""
-    for row, found in enumerate(effects):
+def _strip(ax: Axes, effects: Sequence[Found], sizes: Sequence[str]) -> None:
+    """Effects with one scale. ``sizes``: of each, "smaller" or "larger" than printed, or empty."""
+    for row, (found, its_size) in enumerate(zip(effects, sizes, strict=True)):
         color = COLORS.get(found.outcome, BLACK)
         if not found.exact:
             ax.plot([found.low, found.high], [row, row], color=color, lw=1.6, solid_capstyle="butt")
         ax.plot([found.bound, found.bound], [row - 0.42, row + 0.42], color=BLACK, lw=0.8, zorder=2)
-        name = plain(f"{found.setting}: {found.effect}" if several and found.setting else found.effect)
         text = f"{round(found.mean, 9):.3g}" + (f" ({span(found.printed, '.3g')})" if found.printed else "")
-        text += f"  {size(claim, found) or found.reason.partition(':')[0]}"
-        _row(ax, row, name, found.mean, text, color, found.preset == PAPER_SETTING)
+        text += f"  {its_size or found.reason.partition(':')[0]}"
+        _row(ax, row, plain(found.effect), found.mean, text, color, found.preset == PAPER_SETTING)
         missed = [number for number in found.printed if found.side * (number - found.bound) <= 0]
         _diamonds(ax, row, [number for number in found.printed if number not in missed])
         _diamonds(ax, row, missed, GREY)

@@ -37,6 +37,12 @@ PAPER = Paper(
     stands_for={name: tuple(own for own in SETS if own not in STAND_INS) for name in STAND_INS},
     removed=removed,
     measured_rows=committed_rows,
+    headline=(
+        (1, "fashion_mnist", "s = 0.5 − FedAvg > 0", "half of the model − FedAvg"),
+        (1, "fashion_mnist", "s = 0.5 − (FedAvg + FT) > 0", "half of the model − FedAvg with fine-tuning"),
+        (4, "fashion_mnist", "s = 1 − s = 0.3 < 2.5", "the whole model − 30 % of it"),
+        (7, "batch 128", "step ratio: s = 0.3 < 1", "time of a step: 30 % of the model / FedAvg"),
+    ),
     symbols={
         **{"keep_ratio": "s", "blocks_per_tensor": "B", "gate_granularity": "gate per", "e_step": "E step"},
         **{"pre_norm": "norm before", "post_norm": "norm after", "without_sigmoid": "in its place"},
