@@ -86,12 +86,10 @@ def files(evidence: Evidence, draw: bool) -> dict[Path, bytes]:
     """All files of one paper: the page, the long tables as CSV, and with ``draw`` the pictures."""
     name, title, folder = evidence.paper.name, evidence.paper.title, ROOT / "figures"
     effects = pd.DataFrame(
-        {"claim": claim.claim.number, "word": claim.word}
-        | {**vars(found), "size": pictures.size(claim, found), "keys": " ".join(found.keys)}
+        {"claim": claim.claim.number, "word": claim.word} | _row(replace(found, size=pictures.size(claim, found)))
         for claim in evidence.judged
         for found in claim.effects
     )
-    effects["printed"] = effects["printed"].map(lambda numbers: " ".join(f"{n:.6g}" for n in numbers))
     tables = {
         f"claims/{name}": effects,
         f"cells/{name}": evidence.cells,
@@ -100,7 +98,7 @@ def files(evidence: Evidence, draw: bool) -> dict[Path, bytes]:
     }
     made = {ROOT / "notebooks" / name / PAGE: page(evidence).encode()}
     for file, table in tables.items():
-        made[folder / f"{file}.csv"] = table.to_csv(index=False, float_format="%.6g", lineterminator="\n").encode()
+        made[folder / f"{file}.csv"] = _csv(table)
     if draw:
         numbers, path = json.dumps([claim.to_json() for claim in evidence.judged]), folder / "claims" / f"{name}.png"
         heading = f"{title}: what was found"
@@ -110,6 +108,16 @@ def files(evidence: Evidence, draw: bool) -> dict[Path, bytes]:
         numbers = evidence.cells.to_csv()
         made[path] = _picture(path, numbers, lambda: pictures.cells_figure(evidence.cells, text))
     return made
+
+
+def _row(found: Found) -> dict[str, object]:
+    """An effect as a row of a CSV file."""
+    printed = " ".join(f"{number:.6g}" for number in found.printed)
+    return {**vars(found), "printed": printed, "keys": " ".join(found.keys)}
+
+
+def _csv(table: pd.DataFrame) -> bytes:
+    return table.to_csv(index=False, float_format="%.6g", lineterminator="\n").encode()
 
 
 def _picture(path: Path, numbers: str, draw: Callable[[], Figure]) -> bytes:
@@ -408,11 +416,13 @@ def overview(reports: Sequence[Report]) -> str:
 
 
 def of_all(reports: Sequence[Report], draw: bool = True) -> dict[Path, bytes]:
-    """The files of all studies together: two pages, and with ``draw`` the picture of the papers' main effects."""
+    """The files of all studies together: two pages, the papers' main effects, and with ``draw`` their picture."""
     notebooks, path = ROOT / "notebooks", ROOT / "figures" / "claims" / "all.png"
     made = {notebooks / OVERVIEW: overview(reports).encode(), notebooks / ERRATA: errata(reports).encode()}
+    shown = {own.title: own.headline for own in reports if own.headline}
+    rows = [{"paper": title.partition(":")[0]} | _row(found) for title, effects in shown.items() for found in effects]
+    made[path.with_suffix(".csv")] = _csv(pd.DataFrame(rows))
     if draw:
-        shown = {own.title: own.headline for own in reports if own.headline}
         numbers = json.dumps({title: [vars(found) for found in effects] for title, effects in shown.items()})
         made[path] = _picture(path, numbers, lambda: pictures.headline_figure(shown))
     return made

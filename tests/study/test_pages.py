@@ -36,7 +36,7 @@ def test_the_committed_files_are_those_of_the_committed_records(name):
 def test_the_pages_of_all_papers_are_current():
     found, notebooks = [report(name) for name in papers.STUDIES], ROOT / "notebooks"
     files = pages.of_all(found, draw=False)
-    assert len(files) == 2 and [path.name for path, content in files.items() if path.read_bytes() != content] == []
+    assert len(files) == 3 and [path.name for path, content in files.items() if path.read_bytes() != content] == []
     assert all(own.headline for own in found if own.name in papers.PAPERS)
     answers = {own.name: pages.first_sentence(own.answer) for own in found}
     for path, name in [(ROOT / "README.md", None), *((notebooks / own.name / "README.md", own.name) for own in found)]:
