@@ -33,7 +33,7 @@ from pfl_core.federation import Federation, LocalTraining
 from pfl_core.layout import NORM, WEIGHT
 from pfl_core.ops import count_true, mix, put, round_half_up, select, take
 from pfl_core.options import NonNegativeFloat, NonNegativeInt, percent_hint
-from pfl_core.seeding import generator
+from pfl_core.seeding import permutation
 
 ZERO_DISTANCE = 1e14  # 1 / d of two clients with d = 0
 
@@ -114,7 +114,7 @@ class FedAP(Algorithm[APState]):
 def stratified_sample(fed: Federation, k: int, share: float) -> tuple[Tensor, Tensor]:
     """A random share of each class of client k's training data, (x, y); at least one sample of each of its classes."""
     x, y = fed.splits["train"].client(k)
-    order = torch.randperm(len(y), generator=generator(fed.seed, "pretrain", k)).to(y.device)
+    order = permutation(len(y), fed.seed, "pretrain", k).to(y.device)
     chosen = []
     for label in y.unique():
         members = order[y[order] == label]

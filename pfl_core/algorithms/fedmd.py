@@ -37,7 +37,7 @@ from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Output, Trained
 from pfl_core.ops import normalised, put, take
 from pfl_core.options import NonNegativeInt
-from pfl_core.seeding import generator
+from pfl_core.seeding import permutation
 
 if TYPE_CHECKING:
     from pfl_core.data import Dataset
@@ -92,7 +92,7 @@ class FedMD(Momentum[MovingState]):
         else:
             data = public_set(self.public, self.public_normalise, tuple(private.shape[1:]))
             pool, prepare = data.x, data.prepare
-        order = torch.randperm(len(pool), generator=generator(fed.seed, "public", t))[: self.public_samples]
+        order = permutation(len(pool), fed.seed, "public", t)[: self.public_samples]
         x = pool[order.to(pool.device)]
         return (prepare(x) if prepare else x).to(private)
 

@@ -37,7 +37,7 @@ from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import DerivedWeights, Federation, LocalTraining, Output, Trained
 from pfl_core.layout import WEIGHT, Chain, Layout
 from pfl_core.ops import bits, counts_true, keep_, round_half_up
-from pfl_core.seeding import generator
+from pfl_core.seeding import permutation
 
 NO_CHAIN = "HeteroFL removes neurons: it needs a network that is a plain chain of layers, each with its own ReLU"
 
@@ -91,7 +91,7 @@ class HeteroFL(Momentum[HeteroState]):
         """[N] the width r_k of every client."""
         num = fed.num_clients
         full = min(max(1, round_half_up(self.full_share * num)), num) if self.full_share else 0
-        order = torch.randperm(num, generator=generator(fed.seed, "widths")).tolist()
+        order = permutation(num, fed.seed, "widths").tolist()
         small = width_for(fed.layout, self.small) if self.half == "params" else self.small
         widths = torch.full((num,), small, dtype=torch.float64)
         widths[order[:full]] = 1.0

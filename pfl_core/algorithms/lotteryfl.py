@@ -38,7 +38,7 @@ from pfl_core.federation.types import Samples
 from pfl_core.layout import NORM, Field
 from pfl_core.ops import ClientRows, count_true, counts_true, masked_mean, put, round_half_up, select, take
 from pfl_core.options import percent_hint
-from pfl_core.seeding import generator
+from pfl_core.seeding import permutation
 
 HELD_OUT = 0.1  # share of a client's training data on which its accuracy is measured
 
@@ -153,7 +153,7 @@ def training_and_held_out(fed: Federation, clients: Tensor) -> tuple[Samples, li
     training, held_out = [], []
     for k in clients.tolist():
         x, y = fed.splits["train"].client(k)
-        order = torch.randperm(len(y), generator=generator(fed.seed, "held out", k)).to(y.device)
+        order = permutation(len(y), fed.seed, "held out", k).to(y.device)
         num = min(max(1, round_half_up(HELD_OUT * len(y))), len(y) - 1)
         held_out.append((x[order[:num]], y[order[:num]]))
         training.append((x[order[num:]], y[order[num:]]))

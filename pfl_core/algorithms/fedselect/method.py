@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithm import Algorithm, MechanismCheck, register
-from pfl_core.algorithms.fedselect.ablation import fixed_masks, scores, tie_order
+from pfl_core.algorithms.fedselect.ablation import fixed_masks, ranking_scores, tie_order
 from pfl_core.algorithms.fedselect.alternating import NOTES, Alternating, MaskState, loss_checks, part_check
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
@@ -187,7 +187,7 @@ class FedSelect(Alternating[SelectState]):
         start = take(state.local, clients)
         reference = start if state.reference is None else take(state.reference, clients)
         grown = personal.clone()
-        for s, score in enumerate(scores(fed, self.ranking, reference, start, trained, clients, t)):
+        for s, score in enumerate(ranking_scores(fed, self.ranking, reference, start, trained, clients, t)):
             for unit in self.units(fed.layout):
                 size = len(score[unit])
                 order = tie_order(fed, self.ranking, size, t, int(clients[s]))
