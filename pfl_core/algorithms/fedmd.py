@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from pfl_core.algorithm import check_choices, register
+from pfl_core.algorithm import check_choices, check_minimum, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Output, Trained
@@ -70,9 +70,7 @@ class FedMD(Momentum[MovingState]):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name, low in (("public_samples", 1), ("digest_epochs", 0)):
-            if getattr(self, name) < low:
-                raise ValueError(f"FedMD: {name}={getattr(self, name)} is too small; give at least {low}")
+        check_minimum(self, public_samples=1, digest_epochs=0)
 
     def init(self, fed: Federation, theta0: Tensor) -> MovingState:
         """Raises ValueError or FileNotFoundError if the public samples are missing or do not fit the network."""

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pfl_core.algorithm import ABSENT, check_choices, register
+from pfl_core.algorithm import ABSENT, check_choices, check_shares, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import DerivedWeights, Federation, LocalTraining, Output, Trained
@@ -77,10 +77,8 @@ class HeteroFL(Momentum[HeteroState]):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        if not 0 <= self.full_share <= 1:
-            raise ValueError(f"HeteroFL: full_share={self.full_share} is outside [0, 1]; for 10 percent give 0.1")
-        if not 0 < self.small <= 1:
-            raise ValueError(f"HeteroFL: small={self.small} is outside (0, 1]; for half of the network give 0.5")
+        check_shares(self, "full_share")
+        check_shares(self, "small", zero=False)
 
     def init(self, fed: Federation, theta0: Tensor) -> HeteroState:
         """Raises ValueError for a network that is not a plain chain of layers."""

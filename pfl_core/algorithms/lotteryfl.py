@@ -31,13 +31,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import ABSENT, Algorithm, State, check_choices, register
+from pfl_core.algorithm import ABSENT, Algorithm, State, check_choices, check_shares, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.federation.types import Samples
 from pfl_core.layout import NORM, Field
 from pfl_core.ops import ClientRows, count_true, counts_true, masked_mean, put, round_half_up, select, take
-from pfl_core.options import percent_hint
 from pfl_core.seeding import permutation
 
 HELD_OUT = 0.1  # share of a client's training data on which its accuracy is measured
@@ -68,9 +67,7 @@ class LotteryFL(Algorithm[LotteryState]):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("prune_rate", "acc_threshold", "target_density"):
-            if not 0 <= (value := getattr(self, name)) <= 1:
-                raise ValueError(f"LotteryFL: {name}={value} is outside [0, 1]{percent_hint(value)}")
+        check_shares(self, "prune_rate", "acc_threshold", "target_density")
 
     def init(self, fed: Federation, theta0: Tensor) -> LotteryState:
         return LotteryState(

@@ -29,7 +29,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import register
+from pfl_core.algorithm import check_minimum, register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Batch, Federation, Grad, LocalTraining, Trained
@@ -60,8 +60,7 @@ class PerFedAvg(FedAvg[MovingState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.alpha is not None and not self.alpha >= 0:
-            raise ValueError(f"PerFedAvg: alpha={self.alpha} is below 0; leave it out for the federation's rate")
+        check_minimum(self, alpha=0)
 
     def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
         momentum = self.client_momentum(fed, state)

@@ -189,12 +189,3 @@ def test_statistics_stay_with_their_client():
         params, statistics = state.local[:, : fed.num_params], state.local[:, fed.num_params :]
         assert (params == params[0]).all()
         assert bool((statistics == statistics[0]).all()) == (policy == "average")
-
-
-def test_bad_settings_say_so_in_one_line():
-    with pytest.raises(ValueError, match=r"keep_rate=50 is outside \[0, 1\]; for 50 percent give 0.5"):
-        FedSelectGradLTN(keep_rate=50)
-    with pytest.raises(ValueError, match="num_search_iters=-1 is below 0"):
-        FedSelectGradLTN(num_search_iters=-1)
-    with pytest.raises(ValueError, match="rate_basis='shared' is none of active, all"):
-        FedSelectGradLTN(rate_basis="shared")
