@@ -138,11 +138,6 @@ def test_a_novel_clients_model_starts_from_the_shared_one(net):
     assert 0 < near < far
 
 
-@both_nets
-def test_a_round_in_chunks_gives_the_same_bits(net, same_in_chunks):
-    same_in_chunks(lambda: run(Ditto(), fed_of(net), Schedule(2, participation=0.5)))
-
-
 def test_clients_models_share_no_memory():
     fed = fed_of("cnn")
     (state, _), *_ = after(Ditto(), fed, [[0, 1, 3]])

@@ -123,10 +123,3 @@ def test_against_plain_pytorch():
         torch.testing.assert_close(notes["trained"], torch.stack(list(trained.values())))
         torch.testing.assert_close(state.local, rows)
         assert notes["upload"].tolist() == [fed.num_params - 6] * len(clients)
-
-
-def test_with_lambda_1_it_is_local_training():
-    """With lambda = 1 other models have weight 0."""
-    fed = fed_of(bn=False)
-    state, notes = FedAP(lam=1.0).round(fed, FedAP(lam=1.0).init(fed, fed.theta0), everyone(fed), 0)
-    assert torch.equal(state.local, notes["trained"])

@@ -186,11 +186,6 @@ def test_with_one_participant_both_scores_are_equal(net):
     assert same_bits(history.series["loss"], history.series["loss_trained"])
 
 
-@both_nets
-def test_a_round_in_chunks_gives_the_same_bits(net, same_in_chunks):
-    same_in_chunks(lambda: run(FedMask(lr_mask=3.0), fed_of(net), Schedule(2, participation=0.5)))
-
-
 def test_more_layers_than_the_network_has_are_refused():
     fed = fed_of()
     with pytest.raises(ValueError, match="last 3 layers"):

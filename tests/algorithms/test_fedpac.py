@@ -16,7 +16,7 @@ from pfl_core import Federation, Schedule, Split, Training, run
 from pfl_core.algorithms.fedpac import MIN_WEIGHT, FedPAC, drop_small_weights, quadratic, simplex_minimum
 from pfl_core.algorithms.partial import FedRep
 from pfl_core.seeding import generator
-from tests.algorithms.two_nets import F64, NETS, every_net, named_fed, simplest_and_fullest
+from tests.algorithms.two_nets import F64, NETS, every_net, named_fed
 from tests.helpers import after, everyone, linear_federation, mlp, module_of, same_bits, samples
 
 
@@ -286,13 +286,6 @@ def test_clients_mix_with_clients_that_have_their_labels():
         inside = torch.block_diag(w[:3, :3], w[3:, 3:])
         assert (w - inside).sum() < 0.02
         assert (inside.diagonal() < 0.9).all()  # and it is a mixture
-
-
-@simplest_and_fullest
-def test_a_round_in_chunks_gives_the_same_bits(name, one_by_one):
-    whole = after(FedPAC(), fed_of(name)[1], PARTS)
-    one_by_one()
-    assert same_bits(whole, after(FedPAC(), fed_of(name)[1], PARTS))
 
 
 # ---- the quadratic program ------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """HeteroFL: masked sub-networks against physically smaller ones, the server's mean, and equality with FedAvg."""
 
-import math
 from collections import OrderedDict
 
 import pytest
@@ -172,18 +171,6 @@ def test_a_client_is_scored_with_its_sub_network(net):
     for k, row in enumerate(algorithm.evaluation_models(fed, state, everyone(fed), 1)):
         plain, _ = smaller(fed, model, state.shared, nested(fed.layout, float(state.widths[k])))
         torch.testing.assert_close(fed.logits(row, x), plain.eval()(x).detach())
-
-
-@both_nets
-def test_a_round_in_chunks_gives_the_same_bits(net, same_in_chunks):
-    options = {"full_share": 0.3, "absent_labels": "zero"}
-    same_in_chunks(lambda: run(HeteroFL(**options), fed_of(net), Schedule(2, participation=0.75)))
-
-
-def test_readings_and_the_mean_size():
-    made = HeteroFL.reading("authors_code")
-    assert (made.client_weighting, made.absent_labels, made.scaler) == ("uniform", "zero", True)
-    assert math.isclose(HeteroFL().full_share + (1 - HeteroFL().full_share) * HeteroFL().small, 0.55)
 
 
 def test_a_network_that_is_no_plain_chain_is_refused():

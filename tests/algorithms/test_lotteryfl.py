@@ -11,7 +11,6 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from pfl_core import Federation, Schedule, Split, Training, run
-from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.lotteryfl import LotteryFL, cut_off, training_and_held_out
 from pfl_core.engine import rounds
 from pfl_core.ops import round_half_up
@@ -155,24 +154,6 @@ def average(old, parts):
     """Entry by entry over those whose mask is 1; parts: (weight, mask, value)."""
     top, bottom = (sum(w * m * v for w, m, v in parts), sum(w * m for w, m, _ in parts))
     return torch.where(bottom > 0, top / bottom.clamp(min=1e-9), old)
-
-
-# ---- FedAvg at one end ----------------------------------------------------------------------------------------------
-
-
-@every_net
-@pytest.mark.parametrize(
-    ("weighting", "gate"), [("uniform", {"target_density": 1.0}), ("samples", {"acc_threshold": 1.0})]
-)
-def test_without_pruning_it_is_bitwise_fedavg(name, weighting, gate):
-    schedule = Schedule(4, participation=0.75)
-    state, history = run(LotteryFL(**gate, client_weighting=weighting), fed_of(name), schedule)
-    averaged, of_fedavg = run(FedAvg(weighting), fed_of(name), schedule)
-    assert same_bits(state.shared, averaged.shared)
-    for metric in ("correct", "correct_trained", "train_loss", "upload", "passes"):
-        assert same_bits(history.series[metric], of_fedavg.series[metric])
-    assert state.active.all()
-    assert not np.nansum(history.series["upload_bits"][1])
 
 
 # ---- pruning --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from torch import nn
 from pfl_core import Federation, LocalTraining, Schedule, Split, Training, methods, run
 from pfl_core.algorithms.fedavg import FedAvg, FedAvgFT, client_weight
 from pfl_core.algorithms.fedselect.method import FedSelect
-from pfl_core.algorithms.local import Local
 from pfl_core.algorithms.partial import FedBABU, FedPer, FedRep, LGFedAvg, select_entries, top_layers
 from pfl_core.engine import rounds
 from tests.algorithms.two_nets import both_nets, fed_of, wrong
@@ -152,28 +151,6 @@ def test_rounds_against_plain_modules(method, net, policy):
 
 
 @both_nets
-@pytest.mark.parametrize("weighting", ["uniform", "samples"])
-def test_fedper_without_a_personal_part_is_fedavg(net, weighting):
-    fed, schedule = fed_of(net), Schedule(3, participation=0.75)
-    state, history = run(FedPer(weighting, "average", personal_layers=0), fed, schedule)
-    want, of_fedavg = run(FedAvg(weighting), fed, schedule)
-    assert torch.equal(state.shared, want.shared)
-    for metric in ("correct", "loss", "loss_trained", "train_loss", "upload", "passes"):
-        assert same_bits(history.series[metric], of_fedavg.series[metric]), metric
-
-
-@both_nets
-def test_lg_fedavg_that_shares_nothing_is_local(net):
-    fed = fed_of(net)
-    pairs = zip(models_of(LGFedAvg(shared_layers=0), fed, **PART), models_of(Local(), fed, **PART), strict=True)
-    assert all(torch.equal(one, other) for one, other in pairs)
-    _, history = run(LGFedAvg(shared_layers=0), fed, Schedule(3))
-    _, of_local = run(Local(), fed, Schedule(3))
-    for metric in ("loss", "loss_trained", "train_loss", "upload"):
-        assert same_bits(history.series[metric], of_local.series[metric]), metric
-
-
-@both_nets
 @pytest.mark.parametrize("options", [{}, {"buffer_policy": "average"}, {"client_weighting": "samples"}], ids=str)
 @pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01}], ids=str)
 def test_fedrep_is_fedselect_with_the_head_as_fixed_mask(net, options, training):
@@ -282,12 +259,6 @@ def test_statistics_are_local_or_averaged(method):
         tail = algorithm.client_models(fed, state, everyone(fed))[:, fed.num_params :]
         assert torch.equal(tail[0], tail[1]) == (policy == "average")
         assert not torch.equal(tail[0], fed.theta0[fed.num_params :])
-
-
-@every_method
-@both_nets
-def test_a_round_in_chunks_gives_the_same_bits(algorithm, net, same_in_chunks):
-    same_in_chunks(lambda: run(algorithm, fed_of(net), Schedule(2, **PART)))
 
 
 def test_the_state_holds_only_the_personal_entries_of_a_client():

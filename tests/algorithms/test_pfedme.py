@@ -151,12 +151,6 @@ def test_a_novel_client_trains_from_the_shared_model(net, algorithm):
     assert same_bits((adapted.shared, adapted.local[0], adapted.local[2]), (state.shared, *state.local[::2]))
 
 
-@both_nets
-@pytest.mark.parametrize("algorithm", ["paper", "fedem_code"])
-def test_a_round_in_chunks_gives_the_same_bits(net, algorithm, same_in_chunks):
-    same_in_chunks(lambda: run(PFedMe(algorithm=algorithm), fed_of(net), Schedule(2, participation=0.5)))
-
-
 def test_default_settings_and_variants():
     made = PFedMe()
     assert (made.inner_steps, made.lr_server, made.client_weighting, made.algorithm) == (5, 1.0, "samples", "paper")

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from pfl_core import Schedule, run
 from pfl_core.algorithm import build
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fednova import FedNova
@@ -14,7 +13,7 @@ from pfl_core.algorithms.momentum import effective_steps
 from pfl_core.algorithms.scaffold import Scaffold
 from tests.algorithms.fedpews.plain import F64, both_nets, fed_of, net, plain_steps, shared_of
 from tests.algorithms.two_nets import wrong
-from tests.helpers import after, cnn, everyone, federation, linear_federation, same_bits
+from tests.helpers import after, cnn, everyone, federation, linear_federation
 
 both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 A = torch.tensor([1, 0.5, -1, -0.5], dtype=F64)  # what client 0, x = (2, 1), y = 0, trains from W = 0 in a step of 1
@@ -41,18 +40,6 @@ def test_fedprox_by_hand(mu):
     want = ((1 + 2 * wrong(5.0) - mu) * A + (1 + 2 * wrong(10.0) - mu) * B) / 2
     torch.testing.assert_close(state.shared, want)
     assert notes["upload"].tolist() == [4, 4]
-
-
-@both_nets
-@both_backends
-@pytest.mark.parametrize("epochs", [1, 3])
-def test_fedprox_with_mu_0_is_bitwise_fedavg(name, stacked, epochs):
-    fed = fed_of(name, epochs=epochs, stacked=stacked)
-    options = {"client_weighting": "samples", "lr_server": 0.7}
-    state, history = run(FedProx(**options, mu=0.0), fed, Schedule(3, participation=0.75))
-    want, of_fedavg = run(FedAvg(**options), fed, Schedule(3, participation=0.75))
-    assert same_bits(state, want)
-    assert same_bits(history.series["loss_trained"], of_fedavg.series["loss_trained"])
 
 
 @both_nets
@@ -99,14 +86,6 @@ def test_scaffold_by_hand():
     torch.testing.assert_close(second.controls, torch.stack([-A, -2 * r * B]))
     torch.testing.assert_close(second.control, (-A - 2 * r * B) / 2)
     assert notes["upload"].tolist() == [8, 8]
-
-
-@both_nets
-@pytest.mark.parametrize("options", [{}, {"lr_server": 0.5, "client_weighting": "samples"}], ids=str)
-@pytest.mark.parametrize("training", [{}, {"momentum": 0.9}, {"epochs": 3}], ids=str)
-def test_scaffold_equals_fedavg_in_the_first_round(name, options, training):
-    fed = fed_of(name, **training)
-    assert torch.equal(shared_of(Scaffold(**options), fed, 1)[0], shared_of(FedAvg(**options), fed, 1)[0])
 
 
 @both_nets
@@ -168,14 +147,17 @@ def test_scaffold_with_learning_rate_0_stays_finite():
         torch.testing.assert_close(state.shared, first.shared)
 
 
-def test_scaffold_with_batch_norm_and_in_chunks(one_by_one):
-    def last():
-        return after(Scaffold(), federation(cnn(bn=True), shape=(1, 4, 4), epochs=2), 2)[-1][0]
+def test_scaffold_with_batch_norm():
+    fed = federation(cnn(bn=True), shape=(1, 4, 4), epochs=2)
+    assert after(Scaffold(), fed, 2)[-1][0].shared.isfinite().all()
 
-    whole = last()
-    assert whole.shared.isfinite().all()
-    one_by_one()
-    assert same_bits(whole, last())
+
+@both_nets
+@pytest.mark.parametrize("options", [{}, {"lr_server": 0.5, "client_weighting": "samples"}], ids=str)
+@pytest.mark.parametrize("training", [{}, {"momentum": 0.9}, {"epochs": 3}], ids=str)
+def test_scaffold_equals_fedavg_in_the_first_round(name, options, training):
+    fed = fed_of(name, **training)
+    assert torch.equal(shared_of(Scaffold(**options), fed, 1)[0], shared_of(FedAvg(**options), fed, 1)[0])
 
 
 # ---- FedNova --------------------------------------------------------------------------------------------------------
