@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pfl_core import LocalTraining, Schedule, methods, run
+from pfl_core import LocalTraining, Schedule, run
 from pfl_core.algorithms.ditto import Ditto
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.local import Local
@@ -142,16 +142,3 @@ def test_clients_models_share_no_memory():
     fed = fed_of("cnn")
     (state, _), *_ = after(Ditto(), fed, [[0, 1, 3]])
     assert all(row.untyped_storage().nbytes() == 4 * fed.num_entries for row in state.local)
-
-
-def test_default_settings_and_variants():
-    """lam = 0.1, as many personal epochs as the federation has, and values to tune over as variants."""
-    assert (Ditto().lam, Ditto().personal_epochs, Ditto().client_weighting, Ditto().lr_server) == (
-        0.1,
-        None,
-        "uniform",
-        1.0,
-    )
-    entry = methods()["ditto"]
-    assert entry.papers == ("fedselect", "pfedgate")
-    assert {0.01, 0.5, 1.0, 2.0} <= {v["lam"] for v in entry.variants.values()}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_core import Federation, LocalTraining, Schedule, Split, Training, methods, run
+from pfl_core import Federation, LocalTraining, Schedule, Split, Training, run
 from pfl_core.algorithms.fedavg import FedAvg, FedAvgFT, client_weight
 from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.algorithms.partial import FedBABU, FedPer, FedRep, LGFedAvg, select_entries, top_layers
@@ -322,17 +322,3 @@ def test_top_layers_include_their_norm_layers(count):
 def test_more_layers_than_the_network_has_are_refused():
     with pytest.raises(ValueError, match=re.compile(r"\A(?=.*last 4 layers)(?=.*has 3)[^\n]+\Z")):
         FedPer(personal_layers=4).init(fed_of("cnn"), fed_of("cnn").theta0)
-
-
-def test_default_settings():
-    """2 + 1 epochs; 5 epochs of fine-tuning on everything; one layer; no warm start; equal weights."""
-    fed = fed_of("mlp", epochs=3)
-    assert (FedRep().head_epochs, FedRep().body_epochs, FedRep().passes(fed)) == (2, 1, 3)
-    assert (FedBABU().finetune_epochs, FedBABU().finetune_part) == (5, "all")
-    assert (LGFedAvg().shared_layers, LGFedAvg().warm_start_rounds, FedPer().personal_layers) == (1, 0, 1)
-    assert all(a.client_weighting == "uniform" for a in ALL)
-    table = methods()
-    assert {n for n in ("fedper", "fedrep", "fedbabu", "lg_fedavg") if "pfedgate" in table[n].papers} == {
-        "fedrep",
-        "lg_fedavg",
-    }

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pfl_core import Schedule, methods, run
+from pfl_core import Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.pfedme import PFedMe
 from tests.algorithms.two_nets import F64, SOME, both_nets, fed_of, net_of, wrong
@@ -149,9 +149,3 @@ def test_a_novel_client_trains_from_the_shared_model(net, algorithm):
     assert torch.equal(method.evaluation_models(fed, adapted, novel, 0), want)
     assert not torch.equal(want[0], state.shared)
     assert same_bits((adapted.shared, adapted.local[0], adapted.local[2]), (state.shared, *state.local[::2]))
-
-
-def test_default_settings_and_variants():
-    made = PFedMe()
-    assert (made.inner_steps, made.lr_server, made.client_weighting, made.algorithm) == (5, 1.0, "samples", "paper")
-    assert {v.get("lam") for v in methods()["pfedme"].variants.values()} >= {0.0001, 0.001, 0.01, 0.1, 1, 10}

@@ -244,15 +244,6 @@ def test_fednova_without_steps_leaves_the_model_unchanged():
 
 
 @pytest.mark.parametrize("method", ["fedprox", "scaffold", "fednova", "moon"])
-def test_default_settings_of_the_baselines(method):
-    """Equal weights and a server step of 1; mu = 0.01; mu_con = 1 at temperature 0.5."""
-    made = build(method, {})
-    assert (made.client_weighting, made.lr_server) == ("uniform", 1.0)
-    own = {"fedprox": {"mu": 0.01}, "moon": {"mu_con": 1.0, "temperature": 0.5}}.get(method, {})
-    assert all(getattr(made, name) == value for name, value in own.items())
-
-
-@pytest.mark.parametrize("method", ["fedprox", "scaffold", "fednova", "moon"])
 def test_with_lr_server_0_the_model_is_unchanged(method):
     fed = fed_of(sizes=(12,))
     assert torch.equal(shared_of(build(method, {"lr_server": 0.0}), fed, 2)[-1], fed.theta0)
