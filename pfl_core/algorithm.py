@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pfl_core.federation import Federation
 from pfl_core.ops import ABSENT, ClientRows
-from pfl_core.options import checked, field_types
+from pfl_core.options import checked, field_types, percent_hint
 from pfl_core.plugins import PACKAGE, find
 from pfl_core.registry import INSTRUMENTS, MODULES
 from pfl_core.training import Training
@@ -288,3 +288,20 @@ def check_choices(algorithm: Algorithm) -> None:
         value = getattr(algorithm, name)
         if get_origin(hint) is Literal and value not in get_args(hint):
             raise ValueError(f"{type(algorithm).__name__}: {name}={value!r} is none of {', '.join(get_args(hint))}")
+
+
+def check_minimum(algorithm: Algorithm, **minimum: float) -> None:
+    """Raise ValueError for a field below its minimum; None is accepted."""
+    for name, low in minimum.items():
+        value = getattr(algorithm, name)
+        if value is not None and not value >= low:  # also for NaN
+            raise ValueError(f"{type(algorithm).__name__}: {name}={value} is below {low}; give at least {low}")
+
+
+def check_shares(algorithm: Algorithm, *names: str, zero: bool = True) -> None:
+    """Raise ValueError for a field outside [0, 1], or outside (0, 1] if not ``zero``; None is accepted."""
+    for name in names:
+        value = getattr(algorithm, name)
+        if value is not None and not (0 <= value <= 1 and (zero or value)):  # also for NaN
+            interval = "[0, 1]" if zero else "(0, 1]"
+            raise ValueError(f"{type(algorithm).__name__}: {name}={value} is outside {interval}{percent_hint(value)}")

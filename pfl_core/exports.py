@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from pfl_core import models
 from pfl_core.algorithm import Algorithm, ClientModel, State, build
-from pfl_core.data.dataset import normalised
+from pfl_core.data.dataset import standardised
 from pfl_core.federation import Federation, Split
 from pfl_core.federation.federation import EVAL_BATCH
 from pfl_core.files import atomic_write, checksum, parsed, remove
@@ -259,7 +259,7 @@ class SavedModels(Sequence["SavedModel"]):
         Features as well: (x - mean) / std where the data set has these, else unchanged.
         """
         norm = self.info["normalisation"]
-        return x if norm is None else normalised(x, norm["mean"], norm["std"])
+        return x if norm is None else standardised(x, norm["mean"], norm["std"])
 
     @cached_property
     def _fed(self) -> Federation:

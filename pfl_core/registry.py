@@ -42,6 +42,14 @@ METRICS = {  # scores of each client beside its accuracy -> their meaning
     "ece": "expected calibration error",
 }
 PARTITIONS = (
-    *("iid", "shards", "dirichlet", "paired_dirichlet", "by_source", "by_class", "pathological", "paired_sample"),
-    *("label_groups", "csv"),
+    "iid",
+    "shards",
+    "dirichlet",
+    "paired_dirichlet",
+    "by_source",
+    "by_class",
+    "pathological",
+    "paired_sample",
+    "label_groups",
+    "csv",
 )

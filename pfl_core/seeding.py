@@ -43,6 +43,16 @@ def numpy_generator(seed: int, *key: Key) -> np.random.Generator:
     return np.random.default_rng(_digest((seed, *key)))
 
 
+def permutation(num: int, seed: int, *key: Key) -> torch.Tensor:
+    """0 .. num - 1 in a random order that depends on the key alone, [num] int64."""
+    return torch.randperm(num, generator=generator(seed, *key))
+
+
+def shuffled(x: torch.Tensor, seed: int, *key: Key) -> torch.Tensor:
+    """The entries of x [n] in the order of ``permutation``."""
+    return x[permutation(len(x), seed, *key).to(x.device)]
+
+
 @contextmanager
 def seeded(seed: int, *key: Key) -> Iterator[Callable[[], bool]]:
     """For a user's code: the global generators of torch (CPU and GPU), NumPy and ``random`` start from the key.

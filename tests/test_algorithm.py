@@ -122,7 +122,7 @@ def test_unknown_methods_are_refused_in_one_line(name, message):
         ("lotteryfl", {"prune_rate": -20}, "paper", r"prune_rate=-20\.0 is outside \[0, 1\]$"),
         ("star_pfl", {"threshold_local": -1}, "paper", r"threshold_local=-1\.0 is outside \[0, 1\]$"),
         ("fedselect", {"p": float("nan")}, "paper", "p=nan: input should be a finite number"),
-        ("fedselect", {"mask_update_every": 0}, "paper", "mask_update_every must be at least 1"),
+        ("fedselect", {"mask_update_every": 0}, "paper", "mask_update_every=0 is below 1; give at least 1"),
         ("fedselect", {}, "authors", "no reading 'authors'; choose from paper, authors_code"),
         ("local", {"epochs": 3}, "paper", "method local: no setting 'epochs'; choose from keep_momentum"),
         (f"{__name__}:Bare", {"epochs": 3}, "paper", "no setting 'epochs'; there are none"),

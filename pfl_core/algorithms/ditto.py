@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import register
+from pfl_core.algorithm import check_minimum, register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Federation, LocalTraining, Trained
@@ -44,10 +44,7 @@ class Ditto(FedAvg[MovingState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.lam >= 0:
-            raise ValueError(f"Ditto: lam={self.lam} is below 0, which would push v_k away; give 0 or more")
-        if self.personal_epochs is not None and self.personal_epochs < 1:
-            raise ValueError(f"Ditto: personal_epochs={self.personal_epochs} does not train v_k; give 1 or more")
+        check_minimum(self, lam=0, personal_epochs=1)
 
     def warnings(self, fed: Federation) -> list[str]:
         return [] if self.lam else ["Ditto: lam=0, so every client trains its model alone, as with Local"]

@@ -26,14 +26,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import ABSENT, Algorithm, State, check_choices, register
+from pfl_core.algorithm import ABSENT, Algorithm, State, check_choices, check_minimum, check_shares, register
 from pfl_core.algorithms.fedbn import FedBN
-from pfl_core.algorithms.partial import check_minimum
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.layout import NORM, WEIGHT
 from pfl_core.ops import count_true, mix, put, round_half_up, select, take
-from pfl_core.options import NonNegativeFloat, NonNegativeInt, percent_hint
-from pfl_core.seeding import generator
+from pfl_core.options import NonNegativeFloat, NonNegativeInt
+from pfl_core.seeding import permutation
 
 ZERO_DISTANCE = 1e14  # 1 / d of two clients with d = 0
 
@@ -64,9 +63,7 @@ class FedAP(Algorithm[APState]):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("lam", "pretrain_share"):
-            if not 0 < (value := getattr(self, name)) <= 1:
-                raise ValueError(f"FedAP: {name}={value} is outside (0, 1]{percent_hint(value)}")
+        check_shares(self, "lam", "pretrain_share", zero=False)
         check_minimum(self, pretrain_epochs=0, pretrain_rounds=0)
 
     @property
@@ -114,7 +111,7 @@ class FedAP(Algorithm[APState]):
 def stratified_sample(fed: Federation, k: int, share: float) -> tuple[Tensor, Tensor]:
     """A random share of each class of client k's training data, (x, y); at least one sample of each of its classes."""
     x, y = fed.splits["train"].client(k)
-    order = torch.randperm(len(y), generator=generator(fed.seed, "pretrain", k)).to(y.device)
+    order = permutation(len(y), fed.seed, "pretrain", k).to(y.device)
     chosen = []
     for label in y.unique():
         members = order[y[order] == label]

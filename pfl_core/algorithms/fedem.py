@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
-from pfl_core.algorithm import ABSENT, ClientModel, check_choices, register
+from pfl_core.algorithm import ABSENT, ClientModel, check_choices, check_minimum, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Output, Scores, Trained
@@ -65,8 +65,7 @@ class FedEM(Momentum[MixtureState]):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        if self.components < 1:
-            raise ValueError(f"FedEM: components={self.components} is below 1; give 1 or more (the paper has 3)")
+        check_minimum(self, components=1)
 
     def warnings(self, fed: Federation) -> list[str]:
         return ["FedEM: components=1, so all clients have one model, as with FedAvg"] if self.components == 1 else []

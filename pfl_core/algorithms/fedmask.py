@@ -24,7 +24,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import check_choices, register
+from pfl_core.algorithm import check_choices, check_minimum, check_shares, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.algorithms.partial import top_layers
@@ -64,14 +64,10 @@ class FedMask(Momentum[FedMaskState]):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        if not 0 < self.keep_ratio <= 1:
-            raise ValueError(f"FedMask: keep_ratio={self.keep_ratio} is outside (0, 1]; for 50 percent give 0.5")
+        check_shares(self, "keep_ratio", zero=False)
         if not 0 < self.tau < 1:
             raise ValueError(f"FedMask: tau={self.tau} is outside (0, 1); it is compared with the sigmoid of a score")
-        if self.layers < 1:
-            raise ValueError(f"FedMask: layers={self.layers} is below 1 and masks nothing; give 1 or more")
-        if self.lr_mask is not None and not self.lr_mask >= 0:
-            raise ValueError(f"FedMask: lr_mask={self.lr_mask} is below 0; leave it out for the federation's rate")
+        check_minimum(self, layers=1, lr_mask=0)
 
     def masked(self, fed: Federation) -> list[Field]:
         """The fields of the masked weights."""

@@ -31,13 +31,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from pfl_core.algorithm import check_choices, register
+from pfl_core.algorithm import check_choices, check_minimum, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Output, Trained
 from pfl_core.ops import normalised, put, take
 from pfl_core.options import NonNegativeInt
-from pfl_core.seeding import generator
+from pfl_core.seeding import permutation
 
 if TYPE_CHECKING:
     from pfl_core.data import Dataset
@@ -70,9 +70,7 @@ class FedMD(Momentum[MovingState]):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name, low in (("public_samples", 1), ("digest_epochs", 0)):
-            if getattr(self, name) < low:
-                raise ValueError(f"FedMD: {name}={getattr(self, name)} is too small; give at least {low}")
+        check_minimum(self, public_samples=1, digest_epochs=0)
 
     def init(self, fed: Federation, theta0: Tensor) -> MovingState:
         """Raises ValueError or FileNotFoundError if the public samples are missing or do not fit the network."""
@@ -92,7 +90,7 @@ class FedMD(Momentum[MovingState]):
         else:
             data = public_set(self.public, self.public_normalise, tuple(private.shape[1:]))
             pool, prepare = data.x, data.prepare
-        order = torch.randperm(len(pool), generator=generator(fed.seed, "public", t))[: self.public_samples]
+        order = permutation(len(pool), fed.seed, "public", t)[: self.public_samples]
         x = pool[order.to(pool.device)]
         return (prepare(x) if prepare else x).to(private)
 

@@ -29,9 +29,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss, one_hot
 
-from pfl_core.algorithm import ABSENT, register
+from pfl_core.algorithm import ABSENT, check_minimum, register
 from pfl_core.algorithms.fedavg import client_weight
-from pfl_core.algorithms.partial import Partial, PartialState, check_minimum, select_entries
+from pfl_core.algorithms.partial import Partial, PartialState, select_entries
 from pfl_core.federation import Federation, LocalTraining, Output, Trained
 from pfl_core.federation.types import LossHook
 from pfl_core.ops import count_true, mix, put, select
@@ -85,7 +85,7 @@ class FedPAC(Partial[PacState]):
         super().__post_init__()
         if self.keep_momentum:
             raise ValueError("FedPAC: momentum starts at zero in every round; leave keep_momentum out")
-        check_minimum(self, lam=0, **({} if self.lr_head is None else {"lr_head": 0}))
+        check_minimum(self, lam=0, lr_head=0)
 
     def init(self, fed: Federation, theta0: Tensor) -> PacState:
         fed.check_features("FedPAC")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pfl_core.algorithm import register
+from pfl_core.algorithm import check_minimum, register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Federation, LocalTraining
@@ -29,8 +29,7 @@ class FedProx(FedAvg[MovingState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mu < 0:
-            raise ValueError(f"FedProx: mu={self.mu} is below 0; give 0 (FedAvg) or more")
+        check_minimum(self, mu=0)
 
     def local_training(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> LocalTraining:
         anchor = state.shared[: fed.num_params]

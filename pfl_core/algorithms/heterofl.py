@@ -31,13 +31,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pfl_core.algorithm import ABSENT, check_choices, register
+from pfl_core.algorithm import ABSENT, check_choices, check_shares, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import DerivedWeights, Federation, LocalTraining, Output, Trained
 from pfl_core.layout import WEIGHT, Chain, Layout
 from pfl_core.ops import bits, counts_true, keep_, round_half_up
-from pfl_core.seeding import generator
+from pfl_core.seeding import permutation
 
 NO_CHAIN = "HeteroFL removes neurons: it needs a network that is a plain chain of layers, each with its own ReLU"
 
@@ -77,10 +77,8 @@ class HeteroFL(Momentum[HeteroState]):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        if not 0 <= self.full_share <= 1:
-            raise ValueError(f"HeteroFL: full_share={self.full_share} is outside [0, 1]; for 10 percent give 0.1")
-        if not 0 < self.small <= 1:
-            raise ValueError(f"HeteroFL: small={self.small} is outside (0, 1]; for half of the network give 0.5")
+        check_shares(self, "full_share")
+        check_shares(self, "small", zero=False)
 
     def init(self, fed: Federation, theta0: Tensor) -> HeteroState:
         """Raises ValueError for a network that is not a plain chain of layers."""
@@ -91,7 +89,7 @@ class HeteroFL(Momentum[HeteroState]):
         """[N] the width r_k of every client."""
         num = fed.num_clients
         full = min(max(1, round_half_up(self.full_share * num)), num) if self.full_share else 0
-        order = torch.randperm(num, generator=generator(fed.seed, "widths")).tolist()
+        order = permutation(num, fed.seed, "widths").tolist()
         small = width_for(fed.layout, self.small) if self.half == "params" else self.small
         widths = torch.full((num,), small, dtype=torch.float64)
         widths[order[:full]] = 1.0

@@ -31,14 +31,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import ABSENT, Algorithm, State, check_choices, register
+from pfl_core.algorithm import ABSENT, Algorithm, State, check_choices, check_shares, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.federation.types import Samples
 from pfl_core.layout import NORM, Field
 from pfl_core.ops import ClientRows, count_true, counts_true, masked_mean, put, round_half_up, select, take
-from pfl_core.options import percent_hint
-from pfl_core.seeding import generator
+from pfl_core.seeding import permutation
 
 HELD_OUT = 0.1  # share of a client's training data on which its accuracy is measured
 
@@ -68,9 +67,7 @@ class LotteryFL(Algorithm[LotteryState]):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("prune_rate", "acc_threshold", "target_density"):
-            if not 0 <= (value := getattr(self, name)) <= 1:
-                raise ValueError(f"LotteryFL: {name}={value} is outside [0, 1]{percent_hint(value)}")
+        check_shares(self, "prune_rate", "acc_threshold", "target_density")
 
     def init(self, fed: Federation, theta0: Tensor) -> LotteryState:
         return LotteryState(
@@ -153,7 +150,7 @@ def training_and_held_out(fed: Federation, clients: Tensor) -> tuple[Samples, li
     training, held_out = [], []
     for k in clients.tolist():
         x, y = fed.splits["train"].client(k)
-        order = torch.randperm(len(y), generator=generator(fed.seed, "held out", k)).to(y.device)
+        order = permutation(len(y), fed.seed, "held out", k).to(y.device)
         num = min(max(1, round_half_up(HELD_OUT * len(y))), len(y) - 1)
         held_out.append((x[order[:num]], y[order[:num]]))
         training.append((x[order[num:]], y[order[num:]]))

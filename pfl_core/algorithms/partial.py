@@ -38,7 +38,7 @@ from typing import Literal, TypeVar, cast
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, check_choices, register
+from pfl_core.algorithm import check_choices, check_minimum, register
 from pfl_core.algorithms.fedavg import FedAvg, client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Trained
@@ -62,14 +62,6 @@ def top_layers(layout: Layout, count: int) -> set[str]:
     if count > len(weighted):
         raise ValueError(f"the last {count} layers are requested, but the model has {len(weighted)}; request fewer")
     return set(layers[layers.index(weighted[-count]) :]) if count else set()
-
-
-def check_minimum(algorithm: Algorithm, **minimum: float) -> None:
-    """Raise ValueError for a field below its minimum."""
-    for name, low in minimum.items():
-        value = getattr(algorithm, name)
-        if not value >= low:
-            raise ValueError(f"{type(algorithm).__name__}: {name}={value} is too small; give at least {low}")
 
 
 @dataclass(frozen=True)
@@ -235,7 +227,7 @@ class FedRep(Partial[PartialState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_minimum(self, head_epochs=1, body_epochs=1, **({} if self.lr_head is None else {"lr_head": 0}))
+        check_minimum(self, head_epochs=1, body_epochs=1, lr_head=0)
 
     def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
         head = self.personal_mask(fed)

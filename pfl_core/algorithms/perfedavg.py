@@ -29,7 +29,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import ABSENT, register
+from pfl_core.algorithm import check_minimum, register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Batch, Federation, Grad, LocalTraining, Trained
@@ -60,8 +60,7 @@ class PerFedAvg(FedAvg[MovingState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.alpha is not None and not self.alpha >= 0:
-            raise ValueError(f"PerFedAvg: alpha={self.alpha} is below 0; leave it out for the federation's rate")
+        check_minimum(self, alpha=0)
 
     def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
         momentum = self.client_momentum(fed, state)
@@ -80,29 +79,21 @@ class PerFedAvg(FedAvg[MovingState]):
 
     def train(self, fed: Federation, shared: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
         """A round's local training from the shared model [e]; velocity [S, d], or None to start at zero."""
-        theta, d, lr = shared.repeat(len(clients), 1), fed.num_params, fed.lr(t)
-        velocity = fed.start_velocity(velocity, theta[:, :d])  # None without momentum
-        loss, steps = torch.full((len(clients),), torch.nan), torch.zeros(len(clients), dtype=torch.int64)
+        theta, num, d = shared.repeat(len(clients), 1), len(clients), fed.num_params
+        start = fed.start_velocity(velocity, theta[:, :d])  # None without momentum
+        everyone = TrainingGroup(list(range(num)), theta, [fed.lr(t)] * num, fed.train, velocity=start)
 
-        def train_group(places: slice | Tensor) -> None:
-            rows, num = theta[places], len(clients[places])
-            velocities = None if velocity is None else velocity[places]
-            group = TrainingGroup(list(range(num)), rows, [lr] * num, fed.train, velocity=velocities)
-            loss_sum, seen, num_steps = torch.zeros(3, num).to(theta)
-            for pair in batch_pairs(fed, clients[places], t):
-                gradient, weight = self.gradients(fed, rows, pair, fed.lr(t, self.alpha))
-                active = slice(0, len(gradient.loss))  # rows that have a batch left
+        def train_group(rows: slice | Tensor) -> None:
+            group = everyone.take(rows)
+            for pair in batch_pairs(fed, clients[rows], t):
+                gradient, count = self.gradients(fed, group.theta, pair, fed.lr(t, self.alpha))
                 group.step(gradient.theta, None, None)
-                rows[active, d:] = gradient.statistics
-                loss_sum[active] += gradient.loss * weight
-                seen[active] += weight
-                num_steps[active] += 1
-            theta[places], loss[places], steps[places] = rows, (loss_sum / seen).to(loss), num_steps.to(steps)
-            if velocity is not None and velocities is not None:
-                velocity[places] = velocities
+                group.theta[: len(count), d:] = gradient.statistics
+                group.record(gradient.loss, count.int().tolist(), count)
+            everyone.put(rows, group)
 
         fed.each_group(train_group, clients)
-        return Trained(theta, loss, steps, ABSENT if velocity is None else velocity)
+        return Trained(theta, everyone.loss, torch.tensor(everyone.steps), everyone.velocity)
 
     def gradients(self, fed: Federation, theta: Tensor, pair: Pair, alpha: float) -> tuple[Grad, Tensor]:
         """Gradients of the rows that have a first batch, and the sizes [R] of the batches b_2.

@@ -28,7 +28,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import register
+from pfl_core.algorithm import check_minimum, register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Batch, Federation, Trained
@@ -60,13 +60,7 @@ class PFedMe(FedAvg[MovingState]):
         super().__post_init__()
         if self.keep_momentum:
             raise ValueError("pFedMe: its steps have no momentum to keep; leave keep_momentum out")
-        for name, low in (("lam", 0.0), ("inner_steps", 1), ("personal_decay", 0.0)):
-            if not getattr(self, name) >= low:
-                raise ValueError(f"pFedMe: {name}={getattr(self, name)} is too small; give at least {low:g}")
-        if self.lr_personal is not None and not self.lr_personal >= 0:
-            raise ValueError(
-                f"pFedMe: lr_personal={self.lr_personal} is below 0; leave it out to use the federation's rate"
-            )
+        check_minimum(self, lam=0, inner_steps=1, personal_decay=0, lr_personal=0)
 
     def warnings(self, fed: Federation) -> list[str]:
         return [] if self.lam else ["pFedMe: lam=0, so the shared model does not change"]

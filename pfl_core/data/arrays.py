@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.seeding import generator
+from pfl_core.seeding import Key, shuffled
 
 CHANNELS = (1, 3, 4)  # an axis of another size is not taken for the channels
 LAYOUTS = ("chw", "hwc")
@@ -110,13 +110,15 @@ def sources(source: Any, n: int) -> Tensor:
     return torch.from_numpy(np.unique(ids, return_inverse=True)[1].astype(np.int64))
 
 
-def hold_out(y: Tensor, share: float, *key: int | str) -> Tensor:
-    """bool [n]: a fraction of the samples of each class, rounded to whole samples. ``key``: of the random draw."""
-    held = torch.zeros(len(y), dtype=torch.bool)
-    for c in y.unique().tolist():
-        members = torch.nonzero(y == c)[:, 0]
-        order = torch.randperm(len(members), generator=generator(*key, "test", c))  # type: ignore[arg-type]
-        held[members[order[: round(share * len(members))]]] = True
+def hold_out(groups: Tensor, count: Callable[[int], int], seed: int, *key: Key) -> Tensor:
+    """bool [n]: ``count(m)`` random ones of the m samples of each group.
+
+    ``groups`` [n, g]: the samples with equal rows are a group, e.g. those of one source and class.
+    """
+    held = torch.zeros(len(groups), dtype=torch.bool)
+    for group in groups.unique(dim=0):
+        members = torch.nonzero((groups == group).all(1))[:, 0]
+        held[shuffled(members, seed, *key, "test", *group.tolist())[: count(len(members))]] = True
     return held
 
 

@@ -40,7 +40,7 @@ def digits(_folder: Path) -> Dataset:
     table = torch.from_numpy(np.loadtxt(package / "datasets" / "data" / "digits.csv.gz", delimiter=","))
     x = table[:, :-1].mul(255 / 16).round().to(torch.uint8).view(-1, 1, 8, 8)
     y = table[:, -1].to(torch.int64)
-    is_test = hold_out(y, TEST_SHARE, DATA_SEED, "digits")
+    is_test = hold_out(y[:, None], lambda n: round(TEST_SHARE * n), DATA_SEED, "digits")
     names = tuple(str(c) for c in range(10))
     return Dataset("digits", x, y, torch.zeros_like(y), is_test, num_classes=10, class_names=names)
 

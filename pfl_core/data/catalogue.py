@@ -98,7 +98,7 @@ def _pool(name: str, folder: Path, offline: bool, options: dict[str, Any]) -> Da
         return combine(name, combination, [_pool(part, folder, offline, {}) for part in combination.parts], **options)
     entry = _entry(name, folder)
     check_options(f"data set {name!r}", entry.finish, options, reserved=1)
-    if _files(name, folder) is None:
+    if not _is_here(name, folder):
         _download(name, folder, offline)
     npz = folder / f"{name}.npz"
     data = read_npz(npz, name, entry.class_names) if npz.is_file() else entry.read(folder)
@@ -148,6 +148,15 @@ def _files(name: str, folder: Path) -> list[Path] | None:
     return sum(matches, start=[]) if all(matches) else None
 
 
+def _is_here(name: str, folder: Path) -> bool:
+    """Whether all files of ``name`` are there, without listing them."""
+    if (folder / f"{name}.npz").is_file():
+        return True
+    if name in MEDMNIST:  # it has no other file
+        return False
+    return all(any(path.is_file() for path in folder.glob(pattern)) for pattern in _entry(name, folder).files)
+
+
 def _download(name: str, folder: Path, offline: bool) -> None:
     """Download `name`. Raises FileNotFoundError if this is not allowed or impossible, ConnectionError if it fails."""
     entry = _entry(name, folder)
@@ -166,7 +175,7 @@ def _download(name: str, folder: Path, offline: bool) -> None:
 def _not_here(name: str, folder: Path) -> FileNotFoundError:
     """The error for missing files: what was searched, what is available, and what to do."""
     entry = _entry(name, folder)
-    available = dict.fromkeys([known for known in SINGLE if _files(known, folder) is not None] + npz_names(folder))
+    available = dict.fromkeys([known for known in SINGLE if _is_here(known, folder)] + npz_names(folder))
     to_do = f"download it with `pfl data {name}`" if entry.download else "add its files, see data/README.md"
     missing = " or ".join([f"{name}.npz", *(file for file in entry.files if file != f"{name}.npz")][:2])
     return FileNotFoundError(
@@ -194,8 +203,9 @@ def _info(name: str, folder: Path) -> Info:
             sizes,
             all(part.available for part in parts),
         )
-    entry, files = _entry(name, folder), _files(name, folder)
-    return Info(name, entry.where, entry.licence, entry.size, available=files is not None, generated=files == [])
+    entry, is_here = _entry(name, folder), _is_here(name, folder)
+    generated = not entry.files and not (folder / f"{name}.npz").is_file()
+    return Info(name, entry.where, entry.licence, entry.size, available=is_here, generated=generated)
 
 
 def fetch(wanted: Sequence[str] = (), folder: str | Path | None = None, offline: bool = False) -> list[dict[str, str]]:

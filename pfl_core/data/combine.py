@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pfl_core.data.dataset import Dataset, resized, subset, with_channels
 from pfl_core.options import NonNegativeInt
-from pfl_core.seeding import generator
+from pfl_core.seeding import shuffled
 
 Samples = tuple[NonNegativeInt, NonNegativeInt] | None
 
@@ -106,6 +106,5 @@ def _drawn(part: Dataset, samples_per_class: tuple[int, int], seed: int) -> Tens
                     f"samples_per_class={tuple(samples_per_class)}: class {c} of {part.name!r} has only "
                     f"{len(members)} {kind} images; give a smaller number, or null for all images"
                 )
-            order = torch.randperm(len(members), generator=generator(seed, "combine", part.name, test, c))
-            chosen.append(members[order[:count]])
+            chosen.append(shuffled(members, seed, "combine", part.name, test, c)[:count])
     return torch.cat(chosen).sort().values

@@ -1,16 +1,20 @@
 """A data set in memory, with images as bytes, and its entry in the catalogue."""
 
+import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from pfl_core.data import arrays
+from pfl_core.data.registry import COMBINED, REFUSED, SINGLE, data_dir, is_name
+from pfl_core.files import atomic_write
 
 # name -> (mean, std) per channel of v = byte / 255. "unit" gives 0..1, "half" -1..1, "raw" 0..255.
 NORMALISE: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
@@ -91,7 +95,7 @@ class Dataset:
         numbers, class_names, numbered = arrays.labels([("y", y, n), *held])
         is_test = torch.arange(len(numbers)) >= n
         if test_share:
-            is_test = arrays.hold_out(numbers, test_share, 0, "arrays")
+            is_test = arrays.hold_out(numbers[:, None], lambda n: round(test_share * n), 0, "arrays")
         mean, std = PLAIN if samples.ndim == 4 else arrays.standard(samples, is_test)
         return cls(
             name=name,
@@ -116,9 +120,28 @@ class Dataset:
         Raises ValueError for a name that cannot be loaded or that is a known data set, and OSError if the file cannot
         be written.
         """
-        from pfl_core.data.npz import write_npz
-
-        return write_npz(self, file, folder)
+        stem = file.removesuffix(".npz")
+        if not is_name(stem):
+            raise ValueError(
+                f"{file!r} is not a file name for a data set; use letters, digits, - and _, e.g. 'mine.npz'"
+            )
+        if stem in (*SINGLE, *COMBINED, *REFUSED):
+            raise ValueError(f"{stem!r} is a known data set; choose another name for your own")
+        path = data_dir(folder) / f"{stem}.npz"
+        x = self.x.permute(0, 2, 3, 1) if self.has_images else self.x.to(torch.float32)  # [n, h, w, c] or [n, f]
+        members: dict[str, Any] = {}
+        if self.class_names != tuple(map(str, range(self.num_classes))):
+            members["class_names"] = np.array(self.class_names)
+        if (self.mean, self.std) != PLAIN:
+            members |= {"mean": np.array(self.mean), "std": np.array(self.std)}
+        for part, chosen in (("train", ~self.is_test), ("test", self.is_test)):
+            if chosen.any():
+                for kind, values in (("images", x), ("labels", self.y), ("source", self.source)):
+                    members[f"{part}_{kind}"] = values[chosen].numpy()
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **members, about=np.array(self.about))
+        atomic_write(path, buffer.getvalue())
+        return path
 
     @property
     def note(self) -> str:
@@ -140,10 +163,10 @@ class Dataset:
         """
         if x.dtype != torch.uint8 and (x.ndim != 2 or (self.mean, self.std) == PLAIN):
             return x
-        return normalised(x, self.mean, self.std)
+        return standardised(x, self.mean, self.std)
 
 
-def normalised(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def standardised(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Images x [m, c, h, w] uint8 as float32 (v / 255 − mean) / std; mean and std: one value, or one per channel.
 
     Features x [m, f]: (x − mean) / std, with one value, or one per column.

@@ -14,7 +14,7 @@ import torch
 from pfl_core.data.dataset import Dataset, DatasetEntry, subset
 from pfl_core.data.torchvision_sets import BY_CLASS
 from pfl_core.files import parsed
-from pfl_core.seeding import generator
+from pfl_core.seeding import shuffled
 
 
 def read_leaf(folder: Path) -> Dataset:
@@ -73,7 +73,7 @@ def keep_writers(data: Dataset, *, writer_share: float = 1.0, min_images: int = 
             f"femnist: no writer is left of {len(writers)} with at least min_images={min_images} at "
             f"writer_share={writer_share}; raise the share, or check that the file has train_source"
         )
-    kept = writers[torch.randperm(len(writers), generator=generator(seed, "femnist", "writers"))[:count]]
+    kept = shuffled(writers, seed, "femnist", "writers")[:count]
     return subset(data, torch.nonzero(torch.isin(data.source, kept))[:, 0])
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pfl_core.data.arrays import hold_out
 from pfl_core.data.dataset import Dataset, DatasetEntry, Published
-from pfl_core.seeding import generator
 
 SUFFIXES = {".jpg", ".jpeg", ".png"}
 
@@ -101,13 +101,7 @@ def _hold_out(data: Dataset, count: Callable[[int], int], seed: int) -> Dataset:
     """Mark ``count(n)`` of the n images of each class and source as test, unless test images are marked already."""
     if data.is_test.any():
         return data
-    is_test = torch.zeros_like(data.is_test)
-    for k in data.source.unique().tolist():
-        for c in range(data.num_classes):
-            members = torch.nonzero((data.source == k) & (data.y == c))[:, 0]
-            order = torch.randperm(len(members), generator=generator(seed, data.name, "test", k, c))
-            is_test[members[order[: count(len(members))]]] = True
-    return replace(data, is_test=is_test)
+    return replace(data, is_test=hold_out(torch.stack([data.source, data.y], 1), count, seed, data.name))
 
 
 ENTRIES = {

@@ -19,7 +19,7 @@ BLANK = {"organamnist": (20, 0), "organsmnist": (8, 2)}  # blank (training, test
 
 
 @cache
-def table() -> dict[str, dict[str, Any]]:
+def info_table() -> dict[str, dict[str, Any]]:
     """medmnist.INFO, read from its file: importing the package takes seconds and needs plotting libraries."""
     spec = find_spec("medmnist")
     if spec is None or not spec.submodule_search_locations:
@@ -29,7 +29,7 @@ def table() -> dict[str, dict[str, Any]]:
 
 def entry(name: str) -> DatasetEntry:
     """The entry of a name in registry.MEDMNIST."""
-    info = table()[name]
+    info = info_table()[name]
     names = tuple(info["label"][str(c)] for c in range(len(info["label"])))
     train, val, test = (f"{info['n_samples'][part]:,}" for part in ("train", "val", "test"))
     return DatasetEntry(
@@ -42,7 +42,7 @@ def entry(name: str) -> DatasetEntry:
         class_names=names,
         finish=note_as_about,
         md5=info["MD5"],
-        published=Published(counts=counts(name), shape=(info["n_channels"], 28, 28)),
+        published=Published(counts=image_counts(name), shape=(info["n_channels"], 28, 28)),
     )
 
 
@@ -51,9 +51,9 @@ def note_as_about(data: Dataset) -> Dataset:
     return replace(data, about=data.note)
 
 
-def counts(name: str) -> tuple[tuple[int, int], ...]:
+def image_counts(name: str) -> tuple[tuple[int, int], ...]:
     """(images outside the test part, images in it) of the current file and of those before version 2.2.4."""
-    parts = table()[name]["n_samples"]
+    parts = info_table()[name]["n_samples"]
     current, (train, test) = (parts["train"] + parts["val"], parts["test"]), BLANK.get(name, (0, 0))
     return current, (current[0] + train, current[1] + test)
 
@@ -63,5 +63,5 @@ def download(folder: Path, name: str) -> None:
     import pooch
 
     pooch.get_logger().setLevel("WARNING")
-    info = table()[name]
+    info = info_table()[name]
     pooch.retrieve(info["url"], known_hash=f"md5:{info['MD5']}", fname=f"{name}.npz", path=folder)

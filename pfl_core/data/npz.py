@@ -12,21 +12,18 @@ about                                             optional note, shown beside ev
 A file with other arrays is refused: an array with a damaged name must not be ignored. Pickled objects are never loaded.
 """
 
-import io
 import math
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import torch
 
 from pfl_core.data.arrays import BRIGHT, CHANNELS
 from pfl_core.data.dataset import PLAIN, Dataset
-from pfl_core.data.registry import COMBINED, REFUSED, SINGLE, data_dir, is_name
-from pfl_core.files import atomic_write
 
 PARTS = ("train", "val", "test")
 KINDS = ("images", "labels", "source")
@@ -49,30 +46,6 @@ def read_npz(path: Path, name: str, class_names: Sequence[str] = ()) -> Dataset:
             f"{path} is damaged or not in MedMNIST's layout ({reason}); delete it and download or write it "
             "again, see data/README.md"
         ) from error
-
-
-def write_npz(data: Dataset, file: str, folder: str | Path | None = None) -> Path:
-    """Write a data set to ``file`` in the data folder, see ``Dataset.save``."""
-    stem = file.removesuffix(".npz")
-    if not is_name(stem):
-        raise ValueError(f"{file!r} is not a file name for a data set; use letters, digits, - and _, e.g. 'mine.npz'")
-    if stem in (*SINGLE, *COMBINED, *REFUSED):
-        raise ValueError(f"{stem!r} is a known data set; choose another name for your own")
-    path = data_dir(folder) / f"{stem}.npz"
-    x = data.x.permute(0, 2, 3, 1) if data.has_images else data.x.to(torch.float32)  # [n, h, w, c] or [n, f]
-    members: dict[str, Any] = {}
-    if data.class_names != tuple(map(str, range(data.num_classes))):
-        members["class_names"] = np.array(data.class_names)
-    if (data.mean, data.std) != PLAIN:
-        members |= {"mean": np.array(data.mean), "std": np.array(data.std)}
-    for part, chosen in (("train", ~data.is_test), ("test", data.is_test)):
-        if chosen.any():
-            kinds = zip(KINDS, (x, data.y, data.source), strict=True)
-            members |= {f"{part}_{kind}": values[chosen].numpy() for kind, values in kinds}
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **members, about=np.array(data.about))
-    atomic_write(path, buffer.getvalue())
-    return path
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:

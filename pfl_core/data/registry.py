@@ -9,8 +9,19 @@ MEDMNIST = tuple(
     f"{kind}mnist" for kind in "path derma oct pneumonia retina breast blood tissue organa organc organs".split()
 )
 SINGLE = (  # in the order of `pfl data`; a test compares it with the catalogue
-    *("digits", "fashion_small", "synthetic_32k", "synthetic_3200", "mnist", "fashion_mnist", "cifar10", "cifar100"),
-    *("emnist", "femnist", "mini_imagenet", "office_home", *MEDMNIST),
+    "digits",
+    "fashion_small",
+    "synthetic_32k",
+    "synthetic_3200",
+    "mnist",
+    "fashion_mnist",
+    "cifar10",
+    "cifar100",
+    "emnist",
+    "femnist",
+    "mini_imagenet",
+    "office_home",
+    *MEDMNIST,
 )
 COMBINED = ("cifar_mnist", "path_oct_tissue")  # named combinations; "a+b" combines any sets
 REFUSED = {

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_core.federation.trace import Trace, first_tensor
+from pfl_core.federation.trace import NetworkTrace, first_tensor
 from pfl_core.federation.types import Batch, GradientRequest, LossHook, Output
 from pfl_core.layout import Field, Layout, logits_of, trainable_fields, trainable_parameters
 from pfl_core.ops import ABSENT
@@ -27,7 +27,7 @@ class AutogradBackend:
     Its gradients are views of ``flat_grad``, or separate tensors while gradients are requested in parts.
     """
 
-    def __init__(self, model: nn.Module, device: str, dtype: torch.dtype, traced: Trace) -> None:
+    def __init__(self, model: nn.Module, device: str, dtype: torch.dtype, traced: NetworkTrace) -> None:
         self.model = copy.deepcopy(model).to(device=device, dtype=dtype)
         self.layout = Layout.of(self.model, traced.order)
         self.flat_grad = torch.zeros(1, self.layout.num_params, device=device, dtype=dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
@@ -31,7 +30,7 @@ from pfl_core.federation.types import (
     Split,
     Trained,
 )
-from pfl_core.ops import ABSENT, accumulate, bits, normalised
+from pfl_core.ops import ABSENT, accumulate, normalised
 from pfl_core.seeding import Key, generator, seeded
 from pfl_core.training import AUGMENT, Training
 
@@ -179,11 +178,11 @@ class Federation:
         """Learning rate of round t (from 0): ``base`` (default: that of ``Training``) times the schedule's factor."""
         return (self.train.lr if base is None else base) * self.train.factor(int(t), self.rounds)
 
-    def start_velocity(self, velocity: Tensor | None, like: Tensor | None) -> Tensor | None:
+    def start_velocity(self, velocity: Tensor | None, like: Tensor | None) -> Tensor:
         """Initial momentum: a copy of ``velocity``, else zeros in the shape of ``like`` with momentum, else None."""
         if velocity is not None:
             return velocity.clone()
-        return torch.zeros_like(like) if self.train.momentum and like is not None else None
+        return torch.zeros_like(like) if self.train.momentum and like is not None else ABSENT
 
     def seeded(self, *key: Key) -> AbstractContextManager[object]:
         """In here, draws from global generators depend on the seed and the key alone; see ``one_by_one``."""
@@ -228,59 +227,43 @@ class Federation:
         """
         training = training or LocalTraining()
         key = key if isinstance(key, tuple) else (key,)
-        t, num, d = int(key[0]), len(clients), self.num_params
-        # Per-row settings and state: masks and momentum [S, d], learning rates [S], variables [S, v].
-        lr, trainable = training.lr, training.trainable
-        rates = lr.tolist() if isinstance(lr, Tensor) and lr.dim() else [None if lr is None else float(lr)] * num
-        out = theta if in_place else torch.empty((num, self.num_entries)).to(theta)
-        masks = None if trainable is None else trainable.expand(num, -1)[:, :d]
-        velocities = self.start_velocity(velocity, out[:, :d])
-        derived = training.weights or NO_WEIGHTS
-        variables = None if derived.variables is None else derived.variables.clone()
-        variable_velocities = self.start_velocity(derived.velocity, variables)
-        losses, steps = torch.full((num,), torch.nan), torch.zeros(num, dtype=torch.int64)
-        mask_bits: dict[AutogradBackend, Tensor] = {}  # of the current group of each thread
+        everyone = self._training_rows(theta, training, int(key[0]), velocity, in_place)
+        function = None if training.weights is None else training.weights.function
+        in_parts = everyone.accepts_parts and training.gradient is None
+        # Hooks and derived weights need the whole gradient, not only that of trainable tensors.
+        whole_gradient = everyone.trainable is None or training.gradient is not None or function is not None
 
         def train(rows: slice | Tensor) -> None:
             """Train the clients of one group."""
-            mask, numbers = _rows(masks, rows), torch.arange(num)[rows].tolist()
-            if mask is not None:
-                mask_bits[self._net] = bits(mask, out, mask_bits.get(self._net))
-            group = TrainingGroup(
-                numbers=numbers,
-                theta=out[rows] if in_place else out[rows].copy_(theta[rows]),
-                lr=[self.lr(t, rates[s]) for s in numbers],
-                config=self.train,
-                trainable=mask_bits.get(self._net),
-                velocity=_rows(velocities, rows),
-                variables=_rows(variables, rows),
-                velocity_variables=_rows(variable_velocities, rows),
-                lr_variables=self.lr(t, derived.lr),
-                decay_variables=derived.weight_decay,
-            )
-            # Hooks and derived weights need the whole gradient, not only that of trainable tensors.
-            whole_gradient = mask is None or training.gradient is not None or training.weights is not None
-            any_trainable = self._backend.set_trainable(len(numbers), True if mask is None or whole_gradient else mask)
-            samples = data if isinstance(data, str) else [data[s] for s in numbers]
+            group, backend = everyone.take(rows, None if in_place else theta), self._backend
+            self._net.set_mode(training.norm_mode)
+            any_trainable = backend.set_trainable(len(group.numbers), True if whole_gradient else group.trainable)
+            samples = data if isinstance(data, str) else [data[s] for s in group.numbers]
             batches = self.batches(
                 clients[rows], key, epochs=training.epochs, smallest_batch=training.smallest_batch, data=samples
             )
             with self.seeded("client", *key, *clients[rows].tolist()):
-                losses[rows], steps[rows] = self._train(group, batches, any_trainable, training)
-            if not isinstance(rows, slice):  # indexing by a tensor has copied the rows: write them back
-                trained = group.theta, group.velocity, group.variables, group.velocity_variables
-                for whole, part in zip((out, velocities, variables, variable_velocities), trained, strict=True):
-                    if whole is not None and part is not None:
-                        whole[rows] = part
+                for batch in batches:
+                    num = len(batch.count)  # the first rows have a batch left
+                    here = group.theta[:num], group.theta[:num, self.num_params :], batch, group.numbers
+                    if any_trainable:
+                        variables = None if group.variables is None else group.variables[:num]
+                        request = GradientRequest(training.loss, function, variables, in_parts=in_parts)
+                        loss, variable_gradient, _ = backend.compute(*here, request)
+                        group.step(backend.gradients(num), variable_gradient, training.gradient)
+                    else:  # the forward pass only updates batch-norm statistics
+                        loss = backend.losses(*here, training.loss)
+                    group.record(loss, batch.count, batch.weight)
+            everyone.put(rows, group)
 
         self.each_group(train, clients, data)
         return Trained(
-            out,
-            losses,
-            steps,
-            ABSENT if velocity is None or velocities is None else velocities,
-            ABSENT if variables is None else variables,
-            ABSENT if derived.velocity is None or variable_velocities is None else variable_velocities,
+            everyone.theta,
+            everyone.loss,
+            torch.tensor(everyone.steps),
+            ABSENT if velocity is None else everyone.velocity,
+            everyone.variables,
+            ABSENT if training.weights is None or training.weights.velocity is None else everyone.velocity_variables,
         )
 
     def each_group(
@@ -505,34 +488,26 @@ class Federation:
 
     # ---- private ------------------------------------------------------------------------------------------------
 
-    def _train(
-        self, group: TrainingGroup, batches: Iterator[Batch], any_trainable: bool, training: LocalTraining
-    ) -> tuple[Tensor, Tensor]:
-        """Train a group on its batches; returns the mean loss per sample [R] and the steps [R] of each row."""
-        self._net.set_mode(training.norm_mode)
-        params, statistics = group.theta[:, : self.num_params], group.theta[:, self.num_params :]
-        total = torch.zeros(len(params), device=self.theta0.device)
-        seen, steps = torch.zeros(len(params)), torch.zeros(len(params), dtype=torch.int64)
-        counts: Counter[tuple[int, ...]] = Counter()  # ``batch.count`` -> number of batches
-        function = (training.weights or NO_WEIGHTS).function
-        in_parts = group.accepts_parts and training.gradient is None
-        for batch in batches:
-            num = len(batch.count)
-            here = group.theta[:num], statistics[:num], batch, group.numbers
-            if any_trainable:
-                variables = None if group.variables is None else group.variables[:num]
-                request = GradientRequest(training.loss, function, variables, in_parts=in_parts)
-                value, variable_gradient, _ = self._backend.compute(*here, request)
-                group.step(self._backend.gradients(num), variable_gradient, training.gradient)
-            else:  # nothing is trainable: the forward pass only updates batch-norm statistics
-                value = self._backend.losses(*here, training.loss)
-            counts[batch.count] += 1
-            total[:num].addcmul_(value.to(total), batch.weight.to(total))
-        # Samples and steps of each row: batches with equal counts are added at once.
-        for count, times in counts.items():
-            seen[: len(count)] += times * torch.tensor(count)
-            steps[: len(count)] += times
-        return total.cpu() / seen, steps
+    def _training_rows(
+        self, theta: Tensor, training: LocalTraining, t: int, velocity: Tensor | None, in_place: bool
+    ) -> TrainingGroup:
+        """The rows of a call of ``sgd`` with their settings: rates [S], mask [S, d], momentum and variables."""
+        num, d, lr, derived = len(theta), self.num_params, training.lr, training.weights or NO_WEIGHTS
+        rates = lr.tolist() if isinstance(lr, Tensor) and lr.dim() else [None if lr is None else float(lr)] * num
+        out = theta if in_place else torch.empty((num, self.num_entries)).to(theta)
+        variables = ABSENT if derived.variables is None else derived.variables.clone()
+        return TrainingGroup(
+            numbers=list(range(num)),
+            theta=out,
+            lr=[self.lr(t, rate) for rate in rates],
+            config=self.train,
+            trainable=ABSENT if training.trainable is None else training.trainable.expand(num, -1)[:, :d],
+            velocity=self.start_velocity(velocity, out[:, :d]),
+            variables=variables,
+            velocity_variables=self.start_velocity(derived.velocity, variables),
+            lr_variables=self.lr(t, derived.lr),
+            decay_variables=derived.weight_decay,
+        )
 
     def _accumulate(self, total: Tensor, theta: Tensor, share: Tensor) -> None:
         """``ops.accumulate``; each thread adds a part of the columns, which does not change the order of sums."""
@@ -561,7 +536,3 @@ class Federation:
         """Bounds of the batches of n samples. With batch norm, a last batch of one sample is left out."""
         smallest = max(smallest_batch, 2 if self._has_batch_norm else 1)
         return [(start, stop) for start, stop in self.train.batch_bounds(n) if stop - start >= smallest]
-
-
-def _rows(x: Tensor | None, rows: slice | Tensor) -> Tensor | None:
-    return None if x is None else x[rows]

@@ -1,37 +1,82 @@
-"""The SGD step of a group of rows that train together."""
+"""Rows that train together, with their optimizer state, and the SGD step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from threading import get_ident
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pfl_core.federation.types import GradientHook
-from pfl_core.ops import keep_
+from pfl_core.ops import ABSENT, bits, keep_
 from pfl_core.training import Training
 
 BLOCK = 2**18  # entries of a row that are updated together, so that temporaries stay in the cache
+STATE = ("theta", "velocity", "variables", "velocity_variables", "total")  # the tensors that training changes
 
 
 @dataclass
 class TrainingGroup:
-    """R rows of one call of ``sgd`` with their optimizer state; ``step`` updates the tensors in place."""
+    """The rows of a call of ``sgd``, or R of them that train together. ``step`` updates the tensors in place."""
 
     numbers: list[int]  # [R] the rows' positions in the call, as passed to hooks
     theta: Tensor  # [R, e]
     lr: list[float]  # [R]
     config: Training
-    trainable: Tensor | None = None  # [R, d], ``ops.bits`` of the mask
-    velocity: Tensor | None = None  # [R, d]
-    variables: Tensor | None = None  # [R, v]
-    velocity_variables: Tensor | None = None  # [R, v]
+    trainable: Tensor = ABSENT  # bool [R, d]; None: all entries
+    velocity: Tensor = ABSENT  # [R, d]
+    variables: Tensor = ABSENT  # [R, v]
+    velocity_variables: Tensor = ABSENT  # [R, v]
     lr_variables: float = 0.0
     decay_variables: float | None = None  # weight decay of the variables; None: that of ``config``
+    total: Tensor = ABSENT  # [R] sum of the losses of all samples so far; default: 0
+    seen: list[int] = field(default_factory=list)  # samples so far of each row of the call, by ``numbers``
+    steps: list[int] = field(default_factory=list)  # batches so far, in the same way
+    _bits: Tensor = ABSENT  # [R, d] ``ops.bits`` of ``trainable``
+    _buffers: dict[int, Tensor] = field(default_factory=dict)  # thread -> ``_bits`` of its last group, for reuse
 
     def __post_init__(self) -> None:
         self._common_lr = self.lr[0] if len(set(self.lr)) == 1 else None  # None: rates differ between rows
+        if self.total is None:
+            rows = len(self.numbers)
+            self.total, self.seen, self.steps = torch.zeros(rows, device=self.theta.device), [0] * rows, [0] * rows
+
+    def take(self, rows: slice | Tensor, start: Tensor | None = None) -> TrainingGroup:
+        """The rows of one group, see ``Federation.groups``; call ``put`` when they are trained.
+
+        ``start`` [S, e]: the values that theta begins with. Default: those that it has.
+        """
+        numbers = torch.arange(len(self.numbers))[rows].tolist()
+        parts = {name: _rows(getattr(self, name), rows) for name in (*STATE, "trainable")}
+        group = replace(self, numbers=numbers, lr=[self.lr[s] for s in numbers], **parts)
+        if start is not None:
+            group.theta.copy_(start[rows])
+        if group.trainable is not None:
+            group._bits = bits(group.trainable, group.theta, self._buffers.get(get_ident()))
+            self._buffers[get_ident()] = group._bits
+        return group
+
+    def put(self, rows: slice | Tensor, group: TrainingGroup) -> None:
+        """Write a trained group back. The rows of a slice are views, those of a tensor of positions are copies."""
+        if isinstance(rows, Tensor):
+            for name in STATE:
+                if (whole := getattr(self, name)) is not None:
+                    whole[rows] = getattr(group, name)
+
+    def record(self, loss: Tensor, count: Sequence[int], weight: Tensor) -> None:
+        """Record a batch of the first R' rows: mean losses [R'], and samples [R'] as integers and as floats."""
+        self.total[: len(count)].addcmul_(loss.to(self.total), weight.to(self.total))
+        for s, samples in zip(self.numbers, count, strict=False):
+            self.seen[s] += samples
+            self.steps[s] += 1
+
+    @property
+    def loss(self) -> Tensor:
+        """[S] mean loss over all samples of all steps, of a whole call; NaN without a step."""
+        return self.total.cpu() / torch.tensor(self.seen)
 
     @property
     def in_blocks(self) -> bool:
@@ -55,11 +100,8 @@ class TrainingGroup:
             rows = zip(parts[0], params, self.numbers[:num], strict=True)
             parts = [torch.stack([hook(g_k, theta_k, s) for g_k, theta_k, s in rows])]
         weight_decay = self.config.weight_decay
-        self._update(
-            params, parts, _first(self.velocity, num), self._common_lr, weight_decay, _first(self.trainable, num)
-        )
+        self._update(params, parts, _first(self.velocity, num), self._common_lr, weight_decay, _first(self._bits, num))
         if variable_gradient is not None:
-            assert self.variables is not None
             velocity = _first(self.velocity_variables, num)
             decay = weight_decay if self.decay_variables is None else self.decay_variables
             self._update(self.variables[:num], [variable_gradient], velocity, self.lr_variables, decay, None)
@@ -105,6 +147,10 @@ class TrainingGroup:
             return
         for row, gradient, rate in zip(x, g, self.lr, strict=False):
             row.add_(gradient, alpha=-rate)
+
+
+def _rows(x: Tensor | None, rows: slice | Tensor) -> Any:
+    return None if x is None else x[rows]
 
 
 def _first(x: Tensor | None, num: int) -> Tensor | None:

@@ -22,7 +22,7 @@ _PLAIN = vars(nn.Module()).keys() | {HEAD_LAYER}  # attributes that every module
 
 
 @dataclass(frozen=True)
-class Trace:
+class NetworkTrace:
     """The result of ``trace``."""
 
     order: tuple[str, ...]  # layers with parameters that the logits need, from input to output
@@ -33,7 +33,7 @@ class Trace:
     warning: str = ""  # what makes results depend on more than seed, data and weights
 
 
-def trace(model: nn.Module, x: Tensor, other: Tensor) -> tuple[nn.Module, Trace]:
+def trace(model: nn.Module, x: Tensor, other: Tensor) -> tuple[nn.Module, NetworkTrace]:
     """Run copies of the network on the samples x [2, ...] and ``other`` [2, ...]. Returns the network and the trace.
 
     Integer buffers that a pass changes, e.g. counters, are floating in the network that is returned, so that they are
@@ -65,7 +65,7 @@ def trace(model: nn.Module, x: Tensor, other: Tensor) -> tuple[nn.Module, Trace]
     return model, first.trace(warning)
 
 
-def _with_floating(model: nn.Module, counters: list[str], x: Tensor, other: Tensor) -> tuple[nn.Module, Trace]:
+def _with_floating(model: nn.Module, counters: list[str], x: Tensor, other: Tensor) -> tuple[nn.Module, NetworkTrace]:
     """``trace`` of a copy of the network in which these integer buffers are floating."""
     model = copy.deepcopy(model)
     for name in counters:
@@ -137,8 +137,8 @@ class _Copy:
             buffer.data.copy_(kept[name])
         return logits.detach()
 
-    def trace(self, warning: str = "") -> Trace:
-        return Trace(self.order, self.inputs, self.draws, self.in_place, self.as_object, warning)
+    def trace(self, warning: str = "") -> NetworkTrace:
+        return NetworkTrace(self.order, self.inputs, self.draws, self.in_place, self.as_object, warning)
 
     def _record(self, name: str, outputs: dict[str, Tensor]) -> Any:
         """A forward hook that keeps a layer's first output and the shape of its input, in the order of calls."""

@@ -12,11 +12,9 @@ from pfl_core.partition.base import Partition, verify
 from pfl_core.partition.dirichlet import dirichlet
 from pfl_core.partition.fedem import pathological
 from pfl_core.partition.from_csv import from_csv, with_checksum
-from pfl_core.partition.paired import paired_dirichlet
 from pfl_core.partition.shards import shards
 from pfl_core.partition.simple import by_class, by_source, iid
-from pfl_core.partition.star_pfl_groups import label_groups
-from pfl_core.partition.star_pfl_sample import paired_sample
+from pfl_core.partition.star_pfl import label_groups, paired_dirichlet, paired_sample
 from pfl_core.plugins import find, users_code
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pfl_core.seeding import Key, generator
+from pfl_core.seeding import Key, shuffled
 
 if TYPE_CHECKING:
     from pfl_core.data import Dataset
@@ -75,11 +75,6 @@ def verify(part: Partition, data: "Dataset", name: str, num_clients: int) -> Non
                 )
 
 
-def shuffled(indices: Tensor, seed: int, *key: Key) -> Tensor:
-    """The indices in a random order that depends on (seed, *key) alone."""
-    return indices[torch.randperm(len(indices), generator=generator(seed, *key))]
-
-
 def grouped(indices: Tensor, labels: Tensor, num: int) -> list[Tensor]:
     """The indices of each of ``num`` labels, in their given order; labels [n] of the whole data set."""
     label = labels[indices]
@@ -100,7 +95,7 @@ def pools(data: "Dataset", pool: str) -> dict[str, Tensor]:
     return {"train": torch.where(~data.is_test)[0], "test": torch.where(data.is_test)[0]}
 
 
-def counts(pool: str, train_per_class: int | None, test_per_class: int | None) -> dict[str, int | None]:
+def per_class_limits(pool: str, train_per_class: int | None, test_per_class: int | None) -> dict[str, int | None]:
     """Pool name -> requested images per class (None: all). Raises ValueError if these do not fit ``pool``."""
     if pool == "joined" and (train_per_class, test_per_class) != (None, None):
         raise ValueError("train_per_class and test_per_class count official images: they need pool='official'")
@@ -126,7 +121,7 @@ def limited(
     data: "Dataset", seed: int, pool: str, train_per_class: int | None, test_per_class: int | None
 ) -> dict[str, Tensor]:
     """``pools`` with the requested number of images of each class."""
-    per_class = counts(pool, train_per_class, test_per_class)
+    per_class = per_class_limits(pool, train_per_class, test_per_class)
     return {name: capped(data, i, per_class[name], seed, name) for name, i in pools(data, pool).items()}
 
 

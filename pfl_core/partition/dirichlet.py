@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from pfl_core.options import check_options
-from pfl_core.partition.base import Partition, assemble, grouped, limited, pools, shuffled
+from pfl_core.partition.base import Partition, assemble, grouped, limited, pools
 from pfl_core.partition.fedem import fedem
-from pfl_core.partition.paired import split_by_class
-from pfl_core.seeding import numpy_generator
+from pfl_core.partition.star_pfl import split_by_class
+from pfl_core.seeding import numpy_generator, shuffled
 
 if TYPE_CHECKING:
     from pfl_core.data import Dataset

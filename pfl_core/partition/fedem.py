@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pfl_core.partition.base import Partition, ordered, shuffled
-from pfl_core.seeding import generator
+from pfl_core.partition.base import Partition, ordered
+from pfl_core.seeding import permutation, shuffled
 
 if TYPE_CHECKING:
     from pfl_core.data import Dataset
@@ -91,7 +91,7 @@ def pathological(
     if len(subset) < num_clients * shards:
         raise ValueError(f"pathological: {len(subset)} samples cannot fill {num_clients} clients x {shards} shards")
     pieces = subset[data.y[subset].argsort(stable=True)].tensor_split(num_clients * shards)
-    order = torch.randperm(len(pieces), generator=generator(seed, "partition", "deal"))
+    order = permutation(len(pieces), seed, "partition", "deal")
     rows = order.reshape(num_clients, shards).tolist()  # [N][shards], the numbers of each client's shards
     return split_622([torch.cat([pieces[i] for i in row]).tolist() for row in rows], seed)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pfl_core.partition.base import Partition, assemble, counts, grouped, ordered, pools, shuffled
-from pfl_core.seeding import generator
+from pfl_core.partition.base import Partition, assemble, grouped, ordered, per_class_limits, pools
+from pfl_core.seeding import generator, shuffled
 
 if TYPE_CHECKING:
     from pfl_core.data import Dataset
@@ -50,7 +50,7 @@ def shards(
     assign_classes = _assign_any if allow_duplicate_classes else _assign_distinct
     stream = generator(seed, "partition", "shards")
     classes_of = assign_classes(data.num_classes, num_clients, classes_per_client, holders, stream)
-    per_class = counts(pool, train_per_class, test_per_class)
+    per_class = per_class_limits(pool, train_per_class, test_per_class)
 
     def cut(indices: Tensor, name: str, start: int, stop: int | None) -> Sequence[Tensor]:
         """Images ``start:stop`` of the shards of each client."""

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pfl_core.partition.base import Partition, assemble, capped, counts, grouped, limited, pools, shuffled
+from pfl_core.partition.base import Partition, assemble, capped, grouped, limited, per_class_limits, pools
+from pfl_core.seeding import shuffled
 
 if TYPE_CHECKING:
     from pfl_core.data import Dataset
@@ -62,7 +63,7 @@ def by_source(
             f"by_source: {what} {len(chosen)} sources, one for each client, but the run has {num_clients} clients; "
             f"give --clients {len(chosen)}"
         )
-    per_class = counts(pool, train_per_class, test_per_class)
+    per_class = per_class_limits(pool, train_per_class, test_per_class)
 
     def assign(indices: Tensor, name: str) -> Sequence[Tensor]:
         sources = grouped(indices, data.source, num_sources)

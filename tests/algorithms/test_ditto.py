@@ -1,13 +1,12 @@
 """Ditto: by hand, in plain PyTorch, and with lam = 0 FedAvg and Local side by side."""
 
-import re
 from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pfl_core import LocalTraining, Schedule, methods, run
+from pfl_core import LocalTraining, Schedule, run
 from pfl_core.algorithms.ditto import Ditto
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.local import Local
@@ -139,32 +138,7 @@ def test_a_novel_clients_model_starts_from_the_shared_one(net):
     assert 0 < near < far
 
 
-@both_nets
-def test_a_round_in_chunks_gives_the_same_bits(net, same_in_chunks):
-    same_in_chunks(lambda: run(Ditto(), fed_of(net), Schedule(2, participation=0.5)))
-
-
 def test_clients_models_share_no_memory():
     fed = fed_of("cnn")
     (state, _), *_ = after(Ditto(), fed, [[0, 1, 3]])
     assert all(row.untyped_storage().nbytes() == 4 * fed.num_entries for row in state.local)
-
-
-def test_default_settings_and_variants():
-    """lam = 0.1, as many personal epochs as the federation has, and values to tune over as variants."""
-    assert (Ditto().lam, Ditto().personal_epochs, Ditto().client_weighting, Ditto().lr_server) == (
-        0.1,
-        None,
-        "uniform",
-        1.0,
-    )
-    entry = methods()["ditto"]
-    assert entry.papers == ("fedselect", "pfedgate")
-    assert {0.01, 0.5, 1.0, 2.0} <= {v["lam"] for v in entry.variants.values()}
-
-
-@pytest.mark.parametrize("options", [{"lam": -0.1}, {"lam": float("nan")}, {"personal_epochs": 0}], ids=str)
-def test_bad_settings_say_so_in_one_line(options):
-    ((name, value),) = options.items()
-    with pytest.raises(ValueError, match=re.compile(rf"\ADitto: (?=.*{name}={value})[^\n]+\Z")):
-        Ditto(**options)

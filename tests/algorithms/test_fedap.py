@@ -1,7 +1,5 @@
 """FedAP: the matrix by hand, FedAvg where it is uniform, a plain reference, and its options."""
 
-import re
-
 import pytest
 import torch
 
@@ -125,27 +123,3 @@ def test_against_plain_pytorch():
         torch.testing.assert_close(notes["trained"], torch.stack(list(trained.values())))
         torch.testing.assert_close(state.local, rows)
         assert notes["upload"].tolist() == [fed.num_params - 6] * len(clients)
-
-
-def test_with_lambda_1_it_is_local_training():
-    """With lambda = 1 other models have weight 0."""
-    fed = fed_of(bn=False)
-    state, notes = FedAP(lam=1.0).round(fed, FedAP(lam=1.0).init(fed, fed.theta0), everyone(fed), 0)
-    assert torch.equal(state.local, notes["trained"])
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("lam", 0),
-        ("lam", 50),
-        ("pretrain_share", 0),
-        ("pretrain_share", 30),
-        ("pretrain", "all"),
-        ("pretrain_epochs", -1),
-        ("pretrain_rounds", -1),
-    ],
-)
-def test_bad_settings_say_so_in_one_line(name, value):
-    with pytest.raises(ValueError, match=re.compile(rf"\AFedAP: (?=.*{name}={value!r})[^\n]+\Z")):
-        FedAP(**{name: value})

@@ -104,13 +104,6 @@ def test_with_one_client_the_mean_is_bitwise_its_model():
     assert torch.equal(state.shared, fed.sgd(fed.theta0[None], torch.tensor([0]), key=0).theta[0])
 
 
-@pytest.mark.parametrize("algorithm", [FedAvg(), FedAvg("samples", 0.5), FedAvgFT()])
-def test_a_round_in_chunks_gives_the_same_bits(same_in_chunks, algorithm):
-    same_in_chunks(
-        lambda: run(algorithm, federation(mlp(bn=True)), Schedule(2)), "correct", "correct_trained", "train_loss"
-    )
-
-
 def test_fine_tuning_does_not_change_training():
     fed = federation(mlp(bn=True), sizes=(12, 9, 14, 10), epochs=2)
     plain, history = run(FedAvg(), fed, Schedule(3))

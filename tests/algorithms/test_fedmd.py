@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from pfl_core import Schedule, Split, run
+from pfl_core import Split
 from pfl_core.algorithms.fedmd import FedMD
 from pfl_core.algorithms.local import Local
 from tests.algorithms import two_nets
-from tests.algorithms.two_nets import F64, SIZES, SOME, both_nets, net_of, wrong
+from tests.algorithms.two_nets import F64, SIZES, SOME, net_of, wrong
 from tests.helpers import after, federation, linear_federation, module_of, same_bits, samples, seeded
 
 
@@ -43,17 +43,6 @@ def test_two_rounds_by_hand(weighting):
     torch.testing.assert_close(torch.stack(second.local), digested + torch.stack([2 * q * a, 2 * r * b]))
     torch.testing.assert_close(notes["train_loss"], -torch.stack([1 - q, 1 - r]).log().float())
     assert notes["upload"].tolist() == [2, 2]
-
-
-@both_nets
-@pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01}], ids=str)
-def test_without_digestion_it_is_bitwise_local(net, training):
-    fed = fed_of(net, **training)
-    state, history = run(FedMD(digest_epochs=0), fed, Schedule(3, participation=0.5))
-    want, of_local = run(Local(), fed, Schedule(3, participation=0.5))
-    assert torch.equal(torch.stack(state.local), want.local)
-    for metric in ("correct", "loss", "loss_trained", "train_loss"):
-        assert same_bits(history.series[metric], of_local.series[metric]), metric
 
 
 def test_with_one_participant_digestion_changes_nothing():
@@ -148,18 +137,3 @@ def test_a_data_set_that_does_not_fit_is_refused():
         FedMD(public="digits").init(fed_of(), fed_of().theta0)
     with pytest.raises(ValueError, match="no_such_set"):
         FedMD(public="no_such_set").init(fed_of("cnn"), fed_of("cnn").theta0)
-
-
-# ---- chunks, settings -----------------------------------------------------------------------------------------------
-
-
-@both_nets
-def test_a_round_in_chunks_gives_the_same_bits(net, same_in_chunks):
-    same_in_chunks(lambda: run(FedMD(), fed_of(net), Schedule(2, participation=0.5)))
-
-
-@pytest.mark.parametrize("options", [{"public_samples": 0}, {"digest_epochs": -1}], ids=str)
-def test_bad_settings_say_so_in_one_line(options):
-    ((name, value),) = options.items()
-    with pytest.raises(ValueError, match=re.compile(rf"\AFedMD: (?=.*{name}={value})[^\n]+\Z")):
-        FedMD(**options)

@@ -1,7 +1,6 @@
 """FedPAC: rounds by hand, against plain PyTorch with a brute-force solver, and optimality of the quadratic program."""
 
 import itertools
-import re
 from collections import OrderedDict
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from pfl_core import Federation, Schedule, Split, Training, run
 from pfl_core.algorithms.fedpac import MIN_WEIGHT, FedPAC, drop_small_weights, quadratic, simplex_minimum
 from pfl_core.algorithms.partial import FedRep
 from pfl_core.seeding import generator
-from tests.algorithms.two_nets import F64, NETS, every_net, named_fed, simplest_and_fullest
+from tests.algorithms.two_nets import F64, NETS, every_net, named_fed
 from tests.helpers import after, everyone, linear_federation, mlp, module_of, same_bits, samples
 
 
@@ -289,13 +288,6 @@ def test_clients_mix_with_clients_that_have_their_labels():
         assert (inside.diagonal() < 0.9).all()  # and it is a mixture
 
 
-@simplest_and_fullest
-def test_a_round_in_chunks_gives_the_same_bits(name, one_by_one):
-    whole = after(FedPAC(), fed_of(name)[1], PARTS)
-    one_by_one()
-    assert same_bits(whole, after(FedPAC(), fed_of(name)[1], PARTS))
-
-
 # ---- the quadratic program ------------------------------------------------------------------------------------------
 
 
@@ -415,19 +407,3 @@ def test_zero_variance_gives_the_own_head_or_an_equal_mixture():
     w = FedPAC().head_weights(A, torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=F64))
     torch.testing.assert_close(w[0], torch.tensor([1.0, 0, 0, 0], dtype=F64), atol=1e-6, rtol=0)
     torch.testing.assert_close(w[1:3], torch.tensor([[0, 0.5, 0.5, 0]], dtype=F64).expand(2, -1), atol=1e-6, rtol=0)
-
-
-# ---- settings -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [({"lam": -1.0}, "lam=-1.0"), ({"lr_head": -0.5}, "lr_head=-0.5"), ({"lam": float("nan")}, "lam=nan")]
-    + [
-        ({name: "nonsense"}, f"{name}='nonsense'")
-        for name in ("prototype_weighting", "client_weighting", "buffer_policy")
-    ],
-)
-def test_bad_settings_say_so_in_one_line(options, named):
-    with pytest.raises(ValueError, match=rf"\A(?=.*{re.escape(named)})[^\n]+\Z"):
-        FedPAC(**options)

@@ -1,7 +1,5 @@
 """HeteroFL: masked sub-networks against physically smaller ones, the server's mean, and equality with FedAvg."""
 
-import math
-import re
 from collections import OrderedDict
 
 import pytest
@@ -175,18 +173,6 @@ def test_a_client_is_scored_with_its_sub_network(net):
         torch.testing.assert_close(fed.logits(row, x), plain.eval()(x).detach())
 
 
-@both_nets
-def test_a_round_in_chunks_gives_the_same_bits(net, same_in_chunks):
-    options = {"full_share": 0.3, "absent_labels": "zero"}
-    same_in_chunks(lambda: run(HeteroFL(**options), fed_of(net), Schedule(2, participation=0.75)))
-
-
-def test_readings_and_the_mean_size():
-    made = HeteroFL.reading("authors_code")
-    assert (made.client_weighting, made.absent_labels, made.scaler) == ("uniform", "zero", True)
-    assert math.isclose(HeteroFL().full_share + (1 - HeteroFL().full_share) * HeteroFL().small, 0.55)
-
-
 def test_a_network_that_is_no_plain_chain_is_refused():
     class Net(nn.Module):
         def __init__(self):
@@ -199,10 +185,3 @@ def test_a_network_that_is_no_plain_chain_is_refused():
     fed = federation(Net())
     with pytest.raises(ValueError, match="plain chain"):
         HeteroFL().init(fed, fed.theta0)
-
-
-@pytest.mark.parametrize("options", [{"full_share": 1.5}, {"small": 0.0}, {"half": "depth"}], ids=str)
-def test_bad_settings_say_so_in_one_line(options):
-    ((name, value),) = options.items()
-    with pytest.raises(ValueError, match=re.compile(rf"\AHeteroFL: (?=.*{name}='?{value})[^\n]+\Z")):
-        HeteroFL(**options)

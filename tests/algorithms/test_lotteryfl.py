@@ -1,6 +1,5 @@
 """LotteryFL: rounds by hand, a plain PyTorch reference, and what pruning and averaging must not change."""
 
-import re
 from collections import OrderedDict
 
 import numpy as np
@@ -12,7 +11,6 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from pfl_core import Federation, Schedule, Split, Training, run
-from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.lotteryfl import LotteryFL, cut_off, training_and_held_out
 from pfl_core.engine import rounds
 from pfl_core.ops import round_half_up
@@ -158,24 +156,6 @@ def average(old, parts):
     return torch.where(bottom > 0, top / bottom.clamp(min=1e-9), old)
 
 
-# ---- FedAvg at one end ----------------------------------------------------------------------------------------------
-
-
-@every_net
-@pytest.mark.parametrize(
-    ("weighting", "gate"), [("uniform", {"target_density": 1.0}), ("samples", {"acc_threshold": 1.0})]
-)
-def test_without_pruning_it_is_bitwise_fedavg(name, weighting, gate):
-    schedule = Schedule(4, participation=0.75)
-    state, history = run(LotteryFL(**gate, client_weighting=weighting), fed_of(name), schedule)
-    averaged, of_fedavg = run(FedAvg(weighting), fed_of(name), schedule)
-    assert same_bits(state.shared, averaged.shared)
-    for metric in ("correct", "correct_trained", "train_loss", "upload", "passes"):
-        assert same_bits(history.series[metric], of_fedavg.series[metric])
-    assert state.active.all()
-    assert not np.nansum(history.series["upload_bits"][1])
-
-
 # ---- pruning --------------------------------------------------------------------------------------------------------
 
 
@@ -302,18 +282,3 @@ def test_absent_clients_keep_their_masks():
             assert torch.equal(snapshot.state.active[k], state.active[k])
         assert not torch.equal(snapshot.state.active, state.active) or snapshot.t > 1
         state = snapshot.state
-
-
-# ---- settings -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["prune_rate", "acc_threshold", "target_density"])
-@pytest.mark.parametrize("value", [-0.1, 20.0, float("nan")])
-def test_shares_lie_between_0_and_1(name, value):
-    with pytest.raises(ValueError, match=rf"\A(?=.*{re.escape(f'{name}={value}')})[^\n]+\Z"):
-        LotteryFL(**{name: value})
-
-
-def test_an_unknown_weighting_is_named():
-    with pytest.raises(ValueError, match="client_weighting='nonsense'"):
-        LotteryFL(client_weighting="nonsense")

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_core import Federation, LocalTraining, Schedule, Split, Training, methods, run
+from pfl_core import Federation, LocalTraining, Schedule, Split, Training, run
 from pfl_core.algorithms.fedavg import FedAvg, FedAvgFT, client_weight
 from pfl_core.algorithms.fedselect.method import FedSelect
-from pfl_core.algorithms.local import Local
 from pfl_core.algorithms.partial import FedBABU, FedPer, FedRep, LGFedAvg, select_entries, top_layers
 from pfl_core.engine import rounds
 from tests.algorithms.two_nets import both_nets, fed_of, wrong
@@ -152,28 +151,6 @@ def test_rounds_against_plain_modules(method, net, policy):
 
 
 @both_nets
-@pytest.mark.parametrize("weighting", ["uniform", "samples"])
-def test_fedper_without_a_personal_part_is_fedavg(net, weighting):
-    fed, schedule = fed_of(net), Schedule(3, participation=0.75)
-    state, history = run(FedPer(weighting, "average", personal_layers=0), fed, schedule)
-    want, of_fedavg = run(FedAvg(weighting), fed, schedule)
-    assert torch.equal(state.shared, want.shared)
-    for metric in ("correct", "loss", "loss_trained", "train_loss", "upload", "passes"):
-        assert same_bits(history.series[metric], of_fedavg.series[metric]), metric
-
-
-@both_nets
-def test_lg_fedavg_that_shares_nothing_is_local(net):
-    fed = fed_of(net)
-    pairs = zip(models_of(LGFedAvg(shared_layers=0), fed, **PART), models_of(Local(), fed, **PART), strict=True)
-    assert all(torch.equal(one, other) for one, other in pairs)
-    _, history = run(LGFedAvg(shared_layers=0), fed, Schedule(3))
-    _, of_local = run(Local(), fed, Schedule(3))
-    for metric in ("loss", "loss_trained", "train_loss", "upload"):
-        assert same_bits(history.series[metric], of_local.series[metric]), metric
-
-
-@both_nets
 @pytest.mark.parametrize("options", [{}, {"buffer_policy": "average"}, {"client_weighting": "samples"}], ids=str)
 @pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01}], ids=str)
 def test_fedrep_is_fedselect_with_the_head_as_fixed_mask(net, options, training):
@@ -284,12 +261,6 @@ def test_statistics_are_local_or_averaged(method):
         assert not torch.equal(tail[0], fed.theta0[fed.num_params :])
 
 
-@every_method
-@both_nets
-def test_a_round_in_chunks_gives_the_same_bits(algorithm, net, same_in_chunks):
-    same_in_chunks(lambda: run(algorithm, fed_of(net), Schedule(2, **PART)))
-
-
 def test_the_state_holds_only_the_personal_entries_of_a_client():
     """Ten heads of a large network must not cost ten networks, in memory or in a checkpoint."""
     fed = fed_of("cnn")
@@ -351,39 +322,3 @@ def test_top_layers_include_their_norm_layers(count):
 def test_more_layers_than_the_network_has_are_refused():
     with pytest.raises(ValueError, match=re.compile(r"\A(?=.*last 4 layers)(?=.*has 3)[^\n]+\Z")):
         FedPer(personal_layers=4).init(fed_of("cnn"), fed_of("cnn").theta0)
-
-
-def test_default_settings():
-    """2 + 1 epochs; 5 epochs of fine-tuning on everything; one layer; no warm start; equal weights."""
-    fed = fed_of("mlp", epochs=3)
-    assert (FedRep().head_epochs, FedRep().body_epochs, FedRep().passes(fed)) == (2, 1, 3)
-    assert (FedBABU().finetune_epochs, FedBABU().finetune_part) == (5, "all")
-    assert (LGFedAvg().shared_layers, LGFedAvg().warm_start_rounds, FedPer().personal_layers) == (1, 0, 1)
-    assert all(a.client_weighting == "uniform" for a in ALL)
-    table = methods()
-    assert {n for n in ("fedper", "fedrep", "fedbabu", "lg_fedavg") if "pfedgate" in table[n].papers} == {
-        "fedrep",
-        "lg_fedavg",
-    }
-
-
-@pytest.mark.parametrize(
-    ("method", "options"),
-    [
-        (FedPer, {"personal_layers": -1}),
-        (FedRep, {"head_epochs": 0}),
-        (FedRep, {"body_epochs": 0}),
-        (FedRep, {"lr_head": -0.1}),
-        (FedRep, {"lr_head": float("nan")}),
-        (FedBABU, {"finetune_epochs": -1}),
-        (FedBABU, {"finetune_part": "tail"}),
-        (LGFedAvg, {"shared_layers": -1}),
-        (LGFedAvg, {"warm_start_rounds": -1}),
-        (FedPer, {"buffer_policy": "away"}),
-        (FedRep, {"client_weighting": "size"}),
-    ],
-)
-def test_bad_settings_say_so_in_one_line(method, options):
-    ((name, value),) = options.items()
-    with pytest.raises(ValueError, match=re.compile(rf"\A{method.__name__}: (?=.*{name}={value!r})[^\n]+\Z")):
-        method(**options)

@@ -1,14 +1,11 @@
 """Per-FedAvg: a round by hand, against plain autograd through the inner step, and where it is FedAvg."""
 
-import re
-
 import pytest
 import torch
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from pfl_core import LocalTraining, Schedule, run
-from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.perfedavg import PerFedAvg
 from tests.algorithms.two_nets import F64, SOME, both_nets, fed_of, net_of, wrong
 from tests.helpers import after, linear_federation, module_of
@@ -35,18 +32,6 @@ def test_a_round_by_hand(order, alpha):
     torch.testing.assert_close(state.shared, (2 * q * less[0] * a + 2 * 2 * r * less[1] * b) / 3)
     torch.testing.assert_close(notes["train_loss"], -torch.stack([1 - q, 1 - r]).log().float())
     assert notes["upload"].tolist() == [4, 4]
-
-
-@both_nets
-@both_orders
-@pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01, "clip_norm": 0.1}], ids=str)
-def test_with_alpha_0_and_one_batch_it_is_bitwise_fedavg(net, order, training):
-    fed = fed_of(net, batch_size=20, epochs=3, **training)
-    options = {"client_weighting": "samples", "lr_server": 0.7}
-    runs = (after(a, fed, SOME) for a in (PerFedAvg(**options, alpha=0.0, order=order), FedAvg(**options)))
-    for (state, notes), (want, of_fedavg) in zip(*runs, strict=True):
-        assert torch.equal(state.shared, want.shared)
-        torch.testing.assert_close(notes["train_loss"], of_fedavg["train_loss"])
 
 
 # ---- against plain autograd -----------------------------------------------------------------------------------------
@@ -140,10 +125,6 @@ def test_clients_are_scored_after_one_epoch_with_that_option(net):
     assert history.series["correct"][1] != history.series["correct_trained"][1]
 
 
-def test_a_round_in_chunks_gives_the_same_bits(same_in_chunks):
-    same_in_chunks(lambda: run(PerFedAvg(), fed_of(), Schedule(2, participation=0.5)))
-
-
 def test_chunks_change_second_derivatives_only_by_rounding(one_by_one):
     """They are batched over clients, and some processors multiply a batch of matrices in another order than one."""
     algorithm, fed = PerFedAvg(order="hessian"), fed_of(dtype=torch.float64)
@@ -151,10 +132,3 @@ def test_chunks_change_second_derivatives_only_by_rounding(one_by_one):
     one_by_one()
     parts, _ = run(algorithm, fed, Schedule(2, participation=0.5))
     torch.testing.assert_close(whole.shared, parts.shared, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("options", [{"alpha": -0.1}, {"order": "third"}, {"adaptation": "none"}], ids=str)
-def test_bad_settings_say_so_in_one_line(options):
-    ((name, value),) = options.items()
-    with pytest.raises(ValueError, match=re.compile(rf"\APerFedAvg: (?=.*{name}='?{value})[^\n]+\Z")):
-        PerFedAvg(**options)

@@ -1,12 +1,10 @@
 """pFedMe: a round by hand, against plain autograd, and where it is FedAvg."""
 
-import re
-
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pfl_core import Schedule, methods, run
+from pfl_core import Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.pfedme import PFedMe
 from tests.algorithms.two_nets import F64, SOME, both_nets, fed_of, net_of, wrong
@@ -151,24 +149,3 @@ def test_a_novel_client_trains_from_the_shared_model(net, algorithm):
     assert torch.equal(method.evaluation_models(fed, adapted, novel, 0), want)
     assert not torch.equal(want[0], state.shared)
     assert same_bits((adapted.shared, adapted.local[0], adapted.local[2]), (state.shared, *state.local[::2]))
-
-
-@both_nets
-@pytest.mark.parametrize("algorithm", ["paper", "fedem_code"])
-def test_a_round_in_chunks_gives_the_same_bits(net, algorithm, same_in_chunks):
-    same_in_chunks(lambda: run(PFedMe(algorithm=algorithm), fed_of(net), Schedule(2, participation=0.5)))
-
-
-def test_default_settings_and_variants():
-    made = PFedMe()
-    assert (made.inner_steps, made.lr_server, made.client_weighting, made.algorithm) == (5, 1.0, "samples", "paper")
-    assert {v.get("lam") for v in methods()["pfedme"].variants.values()} >= {0.0001, 0.001, 0.01, 0.1, 1, 10}
-
-
-@pytest.mark.parametrize(
-    "options", [{"lam": -0.1}, {"lam": float("nan")}, {"inner_steps": 0}, {"lr_personal": -1.0}], ids=str
-)
-def test_bad_settings_say_so_in_one_line(options):
-    ((name, value),) = options.items()
-    with pytest.raises(ValueError, match=re.compile(rf"\ApFedMe: (?=.*{name}={value})[^\n]+\Z")):
-        PFedMe(**options)

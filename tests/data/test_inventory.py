@@ -12,7 +12,7 @@ from pfl_core.cli import main
 from pfl_core.data import VERSIONS, checksum, fetch, names, registry, versions
 from pfl_core.data import catalogue as module
 from pfl_core.data.combine import RECIPES
-from pfl_core.data.medmnist_sets import table
+from pfl_core.data.medmnist_sets import info_table
 
 
 def test_names_lists_available_sets(write_npz):
@@ -244,5 +244,5 @@ def test_unknown_names_are_refused_before_anything_is_done(folder):
 
 
 def test_the_light_table_of_names_is_the_catalogue(folder):
-    assert set(registry.SINGLE) == {*module.ENTRIES, *registry.MEDMNIST} and set(registry.MEDMNIST) <= set(table())
+    assert set(registry.SINGLE) == {*module.ENTRIES, *registry.MEDMNIST} and set(registry.MEDMNIST) <= set(info_table())
     assert registry.COMBINED == tuple(RECIPES) and tuple(names()) == (*registry.SINGLE, *registry.COMBINED)

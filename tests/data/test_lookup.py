@@ -63,9 +63,13 @@ def test_npz_goes_before_the_owners_files_and_before_what_is_built_in(write_npz,
 
 def test_the_error_of_a_missing_set_says_what_is_here_and_what_to_do(write_npz, folder):
     write_npz("mine")
+    write_npz("organamnist")
+    (folder / "office_home" / "art" / "bed").mkdir(parents=True)
+    (folder / "office_home" / "art" / "bed" / "1.jpg").touch()
     with pytest.raises(FileNotFoundError) as caught:
         load("cifar10")
     line = str(caught.value)
+    assert "mini_imagenet" not in line
     assert "\n" not in line
     for part in (
         "'cifar10'",
@@ -73,6 +77,8 @@ def test_the_error_of_a_missing_set_says_what_is_here_and_what_to_do(write_npz, 
         str(folder),
         "digits",
         "mine",
+        "organamnist",
+        "office_home",
         "`pfl data cifar10`",
     ):
         assert part in line

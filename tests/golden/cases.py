@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.golden import defaults, engine, files, methods, parts
+from tests.golden import components, defaults, engine, files, methods
 from tests.golden.digest import Numbers, differences
 
 HERE = Path(__file__).parent
@@ -69,8 +69,8 @@ KINDS = {
     for kind in (
         Kind("methods", methods.wanted, methods.numbers, methods.component, methods.single),
         Kind("engine", lambda: tuple(engine.CASES), engine.numbers, lambda case: "engine"),
-        Kind("partitions", parts.partitions, parts.partition_numbers, parts.partition_component),
-        Kind("networks", parts.networks, parts.network_numbers, parts.network_component),
+        Kind("partitions", components.partitions, components.partition_numbers, components.partition_component),
+        Kind("networks", components.networks, components.network_numbers, components.network_component),
         Kind("data", files.wanted, files.numbers, files.component),
         Kind("defaults", defaults.wanted, defaults.numbers, defaults.component),
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pfl_core.partition import partition
 from pfl_core.partition.dirichlet import cut_by_shares
 from pfl_core.partition.fedem import split_622
-from pfl_core.partition.paired import split_by_class
+from pfl_core.partition.star_pfl import split_by_class
 
 
 def sizes(part, data):

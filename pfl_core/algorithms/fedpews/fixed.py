@@ -21,7 +21,7 @@ from pfl_core.algorithms.fedpews.method import WarmState, Warmup, expand, neuron
 from pfl_core.federation import Federation
 from pfl_core.ops import round_half_up
 from pfl_core.options import NonNegativeInt
-from pfl_core.seeding import generator
+from pfl_core.seeding import permutation
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ class FedPeWSFixed(Warmup[FixedState]):
         which model.) With ``probe_whole`` the shape is [2, N, h], and the second block is always that of x_g.
         """
         everyone = torch.arange(fed.num_clients)
-        views = [fed.broadcast(state.shared, everyone)] * (1 + self.probe_whole)
+        whole = fed.broadcast(state.shared, everyone)
+        views = [whole, whole] if self.probe_whole else [whole]
         if t < self.warmup_rounds(fed):
             views[0] = state.shared * expand(neuron_chain(fed), self.neurons(fed), self.expand_rule)
         return torch.stack([self._sums(fed, theta) for theta in views])
@@ -92,7 +93,7 @@ class FedPeWSFixed(Warmup[FixedState]):
         everyone, data = torch.arange(fed.num_clients), []
         for k in everyone.tolist():
             x, y = fed.splits["train"].client(k)
-            index = torch.randperm(len(y), generator=generator(fed.seed, "probe", k))[: self.probe].to(y.device)
+            index = permutation(len(y), fed.seed, "probe", k)[: self.probe].to(y.device)
             data.append((x[index], y[index]))
         # For each layer, one [samples, neurons, ...] per client.
         layers = [fed.forward(theta, everyone, data, layer=name) for name in neuron_chain(fed).activations]

@@ -35,7 +35,18 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pfl_core.algorithm import ABSENT, Algorithm, MechanismCheck, State, build, check_choices, method, register
+from pfl_core.algorithm import (
+    ABSENT,
+    Algorithm,
+    MechanismCheck,
+    State,
+    build,
+    check_choices,
+    check_minimum,
+    check_shares,
+    method,
+    register,
+)
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Batch, DerivedWeights, Federation, LocalTraining
@@ -85,8 +96,7 @@ class Warmup(Algorithm[WarmStateT]):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        if not 0 <= self.tau <= 1:
-            raise ValueError(f"{type(self).__name__}: tau={self.tau} is outside [0, 1]; give the share W / T")
+        check_shares(self, "tau")
         _ = self.inner
 
     @cached_property
@@ -282,8 +292,7 @@ class FedPeWS(Warmup[WarmState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.lam < 0 or self.lr_mask < 0:
-            raise ValueError(f"FedPeWS: lam={self.lam} and lr_mask={self.lr_mask} must both be at least 0")
+        check_minimum(self, lam=0, lr_mask=0)
 
     def init(self, fed: Federation, theta0: Tensor) -> WarmState:
         base = self.init_base(fed, theta0)

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from pfl_core.federation import Federation
 from pfl_core.ops import BLOCK, top_count
-from pfl_core.seeding import generator
+from pfl_core.seeding import generator, permutation
 
 
-def scores(
+def ranking_scores(
     fed: Federation, ranking: str, reference: Tensor, start: Tensor, trained: Tensor, clients: Tensor, t: int
 ) -> Iterator[Tensor]:
     """The scores [e] or [d] of one client after another; the largest become personal. They share one buffer.
@@ -48,7 +48,7 @@ def tie_order(fed: Federation, ranking: str, size: int, t: int, k: int) -> Tenso
 
     Many entries do not change at all, so with "least_change" many scores are equal.
     """
-    return torch.randperm(size, generator=generator(fed.seed, "ties", t, k)) if ranking == "least_change" else None
+    return permutation(size, fed.seed, "ties", t, k) if ranking == "least_change" else None
 
 
 def gradients(fed: Federation, theta: Tensor, clients: Tensor, t: int) -> Tensor:

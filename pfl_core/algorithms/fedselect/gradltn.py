@@ -29,11 +29,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import MechanismCheck, register
+from pfl_core.algorithm import MechanismCheck, check_minimum, check_shares, register
 from pfl_core.algorithms.fedselect.alternating import NOTES, Alternating, MaskState, loss_checks, part_check
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.ops import count_true, counts_true, put, round_half_up, take, top_count
-from pfl_core.options import NonNegativeInt, percent_hint
+from pfl_core.options import NonNegativeInt
 from pfl_core.training import Training
 
 
@@ -63,11 +63,8 @@ class FedSelectGradLTN(Alternating[MaskState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.keep_rate <= 1:
-            value = self.keep_rate
-            raise ValueError(f"FedSelectGradLTN: keep_rate={value} is outside [0, 1]{percent_hint(value)}")
-        if self.num_search_iters < 0:
-            raise ValueError(f"FedSelectGradLTN: num_search_iters={self.num_search_iters} is below 0; give 0 or more")
+        check_shares(self, "keep_rate")
+        check_minimum(self, num_search_iters=0)
 
     def round(self, fed: Federation, state: MaskState, clients: Tensor, t: int) -> tuple[MaskState, dict]:
         start = take(state.local, clients)  # [S, e]

@@ -30,13 +30,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, MechanismCheck, register
-from pfl_core.algorithms.fedselect.ablation import fixed_masks, scores, tie_order
+from pfl_core.algorithm import Algorithm, MechanismCheck, check_minimum, check_shares, register
+from pfl_core.algorithms.fedselect.ablation import fixed_masks, ranking_scores, tie_order
 from pfl_core.algorithms.fedselect.alternating import NOTES, Alternating, MaskState, loss_checks, part_check
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
 from pfl_core.ops import ClientRows, count_true, counts_true, put, round_half_up, take, top_count
-from pfl_core.options import percent_hint
 from pfl_core.training import Training
 
 
@@ -115,12 +114,9 @@ class FedSelect(Alternating[SelectState]):
     }
 
     def __post_init__(self) -> None:
-        for name in ("p", "alpha"):
-            if not 0 <= (value := getattr(self, name)) <= 1:
-                raise ValueError(f"FedSelect: {name}={value} is outside [0, 1]{percent_hint(value)}")
         super().__post_init__()
-        if self.mask_update_every < 1 or self.mask_update_start < 0:
-            raise ValueError("FedSelect: mask_update_every must be at least 1 and mask_update_start at least 0")
+        check_shares(self, "p", "alpha")
+        check_minimum(self, mask_update_every=1, mask_update_start=0)
         if bool(self.layers) != (self.masks == "layers"):
             raise ValueError(
                 f"FedSelect: masks={self.masks!r} with layers={self.layers}; give both or none, such as "
@@ -187,7 +183,7 @@ class FedSelect(Alternating[SelectState]):
         start = take(state.local, clients)
         reference = start if state.reference is None else take(state.reference, clients)
         grown = personal.clone()
-        for s, score in enumerate(scores(fed, self.ranking, reference, start, trained, clients, t)):
+        for s, score in enumerate(ranking_scores(fed, self.ranking, reference, start, trained, clients, t)):
             for unit in self.units(fed.layout):
                 size = len(score[unit])
                 order = tie_order(fed, self.ranking, size, t, int(clients[s]))

@@ -9,23 +9,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pfl_core.algorithm import ABSENT, State
 from pfl_core.algorithms.pfedgate.blocks import Blocks, build_blocks
 from pfl_core.algorithms.pfedgate.gate import Gate
 from pfl_core.algorithms.pfedgate.knapsack import exact, greedy
+from pfl_core.algorithms.pfedgate.options import PFedGateOptions
 from pfl_core.federation import Federation
-from pfl_core.seeding import generator, numpy_generator
-
-if TYPE_CHECKING:
-    from pfl_core.algorithms.pfedgate.options import PFedGateOptions
+from pfl_core.seeding import numpy_generator, permutation
 
 FINE, COARSE = 1000, 10  # importances are rounded to thousandths (not in the paper), or to tenths (released code)
 LARGEST = 10.0  # importances are clipped to this value before rounding; matters only without sigmoid
+
+
+@dataclass(frozen=True)
+class GateState(State):
+    """``shared`` [e] is θ."""
+
+    gate: Tensor = ABSENT  # [N, v] φ_k
+    statistics: Tensor = ABSENT  # [N, q] running statistics of the gates' norms
+    velocity: Tensor = ABSENT  # [N, d], if clients keep their momentum
+    gate_velocity: Tensor = ABSENT  # [N, v], likewise
+    gate_values: Tensor = ABSENT  # [t, L] M' in each round so far, mean over batches, then over clients
 
 
 def budgets(ratio: float | tuple[float, ...], num_clients: int, seed: int) -> np.ndarray:
@@ -42,7 +51,7 @@ def budgets(ratio: float | tuple[float, ...], num_clients: int, seed: int) -> np
             f"PFedGate: {len(values)} values of keep_ratio for {num_clients} clients; give at most one for each"
         )
     out = np.empty(num_clients)
-    order = torch.randperm(num_clients, generator=generator(seed, "budgets")).numpy()
+    order = permutation(num_clients, seed, "budgets").numpy()
     for value, part in zip(values, np.array_split(order, len(values)), strict=True):
         out[part] = value
     return out
@@ -132,13 +141,25 @@ class Adapter:
         through = importance if self.options.straight_through == "all" else importance * on
         return (on + (through - through.detach())) * scale, kept
 
+    # ---- from M' to the model ---------------------------------------------------------------------------------------
+
+    def scaled(self, theta_k: Tensor, scale: Tensor) -> Tensor:
+        """θ' [e] from ``theta_k`` [e] and M', ``scale`` [L]."""
+        d = self.blocks.num_params
+        return torch.cat([self.blocks.scale(theta_k[:d], scale), theta_k[d:]])
+
+    def logits(self, fed: Federation, theta_k: Tensor, scale: Tensor, x: Tensor) -> Tensor:
+        """Logits [B, C] of the model ``theta_k`` [e] adapted by M', ``scale`` [L]."""
+        out = fed.logits(self.scaled(theta_k, scale), x)
+        return out.relu() if self.options.logit_relu else out
+
+    # ---- the selection ----------------------------------------------------------------------------------------------
+
     def fixed(self, k: int) -> np.ndarray:
         """Importances [L] of the controls: all equal, which favours small blocks, or drawn once for each client."""
         if self.options.mask == "small_blocks":
             return np.ones(self.blocks.num_blocks)
         return numpy_generator(self.seed, "mask", k).random(self.blocks.num_blocks)
-
-    # ---- the selection --------------------------------------------------------------------------------------------
 
     def select(self, importance: np.ndarray, k: int) -> np.ndarray:
         """I bool [L] of client k for importances G [L]: first blocks are always kept, others within the budget."""

@@ -6,22 +6,19 @@ other orders, and with the gates of other clients. They do not change the result
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithms.pfedgate.adapt import Adapter
+from pfl_core.algorithms.pfedgate.adapt import Adapter, GateState
+from pfl_core.algorithms.pfedgate.options import PFedGateOptions
 from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.federation.federation import EVAL_BATCH
-from pfl_core.seeding import generator
-
-if TYPE_CHECKING:
-    from pfl_core.algorithms.pfedgate.method import GateState, PFedGate
+from pfl_core.seeding import permutation
 
 ORDERS = 5  # random orders of the test samples in the diagnostics
 OTHERS = 3  # number of other clients whose gates are tried in the diagnostics
@@ -60,7 +57,7 @@ def scored_batches(adapter: Adapter, k: int, num: int) -> Iterator[Tensor]:
     The order is random, because batches sorted by label would leak the labels into the gate.
     """
     options = adapter.options
-    order = torch.randperm(num, generator=generator(adapter.seed, "evaluation", k, options.eval_order))
+    order = permutation(num, adapter.seed, "evaluation", k, options.eval_order)
     yield from order.split(1 if options.eval_gate == "sample" else options.eval_batch_size)
 
 
@@ -89,6 +86,17 @@ def adapted(
         yield torch.arange(len(x)), *fixed
 
 
+def logits_by_batch(
+    adapter: Adapter, fed: Federation, theta_k: Tensor, batches: Iterable[tuple[Tensor, Tensor, np.ndarray]], x: Tensor
+) -> Tensor:
+    """Logits [B, C] of x, whose ``batches`` (indices, M', I) have their own M'."""
+    order, logits = [], []
+    for index, scale, _ in batches:
+        order.append(index)
+        logits.append(adapter.logits(fed, theta_k, scale, x[index]))
+    return torch.cat(logits)[torch.cat(order).argsort()]
+
+
 def scored_masks(
     adapter: Adapter, fed: Federation, state: GateState, k: int, split: str
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +109,7 @@ def scored_masks(
     return np.stack(masks), np.array(sizes)
 
 
-def probes(method: PFedGate, fed: Federation, state: GateState) -> dict[str, Tensor]:
+def probes(method: PFedGateOptions, fed: Federation, state: GateState) -> dict[str, Tensor]:
     """Number of correct test predictions of each client [N], for different ways to score the final model.
 
     Without gates, with test batches in ``ORDERS`` random orders and sorted by label, sample by sample, with one model
@@ -123,7 +131,7 @@ def probes(method: PFedGate, fed: Federation, state: GateState) -> dict[str, Ten
     }
 
 
-def gate_swaps(method: PFedGate, fed: Federation, state: GateState) -> dict[str, Tensor]:
+def gate_swaps(method: PFedGateOptions, fed: Federation, state: GateState) -> dict[str, Tensor]:
     """Number of correct test predictions of each client [N] with another gate; ``order_correct[0]`` is with its own.
 
     ``other_gates_correct`` [OTHERS, N]: client k has the gate of client k + 1, k + 2, ... (cyclic; fewer rows in small
@@ -136,7 +144,7 @@ def gate_swaps(method: PFedGate, fed: Federation, state: GateState) -> dict[str,
     everyone = torch.arange(fed.num_clients)
     theta = fed.broadcast(state.shared, everyone)
 
-    def correct(gates: GateState, variant: PFedGate = method) -> Tensor:
+    def correct(gates: GateState, variant: PFedGateOptions = method) -> Tensor:
         return fed.evaluate(theta, everyone, predict=partial(variant.predict, fed, gates)).correct
 
     def with_gates(change: Callable[[Tensor], Tensor]) -> GateState:
@@ -153,7 +161,7 @@ def gate_swaps(method: PFedGate, fed: Federation, state: GateState) -> dict[str,
     }
 
 
-def mean_scale(method: PFedGate, fed: Federation, state: GateState) -> float:
+def mean_scale(method: PFedGateOptions, fed: Federation, state: GateState) -> float:
     """Mean of M over the kept blocks, then over a client's training batches, then over the clients."""
     adapter, means = Adapter.of(method, fed), []
     for k in range(fed.num_clients):
@@ -173,7 +181,7 @@ def ungated(fed: Federation, state: GateState) -> Tensor:
         return fed.average(local, clients, fed.num_train[clients])[0]
 
 
-def sorted_by_label(method: PFedGate, fed: Federation, state: GateState) -> Tensor:
+def sorted_by_label(method: PFedGateOptions, fed: Federation, state: GateState) -> Tensor:
     """Number of correct predictions [N] with test batches sorted by label, which leaks the labels into the gate."""
     adapter, correct = Adapter.of(method, fed), []
     for k in range(fed.num_clients):
@@ -181,7 +189,7 @@ def sorted_by_label(method: PFedGate, fed: Federation, state: GateState) -> Tens
         count = 0
         for index in y.argsort(stable=True).split(method.eval_batch_size):
             scale, _ = adapter(state.gate[k], state.statistics[k], x[index], k, "eval")
-            logits = method.logits(fed, adapter, state.shared, scale, x[index])
+            logits = adapter.logits(fed, state.shared, scale, x[index])
             count += int((logits.argmax(1) == y[index]).sum())
         correct.append(count)
     return torch.tensor(correct)

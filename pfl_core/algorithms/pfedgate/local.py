@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pfl_core.algorithms.pfedgate.adapt import Adapter
+from pfl_core.algorithms.pfedgate.adapt import Adapter, GateState
 from pfl_core.algorithms.pfedgate.evaluation import client_vector, mean_image
 from pfl_core.federation import DerivedWeights, Federation, LocalTraining, Output
 from pfl_core.federation.types import WeightsFunction
 from pfl_core.ops import take
 from pfl_core.seeding import Key
-
-if TYPE_CHECKING:
-    from pfl_core.algorithms.pfedgate.method import GateState
 
 
 @dataclass(eq=False)

@@ -23,7 +23,7 @@ weights n_k; training batches of one sample are skipped; ``output_rows``. Moment
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -32,9 +32,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import ABSENT, ClientModel, MechanismCheck, State, register
-from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.algorithms.pfedgate.evaluation import adapted, batchwise, fixed_vector, probes, scored_masks
+from pfl_core.algorithm import ABSENT, ClientModel, MechanismCheck, register
+from pfl_core.algorithms.pfedgate.adapt import Adapter, GateState
+from pfl_core.algorithms.pfedgate.evaluation import (
+    adapted,
+    batchwise,
+    fixed_vector,
+    logits_by_batch,
+    probes,
+    scored_masks,
+)
 from pfl_core.algorithms.pfedgate.local import ClientUpdate, Trainer, relu_loss
 from pfl_core.algorithms.pfedgate.mechanism import mechanism_checks
 from pfl_core.algorithms.pfedgate.options import PFedGateOptions
@@ -43,17 +50,6 @@ from pfl_core.algorithms.pfedgate.sliced import SlicedTrainer
 from pfl_core.federation import Federation, LocalTraining, Scores
 from pfl_core.ops import normalised, put, take
 from pfl_core.training import Training
-
-
-@dataclass(frozen=True)
-class GateState(State):
-    """``shared`` [e] is θ."""
-
-    gate: Tensor = ABSENT  # [N, v] φ_k
-    statistics: Tensor = ABSENT  # [N, q] running statistics of the gates' norms
-    velocity: Tensor = ABSENT  # [N, d], if clients keep their momentum
-    gate_velocity: Tensor = ABSENT  # [N, v], likewise
-    gate_values: Tensor = ABSENT  # [t, L] M' in each round so far, mean over batches, then over clients
 
 
 @register(
@@ -185,32 +181,7 @@ class PFedGate(PFedGateOptions):
     def predict(self, fed: Federation, state: GateState, k: int, theta_k: Tensor, x: Tensor) -> Tensor:
         """Logits [B, C]. The gate is in evaluation mode. Samples are scored in random batches, each with its own M'."""
         adapter = Adapter.of(self, fed)
-        return self._by_batch(fed, adapter, theta_k, adapted(adapter, fed, state, k, x), x)
-
-    def _by_batch(
-        self,
-        fed: Federation,
-        adapter: Adapter,
-        theta_k: Tensor,
-        batches: Iterable[tuple[Tensor, Tensor, np.ndarray]],
-        x: Tensor,
-    ) -> Tensor:
-        """Logits [B, C] of x, whose ``batches`` (indices, M', I) have their own M'."""
-        order, logits = [], []
-        for index, scale, _ in batches:
-            order.append(index)
-            logits.append(self.logits(fed, adapter, theta_k, scale, x[index]))
-        return torch.cat(logits)[torch.cat(order).argsort()]
-
-    def logits(self, fed: Federation, adapter: Adapter, theta_k: Tensor, scale: Tensor, x: Tensor) -> Tensor:
-        """Logits [B, C] of the model ``theta_k`` [e] adapted by M', ``scale`` [L]."""
-        out = fed.logits(self.scaled(adapter, theta_k, scale), x)
-        return out.relu() if self.logit_relu else out
-
-    def scaled(self, adapter: Adapter, theta_k: Tensor, scale: Tensor) -> Tensor:
-        """θ' [e] from ``theta_k`` [e] and M', ``scale`` [L]."""
-        d = adapter.blocks.num_params
-        return torch.cat([adapter.blocks.scale(theta_k[:d], scale), theta_k[d:]])
+        return logits_by_batch(adapter, fed, theta_k, adapted(adapter, fed, state, k, x), x)
 
     @property
     def usage(self) -> str:  # type: ignore[override]  # a class variable elsewhere, here it depends on fields
@@ -226,7 +197,7 @@ class PFedGate(PFedGateOptions):
         adapter = Adapter.of(self, fed)
         fixed = fixed_vector(adapter, fed, state, k)
         if fixed is not None:
-            return ClientModel(self.scaled(adapter, theta_k, fixed[0]))
+            return ClientModel(adapter.scaled(theta_k, fixed[0]))
         return ClientModel(tensors={"gate": state.gate[k], "statistics": state.statistics[k]})
 
     def predict_exported(
@@ -237,7 +208,7 @@ class PFedGate(PFedGateOptions):
             return out.relu() if self.logit_relu else out
         adapter = Adapter.of(self, fed)
         batches = batchwise(adapter, model.tensors["gate"], model.tensors["statistics"], k, x)
-        return self._by_batch(fed, adapter, shared["shared"], batches, x)
+        return logits_by_batch(adapter, fed, shared["shared"], batches, x)
 
     def adapt(self, fed: Federation, state: GateState, clients: Tensor, t: int) -> GateState:
         """Novel clients train their gates for ``novel_epochs``; the model is frozen."""

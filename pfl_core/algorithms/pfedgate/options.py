@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from pfl_core.algorithm import Algorithm, check_choices
+from pfl_core.algorithm import Algorithm, check_choices, check_minimum
 from pfl_core.federation.federation import EVAL_BATCH
 from pfl_core.options import NonNegativeFloat, NonNegativeInt
 
@@ -81,9 +81,7 @@ class PFedGateOptions(Algorithm):
                 f"PFedGate: min_keep_ratio={self.min_keep_ratio} is outside (0, s] with s={min(ratios)}; give a value "
                 "in this range, or None to use min_keep_rule"
             )
-        for name, low in (("blocks_per_tensor", 2), ("novel_epochs", 0), ("lr_gate", 0)):
-            if not getattr(self, name) >= low:
-                raise ValueError(f"PFedGate: {name}={getattr(self, name)} is below {low}; give at least {low}")
+        check_minimum(self, blocks_per_tensor=2, novel_epochs=0, lr_gate=0)
         if self.eval_batch_size < 1 or EVAL_BATCH % self.eval_batch_size:
             raise ValueError(
                 f"PFedGate: eval_batch_size={self.eval_batch_size} does not divide {EVAL_BATCH}, the number of samples "

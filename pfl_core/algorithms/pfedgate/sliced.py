@@ -21,7 +21,7 @@ from pfl_core.algorithms.pfedgate.local import ClientUpdate, Log, Trainer
 from pfl_core.federation.batched_backend import is_plain
 from pfl_core.federation.local_step import TrainingGroup
 from pfl_core.layout import Layout
-from pfl_core.ops import take
+from pfl_core.ops import ABSENT, take
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,34 +112,29 @@ class SlicedTrainer(Trainer):
         )
         log, options = Log.empty(len(clients), self.adapter, gate), self.adapter.options
         gradient = self._gradient(self.adaptation(clients, statistics, log))
-        loss, steps = torch.full((len(clients),), torch.nan), torch.zeros(len(clients), dtype=torch.int64)
+        rows = TrainingGroup(
+            numbers=list(range(len(clients))),
+            theta=theta,
+            lr=[fed.lr(self.t)] * len(clients),
+            config=fed.train,
+            velocity=velocity,
+            variables=gate,
+            velocity_variables=gate_velocity,
+            lr_variables=fed.lr(self.t, options.lr_gate),
+            decay_variables=options.gate_weight_decay,
+        )
 
         def train_client(s: int) -> None:
-            row = slice(s, s + 1)
-            group = TrainingGroup(
-                [s],
-                theta[row],
-                [fed.lr(self.t)],
-                fed.train,
-                None,  # all parameters are trainable
-                None if velocity is None else velocity[row],
-                gate[row],
-                None if gate_velocity is None else gate_velocity[row],
-                fed.lr(self.t, options.lr_gate),
-                options.gate_weight_decay,
-            )
-            total, num_seen = torch.zeros(()), 0
-            for batch in fed.batches(clients[row], self.t, smallest_batch=smallest_batch):
+            row = rows.take(slice(s, s + 1))
+            for batch in fed.batches(clients[s : s + 1], self.t, smallest_batch=smallest_batch):
                 value, grad_theta, grad_gate = gradient(theta[s], gate[s], batch.x[0], batch.y[0], s)
-                group.step(grad_theta[None], grad_gate[None], None)
-                total += value.cpu() * batch.count[0]
-                num_seen, steps[s] = num_seen + batch.count[0], steps[s] + 1
-            loss[s] = total / num_seen if num_seen else torch.nan
+                row.step(grad_theta[None], grad_gate[None], None)
+                row.record(value[None], batch.count, batch.weight)
 
         fed.threads.map(train_client, range(len(clients)), fed.splits["train"].sizes[clients].tolist())
         if state.velocity is None:
-            velocity = gate_velocity = None
-        return ClientUpdate(theta, gate, statistics, velocity, gate_velocity, loss, steps, log)
+            velocity = gate_velocity = ABSENT
+        return ClientUpdate(theta, gate, statistics, velocity, gate_velocity, rows.loss, torch.tensor(rows.steps), log)
 
     def _gradient(self, adapt: Callable) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
         """A function (theta [d], gate [v], x, y, row) -> the loss of a batch and its gradients for theta and gate."""

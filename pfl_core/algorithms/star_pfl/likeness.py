@@ -25,7 +25,7 @@ from pfl_core.algorithm import instrument
 from pfl_core.algorithms.star_pfl.method import StarPFL, StarState
 from pfl_core.federation import Federation
 from pfl_core.ranks import rank_correlation
-from pfl_core.seeding import generator
+from pfl_core.seeding import permutation
 
 DECIMALS = 5  # scores are rounded to this many decimals before they are ranked
 
@@ -55,7 +55,7 @@ class Likeness(StarPFL):
     def round(self, fed: Federation, state: StarState, clients: Tensor, t: int) -> tuple[LikenessState, dict]:
         new, notes = super().round(fed, state, clients, t)
         assert isinstance(new, LikenessState)
-        score = scores(new)
+        score = client_scores(new)
         stable = score <= self.stable_at
         ranks = torch.from_numpy(rank_correlation(score.numpy()))
         new = replace(new, ranks=(*new.ranks, ranks), both=(*new.both, in_common(stable)))
@@ -70,7 +70,7 @@ class Likeness(StarPFL):
         ``moving/`` is ``overlap/`` without the entries that never moved, whose score is exactly 0.
         """
         assert isinstance(state, LikenessState)
-        score = scores(state)
+        score = client_scores(state)
         out = {"ranks": torch.stack(state.ranks).round(decimals=DECIMALS), "both": torch.stack(state.both)}
         for f in fed.layout.params:
             part = score[:, f.start : f.stop]
@@ -86,12 +86,12 @@ class Likeness(StarPFL):
         tensors, out = [f for f in fed.layout.params if len(f.shape) > 1], []
         for f in tensors:
             moved = (score[:, f.start : f.stop] > 0).any(0).nonzero().squeeze(1)
-            order = torch.randperm(len(moved), generator=generator(fed.seed, "sampled entries", f.name))
+            order = permutation(len(moved), fed.seed, "sampled entries", f.name)
             out.append(f.start + moved[order[: self.sampled // len(tensors)]].sort().values)
         return torch.cat(out)
 
 
-def scores(state: StarState) -> Tensor:
+def client_scores(state: StarState) -> Tensor:
     """[N, d] the current scores of all clients, rounded."""
     return torch.stack([entries.score for entries in state.clients]).double().round(decimals=DECIMALS).cpu()
 

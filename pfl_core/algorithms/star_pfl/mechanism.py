@@ -17,15 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pfl_core.algorithm import MechanismCheck
+from pfl_core.algorithms.star_pfl.options import StarPFLOptions
 from pfl_core.training import Training
-
-if TYPE_CHECKING:
-    from pfl_core.algorithms.star_pfl.method import StarPFL
 
 NOISE = {  # reading -> side -> frozen share
     "paper": {"global": 0.271, "local": 0.129},
@@ -39,7 +36,9 @@ NOISE_FROM = {"global": 40, "local": 0}  # rounds until the frozen share of nois
 SIDES = {"global": "server", "local": "clients"}
 
 
-def checks(method: StarPFL, series: Mapping[str, np.ndarray], training: Training) -> list[MechanismCheck]:
+def mechanism_checks(
+    method: StarPFLOptions, series: Mapping[str, np.ndarray], training: Training
+) -> list[MechanismCheck]:
     """The checks for which ``series`` has the notes, each [rounds, N] or [rounds, 1]."""
     out = []
     for side, name in SIDES.items():
@@ -65,7 +64,7 @@ def last(values: np.ndarray) -> np.ndarray:
     return values[-max(1, int(LAST * len(values))) :]
 
 
-def noise_of(method: StarPFL, side: str, rounds: int, training: Training) -> float | None:
+def noise_of(method: StarPFLOptions, side: str, rounds: int, training: Training) -> float | None:
     """The frozen share of noise, or None if it is not known for these settings and this number of rounds."""
     # Probes and a missing threshold of the other side do not change the noise of this side.
     unset = {name: getattr(method, name) for name in ("threshold_global", "threshold_local", "probe", "probe_epochs")}

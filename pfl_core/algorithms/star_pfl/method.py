@@ -32,29 +32,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import ABSENT, MechanismCheck, State, register
+from pfl_core.algorithm import ABSENT, MechanismCheck, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.star_pfl.masks import Entries, Window, check, measure
-from pfl_core.algorithms.star_pfl.mechanism import checks
-from pfl_core.algorithms.star_pfl.probe import Probe, Trace, sampled
+from pfl_core.algorithms.star_pfl.mechanism import mechanism_checks
+from pfl_core.algorithms.star_pfl.probe import Probe
 from pfl_core.algorithms.star_pfl.round import ClientSteps, Collected, Rule
+from pfl_core.algorithms.star_pfl.state import StarState, Trace, sampled
 from pfl_core.costs import weight_uses
 from pfl_core.federation import Federation, Trained
 from pfl_core.ops import count_true, normalised
 from pfl_core.training import Training
-
-
-@dataclass(frozen=True)
-class StarState(State):
-    """``shared`` [e] is W_g."""
-
-    server: Entries = ABSENT  # tensors [d]
-    window: Window = ABSENT  # R_g
-    clients: tuple[Entries, ...] = ()  # one for each of the N clients, tensors [d]
-    windows: tuple[Window, ...] = ()  # R_i of the N clients, if windows are kept between rounds
-    uses: Tensor = ABSENT  # [d] how often one image uses each weight, for counting FLOPs
-    trace: Trace = ABSENT  # with ``probe``
-    course: Tensor = ABSENT  # [t, 1 + E, p] with ``probe_epochs``: values in client 0 before and after each epoch
 
 
 @register(
@@ -88,13 +76,13 @@ class StarPFL(ClientSteps):
 
     def init(self, fed: Federation, theta0: Tensor) -> StarState:
         entries = Entries.start(theta0[: fed.num_params])
-        windows = self.carries_windows(fed) * (self.empty_window(entries.score, self.history_len_local),)
+        window = self.empty_window(entries.score, self.history_len_local)
         return StarState(
             shared=theta0,
             server=entries,
             window=self.empty_window(entries.score, self.history_len_global),
             clients=(entries,) * fed.num_clients,
-            windows=windows * fed.num_clients,
+            windows=(window,) * fed.num_clients if self.carries_windows(fed) else (),
             uses=weight_uses(fed, theta0),
             trace=Trace.empty(fed, self.probe) if self.probe else ABSENT,
             course=torch.zeros(0, 1 + fed.train.epochs, len(sampled(fed, self.probe))) if self.probe_epochs else ABSENT,
@@ -159,7 +147,7 @@ class StarPFL(ClientSteps):
         )
 
     def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
-        return checks(self, series, training)
+        return mechanism_checks(self, series, training)
 
     def artifacts(self, fed: Federation, state: StarState) -> dict[str, Tensor]:
         if state.trace is None:

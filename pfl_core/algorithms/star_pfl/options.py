@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, check_choices
+from pfl_core.algorithm import Algorithm, check_choices, check_minimum, check_shares
 from pfl_core.algorithms.star_pfl.masks import (
     LONGEST,
     Entries,
@@ -22,7 +22,7 @@ from pfl_core.algorithms.star_pfl.masks import (
     stability,
 )
 from pfl_core.federation import Federation
-from pfl_core.options import NonNegativeInt, percent_hint
+from pfl_core.options import NonNegativeInt
 
 
 @dataclass(frozen=True)
@@ -76,25 +76,16 @@ class StarPFLOptions(Algorithm):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        shares = ("threshold_global", "threshold_local", "stability_floor_quantile", "max_frozen_fraction", "ema_decay")
-        for name in shares:
-            if (given := getattr(self, name)) is not None and not 0 <= given <= 1:
-                raise ValueError(f"StarPFL: {name}={given} is outside [0, 1]{percent_hint(given)}")
+        check_shares(self, "threshold_global", "threshold_local", "stability_floor_quantile")
+        check_shares(self, "max_frozen_fraction", "ema_decay")
         if self.probe_epochs and not self.probe:
             raise ValueError("StarPFL: probe_epochs=True without probe; set a number of entries, such as probe=200")
-        if self.probe < 0:
-            raise ValueError(f"StarPFL: probe={self.probe}; give a number of entries, or 0 for no traces")
-        lengths = (self.history_len_global, self.history_len_local)
-        for name, high in (
-            ("history_len_global", LONGEST),
-            ("history_len_local", LONGEST),
-            ("record_epochs", None),
-            ("min_history", min(lengths)),
-        ):
+        check_minimum(self, probe=0, history_len_global=1, history_len_local=1, record_epochs=1)
+        shorter = min(self.history_len_global, self.history_len_local)
+        for name, high in (("history_len_global", LONGEST), ("history_len_local", LONGEST), ("min_history", shorter)):
             given = getattr(self, name)
-            if isinstance(given, int) and not 1 <= given <= (high or given):
-                upper = f"at most {high}" if high and given > high else "at least 1"
-                raise ValueError(f"StarPFL: {name}={given}; give {upper}")
+            if given != "full" and not 1 <= given <= high:
+                raise ValueError(f"StarPFL: {name}={given} is outside 1..{high}")
 
     def most_frozen(self, fed: Federation) -> int | None:
         """Largest number of entries that may be frozen at once; None without a limit."""

@@ -7,90 +7,19 @@ entries by layer is recorded, and histograms of waiting times and scores. An abs
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import in_checkpoints
 from pfl_core.algorithms.star_pfl.masks import Entries
+from pfl_core.algorithms.star_pfl.state import BINS, LONGEST_WAIT, StarState, Trace, layers, sampled
 from pfl_core.federation import Federation
-from pfl_core.layout import Layout
 from pfl_core.ranks import rank_correlation
-from pfl_core.seeding import generator
-
-if TYPE_CHECKING:
-    from pfl_core.algorithms.star_pfl.method import StarState
 
 WATCHED = 0  # the client whose entries are traced
 ACTIVE, FROZEN, PROBING = 0, 1, 2  # state of an entry during a round
-LONGEST_WAIT, BINS = 40, 50  # bins of the waiting times (longer ones in the last bin) and of the scores in [0, 1]
-
-
-@in_checkpoints
-@dataclass(frozen=True)
-class Trace:
-    """Records of the t rounds so far, for p entries. An axis of size 2 is (server, WATCHED) unless noted."""
-
-    value: Tensor  # [t, 2, p] W_g after the round; W_i after local training, NaN if the client was absent
-    score: Tensor  # [t, 2, p] after the round
-    state: Tensor  # [t, 2, p] uint8, state during the round
-    frozen: Tensor  # [t, 1 + N, L] int32, number of frozen entries in each layer; the server comes first
-    unmoved: Tensor  # [t, 1 + N] int32, frozen entries with score exactly 0: updates are all 0, or sum to exactly 0
-    waits: Tensor  # [t, 2, LONGEST_WAIT] int32, number of entries by F after the round: server, all clients
-    scores: Tensor  # [t, 2, BINS] int32, number of ``measured`` entries by score: server, all clients
-
-    @classmethod
-    def empty(cls, fed: Federation, num: int) -> Trace:
-        parties, counts = 1 + fed.num_clients, torch.zeros(0, dtype=torch.int32)
-        of_two = torch.zeros(0, 2, len(sampled(fed, num)))
-        return cls(
-            value=of_two,
-            score=of_two,
-            state=of_two.to(torch.uint8),
-            frozen=counts.new_zeros(0, parties, len(layers(fed.layout))),
-            unmoved=counts.new_zeros(0, parties),
-            waits=counts.new_zeros(0, 2, LONGEST_WAIT),
-            scores=counts.new_zeros(0, 2, BINS),
-        )
-
-    def then(self, **row: Tensor) -> Trace:
-        """The trace with one more round; ``row`` has the fields of this round."""
-        return Trace(**{f.name: torch.cat([getattr(self, f.name), row[f.name][None]]) for f in fields(self)})
-
-    def arrays(self, fed: Federation, num: int) -> dict[str, Tensor]:
-        """Arrays to store with the run: the trace, rounded; the indices of the entries; the size of each layer."""
-        out = {f.name: getattr(self, f.name) for f in fields(self)}
-        out |= {name: out[name].double().round(decimals=5) for name in ("value", "score")}
-        sizes = {f"layer/{name}": torch.tensor(part.stop - part.start) for name, part in layers(fed.layout).items()}
-        return {"entries": sampled(fed, num), **out, **sizes}
-
-
-def layers(layout: Layout) -> dict[str, slice]:
-    """Layer name -> slice of its parameters, weights and biases together."""
-    out: dict[str, slice] = {}
-    for f in layout.params:
-        out[f.layer] = slice(out[f.layer].start if f.layer in out else f.start, f.stop)
-    return out
-
-
-def sampled(fed: Federation, num: int) -> Tensor:
-    """[p] indices of the entries to trace, sorted: ``num`` in total, split evenly over the layers.
-
-    A layer that is too small gives all its entries; larger layers share the rest.
-    """
-    parts = layers(fed.layout)
-    left, chosen = num, []
-    for i, (name, part) in enumerate(sorted(parts.items(), key=lambda item: item[1].stop - item[1].start)):
-        size = part.stop - part.start
-        share = min(size, left // (len(parts) - i))
-        order = torch.randperm(size, generator=generator(fed.seed, "traced entries", name))
-        chosen.append(part.start + order[:share])
-        left -= share
-    return torch.cat(chosen).sort().values
 
 
 def measured(entries: Entries, length: int) -> Tensor:
@@ -146,12 +75,15 @@ class Probe:
         return before.trace.then(
             value=torch.stack([shared, absent if self.value is None else self.value]).cpu(),
             score=torch.stack([entries.score[self.index] for _, entries in traced]).cpu(),
-            state=torch.stack([states(*pair)[self.index] for pair in traced]).cpu(),
+            state=torch.stack([entry_states(*pair)[self.index] for pair in traced]).cpu(),
             frozen=torch.stack([frozen[:, part].sum(1) for part in layers(self.fed.layout).values()], 1).int().cpu(),
             unmoved=(frozen & zero_score).sum(1).int().cpu(),
-            waits=torch.stack([reduce(add, map(waits, group)) for group in groups]),
+            waits=torch.stack([reduce(add, map(wait_counts, group)) for group in groups]),
             scores=torch.stack(
-                [reduce(add, [scores(e, n) for e in group]) for group, n in zip(groups, self.lengths, strict=True)]
+                [
+                    reduce(add, [score_counts(e, n) for e in group])
+                    for group, n in zip(groups, self.lengths, strict=True)
+                ]
             ),
         )
 
@@ -166,17 +98,17 @@ class Probe:
         }
 
 
-def states(before: Entries, after: Entries) -> Tensor:
+def entry_states(before: Entries, after: Entries) -> Tensor:
     """[d] uint8: ACTIVE, FROZEN or PROBING during the round; for an absent client, during its last round."""
     thawed = torch.where(before.probe, PROBING, ACTIVE)
     return torch.where(after.trained, thawed, FROZEN).to(torch.uint8)
 
 
-def waits(entries: Entries) -> Tensor:
+def wait_counts(entries: Entries) -> Tensor:
     """[LONGEST_WAIT] number of entries by F."""
     return torch.bincount(entries.interval.long().clamp(1, LONGEST_WAIT) - 1, minlength=LONGEST_WAIT).int().cpu()
 
 
-def scores(entries: Entries, length: int) -> Tensor:
+def score_counts(entries: Entries, length: int) -> Tensor:
     """[BINS] number of ``measured`` entries by score."""
     return torch.histc(entries.score[measured(entries, length)].cpu(), BINS, 0, 1).int()

@@ -1,12 +1,10 @@
 """Baselines of FedPeWS: rounds by hand and in plain PyTorch, and settings in which they equal FedAvg."""
 
 import math
-import re
 
 import pytest
 import torch
 
-from pfl_core import Schedule, run
 from pfl_core.algorithm import build
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fednova import FedNova
@@ -15,7 +13,7 @@ from pfl_core.algorithms.momentum import effective_steps
 from pfl_core.algorithms.scaffold import Scaffold
 from tests.algorithms.fedpews.plain import F64, both_nets, fed_of, net, plain_steps, shared_of
 from tests.algorithms.two_nets import wrong
-from tests.helpers import after, cnn, everyone, federation, linear_federation, same_bits
+from tests.helpers import after, cnn, everyone, federation, linear_federation
 
 both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 A = torch.tensor([1, 0.5, -1, -0.5], dtype=F64)  # what client 0, x = (2, 1), y = 0, trains from W = 0 in a step of 1
@@ -46,18 +44,6 @@ def test_fedprox_by_hand(mu):
 
 @both_nets
 @both_backends
-@pytest.mark.parametrize("epochs", [1, 3])
-def test_fedprox_with_mu_0_is_bitwise_fedavg(name, stacked, epochs):
-    fed = fed_of(name, epochs=epochs, stacked=stacked)
-    options = {"client_weighting": "samples", "lr_server": 0.7}
-    state, history = run(FedProx(**options, mu=0.0), fed, Schedule(3, participation=0.75))
-    want, of_fedavg = run(FedAvg(**options), fed, Schedule(3, participation=0.75))
-    assert same_bits(state, want)
-    assert same_bits(history.series["loss_trained"], of_fedavg.series["loss_trained"])
-
-
-@both_nets
-@both_backends
 def test_fedprox_against_plain_autograd(name, stacked):
     fed, model = fed_of(name, (12, 6, 9), dtype=F64, epochs=2, stacked=stacked), net(name)
     theta = fed.theta0
@@ -80,11 +66,6 @@ def test_fedprox_stays_closer_to_the_shared_model():
     assert shared_of(FedProx(mu=0.5), with_norm)[-1].isfinite().all()
 
 
-def test_fedprox_refuses_a_negative_mu():
-    with pytest.raises(ValueError, match=re.compile(r"\A(?=.*mu=-0.1)[^\n]+\Z")):
-        FedProx(mu=-0.1)
-
-
 # ---- SCAFFOLD -------------------------------------------------------------------------------------------------------
 
 
@@ -105,14 +86,6 @@ def test_scaffold_by_hand():
     torch.testing.assert_close(second.controls, torch.stack([-A, -2 * r * B]))
     torch.testing.assert_close(second.control, (-A - 2 * r * B) / 2)
     assert notes["upload"].tolist() == [8, 8]
-
-
-@both_nets
-@pytest.mark.parametrize("options", [{}, {"lr_server": 0.5, "client_weighting": "samples"}], ids=str)
-@pytest.mark.parametrize("training", [{}, {"momentum": 0.9}, {"epochs": 3}], ids=str)
-def test_scaffold_equals_fedavg_in_the_first_round(name, options, training):
-    fed = fed_of(name, **training)
-    assert torch.equal(shared_of(Scaffold(**options), fed, 1)[0], shared_of(FedAvg(**options), fed, 1)[0])
 
 
 @both_nets
@@ -174,14 +147,17 @@ def test_scaffold_with_learning_rate_0_stays_finite():
         torch.testing.assert_close(state.shared, first.shared)
 
 
-def test_scaffold_with_batch_norm_and_in_chunks(one_by_one):
-    def last():
-        return after(Scaffold(), federation(cnn(bn=True), shape=(1, 4, 4), epochs=2), 2)[-1][0]
+def test_scaffold_with_batch_norm():
+    fed = federation(cnn(bn=True), shape=(1, 4, 4), epochs=2)
+    assert after(Scaffold(), fed, 2)[-1][0].shared.isfinite().all()
 
-    whole = last()
-    assert whole.shared.isfinite().all()
-    one_by_one()
-    assert same_bits(whole, last())
+
+@both_nets
+@pytest.mark.parametrize("options", [{}, {"lr_server": 0.5, "client_weighting": "samples"}], ids=str)
+@pytest.mark.parametrize("training", [{}, {"momentum": 0.9}, {"epochs": 3}], ids=str)
+def test_scaffold_equals_fedavg_in_the_first_round(name, options, training):
+    fed = fed_of(name, **training)
+    assert torch.equal(shared_of(Scaffold(**options), fed, 1)[0], shared_of(FedAvg(**options), fed, 1)[0])
 
 
 # ---- FedNova --------------------------------------------------------------------------------------------------------
@@ -265,15 +241,6 @@ def test_fednova_without_steps_leaves_the_model_unchanged():
 
 
 # ---- all of them ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", ["fedprox", "scaffold", "fednova", "moon"])
-def test_default_settings_of_the_baselines(method):
-    """Equal weights and a server step of 1; mu = 0.01; mu_con = 1 at temperature 0.5."""
-    made = build(method, {})
-    assert (made.client_weighting, made.lr_server) == ("uniform", 1.0)
-    own = {"fedprox": {"mu": 0.01}, "moon": {"mu_con": 1.0, "temperature": 0.5}}.get(method, {})
-    assert all(getattr(made, name) == value for name, value in own.items())
 
 
 @pytest.mark.parametrize("method", ["fedprox", "scaffold", "fednova", "moon"])

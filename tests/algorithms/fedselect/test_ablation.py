@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from pfl_core import Schedule, run
-from pfl_core.algorithms.fedselect.ablation import chosen_layers, gradients, scores
+from pfl_core.algorithms.fedselect.ablation import chosen_layers, gradients, ranking_scores
 from pfl_core.algorithms.fedselect.method import FedSelect, num_new
 from pfl_core.algorithms.local import Local
 from pfl_core.engine import rounds
@@ -89,7 +89,7 @@ def test_nan_does_not_rank_as_least_change():
     start = fed.theta0[None]
     trained = start + 0.5
     trained[0, 7] = torch.nan
-    (score,) = scores(fed, "least_change", start, start, trained, client, 0)
+    (score,) = ranking_scores(fed, "least_change", start, start, trained, client, 0)
     assert score[7] == -torch.inf
     assert score.isinf().sum() == 1
 
@@ -209,8 +209,6 @@ def test_bad_settings_say_so_in_one_line():
         FedSelect(masks="layers")
     with pytest.raises(ValueError, match="give both or none"):
         FedSelect(layers=("head",))
-    with pytest.raises(ValueError, match="ranking='most' is none of"):
-        FedSelect(ranking="most")
 
 
 @pytest.mark.parametrize("options", [{"ranking": r} for r in RANKINGS] + [{"masks": "random"}])

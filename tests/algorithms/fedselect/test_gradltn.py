@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from pfl_core import LocalTraining, Schedule, run
-from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedselect.gradltn import FedSelectGradLTN
-from pfl_core.algorithms.local import Local
 from pfl_core.ops import round_half_up
-from tests.helpers import cnn, everyone, federation, linear_federation, same_bits, some_rows
+from tests.helpers import cnn, everyone, federation, linear_federation, some_rows
 
 F64 = torch.float64
 IMAGES = {"shape": (1, 4, 4)}
@@ -137,23 +135,6 @@ def test_return_trained_starts_from_the_trained_subnetwork():
 # ---- invariants: rounds ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("epochs", [1, 3])
-def test_with_an_empty_mask_it_is_fedavg(epochs):
-    fed = federation(rounds=3, epochs=epochs)
-    state, _ = run(FedSelectGradLTN(keep_rate=0.0), fed, Schedule(3))
-    avg, _ = run(FedAvg(), federation(rounds=3, epochs=epochs), Schedule(3))
-    assert same_bits(state.shared, avg.shared)
-    assert same_bits(state.local, avg.shared.repeat(4, 1))
-
-
-def test_with_a_full_mask_it_is_local_training():
-    fed = federation(rounds=3, epochs=2)
-    state, _ = run(FedSelectGradLTN(keep_rate=1.0), fed, Schedule(3))
-    local, _ = run(Local(), federation(rounds=3, epochs=2), Schedule(3))
-    assert same_bits(state.local, local.local)
-    assert same_bits(state.shared, fed.theta0)
-
-
 def test_absent_clients_keep_personal_entries_and_receive_shared_ones():
     fed = federation(rounds=6)
     rule = FedSelectGradLTN(keep_rate=0.6, num_search_iters=2)
@@ -189,12 +170,3 @@ def test_statistics_stay_with_their_client():
         params, statistics = state.local[:, : fed.num_params], state.local[:, fed.num_params :]
         assert (params == params[0]).all()
         assert bool((statistics == statistics[0]).all()) == (policy == "average")
-
-
-def test_bad_settings_say_so_in_one_line():
-    with pytest.raises(ValueError, match=r"keep_rate=50 is outside \[0, 1\]; for 50 percent give 0.5"):
-        FedSelectGradLTN(keep_rate=50)
-    with pytest.raises(ValueError, match="num_search_iters=-1 is below 0"):
-        FedSelectGradLTN(num_search_iters=-1)
-    with pytest.raises(ValueError, match="rate_basis='shared' is none of active, all"):
-        FedSelectGradLTN(rate_basis="shared")

@@ -221,15 +221,7 @@ def test_readings():
 @pytest.mark.parametrize(
     "options",
     [
-        {"keep_ratio": 0.0},
         {"keep_ratio": (0.5, 1.1)},
-        {"keep_ratio": ()},
-        {"min_keep_ratio": 0.6},
-        {"blocks_per_tensor": 1},
-        {"lr_gate": -1.0},
-        {"novel_epochs": -1},
-        {"eval_batch_size": 100},
-        {"selector": "best"},
         {"scale_bias_init": 3.0, "sigmoid": False},
         {"execution": "sliced"},
         {"execution": "sliced", "block_layout": "output_rows", "straight_through": "kept", "training": "alternating"},

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pfl_core import Schedule, run
-from pfl_core.algorithms.star_pfl.likeness import DECIMALS, Likeness, in_common, scores
+from pfl_core.algorithms.star_pfl.likeness import DECIMALS, Likeness, client_scores, in_common
 from pfl_core.algorithms.star_pfl.method import StarPFL
 from pfl_core.ranks import rank_correlation
 from pfl_core.runs import RunSpec
@@ -31,7 +31,7 @@ def test_likeness_changes_no_result(options):
 
 def test_one_matrix_for_each_round():
     state, history = run_rounds(Likeness(stable_at=0.4), fed_of())
-    score = scores(state)
+    score = client_scores(state)
     assert len(state.ranks) == len(state.both) == ROUNDS
     np.testing.assert_allclose(state.ranks[-1], rank_correlation(score.numpy()))
     assert torch.equal(state.both[-1], in_common(score <= 0.4))
@@ -42,7 +42,7 @@ def test_one_matrix_for_each_round():
 def test_the_stored_arrays_are_consistent():
     algorithm, fed = Likeness(stable_at=0.4, sampled=10), fed_of()
     state, _ = run_rounds(algorithm, fed)
-    kept, score = algorithm.artifacts(fed, state), scores(state)
+    kept, score = algorithm.artifacts(fed, state), client_scores(state)
     names = [f.name for f in fed.layout.params]
     assert torch.equal(sum(kept[f"overlap/{name}"] for name in names), state.both[-1])
     assert sum(int(kept[f"size/{name}"]) for name in names) == fed.num_params
@@ -66,7 +66,7 @@ def test_scores_that_differ_in_the_last_bit_are_ranked_alike():
     nudged = torch.nextafter(entries.score, torch.ones_like(entries.score))
     before = (entries.score.double() * 10**DECIMALS).round()
     assert (before == (nudged.double() * 10**DECIMALS).round()).double().mean() > 0.99
-    assert torch.equal(scores(state)[0], before / 10**DECIMALS)
+    assert torch.equal(client_scores(state)[0], before / 10**DECIMALS)
 
 
 def test_a_run_spec_can_name_it():

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pfl_core import Schedule, run
 from pfl_core.algorithm import State
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.star_pfl.costs import traffic
@@ -166,12 +165,6 @@ def test_an_absent_client_keeps_everything(options):
         for k in set(range(4)) - set(clients):
             assert after.clients[k] is before.clients[k]
             assert not after.windows or after.windows[k] is before.windows[k]
-
-
-@simplest_and_fullest
-def test_chunks_give_bitwise_equal_results(name, same_in_chunks):
-    algorithm = StarPFL(**EAGER, **SHORT)
-    same_in_chunks(lambda: run(algorithm, fed_of(name), Schedule(4)))
 
 
 def test_scored_after_local_training_and_before_it():

@@ -131,8 +131,3 @@ def test_the_stored_arrays_are_complete(course):
     assert kept["value"].shape == kept["state"].shape == (len(PARTS), 2, 40) and len(kept["entries"]) == 40
     assert sum(int(kept[name]) for name in kept if name.startswith("layer/")) == fed.num_params
     assert np.allclose(kept["score"], seen[-1][1].trace.score, atol=1e-5)
-
-
-def test_a_negative_probe_is_refused():
-    with pytest.raises(ValueError, match="probe=-1"):
-        StarPFL(probe=-1)

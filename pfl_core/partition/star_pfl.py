@@ -1,4 +1,7 @@
-"""Star-PFL's partition: pairs of neighbouring clients share a slice of the data. Reproduces the released code."""
+"""Star-PFL's partition: pairs of neighbouring clients share a slice of the data. Reproduces the released code.
+
+Also that of its Figure 2 (groups of clients with different labels), and a subset for runs without a GPU.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pfl_core.data.dataset import subset
 from pfl_core.partition.base import Partition, grouped, ordered
+from pfl_core.seeding import permutation, shuffled
 
 if TYPE_CHECKING:
     from pfl_core.data import Dataset
@@ -44,6 +49,64 @@ def paired_dirichlet(
         lists += _pair(rows[start:stop], labels, data.num_classes, alpha, rng)
     joined, n_k = torch.from_numpy(np.concatenate(lists)), int(1 / num_clients * num)
     return split_by_class(data, [joined[k * n_k : (k + 1) * n_k] for k in range(num_clients)])
+
+
+def paired_sample(
+    data: "Dataset",
+    num_clients: int,
+    seed: int,
+    *,
+    images: int,
+    alpha: float = 0.1,
+    split_seed: int | None = None,
+) -> Partition:
+    """Not in the paper: ``paired_dirichlet`` on N x ``images`` random images.
+
+    ``images`` counts all three splits of a client. ``split_seed`` also fixes which images are drawn. Raises ValueError
+    if the data set has fewer images.
+    """
+    wanted = images * num_clients
+    if not 0 < wanted <= len(data.y):
+        raise ValueError(
+            f"paired_sample: images={images} for {num_clients} clients; {data.name!r} has {len(data.y)} in all"
+        )
+    order = permutation(len(data.y), seed if split_seed is None else split_seed, "partition", "sample")
+    drawn = order[:wanted].sort().values
+    part = paired_dirichlet(subset(data, drawn), num_clients, seed, alpha=alpha, split_seed=split_seed)
+    # The indices of ``part`` refer to the subset.
+    train, val, test = (tuple(drawn[index] for index in clients) for clients in (part.train, part.val, part.test))
+    return Partition(train, val, test, joined=True)
+
+
+def label_groups(
+    data: "Dataset",
+    num_clients: int,
+    seed: int,
+    *,
+    groups: int = 4,
+    labels_per_group: int = 1,
+    images: int | None = None,
+) -> Partition:
+    """Client k is in group k // (N / groups). The labels of the groups are disjoint; the clients of a group share them.
+
+    ``seed`` selects the labels. Each client gets at most ``images`` images (None: all), split 60 / 20 / 20 by class.
+    The paper states neither the number of groups nor their size.
+    Raises ValueError if clients do not divide evenly into groups or there are too few labels.
+    """
+    size, rest = divmod(num_clients, groups)
+    if rest or not size:
+        raise ValueError(f"label_groups: {num_clients} clients do not divide into {groups} groups")
+    if groups * labels_per_group > data.num_classes:
+        raise ValueError(f"label_groups: {groups} x {labels_per_group} labels of {data.num_classes}; use fewer groups")
+    labels = permutation(data.num_classes, seed, "partition", "label groups")
+    classes = grouped(shuffled(torch.arange(len(data.y)), seed, "partition", "label groups"), data.y, data.num_classes)
+    clients = []
+    for g in range(groups):
+        group_labels = labels[g * labels_per_group : (g + 1) * labels_per_group].tolist()
+        parts_of = zip(*(classes[c].tensor_split(size) for c in group_labels), strict=True)  # for each client
+        most = None if images is None else images // labels_per_group
+        clients += [torch.cat([part[:most] for part in parts]) for parts in parts_of]
+    return split_by_class(data, clients)
 
 
 def _pair(rows: np.ndarray, labels: np.ndarray, num_classes: int, alpha: float, rng: np.random.RandomState) -> list:
