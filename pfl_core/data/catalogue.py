@@ -164,14 +164,13 @@ def _download(name: str, folder: Path, offline: bool) -> None:
 
 
 def _not_here(name: str, folder: Path) -> FileNotFoundError:
-    """The error for missing files: what was searched, what is available, and what to do."""
+    """The error for missing files: what was searched, and what to do."""
     entry = _entry(name, folder)
-    available = dict.fromkeys([known for known in SINGLE if _files(known, folder) is not None] + npz_names(folder))
     to_do = f"download it with `pfl data {name}`" if entry.download else "add its files, see data/README.md"
     missing = " or ".join([f"{name}.npz", *(file for file in entry.files if file != f"{name}.npz")][:2])
     return FileNotFoundError(
-        f"data set {name!r} is not here: no {missing} in {folder}; available: {', '.join(available)}; {to_do}, "
-        "or set PFL_DATA_DIR to the folder that contains it"
+        f"data set {name!r} is not here: no {missing} in {folder}; {to_do}, or set PFL_DATA_DIR to the folder that "
+        "contains it; `pfl data` lists the data sets that are here"
     )
 
 

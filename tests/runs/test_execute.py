@@ -28,7 +28,8 @@ from pfl_core.deadline import TimeUpError
 from pfl_core.partition import Partition
 from pfl_core.runs import Record, RunSpec, Store, build, execute, read_record
 from pfl_core.runs.execute import save_checkpoint, state_hash
-from pfl_core.runs.marks import Branch, mark_path
+from pfl_core.runs.prefix import path_of
+from pfl_core.runs.task import Prefix
 from pfl_core.study.labels import published_set
 from pfl_core.training import Training
 from tests.runs.outside import HERE, write_npz
@@ -327,21 +328,21 @@ def test_a_checkpoint_of_another_run_is_refused(spec, store, always_saving):
 @pytest.mark.parametrize(
     "renamed",
     [
-        lambda store, one, other: (mark_path(store, one, 2), mark_path(store, other, 2)),
-        lambda store, one, other: (mark_path(store, one, 2), mark_path(store, one, 1)),
-        lambda store, one, other: (mark_path(store, one, 2), store.checkpoint(other)),
+        lambda store, one, other: (path_of(store, Prefix(one, 2)), path_of(store, Prefix(other, 2))),
+        lambda store, one, other: (path_of(store, Prefix(one, 2)), path_of(store, Prefix(one, 1))),
+        lambda store, one, other: (path_of(store, Prefix(one, 2)), store.checkpoint(other)),
     ],
     ids=["mark of another run", "mark of another round", "mark as a checkpoint"],
 )
 def test_a_mark_under_another_name_is_refused(renamed, spec, store):
     """A copy is never used silently, whatever it is renamed to."""
     one, other = spec(seed=1), spec(seed=2)
-    execute(one, store, marks=(2,), until=2, record=False)
+    execute(one, store, saves=(2,), until=2, record=False)
     source, target = renamed(store, one.key(), other.key())
     source.rename(target)
-    made = one if target == mark_path(store, one.key(), 1) else other
+    made = one if target == path_of(store, Prefix(one.key(), 1)) else other
     with pytest.warns(UserWarning, match=f"it was written as {source.name}"):
-        record = execute(made, store, branch=Branch(target.name.split(".")[0], 3))
+        record = execute(made, store, prefix=Prefix(target.name.split(".")[0], 3))
     assert bits(record) == bits(alone(made, store))
     assert target.with_name(target.name + ".damaged").exists()
 
@@ -356,12 +357,12 @@ def pack(content: object, path: Path) -> None:
 @pytest.mark.parametrize("done", [3, -1, 2.0, "2", None])
 def test_a_mark_with_other_rounds_than_its_name_is_refused(done, spec, store):
     one, other = spec(seed=1), spec(seed=2)
-    execute(one, store, marks=(2,), until=2, record=False)
-    path = mark_path(store, one.key(), 2)
+    execute(one, store, saves=(2,), until=2, record=False)
+    path = path_of(store, Prefix(one.key(), 2))
     content = torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)
     pack({**content, "done": done}, path)
     with pytest.warns(UserWarning, match=f"it has {done!r} rounds"):
-        record = execute(other, store, branch=Branch(one.key(), 3))
+        record = execute(other, store, prefix=Prefix(one.key(), 3))
     assert bits(record) == bits(alone(other, store))
 
 
@@ -487,7 +488,7 @@ def test_a_mark_of_another_data_folder_is_refused(spec, store, tmp_path, monkeyp
     for name, pixel in (("one", 10), ("other", 200)):
         write_npz(tmp_path / name, "mine", pixel)
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "one"))
-    execute(made, store, marks=(2,), until=2, record=False)
+    execute(made, store, saves=(2,), until=2, record=False)
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "other"))
     with pytest.warns(UserWarning, match="it was computed with other data"):
         record = execute(made, store)
@@ -565,8 +566,8 @@ def test_two_classes_of_one_name_are_refused():
 
 def test_until_leaves_marks_and_no_record(spec, store):
     made = spec("fedselect", p=0.25)
-    assert execute(made, store, marks=(1, 3), until=3, record=False) is None
-    names = {mark_path(store, made.key(), rounds).name for rounds in (1, 3)}
+    assert execute(made, store, saves=(1, 3), until=3, record=False) is None
+    names = {path_of(store, Prefix(made.key(), rounds)).name for rounds in (1, 3)}
     assert {path.name for path in store.root.iterdir()} == names
     assert store.get(made.key()) is None
 
@@ -574,30 +575,30 @@ def test_until_leaves_marks_and_no_record(spec, store):
 @pytest.mark.parametrize("rounds", [1, 3, 4])
 def test_a_run_continues_from_its_own_mark_with_the_same_bits(rounds, spec, store):
     made = spec("fedselect", p=0.25)
-    execute(made, store, marks=(rounds,), until=rounds, record=False)
+    execute(made, store, saves=(rounds,), until=rounds, record=False)
     rounds_done = []
-    branched = execute(made, store, branch=Branch(made.key(), rounds), on_round=rounds_done.append)
+    branched = execute(made, store, prefix=Prefix(made.key(), rounds), on_round=rounds_done.append)
     assert rounds_done == list(range(rounds + 1, 5))
     assert bits(branched) == bits(alone(made, store))
 
 
 def test_the_runs_own_checkpoint_is_preferred_to_a_branch(spec, store, always_saving):
     made = spec(rounds=4)
-    execute(made, store, marks=(1,), until=1, record=False)
+    execute(made, store, saves=(1,), until=1, record=False)
     with pytest.raises(Interrupted):
         execute(made, store, on_round=interrupt_at(4))
     rounds_done = []
-    execute(made, store, branch=Branch(made.key(), 1), on_round=rounds_done.append)
+    execute(made, store, prefix=Prefix(made.key(), 1), on_round=rounds_done.append)
     assert rounds_done == [4]
 
 
 def test_a_missing_or_damaged_branch_is_a_start_from_the_beginning(spec, store):
-    made, branch = spec(rounds=2), Branch("trunk", 1)
-    assert bits(execute(made, store, branch=branch)) == bits(alone(made, store))
+    made, prefix = spec(rounds=2), Prefix("trunk", 1)
+    assert bits(execute(made, store, prefix=prefix)) == bits(alone(made, store))
     store.path(made.key()).unlink()
-    mark_path(store, "trunk", 1).write_bytes(b"nonsense")
+    path_of(store, Prefix("trunk", 1)).write_bytes(b"nonsense")
     with pytest.warns(UserWarning, match="checksum does not match.*renamed to"):
-        record = execute(made, store, branch=branch)
+        record = execute(made, store, prefix=prefix)
     assert bits(record) == bits(alone(made, store))
 
 
@@ -606,40 +607,40 @@ def test_a_trunk_that_is_already_further_stops_at_once(spec, store, always_savin
     made = spec(rounds=5)
     with pytest.raises(Interrupted):
         execute(made, store, on_round=interrupt_at(5))
-    assert execute(made, store, marks=(2,), until=2, record=False) is None
+    assert execute(made, store, saves=(2,), until=2, record=False) is None
 
 
 @pytest.mark.parametrize(("there", "expected"), [((1, 3), []), ((1,), [2, 3]), ((3,), [1]), ((), [1, 2, 3])])
 def test_marks_that_exist_are_not_made_again(there, expected, spec, store):
     made = spec("fedselect", p=0.25)
-    execute(made, store, marks=(1, 3), until=3, record=False)
-    content = {rounds: mark_path(store, made.key(), rounds).read_bytes() for rounds in (1, 3)}
+    execute(made, store, saves=(1, 3), until=3, record=False)
+    content = {rounds: path_of(store, Prefix(made.key(), rounds)).read_bytes() for rounds in (1, 3)}
     for rounds in {1, 3} - set(there):
-        mark_path(store, made.key(), rounds).unlink()
+        path_of(store, Prefix(made.key(), rounds)).unlink()
     rounds_done: list[int] = []
-    execute(made, store, marks=(1, 3), until=3, record=False, on_round=rounds_done.append)
+    execute(made, store, saves=(1, 3), until=3, record=False, on_round=rounds_done.append)
     assert rounds_done == expected
-    assert all(content[rounds] == mark_path(store, made.key(), rounds).read_bytes() for rounds in there)
+    assert all(content[rounds] == path_of(store, Prefix(made.key(), rounds)).read_bytes() for rounds in there)
 
 
 def test_a_damaged_mark_is_made_again_from_the_one_before(spec, store):
     made = spec("fedselect", p=0.25)
-    execute(made, store, marks=(1, 3), until=3, record=False)
-    mark_path(store, made.key(), 3).write_bytes(b"nonsense")
+    execute(made, store, saves=(1, 3), until=3, record=False)
+    path_of(store, Prefix(made.key(), 3)).write_bytes(b"nonsense")
     rounds_done: list[int] = []
-    with pytest.warns(UserWarning, match=r"3\.mark is not usable"):
-        execute(made, store, marks=(1, 3), until=3, record=False, on_round=rounds_done.append)
+    with pytest.warns(UserWarning, match=r"3\.prefix is not usable"):
+        execute(made, store, saves=(1, 3), until=3, record=False, on_round=rounds_done.append)
     assert rounds_done == [2, 3]
 
 
 def test_a_stopped_start_leaves_no_checkpoint_when_it_is_complete(spec, store, always_saving):
     made = spec("fedselect", p=0.25)
     with pytest.raises(Interrupted):
-        execute(made, store, marks=(3,), until=3, record=False, on_round=interrupt_at(3))
+        execute(made, store, saves=(3,), until=3, record=False, on_round=interrupt_at(3))
     rounds_done: list[int] = []
-    execute(made, store, marks=(3,), until=3, record=False, on_round=rounds_done.append)
+    execute(made, store, saves=(3,), until=3, record=False, on_round=rounds_done.append)
     assert rounds_done == [3]
-    assert [path.name for path in store.root.iterdir()] == [mark_path(store, made.key(), 3).name]
+    assert [path.name for path in store.root.iterdir()] == [path_of(store, Prefix(made.key(), 3)).name]
 
 
 # ---- a full disk ----------------------------------------------------------------------------------------------------

@@ -102,8 +102,8 @@ def test_other_data_and_stale_runs_are_not_continued(spec, store, monkeypatch):
 def test_marks_for_branches_are_not_skipped(spec, store):
     """A run for a mark after 2 rounds does not start from a state after 3."""
     execute(spec(rounds=3), store, keep_state=True)
-    execute(spec(rounds=5), store, marks=(2,), record=False)
-    assert [path.name for path in store.root.glob("*.mark")] == [f"{spec(rounds=5).key()}.2.mark"]
+    execute(spec(rounds=5), store, saves=(2,), record=False)
+    assert [path.name for path in store.root.glob("*.prefix")] == [f"{spec(rounds=5).key()}.2.prefix"]
 
 
 def test_a_state_without_a_record_is_made_again(spec, store):

@@ -18,17 +18,8 @@ import torch
 from pfl_core.algorithm import method
 from pfl_core.files import atomic_write, checksum
 from pfl_core.runs import Record, RunSpec, Store, execute, read_record, sweep, write_record
-from pfl_core.runs.store import (
-    SCHEMA,
-    in_full,
-    listed,
-    packed,
-    ranged,
-    read_content,
-    shortened,
-    unpacked,
-    write_content,
-)
+from pfl_core.runs.packing import in_full, listed, packed, ranged, shortened, unpacked
+from pfl_core.runs.store import SCHEMA, read_content
 from pfl_core.runs.sweep import SweepError
 from pfl_core.study import plots
 from pfl_core.study.frame import frame, row_of
@@ -377,16 +368,6 @@ def test_equally_spaced_rounds_are_stored_as_a_range(rounds, stored_rounds, tmp_
     assert read_record(path).series["loss"] == (rounds, values)
 
 
-def test_a_record_of_format_2_with_listed_rounds_is_read_and_written_anew_as_format_3(tmp_path):
-    path = write_record(record(loss=(list(range(1, 9)), [0.5 * at for at in range(8)])), tmp_path / "r.json")
-    content = read_content(path)
-    series = {name: [listed(rounds), values] for name, (rounds, values) in content["series"].items()}
-    old = {**content, "schema": 2, "series": series}
-    path.write_text(json.dumps({**old, "sha256": checksum(old)}))
-    assert read_record(path).series["loss"] == (list(range(1, 9)), [0.5 * at for at in range(8)])
-    assert read_content(write_content(read_content(path), tmp_path / "again.json")) == content
-
-
 def test_a_diverged_run_can_be_stored(tmp_path):
     read = read_record(write_record(record(loss=([1], [[math.inf, NAN]])), tmp_path / "r.json"))
     assert not np.isfinite(read.values("loss").to_numpy()).any()
@@ -463,7 +444,6 @@ def test_a_record_that_cannot_be_read_here_stays_and_is_never_replaced(kind, spe
         for refused in (
             lambda: execute(made, store, on_round=lambda done: pytest.fail("computed")),
             lambda: store.put(record(made.key(), made)),
-            lambda: write_content(read_content(path), path),
         ):
             with pytest.raises(ValueError, match=f"{path.name} is not replaced: it cannot be read here"):
                 refused()

@@ -333,7 +333,7 @@ def test_runs_that_differ_in_more_share_nothing(spec, store):
     specs = [spec("fedselect", alpha=0.3), spec("fedselect", alpha=0.3, seed=1), spec("fedselect", alpha=0.6, p=0.1)]
     tasks = plan({one.key(): one for one in [*specs, spec("fedavg")]}, store)
     assert [task.spec for task in tasks] == [*specs, spec("fedavg")]
-    assert all(task.branch is None and task.marks == () and task.until is None for task in tasks)
+    assert all(task.prefix is None and task.saves == () and task.until is None for task in tasks)
 
 
 def test_a_start_that_exists_further_along_is_no_failure(spec, store, monkeypatch):
@@ -403,10 +403,10 @@ def test_a_start_that_is_itself_a_run_continues_from_its_mark(spec, store, monke
 def test_marks_are_kept_until_all_their_runs_are_stored(spec, store, monkeypatch):
     specs = limits(spec, LIMITS[:3])
     interrupted_after(5 + 2, specs, store, monkeypatch)
-    there = [name for name in leftovers(store) if name.endswith(".mark")]
+    there = [name for name in leftovers(store) if name.endswith(".prefix")]
     assert len(there) == 3
     sweep([spec(rounds=1)], jobs=1, store=store)
-    assert [name for name in leftovers(store) if name.endswith(".mark")] == there, "another sweep needs them"
+    assert [name for name in leftovers(store) if name.endswith(".prefix")] == there, "another sweep needs them"
     for spec_k in specs:
         execute(spec_k, store)
     sweep([spec(rounds=1)], jobs=1, store=store)
@@ -414,16 +414,16 @@ def test_marks_are_kept_until_all_their_runs_are_stored(spec, store, monkeypatch
 
 
 def test_marks_of_which_no_sweep_is_known_are_removed(spec, store):
-    execute(spec("fedselect", p=0.25), store, marks=(1,), until=1, record=False)
+    execute(spec("fedselect", p=0.25), store, saves=(1,), until=1, record=False)
     sweep([], store=store)
     assert leftovers(store) == []
 
 
 @pytest.mark.parametrize("note", [b"5", b"null", b"[[1]]", b'["**x", "/"]', b"[" * 100_000])
 def test_a_damaged_note_about_marks_stops_no_sweep(note, spec, store):
-    execute(spec("fedselect", p=0.25), store, marks=(1,), until=1, record=False)
-    (mark,) = store.root.glob("*.mark")
-    mark.with_name(f"{mark.name.split('.')[0]}.branches").write_bytes(note)
+    execute(spec("fedselect", p=0.25), store, saves=(1,), until=1, record=False)
+    (mark,) = store.root.glob("*.prefix")
+    mark.with_name(f"{mark.name.split('.')[0]}.waiting").write_bytes(note)
     sweep([spec(rounds=1)], jobs=1, store=store)
     assert leftovers(store) == []
 
