@@ -11,8 +11,8 @@ import inspect
 import json
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial
-from types import MappingProxyType
+from functools import cache, lru_cache, partial
+from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from annotated_types import Ge, Le
@@ -70,9 +70,18 @@ def checked(cls: type, options: Mapping[str, Any], owner: str) -> dict[str, Any]
     for name, value in options.items():
         if name not in types:
             raise ValueError(f"{owner}: no setting {name!r}{choices(name, types)}")
-        adapter = _adapter(types[name])
-        out[name] = _validated(owner, name, value, partial(_converted, adapter)) if adapter else value
+        check = _checked_plain if type(value) in (bool, int, float, str, NoneType) else _checked
+        out[name] = check(owner, name, types[name], value)
     return out
+
+
+def _checked(owner: str, name: str, annotation: Any, value: Any) -> Any:
+    """The value of a field converted to its type."""
+    adapter = _adapter(annotation)
+    return _validated(owner, name, value, partial(_converted, adapter)) if adapter else value
+
+
+_checked_plain = lru_cache(maxsize=10_000, typed=True)(_checked)  # thousands of specs have the same few values
 
 
 def check_fields(instance: Any, owner: str) -> None:

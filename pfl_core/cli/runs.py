@@ -1,4 +1,4 @@
-"""``pfl runs``: list, export, delete and migrate stored runs."""
+"""``pfl runs``: list, export and delete stored runs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ COLUMNS = ("key", "paper", "preset", "method", "variant", "data", "rounds", "see
 
 
 def add(commands: argparse._SubParsersAction) -> None:
-    runs = commands.add_parser("runs", help="list, export, delete or migrate stored runs")
+    runs = commands.add_parser("runs", help="list, export or delete stored runs")
     runs.set_defaults(do=list_runs, paper=None, preset=None, json=False)
-    actions = runs.add_subparsers(dest="action", metavar="list|export|clean|migrate|manifest")
+    actions = runs.add_subparsers(dest="action", metavar="list|export|clean|manifest")
     listing = actions.add_parser("list", help="list the stored runs (default)")
     listing.add_argument("--json", action="store_true", help="print a JSON list of runs")
     listing.set_defaults(do=list_runs)
@@ -61,9 +61,6 @@ def add(commands: argparse._SubParsersAction) -> None:
     kind.add_argument("--damaged", action="store_true", help="only files that were renamed because they are damaged")
     kind.add_argument("--all", action="store_true", help="all records, and the checkpoints of unfinished runs")
     clean.set_defaults(do=delete_runs)
-    migration = actions.add_parser("migrate", help="convert records of format 1 to the current format")
-    migration.add_argument("--results", action="store_true", help="also convert the committed records in data/results/")
-    migration.set_defaults(do=migrate_records)
     manifest = actions.add_parser("manifest", help="write data/results/manifest.json, the best stored evidence")
     manifest.set_defaults(do=write_manifest)
 
@@ -108,16 +105,13 @@ def _row(record: Record, path: Path) -> dict[str, Any]:
         "acc_mean": float(record.reported_curve()["acc_mean"].iloc[-1]),
         "seconds": record.seconds,
         "bytes": path.stat().st_size,
-        "format": record.schema,
         "stale": record.stale,
     }
 
 
 def _cells(row: dict[str, Any]) -> list[object]:
-    from pfl_core.runs.store import KEYED
-
     done, planned = row["rounds"], row["rounds_planned"]
-    state = ["format 1" if row["format"] < KEYED else "stale" if row["stale"] else "fresh"]
+    state = ["stale" if row["stale"] else "fresh"]
     state += ["committed"] if row["committed"] else []
     shown = row | {"rounds": f"{done} of {planned}" if done < planned else done, "acc_mean": f"{row['acc_mean']:.2f}"}
     return [*(shown[name] for name in COLUMNS), duration(row["seconds"]), size(row["bytes"]), ", ".join(state)]
@@ -193,13 +187,15 @@ def _preset(record: Record) -> str:
 
 
 def _copy_to_results(records: list[Record], store: Store) -> int:
-    from pfl_core.runs.store import read_content, write_content
+    from pfl_core.files import atomic_write
+    from pfl_core.runs.store import check_replaceable
 
     if not records:
         raise ValueError("runs export --results: no stored run matches, nothing to write")
     for record in records:
         path = store.results / (record.spec.paper or "other") / _preset(record) / f"{record.key}.json"
-        write_content(read_content(record_path(record, store)), path)
+        check_replaceable(path)
+        atomic_write(path, record_path(record, store).read_bytes())
         print(f"{path}  {record.spec.label()}{', STALE' if record.stale else ''}")
     return 0
 
@@ -215,19 +211,6 @@ def _export_models(records: list[Record], store: Store, folder: Path) -> int:
     for record, target in zip(records, folders, strict=True):
         print(save(record, store, target))
     return 0
-
-
-def migrate_records(args: argparse.Namespace) -> int:
-    """Prints a line for each record that could not be migrated. data/results/ is included on request only."""
-    from pfl_core.runs import Store
-    from pfl_core.runs.migrate import files, migrate
-
-    store = Store()
-    folders = [store.root, *([store.results] if args.results else [])]
-    counts = migrate([path for folder in folders for path in files(folder)], print)
-    summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "none"
-    print(f"records: {summary}")
-    return 1 if counts["damaged"] else 0
 
 
 def write_manifest(args: argparse.Namespace) -> int:
@@ -254,18 +237,10 @@ def delete_runs(args: argparse.Namespace) -> int:
     """Delete files of the data folder's runs/ and print their names. Reading all records detects the damaged ones."""
     from pfl_core.runs import Store
     from pfl_core.runs.execute import passed_checkpoints
-    from pfl_core.runs.marks import remove_unneeded
-    from pfl_core.runs.store import KEYED
+    from pfl_core.runs.prefix import remove_unneeded
 
     store = Store()
     local = [record for record in store if store.path(record.key).exists()]
-    old_format = [record for record in local if record.schema < KEYED]
-    if old_format and not (args.stale or args.damaged or args.all):
-        print(
-            f"{len(old_format)} records of format 1 are kept: convert them with `pfl runs migrate`, "
-            "or delete them with --stale"
-        )
-        local = [record for record in local if record.schema >= KEYED]
     # without a flag: stale records, damaged files and leftovers; each flag selects one kind, or everything
     stale = [store.path(record.key) for record in local if record.stale and not args.damaged]
     damaged = store.own("*.damaged") if not args.stale else []

@@ -70,5 +70,5 @@ def _specs(
         fields = {**group.changes, **of_run, **group.fixed}
         name = f"{group.setting}, {group.note}" if group.note else group.setting
         for spec in settings.specs(group.setting, preset, seeds[:1] if group.one_seed else seeds, fields, asked):
-            first.setdefault(str(spec.identity()), replace(spec, setting=name))
+            first.setdefault(str(spec.identity()), spec.tagged(setting=name))
     return list(first.values())

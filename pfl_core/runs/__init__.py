@@ -2,8 +2,9 @@
 
 from pfl_core.runs.build import assign, build, load_data
 from pfl_core.runs.execute import execute
+from pfl_core.runs.record import Record
 from pfl_core.runs.spec import RunSpec
-from pfl_core.runs.store import RESULTS, Record, Store, read_record, write_record
+from pfl_core.runs.store import RESULTS, Store, read_record, write_record
 from pfl_core.runs.sweep import SweepError, run, sweep
 
 __all__ = [

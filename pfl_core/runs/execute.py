@@ -33,143 +33,96 @@ from pfl_core.partition import Partition
 from pfl_core.plugins import PACKAGE, is_users_own
 from pfl_core.registry import METRICS
 from pfl_core.runs.build import build, load_data, run_warnings
-from pfl_core.runs.cluster import SweepEndedError
 from pfl_core.runs.extend import horizon_dependence, shorter_runs
-from pfl_core.runs.marks import MARK, Branch, mark_path, marks_of, rounds_of
+from pfl_core.runs.prefix import SUFFIX, path_of, rounds_of, saved
 from pfl_core.runs.provenance import describe
+from pfl_core.runs.record import Record, Series
 from pfl_core.runs.spec import RunSpec, options
-from pfl_core.runs.store import Record, Series, Store, check_replaceable
+from pfl_core.runs.store import Store, check_replaceable
+from pfl_core.runs.task import Prefix, SweepEndedError, Task
 from pfl_core.runs.versions import named, versions
 
 CHECKPOINT_SECONDS = 60.0
 CLASS = "class"  # key of the class name in a packed state; a Python keyword, so it cannot be a field name
 
 Start = tuple[State, History, int]
-StopWhen = Callable[[Series], bool]
 
 
 def execute(
-    spec: RunSpec,
+    run: RunSpec | Task,
     store: Store,
     *,
-    key: str | None = None,
-    checksums: Mapping[str, str] | None = None,
-    branch: Branch | None = None,
-    marks: tuple[int, ...] = (),
-    until: int | None = None,
-    record: bool = True,
-    keep_state: bool = False,
-    stop_at: float | None = None,
-    stop_when: StopWhen | None = None,
-    threads: int = 1,
     on_round: Callable[[int], object] = lambda done: None,
     watch: Callable[[Series], object] = lambda series: None,
     warn: Callable[[str], object] = lambda text: None,
+    **options: Any,
 ) -> Record | None:
-    """Compute the run that ``spec`` describes, store its record and return it.
+    """Compute a run, store its record and return it. Instead of a `Task`: a spec, and fields of `Task` as options.
 
     A checkpoint is saved every minute, at ``stop_at`` and at Ctrl-C. The run continues from its own checkpoint, from a
-    mark of its own or of ``branch``, or from the kept state of a run with fewer rounds, whichever has most rounds; else
-    it starts at round 0.
+    shared prefix of its own or of ``prefix``, or from the kept state of a run with fewer rounds, whichever has most
+    rounds; else it starts at round 0.
 
     Args:
-        key: the run's key, default ``store.key_of(spec)``.
-        checksums: of the data that the caller planned the run with, default those of the data on this machine.
-        branch: another run that is identical up to some round, and saves marks.
-        marks: rounds after which a checkpoint is saved for branches, see ``mark_path``.
-        until: stop after this number of rounds. The record is then partial.
-        record: if False, only the marks and the state are wanted: marks that exist are not made again, no record is
-            stored, and None is returned.
-        keep_state: save the final state as a checkpoint, from which this run or one with more rounds can continue.
-        stop_at: seconds since 1970. After this time the run saves a checkpoint after its round and stops.
-        stop_when: called after each evaluation with the series of all rounds so far. If it returns True, the run ends
-            there. Its record is then partial.
-        threads: how many clients are computed at the same time, see ``Federation``.
         on_round: called with the number of completed rounds.
         watch: called after each round with the series of all rounds so far, as in `Record.series`.
         warn: called with a line for the user: a warning about the training, or where the run continues.
 
     Raises ValueError if the run would stop before its first evaluation, or if data or code on this machine are not
-    those of ``key`` and ``checksums``; TimeUpError if it was stopped because of ``stop_at``; OSError if the record
-    cannot be written.
+    those of the task; TimeUpError if it was stopped because of ``stop_at``; OSError if the record cannot be written.
     """
-    if passed(stop_at):
+    task = run if isinstance(run, Task) else Task(run, **{"key": "", **options})
+    if passed(task.stop_at):
         raise time_up(0, 0, 1)
     torch.set_num_threads(1)
-    key, current = key or store.key_of(spec), spec.checksums()
-    if key not in (spec.key(), spec.key(current)) or checksums not in (None, current):
+    key, spec, current = task.key or store.key_of(task.spec), task.spec, task.spec.checksums()
+    if key not in (spec.key(), spec.key(current)) or task.checksums not in (None, current):
         name = spec.data["name"]
         hint = f"; does {name} return the same samples at every call?" if ":" in name else ""
         raise ValueError(f"{spec.label()}: data or code on this machine differ from those of run {key}{hint}")
-    stop = spec.rounds if until is None else min(until, spec.rounds)
-    if record and stop < min(spec.eval_every, spec.rounds):
-        raise ValueError(f"until={until}: the first evaluation is after {spec.eval_every} rounds; stop there or later")
-    if record and spec.metrics:
-        if stop < spec.rounds:
-            raise ValueError(f"until={until}: metrics are scored after the last round; leave out one of the two")
-        metrics.check_installed()
-    if not record:
-        marks = tuple(m for m in marks if read_usable(mark_path(store, key, m), m, current) is None)
-        if not (marks or keep_state):
-            return None
-        stop = stop if keep_state else max(marks)
-    if record:
+    task = replace(task, key=key, checksums=current, until=task.rounds)
+    if task.record:
+        _check_end(task)
         check_replaceable(store.path(key))
+    else:
+        missing = [n for n in task.saves if read_usable(path_of(store, Prefix(key, n)), n, current) is None]
+        if not (missing or task.keep_state):
+            return None
+        task = replace(task, saves=tuple(missing), until=task.until if task.keep_state else max(missing))
     atomic_write(store.progress(key), b"0")  # reports a read-only folder before anything is computed
     try:
-        return _execute(
-            spec,
-            key,
-            current,
-            store,
-            branch,
-            marks,
-            stop,
-            record,
-            keep_state,
-            stop_at,
-            stop_when,
-            threads,
-            on_round,
-            watch,
-            warn,
-        )
+        return _compute(task, store, current, on_round, watch, warn)
     finally:
         remove(store.progress(key))
 
 
-def _execute(
-    spec: RunSpec,
-    key: str,
-    checksums: Mapping[str, str],
+def _check_end(task: Task) -> None:
+    """Raise ValueError if the run would stop where it has no scores, or not those of its metrics."""
+    spec, stop = task.spec, task.rounds
+    if stop < min(spec.eval_every, spec.rounds):
+        raise ValueError(f"until={stop}: the first evaluation is after {spec.eval_every} rounds; stop there or later")
+    if spec.metrics:
+        if stop < spec.rounds:
+            raise ValueError(f"until={stop}: metrics are scored after the last round; leave out one of the two")
+        metrics.check_installed()
+
+
+def _compute(
+    task: Task,
     store: Store,
-    branch: Branch | None,
-    marks: tuple[int, ...],
-    stop: int,
-    record: bool,
-    keep_state: bool,
-    stop_at: float | None,
-    stop_when: StopWhen | None,
-    threads: int,
+    checksums: Mapping[str, str],
     on_round: Callable[[int], object],
     watch: Callable[[Series], object],
     warn: Callable[[str], object],
 ) -> Record | None:
-    algorithm, fed, assigned = build(spec, threads)
+    spec, key, stop = task.spec, task.key, task.rounds
+    algorithm, fed, assigned = build(spec, task.threads)
     began = perf_counter()
     checkpoint = store.checkpoint(key)
     own = read_usable(checkpoint, spec.rounds, checksums)
-    # a run that is made for its marks must start before the first one
-    limit = spec.rounds if record or not marks else min(marks) - 1
-    saved = own if own is not None and own["done"] <= limit else None
-    for path in marks_of(store, Branch(key, limit), *([branch] if branch else [])):
-        if rounds_of(path) <= _rounds_in(saved):
-            break
-        if (mark := read_usable(path, spec.rounds, checksums)) is not None:
-            saved = mark
-            break
-    saved = _from_shorter_run(spec, store, checksums, limit, saved, warn)
-    start, previous_seconds = _start_of(saved)
+    saved = _start(task, store, checksums, own, warn)
+    start = (saved["state"], History(saved["series"]), saved["done"]) if saved else None
+    previous_seconds = saved["seconds"] if saved else 0.0
     last_saved = perf_counter()
     last: tuple[Snapshot | None, History] = None, History()  # after the last round that is complete
 
@@ -187,11 +140,11 @@ def _execute(
         done, last = snapshot.t + 1, (snapshot, history)
         on_round(done)
         watch(history.series)
-        if done in marks:
-            save(mark_path(store, key, done), snapshot, history)
-        if stop_when is not None and spec.schedule.scores(snapshot.t) and stop_when(history.series):
+        if done in task.saves:
+            save(path_of(store, Prefix(key, done)), snapshot, history)
+        if task.stop_when is not None and spec.schedule.scores(snapshot.t) and task.stop_when(history.series):
             return True
-        time_is_up = passed(stop_at)
+        time_is_up = passed(task.stop_at)
         if done < stop and (time_is_up or perf_counter() - last_saved >= CHECKPOINT_SECONDS):
             save(checkpoint, snapshot, history)
             last_saved = perf_counter()
@@ -212,7 +165,7 @@ def _execute(
     done, seconds = len(history.series["seconds"][0]), previous_seconds + perf_counter() - began
     result = None
     # the stored record is replaced only by one with other data or at least as many rounds
-    if record:
+    if task.record:
         scored = _metrics(spec, store, key, algorithm, fed, state) if done == spec.rounds else {}
         result = _record(spec, key, algorithm, fed, assigned, state, history, seconds)
         result = replace(
@@ -224,11 +177,47 @@ def _execute(
         stored = store.get(key, spec)  # another process may have stored more rounds meanwhile
         if stored is None or stored.data != result.data or stored.rounds <= result.rounds:
             store.put(result)
-    if keep_state:
+    if task.keep_state:
         save_checkpoint(checkpoint, state, history, done, seconds, checksums)
-    elif done == spec.rounds or own is None or (not record and own["done"] <= stop):
+    elif done == spec.rounds or own is None or (not task.record and own["done"] <= stop):
         remove(checkpoint)  # but not one that was kept earlier and may be ahead of this run
     return result
+
+
+def _start(
+    task: Task,
+    store: Store,
+    checksums: Mapping[str, str],
+    own: dict[str, Any] | None,
+    warn: Callable[[str], object],
+) -> dict[str, Any] | None:
+    """The content of the checkpoint from which the run continues; None if it starts at round 0.
+
+    ``own``: that of the run's own checkpoint.
+    """
+    spec = task.spec
+    # a run that is made for its prefixes must start before the first one
+    limit = spec.rounds if task.record or not task.saves else min(task.saves) - 1
+    best = own if own is not None and own["done"] <= limit else None
+    for path in saved(store, Prefix(task.key, limit), *([task.prefix] if task.prefix else [])):
+        if rounds_of(path) <= _rounds_in(best):
+            break
+        if (content := read_usable(path, spec.rounds, checksums)) is not None:
+            best = content
+            break
+    for shorter in shorter_runs(spec, store, checksums):
+        if reason := horizon_dependence(spec):
+            warn(f"starts at round 0, not after the {shorter.rounds} rounds of run {shorter.key}: {reason}")
+            return best
+        kept = read_usable(store.checkpoint(shorter.key), shorter.spec.rounds, checksums)
+        if kept is not None and _rounds_in(best) < (done := kept["done"]) <= min(limit, spec.rounds - 1):
+            warn(f"continues after the {done} rounds of run {shorter.key}")
+            history = History(kept["series"])
+            # the last round of the shorter run is evaluated in any case
+            return kept | {
+                "series": (history if spec.schedule.scores(done - 1) else history.without_scores(done)).series
+            }
+    return best
 
 
 def _metrics(spec: RunSpec, store: Store, key: str, algorithm: Algorithm, fed: Federation, state: State) -> Series:
@@ -341,10 +330,10 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def read_usable(path: Path, rounds: int, checksums: Mapping[str, str]) -> dict[str, Any] | None:
-    """The content of a checkpoint or mark; None if there is none. An unusable one is renamed with a warning.
+    """The content of a checkpoint; None if there is none. An unusable one is renamed with a warning.
 
-    It is usable if it is complete, of the run in its name, has at most ``rounds`` rounds, as a mark exactly those of
-    its name, and the same data checksums.
+    It is usable if it is complete, of the run in its name, has at most ``rounds`` rounds, as a shared prefix exactly
+    those of its name, and the same data checksums.
     """
     try:
         saved = _read_checkpoint(path)
@@ -353,7 +342,7 @@ def read_usable(path: Path, rounds: int, checksums: Mapping[str, str]) -> dict[s
         done = saved["done"]
         if type(done) is not int or not 0 < done <= rounds:
             raise ValueError(f"it has {done!r} rounds, the run has {rounds}")
-        if path.suffix == MARK and done != rounds_of(path):
+        if path.suffix == SUFFIX and done != rounds_of(path):
             raise ValueError(f"it has {done} rounds, not those of its name")
         series = saved["series"]
         every_round = series["seconds"][0] == list(range(1, done + 1))
@@ -386,40 +375,6 @@ def passed_checkpoints(store: Store) -> list[Path]:
 
 def _rounds_in(saved: Mapping[str, Any] | None) -> int:
     return saved["done"] if saved else 0
-
-
-def _from_shorter_run(
-    spec: RunSpec,
-    store: Store,
-    checksums: Mapping[str, str],
-    limit: int,
-    saved: dict[str, Any] | None,
-    warn: Callable[[str], object],
-) -> dict[str, Any] | None:
-    """The kept state of a run with fewer rounds, if it has more than ``saved`` and at most ``limit``; else ``saved``.
-
-    The last round of the shorter run is evaluated in any case. Its scores are left out where this run does not evaluate
-    the round.
-    """
-    for shorter in shorter_runs(spec, store, checksums):
-        if reason := horizon_dependence(spec):
-            warn(f"starts at round 0, not after the {shorter.rounds} rounds of run {shorter.key}: {reason}")
-            return saved
-        kept = read_usable(store.checkpoint(shorter.key), shorter.spec.rounds, checksums)
-        if kept is not None and _rounds_in(saved) < (done := kept["done"]) <= min(limit, spec.rounds - 1):
-            warn(f"continues after the {done} rounds of run {shorter.key}")
-            history = History(kept["series"])
-            return kept | {
-                "series": (history if spec.schedule.scores(done - 1) else history.without_scores(done)).series
-            }
-    return saved
-
-
-def _start_of(saved: Mapping[str, Any] | None) -> tuple[Start | None, float]:
-    """Where the engine continues, and the seconds until there; (None, 0) without a checkpoint."""
-    if saved is None:
-        return None, 0.0
-    return (saved["state"], History(saved["series"]), saved["done"]), saved["seconds"]
 
 
 def _packed(value: Any) -> Any:

@@ -11,8 +11,9 @@ from pfl_core.data.dataset import PLAIN
 from pfl_core.files import remove
 from pfl_core.runs.build import build, load_data
 from pfl_core.runs.execute import execute, read_usable
+from pfl_core.runs.record import Record
 from pfl_core.runs.spec import RunSpec
-from pfl_core.runs.store import Record, Store
+from pfl_core.runs.store import Store
 from pfl_core.runs.sweep import num_jobs
 
 

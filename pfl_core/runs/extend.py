@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from pfl_core.runs.record import Record
 from pfl_core.runs.spec import RunSpec
-from pfl_core.runs.store import Record, Store
+from pfl_core.runs.store import Store
 
 
 def horizon_dependence(spec: RunSpec) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 
 from pfl_core.files import fingerprint, read_cache, write_cache
 from pfl_core.runs.provenance import ROOT
-from pfl_core.runs.store import Record, Store
+from pfl_core.runs.record import Record
+from pfl_core.runs.store import Store
 
 Entry = list[Any]  # fingerprint of the record's file, completed rounds, value
 OTHER = -1  # in place of the rounds: the record belongs to another paper

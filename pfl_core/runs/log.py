@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self
 import pandas as pd
 
 from pfl_core.files import atomic_write, remove
+from pfl_core.runs.record import Record, Series
 from pfl_core.runs.spec import RunSpec
-from pfl_core.runs.store import Record, Series
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

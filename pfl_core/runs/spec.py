@@ -140,6 +140,14 @@ class RunSpec:
         "cuda:1"). The data folder, downloading and the path of a partition's file do not count. ``written_out``:
         include the defaults, under current names.
         """
+        return self._written(True) if written_out else json.loads(self._identity)
+
+    @cached_property
+    def _identity(self) -> str:
+        return json.dumps(self._written(False))
+
+    def _written(self, written_out: bool) -> dict[str, Any]:
+        """``identity``. It takes a quarter of a millisecond, so that of a spec is kept."""
 
         def without_defaults(given: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
             values = plain(given)
@@ -203,6 +211,12 @@ class RunSpec:
         if checksums is not None:
             content["data"] = dict(checksums)
         return checksum(content)[:16]
+
+    def tagged(self, **tags: Any) -> RunSpec:
+        """The same run with other tags, whose values are not checked: its key is not computed again."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__ | tags)
+        return other
 
     @property
     def preset_label(self) -> str:

@@ -2,268 +2,37 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import math
 import os
 import re
 import time
 import warnings
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import repeat
-from operator import is_
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
-from pfl_core.algorithm import MechanismCheck
-from pfl_core.costs import payload_bytes, rounds_to
 from pfl_core.data import data_dir
-from pfl_core.files import PART, atomic_write, checksum
-from pfl_core.registry import METRICS
+from pfl_core.files import PART, atomic_write, checksum, fingerprint
+from pfl_core.options import checked
+from pfl_core.runs.packing import in_full, listed, packed, ranged, shortened, unpacked
 from pfl_core.runs.provenance import ROOT
+from pfl_core.runs.record import Record, Series
 from pfl_core.runs.spec import RunSpec
 
 RESULTS = ROOT / "data" / "results"  # committed records of long runs
-# Format of record files. Those of format 1 lack this number and have other keys, see ``migrate``. Since format 3 the
-# rounds of a series may be stored as a range, and packed numbers without those that are missing.
-SCHEMA = 3
-KEYED = 2  # the oldest format with the keys of today
+SCHEMA = 3  # format of record files
 DEVICES = ("cpu", "cuda", "mps")  # a figure can show records of any of these
 LEFT_SECONDS = 3600.0  # temporary files unchanged for so long were left by a killed process
-COARSE = 8  # bits of a float32's 24 that a compressed number loses: it keeps almost five digits
-PACKED = 1500  # an array of more numbers is stored as compressed text: a third of the size
-SCORES = pd.Index(["acc_mean", "acc_pooled", "acc_bottom_decile"])  # of the clients' accuracies
-_RECORD_PATTERN = "[0-9a-f]" * 16 + ".json"
 _RECORD = re.compile(r"[0-9a-f]{16}\.json")
 _FILES = re.compile(  # of a store's folder; nothing else in it is ever deleted
-    r"[0-9a-f]{16}\.(json|damaged|round|branches|(ckpt|\d+\.mark)(\.damaged)?)|[0-9a-f]{32}\.sweep|\..+\.[0-9a-f]{32}\.part"
+    r"[0-9a-f]{16}\.(json|damaged|round|waiting|(ckpt|\d+\.prefix)(\.damaged)?)|[0-9a-f]{32}\.sweep"
+    r"|\..+\.[0-9a-f]{32}\.part"
 )
-
-
-Series = dict[str, tuple[list[int], list]]  # metric -> (rounds, from 1; for each a number, or a list by client)
-
-
-@dataclass(frozen=True)
-class Record:
-    """The result of a run, complete or stopped early."""
-
-    key: str
-    spec: RunSpec
-    series: Series
-    arrays: dict[str, Any] = field(default_factory=dict)  # artifacts of the method, for figures
-    clients: dict[str, list[list[int]]] = field(default_factory=dict)  # split -> [N][C] samples of each class
-    num_params: int = 0  # d
-    flops: int = 0  # of one training sample, forward and backward
-    about: str = ""  # description of the data set
-    seconds: float = math.nan
-    state: str = ""  # hash of the final state
-    provenance: dict[str, str] = field(default_factory=dict)
-    rounds_done: int | None = None  # of a run that was stopped early; None: all
-    data: dict[str, str] = field(default_factory=dict)  # data set -> checksum of the files that were read
-    versions: dict[str, int | str] = field(default_factory=dict)  # of the components; for information only
-    schema: int = SCHEMA
-
-    @property
-    def stale(self) -> bool:
-        """Whether the current code gives this run another key, e.g. because a version was raised."""
-        try:
-            return self.key != self.spec.key() and self.key != self.spec.key(self.data)
-        except ValueError:  # a user's module that cannot be imported
-            return False
-
-    @property
-    def rounds(self) -> int:
-        """Number of completed rounds."""
-        return self.spec.rounds if self.rounds_done is None else self.rounds_done
-
-    @property
-    def core_seconds(self) -> float:
-        """``seconds`` times the number of cores that the run used."""
-        return self.seconds * int(self.provenance.get("client_threads", 1))
-
-    @property
-    def partial(self) -> bool:
-        """Whether the run was stopped early."""
-        return self.rounds < self.spec.rounds
-
-    @property
-    def length(self) -> str:
-        """The number of rounds as text: "200", or "60 of 200" if the run was stopped early."""
-        return f"{self.rounds} of {self.spec.rounds}" if self.partial else str(self.rounds)
-
-    def values(self, metric: str) -> pd.DataFrame:
-        """One metric: a row per recorded round (index, from 1), a column per client, or the column 0 for all."""
-        return pd.DataFrame(self.array(metric), index=self._index(metric))
-
-    def _index(self, metric: str) -> pd.Index:
-        return pd.Index(np.array(self.series[metric][0], dtype=int), name="round")
-
-    def array(self, metric: str) -> np.ndarray:
-        """One metric as [rounds, N], or [rounds, 1] if it has one number per round; read-only."""
-        return self._arrays[metric]
-
-    @cached_property
-    def _arrays(self) -> Arrays:
-        return Arrays(self.series, self.arrays)
-
-    def last(self, metric: str) -> np.ndarray:
-        """One metric in the last recorded round: [N], or [1] if it has one number per round."""
-        return np.atleast_1d(np.array(self.series[metric][1][-1], dtype=float))
-
-    def last_mean(self, metric: str) -> float:
-        """Mean of ``last`` over the clients that have a number; NaN if none has."""
-        values = self.last(metric)
-        present = values[~np.isnan(values)]
-        return float(present.mean()) if len(present) else math.nan
-
-    def to_frame(self) -> pd.DataFrame:
-        """Long format: a row per (round, client, metric); client is -1 for metrics with one number per round."""
-        frames = []
-        for metric, (_, values) in self.series.items():
-            frame = self.values(metric).reset_index().melt("round", var_name="client", value_name="value")
-            clients = frame["client"].astype(int) if isinstance(values[0], list) else -1
-            frames.append(frame.assign(metric=metric, client=clients))
-        return pd.concat(frames, ignore_index=True)
-
-    def curve(self, trained: bool = False) -> pd.DataFrame:
-        """Accuracies in percent by round: acc_mean, acc_pooled, acc_bottom_decile.
-
-        ``trained``: scored after local training, if recorded; else after aggregation.
-        """
-        trained = trained and "correct_trained" in self.series
-        rows, metric = (self._trained, "correct_trained") if trained else (self._merged, "correct")
-        return pd.DataFrame(rows, index=self._index(metric), columns=SCORES)
-
-    def reported_curve(self) -> pd.DataFrame:
-        """``curve`` where the method reports its scores (``Algorithm.reported``): usually after aggregation."""
-        return self.curve(trained=bool(self.reported_suffix))
-
-    def reported_scores(self) -> np.ndarray:
-        """SCORES where the method reports them [rounds, 3]; not to be changed."""
-        return self._trained if self.reported_suffix else self._merged
-
-    @property
-    def reported_suffix(self) -> str:
-        """Of the series from which the method's reported scores come: "_trained" after local training, else ""."""
-        trained = self.spec.build_method().reported == "after_local_update" and "correct_trained" in self.series
-        return "_trained" if trained else ""
-
-    @cached_property
-    def _merged(self) -> np.ndarray:
-        return scores(self.array("correct"), self.array("count"))
-
-    @cached_property
-    def _trained(self) -> np.ndarray:
-        return scores(self.array("correct_trained"), self.array("count_trained"))
-
-    def _last_scores(self, suffix: str) -> np.ndarray:
-        """SCORES in the last round [3]."""
-        if suffix == self.reported_suffix:
-            return self.reported_scores()[-1]
-        return scores(self.last(f"correct{suffix}")[None], self.last(f"count{suffix}")[None])[0]
-
-    @cached_property
-    def mechanism(self) -> list[MechanismCheck]:
-        """Checks of whether the method's mechanism acted, see ``Algorithm.mechanism``."""
-        return self.spec.build_method().mechanism(self._arrays, self.spec.rounds, self.spec.train)
-
-    def final(self) -> pd.Series:
-        """Each client's accuracy in percent in the last round."""
-        return 100 * pd.Series(self.last("correct")) / self.last("count")
-
-    def summary(self) -> dict[str, float]:
-        """Scalar metrics: accuracies (percent) of the last and the best round, communication, compute, seconds.
-
-        ``acc_*`` is scored where the method reports it (``Algorithm.reported``), usually after aggregation.
-        ``acc_*_trained`` is scored after local training, ``acc_*_merged`` after aggregation. With novel clients,
-        ``acc_*_novel`` is theirs alone, after they have adapted.
-        """
-        return dict(self._summary)
-
-    @cached_property
-    def _summary(self) -> dict[str, float]:
-        reported, scored = self.reported_scores(), self.series[f"correct{self.reported_suffix}"][0]
-        trained = "_trained" if "correct_trained" in self.series else ""
-        # SCORES of the last round, and the best; NaN only if there is no other number
-        last = {"": reported[-1], "_best": np.fmax.reduce(reported)}
-        last |= {"_trained": self._last_scores(trained), "_merged": self._last_scores("")}
-        novel = self.spec.schedule.novel_clients(len(self.last("count")), self.spec.seed).numpy()
-        if len(novel):
-            last |= {"_novel": scores(self.last("correct")[None, novel], self.last("count")[None, novel])[0]}
-        # sums over all clients and rounds
-        upload = np.nansum(self.array("upload")) if "upload" in self.series else math.nan
-        bits = np.nansum(self.array("upload_bits")) if "upload_bits" in self.series else 0.0
-        reached = rounds_to(reported[:, 0].tolist(), 0.95 * reported[-1, 0])
-        optional = [n for n in ("personal_share", "movable_share", *METRICS) if n in self.series]
-        numbers = {
-            **{n + suffix: value for suffix, values in last.items() for n, value in zip(SCORES, values, strict=True)},
-            "loss": self.last_mean("loss"),
-            "rounds_to_95": scored[reached - 1] if reached else math.nan,  # to 95 % of the run's last accuracy
-            "upload_mb": payload_bytes(upload, bits) / 1e6,
-            "train_tflop": (self.flops or math.nan) * self.samples_trained() / 1e12,
-            **{n: self.last_mean(n) for n in optional},
-            "seconds": self.seconds,
-        }
-        return {name: float(value) for name, value in numbers.items()}
-
-    def samples_trained(self) -> float:
-        """Training samples processed by all clients in all rounds: passes × training samples of the client."""
-        if "passes" not in self.series:
-            return math.nan
-        sizes, schedule = np.array(self.clients["train"]).sum(axis=1), self.spec.schedule  # sizes [N]
-        samples = self.array("passes") * sizes  # [rounds, N]
-        if schedule.participation < 1 or schedule.novel:
-            rounds = self.series["passes"][0]
-            sampled = [schedule.clients(len(sizes), self.spec.seed, t - 1).numpy() for t in rounds]
-            samples = np.take_along_axis(samples, np.array(sampled), axis=1)
-        return float(np.nansum(samples))
-
-
-def scores(correct: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """SCORES in percent [rounds, 3], from the clients' correct and all answers [rounds, N]."""
-    with np.errstate(invalid="ignore"):  # 0 / 0: a client without test samples
-        accuracy = np.where(count > 0, 100 * correct / count, np.nan)
-        scored = np.count_nonzero(~np.isnan(accuracy), axis=1)
-        mean = np.nansum(accuracy, axis=1) / scored
-        pooled = 100 * np.nansum(correct, axis=1) / np.nansum(count, axis=1)
-    # accuracy of the client at index floor(n / 10) in ascending order, of n scored clients; NaN sorts last
-    decile = np.sort(accuracy, axis=1)[np.arange(len(accuracy)), scored // 10]
-    return np.stack([mean, pooled, decile], axis=1)
-
-
-class Arrays(Mapping[str, np.ndarray]):
-    """A record's series, each as [rounds, N] or [rounds, 1], and its artifacts; converted when they are first read."""
-
-    def __init__(self, series: Series, artifacts: Mapping[str, Any]) -> None:
-        self.series, self.artifacts = series, artifacts
-        self.converted: dict[str, np.ndarray] = {}
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self.converted:
-            array = self._series(name) if name in self.series else np.array(self.artifacts[name])
-            array.setflags(write=False)  # all callers share it
-            self.converted[name] = array
-        return self.converted[name]
-
-    def _series(self, name: str) -> np.ndarray:
-        values = self.series[name][1]
-        if values and all(map(is_, values, repeat(values[0]))):  # ``in_full`` repeats one value
-            return np.broadcast_to(np.array(values[0], dtype=float), (len(values), np.size(values[0])))
-        return np.atleast_2d(np.array(values, dtype=float).T).T
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self.artifacts, **self.series})
-
-    def __len__(self) -> int:
-        return len({**self.artifacts, **self.series})
 
 
 class DamagedError(ValueError):
@@ -321,8 +90,8 @@ class Store:
         for device in dict.fromkeys((spec.device_kind, *DEVICES)):
             candidate = spec if device == spec.device_kind else replace(spec, device=device)
             _, record = self.locate(candidate)
-            for path in self.results.glob(f"**/{candidate.key()}.json") if record is None else ():
-                record = self.read(path)
+            if record is None:
+                record = self._longest(_listed(self.results).get(candidate.key(), ()))
             if record is not None:
                 return replace(record, spec=candidate)
         return None
@@ -334,10 +103,8 @@ class Store:
         missing. If the spec is tagged as an unchanged run of a preset and the stored run is not, the record is stored
         again with the tags of the spec.
         """
-        record = None
-        for path in (self.path(key), *self.results.glob(f"**/{key}.json")):
-            if (record is None or record.partial) and path.exists() and (candidate := self.read(path)) is not None:
-                record = candidate if record is None or candidate.rounds > record.rounds else record
+        own = self.path(key)
+        record = self._longest([*([own] if own.exists() else []), *_listed(self.results).get(key, ())])
         if record is None or (spec is not None and not set(spec.metrics) <= record.series.keys()):
             return None
         tagged = record if spec is None else replace(record, spec=spec)
@@ -364,11 +131,10 @@ class Store:
         return [path for path in files if path.stat().st_mtime < oldest]
 
     def files(self) -> dict[str, list[Path]]:
-        """The files of each key."""
-        paths_of: dict[str, list[Path]] = {}
-        own = map(self.root.joinpath, sorted(self.names()))
-        for path in (*own, *sorted(self.results.glob(f"**/{_RECORD_PATTERN}"))):
-            paths_of.setdefault(path.stem, []).append(path)
+        """The files of each key, the store's own first."""
+        paths_of = {name.removesuffix(".json"): [self.root / name] for name in sorted(self.names())}
+        for key, paths in _listed(self.results).items():
+            paths_of.setdefault(key, []).extend(paths)
         return paths_of
 
     def names(self) -> set[str]:
@@ -380,40 +146,70 @@ class Store:
     def __iter__(self) -> Iterator[Record]:
         """All readable records. If two files have the same key, the one with more rounds."""
         for paths in self.files().values():
-            records = [record for path in paths if (record := self.read(path)) is not None]
-            if records:
-                yield max(records, key=lambda record: record.rounds)
+            if (record := self._longest(paths)) is not None:
+                yield record
+
+    def _longest(self, paths: Iterable[Path]) -> Record | None:
+        """Of the readable records in these files, the first complete one, else the one with most rounds."""
+        longest: Record | None = None
+        for path in paths:
+            record = self.read(path)
+            if record is not None and not record.partial:
+                return record
+            longest = max(filter(None, (longest, record)), key=lambda found: found.rounds, default=None)
+        return longest
 
     def read(self, path: Path) -> Record | None:
-        """The record in a file. None, with a warning, if it is damaged or its method is not available here."""
+        """The record in a file. None, with a warning, if it is damaged or cannot be read here.
+
+        A damaged file in the store's own folder is renamed.
+        """
         try:
             content = read_content(path)
             if (key := content.get("key", path.stem)) != path.stem:
-                raise ValueError(f"it belongs to run {key}")
-        except OSError as error:
-            warnings.warn(f"{path.name} cannot be read and is skipped: {error.strerror or error}", stacklevel=2)
-            return None
-        except ValueError as error:
-            if self.results in path.parents:
-                warnings.warn(f"record {path.name} is damaged ({error}); the run counts as missing", stacklevel=3)
-                return None
-            renamed = path.with_suffix(".damaged")
-            with suppress(OSError):  # another process was faster, or has the file open (Windows)
-                os.replace(path, renamed)
-            warnings.warn(
-                f"record {path.name} is damaged ({error}); renamed to {renamed.name}, the run counts as missing",
-                stacklevel=3,
-            )
-            return None
-        try:
+                raise DamagedError(f"it belongs to run {key}")
             return record_from_content(content)
+        except OSError as error:
+            said = f"{path.name} cannot be read and is skipped: {error.strerror or error}"
+        except DamagedError as error:
+            said = f"record {path.name} is damaged ({error}); the run counts as missing"
+            if self.results not in path.parents:
+                renamed = path.with_suffix(".damaged")
+                with suppress(OSError):  # another process was faster, or has the file open (Windows)
+                    os.replace(path, renamed)
+                said = f"record {path.name} is damaged ({error}); renamed to {renamed.name}, the run counts as missing"
         except ValueError as error:
-            warnings.warn(f"record {path.name} is skipped, its run is not available here: {error}", stacklevel=2)
-            return None
+            said = f"record {path.name} is skipped, it cannot be read here: {error}"
+        warnings.warn(said, stacklevel=3)
+        return None
+
+
+_listings: dict[Path, tuple[dict[Path, tuple[int, ...] | None], dict[str, list[Path]]]] = {}
+
+
+def _listed(results: Path) -> dict[str, list[Path]]:
+    """The record files below a folder by their keys; listed again only if a folder has changed."""
+    states, files = _listings.get(results, ({}, {}))
+    if not states or any(state is None or _state(folder) != state for folder, state in states.items()):
+        states, files = {}, {}
+        for folder, _, names in os.walk(results):
+            states[Path(folder)] = _state(Path(folder))
+            for name in filter(_RECORD.fullmatch, sorted(names)):
+                files.setdefault(name.removesuffix(".json"), []).append(Path(folder) / name)
+        _listings[results] = states, files
+    return files
+
+
+def _state(folder: Path) -> tuple[int, ...] | None:
+    """The fingerprint of a folder; None if it changed just now or is gone."""
+    with suppress(OSError):
+        return fingerprint(folder)
+    return None
 
 
 def write_record(record: Record, path: Path) -> Path:
-    """Write the record as JSON, see ``write_content``."""
+    """Write the record as JSON with a checksum, a line per entry and series. Raises as ``check_replaceable``."""
+    check_replaceable(path)
     content = {
         "schema": SCHEMA,
         "key": record.key,
@@ -429,25 +225,13 @@ def write_record(record: Record, path: Path) -> Path:
         "provenance": record.provenance,
         "clients": record.clients,
         "arrays": record.arrays,
-        "series": {name: list(pair) for name, pair in record.series.items()},
+        "series": record.series,
     }
     content = json.loads(json.dumps(content, default=_to_json), parse_float=_rounded, parse_constant=lambda text: None)
     content["spec"] = record.spec.to_json()  # settings are not rounded
-    return write_content(content, path)
-
-
-def write_content(content: dict[str, Any], path: Path) -> Path:
-    """Write a record's plain content as JSON, a line per entry, with a checksum.
-
-    Large arrays are ``packed``, rounds stored as ``ranged`` and series ``shortened``, also those of a file that was
-    written without. Raises as ``check_replaceable``.
-    """
-    check_replaceable(path)
-    arrays = {name: packed(unpacked(array)) for name, array in content.get("arrays", {}).items()}
-    pairs = {name: (listed(rounds), values) for name, (rounds, values) in content["series"].items()}
-    series = {name: [ranged(rounds), shortened(in_full(values, rounds))] for name, (rounds, values) in pairs.items()}
-    schema = {"schema": SCHEMA} if content.get("schema", 1) >= KEYED else {}
-    content = {**content, **schema, "arrays": arrays, "series": series}
+    content["arrays"] = {name: packed(array) for name, array in content["arrays"].items()}
+    series = {name: [ranged(rounds), shortened(values)] for name, (rounds, values) in content["series"].items()}
+    content["series"] = series
     lines = [f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in content.items() if k != "series"]
     series_lines = [f"  {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in series.items()]
     lines += ['"series": {\n' + ",\n".join(series_lines) + "\n}", f'"sha256": "{checksum(content)}"']
@@ -475,9 +259,9 @@ def read_content(path: Path) -> dict[str, Any]:
 
 
 def check_replaceable(path: Path) -> None:
-    """Raise ValueError if the file has a record that is complete but cannot be read here, e.g. of a newer format."""
+    """Raise ValueError if the file has a record that is complete but cannot be read here, e.g. of another format."""
     try:
-        record_from_content(read_content(path))
+        read_record(path)
     except (FileNotFoundError, NotADirectoryError, DamagedError):
         return
     except (OSError, ValueError) as error:
@@ -485,115 +269,54 @@ def check_replaceable(path: Path) -> None:
 
 
 def record_from_content(content: dict[str, Any]) -> Record:
-    """The record of a file's plain content. Raises ValueError if its method or format is not available here."""
-    if (schema := content.get("schema", 1)) not in range(1, SCHEMA + 1):
-        raise ValueError(f"its format is {schema}, this version reads up to {SCHEMA}; update the project")
+    """The record of a file's plain content.
+
+    Raises ValueError if its format or its method is not available here, or if its parts do not fit together.
+    """
+    if (schema := content.get("schema")) != SCHEMA:
+        raise ValueError(f"its format is {schema!r}, this version reads {SCHEMA}")
     try:
-        return _record(dict(content))
+        return _record({name: part for name, part in content.items() if name != "schema"})
     except ValueError:
         raise
     except Exception as error:  # its checksum holds, so somebody wrote it in another form
-        raise ValueError(f"it is not in the form of format {schema} ({type(error).__name__}: {error})") from None
+        raise ValueError(f"it is not in the form of format {SCHEMA} ({type(error).__name__}: {error})") from None
 
 
 def _record(content: dict[str, Any]) -> Record:
-    pairs = {name: (listed(rounds), values) for name, (rounds, values) in content.pop("series").items()}
-    series = {name: (rounds, in_full(values, rounds)) for name, (rounds, values) in pairs.items()}
-    seconds, spec = content.pop("seconds"), RunSpec.from_json(content.pop("spec"))
-    content["arrays"] = {name: unpacked(array) for name, array in content.get("arrays", {}).items()}
-    content.setdefault("schema", 1)
-    return Record(spec=spec, series=series, seconds=math.nan if seconds is None else seconds, **content)
+    if content["seconds"] is None:  # NaN, the default
+        del content["seconds"]
+    spec, series, arrays = RunSpec.from_json(content.pop("spec")), content.pop("series"), content.pop("arrays")
+    series = {name: _unpacked_series(name, *pair) for name, pair in series.items()}
+    arrays = {name: unpacked(array) for name, array in arrays.items()}
+    record = Record(spec=spec, series=series, arrays=arrays, **checked(Record, content, "record"))
+    _check_series(series, record.clients)
+    if not 0 < record.rounds <= spec.rounds:
+        raise ValueError(f"it has {record.rounds} of {spec.rounds} rounds")
+    return record
 
 
-def packed(array: Any) -> Any:
-    """A rectangular array of more than PACKED numbers as {"dtype", "shape", "data"}; anything else as it is.
-
-    ``data`` is base64 text of zlib's compression. If numbers are missing (NaN), it has only the others, and ``present``
-    has a bit for each number. Numbers are int32 or float32, with COARSE fewer bits if they are not whole. The last axis
-    of ``shape`` comes first and bytes of equal place stand together: neighbours in time compress well.
-    """
-    try:
-        values = np.asarray(array)
-        exact = values if values.dtype.kind == "i" else np.asarray(array, dtype=np.float64)  # None becomes NaN
-    except (TypeError, ValueError):  # not rectangular, or no numbers
-        return array
-    if exact.size <= PACKED:
-        return array
-    with np.errstate(over="ignore"):
-        values = exact.astype(np.int32 if exact.dtype.kind == "i" else np.float32)
-    whole = exact == np.round(exact)
-    if (values[whole] != exact[whole]).any():  # counts are never rounded
-        return array
-    if values.dtype.kind == "f":
-        values = np.where(whole, values, _coarse(values))
-    content = {"dtype": values.dtype.name, "shape": list(values.shape)}
-    kept, present = values.T, ~np.isnan(exact.T)
-    if not present.all():
-        kept, content["present"] = kept[present], _as_text(np.packbits(present))
-    places = np.ascontiguousarray(kept).view(np.uint8).reshape(-1, values.itemsize).T
-    return {**content, "data": _as_text(places)}
+def _unpacked_series(name: str, rounds: Any, values: Any) -> tuple[list[int], list]:
+    """A series as rounds and a value for each of them. Raises ValueError if there are none, or not as many."""
+    rounds = listed(rounds)
+    full = in_full(values, rounds)
+    if not (rounds and len(rounds) == len(full) and all(type(number) is int and number > 0 for number in rounds)):
+        raise ValueError(f"series {name} has not one value for each of its rounds")
+    return rounds, full
 
 
-def unpacked(array: Any) -> Any:
-    """The array that ``packed`` made text of, as int64 or float64; anything else as it is."""
-    if not (isinstance(array, dict) and array.keys() - {"present"} == {"dtype", "shape", "data"}):
-        return array
-    dtype, shape = np.dtype(array["dtype"]), array["shape"][::-1]
-    values = np.ascontiguousarray(_as_bytes(array["data"]).reshape(dtype.itemsize, -1).T).view(dtype).ravel()
-    if "present" in array:
-        present = np.unpackbits(_as_bytes(array["present"]), count=math.prod(shape)).astype(bool)
-        kept, values = values, np.full(len(present), np.nan, dtype)
-        values[present] = kept
-    return values.reshape(shape).T.astype(np.int64 if dtype.kind == "i" else np.float64)
-
-
-def _coarse(values: np.ndarray) -> np.ndarray:
-    """float32 values rounded so that their last COARSE bits are 0. Infinite values and NaN stay."""
-    bits = (values.view(np.uint32) + np.uint32(1 << (COARSE - 1))) >> COARSE << COARSE
-    rounded = bits.view(np.float32)
-    return np.where(np.isfinite(values) & np.isfinite(rounded), rounded, values)
-
-
-def _as_text(data: np.ndarray) -> str:
-    """Base64 text of the compressed bytes."""
-    return base64.b64encode(zlib.compress(data.tobytes(), 9)).decode()
-
-
-def _as_bytes(text: str) -> np.ndarray:
-    """The bytes [n] uint8 that ``_as_text`` made text of."""
-    return np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
-
-
-def ranged(rounds: list[int]) -> Any:
-    """More than three equally spaced rounds as {"first", "last", "step"}; other rounds as they are."""
-    step = rounds[1] - rounds[0] if len(rounds) > 3 else 0
-    if step <= 0 or rounds != list(range(rounds[0], rounds[-1] + 1, step)):
-        return rounds
-    return {"first": rounds[0], "last": rounds[-1], "step": step}
-
-
-def listed(rounds: Any) -> list[int]:
-    """The list of rounds that ``ranged`` made a range of."""
-    return list(range(rounds["first"], rounds["last"] + 1, rounds["step"])) if isinstance(rounds, dict) else rounds
-
-
-def shortened(values: list) -> Any:
-    """The values of a series as they are stored: one if all are equal, ``packed`` if they are many numbers."""
-    if len(values) > 1 and all(value == values[0] for value in values):
-        return values[:1]
-    return packed(values)
-
-
-def in_full(values: Any, rounds: list[int]) -> list:
-    """The values of a series, one for each of its rounds, from what ``shortened`` made of them."""
-    found = unpacked(values)
-    if isinstance(found, np.ndarray):
-        missing = np.isnan(found)  # an absent client, or no number
-        if missing.any():
-            found = found.astype(object)
-            found[missing] = None
-        return found.tolist()
-    return found * len(rounds) if len(found) == 1 else found
+def _check_series(series: Series, clients: dict[str, list[list[int]]]) -> None:
+    """Raise ValueError unless all series are of the same clients, and scores are complete."""
+    widths = {name: {len(v) if isinstance(v, list) else 0 for v in values} for name, (_, values) in series.items()}
+    num_clients = {len(counts) for counts in clients.values()} | {max(widths[name]) for name in ("correct", "count")}
+    for name, width in widths.items():
+        if len(num_clients) > 1 or len(width) > 1 or not width <= {0, *num_clients}:
+            raise ValueError(f"series {name} is of other clients")
+        count = f"count{name.removeprefix('correct')}"
+        if name.startswith("correct") and (series[name][0] != series[count][0] or 0 in width | widths[count]):
+            raise ValueError(f"series {name} does not fit {count}")
+    if "passes" in series and "train" not in clients:
+        raise ValueError("it has no class counts of the clients")
 
 
 def _to_json(value: Any) -> Any:

@@ -115,17 +115,17 @@ class PaperSettings:
         name = dataset or next(iter(self.settings[preset]))
         requested = {"name": method} | dict(self.method_fields.get(method, {})) | asked
         suited = self.suited(requested, preset, name)
-        spec = RunSpec(
+        changes = {k: v for k, v in suited.items() if k in TRAINING}
+        changes |= {kind: {**getattr(setting, kind), **suited[kind]} for kind in METHOD_DEPENDENT if kind in suited}
+        changes |= dict(overrides or {})
+        return RunSpec(
             method={k: v for k, v in suited.items() if k not in NOT_OF_METHOD} | requested,
-            **{f.name: getattr(setting, f.name) for f in fields(setting)},
+            **{f.name: getattr(setting, f.name) for f in fields(setting)} | _overridden(setting.train, changes),
             seed=seed,
             paper=self.paper,
             preset=preset,
             setting=name,
         )
-        changes = {k: v for k, v in suited.items() if k in TRAINING}
-        changes |= {kind: {**getattr(setting, kind), **suited[kind]} for kind in METHOD_DEPENDENT if kind in suited}
-        return override(spec, changes | dict(overrides or {}))
 
     def specs(
         self, name: str, preset: str, seeds: Sequence[int], overrides: Mapping[str, Any], methods: Methods
@@ -146,13 +146,16 @@ class PaperSettings:
 
 def override(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
     """``spec`` with fields of the run or of its training replaced. Raises ValueError for unknown names."""
+    return replace(spec, **_overridden(spec.train, changes)) if changes else spec
+
+
+def _overridden(train: Training, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a run that ``changes`` replaces. Raises ValueError for unknown names."""
     run_fields = {f.name for f in fields(RunSpec)} - {"train", "method", "seed", *TAGS}
     known = run_fields | TRAINING
     for name in changes:
         if name not in known:
             raise ValueError(f"overrides cannot set {name!r}{choices(name, sorted(known))}")
-    if not changes:
-        return spec
-    train = replace(spec.train, **checked(Training, {k: v for k, v in changes.items() if k in TRAINING}, "training"))
+    train = replace(train, **checked(Training, {k: v for k, v in changes.items() if k in TRAINING}, "training"))
     rest = {k: {"name": v} if isinstance(v, str) and k in PARTS else v for k, v in changes.items() if k in run_fields}
-    return replace(spec, train=train, **checked(RunSpec, rest, "run"))
+    return {"train": train, **checked(RunSpec, rest, "run")}

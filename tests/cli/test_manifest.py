@@ -15,7 +15,7 @@ from pfl_core.notebooks import manifest
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.runs import RESULTS, RunSpec, Store, sweep
 from pfl_core.runs.provenance import ROOT
-from pfl_core.runs.store import KEYED, read_content
+from pfl_core.runs.store import read_content
 from tests.study.small_runs import specs
 
 NAME = "fedselect/02_personalization_limit"
@@ -45,7 +45,7 @@ def test_every_committed_record_is_current():
     for path in RESULTS.glob("*/**/*.json"):
         content = read_content(path)  # its checksum, too
         spec = RunSpec.from_json(content["spec"])
-        assert content["schema"] >= KEYED and path.stem == content["key"] in (spec.key(), spec.key(content["data"]))
+        assert path.stem == content["key"] in (spec.key(), spec.key(content["data"]))
 
 
 def test_a_notebook_is_complete_with_all_runs_of_as_many_seeds(store, monkeypatch):

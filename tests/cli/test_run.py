@@ -19,7 +19,6 @@ from pfl_core.deadline import passed
 from pfl_core.runs import Store, execute
 from pfl_core.study.compare import ROW
 from tests.runs.outside import write_npz
-from tests.runs.test_migrate import SPEC, write_old
 
 SMALL = "--model mlp --clients 5 --rounds 2".split()
 KEYS = {
@@ -222,13 +221,13 @@ def test_clean_deletes_what_killed_processes_left(capsys):
 
 
 FOREIGN = [
-    *("notes.txt", "notes.json", "notes.ckpt", "notes.round", "notes.sweep", "notes.damaged", "notes.branches"),
-    *("notes.1.mark", "notes.mark", ".notes.part", "flops/joblib/notes.pkl", "mine/.download.part"),
+    *("notes.txt", "notes.json", "notes.ckpt", "notes.round", "notes.sweep", "notes.damaged", "notes.waiting"),
+    *("notes.1.prefix", "notes.prefix", ".notes.part", "flops/joblib/notes.pkl", "mine/.download.part"),
 ]
 
 
 def test_files_that_the_project_did_not_write_are_never_deleted(capsys):
-    """PFL_RUNS_DIR may be any folder. A sweep deletes marks that nothing needs, `clean --all` everything."""
+    """PFL_RUNS_DIR may be any folder. A sweep deletes prefixes that nothing needs, `clean --all` everything."""
     root = Store().root
     for name in FOREIGN:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -452,18 +451,6 @@ def test_clean_deletes_records_of_other_versions(capsys, monkeypatch):
     assert main(["runs", "clean", "--stale"]) == 0
     assert f"deleted {stale}.json" in capsys.readouterr().out
     assert Store().get(fresh) is not None and Store().get(stale) is None
-
-
-def test_clean_keeps_records_of_format_1_for_migration(capsys):
-    path = write_old(Store().root, SPEC)
-    assert main(["runs", "list"]) == 0 and "format 1" in capsys.readouterr().out
-    assert main(["runs", "clean"]) == 0
-    assert "1 records of format 1 are kept" in capsys.readouterr().out and path.exists()
-    assert main(["runs", "migrate"]) == 0
-    assert "records: 1 re-keyed" in capsys.readouterr().out and not path.exists()
-    write_old(Store().root, SPEC, key="0" * 16)
-    assert main(["runs", "clean", "--stale"]) == 0
-    assert "deleted 0000000000000000.json" in capsys.readouterr().out
 
 
 def test_compare_shows_runs_of_a_preset_but_not_those_that_were_changed_by_hand(capsys):

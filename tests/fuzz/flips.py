@@ -16,14 +16,14 @@ from pfl_core.data.npz import read_npz
 from pfl_core.notebooks import manifest
 from pfl_core.runs import execute
 from pfl_core.runs.execute import sample_flops
-from pfl_core.runs.marks import Branch, mark_path
+from pfl_core.runs.prefix import path_of
 from pfl_core.runs.store import RESULTS, Store, read_content
+from pfl_core.runs.task import Prefix
 from pfl_core.study import search
 from tests.fuzz.cases import METHODS, NOTICED, SURVIVED, Wrong, check_message, check_record, damaged, specs, store_in
 from tests.fuzz.cases import undisturbed as _undisturbed
 
-TRUNK, BRANCH = 5, 4  # runs of `specs` that share their first rounds
-SHARED = 2
+FIRST, SECOND, SHARED = 5, 4, 2  # two runs of `specs`, and the number of their shared rounds
 
 
 def record(rng: Random, folder: Path) -> str:
@@ -57,14 +57,15 @@ def checkpoint(rng: Random, folder: Path) -> str:
     return NOTICED if caught else SURVIVED
 
 
-def mark(rng: Random, folder: Path) -> str:
-    store, content = store_in(folder), _mark_file()
-    path = mark_path(store, _undisturbed(TRUNK).key, SHARED)
+def prefix(rng: Random, folder: Path) -> str:
+    store, content = store_in(folder), _prefix_file()
+    shared = Prefix(_undisturbed(FIRST).key, SHARED)
+    path = path_of(store, shared)
     store.root.mkdir()
     path.write_bytes(damaged(content, rng))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        check_record(execute(specs()[BRANCH], store, branch=Branch(_undisturbed(TRUNK).key, SHARED)), BRANCH)
+        check_record(execute(specs()[SECOND], store, prefix=shared), SECOND)
     return NOTICED if caught else SURVIVED
 
 
@@ -153,11 +154,11 @@ def _checkpoint_file(number: int) -> bytes:
 
 
 @cache
-def _mark_file() -> bytes:
+def _prefix_file() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         store = store_in(Path(folder))
-        execute(specs()[TRUNK], store, marks=(SHARED,), until=SHARED, record=False)
-        return mark_path(store, _undisturbed(TRUNK).key, SHARED).read_bytes()
+        execute(specs()[FIRST], store, saves=(SHARED,), until=SHARED, record=False)
+        return path_of(store, Prefix(_undisturbed(FIRST).key, SHARED)).read_bytes()
 
 
 @cache

@@ -127,9 +127,9 @@ def _finish(store: Store, numbers: list[int]) -> None:
     records = sweep([specs()[n] for n in numbers], jobs=1, store=store)
     for record, number in zip(records, numbers, strict=True):
         check_record(record, number)
-    left = list(store.root.glob("*.mark"))
+    left = list(store.root.glob("*.prefix"))
     if left:
-        raise Wrong(f"marks left behind: {[path.name for path in left]}")
+        raise Wrong(f"prefixes left behind: {[path.name for path in left]}")
 
 
 def _kill(pid: int, seconds: float) -> None:

@@ -53,7 +53,7 @@ SUITES = [
     ),
     Suite("flip record", "damage in a record", flips.record, 700, 60),
     Suite("flip checkpoint", "damage in a checkpoint", flips.checkpoint, 500, 12),
-    Suite("flip mark", "damage in a checkpoint that other runs start from", flips.mark, 200, 8),
+    Suite("flip prefix", "damage in a checkpoint that other runs start from", flips.prefix, 200, 8),
     Suite("flip cache", "damage in another file of the data folder", flips.cache_file, 150, 6),
     Suite("flip searched", "damage in searched.json", flips.searched, 150, 20),
     Suite("flip manifest", "damage in manifest.json", flips.manifest_file, 150, 5),

@@ -21,8 +21,9 @@ import pytest
 import pfl_core
 from pfl_core.deadline import TimeUpError
 from pfl_core.runs import Store, SweepError, cluster, sweep
-from pfl_core.runs.cluster import RefusedError, SweepEndedError, Ticket, source
-from pfl_core.runs.sweep import Task, _job
+from pfl_core.runs.cluster import RefusedError, check, source, watch
+from pfl_core.runs.sweep import _job
+from pfl_core.runs.task import SweepEndedError, Task
 from tests.runs.outside import HERE, write_npz
 from tests.runs.test_sweep import beside, bits, mixed
 
@@ -42,7 +43,7 @@ class Machines:
     def add_worker(self, **env: str) -> subprocess.Popen:
         options = ["--nthreads", "1", "--nworkers", "1", "--no-dashboard", "--no-nanny"]
         command = [sys.executable, "-P", "-m", "distributed.cli.dask_worker", self.address, *options]
-        clean = {name: value for name, value in os.environ.items() if name != cluster.SLOW_ALLOCATOR}
+        clean = {name: value for name, value in os.environ.items() if name != "MALLOC_TRIM_THRESHOLD_"}
         clean["PYTHONPATH"] = os.pathsep.join([*env.pop("path", "").split(), str(ROOT)])
         worker = subprocess.Popen(command, env={**clean, "OMP_NUM_THREADS": "1", **env}, stderr=subprocess.DEVNULL)
         self.workers.append(worker)
@@ -159,7 +160,7 @@ def begun(store: Store) -> bool:
     return False
 
 
-@pytest.mark.filterwarnings("ignore:the scheduler at .* has lost all workers")  # the second one may start late
+@pytest.mark.filterwarnings("ignore:the scheduler at .* has no workers")  # the second one may start late
 def test_a_killed_workers_run_continues_on_another(machines, spec, store):
     first = machines.add_worker()
     until(lambda: machines.has(1), "a worker")
@@ -188,7 +189,7 @@ def test_a_sweep_waits_while_there_is_no_worker(machines, spec, store):
         machines.add_worker()
         machines.add_worker()
 
-    with in_background(replace), pytest.warns(UserWarning, match="no workers yet; waiting"):
+    with in_background(replace), pytest.warns(UserWarning, match="no workers"):
         records = sweep(specs, scheduler=machines.address, store=store)
     alone = sweep(specs, jobs=1, store=beside(store, "alone"))
     assert [bits(record) for record in records] == [bits(record) for record in alone]
@@ -199,7 +200,7 @@ def test_the_loss_of_all_workers_is_reported_once(two_workers, store, monkeypatc
         monkeypatch.setattr(cluster, "RENEW_SECONDS", 0)
         found = iter([True, False, True, False, False, False])
         monkeypatch.setattr(made, "has_workers", lambda: next(found))
-        with pytest.warns(UserWarning, match="has lost all workers; waiting for them") as warned:
+        with pytest.warns(UserWarning, match="no workers") as warned:
             for _ in range(6):
                 made.renew()
     assert len(warned) == 1
@@ -215,29 +216,21 @@ def test_a_lost_scheduler_ends_the_sweep_in_one_line(machines, spec, store):
         until(lambda: begun(store) and store.get(specs[0].key()) is not None, "one run has ended, another has begun")
         machines.scheduler.kill()
 
-    with in_background(kill), pytest.raises(ConnectionError, match="scheduler at .* is lost; finished runs are stored"):
+    with in_background(kill), pytest.raises(ConnectionError, match="scheduler at .* is lost"):
         sweep(specs, scheduler=machines.address, store=store)
     assert store.get(specs[0].key()) is not None, "the first run had ended"
     assert not list(store.root.glob("*.sweep"))
 
 
-@pytest.mark.parametrize(
-    ("name", "call"),
-    [
-        ("run", lambda made: made.check()),
-        ("scheduler_info", lambda made: made.has_workers()),
-        ("retire_workers", lambda made: made.retire("tcp://127.0.0.1:9")),
-    ],
-)
-def test_a_scheduler_that_is_lost_during_a_call_is_named(name, call, two_workers, store, monkeypatch):
+def test_a_scheduler_that_is_lost_during_a_call_is_named(two_workers, store, monkeypatch):
     def closed(*args, **options):
         raise distributed.comm.CommClosedError("in <TCP (closed)>: Stream is closed")
 
     made = cluster.Cluster(two_workers.address, store)
-    monkeypatch.setattr(made.client, name, closed)
-    with pytest.raises(ConnectionError, match="scheduler at .* is lost; finished runs are stored"):
-        call(made)
-    made.__exit__()
+    monkeypatch.setattr(made.client, "scheduler_info", closed)
+    with pytest.raises(ConnectionError, match="scheduler at .* is lost"):
+        made.has_workers()
+    made.__exit__(None)
     for logger in ("distributed", "distributed.client"):
         assert not logging.getLogger(logger).isEnabledFor(logging.ERROR), "Dask would print a traceback"
 
@@ -246,13 +239,13 @@ def test_runs_on_a_cluster_stop_when_the_time_is_up(two_workers, spec, store):
     """Two have begun and save a checkpoint, one waits for a worker. The next call goes on, with the same bits."""
     warm = [spec(f"{HERE}:Slow", rounds=1, seed=seed) for seed in range(2)]
     sweep(warm, scheduler=two_workers.address, store=beside(store, "warm"))  # both workers have imported everything
-    specs = [spec(f"{HERE}:Slow", seconds=0.05, rounds=150, seed=seed) for seed in range(3)]
+    specs = [spec(f"{HERE}:Slow", seconds=0.05, rounds=80, seed=seed) for seed in range(3)]
     with pytest.raises(TimeUpError, match="ended 0, at a checkpoint 2, not started 1"):
         sweep(specs, scheduler=two_workers.address, store=store, stop_at=time.time() + 3)
     assert sorted({path.suffix for path in store.root.iterdir()}) == [".ckpt"]
     until(lambda: not two_workers.busy(), "the workers are idle")
     records = sweep(specs[:2], scheduler=two_workers.address, store=store)
-    fast = sweep([spec("local", rounds=150, seed=seed) for seed in range(2)], jobs=1, store=beside(store, "alone"))
+    fast = sweep([spec("local", rounds=80, seed=seed) for seed in range(2)], jobs=1, store=beside(store, "alone"))
     assert [bits(r)[1:] for r in records] == [bits(r)[1:] for r in fast], "all but the key"
 
 
@@ -307,9 +300,9 @@ def test_a_worker_with_other_code_is_refused(machines, spec, store, tmp_path):
         file.write("# changed\n")
     machines.add_worker(path=str(tmp_path))
     until(lambda: machines.has(1), "a worker")
-    with pytest.raises(RefusedError, match=r"the worker on .* has other code: \w{16}, torch .*; here it is "):
+    with pytest.raises(RefusedError, match=r"\w{16}, torch .* \w{16}, torch"):
         sweep([spec()], scheduler=machines.address, store=store)
-    assert list(store) == []
+    assert list(store) == [] and not list(store.root.glob("*.sweep"))
 
 
 def test_a_worker_with_other_data_is_refused(machines, spec, store, tmp_path, monkeypatch):
@@ -318,41 +311,19 @@ def test_a_worker_with_other_data_is_refused(machines, spec, store, tmp_path, mo
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "here"))
     machines.add_worker(PFL_DATA_DIR=str(tmp_path / "there"))
     until(lambda: machines.has(1), "a worker")
-    with pytest.raises(SweepError, match="data or code on this machine differ"):
+    with pytest.raises(SweepError, match="data or code"):
         sweep([spec(data={"name": "mine"}, clients=2)], scheduler=machines.address, store=store)
     assert list(store) == []
 
 
 def test_a_worker_that_does_not_see_the_folder_is_refused(tmp_path):
-    with pytest.raises(RefusedError, match="does not see .*; all machines must share it"):
-        Ticket(tmp_path / "none.sweep", source()).check()
-
-
-def test_a_late_worker_that_refuses_is_closed_and_its_task_goes_elsewhere(machines, spec, store, tmp_path):
-    shutil.copytree(ROOT / "pfl_core", tmp_path / "pfl_core", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "pfl_core" / "more.py").write_text("", encoding="utf-8")
-
-    def late() -> None:
-        until(lambda: any(store.root.glob("*.sweep")), "the sweep has begun")
-        machines.add_worker(path=str(tmp_path))
-        time.sleep(3)
-        machines.add_worker()
-
-    with in_background(late), pytest.warns(UserWarning, match="no workers yet"):
-        records = sweep([spec(seed=s) for s in range(3)], scheduler=machines.address, store=store)
-    assert len(records) == 3
-
-
-def test_slow_memory_is_named(machines, spec, store):
-    machines.add_worker(**{cluster.SLOW_ALLOCATOR: "65536"})
-    until(lambda: machines.has(1), "a worker")
-    with pytest.warns(UserWarning, match=f"workers have {cluster.SLOW_ALLOCATOR} set"):
-        sweep([spec()], scheduler=machines.address, store=store)
+    with pytest.raises(RefusedError, match="does not see"):
+        check(tmp_path / "none.sweep", source())
 
 
 def test_no_scheduler_is_one_line(spec, store, monkeypatch):
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
-    with pytest.raises(ConnectionError, match="no Dask scheduler answers at tcp://127.0.0.1:9"):
+    with pytest.raises(ConnectionError, match="answers at tcp://127.0.0.1:9"):
         sweep([spec()], scheduler="tcp://127.0.0.1:9", store=store)
 
 
@@ -363,17 +334,17 @@ def test_a_run_ends_when_its_sweep_has_ended(tmp_path, monkeypatch):
     """The file is gone, or has not changed for a long time; not while it changes."""
     lease = tmp_path / "x.sweep"
     lease.write_text("1")
-    check = Ticket(lease, source()).watch()
-    check()
+    alive = watch(lease)
+    alive()
     monkeypatch.setattr(cluster, "LOST_SECONDS", 0.0)
     lease.write_text("2")
-    check()
+    alive()
     with pytest.raises(SweepEndedError):
-        check()
+        alive()
     lease.unlink()
     monkeypatch.undo()
     with pytest.raises(SweepEndedError):
-        check()
+        alive()
 
 
 @contextlib.contextmanager

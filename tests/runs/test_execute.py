@@ -1,7 +1,8 @@
-"""One run: continued after a kill or branched off another run, its results are identical to an undisturbed run."""
+"""One run: continued after a kill or from a shared prefix, its results are identical to an undisturbed run."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import hashlib
@@ -28,7 +29,8 @@ from pfl_core.deadline import TimeUpError
 from pfl_core.partition import Partition
 from pfl_core.runs import Record, RunSpec, Store, build, execute, read_record
 from pfl_core.runs.execute import save_checkpoint, state_hash
-from pfl_core.runs.marks import Branch, mark_path
+from pfl_core.runs.prefix import path_of
+from pfl_core.runs.task import Prefix
 from pfl_core.study.labels import published_set
 from pfl_core.training import Training
 from tests.runs.outside import HERE, write_npz
@@ -124,17 +126,17 @@ def test_a_record_has_the_engines_results(spec, store):
         (
             "fedavg",
             {"train": Training(batch_size=1), "model": {"name": "lenet_small"}},
-            ["batch norm: 4 of 4 clients have no batch of two samples and do not train"],
+            ["batch norm: 4 of 4"],
         ),
-        ("fedavg", {"train": Training(epochs=0)}, ["training: epochs=0, so clients train only if"]),
+        ("fedavg", {"train": Training(epochs=0)}, ["training: epochs=0"]),
         ("fedavg", {"train": Training(lr=0, clip_norm=0)}, ["training: lr=0,", "training: clip_norm=0,"]),
         ("fedavg", {"participation": 0.5}, []),
-        ("fedavg", {"participation": 0.3}, ["participation=0.3: 1 of 4 clients takes part in a round"]),
+        ("fedavg", {"participation": 0.3}, ["participation=0.3: 1 of 4"]),
         ("pfedgate", {"keep_ratio": 0.5}, []),
         (
             "pfedgate",
             {"keep_ratio": 0.05, "block_layout": "equal"},
-            [r"pFedGate: keep_ratio=0\.05 has no effect for 4 of 4 clients: .* are \d\d\.\d% of the model"],
+            [r"pFedGate: keep_ratio=0\.05 .* 4 of 4 "],
         ),
     ],
 )
@@ -174,18 +176,17 @@ def test_every_method_continues_with_the_same_bits(name, spec, store, always_sav
     made = spec(
         name,
         **methods()[name].ci,
-        model={"name": "cnn_small"},
         train=dataclasses.replace(HARD, momentum=0.0) if name in PLAIN_SGD else HARD,
         participation=0.5,
         eval_every=2,
-        rounds=5,
+        rounds=4,
     )
     with pytest.raises(Interrupted):
-        execute(made, store, on_round=interrupt_at(4))
+        execute(made, store, on_round=interrupt_at(3))
     assert store.checkpoint(made.key()).exists() and store.get(made.key()) is None
     rounds_done = []
     continued = execute(made, store, on_round=rounds_done.append)
-    assert rounds_done == [4, 5], "rounds 1 to 3 are not made again"
+    assert rounds_done == [3, 4], "rounds 1 and 2 are not made again"
     assert bits(continued) == bits(alone(made, store))
 
 
@@ -210,7 +211,7 @@ def test_a_state_of_a_class_that_is_gone_is_set_aside(spec, store, always_saving
     made = spec(f"{HERE}:Nested", rounds=3)
     with pytest.raises(Interrupted):
         execute(made, store, on_round=interrupt_at(2))
-    with monkeypatch.context() as patch, pytest.warns(UserWarning, match="contains a .*NestedState, which has changed"):
+    with monkeypatch.context() as patch, pytest.warns(UserWarning, match="NestedState"):
         patch.delattr(f"{HERE}.NestedState")
         with pytest.raises(NameError):  # the method cannot do without it, either
             execute(made, store)
@@ -267,147 +268,136 @@ def test_checkpoints_are_for_long_runs(spec, store):
 # ---- damaged checkpoints --------------------------------------------------------------------------------------------
 
 
-def a_shared_weight(spec: RunSpec) -> bytes:
-    algorithm, fed, _ = build(spec)
-    return engine.run(algorithm, fed, spec.schedule, until=2)[0].shared.numpy().tobytes()[:64]
+def pack(content: object) -> bytes:
+    """A checkpoint with a correct checksum, as only other code could write it."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return signed(buffer.getvalue())
 
 
-def flip_a_weight(content: bytes, spec: RunSpec) -> bytes:
-    at = content.index(a_shared_weight(spec)) + 3
+def signed(serialized: bytes) -> bytes:
+    return hashlib.sha256(serialized).digest() + serialized
+
+
+def unpack(content: bytes) -> dict:
+    return torch.load(io.BytesIO(content[32:]), weights_only=True)
+
+
+def flip_a_weight(content: bytes) -> bytes:
+    at = content.index(unpack(content)["state"]["shared"].numpy().tobytes()[:64]) + 3
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
 DAMAGE = {
-    "empty": lambda content, spec: b"",
-    "truncated": lambda content, spec: content[: len(content) // 2],
-    "not a checkpoint": lambda content, spec: b"these are no tensors at all",
-    "zeros": lambda content, spec: bytes(len(content)),
+    "empty": lambda content: b"",
+    "truncated": lambda content: content[: len(content) // 2],
+    "no checkpoint": lambda content: b"these are no tensors at all",
+    "zeros": lambda content: bytes(len(content)),
     "one bit of one weight": flip_a_weight,
+    "no checksum": lambda content: content[32:],
+}
+NO_PICKLES = {repr(serialized): serialized for serialized in (b"\x80\x02.", b"0", b"\x80\x02h\x05.", b"text", b"")}
+FORGED = {  # fields that are replaced, or all of the content
+    "more rounds than its series": {"done": 3},
+    "fewer rounds than its series": {"done": 1},
+    "rounds as text": {"done": "2"},
+    "more rounds than the run": {"done": 9, "series": {"seconds": (list(range(1, 10)), [0.1] * 9)}},
+    "no series": {"series": None},
+    "empty series": {"series": {}},
+    "series as a list": {"series": [1]},
+    "no seconds": {"seconds": None},
+    "seconds as text": {"seconds": "1"},
+    "seconds that are no number": {"seconds": float("nan")},
+    "no state": {"state": None},
+    "a state that is a number": {"state": 3},
+    "a state of the wrong class": {"state": {"class": "NestedState"}},
+    "an empty module name": {"state": {"class": ":Path"}},
+    "a function": {"state": {"class": "os:mkdir", "path": "made"}},
+    "a class of a library": {"state": {"class": "torch.utils.data:Dataset"}},
+    "a class of a module that is not imported": {"state": {"class": "forged_module:Part", "total": torch.ones(1)}},
+    "the name of another run": {"name": "0" * 16 + ".ckpt"},
+    "other data": {"data": {"mine": "another file"}},
+    "a tensor": torch.ones(3),
+    "a pickled object": Path("a pickled object"),
+    "a list": [],
+    "a name alone": {"name": 3},
+}
+BROKEN = {
+    **DAMAGE,
+    **{f"no pickle {name}": lambda content, text=text: signed(text) for name, text in NO_PICKLES.items()},
+    **{
+        name: lambda content, change=change: pack({**unpack(content), **change} if isinstance(change, dict) else change)
+        for name, change in FORGED.items()
+    },
 }
 
 
-@pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_checkpoint_is_set_aside_and_the_run_starts_anew(kind, spec, store, always_saving):
-    made = spec(rounds=4)
-    with pytest.raises(Interrupted):
-        execute(made, store, on_round=interrupt_at(3))
-    path = store.checkpoint(made.key())
-    damaged = DAMAGE[kind](path.read_bytes(), made)
-    path.write_bytes(damaged)
-    rounds_done = []
-    with pytest.warns(UserWarning, match=rf"checkpoint {path.name} is not usable .*renamed to .*, the run starts over"):
-        record = execute(made, store, on_round=rounds_done.append)
-    assert bits(record) == bits(alone(made, store))
-    assert rounds_done == [1, 2, 3, 4]
-    (aside,) = store.root.glob("*damaged*")
-    assert aside.read_bytes() == damaged and not path.exists()
-
-
-def test_a_checkpoint_that_holds_something_else_is_set_aside(spec, store):
-    made = spec(rounds=2)
-    store.root.mkdir()
-    torch.save({"weights": torch.zeros(3)}, store.checkpoint(made.key()))
-    with pytest.warns(UserWarning, match="checksum does not match.*renamed to"):
-        record = execute(made, store)
-    assert bits(record) == bits(alone(made, store))
-    assert [path.suffix for path in sorted(store.root.iterdir())] == [".damaged", ".json"]
-
-
-def test_a_checkpoint_of_another_run_is_refused(spec, store, always_saving):
-    """Copied under this run's name it would be used silently: same network, other seed."""
-    one, other = spec(rounds=4, seed=1), spec(rounds=4, seed=2)
-    with pytest.raises(Interrupted):
-        execute(one, store, on_round=interrupt_at(3))
-    store.checkpoint(one.key()).rename(store.checkpoint(other.key()))
-    with pytest.warns(UserWarning, match=f"it was written as {one.key()}"):
-        record = execute(other, store)
-    assert bits(record) == bits(alone(other, store))
-
-
-@pytest.mark.parametrize(
-    "renamed",
-    [
-        lambda store, one, other: (mark_path(store, one, 2), mark_path(store, other, 2)),
-        lambda store, one, other: (mark_path(store, one, 2), mark_path(store, one, 1)),
-        lambda store, one, other: (mark_path(store, one, 2), store.checkpoint(other)),
-    ],
-    ids=["mark of another run", "mark of another round", "mark as a checkpoint"],
-)
-def test_a_mark_under_another_name_is_refused(renamed, spec, store):
-    """A copy is never used silently, whatever it is renamed to."""
-    one, other = spec(seed=1), spec(seed=2)
-    execute(one, store, marks=(2,), until=2, record=False)
-    source, target = renamed(store, one.key(), other.key())
-    source.rename(target)
-    made = one if target == mark_path(store, one.key(), 1) else other
-    with pytest.warns(UserWarning, match=f"it was written as {source.name}"):
-        record = execute(made, store, branch=Branch(target.name.split(".")[0], 3))
-    assert bits(record) == bits(alone(made, store))
-    assert target.with_name(target.name + ".damaged").exists()
-
-
-def pack(content: object, path: Path) -> None:
-    """Write a checkpoint with a correct checksum, as only other code could."""
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    path.write_bytes(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
-
-
-@pytest.mark.parametrize("done", [3, -1, 2.0, "2", None])
-def test_a_mark_with_other_rounds_than_its_name_is_refused(done, spec, store):
-    one, other = spec(seed=1), spec(seed=2)
-    execute(one, store, marks=(2,), until=2, record=False)
-    path = mark_path(store, one.key(), 2)
-    content = torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)
-    pack({**content, "done": done}, path)
-    with pytest.warns(UserWarning, match=f"it has {done!r} rounds"):
-        record = execute(other, store, branch=Branch(one.key(), 3))
-    assert bits(record) == bits(alone(other, store))
-
-
-@pytest.mark.parametrize("content", [Path("a pickled object"), [], {"name": 3}])
-def test_a_checkpoint_of_other_code_is_set_aside(content, spec, store):
-    """Its checksum is right. A pickled object is never loaded."""
-    made = spec(rounds=2)
-    store.root.mkdir()
-    pack(content, store.checkpoint(made.key()))
-    with pytest.warns(UserWarning, match="is not usable"):
-        record = execute(made, store)
-    assert bits(record) == bits(alone(made, store))
-
-
-def without(field: str) -> Callable[[dict], dict]:
-    return lambda content: {name: value for name, value in content.items() if name != field}
-
-
-FORGED = {
-    "more rounds than its series": lambda content: {**content, "done": 3},
-    "fewer rounds than its series": lambda content: {**content, "done": 1},
-    "no series": without("series"),
-    "empty series": lambda content: {**content, "series": {}},
-    "series as a list": lambda content: {**content, "series": [1]},
-    "no seconds": without("seconds"),
-    "seconds as text": lambda content: {**content, "seconds": "1"},
-    "seconds that are no number": lambda content: {**content, "seconds": float("nan")},
-    "no state": lambda content: {**content, "state": None},
-    "a state that is a number": lambda content: {**content, "state": 3},
-    "a state of the wrong class": lambda content: {**content, "state": {"class": "NestedState"}},
-    "an empty module name": lambda content: {**content, "state": {"class": ":Path"}},
-    "a tensor": lambda content: torch.ones(3),
-}
-
-
-@pytest.mark.parametrize("kind", FORGED)
-def test_a_forged_checkpoint_is_set_aside(kind, spec, store):
-    """Its checksum and its name are right."""
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_checkpoint_is_set_aside_and_the_run_starts_anew(kind, spec, store, tmp_path, monkeypatch):
+    """Nothing is imported or called for it, even if its checksum is right."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    text = "import pathlib\npathlib.Path('made').touch()\nfrom tests.runs.outside import Part\n"
+    (tmp_path / "forged_module.py").write_text(text, encoding="utf-8")
     made = spec(rounds=4)
     execute(made, store, until=2, keep_state=True)
     store.path(made.key()).unlink()
     path = store.checkpoint(made.key())
-    pack(FORGED[kind](torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)), path)
-    with pytest.warns(UserWarning, match="is not usable"):
-        record = execute(made, store)
+    broken = BROKEN[kind](path.read_bytes())
+    path.write_bytes(broken)
+    rounds_done: list[int] = []
+    with pytest.warns(UserWarning, match=rf"{path.name} is not usable .* renamed"):
+        record = execute(made, store, on_round=rounds_done.append)
+    assert bits(record) == bits(alone(made, store)) and rounds_done == [1, 2, 3, 4]
+    (aside,) = store.root.glob("*damaged*")
+    assert aside.read_bytes() == broken and not path.exists() and not (tmp_path / "made").exists()
+
+
+def prefix_file(store: Store, spec: RunSpec, rounds: int) -> Path:
+    return path_of(store, Prefix(spec.key(), rounds))
+
+
+@pytest.mark.parametrize("kind", ["prefix of another run", "prefix of another round", "prefix as a checkpoint"])
+def test_a_checkpoint_under_another_name_is_refused(kind, spec, store):
+    """A copy is never used silently, whatever it is renamed to."""
+    one, other = spec(seed=1), spec(seed=2)
+    execute(one, store, saves=(2,), until=2, record=False)
+    target = {
+        "prefix of another run": prefix_file(store, other, 2),
+        "prefix of another round": prefix_file(store, one, 1),
+        "prefix as a checkpoint": store.checkpoint(other.key()),
+    }[kind]
+    prefix_file(store, one, 2).rename(target)
+    made = one if kind == "prefix of another round" else other
+    with pytest.warns(UserWarning, match=f"written as {prefix_file(store, one, 2).name}"):
+        record = execute(made, store, prefix=Prefix(target.name.split(".")[0], 3))
     assert bits(record) == bits(alone(made, store))
+    assert target.with_name(target.name + ".damaged").exists()
+
+
+@pytest.mark.parametrize("done", [3, -1, 2.0, "2", None])
+def test_a_prefix_with_other_rounds_than_its_name_is_refused(done, spec, store):
+    one, other = spec(seed=1), spec(seed=2)
+    execute(one, store, saves=(2,), until=2, record=False)
+    path = prefix_file(store, one, 2)
+    path.write_bytes(pack({**unpack(path.read_bytes()), "done": done}))
+    with pytest.warns(UserWarning, match=f"{done!r} rounds"):
+        record = execute(other, store, prefix=Prefix(one.key(), 3))
+    assert bits(record) == bits(alone(other, store))
+
+
+@pytest.mark.parametrize("left", [{"until": 2, "keep_state": True}, {"saves": (2,), "until": 2, "record": False}])
+def test_a_checkpoint_made_with_other_data_is_refused(left, spec, store, tmp_path, monkeypatch):
+    """The data are no part of the key while no record has it: the file was replaced meanwhile."""
+    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
+    made = spec(data={"name": "mine"}, partition={"name": "iid"}, clients=2)
+    write_npz(tmp_path / "data", "mine", 10)
+    execute(made, store, **left)
+    store.path(made.key()).unlink(missing_ok=True)
+    write_npz(tmp_path / "data", "mine", 200)
+    with pytest.warns(UserWarning, match="other data"):
+        record = execute(made, store)
+    assert bits(record) == bits(alone(made, store)) and record.data == made.checksums()
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedselect", f"{HERE}:Nested"])
@@ -445,67 +435,6 @@ def test_ctrl_c_saves_the_last_complete_round(where, method, spec, store, monkey
     assert not store.checkpoint(made.key()).exists()
 
 
-@pytest.mark.parametrize("name", ["forged_module:Part", "torch.utils.data:Dataset", "importlib.machinery:ModuleSpec"])
-def test_a_forged_checkpoint_imports_nothing(name, spec, store, tmp_path, monkeypatch):
-    """The run has imported its own state's module. Classes of libraries are refused too."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    text = "import pathlib\npathlib.Path('imported').touch()\nfrom tests.runs.outside import Part\n"
-    (tmp_path / "forged_module.py").write_text(text, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    made = spec(rounds=2)
-    store.root.mkdir()
-    state = {"class": name, "total": torch.ones(1)}
-    pack({"name": store.checkpoint(made.key()).name, "state": state}, store.checkpoint(made.key()))
-    with pytest.warns(UserWarning, match=f"it contains a {name}"):
-        execute(made, store)
-    assert not (tmp_path / "imported").exists()
-
-
-@pytest.mark.parametrize("serialized", [b"\x80\x02.", b"0", b"\x80\x02h\x05.", b"text", b""])
-def test_a_checkpoint_that_is_no_pickle_is_set_aside(serialized, spec, store):
-    made = spec(rounds=2)
-    store.root.mkdir()
-    store.checkpoint(made.key()).write_bytes(hashlib.sha256(serialized).digest() + serialized)
-    with pytest.warns(UserWarning, match="it is not a checkpoint"):
-        record = execute(made, store)
-    assert bits(record) == bits(alone(made, store))
-
-
-def test_a_forged_checkpoint_calls_no_function(spec, store, tmp_path):
-    made = spec(rounds=2)
-    store.root.mkdir()
-    state = {"class": "os:mkdir", "path": str(tmp_path / "made")}
-    pack({"name": store.checkpoint(made.key()).name, "state": state}, store.checkpoint(made.key()))
-    with pytest.warns(UserWarning, match="it is not a dataclass"):
-        execute(made, store)
-    assert not (tmp_path / "made").exists()
-
-
-def test_a_mark_of_another_data_folder_is_refused(spec, store, tmp_path, monkeypatch):
-    """Key and name are equal, the data are not."""
-    made = spec(data={"name": "mine"}, partition={"name": "iid"}, clients=2)
-    for name, pixel in (("one", 10), ("other", 200)):
-        write_npz(tmp_path / name, "mine", pixel)
-    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "one"))
-    execute(made, store, marks=(2,), until=2, record=False)
-    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "other"))
-    with pytest.warns(UserWarning, match="it was computed with other data"):
-        record = execute(made, store)
-    assert bits(record) == bits(alone(made, store))
-
-
-def test_a_checkpoint_with_more_rounds_than_the_run_is_refused(spec, store):
-    made = spec(rounds=3)
-    algorithm, fed, _ = build(made)
-    longer = dataclasses.replace(made.schedule, rounds=5)
-    state, history = engine.run(algorithm, fed, longer, until=4)
-    store.root.mkdir(parents=True, exist_ok=True)
-    save_checkpoint(store.checkpoint(made.key()), state, history, 4, 1.0, made.checksums())
-    with pytest.warns(UserWarning, match="it has 4 rounds, the run has 3"):
-        record = execute(made, store)
-    assert bits(record) == bits(alone(made, store))
-
-
 def test_a_checkpoint_does_not_know_where_a_class_lies(spec, store, always_saving, monkeypatch):
     """A class of this package goes by its name, so that modules may move; a user's by its module."""
     made = spec("fedselect", rounds=3)
@@ -515,19 +444,6 @@ def test_a_checkpoint_does_not_know_where_a_class_lies(spec, store, always_savin
     assert b"SelectState" in content and b"pfl_core" not in content
     monkeypatch.setattr(algorithm_module.IN_CHECKPOINTS["SelectState"], "__module__", "pfl_core.moved.elsewhere")
     assert bits(execute(made, store)) == bits(alone(made, store))
-
-
-def test_a_checkpoint_made_with_other_data_is_refused(spec, store, always_saving, tmp_path, monkeypatch):
-    """The data are no part of the key while no record has it: the file was replaced between kill and resume."""
-    monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path / "data"))
-    made = spec(data={"name": "mine"}, partition={"name": "iid"}, clients=2)
-    write_npz(tmp_path / "data", "mine", 10)
-    with pytest.raises(Interrupted):
-        execute(made, store, on_round=interrupt_at(3))
-    write_npz(tmp_path / "data", "mine", 200)
-    with pytest.warns(UserWarning, match="it was computed with other data"):
-        record = execute(made, store)
-    assert bits(record) == bits(alone(made, store)) and record.data == made.checksums()
 
 
 def test_a_shorter_record_never_takes_the_place_of_a_longer_one(spec, store):
@@ -556,90 +472,80 @@ def test_a_run_needs_a_round(until, spec, store):
 
 def test_two_classes_of_one_name_are_refused():
     cls = type("SelectState", (), {"__module__": "pfl_core.algorithms.another"})
-    with pytest.raises(TypeError, match="the name SelectState is taken"):
+    with pytest.raises(TypeError, match="SelectState"):
         algorithm_module.in_checkpoints(cls)
 
 
-# ---- branches -------------------------------------------------------------------------------------------------------
+# ---- shared prefixes ------------------------------------------------------------------------------------------------
 
 
-def test_until_leaves_marks_and_no_record(spec, store):
+@pytest.fixture
+def saved(spec, store) -> RunSpec:
+    """A run of which the prefixes of 1 and 3 rounds are saved."""
     made = spec("fedselect", p=0.25)
-    assert execute(made, store, marks=(1, 3), until=3, record=False) is None
-    names = {mark_path(store, made.key(), rounds).name for rounds in (1, 3)}
-    assert {path.name for path in store.root.iterdir()} == names
-    assert store.get(made.key()) is None
+    assert execute(made, store, saves=(1, 3), until=3, record=False) is None
+    assert {path.name for path in store.root.iterdir()} == {prefix_file(store, made, n).name for n in (1, 3)}
+    return made
 
 
-@pytest.mark.parametrize("rounds", [1, 3, 4])
-def test_a_run_continues_from_its_own_mark_with_the_same_bits(rounds, spec, store):
-    made = spec("fedselect", p=0.25)
-    execute(made, store, marks=(rounds,), until=rounds, record=False)
-    rounds_done = []
-    branched = execute(made, store, branch=Branch(made.key(), rounds), on_round=rounds_done.append)
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_run_continues_from_its_prefix_with_the_same_bits(rounds, saved, store):
+    prefix_file(store, saved, 3).unlink() if rounds == 1 else None
+    rounds_done: list[int] = []
+    record = execute(saved, store, prefix=Prefix(saved.key(), rounds), on_round=rounds_done.append)
     assert rounds_done == list(range(rounds + 1, 5))
-    assert bits(branched) == bits(alone(made, store))
+    assert bits(record) == bits(alone(saved, store))
 
 
-def test_the_runs_own_checkpoint_is_preferred_to_a_branch(spec, store, always_saving):
-    made = spec(rounds=4)
-    execute(made, store, marks=(1,), until=1, record=False)
+def test_the_runs_own_checkpoint_is_preferred(saved, store, always_saving):
     with pytest.raises(Interrupted):
-        execute(made, store, on_round=interrupt_at(4))
-    rounds_done = []
-    execute(made, store, branch=Branch(made.key(), 1), on_round=rounds_done.append)
+        execute(saved, store, on_round=interrupt_at(4))
+    rounds_done: list[int] = []
+    execute(saved, store, prefix=Prefix(saved.key(), 1), on_round=rounds_done.append)
     assert rounds_done == [4]
 
 
-def test_a_missing_or_damaged_branch_is_a_start_from_the_beginning(spec, store):
-    made, branch = spec(rounds=2), Branch("trunk", 1)
-    assert bits(execute(made, store, branch=branch)) == bits(alone(made, store))
+def test_a_missing_or_damaged_prefix_is_a_start_from_the_beginning(spec, store):
+    made, prefix = spec(rounds=2), Prefix("other", 1)
+    assert bits(execute(made, store, prefix=prefix)) == bits(alone(made, store))
     store.path(made.key()).unlink()
-    mark_path(store, "trunk", 1).write_bytes(b"nonsense")
-    with pytest.warns(UserWarning, match="checksum does not match.*renamed to"):
-        record = execute(made, store, branch=branch)
+    path_of(store, prefix).write_bytes(b"nonsense")
+    with pytest.warns(UserWarning, match="checksum.*renamed"):
+        record = execute(made, store, prefix=prefix)
     assert bits(record) == bits(alone(made, store))
 
 
-def test_a_trunk_that_is_already_further_stops_at_once(spec, store, always_saving):
+def test_a_run_that_is_already_further_is_not_made_for_its_prefix(spec, store, always_saving):
     """Killed after round 4, now wanted up to round 2 only: nothing to do, nothing to complain about."""
     made = spec(rounds=5)
     with pytest.raises(Interrupted):
         execute(made, store, on_round=interrupt_at(5))
-    assert execute(made, store, marks=(2,), until=2, record=False) is None
+    assert execute(made, store, saves=(2,), until=2, record=False) is None
 
 
 @pytest.mark.parametrize(("there", "expected"), [((1, 3), []), ((1,), [2, 3]), ((3,), [1]), ((), [1, 2, 3])])
-def test_marks_that_exist_are_not_made_again(there, expected, spec, store):
-    made = spec("fedselect", p=0.25)
-    execute(made, store, marks=(1, 3), until=3, record=False)
-    content = {rounds: mark_path(store, made.key(), rounds).read_bytes() for rounds in (1, 3)}
+@pytest.mark.parametrize("damaged", [False, True])
+def test_prefixes_that_exist_are_not_made_again(damaged, there, expected, saved, store):
+    content = {rounds: prefix_file(store, saved, rounds).read_bytes() for rounds in (1, 3)}
     for rounds in {1, 3} - set(there):
-        mark_path(store, made.key(), rounds).unlink()
+        prefix_file(store, saved, rounds).write_bytes(b"nonsense")
+        if not damaged:
+            prefix_file(store, saved, rounds).unlink()
     rounds_done: list[int] = []
-    execute(made, store, marks=(1, 3), until=3, record=False, on_round=rounds_done.append)
+    with pytest.warns(UserWarning, match="not usable") if damaged and expected else contextlib.nullcontext():
+        execute(saved, store, saves=(1, 3), until=3, record=False, on_round=rounds_done.append)
     assert rounds_done == expected
-    assert all(content[rounds] == mark_path(store, made.key(), rounds).read_bytes() for rounds in there)
-
-
-def test_a_damaged_mark_is_made_again_from_the_one_before(spec, store):
-    made = spec("fedselect", p=0.25)
-    execute(made, store, marks=(1, 3), until=3, record=False)
-    mark_path(store, made.key(), 3).write_bytes(b"nonsense")
-    rounds_done: list[int] = []
-    with pytest.warns(UserWarning, match=r"3\.mark is not usable"):
-        execute(made, store, marks=(1, 3), until=3, record=False, on_round=rounds_done.append)
-    assert rounds_done == [2, 3]
+    assert all(content[rounds] == prefix_file(store, saved, rounds).read_bytes() for rounds in there)
 
 
 def test_a_stopped_start_leaves_no_checkpoint_when_it_is_complete(spec, store, always_saving):
     made = spec("fedselect", p=0.25)
     with pytest.raises(Interrupted):
-        execute(made, store, marks=(3,), until=3, record=False, on_round=interrupt_at(3))
+        execute(made, store, saves=(3,), until=3, record=False, on_round=interrupt_at(3))
     rounds_done: list[int] = []
-    execute(made, store, marks=(3,), until=3, record=False, on_round=rounds_done.append)
+    execute(made, store, saves=(3,), until=3, record=False, on_round=rounds_done.append)
     assert rounds_done == [3]
-    assert [path.name for path in store.root.iterdir()] == [mark_path(store, made.key(), 3).name]
+    assert [path.name for path in store.root.iterdir()] == [prefix_file(store, made, 3).name]
 
 
 # ---- a full disk ----------------------------------------------------------------------------------------------------
@@ -658,7 +564,7 @@ def test_a_run_is_worth_more_than_its_checkpoints_and_caches(number, spec, store
         return write(path, content)
 
     monkeypatch.setattr(Path, "write_bytes", refuse)
-    with pytest.warns(UserWarning, match=rf"{made.key()}\.ckpt cannot be written: .*; the run goes on without it"):
+    with pytest.warns(UserWarning, match=rf"{made.key()}\.ckpt"):
         record = execute(made, store)
     assert store.get(made.key()).state == record.state
 
@@ -672,7 +578,7 @@ def test_a_record_that_cannot_be_written_is_one_line_with_its_path(spec, store, 
         return write(path, content)
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match=rf"{made.key()}\.json cannot be written: No space left on device") as caught:
+    with pytest.raises(OSError, match=rf"{made.key()}\.json .*No space") as caught:
         execute(made, store)
     assert "\n" not in str(caught.value)
 

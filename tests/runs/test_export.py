@@ -86,11 +86,9 @@ def in_record(record: Record) -> list[int]:
 
 
 @pytest.mark.parametrize("name", sorted(methods()))
-@pytest.mark.parametrize("absent", [False, True], ids=["everyone", "some adapt"])
-def test_every_method_exports_what_was_scored(name, absent, spec, store, tmp_path):
-    """With batch norm. In the second case a client is novel and others were not sampled yet."""
-    schedule = {"participation": 0.4, "novel": 0.25} if absent else {}
-    made = spec(name, **methods()[name].ci, model=BATCH_NORM, rounds=2, **schedule)
+def test_every_method_exports_what_was_scored(name, spec, store, tmp_path):
+    """With batch norm. A client is novel, and others were not sampled yet: they adapt first."""
+    made = spec(name, **methods()[name].ci, model=BATCH_NORM, rounds=2, participation=0.4, novel=0.25)
     record = exported(made, store, tmp_path / "models")
     assert correct(made, tmp_path / "models") == in_record(record)
     saved = pfl_core.load_models(tmp_path / "models")
@@ -142,14 +140,14 @@ def test_models_of_a_stopped_run_are_those_of_its_last_round(spec, store, tmp_pa
 def test_a_state_of_a_later_round_than_the_record_is_not_exported(spec, store, tmp_path):
     record = execute(spec(rounds=3), store, until=1, keep_state=True)
     execute(spec(rounds=3), store, until=2, record=False, keep_state=True)
-    with pytest.raises(ValueError, match="a state of round 2 and a record of 1"):
+    with pytest.raises(ValueError, match="round 2 .* 1"):
         export_models(record, store, tmp_path / "models")
 
 
 def test_a_record_of_other_data_is_not_exported(spec, store, tmp_path, monkeypatch):
     record = execute(spec(rounds=1), store)
     monkeypatch.setattr("pfl_core.runs.RunSpec.checksums", lambda self: {"blobs": "other"})
-    with pytest.raises(ValueError, match=f"data or code on this machine differ from those of run {record.key}"):
+    with pytest.raises(ValueError, match=record.key):
         export_models(record, store, tmp_path / "models")
     assert not (tmp_path / "models").exists()
 
@@ -163,10 +161,10 @@ def test_a_folder_has_the_models_of_one_run(spec, store, tmp_path):
     files = {path.name: path.read_bytes() for path in (tmp_path / "models").iterdir()}
     assert sorted(files) == [*(f"client_{k}.safetensors" for k in range(4)), "models.json", "shared.safetensors"]
     export_models(one, store, tmp_path / "models")
-    with pytest.raises(ValueError, match=f"has the models of run {one.key}; give another folder"):
+    with pytest.raises(ValueError, match=one.key):
         export_models(other, store, tmp_path / "models")
     assert {path.name: path.read_bytes() for path in (tmp_path / "models").iterdir()} == files
-    with pytest.raises(ValueError, match="models.json is a file; give a folder"):
+    with pytest.raises(ValueError, match="models.json is a file"):
         check(one.spec, one.key, tmp_path / "models" / "models.json")
 
 
@@ -180,7 +178,7 @@ class Voting(FedAvg):
 
 def test_a_method_that_predicts_in_its_own_way_says_how_it_is_saved(spec, store, tmp_path):
     made = spec(f"{__name__}:Voting", rounds=1)
-    with pytest.raises(ValueError, match="define Voting.client_model and Voting.predict_exported"):
+    with pytest.raises(ValueError, match="Voting.client_model .*Voting.predict_exported"):
         check(made, made.key(), tmp_path / "models")
 
 
@@ -212,12 +210,12 @@ def test_pretrained_weights_are_not_needed_to_load_models(spec):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("models.json", None, "has no models.json; give a folder written by `pfl run ... --save-models`"),
-        ("models.json", b"{", "models.json cannot be read"),
-        ("models.json", b"[]", "models.json cannot be read"),
-        ("models.json", b'{"format": 9}', "has format 9, this version reads 2"),
-        ("client_1.safetensors", None, "client_1.safetensors cannot be read"),
-        ("client_1.safetensors", b"nothing", "client_1.safetensors cannot be read"),
+        ("models.json", None, "no models.json"),
+        ("models.json", b"{", "models.json"),
+        ("models.json", b"[]", "models.json"),
+        ("models.json", b'{"format": 9}', "format 9"),
+        ("client_1.safetensors", None, "client_1.safetensors"),
+        ("client_1.safetensors", b"nothing", "client_1.safetensors"),
     ],
 )
 def test_a_damaged_folder_is_named(file, content, message, spec, store, tmp_path):
@@ -252,13 +250,13 @@ def renamed(file: str) -> Callable[[dict], None]:
 
 
 FORGED = {
-    "clients in another order": (lambda info: info["clients"].reverse(), "its clients are not 0, 1, 2"),
-    "a client that is missing": (lambda info: info["clients"].pop(0), "its clients are not 0, 1, 2"),
-    "a file outside": (renamed("../secret.safetensors"), "is not the name of a file beside it"),
-    "an absolute path": (renamed("/secret.safetensors"), "is not the name of a file beside it"),
-    "a file without a sum": (lambda info: info["files"].pop("shared.safetensors"), "are not those of its models"),
-    "another shape": (lambda info: info["shapes"].update({"hidden1.weight": [2, 48]}), "has other tensors here"),
-    "another network": (lambda info: info["network"].update(hidden=[7]), "has other tensors here"),
+    "clients in another order": (lambda info: info["clients"].reverse(), "clients"),
+    "a client that is missing": (lambda info: info["clients"].pop(0), "clients"),
+    "a file outside": (renamed("../secret.safetensors"), "secret.safetensors"),
+    "an absolute path": (renamed("/secret.safetensors"), "secret.safetensors"),
+    "a file without a sum": (lambda info: info["files"].pop("shared.safetensors"), "its models"),
+    "another shape": (lambda info: info["shapes"].update({"hidden1.weight": [2, 48]}), "tensors"),
+    "another network": (lambda info: info["network"].update(hidden=[7]), "tensors"),
     "a module": (lambda info: info["network"].update(name="subprocess:call"), r"add code=\['subprocess:call'\]"),
     "a method's module": (lambda info: info["method"].update(name="os:system"), r"add code=\['os:system'\]"),
     "no network": (lambda info: info.pop("network"), "cannot be used: 'network'"),
@@ -285,7 +283,7 @@ def test_what_models_json_says_is_checked(kind, spec, store, tmp_path):
 def test_code_of_the_caller_is_named(spec, store, tmp_path):
     made = spec("local", model={"name": f"{__name__}:Tied"}, rounds=1)
     exported(made, store, tmp_path / "models")
-    with pytest.raises(ValueError, match="if you trust it"):
+    with pytest.raises(ValueError, match="trust"):
         pfl_core.load_models(tmp_path / "models")
     assert len(pfl_core.load_models(tmp_path / "models", code=[made.model["name"]])) == 4
 
@@ -299,12 +297,12 @@ class Misnamed(FedAvg):
 
 
 def test_a_shared_model_does_not_take_the_name_of_a_clients(spec, store, tmp_path):
-    with pytest.raises(ValueError, match="Misnamed.shared_models: 'client_0' cannot be the name of a file"):
+    with pytest.raises(ValueError, match="Misnamed.shared_models: 'client_0'"):
         exported(spec(f"{__name__}:Misnamed", rounds=1), store, tmp_path / "models")
     assert not (tmp_path / "models").exists()
 
 
-@pytest.mark.parametrize("after", range(6))
+@pytest.mark.parametrize("after", [0, 3, 5])
 def test_an_export_that_stops_half_way_leaves_the_earlier_one(after, spec, store, tmp_path, monkeypatch):
     """Of another round of the same run: one or the other, never both."""
     folder, made = tmp_path / "models", spec(rounds=2)
@@ -319,7 +317,7 @@ def test_an_export_that_stops_half_way_leaves_the_earlier_one(after, spec, store
         atomic_write(path, content)
 
     monkeypatch.setattr("pfl_core.exports.atomic_write", write)
-    with pytest.raises(OSError, match="the disk is full"):
+    with pytest.raises(OSError, match="full"):
         export_models(longer, store, folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     monkeypatch.undo()
@@ -335,20 +333,17 @@ def test_a_folder_with_other_files_is_refused_and_an_empty_one_is_used(spec, sto
     (tmp_path / "empty").mkdir()
     export_models(record, store, tmp_path / "empty")
     (tmp_path / "empty" / "notes.txt").touch()
-    with pytest.raises(ValueError, match="has other files, such as notes.txt; give a new folder"):
+    with pytest.raises(ValueError, match="notes.txt"):
         check(record.spec, record.key, tmp_path / "empty")
 
 
-def test_samples_are_prepared_as_for_training(spec, store, tmp_path):
-    made = spec(rounds=1, data={"name": "digits", "normalise": "half"}, train=Training(lr=0.1), clients=5)
+@pytest.mark.parametrize("name", ["digits", "synthetic_3200"])
+def test_samples_are_prepared_as_for_training(name, spec, store, tmp_path):
+    """Features stay as they are."""
+    data = {"name": name} | ({"normalise": "half"} if name == "digits" else {})
+    made = spec(rounds=1, data=data, partition={"name": "iid"}, train=Training(lr=0.1), clients=5)
     exported(made, store, tmp_path / "models")
-    dataset = load_data(made)
-    assert torch.equal(pfl_core.load_models(tmp_path / "models").prepare(dataset.x[:9]), dataset.prepare(dataset.x[:9]))
-
-
-def test_features_are_not_prepared(spec, store, tmp_path):
-    made = spec(rounds=1, data={"name": "synthetic_3200"}, partition={"name": "iid"})
-    exported(made, store, tmp_path / "models")
-    saved, x = pfl_core.load_models(tmp_path / "models"), torch.rand(4, 5)
-    assert saved.info["normalisation"] is None and saved.prepare(x) is x
-    assert saved[0].predict(x).shape == (4, saved.info["num_classes"])
+    dataset, saved = load_data(made), pfl_core.load_models(tmp_path / "models")
+    assert torch.equal(saved.prepare(dataset.x[:9]), dataset.prepare(dataset.x[:9]))
+    assert saved[0].predict(saved.prepare(dataset.x[:9]).float()).shape == (9, dataset.num_classes)
+    assert (saved.info["normalisation"] is None) == (name == "synthetic_3200")

@@ -28,7 +28,7 @@ def test_every_method_continues_to_more_rounds(name, spec, store):
     options = {"participation": 0.5, **methods()[name].ci}
     short, long = (spec(name, rounds=n, **options) for n in (2, 4))
     record, rounds, texts = continued(store, short, long)
-    assert rounds == [3, 4] and f"continues after the 2 rounds of run {short.key()}" in texts
+    assert rounds == [3, 4] and any(short.key() in text for text in texts)
     assert bits(record) == bits(alone(long, store))
     assert store.checkpoint(short.key()).exists() and not store.checkpoint(long.key()).exists()
 
@@ -62,9 +62,9 @@ def test_a_stopped_run_is_continued_under_another_number_of_rounds(spec, store):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"method": "fedpews", "tau": 0.5}, "the warm-up is the share tau=0.5 of the planned rounds"),
-        ({"method": "fedselect", "reading": "authors_code"}, "aggregate_last_round=False skips the mean"),
-        ({"train": Training(lr=0.1, milestones=(0.5,))}, "the learning rate changes at fractions"),
+        ({"method": "fedpews", "tau": 0.5}, "tau=0.5"),
+        ({"method": "fedselect", "reading": "authors_code"}, "aggregate_last_round"),
+        ({"train": Training(lr=0.1, milestones=(0.5,))}, "learning rate"),
         ({"method": f"{__name__}:Mine"}, "define Mine.horizon_dependence"),
         ({"method": "fedpews", "tau": 0.0, "base": f"{__name__}:Mine"}, "define Mine.horizon_dependence"),
     ],
@@ -99,11 +99,11 @@ def test_other_data_and_stale_runs_are_not_continued(spec, store, monkeypatch):
     assert computed == [1, 2, 3, 1, 2, 3]
 
 
-def test_marks_for_branches_are_not_skipped(spec, store):
-    """A run for a mark after 2 rounds does not start from a state after 3."""
+def test_prefixes_are_not_skipped(spec, store):
+    """A run for a prefix of 2 rounds does not start from a state after 3."""
     execute(spec(rounds=3), store, keep_state=True)
-    execute(spec(rounds=5), store, marks=(2,), record=False)
-    assert [path.name for path in store.root.glob("*.mark")] == [f"{spec(rounds=5).key()}.2.mark"]
+    execute(spec(rounds=5), store, saves=(2,), record=False)
+    assert [path.name for path in store.root.glob("*.prefix")] == [f"{spec(rounds=5).key()}.2.prefix"]
 
 
 def test_a_state_without_a_record_is_made_again(spec, store):

@@ -8,12 +8,13 @@ import pytest
 from pfl_core.runs import RunSpec, Store, write_record
 from pfl_core.runs import index as module
 from pfl_core.runs.index import indexed
-from pfl_core.runs.store import Record
+from pfl_core.runs.record import Record
 
 
 def record(seed=0, accuracy=0, rounds=2, **method):
     spec = RunSpec(method={"name": "local", **method}, seed=seed, rounds=2)
-    return Record(spec.key(), spec, {"accuracy": ([rounds], [accuracy])}, rounds_done=rounds)
+    series = {"correct": ([rounds], [[accuracy]]), "count": ([rounds], [[9]])}
+    return Record(spec.key(), spec, series, rounds_done=rounds)
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def seen(store, monkeypatch):
 
     def values():
         reads.clear()
-        return dict(indexed(store, "test", lambda record, path: [record.key, record.series["accuracy"][1][0]]))
+        return dict(indexed(store, "test", lambda record, path: [record.key, record.series["correct"][1][0][0]]))
 
     values.reads = reads
     return values

@@ -22,8 +22,10 @@ import torch
 
 from pfl_core import deadline
 from pfl_core.deadline import TimeUpError
-from pfl_core.runs import Record, RunSpec, Store, SweepError, execute, run, sweep
-from pfl_core.runs.sweep import _rounds_done, plan
+from pfl_core.runs import Record, RunSpec, Store, SweepError, execute, pool, run, sweep
+from pfl_core.runs.prefix import plan
+from pfl_core.runs.sweep import _rounds_done
+from pfl_core.runs.task import Task
 from tests.runs.outside import HERE, three_are_scored
 
 sweep_module = sys.modules[sweep.__module__]
@@ -54,9 +56,9 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keys of the runs that were made in this process, in order."""
     keys: list[str] = []
 
-    def note(spec: RunSpec, *args, **kwargs):
-        keys.append(spec.key())
-        return execute(spec, *args, **kwargs)
+    def note(task: Task, *args, **kwargs):
+        keys.append(task.key)
+        return execute(task, *args, **kwargs)
 
     monkeypatch.setattr(sweep_module, "execute", note)
     return keys
@@ -82,10 +84,10 @@ def test_what_another_sweep_stores_meanwhile_is_not_computed_again(spec, store, 
     first, second = spec("fedavg", rounds=1), spec("local", rounds=1)
     computed: list[str] = []
 
-    def beside_another_sweep(run: RunSpec, *args, **kwargs):
-        computed.append(run.key())
+    def beside_another_sweep(task: Task, *args, **kwargs):
+        computed.append(task.key)
         execute(second, store)
-        return execute(run, *args, **kwargs)
+        return execute(task, *args, **kwargs)
 
     monkeypatch.setattr(sweep_module, "execute", beside_another_sweep)
     records = sweep([first, second], jobs=1, store=store)
@@ -275,11 +277,17 @@ def limits(spec, alphas: tuple[float, ...] = LIMITS, **changes) -> list[RunSpec]
     return [spec("fedselect", **{"p": 0.2, "rounds": 6, **changes}, alpha=alpha) for alpha in alphas]
 
 
+def assert_alone(specs: list[RunSpec], records: list[Record], store: Store) -> None:
+    """The records have the bits of runs that were made alone."""
+    for spec_k, record in zip(specs, records, strict=True):
+        assert bits(record) == bits(run(spec_k, beside(store, spec_k.key())))
+
+
 def rounds_made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     made: list[int] = []
 
-    def note(spec, store, *, on_round=lambda done: None, **options):
-        return execute(spec, store, on_round=lambda done: (made.append(done), on_round(done)), **options)
+    def note(task, store, *, on_round, **options):
+        return execute(task, store, on_round=lambda done: (made.append(done), on_round(done)), **options)
 
     monkeypatch.setattr(sweep_module, "execute", note)
     return made
@@ -299,32 +307,23 @@ def test_a_sweep_over_the_limit_shares_its_start_and_keeps_every_bit(alphas, sav
     assert leftovers(store) == [], "marks and checkpoints are removed"
     assert len(list(store)) == len(alphas), "the common start alone is no run"
     monkeypatch.undo()
-    for spec_k, record in zip(specs, records, strict=True):
-        (alone,) = sweep([spec_k], jobs=1, store=beside(store, spec_k.key()))
-        assert bits(record) == bits(alone)
-        assert record.curve().index.tolist() == list(range(1, 7))
+    assert_alone(specs, records, store)
+    assert all(record.curve().index.tolist() == list(range(1, 7)) for record in records)
     assert len({r.state for r in records}) == len(alphas), "else the comparison says nothing"
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"participation": 0.5},
-        {"limit_policy": "cap"},
-        {"selection_scope": "per_tensor"},
-        {"mask_update_every": 2, "mask_update_start": 1},
-        {"limit_comparison": "inclusive"},
-        {"eligible_params": "weights_only"},
-        {"aggregate_last_round": False, "eval_point": "after_local_update"},
-        {"rate_basis": "all"},
-        {"reading": "authors_code", "p": 0.25, "rounds": 8},
-    ],
-    ids=str,
-)
+VARIANTS = [
+    *({"participation": 0.5}, {"limit_policy": "cap"}, {"selection_scope": "per_tensor"}, {"rate_basis": "all"}),
+    *({"mask_update_every": 2, "mask_update_start": 1}, {"limit_comparison": "inclusive"}),
+    *({"eligible_params": "weights_only"}, {"aggregate_last_round": False, "eval_point": "after_local_update"}),
+    {"reading": "authors_code", "p": 0.25, "rounds": 8},
+]
+
+
+@pytest.mark.parametrize("changes", VARIANTS, ids=str)
 def test_every_variant_keeps_its_bits_in_a_sweep(changes, spec, store):
     specs = limits(spec, (0.1, 0.5), **changes)
-    for spec_k, record in zip(specs, sweep(specs, jobs=1, store=store), strict=True):
-        assert bits(record) == bits(run(spec_k, beside(store, spec_k.key())))
+    assert_alone(specs, sweep(specs, jobs=1, store=store), store)
     assert leftovers(store) == []
 
 
@@ -333,7 +332,7 @@ def test_runs_that_differ_in_more_share_nothing(spec, store):
     specs = [spec("fedselect", alpha=0.3), spec("fedselect", alpha=0.3, seed=1), spec("fedselect", alpha=0.6, p=0.1)]
     tasks = plan({one.key(): one for one in [*specs, spec("fedavg")]}, store)
     assert [task.spec for task in tasks] == [*specs, spec("fedavg")]
-    assert all(task.branch is None and task.marks == () and task.until is None for task in tasks)
+    assert all(task.prefix is None and task.saves == () and task.until is None for task in tasks)
 
 
 def test_a_start_that_exists_further_along_is_no_failure(spec, store, monkeypatch):
@@ -348,22 +347,21 @@ def test_a_start_that_exists_further_along_is_no_failure(spec, store, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         execute(trunk, store, on_round=stop)
     specs = limits(spec, (0.05, 0.3))
-    for spec_k, record in zip(specs, sweep(specs, jobs=1, store=store), strict=True):
-        assert bits(record) == bits(run(spec_k, beside(store, spec_k.key())))
+    assert_alone(specs, sweep(specs, jobs=1, store=store), store)
 
 
 def interrupted_after(rounds: int, specs: list[RunSpec], store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep that is killed when it has made so many rounds."""
     made: list[int] = []
 
-    def note(spec, store, *, on_round, **options):
+    def note(task, store, *, on_round, **options):
         def count(done: int) -> None:
             made.append(done)
             on_round(done)
             if len(made) > rounds:
                 raise KeyboardInterrupt
 
-        return execute(spec, store, on_round=count, **options)
+        return execute(task, store, on_round=count, **options)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(sweep_module, "execute", note)
@@ -385,8 +383,7 @@ def test_a_killed_sweep_does_not_make_its_start_again(killed_after, left, spec, 
     records = sweep(specs, jobs=1, store=store)
     assert len(made) == left
     monkeypatch.undo()
-    for spec_k, record in zip(specs, records, strict=True):
-        assert bits(record) == bits(run(spec_k, beside(store, spec_k.key())))
+    assert_alone(specs, records, store)
     assert leftovers(store) == []
 
 
@@ -403,10 +400,10 @@ def test_a_start_that_is_itself_a_run_continues_from_its_mark(spec, store, monke
 def test_marks_are_kept_until_all_their_runs_are_stored(spec, store, monkeypatch):
     specs = limits(spec, LIMITS[:3])
     interrupted_after(5 + 2, specs, store, monkeypatch)
-    there = [name for name in leftovers(store) if name.endswith(".mark")]
+    there = [name for name in leftovers(store) if name.endswith(".prefix")]
     assert len(there) == 3
     sweep([spec(rounds=1)], jobs=1, store=store)
-    assert [name for name in leftovers(store) if name.endswith(".mark")] == there, "another sweep needs them"
+    assert [name for name in leftovers(store) if name.endswith(".prefix")] == there, "another sweep needs them"
     for spec_k in specs:
         execute(spec_k, store)
     sweep([spec(rounds=1)], jobs=1, store=store)
@@ -414,16 +411,16 @@ def test_marks_are_kept_until_all_their_runs_are_stored(spec, store, monkeypatch
 
 
 def test_marks_of_which_no_sweep_is_known_are_removed(spec, store):
-    execute(spec("fedselect", p=0.25), store, marks=(1,), until=1, record=False)
+    execute(spec("fedselect", p=0.25), store, saves=(1,), until=1, record=False)
     sweep([], store=store)
     assert leftovers(store) == []
 
 
 @pytest.mark.parametrize("note", [b"5", b"null", b"[[1]]", b'["**x", "/"]', b"[" * 100_000])
 def test_a_damaged_note_about_marks_stops_no_sweep(note, spec, store):
-    execute(spec("fedselect", p=0.25), store, marks=(1,), until=1, record=False)
-    (mark,) = store.root.glob("*.mark")
-    mark.with_name(f"{mark.name.split('.')[0]}.branches").write_bytes(note)
+    execute(spec("fedselect", p=0.25), store, saves=(1,), until=1, record=False)
+    (mark,) = store.root.glob("*.prefix")
+    mark.with_name(f"{mark.name.split('.')[0]}.waiting").write_bytes(note)
     sweep([spec(rounds=1)], jobs=1, store=store)
     assert leftovers(store) == []
 
@@ -458,7 +455,7 @@ def test_a_run_that_leaves_python_stops_no_other(error, spec, store):
 def test_what_fails_in_a_worker_can_be_sent_to_its_parent(error, spec, store):
     made = spec(f"{HERE}:Leaves", error=error)
     with pytest.raises(sweep_module.RunError) as caught:
-        sweep_module._job(sweep_module.Task(made, made.key()), store, HERE)
+        sweep_module._job(Task(made, made.key()), store, HERE)
     assert str(pickle.loads(pickle.dumps(caught.value))) == f"{error}: enough"
 
 
@@ -471,16 +468,16 @@ def test_every_failing_run_is_counted(spec, store):
     assert len(str(caught.value).splitlines()) == 3
 
 
-def test_a_failed_start_leaves_its_branches_to_run_alone(spec, store, monkeypatch):
+def test_where_a_shared_start_fails_the_others_run_alone(spec, store, monkeypatch):
     specs = limits(spec)
 
-    def fail_trunk(made, *args, **options):
-        if made.key() == specs[-1].key():
-            raise RuntimeError("trunk")
-        return execute(made, *args, **options)
+    def fail(task, *args, **options):
+        if task.key == specs[-1].key():
+            raise RuntimeError("the shared prefix")
+        return execute(task, *args, **options)
 
-    monkeypatch.setattr(sweep_module, "execute", fail_trunk)
-    with pytest.raises(SweepError, match="1 of 4 runs failed"):
+    monkeypatch.setattr(sweep_module, "execute", fail)
+    with pytest.raises(SweepError, match="1 of 4"):
         sweep(specs, jobs=1, store=store)
     assert all(store.get(s.key()) is not None for s in specs[:3])
 
@@ -492,7 +489,7 @@ def test_the_warning_of_an_idle_worker_that_ends_is_no_error():
     text = "A worker stopped while some jobs were given to the "
     assert text in inspect.getsource(process_executor)
     warnings.simplefilter("error")
-    sweep_module._process_pool(1)
+    pool.Workers(1).executor()
     warnings.warn(f"{text}executor.", UserWarning, stacklevel=1)
 
 
@@ -543,60 +540,53 @@ def of_session(number: int) -> list[int]:
     return alive
 
 
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": f"{Path(sweep_module.__file__).parents[2]}", "PFL_DATA_DIR": str(folder)}
+
+
+@contextlib.contextmanager
+def parent(folder: Path, seconds: float, text: str = PARENT) -> Iterator[subprocess.Popen]:
+    """A process in a session of its own that makes a sweep with two workers. In the end, none of them is alive."""
+    (folder / "parent.py").write_text(text, encoding="utf-8")
+    command = [sys.executable, "parent.py", str(seconds), str(folder / "runs")]
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment(folder), start_new_session=True, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield process
+        wait_until(lambda: not of_session(process.pid))
+    finally:
+        for pid in of_session(process.pid):
+            os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 @pytest.mark.parametrize("phase", ["starting", "in a long round", "idle"])
 def test_workers_end_with_their_parent(phase, tmp_path):
     """At any time, within about a second; the test waits longer, for busy machines."""
-    (tmp_path / "parent.py").write_text(PARENT, encoding="utf-8")
-    seconds = 0.0 if phase == "idle" else 60.0
-    env = {**os.environ, "PYTHONPATH": str(Path(sweep_module.__file__).parents[2])}
-    parent = subprocess.Popen(
-        [sys.executable, "parent.py", str(seconds), str(tmp_path / "runs")],
-        cwd=tmp_path,
-        env=env,
-        start_new_session=True,
-        stderr=subprocess.DEVNULL,
-    )
+    with parent(tmp_path, 0.0 if phase == "idle" else 60.0) as process:
 
-    def reached() -> bool:
-        if phase == "starting":
-            return len(of_session(parent.pid)) > 2  # a worker beside the parent and loky's resource tracker
-        return len(list((tmp_path / "runs").glob("*.round" if phase != "idle" else "idle"))) > (phase != "idle")
+        def reached() -> bool:
+            if phase == "starting":
+                return len(of_session(process.pid)) > 2  # a worker beside the parent and loky's resource tracker
+            return len(list((tmp_path / "runs").glob("*.round" if phase != "idle" else "idle"))) > (phase != "idle")
 
-    try:
-        wait_until(lambda: reached() or parent.poll() is not None)
-        parent.kill()
-        parent.wait()
-        wait_until(lambda: not of_session(parent.pid))
-    finally:
-        for pid in of_session(parent.pid):
-            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: reached() or process.poll() is not None)
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_ctrl_c_saves_checkpoints_in_workers(tmp_path):
-    (tmp_path / "parent.py").write_text(PARENT.replace("rounds=2", "rounds=100_000"), encoding="utf-8")
-    parent = subprocess.Popen(
-        [sys.executable, "parent.py", "0.01", str(tmp_path / "runs")],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(sweep_module.__file__).parents[2])},
-        start_new_session=True,
-        stderr=subprocess.DEVNULL,
-    )
-
     def begun() -> bool:
         files = list((tmp_path / "runs").glob("*.round"))
         return len(files) == 2 and all(path.read_bytes() not in (b"", b"0") for path in files)
 
-    try:
+    with parent(tmp_path, 0.01, PARENT.replace("rounds=2", "rounds=100_000")) as process:
         wait_until(begun)
-        parent.send_signal(signal.SIGINT)
-        parent.wait(timeout=300)
-        wait_until(lambda: not of_session(parent.pid))
-        assert len(list((tmp_path / "runs").glob("*.ckpt"))) == 2 and not list((tmp_path / "runs").glob("*.round"))
-    finally:
-        for pid in of_session(parent.pid):
-            os.kill(pid, signal.SIGKILL)
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=300)
+    assert len(list((tmp_path / "runs").glob("*.ckpt"))) == 2 and not list((tmp_path / "runs").glob("*.round"))
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -610,9 +600,8 @@ def test_users_files_with_the_names_of_libraries_do_not_break_workers(tmp_path):
     for name in ("json", "random", "threading", "struct", "tempfile"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('the file of the user')", encoding="utf-8")
     arguments = "run local --model mlp --clients 5 --rounds 1 --seed 0,1 --jobs 2 --quiet".split()
-    env = {**os.environ, "PYTHONPATH": f"{Path(sweep_module.__file__).parents[2]}", "PFL_DATA_DIR": str(tmp_path)}
     command = [sys.executable, "-P", "-m", "pfl_core.cli", *arguments]
-    ended = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, encoding="utf-8")
+    ended = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, encoding="utf-8")
     assert ended.returncode == 0, ended.stderr
     assert len(list(tmp_path.glob("runs/*.json"))) == 2
 
@@ -662,8 +651,8 @@ def test_workers_import_the_users_module_that_registers_a_method(tmp_path):
         "    print(len(sweep(made, jobs=2)))\n"
     )
     (tmp_path / "both.py").write_text(code, encoding="utf-8")
-    env = {**os.environ, "PYTHONPATH": f"{Path(sweep_module.__file__).parents[2]}", "PFL_DATA_DIR": str(tmp_path)}
-    ended = subprocess.run([sys.executable, "both.py"], cwd=tmp_path, env=env, capture_output=True, encoding="utf-8")
+    command = [sys.executable, "both.py"]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, encoding="utf-8")
     assert (ended.stdout, ended.returncode) == ("2\n", 0), ended.stderr
 
 
@@ -691,6 +680,7 @@ def test_an_interrupt_stops_the_workers(spec, store, monkeypatch):
 
     monkeypatch.setattr("joblib.externals.loky.get_reusable_executor", lambda **options: Busy())
     monkeypatch.setattr(sweep_module, "wait", interrupted)
+    monkeypatch.setattr(pool, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sweep([spec("local"), spec("fedavg")], jobs=2, store=store)
     assert stopped == [{"wait": False, "kill_workers": True}]
@@ -705,9 +695,7 @@ def test_a_sweep_stops_when_the_time_is_up_and_the_next_call_goes_on(spec, store
     monkeypatch.setattr("pfl_core.deadline.now", lambda: float(len(made)))
     with pytest.raises(TimeUpError) as caught:
         sweep(specs, jobs=1, store=store, stop_at=5.0)
-    assert str(caught.value) == (
-        "the time is up: runs ended 1, at a checkpoint 1, not started 2; the same command continues"
-    )
+    assert "ended 1, at a checkpoint 1, not started 2" in str(caught.value)
     assert len(made) == 5
     records = sweep(specs, jobs=1, store=store)
     assert len(made) == 12, "no round is made again"
@@ -726,8 +714,7 @@ def test_a_shared_start_is_stopped_and_goes_on(spec, store, monkeypatch):
     records = sweep(specs, jobs=1, store=store)
     assert len(made) == 5 + 5 + 4 + 1
     monkeypatch.undo()
-    for spec_k, record in zip(specs, records, strict=True):
-        assert bits(record) == bits(run(spec_k, beside(store, spec_k.key())))
+    assert_alone(specs, records, store)
     assert leftovers(store) == []
 
 
@@ -738,7 +725,7 @@ def test_a_sweep_of_stored_runs_needs_no_time(spec, store, monkeypatch):
     with pytest.raises(TimeUpError, match="ended 0, at a checkpoint 0, not started 1"):
         sweep([spec(rounds=1), spec(rounds=2)], jobs=1, store=store)
     monkeypatch.setenv(deadline.VARIABLE, "soon")
-    with pytest.raises(ValueError, match="PFL_DEADLINE=soon is not a time"):
+    with pytest.raises(ValueError, match="PFL_DEADLINE=soon"):
         sweep([spec(rounds=2)], jobs=1, store=store)
 
 
@@ -761,27 +748,14 @@ def test_tasks_that_no_worker_has_begun_are_dropped_when_the_time_is_up(spec, st
 # ---- progress -------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_that_ends_while_its_progress_is_read_is_no_error(store, monkeypatch):
-    """The worker removes the file between the look and the reading."""
-    monkeypatch.setattr(Path, "exists", lambda self, **options: True)
-    assert _rounds_done(store, "gone") == 0
-
-
-def test_progress_that_the_worker_is_writing_counts_as_none(store, monkeypatch):
-    """On Windows, reading fails while another process replaces the file."""
-
-    def busy(self, **options):
-        raise PermissionError("the file is in use")
-
-    monkeypatch.setattr(Path, "read_text", busy)
-    assert _rounds_done(store, "busy") == 0
-
-
-@pytest.mark.parametrize("content", [b"", b"abc", b"\xff\xfe"])
-def test_damaged_progress_counts_as_none(content, store):
-    path = store.progress("0123")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+@pytest.mark.parametrize("content", [None, b"", b"abc", b"\xff\xfe", PermissionError("in use")], ids=str)
+def test_progress_that_cannot_be_read_counts_as_none(content, store, monkeypatch):
+    """The worker has removed the file meanwhile, or replaces it just then (Windows)."""
+    store.root.mkdir(parents=True)
+    if isinstance(content, bytes):
+        store.progress("0123").write_bytes(content)
+    elif content is not None:
+        monkeypatch.setattr(Path, "read_text", lambda self, **options: (_ for _ in ()).throw(content))
     assert _rounds_done(store, "0123") == 0
 
 

@@ -88,9 +88,9 @@ def test_a_prediction_rule_gets_copies(spec, store):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data": {"name": f"{HERE}:now"}}, "now' returns other samples at its second call"),
-        ({"method": f"{HERE}:Whitens"}, "Whitens or its network changes the clients' data in place"),
-        ({"model": {"name": f"{HERE}:lazy"}}, "has lazy layers, whose sizes are not known yet"),
+        ({"data": {"name": f"{HERE}:now"}}, "now' .*second call"),
+        ({"method": f"{HERE}:Whitens"}, "Whitens .*in place"),
+        ({"model": {"name": f"{HERE}:lazy"}}, "lazy layers"),
     ],
 )
 def test_what_cannot_be_repeated_is_refused_in_one_line(change, message, spec, store):
@@ -100,7 +100,7 @@ def test_what_cannot_be_repeated_is_refused_in_one_line(change, message, spec, s
 
 
 def test_a_run_whose_flops_cannot_be_counted_is_stored(spec, store):
-    with pytest.warns(UserWarning, match=r"FLOPs are not counted \(no light\)"):
+    with pytest.warns(UserWarning, match=r"FLOPs .*no light"):
         record = execute(spec(model={"name": f"{HERE}:uncounted"}), store)
     assert store.get(record.key).flops == 0 and np.isnan(record.summary()["train_tflop"])
 
