@@ -19,10 +19,11 @@ from importlib import metadata
 from typing import Any, NoReturn
 
 from pfl_core import deadline
-from pfl_core.cli import compare, figures, listings, results, run, runs, search, signals
+from pfl_core.cli import compare, data, figures, methods, report, run, runs, search, signals
+from pfl_core.cli.specs import unknown_option
 from pfl_core.plugins import text_of
 
-MODULES = (figures, listings, compare, run, runs, search, results)
+MODULES = (figures, methods, data, compare, run, runs, search, report)
 FAILED, BAD_INPUT, TIME_UP = 1, 2, 3
 MAX_LINE = 600  # characters of the line of an error; --debug prints all
 MORE = " ... (--debug shows all)"
@@ -80,7 +81,7 @@ def execute(argv: Sequence[str] | None) -> int:
                 import argcomplete
 
                 argcomplete.autocomplete(top)
-            args = top.parse_args(argv)
+            args = _parsed(top, argv)
             quiet = getattr(args, "quiet", False)
             given = {
                 "TQDM_DISABLE": "1" if quiet else None,
@@ -94,7 +95,7 @@ def execute(argv: Sequence[str] | None) -> int:
         return status
     except BrokenPipeError as error:
         if not _reader_is_gone():
-            return report(error, debug)
+            return print_error(error, debug)
         _drop_output()  # the reader (head, less) has closed the pipe
         return 0
     except deadline.TimeUpError as error:
@@ -105,10 +106,19 @@ def execute(argv: Sequence[str] | None) -> int:
     except BaseException as error:  # code of the user may raise anything
         if number := signals.received():  # a library replaced the exception of the signal
             raise KeyboardInterrupt(number) from error
-        return report(error, debug)
+        return print_error(error, debug)
 
 
-def report(error: BaseException, debug: bool) -> int:
+def _parsed(top: Parser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments. Raises ValueError for arguments that no command has, with a hint at --set where that exists."""
+    args, others = top.parse_known_args(argv)
+    if not others:
+        return args
+    hint = unknown_option(others[0], others[1:]) if "set" in args and others[0].startswith("--") else ""
+    raise ValueError(f"unrecognized arguments: {' '.join(others)}{hint} (see pfl {args.command} --help)")
+
+
+def print_error(error: BaseException, debug: bool) -> int:
     """Print an error as one line, after its traceback if ``debug``, and return the exit status.
 
     ValueError and OSError are bad input; their messages are complete. Others name their type.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pfl_core.cli.text import size
+from pfl_core.cli.output import size
 from pfl_core.deadline import deadline
 
 if TYPE_CHECKING:

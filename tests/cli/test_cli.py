@@ -11,7 +11,8 @@ import pytest
 
 from pfl_core.algorithm import methods
 from pfl_core.cli import main
-from pfl_core.cli.text import as_json, duration, size, table, value
+from pfl_core.cli.arguments import value
+from pfl_core.cli.output import as_json, duration, size, table
 from pfl_core.runs.provenance import ROOT
 from pfl_core.study.compare import ROW
 
@@ -253,18 +254,13 @@ def test_methods_as_json_and_as_table(capsys):
 
 
 def test_what_is_printed_is_utf8_whatever_the_locale(tmp_path):
-    """A row of `pfl methods` on stdout and a wrong value on stderr, in an ASCII locale that Python must not replace."""
-    (tmp_path / "greek.py").write_text(
-        "from pfl_core.algorithm import register\nfrom pfl_core.algorithms.local import Local\n"
-        "@register('greek', papers=(), shares='all above α')\nclass Greek(Local): ...\n",
-        encoding="utf-8",
-    )
+    """The meaning of α on stdout and a wrong value on stderr, in an ASCII locale that Python must not replace."""
     wrong = ["run", "fedselect", "--set", r'alpha="\u03b1"']  # JSON for α
-    code = f"import greek; from pfl_core.cli import main; raise SystemExit(main(['methods']) or main({wrong}))"
+    code = f"from pfl_core.cli import main; raise SystemExit(main(['methods', 'fedselect']) or main({wrong}))"
     env = {name: given for name, given in os.environ.items() if name != "PYTHONIOENCODING"}
     env |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True)
-    assert "all above α" in done.stdout.decode("utf-8"), done.stderr
+    assert "α, personalization limit" in done.stdout.decode("utf-8"), done.stderr
     assert "alpha='α'" in done.stderr.decode("utf-8") and done.returncode == 2
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from pfl_core import Training, load_models, methods, papers
 from pfl_core.cli import main
+from pfl_core.cli.arguments import BadArgument, moment, values
 from pfl_core.cli.command import parser
+from pfl_core.cli.output import size
 from pfl_core.cli.specs import partition, seeds, setting, variations
-from pfl_core.cli.text import BadArgument, moment, size, values
 from pfl_core.deadline import passed
 from pfl_core.runs import Store, execute
 from pfl_core.study.compare import ROW
@@ -286,7 +287,7 @@ def test_setting_the_clock_changes_no_deadline(monkeypatch):
 
 @pytest.mark.parametrize(("text", "seconds"), [("2h", 7200), ("90m", 5400), ("45s", 45), ("1.5h", 5400)])
 def test_times_in_hours_minutes_and_seconds(text, seconds, monkeypatch):
-    monkeypatch.setattr("pfl_core.cli.text.now", lambda: 1000.0)
+    monkeypatch.setattr("pfl_core.cli.arguments.now", lambda: 1000.0)
     assert moment(text) == 1000 + seconds
 
 
@@ -396,7 +397,7 @@ def test_models_are_saved_and_exported(capsys, tmp_path):
     ("command", "message"),
     [
         ("run local --save-models file", "file is a file; give a folder for the models"),
-        ("runs export --models out", "select the runs by key, --paper or --preset"),
+        ("runs export --models out", "select the runs by key, --paper, --preset"),
         ("runs export --models out 0123456789abcdef", "no stored run has the key '0123456789abcdef'"),
         ("runs export --models out --paper fedpews", "no stored run matches"),
         ("runs export --models out --results x", "not allowed with argument"),
