@@ -67,7 +67,7 @@ def described(name: str) -> dict[str, Any]:
     entry = algorithm.methods().get(name)  # None for a method of the user
     fields = dataclasses.fields(cls)
     of_source = source_fields(cls)
-    complete = all(f.default is not dataclasses.MISSING for f in fields)
+    complete = all(_default(f) is not dataclasses.MISSING for f in fields)
     return {
         "name": name,
         "papers": list(entry.papers) if entry else [],
@@ -75,11 +75,15 @@ def described(name: str) -> dict[str, Any]:
         "reported": {r: cls.reading(r).reported for r in cls.readings} if complete else {},
         "variants": {variant: dict(given) for variant, given in entry.variants.items()} if entry else {},
         "readings": {reading: dict(given) for reading, given in cls.readings.items()},
-        "fields": {f.name: f.default for f in fields if f.default is not dataclasses.MISSING},
+        "fields": {f.name: _default(f) for f in fields if _default(f) is not dataclasses.MISSING},
         "types": {f.name: of_source[f.name].type if f.name in of_source else str(f.type) for f in fields},
         "meanings": {f.name: of_source[f.name].about if f.name in of_source else "" for f in fields},
         "file": _file(Path(inspect.getfile(cls))),
     }
+
+
+def _default(field: dataclasses.Field) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def source_fields(cls: type[Algorithm]) -> dict[str, Field]:
@@ -95,11 +99,11 @@ def source_fields(cls: type[Algorithm]) -> dict[str, Field]:
 def page(shown: dict[str, Any]) -> str:
     """The text of ``pfl methods METHOD``: facts, a table of the fields with a column for each reading, the variants."""
     facts = {name: shown[name] for name in ("shares", "file")} | {"papers": ", ".join(shown["papers"])}
-    first, *others = dict.fromkeys(shown["reported"].values())
-    facts["scored"] = SCORED[first]
-    for other in others:
-        readings = [reading for reading, point in shown["reported"].items() if point == other]
-        facts["scored"] += f"; with --reading {' or '.join(readings)} {SCORED[other]}"
+    points = list(dict.fromkeys(shown["reported"].values()))
+    for point in points:
+        readings = [reading for reading, of_reading in shown["reported"].items() if of_reading == point]
+        where = f"; with --reading {' or '.join(readings)} " if point != points[0] else ""
+        facts["scored"] = facts.get("scored", "") + where + SCORED[point]
     readings = [reading for reading, given in shown["readings"].items() if given]
     rows = [
         (

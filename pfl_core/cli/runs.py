@@ -162,20 +162,15 @@ def record_path(record: Record, store: Store) -> Path:
 
 
 def export_runs(args: argparse.Namespace) -> int:
-    whole = not args.results and not args.models
-    keys = args.where[1:] if whole else args.where
-    if whole and not args.where:
+    to_folder = not args.results and not args.models
+    if to_folder and not args.where:
         raise ValueError("runs export: give the folder to write to")
-    if not (whole or keys or any(getattr(args, name) for name in SELECTION)):
+    keys = args.where[1:] if to_folder else args.where
+    if not (to_folder or keys or any(getattr(args, name) for name in SELECTION)):
         option = "--results" if args.results else "--models"
         raise ValueError(f"runs export {option}: select the runs by key, --paper, --preset, --method, --newest, --all")
-    from pfl_core.runs import Store
-
-    if whole:
-        folder = Path(args.where[0])
-        if folder.is_file() or folder.name in Store().files():
-            kind = "a file" if folder.is_file() else "the key of a run"
-            raise ValueError(f"runs export: {folder} is {kind}; the first argument is the folder to write to")
+    if to_folder:
+        _check_target(Path(args.where[0]))
     if args.results:
         from pfl_core.notebooks import catalogue
 
@@ -189,7 +184,16 @@ def export_runs(args: argparse.Namespace) -> int:
         return _copy_to_results(records, store)
     if args.models:
         return _export_models(records, store, args.models)
-    return _copy_to_folder(records, store, folder, "" if args.all or keys else "of your ")
+    return _copy_to_folder(records, store, Path(args.where[0]), "" if args.all or keys else "of your ")
+
+
+def _check_target(folder: Path) -> None:
+    """Raise ValueError if a file or a key was given in place of the folder to write to."""
+    from pfl_core.runs import Store
+
+    if folder.is_file() or folder.name in Store().files():
+        kind = "a file" if folder.is_file() else "the key of a run"
+        raise ValueError(f"runs export: {folder} is {kind}; the first argument is the folder to write to")
 
 
 def _copy_to_folder(records: list[Record], store: Store, folder: Path, whose: str) -> int:

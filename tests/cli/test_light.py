@@ -45,6 +45,8 @@ runs list --paper fedselct
 runs export out --preset huge"""  # answered without torch
 RUN = """
 import contextlib, io, sys
+import pfl_core
+print(*sys.modules, sep=",")
 from pfl_core.cli import main
 for line in sys.stdin.read().splitlines():
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
@@ -52,36 +54,30 @@ for line in sys.stdin.read().splitlines():
             status = main(line.split())
         except SystemExit as end:  # --help
             status = end.code
-    print(status, *(name for name in sys.modules), sep=",")
+    print(status, *sys.modules, sep=",")
 """
 
 
-def python(code: str, given: str = "") -> list[str]:
-    done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, encoding="utf-8", check=True)
-    return done.stdout.splitlines()
-
-
-def test_importing_the_package_imports_nothing_else():
-    (line,) = python("import sys, pfl_core; print(*sys.modules, sep=',')")
-    loaded = set(line.split(","))
-    assert not loaded & HEAVY and {name for name in loaded if name.startswith("pfl_core")} == {"pfl_core"}
-
-
-def test_help_and_wrong_names_are_answered_without_heavy_imports():
-    lines = python(RUN, LIGHT)
-    for command, line in zip(LIGHT.splitlines(), lines, strict=True):
-        status, *loaded = line.split(",")
-        assert status == ("0" if "--help" in command or command == "methods" else "2"), command
-        assert not HEAVY & set(loaded), command
-
-
-def test_a_run_does_not_import_torchs_compiler(monkeypatch, tmp_path):
-    """It takes a second; torch's own counter of FLOPs would import it."""
+def test_what_is_imported(monkeypatch, tmp_path):
+    """Help and wrong names are answered without heavy imports; `import pfl_core` imports nothing else."""
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
-    (line,) = python(RUN, "run fedavg --rounds 1 --quiet")
-    status, *loaded = line.split(",")
-    assert status == "0" and "torch" in loaded
-    assert not {"torch._dynamo", "torch._inductor", "sympy", "matplotlib"} & set(loaded)
+    given = "\n".join([LIGHT, "run fedavg --rounds 1 --quiet"])
+    done = subprocess.run([sys.executable, "-c", RUN], input=given, capture_output=True, encoding="utf-8", check=True)
+    first, *lines, last = (set(line.split(",")) for line in done.stdout.splitlines())
+    assert not first & HEAVY and {name for name in first if name.startswith("pfl_core")} == {"pfl_core"}
+    for command, loaded in zip(LIGHT.splitlines(), lines, strict=True):
+        assert ("0" if "--help" in command or command == "methods" else "2") in loaded, command
+        assert not HEAVY & loaded, command
+    assert {"0", "torch"} <= last
+    assert not {"torch._dynamo", "torch._inductor", "sympy", "matplotlib"} & last, "torch's compiler takes a second"
+
+
+def test_a_method_is_looked_up_without_importing_the_others():
+    code = "import sys, pfl_core.algorithm as a; a.method('fedprox'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
+    loaded = set(done.stdout.split())
+    assert "pfl_core.algorithms.fedprox" in loaded
+    assert not {"pfl_core.algorithms.fedselect.method", "pfl_core.algorithms.pfedgate.method"} & loaded
 
 
 def test_every_public_name_can_be_imported():
@@ -98,10 +94,3 @@ def test_the_tables_of_names_are_those_of_the_registries():
     assert {name: entry.cls.__module__ for name, entry in algorithm.methods().items()} == MODULES
     assert algorithm.registered().keys() == {*MODULES, *INSTRUMENTS}
     assert registry.PARTITIONS == tuple(PARTITIONS)
-
-
-def test_a_method_is_looked_up_without_importing_the_others():
-    (line,) = python("import sys, pfl_core.algorithm as a; a.method('fedprox'); print(*sys.modules, sep=',')")
-    loaded = set(line.split(","))
-    assert "pfl_core.algorithms.fedprox" in loaded
-    assert not {"pfl_core.algorithms.fedselect.method", "pfl_core.algorithms.pfedgate.method"} & loaded

@@ -8,7 +8,7 @@ import pytest
 from pfl_core.cli import main
 from pfl_core.cli.command import parser
 from pfl_core.cli.compare import do_compare
-from pfl_core.cli.specs import MAX_RUNS, variations
+from pfl_core.cli.specs import variations
 from pfl_core.runs import Store
 from tests.runs.outside import write_npz
 
@@ -122,35 +122,6 @@ def test_a_log_is_written_for_stored_runs_too(capsys, tmp_path):
     (tmp_path / "file").touch()
     assert main(["run", "fedavg", *SMALL, "--seed", "7", "--log", "file/logs"]) == 2
     assert "cannot be written" in capsys.readouterr().err and not (tmp_path / "file").is_dir()
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("run fedavg --seed 0-1 --until 1", ("--until", "describe 2")),
-        ("run fedavg --seed 2-0", ("'2-0'", "give e.g. 0-2")),
-        ("run fedavg --lr 0.1,", ("'0.1,'", "empty value")),
-        ("run fedavg --lr 0.1,fast", ("'fast'", "number")),
-        (f"run fedavg --seed 0-{MAX_RUNS - 1} --lr 0.1,0.2", (f"{2 * MAX_RUNS} runs", str(MAX_RUNS))),
-        ("run fedavg --set ditto.lam=1", ("ditto.lam", "not a method of this command: fedavg")),
-        ("compare ditto", ("'ditto' is a method and no paper", "second method")),
-        ("compare fedselct", ("unknown paper 'fedselct'",)),
-        ("compare fedselect dito", ("unknown method 'dito' (did you mean 'ditto'?)",)),
-        ("compare fedselect --seed 1", ("cannot compare fedselect", "two or more")),
-        ("compare --seed 1", ("cannot compare no method", "two or more")),
-        ("compare ditto ditto", ("ditto ditto", "different methods")),
-        ("compare fedavg ditto --figure x.svg", ("'x.svg'", ".pdf or .png")),
-        ("compare fedavg ditto --set lam=1", ("--set lam: fedavg has no such setting", "--set ditto.lam=VALUE")),
-        ("compare fedavg local --set lam=1", ("method fedavg: no setting 'lam'",)),
-        ("figures --json", ("--list",)),
-        ("search fedselect --json", ("--list",)),
-    ],
-)
-def test_bad_input_is_one_line(command, words, capsys, tmp_path):
-    assert main(command.split()) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and len(err.splitlines()) == 1 and all(word in err for word in words), err
-    assert not list(tmp_path.glob("data/runs/*.json"))
 
 
 @pytest.mark.parametrize(
