@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NoReturn
 
-from pfl_core.data.registry import COMBINED, SINGLE, data_dir, npz_names
 from pfl_core.deadline import now
 from pfl_core.options import choices, did_you_mean
 from pfl_core.registry import INSTRUMENTS, MODULES
@@ -18,7 +17,7 @@ class BadArgument(argparse.ArgumentTypeError, ValueError):
     """A wrong argument value. argparse shows its message; raised outside of argparse, `main` prints it."""
 
 
-# ---- names, and their completion by the shell ----
+# ---- names ----
 
 
 def known(kind: str, names: Collection[str]) -> Callable[[str], str]:
@@ -41,21 +40,6 @@ def method(text: str) -> str:
             "give a method of your own as package.module:Class"
         )
     return text
-
-
-def complete(argument: argparse.Action, names: Iterable[str] | Callable[[], Iterable[str]]) -> None:
-    """Let the shell complete an argument with these names, also after a comma. See argcomplete's "completer"."""
-
-    def completer(prefix: str, **context: Any) -> list[str]:
-        before, comma, _ = prefix.rpartition(",")
-        return [f"{before}{comma}{name}" for name in (names() if callable(names) else names)]
-
-    vars(argument)["completer"] = completer
-
-
-def data_sets() -> list[str]:
-    """All names of data sets, with those of the files in the data folder."""
-    return [*SINGLE, *COMBINED, *npz_names(data_dir())]
 
 
 # ---- values ----

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pfl_core.cli.arguments import BadArgument, complete, known, method
+from pfl_core.cli.arguments import BadArgument, known, method
 from pfl_core.cli.output import Cells, as_json, latex, table
 from pfl_core.cli.specs import OPTIONS, add_run_options, variations
 from pfl_core.cli.sweeps import COSTS, frame_of, run_all, scores, show_plan
@@ -32,10 +32,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         "the methods. Differences are those of the first method, paired by seed. Options apply to every method; "
         "--set METHOD.FIELD=VALUE applies to one.",
     )
-    names = compare.add_argument(
+    compare.add_argument(
         "names", nargs="*", metavar="PAPER or METHOD", help=f"one of {', '.join(PAPERS)}; or two or more methods"
     )
-    complete(names, [*PAPERS, *MODULES])
     add_run_options(compare)
     compare.add_argument(
         "--figure",

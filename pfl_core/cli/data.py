@@ -6,15 +6,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from pfl_core.cli.arguments import complete, data_sets
 from pfl_core.cli.output import as_json, table
 from pfl_core.data.registry import check_name, data_dir
 
 
 def add(commands: argparse._SubParsersAction) -> None:
     sets = commands.add_parser("data", help="list the data sets, or download and verify some of them")
-    names = sets.add_argument("names", nargs="*", metavar="NAME", help="download and verify these (default: list all)")
-    complete(names, data_sets)
+    sets.add_argument("data", nargs="*", metavar="NAME", help="download and verify these (default: list all)")
     sets.add_argument("--dir", type=Path, help="the data folder (default: PFL_DATA_DIR, else data/)")
     sets.add_argument("--offline", action="store_true", help="verify existing files only; download nothing")
     sets.add_argument("--json", action="store_true", help="print a JSON list of objects")
@@ -22,11 +20,11 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def do_data(args: argparse.Namespace) -> int:
-    for name in args.names:
+    for name in args.data:
         check_name(name, data_dir(args.dir))
     from pfl_core import data
 
-    rows = data.fetch(args.names, folder=args.dir, offline=args.offline)
+    rows = data.fetch(args.data, folder=args.dir, offline=args.offline)
     with_note = [row for row in rows if row["note"]]
     failed = [row for row in with_note if row["status"] in ("missing", "not downloaded", "damaged")]
     if args.json:

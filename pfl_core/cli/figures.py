@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pfl_core import notebooks, papers
-from pfl_core.cli.arguments import add_computing, complete, device, value
+from pfl_core.cli.arguments import add_computing, device, value
 from pfl_core.cli.output import as_json, duration, table
 from pfl_core.cli.sweeps import show_plan
 from pfl_core.data.registry import data_dir
@@ -39,13 +39,12 @@ def add(commands: argparse._SubParsersAction) -> None:
         description="Run notebooks and write their figures to figures/PRESET/. Missing training runs are computed and "
         "stored; stored runs are reused.",
     )
-    selection = figures.add_argument(
+    figures.add_argument(
         "selection",
         nargs="*",
         metavar="PAPER or NOTEBOOK",
         help="e.g. fedselect/01_main_comparison, or the beginning of its name: fedselect/01 (default: all)",
     )
-    complete(selection, lambda: [*papers.STUDIES, *notebooks.names()])
     figures.add_argument("--preset", choices=PRESETS, metavar="P", help=f"{', '.join(PRESETS)} (default quick)")
     add_computing(figures)
     figures.add_argument("--device", type=device, metavar="D", help="cpu (default), cuda, ...")
@@ -97,10 +96,11 @@ def do_figures(args: argparse.Namespace) -> int:
         objects = [{"name": name, "title": title} for name, title in titles.items()]
         print(as_json(objects) if args.json else table(("notebook", "title"), list(titles.items())))
         return 0
-    runs = {}
-    for name, parameters in selected.items():  # report wrong parameters before anything starts
+    runs: dict[str, list[RunSpec]] = {}  # empty for a walkthrough
+    for name, parameters in selected.items():  # wrong parameters are reported before anything starts
         notebooks.check_parameters(name, parameters)
-        runs[name] = experiment(name, parameters)
+        wanted = (parameters["PRESET"], parameters["SEEDS"], parameters.get("OVERRIDES"))
+        runs[name] = papers.specs(name, *wanted) if papers.has_runs(name) else []
     from pfl_core.runs.sweep import num_jobs
 
     num_jobs(args.jobs)  # a wrong PFL_JOBS stops here
@@ -189,13 +189,6 @@ def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
     if args.device and papers.has_runs(name):
         given["OVERRIDES"] = {**overrides, "device": args.device}
     return given
-
-
-def experiment(name: str, parameters: Parameters) -> list[RunSpec]:
-    """The runs of a notebook; empty for a walkthrough. Raises ValueError for wrong OVERRIDES."""
-    if not papers.has_runs(name):
-        return []
-    return papers.specs(name, parameters["PRESET"], parameters.get("SEEDS"), parameters.get("OVERRIDES"))
 
 
 def run_all(tasks: Mapping[str, Task], root: Path, refresh: bool = False) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pfl_core.cli.arguments import complete, method
+from pfl_core.cli.arguments import method
 from pfl_core.cli.fields import PACKAGE, Field, declared
 from pfl_core.cli.output import as_json, table
 from pfl_core.registry import MODULES
@@ -31,8 +31,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "default, type and meaning (the paper's symbol first, where it has one), its readings and variants, and where "
         "its accuracy is scored. `--set FIELD=VALUE` of `pfl run` sets a field.",
     )
-    names = methods.add_argument("methods", nargs="*", type=method, metavar="METHOD", help="show these in detail")
-    complete(names, MODULES)
+    methods.add_argument("methods", nargs="*", type=method, metavar="METHOD", help="show these in detail")
     methods.add_argument("--json", action="store_true", help="print a JSON list of objects, with all fields")
     methods.set_defaults(do=do_methods)
 

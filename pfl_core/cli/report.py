@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pfl_core.cli.arguments import complete, known
+from pfl_core.cli.arguments import known
 from pfl_core.cli.output import as_json, table
 from pfl_core.papers import PAPERS, STUDIES, paper, study
 
@@ -26,10 +26,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         "method pages and the README. "
         "Without PAPER also notebooks/REPRODUCTION.md and ERRATA.md. Nothing is trained.",
     )
-    names = report.add_argument(
+    report.add_argument(
         "papers", nargs="*", type=known("paper", PAPERS), metavar="PAPER", help=f"{', '.join(PAPERS)} (default: all)"
     )
-    complete(names, PAPERS)
     report.add_argument("--json", action="store_true", help="print the claims and their effects as JSON; write nothing")
     report.add_argument(
         "--runs",

@@ -9,14 +9,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pfl_core.cli.arguments import complete, method, positive
+from pfl_core.cli.arguments import method, positive
 from pfl_core.cli.models import WHICH, keep_state, save
 from pfl_core.cli.output import as_json, duration, table
 from pfl_core.cli.specs import COMPONENTS, add_run_options, variations
 from pfl_core.cli.sweeps import check_log, complete_logs, frame_of, run_all, scores, show_plan
 from pfl_core.deadline import deadline
 from pfl_core.files import remove
-from pfl_core.registry import METRICS, MODULES
+from pfl_core.registry import METRICS
 
 if TYPE_CHECKING:
     from pfl_core.algorithm import MechanismCheck
@@ -36,8 +36,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "Several values with commas between them make a sweep of all combinations: --seed 0-2 --lr 0.01,0.1 "
         "--set alpha=0.1,0.3. The result is then a table with the mean over seeds.",
     )
-    name = run.add_argument("method", type=method, metavar="METHOD", help="a method listed by `pfl methods`")
-    complete(name, MODULES)
+    run.add_argument("method", type=method, metavar="METHOD", help="a method listed by `pfl methods`")
     add_run_options(run)
     run.add_argument("--until", type=positive, metavar="T", help="stop after T rounds and store a partial record")
     run.add_argument(

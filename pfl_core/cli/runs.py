@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pfl_core.cli.arguments import complete, data_sets, known, positive
+from pfl_core.cli.arguments import known, positive
 from pfl_core.cli.models import WHICH, save
 from pfl_core.cli.output import as_json, duration, size, table
 from pfl_core.papers import STUDIES, study
-from pfl_core.registry import MODULES
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -73,12 +72,10 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def add_selection(command: argparse.ArgumentParser) -> None:
     """The options of SELECTION."""
-    paper = command.add_argument("--paper", type=known("paper", STUDIES), help="only runs made for this paper")
-    preset = command.add_argument("--preset", type=known("preset", PRESETS), help="only runs of this preset")
-    method = command.add_argument("--method", help="only runs of this method")
-    data = command.add_argument("--data", help="only runs on this data set")
-    for argument, names in ((paper, STUDIES), (preset, PRESETS), (method, MODULES), (data, data_sets)):
-        complete(argument, names)
+    command.add_argument("--paper", type=known("paper", STUDIES), help="only runs made for this paper")
+    command.add_argument("--preset", type=known("preset", PRESETS), help="only runs of this preset")
+    command.add_argument("--method", help="only runs of this method")
+    command.add_argument("--data", help="only runs on this data set")
     command.add_argument("--newest", type=positive, metavar="N", help="only the N newest of them, the last one first")
     command.add_argument("--all", action="store_true", help="also the committed runs in data/results/")
 
@@ -217,18 +214,14 @@ def _index(records: list[Record]) -> str:
     return runs.to_csv(index=False, lineterminator="\n")
 
 
-def _preset(record: Record) -> str:
-    """The subfolder of data/results/<paper>/ for a record."""
-    return "other" if record.spec.changed or not record.spec.preset else record.spec.preset
-
-
 def _copy_to_results(records: list[Record], store: Store) -> int:
     from pfl_core.runs import Store
     from pfl_core.runs.store import read_content, write_content
 
     results = Store().results
     for record in records:
-        path = results / (record.spec.paper or "other") / _preset(record) / f"{record.key}.json"
+        preset = "other" if record.spec.changed or not record.spec.preset else record.spec.preset
+        path = results / (record.spec.paper or "other") / preset / f"{record.key}.json"
         write_content(read_content(record_path(record, store)), path)
         print(f"{path}  {record.spec.label()}{', STALE' if record.stale else ''}")
     return 0

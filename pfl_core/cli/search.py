@@ -6,11 +6,10 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pfl_core.cli.arguments import add_computing, complete, known
+from pfl_core.cli.arguments import add_computing, known
 from pfl_core.cli.output import as_json, table
 from pfl_core.options import did_you_mean
 from pfl_core.papers import STUDIES, study
-from pfl_core.registry import MODULES
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -28,14 +27,11 @@ def add(commands: argparse._SubParsersAction) -> None:
         "The chosen values are written to the paper's searched.json, where the paper's settings read them. "
         "Stored runs are reused. A run whose validation loss is NaN for every client ends early.",
     )
-    paper = search.add_argument("paper", type=known("paper", STUDIES), metavar="PAPER", help=", ".join(STUDIES))
-    complete(paper, STUDIES)
-    methods = search.add_argument("methods", nargs="*", metavar="METHOD", help="default: all methods that have a grid")
-    complete(methods, MODULES)
-    preset = search.add_argument(
+    search.add_argument("paper", type=known("paper", STUDIES), metavar="PAPER", help=", ".join(STUDIES))
+    search.add_argument("methods", nargs="*", metavar="METHOD", help="default: all methods that have a grid")
+    search.add_argument(
         "--preset", type=known("preset", PRESETS), help="only this preset (default: all presets that have a search)"
     )
-    complete(preset, PRESETS)
     search.add_argument("--setting", help="only this setting (default: all settings that have a search)")
     add_computing(search)
     search.add_argument("--list", action="store_true", help="list the grids and the chosen values; run nothing")

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 from pfl_core.cli.arguments import (
     BadArgument,
     add_computing,
-    complete,
-    data_sets,
     device,
     distinct,
     integer,
@@ -85,21 +83,17 @@ class Variation:
 def add_run_options(command: argparse.ArgumentParser) -> None:
     """All options that describe runs, except the method."""
     add = command.add_argument
-    papers = add(
-        "--paper", type=known("paper", STUDIES), help=f"start from this paper's settings: {', '.join(STUDIES)}"
-    )
-    complete(papers, STUDIES)
+    add("--paper", type=known("paper", STUDIES), help=f"start from this paper's settings: {', '.join(STUDIES)}")
     sizes = f"size of the paper's experiment: {', '.join(PRESETS)} (default quick)"
-    complete(add("--preset", type=known("preset", PRESETS), help=sizes), PRESETS)
-    readings = add(
+    add("--preset", type=known("preset", PRESETS), help=sizes)
+    add(
         "--reading",
         type=several(str),
         help="where text and code of a paper differ, follow: paper (default) or authors_code",
     )
-    complete(readings, ("paper", "authors_code"))
-    complete(add("--data", type=several(str), help="a data set listed by `pfl data`"), data_sets)
+    add("--data", type=several(str), help="a data set listed by `pfl data`")
     forms = [f"{name}:{option.upper()}" if (option := MAIN_OPTION.get(name)) else name for name in PARTITIONS]
-    complete(add("--partition", type=several(partition), help=", ".join(forms)), PARTITIONS)
+    add("--partition", type=several(partition), help=", ".join(forms))
     add("--model", type=several(str), help="the network, e.g. mlp, cnn_small, resnet18")
     add("--clients", type=several(positive), help="number of clients")
     for field in FIELDS:

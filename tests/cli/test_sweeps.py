@@ -163,5 +163,19 @@ def test_methods_are_compared_with_the_first(capsys, tmp_path):
     assert (pair["first"], pair["second"], pair["seeds"]) == ("local", "fedavg", 3)
     assert pair["difference"] == pytest.approx(local["acc_mean"] - fedavg["acc_mean"])
     assert pair["low"] < pair["difference"] < pair["high"]
-    specs = [record.spec for record in Store()]
-    assert {spec.method.get("lam") for spec in specs if spec.method["name"] == "ditto"} == {0.5}
+    records = list(Store())
+    assert {r.spec.method.get("lam") for r in records if r.spec.method["name"] == "ditto"} == {0.5}
+    over_clients = [r.final().std(ddof=0) for r in records if r.spec.method["name"] == "local"]
+    assert local["acc_clients_sd"] == pytest.approx(sum(over_clients) / 3)
+    assert main([*command, "--latex"]) == 0
+    out = capsys.readouterr().out
+    assert out.count(r"\begin{tabular}{l") == 2 and f"fedavg & 3 & {fedavg['acc_mean']:.2f} & " in out
+
+
+def test_a_sweep_has_a_column_for_each_metric(capsys):
+    pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
+    assert main(["run", "local", *SMALL, "--seed", "0,1", "--metrics", "f1"]) == 0
+    head, line, *_ = capsys.readouterr().out.splitlines()
+    records = list(Store())
+    mean = sum(record.last_mean("f1") for record in records) / 2
+    assert line[head.index("f1") :].split()[0] == f"{mean:.4f}"
