@@ -32,8 +32,8 @@ class Schedule:
     Raises ValueError for a wrong type and for a value out of range.
     """
 
-    rounds: int
-    participation: float = 1.0  # fraction of the clients in a round
+    rounds: int  # communication rounds
+    participation: float = 1.0  # fraction of the clients in a round, e.g. 0.1
     sampling: str = "each_round"  # "each_round" (uniform, without replacement) | "once" (one draw for all rounds)
     eval_every: int = 1  # evaluate every so many rounds, and always after the last round
     novel: float = 0.0  # fraction of the clients that never take part; they are evaluated after adaptation

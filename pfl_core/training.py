@@ -20,14 +20,14 @@ class Training:
     Raises ValueError for a wrong type, and for a number that is not finite or out of bounds.
     """
 
-    lr: NonNegativeFloat = 0.05
-    epochs: NonNegativeInt = 1
-    batch_size: PositiveInt = 32
-    momentum: NonNegativeFloat = 0.0
-    weight_decay: NonNegativeFloat = 0.0
+    lr: NonNegativeFloat = 0.05  # learning rate of local training
+    epochs: NonNegativeInt = 1  # local epochs
+    batch_size: PositiveInt = 32  # batch size of local training
+    momentum: NonNegativeFloat = 0.0  # momentum of local training
+    weight_decay: NonNegativeFloat = 0.0  # weight decay of local training
     clip_norm: NonNegativeFloat | None = None  # bound on the L2 norm of the gradient of all trainable parameters
     milestones: tuple[Fraction, ...] = ()  # fractions of the rounds after which the rate is multiplied by `decay`
-    decay: NonNegativeFloat = 0.1
+    decay: NonNegativeFloat = 0.1  # factor of the rate at each of the `milestones`
     partial_batch: Literal["keep", "drop", "merge"] = "keep"  # a smaller last batch; "merge": join the previous batch
     augment: Literal["none", "crop_flip"] = "none"  # "crop_flip": 4 pixels of padding, random crop, horizontal flip
 

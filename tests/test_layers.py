@@ -20,7 +20,7 @@ IMPORTS = {
     "cli": "algorithm data deadline files notebooks options papers plugins registry runs study",
     "notebooks": "deadline files options papers runs",
     "papers": "algorithm algorithms costs federation layout models options registry runs seeding study training",
-    "study": "costs data federation files layout models options ranks runs seeding training",
+    "study": "costs data federation files layout models options ranks registry runs seeding training",
     "runs": (
         "algorithm costs data deadline engine exports federation files metrics models options partition plugins "
         "registry seeding training"

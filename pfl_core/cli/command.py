@@ -13,25 +13,46 @@ import select
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from functools import partial
 from importlib import metadata
 from typing import Any, NoReturn
 
-from pfl_core import deadline
-from pfl_core.cli import compare, figures, listings, results, run, runs, search, signals
+from pfl_core import deadline, notebooks
+from pfl_core.cli import compare, data, figures, methods, report, run, runs, search, signals
+from pfl_core.cli.specs import unknown_option
+from pfl_core.data.registry import COMBINED, SINGLE, data_dir, npz_names
+from pfl_core.papers import PAPERS, STUDIES
 from pfl_core.plugins import text_of
+from pfl_core.registry import MODULES as METHODS
+from pfl_core.registry import PARTITIONS
+from pfl_core.study.presets import PRESETS
 
-MODULES = (figures, listings, compare, run, runs, search, results)
+MODULES = (figures, methods, data, compare, run, runs, search, report)
 FAILED, BAD_INPUT, TIME_UP = 1, 2, 3
 MAX_LINE = 600  # characters of the line of an error; --debug prints all
 MORE = " ... (--debug shows all)"
 
 
+COMPLETIONS: dict[str, Callable[[], Iterable[str]]] = {  # argument, in any command -> the names that it takes
+    "data": lambda: [*SINGLE, *COMBINED, *npz_names(data_dir())],
+    "method": lambda: METHODS,
+    "methods": lambda: METHODS,
+    "names": lambda: [*PAPERS, *METHODS],
+    "paper": lambda: STUDIES,
+    "papers": lambda: PAPERS,
+    "partition": lambda: PARTITIONS,
+    "preset": lambda: PRESETS,
+    "reading": lambda: ("paper", "authors_code"),
+    "selection": lambda: [*STUDIES, *notebooks.names()],
+}
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises its errors, so that all errors are printed alike.
 
-    Every command has --debug and --quiet.
+    Every command has --debug and --quiet. The shell completes the arguments of COMPLETIONS.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -46,8 +67,20 @@ class Parser(argparse.ArgumentParser):
             help="print errors only, and what --json prints; no progress bar",
         )
 
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        argument = super().add_argument(*names, **options)
+        if argument.dest in COMPLETIONS:
+            vars(argument)["completer"] = partial(_completed, COMPLETIONS[argument.dest])  # read by argcomplete
+        return argument
+
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message} (see {self.prog} --help)")
+
+
+def _completed(names: Callable[[], Iterable[str]], prefix: str, **context: Any) -> list[str]:
+    """The names, also after a comma."""
+    before, comma, _ = prefix.rpartition(",")
+    return [f"{before}{comma}{name}" for name in names()]
 
 
 def parser() -> Parser:
@@ -80,7 +113,7 @@ def execute(argv: Sequence[str] | None) -> int:
                 import argcomplete
 
                 argcomplete.autocomplete(top)
-            args = top.parse_args(argv)
+            args = _parsed(top, argv)
             quiet = getattr(args, "quiet", False)
             given = {
                 "TQDM_DISABLE": "1" if quiet else None,
@@ -94,7 +127,7 @@ def execute(argv: Sequence[str] | None) -> int:
         return status
     except BrokenPipeError as error:
         if not _reader_is_gone():
-            return report(error, debug)
+            return print_error(error, debug)
         _drop_output()  # the reader (head, less) has closed the pipe
         return 0
     except deadline.TimeUpError as error:
@@ -105,10 +138,19 @@ def execute(argv: Sequence[str] | None) -> int:
     except BaseException as error:  # code of the user may raise anything
         if number := signals.received():  # a library replaced the exception of the signal
             raise KeyboardInterrupt(number) from error
-        return report(error, debug)
+        return print_error(error, debug)
 
 
-def report(error: BaseException, debug: bool) -> int:
+def _parsed(top: Parser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments. Raises ValueError for arguments that no command has, with a hint at --set where that exists."""
+    args, others = top.parse_known_args(argv)
+    if not others:
+        return args
+    hint = unknown_option(others[0], others[1:]) if "set" in args and others[0].startswith("--") else ""
+    raise ValueError(f"unrecognized arguments: {' '.join(others)}{hint} (see pfl {args.command} --help)")
+
+
+def print_error(error: BaseException, debug: bool) -> int:
     """Print an error as one line, after its traceback if ``debug``, and return the exit status.
 
     ValueError and OSError are bad input; their messages are complete. Others name their type.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pfl_core.cli.names import check, complete
-from pfl_core.cli.run import dry_run, grouped, has_validation, run_all
-from pfl_core.cli.specs import OPTIONS, add_run_options, check_names, variations
-from pfl_core.cli.text import BadArgument, as_json, duration, table
+from pfl_core.cli.arguments import BadArgument, known, method
+from pfl_core.cli.output import Cells, as_json, latex, table
+from pfl_core.cli.specs import OPTIONS, add_run_options, variations
+from pfl_core.cli.sweeps import COSTS, frame_of, run_all, scores, show_plan
 from pfl_core.papers import PAPERS, paper
 from pfl_core.registry import MODULES
 
@@ -19,18 +20,6 @@ if TYPE_CHECKING:
     from pfl_core.cli.specs import Variation
 
 FIGURES = (".pdf", ".png")
-NOVEL = "novel clients, %"  # of the clients that never took part; left out where there are none
-VALIDATION = "validation, %"  # of the clients' validation samples; left out where there are none
-SHOWN = {  # column of the table of methods -> number of the summary, and its format
-    "accuracy, %": ("acc_mean", ".2f"),
-    "deviation": ("acc_mean_sd", ".2f"),
-    "worst tenth, %": ("acc_bottom_decile", ".2f"),
-    NOVEL: ("acc_mean_novel", ".2f"),
-    VALIDATION: ("acc_val", ".2f"),
-    "upload, MB": ("upload_mb", ".2f"),
-    "TFLOP": ("train_tflop", ".3g"),
-    "passes": ("passes", ".3g"),
-}
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -43,10 +32,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         "the methods. Differences are those of the first method, paired by seed. Options apply to every method; "
         "--set METHOD.FIELD=VALUE applies to one.",
     )
-    names = compare.add_argument(
+    compare.add_argument(
         "names", nargs="*", metavar="PAPER or METHOD", help=f"one of {', '.join(PAPERS)}; or two or more methods"
     )
-    complete(names, [*PAPERS, *MODULES])
     add_run_options(compare)
     compare.add_argument(
         "--figure",
@@ -54,7 +42,11 @@ def add(commands: argparse._SubParsersAction) -> None:
         metavar="FILE",
         help="write a figure of the accuracy by round (.pdf or .png), and the numbers beside it as .csv",
     )
-    compare.add_argument("--json", action="store_true", help="print the rows as JSON")
+    form = compare.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the rows as JSON")
+    form.add_argument(
+        "--latex", action="store_true", help="print the tables for LaTeX with booktabs; remarks follow %%"
+    )
     compare.set_defaults(do=do_compare)
 
 
@@ -74,22 +66,42 @@ def compare_papers(args: argparse.Namespace) -> int:
     (name,) = args.names or (None,)
     if name in MODULES and name not in PAPERS:
         raise ValueError(f"{name!r} is a method and no paper; give a second method to compare it with")
-    check("paper", name, PAPERS)
+    selected = [known("paper", PAPERS)(name)] if name else list(PAPERS)
     from pfl_core.runs import Store
-    from pfl_core.study.compare import compare
+    from pfl_core.study.compare import ROW, as_frame, compare, counts
+    from pfl_core.study.published import remarks
 
     store = Store()
-    rows_of = {name: compare(paper(name), paper(name).stored(store)) for name in ([name] if name else PAPERS)}
+    rows_of = {name: compare(paper(name), paper(name).stored(store)) for name in selected}
     if args.json:
         print(as_json([row for rows in rows_of.values() for row in rows]))
         return 0
-    print("\n\n".join(_comparison(name, rows) for name, rows in rows_of.items()))
+    heads = ["here" if column == "ours" else column for column in ROW]  # a reader may take "ours" for the paper's
+    for i, (name, rows) in enumerate(rows_of.items()):
+        totals = [f"{of}: {text}" for of, text in counts(as_frame(rows)).items()]
+        notes = [f"note: {line}" for line in remarks(name)]
+        if i:
+            print()
+        print_remarks([name], args)
+        print_table(heads, [[_cell(row[column], column) for column in ROW] for row in rows], args)
+        print_remarks([*totals, *notes], args)
     return 0
+
+
+def print_table(columns: list[str], cells: Cells, args: argparse.Namespace) -> None:
+    print(latex(columns, cells) if args.latex else table(columns, cells))
+
+
+def print_remarks(lines: Iterable[str], args: argparse.Namespace) -> None:
+    """In LaTeX as comments."""
+    for line in lines:
+        print(f"% {line}" if args.latex else line)
 
 
 def compare_methods(args: argparse.Namespace) -> int:
     """Train the methods with the same options, and print a table of them and one of their differences."""
-    check_names(args, args.names)
+    for name in args.names:
+        method(name)
     if len(set(args.names)) < max(2, len(args.names)):
         raise ValueError(
             f"cannot compare {' '.join(args.names) or 'no method'}: give two or more different methods; "
@@ -97,17 +109,18 @@ def compare_methods(args: argparse.Namespace) -> int:
         )
     rows = variations(args, args.names)
     if args.dry_run:
-        return dry_run(rows, args)
+        show_plan({row.label: row.specs for row in rows}, args, "runs")
+        return 0
     from pfl_core.runs import Store
-    from pfl_core.study.method_comparison import differences, remarks, runs_of, summary
+    from pfl_core.study.method_comparison import differences, remarks, summary
 
     records, stored = run_all([spec for row in rows for spec in row.specs], Store(), args)
-    runs = runs_of(grouped(rows, records))
-    leads, numbers = differences(runs), summary(runs).to_dict("index")
+    runs = frame_of(rows, records)
+    leads, first = differences(runs), rows[0].label
     if args.figure:
         write_figure(runs, args.figure)
     if args.json:
-        first, about = rows[0].label, runs.groupby("label")["about"].first()
+        about, numbers = runs.groupby("label")["about"].first(), summary(runs).to_dict("index")
         methods = [_method(row) | {"about": about[row.label]} | numbers[row.label] for row in rows]
         pairs = [
             {"first": first, "second": other, "difference": lead.mean, "low": lead.low, "high": lead.high}
@@ -116,21 +129,15 @@ def compare_methods(args: argparse.Namespace) -> int:
         ]
         print(as_json({"methods": methods, "differences": pairs}))
         return 0
-    absent = {VALIDATION: not has_validation(records), NOVEL: "acc_mean_novel" not in runs}
-    shown = {column: of for column, of in SHOWN.items() if not absent.get(column)}
-    cells = [
-        (row.label, len(row.specs))
-        + tuple(f"{numbers[row.label][name]:{form}}" for name, form in shown.values())
-        + (duration(numbers[row.label]["seconds"]),)
-        for row in rows
-    ]
-    print(table(("method", "seeds", *shown, "time of a run"), cells))
-    print(f"\nlead of {rows[0].label} in accuracy, points, paired by seed, with its 95 % interval")
-    print(
-        table(("over", "lead", "significant"), [(o, lead, "yes" if yes else "no") for o, (lead, yes) in leads.items()])
-    )
-    print(f"significant: at the 5 % level, with Holm's correction for {len(leads)} comparisons")
-    print(*remarks(runs), f"{sum(stored)} of {len(records)} runs were stored already", sep="\n")
+    columns, cells = scores(rows, runs, list(COSTS))
+    print_table(["method", *columns], [[row.label, *line] for row, line in zip(rows, cells, strict=True)], args)
+    print()
+    print_remarks([f"lead of {first} in accuracy, points, paired by seed, with its 95 % interval"], args)
+    lines = [(other, lead, "yes" if significant else "no") for other, (lead, significant) in leads.items()]
+    print_table(["over", "lead", "significant"], lines, args)
+    significance = f"significant: at the 5 % level, with Holm's correction for {len(leads)} comparisons"
+    counted = f"{sum(stored)} of {len(records)} runs were stored already"
+    print_remarks([significance, *remarks(runs), counted], args)
     return 0
 
 
@@ -150,17 +157,6 @@ def write_figure(runs: pd.DataFrame, path: Path) -> None:
     accuracy_figure(runs).savefig(image, format=path.suffix[1:], dpi=200)
     atomic_write(path.with_suffix(".csv"), curves(runs).to_csv(index=False, lineterminator="\n").encode())
     atomic_write(path, image.getvalue())
-
-
-def _comparison(name: str, rows: list[dict]) -> str:
-    """One paper's table, followed by the number of reproduced cells and by remarks on its published numbers."""
-    from pfl_core.study.compare import ROW, as_frame, counts
-    from pfl_core.study.published import remarks
-
-    cells = [[_cell(row[column], column) for column in ROW] for row in rows]
-    totals = [f"{of}: {text}" for of, text in counts(as_frame(rows)).items()]
-    heads = ["here" if column == "ours" else column for column in ROW]  # a reader may take "ours" for the paper's
-    return "\n".join([name, table(heads, cells), *totals, *(f"note: {line}" for line in remarks(name))])
 
 
 def _cell(value: object, column: str) -> str:

@@ -10,14 +10,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pfl_core import notebooks, papers
-from pfl_core.cli.names import complete
-from pfl_core.cli.text import add_scheduler, add_stop_after, as_json, device, duration, positive, table, value
+from pfl_core.cli.arguments import add_computing, device, value
+from pfl_core.cli.output import as_json, duration, table
+from pfl_core.cli.sweeps import show_plan
 from pfl_core.data.registry import data_dir
 from pfl_core.deadline import TimeUpError, deadline, passed
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
-    from pfl_core.cli.plan import Plan
     from pfl_core.runs import RunSpec
 
 Parameters = dict[str, Any]
@@ -39,14 +39,14 @@ def add(commands: argparse._SubParsersAction) -> None:
         description="Run notebooks and write their figures to figures/PRESET/. Missing training runs are computed and "
         "stored; stored runs are reused.",
     )
-    selection = figures.add_argument(
-        "selection", nargs="*", metavar="PAPER or NOTEBOOK", help="e.g. fedselect/01_main_comparison (default: all)"
+    figures.add_argument(
+        "selection",
+        nargs="*",
+        metavar="PAPER or NOTEBOOK",
+        help="e.g. fedselect/01_main_comparison, or the beginning of its name: fedselect/01 (default: all)",
     )
-    complete(selection, lambda: [*papers.STUDIES, *notebooks.names()])
     figures.add_argument("--preset", choices=PRESETS, metavar="P", help=f"{', '.join(PRESETS)} (default quick)")
-    figures.add_argument("--jobs", type=positive, metavar="N", help="number of parallel runs (default: all cores)")
-    add_scheduler(figures)
-    add_stop_after(figures)
+    add_computing(figures)
     figures.add_argument("--device", type=device, metavar="D", help="cpu (default), cuda, ...")
     figures.add_argument(
         "-p",
@@ -96,16 +96,18 @@ def do_figures(args: argparse.Namespace) -> int:
         objects = [{"name": name, "title": title} for name, title in titles.items()]
         print(as_json(objects) if args.json else table(("notebook", "title"), list(titles.items())))
         return 0
-    for name, parameters in selected.items():  # report wrong parameters before anything starts
+    runs: dict[str, list[RunSpec]] = {}  # empty for a walkthrough
+    for name, parameters in selected.items():  # wrong parameters are reported before anything starts
         notebooks.check_parameters(name, parameters)
-        experiment(name, parameters)
+        wanted = (parameters["PRESET"], parameters["SEEDS"], parameters.get("OVERRIDES"))
+        runs[name] = papers.specs(name, *wanted) if papers.has_runs(name) else []
     from pfl_core.runs.sweep import num_jobs
 
-    jobs = num_jobs(args.jobs)
+    num_jobs(args.jobs)  # a wrong PFL_JOBS stops here
     if args.dry_run or parameters["PRESET"] == "paper":  # hours or days: print the estimate first
-        costs = plan(selected, jobs)
-        text = "\n".join([f"preset {parameters['PRESET']}", costs.text("notebook")])
-        print(as_json(costs.rows) if args.json else text, flush=True)
+        if not args.json:
+            print(f"preset {parameters['PRESET']}")
+        show_plan(runs, args, "notebook")
     if args.dry_run:
         return 0
     from pfl_core.study.plots import figures_dir
@@ -189,13 +191,6 @@ def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
     return given
 
 
-def experiment(name: str, parameters: Parameters) -> list[RunSpec]:
-    """The runs of a notebook; empty for a walkthrough. Raises ValueError for wrong OVERRIDES."""
-    if not papers.has_runs(name):
-        return []
-    return papers.specs(name, parameters["PRESET"], parameters.get("SEEDS"), parameters.get("OVERRIDES"))
-
-
 def run_all(tasks: Mapping[str, Task], root: Path, refresh: bool = False) -> int:
     """Run notebooks one after another, each with parallel training runs. Returns 1 if a notebook failed, else 0.
 
@@ -204,43 +199,35 @@ def run_all(tasks: Mapping[str, Task], root: Path, refresh: bool = False) -> int
     """
     start = perf_counter()
     failed: list[str] = []
-    for i, (name, (parameters, env)) in enumerate(tasks.items(), 1):
+    for i, (name, task) in enumerate(tasks.items(), 1):
         progress = f"{i - 1 - len(failed)} of {len(tasks)} notebooks are done"
-        env = {"PFL_FIGURES_DIR": str(root.resolve()), **env}
         if passed(deadline()):
             raise TimeUpError(f"the time is up: {progress}; the same command continues")
-        preset = parameters["PRESET"]
+        preset = task.parameters["PRESET"]
         figures, copies = root / preset, data_dir() / "notebooks" / preset
         print(f"[{i}/{len(tasks)}] {name}, preset {preset}", flush=True)
-        # files written by the notebook are found by their modification times
-        before = _files(figures)
+        before, began = _files(figures), perf_counter()  # what a notebook writes is found by modification times
+        env = {"PFL_FIGURES_DIR": str(root.resolve()), **task.env}
+        error = ""
         try:
-            outcome = (_refresh if refresh else _run)(name, copies, parameters, env)
-        except TimeUpError as error:
-            raise TimeUpError(f"{progress}; in {name} {error}") from None
+            if refresh:
+                seeds = task.parameters.get("SEEDS")
+                notebooks.rewrite(name, preset, notebooks.path_of(name), copies, env, seeds)
+            else:
+                notebooks.execute(notebooks.path_of(name), copies / f"{name}.ipynb", task.parameters, env)
+        except notebooks.NotebookError as failure:
+            error = str(failure)
+            failed.append(name)
+        except TimeUpError as up:
+            raise TimeUpError(f"{progress}; in {name} {up}") from None
         written = sorted(path for path, modified in _files(figures).items() if before.get(path) != modified)
-        lines = [f"{duration(outcome.seconds)}{', failed' if outcome.error else ''}", *outcome.error.splitlines()]
+        lines = [f"{duration(perf_counter() - began)}{', failed' if error else ''}", *error.splitlines()]
         print("\n".join(f"    {line}" for line in [*lines, *map(_short, written)]), flush=True)
-        failed += [name] if outcome.error else []
     done, seconds = len(tasks) - len(failed), duration(perf_counter() - start)
     print(f"{done} of {len(tasks)} notebooks in {seconds}; executed copies in {_short(data_dir() / 'notebooks')}")
     if failed:
         print(f"failed: {', '.join(failed)}; see NAME.failed.ipynb in the folder of the copies")
     return 1 if failed else 0
-
-
-def _run(name: str, copies: Path, parameters: Parameters, env: Mapping[str, str]) -> notebooks.Outcome:
-    start, error = perf_counter(), ""
-    try:
-        notebooks.execute(notebooks.path_of(name), copies / f"{name}.ipynb", parameters, env)
-    except notebooks.NotebookError as failure:
-        error = str(failure)
-    return notebooks.Outcome(perf_counter() - start, error)
-
-
-def _refresh(name: str, copies: Path, parameters: Parameters, env: Mapping[str, str]) -> notebooks.Outcome:
-    target = notebooks.path_of(name)
-    return notebooks.rewrite(name, parameters["PRESET"], target, copies, env, parameters.get("SEEDS"))
 
 
 def _files(folder: Path) -> dict[Path, int]:
@@ -251,10 +238,3 @@ def _files(folder: Path) -> dict[Path, int]:
 def _short(path: Path) -> str:
     """The path relative to the current folder if it lies below it."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def plan(selected: Mapping[str, Parameters], jobs: int) -> Plan:
-    """Stored and missing runs of each notebook, and the estimated cost of the missing ones."""
-    from pfl_core.cli.plan import Plan
-
-    return Plan.of({name: experiment(name, parameters) for name, parameters in selected.items()}, jobs)

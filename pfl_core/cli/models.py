@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pfl_core.cli.text import size
+from pfl_core.cli.output import size
 from pfl_core.deadline import deadline
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from pfl_core.runs import Record, Store
 
 WHICH = "the models are those that are scored after the aggregation of the last round (acc_mean_merged)"  # for --help
@@ -21,8 +21,10 @@ def save(record: Record, store: Store, folder: Path) -> str:
     """Export the models of a stored run; returns the text for the user."""
     from pfl_core.runs.export import export_models
 
-    with _progress(record) as on_round:
-        content = export_models(record, store, folder, stop_at=deadline(), on_round=on_round)
+    with _progress(record) as bar:
+        content = export_models(
+            record, store, folder, stop_at=deadline(), on_round=lambda done: bar.update(done - bar.n)
+        )
     total = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     lines = [
         f"models of {len(content['clients'])} clients in {folder}, {size(total)}; models.json says how to use them"
@@ -40,25 +42,13 @@ def keep_state(record: Record, store: Store) -> None:
     """Make sure that the final state of a stored run is kept; it is computed again if it was not."""
     from pfl_core.runs.export import restore_state
 
-    with _progress(record) as on_round:
-        restore_state(record, store, stop_at=deadline(), on_round=on_round)
+    with _progress(record) as bar:
+        restore_state(record, store, stop_at=deadline(), on_round=lambda done: bar.update(done - bar.n))
 
 
-@contextmanager
-def _progress(record: Record) -> Iterator[Callable[[int], object]]:
-    """A progress bar for the rounds of a run that is computed again; it appears with the first of them."""
+def _progress(record: Record) -> tqdm:
+    """A progress bar for the rounds of a run that is computed again; it does not appear if nothing is computed."""
     from tqdm import tqdm
 
-    bar: tqdm | None = None
-
-    def on_round(done: int) -> None:
-        nonlocal bar
-        if bar is None:
-            bar = tqdm(total=record.rounds, unit="round", file=sys.stderr, desc=f"{record.spec.method['name']}, again")
-        bar.update(done - bar.n)
-
-    try:
-        yield on_round
-    finally:
-        if bar is not None:
-            bar.close()
+    name = record.spec.method["name"]
+    return tqdm(total=record.rounds, unit="round", file=sys.stderr, desc=f"{name}, again", delay=0.001)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pfl_core.cli.arguments import method, positive
 from pfl_core.cli.models import WHICH, keep_state, save
-from pfl_core.cli.names import complete
-from pfl_core.cli.specs import COMPONENTS, Variation, add_run_options, check_names, variations
-from pfl_core.cli.text import as_json, duration, positive, table
+from pfl_core.cli.output import as_json, duration, table
+from pfl_core.cli.specs import COMPONENTS, add_run_options, variations
+from pfl_core.cli.sweeps import check_log, complete_logs, frame_of, run_all, scores, show_plan
 from pfl_core.deadline import deadline
 from pfl_core.files import remove
-from pfl_core.registry import METRICS, MODULES
+from pfl_core.registry import METRICS
 
 if TYPE_CHECKING:
     from pfl_core.algorithm import MechanismCheck
@@ -36,7 +36,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "Several values with commas between them make a sweep of all combinations: --seed 0-2 --lr 0.01,0.1 "
         "--set alpha=0.1,0.3. The result is then a table with the mean over seeds.",
     )
-    complete(run.add_argument("method", metavar="METHOD", help="a method listed by `pfl methods`"), MODULES)
+    run.add_argument("method", type=method, metavar="METHOD", help="a method listed by `pfl methods`")
     add_run_options(run)
     run.add_argument("--until", type=positive, metavar="T", help="stop after T rounds and store a partial record")
     run.add_argument(
@@ -56,7 +56,6 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def do_run(args: argparse.Namespace) -> int:
-    check_names(args, [args.method])
     rows = variations(args, [args.method])
     specs = [spec for row in rows for spec in row.specs]
     if len(specs) > 1 and (args.until or args.keep_state or args.save_models):
@@ -64,7 +63,8 @@ def do_run(args: argparse.Namespace) -> int:
             f"--until, --keep-state and --save-models need a single run; these arguments describe {len(specs)}"
         )
     if args.dry_run:
-        return dry_run(rows, args)
+        show_plan({row.label: row.specs for row in rows}, args, "runs")
+        return 0
     from pfl_core.runs import Store
 
     store = Store()
@@ -76,8 +76,13 @@ def do_run(args: argparse.Namespace) -> int:
         for record, was_stored, values in zip(records, stored, varied, strict=True):
             print(as_json(result(record, was_stored) | ({"varied": values} if values else {})))
         return 0
-    print(sweep_table(rows, records))
-    print(f"{sum(stored)} of {len(records)} runs were stored already")
+    from pfl_core.study.method_comparison import remarks
+
+    runs = frame_of(rows, records)
+    columns, cells = scores(rows, runs, ["upload, MB"])
+    lines = [[*map(str, row.varied.values()), *line] for row, line in zip(rows, cells, strict=True)]
+    print(table([*rows[0].varied, *columns], lines))
+    print(*remarks(runs), f"{sum(stored)} of {len(records)} runs were stored already", sep="\n")
     return 0
 
 
@@ -92,12 +97,12 @@ def run_one(spec: RunSpec, store: Store, args: argparse.Namespace) -> int:
     if not args.json:
         print(describe(spec, key))
     if args.log:
-        _check_log(args.log)
+        check_log(args.log)
     if record is None or not was_stored:
         record = compute(spec, store, key, args)
     elif args.keep_state:
         keep_state(record, store)
-    _complete_logs(args.log, [record], [was_stored])
+    complete_logs(args.log, [record], [was_stored])
     saved = save(record, store, args.save_models) if args.save_models else ""
     if saved and not (was_stored or args.keep_state or record.partial):
         remove(store.checkpoint(key))
@@ -118,78 +123,6 @@ def keeping(spec: RunSpec, until: int | None) -> str:
     if reason := horizon_dependence(spec):
         return f"the state is kept, but a run with more rounds cannot continue from it: {reason}"
     return "the state is kept: the same command with more --rounds continues from it"
-
-
-def run_all(specs: Sequence[RunSpec], store: Store, args: argparse.Namespace) -> tuple[list[Record], list[bool]]:
-    """The records of several runs, computed in parallel, and whether each was stored already."""
-    from pfl_core.runs import sweep
-
-    if args.log:
-        _check_log(args.log)
-    found = [store.locate(spec)[1] for spec in specs]
-    stored = [record is not None and not record.partial for record in found]
-    records = sweep(specs, jobs=args.jobs, store=store, log=args.log and args.log.resolve())
-    _complete_logs(args.log, records, stored)
-    return records, stored
-
-
-def _check_log(folder: Path) -> None:
-    from pfl_core.runs.log import check_folder
-
-    check_folder(folder)
-
-
-def _complete_logs(folder: Path | None, records: Sequence[Record], stored: Sequence[bool]) -> None:
-    """Write the logs of runs that were read from the store, or computed where this folder is not shared."""
-    if folder is None:
-        return
-    from pfl_core.runs.log import RunLog
-
-    for record, was_stored in zip(records, stored, strict=True):
-        with RunLog(folder, record.spec, record.key) as log:
-            if was_stored or not log.path.exists():
-                log.update(record.series)
-
-
-def dry_run(rows: Sequence[Variation], args: argparse.Namespace) -> int:
-    """Print what the runs would cost."""
-    from pfl_core.cli.plan import Plan
-    from pfl_core.runs.sweep import num_jobs
-
-    plan = Plan.of({row.label: row.specs for row in rows}, num_jobs(args.jobs))
-    print(as_json(plan.rows) if args.json else plan.text("runs"))
-    return 0
-
-
-def sweep_table(rows: Sequence[Variation], records: Sequence[Record]) -> str:
-    """A line for each combination: accuracies (mean and deviation over seeds), communication, time; then remarks."""
-    from pfl_core.study.method_comparison import remarks, runs_of, summary
-
-    runs = runs_of(grouped(rows, records))
-    of_label = summary(runs).to_dict("index")
-    names = list(rows[0].varied)
-    shown = {"accuracy, %": "acc_mean", "deviation": "acc_mean_sd", "worst tenth, %": "acc_bottom_decile"}
-    shown |= {"novel clients, %": "acc_mean_novel"} if "acc_mean_novel" in runs else {}
-    shown |= {"validation, %": "acc_val"} if has_validation(records) else {}
-    columns = (*names, "seeds", *shown, "upload, MB", "time of a run")
-    cells = []
-    for row in rows:
-        numbers = of_label[row.label]
-        accuracy = (f"{numbers[name]:.2f}" for name in shown.values())
-        cost = f"{numbers['upload_mb']:.2f}", duration(numbers["seconds"])
-        cells.append((*(str(row.varied[name]) for name in names), len(row.specs), *accuracy, *cost))
-    return "\n".join([table(columns, cells), *remarks(runs)])
-
-
-def has_validation(records: Sequence[Record]) -> bool:
-    """Whether clients of one of the runs have validation samples."""
-    return any("correct_val" in record.series for record in records)
-
-
-def grouped(rows: Sequence[Variation], records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Label -> the records of its runs. ``records`` are in the order of the rows' specs."""
-    rest = iter(records)
-    return {row.label: [next(rest) for _ in row.specs] for row in rows}
 
 
 def compute(spec: RunSpec, store: Store, key: str, args: argparse.Namespace) -> Record:
@@ -291,8 +224,8 @@ def summary(record: Record, was_stored: bool, store: Store) -> str:
             continue
         mean, pooled, decile = (numbers[f"acc_{kind}{suffix}"] for kind in ("mean", "pooled", "bottom_decile"))
         lines.append(f"{title:<22}{mean:>8.2f}{pooled:>8.2f}{decile:>15.2f}")
-    if has_validation([record]):
-        lines.append(f"{'validation samples':<30}{validation(record):>8.2f}")
+    if not math.isnan(validated := validation(record)):
+        lines.append(f"{'validation samples':<30}{validated:>8.2f}")
     lines += [f"data: {record.about}"] if record.about else []
     lines += [f"stopped early: {record.length} rounds"] if record.partial else []
     upload = "not recorded" if math.isnan(numbers["upload_mb"]) else f"{numbers['upload_mb']:.2f} MB"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pfl_core.cli.arguments import known, positive
 from pfl_core.cli.models import WHICH, save
-from pfl_core.cli.names import check, complete
-from pfl_core.cli.text import as_json, duration, size, table
+from pfl_core.cli.output import as_json, duration, size, table
 from pfl_core.papers import STUDIES, study
 from pfl_core.study.presets import PRESETS
 
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
 
 
 COLUMNS = ("key", "paper", "preset", "method", "variant", "data", "rounds", "seed", "acc_mean")
+FILTERS = ("paper", "preset", "method", "data")  # options that select runs by a column
+SELECTION = {**dict.fromkeys(FILTERS), "newest": None, "all": False}  # options of `list` and `export`
 
 
 def add(commands: argparse._SubParsersAction) -> None:
     runs = commands.add_parser("runs", help="list, export or delete stored runs")
-    runs.set_defaults(do=list_runs, paper=None, preset=None, json=False)
+    runs.set_defaults(do=list_runs, **SELECTION, json=False)
     actions = runs.add_subparsers(dest="action", metavar="list|export|clean|manifest")
-    listing = actions.add_parser("list", help="list the stored runs (default)")
+    listing = actions.add_parser("list", help="list your runs (default)")
     listing.add_argument("--json", action="store_true", help="print a JSON list of runs")
     listing.set_defaults(do=list_runs)
     export = actions.add_parser(
@@ -35,7 +38,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "where",
         nargs="*",
         metavar="DIR [KEY ...]",
-        help="the folder, then keys; with --results or --models only keys (default: all runs)",
+        help="the folder, then keys of any runs; with --results or --models only keys (default: all your runs)",
     )
     target = export.add_mutually_exclusive_group()
     target.add_argument("--results", action="store_true", help="copy the JSON files to data/results/, to commit them")
@@ -48,8 +51,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     export.set_defaults(do=export_runs)
     for command in (listing, export):
-        complete(command.add_argument("--paper", help="only runs made for this paper"), STUDIES)
-        complete(command.add_argument("--preset", help="only runs of this preset"), PRESETS)
+        add_selection(command)
     clean = actions.add_parser(
         "clean",
         help="delete stale records, damaged files and what killed processes left; data/results/ is never changed",
@@ -65,25 +67,51 @@ def add(commands: argparse._SubParsersAction) -> None:
     manifest.set_defaults(do=write_manifest)
 
 
-def list_runs(args: argparse.Namespace) -> int:
-    check_names(args)
+def add_selection(command: argparse.ArgumentParser) -> None:
+    """The options of SELECTION."""
+    command.add_argument("--paper", type=known("paper", STUDIES), help="only runs made for this paper")
+    command.add_argument("--preset", type=known("preset", PRESETS), help="only runs of this preset")
+    command.add_argument("--method", help="only runs of this method")
+    command.add_argument("--data", help="only runs on this data set")
+    command.add_argument("--newest", type=positive, metavar="N", help="only the N newest of them, the last one first")
+    command.add_argument("--all", action="store_true", help="also the committed runs in data/results/")
+
+
+def selected(args: argparse.Namespace, keys: Sequence[str] = ()) -> tuple[Store, list[dict[str, Any]]]:
+    """The selected runs as rows, and a store that has them.
+
+    Without ``keys`` and --all: only runs in the data folder, not the committed ones. Raises ValueError for an unknown
+    key.
+    """
     from pfl_core.runs import Store
     from pfl_core.runs.index import indexed
 
-    store = Store()
-    gc.freeze()  # else the collector goes through all libraries again and again, a third of the time
+    everything = args.all or bool(keys)
+    store = Store() if everything else Store(results=Path(os.devnull))
     here = store.names()
+    gc.freeze()  # else the collector goes through all libraries again and again, a third of the time
     rows = [
         {**row, "committed": f"{row['key']}.json" not in here}
-        for row in indexed(store, "list", _row)
-        if args.paper in (None, row["paper"]) and args.preset in (None, row["preset"])
+        for row in indexed(store, "list" if everything else "own", _row)
     ]
+    if unknown := [key for key in keys if key not in {row["key"] for row in rows}]:
+        raise ValueError(f"no stored run has the key {unknown[0]!r}; `pfl runs list --all` shows the keys")
+    rows = [row for row in rows if all(getattr(args, name) in (None, row[name]) for name in FILTERS)]
+    if keys:
+        rows = [row for row in rows if row["key"] in keys]
+    if args.newest:
+        rows = sorted(rows, key=lambda row: row["modified"], reverse=True)[: args.newest]
+    return store, rows
+
+
+def list_runs(args: argparse.Namespace) -> int:
+    store, rows = selected(args)
     if args.json:
         print(as_json(rows))
-        return 0
-    columns = (*COLUMNS, "took", "size", "state")
-    cells = [_cells(row) for row in rows]
-    print(table(columns, cells) if rows else f"no matching runs in {store.root}")
+    elif rows:
+        print(table((*COLUMNS, "took", "size", "state"), [_cells(row) for row in rows]))
+    else:
+        print(f"no matching runs in {store.root}" + ("" if args.all else "; --all also lists the committed ones"))
     return 0
 
 
@@ -105,6 +133,7 @@ def _row(record: Record, path: Path) -> dict[str, Any]:
         "acc_mean": float(record.reported_curve()["acc_mean"].iloc[-1]),
         "seconds": record.seconds,
         "bytes": path.stat().st_size,
+        "modified": path.stat().st_mtime,
         "stale": record.stale,
     }
 
@@ -123,51 +152,49 @@ def record_path(record: Record, store: Store) -> Path:
     return local if local.exists() else next(store.results.glob(f"**/{record.key}.json"))
 
 
-def check_names(args: argparse.Namespace) -> None:
-    """Raise ValueError for an unknown paper or preset."""
-    check("paper", args.paper, STUDIES)
-    check("preset", args.preset, PRESETS)
-
-
-def select_records(store: Store, args: argparse.Namespace, keys: list[str] | None = None) -> list[Record]:
-    """The stored records selected by keys, --paper and --preset. Raises ValueError for an unknown key."""
-    records = {record.key: record for record in store}
-    unknown = [key for key in keys or [] if key not in records]
-    if unknown:
-        raise ValueError(f"no stored run has the key {unknown[0]!r}; `pfl runs list` shows the keys")
-    candidates = [records[key] for key in keys] if keys else records.values()
-    return [r for r in candidates if args.paper in (None, r.spec.paper) and args.preset in (None, r.spec.preset_label)]
-
-
 def export_runs(args: argparse.Namespace) -> int:
-    check_names(args)
-    from pfl_core.files import atomic_write
-    from pfl_core.notebooks import catalogue
+    to_folder = not args.results and not args.models
+    if to_folder and not args.where:
+        raise ValueError("runs export: give the folder to write to")
+    keys = args.where[1:] if to_folder else args.where
+    if not (to_folder or keys or any(getattr(args, name) for name in SELECTION)):
+        option = "--results" if args.results else "--models"
+        raise ValueError(f"runs export {option}: select the runs by key, --paper, --preset, --method, --newest, --all")
+    if to_folder:
+        _check_target(Path(args.where[0]))
+    if args.results:
+        from pfl_core.notebooks import catalogue
+
+        catalogue.names()  # only a checkout has data/results/
+    store, rows = selected(args, keys)
+    records = [record for row in rows if (record := store.get(row["key"])) is not None]
+    if not records:
+        committed = "" if args.all or keys else "; --all also takes the committed ones"
+        raise ValueError(f"runs export: no stored run matches, nothing to write{committed}")
+    if args.results:
+        return _copy_to_results(records, store)
+    if args.models:
+        return _export_models(records, store, args.models)
+    return _copy_to_folder(records, store, Path(args.where[0]), "" if args.all or keys else "of your ")
+
+
+def _check_target(folder: Path) -> None:
+    """Raise ValueError if a file or a key was given in place of the folder to write to."""
     from pfl_core.runs import Store
 
-    store = Store()
-    if args.results:
-        if not (args.where or args.paper or args.preset):
-            raise ValueError("runs export --results: select the runs by key, --paper or --preset")
-        catalogue.names()  # only a checkout has data/results/
-        return _copy_to_results(select_records(store, args, args.where), store)
-    if args.models:
-        if not (args.where or args.paper or args.preset):
-            raise ValueError("runs export --models: select the runs by key, --paper or --preset")
-        return _export_models(select_records(store, args, args.where), store, args.models)
-    if not args.where:
-        raise ValueError("runs export: give the folder to write to")
-    folder, records = Path(args.where[0]), select_records(store, args, args.where[1:])
-    if folder.is_file() or folder.name in store.files():
+    if folder.is_file() or folder.name in Store().files():
         kind = "a file" if folder.is_file() else "the key of a run"
         raise ValueError(f"runs export: {folder} is {kind}; the first argument is the folder to write to")
-    if not records:
-        raise ValueError("runs export: no stored run matches, nothing to write")
+
+
+def _copy_to_folder(records: list[Record], store: Store, folder: Path, whose: str) -> int:
+    from pfl_core.files import atomic_write
+
     for record in records:
         atomic_write(folder / f"{record.key}.json", record_path(record, store).read_bytes())
         atomic_write(folder / f"{record.key}.csv", record.to_frame().to_csv(index=False, lineterminator="\n").encode())
     atomic_write(folder / "runs.csv", _index(records).encode())
-    print(f"exported {len(records)} runs to {folder}: runs.csv, and KEY.json and KEY.csv (long format) for each run")
+    print(f"exported {len(records)} {whose}runs to {folder}: runs.csv, and KEY.json and KEY.csv (long format) of each")
     return 0
 
 
@@ -181,19 +208,13 @@ def _index(records: list[Record]) -> str:
     return runs.to_csv(index=False, lineterminator="\n")
 
 
-def _preset(record: Record) -> str:
-    """The subfolder of data/results/<paper>/ for a record."""
-    return "other" if record.spec.changed or not record.spec.preset else record.spec.preset
-
-
 def _copy_to_results(records: list[Record], store: Store) -> int:
     from pfl_core.files import atomic_write
     from pfl_core.runs.store import check_replaceable
 
-    if not records:
-        raise ValueError("runs export --results: no stored run matches, nothing to write")
     for record in records:
-        path = store.results / (record.spec.paper or "other") / _preset(record) / f"{record.key}.json"
+        preset = "other" if record.spec.changed or not record.spec.preset else record.spec.preset
+        path = store.results / (record.spec.paper or "other") / preset / f"{record.key}.json"
         check_replaceable(path)
         atomic_write(path, record_path(record, store).read_bytes())
         print(f"{path}  {record.spec.label()}{', STALE' if record.stale else ''}")
@@ -203,8 +224,6 @@ def _copy_to_results(records: list[Record], store: Store) -> int:
 def _export_models(records: list[Record], store: Store, folder: Path) -> int:
     from pfl_core.runs.export import check as check_export
 
-    if not records:
-        raise ValueError("runs export --models: no stored run matches, nothing to write")
     folders = [folder / record.key if len(records) > 1 else folder for record in records]
     for record, target in zip(records, folders, strict=True):
         check_export(record.spec, record.key, target)

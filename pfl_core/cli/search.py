@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pfl_core.cli.names import check, complete
-from pfl_core.cli.text import add_scheduler, add_stop_after, as_json, positive, table
+from pfl_core.cli.arguments import add_computing, known
+from pfl_core.cli.output import as_json, table
 from pfl_core.options import did_you_mean
 from pfl_core.papers import STUDIES, study
-from pfl_core.registry import MODULES
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -27,15 +27,13 @@ def add(commands: argparse._SubParsersAction) -> None:
         "The chosen values are written to the paper's searched.json, where the paper's settings read them. "
         "Stored runs are reused. A run whose validation loss is NaN for every client ends early.",
     )
-    complete(search.add_argument("paper", metavar="PAPER", help=", ".join(STUDIES)), STUDIES)
-    methods = search.add_argument("methods", nargs="*", metavar="METHOD", help="default: all methods that have a grid")
-    complete(methods, MODULES)
-    preset = search.add_argument("--preset", help="only this preset (default: all presets that have a search)")
-    complete(preset, PRESETS)
+    search.add_argument("paper", type=known("paper", STUDIES), metavar="PAPER", help=", ".join(STUDIES))
+    search.add_argument("methods", nargs="*", metavar="METHOD", help="default: all methods that have a grid")
+    search.add_argument(
+        "--preset", type=known("preset", PRESETS), help="only this preset (default: all presets that have a search)"
+    )
     search.add_argument("--setting", help="only this setting (default: all settings that have a search)")
-    search.add_argument("--jobs", type=positive, metavar="N", help="number of parallel runs (default: all cores)")
-    add_scheduler(search)
-    add_stop_after(search)
+    add_computing(search)
     search.add_argument("--list", action="store_true", help="list the grids and the chosen values; run nothing")
     search.add_argument("--json", action="store_true", help="print what --list shows as a JSON list")
     search.set_defaults(do=do_search)
@@ -44,21 +42,18 @@ def add(commands: argparse._SubParsersAction) -> None:
 def do_search(args: argparse.Namespace) -> int:
     if args.json and not args.list:
         raise ValueError("--json prints what --list shows; add --list")
-    check("paper", args.paper, STUDIES)
-    if args.preset:
-        check("preset", args.preset, PRESETS)
     selected_study = study(args.paper)
     selected = selected_searches(selected_study, args)
     if args.list:
-        rows = [
-            (*location, search.method, grid_text(search), chosen_text(selected_study, location, search))
-            for location, search in selected
-        ]
-        objects = [
-            {"preset": location[0], "setting": location[1], "method": search.method, "grid": search.grid}
-            | {"chosen": selected_study.settings.searched.get(location, {}).get(search.method)}
-            for location, search in selected
-        ]
+        objects, rows = [], []
+        for location, search in selected:
+            preset, setting = location
+            chosen = selected_study.settings.searched.get(location, {}).get(search.method)
+            known_as = {"preset": preset, "setting": setting, "method": search.method}
+            objects.append({**known_as, "grid": search.grid, "chosen": chosen})
+            tried = {**search.grid, **search.each}
+            grid = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in tried.items())
+            rows.append((preset, setting, search.method, grid, values_text(chosen or {})))
         print(as_json(objects) if args.json else table(("preset", "setting", "method", "grid", "chosen"), rows))
         return 0
     from pfl_core.study.search import run_search, write
@@ -67,10 +62,9 @@ def do_search(args: argparse.Namespace) -> int:
         row = run_search(search, selected_study.settings, *location, jobs=args.jobs)
         write(selected_study.searched, [row])
         edge = f"; {', '.join(row['edges'])} at the edge of the grid" if row["edges"] else ""
-        values = ", ".join(f"{name}={value}" for name, value in row["values"].items())
         print(
-            f"{', '.join(location)}, {search.method}: {values} (validation accuracy {row['validation']:.2f} %; "
-            f"{row['runs']} runs, {row['hours']:.2f} hours{edge})",
+            f"{', '.join(location)}, {search.method}: {values_text(row['values'])} "
+            f"(validation accuracy {row['validation']:.2f} %; {row['runs']} runs, {row['hours']:.2f} hours{edge})",
             flush=True,
         )
     return 0
@@ -93,12 +87,5 @@ def selected_searches(study: Study, args: argparse.Namespace) -> list[tuple[Loca
     return selected
 
 
-def grid_text(search: Search) -> str:
-    return "; ".join(
-        f"{name}: {', '.join(map(str, values))}" for name, values in {**search.grid, **search.each}.items()
-    )
-
-
-def chosen_text(study: Study, location: Location, search: Search) -> str:
-    values = study.settings.searched.get(location, {}).get(search.method)
-    return ", ".join(f"{name}={value}" for name, value in values.items()) if values else "-"
+def values_text(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())

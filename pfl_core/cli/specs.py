@@ -1,33 +1,37 @@
-"""The options that describe runs, shared by ``pfl run`` and ``pfl compare``, and the runs that they describe."""
+"""The options that describe runs, shared by ``pfl run`` and ``pfl compare``, and the runs that they describe.
+
+Each field of ``Schedule`` and ``Training`` is a flag; the comment behind the field is its help.
+"""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pfl_core.cli.names import check, check_method, complete, data_sets
-from pfl_core.cli.text import (
+from pfl_core.cli.arguments import (
     BadArgument,
-    add_scheduler,
-    add_stop_after,
+    add_computing,
     device,
+    distinct,
     integer,
+    known,
     number,
     parts,
     positive,
+    several,
     value,
     values,
 )
+from pfl_core.cli.fields import PACKAGE, declared
 from pfl_core.data.registry import check_name, data_dir
-from pfl_core.options import choices
+from pfl_core.options import choices, did_you_mean
 from pfl_core.papers import STUDIES, study
 from pfl_core.registry import INSTRUMENTS, METRICS, MODULES, PARTITIONS
 from pfl_core.study.presets import PRESETS
@@ -36,9 +40,19 @@ if TYPE_CHECKING:
     from pfl_core.runs import RunSpec
 
 COMPONENTS = ("data", "partition", "model")  # fields of a run that have a name and options
-FRAME_FLAGS = ("clients", "rounds", "participation", "lr", "epochs", "batch_size")  # flags that set a field of a run
-LISTS = ("reading", *COMPONENTS, *FRAME_FLAGS)  # flags that accept several values
+FIELDS = [*declared(PACKAGE / "engine.py", "Schedule"), *declared(PACKAGE / "training.py", "Training")]
+FLAGS = ("clients", *(field.name for field in FIELDS))  # flags that set one field of a run or of its training
+LISTS = ("reading", *COMPONENTS, *FLAGS)  # flags that accept several values
+PARSERS: dict[str, Callable[[str], Any]] = {  # type of a field -> parser of one value
+    "int": integer,
+    "NonNegativeInt": integer,
+    "PositiveInt": positive,
+    "float": number,
+    "NonNegativeFloat": number,
+    "str": str,
+}
 OPTIONS = ("paper", "preset", *LISTS, "seed", "device", "set", "metrics", "jobs", "log", "dry_run")
+OWNERS = ("method", *COMPONENTS, "train", "run")  # what --set can set a field of
 MAX_RUNS = 10_000  # of one command
 # Without --paper. This project's choice: with these, a shared model learns within 20 rounds although each client has 2
 # of the 10 classes. FedAvg ends at 88 %; at rate 0.1 with batches of 16 and momentum 0.9 it ends at 59 %.
@@ -69,25 +83,22 @@ class Variation:
 def add_run_options(command: argparse.ArgumentParser) -> None:
     """All options that describe runs, except the method."""
     add = command.add_argument
-    complete(add("--paper", help=f"start from the settings of this paper: {', '.join(STUDIES)}"), STUDIES)
-    complete(add("--preset", help=f"size of the paper's experiment: {', '.join(PRESETS)} (default quick)"), PRESETS)
-    readings = add(
+    add("--paper", type=known("paper", STUDIES), help=f"start from this paper's settings: {', '.join(STUDIES)}")
+    sizes = f"size of the paper's experiment: {', '.join(PRESETS)} (default quick)"
+    add("--preset", type=known("preset", PRESETS), help=sizes)
+    add(
         "--reading",
         type=several(str),
         help="where text and code of a paper differ, follow: paper (default) or authors_code",
     )
-    complete(readings, ("paper", "authors_code"))
-    complete(add("--data", metavar="D", type=several(str), help="a data set listed by `pfl data`"), data_sets)
+    add("--data", type=several(str), help="a data set listed by `pfl data`")
     forms = [f"{name}:{option.upper()}" if (option := MAIN_OPTION.get(name)) else name for name in PARTITIONS]
-    complete(add("--partition", metavar="P", type=several(partition), help=", ".join(forms)), PARTITIONS)
-    add("--clients", type=several(positive), metavar="N", help="number of clients")
-    add("--rounds", type=several(positive), metavar="T", help="communication rounds")
-    add("--model", metavar="M", type=several(str), help="the network, e.g. mlp, cnn_small, resnet18")
-    add("--lr", type=several(number), help="learning rate of local training")
-    add("--epochs", type=several(integer), help="local epochs")
-    add("--batch-size", type=several(positive), metavar="B", help="batch size of local training")
-    add("--participation", type=several(number), help="fraction of the clients in each round, e.g. 0.1")
-    add("--seed", type=seeds, metavar="S", help="random seeds, e.g. 0-2 or 0,2,5 (default 0)")
+    add("--partition", type=several(partition), help=", ".join(forms))
+    add("--model", type=several(str), help="the network, e.g. mlp, cnn_small, resnet18")
+    add("--clients", type=several(positive), help="number of clients")
+    for field in FIELDS:
+        add(f"--{field.name.replace('_', '-')}", type=values_of(field.type), help=field.about.replace("%", "%%"))
+    add("--seed", type=seeds, help="random seeds, e.g. 0-2 or 0,2,5 (default 0)")
     add("--device", type=device, help="cpu (default), cuda, cuda:1, ...")
     add(
         "--set",
@@ -95,9 +106,9 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=setting,
-        help="set a field of the method (alpha=0.5), an option of the data, partition or model (model.width=32), or "
-        "another field of training or the run (train.momentum=0.9, run.eval_every=5); VALUE is JSON or plain text; "
-        "METHOD.FIELD=VALUE sets a field of this method only",
+        help="set a field of the method (alpha=0.5; `pfl methods METHOD` lists them), or an option of the data, "
+        "partition or model (model.width=32); VALUE is JSON or plain text; METHOD.FIELD=VALUE sets a field of this "
+        "method only",
     )
     add(
         "--metrics",
@@ -106,7 +117,6 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
         help=f"score each client after the last round: {', '.join(f'{n} ({text})' for n, text in METRICS.items())}; "
         "needs torchmetrics; a stored run without them is computed again",
     )
-    add("--jobs", type=positive, metavar="N", help="number of cores, for runs or clients of a run (default: all)")
     add(
         "--log",
         type=Path,
@@ -115,22 +125,27 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
         "where it is installed",
     )
     add("--dry-run", action="store_true", help="count the runs, and estimate time, memory and disk; run nothing")
-    add_scheduler(command)
-    add_stop_after(command)
+    add_computing(command)
 
 
-def several(of: Callable[[str], Any]) -> Callable[[str], list[Any]]:
-    """The parser of "a,b,c": each part is parsed by ``of``."""
-
-    def parse(text: str) -> list[Any]:
-        return distinct([of(part) for part in parts(text)])
-
-    return parse
+def values_of(annotation: str) -> Callable[[str], list[Any]]:
+    """The parser of a flag's values, from the type of its field. Types such as ``tuple[float, ...]`` take JSON."""
+    if found := re.fullmatch(r"Literal\[(.*)\]", annotation):
+        return several(known("value", [word.strip("'") for word in found[1].split(", ")]))
+    return several(PARSERS[annotation]) if annotation in PARSERS else values
 
 
-def distinct(given: Iterable[Any]) -> list[Any]:
-    """The values without repetitions. They may be lists or dictionaries."""
-    return list({json.dumps(item, sort_keys=True): item for item in given}.values())
+def unknown_option(text: str, following: Sequence[str]) -> str:
+    """How to give what was given as an option that does not exist, such as ``--alpha 0.5``."""
+    name, _, given = text.lstrip("-").partition("=")
+    field = name.replace("-", "_")
+    if alike := did_you_mean(field, OPTIONS):
+        return alike.replace("_", "-")
+    assigned = f"{field}={given or next(iter(following), 'VALUE')}"
+    return (
+        f"; give a field of the method as --set {assigned}, an option of the data, partition or model as "
+        f"--set partition.{assigned}"
+    )
 
 
 def seeds(text: str) -> list[int]:
@@ -151,14 +166,14 @@ def setting(text: str) -> tuple[str, str, list[Any]]:
     """'partition.val=0.1,0.2' -> ("partition", "val", [0.1, 0.2]). A name without a dot is a field of the method."""
     name, equals, value_text = text.partition("=")
     owner, dot, field = name.rpartition(".")
-    known = owner in ("", *COMPONENTS, "train", "run", *MODULES, *INSTRUMENTS) or ":" in owner
-    if not equals or not field or not known or bool(dot) != bool(owner):
+    is_known = owner in ("", *OWNERS[1:], *MODULES, *INSTRUMENTS) or ":" in owner
+    if not equals or not field or not is_known or bool(dot) != bool(owner):
         raise BadArgument(
             f"{text!r} is not FIELD=VALUE with a FIELD such as alpha, data.x, partition.x, train.x or METHOD.x"
         )
     if field == "name":
         raise BadArgument(f"{text!r}: choose the name with METHOD, --data, --partition or --model instead")
-    return owner or "method", field, distinct(values(value_text))
+    return owner or "method", field, values(value_text)
 
 
 def partition(text: str) -> dict[str, Any]:
@@ -178,8 +193,12 @@ def variations(args: argparse.Namespace, methods: Sequence[str]) -> list[Variati
 
     Raises ValueError for wrong or incompatible values, and for more than MAX_RUNS runs.
     """
+    if args.preset and not args.paper:
+        raise ValueError(f"--preset {args.preset} is the size of a paper's experiment; add --paper")
+    for name in args.data or () if not args.paper else ():  # with --paper, --data may also name one of its settings
+        check_name(name, data_dir())
     for owner, field, _ in args.set:
-        if owner not in ("method", *COMPONENTS, "train", "run", *methods):
+        if owner not in (*OWNERS, *methods):
             raise ValueError(f"--set {owner}.{field}: {owner} is not a method of this command: {', '.join(methods)}")
         if owner == "method":
             _check_all_have(methods, field)
@@ -193,11 +212,13 @@ def variations(args: argparse.Namespace, methods: Sequence[str]) -> list[Variati
     total = len(random_seeds) * sum(math.prod(map(len, axes.values())) for axes in axes_of.values())
     if total > MAX_RUNS:
         raise ValueError(f"the given values make {total} runs; give at most {MAX_RUNS}")
-    return [
-        _variation(args, method, axes, dict(zip(axes, combination, strict=True)), random_seeds)
-        for method, axes in axes_of.items()
-        for combination in product(*axes.values())
-    ]
+    found = []
+    for method, axes in axes_of.items():
+        for combination in product(*axes.values()):
+            chosen = dict(zip(axes, combination, strict=True))
+            varied = {_axis_name(axis): _shown(chosen[axis]) for axis, given in axes.items() if len(given) > 1}
+            found.append(Variation(method, varied, [spec_of(args, method, chosen, seed) for seed in random_seeds]))
+    return found
 
 
 def _check_all_have(methods: Sequence[str], field: str) -> None:
@@ -210,21 +231,6 @@ def _check_all_have(methods: Sequence[str], field: str) -> None:
         raise ValueError(f"--set {field}: {', '.join(missing)} has no such setting; give {alone}")
 
 
-def _variation(
-    args: argparse.Namespace,
-    method: str,
-    axes: dict[Any, list[Any]],
-    chosen: dict[Any, Any],
-    random_seeds: Sequence[int],
-) -> Variation:
-    """One combination: ``chosen`` has a value of each of the ``axes``."""
-    flags = dict.fromkeys(LISTS) | {axis: given for axis, given in chosen.items() if isinstance(axis, str)}
-    sets = [(*axis, given) for axis, given in chosen.items() if not isinstance(axis, str)]
-    one = argparse.Namespace(**{**vars(args), **flags, "method": method, "set": sets})
-    varied = {_axis_name(axis): _shown(chosen[axis]) for axis, given in axes.items() if len(given) > 1}
-    return Variation(method, varied, [spec_of(one, seed) for seed in random_seeds])
-
-
 def _axis_name(axis: str | tuple[str, str]) -> str:
     """("method", "alpha") -> "alpha", ("train", "momentum") -> "train.momentum"."""
     return axis if isinstance(axis, str) else ".".join(axis).removeprefix("method.")
@@ -235,8 +241,8 @@ def _shown(given: Any) -> Any:
     return ":".join(map(str, given.values())) if isinstance(given, dict) and "name" in given else given
 
 
-def spec_of(args: argparse.Namespace, seed: int) -> RunSpec:
-    """The run with these arguments, which have one value each. Raises ValueError for wrong or incompatible values.
+def spec_of(args: argparse.Namespace, method: str, chosen: dict[Any, Any], seed: int) -> RunSpec:
+    """One run. ``chosen``: flag, or (owner, field) of --set -> its value. Raises ValueError for wrong values.
 
     The spec is marked as changed if it differs from the preset, so that `pfl compare` does not show it as the preset's
     result.
@@ -244,28 +250,29 @@ def spec_of(args: argparse.Namespace, seed: int) -> RunSpec:
     from pfl_core.runs.build import with_all_clients
     from pfl_core.study.settings import override
 
-    # --set values by owner: {"method": {...}, "data": {...}, ...}
-    sets: dict[str, dict[str, Any]] = {name: {} for name in ("method", *COMPONENTS, "train", "run")}
-    for owner, field, given in args.set:
-        sets[owner][field] = given
-    if args.reading:
-        sets["method"]["reading"] = args.reading
-    flags = {name: flag for name in FRAME_FLAGS if (flag := getattr(args, name)) is not None}
-    changes = flags | sets["train"] | sets["run"]
-    changes |= {name: flag for name in COMPONENTS if (flag := getattr(args, name)) is not None}
+    # values of --set by owner: {"method": {...}, "data": {...}, ...}
+    sets: dict[str, dict[str, Any]] = {name: {} for name in OWNERS}
+    changes: dict[str, Any] = {}
+    for axis, given in chosen.items():
+        if axis == "reading":
+            sets["method"]["reading"] = given
+        elif isinstance(axis, str):
+            changes[axis] = given
+        else:
+            owner, field = axis
+            sets[owner][field] = given
+    changes |= sets["train"] | sets["run"]
     if args.paper:
         dataset = _paper_dataset(args, changes)
         base = study(args.paper).settings.spec(
-            args.method, preset=args.preset or "quick", dataset=dataset, seed=seed, **sets["method"]
+            method, preset=args.preset or "quick", dataset=dataset, seed=seed, **sets["method"]
         )
-    elif args.preset:
-        raise ValueError(f"--preset {args.preset} is the size of a paper's experiment; add --paper")
     else:
-        base = trial(args.method, sets["method"], seed)
+        base = trial(method, sets["method"], seed)
     spec = override(base, changes)
     components: dict[str, Any] = {name: {**getattr(spec, name), **sets[name]} for name in COMPONENTS if sets[name]}
     spec = dataclasses.replace(spec, **components)
-    if args.partition and "clients" not in changes:
+    if "partition" in changes and "clients" not in changes:
         spec = with_all_clients(spec)
     changed = spec.identity() != base.identity()
     return dataclasses.replace(spec, device=args.device or "cpu", metrics=tuple(args.metrics or ()), changed=changed)
@@ -289,23 +296,11 @@ def trial(name: str, given: dict[str, Any], seed: int) -> RunSpec:
     return override(spec, {**TRIAL_TRAINING, **(entry.trial_training if entry else {})})
 
 
-def check_names(args: argparse.Namespace, methods: Sequence[str]) -> None:
-    """Raise ValueError for an unknown method, paper, preset or data set, before anything slow is imported."""
-    for method in methods:
-        check_method(method)
-    check("paper", args.paper, STUDIES)
-    if args.paper:
-        check("preset", args.preset, PRESETS)
-    else:  # with --paper, --data may also name one of the paper's settings
-        for name in args.data or ():
-            check_name(name, data_dir())
-
-
 def _paper_dataset(args: argparse.Namespace, changes: dict[str, Any]) -> str | None:
     """The paper's setting that --data names, removed from ``changes``; None for the paper's first setting."""
     from pfl_core.data import names
 
-    settings = study(args.paper).settings.settings.get(args.preset or "quick", {})
-    if args.data in settings and (args.data not in names() or settings[args.data].data["name"] == args.data):
+    settings, data = study(args.paper).settings.settings.get(args.preset or "quick", {}), changes.get("data")
+    if isinstance(data, str) and data in settings and (data not in names() or settings[data].data["name"] == data):
         return changes.pop("data")
     return None

@@ -2,11 +2,10 @@
 
 from pfl_core.notebooks.catalogue import check_parameters, names, path_of, select, title
 from pfl_core.notebooks.copies import cleaned, parameters_cell, rewrite, with_preset
-from pfl_core.notebooks.runner import NotebookError, Outcome, execute
+from pfl_core.notebooks.runner import NotebookError, execute
 
 __all__ = [
     "NotebookError",
-    "Outcome",
     "check_parameters",
     "cleaned",
     "execute",

@@ -25,25 +25,32 @@ def names() -> list[str]:
 
 
 def select(selection: Sequence[str]) -> list[str]:
-    """The notebooks given by papers, names or paths ("fedselect", "02_personalization_limit"); all if none is given.
+    """The notebooks given by papers, names or paths; all if none is given.
 
-    Raises ValueError for an unknown one.
+    "fedselect", "02_personalization_limit" and the beginning of a name, such as "fedselect/02", are names, too. Raises
+    ValueError for an unknown one, and for a beginning that several notebooks have.
     """
-    known = names()
-    selected: set[str] = set()
+    listed = names()
+    found: set[str] = set()
     for text in selection:
         path = Path(text).resolve()
         is_path = path.is_relative_to(NOTEBOOKS) and path.exists()
         name = path.relative_to(NOTEBOOKS).as_posix() if is_path else text.removeprefix("notebooks/").strip("/")
-        name = name.removesuffix(".ipynb")
-        matches = [n for n in known if name in (n, n.split("/")[0], n.split("/")[-1])]
-        if not matches:
-            hints = dict.fromkeys([*(n.split("/")[0] for n in known), *known])
-            raise ValueError(
-                f"no notebook or paper {text!r}{did_you_mean(name, hints)}; `pfl figures --list` lists all"
-            )
-        selected.update(matches)
-    return [n for n in known if n in selected] if selection else known
+        found.update(_matches(name.removesuffix(".ipynb"), text, listed))
+    return [name for name in listed if name in found] if selection else listed
+
+
+def _matches(name: str, text: str, listed: Sequence[str]) -> list[str]:
+    """The notebooks that are meant by ``text``, of which ``name`` is the plain form."""
+    if exact := [n for n in listed if name in (n, n.split("/")[0], n.split("/")[-1])]:
+        return exact
+    begun = [n for n in listed if name and (n.startswith(name) or n.split("/")[-1].startswith(name))]
+    if len(begun) == 1:
+        return begun
+    if begun:
+        raise ValueError(f"{text!r} is the beginning of several notebooks: {', '.join(begun)}; give more of the name")
+    known = dict.fromkeys([*(n.split("/")[0] for n in listed), *listed])
+    raise ValueError(f"no notebook or paper {text!r}{did_you_mean(name, known)}; `pfl figures --list` lists all")
 
 
 def path_of(name: str) -> Path:

@@ -6,11 +6,10 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from pfl_core.notebooks.catalogue import path_of
-from pfl_core.notebooks.runner import NotebookError, Outcome, execute
+from pfl_core.notebooks.runner import execute
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -31,27 +30,23 @@ def rewrite(
     scratch: Path,
     env: Mapping[str, str] | None = None,
     seeds: list[int] | None = None,
-) -> Outcome:
+) -> None:
     """Run a notebook with this preset in the folder ``scratch``, and write the cleaned copy to ``target``.
 
     ``seeds``: default those of the preset. ``env`` is added to the kernel's environment. Copies at preset "ci" are
-    references: without pictures and progress bars.
+    references: without pictures and progress bars. Raises as ``execute``; ``target`` is not changed then.
     """
     import nbformat
 
-    start, is_reference, copy = perf_counter(), preset == "ci", scratch / f"{name}.ipynb"
+    is_reference, copy = preset == "ci", scratch / f"{name}.ipynb"
     source = with_preset(nbformat.read(path_of(name), as_version=4), preset, seeds)
-    try:
-        execute(source, copy, env={**(env or {}), **({"TQDM_DISABLE": "1"} if is_reference else {})})
-    except NotebookError as error:
-        return Outcome(perf_counter() - start, str(error))
+    execute(source, copy, env={**(env or {}), **({"TQDM_DISABLE": "1"} if is_reference else {})})
     clean = cleaned(nbformat.read(copy, as_version=4), pictures=not is_reference)
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(".partial.ipynb")
     with partial.open("w", encoding="utf-8", newline="\n") as file:  # the same bytes on every system
         nbformat.write(clean, file)
     os.replace(partial, target)
-    return Outcome(perf_counter() - start)
 
 
 def with_preset(notebook: NotebookNode, preset: str, seeds: list[int] | None = None) -> NotebookNode:

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pfl_core.files import atomic_write, parsed
 from pfl_core.papers import STUDIES, has_preset, specs, study
 from pfl_core.runs import Record, RunSpec, Store
+from pfl_core.runs.store import DEVICES
 
 PRESETS = ("paper", "real")
 MAX_SEEDS = 10
@@ -45,39 +46,50 @@ def best(store: Store) -> list[Evidence]:
     what it asks.
     """
     evidence = []
-    find = _Finder(store)
+    records = _Records(store)
     for notebook in (f"{name}/{section}" for name in STUDIES for section in study(name).experiments):
         presets = [preset for preset in PRESETS if has_preset(notebook, preset)]
-        entries = [entry for preset in presets if (entry := _complete_seeds(notebook, preset, find)) is not None]
+        entries = [entry for preset in presets if (entry := _complete_seeds(notebook, preset, records)) is not None]
         if entries:
             evidence.append(max(entries, key=lambda entry: len(entry.seeds)))
         else:
-            entry = max((_incomplete(notebook, preset, find) for preset in presets), key=lambda entry: len(entry.keys))
+            entry = max(
+                (_incomplete(notebook, preset, records) for preset in presets), key=lambda entry: len(entry.keys)
+            )
             evidence += [entry] if len(entry.keys) >= LEAST * (len(entry.keys) + entry.missing) else []
     return evidence
 
 
-@dataclass
-class _Finder:
-    """Finds the record of a spec that is neither missing nor stale; each run is looked up once."""
+class _Records:
+    """The records of a store by key and by spec; each is read once. No data set is looked at."""
 
-    store: Store
-    found: dict[str, Record | None] = field(default_factory=dict)  # key -> record
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.files = store.files()
+        self.known: dict[str, Record | None] = {}  # those that were read
 
-    def __call__(self, spec: RunSpec) -> Record | None:
-        key = spec.key()
-        if key not in self.found:
-            record = self.store.display_record(spec)
-            self.found[key] = None if record is None or record.stale else record
-        return self.found[key]
+    def get(self, key: str) -> Record | None:
+        """The record with this key; of two files, that with more rounds."""
+        if key not in self.known:
+            records = [record for path in self.files.get(key, ()) if (record := self.store.read(path)) is not None]
+            self.known[key] = max(records, key=lambda record: record.rounds, default=None)
+        return self.known[key]
+
+    def find(self, spec: RunSpec) -> Record | None:
+        """The record of a spec, of its device or another one, that is neither missing nor stale."""
+        for device in dict.fromkeys((spec.device_kind, *DEVICES)):
+            record = self.get((spec if device == spec.device_kind else replace(spec, device=device)).key())
+            if record is not None:
+                return None if record.stale else record
+        return None
 
 
-def _complete_seeds(notebook: str, preset: str, find: _Finder) -> Evidence | None:
+def _complete_seeds(notebook: str, preset: str, records: _Records) -> Evidence | None:
     best = None
     for num_seeds in range(1, MAX_SEEDS + 1):
         seeds, keys = list(range(num_seeds)), []
         for spec in specs(notebook, preset, seeds):
-            record = find(spec)
+            record = records.find(spec)
             if record is None or record.partial:
                 return best
             keys.append(record.key)
@@ -87,11 +99,11 @@ def _complete_seeds(notebook: str, preset: str, find: _Finder) -> Evidence | Non
     return best
 
 
-def _incomplete(notebook: str, preset: str, find: _Finder) -> Evidence:
+def _incomplete(notebook: str, preset: str, records: _Records) -> Evidence:
     wanted = specs(notebook, preset)
-    records = [record for spec in wanted if (record := find(spec)) is not None]
-    keys = list(dict.fromkeys(record.key for record in records))
-    whole = len({record.key for record in records if not record.partial})
+    found = [record for spec in wanted if (record := records.find(spec)) is not None]
+    keys = list(dict.fromkeys(record.key for record in found))
+    whole = len({record.key for record in found if not record.partial})
     seeds = sorted({spec.seed for spec in wanted})
     return Evidence(notebook, preset, seeds, keys, len({spec.key() for spec in wanted}) - whole)
 
@@ -103,8 +115,9 @@ def check(entry: Evidence, store: Store) -> None:
         raise ValueError(
             f"{entry.notebook}: the manifest has other runs than the notebook; update it with `pfl runs manifest`"
         )
+    records = _Records(store)
     for key in entry.keys:
-        record = store.get(key)
+        record = records.get(key)
         if record is None or record.stale or record.partial and not entry.missing:
             raise ValueError(
                 f"{entry.notebook}: record {key} of the manifest is missing in {store.results}, or incomplete; "

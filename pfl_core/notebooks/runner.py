@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,14 +31,6 @@ QUIET = [  # kernel arguments: no messages about the interrupt or closed sockets
 
 class NotebookError(RuntimeError):
     """A notebook failed. The message has the cell and the error, in a few lines."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The time that a notebook took, and the error message if it failed."""
-
-    seconds: float
-    error: str = ""
 
 
 def execute(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pfl_core.registry import METRICS
 from pfl_core.runs import Record
 from pfl_core.study import frame
 from pfl_core.study.search import validation_score
@@ -16,16 +17,31 @@ from pfl_core.study.statistics import Interval, holm, interval
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MEANS = ["acc_mean", "acc_bottom_decile", "acc_val", "upload_mb", "train_tflop", "passes", "seconds"]
+MEANS = ["acc_mean", "acc_bottom_decile", "acc_clients_sd", "acc_val", "upload_mb", "train_tflop", "passes", "seconds"]
+WHERE_SCORED = ["acc_mean_novel", *METRICS]  # numbers that only some runs have
 
 
 def runs_of(groups: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
-    """The frame of the runs, with ``label`` ("ditto, lam=0.1"), ``acc_val`` (see ``validation``) and ``about``."""
+    """The frame of the runs, with ``label`` ("ditto, lam=0.1"), ``acc_val`` (see ``validation``), ``acc_clients_sd``
+    (see ``client_deviation``) and ``about``.
+    """
     return frame.frame(
-        frame.row_of(record, None) | {"label": label, "acc_val": validation(record), "about": record.about}
+        frame.row_of(record, None)
+        | {"label": label, "acc_val": validation(record), "acc_clients_sd": client_deviation(record)}
+        | {"about": record.about}
         for label, records in groups.items()
         for record in records
     )
+
+
+def client_deviation(record: Record) -> float:
+    """Standard deviation of the accuracy over all clients, in percentage points (divided by N, not N - 1).
+
+    It is that of the last round, scored where the method reports its accuracy; of clients with test images.
+    """
+    correct, count = (record.last(name + record.reported_suffix) for name in ("correct", "count"))
+    scored = count > 0
+    return float(np.std(100 * correct[scored] / count[scored]))
 
 
 def validation(record: Record) -> float:
@@ -36,12 +52,11 @@ def validation(record: Record) -> float:
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
     """A row for each label: the means of MEANS over its runs, and ``acc_mean_sd``, the sample standard deviation of the
     accuracy (NaN for one seed). ``upload_mb``: of all clients and rounds; ``train_tflop``: FLOPs of training / 10^12.
-    With novel clients also their mean, ``acc_mean_novel``.
+    Also the means of WHERE_SCORED: of novel clients, and of the metrics.
     """
     of_label = runs.groupby("label", sort=False)
-    return (
-        of_label[[*MEANS, *{"acc_mean_novel"}.intersection(runs)]].mean().assign(acc_mean_sd=of_label["acc_mean"].std())
-    )
+    means = of_label[[*MEANS, *(name for name in WHERE_SCORED if name in runs)]].mean()
+    return means.assign(acc_mean_sd=of_label["acc_mean"].std())
 
 
 def differences(runs: pd.DataFrame, metric: str = "acc_mean") -> dict[str, tuple[Interval, bool]]:

@@ -18,7 +18,7 @@ def processor_time() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-@pytest.mark.parametrize("command", ["runs list", "compare fedselect"])
+@pytest.mark.parametrize("command", ["runs list --all", "compare fedselect"])
 def test_a_command_takes_little_more_than_importing_torch(command, compare, tmp_path):
     def python(*arguments: str) -> None:
         environment = {**os.environ, "PFL_DATA_DIR": str(tmp_path)}

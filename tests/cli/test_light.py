@@ -13,61 +13,40 @@ HEAVY = {
     *("torch", "torchvision", "numpy", "pandas", "scipy", "sklearn", "matplotlib", "seaborn", "medmnist", "PIL"),
     *("pydantic", "papermill", "nbformat", "nbclient", "jupyter_client", "ipykernel", "joblib"),
 }
-OWN = {
-    "pfl_core",
-    "pfl_core.papers",
-    "pfl_core.registry",
-    "pfl_core.study",
-    "pfl_core.study.presets",
-    "pfl_core.data",
-    "pfl_core.data.registry",
-    "pfl_core.deadline",
-    "pfl_core.files",
-    "pfl_core.options",
-}
-OWN |= {
-    "pfl_core.plugins",
-    "pfl_core.notebooks",
-    *(f"pfl_core.notebooks.{n}" for n in ("catalogue", "copies", "runner")),
-}
-OWN |= {"pfl_core.notebooks.kernels", "pfl_core.cli"}
-OWN |= {
-    f"pfl_core.cli.{name}"
-    for name in (
-        "command",
-        "compare",
-        "figures",
-        "listings",
-        "models",
-        "names",
-        "results",
-        "run",
-        "runs",
-        "search",
-        "signals",
-        "specs",
-        "text",
-    )
-}
-LIGHT = [  # answered without torch
-    *("--help", "run --help", "figures --help", "run --hepl", "runn", "run fedselectt", "run fedselect --lr fast"),
-    *(
-        "run fedselect --paper fedselct",
-        "run fedselect --paper fedselect --preset huge",
-        "run fedselect --data cifar11",
-    ),
-    *("run fedselect --partition shard:2", "run fedselect --device cpu --seed x", "data digitz", "compare fedselct"),
-    *(
-        "compare --help",
-        "compare fedselect dito",
-        "compare ditto",
-        "compare fedselect --figure x.gif",
-        "run ditto --seed 2-0",
-    ),
-    *("figures fedselct", "figures --preset huge", "runs list --paper fedselct", "runs export out --preset huge"),
-]
+LIGHT = """\
+--help
+run --help
+compare --help
+figures --help
+methods
+run --hepl
+runn
+run fedselectt
+run fedselect --alpha 0.5
+run fedselect --lr fast
+run fedselect --partial-batch kept
+run fedselect --paper fedselct
+run fedselect --paper fedselect --preset huge
+run fedselect --data cifar11
+run fedselect --partition shard:2
+run fedselect --device cpu --seed x
+run ditto --seed 2-0
+methods fedselectt
+data digitz
+compare fedselct
+compare fedselect dito
+compare ditto
+compare fedselect --figure x.gif
+figures fedselct
+figures --preset huge
+report fedselct
+search fedselct
+runs list --paper fedselct
+runs export out --preset huge"""  # answered without torch
 RUN = """
 import contextlib, io, sys
+import pfl_core
+print(*sys.modules, sep=",")
 from pfl_core.cli import main
 for line in sys.stdin.read().splitlines():
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
@@ -75,37 +54,30 @@ for line in sys.stdin.read().splitlines():
             status = main(line.split())
         except SystemExit as end:  # --help
             status = end.code
-    print(status, *(name for name in sys.modules), sep=",")
+    print(status, *sys.modules, sep=",")
 """
 
 
-def python(code: str, given: str = "") -> list[str]:
-    done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, encoding="utf-8", check=True)
-    return done.stdout.splitlines()
-
-
-def test_importing_the_package_imports_nothing_else():
-    (line,) = python("import sys, pfl_core; print(*sys.modules, sep=',')")
-    loaded = set(line.split(","))
-    assert not loaded & HEAVY and {name for name in loaded if name.startswith("pfl_core")} == {"pfl_core"}
-
-
-def test_help_and_wrong_names_are_answered_without_heavy_imports():
-    lines = python(RUN, "\n".join(LIGHT))
-    for command, line in zip(LIGHT, lines, strict=True):
-        status, *loaded = line.split(",")
-        assert status == ("0" if "--help" in command else "2"), command
-        assert not HEAVY & set(loaded), command
-        assert {name for name in loaded if name.startswith("pfl_core")} <= OWN, command
-
-
-def test_a_run_does_not_import_torchs_compiler(monkeypatch, tmp_path):
-    """It takes a second; torch's own counter of FLOPs would import it."""
+def test_what_is_imported(monkeypatch, tmp_path):
+    """Help and wrong names are answered without heavy imports; `import pfl_core` imports nothing else."""
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
-    (line,) = python(RUN, "run fedavg --rounds 1 --quiet")
-    status, *loaded = line.split(",")
-    assert status == "0" and "torch" in loaded
-    assert not {"torch._dynamo", "torch._inductor", "sympy", "matplotlib"} & set(loaded)
+    given = "\n".join([LIGHT, "run fedavg --rounds 1 --quiet"])
+    done = subprocess.run([sys.executable, "-c", RUN], input=given, capture_output=True, encoding="utf-8", check=True)
+    first, *lines, last = (set(line.split(",")) for line in done.stdout.splitlines())
+    assert not first & HEAVY and {name for name in first if name.startswith("pfl_core")} == {"pfl_core"}
+    for command, loaded in zip(LIGHT.splitlines(), lines, strict=True):
+        assert ("0" if "--help" in command or command == "methods" else "2") in loaded, command
+        assert not HEAVY & loaded, command
+    assert {"0", "torch"} <= last
+    assert not {"torch._dynamo", "torch._inductor", "sympy", "matplotlib"} & last, "torch's compiler takes a second"
+
+
+def test_a_method_is_looked_up_without_importing_the_others():
+    code = "import sys, pfl_core.algorithm as a; a.method('fedprox'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
+    loaded = set(done.stdout.split())
+    assert "pfl_core.algorithms.fedprox" in loaded
+    assert not {"pfl_core.algorithms.fedselect.method", "pfl_core.algorithms.pfedgate.method"} & loaded
 
 
 def test_every_public_name_can_be_imported():
@@ -122,10 +94,3 @@ def test_the_tables_of_names_are_those_of_the_registries():
     assert {name: entry.cls.__module__ for name, entry in algorithm.methods().items()} == MODULES
     assert algorithm.registered().keys() == {*MODULES, *INSTRUMENTS}
     assert registry.PARTITIONS == tuple(PARTITIONS)
-
-
-def test_a_method_is_looked_up_without_importing_the_others():
-    (line,) = python("import sys, pfl_core.algorithm as a; a.method('fedprox'); print(*sys.modules, sep=',')")
-    loaded = set(line.split(","))
-    assert "pfl_core.algorithms.fedprox" in loaded
-    assert not {"pfl_core.algorithms.fedselect.method", "pfl_core.algorithms.pfedgate.method"} & loaded

@@ -125,21 +125,11 @@ def test_nothing_is_deleted_where_the_evidence_is_drawn(tmp_path, monkeypatch, c
         path.write_bytes(b"1")
         os.utime(path, (1, 1))
 
-    def draw(name, *more):
-        old[0].write_bytes(b"2")
-        return notebooks.Outcome(0.0)
-
-    monkeypatch.setattr("pfl_core.cli.figures._run", draw)
+    monkeypatch.setattr(notebooks, "execute", lambda *_: old[0].write_bytes(b"2"))
     assert main(["figures", "--evidence"]) == 0
     assert [path.read_bytes() for path in old] == [b"2", b"1", b"1"]
     printed = capsys.readouterr().out.splitlines()
     assert printed[-3].endswith("delete what is out of date: 2") and {*printed[-2:]} == {str(path) for path in old[1:]}
-
-
-@pytest.mark.parametrize("more", ["--preset real", "-p SEEDS [0]", "--device cpu", "--write-notebooks"])
-def test_evidence_takes_no_other_parameters(more, capsys):
-    assert main(["figures", "--evidence", *more.split()]) == 2
-    assert "takes preset and seeds from the manifest" in capsys.readouterr().err
 
 
 def test_missing_evidence_is_reported_in_one_line(tmp_path, monkeypatch, capsys):

@@ -209,14 +209,18 @@ class TestWithoutKernels:
         assert [line.split()[0] for line in lines] == ["00_start", "paper_a/01_draws", "paper_b/02_limit"]
         assert "Title of paper_a/01_draws" in lines[1]
 
-    @pytest.mark.parametrize("wanted", ["paper_a", "01_draws", "paper_a/01_draws", "notebooks/paper_a/01_draws.ipynb"])
+    @pytest.mark.parametrize(
+        "wanted",
+        ["paper_a", "01_draws", "paper_a/01_draws", "notebooks/paper_a/01_draws.ipynb", "paper_a/01", "01", "paper_a/"],
+    )
     def test_a_notebook_has_many_names(self, wanted):
         assert notebooks.select([wanted]) == ["paper_a/01_draws"]
 
-    def test_an_unknown_parameter_stops_everything(self, capsys):
-        assert main(["figures", "-p", "SEED", "3"]) == 2
-        err = capsys.readouterr().err
-        assert "no parameter 'SEED' (did you mean 'SEEDS'?)" in err and err.count("\n") == 1
+    def test_a_beginning_that_several_notebooks_have_lists_them(self):
+        with pytest.raises(ValueError, match="'paper_' .* several notebooks: paper_a/01_draws, paper_b/02_limit; give"):
+            notebooks.select(["paper_"])
+        write("paper_a/01")
+        assert notebooks.select(["paper_a/01"]) == ["paper_a/01"], "a whole name comes first"
 
     @pytest.mark.parametrize("value", [(1, 2), Path("x"), {1: 2}])
     def test_a_value_that_papermill_would_distort_is_refused(self, value):
@@ -340,9 +344,9 @@ def test_committed_copies_are_clean_and_hold_their_preset(tmp_path, monkeypatch,
 
     monkeypatch.setattr(runner, "_papermill", papermill)
     target = tmp_path / "copies" / "01_draws.ipynb"
-    outcome = notebooks.rewrite("paper_a/01_draws", preset, target, tmp_path / "scratch")
+    notebooks.rewrite("paper_a/01_draws", preset, target, tmp_path / "scratch")
     copy, source = nbformat.read(target, 4), nbformat.read(notebooks.path_of("paper_a/01_draws"), 4)
-    assert outcome.error == "" and seen == {"parameters": {}, "quiet": preset == "ci"}
+    assert seen == {"parameters": {}, "quiet": preset == "ci"}
     assert notebooks.parameters_cell(copy).source.startswith(f'PRESET = "{preset}"  # "ci" | "quick"\nSEEDS')
     assert [cell.id for cell in copy.cells] == [cell.id for cell in source.cells]
     assert "papermill" not in json.dumps(copy) and "3.11" not in json.dumps(copy)
@@ -365,8 +369,9 @@ def test_a_copy_whose_notebook_fails_stays_as_it_was(tmp_path, monkeypatch):
 
     monkeypatch.setattr(runner, "_papermill", fails)
     before = notebooks.path_of("00_start").read_bytes()
-    outcome = notebooks.rewrite("00_start", "quick", notebooks.path_of("00_start"), tmp_path / "scratch")
-    assert outcome.error == "in cell [1]" and notebooks.path_of("00_start").read_bytes() == before
+    with pytest.raises(notebooks.NotebookError):
+        notebooks.rewrite("00_start", "quick", notebooks.path_of("00_start"), tmp_path / "scratch")
+    assert notebooks.path_of("00_start").read_bytes() == before
 
 
 def test_write_notebooks_refreshes_them_in_place(capsys, monkeypatch):

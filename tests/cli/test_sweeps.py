@@ -8,7 +8,7 @@ import pytest
 from pfl_core.cli import main
 from pfl_core.cli.command import parser
 from pfl_core.cli.compare import do_compare
-from pfl_core.cli.specs import MAX_RUNS, variations
+from pfl_core.cli.specs import variations
 from pfl_core.runs import Store
 from tests.runs.outside import write_npz
 
@@ -125,35 +125,6 @@ def test_a_log_is_written_for_stored_runs_too(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("run fedavg --seed 0-1 --until 1", ("--until", "describe 2")),
-        ("run fedavg --seed 2-0", ("'2-0'", "give e.g. 0-2")),
-        ("run fedavg --lr 0.1,", ("'0.1,'", "empty value")),
-        ("run fedavg --lr 0.1,fast", ("'fast'", "number")),
-        (f"run fedavg --seed 0-{MAX_RUNS - 1} --lr 0.1,0.2", (f"{2 * MAX_RUNS} runs", str(MAX_RUNS))),
-        ("run fedavg --set ditto.lam=1", ("ditto.lam", "not a method of this command: fedavg")),
-        ("compare ditto", ("'ditto' is a method and no paper", "second method")),
-        ("compare fedselct", ("unknown paper 'fedselct'",)),
-        ("compare fedselect dito", ("unknown method 'dito' (did you mean 'ditto'?)",)),
-        ("compare fedselect --seed 1", ("cannot compare fedselect", "two or more")),
-        ("compare --seed 1", ("cannot compare no method", "two or more")),
-        ("compare ditto ditto", ("ditto ditto", "different methods")),
-        ("compare fedavg ditto --figure x.svg", ("'x.svg'", ".pdf or .png")),
-        ("compare fedavg ditto --set lam=1", ("--set lam: fedavg has no such setting", "--set ditto.lam=VALUE")),
-        ("compare fedavg local --set lam=1", ("method fedavg: no setting 'lam'",)),
-        ("figures --json", ("--list",)),
-        ("search fedselect --json", ("--list",)),
-    ],
-)
-def test_bad_input_is_one_line(command, words, capsys, tmp_path):
-    assert main(command.split()) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and len(err.splitlines()) == 1 and all(word in err for word in words), err
-    assert not list(tmp_path.glob("data/runs/*.json"))
-
-
-@pytest.mark.parametrize(
     ("command", "kind"),
     [
         ("compare", "papers"),
@@ -192,5 +163,19 @@ def test_methods_are_compared_with_the_first(capsys, tmp_path):
     assert (pair["first"], pair["second"], pair["seeds"]) == ("local", "fedavg", 3)
     assert pair["difference"] == pytest.approx(local["acc_mean"] - fedavg["acc_mean"])
     assert pair["low"] < pair["difference"] < pair["high"]
-    specs = [record.spec for record in Store()]
-    assert {spec.method.get("lam") for spec in specs if spec.method["name"] == "ditto"} == {0.5}
+    records = list(Store())
+    assert {r.spec.method.get("lam") for r in records if r.spec.method["name"] == "ditto"} == {0.5}
+    over_clients = [r.final().std(ddof=0) for r in records if r.spec.method["name"] == "local"]
+    assert local["acc_clients_sd"] == pytest.approx(sum(over_clients) / 3)
+    assert main([*command, "--latex"]) == 0
+    out = capsys.readouterr().out
+    assert out.count(r"\begin{tabular}{l") == 2 and f"fedavg & 3 & {fedavg['acc_mean']:.2f} & " in out
+
+
+def test_a_sweep_has_a_column_for_each_metric(capsys):
+    pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
+    assert main(["run", "local", *SMALL, "--seed", "0,1", "--metrics", "f1"]) == 0
+    head, line, *_ = capsys.readouterr().out.splitlines()
+    records = list(Store())
+    mean = sum(record.last_mean("f1") for record in records) / 2
+    assert line[head.index("f1") :].split()[0] == f"{mean:.4f}"

@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from time import perf_counter
 
 from pfl_core import notebooks
 
@@ -22,13 +23,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("selection", nargs="*", metavar="PAPER or NOTEBOOK", help="default: all")
     args = parser.parse_args()
-    failed = 0
+    failed = False
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["PFL_FIGURES_DIR"] = f"{scratch}/figures"
         for name in notebooks.select(args.selection):
-            outcome = notebooks.rewrite(name, "ci", HERE / f"{name}.ipynb", Path(scratch))
-            print(f"{name}  {outcome.seconds:.1f} s  {outcome.error}", flush=True)
-            failed += bool(outcome.error)
+            start, error = perf_counter(), ""
+            try:
+                notebooks.rewrite(name, "ci", HERE / f"{name}.ipynb", Path(scratch))
+            except notebooks.NotebookError as failure:
+                error, failed = str(failure), True
+            print(f"{name}  {perf_counter() - start:.1f} s  {error}", flush=True)
     for path in HERE.glob("**/*.ipynb"):
         if not notebooks.path_of(path.relative_to(HERE).with_suffix("").as_posix()).exists():
             path.unlink()

@@ -9,8 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pfl_core.cli.names import check, complete
-from pfl_core.cli.text import as_json, table
+from pfl_core.cli.arguments import known
+from pfl_core.cli.output import as_json, table
 from pfl_core.papers import PAPERS, STUDIES, paper, study
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         "method pages and the README. "
         "Without PAPER also notebooks/REPRODUCTION.md and ERRATA.md. Nothing is trained.",
     )
-    names = report.add_argument("papers", nargs="*", metavar="PAPER", help=f"{', '.join(PAPERS)} (default: all)")
-    complete(names, PAPERS)
+    report.add_argument(
+        "papers", nargs="*", type=known("paper", PAPERS), metavar="PAPER", help=f"{', '.join(PAPERS)} (default: all)"
+    )
     report.add_argument("--json", action="store_true", help="print the claims and their effects as JSON; write nothing")
     report.add_argument(
         "--runs",
@@ -39,8 +40,6 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def do_report(args: argparse.Namespace) -> int:
-    for name in args.papers:
-        check("paper", name, PAPERS)
     if args.runs is not None and not args.runs.is_dir():
         raise ValueError(f"{args.runs} is no folder; give the one with your records, such as data/runs")
     if args.json or args.runs is not None:

@@ -1,19 +1,48 @@
-"""Parsing of argument values, and formatting of terminal output."""
+"""Parsers of argument values, and options that several commands share. Nothing heavy is imported."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NoReturn
 
 from pfl_core.deadline import now
+from pfl_core.options import choices, did_you_mean
+from pfl_core.registry import INSTRUMENTS, MODULES
 
 
 class BadArgument(argparse.ArgumentTypeError, ValueError):
     """A wrong argument value. argparse shows its message; raised outside of argparse, `main` prints it."""
+
+
+# ---- names ----
+
+
+def known(kind: str, names: Collection[str]) -> Callable[[str], str]:
+    """The parser of a name that must be one of ``names``."""
+
+    def parse(text: str) -> str:
+        if text not in names:
+            raise BadArgument(f"unknown {kind} {text!r}{choices(text, names)}")
+        return text
+
+    return parse
+
+
+def method(text: str) -> str:
+    """The name of a method. A user's own method, ``module:Class``, is checked when it is imported."""
+    names = MODULES | INSTRUMENTS
+    if ":" not in text and text not in names:
+        raise BadArgument(
+            f"unknown method {text!r}{did_you_mean(text, names)}; `pfl methods` lists all; "
+            "give a method of your own as package.module:Class"
+        )
+    return text
+
+
+# ---- values ----
 
 
 def value(text: str) -> Any:
@@ -32,7 +61,16 @@ def values(text: str) -> list[Any]:
     if single != text or "," not in text:
         return [single]
     several = value(f"[{text}]")
-    return several if isinstance(several, list) else [value(part) for part in parts(text)]
+    return distinct(several if isinstance(several, list) else [value(part) for part in parts(text)])
+
+
+def several(of: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    """The parser of "a,b,c": each part is parsed by ``of``."""
+
+    def parse(text: str) -> list[Any]:
+        return distinct(of(part) for part in parts(text))
+
+    return parse
 
 
 def parts(text: str) -> list[str]:
@@ -41,6 +79,11 @@ def parts(text: str) -> list[str]:
     if len(found) > 1 and "" in found:
         raise BadArgument(f"{_start(text)} has an empty value beside a comma")
     return found
+
+
+def distinct(given: Iterable[Any]) -> list[Any]:
+    """The values without repetitions. They may be lists or dictionaries."""
+    return list({json.dumps(item, sort_keys=True): item for item in given}.values())
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -67,19 +110,19 @@ def integer(text: str) -> int:
     return int(text)
 
 
+def positive(text: str) -> int:
+    """An integer of at least 1."""
+    if integer(text) < 1:
+        raise BadArgument(f"{_start(text)} is not an integer of at least 1")
+    return int(text)
+
+
 def number(text: str) -> float:
     """A number, e.g. 0.1 or 1e-3."""
     try:
         return float(text)
     except ValueError:
         raise BadArgument(f"{_start(text)} is not a number; give e.g. 0.1") from None
-
-
-def positive(text: str) -> int:
-    """An integer of at least 1 and at most 18 digits."""
-    if not re.fullmatch("[0-9]{1,18}", text) or int(text) < 1:
-        raise BadArgument(f"{_start(text)} is not an integer of at least 1 and at most 18 digits")
-    return int(text)
 
 
 def moment(text: str) -> float:
@@ -107,55 +150,23 @@ def device(text: str) -> str:
     return text
 
 
-def as_json(content: Any) -> str:
-    """JSON on one line; NaN and infinities become null."""
-    return json.dumps(_finite(content), allow_nan=False)
+# ---- options that several commands share ----
 
 
-def _finite(content: Any) -> Any:
-    if isinstance(content, float) and not math.isfinite(content):
-        return None
-    if isinstance(content, Mapping):
-        return {name: _finite(part) for name, part in content.items()}
-    return [_finite(part) for part in content] if isinstance(content, list | tuple) else content
+def add_computing(command: argparse.ArgumentParser) -> None:
+    """``--jobs``, ``--scheduler`` and ``--stop-after``.
 
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A text table with aligned columns and a header line; empty cells are shown as '-'."""
-    lines = [list(columns), *([("-" if cell in (None, "") else str(cell)) for cell in row] for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
-
-
-def duration(seconds: float) -> str:
-    """Seconds in a readable unit: 0.4 s, 12 s, 3.5 min, 2.0 h, 1.5 days."""
-    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-
-
-def size(num_bytes: float) -> str:
-    """Bytes in a readable unit: 12 kB, 3.4 MB, 1.2 GB."""
-    for unit in ("B", "kB", "MB"):
-        if num_bytes < 999.5:
-            return f"{num_bytes:.0f} {unit}" if num_bytes >= 10 or unit == "B" else f"{num_bytes:.1f} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.1f} GB"
-
-
-def add_scheduler(command: argparse.ArgumentParser) -> None:
-    """The option ``--scheduler``; ``main`` puts it into the environment, where sweeps and kernels read it."""
+    ``main`` puts the last two into the environment, where sweeps and kernels read them.
+    """
+    command.add_argument(
+        "--jobs", type=positive, metavar="N", help="number of cores, for runs or clients of a run (default: all)"
+    )
     command.add_argument(
         "--scheduler",
         metavar="ADDRESS",
         help="compute on this Dask cluster, e.g. tcp://host:8786 (default: DASK_SCHEDULER_ADDRESS of the environment); "
         "see docs/cluster.md",
     )
-
-
-def add_stop_after(command: argparse.ArgumentParser) -> None:
-    """The option ``--stop-after``; ``main`` puts the time into the environment, where sweeps and kernels read it."""
     command.add_argument(
         "--stop-after",
         dest="stop_at",
