@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl_core.cli.arguments import BadArgument, known, method
-from pfl_core.cli.output import Cells, as_json, latex, table
 from pfl_core.cli.specs import OPTIONS, add_run_options, variations
 from pfl_core.cli.sweeps import COSTS, frame_of, run_all, scores, show_plan
+from pfl_core.cli.tables import Cells, as_json, latex, table
 from pfl_core.papers import PAPERS, paper
 from pfl_core.registry import MODULES
 

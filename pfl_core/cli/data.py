@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pfl_core.cli.output import as_json, table
+from pfl_core.cli.tables import as_json, table
 from pfl_core.data.registry import check_name, data_dir
 
 

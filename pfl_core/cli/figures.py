@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pfl_core import notebooks, papers
 from pfl_core.cli.arguments import add_computing, device, value
-from pfl_core.cli.output import as_json, duration, table
 from pfl_core.cli.sweeps import show_plan
+from pfl_core.cli.tables import as_json, duration, table
 from pfl_core.data.registry import data_dir
 from pfl_core.deadline import TimeUpError, deadline, passed
 from pfl_core.study.presets import PRESETS

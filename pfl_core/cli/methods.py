@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pfl_core.cli.arguments import method
 from pfl_core.cli.fields import PACKAGE, Field, declared
-from pfl_core.cli.output import as_json, table
+from pfl_core.cli.tables import as_json, table
 from pfl_core.registry import MODULES
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pfl_core.cli.output import size
+from pfl_core.cli.tables import size
 from pfl_core.deadline import deadline
 
 if TYPE_CHECKING:

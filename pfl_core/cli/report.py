@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pfl_core.cli.arguments import known
-from pfl_core.cli.output import as_json, table
+from pfl_core.cli.tables import as_json, table
 from pfl_core.papers import PAPERS, STUDIES, paper, study
 
 if TYPE_CHECKING:

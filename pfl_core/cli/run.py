@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pfl_core.cli.arguments import method, positive
 from pfl_core.cli.models import WHICH, keep_state, save
-from pfl_core.cli.output import as_json, duration, table
 from pfl_core.cli.specs import COMPONENTS, add_run_options, variations
 from pfl_core.cli.sweeps import check_log, complete_logs, frame_of, run_all, scores, show_plan
+from pfl_core.cli.tables import as_json, duration, table
 from pfl_core.deadline import deadline
 from pfl_core.files import remove
 from pfl_core.registry import METRICS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pfl_core.cli.arguments import known, positive
 from pfl_core.cli.models import WHICH, save
-from pfl_core.cli.output import as_json, duration, size, table
+from pfl_core.cli.tables import as_json, duration, size, table
 from pfl_core.papers import STUDIES, study
 from pfl_core.study.presets import PRESETS
 

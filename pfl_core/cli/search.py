@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pfl_core.cli.arguments import add_computing, known
-from pfl_core.cli.output import as_json, table
+from pfl_core.cli.tables import as_json, table
 from pfl_core.options import did_you_mean
 from pfl_core.papers import STUDIES, study
 from pfl_core.study.presets import PRESETS

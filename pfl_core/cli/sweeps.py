@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pfl_core.cli.output import as_json, duration, size, table
+from pfl_core.cli.tables import as_json, duration, size, table
 from pfl_core.registry import METRICS
 
 if TYPE_CHECKING:

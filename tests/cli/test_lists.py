@@ -13,8 +13,8 @@ from pfl_core.algorithm import methods
 from pfl_core.cli import main
 from pfl_core.cli.arguments import BadArgument, moment, value, values
 from pfl_core.cli.methods import registered
-from pfl_core.cli.output import as_json, duration, latex, size, table
 from pfl_core.cli.specs import partition, seeds, setting
+from pfl_core.cli.tables import as_json, duration, latex, size, table
 from pfl_core.deadline import passed
 from pfl_core.papers import PAPERS
 from pfl_core.study.compare import ROW

@@ -12,8 +12,8 @@ import pytest
 from pfl_core import Training, load_models, methods, papers
 from pfl_core.cli import main
 from pfl_core.cli.command import parser
-from pfl_core.cli.output import size
 from pfl_core.cli.specs import variations
+from pfl_core.cli.tables import size
 from pfl_core.runs import RunSpec, Store, execute
 from pfl_core.runs.spec import TAGS
 from pfl_core.study.compare import ROW
