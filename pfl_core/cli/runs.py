@@ -210,11 +210,13 @@ def _index(records: list[Record]) -> str:
 
 def _copy_to_results(records: list[Record], store: Store) -> int:
     from pfl_core.files import atomic_write
+    from pfl_core.runs import Store
     from pfl_core.runs.store import check_replaceable
 
+    results = Store().results
     for record in records:
         preset = "other" if record.spec.changed or not record.spec.preset else record.spec.preset
-        path = store.results / (record.spec.paper or "other") / preset / f"{record.key}.json"
+        path = results / (record.spec.paper or "other") / preset / f"{record.key}.json"
         check_replaceable(path)
         atomic_write(path, record_path(record, store).read_bytes())
         print(f"{path}  {record.spec.label()}{', STALE' if record.stale else ''}")
