@@ -40,7 +40,7 @@ PAGE, OVERVIEW, ERRATA = "RESULTS.md", "REPRODUCTION.md", "ERRATA.md"
 PRESETS = ("paper", "real")  # in the order in which they decide
 KINDS = ("", "what follows from the algorithm and only tests this code", "what is not in the paper")  # of claims
 BLOCK = re.compile(r"(<!-- answer(?: (?P<paper>\w+))? -->\n?).*?(\n?<!-- /answer -->)", re.DOTALL)
-DPI = 140
+DPI = 150
 DATA = re.compile(r'"data":\{"name":"([^"]+)"')  # in the spec of a record,
 HEAD = 4000  # which stands within its first characters
 UNEXPLAINED = Miss("Not looked into yet.")
@@ -128,7 +128,7 @@ def _picture(path: Path, numbers: str, draw: Callable[[], Figure]) -> bytes:
     if known is not None and path.exists() and hashlib.sha256(file := path.read_bytes()).hexdigest() == known:
         return file
     figure = draw()
-    file = plots.packed(plots.drawn(figure, DPI), DPI)
+    file = plots.packed(plots.drawn(figure, DPI), DPI, small=True)
     plt.close(figure)
     write_cache(cache_file, key, hashlib.sha256(file).hexdigest())
     return file

@@ -447,7 +447,7 @@ def drawn(fig: Figure, dpi: int = DPI) -> PIL.Image.Image:
 def packed(image: PIL.Image.Image, dpi: int = DPI, small: bool = False) -> bytes:
     """The image as PNG of at most 256 colours: a third of the size, and no difference to the eye.
 
-    ``small``: the palette covers colours of few pixels, such as those of a marker in a small picture.
+    ``small``: the palette covers colours of few pixels, such as those of a mark in a small picture or a long table.
     """
     file = io.BytesIO()
     palette = PIL.Image.Quantize.MAXCOVERAGE if small else PIL.Image.Quantize.MEDIANCUT
