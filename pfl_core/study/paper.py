@@ -183,7 +183,8 @@ class Paper(Study):
     """The study of a paper, with its tables."""
 
     tables: published.Tables = field(kw_only=True)
-    # the effects of the picture of all papers: claim, setting, effect as ``claims.Found`` names it, and in words
+    # the effects of the picture of all papers: claim, setting, effect as ``claims.Found`` names it, and in words; of an
+    # effect that is asked in several settings, all with an interval
     headline: Sequence[tuple[int, str, str, str]] = ()
 
     def table(self, number: int | str | None = None) -> pd.DataFrame:

@@ -37,6 +37,7 @@ NOTE = (
 )
 HEADLINE_NOTE = (
     "Lines: 95 % intervals over seeds, cut at the frame. Short black line: what the claim must exceed, or stay below.\n"
+    "A few main effects of each paper, in all settings with an interval; all others are on the results pages.\n"
     "Differences of accuracies in percentage points. Several diamonds: the paper's data sets that this one stands for."
 )
 CELLS_NOTE = "Lines join the printed number and the one here."
@@ -107,7 +108,13 @@ def headline_figure(papers: Mapping[str, Sequence[Found]]) -> Figure:
     """The main effects of each paper, under its title; drawn as in ``claims_figure``."""
     strips = {title: _by_quantity(effects) for title, effects in papers.items()}
     rows = sum(map(len, papers.values()))
-    height = 1.05 + 0.22 * len(papers) + ROW * rows + FOOT * sum(map(len, strips.values()))
+    height = (
+        0.75
+        + 0.1 * len(HEADLINE_NOTE.splitlines())
+        + 0.22 * len(papers)
+        + ROW * rows
+        + FOOT * sum(map(len, strips.values()))
+    )
     fig = plt.figure(figsize=(DOUBLE, height))
     y = height - 0.7
     fig.text(1 - NUMBERS + 0.01, (y + 0.02) / height, "here (paper)", fontsize=SMALL)

@@ -26,19 +26,24 @@ PAPER = Paper(
     removed=lambda row: row.get("lam") == 0,  # nothing makes the masks differ
     symbols={"lam": "λ", "tau": "τ", "lr_server": "server rate"},
     headline=(
-        (2, "lr_server=0.25", "with the warm-up − FedAvg > -1", "with the warm-up − FedAvg, server rate 0.25"),
-        (5, "cifar_mnist", "with the warm-up − FedAvg > 0", "with the warm-up − FedAvg, CIFAR-MNIST"),
-        (
-            1,
-            "lr_server=1",
-            "rounds to the target: FedAvg − with the warm-up > 0",
-            "rounds saved to the target: server rate 1",
+        *(
+            (
+                2,
+                f"lr_server={rate:g}",
+                "with the warm-up − FedAvg > -1",
+                f"with the warm-up − FedAvg, server rate {rate:g}",
+            )
+            for rate in (1, 0.5, 0.25, 0.1)
         ),
-        (
-            1,
-            "lr_server=0.25",
-            "rounds to the target: FedAvg − with the warm-up > 0",
-            "rounds saved to the target: server rate 0.25",
+        (5, "cifar_mnist", "with the warm-up − FedAvg > 0", "with the warm-up − FedAvg, CIFAR-MNIST"),
+        *(
+            (
+                1,
+                f"lr_server={rate:g}",
+                "rounds to the target: FedAvg − with the warm-up > 0",
+                f"rounds saved to the target: server rate {rate:g}",
+            )
+            for rate in (1, 0.5, 0.25, 0.1)
         ),
     ),
 )

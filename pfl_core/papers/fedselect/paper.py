@@ -23,9 +23,16 @@ PAPER = Paper(
     searched_first=(VALIDATED.removeprefix("cifar10"), ""),
     symbols={"alpha": "α", "keep_rate": "p"},
     headline=(
-        (3, "cifar10", "α = 0.3 − Local > 0", "FedSelect − training alone"),
-        (3, "cifar10", "α = 0.3 − (FedAvg + FT) > 0", "FedSelect − FedAvg with fine-tuning"),
-        (13, "cifar10", "α = 0.3 − α = 0.3, ranking = least_change > 0", "most changed personal − least changed"),
-        (13, "cifar10", "α = 0.3 − α = 0.3, masks = random > 0", "most changed personal − random parameters"),
+        (3, "cifar10", "α = 0.3 − Local > 0", "FedSelect − training alone, CIFAR-10"),
+        (3, "cifar10_c", "α = 0.3 − Local > 0", "FedSelect − training alone, CIFAR-10-C"),
+        (3, "cifar10", "α = 0.3 − (FedAvg + FT) > 0", "FedSelect − FedAvg with fine-tuning, CIFAR-10"),
+        (3, "cifar10_c", "α = 0.3 − (FedAvg + FT) > 0", "FedSelect − FedAvg with fine-tuning, CIFAR-10-C"),
+        (
+            13,
+            "cifar10",
+            "α = 0.3 − α = 0.3, ranking = least_change > 0",
+            "most changed personal − least changed, CIFAR-10",
+        ),
+        (13, "cifar10", "α = 0.3 − α = 0.3, masks = random > 0", "most changed personal − random parameters, CIFAR-10"),
     ),
 )

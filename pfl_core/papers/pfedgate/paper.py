@@ -41,7 +41,15 @@ PAPER = Paper(
         (1, "fashion_mnist", "s = 0.5 − FedAvg > 0", "half of the model − FedAvg"),
         (1, "fashion_mnist", "s = 0.5 − (FedAvg + FT) > 0", "half of the model − FedAvg with fine-tuning"),
         (4, "fashion_mnist", "s = 1 − s = 0.3 < 2.5", "the whole model − 30 % of it"),
-        (7, "batch 128", "step ratio: s = 0.3 < 1", "time of a step: 30 % of the model / FedAvg"),
+        *(
+            (
+                7,
+                f"batch {size}",
+                "step ratio: s = 0.3 < 1",
+                f"time of a step / FedAvg's: 30 % of the model, batch {size}",
+            )
+            for size in (32, 128, 512)
+        ),
     ),
     symbols={
         **{"keep_ratio": "s", "blocks_per_tensor": "B", "gate_granularity": "gate per", "e_step": "E step"},
