@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -112,14 +114,33 @@ def do_figures(args: argparse.Namespace) -> int:
         return 0
     from pfl_core.study.plots import figures_dir
 
-    env = {"PFL_TRAIN": "1"} | ({"PFL_JOBS": str(args.jobs)} if args.jobs else {}) | _formats(args)
+    if not args.write_notebooks:
+        compute([spec for specs in runs.values() for spec in specs], args.jobs)
+    env = {"PFL_TRAIN": "1"} | _formats(args)
     tasks = {name: Task(parameters, env) for name, parameters in selected.items()}
     if args.write_notebooks:
         tasks |= evidence(list(selected))
     root = figures_dir()
     if NOT_PRESET & {name for name, _ in args.parameters} and "PFL_FIGURES_DIR" not in os.environ:
         root = data_dir() / "figures"  # figures/ holds the committed figures of the presets, which stay unchanged
-    return run_all(tasks, root, refresh=args.write_notebooks)
+    return run_all(tasks, root, args.jobs, refresh=args.write_notebooks)
+
+
+def compute(specs: Sequence[RunSpec], jobs: int | None) -> None:
+    """Compute those of the notebooks' runs that are missing, in one sweep, the longest first.
+
+    Runs that fail are printed: the notebooks that need them will fail.
+    """
+    from pfl_core.runs import Store, SweepError, sweep
+    from pfl_core.runs.estimate import Survey, Timings, estimate
+
+    store = Store()
+    if missing := list(Survey.of(specs, store).missing.values()):
+        timings = Timings.of(store)
+        try:
+            sweep(missing, jobs=jobs, store=store, seconds=[estimate([spec], timings).seconds for spec in missing])
+        except SweepError as error:
+            print(error, file=sys.stderr)
 
 
 def draw_evidence(args: argparse.Namespace) -> int:
@@ -144,7 +165,7 @@ def draw_evidence(args: argparse.Namespace) -> int:
     root = figures_dir()
     before = {path: time for preset in manifest.PRESETS for path, time in _files(root / preset).items()}
     tasks = {name: Task(task.parameters, {**task.env, **_formats(args)}) for name, task in tasks.items()}
-    status = run_all(tasks, root)
+    status = run_all(tasks, root, args.jobs)
     left = [path for path, time in before.items() if path.exists() and path.stat().st_mtime_ns == time]
     if left and not args.selection:
         print("\n".join([f"not drawn by any notebook, delete what is out of date: {len(left)}", *map(_short, left)]))
@@ -191,42 +212,66 @@ def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
     return given
 
 
-def run_all(tasks: Mapping[str, Task], root: Path, refresh: bool = False) -> int:
-    """Run notebooks one after another, each with parallel training runs. Returns 1 if a notebook failed, else 0.
+def run_all(tasks: Mapping[str, Task], root: Path, jobs: int | None, refresh: bool = False) -> int:
+    """Run notebooks, ``jobs`` at the same time. Returns 1 if a notebook failed, else 0.
 
     Figures are written below ``root``. ``refresh``: replace the notebook in notebooks/ by its executed copy. Raises
     TimeUpError if the time is up before the last notebook is done.
     """
-    start = perf_counter()
+    from pfl_core.runs.sweep import num_jobs
+
+    start, before, cores = perf_counter(), _files(root), num_jobs(jobs)
+    at_once = max(1, min(cores, len(tasks)))
+    own = {"PFL_FIGURES_DIR": str(root.resolve()), "PFL_JOBS": str(cores // at_once)}
+    took: list[str] = []  # of the notebooks that are done
     failed: list[str] = []
-    for i, (name, task) in enumerate(tasks.items(), 1):
-        progress = f"{i - 1 - len(failed)} of {len(tasks)} notebooks are done"
-        if passed(deadline()):
-            raise TimeUpError(f"the time is up: {progress}; the same command continues")
-        preset = task.parameters["PRESET"]
-        figures, copies = root / preset, data_dir() / "notebooks" / preset
-        print(f"[{i}/{len(tasks)}] {name}, preset {preset}", flush=True)
-        before, began = _files(figures), perf_counter()  # what a notebook writes is found by modification times
-        env = {"PFL_FIGURES_DIR": str(root.resolve()), **task.env}
-        error = ""
+    stopped: list[str] = []  # because the time was up
+
+    def run(name: str, task: Task) -> str:
+        began, preset, env = perf_counter(), task.parameters["PRESET"], {**own, **task.env}
+        copies = data_dir() / "notebooks" / preset
+        if stopped or passed(deadline()):
+            raise TimeUpError
         try:
             if refresh:
-                seeds = task.parameters.get("SEEDS")
-                notebooks.rewrite(name, preset, notebooks.path_of(name), copies, env, seeds)
+                notebooks.rewrite(name, preset, notebooks.path_of(name), copies, env, task.parameters.get("SEEDS"))
             else:
                 notebooks.execute(notebooks.path_of(name), copies / f"{name}.ipynb", task.parameters, env)
-        except notebooks.NotebookError as failure:
-            error = str(failure)
-            failed.append(name)
-        except TimeUpError as up:
-            raise TimeUpError(f"{progress}; in {name} {up}") from None
-        written = sorted(path for path, modified in _files(figures).items() if before.get(path) != modified)
-        lines = [f"{duration(perf_counter() - began)}{', failed' if error else ''}", *error.splitlines()]
-        print("\n".join(f"    {line}" for line in [*lines, *map(_short, written)]), flush=True)
-    done, seconds = len(tasks) - len(failed), duration(perf_counter() - start)
-    print(f"{done} of {len(tasks)} notebooks in {seconds}; executed copies in {_short(data_dir() / 'notebooks')}")
+        except TimeUpError:
+            stopped.append(name)
+            raise
+        return duration(perf_counter() - began)
+
+    presets = ", ".join(sorted({task.parameters["PRESET"] for task in tasks.values()}))
+    print(f"preset {presets}: {len(tasks)} notebooks", flush=True)
+    with ThreadPoolExecutor(at_once) as threads:
+        futures = {threads.submit(run, *item): item[0] for item in tasks.items()}
+        try:
+            for future in as_completed(futures):
+                try:
+                    took.append(future.result())
+                    lines = [took[-1]]
+                except notebooks.NotebookError as error:
+                    failed.append(futures[future])
+                    lines = ["failed", *str(error).splitlines()]
+                except TimeUpError:
+                    continue
+                count = f"[{len(took) + len(failed)}/{len(tasks)}]"
+                print(f"{count} {futures[future]}: " + "\n    ".join(lines), flush=True)
+        except BaseException:  # Ctrl-C, a full disk
+            threads.shutdown(wait=False, cancel_futures=True)
+            notebooks.terminate()
+            raise
+    written = [_short(path) for path, modified in sorted(_files(root).items()) if before.get(path) != modified]
+    print("\n".join(f"    {path}" for path in written))
+    print(
+        f"{len(took)} of {len(tasks)} notebooks in {duration(perf_counter() - start)}; executed copies in "
+        f"{_short(data_dir() / 'notebooks')}"
+    )
     if failed:
         print(f"failed: {', '.join(failed)}; see NAME.failed.ipynb in the folder of the copies")
+    if len(took) + len(failed) < len(tasks):
+        raise TimeUpError(f"the time is up: {len(took)} of {len(tasks)} notebooks are done; the same command continues")
     return 1 if failed else 0
 
 

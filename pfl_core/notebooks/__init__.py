@@ -2,7 +2,7 @@
 
 from pfl_core.notebooks.catalogue import check_parameters, names, path_of, select, title
 from pfl_core.notebooks.copies import cleaned, parameters_cell, rewrite, with_preset
-from pfl_core.notebooks.runner import NotebookError, execute
+from pfl_core.notebooks.runner import NotebookError, execute, terminate
 
 __all__ = [
     "NotebookError",
@@ -14,6 +14,7 @@ __all__ = [
     "path_of",
     "rewrite",
     "select",
+    "terminate",
     "title",
     "with_preset",
 ]

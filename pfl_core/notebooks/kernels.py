@@ -12,14 +12,17 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
+running: set[Any] = set()  # the kernel managers of the notebooks that run now, each in its thread
+_LOCK = threading.Lock()  # for the fork server, which these threads share
 FORKS = sys.platform == "linux"  # macOS libraries may crash after a fork, and Windows has none
 
 
@@ -90,6 +93,16 @@ def kernel_manager(env: Mapping[str, str]) -> type:
     from traitlets import default
 
     class EnvironmentKernelManager(AsyncKernelManager):
+        processes: ClassVar[list[Any]] = []  # of this notebook's kernels
+        terminated = False
+
+        @classmethod
+        def terminate(cls) -> None:
+            """End the notebook's kernel, and any that is started later."""
+            cls.terminated = True
+            for process in cls.processes:
+                process.send_signal(signal.SIGTERM)
+
         @default("kernel_spec_manager")
         def _only_this_environment(self) -> KernelSpecManager:
             return KernelSpecManager(kernel_dirs=[])  # without folders to search, it uses this environment's ipykernel
@@ -104,12 +117,17 @@ def kernel_manager(env: Mapping[str, str]) -> type:
         start_kernel = _async_start_kernel
 
         async def _async_launch_kernel(self, kernel_cmd: list[str], **kw: Any) -> None:
-            if not FORKS:
-                return await super()._async_launch_kernel(kernel_cmd, **kw)
             provisioner: Any = self.provisioner  # a LocalProvisioner
-            server = fork_server(frozenset(kw["env"].items()))
-            provisioner.process = server.fork(kernel_cmd[kernel_cmd.index("-f") :])
-            provisioner.pid = provisioner.pgid = provisioner.process.pid
+            if FORKS:
+                with _LOCK:
+                    server = fork_server(frozenset(kw["env"].items()))
+                    provisioner.process = server.fork(kernel_cmd[kernel_cmd.index("-f") :])
+                provisioner.pid = provisioner.pgid = provisioner.process.pid
+            else:
+                await super()._async_launch_kernel(kernel_cmd, **kw)
+            self.processes.append(provisioner.process)
+            if self.terminated:
+                self.terminate()
 
         async def _async_cleanup_resources(self, restart: bool = False) -> None:
             """Also end worker processes that a killed kernel left in its process group."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl_core.deadline import TimeUpError
-from pfl_core.notebooks.kernels import kernel_manager
+from pfl_core.notebooks.kernels import kernel_manager, running
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -44,7 +41,7 @@ def execute(
     A failed notebook is saved next to the target as ``NAME.failed.ipynb``. ``env`` is added to the kernel's
     environment. Raises NotebookError if a cell fails or the kernel dies, TimeUpError if the time is up (nothing is
     saved then), OSError with the path if the disk is full. A kernel that dies before its first cell is started once
-    more.
+    more. Several notebooks may run at the same time, each in a thread, see ``terminate``.
     """
     partial, failed = target.with_suffix(".partial.ipynb"), target.with_suffix(".failed.ipynb")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -70,22 +67,26 @@ def execute(
         partial.unlink(missing_ok=True)
 
 
+def terminate() -> None:
+    """End all notebooks that run in other threads: their ``execute`` raises KeyboardInterrupt."""
+    logging.getLogger("papermill").disabled = True  # else it reports each kernel as dead
+    for manager in list(running):
+        manager.terminate()
+
+
 def _papermill(source: NotebookNode | Path, target: Path, parameters: dict[str, Any], env: Mapping[str, str]) -> None:
     """Raises NotebookError if a cell failed or the kernel died, TimeUpError if the time is up, RuntimeError if the
-    kernel did not start.
+    kernel did not start, KeyboardInterrupt if it was terminated.
     """
     import nbformat
     import papermill
+    from jupyter_core.utils import ensure_event_loop
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
     started: list[NotebookNode] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def on_start(notebook: NotebookNode) -> None:
-        started.append(notebook)
-        _raise_on_interrupt(handlers)
-
+    manager: Any = kernel_manager(env)
+    running.add(manager)
     try:
         papermill.execute_notebook(
             source,
@@ -97,32 +98,25 @@ def _papermill(source: NotebookNode | Path, target: Path, parameters: dict[str, 
             progress_bar=False,
             stderr_file=sys.stderr,
             coalesce_streams=True,
-            kernel_manager_class=kernel_manager(env),
-            on_notebook_start=on_start,
+            kernel_manager_class=manager,
+            on_notebook_start=lambda notebook: started.append(notebook),
             extra_arguments=QUIET,
         )
     except PapermillExecutionError as error:
         if error.ename == TimeUpError.__name__:
             raise TimeUpError(error.evalue) from None
         raise NotebookError(_short_message(error)) from None
-    except DeadKernelError:
+    except RuntimeError as error:  # the kernel died, while it started or later
+        if manager.terminated:
+            raise KeyboardInterrupt from None
+        if not isinstance(error, DeadKernelError):
+            raise
         nbformat.write(started[-1], target)
         raise NotebookError("its kernel died, usually for lack of memory (fewer --jobs may help)") from None
-    except KeyboardInterrupt:
-        logging.getLogger("asyncio").disabled = True  # else it logs the unfinished task of the cell
-        raise
-
-
-def _raise_on_interrupt(handlers: Mapping[signal.Signals, Any]) -> None:
-    """Put back the handlers of before the notebook, or else let both signals raise KeyboardInterrupt.
-
-    With nbclient's handlers only the kernel would end, and the next notebook would start.
-    """
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in handlers.items():
-            with suppress(NotImplementedError):  # Windows: event loops have no signal handlers
-                asyncio.get_running_loop().remove_signal_handler(number)
-            signal.signal(number, handler if callable(handler) else signal.default_int_handler)
+    finally:
+        running.discard(manager)
+        if threading.current_thread() is not threading.main_thread():
+            ensure_event_loop().close()  # Jupyter makes one for each thread
 
 
 def _has_executed_cells(path: Path) -> bool:

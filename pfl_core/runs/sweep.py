@@ -6,13 +6,13 @@ import dataclasses
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tqdm import tqdm
 
@@ -55,6 +55,7 @@ def sweep(
     stop_at: float | None = None,
     stop_when: StopWhen | None = None,
     log: Path | None = None,
+    seconds: Sequence[float] | None = None,
 ) -> list[Record]:
     """The records of all specs, in the same order. Missing runs are computed.
 
@@ -72,6 +73,7 @@ def sweep(
         stop_when: ends runs early, see ``execute``. Their records are partial, and they are not continued by a later
             sweep with this argument. Worker processes get it as a pickle: give a function of a module.
         log: a folder in which each run that is computed writes its scores after every round, see ``RunLog``.
+        seconds: estimate for each spec. The longest run then starts first, and the progress bar counts seconds.
 
     Raises SweepError if some runs failed, after all others are done; TimeUpError if some were not completed because of
     ``stop_at``; ConnectionError if the scheduler does not answer or is lost; ValueError if one of its workers has other
@@ -100,14 +102,13 @@ def sweep(
             common["threads"] = cores // jobs
         tasks = [dataclasses.replace(_with_checksums(task), **common) for task in tasks]
         note_waiting(store, tasks)
-        total = sum(task.rounds for task in tasks)
-        with tqdm(total=total, unit="round", file=sys.stderr, desc=f"{len(missing)} runs") as bar:
+        with Progress(tasks, len(missing), dict(zip(keys, seconds, strict=True)) if seconds else {}) as progress:
             if executor is None and address is None and jobs == 1:
-                failures = _sequentially(tasks, store, bar)
+                failures = _sequentially(progress.tasks, store, progress)
             else:
                 own = pool.Workers(jobs) if executor is None else pool.Pool(executor)
                 with own if address is None else cluster.Cluster(address, store) as where:
-                    failures = _in_parallel(tasks, store, bar, where)
+                    failures = _in_parallel(progress.tasks, store, progress, where)
         records |= {key: record for key in missing if (record := _ended(store, key, stop_when)) is not None}
         stopped = [key for key in missing.keys() & records.keys() if records[key].partial]
         remove_unneeded(store, {*failures, *stopped})
@@ -187,19 +188,53 @@ def _job(task: Task, store: Store, module: str, check_parent: Callable[[], objec
     return key
 
 
-def _sequentially(tasks: Sequence[Task], store: Store, bar: tqdm) -> dict[str, str]:
+class Progress:
+    """The progress bar of a sweep, which counts rounds, or seconds where estimates are given. A context manager.
+
+    Attributes:
+        tasks: in the order in which they start: shared prefixes, then the longest.
+    """
+
+    def __init__(self, tasks: Sequence[Task], runs: int, seconds: Mapping[str, float]) -> None:
+        """``runs``: how many runs the tasks are. ``seconds``: by the key of a run; {} for none."""
+        each = {task.key: seconds[task.key] / task.spec.rounds for task in tasks if task.key in seconds}
+        each = {task.prefix.key: each[task.key] for task in tasks if task.prefix and task.key in each} | each
+        self.each = {task.key: each.get(task.key, 1.0) for task in tasks}  # what a round counts
+        self.tasks = sorted(tasks, key=lambda task: (not task.saves, -self.each[task.key] * task.rounds if each else 0))
+        self.done = dict.fromkeys(self.each, 0)
+        total = sum(self.each[task.key] * task.rounds for task in tasks)
+        form: dict[str, Any] = {"bar_format": "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}", "smoothing": 0}
+        self.bar = tqdm(total=total, unit="round", file=sys.stderr, desc=f"{runs} runs", **(form if each else {}))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.bar.close()
+
+    def update(self, done: Mapping[str, int]) -> None:
+        """``done``: rounds, by task."""
+        self.done.update(done)
+        self.bar.update(sum(self.each[key] * rounds for key, rounds in self.done.items()) - self.bar.n)
+
+    def show(self, spec: RunSpec, series: Series) -> None:
+        """The last scores of the run that is computed."""
+        if not self.bar.disable:
+            self.bar.set_postfix(last_scores(spec, series), refresh=False)
+
+
+def _sequentially(tasks: Sequence[Task], store: Store, progress: Progress) -> dict[str, str]:
     """Compute all tasks in this process. Returns key -> reason of those that failed."""
     failures: dict[str, str] = {}
     for task in tasks:
         if passed(task.stop_at):
             break
-        before = bar.n
 
-        def on_round(done: int, before: int = before) -> None:
-            bar.update(before + done - bar.n)
+        def on_round(done: int, key: str = task.key) -> None:
+            progress.update({key: done})
 
         try:
-            _execute(task, store, on_round, partial(_show, bar, task.spec))
+            _execute(task, store, on_round, partial(progress.show, task.spec))
             on_round(task.rounds)  # those after an early end too
         except TimeUpError:
             break
@@ -208,11 +243,6 @@ def _sequentially(tasks: Sequence[Task], store: Store, bar: tqdm) -> dict[str, s
         except BaseException as error:  # a method may raise anything, SystemExit too; the other runs continue
             failures[task.key] = _error_line(error)
     return failures
-
-
-def _show(bar: tqdm, spec: RunSpec, series: Series) -> None:
-    if not bar.disable:
-        bar.set_postfix(last_scores(spec, series), refresh=False)
 
 
 def _execute(
@@ -247,7 +277,7 @@ def _error_line(error: BaseException) -> str:
     )
 
 
-def _in_parallel(tasks: Sequence[Task], store: Store, bar: tqdm, where: pool.Pool) -> dict[str, str]:
+def _in_parallel(tasks: Sequence[Task], store: Store, progress: Progress, where: pool.Pool) -> dict[str, str]:
     """Start each task as soon as the task that it depends on has ended and a worker is free.
 
     If a worker dies, the pool fails and all running tasks with it. These are tried once more at the end, one at a time,
@@ -287,7 +317,7 @@ def _in_parallel(tasks: Sequence[Task], store: Store, bar: tqdm, where: pool.Poo
                 if error is not None:
                     failures[key] = _error_line(error)
         # progress: all rounds of ended tasks, and those that the workers report for the others
-        bar.update(sum(n if key in ended else _rounds_done(store, key) for key, n in rounds.items()) - bar.n)
+        progress.update({key: n if key in ended else _rounds_done(store, key) for key, n in rounds.items()})
     return failures
 
 

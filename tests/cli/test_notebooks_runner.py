@@ -3,7 +3,9 @@
 import errno
 import json
 import signal
+import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +23,7 @@ from pfl_core.notebooks.fork_server import LIBRARIES
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.runs import RunSpec, Store, execute
 
+sweeping = sys.modules["pfl_core.runs.sweep"]  # `pfl_core.runs.sweep` is its function
 PARAMETERS = 'PRESET = "quick"  # "ci" | "quick"\nSEEDS = None\nOVERRIDES = {}'
 DRAWS = """
 import json, os, pathlib, sys
@@ -86,7 +89,7 @@ def test_one_failing_notebook_does_not_stop_the_others(capfd, tmp_path, monkeypa
     """The failing notebook comes first."""
     monkeypatch.setattr(kernels, "FORKS", forks and kernels.FORKS)
     asks_for(monkeypatch)
-    command = ["figures", "00_start", "paper_a", "--preset", "ci", "--jobs", "3", "--device", "cpu"]
+    command = ["figures", "00_start", "paper_a", "--preset", "ci", "--jobs", "6", "--device", "cpu"]
     assert main([*command, "-p", "SEEDS", "[4]"]) == 1
     out, err = capfd.readouterr()
     copies = tmp_path / "data" / "notebooks" / "ci"
@@ -102,6 +105,60 @@ def test_one_failing_notebook_does_not_stop_the_others(capfd, tmp_path, monkeypa
     assert Path(python).parent == Path(sys.executable).parent
 
 
+def test_the_runs_of_all_notebooks_are_computed_first_and_each_once(capfd, monkeypatch):
+    """In one sweep, the longest first. A run that fails is named, and the notebooks are drawn all the same."""
+    short, long, bad = (
+        PAPER.settings.spec("local", preset="ci", overrides=overrides)
+        for overrides in ({"rounds": 1}, {"rounds": 2}, {"rounds": 1, "lr": 0.5})
+    )
+    asks_for(monkeypatch, short, long, bad, short)
+    started = []
+
+    def execute(task, *arguments, **options):
+        started.append(task.key)
+        if task.key == bad.key():
+            raise ValueError("bad luck")
+        return real(task, *arguments, **options)
+
+    real = sweeping.execute
+    monkeypatch.setattr(sweeping, "execute", execute)
+    monkeypatch.setattr(runner, "_papermill", lambda source, target, *rest: target.write_text(str(len(started))))
+    assert main(["figures", "paper_a", "--preset", "ci", "--jobs", "1"]) == 0
+    assert started[0] == long.key() and sorted(started) == sorted({run.key() for run in (short, long, bad)})
+    assert "1 of 3 runs failed" in capfd.readouterr().err
+    assert main(["figures", "paper_a", "--preset", "ci", "--jobs", "1"]) == 0
+    assert started[3:] == [bad.key()], "the others are stored"
+
+
+SLEEPS = """
+import os, pathlib, time
+pathlib.Path(os.environ["PFL_DATA_DIR"], f"{os.getpid()}.pid").touch()
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM between processes")
+def test_ctrl_c_ends_all_notebooks_that_are_drawn(tmp_path):
+    """Two at the same time, a third that has not begun."""
+    for name in ("a/01", "a/02", "a/03"):
+        write(name, new_code_cell(SLEEPS))
+    code = (
+        "import pathlib; from pfl_core.cli import main, signals; from pfl_core.notebooks import catalogue; "
+        "signals.handle(); catalogue.NOTEBOOKS = pathlib.Path('notebooks'); raise SystemExit(main())"
+    )
+    command = [sys.executable, "-c", code, "figures", "a/", "--jobs", "2"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    data = tmp_path / "data"
+    while len(kernel_files := list(data.glob("*.pid"))) < 2:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and err.count("\n") == 1, err
+    assert len(kernel_files) == 2 and not any(runs(int(path.stem)) for path in data.glob("*.pid"))
+    assert not list(data.rglob("*.ipynb"))
+
+
 STOPS = """
 import os
 from pfl_core.deadline import deadline, time_up
@@ -113,12 +170,9 @@ raise time_up(5, 2, 7)
 def test_no_further_notebook_starts_when_the_time_is_up(capfd, tmp_path):
     """The kernel has the time in its environment; a stopped notebook is not a failed one."""
     write("00_start", new_code_cell(STOPS))
-    assert main(["figures", "00_start", "paper_a", "--preset", "ci", "--stop-after", "2h"]) == 3
+    assert main(["figures", "00_start", "paper_a", "--preset", "ci", "--jobs", "1", "--stop-after", "2h"]) == 3
     out, err = capfd.readouterr()
-    assert err.splitlines()[-1] == (
-        "pfl: 0 of 2 notebooks are done; in 00_start the time is up: runs ended 5, at a checkpoint 2, not started 7; "
-        "the same command continues"
-    )
+    assert err.splitlines()[-1] == "pfl: the time is up: 0 of 2 notebooks are done; the same command continues"
     assert "paper_a" not in out and not list((tmp_path / "data" / "notebooks").rglob("*.ipynb"))
 
 
@@ -286,20 +340,6 @@ def test_a_full_disk_names_the_notebook_that_cannot_be_written(tmp_path, monkeyp
     monkeypatch.setattr(runner, "_papermill", full)
     with pytest.raises(OSError, match=r"copy\.ipynb cannot be written: No space left on device"):
         notebooks.execute(notebooks.path_of("00_start"), tmp_path / "copy.ipynb")
-
-
-def test_signals_are_handled_where_event_loops_have_no_signal_handlers(monkeypatch):
-    """As on Windows: the loop's method raises NotImplementedError, and the handlers are set nevertheless."""
-    handlers = {}
-
-    class Loop:
-        def remove_signal_handler(self, number):
-            raise NotImplementedError
-
-    monkeypatch.setattr(runner.asyncio, "get_running_loop", Loop)
-    monkeypatch.setattr(runner.signal, "signal", handlers.__setitem__)
-    runner._raise_on_interrupt({signal.SIGINT: print, signal.SIGTERM: signal.SIG_DFL})
-    assert handlers == {signal.SIGINT: print, signal.SIGTERM: signal.default_int_handler}
 
 
 def test_a_kernel_that_dies_later_is_not(tmp_path, monkeypatch):
