@@ -40,7 +40,7 @@ from pfl_core.runs.record import Record, Series
 from pfl_core.runs.spec import RunSpec, options
 from pfl_core.runs.store import Store, check_replaceable
 from pfl_core.runs.task import Prefix, SweepEndedError, Task
-from pfl_core.runs.versions import named, versions
+from pfl_core.runs.versions import named
 
 CHECKPOINT_SECONDS = 60.0
 CLASS = "class"  # key of the class name in a packed state; a Python keyword, so it cannot be a field name
@@ -258,7 +258,7 @@ def _record(
         about=dataset.note,
         seconds=seconds,
         state=state_hash(state),
-        versions=versions(spec),
+        versions=spec.versions(),
         provenance=provenance,
     )
 

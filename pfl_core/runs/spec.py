@@ -22,7 +22,7 @@ from pfl_core.files import checksum
 from pfl_core.options import PositiveInt, check_options, checked, choices, field_types, shown
 from pfl_core.plugins import find
 from pfl_core.registry import METRICS
-from pfl_core.runs.versions import versions
+from pfl_core.runs import versions
 from pfl_core.training import Training
 
 ComponentSpec = Mapping[str, Any]  # {"name": ..., option: value, ...}
@@ -198,15 +198,29 @@ class RunSpec:
         name = getattr(self.build_method(), "public", "train")
         return () if name in CLIENT_SPLITS else (name,)
 
+    def versions(self) -> dict[str, int | str]:
+        """Version of every component that the results depend on; for a user's code, the hash of its files."""
+        out: dict[str, int | str] = {"engine": versions.ENGINE}
+        method = self.build_method()
+        for part in (method, *method.inner_algorithms):
+            out |= versions.of_class(type(part))
+        out |= versions.named("network", self.model["name"], models.MODELS, models.VERSIONS)
+        out |= versions.named("partition", self.partition["name"], partition.PARTITIONS, partition.VERSIONS)
+        for name in (self.data["name"], *self.public_sets()):
+            out |= {f"data {reader}": version for reader, version in data.versions(name).items()}
+        if self.data.get("corrupt"):
+            out["data corrupt"] = data.VERSIONS.get("corrupt", 1)
+        return out
+
     def key(self, checksums: Mapping[str, str] | None = None) -> str:
-        """16 hex digits: hash of the identity and of the component versions above 1 (see ``versions``).
+        """16 hex digits: hash of the identity and of the component versions above 1.
 
         Data sets count by name, so no file is read. With ``checksums``, it is the key of the same run on other data
         files of the same name.
         """
         content: dict[str, Any] = {
             "spec": self.identity(),
-            "versions": {name: version for name, version in versions(self).items() if version != 1},
+            "versions": {name: version for name, version in self.versions().items() if version != 1},
         }
         if checksums is not None:
             content["data"] = dict(checksums)

@@ -20,30 +20,11 @@ class names in its attribute ``files``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
-from pfl_core import algorithm, data, models, partition
+from pfl_core import algorithm
 from pfl_core.plugins import PACKAGE, find, version_of
 
-if TYPE_CHECKING:
-    from pfl_core.runs.spec import RunSpec
-
 ENGINE = 1
-
-
-def versions(spec: RunSpec) -> dict[str, int | str]:
-    """Version of every component that the run's results depend on; for a user's code, the hash of its files."""
-    out: dict[str, int | str] = {"engine": ENGINE}
-    method = spec.build_method()
-    for algo in (method, *method.inner_algorithms):
-        out |= _class_versions(type(algo))
-    out |= named("network", spec.model["name"], models.MODELS, models.VERSIONS)
-    out |= named("partition", spec.partition["name"], partition.PARTITIONS, partition.VERSIONS)
-    for name in (spec.data["name"], *spec.public_sets()):
-        out |= {f"data {reader}": version for reader, version in data.versions(name).items()}
-    if spec.data.get("corrupt"):
-        out["data corrupt"] = data.VERSIONS.get("corrupt", 1)
-    return out
 
 
 def named(kind: str, name: str, table: Mapping[str, Callable], raised: Mapping[str, int]) -> dict[str, int | str]:
@@ -56,7 +37,7 @@ def named(kind: str, name: str, table: Mapping[str, Callable], raised: Mapping[s
     return {f"{kind} {name}": raised.get(name, 1) if in_package else version_of(module, owner)}
 
 
-def _class_versions(cls: type) -> dict[str, int | str]:
+def of_class(cls: type) -> dict[str, int | str]:
     """Versions of a method's class and of its base classes."""
     out: dict[str, int | str] = {}
     # Algorithm itself and mixins that are not methods have no version

@@ -52,8 +52,8 @@ def raise_version(component: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_raised_version_changes_the_key_of_the_runs_that_it_concerns(component, fields, monkeypatch):
     made, other = RunSpec(**{"method": FEDAVG, **fields}), RunSpec(method={"name": "ditto"}, model={"name": "linear"})
     before = made.key()
-    assert versions.versions(made)[component] == 1
-    concerned = component in versions.versions(other)
+    assert made.versions()[component] == 1
+    concerned = component in other.versions()
     others = other.key()
     raise_version(component, monkeypatch)
     assert made.key() != before
@@ -71,7 +71,7 @@ def test_a_class_between_two_others_changes_no_key(monkeypatch):
 
 def test_the_version_of_a_subclass_is_its_own(monkeypatch):
     monkeypatch.setattr(algorithm.method("fedavg"), "version", 3)
-    found = versions.versions(RunSpec(method={"name": "ditto"}))
+    found = RunSpec(method={"name": "ditto"}).versions()
     assert (found["method ditto"], found["method fedavg"]) == (1, 3)
 
 
@@ -81,7 +81,7 @@ def test_code_from_outside_counts_by_its_bytes():
         ({"model": {"name": f"{HERE}:slow_net"}}, f"network {HERE}:slow_net"),
         ({"data": {"name": f"{HERE}:blobs"}}, f"data {HERE}:blobs"),
     ):
-        assert len(str(versions.versions(RunSpec(**{"method": FEDAVG, **fields}))[name])) == 32
+        assert len(str(RunSpec(**{"method": FEDAVG, **fields}).versions()[name])) == 32
 
 
 def test_a_field_that_is_added_changes_no_key():
@@ -138,7 +138,7 @@ def test_a_network_may_be_a_class_with_defaults_that_json_does_not_know():
 
 def test_what_a_user_registers_by_name_counts_by_its_code(monkeypatch):
     monkeypatch.setitem(models.MODELS, "theirs", Net)
-    found = versions.versions(RunSpec(method=FEDAVG, model={"name": "theirs"}))
+    found = RunSpec(method=FEDAVG, model={"name": "theirs"}).versions()
     assert len(str(found["network theirs"])) == 32
 
 
