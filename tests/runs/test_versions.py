@@ -63,9 +63,7 @@ def test_a_raised_version_changes_the_key_of_the_runs_that_it_concerns(component
 def test_a_class_between_two_others_changes_no_key(monkeypatch):
     """Bases count by their version only where it was raised, so code may be moved between classes."""
     before = RunSpec(method=FEDAVG).key()
-    monkeypatch.setattr(
-        versions, "_class_versions", lambda cls: {"method fedavg": 1, "method Momentum": 1, "method New": 1}
-    )
+    monkeypatch.setattr(versions, "of_class", lambda cls: {"method fedavg": 1, "method Momentum": 1, "method New": 1})
     assert RunSpec(method=FEDAVG).key() == before
 
 
