@@ -77,9 +77,15 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 
 def add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Append the site's table of contents to the front page."""
+    """Append the site's table of contents to the front page, and to a paper's page that of its notebooks."""
+    folder = DOCS.parent / docname.removesuffix("/README")
     if docname == root_doc:
         source[0] += "\n" + (DOCS / "contents.md").read_text(encoding="utf-8")
+    elif folder.parent.name == "notebooks" and folder.is_dir():
+        pages = ["Results <RESULTS>"] if (folder / "RESULTS.md").exists() else []
+        for path in sorted(folder.glob("0*.ipynb")):
+            pages.append(f"{path.stem[3:].replace('_', ' ').capitalize()} <{path.stem}>")
+        source[0] += "\n```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```\n"
 
 
 def setup(app: Sphinx) -> None:

@@ -30,6 +30,8 @@ class Training:
     decay: NonNegativeFloat = 0.1  # factor of the rate at each of the `milestones`
     partial_batch: Literal["keep", "drop", "merge"] = "keep"  # a smaller last batch; "merge": join the previous batch
     augment: Literal["none", "crop_flip"] = "none"  # "crop_flip": 4 pixels of padding, random crop, horizontal flip
+    # "bf16": layers compute in bfloat16 (autocast), in training and scoring; weights, means and masks stay float32
+    precision: Literal["float32", "bf16"] = "float32"
 
     def __post_init__(self) -> None:
         check_fields(self, "training")

@@ -114,7 +114,9 @@ def test_links_to_files_and_folders_lead_to_their_pages(site, pages):
         return pages[(site / page).resolve()].links
 
     assert {"docs/gallery.html", "tests/README.html"} <= set(links("README.html"))
-    assert "../../docs/api/algorithms.html#module-pfl_core.algorithms.ditto" in links("pfl_core/algorithms/README.html")
+    assert "../../docs/api/methods/ditto.html#module-pfl_core.algorithms.ditto" in links(
+        "pfl_core/algorithms/README.html"
+    )
     assert "../../docs/gallery.html#pfedgate-efficiency" in links("notebooks/pfedgate/README.html")
 
 

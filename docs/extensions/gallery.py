@@ -1,7 +1,7 @@
-"""The directive ``gallery``: the committed figures of a paper, each with a link to the notebook that draws it.
+"""The directive ``gallery``: the committed figures of a paper, under the question of the notebook that draws them.
 
-A figure that is committed for several presets is shown for the one with the best evidence. A figure that no notebook
-draws any more is shown without a link.
+A figure that is committed for several presets is shown for the one with the best evidence. The first figure of a
+notebook is large.
 """
 
 import json
@@ -21,8 +21,8 @@ class Drawing(NamedTuple):
     """A place in a notebook that writes figures."""
 
     names: str  # pattern of the figures' names, "paper/figure"
-    notebook: str
-    section: str  # the heading above
+    path: Path  # of the notebook
+    cell: int
 
 
 class Gallery(SphinxDirective):
@@ -30,46 +30,60 @@ class Gallery(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         root, paper = Path(self.env.srcdir), self.arguments[0]
-        drawings = [drawing for path in root.glob(f"notebooks/{paper}/*.ipynb") for drawing in read(path)]
-        names = sorted({path.stem for preset in PRESETS for path in root.glob(f"figures/{preset}/{paper}/*.png")})
-        figures = "".join(figure(root, paper, name, find(drawings, f"{paper}/{name}")) for name in names)
-        return self.parse_text_to_nodes(f"````{{container}} gallery\n{figures}\n````\n")
+        paths = sorted(root.glob(f"notebooks/{paper}/*.ipynb"))
+        drawings = [drawing for path in paths for drawing in read(path)]
+        names = {path.stem for preset in PRESETS for path in root.glob(f"figures/{preset}/{paper}/*.png")}
+        place = {name: drawings.index(find(drawings, f"{paper}/{name}")) for name in sorted(names)}
+        text = ""
+        for path in paths:
+            of_notebook = [n for n in sorted(place, key=place.__getitem__) if drawings[place[n]].path == path]
+            if of_notebook:
+                text += heading(root, path) + figure(root, paper, of_notebook[0])
+                rest = "".join(figure(root, paper, name) for name in of_notebook[1:])
+                text += f"````{{container}} gallery\n{rest}\n````\n" if rest else ""
+        return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
-def figure(root: Path, paper: str, name: str, drawing: Drawing | None) -> str:
-    """One figure with its caption, in Markdown."""
+def heading(root: Path, path: Path) -> str:
+    """A notebook's title, with a link to it, and its question."""
+    first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+    title, question = (
+        first.splitlines()[0].removeprefix("# "),
+        re.search(r"\*\*Question:\*\* (.+?)(\n\n|$)", first, re.DOTALL),
+    )
+    return f"\n### [{title}](/{path.relative_to(root).as_posix()})\n\n{question[1] if question else ''}\n"
+
+
+def figure(root: Path, paper: str, name: str) -> str:
+    """One figure in Markdown, which opens at its full size; its caption is drawn in it."""
     preset = next(preset for preset in PRESETS if (root / f"figures/{preset}/{paper}/{name}.png").exists())
-    image = f"/figures/{preset}/{paper}/{name}.png"
-    title = name.replace("_", " ")
-    link = f"[{drawing.section}](/notebooks/{drawing.notebook}.ipynb)" if drawing else "Of an earlier version."
     return f"""
-```{{figure}} {image}
+```{{image}} /figures/{preset}/{paper}/{name}.png
 :name: {f"{paper}-{name}".replace("_", "-")}
-:alt: {title}, preset {preset}
+:alt: {name.replace("_", " ")}, preset {preset}
 :loading: lazy
 :width: 100%
-
-**{title}** (preset `{preset}`). {link}
 ```
 """
 
 
 def read(path: Path) -> Iterator[Drawing]:
     """The places of a notebook that name figures: strings "paper/figure", with {...} for parts that vary."""
-    section = ""
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        text = "".join(cell["source"])
-        if cell["cell_type"] == "markdown":
-            section = next(reversed(re.findall(r"^#+ (.*)$", text, re.MULTILINE)), section)
-        else:
-            for name in re.findall(rf'"({path.parent.name}/[^"]+)"', text):
-                yield Drawing(re.sub(r"\\?\{[^}]*\}", r"\\w*", name), f"{path.parent.name}/{path.stem}", section)
+    for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
+        if cell["cell_type"] == "code":
+            for name in re.findall(rf'"({path.parent.name}/[^"]+)"', "".join(cell["source"])):
+                yield Drawing(re.sub(r"\\?\{[^}]*\}", r"\\w*", name), path, number)
 
 
-def find(drawings: list[Drawing], name: str) -> Drawing | None:
-    """The place that draws a figure: the most specific pattern. It may lack an ending of the name, e.g. a data set."""
+def find(drawings: list[Drawing], name: str) -> Drawing:
+    """The place that draws a figure: the most specific pattern. It may lack an ending of the name, e.g. a data set.
+
+    Raises ValueError for a figure that no notebook draws.
+    """
     matches = [drawing for drawing in drawings if re.fullmatch(rf"{drawing.names}(_\w+)?", name)]
-    return max(matches, key=lambda drawing: len(drawing.names), default=None)
+    if not matches:
+        raise ValueError(f"no notebook draws {name}; delete it")
+    return max(matches, key=lambda drawing: len(drawing.names))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -27,7 +27,10 @@ class AutogradBackend:
     Its gradients are views of ``flat_grad``, or separate tensors while gradients are requested in parts.
     """
 
-    def __init__(self, model: nn.Module, device: str, dtype: torch.dtype, traced: NetworkTrace) -> None:
+    def __init__(
+        self, model: nn.Module, device: str, dtype: torch.dtype, traced: NetworkTrace, precision: str = "float32"
+    ) -> None:
+        """``precision``: as in `Training`. The features and logits have ``dtype`` in any case."""
         self.model = copy.deepcopy(model).to(device=device, dtype=dtype)
         self.layout = Layout.of(self.model, traced.order)
         self.flat_grad = torch.zeros(1, self.layout.num_params, device=device, dtype=dtype)
@@ -51,6 +54,10 @@ class AutogradBackend:
             self.model.register_forward_pre_hook(lambda module, inputs: inputs[0].clone(), prepend=True)
         if traced.as_object:
             self.model.register_forward_hook(lambda module, inputs, output: logits_of(output))
+        if precision == "bf16":
+            autocast = torch.autocast(self.flat_grad.device.type, torch.bfloat16)
+            self.model.forward = autocast(self.model.forward)
+            self.model.register_forward_hook(lambda module, inputs, output: output.to(dtype))
         self._set_in_parts(False)
 
     def bind(self, params: Tensor, statistics: Tensor) -> None:
@@ -227,7 +234,7 @@ class AutogradBackend:
                 hook.remove()
 
     def _keep_features(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        self._features = inputs[0]
+        self._features = inputs[0].to(self.flat_grad)
 
 
 def _multiply_by(gate: Tensor) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:

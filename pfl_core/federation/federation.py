@@ -83,11 +83,20 @@ class Federation:
             raise ValueError(f"augment={self.train.augment!r} needs images, not samples of shape {list(x.shape[1:])}")
         few = x if len(x) > 1 else x.new_zeros(2, *x.shape[1:])
         model, self.traced = trace(model, few[:2], few[-2:])
-        first = AutogradBackend(model, device, dtype, self.traced)
+        precision = self.train.precision
+        first = AutogradBackend(model, device, dtype, self.traced, precision)
+        if precision != "float32":
+            try:
+                first.model(few[:2])
+            except RuntimeError as error:
+                raise ValueError(f"{type(model).__name__} cannot compute in {precision}: {error}") from None
         self.network, self.layout, self._has_batch_norm = first.model, first.layout, first.has_batch_norm
         self.theta0 = self.layout.flatten(dict([*model.named_parameters(), *model.named_buffers()])).to(x)  # [e]
         if batched is None:
-            batched = BatchedBackend.suits(self.network, self.layout, device) and self.train.augment == "none"
+            plain = self.train.augment == "none" and precision == "float32"
+            batched = plain and BatchedBackend.suits(self.network, self.layout, device)
+        elif batched and precision != "float32":
+            raise ValueError(f"batched=True computes in float32; leave batched at None for precision={precision!r}")
         elif batched and not BatchedBackend.supports(self.network, self.layout):
             raise ValueError(
                 "batched=True needs a plain chain of Linear, Conv2d, MaxPool2d (not overlapping), ReLU and Flatten, "
@@ -100,7 +109,7 @@ class Federation:
         self.draws = self.traced.draws
         if self.draws:
             threads = 1
-        others = (AutogradBackend(model, device, dtype, self.traced) for _ in range(threads - 1))
+        others = (AutogradBackend(model, device, dtype, self.traced, precision) for _ in range(threads - 1))
         self.threads = ClientThreads([first, *others])
         self.score: Callable[[Tensor, Tensor, Predict | None], Scores] | None = None
         self.keep_trained = True

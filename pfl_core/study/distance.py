@@ -17,6 +17,7 @@ OF_TRAINING = {
     "epochs": "epochs",
     "lr": "rate",
     "augment": "augmentation",
+    "precision": "precision",
     "partial_batch": "batch",
     "milestones": "schedule",
     "decay": "schedule",

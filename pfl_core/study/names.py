@@ -44,6 +44,7 @@ OPTIONS = {  # parts of settings' and effects' names -> in words
     "lr_server=": "η_g = ",
     "lr_gate=": "gate's rate ",
     "augment=crop_flip": "crops and flips",
+    "precision=bf16": "bfloat16",
     "ranking = least_change": "least changed",
     "ranking = random": "random choice",
     "masks = random": "random masks",
