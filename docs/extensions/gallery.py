@@ -33,7 +33,7 @@ class Gallery(SphinxDirective):
         paths = sorted(root.glob(f"notebooks/{paper}/*.ipynb"))
         drawings = [drawing for path in paths for drawing in read(path)]
         names = {path.stem for preset in PRESETS for path in root.glob(f"figures/{preset}/{paper}/*.png")}
-        place = {name: drawings.index(find(drawings, f"{paper}/{name}")) for name in sorted(names)}
+        place = {name: drawings.index(found) for name in sorted(names) if (found := find(drawings, f"{paper}/{name}"))}
         text = ""
         for path in paths:
             of_notebook = [n for n in sorted(place, key=place.__getitem__) if drawings[place[n]].path == path]
@@ -51,7 +51,8 @@ def heading(root: Path, path: Path) -> str:
         first.splitlines()[0].removeprefix("# "),
         re.search(r"\*\*Question:\*\* (.+?)(\n\n|$)", first, re.DOTALL),
     )
-    return f"\n### [{title}](/{path.relative_to(root).as_posix()})\n\n{question[1] if question else ''}\n"
+    text = question[1] if question else ""
+    return f"\n### [{title}](/{path.relative_to(root).as_posix()})\n\n{text[:1].upper()}{text[1:]}\n"
 
 
 def figure(root: Path, paper: str, name: str) -> str:
@@ -75,15 +76,13 @@ def read(path: Path) -> Iterator[Drawing]:
                 yield Drawing(re.sub(r"\\?\{[^}]*\}", r"\\w*", name), path, number)
 
 
-def find(drawings: list[Drawing], name: str) -> Drawing:
+def find(drawings: list[Drawing], name: str) -> Drawing | None:
     """The place that draws a figure: the most specific pattern. It may lack an ending of the name, e.g. a data set.
 
-    Raises ValueError for a figure that no notebook draws.
+    None for a figure that no notebook draws any more; the gallery leaves it out.
     """
     matches = [drawing for drawing in drawings if re.fullmatch(rf"{drawing.names}(_\w+)?", name)]
-    if not matches:
-        raise ValueError(f"no notebook draws {name}; delete it")
-    return max(matches, key=lambda drawing: len(drawing.names))
+    return max(matches, key=lambda drawing: len(drawing.names), default=None)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
