@@ -47,10 +47,8 @@ class Gallery(SphinxDirective):
 def heading(root: Path, path: Path) -> str:
     """A notebook's title, with a link to it, and its question."""
     first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
-    title, question = (
-        first.splitlines()[0].removeprefix("# "),
-        re.search(r"\*\*Question:\*\* (.+?)(\n\n|$)", first, re.DOTALL),
-    )
+    title = first.splitlines()[0].removeprefix("# ")
+    question = re.search(r"\*\*Question:\*\* (.+?)(\n\n|$)", first, re.DOTALL)
     text = question[1] if question else ""
     return f"\n### [{title}](/{path.relative_to(root).as_posix()})\n\n{text[:1].upper()}{text[1:]}\n"
 
