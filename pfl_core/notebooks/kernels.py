@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
+from uuid import uuid4
 
 running: set[Any] = set()  # the kernel managers of the notebooks that run now, each in its thread
 _LOCK = threading.Lock()  # for the fork server, which these threads share
@@ -110,6 +112,14 @@ def kernel_manager(env: Mapping[str, str]) -> type:
         @default("transport_encryption")
         def _encrypted_if_available(self) -> str:  # otherwise ipykernel prints a warning at every start
             return "auto" if zmq.has("curve") else "disabled"
+
+        @default("transport")
+        def _without_ports(self) -> str:  # which another process may take before the kernel does
+            return "tcp" if sys.platform == "win32" else "ipc"
+
+        @default("ip")
+        def _own_sockets(self) -> str:
+            return f"{tempfile.gettempdir()}/pfl-{uuid4().hex}" if self.transport == "ipc" else "127.0.0.1"
 
         async def _async_start_kernel(self, **options: Any) -> None:
             await super()._async_start_kernel(**{**options, "env": {**os.environ, **env}})
