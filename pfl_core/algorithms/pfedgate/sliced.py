@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, cross_entropy, linear
 
 from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.algorithms.pfedgate.local import ClientUpdate, Log, Trainer
+from pfl_core.algorithms.pfedgate.local import ClientUpdate, Trainer
 from pfl_core.federation.batched_backend import is_plain
 from pfl_core.federation.local_step import TrainingGroup
 from pfl_core.layout import Layout
-from pfl_core.ops import ABSENT, take
+from pfl_core.ops import take
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +110,8 @@ class SlicedTrainer(Trainer):
             fed.start_velocity(None if v is None else take(v, clients), like)
             for v, like in ((state.velocity, theta), (state.gate_velocity, gate))
         )
-        log, options = Log.empty(len(clients), self.adapter, gate), self.adapter.options
-        gradient = self._gradient(self.adaptation(clients, statistics, log))
+        options = self.adapter.options
+        gradient = self._gradient(self.adaptation(clients, statistics, self.log))
         rows = TrainingGroup(
             numbers=list(range(len(clients))),
             theta=theta,
@@ -132,9 +132,8 @@ class SlicedTrainer(Trainer):
                 row.record(value[None], batch.count, batch.weight)
 
         fed.threads.map(train_client, range(len(clients)), fed.splits["train"].sizes[clients].tolist())
-        if state.velocity is None:
-            velocity = gate_velocity = ABSENT
-        return ClientUpdate(theta, gate, statistics, velocity, gate_velocity, rows.loss, torch.tensor(rows.steps), log)
+        steps = torch.tensor(rows.steps)
+        return ClientUpdate(theta, rows.loss, steps, velocity, gate, gate_velocity, statistics, self.log)
 
     def _gradient(self, adapt: Callable) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
         """A function (theta [d], gate [v], x, y, row) -> the loss of a batch and its gradients for theta and gate."""
