@@ -24,7 +24,7 @@ in its round, and the 0.7 % of the released code is a quantile.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -190,6 +190,8 @@ class StarPFL(ClientSteps):
         collected = Collected.empty(state.shared[: fed.num_params])
         share = normalised(client_weight(fed, clients, "samples")).tolist()  # p_i
         after: list[tuple[Entries, Window]] = []  # the clients' entries and windows after the round
+        # Entries sent and trained, multiply-adds of an image's weight gradients, and mean score over all entries
+        noted: list[tuple[int, int, int, float]] = []
         probe = Probe(fed, self.probe, (self.history_len_global, self.history_len_local))
 
         def local(chunk: Tensor, rows: slice) -> Trained:
@@ -204,7 +206,8 @@ class StarPFL(ClientSteps):
                 sent = active & (mask if self.upload_mask_timing == "before_check" else entries.active)
                 weight = 1.0 if self.masked_aggregation == "active_mean" else p
                 collected.add_(theta_k[: fed.num_params] - state.shared[: fed.num_params], sent, weight)
-                collected.note(mask, sent, state.uses, entries)
+                macs, score = int((state.uses * mask).sum()), float(entries.score.double().mean())
+                noted.append((count_true(sent), count_true(mask), macs, score))
                 probe.note(k, theta_k, entries)
             return out
 
@@ -222,7 +225,12 @@ class StarPFL(ClientSteps):
             new = replace(new, trace=probe.added(state.trace, new.shared, *parties))
         if self.probe_epochs:
             new = replace(new, course=torch.cat([state.course, probe.course(state.shared)]))
-        return new, notes | probe.notes(new.shared, new.server, clients) | collected.notes() | {
+        upload, trained, macs, scores = zip(*noted, strict=True)
+        return new, notes | probe.notes(new.shared, new.server, clients) | {
+            "upload": torch.tensor(upload),
+            "active_share": torch.tensor(trained) / fed.num_params,
+            "weight_macs": torch.tensor(macs),
+            "mean_score": torch.tensor(scores, dtype=torch.float64),
             "upload_bits": torch.full((len(clients),), fed.num_params),
             "active_share_global": count_true(active) / fed.num_params,
             "mean_score_global": float(new.server.score.double().mean()),
@@ -254,14 +262,10 @@ class StarPFL(ClientSteps):
 
 @dataclass
 class Collected:
-    """Sums over the clients of a round. ``add_`` and ``note`` add one client each time, in place."""
+    """Sums over the clients of a round. ``add_`` adds one client each time, in place."""
 
     total: Tensor  # [d] sum of w_i delta_i over the clients that sent the entry
     weight: Tensor  # [d] sum of w_i over the same clients
-    sent: list[int] = field(default_factory=list)  # [S] entries sent
-    trained: list[int] = field(default_factory=list)  # [S] entries trained
-    macs: list[int] = field(default_factory=list)  # [S] multiply-adds of the weight gradients, for one image
-    scores: list[float] = field(default_factory=list)  # [S] mean score over all entries, after the round
 
     @classmethod
     def empty(cls, like: Tensor) -> Collected:
@@ -276,22 +280,3 @@ class Collected:
     def mean(self) -> Tensor:
         """[d] weighted mean over the clients that sent an entry, 0 where no client did."""
         return self.total / torch.where(self.weight > 0, self.weight, 1.0)
-
-    def note(self, active: Tensor, sent: Tensor, uses: Tensor, entries: Entries) -> None:
-        """Count a client's masks ``active`` and ``sent`` [d]; ``entries`` are those after Check.
-
-        uses [d]: how often one image uses each weight.
-        """
-        self.sent.append(count_true(sent))
-        self.trained.append(count_true(active))
-        self.macs.append(int((uses * active).sum()))
-        self.scores.append(float(entries.score.double().mean()))
-
-    def notes(self) -> dict[str, Tensor]:
-        """The round's notes: one value for each client, [S]."""
-        return {
-            "upload": torch.tensor(self.sent),
-            "active_share": torch.tensor(self.trained) / len(self.total),
-            "weight_macs": torch.tensor(self.macs),
-            "mean_score": torch.tensor(self.scores, dtype=torch.float64),
-        }

@@ -59,8 +59,7 @@ class Trace:
 
     def arrays(self, fed: Federation, num: int) -> dict[str, Tensor]:
         """Arrays to store with the run: the trace, rounded; the indices of the entries; the size of each layer."""
-        out = {f.name: getattr(self, f.name) for f in fields(self)}
-        out |= {name: out[name].double().round(decimals=5) for name in ("value", "score")}
+        out = vars(self) | {name: getattr(self, name).double().round(decimals=5) for name in ("value", "score")}
         sizes = {f"layer/{name}": torch.tensor(part.stop - part.start) for name, part in layers(fed.layout).items()}
         return {"entries": sampled(fed, num), **out, **sizes}
 
