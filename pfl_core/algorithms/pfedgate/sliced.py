@@ -51,32 +51,29 @@ class Sliced:
 
     def __call__(self, theta: Tensor, scale: Tensor, kept: np.ndarray, x: Tensor) -> Tensor:
         """Logits [B, classes] of x [B, ...] under theta [d] times M' (``scale`` [L]); differentiable in both."""
-        named = dict(zip((f.name for f in self.layout.params), theta.split(self._lengths), strict=True))
-        shapes = {f.name: f.shape for f in self.layout.params}
+        params = self.layout.params
+        parts = theta.split([f.stop - f.start for f in params])  # its backward pass is one concatenation
+        named = {f.name: part.view(f.shape) for f, part in zip(params, parts, strict=True)}
         inputs: tuple[Tensor, int] | None = None  # neurons of the layer before that h has, and of how many; None: all
         hidden, h = 0, x  # hidden: number of hidden layers so far
         for name, layer in self.model.named_children():
             if not isinstance(layer, nn.Conv2d | nn.Linear):
                 h = layer(h)
                 continue
-            shape = shapes[f"{name}.weight"]
-            weight, bias = named[f"{name}.weight"].view(shape), named[f"{name}.bias"]
+            weight, bias = named[f"{name}.weight"], named[f"{name}.bias"]
             rows, factor = None, scale[-1:]  # of the head, which is always kept
             if name != self.layout.head:
                 group, hidden = self.group[hidden], hidden + 1
                 rows = torch.from_numpy(np.flatnonzero(kept[group])).to(theta.device)  # neurons to keep
                 factor = scale[torch.from_numpy(group[kept[group]]).to(theta.device)]  # M' of each
+            num = len(weight)
             weight, bias = _slice(weight, bias, rows, inputs, factor)
             if isinstance(layer, nn.Conv2d):
                 h = conv2d(h, weight, bias, layer.stride, layer.padding, layer.dilation)
             else:
                 h = linear(h, weight, bias)
-            inputs = None if rows is None or len(rows) == shape[0] else (rows, shape[0])
+            inputs = None if rows is None or len(rows) == num else (rows, num)
         return h
-
-    @property
-    def _lengths(self) -> list[int]:
-        return [f.stop - f.start for f in self.layout.params]
 
 
 def _slice(
