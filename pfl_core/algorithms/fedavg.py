@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import check_choices, register
+from pfl_core.algorithm import register
 from pfl_core.algorithms.momentum import Momentum, MovingState, MovingStateT
 from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.ops import server_step
@@ -40,9 +40,6 @@ class FedAvg(Momentum[MovingStateT]):
 
     client_weighting: Literal["uniform", "samples"] = "uniform"
     lr_server: NonNegativeFloat = 1.0  # η_g
-
-    def __post_init__(self) -> None:
-        check_choices(self)
 
     def local_training(self, fed: Federation, state: MovingStateT, clients: Tensor, t: int) -> LocalTraining:
         """How local training differs from plain SGD; subclasses override it. FedAvg: not at all."""
