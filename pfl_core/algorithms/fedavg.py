@@ -45,6 +45,13 @@ class FedAvg(Momentum[MovingStateT]):
         """How local training differs from plain SGD; subclasses override it. FedAvg: not at all."""
         return LocalTraining()
 
+    def train_clients(
+        self, fed: Federation, state: MovingStateT, clients: Tensor, t: int, velocity: Tensor | None
+    ) -> Trained:
+        """Local training from the shared model; velocity [S, d], or None to start at zero."""
+        training = self.local_training(fed, state, clients, t)
+        return fed.sgd(fed.broadcast(state.shared, clients), clients, training, key=t, velocity=velocity)
+
     def after_training(
         self, fed: Federation, state: MovingStateT, new: MovingStateT, clients: Tensor, out: Trained, t: int
     ) -> MovingStateT:
@@ -69,8 +76,7 @@ class FedAvg(Momentum[MovingStateT]):
 
         def local(chunk: Tensor, rows: slice) -> Trained:
             nonlocal new
-            training = self.local_training(fed, state, chunk, t)
-            out = fed.sgd(fed.broadcast(state.shared, chunk), chunk, training, key=t, velocity=momentum.take(chunk))
+            out = self.train_clients(fed, state, chunk, t, momentum.take(chunk))
             momentum.put(chunk, out.velocity)
             new = self.after_training(fed, state, new, chunk, out, t)
             return out
