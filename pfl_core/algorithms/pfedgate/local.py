@@ -59,7 +59,7 @@ class ClientUpdate(Trained):
     """Result of local training of S clients; ``variables`` [S, v] are the gates' parameters."""
 
     statistics: Tensor = ABSENT  # [S, q] running statistics of the gates
-    log: Log = ABSENT
+    log: Log = ABSENT  # of all clients that have been trained in this round so far, by their number
 
 
 def relu_loss(output: Output) -> Tensor:
@@ -78,7 +78,7 @@ class Trainer:
 
     @cached_property
     def log(self) -> Log:
-        """The statistics of all clients that were trained so far."""
+        """The statistics of all clients that have been trained so far, by their number."""
         shape = self.fed.num_clients, self.adapter.blocks.num_blocks
         return Log(np.zeros(shape, dtype=np.int64), torch.zeros(shape).to(self.state.gate))
 

@@ -119,19 +119,20 @@ class PFedGate(PFedGateOptions):
     def round(self, fed: Federation, state: GateState, clients: Tensor, t: int) -> tuple[GateState, dict]:
         adapter = Adapter.of(self, fed)
         trainer = (SlicedTrainer if self.execution == "sliced" else Trainer)(adapter, fed, state, t)
-        server = Server(adapter.blocks, self.aggregation, state.shared, *self._shares(fed, clients))
+        log, blocks = trainer.log, adapter.blocks
+        server = Server(blocks, self.aggregation, state.shared, *self._shares(fed, clients))
         new, places_of, losses, steps_of, scores = state, [], [], [], []
         for places, smallest_batch in self._parts(fed, clients):
             out = trainer(clients[places], smallest_batch)
             new = self._remember(new, clients[places], out)
-            server.add(out.theta, out.log.used[clients[places].numpy()] > 0, places)
+            server.add(out.theta, log.used[clients[places].numpy()] > 0, places)
             places_of.append(places)
             losses.append(out.loss)
             steps_of.append(out.steps)
             if fed.score is not None:
                 scores.append(fed.score(out.theta, clients[places], partial(self.predict, fed, new)))
         order = torch.cat(places_of).argsort()  # the parts' clients, in the order of ``clients``
-        steps, log, blocks = torch.cat(steps_of)[order], trainer.log, adapter.blocks
+        steps = torch.cat(steps_of)[order]
         # M', averaged over each client's batches, then over the clients that had a batch
         mean_scale = log.scale[clients] / steps.clamp(min=1)[:, None].to(log.scale)  # [S, L]
         values = mean_scale.sum(0) / max(int((steps > 0).sum()), 1)
