@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import check_choices, register
+from pfl_core.algorithm import register
 from pfl_core.algorithms.momentum import Momentum, MovingState, MovingStateT
 from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.ops import server_step
@@ -41,12 +41,16 @@ class FedAvg(Momentum[MovingStateT]):
     client_weighting: Literal["uniform", "samples"] = "uniform"
     lr_server: NonNegativeFloat = 1.0  # η_g
 
-    def __post_init__(self) -> None:
-        check_choices(self)
-
     def local_training(self, fed: Federation, state: MovingStateT, clients: Tensor, t: int) -> LocalTraining:
         """How local training differs from plain SGD; subclasses override it. FedAvg: not at all."""
         return LocalTraining()
+
+    def train_clients(
+        self, fed: Federation, state: MovingStateT, clients: Tensor, t: int, velocity: Tensor | None
+    ) -> Trained:
+        """Local training from the shared model; velocity [S, d], or None to start at zero."""
+        training = self.local_training(fed, state, clients, t)
+        return fed.sgd(fed.broadcast(state.shared, clients), clients, training, key=t, velocity=velocity)
 
     def after_training(
         self, fed: Federation, state: MovingStateT, new: MovingStateT, clients: Tensor, out: Trained, t: int
@@ -72,8 +76,7 @@ class FedAvg(Momentum[MovingStateT]):
 
         def local(chunk: Tensor, rows: slice) -> Trained:
             nonlocal new
-            training = self.local_training(fed, state, chunk, t)
-            out = fed.sgd(fed.broadcast(state.shared, chunk), chunk, training, key=t, velocity=momentum.take(chunk))
+            out = self.train_clients(fed, state, chunk, t, momentum.take(chunk))
             momentum.put(chunk, out.velocity)
             new = self.after_training(fed, state, new, chunk, out, t)
             return out

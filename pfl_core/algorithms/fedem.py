@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
-from pfl_core.algorithm import ABSENT, ClientModel, check_choices, check_minimum, register
+from pfl_core.algorithm import ABSENT, ClientModel, check_minimum, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Output, Scores, Trained
@@ -64,7 +64,7 @@ class FedEM(Momentum[MixtureState]):
     lr_server: NonNegativeFloat = 1.0
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        super().__post_init__()
         check_minimum(self, components=1)
 
     def warnings(self, fed: Federation) -> list[str]:

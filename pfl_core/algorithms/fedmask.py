@@ -24,7 +24,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import check_choices, check_minimum, check_shares, register
+from pfl_core.algorithm import check_minimum, check_shares, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.algorithms.partial import top_layers
@@ -63,7 +63,7 @@ class FedMask(Momentum[FedMaskState]):
     client_weighting: Literal["uniform", "samples"] = "samples"
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        super().__post_init__()
         check_shares(self, "keep_ratio", zero=False)
         if not 0 < self.tau < 1:
             raise ValueError(f"FedMask: tau={self.tau} is outside (0, 1); it is compared with the sigmoid of a score")

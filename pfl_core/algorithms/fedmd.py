@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from pfl_core.algorithm import check_choices, check_minimum, register
+from pfl_core.algorithm import check_minimum, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Output, Trained
@@ -69,7 +69,7 @@ class FedMD(Momentum[MovingState]):
     client_weighting: Literal["uniform", "samples"] = "samples"
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        super().__post_init__()
         check_minimum(self, public_samples=1, digest_epochs=0)
 
     def init(self, fed: Federation, theta0: Tensor) -> MovingState:

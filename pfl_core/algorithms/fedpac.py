@@ -23,7 +23,7 @@ weights the clients' prototypes equally (``prototype_weighting="uniform"``).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,19 +50,13 @@ class PacState(PartialState):
     known: Tensor = ABSENT  # [C] bool, classes that have a prototype
 
 
-@dataclass(frozen=True)
-class ClientMessage:
+class ClientMessage(NamedTuple):
     """What clients send in addition to body and head, in float64."""
 
     A: Tensor  # [S, C, f] share times mean feature of each class, before training
     V: Tensor  # [S] variance term, before training
     means: Tensor  # [S, C, f] mean feature of each class, after training; 0 for absent classes
     counts: Tensor  # [S, C] samples of each class
-
-    @classmethod
-    def join(cls, parts: list[ClientMessage]) -> ClientMessage:
-        """Concatenate the messages of chunks of clients."""
-        return cls(*(torch.cat([getattr(p, name) for p in parts]) for name in cls.__dataclass_fields__))
 
 
 @register(
@@ -106,7 +100,8 @@ class FedPAC(Partial[PacState]):
             return out
 
         mean, notes = fed.average(local, clients, client_weight(fed, clients, self.client_weighting))
-        message, h = ClientMessage.join(messages), count_true(mask[: fed.num_params])
+        message = ClientMessage(*map(torch.cat, zip(*messages, strict=True)))
+        h = count_true(mask[: fed.num_params])
         heads = mix(self.head_weights(message.A, message.V), torch.stack([row[:h] for row in personal]))  # [S, h]
         personal = [torch.cat([head, row[h:]]) for head, row in zip(heads, personal, strict=True)]
         P, known = self.prototypes(message.means, message.counts)

@@ -31,15 +31,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pfl_core.algorithm import ABSENT, check_choices, check_shares, register
+from pfl_core.algorithm import ABSENT, check_shares, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import DerivedWeights, Federation, LocalTraining, Output, Trained
 from pfl_core.layout import WEIGHT, Chain, Layout
 from pfl_core.ops import bits, counts_true, keep_, round_half_up
 from pfl_core.seeding import permutation
-
-NO_CHAIN = "HeteroFL removes neurons: it needs a network that is a plain chain of layers, each with its own ReLU"
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class HeteroFL(Momentum[HeteroState]):
     scaler: bool = False
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        super().__post_init__()
         check_shares(self, "full_share")
         check_shares(self, "small", zero=False)
 
@@ -195,5 +193,7 @@ def width_for(layout: Layout, share: float) -> float:
 def chain_of(layout: Layout) -> Chain:
     """The network's chain of hidden neurons; raises ValueError if it is not a plain chain of layers."""
     if layout.chain is None:
-        raise ValueError(NO_CHAIN)
+        raise ValueError(
+            "HeteroFL removes neurons: it needs a network that is a plain chain of layers, each with its own ReLU"
+        )
     return layout.chain

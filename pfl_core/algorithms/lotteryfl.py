@@ -100,8 +100,16 @@ class LotteryFL(Algorithm[LotteryState]):
             active=put(state.active, clients, active),
             density=put(state.density, clients, density),
         )
-        notes = {"trained": out.theta, "train_loss": out.loss, "passes": fed.train.epochs, "density": density}
-        return new, notes | self.traffic(fed, before, active)
+        upload = counts_true(active[:, : fed.num_params])
+        mask_changed = upload < counts_true(before[:, : fed.num_params])
+        return new, {
+            "trained": out.theta,
+            "train_loss": out.loss,
+            "passes": fed.train.epochs,
+            "density": density,
+            "upload": upload,
+            "upload_bits": count_true(fed.layout.mask(self.is_prunable)) * mask_changed,
+        }
 
     def prunes_now(
         self, fed: Federation, theta: Tensor, clients: Tensor, held_out: list[tuple[Tensor, Tensor]], density: Tensor
@@ -124,12 +132,6 @@ class LotteryFL(Algorithm[LotteryState]):
 
     def is_prunable(self, field: Field) -> bool:
         return field.name.rpartition(".")[2] == "weight" and (self.prune_norms or field.kind != NORM)
-
-    def traffic(self, fed: Federation, before: Tensor, active: Tensor) -> dict[str, Tensor]:
-        """Uploaded values [S], and the bits [S] of a mask that changed in this round."""
-        upload = counts_true(active[:, : fed.num_params])
-        prunable = count_true(fed.layout.mask(self.is_prunable))
-        return {"upload": upload, "upload_bits": prunable * (upload < counts_true(before[:, : fed.num_params]))}
 
 
 def masked(theta: Tensor, active: Tensor) -> Tensor:

@@ -38,12 +38,12 @@ from typing import Literal, TypeVar, cast
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import check_choices, check_minimum, register
+from pfl_core.algorithm import check_minimum, register
 from pfl_core.algorithms.fedavg import FedAvg, client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.layout import STATISTIC, WEIGHT, Field, Layout
-from pfl_core.ops import put, select
+from pfl_core.ops import count_true, put, select
 from pfl_core.options import NonNegativeFloat, NonNegativeInt
 
 
@@ -81,9 +81,6 @@ class Partial(Momentum[PartialStateT]):
     client_weighting: Literal["uniform", "samples"] = "uniform"
     buffer_policy: Literal["local", "average"] = "local"
 
-    def __post_init__(self) -> None:
-        check_choices(self)
-
     def local_layers(self, layout: Layout) -> set[str]:
         """Names of the layers that stay with the client."""
         return {layout.head}
@@ -102,13 +99,9 @@ class Partial(Momentum[PartialStateT]):
         """The entries that stay with the client as a mask, bool [e]."""
         return fed.layout.mask(self.is_personal(fed.layout)).to(fed.theta0.device)
 
-    def num_personal(self, fed: Federation) -> int:
-        """Trained parameters that stay with the client."""
-        return sum(part.stop - part.start for part in self.personal_slices(fed.layout) if part.stop <= fed.num_params)
-
     def warnings(self, fed: Federation) -> list[str]:
         """A line if no parameter is personal, or every one."""
-        share = self.num_personal(fed) / fed.num_params
+        share = count_true(self.personal_mask(fed)[: fed.num_params]) / fed.num_params
         if 0 < share < 1:
             return []
         what = "no parameter stays with a client" if not share else "no parameter is shared"
@@ -165,8 +158,8 @@ class Partial(Momentum[PartialStateT]):
             return out
 
         mean, notes = fed.average(local, clients, client_weight(fed, clients, self.client_weighting))
-        shared = select(self.personal_mask(fed), state.shared, mean)
-        count = self.num_personal(fed)
+        mask = self.personal_mask(fed)
+        count, shared = count_true(mask[: fed.num_params]), select(mask, state.shared, mean)
         new = momentum.into(replace(state, shared=shared, own=put(state.own, clients, personal)))
         return new, notes | {
             "upload": torch.full((len(clients),), fed.num_params - count),

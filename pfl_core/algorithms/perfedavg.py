@@ -34,7 +34,6 @@ from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Batch, Federation, Grad, LocalTraining, Trained
 from pfl_core.federation.local_step import TrainingGroup
-from pfl_core.ops import server_step
 
 Pair = tuple[Batch, Batch | None]
 
@@ -63,23 +62,13 @@ class PerFedAvg(FedAvg[MovingState]):
         check_minimum(self, alpha=0)
 
     def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
-        momentum = self.client_momentum(fed, state)
+        new, notes = super().round(fed, state, clients, t)
+        return new, notes | {"passes": fed.train.epochs * (2 if self.order == "hessian" else 1)}
 
-        def local(chunk: Tensor, rows: slice) -> Trained:
-            out = self.train(fed, state.shared, chunk, t, momentum.take(chunk))
-            momentum.put(chunk, out.velocity)
-            return out
-
-        mean, notes = fed.average(local, clients, self.weight(fed, clients))
-        new = momentum.into(MovingState(shared=server_step(state.shared, mean, self.lr_server)))
-        return new, notes | {
-            "upload": torch.full((len(clients),), fed.num_params),
-            "passes": fed.train.epochs * (2 if self.order == "hessian" else 1),
-        }
-
-    def train(self, fed: Federation, shared: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
-        """A round's local training from the shared model [e]; velocity [S, d], or None to start at zero."""
-        theta, num, d = shared.repeat(len(clients), 1), len(clients), fed.num_params
+    def train_clients(
+        self, fed: Federation, state: MovingState, clients: Tensor, t: int, velocity: Tensor | None
+    ) -> Trained:
+        theta, num, d = state.shared.repeat(len(clients), 1), len(clients), fed.num_params
         start = fed.start_velocity(velocity, theta[:, :d])  # None without momentum
         everyone = TrainingGroup(list(range(num)), theta, [fed.lr(t)] * num, fed.train, velocity=start)
 

@@ -72,7 +72,8 @@ class PFedMe(FedAvg[MovingState]):
         personal: dict[int, Tensor] = {}  # k -> v_k [e]
 
         def local(chunk: Tensor, rows: slice) -> Trained:
-            upload, v = self.train(fed, self.start(fed, state, chunk), state.shared, chunk, t, t)
+            start = fed.broadcast(state.shared, chunk) if self.algorithm == "paper" else take(state.local, chunk)
+            upload, v = self.train(fed, start, state.shared, chunk, t, t)
             personal.update(zip(chunk.tolist(), (row.clone() for row in v), strict=True))
             return upload
 
@@ -89,12 +90,6 @@ class PFedMe(FedAvg[MovingState]):
     def steps(self) -> int:
         """Inner steps on each batch."""
         return self.inner_steps if self.algorithm == "paper" else 1
-
-    def start(self, fed: Federation, state: MovingState, clients: Tensor) -> Tensor:
-        """[S, e] v_k at the start of a round."""
-        if self.algorithm == "paper":
-            return fed.broadcast(state.shared, clients)
-        return take(state.local, clients)
 
     def train(
         self, fed: Federation, v: Tensor, shared: Tensor, clients: Tensor, t: int, key: Key | tuple[Key, ...]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pfl_core.algorithms.pfedgate.blocks import build_blocks
+from pfl_core.algorithms.pfedgate.gate import build_blocks
 from pfl_core.algorithms.pfedgate.knapsack import exact
 from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.federation import Federation

@@ -7,9 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pfl_core.algorithms.star_pfl.masks import Entries, Window, check, measure, overwrite_, push_, stability
+from pfl_core.algorithms.star_pfl.masks import (
+    Entries,
+    StabilityRule,
+    Window,
+    check,
+    measure,
+    overwrite_,
+    push_,
+    stability,
+)
 from pfl_core.algorithms.star_pfl.method import StarPFL
-from pfl_core.algorithms.star_pfl.round import Rule
 from pfl_core.federation import Federation
 from pfl_core.models import build
 from pfl_core.seeding import generator
@@ -35,7 +43,7 @@ def test_a_round_costs_little_more_than_fedavgs(reading, beside_fedavg):
 
 def test_measure_and_check_for_twenty_clients_take_twenty_milliseconds_at_most(benchmark):
     """Client by client, as in a round; the scores of the windows included."""
-    rule, stream, clients = Rule(0.1), generator(0, "updates"), []
+    rule, stream, clients = StabilityRule(0.1), generator(0, "updates"), []
     for _ in range(CLIENTS):
         window, on = Window.empty(torch.zeros(PARAMS), 5), torch.ones(PARAMS, dtype=torch.bool)
         for _ in range(5):

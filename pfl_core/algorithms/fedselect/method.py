@@ -139,14 +139,7 @@ class FedSelect(Alternating[SelectState]):
         fixed = fixed_masks(fed, self.units(fed.layout), self.masks, self.alpha, self.layers)
         personal[:, : fed.num_params] = fixed.to(personal.device)
         reference = start.local if self.change_reference == "last_mask_update" else None
-        return SelectState(
-            shared=theta0,
-            local=start.local,
-            personal=personal,
-            in_force=personal,
-            movable=start.movable,
-            reference=reference,
-        )
+        return SelectState(**vars(start) | {"personal": personal, "in_force": personal, "reference": reference})
 
     def round(self, fed: Federation, state: SelectState, clients: Tensor, t: int) -> tuple[SelectState, dict]:
         start, personal = take(state.local, clients), take(state.personal, clients)  # [S, e]

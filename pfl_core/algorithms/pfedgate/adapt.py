@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithm import ABSENT, State
-from pfl_core.algorithms.pfedgate.blocks import Blocks, build_blocks
-from pfl_core.algorithms.pfedgate.gate import Gate
+from pfl_core.algorithms.pfedgate.gate import Blocks, Gate, build_blocks
 from pfl_core.algorithms.pfedgate.knapsack import exact, greedy
 from pfl_core.algorithms.pfedgate.options import PFedGateOptions
 from pfl_core.federation import Federation
@@ -74,13 +73,6 @@ def authors_least(num: int, budget: float) -> float:
     return min(max(1 / num, 0.1), budget)
 
 
-def tangent(options: PFedGateOptions) -> tuple[float, ...]:
-    """Initial bias of each gate path, if the sigmoid is replaced by its tangent there; else ()."""
-    if options.without_sigmoid != "tangent":
-        return ()
-    return (options.scale_bias_init, 0.0) if options.gate_paths == "two" else (options.scale_bias_init,)
-
-
 @dataclass(frozen=True, eq=False)
 class Adapter:
     """Computes M' and I for any client; holds what is the same for all clients."""
@@ -108,7 +100,7 @@ class Adapter:
             options.pre_norm,
             options.post_norm,
             options.sigmoid,
-            tangent(options),
+            options.tangent,
         )
         return cls(options, blocks, gate, budget, min_ratio, fed.seed)
 
@@ -168,34 +160,22 @@ class Adapter:
         value = np.rint(np.nan_to_num(importance).clip(0, LARGEST) * (COARSE if grouped else FINE)).astype(np.int64)
         kept = blocks.always.copy()
         solve = exact if selector == "exact" else greedy
-        for items, capacity in self._groups[float(self.budget[k])] if grouped else [self._whole(k)]:
+        whole = [(self._optional, int(self.spare[k]))]
+        for items, capacity in self._groups[float(self.budget[k])] if grouped else whole:
             if capacity > 0:
                 kept[items] = solve(value[items], blocks.sizes[items], capacity)
         return kept
 
-    def feasible(self, k: int) -> bool:
-        """Whether the blocks that are always kept fit into client k's budget."""
-        return self._whole(k)[1] >= 0
-
-    @property
-    def least_share(self) -> float:
-        """Share of the model's entries in the blocks that are always kept."""
-        return self._always_size / self.blocks.num_params
-
-    def _whole(self, k: int) -> tuple[np.ndarray, int]:
-        """One knapsack for the whole model: the blocks to choose from, and the number of entries that fit."""
-        capacity = int(np.floor(self.budget[k] * self.blocks.num_params + 1e-6)) - self._always_size
-        return self._optional, capacity
+    @cached_property
+    def spare(self) -> np.ndarray:
+        """[N] entries that a client can keep beside the blocks that are always kept; below 0 if these do not fit."""
+        always_size = self.blocks.sizes[self.blocks.always].sum()
+        return np.floor(self.budget * self.blocks.num_params + 1e-6).astype(np.int64) - always_size
 
     @cached_property
     def _optional(self) -> np.ndarray:
         """Indices of the blocks that may be dropped."""
         return np.flatnonzero(~self.blocks.always)
-
-    @cached_property
-    def _always_size(self) -> int:
-        """Entries of the blocks that are always kept."""
-        return int(self.blocks.sizes[self.blocks.always].sum())
 
     @cached_property
     def _groups(self) -> dict[float, list[tuple[np.ndarray, int]]]:

@@ -32,24 +32,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import ABSENT, ClientModel, MechanismCheck, register
+from pfl_core.algorithm import ABSENT, ClientModel, register
 from pfl_core.algorithms.pfedgate.adapt import Adapter, GateState
-from pfl_core.algorithms.pfedgate.evaluation import (
+from pfl_core.algorithms.pfedgate.gate import Blocks
+from pfl_core.algorithms.pfedgate.local import (
+    ClientUpdate,
+    Trainer,
     adapted,
     batchwise,
     fixed_vector,
     logits_by_batch,
     probes,
+    relu_loss,
     scored_masks,
 )
-from pfl_core.algorithms.pfedgate.local import ClientUpdate, Trainer, relu_loss
-from pfl_core.algorithms.pfedgate.mechanism import mechanism_checks
 from pfl_core.algorithms.pfedgate.options import PFedGateOptions
-from pfl_core.algorithms.pfedgate.server import Server
 from pfl_core.algorithms.pfedgate.sliced import SlicedTrainer
 from pfl_core.federation import Federation, LocalTraining, Scores
-from pfl_core.ops import normalised, put, take
-from pfl_core.training import Training
+from pfl_core.ops import accumulate, normalised, put, select, take
 
 
 @register(
@@ -105,7 +105,7 @@ class PFedGate(PFedGateOptions):
     def warnings(self, fed: Federation) -> list[str]:
         """A line if the budget of some clients is below the share of the model that is always kept."""
         adapter = Adapter.of(self, fed)
-        below = sum(not adapter.feasible(k) for k in range(fed.num_clients))
+        below = int((adapter.spare < 0).sum())
         if not below:
             return []
         advice = "raise keep_ratio"
@@ -113,30 +113,49 @@ class PFedGate(PFedGateOptions):
             advice += " or lower min_keep_ratio"
         return [
             f"pFedGate: keep_ratio={self.keep_ratio} has no effect for {below} of {fed.num_clients} clients: the "
-            f"blocks that are always kept are {adapter.least_share:.1%} of the model; {advice}"
+            f"blocks that are always kept are {adapter.blocks.share(adapter.blocks.always):.1%} of the model; {advice}"
         ]
 
     def round(self, fed: Federation, state: GateState, clients: Tensor, t: int) -> tuple[GateState, dict]:
         adapter = Adapter.of(self, fed)
         trainer = (SlicedTrainer if self.execution == "sliced" else Trainer)(adapter, fed, state, t)
-        server = Server(adapter.blocks, self.aggregation, state.shared, *self._shares(fed, clients))
-        new, scores = state, []
+        log, blocks = trainer.log, adapter.blocks
+        server = Server(blocks, self.aggregation, state.shared, *self._shares(fed, clients))
+        new, places_of, losses, steps_of, scores = state, [], [], [], []
         for places, smallest_batch in self._parts(fed, clients):
             out = trainer(clients[places], smallest_batch)
             new = self._remember(new, clients[places], out)
-            server.add(out, places)
+            server.add(out.theta, log.used[clients[places].numpy()] > 0, places)
+            places_of.append(places)
+            losses.append(out.loss)
+            steps_of.append(out.steps)
             if fed.score is not None:
-                predict = partial(self.predict, fed, new)
-                scores.append((places, fed.score(out.theta, clients[places], predict)))
-        values = torch.cat([state.gate_values[:t], server.gate_values()[None]])
-        feasible = torch.tensor([adapter.feasible(k) for k in clients.tolist()])
-        notes: dict[str, Any] = server.notes() | {
+                scores.append(fed.score(out.theta, clients[places], partial(self.predict, fed, new)))
+        order = torch.cat(places_of).argsort()  # the parts' clients, in the order of ``clients``
+        steps = torch.cat(steps_of)[order]
+        # M', averaged over each client's batches, then over the clients that had a batch
+        mean_scale = log.scale[clients] / steps.clamp(min=1)[:, None].to(log.scale)  # [S, L]
+        values = mean_scale.sum(0) / max(int((steps > 0).sum()), 1)
+        gate_scale, gate_spread = log.scales(clients)
+        upload = torch.from_numpy(server.sent @ blocks.sizes)
+        notes: dict[str, Any] = {
+            "train_loss": torch.cat(losses)[order],
+            "steps": steps,
+            "gate_scale": gate_scale,
+            "gate_spread": gate_spread,
+            "upload": upload,
+            "upload_bits": torch.full_like(upload, 0 if self.aggregation == "whole_models" else blocks.num_blocks),
+            "upload_ratio": upload / blocks.num_params,
+            "kept_ratio": torch.from_numpy(blocks.share(log.used[clients.numpy()])).float() / steps,  # NaN: no batch
+            "distinct_masks": len(log.masks),
             "passes": fed.train.epochs * (2 if self.alternates else 1),
-            "infeasible": (~feasible).float(),
+            "infeasible": torch.from_numpy(adapter.spare[clients.numpy()] < 0).float(),
         }
         if scores:
-            notes["trained"] = _in_order(scores)
-        return replace(new, shared=server.merged(), gate_values=values), notes
+            joined = Scores.join(scores)
+            notes["trained"] = Scores(joined.correct[order], joined.count[order], joined.loss[order])
+        gate_values = torch.cat([state.gate_values[:t], values[None]])
+        return replace(new, shared=server.merged(), gate_values=gate_values), notes
 
     def _shares(self, fed: Federation, clients: Tensor) -> tuple[Tensor, float]:
         """Weights [S] of the participants, and the total weight of the absent clients; their sum is 1."""
@@ -164,19 +183,10 @@ class PFedGate(PFedGateOptions):
 
     def _remember(self, state: GateState, clients: Tensor, out: ClientUpdate) -> GateState:
         """``state`` with the gates, their statistics and the velocities of these clients replaced."""
-        new = replace(
-            state,
-            gate=put(state.gate, clients, out.gate),
-            statistics=put(state.statistics, clients, out.statistics),
-        )
-        if state.velocity is None:
-            return new
-        assert out.velocity is not None and out.gate_velocity is not None
-        return replace(
-            new,
-            velocity=put(state.velocity, clients, out.velocity),
-            gate_velocity=put(state.gate_velocity, clients, out.gate_velocity),
-        )
+        rows = {"gate": out.variables, "statistics": out.statistics}
+        if state.velocity is not None:
+            rows |= {"velocity": out.velocity, "gate_velocity": out.velocity_variables}
+        return replace(state, **{name: put(getattr(state, name), clients, x) for name, x in rows.items()})
 
     def predict(self, fed: Federation, state: GateState, k: int, theta_k: Tensor, x: Tensor) -> Tensor:
         """Logits [B, C]. The gate is in evaluation mode. Samples are scored in random batches, each with its own M'."""
@@ -228,7 +238,7 @@ class PFedGate(PFedGateOptions):
     def artifacts(self, fed: Federation, state: GateState) -> dict[str, Tensor]:
         """Masks on the test data and the shares s' that they keep, distances between gates, and data of Figure 7."""
         adapter = Adapter.of(self, fed)
-        scored = [scored_masks(adapter, fed, state, k, "test") for k in range(fed.num_clients)]
+        scored = [scored_masks(adapter, fed, state, k) for k in range(fed.num_clients)]
         use = np.stack([sizes @ masks / sizes.sum() for masks, sizes in scored])  # weighted by batch size
         return {
             "test_masks": torch.from_numpy(use).float(),  # [N, L] share of the samples for which a block was kept
@@ -240,12 +250,49 @@ class PFedGate(PFedGateOptions):
             **(probes(self, fed, state) if self.probe else {}),
         }
 
-    def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:
-        return mechanism_checks(self, series, rounds, training)
 
+class Server:
+    """Adds up the clients' updates of a round: every block is averaged over the clients that used it.
 
-def _in_order(parts: list[tuple[Tensor, Scores]]) -> Scores:
-    """The scores of all sampled clients, in the order of the sample; ``parts`` are (positions, scores)."""
-    order = torch.cat([places for places, _ in parts]).argsort()
-    joined = Scores.join([scores for _, scores in parts])
-    return Scores(joined.correct[order], joined.count[order], joined.loss[order])
+    ``shared`` [e] is θ. ``share`` [S] are the weights of the participants and ``absent`` is the total weight of the
+    absent clients, which count with θ; together they sum to 1. Options of ``aggregation``:
+
+    - "by_index", Algorithm 1: a block is averaged over its senders.
+    - "dense", not in the paper: a block that a client did not use counts as θ[j].
+    - "whole_models", as in the released code: clients send all of θ_k. Blocks that a client did not use have moved by
+      weight decay and momentum.
+    """
+
+    def __init__(self, blocks: Blocks, aggregation: str, shared: Tensor, share: Tensor, absent: float = 0.0) -> None:
+        self.blocks, self.shared, self.share = blocks, shared, share
+        self.by_index, self.whole = aggregation == "by_index", aggregation == "whole_models"
+        self.total = absent * shared if absent else torch.zeros_like(shared)  # [e] weighted sum so far
+        self.sent = np.zeros((len(share), blocks.num_blocks), dtype=bool)  # [S, L]
+
+    def add(self, theta: Tensor, used: np.ndarray, places: Tensor) -> None:
+        """Add the models theta [R, e] of some clients, and the blocks that they used, bool [R, L].
+
+        ``places`` are their positions among the S participants.
+        """
+        fallback = torch.zeros_like(self.shared) if self.by_index else self.shared
+        self.sent[places.numpy()] = used | self.whole
+        for row, place in zip(theta, places.tolist(), strict=True):
+            sent = self.sent[place]
+            counted = row if sent.all() else select(self.entries(sent), row, fallback)
+            accumulate(self.total, counted[None], self.share[place : place + 1])
+
+    def entries(self, kept: np.ndarray) -> Tensor:
+        """Block mask [L] -> entry mask bool [e], True on batch-norm statistics."""
+        params = self.blocks.expand(torch.from_numpy(kept).to(self.shared.device))
+        return torch.cat([params, torch.ones_like(params[:1]).expand(len(self.shared) - len(params))])
+
+    def merged(self) -> Tensor:
+        """The next model [e]."""
+        if not self.by_index or self.sent.all():
+            return self.total
+        cover = torch.from_numpy(self.sent).to(self.share).T @ self.share  # [L] total weight of the senders
+        cover[torch.from_numpy(self.sent.all(0))] = 1.0  # without rounding error
+        d = self.blocks.num_params
+        weight = self.blocks.expand(cover)  # [d]
+        mean = torch.where(weight > 0, self.total[:d] / weight, self.shared[:d])
+        return torch.cat([mean, self.total[d:]])

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, cross_entropy, linear
 
 from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.algorithms.pfedgate.local import ClientUpdate, Log, Trainer
+from pfl_core.algorithms.pfedgate.local import ClientUpdate, Trainer
 from pfl_core.federation.batched_backend import is_plain
 from pfl_core.federation.local_step import TrainingGroup
 from pfl_core.layout import Layout
-from pfl_core.ops import ABSENT, take
+from pfl_core.ops import take
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,32 +51,29 @@ class Sliced:
 
     def __call__(self, theta: Tensor, scale: Tensor, kept: np.ndarray, x: Tensor) -> Tensor:
         """Logits [B, classes] of x [B, ...] under theta [d] times M' (``scale`` [L]); differentiable in both."""
-        named = dict(zip((f.name for f in self.layout.params), theta.split(self._lengths), strict=True))
-        shapes = {f.name: f.shape for f in self.layout.params}
+        params = self.layout.params
+        parts = theta.split([f.stop - f.start for f in params])  # its backward pass is one concatenation
+        named = {f.name: part.view(f.shape) for f, part in zip(params, parts, strict=True)}
         inputs: tuple[Tensor, int] | None = None  # neurons of the layer before that h has, and of how many; None: all
         hidden, h = 0, x  # hidden: number of hidden layers so far
         for name, layer in self.model.named_children():
             if not isinstance(layer, nn.Conv2d | nn.Linear):
                 h = layer(h)
                 continue
-            shape = shapes[f"{name}.weight"]
-            weight, bias = named[f"{name}.weight"].view(shape), named[f"{name}.bias"]
+            weight, bias = named[f"{name}.weight"], named[f"{name}.bias"]
             rows, factor = None, scale[-1:]  # of the head, which is always kept
             if name != self.layout.head:
                 group, hidden = self.group[hidden], hidden + 1
                 rows = torch.from_numpy(np.flatnonzero(kept[group])).to(theta.device)  # neurons to keep
                 factor = scale[torch.from_numpy(group[kept[group]]).to(theta.device)]  # M' of each
+            num = len(weight)
             weight, bias = _slice(weight, bias, rows, inputs, factor)
             if isinstance(layer, nn.Conv2d):
                 h = conv2d(h, weight, bias, layer.stride, layer.padding, layer.dilation)
             else:
                 h = linear(h, weight, bias)
-            inputs = None if rows is None or len(rows) == shape[0] else (rows, shape[0])
+            inputs = None if rows is None or len(rows) == num else (rows, num)
         return h
-
-    @property
-    def _lengths(self) -> list[int]:
-        return [f.stop - f.start for f in self.layout.params]
 
 
 def _slice(
@@ -110,8 +107,8 @@ class SlicedTrainer(Trainer):
             fed.start_velocity(None if v is None else take(v, clients), like)
             for v, like in ((state.velocity, theta), (state.gate_velocity, gate))
         )
-        log, options = Log.empty(len(clients), self.adapter, gate), self.adapter.options
-        gradient = self._gradient(self.adaptation(clients, statistics, log))
+        options = self.adapter.options
+        gradient = self._gradient(self.adaptation(clients, statistics, self.log))
         rows = TrainingGroup(
             numbers=list(range(len(clients))),
             theta=theta,
@@ -132,9 +129,8 @@ class SlicedTrainer(Trainer):
                 row.record(value[None], batch.count, batch.weight)
 
         fed.threads.map(train_client, range(len(clients)), fed.splits["train"].sizes[clients].tolist())
-        if state.velocity is None:
-            velocity = gate_velocity = ABSENT
-        return ClientUpdate(theta, gate, statistics, velocity, gate_velocity, rows.loss, torch.tensor(rows.steps), log)
+        steps = torch.tensor(rows.steps)
+        return ClientUpdate(theta, rows.loss, steps, velocity, gate, gate_velocity, statistics, self.log)
 
     def _gradient(self, adapt: Callable) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
         """A function (theta [d], gate [v], x, y, row) -> the loss of a batch and its gradients for theta and gate."""

@@ -15,7 +15,7 @@ itself. Runs name it ``star_pfl_likeness``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -49,8 +49,7 @@ class Likeness(StarPFL):
     sampled: int = 240  # number of entries whose scores are stored, for a figure
 
     def init(self, fed: Federation, theta0: Tensor) -> LikenessState:
-        state = super().init(fed, theta0)
-        return LikenessState(**{f.name: getattr(state, f.name) for f in fields(state)})
+        return LikenessState(**vars(super().init(fed, theta0)))
 
     def round(self, fed: Federation, state: StarState, clients: Tensor, t: int) -> tuple[LikenessState, dict]:
         new, notes = super().round(fed, state, clients, t)

@@ -12,7 +12,8 @@ is the waiting time in rounds, and L counts the rounds waited so far:
 
 A low score means that the updates cancel out: the entry is stable. All operations are elementwise, on [d] or [N, d].
 The records of an entry change only while it is active. Check at the end of a round and Measure at the start of the next
-one therefore use the same score and count, which are computed once.
+one therefore use the same score and count, which are computed once. Codes such as A16 are those of the method page,
+``notebooks/star_pfl/README.md``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -73,8 +75,6 @@ class Entries:
         return (self.frozen == 0) & ~self.probe
 
 
-# (score, count, measured, frozen) -> bool, which entries are stable; only the ``measured`` ones are used
-StabilityRule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 HALVED: dict[str, Callable[[Tensor], Tensor]] = {  # F / 2 (A6); F is compared with integers, so rounding up is exact
     "ceil": lambda interval: (interval + 1) >> 1,
     "floor": lambda interval: (interval >> 1).clamp_min(1),
@@ -137,6 +137,67 @@ def average_(window: Window, update: Tensor, where: Tensor, decay: float) -> Non
     for old, value in zip(window.values.unbind(-2), (update, update.abs()), strict=True):
         overwrite_(old, where, torch.lerp(value, old, decay))
     window.count.add_(where & ~_is(window.count, LONGEST))
+
+
+@dataclass(frozen=True)
+class StabilityRule:
+    """The rule for stable entries: ``rule(score, count, measured, frozen)`` -> bool [..., d].
+
+    ``measured`` [..., d] bool: the entries whose result is used. ``frozen`` defaults to all others. With ``floor`` or
+    ``empty_is_stable``, which work tensor by tensor, all shapes must be [d].
+    """
+
+    threshold: float | None  # T; None: no entry is ever stable
+    inclusive: bool = False  # an entry with score exactly T is active (A3)
+    min_history: int = 1  # an entry with fewer records is active (A4)
+    floor: float | None = None  # at least this lowest share of a tensor's scores is stable (A16)
+    floor_cap: str = "unmeasured"  # entries that lower the quantile: all "unmeasured" ones, or only the "frozen" ones
+    empty_is_stable: bool = False  # an entry without records is stable if another of its tensor has any (A5, "skip")
+    tensors: tuple[slice, ...] = ()  # the tensors of the model
+
+    def __call__(self, score: Tensor, count: Tensor, measured: Tensor, frozen: Tensor | None = None) -> Tensor:
+        if self.threshold is None:
+            return torch.zeros_like(measured)
+        cutoff: float | Tensor = self.threshold
+        if self.floor is not None:
+            excluded = ~measured if frozen is None or self.floor_cap == "unmeasured" else frozen
+            cutoff = self.raised_threshold(score, measured, excluded)
+        stable = score < cutoff if self.inclusive else score <= cutoff  # False for NaN
+        enough = count.bool() if self.min_history == 1 else count >= self.min_history  # the first form is faster
+        if self.empty_is_stable:
+            for part in self.tensors:
+                enough[part] |= (count[part] == 0) & count[part].bool().any()
+        return stable.logical_and_(enough)
+
+    def raised_threshold(self, score: Tensor, measured: Tensor, excluded: Tensor) -> Tensor:
+        """[d] threshold of the released code: T, or a quantile of the tensor's measured scores if that is larger.
+
+        The released code computes 0.7 − (excluded entries of the tensor) / d and uses it as a percentile, from 0 to
+        100. Here it is a quantile, so ``floor`` is 0.007 and the second term is divided by 100. If the result is not
+        positive, the released code (``floor_cap="frozen"``) freezes nothing more of the tensor.
+        """
+        assert self.threshold is not None and self.floor is not None
+        cutoff = torch.full_like(score, self.threshold)
+        below_threshold = (score <= self.threshold).logical_and_(measured)
+        for part in self.tensors:
+            num_measured = count_true(measured[part])
+            q = self.floor - count_true(excluded[part]) / len(score) / 100
+            # With this many scores at or below T the quantile is at most T and need not be computed.
+            enough = int(q * (num_measured - 1)) + 2
+            if num_measured and q > 0 and count_true(below_threshold[part]) < enough:
+                cutoff[part] = max(self.threshold, quantile(score[part][measured[part]], q))
+            elif q <= 0 and self.floor_cap == "frozen":
+                cutoff[part] = -torch.inf
+        return cutoff
+
+
+def quantile(x: Tensor, q: float) -> float:
+    """The q-quantile of x [n], with linear interpolation; many times as fast as ``torch.quantile``."""
+    position = q * (len(x) - 1)
+    below, above = int(position), min(int(position) + 1, len(x) - 1)
+    partitioned = np.partition(x.cpu().numpy(), (below, above))
+    low, high = partitioned[below].item(), partitioned[above].item()
+    return low + (high - low) * (position - below)
 
 
 def measure(entries: Entries, rule: StabilityRule, max_frozen: int | None = None) -> Tensor:

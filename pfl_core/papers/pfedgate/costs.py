@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.algorithms.pfedgate.blocks import Blocks
+from pfl_core.algorithms.pfedgate.gate import Blocks
 from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout

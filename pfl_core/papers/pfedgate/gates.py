@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pfl_core.algorithms.pfedgate.adapt import least_ratio
-from pfl_core.algorithms.pfedgate.blocks import build_blocks
+from pfl_core.algorithms.pfedgate.gate import build_blocks
 from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.costs import rounds_to
 from pfl_core.runs import Record

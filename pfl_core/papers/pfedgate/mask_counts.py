@@ -9,8 +9,7 @@ import numpy as np
 
 from pfl_core import models
 from pfl_core.algorithms.pfedgate.adapt import Adapter, least_ratio
-from pfl_core.algorithms.pfedgate.blocks import build_blocks
-from pfl_core.algorithms.pfedgate.gate import Gate
+from pfl_core.algorithms.pfedgate.gate import Gate, build_blocks
 from pfl_core.algorithms.pfedgate.method import PFedGate
 from pfl_core.layout import Layout
 from pfl_core.seeding import numpy_generator

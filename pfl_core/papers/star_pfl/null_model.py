@@ -20,9 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithms.star_pfl.masks import Entries, Window, check, measure, push_, stability
+from pfl_core.algorithms.star_pfl.masks import Entries, StabilityRule, Window, check, measure, push_, stability
 from pfl_core.algorithms.star_pfl.method import StarPFL
-from pfl_core.algorithms.star_pfl.round import Rule
 from pfl_core.seeding import generator
 
 GRID_STEP, GRID_END = 0.002, 8.0  # grid of the densities: cell width, and where a half-normal is cut off
@@ -142,12 +141,12 @@ def noise(drift: float, seed: int, name: str) -> Updates:
 def simulate(
     updates: Updates,
     rounds: int,
-    rule: Rule | float | None,
+    rule: StabilityRule | float | None,
     length: int,
     recorded: int = 1,
     entries: int = 1,
     *,
-    check_rule: Rule | None = None,
+    check_rule: StabilityRule | None = None,
     halving: str = "ceil",
     clear_window: bool = False,
     score: Callable[[Window], Tensor] = stability,
@@ -161,7 +160,7 @@ def simulate(
     stability measure.
     """
     start = torch.zeros(entries)
-    rule = rule if isinstance(rule, Rule) else Rule(rule)
+    rule = rule if isinstance(rule, StabilityRule) else StabilityRule(rule)
     state, window, empty = Entries.start(start), Window.empty(start, length), Window.empty(start, length)
     value, steps = start, []
     for t in range(rounds):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from pfl_core.algorithms.pfedgate.blocks import FLAT, balanced, build_blocks, equal, first_min_ratio, output_rows
+from pfl_core.algorithms.pfedgate.gate import balanced, build_blocks, equal, first_min_ratio, output_rows
 from pfl_core.layout import Layout
 from pfl_core.models import build
 from pfl_core.seeding import generator
@@ -35,12 +35,12 @@ NETS = {
     ],
 )
 def test_block_sizes(n, same, least_first):
-    assert equal(n, 5, 0.2) == same
+    assert equal(n, 5) == same
     assert first_min_ratio(n, 5, 0.2) == least_first
 
 
 def test_more_block_sizes():
-    assert equal(25, 10, 0.1) == [3] * 8 + [1]
+    assert equal(25, 10) == [3] * 8 + [1]
     assert output_rows(2_048, 5, 0.2) == [410, 410, 410, 409, 409]
     assert output_rows(5, 5, 0.2) == [1, 1, 1, 1, 1]
     assert output_rows(2, 5, 0.2) == [1, 1]
@@ -50,8 +50,7 @@ def test_more_block_sizes():
 
 @given(st.integers(1, 5_000), st.integers(2, 20), st.floats(0.001, 1.0))
 def test_blocks_tile_a_tensor(n, num, least):
-    for cut in (*FLAT.values(), output_rows):
-        sizes = cut(n, num, least)
+    for sizes in (first_min_ratio(n, num, least), equal(n, num), output_rows(n, num, least)):
         assert sum(sizes) == n
         assert min(sizes) >= 1
         assert len(sizes) <= num

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from pfl_core import Training
-from pfl_core.algorithms.pfedgate.evaluation import gate_swaps
-from pfl_core.algorithms.pfedgate.mechanism import LEAST, POINTS, left_by_decay, scale_by_decay
+from pfl_core.algorithms.pfedgate.local import gate_swaps
 from pfl_core.algorithms.pfedgate.method import PFedGate
+from pfl_core.algorithms.pfedgate.options import LEAST, POINTS, left_by_decay, scale_by_decay
 from tests.algorithms.pfedgate.plain import F64, after, fed_of
 from tests.helpers import linear_federation
 

@@ -10,10 +10,9 @@ from torch.nn.functional import cross_entropy
 from pfl_core import Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.algorithms.pfedgate.blocks import Blocks
-from pfl_core.algorithms.pfedgate.local import ClientUpdate, Log
-from pfl_core.algorithms.pfedgate.method import PFedGate
-from pfl_core.algorithms.pfedgate.server import Server
+from pfl_core.algorithms.pfedgate.gate import Blocks
+from pfl_core.algorithms.pfedgate.local import Log
+from pfl_core.algorithms.pfedgate.method import PFedGate, Server
 from pfl_core.federation import federation as federation_module
 from pfl_core.seeding import generator
 from tests.algorithms.pfedgate.plain import F64, NETS, PlainGate, after, all_nets, brute_force, fed_of, trained
@@ -161,21 +160,21 @@ def test_masked_blocks_are_unchanged_and_not_sent(name, through):
 def test_the_upload_is_the_union_of_the_masks_of_all_batches(monkeypatch):
     seen, add = {}, Log.add
 
-    def recorded(log, s, scale, kept):
-        seen.setdefault(s, []).append(kept.copy())
-        add(log, s, scale, kept)
+    def recorded(log, k, scale, kept):
+        seen.setdefault(k, []).append(kept.copy())
+        add(log, k, scale, kept)
 
     monkeypatch.setattr(Log, "add", recorded)
     fed = fed_of(sizes=(24, 12, 16), lr=0.2)
     algorithm = PFedGate(keep_ratio=0.5, lr_gate=2.0)
     blocks = Adapter.of(algorithm, fed).blocks
     _, notes = after(algorithm, fed)
-    for s, masks in seen.items():
+    for k, masks in seen.items():
         union = np.logical_or.reduce(masks)
         share = blocks.share(np.stack(masks)).mean()
-        q = float(notes["upload_ratio"][s])
+        q = float(notes["upload_ratio"][k])
         assert q == pytest.approx(blocks.share(union))
-        assert float(notes["kept_ratio"][s]) == pytest.approx(share)
+        assert float(notes["kept_ratio"][k]) == pytest.approx(share)
         assert share <= q <= min(1, len(masks) * 0.5)
     assert any(notes["upload_ratio"] > notes["kept_ratio"] + 1e-3)  # else there was only one mask
     assert notes["distinct_masks"] == len({m.tobytes() for masks in seen.values() for m in masks}) > 1
@@ -243,7 +242,7 @@ def test_the_importance_path_learns_unless_s_is_1(s, learns):
     """At s = 1 the importances are not used. The scale path always learns."""
     fed = fed_of("conv")
     adapter, state, out = trained(PFedGate(keep_ratio=s, scale_bias_init=1.0), fed)
-    moved = (out.gate != state.gate)[0].split(adapter.gate.sizes)
+    moved = (out.variables != state.gate)[0].split(adapter.gate.sizes)
     for part in moved[4:]:
         scale, importance = part.chunk(2)
         assert scale.any() or part is moved[5]  # a bias before a batch norm has gradient 0
@@ -253,16 +252,10 @@ def test_the_importance_path_learns_unless_s_is_1(s, learns):
 def toy(aggregation, touched):
     """A model with three blocks of one parameter each, and clients 0 to 3 with 1 to 4 samples."""
     blocks = Blocks(torch.ones(3, dtype=torch.int64), torch.arange(3), np.array([True] * 3), np.array([True] * 3))
-    used = np.array([[int(b in sent) for b in range(3)] for sent in touched])
     theta = torch.arange(12, dtype=F64).view(4, 3) ** 2
-    gates = torch.full((4, 2), torch.nan)
-    out = ClientUpdate(
-        theta, gates, gates, None, None, torch.zeros(4), torch.ones(4, dtype=torch.int64), Log(used, torch.zeros(4, 3))
-    )
-    server = Server(
-        blocks, aggregation, torch.full((3,), -1.0, dtype=F64), torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=F64)
-    )
-    server.add(out, torch.arange(4))
+    share = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=F64)
+    server = Server(blocks, aggregation, torch.full((3,), -1.0, dtype=F64), share)
+    server.add(theta, np.array([[b in sent for b in range(3)] for sent in touched]), torch.arange(4))
     return theta, server.merged()
 
 

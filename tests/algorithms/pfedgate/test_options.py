@@ -8,9 +8,8 @@ import torch
 
 from pfl_core import LocalTraining, Schedule, run
 from pfl_core.algorithms.pfedgate.adapt import Adapter
-from pfl_core.algorithms.pfedgate.evaluation import ungated
 from pfl_core.algorithms.pfedgate.gate import activate
-from pfl_core.algorithms.pfedgate.local import Trainer, relu_loss
+from pfl_core.algorithms.pfedgate.local import Trainer, relu_loss, ungated
 from pfl_core.algorithms.pfedgate.method import PFedGate
 from tests.algorithms.pfedgate.plain import F64, after, fed_of, trained
 from tests.helpers import everyone, linear_federation, same_bits
@@ -94,11 +93,11 @@ def test_an_infeasible_budget_is_noted_with_the_true_share():
 def test_alternating_trains_the_gate_first_and_then_the_model():
     fed = fed_of("dense")
     joint, first = (trained(PFedGate(training=how, keep_ratio=1.0), fed) for how in ("joint", "alternating"))
-    assert not same_bits(joint[2].gate, first[2].gate)
+    assert not same_bits(joint[2].variables, first[2].variables)
     adapter, state, out = first
     start, training = (state.statistics.clone(), state.gate, None), LocalTraining(smallest_batch=2)
     alone, _ = Trainer(adapter, fed, state, 0).gate_pass(everyone(fed), *start, training, key=0)
-    assert same_bits(alone, out.gate)
+    assert same_bits(alone, out.variables)
     assert after(PFedGate(training="alternating"), fed)[1]["passes"] == 2
 
 
@@ -190,7 +189,7 @@ def test_controls_with_masks_that_are_not_learned():
     for mask in ("small_blocks", "random"):
         adapter, state, out = trained(PFedGate(mask=mask), fed)
         assert set(np.unique(out.log.used / out.steps[:, None].numpy())) == {0.0, 1.0}
-        importance = (out.gate != state.gate).split(adapter.gate.sizes, 1)[4].chunk(2, 1)[1]
+        importance = (out.variables != state.gate).split(adapter.gate.sizes, 1)[4].chunk(2, 1)[1]
         assert not importance.any()
     log = trained(PFedGate(gate_override=1.0), fed)[2].log
     assert log.scale.tolist() == log.used.tolist()

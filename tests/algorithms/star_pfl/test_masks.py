@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 
 from pfl_core.algorithms.star_pfl.masks import (
     Entries,
+    StabilityRule,
     Window,
     average_,
     average_stability,
     check,
     measure,
     push_,
+    quantile,
     stability,
 )
-from pfl_core.algorithms.star_pfl.round import Rule, quantile
 from pfl_core.seeding import generator
 from tests.helpers import same_bits
 
@@ -48,7 +49,7 @@ def step(entries, window, update, rule, **options):
 
 def machine(updates, rule=None, length=4, start=None, **options):
     """Round after round of ``updates`` [t, d]: (entries before, M, entries after, window after) of each."""
-    rule, entries = rule or Rule(0.1), start or Entries.start(torch.zeros_like(updates[0]))
+    rule, entries = rule or StabilityRule(0.1), start or Entries.start(torch.zeros_like(updates[0]))
     window, out = Window.empty(updates[0], length), []
     for update in updates:
         active, new, after = step(entries, window, update, rule, **options)
@@ -150,7 +151,7 @@ def test_rounding_does_not_leave_the_interval(updates):
 def test_a_score_equal_to_the_threshold(inclusive, active):
     window = window_of(3, -1)
     assert stability(window).item() == 0.5
-    stable = Rule(0.5, inclusive)(stability(window), window.count, torch.tensor([True]))
+    stable = StabilityRule(0.5, inclusive)(stability(window), window.count, torch.tensor([True]))
     assert bool(~stable) is active
 
 
@@ -162,21 +163,21 @@ def test_alternation_scores_0_or_one_over_n(num):
 def test_an_alternating_entry_is_not_frozen_by_five_records():
     alternating = torch.tensor([[(-1.0) ** i] for i in range(5)])
     window = window_of(*alternating)
-    assert not Rule(0.1)(stability(window), window.count, torch.tensor([True]))
-    assert Rule(0.2)(stability(window), window.count, torch.tensor([True]))
+    assert not StabilityRule(0.1)(stability(window), window.count, torch.tensor([True]))
+    assert StabilityRule(0.2)(stability(window), window.count, torch.tensor([True]))
 
 
 @given(seed=st.integers(0, 999), low=st.floats(-0.5, 1.5), more=st.floats(0, 1), inclusive=st.booleans())
 def test_the_frozen_set_grows_with_the_threshold(seed, low, more, inclusive):
     window = window_of(*torch.randn(4, 50, generator=generator(seed, "history")))
     given_ = stability(window), window.count, torch.ones(50, dtype=torch.bool)
-    assert not (Rule(low, inclusive)(*given_) & ~Rule(low + more, inclusive)(*given_)).any()
+    assert not (StabilityRule(low, inclusive)(*given_) & ~StabilityRule(low + more, inclusive)(*given_)).any()
 
 
 # ---- the state machine ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", [Rule(1.0), Rule(1.01, inclusive=True)])
+@pytest.mark.parametrize("rule", [StabilityRule(1.0), StabilityRule(1.01, inclusive=True)])
 def test_a_threshold_of_one_gives_the_triangular_rounds(rule):
     history = machine(torch.ones(120, 1), rule, length=3)
     active = [bool(m) for _, m, _, _ in history]
@@ -196,7 +197,9 @@ def test_additive_increase_and_multiplicative_decrease(halving, expected):
     got = []
     for result in "sssusuus":
         score = torch.tensor([0.0 if result == "s" else 1.0])
-        entries = check(replace(entries, probe=on, score=score, count=on.to(torch.uint8)), on, Rule(0.1), halving)
+        entries = check(
+            replace(entries, probe=on, score=score, count=on.to(torch.uint8)), on, StabilityRule(0.1), halving
+        )
         got.append(int(entries.interval))
     assert got == expected
 
@@ -207,7 +210,7 @@ def test_halving_with_ceil_waits_as_long_as_real_division(results):
     real, entries, on = 1.0, Entries.start(torch.zeros(1)), torch.tensor([True])
     for stable in results:
         score = torch.tensor([0.0 if stable else 1.0])
-        entries = check(replace(entries, probe=on, score=score, count=on.to(torch.uint8)), on, Rule(0.1))
+        entries = check(replace(entries, probe=on, score=score, count=on.to(torch.uint8)), on, StabilityRule(0.1))
         real = real + 1 if stable else real / 2
         assert int(entries.interval) == max(1, math.ceil(real))
 
@@ -224,7 +227,7 @@ def noise(seed, rounds=60, d=40):
 @pytest.mark.parametrize("halving", ["ceil", "floor"])
 @pytest.mark.parametrize("seed", range(3))
 def test_an_entry_is_frozen_for_F_rounds_then_probed_for_one(seed, halving):
-    history = machine(noise(seed), Rule(0.3), halving=halving)
+    history = machine(noise(seed), StabilityRule(0.3), halving=halving)
     window, waits = Window.empty(torch.zeros(40), 4), {}
     for before, active, after, new in history:
         frozen = ~active
@@ -261,7 +264,7 @@ def test_a_start_from_zeros_differs_less_the_longer_training_runs():
 
 
 def test_without_thaw_frozen_entries_stay_frozen():
-    history = machine(noise(0), Rule(0.3), thaw=False)
+    history = machine(noise(0), StabilityRule(0.3), thaw=False)
     for (_, active, after, _), (_, later, _, _) in zip(history, history[1:], strict=False):
         assert not (later & ~active).any()
         assert not after.probe.any()
@@ -271,10 +274,10 @@ def test_without_thaw_frozen_entries_stay_frozen():
 def test_the_operations_on_rows_equal_those_on_each_row():
     """Operations on [N, d] equal those on each row."""
     x = torch.stack([noise(seed) for seed in range(3)], 1)  # [t, N, d]
-    together = machine(x, Rule(0.3))
+    together = machine(x, StabilityRule(0.3))
     for k in range(3):
         for (_, active, after, window), (_, own, alone, ring) in zip(
-            together, machine(x[:, k], Rule(0.3)), strict=True
+            together, machine(x[:, k], StabilityRule(0.3)), strict=True
         ):
             assert torch.equal(active[k], own)
             assert same_bits([getattr(after, n)[k] for n in vars(after)], [getattr(alone, n) for n in vars(alone)])
@@ -290,15 +293,15 @@ SCORE, COUNT = torch.tensor([0.0, 0.0, 0.05, 1.0]), torch.tensor([0, 1, 2, 3], d
 @pytest.mark.parametrize(
     ("rule", "stable"),
     [
-        (Rule(0.1), [0, 1, 1, 0]),  # A4: nothing recorded is not stable; A2: recorded zeros (0 / 0) are
-        (Rule(0.1, min_history=2), [0, 0, 1, 0]),
-        (Rule(2.0, min_history=3), [0, 0, 0, 1]),
-        (Rule(None), [0, 0, 0, 0]),
-        (Rule(-1.0), [0, 0, 0, 0]),
-        (Rule(0.0), [0, 1, 0, 0]),
-        (Rule(0.0, inclusive=True), [0, 0, 0, 0]),
-        (Rule(0.1, empty_is_stable=True, tensors=(slice(0, 4),)), [1, 1, 1, 0]),
-        (Rule(0.1, empty_is_stable=True, tensors=(slice(0, 1), slice(1, 4))), [0, 1, 1, 0]),
+        (StabilityRule(0.1), [0, 1, 1, 0]),  # A4: nothing recorded is not stable; A2: recorded zeros (0 / 0) are
+        (StabilityRule(0.1, min_history=2), [0, 0, 1, 0]),
+        (StabilityRule(2.0, min_history=3), [0, 0, 0, 1]),
+        (StabilityRule(None), [0, 0, 0, 0]),
+        (StabilityRule(-1.0), [0, 0, 0, 0]),
+        (StabilityRule(0.0), [0, 1, 0, 0]),
+        (StabilityRule(0.0, inclusive=True), [0, 0, 0, 0]),
+        (StabilityRule(0.1, empty_is_stable=True, tensors=(slice(0, 4),)), [1, 1, 1, 0]),
+        (StabilityRule(0.1, empty_is_stable=True, tensors=(slice(0, 1), slice(1, 4))), [0, 1, 1, 0]),
     ],
 )
 def test_which_entries_are_stable(rule, stable):
@@ -308,14 +311,14 @@ def test_which_entries_are_stable(rule, stable):
 def test_an_entry_with_score_nan_is_not_stable():
     for inclusive in (False, True):
         nan = torch.tensor([math.nan])
-        assert not Rule(2.0, inclusive)(nan, torch.tensor([9]), torch.tensor([True]))
+        assert not StabilityRule(2.0, inclusive)(nan, torch.tensor([9]), torch.tensor([True]))
     assert math.isnan(score_of(1.0, math.inf)) and math.isnan(score_of(1.0, math.nan))
 
 
 def test_a16_the_lowest_scores_of_every_tensor_are_stable_even_with_threshold_0():
     """Two tensors of 200 and 100 entries; 0.7 % of 199 gaps is 1.393, of 99 it is 0.693: two entries, and one."""
     score = torch.cat([torch.arange(1, 201) / 400, torch.arange(1, 101) / 200])
-    rule = Rule(0.0, True, floor=0.007, tensors=(slice(0, 200), slice(200, 300)))
+    rule = StabilityRule(0.0, True, floor=0.007, tensors=(slice(0, 200), slice(200, 300)))
     count, measured = torch.ones(300), torch.ones(300, dtype=torch.bool)
     assert rule(score, count, measured).nonzero().squeeze(1).tolist() == [0, 1, 200]
     measured[:60] = False  # a fifth of the model is frozen: 0.5 % of 139 gaps, 0.695
@@ -323,14 +326,17 @@ def test_a16_the_lowest_scores_of_every_tensor_are_stable_even_with_threshold_0(
     measured[:] = torch.arange(300) >= 150
     rule = replace(rule, floor=0.004)  # half of the model is frozen, more than 0.4: the threshold is not raised
     assert (rule(score, count, measured) & measured).nonzero().squeeze(1).tolist() == [200]
-    assert (Rule(0.05, True, floor=0.007, tensors=rule.tensors)(score, count, count > 0)).sum() == 19 + 9
+    assert (StabilityRule(0.05, True, floor=0.007, tensors=rule.tensors)(score, count, count > 0)).sum() == 19 + 9
 
 
 @pytest.mark.parametrize(("cap", "num_stable"), [("frozen", 4), ("unmeasured", 1)])
 def test_a16_probing_entries_lower_the_quantile_unless_only_frozen_ones_count(cap, num_stable):
     """500 of 1000 are probing, none is frozen: the quantile is 0.7 % of 500 scores, or 0.7 - 0.5 = 0.2 % of them."""
     score, count = torch.arange(1000) / 1000, torch.ones(1000, dtype=torch.uint8)
-    measured, rule = torch.arange(1000) < 500, Rule(0.0, True, floor=0.007, floor_cap=cap, tensors=(slice(0, 1000),))
+    measured, rule = (
+        torch.arange(1000) < 500,
+        StabilityRule(0.0, True, floor=0.007, floor_cap=cap, tensors=(slice(0, 1000),)),
+    )
     assert (rule(score, count, measured, torch.zeros_like(measured)) & measured).sum() == num_stable
 
 
@@ -343,7 +349,7 @@ def test_quantile_equals_that_of_torch(values, q):
 def test_a_cap_keeps_the_entries_with_the_highest_scores_active():
     entries = replace(Entries.start(torch.zeros(6)), score=torch.tensor([0.05, 0.01, 0.03, 0.9, 0.0, 0.07]))
     entries = replace(entries, count=torch.ones(6), active=torch.tensor([1, 1, 1, 1, 0, 1]).bool())
-    rule = Rule(0.1)
+    rule = StabilityRule(0.1)
     assert measure(entries, rule).int().tolist() == [0, 0, 0, 1, 0, 0]
     for most, active in (
         (9, [0, 0, 0, 1, 0, 0]),
@@ -384,10 +390,10 @@ def test_frozen_share_of_the_state_machine_on_noise(length, fresh, share):
     entries, window = Entries.start(torch.zeros(4000)), Window.empty(torch.zeros(4000), length)
     stream, frozen = generator(0, "noise"), []
     for _ in range(200):
-        active = measure(entries, Rule(0.1))
+        active = measure(entries, StabilityRule(0.1))
         for _ in range(fresh):
             push_(window, torch.randn(4000, generator=stream), active)
         score = torch.where(active, stability(window), entries.score)
-        entries = check(replace(entries, score=score, count=window.count.clone()), active, Rule(0.1))
+        entries = check(replace(entries, score=score, count=window.count.clone()), active, StabilityRule(0.1))
         frozen.append(float((~active).double().mean()))
     assert sum(frozen[100:]) / 100 == pytest.approx(share, abs=0.008)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pfl_core.algorithms.star_pfl.likeness import Likeness
-from pfl_core.algorithms.star_pfl.mechanism import NEARLY_ALL, NOISE
 from pfl_core.algorithms.star_pfl.method import StarPFL
+from pfl_core.algorithms.star_pfl.options import NEARLY_ALL, NOISE
 from pfl_core.papers.star_pfl.null_model import chance
 from pfl_core.training import Training
 from tests.algorithms.star_pfl.plain import fed_of, steps

@@ -8,8 +8,7 @@ import torch
 from pfl_core.algorithm import State
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.star_pfl.costs import traffic
-from pfl_core.algorithms.star_pfl.method import StarPFL
-from pfl_core.algorithms.star_pfl.round import Collected
+from pfl_core.algorithms.star_pfl.method import Collected, StarPFL
 from pfl_core.costs import weight_uses
 from tests.algorithms.star_pfl.plain import EAGER, SHORT, fed_of, masks_of, steps
 from tests.algorithms.two_nets import every_net, simplest_and_fullest
