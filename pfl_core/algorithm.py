@@ -197,7 +197,10 @@ class MethodEntry:
     # They are this project's choice.
     trial: Mapping[str, Any] = field(default_factory=dict)
     trial_training: Mapping[str, Any] = field(default_factory=dict)
-    passes: float = 1.0  # gradient passes in a local epoch, for time estimates
+    # For time estimates: gradient passes in a local epoch; seconds of a client's step that the network's size leaves
+    # alone, in addition to those of plain SGD.
+    passes: float = 1.0
+    step_seconds: float = 0.0
 
 
 _REGISTRY: dict[str, MethodEntry] = {}
@@ -213,12 +216,13 @@ def register(
     trial: Mapping[str, Any] | None = None,
     trial_training: Mapping[str, Any] | None = None,
     passes: float = 1.0,
+    step_seconds: float = 0.0,
 ) -> Callable[[type[Algorithm]], type[Algorithm]]:
     """Class decorator: adds a method to the registry, which tests, command line and README read."""
 
     def add(cls: type[Algorithm]) -> type[Algorithm]:
         _REGISTRY[name] = MethodEntry(
-            name, cls, papers, shares, variants or {}, ci or {}, trial or {}, trial_training or {}, passes
+            name, cls, papers, shares, variants or {}, ci or {}, trial or {}, trial_training or {}, passes, step_seconds
         )
         return cls
 

@@ -49,6 +49,7 @@ class MixtureState(MovingState):
     ci={"components": 2},
     trial_training={"lr": 0.1, "batch_size": 16, "momentum": 0.9},
     passes=4.0,
+    step_seconds=0.001,
 )
 @dataclass(frozen=True)
 class FedEM(Momentum[MixtureState]):

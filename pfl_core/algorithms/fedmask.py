@@ -50,6 +50,7 @@ class FedMaskState(MovingState):
     trial={"layers": 4, "lr_mask": 200.0},
     trial_training={"momentum": 0.9, "epochs": 2},
     passes=1.1,
+    step_seconds=0.002,
 )
 @dataclass(frozen=True)
 class FedMask(Momentum[FedMaskState]):

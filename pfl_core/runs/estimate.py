@@ -120,20 +120,21 @@ class Timings:
         return cls(_kinds(committed) | _kinds(local), speeds, speed_source)
 
     def seconds(self, spec: RunSpec, frame: Frame) -> float:
-        """Seconds of a round: samples × FLOPs per sample / speed, plus steps × STEP_SECONDS if the speed is of others.
+        """Seconds of a round: samples × FLOPs per sample / speed, plus steps × STEP_SECONDS and what a client's step of
+        the method takes, if the speed is of others.
 
         The samples are clients × samples of a client × epochs × passes. Clients that train in one batched computation
         share their steps.
         """
-        passes = getattr(algorithm.methods().get(spec.method["name"]), "passes", 1.0)  # gradient passes per local epoch
-        clients = frame.sampled(spec)
+        entry, clients = algorithm.methods().get(spec.method["name"]), frame.sampled(spec)
+        passes, own = (entry.passes, entry.step_seconds) if entry else (1.0, 0.0)
         each = frame.samples * spec.train.epochs * passes  # samples of a client
         batch = min(spec.train.batch_size, frame.samples)
         if speed := self.speeds.get((spec.model["name"], _size(frame.flops * batch))):
             return clients * each * frame.flops / speed
         steps = (1 if frame.batched else clients) * each / batch
         speed = self.speeds.get((spec.model["name"], None), self.speeds["", None])
-        return clients * each * frame.flops / speed + steps * STEP_SECONDS
+        return clients * each * frame.flops / speed + steps * STEP_SECONDS + clients * each / batch * own
 
 
 def _size(flops: float) -> int:

@@ -63,6 +63,10 @@ def test_a_small_network_takes_a_fixed_time_for_each_step(store):
     together, one_by_one = (estimate([spec], timings).seconds for spec in (dense, image))
     assert one_by_one == pytest.approx(dense.clients * together) and together > 0
     assert estimate([small(batch_size=8)], timings).seconds == pytest.approx(2 * together)
+    gated = estimate([small(method="pfedgate", batch_size=16)], timings).seconds
+    entry = algorithm.methods()["pfedgate"]
+    own = entry.step_seconds / STEP_SECONDS  # of every client, also where they train together
+    assert gated == pytest.approx(entry.passes * together * (1 + dense.clients * own))
 
 
 def timing(local, network, step_flops, speed, kind="") -> dict:

@@ -72,6 +72,7 @@ from pfl_core.ops import accumulate, normalised, put, select, take
         "scales_1": {"gate_override": 1.0},
     },
     ci={"keep_ratio": 0.85, "lr_gate": 0.5, "scale_bias_init": 3.0},
+    step_seconds=0.004,
     # The paper's gates start at M = 0.5 and need many more rounds. At lr_gate = 0.5 they hardly learn in 20 rounds.
     trial={"lr_gate": 1.0, "scale_bias_init": 3.0},
     trial_training={"lr": 0.05, "momentum": 0.9},
