@@ -18,12 +18,13 @@ import torch  # noqa: E402
 from jupyter_client.manager import KernelManager  # noqa: E402
 
 from pfl_core.runs import Store  # noqa: E402
-from tests import nbval_numbers  # noqa: E402
+from tests import nbval_kernels, nbval_numbers  # noqa: E402
 
 torch.set_num_threads(1)
 matplotlib.use("Agg")  # not by MPLBACKEND: a notebook's kernel would lose its inline pictures
 KernelManager.transport_encryption.default_value = "auto"  # else every kernel that nbval starts warns
 nbval_numbers.install()
+nbval_kernels.install()
 hypothesis.settings.register_profile("same every time, however slow the machine", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same every time, however slow the machine")
 
