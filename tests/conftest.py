@@ -1,4 +1,4 @@
-"""Settings of all tests: one thread, no progress bars, no windows, fixed hypothesis examples.
+"""Settings of all tests: one thread and one process, no progress bars, no windows, fixed hypothesis examples.
 
 The variables are set before any import, so that what a test starts (workers, notebook kernels) has them too.
 """
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["PFL_JOBS"] = "1"  # sweeps start no workers: their imports take longer than the runs of most tests
 os.environ["TQDM_DISABLE"] = "1"
 
 import hypothesis  # noqa: E402

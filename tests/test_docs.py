@@ -74,7 +74,6 @@ def test_the_page_has_twenty_tasks_and_lists_them():
 def test_every_task_of_the_howto_page_runs(heading, folders, capsys, monkeypatch):
     """Training runs are made small. A task is one command, or at most ten lines of a file and one command."""
     text = section(heading)
-    monkeypatch.setenv("PFL_JOBS", "1")
     datasets = module_from_spec(ModuleSpec("datasets", None))
     datasets.load_dataset = invented_set
     monkeypatch.setitem(sys.modules, "datasets", datasets)
