@@ -17,7 +17,7 @@ import torch
 
 from pfl_core.data import data_dir
 from pfl_core.papers import paper
-from pfl_core.runs import run
+from pfl_core.runs import execute
 from pfl_core.vision import torchvision
 from tests.data.conftest import idx_files, npz_file, some_images
 from tests.data.test_femnist import leaf
@@ -118,7 +118,7 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_short_run(name, folders, request):
+def test_a_short_run(name, folders, store, request):
     case = CASES[name]
     if name == "office_home":
         request.getfixturevalue("weights")
@@ -130,7 +130,7 @@ def test_a_short_run(name, folders, request):
         **{"rounds": 1, "eval_every": 1, "partition": {**whole.partition, **case.options}, **case.overrides},
         "data": {**whole.data, **case.overrides.get("data", {})},
     }
-    record = run(settings.spec(case.paper, preset="paper", dataset=case.setting, overrides=small))
+    record = execute(settings.spec(case.paper, preset="paper", dataset=case.setting, overrides=small), store)
     assert (record.spec.model, record.spec.train) == (whole.model, whole.train)
     assert record.rounds == small["rounds"]
     losses = record.values("loss").to_numpy()
