@@ -769,10 +769,7 @@ def test_progress_is_counted_in_rounds(stop_when, spec, store, monkeypatch):
             self.total = total
             bars.append(self)
 
-        def __enter__(self) -> Bar:
-            return self
-
-        def __exit__(self, *problem) -> None:
+        def close(self) -> None:
             pass
 
         def update(self, more: int) -> None:
