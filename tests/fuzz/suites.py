@@ -51,7 +51,7 @@ SUITES = [
         24,
         2,
     ),
-    Suite("flip record", "damage in a record", flips.record, 700, 15),
+    Suite("flip record", "damage in a record", flips.record, 700, 60),
     Suite("flip checkpoint", "damage in a checkpoint", flips.checkpoint, 500, 12),
     Suite("flip prefix", "damage in a checkpoint that other runs start from", flips.prefix, 200, 8),
     Suite("flip cache", "damage in another file of the data folder", flips.cache_file, 150, 6),

@@ -1,4 +1,4 @@
-"""The short part of the fuzz suite, about 15 seconds on two free cores.
+"""The short part of the fuzz suite, about 20 seconds on two free cores.
 
 PFL_FUZZ_SEED chooses other cases; `make fuzz` runs many more.
 """
