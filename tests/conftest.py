@@ -1,4 +1,4 @@
-"""Settings of all tests: one thread, no progress bars, no windows, fixed hypothesis examples.
+"""Settings of all tests: one thread and one process, no progress bars, no windows, fixed hypothesis examples.
 
 The variables are set before any import, so that what a test starts (workers, notebook kernels) has them too.
 """
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["PFL_JOBS"] = "1"  # sweeps start no workers: their imports take longer than the runs of most tests
 os.environ["TQDM_DISABLE"] = "1"
 
 import hypothesis  # noqa: E402
@@ -18,12 +19,13 @@ import torch  # noqa: E402
 from jupyter_client.manager import KernelManager  # noqa: E402
 
 from pfl_core.runs import Store  # noqa: E402
-from tests import nbval_numbers  # noqa: E402
+from tests import nbval_kernels, nbval_numbers  # noqa: E402
 
 torch.set_num_threads(1)
 matplotlib.use("Agg")  # not by MPLBACKEND: a notebook's kernel would lose its inline pictures
 KernelManager.transport_encryption.default_value = "auto"  # else every kernel that nbval starts warns
 nbval_numbers.install()
+nbval_kernels.install()
 hypothesis.settings.register_profile("same every time, however slow the machine", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same every time, however slow the machine")
 

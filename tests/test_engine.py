@@ -13,7 +13,6 @@ from torch import Tensor
 from pfl_core import Algorithm, Federation, Schedule, Split, State, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedselect.method import FedSelect
-from pfl_core.algorithms.local import Local
 from pfl_core.engine import rounds
 from tests.helpers import federation, mlp, same_bits, samples, without_times
 
@@ -243,22 +242,6 @@ def test_continued_runs_know_the_clients_of_earlier_rounds():
 
 
 # ---- interruption ---------------------------------------------------------------------------------------------------
-
-METHODS = [FedAvg(), Local(), FedSelect(p=0.2, alpha=0.6), FedSelect.reading("authors_code", mask_update_start=1)]
-
-
-@pytest.mark.parametrize("algorithm", METHODS, ids=["fedavg", "local", "fedselect", "authors_code"])
-@pytest.mark.parametrize("stop", [1, 3, 6])
-def test_a_continued_run_is_bitwise_the_same(algorithm, stop):
-    schedule = Schedule(6, 0.5, eval_every=2)
-    momentum = {"momentum": 0.5, "rounds": 6, "milestones": (0.5,)}
-    whole_state, whole = run(algorithm, federation(**momentum), schedule)
-    state, history = run(algorithm, federation(**momentum), schedule, until=stop)
-    assert max(history.series["upload" if "upload" in history.series else "passes"][0]) == stop
-    kept = copy.deepcopy((state, history, stop))
-    state, history = run(algorithm, federation(**momentum), schedule, start=kept)
-    assert same_bits(state, whole_state)
-    assert same_bits(without_times(history), without_times(whole))
 
 
 def test_a_checkpoint_is_not_modified():

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from pfl_core.algorithms.fedavg import FedAvgFT
-from pfl_core.options import NonNegativeInt, check_options, checked
+from pfl_core.options import NonNegativeInt, check_options
 from pfl_core.plugins import find, text_of
-from pfl_core.training import Training
 
 
 def rule(
@@ -63,7 +61,6 @@ def test_options_that_fit_pass():
         ({"order": [1, "b"]}, "rule 'mine': order=[1, 'b']: item 1: input should be a valid integer"),
         ({"epochs": -1}, "rule 'mine': epochs=-1: input should be greater than or equal to 0"),
         ({"size": 3}, "rule 'mine' has no option 'size'; choose from share, order, epochs, name, free"),
-        ({"share": "half"}, "rule 'mine': share='half': input should be a valid number"),
         ({"name": 3}, "rule 'mine': name=3: input should be a valid string"),
     ],
 )
@@ -90,15 +87,6 @@ def test_types_that_cannot_be_checked_take_anything_and_the_others_are_checked()
     check_options("rule 'strange'", strange, {"holder": 3, "shape": [1, 2]}, reserved=0)
     with pytest.raises(ValueError, match="share='x': input should be a valid number"):
         check_options("rule 'later'", later, {"share": "x"}, reserved=1)
-
-
-def test_numbers_out_of_bounds_are_refused():
-    cases = ((Training, {"lr": -1}), (Training, {"clip_norm": -1.0}), (FedAvgFT, {"finetune_epochs": -1}))
-    for owner, options in cases:
-        (name, value), *_ = options.items()
-        with pytest.raises(ValueError) as caught:
-            checked(owner, options, "mine")
-        assert str(caught.value) == f"mine: {name}={value}: input should be greater than or equal to 0"
 
 
 @pytest.mark.parametrize("raised", [KeyError, SystemExit, GeneratorExit, BaseException])

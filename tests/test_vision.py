@@ -1,8 +1,6 @@
 """The import of torchvision, with and without its compiled operators."""
 
 import importlib
-import subprocess
-import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -14,14 +12,6 @@ def test_torchvision_is_usable_and_the_same_each_time():
     first = vision.torchvision()
     assert first.models.resnet18 and first.datasets.CIFAR10 and first.transforms.Resize
     assert vision.torchvision() is first
-
-
-def test_first_import_of_a_process_gives_no_warning():
-    code = "from pfl_core.vision import torchvision; torchvision().datasets; torchvision()"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, encoding="utf-8", check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_missing_operators_are_declared_once_and_the_import_tried_again(monkeypatch):

@@ -6,6 +6,8 @@ from collections import OrderedDict
 
 import pytest
 import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
@@ -13,7 +15,7 @@ from pfl_core import models
 from pfl_core.federation import DerivedWeights, Federation, LocalTraining
 from pfl_core.layout import Layout
 from pfl_core.seeding import generator
-from tests.helpers import federation, some_rows
+from tests.helpers import federation, samples, some_rows
 
 F64 = torch.float64
 RAGGED = (12, 9, 14, 3)
@@ -51,63 +53,61 @@ def contrast(output):
     return cross_entropy(output.logits, output.labels) + 0.3 * away + output.row * output.logits.pow(2).mean()
 
 
-OPTIONS = {
-    "plain": ({}, {}),
-    "epochs": ({"epochs": 3}, {}),
-    "momentum": ({"momentum": 0.9}, {}),
-    "decay and clipping": ({"weight_decay": 0.1, "clip_norm": 0.05}, {}),
-    "smallest batch": ({}, {"smallest_batch": 2}),
-    "a rate for each row": ({}, {"lr": torch.tensor([0.1, 0.0, 0.2, 0.05])}),
-    "gradient hook": ({}, {"gradient": lambda g, theta, s: g + 0.1 * (s + 1) * theta}),
-    "loss hook": ({}, {"loss": contrast}),
-    "nothing to do": ({"epochs": 0}, {}),
+def some_entries(fed):
+    return torch.rand(fed.num_entries, generator=generator(0, "entries")) < 0.3
+
+
+LOCAL = {  # what differs between methods: options of LocalTraining for this federation and number of rows
+    "plain": lambda fed, rows: {},
+    "smallest batch": lambda fed, rows: {"smallest_batch": 2},
+    "a rate for each row": lambda fed, rows: {"lr": torch.linspace(0, 0.2, rows)},
+    "gradient hook": lambda fed, rows: {"gradient": lambda g, theta, s: g + 0.1 * (s + 1) * theta},
+    "loss hook": lambda fed, rows: {"loss": contrast},
+    "the head alone": lambda fed, rows: {"trainable": fed.layout.mask(fed.layout.in_head)},
+    "the body alone": lambda fed, rows: {"trainable": ~fed.layout.mask(fed.layout.in_head)},
+    "nothing": lambda fed, rows: {"trainable": torch.zeros(fed.num_entries, dtype=torch.bool)},
+    "some entries": lambda fed, rows: {"trainable": some_entries(fed).expand(rows, -1)},
+    "variables": lambda fed, rows: {"weights": variables(rows)},
 }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+def variables(rows):
+    start = torch.linspace(-0.1, 0.3, 2 * rows, dtype=F64).view(rows, 2)
+    return DerivedWeights(scaled, start, 0.003, torch.full_like(start, 0.1))
+
+
+TRAINING = st.fixed_dictionaries(
+    {
+        "epochs": st.integers(0, 3),
+        "momentum": st.sampled_from([0.0, 0.9]),
+        "weight_decay": st.sampled_from([0.0, 0.1]),
+        "clip_norm": st.sampled_from([None, 0.05]),
+    }
+)
+
+
+@pytest.mark.parametrize("name", LOCAL)
 @pytest.mark.parametrize("network", NETWORKS)
-def test_stacked_rows_train_as_single_ones(network, name):
-    training, how = OPTIONS[name]
+@settings(max_examples=2, phases=(Phase.generate,))
+@given(
+    training=TRAINING,
+    clients=st.lists(st.integers(0, 3), min_size=1, max_size=4).map(torch.tensor),
+    moving=st.booleans(),
+    lent=st.booleans(),
+)
+def test_batched_rows_train_as_single_ones(network, name, training, clients, moving, lent):
+    """In any order, with repeated clients, velocities, and data of others; frozen entries do not move by one bit."""
     together, alone = both(network, **training)
-    clients = torch.tensor([2, 0, 3, 1])  # sizes 14, 12, 3, 9: not in order
-    theta = some_rows(together, clients)
-    same(*(fed.sgd(theta, clients, LocalTraining(**how), key=(1, "a")) for fed in (together, alone)))
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("network", ["dense", "conv"])
-def test_variables_and_velocities(network, momentum):
-    together, alone = both(network, momentum=momentum)
-    clients = torch.tensor([1, 2, 0])
-    theta, variables = some_rows(together, clients), torch.tensor([[0.1, 0.2], [0.0, -0.1], [0.3, 0.0]], dtype=F64)
-    velocity = torch.full((3, together.num_params), 0.01, dtype=F64)
-    training = LocalTraining(weights=DerivedWeights(scaled, variables, 0.03, torch.ones_like(variables)))
-    same(*(fed.sgd(theta, clients, training, key=0, velocity=velocity) for fed in (together, alone)))
-
-
-@pytest.mark.parametrize("what", ["head", "body", "nothing", "entries"])
-@pytest.mark.parametrize("network", ["dense", "conv"])
-def test_trainable_masks(network, what):
-    together, alone = both(network, momentum=0.5, weight_decay=0.1)
-    clients = torch.arange(4)
-    head = together.layout.mask(together.layout.in_head)
-    entries = torch.rand(4, len(head), generator=torch.Generator().manual_seed(0)) < 0.3
-    mask = {"head": head, "body": ~head, "nothing": head & ~head, "entries": entries}[what]
-    theta = some_rows(together, clients)
-    out = [fed.sgd(theta, clients, LocalTraining(trainable=mask), key=0) for fed in (together, alone)]
+    theta, shape = some_rows(together, clients), NETWORKS[network][0]
+    options = LOCAL[name](together, len(clients))
+    velocity = torch.full((len(clients), together.num_params), 0.01, dtype=F64) if moving else None
+    data = [samples(2 + 3 * k, shape, key=50 + k) for k in range(len(clients))] if lent else "train"
+    how = {"key": (1, "a"), "velocity": velocity, "data": data}
+    out = [fed.sgd(theta, clients, LocalTraining(**options), **how) for fed in (together, alone)]
     same(*out)
-    frozen = ~mask.expand(4, -1)
-    assert torch.equal(out[0].theta[frozen], theta[frozen])
-
-
-def test_repeated_clients_and_other_data():
-    together, alone = both("dense")
-    clients = torch.tensor([1, 1, 3])
-    theta = some_rows(together, clients)
-    same(*(fed.sgd(theta, clients, key=0) for fed in (together, alone)))
-    stream = generator(0, "other data")
-    data = [(torch.randn(n, 6, dtype=F64, generator=stream), torch.arange(n) % 3) for n in (2, 11, 5)]
-    same(*(fed.sgd(theta, clients, key=0, data=data) for fed in (together, alone)))
+    if "trainable" in options:
+        frozen = ~options["trainable"].expand(len(clients), -1)
+        assert torch.equal(out[0].theta[frozen], theta[frozen])
 
 
 @pytest.mark.parametrize("of", [("loss", "theta"), ("loss", "gates"), ("loss", "theta", "gates")])

@@ -125,15 +125,6 @@ def test_every_name_is_among_the_cases():
     assert {name for name, *_ in CASES} | {"csv"} == set(PARTITIONS)  # csv needs a file, see test_from_csv.py
 
 
-def test_importing_partitions_needs_no_vision_library():
-    import subprocess
-    import sys
-
-    code = "import sys, pfl_core.partition; print({'torchvision', 'medmnist', 'sklearn', 'pandas'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
-    assert done.stdout.strip() == "set()"
-
-
 def test_table_counts_samples_by_client_and_class(pool):
     data = pool([8, 4], [2, 6])
     part = Partition(

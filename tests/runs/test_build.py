@@ -57,15 +57,6 @@ def test_float64_features_are_trained_on_as_float32(spec):
     assert fed.splits["train"].x.dtype == fed.theta0.dtype == torch.float32
 
 
-@pytest.mark.parametrize("partition", ["shards", "iid", "dirichlet", "by_class"])
-@pytest.mark.parametrize("val", [0.0, 0.3])
-def test_official_test_images_are_never_trained_on(spec, partition, val):
-    made = spec(partition={"name": partition, "val": val})
-    assigned, pool = assign(made, load_data(made)), load_data(made)
-    assert not pool.is_test[torch.cat([*assigned.train, *assigned.val])].any()
-    assert pool.is_test[torch.cat(assigned.test)].all()
-
-
 def test_the_partition_follows_the_seed_of_the_run_or_its_own(spec):
     def first(run_seed: int, **options) -> list[int]:
         made = spec(seed=run_seed, partition={"name": "iid", **options})

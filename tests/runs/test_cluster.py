@@ -177,22 +177,20 @@ def test_a_killed_workers_run_continues_on_another(machines, spec, store):
 
 
 def test_a_sweep_waits_while_there_is_no_worker(machines, spec, store):
-    """No worker at first, and none again after all were killed at once."""
-    specs = [slow(spec, 4), spec(f"{HERE}:Slow", rounds=4, seed=1)]
+    """No worker at first, and none again after it was killed."""
+    made = slow(spec, 4)
 
     def replace() -> None:
-        both = [machines.add_worker(), machines.add_worker()]
-        until(lambda: begun(store), "a run has begun")
-        for worker in both:
-            worker.kill()
+        worker = machines.add_worker()
+        until(lambda: begun(store), "the run has begun")
+        worker.kill()
         time.sleep(1)
-        machines.add_worker()
         machines.add_worker()
 
     with in_background(replace), pytest.warns(UserWarning, match="no workers"):
-        records = sweep(specs, scheduler=machines.address, store=store)
-    alone = sweep(specs, jobs=1, store=beside(store, "alone"))
-    assert [bits(record) for record in records] == [bits(record) for record in alone]
+        (record,) = sweep([made], scheduler=machines.address, store=store)
+    (alone,) = sweep([made], jobs=1, store=beside(store, "alone"))
+    assert bits(record) == bits(alone)
 
 
 def test_the_loss_of_all_workers_is_reported_once(two_workers, store, monkeypatch):

@@ -28,7 +28,6 @@ def test_a_notebook_does_not_train_at_real_and_paper_by_default(preset, store, c
 
 def test_it_trains_with_its_parameter_or_under_pfl_figures(store, monkeypatch):
     monkeypatch.delenv("PFL_TRAIN", raising=False)
-    monkeypatch.setenv("PFL_JOBS", "1")
     assert len(records(specs(seeds=(0,)), train=True, store=store)) == 1
     monkeypatch.setenv("PFL_TRAIN", "1")
     assert [record.spec.seed for record in records(specs(), store=store)] == [0, 1]
@@ -40,7 +39,6 @@ def test_small_presets_always_train(store, monkeypatch):
 
 
 def test_a_partial_run_is_drawn_and_continued_on_request(store, monkeypatch):
-    monkeypatch.setenv("PFL_JOBS", "1")
     monkeypatch.delenv("PFL_TRAIN", raising=False)
     (spec,) = specs(seeds=(0,))
     execute(spec, store, until=2, keep_state=True)

@@ -40,12 +40,3 @@ def test_runs_that_overrides_change_are_no_results_of_the_preset():
 def test_what_a_run_is_cannot_be_overridden(name):
     with pytest.raises(ValueError, match=f"overrides cannot set '{name}'"):
         PAPER.specs(NAME, "ci", overrides={name: "fedavg"})
-
-
-def test_runs_of_other_seeds_than_the_presets_are_chosen_by_hand(tmp_path, monkeypatch):
-    """More seeds are other seeds: the figure would not be the preset's."""
-    monkeypatch.setenv("PFL_RUNS_DIR", str(tmp_path))
-    paper = papers.paper("pfedgate")
-    for seeds, by_hand in ((None, False), ([0], False), ([0, 1], True), ([1], True)):
-        runs = paper.runs("06_personalization_structure", "ci", seeds, None, True)
-        assert len(runs) and set(runs["by_hand"]) == {by_hand}

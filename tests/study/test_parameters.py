@@ -39,8 +39,9 @@ def test_train():
 
 
 def test_runs_know_whether_they_were_chosen_by_hand(monkeypatch):
-    """More seeds than the preset's include them; fewer, or overrides, make other runs."""
+    """The figure of more, fewer or other seeds would not be the preset's."""
     monkeypatch.setenv("PFL_TRAIN", "0")
-    own = PAPER.preset_seeds("04_training_size", "real")
-    made = {given: PAPER.runs("04_training_size", "real", given)["by_hand"].any() for given in (None, "0-2", 0)}
-    assert own == (0, 1, 2) and made == {None: False, "0-2": False, 0: True}
+    name, seeds = "02_personalization_limit", (None, "0-2", "0-3", 0)
+    made = {given: set(PAPER.runs(name, "real", given)["by_hand"]) for given in seeds}
+    assert PAPER.preset_seeds(name, "real") == (0, 1, 2)
+    assert made == {None: {False}, "0-2": {False}, "0-3": {True}, 0: {True}}

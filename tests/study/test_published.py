@@ -2,8 +2,6 @@
 
 import hashlib
 import math
-import subprocess
-import sys
 
 import pytest
 
@@ -84,13 +82,6 @@ def test_missing_tables_are_reported(monkeypatch, tmp_path):
     monkeypatch.setattr("pfl_core.study.published.FOLDER", tmp_path)
     with pytest.raises(FileNotFoundError, match="no tables of 'star_pfl'"):
         table("star_pfl")
-
-
-def test_the_package_itself_imports_no_study_and_no_paper():
-    heavy = ("pfl_core.study", "pfl_core.papers", "pandas", "matplotlib")
-    code = f"import sys, pfl_core; print(sorted(name for name in sys.modules if name.startswith({heavy})))"
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert (found.stdout.strip(), found.returncode) == ("[]", 0), found.stderr
 
 
 def test_no_number_has_changed_since_the_files_were_typed_and_checked():

@@ -190,11 +190,6 @@ def test_unknown_names_are_one_line(change, match):
         SETTINGS.spec(asked.pop("method"), **asked)
 
 
-def test_an_unknown_paper_is_one_line():
-    with one_line("'fedselct'.*did you mean 'fedselect'"):
-        papers.paper("fedselct")
-
-
 def test_names_of_run_and_training_do_not_clash():
     """An override says by its name alone where it belongs."""
     assert not TRAINING & {f.name for f in dataclasses.fields(RunSpec)}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pfl_core.papers.pfedgate.benchmark import committed_rows
-from pfl_core.papers.pfedgate.claims import BATCHES, MEAN, WORST, claim
+from pfl_core.papers.pfedgate.claims import BATCHES, MEAN, WORST
 from pfl_core.papers.pfedgate.paper import PAPER, removed
 from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.papers.pfedgate.theory import gate_bounds, loss_gap
@@ -18,7 +18,6 @@ from pfl_core.study.claims import (
     OPEN,
     REPRODUCED,
     REVERSED,
-    SHOWN,
     Pick,
     judge,
     stored,
@@ -145,31 +144,25 @@ COUNTS = {  # claim -> score by x, x of what is reproduced and reversed
 }
 
 
-@pytest.mark.parametrize("number", EFFECTS)
-def test_what_decides(number):
+def cases_of_effects(number):
     score, spread, *levels = EFFECTS[number]
     score = picks(score)
-    for x, expected in zip(levels, (REPRODUCED, NOT_FOUND, REVERSED), strict=True):
-        assert word(PAPER, number, score(x), spread=spread) == expected, f"x = {x}"
-    reproduced = score(levels[0])
-    assert word(PAPER, number, reproduced, seeds=2, spread=spread) == OPEN
-    if number not in (7, *ONE_RUN):  # 7: counts have no noise
-        assert word(PAPER, number, reproduced, spread=1000 * spread) == OPEN
-    assert word(PAPER, number, reproduced, spread=spread, preset="quick") == SHOWN
-    assert word(PAPER, number, lambda *pick: None) == NOT_RUN
+    wide = {"seeds": 2} if number in (7, *ONE_RUN) else {"spread": 1000 * spread}  # 7: counts have no noise
+    words = zip((REPRODUCED, NOT_FOUND, REVERSED), levels, strict=True)
+    return [*((expected, score(x), {"spread": spread}) for expected, x in words), (OPEN, score(levels[0]), wide)]
 
 
-@pytest.mark.parametrize("number", COUNTS)
-def test_counts_need_one_seed(number):
-    score, reproduced, is_reversed = COUNTS[number]
-    score, seeds = picks(score), 3 if number == 7 else 1  # of claim 7, times are no counts
-    assert word(PAPER, number, score(reproduced), seeds=seeds, spread=0.0) == REPRODUCED
-    assert word(PAPER, number, score(is_reversed), seeds=seeds, spread=0.0) == REVERSED
-    assert word(PAPER, number, lambda *pick: None) == NOT_RUN
+def cases_of_counts(number):
+    score, *levels = COUNTS[number]
+    options = {"seeds": 3 if number == 7 else 1, "spread": 0.0}  # of claim 7, times are no counts
+    return [(expected, picks(score)(x), options) for expected, x in zip((REPRODUCED, REVERSED), levels, strict=True)]
 
 
-def test_every_claim_has_a_case():
-    assert sorted(EFFECTS | COUNTS) == sorted(claim) == list(range(1, 26))
+CASES = {
+    number: (cases_of_effects(number) if number in EFFECTS else [])
+    + (cases_of_counts(number) if number in COUNTS else [])
+    for number in range(1, 26)
+}
 
 
 # ---- single claims --------------------------------------------------------------------------------------------------

@@ -2,12 +2,11 @@
 
 import math
 
-import pytest
-
 from pfl_core.papers.star_pfl.claims import MERGED, SENT, TRAINED
 from pfl_core.papers.star_pfl.experiments import PARTS
 from pfl_core.papers.star_pfl.paper import PAPER, nothing_frozen
-from tests.papers.invented_runs import judged, word
+from pfl_core.study.claims import NOT_FOUND, NOT_RUN, OPEN, REPRODUCED, REVERSED
+from tests.papers.invented_runs import judged
 
 FLOPS, ROUNDS = "flops_1e10_per_round", "rounds_to_95_val"
 
@@ -33,10 +32,6 @@ def by_part(unchanged=None, **means):
     return score
 
 
-def tells(number, score, expected, **options):
-    assert word(PAPER, number, score, **options) == expected
-
-
 def printed(number):
     """The printed numbers of a claim's effects, by setting; two scoring points have the same."""
     found = {}
@@ -45,179 +40,130 @@ def printed(number):
     return found
 
 
-@pytest.mark.parametrize(
-    ("expected", "means", "options"),
-    [
-        ("reproduced", {"star_pfl": 90}, {}),
-        ("reproduced", {"star_pfl": 90, "fedbn": 95}, {}),  # second
-        ("not found", {"star_pfl": 90, "fedbn": 95, "fedap": 90}, {"seeds": 60}),  # second or third, by chance
-        ("open", {"star_pfl": 90}, {"spread": 10}),
-        ("open", {"star_pfl": 90}, {"seeds": 2}),
-        ("reversed", {"star_pfl": 90, "fedbn": 95, "fedap": 95}, {}),
-        ("not run", {"star_pfl": 90, "local": None}, {}),  # no rank among five
-    ],
-)
-def test_1_rank(expected, means, options):
-    tells(1, by_method(80, **means), expected, **options)
-
-
-@pytest.mark.parametrize(
-    ("expected", "lead", "options"),
-    [
-        ("reproduced", 2, {}),
-        ("not found", 0, {}),
-        ("open", 0, {"spread": 10}),
-        ("open", 2, {"preset": "real", "late_change": 1.0}),  # still improving
-        ("reversed", -2, {}),
-    ],
-)
-def test_2_lead_over_the_mean(expected, lead, options):
-    tells(2, by_method(80, star_pfl=80 + lead), expected, **options)
-
-
-def test_2_needs_every_alpha():
-    def score(setting, method, metric, fields):
-        return None if fields["partition_alpha"] == 1.0 and method == "fedap" else 80
-
-    tells(2, score, "not run")
-
-
-@pytest.mark.parametrize(
-    ("expected", "rounds", "sent", "options"),
-    [
-        ("reproduced", 10, 100, {}),
-        ("not found", 20, 80, {}),  # the baselines' mean counts training alone as sending nothing
-        ("open", 20, 80, {"spread": 10}),
-        ("reversed", 20, 100, {}),  # one of two costs is enough
-        ("reversed", 30, 100, {}),
-    ],
-)
-def test_3_until_convergence(expected, rounds, sent, options):
-    means = {"star_pfl": {ROUNDS: rounds, SENT: sent, FLOPS: 100}}
-    others = {ROUNDS: 20, SENT: 100, FLOPS: 100}
-    tells(3, lambda setting, method, metric, fields: means.get(method, others)[metric], expected, **options)
-
-
-@pytest.mark.parametrize(
-    ("expected", "means"),
-    [("reproduced", {"star_pfl": 2}), ("reproduced", {"star_pfl": 2, "local": 0}), ("reversed", {"lotteryfl": 1})],
-)
-def test_4_costs_of_a_round(expected, means):
-    tells(4, by_method(3, **means), expected, spread=0, seeds=1, inert=1.0, late_change=1.0)  # counts: no conditions
-
-
-@pytest.mark.parametrize(
-    ("expected", "means", "options"),
-    [
-        ("reproduced", {"fedbn": 40, "fedap": 40, "lotteryfl": 10}, {}),
-        ("not found", {"fedbn": 20, "fedap": 40, "lotteryfl": 10}, {}),
-        ("open", {"fedbn": 40, "fedap": 40, "lotteryfl": 10}, {"spread": 15}),
-        ("reversed", {"fedbn": 10, "fedap": 40, "lotteryfl": 10}, {}),
-        ("reversed", {"fedbn": 40, "fedap": 40, "lotteryfl": 30}, {}),
-    ],
-)
-def test_5_rounds(expected, means, options):
-    tells(5, by_method(20, **means), expected, **options)
-
-
-@pytest.mark.parametrize(
-    ("expected", "value", "spread"),
-    [("reproduced", 0.05, 0.01), ("open", 0.1, 0.01), ("reversed", 0.2, 0.01), ("reversed", -0.2, 0.01)],
-)
-def test_6_size(expected, value, spread):
-    tells(6, by_part(no_mask={"size_correlation": value}), expected, spread=spread)
-
-
-@pytest.mark.parametrize(
-    ("expected", "value", "options"),
-    [
-        ("reproduced", 0.1, {"spread": 0.01}),
-        ("not found", 0.0, {"spread": 0.005}),
-        ("open", 0.0, {"spread": 0.1}),
-        ("open", 0.1, {"spread": 0.01, "seeds": 1}),
-        ("reversed", -0.1, {"spread": 0.01}),
-    ],
-)
-def test_7_like_labels(expected, value, options):
-    tells(7, by_metric({"stable_contrast": value}), expected, **options)
-
-
-@pytest.mark.parametrize(
-    ("expected", "local", "fedavg", "options"),
-    [
-        ("reproduced", -2, 1, {}),
-        ("not found", -2, 0, {}),
-        ("open", -2, 0, {"spread": 5}),
-        ("reversed", -2, -1, {}),
-        ("reversed", 2, 1, {}),
-    ],
-)
-def test_8_alpha(expected, local, fedavg, options):
-    slopes = {"local": local, "fedavg": fedavg}
+def ahead(points, missing=lambda method, fields: False):
+    """Star-PFL has this many points more than the others."""
 
     def score(setting, method, metric, fields):
-        return 80 + slopes[method] * math.log10(fields["partition_alpha"])
+        return None if missing(method, fields) else 80 + points * (method == "star_pfl")
 
-    tells(8, score, expected, **options)
-
-
-@pytest.mark.parametrize(
-    ("expected", "gain", "options"),
-    [
-        ("reproduced", 0, {}),
-        ("open", -0.5, {}),  # the bound is a tolerance, so there is no margin
-        ("open", -0.5, {"spread": 5}),
-        ("open", 0, {"inert": 1.0}),
-        ("reversed", -2, {}),
-    ],
-)
-def test_9_freezing(expected, gain, options):
-    tells(9, by_part(80 + gain, no_mask=80), expected, **options)
+    return score
 
 
-@pytest.mark.parametrize(
-    ("expected", "trained", "merged", "options"),
-    [
-        ("reproduced", 2, -2, {}),  # one scoring point is enough
-        ("not found", 0, -2, {}),
-        ("open", 0, -2, {"spread": 5}),
-        ("open", 2, 2, {"inert": 1.0}),
-        ("reversed", -2, -2, {}),
-    ],
-)
-def test_10_probes(expected, trained, merged, options):
+def until_convergence(rounds, sent):
+    """Of Star-PFL; the others need 20 rounds and send 100. All have the same operations."""
+    own, others = {ROUNDS: rounds, SENT: sent, FLOPS: 100}, {ROUNDS: 20, SENT: 100, FLOPS: 100}
+    return lambda setting, method, metric, fields: (own if method == "star_pfl" else others)[metric]
+
+
+def slopes(**points):
+    """Points of accuracy for each factor of ten in α, by method."""
+    return lambda setting, method, metric, fields: 80 + points[method] * math.log10(fields["partition_alpha"])
+
+
+def probes(trained, merged):
+    """How much the probes gain, by the point of scoring."""
     plain, frozen = {TRAINED: 80 + trained, MERGED: 80 + merged}, {TRAINED: 80, MERGED: 80}
-    tells(10, by_part(plain, never_thawed=frozen), expected, **options)
+    return by_part(plain, never_thawed=frozen)
 
 
-@pytest.mark.parametrize(
-    ("expected", "gain", "of_mask", "options"),
-    [
-        ("reproduced", 5, 1, {}),
-        ("not found", 5, 5, {}),
-        ("open", 5, 5, {"spread": 3}),
-        ("reversed", 5, -8, {}),  # the mask changes more, to the worse
-        ("reversed", -5, 0, {}),
-    ],
-)
-def test_11_local_training(expected, gain, of_mask, options):
+def local_training(gain, of_mask):
     plain = {"local_gain": gain, TRAINED: 80}
-    tells(11, by_part(no_mask=plain, local_mask_alone={TRAINED: 80 + of_mask}), expected, **options)
+    return by_part(no_mask=plain, local_mask_alone={TRAINED: 80 + of_mask})
 
 
-@pytest.mark.parametrize(
-    ("expected", "clients", "server", "options"),
-    [
-        ("reproduced", 30, 30, {}),
-        ("not found", 30, 10, {}),
-        ("open", 30, 30, {"seeds": 2}),
-        ("reversed", 30, 0, {}),
-        ("reproduced", 30, 30, {"inert": 1.0}),  # the claim asks whether the mechanism acts
+def cancelled(clients, server):
+    """The share of entries whose updates cancel; by chance 10."""
+    return by_metric({"chance_local": 10, "chance_global": 10, "cancelled_local": clients, "cancelled_global": server})
+
+
+COUNTS = {"spread": 0, "seeds": 1, "inert": 1.0, "late_change": 1.0}  # for which there are no conditions
+CLOSE = {"spread": 0.01}
+
+CASES = {
+    1: [
+        (REPRODUCED, by_method(80, star_pfl=90), {}),
+        (REPRODUCED, by_method(80, star_pfl=90, fedbn=95), {}),  # second
+        (NOT_FOUND, by_method(80, star_pfl=90, fedbn=95, fedap=90), {"seeds": 60}),  # second or third, by chance
+        (OPEN, by_method(80, star_pfl=90), {"spread": 10}),
+        (REVERSED, by_method(80, star_pfl=90, fedbn=95, fedap=95), {}),
+        (NOT_RUN, by_method(80, star_pfl=90, local=None), {}),  # no rank among five
     ],
-)
-def test_12_noise(expected, clients, server, options):
-    frozen = {"cancelled_local": clients, "cancelled_global": server}
-    tells(12, by_metric({"chance_local": 10, "chance_global": 10} | frozen), expected, **options)
+    2: [
+        (REPRODUCED, ahead(2), {}),
+        (NOT_FOUND, ahead(0), {}),
+        (OPEN, ahead(0), {"spread": 10}),
+        (OPEN, ahead(2), {"preset": "real", "late_change": 1.0}),  # still improving
+        (REVERSED, ahead(-2), {}),
+        (NOT_RUN, ahead(0, lambda method, fields: fields["partition_alpha"] == 1.0 and method == "fedap"), {}),
+    ],
+    3: [
+        (REPRODUCED, until_convergence(10, 100), {}),
+        (NOT_FOUND, until_convergence(20, 80), {}),  # the baselines' mean counts training alone as sending nothing
+        (OPEN, until_convergence(20, 80), {"spread": 10}),
+        (REVERSED, until_convergence(20, 100), {}),  # one of two costs is enough
+        (REVERSED, until_convergence(30, 100), {}),
+    ],
+    4: [
+        (REPRODUCED, by_method(3, star_pfl=2), COUNTS),
+        (REPRODUCED, by_method(3, star_pfl=2, local=0), COUNTS),
+        (REVERSED, by_method(3, lotteryfl=1), COUNTS),
+    ],
+    5: [
+        (REPRODUCED, by_method(20, fedbn=40, fedap=40, lotteryfl=10), {}),
+        (NOT_FOUND, by_method(20, fedbn=20, fedap=40, lotteryfl=10), {}),
+        (OPEN, by_method(20, fedbn=40, fedap=40, lotteryfl=10), {"spread": 15}),
+        (REVERSED, by_method(20, fedbn=10, fedap=40, lotteryfl=10), {}),
+        (REVERSED, by_method(20, fedbn=40, fedap=40, lotteryfl=30), {}),
+    ],
+    6: [
+        (REPRODUCED, by_part(no_mask={"size_correlation": 0.05}), CLOSE),
+        (OPEN, by_part(no_mask={"size_correlation": 0.1}), CLOSE),
+        (REVERSED, by_part(no_mask={"size_correlation": 0.2}), CLOSE),
+        (REVERSED, by_part(no_mask={"size_correlation": -0.2}), CLOSE),
+    ],
+    7: [
+        (REPRODUCED, by_metric({"stable_contrast": 0.1}), CLOSE),
+        (NOT_FOUND, by_metric({"stable_contrast": 0.0}), {"spread": 0.005}),
+        (OPEN, by_metric({"stable_contrast": 0.0}), {}),
+        (OPEN, by_metric({"stable_contrast": 0.1}), CLOSE | {"seeds": 1}),
+        (REVERSED, by_metric({"stable_contrast": -0.1}), CLOSE),
+    ],
+    8: [
+        (REPRODUCED, slopes(local=-2, fedavg=1), {}),
+        (NOT_FOUND, slopes(local=-2, fedavg=0), {}),
+        (OPEN, slopes(local=-2, fedavg=0), {"spread": 5}),
+        (REVERSED, slopes(local=-2, fedavg=-1), {}),
+        (REVERSED, slopes(local=2, fedavg=1), {}),
+    ],
+    9: [
+        (REPRODUCED, by_part(80, no_mask=80), {}),
+        (OPEN, by_part(79.5, no_mask=80), {}),  # the bound is a tolerance, so there is no margin
+        (OPEN, by_part(79.5, no_mask=80), {"spread": 5}),
+        (OPEN, by_part(80, no_mask=80), {"inert": 1.0}),
+        (REVERSED, by_part(78, no_mask=80), {}),
+    ],
+    10: [
+        (REPRODUCED, probes(2, -2), {}),  # one scoring point is enough
+        (NOT_FOUND, probes(0, -2), {}),
+        (OPEN, probes(0, -2), {"spread": 5}),
+        (OPEN, probes(2, 2), {"inert": 1.0}),
+        (REVERSED, probes(-2, -2), {}),
+    ],
+    11: [
+        (REPRODUCED, local_training(5, 1), {}),
+        (NOT_FOUND, local_training(5, 5), {}),
+        (OPEN, local_training(5, 5), {"spread": 3}),
+        (REVERSED, local_training(5, -8), {}),  # the mask changes more, to the worse
+        (REVERSED, local_training(-5, 0), {}),
+    ],
+    12: [
+        (REPRODUCED, cancelled(30, 30), {}),
+        (NOT_FOUND, cancelled(30, 10), {}),
+        (OPEN, cancelled(30, 30), {"seeds": 2}),
+        (REVERSED, cancelled(30, 0), {}),
+        (REPRODUCED, cancelled(30, 30), {"inert": 1.0}),  # the claim asks whether the mechanism acts
+    ],
+}
 
 
 def test_printed_effects():

@@ -1,0 +1,27 @@
+"""Kernels for nbval, forked from a server with pre-imported libraries as those of `pfl figures`."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import nbval.kernel
+from jupyter_client.manager import KernelManager
+
+from pfl_core.notebooks.kernels import FORKS, fork_server
+
+
+class ForkedKernelManager(KernelManager):
+    """Starts a kernel in the notebook's folder."""
+
+    async def _async_launch_kernel(self, kernel_cmd: list[str], **kw: Any) -> None:
+        env = {name: value for name, value in kw["env"].items() if name != "PYTEST_CURRENT_TEST"}  # the same for all
+        provisioner: Any = self.provisioner
+        with contextlib.chdir(kw["cwd"]):
+            provisioner.process = fork_server(frozenset(env.items())).fork(kernel_cmd[kernel_cmd.index("-f") :])
+        provisioner.pid = provisioner.pgid = provisioner.process.pid
+
+
+def install() -> None:
+    if FORKS:
+        nbval.kernel.KernelManager = ForkedKernelManager
