@@ -24,6 +24,7 @@ LIBRARIES = (
     "matplotlib.pyplot",
     "pandas",
     "scipy.special",
+    "seaborn",
     "torch",
 )
 
