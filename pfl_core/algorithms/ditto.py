@@ -37,7 +37,7 @@ from pfl_core.options import NonNegativeFloat, NonNegativeInt
 )
 @dataclass(frozen=True)
 class Ditto(FedAvg[MovingState]):
-    """``shared`` [e] is θ, ``local`` N rows [e] are the v_k."""
+    """``shared`` [e] is θ, ``local`` N rows [e] are the v_k. FedAvg's hooks of local training are not called."""
 
     lam: NonNegativeFloat = 0.1  # λ, weight of the distance to θ
     personal_epochs: NonNegativeInt | None = None  # of v_k; None: as many as for θ_k
@@ -82,6 +82,7 @@ class Ditto(FedAvg[MovingState]):
             momentum.put(chunk, v.velocity, out.velocity)
             return out
 
+        # Averages the θ_k, but scores the v_k.
         mean, notes = fed.average(
             local, clients, self.weight(fed, clients), predict=lambda k, theta_k, x: fed.logits(personal[k], x)
         )

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pfl_core.runs import RunSpec
 
 COMPONENTS = ("data", "partition", "model")  # fields of a run that have a name and options
+# --lr, --rounds, ...: a flag for each field, with the comment behind it as help
 FIELDS = [*declared(PACKAGE / "engine.py", "Schedule"), *declared(PACKAGE / "training.py", "Training")]
 FLAGS = ("clients", *(field.name for field in FIELDS))  # flags that set one field of a run or of its training
 LISTS = ("reading", *COMPONENTS, *FLAGS)  # flags that accept several values

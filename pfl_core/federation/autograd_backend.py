@@ -1,7 +1,7 @@
 """Trains one row at a time with autograd.
 
 The module's parameters, gradients and statistics are views of the row and of one flat gradient, so that no step copies
-weights. This is the only file that calls ``backward()``.
+weights. Local training calls autograd's ``backward()`` here alone.
 """
 
 from __future__ import annotations

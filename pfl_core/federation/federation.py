@@ -243,7 +243,7 @@ class Federation:
         whole_gradient = everyone.trainable is None or training.gradient is not None or function is not None
 
         def train(rows: slice | Tensor) -> None:
-            """Train the clients of one group."""
+            """Train the clients of one group: copy their rows in, a step for each batch, copy them back."""
             group, backend = everyone.take(rows, None if in_place else theta), self._backend
             self._net.set_mode(training.norm_mode)
             any_trainable = backend.set_trainable(len(group.numbers), True if whole_gradient else group.trainable)
@@ -254,14 +254,16 @@ class Federation:
             with self.seeded("client", *key, *clients[rows].tolist()):
                 for batch in batches:
                     num = len(batch.count)  # the first rows have a batch left
-                    here = group.theta[:num], group.theta[:num, self.num_params :], batch, group.numbers
+                    theta_here, statistics = group.theta[:num], group.theta[:num, self.num_params :]
                     if any_trainable:
                         variables = None if group.variables is None else group.variables[:num]
                         request = GradientRequest(training.loss, function, variables, in_parts=in_parts)
-                        loss, variable_gradient, _ = backend.compute(*here, request)
+                        loss, variable_gradient, _ = backend.compute(
+                            theta_here, statistics, batch, group.numbers, request
+                        )
                         group.step(backend.gradients(num), variable_gradient, training.gradient)
                     else:  # the forward pass only updates batch-norm statistics
-                        loss = backend.losses(*here, training.loss)
+                        loss = backend.losses(theta_here, statistics, batch, group.numbers, training.loss)
                     group.record(loss, batch.count, batch.weight)
             everyone.put(rows, group)
 
@@ -467,8 +469,9 @@ class Federation:
     ) -> tuple[Tensor, dict]:
         """Train in chunks; returns the weighted mean [e] of the trained rows, and notes for the round.
 
-        ``local(chunk, rows)`` trains ``chunk`` = clients[rows]. Only the rows of one chunk exist at a time, so they are
-        evaluated before the next chunk (with ``predict``, default: the forward pass). ``weight`` [S], default: equal.
+        ``local(chunk, rows)`` trains ``chunk`` = clients[rows], usually by ``sgd``. Only the rows of one chunk exist at
+        a time, so they are evaluated before the next chunk (with ``predict``, default: the forward pass). ``weight``
+        [S], default: equal.
         The notes are ``train_loss`` and, in rounds with evaluation, ``trained``.
         """
         share = normalised(torch.ones(len(clients)).to(self.theta0) if weight is None else weight.to(self.theta0))

@@ -17,7 +17,7 @@ PAPERS = {  # name -> module with PAPER, imported on first use
     "fedpews": "pfl_core.papers.fedpews.paper",
     "pfedgate": "pfl_core.papers.pfedgate.paper",
 }
-STUDIES = PAPERS | {"across": "pfl_core.papers.across.study"}  # the last one has STUDY: no tables and no claims
+STUDIES = PAPERS | {"across": "pfl_core.papers.across.study"}  # the last one has STUDY: no tables of a paper
 
 
 def paper(name: str) -> Paper:

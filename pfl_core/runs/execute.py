@@ -45,8 +45,6 @@ from pfl_core.runs.versions import named
 CHECKPOINT_SECONDS = 60.0
 CLASS = "class"  # key of the class name in a packed state; a Python keyword, so it cannot be a field name
 
-Start = tuple[State, History, int]
-
 
 def execute(
     run: RunSpec | Task,

@@ -18,7 +18,7 @@ import pandas as pd
 from pfl_core.options import choices
 from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.index import indexed
-from pfl_core.study import claims, experiments, frame, parameters, published
+from pfl_core.study import claims, frame, parameters, published, stored
 from pfl_core.study.compare import as_frame, compare
 from pfl_core.study.methods import NAMES
 from pfl_core.study.presets import PRESETS
@@ -106,14 +106,14 @@ class Study:
         overrides: Mapping[str, Any] | str | None = None,
         train: bool | str = False,
     ) -> pd.DataFrame:
-        """A row per run of a notebook. Missing runs are computed or listed, see ``experiments.records``.
+        """A row per run of a notebook. Missing runs are computed or listed, see ``stored.read_or_compute``.
 
         The arguments are a notebook's parameters, in any form that papermill passes, see ``study.parameters``. Column
         ``by_hand``: whether overrides are given, or other seeds than those of the preset. ``overrides``: these as text.
         """
         chosen, fields = parameters.seeds_of(seeds), parameters.overrides_of(overrides)
         wanted = self.specs(notebook, preset, chosen, fields)
-        found = self.frame(experiments.records(experiments.available(wanted), parameters.truth_of(train)))
+        found = self.frame(stored.read_or_compute(stored.available(wanted), parameters.truth_of(train)))
         own = self.preset_seeds(notebook, preset)
         by_hand = bool(fields) or chosen is not None and set(own) != set(chosen)
         return found.assign(by_hand=by_hand, overrides=", ".join(f"{name} = {value}" for name, value in fields.items()))

@@ -28,7 +28,7 @@ import pandas as pd
 from pfl_core.files import atomic_write, checksum, parsed
 from pfl_core.runs import Record, RunSpec, Store, sweep
 from pfl_core.runs.provenance import ROOT
-from pfl_core.runs.store import Series
+from pfl_core.runs.record import Series
 from pfl_core.study.settings import TRAINING, PaperSettings
 
 Values = dict[str, float]

@@ -8,8 +8,8 @@ import pytest
 
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.runs import execute, sweep, write_record
-from pfl_core.study.experiments import available, records
 from pfl_core.study.plots import caption
+from pfl_core.study.stored import available, read_or_compute
 from pfl_core.training import Training
 from tests.study.small_runs import specs
 
@@ -18,36 +18,36 @@ from tests.study.small_runs import specs
 def test_a_notebook_does_not_train_at_real_and_paper_by_default(preset, store, capsys, monkeypatch):
     monkeypatch.delenv("PFL_TRAIN", raising=False)
     with pytest.raises(FileNotFoundError, match="none of these 2 runs is stored.*TRAIN = True"):
-        records(specs(preset), store=store)
+        read_or_compute(specs(preset), store=store)
     sweep(specs(preset, (1,)), jobs=1, store=store)
     capsys.readouterr()
-    assert [record.spec.seed for record in records(specs(preset), store=store)] == [1]
+    assert [record.spec.seed for record in read_or_compute(specs(preset), store=store)] == [1]
     out = capsys.readouterr().out
     assert "not stored, so not drawn: 1 of 2 runs (FedAvg 1)" in out
 
 
 def test_it_trains_with_its_parameter_or_under_pfl_figures(store, monkeypatch):
     monkeypatch.delenv("PFL_TRAIN", raising=False)
-    assert len(records(specs(seeds=(0,)), train=True, store=store)) == 1
+    assert len(read_or_compute(specs(seeds=(0,)), train=True, store=store)) == 1
     monkeypatch.setenv("PFL_TRAIN", "1")
-    assert [record.spec.seed for record in records(specs(), store=store)] == [0, 1]
+    assert [record.spec.seed for record in read_or_compute(specs(), store=store)] == [0, 1]
 
 
 def test_small_presets_always_train(store, monkeypatch):
     monkeypatch.delenv("PFL_TRAIN", raising=False)
-    assert len(records(specs("ci"), store=store)) == 2
+    assert len(read_or_compute(specs("ci"), store=store)) == 2
 
 
 def test_a_partial_run_is_drawn_and_continued_on_request(store, monkeypatch):
     monkeypatch.delenv("PFL_TRAIN", raising=False)
     (spec,) = specs(seeds=(0,))
     execute(spec, store, until=2, keep_state=True)
-    (drawn,) = records([spec], store=store)
+    (drawn,) = read_or_compute([spec], store=store)
     frame = PAPER.frame([drawn])
     assert drawn.partial and "2 of 3 rounds" in caption(frame)
     assert set(frame["preset"]) == {"real"} and set(frame["rounds"]) == {2} and frame["partial"].all()
     assert frame["data"].str.endswith("2 of 3 rounds").all()
-    (whole,) = records([spec], train=True, store=store)
+    (whole,) = read_or_compute([spec], train=True, store=store)
     assert not whole.partial and whole.key == drawn.key
 
 
@@ -65,10 +65,10 @@ def test_available_is_what_is_stored_or_has_its_data_here(store, tmp_path, monke
 
 
 def test_runs_that_did_not_train_are_listed(store, capsys, monkeypatch):
-    records(specs(rounds=30), train=True, store=store)
+    read_or_compute(specs(rounds=30), train=True, store=store)
     assert "did not train" not in capsys.readouterr().out
     diverging = specs(train=Training(lr=1e12))
-    records(diverging, train=True, store=store)
+    read_or_compute(diverging, train=True, store=store)
     out = capsys.readouterr().out
     assert "did not train" in out and all(
         f"FedAvg on tests.runs.outside:blobs, seed {spec.seed}: " in out for spec in diverging

@@ -36,7 +36,7 @@ def available(specs: Sequence[RunSpec], store: Store | None = None) -> list[RunS
     return usable
 
 
-def records(specs: Sequence[RunSpec], train: bool = False, store: Store | None = None) -> list[Record]:
+def read_or_compute(specs: Sequence[RunSpec], train: bool = False, store: Store | None = None) -> list[Record]:
     """The stored records of these runs, for a notebook. At presets ci and quick, missing runs are computed.
 
     At real and paper, missing runs are listed. They are computed only with ``train`` or if the environment has
