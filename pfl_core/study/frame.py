@@ -203,6 +203,8 @@ def about(runs: pd.DataFrame) -> pd.DataFrame:
     ]
     texts = runs[named].dropna(axis=1).astype(str)  # what some runs do not have is not common to them
     common = {name: texts[name].iloc[0] for name in texts if texts[name].nunique() == 1 and name != "seed"}
+    if common.get("train_precision") == "float32":  # said where it is another
+        del common["train_precision"]
     return pd.DataFrame({"setting": {"runs": str(len(runs)), "seeds": str(sorted(set(runs["seed"]))), **common}})
 
 

@@ -119,6 +119,7 @@ OTHER_TRAINING = {
     "decay": 0.2,
     "augment": "crop_flip",
     "partial_batch": "merge",
+    "precision": "bf16",
 }
 TAGS = {"paper", "preset", "setting", "changed", "metrics"}
 
