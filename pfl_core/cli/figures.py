@@ -168,7 +168,7 @@ def draw_evidence(args: argparse.Namespace) -> int:
     status = run_all(tasks, root, args.jobs)
     left = [path for path, time in before.items() if path.exists() and path.stat().st_mtime_ns == time]
     if left and not args.selection:
-        print("\n".join([f"drawn by none of these notebooks; delete what is out of date: {len(left)}", *map(_short, left)]))
+        print("\n".join([f"drawn by none of them; delete what is out of date: {len(left)}", *map(_short, left)]))
     return status
 
 
