@@ -114,12 +114,10 @@ def do_figures(args: argparse.Namespace) -> int:
         return 0
     from pfl_core.study.plots import figures_dir
 
-    if not args.write_notebooks:
-        compute([spec for specs in runs.values() for spec in specs], args.jobs)
+    drawn = evidence(list(selected)) if args.write_notebooks else {}
+    compute([spec for name, specs in runs.items() if name not in drawn for spec in specs], args.jobs)
     env = {"PFL_TRAIN": "1"} | _formats(args)
-    tasks = {name: Task(parameters, env) for name, parameters in selected.items()}
-    if args.write_notebooks:
-        tasks |= evidence(list(selected))
+    tasks = {name: Task(parameters, env) for name, parameters in selected.items()} | drawn
     root = figures_dir()
     if NOT_PRESET & {name for name, _ in args.parameters} and "PFL_FIGURES_DIR" not in os.environ:
         root = data_dir() / "figures"  # figures/ holds the committed figures of the presets, which stay unchanged
