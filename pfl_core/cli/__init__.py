@@ -21,9 +21,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if argv is None:
             signals.handle()
-        from pfl_core.cli.command import execute
+        from pfl_core.cli.command import run_command
 
-        return execute(argv)
+        return run_command(argv)
     except KeyboardInterrupt as interrupt:
         return signals.interrupted(interrupt)
     finally:

@@ -14,7 +14,7 @@ from pfl_core.registry import INSTRUMENTS, MODULES
 
 
 class BadArgument(argparse.ArgumentTypeError, ValueError):
-    """A wrong argument value. argparse shows its message; raised outside of argparse, `command.execute` prints it."""
+    """A wrong argument value. argparse shows its message; elsewhere, `run_command` prints it."""
 
 
 # ---- names ----
@@ -156,7 +156,7 @@ def device(text: str) -> str:
 def add_computing(command: argparse.ArgumentParser) -> None:
     """``--jobs``, ``--scheduler`` and ``--stop-after``.
 
-    ``command.execute`` puts the last two into the environment, where sweeps and kernels read them.
+    ``command.run_command`` puts the last two into the environment, where sweeps and kernels read them.
     """
     command.add_argument(
         "--jobs", type=positive, metavar="N", help="number of cores, for runs or clients of a run (default: all)"

@@ -93,7 +93,7 @@ def parser() -> Parser:
     return top
 
 
-def execute(argv: Sequence[str] | None) -> int:
+def run_command(argv: Sequence[str] | None) -> int:
     """Run one command and return its exit status, see `main`. Raises KeyboardInterrupt if a signal ended it.
 
     Output is UTF-8 in any locale. Code of the user may raise anything.

@@ -27,7 +27,7 @@ Parameters = dict[str, Any]
 NOT_PRESET = {"SEEDS", "OVERRIDES"}  # parameters that make a notebook's runs differ from the preset
 
 
-class Task(NamedTuple):
+class Drawing(NamedTuple):
     """How to run a notebook."""
 
     parameters: Parameters
@@ -115,16 +115,16 @@ def do_figures(args: argparse.Namespace) -> int:
     from pfl_core.study.plots import figures_dir
 
     drawn = evidence(list(selected)) if args.write_notebooks else {}
-    compute([spec for name, specs in runs.items() if name not in drawn for spec in specs], args.jobs)
+    compute_missing([spec for name, specs in runs.items() if name not in drawn for spec in specs], args.jobs)
     env = {"PFL_TRAIN": "1"} | _formats(args)
-    tasks = {name: Task(parameters, env) for name, parameters in selected.items()} | drawn
+    tasks = {name: Drawing(parameters, env) for name, parameters in selected.items()} | drawn
     root = figures_dir()
     if NOT_PRESET & {name for name, _ in args.parameters} and "PFL_FIGURES_DIR" not in os.environ:
         root = data_dir() / "figures"  # figures/ holds the committed figures of the presets, which stay unchanged
-    return run_all(tasks, root, args.jobs, refresh=args.write_notebooks)
+    return draw_all(tasks, root, args.jobs, refresh=args.write_notebooks)
 
 
-def compute(specs: Sequence[RunSpec], jobs: int | None) -> None:
+def compute_missing(specs: Sequence[RunSpec], jobs: int | None) -> None:
     """Compute those of the notebooks' runs that are missing, in one sweep, the longest first.
 
     Runs that fail are printed: the notebooks that need them will fail.
@@ -162,8 +162,8 @@ def draw_evidence(args: argparse.Namespace) -> int:
         return 0
     root = figures_dir()
     before = {path: time for preset in manifest.PRESETS for path, time in _files(root / preset).items()}
-    tasks = {name: Task(task.parameters, {**task.env, **_formats(args)}) for name, task in tasks.items()}
-    status = run_all(tasks, root, args.jobs)
+    tasks = {name: Drawing(task.parameters, {**task.env, **_formats(args)}) for name, task in tasks.items()}
+    status = draw_all(tasks, root, args.jobs)
     left = [path for path, time in before.items() if path.exists() and path.stat().st_mtime_ns == time]
     if left and not args.selection:
         print("\n".join([f"drawn by none of them; delete what is out of date: {len(left)}", *map(_short, left)]))
@@ -174,7 +174,7 @@ def _formats(args: argparse.Namespace) -> dict[str, str]:
     return {"PFL_FIGURE_FORMATS": args.format} if args.format else {}
 
 
-def evidence(names: Collection[str]) -> dict[str, Task]:
+def evidence(names: Collection[str]) -> dict[str, Drawing]:
     """How to draw the best evidence of those of the notebooks that have any, from committed records only.
 
     Raises ValueError if a record of the manifest is missing.
@@ -187,7 +187,7 @@ def evidence(names: Collection[str]) -> dict[str, Task]:
     for entry in entries:
         manifest.check(entry, store)
     env = {"PFL_TRAIN": "0", "PFL_RUNS_DIR": os.devnull}
-    return {entry.notebook: Task({"PRESET": entry.preset, "SEEDS": entry.seeds}, env) for entry in entries}
+    return {entry.notebook: Drawing({"PRESET": entry.preset, "SEEDS": entry.seeds}, env) for entry in entries}
 
 
 def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
@@ -210,7 +210,7 @@ def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
     return given
 
 
-def run_all(tasks: Mapping[str, Task], root: Path, jobs: int | None, refresh: bool = False) -> int:
+def draw_all(tasks: Mapping[str, Drawing], root: Path, jobs: int | None, refresh: bool = False) -> int:
     """Run notebooks, ``jobs`` at the same time. Returns 1 if a notebook failed, else 0.
 
     Figures are written below ``root``. ``refresh``: replace the notebook in notebooks/ by its executed copy. Raises
@@ -225,7 +225,7 @@ def run_all(tasks: Mapping[str, Task], root: Path, jobs: int | None, refresh: bo
     failed: list[str] = []
     stopped: list[str] = []  # because the time was up
 
-    def run(name: str, task: Task) -> str:
+    def run(name: str, task: Drawing) -> str:
         began, preset, env = perf_counter(), task.parameters["PRESET"], {**own, **task.env}
         copies = data_dir() / "notebooks" / preset
         if stopped or passed(deadline()):
@@ -234,7 +234,7 @@ def run_all(tasks: Mapping[str, Task], root: Path, jobs: int | None, refresh: bo
             if refresh:
                 notebooks.rewrite(name, preset, notebooks.path_of(name), copies, env, task.parameters.get("SEEDS"))
             else:
-                notebooks.execute(notebooks.path_of(name), copies / f"{name}.ipynb", task.parameters, env)
+                notebooks.run_notebook(notebooks.path_of(name), copies / f"{name}.ipynb", task.parameters, env)
         except TimeUpError:
             stopped.append(name)
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from pfl_core.runs import Record, Store
 
 WHICH = "the models are those that are scored after the aggregation of the last round (acc_mean_merged)"  # for --help
+
+
+def folders_for(folder: Path | None, keys: Sequence[str]) -> dict[str, Path]:
+    """Where the models of each run (by key) are written: to the folder, those of several runs to ``folder/KEY``."""
+    if folder is None:
+        return {}
+    return {key: folder / key if len(set(keys)) > 1 else folder for key in keys}
 
 
 def save(record: Record, store: Store, folder: Path) -> str:

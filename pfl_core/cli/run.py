@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl_core.cli.arguments import method, positive
-from pfl_core.cli.models import WHICH, keep_state, save
+from pfl_core.cli.models import WHICH, folders_for, keep_state, save
 from pfl_core.cli.specs import COMPONENTS, add_run_options, variations
-from pfl_core.cli.sweeps import check_log, complete_logs, frame_of, run_all, scores, show_plan
+from pfl_core.cli.sweeps import frame_of, run_all, scores, show_plan
 from pfl_core.cli.tables import as_json, duration, table
-from pfl_core.deadline import deadline
 from pfl_core.files import remove
 from pfl_core.registry import METRICS
 
@@ -49,7 +46,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         "--save-models",
         type=Path,
         metavar="DIR",
-        help=f"write each client's model to DIR, in safetensors for load_state_dict, and models.json; {WHICH}",
+        help="write each client's model to DIR (with several runs to DIR/KEY), in safetensors for load_state_dict, and "
+        f"models.json; {WHICH}",
     )
     run.add_argument("--json", action="store_true", help="print the result as JSON, one line for each run")
     run.set_defaults(do=do_run)
@@ -58,59 +56,51 @@ def add(commands: argparse._SubParsersAction) -> None:
 def do_run(args: argparse.Namespace) -> int:
     rows = variations(args, [args.method])
     specs = [spec for row in rows for spec in row.specs]
-    if len(specs) > 1 and (args.until or args.keep_state or args.save_models):
-        raise ValueError(
-            f"--until, --keep-state and --save-models need a single run; these arguments describe {len(specs)}"
-        )
     if args.dry_run:
         show_plan({row.label: row.specs for row in rows}, args, "runs")
         return 0
     from pfl_core.runs import Store
 
     store = Store()
-    if len(specs) == 1:
-        return run_one(specs[0], store, args)
-    records, stored = run_all(specs, store, args)
-    if args.json:
-        varied = [row.varied for row in rows for _ in row.specs]
-        for record, was_stored, values in zip(records, stored, varied, strict=True):
-            print(as_json(result(record, was_stored) | ({"varied": values} if values else {})))
-        return 0
-    from pfl_core.study.method_comparison import remarks
-
-    runs = frame_of(rows, records)
-    columns, cells = scores(rows, runs, ["upload, MB"])
-    lines = [[*map(str, row.varied.values()), *line] for row, line in zip(rows, cells, strict=True)]
-    print(table([*rows[0].varied, *columns], lines))
-    print(*remarks(runs), f"{sum(stored)} of {len(records)} runs were stored already", sep="\n")
-    return 0
-
-
-def run_one(spec: RunSpec, store: Store, args: argparse.Namespace) -> int:
-    """A single run: its settings, a progress bar, and its result in detail."""
-    key, record = store.locate(spec)
-    was_stored = record is not None and record.rounds >= min(args.until or spec.rounds, spec.rounds)
+    keys = [store.key_of(spec) for spec in specs]
+    folders = folders_for(args.save_models, keys)
     if args.save_models:
         from pfl_core.runs.export import check as check_export
 
-        check_export(spec, key, args.save_models)
-    if not args.json:
-        print(describe(spec, key))
-    if args.log:
-        check_log(args.log)
-    if record is None or not was_stored:
-        record = compute(spec, store, key, args)
-    elif args.keep_state:
-        keep_state(record, store)
-    complete_logs(args.log, [record], [was_stored])
-    saved = save(record, store, args.save_models) if args.save_models else ""
-    if saved and not (was_stored or args.keep_state or record.partial):
-        remove(store.checkpoint(key))
+        for spec, key in zip(specs, keys, strict=True):
+            check_export(spec, key, folders[key])
+    single = len(specs) == 1
+    if single and not args.json:
+        print(describe(specs[0], keys[0]))
+    records, stored = run_all(specs, store, args)
+    saved = {}  # key -> text about the models
+    for record, was_stored in zip(records, stored, strict=True):
+        if args.keep_state and was_stored:
+            keep_state(record, store)
+        if args.save_models and record.key not in saved:
+            saved[record.key] = save(record, store, folders[record.key])
+            if not (was_stored or args.keep_state or record.partial):
+                remove(store.checkpoint(record.key))
     if args.json:
-        print(as_json(result(record, was_stored) | ({"models": str(args.save_models)} if saved else {})))
+        varied = [row.varied for row in rows for _ in row.specs]
+        for record, was_stored, values in zip(records, stored, varied, strict=True):
+            models = {"models": str(folders[record.key])} if saved else {}
+            print(as_json(result(record, was_stored) | ({"varied": values} if values else {}) | models))
+        return 0
+    if single:
+        print(summary(records[0], stored[0], store))
     else:
-        texts = [summary(record, was_stored, store), keeping(spec, args.until) if args.keep_state else "", saved]
-        print("\n".join(filter(None, texts)))
+        from pfl_core.study.method_comparison import remarks
+
+        runs = frame_of(rows, records)
+        columns, cells = scores(rows, runs, ["upload, MB"])
+        lines = [[*map(str, row.varied.values()), *line] for row, line in zip(rows, cells, strict=True)]
+        print(table([*rows[0].varied, *columns], lines))
+        print(*remarks(runs), f"{sum(stored)} of {len(records)} runs were stored already", sep="\n")
+    if args.keep_state:
+        print(keeping(specs[0], args.until))
+    if saved:
+        print(*saved.values(), sep="\n")
     return 0
 
 
@@ -123,52 +113,6 @@ def keeping(spec: RunSpec, until: int | None) -> str:
     if reason := horizon_dependence(spec):
         return f"the state is kept, but a run with more rounds cannot continue from it: {reason}"
     return "the state is kept: the same command with more --rounds continues from it"
-
-
-def compute(spec: RunSpec, store: Store, key: str, args: argparse.Namespace) -> Record:
-    """Run in this process, or on the cluster if there is one, with a progress bar on stderr."""
-    from tqdm import tqdm
-
-    from pfl_core.runs import cluster, execute, sweep
-    from pfl_core.runs.log import RunLog, last_scores
-    from pfl_core.runs.sweep import num_jobs
-
-    if cluster.address():
-        if args.until or args.keep_state or args.save_models:
-            raise ValueError(
-                "--until, --keep-state and --save-models need a run on this machine; leave out the scheduler"
-            )
-        (record,) = sweep([spec], store=store, log=args.log and args.log.resolve())
-        return record
-
-    total = min(args.until or spec.rounds, spec.rounds)
-    with (
-        tqdm(total=total, unit="round", file=sys.stderr, desc=spec.method["name"]) as bar,
-        RunLog(args.log, spec, key) if args.log else nullcontext() as log,
-    ):
-
-        def watch(series: Any) -> None:
-            if not bar.disable:
-                bar.set_postfix(last_scores(spec, series), refresh=False)
-            if log:
-                log.update(series)
-
-        execute(
-            spec,
-            store,
-            key=key,
-            until=args.until,
-            keep_state=args.keep_state or bool(args.save_models),
-            stop_at=deadline(),
-            threads=num_jobs(args.jobs),
-            on_round=lambda done: bar.update(done - bar.n),
-            watch=watch,
-            warn=lambda text: bar.write(f"pfl: {text}", file=sys.stderr),
-        )
-    stored = store.get(key, spec)  # read back: numbers are rounded as in the file, like those of later calls
-    if stored is None:
-        raise OSError(f"the record of run {key} was deleted by another process; run the command again")
-    return stored
 
 
 def per_client(record: Record) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl_core.cli.arguments import known, positive
-from pfl_core.cli.models import WHICH, save
+from pfl_core.cli.models import WHICH, folders_for, save
 from pfl_core.cli.tables import as_json, duration, size, table
 from pfl_core.papers import STUDIES, study
 from pfl_core.study.presets import PRESETS
@@ -226,11 +226,11 @@ def _copy_to_results(records: list[Record], store: Store) -> int:
 def _export_models(records: list[Record], store: Store, folder: Path) -> int:
     from pfl_core.runs.export import check as check_export
 
-    folders = [folder / record.key if len(records) > 1 else folder for record in records]
-    for record, target in zip(records, folders, strict=True):
-        check_export(record.spec, record.key, target)
-    for record, target in zip(records, folders, strict=True):
-        print(save(record, store, target))
+    folders = folders_for(folder, [record.key for record in records])
+    for record in records:
+        check_export(record.spec, record.key, folders[record.key])
+    for record in records:
+        print(save(record, store, folders[record.key]))
     return 0
 
 

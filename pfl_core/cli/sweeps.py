@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,14 +72,31 @@ def _cost(row: Mapping[str, Any], name: str) -> str:
 
 
 def run_all(specs: Sequence[RunSpec], store: Store, args: argparse.Namespace) -> tuple[list[Record], list[bool]]:
-    """The records of several runs, computed in parallel, and whether each was stored already."""
-    from pfl_core.runs import sweep
+    """The records of the runs, missing ones computed in parallel, and whether each was stored already.
+
+    A single run tells its warnings, and its error is raised as it is.
+    """
+    from tqdm import tqdm
+
+    from pfl_core.runs import SweepError, sweep
 
     if args.log:
         check_log(args.log)
-    found = [store.locate(spec)[1] for spec in specs]
-    stored = [record is not None and not record.partial for record in found]
-    records = sweep(specs, jobs=args.jobs, store=store, log=args.log and args.log.resolve())
+    until = getattr(args, "until", None)
+    stored = [
+        record is not None and record.rounds >= min(until or spec.rounds, spec.rounds)
+        for spec in specs
+        for record in [store.locate(spec)[1]]
+    ]
+    options: dict[str, Any] = {"jobs": args.jobs, "store": store, "log": args.log and args.log.resolve()}
+    if "until" in args:
+        options |= {"until": until, "keep_state": args.keep_state or bool(args.save_models)}
+    if len(specs) == 1:
+        options["warn"] = lambda text: tqdm.write(f"pfl: {text}", file=sys.stderr)
+    try:
+        records = sweep(specs, **options)
+    except SweepError as error:
+        raise error.errors[0] if len(specs) == 1 and error.errors else error from None
     complete_logs(args.log, records, stored)
     return records, stored
 

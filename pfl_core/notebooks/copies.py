@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pfl_core.notebooks.catalogue import path_of
-from pfl_core.notebooks.runner import execute
+from pfl_core.notebooks.runner import run_notebook
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -34,13 +34,13 @@ def rewrite(
     """Run a notebook with this preset in the folder ``scratch``, and write the cleaned copy to ``target``.
 
     ``seeds``: default those of the preset. ``env`` is added to the kernel's environment. Copies at preset "ci" are
-    references: without pictures and progress bars. Raises as ``execute``; ``target`` is not changed then.
+    references: without pictures and progress bars. Raises as ``run_notebook``; ``target`` is not changed then.
     """
     import nbformat
 
     is_reference, copy = preset == "ci", scratch / f"{name}.ipynb"
     source = with_preset(nbformat.read(path_of(name), as_version=4), preset, seeds)
-    execute(source, copy, env={**(env or {}), **({"TQDM_DISABLE": "1"} if is_reference else {})})
+    run_notebook(source, copy, env={**(env or {}), **({"TQDM_DISABLE": "1"} if is_reference else {})})
     clean = cleaned(nbformat.read(copy, as_version=4), pictures=not is_reference)
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(".partial.ipynb")

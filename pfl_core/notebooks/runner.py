@@ -30,7 +30,7 @@ class NotebookError(RuntimeError):
     """A notebook failed. The message has the cell and the error, in a few lines."""
 
 
-def execute(
+def run_notebook(
     source: NotebookNode | Path,
     target: Path,
     parameters: Mapping[str, Any] | None = None,
@@ -68,7 +68,7 @@ def execute(
 
 
 def terminate() -> None:
-    """End all notebooks that run in other threads: their ``execute`` raises KeyboardInterrupt."""
+    """End all notebooks that run in other threads: their ``run_notebook`` raises KeyboardInterrupt."""
     logging.getLogger("papermill").disabled = True  # else it reports each kernel as dead
     for manager in list(running):
         manager.terminate()

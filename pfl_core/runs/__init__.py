@@ -5,7 +5,7 @@ from pfl_core.runs.execute import execute
 from pfl_core.runs.record import Record
 from pfl_core.runs.spec import RunSpec
 from pfl_core.runs.store import RESULTS, Store, read_record, write_record
-from pfl_core.runs.sweep import SweepError, run, sweep
+from pfl_core.runs.sweep import SweepError, sweep
 
 __all__ = [
     "RESULTS",
@@ -18,7 +18,6 @@ __all__ = [
     "execute",
     "load_data",
     "read_record",
-    "run",
     "sweep",
     "write_record",
 ]

@@ -172,7 +172,7 @@ def _compute(
             data=dict(checksums),
             rounds_done=done if done < spec.rounds else None,
         )
-        stored = store.get(key, spec)  # another process may have stored more rounds meanwhile
+        stored = store.get(key)  # another process may have stored more rounds meanwhile
         if stored is None or stored.data != result.data or stored.rounds <= result.rounds:
             store.put(result)
     if task.keep_state:

@@ -59,12 +59,15 @@ class Store:
         return self.root / f"{key}.round"
 
     def locate(self, spec: RunSpec) -> tuple[str, Record | None]:
-        """The key under which this run is or would be stored, and its record or None.
+        """The key under which this run is or would be stored, and its record with this spec, or None.
 
         The key is ``spec.key()``, unless that record was computed from other data files of the same name. Then the run
-        with the files on this machine has the key ``spec.key(checksums)``.
+        with the files on this machine has the key ``spec.key(checksums)``. A record without the spec's metrics counts
+        as missing. Tags of the stored record may differ; if only those of ``spec`` name an unchanged run of a preset,
+        the record is stored again with them.
         """
-        key, record = spec.key(), self.get(spec.key(), spec)
+        key = spec.key()
+        record = self._tagged(key, spec)
         try:
             checksums = spec.checksums()
         except (FileNotFoundError, ValueError) as error:
@@ -74,9 +77,19 @@ class Store:
         if record is not None and record.data == checksums:
             return key, record
         key_with_data = spec.key(checksums)
-        if (other := self.get(key_with_data, spec)) is not None:
+        if (other := self._tagged(key_with_data, spec)) is not None:
             return key_with_data, other
         return (key_with_data if record is not None else key), None
+
+    def _tagged(self, key: str, spec: RunSpec) -> Record | None:
+        record = self.get(key)
+        if record is None or not set(spec.metrics) <= record.series.keys():
+            return None
+        tagged = replace(record, spec=spec)
+        if spec.preset and not spec.changed and (record.spec.changed or not record.spec.preset):
+            with suppress(OSError, ValueError):  # the folder is read-only, or the file there is not to be replaced
+                self.put(tagged)
+        return tagged
 
     def key_of(self, spec: RunSpec) -> str:
         """The key under which this run is or would be stored, see ``locate``."""
@@ -96,22 +109,10 @@ class Store:
                 return replace(record, spec=candidate)
         return None
 
-    def get(self, key: str, spec: RunSpec | None = None) -> Record | None:
-        """The record of that key, or None. A damaged file is renamed with a warning and counts as missing.
-
-        With a ``spec``, the record gets that spec, whose tags may differ; a record without its metrics counts as
-        missing. If the spec is tagged as an unchanged run of a preset and the stored run is not, the record is stored
-        again with the tags of the spec.
-        """
+    def get(self, key: str) -> Record | None:
+        """The record of that key, or None. A damaged file is renamed with a warning and counts as missing."""
         own = self.path(key)
-        record = self._longest([*([own] if own.exists() else []), *_listed(self.results).get(key, ())])
-        if record is None or (spec is not None and not set(spec.metrics) <= record.series.keys()):
-            return None
-        tagged = record if spec is None else replace(record, spec=spec)
-        if tagged.spec.preset and not tagged.spec.changed and (record.spec.changed or not record.spec.preset):
-            with suppress(OSError, ValueError):  # the folder is read-only, or the file there is not to be replaced
-                self.put(tagged)
-        return tagged
+        return self._longest([*([own] if own.exists() else []), *_listed(self.results).get(key, ())])
 
     def put(self, record: Record) -> Path:
         """Write a record atomically. Raises as ``check_replaceable``."""

@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext, suppress
@@ -32,17 +32,19 @@ POLL_SECONDS = 0.5
 
 
 class SweepError(RuntimeError):
-    """Some runs of a sweep failed; the others are stored. The message has a line for each failed run."""
+    """Some runs of a sweep failed; the others are stored. The message has a line for each failed run.
+
+    Attributes:
+        errors: of the runs that failed.
+    """
+
+    def __init__(self, text: str, errors: Iterable[BaseException] = ()) -> None:
+        super().__init__(text)
+        self.errors = tuple(errors)
 
 
 class RunError(RuntimeError):
     """What failed in a worker, as a line of the report. The error itself may be one that cannot be pickled."""
-
-
-def run(spec: RunSpec, store: Store | None = None) -> Record:
-    """The record of one run: read if stored, else computed in this process."""
-    (record,) = sweep([spec], jobs=1, store=store)
-    return record
 
 
 def sweep(
@@ -54,8 +56,11 @@ def sweep(
     store: Store | None = None,
     stop_at: float | None = None,
     stop_when: StopWhen | None = None,
+    until: int | None = None,
+    keep_state: bool = False,
     log: Path | None = None,
     seconds: Sequence[float] | None = None,
+    warn: Callable[[str], object] = lambda text: None,
 ) -> list[Record]:
     """The records of all specs, in the same order. Missing runs are computed.
 
@@ -72,8 +77,11 @@ def sweep(
             that are computed stop after their round at a checkpoint, from which a later call continues.
         stop_when: ends runs early, see ``execute``. Their records are partial, and they are not continued by a later
             sweep with this argument. Worker processes get it as a pickle: give a function of a module.
+        until: stop each run after this number of rounds. Its record is then partial.
+        keep_state: keep the final states of the runs that are computed, see ``Task``.
         log: a folder in which each run that is computed writes its scores after every round, see ``RunLog``.
         seconds: estimate for each spec. The longest run then starts first, and the progress bar counts seconds.
+        warn: called with a line for the user, as in ``execute``, by runs that are computed in this process.
 
     Raises SweepError if some runs failed, after all others are done; TimeUpError if some were not completed because of
     ``stop_at``; ConnectionError if the scheduler does not answer or is lost; ValueError if one of its workers has other
@@ -88,32 +96,37 @@ def sweep(
     for spec in specs:
         key, record = store.locate(spec)
         keys.append(key)
-        if record is not None and _has_ended(record, stop_when):
+        if record is not None and _has_ended(record, min(until or spec.rounds, spec.rounds), stop_when):
             records[key] = record
         else:
             missing[key] = spec
-    failures: dict[str, str] = {}
+    failures: dict[str, BaseException] = {}
     if missing:
-        tasks = plan(missing, store)
+        tasks = [Task(spec, key) for key, spec in missing.items()] if until else plan(missing, store)
         address = None if executor else cluster.address(scheduler)
         cores, jobs = jobs, min(jobs, len(tasks))
-        common: dict[str, Any] = {"stop_at": stop_at, "stop_when": stop_when, "log": log}
+        common: dict[str, Any] = {"stop_at": stop_at}
         if executor is None and address is None:
             common["threads"] = cores // jobs
-        tasks = [dataclasses.replace(_with_checksums(task), **common) for task in tasks]
+        # a prefix that is computed for others is not a run of the sweep, and is needed to its end
+        of_runs: dict[str, Any] = {"stop_when": stop_when, "keep_state": keep_state, "log": log}
+        of_runs |= {"until": until} if until else {}
+        tasks = [
+            dataclasses.replace(_with_checksums(task), **common, **(of_runs if task.record else {})) for task in tasks
+        ]
         note_waiting(store, tasks)
         with Progress(tasks, len(missing), dict(zip(keys, seconds, strict=True)) if seconds else {}) as progress:
             if executor is None and address is None and jobs == 1:
-                failures = _sequentially(progress.tasks, store, progress)
+                failures = _sequentially(progress.tasks, store, progress, warn)
             else:
                 own = pool.Workers(jobs) if executor is None else pool.Pool(executor)
                 with own if address is None else cluster.Cluster(address, store) as where:
                     failures = _in_parallel(progress.tasks, store, progress, where)
-        records |= {key: record for key in missing if (record := _ended(store, key, stop_when)) is not None}
+        records |= {task.key: record for task in tasks if task.record and (record := _ended(store, task)) is not None}
         stopped = [key for key in missing.keys() & records.keys() if records[key].partial]
         remove_unneeded(store, {*failures, *stopped})
     # a shared prefix that failed is not a run of the sweep; the others start from round 0 instead
-    failures = {key: reason for key, reason in failures.items() if key in missing}
+    failures = {key: error for key, error in failures.items() if key in missing}
     unfinished = missing.keys() - records.keys() - failures.keys()
     if unfinished and passed(stop_at):
         at_checkpoint = sum(store.checkpoint(key).exists() for key in unfinished)
@@ -124,8 +137,9 @@ def sweep(
             failed=len(failures),
         )
     if failures:
-        lines = "\n".join(f"  {missing[key].label()}: {reason}" for key, reason in failures.items())
-        raise SweepError(f"{len(failures)} of {len(missing)} runs failed, the others are stored:\n{lines}")
+        lines = "\n".join(f"  {missing[key].label()}: {_error_line(error)}" for key, error in failures.items())
+        text = f"{len(failures)} of {len(missing)} runs failed, the others are stored:\n{lines}"
+        raise SweepError(text, failures.values())
     if lost := [missing[key].label() for key in missing if key in unfinished]:
         raise SweepError(
             f"{len(lost)} runs are complete but not in {store.root}, first {lost[0]}; "
@@ -145,15 +159,15 @@ def num_jobs(jobs: int | None) -> int:
     return int(value)
 
 
-def _ended(store: Store, key: str, stop_when: StopWhen | None) -> Record | None:
-    """The stored record of that key, if it has all rounds that the sweep wants."""
-    record = store.get(key)
-    return record if record is not None and _has_ended(record, stop_when) else None
+def _ended(store: Store, task: Task) -> Record | None:
+    """The stored record of a task, if it has all rounds that the sweep wants."""
+    record = store.get(task.key)
+    return record if record is not None and _has_ended(record, task.rounds, task.stop_when) else None
 
 
-def _has_ended(record: Record, stop_when: StopWhen | None) -> bool:
-    """Whether a run has all its rounds, or those after which ``stop_when`` ends it."""
-    return not record.partial or (stop_when is not None and stop_when(record.series))
+def _has_ended(record: Record, rounds: int, stop_when: StopWhen | None) -> bool:
+    """Whether a run has these rounds, or those after which ``stop_when`` ends it."""
+    return record.rounds >= rounds or (stop_when is not None and stop_when(record.series))
 
 
 def _with_checksums(task: Task) -> Task:
@@ -204,7 +218,8 @@ class Progress:
         self.done = dict.fromkeys(self.each, 0)
         total = sum(self.each[task.key] * task.rounds for task in tasks)
         form: dict[str, Any] = {"bar_format": "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}", "smoothing": 0}
-        self.bar = tqdm(total=total, unit="round", file=sys.stderr, desc=f"{runs} runs", **(form if each else {}))
+        name = tasks[0].spec.method["name"] if len(tasks) == 1 else f"{runs} runs"
+        self.bar = tqdm(total=total, unit="round", file=sys.stderr, desc=name, **(form if each else {}))
 
     def __enter__(self) -> Self:
         return self
@@ -223,9 +238,11 @@ class Progress:
             self.bar.set_postfix(last_scores(spec, series), refresh=False)
 
 
-def _sequentially(tasks: Sequence[Task], store: Store, progress: Progress) -> dict[str, str]:
-    """Compute all tasks in this process. Returns key -> reason of those that failed."""
-    failures: dict[str, str] = {}
+def _sequentially(
+    tasks: Sequence[Task], store: Store, progress: Progress, warn: Callable[[str], object]
+) -> dict[str, BaseException]:
+    """Compute all tasks in this process. Returns key -> error of those that failed."""
+    failures: dict[str, BaseException] = {}
     for task in tasks:
         if passed(task.stop_at):
             break
@@ -234,14 +251,14 @@ def _sequentially(tasks: Sequence[Task], store: Store, progress: Progress) -> di
             progress.update({key: done})
 
         try:
-            _execute(task, store, on_round, partial(progress.show, task.spec))
+            _execute(task, store, on_round, partial(progress.show, task.spec), warn)
             on_round(task.rounds)  # those after an early end too
         except TimeUpError:
             break
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a method may raise anything, SystemExit too; the other runs continue
-            failures[task.key] = _error_line(error)
+            failures[task.key] = error
     return failures
 
 
@@ -250,13 +267,12 @@ def _execute(
     store: Store,
     on_round: Callable[[int], object],
     watch: Callable[[Series], object] = lambda series: None,
+    warn: Callable[[str], object] = lambda text: None,
 ) -> None:
     # another sweep may have stored it meanwhile, or a worker that was lost right afterwards
-    if task.record and _ended(store, task.key, task.stop_when) is not None:
-        on_round(task.spec.rounds)
+    if task.record and _ended(store, task) is not None:
+        on_round(task.rounds)
         return
-    if not task.record:  # a shared prefix is not a run of the sweep, and is needed to its end
-        task = dataclasses.replace(task, log=None, stop_when=None)
     with RunLog(task.log, task.spec, task.key) if task.log else nullcontext() as log:
 
         def watch_and_log(series: Series) -> None:
@@ -264,7 +280,7 @@ def _execute(
             if log:
                 log.update(series)
 
-        execute(task, store, on_round=on_round, watch=watch_and_log)
+        execute(task, store, on_round=on_round, watch=watch_and_log, warn=warn)
 
 
 def _error_line(error: BaseException) -> str:
@@ -277,14 +293,14 @@ def _error_line(error: BaseException) -> str:
     )
 
 
-def _in_parallel(tasks: Sequence[Task], store: Store, progress: Progress, where: pool.Pool) -> dict[str, str]:
+def _in_parallel(tasks: Sequence[Task], store: Store, progress: Progress, where: pool.Pool) -> dict[str, BaseException]:
     """Start each task as soon as the task that it depends on has ended and a worker is free.
 
     If a worker dies, the pool fails and all running tasks with it. These are tried once more at the end, one at a time,
     so that a second failure is that of the task itself. When the time is up, the running tasks stop by themselves and
-    the others are dropped. Returns key -> reason of the tasks that failed.
+    the others are dropped. Returns key -> error of the tasks that failed.
     """
-    failures: dict[str, str] = {}
+    failures: dict[str, BaseException] = {}
     ended: set[str] = set()
     waiting = {task.key: task for task in tasks}
     running: dict[Future, tuple[Task, bool]] = {}  # future -> task, whether it is a second attempt
@@ -308,14 +324,14 @@ def _in_parallel(tasks: Sequence[Task], store: Store, progress: Progress, where:
         for future in wait(running, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED).done:
             (task, was_retry), error = running.pop(future), where.error_of(future)
             key = task.key
-            if isinstance(error, BrokenProcessPool) and _ended(store, key, task.stop_when) is not None:
+            if isinstance(error, BrokenProcessPool) and _ended(store, task) is not None:
                 error = None  # the worker died after it had stored the record
             if isinstance(error, BrokenProcessPool) and not was_retry:
                 retry[key] = task
             elif not isinstance(error, TimeUpError):
                 ended.add(key)
                 if error is not None:
-                    failures[key] = _error_line(error)
+                    failures[key] = error
         # progress: all rounds of ended tasks, and those that the workers report for the others
         progress.update({key: n if key in ended else _rounds_done(store, key) for key, n in rounds.items()})
     return failures

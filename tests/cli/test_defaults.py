@@ -23,8 +23,7 @@ def test_a_method_learns_with_its_defaults(name, store):
     most_frequent = sum(float(y.bincount().max()) / len(y) for y in labels) / len(labels)
     warnings: list[str] = []
     for until in range(step, spec.rounds + step, step):
-        execute(spec, store, until=min(until, spec.rounds), keep_state=True, warn=warnings.append)
-        record = store.get(store.key_of(spec), spec)
+        record = execute(spec, store, until=min(until, spec.rounds), keep_state=True, warn=warnings.append)
         learned = record.summary()["acc_mean"] > 100 * most_frequent + LEAD
         inert = [check for check in record.mechanism if not check.acts]
         if learned and not inert:

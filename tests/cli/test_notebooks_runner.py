@@ -212,7 +212,7 @@ def test_a_forked_kernel_is_as_a_fresh_one_but_for_its_imports(tmp_path, monkeyp
     for forks in (False, True):
         monkeypatch.setattr(kernels, "FORKS", forks)
         target = tmp_path / f"{forks}.ipynb"
-        notebooks.execute(source(ABOUT_ITSELF.replace("READY", str(forks))), target, env={"TQDM_DISABLE": "1"})
+        notebooks.run_notebook(source(ABOUT_ITSELF.replace("READY", str(forks))), target, env={"TQDM_DISABLE": "1"})
         text, *shown = outputs(target)
         assert [output.output_type for output in shown] == ["execute_result", "display_data"]
         said[forks] = text.text.splitlines()
@@ -228,7 +228,7 @@ def test_kernels_that_die_leave_no_process(tmp_path):
         noted = (
             f"import os, time\nwith open('{tmp_path}/pids', 'w') as file: print(os.getpid(), os.getppid(), file=file)"
         )
-        notebooks.execute(source(f"{noted}\n{ends}"), tmp_path / "copy.ipynb")
+        notebooks.run_notebook(source(f"{noted}\n{ends}"), tmp_path / "copy.ipynb")
 
     def pids() -> tuple[int, int]:
         kernel, parent = map(int, (tmp_path / "pids").read_text(encoding="utf-8").split())
@@ -327,7 +327,7 @@ def test_a_kernel_that_dies_before_its_first_cell_is_tried_again(tmp_path, monke
         target.write_text("done", encoding="utf-8")
 
     monkeypatch.setattr(runner, "_papermill", dies_once)
-    notebooks.execute(notebooks.path_of("00_start"), tmp_path / "copy.ipynb")
+    notebooks.run_notebook(notebooks.path_of("00_start"), tmp_path / "copy.ipynb")
     assert len(calls) == 2 and (tmp_path / "copy.ipynb").read_text(encoding="utf-8") == "done"
 
 
@@ -339,7 +339,7 @@ def test_a_full_disk_names_the_notebook_that_cannot_be_written(tmp_path, monkeyp
 
     monkeypatch.setattr(runner, "_papermill", full)
     with pytest.raises(OSError, match=r"copy\.ipynb cannot be written: No space left on device"):
-        notebooks.execute(notebooks.path_of("00_start"), tmp_path / "copy.ipynb")
+        notebooks.run_notebook(notebooks.path_of("00_start"), tmp_path / "copy.ipynb")
 
 
 def test_a_kernel_that_dies_later_is_not(tmp_path, monkeypatch):
@@ -352,7 +352,7 @@ def test_a_kernel_that_dies_later_is_not(tmp_path, monkeypatch):
 
     monkeypatch.setattr(runner, "_papermill", dies)
     with pytest.raises(notebooks.NotebookError, match="its kernel died"):
-        notebooks.execute(notebooks.path_of("00_start"), tmp_path / "copy.ipynb")
+        notebooks.run_notebook(notebooks.path_of("00_start"), tmp_path / "copy.ipynb")
     assert len(calls) == 1
     assert [path.name for path in tmp_path.glob("copy*")] == ["copy.failed.ipynb"]
 

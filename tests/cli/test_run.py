@@ -14,7 +14,7 @@ from pfl_core.cli import main
 from pfl_core.cli.command import parser
 from pfl_core.cli.specs import variations
 from pfl_core.cli.tables import size
-from pfl_core.runs import RunSpec, Store, execute
+from pfl_core.runs import RunSpec, Store, execute, sweep
 from pfl_core.runs.spec import TAGS
 from pfl_core.study.compare import ROW
 from tests.runs.outside import write_npz
@@ -228,8 +228,14 @@ def test_clean_deletes_the_checkpoint_of_a_process_that_was_killed_after_it_had_
 
 def test_a_run_stops_after_a_time(capsys, monkeypatch):
     """One line and status 3; the same command continues."""
-    module, answers = sys.modules[execute.__module__], iter([False, False, True])
-    monkeypatch.setattr(module, "passed", lambda when: when is not None and next(answers))
+    module, answers, is_over = sys.modules[execute.__module__], iter([False, False, True]), []
+
+    def passed(when):
+        is_over[:] = [when is not None and next(answers)]
+        return is_over[0]
+
+    monkeypatch.setattr(module, "passed", passed)
+    monkeypatch.setattr(sys.modules[sweep.__module__], "passed", lambda when: when is not None and True in is_over)
     whole = ["run", "local", "--model", "mlp", "--clients", "5", "--rounds", "4", "--json"]
     assert main([*whole, "--stop-after", "90m"]) == 3
     out, err = capsys.readouterr()
@@ -294,6 +300,18 @@ def test_a_run_can_stop_early_and_continue(capsys):
     assert not done.partial and done.state == whole.state and not Store().checkpoint(whole.key).exists()
     for name, series in whole.series.items():
         assert name == "seconds" or str(done.series[name]) == str(series), name
+
+
+def test_several_runs_stop_early_keep_their_states_and_give_their_models(capsys, tmp_path):
+    sweep_of = ["run", "local", *SMALL, "--rounds", "3", "--seed", "0-1", "--until", "2", "--keep-state"]
+    assert main([*sweep_of, "--save-models", "models", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["seed"], row["rounds"], row["stored"]) for row in rows] == [(0, 2, False), (1, 2, False)]
+    for row in rows:
+        assert Store().checkpoint(row["key"]).exists() and row["models"] == f"models/{row['key']}"
+        assert (tmp_path / row["models"] / "models.json").exists()
+    assert main(sweep_of) == 0
+    assert "2 of 2 runs were stored already" in capsys.readouterr().out
 
 
 def test_a_finished_run_is_continued_to_more_rounds(capsys):
@@ -388,7 +406,7 @@ def test_compare_shows_runs_of_a_preset_but_not_those_that_were_changed_by_hand(
     record = Store().get(answer(capsys, *command)["key"])
     assert all(row["ours"] is None for row in compared(capsys))
     own = dataclasses.replace(record.spec, changed=False)
-    assert Store().get(record.key, own).spec == own == Store().get(record.key).spec, "asked for as the preset's own run"
+    assert Store().locate(own)[1].spec == own == Store().get(record.key).spec, "asked for as the preset's own run"
     (row,) = [row for row in compared(capsys) if row["ours"] is not None]
     assert (row["table"], row["dataset"], row["method"]) == ("table1", "CIFAR-10", "FedAvg")
     assert row["ours"] == pytest.approx(record.summary()["acc_mean"])

@@ -24,7 +24,7 @@ def send():
     os.kill(os.getpid(), int(sys.argv[1]))
 
 def run(do):
-    command.execute = do
+    command.run_command = do
     raise SystemExit(main())
 """
 CASES = {
@@ -51,13 +51,13 @@ CASES = {
         run(work)
     """,
     "and a library replaces the exception": """
-        real = command.execute
+        real = command.run_command
         def work(args):
             try: send()
             except KeyboardInterrupt: raise ImportError("numpy is broken")
         command._without_exit = work
         sys.argv[2:] = ["methods"]
-        command.execute = lambda argv: real(["methods"])
+        command.run_command = lambda argv: real(["methods"])
         raise SystemExit(main())
     """,
     "when the command has ended": """

@@ -22,7 +22,7 @@ import torch
 
 from pfl_core import deadline
 from pfl_core.deadline import TimeUpError
-from pfl_core.runs import Record, RunSpec, Store, SweepError, execute, pool, run, sweep
+from pfl_core.runs import Record, RunSpec, Store, SweepError, execute, pool, sweep
 from pfl_core.runs.prefix import plan
 from pfl_core.runs.sweep import _rounds_done
 from pfl_core.runs.task import Task
@@ -101,7 +101,7 @@ def test_stored_runs_are_read(spec, store, executed, request):
     assert executed == [made.key(), more.key()]
     request.getfixturevalue("no_more_runs")
     assert bits(*sweep([made], store=store)) == bits(*first)
-    assert bits(run(made, store)) == bits(*first)
+    assert bits(*sweep([made], jobs=1, store=store)) == bits(*first)
 
 
 def test_equal_runs_of_two_presets_are_computed_once(spec, store, executed):
@@ -280,7 +280,7 @@ def limits(spec, alphas: tuple[float, ...] = LIMITS, **changes) -> list[RunSpec]
 def assert_alone(specs: list[RunSpec], records: list[Record], store: Store) -> None:
     """The records have the bits of runs that were made alone."""
     for spec_k, record in zip(specs, records, strict=True):
-        assert bits(record) == bits(run(spec_k, beside(store, spec_k.key())))
+        assert bits(record) == bits(*sweep([spec_k], jobs=1, store=beside(store, spec_k.key())))
 
 
 def rounds_made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
