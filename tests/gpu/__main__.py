@@ -1,22 +1,25 @@
-"""Evidence from a GPU: ``make gpu-evidence``, or ``python -m tests.gpu OUT [--device D] [--hours H]``.
+"""Evidence from a GPU: ``make gpu-evidence``, or ``python -m tests.gpu OUT [--device D] [--minutes M]``.
 
 Three steps, each with its table in the folder OUT:
 
 1. agreement.csv: every method on the device and on the CPU. If a method differs by more than a few test images, the
    next steps are left out and the exit status is 1.
-2. speed.csv: seconds of a FedAvg round with all clients in one batched computation, and one after the other.
-3. The runs of the queue, in its order, until the time is up; finished ones are copied to OUT/records. The same command
-   continues. ``pfl runs export --results`` takes them into the repository.
+2. speed.csv: seconds of a FedAvg round with all clients in one batched computation, and one after the other, also in
+   bf16.
+3. The runs of the queue, in its order, until the time is up; finished ones are in OUT/records.zip. The same command
+   continues. Unpacked into data/runs, ``pfl runs export --results`` takes them into the repository.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pandas as pd
 import torch
@@ -26,19 +29,30 @@ from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.deadline import TimeUpError
 from pfl_core.federation import Federation
 from pfl_core.federation.types import Split
-from pfl_core.runs import RunSpec, Store, SweepError, sweep, write_record
+from pfl_core.files import atomic_write
+from pfl_core.runs import Record, RunSpec, Store, SweepError, sweep
 from pfl_core.seeding import generator
 from pfl_core.training import Training
 
 QUEUE = (  # notebook, preset, fields of the runs that are wanted; first what tells most
     ("fedselect/01_main_comparison", "paper", {"method": ("local", "fedselect", "fedavg", "fedavg_ft", "fedper")}),
+    ("fedpews/02_sensitivity_heatmaps", "paper", {"setting": ("cifar_mnist",)}),
     ("fedselect/02_personalization_limit", "paper", {}),
     ("pfedgate/01_main_comparison", "paper", {"setting": ("cifar10",)}),
     ("pfedgate/02_sparsity_studies", "paper", {"setting": ("cifar10",)}),
-    ("fedpews/02_sensitivity_heatmaps", "paper", {"setting": ("cifar_mnist",)}),
 )
 TOLERANCE = 2.0  # points by which a method's mean accuracy may differ between the devices
-NETWORKS = {"lenet_cifar": (3, 32, 32), "cnn_small": (3, 32, 32), "fc_pews": (5,)}  # with their inputs' shapes
+NETWORKS = {  # with their inputs' shapes
+    "resnet18": (3, 32, 32),
+    "lenet_cifar": (3, 32, 32),
+    "cnn_small": (3, 32, 32),
+    "fc_pews": (5,),
+}
+WAYS = {  # of training: the federation's ``batched``, and the precision
+    "batched": (True, "float32"),
+    "one after the other": (False, "float32"),
+    "the same, bf16": (False, "bf16"),
+}
 CLIENTS, SAMPLES, TURNS = 20, 500, 3  # of the speed measurement
 
 
@@ -62,8 +76,9 @@ def speed(device: str, networks: Mapping[str, tuple[int, ...]]) -> pd.DataFrame:
         x = torch.randn(CLIENTS, SAMPLES, *shape, generator=stream)
         y = torch.randint(0, classes, (CLIENTS, SAMPLES), generator=stream)
         split, seconds = Split.of(list(zip(x, y, strict=True))), {}
-        for how, batched in (("batched", True), ("one after the other", False)):
+        for how, (batched, precision) in WAYS.items():
             net, splits, train = models.build(name, shape, classes, 0), {"train": split, "test": split}, Training()
+            train = replace(train, precision=precision)
             fed = Federation(net, splits, seed=0, rounds=TURNS + 1, train=train, device=device, batched=batched)
             seconds[how] = min(list(turns(fed))[1:])
         rows.append({"network": name, **seconds, "ratio": seconds["one after the other"] / seconds["batched"]})
@@ -95,20 +110,23 @@ def wanted(device: str, queue: Iterable[tuple[str, str, Mapping[str, Sequence[st
     return list({spec.key(): spec for spec in specs}.values())
 
 
-def work(specs: Sequence[RunSpec], store: Store, records: Path, until: float) -> int:
-    """Compute the runs one after another until the time is up. Returns how many are finished and written."""
-    done = 0
+def work(specs: Sequence[RunSpec], store: Store, archive: Path, until: float) -> int:
+    """Compute the runs one after another until the time is up. Returns how many are finished and in the archive."""
+    done: list[Record] = []
     for spec in specs:
         try:
-            (record,) = sweep([spec], jobs=1, store=store, stop_at=until)
+            done += sweep([spec], jobs=1, store=store, stop_at=until)
         except TimeUpError:
             break
         except SweepError as error:  # e.g. its data are not here
             print(error, flush=True)
             continue
-        write_record(record, records / f"{record.key}.json")
-        done += 1
-    return done
+        packed = io.BytesIO()  # written whole each time, so that a kill leaves a readable file
+        with ZipFile(packed, "w", ZIP_DEFLATED) as file:
+            for path in filter(Path.exists, (store.path(record.key) for record in done)):
+                file.write(path, path.name)
+        atomic_write(archive, packed.getvalue())
+    return len(done)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -117,14 +135,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("out", type=Path, metavar="OUT", help="folder for the tables and the records")
     parser.add_argument("--device", default="cuda", metavar="D")
-    parser.add_argument("--hours", type=float, default=0.6, metavar="H", help="time for the queue (default 0.6)")
+    parser.add_argument("--minutes", type=float, default=10, metavar="M", help="time until the end (default 10)")
     args = parser.parse_args(arguments)
     try:
         torch.empty(1, device=args.device)
     except (RuntimeError, AssertionError) as error:  # AssertionError: torch without CUDA
         parser.exit(2, f"device {args.device} does not work: {str(error).splitlines()[0]}\n")
-    store, until = Store(), time.time() + 3600 * args.hours
-    (args.out / "records").mkdir(parents=True, exist_ok=True)
+    store, until = Store(), time.time() + 60 * args.minutes
+    args.out.mkdir(parents=True, exist_ok=True)
     same = agreement(args.device, store)
     same.to_csv(args.out / "agreement.csv", index=False)
     print(same.to_string(float_format="{:.2f}".format), flush=True)
@@ -135,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     times.to_csv(args.out / "speed.csv", index=False)
     print(times.to_string(float_format="{:.3f}".format), flush=True)
     specs = wanted(args.device, QUEUE)
-    print(f"{work(specs, store, args.out / 'records', until)} of {len(specs)} runs of the queue are finished")
+    print(f"{work(specs, store, args.out / 'records.zip', until)} of {len(specs)} runs of the queue are finished")
     return 0
 
 

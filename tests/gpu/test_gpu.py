@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zipfile import ZipFile
+
 import pandas as pd
 import pytest
 import torch
@@ -25,7 +27,7 @@ def test_tables_and_records_are_written_and_the_queue_continues(tmp_path, monkey
     """With three runs of each notebook."""
     every = gpu.papers.specs
     monkeypatch.setattr(gpu.papers, "specs", lambda *asked: every(*asked)[:3])
-    command = [str(tmp_path / "out"), "--device", "cpu", "--hours"]
+    command = [str(tmp_path / "out"), "--device", "cpu", "--minutes"]
     assert gpu.main([*command, "0"]) == 0
     same = pd.read_csv(tmp_path / "out" / "agreement.csv")
     assert len(same) == 3 and (same["difference"] == 0).all()  # the same device: bitwise equal
@@ -35,7 +37,11 @@ def test_tables_and_records_are_written_and_the_queue_continues(tmp_path, monkey
     assert f"0 of {count} runs of the queue are finished" in capsys.readouterr().out
     assert gpu.main([*command, "1"]) == 0
     assert f"{count} of {count} runs" in capsys.readouterr().out
-    written = {path.stem for path in (tmp_path / "out" / "records").iterdir()}
+    assert gpu.main([*command, "1"]) == 0  # nothing twice
+    with ZipFile(tmp_path / "out" / "records.zip") as file:
+        names = file.namelist()
+    written = {name.removesuffix(".json") for name in names}
+    assert len(written) == len(names)
     assert written == {spec.key() for spec in gpu.wanted("cpu", SMALL)} <= {record.key for record in Store()}
 
 
@@ -44,7 +50,7 @@ def test_nothing_is_computed_on_a_device_that_disagrees(tmp_path, monkeypatch, c
     monkeypatch.setattr(gpu, "agreement", lambda device, store: table)
     assert gpu.main([str(tmp_path / "out"), "--device", "cpu"]) == 1
     assert "differ by more than 2 points" in capsys.readouterr().out
-    assert not list((tmp_path / "out" / "records").iterdir())
+    assert not (tmp_path / "out" / "records.zip").exists()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
