@@ -1,5 +1,6 @@
 """The comparison with other implementations, on stand-ins with their interfaces."""
 
+import os
 import sys
 from dataclasses import replace
 from textwrap import dedent
@@ -63,13 +64,46 @@ PFLLIB = {
                 self.global_model = self.uploaded[0]
     """,
 }
+FL_BENCH = {
+    "src/client/fedavg.py": """
+        import torch
+
+        class FedAvgClient:
+            def __init__(self, *, model, optimizer_cls, args, dataset, data_indices, **commons):
+                self.model, self.dataset, self.indices = model, dataset, data_indices
+                self.optimizer, self.args = optimizer_cls(params=model.parameters()), args
+
+            def train(self, package):
+                self.dataset.train()
+                self.model.load_state_dict(package["regular_model_params"], strict=False)
+                for i in self.indices[package["client_id"]]["train"]:
+                    x, y = self.dataset[i]
+                    self.optimizer.zero_grad()
+                    torch.nn.functional.cross_entropy(self.model(x[None]), y[None]).backward()
+                    self.optimizer.step()
+                assert not self.args.common.test.client.train and self.args.ditto.pers_epoch == 1
+                return {"regular_model_params": self.model.state_dict()}
+    """,
+    "src/client/ditto.py": """
+        from src.client.fedavg import FedAvgClient
+
+        class DittoClient(FedAvgClient):
+            def train(self, package):
+                return {**super().train(package), "personalized_model_params": package["personalized_model_params"]}
+    """,
+    "src/server/fedavg.py": """
+        class FedAvgServer:
+            def aggregate_client_updates(self, packages):
+                self.public_model_params = packages[1]["regular_model_params"]
+    """,
+}
 AUTHORS = {
     "lottery_ticket.py": """
         def delta_update(rate, state, before, mask, bound, invert):
             print("pruned")
             return mask
     """,
-    "masked_fedavg.py": """
+    "broadcast.py": """
         def add_masks(total, mask): return mask
         def add_server_weights(total, state, mask): return state
         def div_server_weights(total, count): return total
@@ -100,14 +134,15 @@ def checkout(folder, files):
 @pytest.fixture
 def checkouts(tmp_path):
     checkout(tmp_path / "pfllib" / "system", PFLLIB)
+    checkout(tmp_path / "flbench", FL_BENCH)
     checkout(tmp_path / "fedselect", AUTHORS)
-    return tmp_path / "pfllib", tmp_path / "fedselect"
+    return tmp_path / "pfllib", tmp_path / "flbench", tmp_path / "fedselect"
 
 
 @pytest.mark.parametrize(
     ("method", "sides"),
     [
-        ("ditto", ["PFLlib, samples in memory", "PFLlib as shipped"]),
+        ("ditto", ["PFLlib, samples in memory", "PFLlib as shipped", "FL-bench"]),
         ("fedselect", ["the authors' FedSelect"]),
     ],
 )
@@ -117,7 +152,7 @@ def test_all_sides_are_measured_in_turn(method, sides, checkouts, tmp_path, caps
     assert all(seconds > 0 for *_, seconds, _ in rows) and rows[0][3] == 1
     assert capsys.readouterr().out == ""
     assert not {str(folder) for folder in tmp_path.rglob("*")} & set(sys.path)
-    assert not {"utils", "flcore", "lottery_ticket", "pflopt"} & set(sys.modules)
+    assert not {"utils", "flcore", "src", "lottery_ticket", "pflopt"} & set(sys.modules)
 
 
 def test_both_ways_of_pfllib_train_on_the_same_samples(checkouts, tmp_path):
@@ -139,7 +174,7 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert f"left out: PFLlib: {tmp_path} has no system/flcore" in out and "left out: Flower: " in out
     assert "left out: the authors' FedSelect: no checkout given (--fedselect or FEDSELECT)" in out
-    assert out.count(peers.OURS) == 3
+    assert out.count(peers.OURS) == 4 and f"wall clock, {os.cpu_count()} cores" in out
 
 
 def test_a_case_has_whole_batches():

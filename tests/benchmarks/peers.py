@@ -1,9 +1,9 @@
 """This project beside other implementations of the same rounds: python -m tests.benchmarks.peers --help
 
 Every round trains the same network on the same samples, on one thread. A table compares each implementation with a bare
-PyTorch loop; the sides run in turn, and a ratio is the median over the turns. Nothing is fetched: checkouts of PFLlib
-and of the authors' FedSelect are given by options or environment variables, and Flower is measured if it is installed.
-What is missing is left out, by name.
+PyTorch loop; the sides run in turn, and a ratio is the median over the turns. Nothing is fetched: checkouts of PFLlib,
+FL-bench and the authors' FedSelect are given by options or environment variables, and Flower is measured if it is
+installed. What is missing is left out, by name, also packages that a checkout needs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -66,9 +66,9 @@ class Case:
     def model(self) -> nn.Module:
         return build(self.network, self.shape, CLASSES, 0, **({"stem": "no_pool"} if "resnet" in self.network else {}))
 
-    def federation(self) -> Federation:
+    def federation(self, threads: int = 1) -> Federation:
         train = Training(lr=LR, epochs=1, batch_size=BATCH)
-        return random_federation(self.model(), self.shape, CLASSES, self.clients, self.samples, train)
+        return random_federation(self.model(), self.shape, CLASSES, self.clients, self.samples, train, threads=threads)
 
 
 CASES = (
@@ -88,8 +88,8 @@ def bare(case: Case) -> Turn:
     return lambda: bare_round(model, start, fed, passes=case.passes)
 
 
-def ours(case: Case) -> Turn:
-    fed, method = case.federation(), algorithm.build(case.method, {}, "paper")
+def ours(case: Case, threads: int = 1) -> Turn:
+    fed, method = case.federation(threads), algorithm.build(case.method, {}, "paper")
     state, clients = method.init(fed, fed.theta0), torch.arange(case.clients)
     if case.method == "fedselect":
         personal = torch.rand(case.clients, fed.num_entries, generator=generator(0, "personal")) < 1 / 3
@@ -157,11 +157,71 @@ def write_pfllib_files(fed: Federation, folder: Path) -> None:
         np.savez_compressed(file, data=np.array({"x": x.numpy(), "y": y.numpy()}, dtype=object))
 
 
+def fl_bench(case: Case, checkout: Path | None) -> Turn:
+    """FL-bench's client, which trains one client after the other, and the mean of its server."""
+    folder = _checkout(checkout, "FL-bench", "--flbench or FLBENCH", "src/client")
+    with _importing(folder):
+        client_class = getattr(
+            _module(f"src.client.{case.method}"), {"fedavg": "FedAvgClient", "ditto": "DittoClient"}[case.method]
+        )
+        server_class = _module("src.server.fedavg").FedAvgServer
+    fed, model = case.federation(), case.model()
+    data = [fed.splits["train"].client(k) for k in range(case.clients)]
+    tests = Options(client=Options(), server=Options())  # no evaluation
+    common = Options(
+        batch_size=BATCH, local_epoch=1, buffers="global", reset_optimizer_on_global_epoch=True, test=tests
+    )
+    indices = torch.arange(case.clients * case.samples).view(case.clients, -1).tolist()
+    client = client_class(
+        model=copy.deepcopy(model),
+        optimizer_cls=partial(torch.optim.SGD, lr=LR),
+        lr_scheduler_cls=None,
+        args=Options(common=common, ditto=Options(pers_epoch=1, lamda=0.1)),
+        dataset=InMemory(*map(torch.cat, zip(*data, strict=True))),
+        data_indices=[{"train": index, "val": [], "test": []} for index in indices],
+        device=torch.device("cpu"),
+        return_diff=False,
+    )
+    server = object.__new__(server_class)  # its constructor needs a whole experiment
+    names = [name for name, _ in model.named_parameters()]
+    vars(server).update(model=model, public_model_params={name: model.state_dict()[name] for name in names})
+    personal = [copy.deepcopy(model.state_dict()) for _ in range(case.clients)]
+
+    def turn() -> None:
+        packages = {}
+        for k in range(case.clients):
+            package = {"client_id": k, "local_epoch": 1, "optimizer_state": {}, "lr_scheduler_state": {}}
+            package |= {"regular_model_params": server.public_model_params, "personal_model_params": {}}
+            packages[k] = client.train(package | {"personalized_model_params": personal[k]})
+            personal[k] = packages[k].get("personalized_model_params", personal[k])
+        server.aggregate_client_updates(packages)
+
+    return turn
+
+
+class InMemory(torch.utils.data.Dataset):
+    """Samples as FL-bench's clients read them: one after the other."""
+
+    def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.x[index], self.y[index]
+
+    def train(self) -> None:
+        """FL-bench switches its transforms here; there are none."""
+
+    eval = train
+
+
 def authors(case: Case, checkout: Path | None) -> Turn:
     """A round of the FedSelect of its authors: alternating passes, new masks, the mean of shared entries."""
     folder = _checkout(checkout, "the authors' FedSelect", "--fedselect or FEDSELECT", "lottery_ticket.py")
     with _importing(folder):
-        optimizers, tickets, server = (_module(n) for n in ("pflopt.optimizers", "lottery_ticket", "masked_fedavg"))
+        optimizers, tickets, server = (_module(n) for n in ("pflopt.optimizers", "lottery_ticket", "broadcast"))
     fed, model = case.federation(), case.model()
     start = copy.deepcopy(model.state_dict())
     stream = generator(0, "personal")
@@ -303,7 +363,12 @@ def _module(name: str) -> ModuleType:
 
 
 def measure(
-    case: Case, pfllib_checkout: Path | None, authors_checkout: Path | None, files: Path, turns: int
+    case: Case,
+    pfllib_checkout: Path | None,
+    fl_bench_checkout: Path | None,
+    authors_checkout: Path | None,
+    files: Path,
+    turns: int,
 ) -> tuple[list, list]:
     """Rows (case, side, seconds of a round, ratio to the bare loop), and what is left out of this case.
 
@@ -315,6 +380,7 @@ def measure(
     else:
         makers["PFLlib, samples in memory"] = lambda: pfllib(case, pfllib_checkout)
         makers["PFLlib as shipped"] = lambda: pfllib(case, pfllib_checkout, files)
+        makers["FL-bench"] = lambda: fl_bench(case, fl_bench_checkout)
     sides, left_out = {}, []
     for name, make in makers.items():
         try:
@@ -335,6 +401,7 @@ def measure(
         for name, taken in seconds.items()
     ]
     if case.method == "fedavg":
+        rows.append((case.title, *all_cores(case, turns, statistics.median(walls))))
         try:
             start, taken = flower(case, turns)
             ratio = statistics.median(taken) / statistics.median(walls)
@@ -345,13 +412,26 @@ def measure(
     return rows, left_out
 
 
+def all_cores(case: Case, turns: int, bare_wall: float) -> tuple[str, float, float]:
+    """This project's clients on all cores: name of the row, seconds of a round by the clock, ratio to the bare loop."""
+    cores = os.cpu_count() or 1
+    turn, seconds = ours(case, cores), []
+    turn()
+    for _ in range(turns):
+        began = time.perf_counter()
+        turn()
+        seconds.append(time.perf_counter() - began)
+    median = statistics.median(seconds)
+    return f"{OURS}, wall clock, {cores} cores", median, median / bare_wall
+
+
 def _ratio(seconds: float, bare_seconds: float) -> float:
     return seconds / bare_seconds
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers", description=__doc__.split("\n\n")[0])
-    for name, what in (("pfllib", "PFLlib"), ("fedselect", "the authors' FedSelect")):
+    for name, what in (("pfllib", "PFLlib"), ("flbench", "FL-bench"), ("fedselect", "the authors' FedSelect")):
         default = os.environ.get(name.upper())
         parser.add_argument(
             f"--{name}",
@@ -369,7 +449,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for case in CASES:
         if args.only in (None, case.method):
             with tempfile.TemporaryDirectory() as files:
-                rows, left_out = measure(case, args.pfllib, args.fedselect, Path(files), args.turns)
+                rows, left_out = measure(case, args.pfllib, args.flbench, args.fedselect, Path(files), args.turns)
             missing |= dict.fromkeys(left_out)
             for title, side, seconds, ratio in rows:
                 print(f"| {title} | {side} | {seconds:.3f} | {ratio:.2f} |", flush=True)
