@@ -37,6 +37,7 @@ from pfl_core.federation import Federation
 from pfl_core.models import build
 from pfl_core.seeding import generator
 from pfl_core.training import Training
+from pfl_core.vision import torchvision
 from tests.benchmarks.conftest import BATCH, bare_round, processor_time, random_federation
 
 LR, CLASSES = 0.01, 10
@@ -160,6 +161,7 @@ def write_pfllib_files(fed: Federation, folder: Path) -> None:
 def fl_bench(case: Case, checkout: Path | None) -> Turn:
     """FL-bench's client, which trains one client after the other, and the mean of its server."""
     folder = _checkout(checkout, "FL-bench", "--flbench or FLBENCH", "src/client")
+    torchvision()  # some builds of it need help
     with _importing(folder):
         client_class = getattr(
             _module(f"src.client.{case.method}"), {"fedavg": "FedAvgClient", "ditto": "DittoClient"}[case.method]
