@@ -127,7 +127,7 @@ def test_nothing_is_deleted_where_the_evidence_is_drawn(tmp_path, monkeypatch, c
         path.write_bytes(b"1")
         os.utime(path, (1, 1))
 
-    monkeypatch.setattr(notebooks, "execute", lambda *_: old[0].write_bytes(b"2"))
+    monkeypatch.setattr(notebooks, "run_notebook", lambda *_: old[0].write_bytes(b"2"))
     assert main(["figures", "--evidence"]) == 0
     assert [path.read_bytes() for path in old] == [b"2", b"1", b"1"]
     printed = capsys.readouterr().out.splitlines()
