@@ -29,6 +29,7 @@ SPECIAL = [
     ("lg_fedavg", {"shared_layers": 0}, "local", {}, MOVING, True),
     ("lotteryfl", {"target_density": 1.0}, "fedavg", {}, MOVING, True),
     ("lotteryfl", {"acc_threshold": 1.0, **BY_SAMPLES}, "fedavg", BY_SAMPLES, {}, True),
+    ("moon", {"mu_con": 0.0, **SERVER}, "fedavg", SERVER, MOVING, True),
     (
         "perfedavg",
         {"alpha": 0.0, "order": "first_order", **SERVER},

@@ -16,7 +16,7 @@ from pfl_core.algorithms.fedpews.method import FedPeWS
 from pfl_core.engine import History
 from pfl_core.runs import RunSpec, Store, execute, sweep
 from pfl_core.training import Training
-from tests.algorithms.fedpews.plain import F64, both_nets, fed_of, middle, some_scores, states, with_scores
+from tests.algorithms.fedpews.plain import F64, both_nets, fed_of, some_scores, states, with_scores
 from tests.helpers import cnn, everyone, federation, same_bits
 from tests.runs.outside import HERE
 
@@ -159,33 +159,6 @@ def test_a_run_does_not_depend_on_tau_before_its_warm_up_ends(warmup, base):
     assert not torch.equal(short[3].shared, long[3].shared)
     trunk, shared = warmup(base=base, tau=0.4).shared_prefix(fed_of(rounds=5))
     assert (trunk, shared) == (warmup(base=base, tau=1.0), 2)
-
-
-@both_nets
-@pytest.mark.parametrize("t", [0, 1, 2, 3])
-@pytest.mark.parametrize("warmup", [FedPeWS(base="scaffold", tau=0.5), FedPeWSFixed(base="moon", tau=0.5)])
-def test_a_round_does_not_change_the_old_state(name, t, warmup):
-    fed = fed_of(name, rounds=4)
-    state = states(warmup, fed, 4)[t]
-    kept = [x.clone() for x in _tensors(state)]
-    first = warmup.round(fed, state, torch.tensor([0, 3, 2]), t)
-    assert all(torch.equal(x, y) for x, y in zip(_tensors(state), kept, strict=True))
-    assert same_bits(first[0], warmup.round(fed, state, torch.tensor([0, 3, 2]), t)[0])
-
-
-def _tensors(state):
-    own = (state.shared, state.score, state.mask_prob, *vars(state.base).values())
-    return [x for x in own if isinstance(x, torch.Tensor)]
-
-
-@both_nets
-def test_the_order_of_clients_matters_only_up_to_rounding(name):
-    fed = fed_of(name, dtype=F64)
-    algorithm = FedPeWS(tau=1.0)
-    state, order = middle(algorithm, fed), torch.tensor([2, 0, 3, 1])
-    one, other = (algorithm.round(fed, state, clients, 1)[0] for clients in (everyone(fed), order))
-    torch.testing.assert_close(one.shared, other.shared)
-    torch.testing.assert_close(one.score, other.score)
 
 
 # ---- whole runs -----------------------------------------------------------------------------------------------------
