@@ -26,6 +26,8 @@ SPECIAL = [
     ("fedselect", {"alpha": 0.0, "buffer_policy": "average", **BY_SAMPLES}, "fedavg", BY_SAMPLES, {}, True),
     ("fedselect_gradltn", {"keep_rate": 0.0}, "fedavg", {}, {}, False),
     ("fedselect_gradltn", {"keep_rate": 1.0}, "local", {}, {}, True),
+    ("heterofl", {"full_share": 1.0}, "fedavg", BY_SAMPLES, MOVING, True),
+    ("heterofl", {"full_share": 0.0, "small": 1.0, "half": "width", **UNIFORM}, "fedavg", {}, MOVING, True),
     ("lg_fedavg", {"shared_layers": 0}, "local", {}, MOVING, True),
     ("lotteryfl", {"target_density": 1.0}, "fedavg", {}, MOVING, True),
     ("lotteryfl", {"acc_threshold": 1.0, **BY_SAMPLES}, "fedavg", BY_SAMPLES, {}, True),

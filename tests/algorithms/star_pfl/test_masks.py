@@ -147,33 +147,6 @@ def test_rounding_does_not_leave_the_interval(updates):
     assert 0 <= stability(replace(window, values=window.values.float())).item() <= 1
 
 
-@pytest.mark.parametrize(("inclusive", "active"), [(False, False), (True, True)])
-def test_a_score_equal_to_the_threshold(inclusive, active):
-    window = window_of(3, -1)
-    assert stability(window).item() == 0.5
-    stable = StabilityRule(0.5, inclusive)(stability(window), window.count, torch.tensor([True]))
-    assert bool(~stable) is active
-
-
-@pytest.mark.parametrize("num", range(1, 11))
-def test_alternation_scores_0_or_one_over_n(num):
-    assert score_of(*[(-1.0) ** i for i in range(num)]) == pytest.approx(num % 2 / num)
-
-
-def test_an_alternating_entry_is_not_frozen_by_five_records():
-    alternating = torch.tensor([[(-1.0) ** i] for i in range(5)])
-    window = window_of(*alternating)
-    assert not StabilityRule(0.1)(stability(window), window.count, torch.tensor([True]))
-    assert StabilityRule(0.2)(stability(window), window.count, torch.tensor([True]))
-
-
-@given(seed=st.integers(0, 999), low=st.floats(-0.5, 1.5), more=st.floats(0, 1), inclusive=st.booleans())
-def test_the_frozen_set_grows_with_the_threshold(seed, low, more, inclusive):
-    window = window_of(*torch.randn(4, 50, generator=generator(seed, "history")))
-    given_ = stability(window), window.count, torch.ones(50, dtype=torch.bool)
-    assert not (StabilityRule(low, inclusive)(*given_) & ~StabilityRule(low + more, inclusive)(*given_)).any()
-
-
 # ---- the state machine ----------------------------------------------------------------------------------------------
 
 
@@ -372,12 +345,6 @@ def test_moving_averages_by_hand():
 
 
 # ---- freezing of random updates -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("num", "share"), [(2, 0.065), (3, 0.09), (5, 0.127), (10, 0.189), (20, 0.272), (50, 0.42)])
-def test_scores_of_noise(num, share):
-    window = window_of(*torch.randn(num, 40_000, generator=generator(0, "noise", num)))
-    assert float((stability(window) <= 0.1).double().mean()) == pytest.approx(share, abs=0.01)
 
 
 @pytest.mark.parametrize(("length", "fresh", "share"), [(10, 1, 0.27), (5, 5, 0.127)])

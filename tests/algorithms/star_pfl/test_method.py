@@ -143,17 +143,6 @@ def test_three_ways_to_average_by_hand():
     assert plain.mean().tolist() == pytest.approx([11 / 3, 3 / 2, 0])
 
 
-@simplest_and_fullest
-def test_the_ways_to_average_agree_without_freezing(name):
-    fed = fed_of(name, sizes=(12, 12, 12))
-    shared = [
-        steps(StarPFL(masked_aggregation=mode), fed, [[0, 1, 2]])[0][1].shared
-        for mode in ("zero_fill", "active_mean", "active_weighted")
-    ]
-    for other in shared[1:]:
-        torch.testing.assert_close(shared[0], other)
-
-
 # ---- what a round does not change, and its memory -------------------------------------------------------------------
 
 
