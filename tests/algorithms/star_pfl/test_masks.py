@@ -21,9 +21,8 @@ from pfl_core.algorithms.star_pfl.masks import (
     stability,
 )
 from pfl_core.seeding import generator
+from tests.algorithms.star_pfl.worked_example import KEEP, TABLE
 from tests.helpers import same_bits
-
-KEEP = "-"  # not active: nothing recorded
 
 
 def window_of(*updates, length=None):
@@ -59,43 +58,6 @@ def machine(updates, rule=None, length=4, start=None, **options):
 
 
 # ---- worked example -------------------------------------------------------------------------------------------------
-
-# entry: rounds of (score at the start, or None if not measured; M in training, dW, W, history from old to new, score',
-# L, F, M', M)
-TWO, P = [0.5, -0.5], [0.5, -0.5, 0.5]
-TABLE = {
-    "a": [
-        (None, 1, 0.5, 0.5, [0.5], 1, 0, 1, 0, 1),
-        (1, 1, -0.5, 0, TWO, 0, 0, 1, 0, 1),
-        (0, 0, KEEP, 0, TWO, 0, 0, 1, 1, 1),
-        (None, 1, 0.5, 0.5, P, 1 / 3, 0, 1, 0, 1),
-        (1 / 3, 1, -0.5, 0, TWO + TWO, 0, 0, 1, 0, 1),
-        (0, 0, KEEP, 0, TWO + TWO, 0, 0, 1, 1, 1),
-        (None, 1, 0.5, 0.5, [-0.5, 0.5, -0.5, 0.5], 0, 0, 2, 0, 1),
-        (0, 0, KEEP, 0.5, [-0.5, 0.5, -0.5, 0.5], 0, 1, 2, 0, 0),
-    ],
-    "b": [(1 if t else None, 1, 0.25, 0.25 * (t + 1), [0.25] * min(t + 1, 4), 1, 0, 1, 0, 1) for t in range(8)],
-    "c": [
-        (None, 1, 0.5, 0.5, [0.5], 1, 0, 1, 0, 1),
-        (1, 1, -0.5, 0, TWO, 0, 0, 1, 0, 1),
-        (0, 0, KEEP, 0, TWO, 0, 0, 1, 1, 1),
-        (None, 1, 1, 1, [*TWO, 1], 1 / 2, 0, 1, 0, 1),
-        (1 / 2, 1, 0.25, 1.25, [*TWO, 1, 0.25], 5 / 9, 0, 1, 0, 1),
-        (5 / 9, 1, -0.5, 0.75, [-0.5, 1, 0.25, -0.5], 1 / 9, 0, 1, 0, 1),
-        (1 / 9, 1, 0.5, 1.25, [1, 0.25, -0.5, 0.5], 5 / 9, 0, 1, 0, 1),
-        (5 / 9, 1, -0.25, 1, [0.25, -0.5, 0.5, -0.25], 0, 0, 1, 0, 1),
-    ],
-    "d": [
-        (None, 1, 0, 0, [0], 0, 0, 1, 0, 1),
-        (0, 0, KEEP, 0, [0], 0, 0, 1, 1, 1),
-        (None, 1, 0, 0, [0, 0], 0, 0, 2, 0, 1),
-        (0, 0, KEEP, 0, [0, 0], 0, 1, 2, 0, 0),
-        (None, 0, KEEP, 0, [0, 0], 0, 0, 2, 1, 1),
-        (None, 1, 0, 0, [0, 0, 0], 0, 0, 3, 0, 1),
-        (0, 0, KEEP, 0, [0, 0, 0], 0, 1, 3, 0, 0),
-        (None, 0, KEEP, 0, [0, 0, 0], 0, 2, 3, 0, 0),
-    ],
-}
 
 
 def recorded(window, j):
