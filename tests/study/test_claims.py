@@ -686,7 +686,7 @@ FAILED, INERT, RISING = {"failed": 1.0}, {"inert": 1.0}, {"late_change": 0.6}
         (REMOVED, {"own": INERT}, "mechanism inert", "mechanism inert"),
         (HALF_SEARCHED, {}, "rates not searched", REPRODUCED),
         (paper(), {}, "rates not searched", REPRODUCED),
-        (paper(), {"setting": "set, searched"}, REPRODUCED, None),
+        (SEARCHED, {"setting": "set, searched"}, REPRODUCED, None),
         (paper(), {"partial": True}, None, "rates not searched"),  # a stopped run counts as real
         (SEARCHED, {"partial": True}, None, REPRODUCED),
         (SEARCHED, {"partial": True} | RISING, None, "still improving"),
