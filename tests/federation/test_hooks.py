@@ -314,29 +314,6 @@ def test_gradients_of_gates_are_autograds(conv, binary):
         assert (got.gates[0][1::3] != 0).all()
 
 
-def test_gates_are_the_network_without_the_unselected_neurons():
-    """Equal to the loss with masked parameters x * m, and no gradient outside m."""
-    fed = federation(cnn(bn=False), **IMAGES)
-    batch, gates = first_batch(fed), coin(1, 7)
-    active = fed.layout.chain.expand(gates[0])
-    got = fed.grad(fed.theta0[None], batch, gates=gates.to(F64))
-    product = fed.grad((fed.theta0 * active)[None], batch)
-    torch.testing.assert_close(got.loss, product.loss)
-    torch.testing.assert_close(got.theta[0], torch.where(active, product.theta[0], 0.0))
-    assert (got.theta[0][~active] == 0).all()
-
-
-def test_only_the_wanted_gradients_are_made():
-    fed = federation(cnn(bn=False), **IMAGES)
-    batch, gates = first_batch(fed), coin(1, 7).to(F64)
-    wanted = (["loss", "gates"], ["loss", "theta"], ["loss", "theta", "gates"])
-    of_gates, of_theta, both = (fed.grad(fed.theta0[None], batch, gates=gates, of=of) for of in wanted)
-    assert of_gates.theta is None
-    assert of_theta.gates is None
-    assert same_bits((of_gates.loss, of_gates.gates), (both.loss, both.gates))
-    assert same_bits((of_theta.loss, of_theta.theta), (both.loss, both.theta))
-
-
 def test_gates_leave_no_trace():
     fed = federation(mlp())
     batch = first_batch(fed)

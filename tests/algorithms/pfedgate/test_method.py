@@ -215,20 +215,6 @@ def test_values_and_gradients_of_the_combination(through):
     assert bool((of_importance[~on] == 0).all()) == (through == "kept")
 
 
-def test_gradients_by_finite_differences():
-    adapter, scale, importance, _, kept = combined("all")
-    on = torch.from_numpy(kept).to(F64)
-    g, theta = torch.randn(2, adapter.blocks.num_params, dtype=F64, generator=generator(0, "slopes"))
-
-    def loss(m):
-        return (adapter.blocks.scale(theta, on * m) * g).sin().sum()
-
-    (slope,) = torch.autograd.grad(loss(scale), scale)
-    step = 1e-6 * torch.eye(len(scale), dtype=F64)
-    want = torch.stack([(loss(scale.detach() + e) - loss(scale.detach() - e)) / 2e-6 for e in step])
-    torch.testing.assert_close(slope, want, rtol=1e-6, atol=1e-7)
-
-
 @pytest.mark.parametrize("through", ["all", "kept"])
 def test_a_shared_path_has_1_plus_M_times_the_gradient(through):
     adapter, scale, _, values, kept = combined(through, shared=True)

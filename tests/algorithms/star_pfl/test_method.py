@@ -11,7 +11,7 @@ from pfl_core.algorithms.star_pfl.costs import traffic
 from pfl_core.algorithms.star_pfl.method import Collected, StarPFL
 from pfl_core.costs import weight_uses
 from tests.algorithms.star_pfl.plain import EAGER, SHORT, fed_of, masks_of, steps
-from tests.algorithms.two_nets import every_net, simplest_and_fullest
+from tests.algorithms.two_nets import simplest_and_fullest
 from tests.helpers import everyone, leaves, same_bits
 
 F64 = torch.float64
@@ -23,7 +23,7 @@ F64 = torch.float64
 MOVING = {"momentum": 0.9, "weight_decay": 0.1, "clip_norm": 1.0}
 
 
-@every_net
+@simplest_and_fullest
 @pytest.mark.parametrize(
     ("options", "training"),
     [
