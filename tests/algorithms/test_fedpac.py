@@ -16,7 +16,7 @@ from pfl_core import Federation, Split, Training
 from pfl_core.algorithms.fedpac import MIN_WEIGHT, FedPAC, drop_small_weights, quadratic, simplex_minimum
 from pfl_core.algorithms.partial import FedRep
 from pfl_core.seeding import generator
-from tests.algorithms.two_nets import F64, NETS, every_net, named_fed
+from tests.algorithms.two_nets import F64, NETS, every_net, head_of, named_fed
 from tests.helpers import after, everyone, linear_federation, module_of, same_bits
 
 
@@ -25,11 +25,6 @@ class OwnHeads(FedPAC):
 
     def head_weights(self, A, V):
         return torch.eye(len(V)).to(V)
-
-
-def head_of(fed):
-    """Bool [e]."""
-    return fed.layout.mask(fed.layout.in_head)
 
 
 def heads(fed, state):

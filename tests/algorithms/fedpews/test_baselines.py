@@ -12,10 +12,9 @@ from pfl_core.algorithms.fedprox import FedProx
 from pfl_core.algorithms.momentum import effective_steps
 from pfl_core.algorithms.scaffold import Scaffold
 from tests.algorithms.fedpews.plain import F64, both_nets, fed_of, net, plain_steps, shared_of
-from tests.algorithms.two_nets import wrong
+from tests.algorithms.two_nets import both_backends, wrong
 from tests.helpers import after, cnn, everyone, federation, linear_federation
 
-both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 A = torch.tensor([1, 0.5, -1, -0.5], dtype=F64)  # what client 0, x = (2, 1), y = 0, trains from W = 0 in a step of 1
 B = torch.tensor([-0.5, -1.5, 0.5, 1.5], dtype=F64)  # client 1, x = (1, 3), y = 1: class y has + x/2, the other - x/2
 

@@ -19,9 +19,8 @@ from tests.algorithms.fedpews.plain import (
     some_scores,
     with_scores,
 )
+from tests.algorithms.two_nets import both_backends
 from tests.helpers import cnn, coin, everyone, federation, mlp, some_rows
-
-both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 
 
 def score_gradient(algorithm, fed, score, others, theta=None, bits=None):

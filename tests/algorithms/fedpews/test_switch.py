@@ -1,7 +1,6 @@
 """FedPeWS: the end of the warm-up, runs without a warm-up, runs that share one, and settings that are refused."""
 
 import math
-import re
 import sys
 
 import pytest
@@ -17,10 +16,10 @@ from pfl_core.engine import History
 from pfl_core.runs import RunSpec, Store, execute, sweep
 from pfl_core.training import Training
 from tests.algorithms.fedpews.plain import F64, both_nets, fed_of, some_scores, states, with_scores
-from tests.helpers import cnn, everyone, federation, same_bits
+from tests.algorithms.two_nets import both_backends
+from tests.helpers import cnn, everyone, federation, one_line, same_bits
 from tests.runs.outside import HERE
 
-both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 BASES = [  # (base, its options): every method that differs from FedAvg only in its local step or its server step
     ("fedavg", {}),
     ("fedavg", {"keep_momentum": True}),
@@ -232,19 +231,15 @@ BAD = {  # options of fedpews -> what the line says
 }
 
 
-def raises_one_line(match):
-    return pytest.raises(ValueError, match=re.compile(rf"\A(?=.*{match})[^\n]+\Z"))
-
-
 @pytest.mark.parametrize("case", BAD)
 def test_bad_settings_are_refused_in_one_line(case):
     options, match = BAD[case]
-    with raises_one_line(match):
+    with one_line(match):
         FedPeWS(**options)
-    with raises_one_line(match):
+    with one_line(match):
         spec("fedpews", **options)
     if not {"score_init", "lam", "lr_mask"} & set(options):
-        with raises_one_line(match):
+        with one_line(match):
             FedPeWSFixed(**options)
 
 
@@ -287,7 +282,7 @@ def test_networks_that_are_not_a_chain_of_layers_are_refused(warmup):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         fed = federation(NoChain())
-    with raises_one_line("needs a plain chain"):
+    with one_line("needs a plain chain"):
         warmup(tau=0.5).init(fed, fed.theta0)
     state, _ = run(warmup(tau=0.0), fed, Schedule(2))
     assert torch.equal(state.shared, run(FedAvg(), fed, Schedule(2))[0].shared)
@@ -297,6 +292,6 @@ def test_networks_that_are_not_a_chain_of_layers_are_refused(warmup):
 def test_training_options_other_than_plain_sgd_are_refused(training):
     fed = fed_of(**training)
     for warmup in (FedPeWS, FedPeWSFixed):
-        with raises_one_line("plain SGD"):
+        with one_line("plain SGD"):
             warmup(tau=0.5).init(fed, fed.theta0)
         assert run(warmup(tau=0.0), fed, Schedule(2))[0].shared.isfinite().all()
