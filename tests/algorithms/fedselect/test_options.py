@@ -507,6 +507,7 @@ STARTS = [  # settings, rounds that are the same as without a limit (of 8; D = 5
     ({"p": 0.25, "alpha": 0.7, "selection_scope": "per_tensor"}, 2),  # 1, 2 = floor(2.1) of 3
     ({"p": 0.25, "alpha": 0.0, "limit_comparison": "inclusive"}, 1),
     ({"p": 0.25, "alpha": 0.3, "eval_point": "after_local_update", "change_reference": "last_mask_update"}, 2),
+    *(({"p": 0.3, "alpha": 0.6, "ranking": r}, 3) for r in ("least_change", "random", "magnitude", "gradient")),
     ({"p": 0.05, "alpha": 0.9}, 8),
     ({"p": 0.0, "alpha": 0.3}, 8),
     ({"p": 0.05, "alpha": 0.9, "aggregate_last_round": False}, 7),
@@ -537,7 +538,7 @@ def test_prefix_holds_with_partial_participation():
     assert same_bits(*ends)
 
 
-def test_prefix_is_the_same_for_all_limits_and_empty_if_counts_depend_on_data():
+def test_prefix_is_the_same_for_all_limits_and_empty_if_counts_depend_on_data_or_masks_are_fixed():
     fed = federation(rounds=8)
     shared = {FedSelect(p=0.1, alpha=a).shared_prefix(fed)[0] for a in (0.05, 0.3, 0.5, 0.8)}
     assert shared == {FedSelect(p=0.1, alpha=1.0)}
@@ -545,3 +546,5 @@ def test_prefix_is_the_same_for_all_limits_and_empty_if_counts_depend_on_data():
     assert free.shared_prefix(fed) == (free, 0)
     ties = FedSelect(tie_rule="threshold")
     assert ties.shared_prefix(fed) == (ties, 0)
+    fixed = FedSelect(p=0.3, alpha=0.6, masks="random")  # α decides about round 0
+    assert fixed.shared_prefix(fed)[1] == 0
