@@ -44,10 +44,6 @@ def test_the_number_of_participants_is_rounded_down_but_at_least_one(participati
     assert clients.max() < num_clients
 
 
-def test_full_participation_returns_all_clients_in_order():
-    assert Schedule(5).clients(7, 3, 2).tolist() == list(range(7))
-
-
 def test_each_round_draws_different_clients_from_its_own_stream():
     schedule = Schedule(40, 0.3)
     drawn = [tuple(schedule.clients(10, 0, t).tolist()) for t in range(40)]

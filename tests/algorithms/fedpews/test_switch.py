@@ -202,14 +202,6 @@ def test_the_version_of_the_base_is_part_of_a_runs_key(base, monkeypatch):
             assert (spec("fedpews", base=base).key() != before) == (name in counts), name
 
 
-@pytest.mark.parametrize("change", [{"base": "fedprox"}, {"base": "moon"}, {"tau": 0.5}, {"lam": 4.0}])
-def test_another_base_is_another_run(change):
-    assert spec("fedpews", **change).key() != spec("fedpews").key()
-    options = spec("fedpews", base="fedprox", base_options={"mu": 0.5})
-    assert options.key() != spec("fedpews", base="fedprox").key()
-    assert RunSpec.from_json(options.to_json()) == options
-
-
 # ---- what is refused ------------------------------------------------------------------------------------------------
 
 BAD = {  # options of fedpews -> what the line says

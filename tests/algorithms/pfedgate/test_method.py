@@ -123,8 +123,7 @@ def plain_mean(shared, rows, d):
 
 @all_nets
 @pytest.mark.parametrize("stacked", [True, False])
-@pytest.mark.parametrize("aggregation", ["by_index", "dense"])
-@pytest.mark.parametrize("keep", [False, True], ids=["momentum restarts", "momentum stays"])
+@pytest.mark.parametrize(("aggregation", "keep"), [("by_index", False), ("by_index", True), ("dense", True)])
 def test_a_gate_of_ones_on_the_whole_model_is_bitwise_fedavg(name, stacked, aggregation, keep):
     if stacked and name == "norm":
         pytest.skip("no batched computation of networks with batch norm")
