@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -152,6 +155,11 @@ def plain_sgd(
         optimizer.step()
         losses += [loss.item()] * len(batch.y[0])
     return fed.layout.flatten(dict(plain.state_dict())), losses
+
+
+def one_line(match: str, error: type[Exception] = ValueError) -> AbstractContextManager:
+    """Expects this error; its message is one line in which ``match`` is found."""
+    return pytest.raises(error, match=re.compile(rf"\A(?=.*(?:{match}))[^\n]+\Z"))
 
 
 def leaves(value: object, at: str = "state") -> Iterator[tuple[str, object]]:

@@ -10,7 +10,7 @@ from pfl_core.algorithm import Algorithm, State, build, method, methods, registe
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.papers import PAPERS
-from tests.helpers import everyone, federation
+from tests.helpers import everyone, federation, one_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,9 +89,8 @@ def test_a_method_from_outside_the_package():
     ],
 )
 def test_unknown_methods_are_refused_in_one_line(name, message):
-    with pytest.raises(ValueError, match=message) as caught:
+    with one_line(message):
         method(name)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +125,8 @@ def test_unknown_methods_are_refused_in_one_line(name, message):
     ],
 )
 def test_bad_options_are_refused_in_one_line(name, options, reading, message):
-    with pytest.raises(ValueError, match=message) as caught:
+    with one_line(message):
         build(name, options, reading)
-    assert "\n" not in str(caught.value)
 
 
 def test_plain_data_is_converted_to_the_fields_types():

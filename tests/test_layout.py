@@ -10,7 +10,6 @@ from torch import nn
 
 from pfl_core.layout import NORM, STATISTIC, WEIGHT, Layout
 from pfl_core.models import build
-from pfl_core.ops import round_half_up
 from tests.helpers import cnn, coin, mlp
 
 
@@ -169,41 +168,6 @@ def test_expand_takes_rows():
     chain = Layout.of(mlp()).chain
     masks = coin(4, 5)
     assert torch.equal(chain.expand(masks), torch.stack([chain.expand(row) for row in masks]))
-
-
-def blocks(sizes: tuple[int, ...], shares: list[float]) -> torch.Tensor:
-    """[N, h] disjoint masks of FedPeWS-Fixed: contiguous in every layer, bounds rounded half up."""
-    rows = []
-    for i in range(len(shares)):
-        low, high = sum(shares[:i]), sum(shares[: i + 1])
-        row = []
-        for n in sizes:
-            stop = n if i + 1 == len(shares) else round_half_up(n * high)
-            index = torch.arange(n)
-            row.append((index >= round_half_up(n * low)) & (index < stop))
-        rows.append(torch.cat(row))
-    return torch.stack(rows)
-
-
-@pytest.mark.parametrize(
-    ("name", "in_shape", "num_classes", "shares", "each", "covered"),
-    [
-        ("fc_pews", (5,), 4, [1 / 2] * 2, [3_860] * 2, 7_716),
-        ("fc_pews", (5,), 4, [1 / 4] * 4, [1_036] * 4, 4_132),
-        ("conv_pews", (3, 32, 32), 20, [1 / 2] * 2, [44_084] * 2, 88_148),
-        ("conv_pews", (3, 32, 32), 21, [1 / 3] * 3, [25_047, 24_773, 25_047], 74_825),
-        ("conv_pews", (3, 32, 32), 20, [0.25, 0.75], [16_292, 83_396], None),
-    ],
-)
-def test_covered_parameters_of_fixed_masks(name, in_shape, num_classes, shares, each, covered):
-    """Hand-counted parameters; only the last bias belongs to all clients."""
-    layout = Layout.of(build(name, in_shape, num_classes, 0))
-    neurons = blocks(layout.chain.sizes, shares)
-    assert (neurons.sum(0) == 1).all()
-    active = layout.chain.expand(neurons)
-    assert active.sum(1).tolist() == each
-    assert covered is None or active.any(0).sum() == covered
-    assert torch.equal(active.sum(0) == len(shares), layout.mask(lambda f: f.name == "head.bias"))
 
 
 def test_pews_nets_have_the_neurons_of_the_paper():

@@ -12,7 +12,7 @@ from pfl_core import Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.seeding import generator
 from pfl_core.training import AUGMENT, Training, crop_flip
-from tests.helpers import cnn, federation
+from tests.helpers import cnn, federation, one_line
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,8 @@ from tests.helpers import cnn, federation
     ],
 )
 def test_bad_settings_are_refused_in_one_line(setting, message):
-    with pytest.raises(ValueError, match=message) as caught:
+    with one_line(message):
         Training(**setting)
-    assert "\n" not in str(caught.value)
 
 
 def test_zero_is_allowed():

@@ -11,7 +11,7 @@ from pfl_core.algorithms.ditto import Ditto
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.local import Local
 from tests.algorithms.two_nets import F64, both_nets, fed_of, net_of, wrong
-from tests.helpers import after, everyone, linear_federation, module_of, plain_sgd, same_bits
+from tests.helpers import after, linear_federation, module_of, plain_sgd, same_bits
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.1, 2.0])
@@ -57,14 +57,6 @@ def test_without_lam_it_is_fedavg_and_local_side_by_side(net, training):
 
 
 @both_nets
-def test_the_shared_model_is_fedavgs_for_every_lam(net):
-    fed = fed_of(net)
-    want, _ = run(FedAvg(), fed, Schedule(3, participation=0.5))
-    for algorithm in (Ditto(lam=1.0), Ditto(personal_epochs=3)):
-        assert torch.equal(run(algorithm, fed, Schedule(3, participation=0.5))[0].shared, want.shared)
-
-
-@both_nets
 def test_scores_are_those_of_the_personal_models(net):
     """Before and after aggregation, equal to Local's scores; never those of the averaged model."""
     fed = fed_of(net)
@@ -103,23 +95,6 @@ def test_rounds_against_plain_modules(net, personal_epochs):
         torch.testing.assert_close(torch.stack(state.local), v)
         torch.testing.assert_close(state.shared, theta)
         assert notes["passes"] == 2 + (personal_epochs or 2)
-
-
-def test_a_larger_lam_keeps_models_closer():
-    fed, far = fed_of("mlp", epochs=3), []
-    for lam in (0.0, 0.1, 1.0, 5.0):
-        (before, _), (now, _) = after(Ditto(lam=lam), fed, [[0, 1, 2, 3]] * 2)
-        far.append(float((torch.stack(now.local) - before.shared).norm()))
-    assert far == sorted(far, reverse=True)
-
-
-def test_statistics_of_personal_models_are_local_and_those_of_the_shared_model_averaged():
-    fed = fed_of("cnn")
-    state, _ = run(Ditto(), fed, Schedule(1))
-    d = fed.num_params
-    own = fed.sgd(fed.broadcast(fed.theta0, everyone(fed)), everyone(fed), key=0).theta[:, d:]
-    torch.testing.assert_close(state.shared[d:], own.mean(0))
-    assert not torch.equal(state.local[0][d:], state.local[1][d:])
 
 
 # ---- who is not there, memory, settings -----------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pfl_core import Schedule, run
-from pfl_core.algorithms.fedavg import FedAvg, FedAvgFT, client_weight
+from pfl_core.algorithms.fedavg import FedAvg, FedAvgFT
 from tests.helpers import cnn, everyone, federation, linear_federation, mlp, plain_sgd, same_bits
 
 F64 = torch.float64
@@ -82,13 +82,6 @@ def test_rounds_against_plain_modules(weighting):
     torch.testing.assert_close(state.shared, theta, rtol=1e-6, atol=1e-7)
 
 
-def test_weights_of_clients():
-    fed = federation(sizes=(12, 9, 14, 10))
-    clients = torch.tensor([3, 1])
-    assert client_weight(fed, clients, "uniform").tolist() == [1.0, 1.0]
-    assert client_weight(fed, clients, "samples").tolist() == [10.0, 9.0]
-
-
 def test_only_participants_count():
     fed = federation(sizes=(12, 9, 14, 10))
     algorithm = FedAvg("samples")
@@ -96,12 +89,6 @@ def test_only_participants_count():
     trained = fed.sgd(fed.theta0.expand(2, -1), torch.tensor([3, 1]), key=0).theta
     torch.testing.assert_close(state.shared, (10 * trained[0] + 9 * trained[1]) / 19)
     assert notes["upload"].tolist() == [fed.num_params] * 2
-
-
-def test_with_one_client_the_mean_is_bitwise_its_model():
-    fed = federation(mlp(bn=True), sizes=(12,))
-    state, _ = run(FedAvg(), fed, Schedule(1))
-    assert torch.equal(state.shared, fed.sgd(fed.theta0[None], torch.tensor([0]), key=0).theta[0])
 
 
 def test_fine_tuning_does_not_change_training():

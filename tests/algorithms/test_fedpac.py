@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from pfl_core import Federation, Schedule, Split, Training, run
+from pfl_core import Federation, Split, Training
 from pfl_core.algorithms.fedpac import MIN_WEIGHT, FedPAC, drop_small_weights, quadratic, simplex_minimum
 from pfl_core.algorithms.partial import FedRep
 from pfl_core.seeding import generator
-from tests.algorithms.two_nets import F64, NETS, every_net, named_fed
-from tests.helpers import after, everyone, linear_federation, mlp, module_of, same_bits, samples
+from tests.algorithms.two_nets import F64, NETS, every_net, head_of, named_fed
+from tests.helpers import after, everyone, linear_federation, module_of, same_bits
 
 
 class OwnHeads(FedPAC):
@@ -25,11 +25,6 @@ class OwnHeads(FedPAC):
 
     def head_weights(self, A, V):
         return torch.eye(len(V)).to(V)
-
-
-def head_of(fed):
-    """Bool [e]."""
-    return fed.layout.mask(fed.layout.in_head)
 
 
 def heads(fed, state):
@@ -232,62 +227,6 @@ def test_without_prototypes_and_mixture_it_is_bitwise_fedrep(name, policy):
         assert same_bits((state.shared, state.own), (other.shared, other.own))
 
 
-# ---- who exchanges what ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["mlp", "cnn with batch norm"])
-def test_the_prototype_term_starts_in_round_1(name):
-    _, fed = fed_of(name)
-    free, pulled = (after(FedPAC(lam=lam), fed, [[0, 1, 2, 3]] * 2) for lam in (0.0, 3.0))
-    assert same_bits(free[0], pulled[0])
-    assert not torch.allclose(free[1][0].shared, pulled[1][0].shared)
-
-
-@pytest.mark.parametrize("policy", ["local", "average"])
-def test_absent_clients_keep_their_heads_and_are_scored_with_the_new_body(policy):
-    _, fed = fed_of("cnn with batch norm")
-    algorithm = FedPAC(buffer_policy=policy)
-    (first, _), (second, _) = after(algorithm, fed, [[0, 1, 2, 3], [1, 3]])
-    assert [same_bits(a, b) for a, b in zip(first.own, second.own, strict=True)] == [True, False, True, False]
-    before, now = (algorithm.evaluation_models(fed, state, torch.tensor([2]), 1)[0] for state in (first, second))
-    own = head_of(fed)
-    own[fed.num_params :] = policy == "local"
-    assert torch.equal(now, torch.where(own, before, second.shared))
-    assert (before != now)[~own].any()
-
-
-def test_equal_clients_have_equal_weights_and_heads():
-    part = samples(9)
-    data = {"train": Split.of([part] * 4), "test": Split.of([part] * 4)}
-    fed = Federation(mlp(), data, seed=0, rounds=3, train=Training(lr=0.1, batch_size=9), dtype=F64)
-    state, _ = after(FedPAC(), fed, [[0, 1, 2, 3]] * 2)[-1]
-    torch.testing.assert_close(heads(fed, state), heads(fed, state)[:1].expand(4, -1))
-    A = torch.randn(1, 3, 5, generator=generator(0, "A"), dtype=F64).expand(4, -1, -1)
-    w = FedPAC().head_weights(A, torch.full((4,), 0.1, dtype=F64))
-    torch.testing.assert_close(w, torch.full((4, 4), 0.25, dtype=F64))
-
-
-def test_clients_mix_with_clients_that_have_their_labels():
-    """Clients 0 to 2 have class 0, clients 3 to 5 have class 1: weights between the groups are 0."""
-    x, y = samples(600, spread=0.3)
-    parts = [(x[y == k // 3][k % 3 :: 3], y[y == k // 3][k % 3 :: 3]) for k in range(6)]
-    data = {"train": Split.of(parts), "test": Split.of(parts)}
-    fed = Federation(mlp(), data, seed=0, rounds=3, train=Training(lr=0.1, batch_size=10), dtype=F64)
-    seen = []
-
-    class Watched(FedPAC):
-        def head_weights(self, A, V):
-            seen.append(super().head_weights(A, V))
-            return seen[-1]
-
-    run(Watched(), fed, Schedule(3))
-    for w in seen:
-        torch.testing.assert_close(w.sum(1), torch.ones(6, dtype=F64))
-        inside = torch.block_diag(w[:3, :3], w[3:, 3:])
-        assert (w - inside).sum() < 0.02
-        assert (inside.diagonal() < 0.9).all()  # and it is a mixture
-
-
 # ---- the quadratic program ------------------------------------------------------------------------------------------
 
 
@@ -355,25 +294,6 @@ def test_pivoting_does_not_cycle():
     gradient = (H @ w[:, :, None]).squeeze(2)
     assert (w >= 0).all()
     assert (gradient - (w * gradient).sum(1, keepdim=True) > -1e-9).all()
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_the_minimum_against_slsqp(seed):
-    from scipy.optimize import minimize
-
-    _, _, H = quadratic_programs(seed, 8, 12)
-    for each, w in zip(H.numpy(), simplex_minimum(H).numpy(), strict=True):
-        found = minimize(
-            lambda v, each=each: v @ each @ v,
-            np.full(8, 1 / 8),
-            jac=lambda v, each=each: 2 * each @ v,
-            bounds=[(0, 1)] * 8,
-            constraints={"type": "eq", "fun": lambda v: v.sum() - 1, "jac": np.ones_like},
-            method="SLSQP",
-            options={"ftol": 1e-14, "maxiter": 500},
-        )
-        assert w @ each @ w <= found.fun * (1 + 1e-9)
-        np.testing.assert_allclose(w, found.x, atol=1e-4)
 
 
 @settings(max_examples=30)

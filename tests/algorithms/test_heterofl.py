@@ -7,28 +7,12 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from pfl_core import Schedule, run
-from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.heterofl import HeteroFL, nested, width_for
 from pfl_core.layout import Layout
 from pfl_core.models import build
 from tests.algorithms.fedpews.plain import deep
 from tests.algorithms.two_nets import F64, SOME, both_nets, fed_of, net_of
-from tests.helpers import after, cnn, everyone, federation, mlp, module_of, same_bits
-
-
-@both_nets
-@pytest.mark.parametrize("training", [{}, {"momentum": 0.9, "weight_decay": 0.01}], ids=str)
-@pytest.mark.parametrize("weighting", ["uniform", "samples"])
-@pytest.mark.parametrize("options", [{"full_share": 1.0}, {"full_share": 0.0, "small": 1.0, "half": "width"}], ids=str)
-def test_at_full_width_it_is_bitwise_fedavg(net, training, weighting, options):
-    fed = fed_of(net, **training)
-    state, history = run(HeteroFL(client_weighting=weighting, **options), fed, Schedule(3, participation=0.75))
-    want, of_fedavg = run(FedAvg(weighting), fed, Schedule(3, participation=0.75))
-    assert torch.equal(state.shared, want.shared)
-    for metric in ("loss_trained", "correct", "train_loss", "upload"):
-        assert same_bits(history.series[metric], of_fedavg.series[metric]), metric
-
+from tests.helpers import after, cnn, everyone, federation, mlp, module_of
 
 # ---- widths ---------------------------------------------------------------------------------------------------------
 
@@ -144,20 +128,6 @@ def test_rounds_against_smaller_modules(net, options):
         theta = torch.where(bottom > 0, top / bottom.clamp(min=1e-9), theta)
         torch.testing.assert_close(state.shared, theta, rtol=1e-6, atol=1e-8)
         assert notes["upload"].tolist() == [int(nested(fed.layout, widths[k])[: fed.num_params].sum()) for k in SOME[t]]
-
-
-@both_nets
-def test_entries_held_by_one_client_or_by_none_are_not_rounded(net):
-    fed, algorithm = fed_of(net), HeteroFL(full_share=0.25)
-    start = algorithm.init(fed, fed.theta0)
-    (full,) = (start.widths == 1).nonzero()[0].tolist()
-    small = nested(fed.layout, float(start.widths.min()))
-    state, _ = algorithm.round(fed, start, everyone(fed), 0)
-    alone = fed.sgd(fed.theta0[None], torch.tensor([full]), key=0).theta[0]
-    assert torch.equal(state.shared[~small], alone[~small])
-    assert not torch.equal(state.shared[small], alone[small])
-    without, _ = algorithm.round(fed, start, torch.tensor([k for k in range(4) if k != full]), 0)
-    assert torch.equal(without.shared[~small], fed.theta0[~small])
 
 
 # ---- scores, chunks, settings ---------------------------------------------------------------------------------------

@@ -7,10 +7,8 @@ from torch.nn.functional import cross_entropy
 from pfl_core import Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.pfedme import PFedMe
-from tests.algorithms.two_nets import F64, SOME, both_nets, fed_of, net_of, wrong
+from tests.algorithms.two_nets import F64, SOME, both_backends, both_nets, fed_of, net_of, wrong
 from tests.helpers import after, linear_federation, module_of, same_bits
-
-both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 
 
 @pytest.mark.parametrize("beta", [1.0, 0.5])

@@ -21,11 +21,17 @@ SPECIAL = [
     ("fedper", {"personal_layers": 0, "buffer_policy": "average"}, "fedavg", {}, MOVING, True),
     ("fedper", {"personal_layers": 0, "buffer_policy": "average", **BY_SAMPLES}, "fedavg", BY_SAMPLES, {}, True),
     ("fedprox", {"mu": 0.0, **SERVER}, "fedavg", SERVER, MOVING, True),
+    ("fedselect", {"p": 0.0, "alpha": 0.3}, "fedavg", {}, {}, False),
+    ("fedselect", {"alpha": 0.0, "buffer_policy": "average"}, "fedavg", {}, {"epochs": 3}, True),
+    ("fedselect", {"alpha": 0.0, "buffer_policy": "average", **BY_SAMPLES}, "fedavg", BY_SAMPLES, {}, True),
     ("fedselect_gradltn", {"keep_rate": 0.0}, "fedavg", {}, {}, False),
     ("fedselect_gradltn", {"keep_rate": 1.0}, "local", {}, {}, True),
+    ("heterofl", {"full_share": 1.0}, "fedavg", BY_SAMPLES, MOVING, True),
+    ("heterofl", {"full_share": 0.0, "small": 1.0, "half": "width", **UNIFORM}, "fedavg", {}, MOVING, True),
     ("lg_fedavg", {"shared_layers": 0}, "local", {}, MOVING, True),
     ("lotteryfl", {"target_density": 1.0}, "fedavg", {}, MOVING, True),
     ("lotteryfl", {"acc_threshold": 1.0, **BY_SAMPLES}, "fedavg", BY_SAMPLES, {}, True),
+    ("moon", {"mu_con": 0.0, **SERVER}, "fedavg", SERVER, MOVING, True),
     (
         "perfedavg",
         {"alpha": 0.0, "order": "first_order", **SERVER},
@@ -37,7 +43,8 @@ SPECIAL = [
     ("perfedavg", {"alpha": 0.0, "order": "hessian", **SERVER}, "fedavg", SERVER, {"batch_size": 20}, True),
 ]
 OTHER_METRICS = {
-    "fedselect_gradltn": {"train_loss"},  # over two passes
+    "fedselect": {"train_loss"},  # over the last of its passes
+    "fedselect_gradltn": {"train_loss"},
     "lg_fedavg": {"correct"},  # a client that never took part adapts
     "perfedavg": {"correct", "train_loss"},  # adapts the model for evaluation
 }

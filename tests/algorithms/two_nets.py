@@ -13,6 +13,7 @@ F64 = torch.float64
 SIZES = (12, 9, 14, 10)  # samples of the four clients; the last batch of one of them has one sample
 SOME = [[0, 1, 2, 3], [3, 1], [2, 1, 0]]  # participants of each round
 both_nets = pytest.mark.parametrize("net", ["mlp", "cnn"])
+both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 NETS = {  # name -> (network, shape of a sample, whether clients train stacked)
     "mlp, stacked": (mlp, (6,), True),
     "mlp": (mlp, (6,), False),
@@ -36,6 +37,11 @@ def named_fed(name: str, **options) -> Federation:
     """A federation on one of ``NETS``."""
     make, shape, stacked = NETS[name]
     return federation(make(), **{"shape": shape, "stacked": stacked, "epochs": 2} | options)
+
+
+def head_of(fed: Federation) -> Tensor:
+    """Bool [e]: the last layer's entries."""
+    return fed.layout.mask(fed.layout.in_head)
 
 
 def wrong(margin: float | Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 
 from pfl_core.data import load
 from pfl_core.seeding import numpy_generator
+from tests.helpers import one_line
 
 
 def test_own_file_by_its_name(write_npz):
@@ -138,9 +139,8 @@ def test_members_that_numpy_would_not_write(write_npz, folder, case):
         "huge": ([(members[0][0], images.replace(b"(6, 4, 4)", b"(6000000, 4000000, 4)")), *members[1:]], ""),
     }[case]
     archive(path, changed)
-    with pytest.raises(ValueError, match=rf"mine\.npz is damaged or not in MedMNIST's layout \(.*{reason}") as caught:
+    with one_line(rf"mine\.npz is damaged or not in MedMNIST's layout \(.*{reason}"):
         load("mine")
-    assert "\n" not in str(caught.value)
 
 
 def test_a_file_is_refused_by_its_headers(folder):

@@ -10,6 +10,7 @@ from pfl_core.data import catalogue, fetch, load
 from pfl_core.data.dataset import UNOFFICIAL, Published
 from pfl_core.data.torchvision_sets import ENTRIES, PUBLISHED
 from pfl_core.vision import torchvision
+from tests.helpers import one_line
 
 from .conftest import md5, some_images
 
@@ -75,9 +76,8 @@ def test_a_file_whose_checksum_is_wrong_is_damaged(write_cifar):
 def test_a_damaged_file_of_the_mnist_family(folder, write_idx, content):
     write_idx(folder / "MNIST" / "raw", IDX, some_images(4, 28, 28), np.arange(4))
     (folder / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(content)
-    with pytest.raises(ValueError, match=r"mnist: the files below .* are damaged") as caught:
+    with one_line(r"mnist: the files below .* are damaged"):
         load("mnist")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.fixture
@@ -106,9 +106,8 @@ def test_download_leaves_only_what_is_read(folder, mnist_online):
 
 def test_a_download_with_a_wrong_checksum_leaves_nothing(folder, mnist_online):
     mnist_online[1].write_bytes(b"something else")
-    with pytest.raises(ConnectionError, match="data set 'mnist' could not be downloaded") as caught:
+    with one_line("data set 'mnist' could not be downloaded", ConnectionError):
         load("mnist", offline=False)
-    assert "\n" not in str(caught.value)
     assert list(folder.rglob("*")) == []
 
 

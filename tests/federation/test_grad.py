@@ -70,15 +70,6 @@ def test_grad_returns_the_plain_gradient_and_the_new_statistics():
     assert torch.equal(theta, kept)
 
 
-def test_two_gradients_do_not_share_memory():
-    fed = federation()
-    batch = next(fed.batches(torch.tensor([0]), 0))
-    first = fed.grad(fed.theta0[None], batch).theta
-    kept = first.clone()
-    fed.grad(2 * fed.theta0[None], batch)
-    assert torch.equal(first, kept)
-
-
 @pytest.mark.parametrize("stacked", [True, False])
 def test_without_copy_the_next_gradient_overwrites_this_one(stacked):
     fed = federation(mlp(), stacked=stacked)

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy, relu
 
 from pfl_core import LocalTraining
 from pfl_core.federation import DerivedWeights
-from tests.helpers import cnn, coin, everyone, federation, mlp, module_of, same_bits, some_rows
+from tests.helpers import cnn, coin, federation, mlp, module_of, same_bits, some_rows
 
 F64 = torch.float64
 IMAGES = {"shape": (1, 4, 4), "dtype": F64}
@@ -105,14 +105,6 @@ def test_the_result_of_a_gradient_hook_is_not_modified():
     training = LocalTraining(trainable=~frozen, gradient=lambda g, theta_k, s: kept)
     fed.sgd(fed.theta0[None], torch.tensor([0]), training, key=0)
     assert (kept == 1).all()
-
-
-def test_weight_decay_as_a_gradient_hook():
-    fed, decayed = federation(dtype=F64), federation(dtype=F64, weight_decay=0.1)
-    clients = everyone(fed)
-    theta = some_rows(fed, clients)
-    got = fed.sgd(theta, clients, LocalTraining(gradient=lambda g, theta_k, s: g + 0.1 * theta_k), key=0)
-    torch.testing.assert_close(got.theta, decayed.sgd(theta, clients, key=0).theta)
 
 
 def test_clipping_comes_after_the_hook_and_before_weight_decay():
@@ -320,41 +312,6 @@ def test_gradients_of_gates_are_autograds(conv, binary):
     torch.testing.assert_close(got.theta[0], torch.cat([p.grad.flatten() for p in plain.parameters()]))
     if binary:
         assert (got.gates[0][1::3] != 0).all()
-
-
-def test_gate_gradients_are_finite_differences():
-    fed = federation(cnn(bn=False), **IMAGES)
-    batch, h, step = first_batch(fed), 7, 1e-6
-    gates = torch.rand(1, h, dtype=F64, generator=torch.Generator().manual_seed(0)) + 0.5
-    gradient = fed.grad(fed.theta0[None], batch, gates=gates, of=("theta", "gates")).gates[0]
-    for j in range(h):
-        shift = torch.zeros(1, h, dtype=F64)
-        shift[0, j] = step
-        up, down = (fed.grad(fed.theta0[None], batch, gates=gates + sign * shift).loss[0] for sign in (1, -1))
-        torch.testing.assert_close(gradient[j], (up - down) / (2 * step), rtol=1e-5, atol=1e-8)
-
-
-def test_gates_are_the_network_without_the_unselected_neurons():
-    """Equal to the loss with masked parameters x * m, and no gradient outside m."""
-    fed = federation(cnn(bn=False), **IMAGES)
-    batch, gates = first_batch(fed), coin(1, 7)
-    active = fed.layout.chain.expand(gates[0])
-    got = fed.grad(fed.theta0[None], batch, gates=gates.to(F64))
-    product = fed.grad((fed.theta0 * active)[None], batch)
-    torch.testing.assert_close(got.loss, product.loss)
-    torch.testing.assert_close(got.theta[0], torch.where(active, product.theta[0], 0.0))
-    assert (got.theta[0][~active] == 0).all()
-
-
-def test_only_the_wanted_gradients_are_made():
-    fed = federation(cnn(bn=False), **IMAGES)
-    batch, gates = first_batch(fed), coin(1, 7).to(F64)
-    wanted = (["loss", "gates"], ["loss", "theta"], ["loss", "theta", "gates"])
-    of_gates, of_theta, both = (fed.grad(fed.theta0[None], batch, gates=gates, of=of) for of in wanted)
-    assert of_gates.theta is None
-    assert of_theta.gates is None
-    assert same_bits((of_gates.loss, of_gates.gates), (both.loss, both.gates))
-    assert same_bits((of_theta.loss, of_theta.theta), (both.loss, both.theta))
 
 
 def test_gates_leave_no_trace():

@@ -434,12 +434,6 @@ def test_neither_the_order_nor_the_number_of_clients_matters():
     assert same_bits(some.loss, all_rows.loss[order])
 
 
-def test_each_client_has_its_own_order():
-    fed = federation(sizes=(12, 12))
-    orders = [torch.cat([b.index[0] for b in fed.batches(torch.tensor([k]), 0)]).tolist() for k in (0, 1)]
-    assert orders[0] != orders[1]
-
-
 def test_nothing_is_drawn_from_the_global_generator():
     fed = federation(cnn(), shape=(1, 4, 4), augment="crop_flip")
     torch.manual_seed(0)

@@ -21,7 +21,7 @@ from pfl_core.algorithms.local import Local
 from pfl_core.algorithms.moon import Moon
 from pfl_core.algorithms.partial import FedPer, FedRep, LGFedAvg
 from pfl_core.engine import run
-from tests.helpers import WIDTH, everyone, federation, same_bits, without_times
+from tests.helpers import WIDTH, everyone, federation, one_line, same_bits, without_times
 
 STEPS = [0]
 
@@ -248,9 +248,8 @@ class Fails(Net):
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
 def test_networks_that_cannot_be_trained_are_refused_in_one_line(net, message):
-    with pytest.raises(ValueError, match=message) as caught:
+    with one_line(message):
         federation(net)
-    assert "\n" not in str(caught.value)
 
 
 def test_an_integer_buffer_belongs_to_the_client():

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pfl_core.partition import PARTITIONS, Partition, partition
+from tests.helpers import one_line
 
 JOINED = {"pool": "joined", "test": 0.25}
 CASES = [  # name, clients, options, does the seed matter; on 4 classes of two sources
@@ -198,9 +199,8 @@ def test_validation_is_a_stratified_share_of_the_training_part(pool, seed, share
     ],
 )
 def test_impossible_requests_are_one_clear_line(pool, name, num_clients, options, message):
-    with pytest.raises(ValueError, match=message) as caught:
+    with one_line(message):
         partition(name, pool([12, 12], [4, 4]), num_clients, 0, **options)
-    assert "\n" not in str(caught.value)
 
 
 def test_official_parts_need_test_images(pool):

@@ -665,57 +665,57 @@ def test_stale_runs_make_way_for_fresh_ones():
 # ---- conditions -----------------------------------------------------------------------------------------------------
 
 ALL_SEARCHED = {(preset, "set"): {"own": {"lr": 0.1}, "rival": {"lr": 0.1}} for preset in ("real", "paper")}
-RISING = {"late_change": 0.6}
+SEARCHED = paper(searched=ALL_SEARCHED)
+MECHANISM = paper(searched=ALL_SEARCHED, mechanism=True)
+REMOVED = paper(searched=ALL_SEARCHED, mechanism=True, removed=lambda row: row["method"] == "rival")
+HALF_SEARCHED = paper(searched={("real", "set"): {"own": {"lr": 0.1}}})
+FAILED, INERT, RISING = {"failed": 1.0}, {"inert": 1.0}, {"late_change": 0.6}
 
 
-def condition(own=None, rival=None, of=None, preset="real", setting="set", **both):
-    """The outcome and reason of a clear lead if the runs have these columns."""
-    runs = (
-        rows("own", 80.0, setting, preset, **both | (own or {})),
-        rows("rival", 70.0, setting, preset, **both | (rival or {})),
-    )
-    found = only(of or paper(searched=ALL_SEARCHED), *runs)
-    assert found.preset and not math.isnan(found.mean)
-    return found.reason or found.outcome
+@pytest.mark.parametrize(
+    ("about", "changed", "at_real", "at_paper"),
+    [
+        (SEARCHED, {}, REPRODUCED, REPRODUCED),
+        (SEARCHED, {"rival": FAILED}, "training failed", "training failed"),
+        (SEARCHED, {"own": FAILED}, "training failed", "training failed"),
+        (SEARCHED, {"failed": math.nan}, REPRODUCED, REPRODUCED),
+        (MECHANISM, {"own": INERT}, "mechanism inert", "mechanism inert"),
+        (SEARCHED, {"own": INERT}, REPRODUCED, REPRODUCED),  # the claim is about something else
+        (MECHANISM, {"inert": math.nan}, REPRODUCED, REPRODUCED),  # no checks
+        (REMOVED, {"rival": INERT}, REPRODUCED, REPRODUCED),  # what its fields remove need not act
+        (REMOVED, {"own": INERT}, "mechanism inert", "mechanism inert"),
+        (HALF_SEARCHED, {}, "rates not searched", REPRODUCED),
+        (paper(), {}, "rates not searched", REPRODUCED),
+        (SEARCHED, {"setting": "set, searched"}, REPRODUCED, None),
+        (paper(), {"partial": True}, None, "rates not searched"),  # a stopped run counts as real
+        (SEARCHED, {"partial": True}, None, REPRODUCED),
+        (SEARCHED, {"partial": True} | RISING, None, "still improving"),
+        (SEARCHED, {"own": RISING}, "still improving", REPRODUCED),
+        (SEARCHED, {"rival": RISING}, "still improving", REPRODUCED),
+        (SEARCHED, {"late_change": 0.49}, REPRODUCED, REPRODUCED),
+        (SEARCHED, {"late_change": -3.0}, REPRODUCED, REPRODUCED),
+        (SEARCHED, {"late_change": math.nan}, "too few scored rounds", REPRODUCED),
+    ],
+)
+def test_conditions(about, changed, at_real, at_paper):
+    """Reason or outcome of a clear lead in runs with these columns: of one method, or of both."""
+    both = {name: value for name, value in changed.items() if name not in ("own", "rival", "setting")}
+    for preset, expected in {"real": at_real, "paper": at_paper}.items():
+        if expected is None:  # there are no such runs
+            continue
+        runs = [
+            rows(name, score, changed.get("setting", "set"), preset, **both | changed.get(name, {}))
+            for name, score in (("own", 80.0), ("rival", 70.0))
+        ]
+        found = only(about, *runs)
+        assert found.preset and not math.isnan(found.mean)
+        assert (found.reason or found.outcome) == expected, preset
 
 
-def test_training_that_failed_decides_nothing():
-    for preset in ("paper", "real"):
-        assert condition(rival={"failed": 1.0}, preset=preset) == "training failed"
-        assert condition(own={"failed": 1.0}, preset=preset) == "training failed"
-        assert condition(failed=math.nan, preset=preset) == REPRODUCED
-
-
-def test_a_mechanism_that_did_not_act_decides_nothing_about_it():
-    about = paper(searched=ALL_SEARCHED, mechanism=True)
-    for preset in ("paper", "real"):
-        assert condition(own={"inert": 1.0}, of=about, preset=preset) == "mechanism inert"
-        assert condition(own={"inert": 1.0}, preset=preset) == REPRODUCED, "another claim"
-        assert condition(inert=math.nan, of=about, preset=preset) == REPRODUCED, "no checks"
-
-
-def test_a_mechanism_that_the_fields_remove_need_not_act():
-    about = paper(searched=ALL_SEARCHED, mechanism=True, removed=lambda row: row["method"] == "rival")
-    assert condition(rival={"inert": 1.0}, of=about) == REPRODUCED
-    assert condition(own={"inert": 1.0}, of=about) == "mechanism inert"
-
-
-def test_rates_of_different_methods_must_be_searched():
-    half = paper(searched={("real", "set"): {"own": {"lr": 0.1}}})
-    assert condition(of=half) == condition(of=paper()) == "rates not searched"
-    assert condition() == condition(setting="set, searched") == REPRODUCED
-    assert condition(of=paper(), preset="paper") == REPRODUCED
-    assert condition(of=paper(), preset="paper", partial=True) == "rates not searched"
+def test_rates_of_one_method_need_no_search():
     one_method = paper(lambda r: [r() - r(alpha=0.3) > 0])
     runs = rows("own", 80.0, preset="real"), rows("own", 70.0, preset="real", fields={"alpha": 0.3})
     assert only(one_method, *runs).outcome == REPRODUCED
-
-
-def test_accuracies_that_still_improve_decide_nothing_at_real():
-    assert condition(own=RISING) == condition(rival=RISING) == "still improving"
-    assert condition(late_change=0.49) == condition(late_change=-3.0) == REPRODUCED
-    assert condition(late_change=math.nan) == "too few scored rounds"
-    assert condition(**RISING, preset="paper") == condition(late_change=math.nan, preset="paper") == REPRODUCED
 
 
 def test_a_change_within_two_standard_errors_is_none():
@@ -747,8 +747,6 @@ def test_only_numbers_that_depend_on_the_end_of_training_must_have_settled():
 
 
 def test_stopped_runs_at_the_papers_setting_count_as_real():
-    assert condition(preset="paper", partial=True) == REPRODUCED
-    assert condition(**RISING, preset="paper", partial=True) == "still improving"
     stopped, whole = leads(2, 2.1, 1.9, partial=True, rounds=60), leads(-2, -2.1, -1.9)
     found = only(paper(searched=ALL_SEARCHED), *stopped)
     assert (found.preset, found.outcome) == ("paper, stopped", REPRODUCED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -17,10 +16,7 @@ from pfl_core.papers.fedselect.settings import SETTINGS
 from pfl_core.runs import RunSpec, assign, build, load_data
 from pfl_core.study.presets import PRESETS
 from pfl_core.study.settings import NOT_OF_METHOD, TRAINING, PaperSettings, override
-
-
-def one_line(match: str):
-    return pytest.raises(ValueError, match=re.compile(rf"\A(?=.*{match})[^\n]+\Z"))
+from tests.helpers import one_line
 
 
 def settings() -> Iterator[tuple[PaperSettings, str, str]]:

@@ -178,9 +178,10 @@ def plain_local(
 
 def plain_round(
     algorithm: FedPeWS, fed: Federation, model: nn.Sequential, state: WarmState, clients: Tensor, t: int
-) -> tuple[WarmState, list[float]]:
-    """A warm-up round with learned masks, client by client; and the clients' losses."""
-    score, mask_prob, losses = state.score.clone(), state.mask_prob.clone(), []
+) -> tuple[WarmState, dict[str, list[float]]]:
+    """A warm-up round with learned masks, client by client; and the clients' notes."""
+    score, mask_prob = state.score.clone(), state.mask_prob.clone()
+    notes: dict[str, list[float]] = {"train_loss": [], "selected": [], "upload": []}
     top, bottom = torch.zeros_like(state.shared), torch.zeros_like(state.shared)
     averaged = list(range(fed.num_clients)) if algorithm.prob_over == "all" else clients.tolist()
     for k in clients.tolist():
@@ -191,7 +192,10 @@ def plain_round(
             mask_prob[k] = torch.sigmoid(score[k]) if algorithm.prob_update == "mean" else on.to(mask_prob)
         weight = float(len(fed.labels(k))) if algorithm.client_weighting == "samples" else 1.0
         active = expanded(model, on.to(theta), algorithm.expand_rule)
-        top, bottom, losses = top + weight * active * theta, bottom + weight * active, [*losses, loss]
+        top, bottom = top + weight * active * theta, bottom + weight * active
+        notes["train_loss"].append(loss)
+        notes["selected"].append(float(on.double().mean()))
+        notes["upload"].append(float(active.sum()) + len(on) * (algorithm.prob_update == "mean"))
     mean = torch.where(bottom > 0, top / bottom.clamp(min=1e-9), state.shared)
     shared = state.shared - algorithm.lr_server * (state.shared - mean)
-    return replace(state, shared=shared, score=score, mask_prob=mask_prob), losses
+    return replace(state, shared=shared, score=score, mask_prob=mask_prob), notes

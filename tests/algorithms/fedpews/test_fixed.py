@@ -1,7 +1,6 @@
 """FedPeWS-Fixed: sizes of its masks, rounds against plain PyTorch, and invariants."""
 
 import math
-import re
 from fractions import Fraction
 from itertools import product
 
@@ -17,9 +16,9 @@ from pfl_core.algorithms.fedpews.method import expand
 from pfl_core.layout import Layout
 from pfl_core.seeding import generator
 from tests.algorithms.fedpews.plain import F64, both_nets, expanded, fed_of, gated, net
-from tests.helpers import after, cnn, coin, everyone, federation, module_of, same_bits, some_rows
+from tests.algorithms.two_nets import both_backends
+from tests.helpers import after, cnn, coin, everyone, federation, module_of, one_line, some_rows
 
-both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 SHARES = [(0.5, 0.5), (0.25, 0.75), (1 / 3,) * 3, (0.1, 0.2, 0.3, 0.4), (0.2,) * 5, (0.9, 0.1), (1.0, 0.0), (1.0,)]
 
 
@@ -223,38 +222,6 @@ def len_of(fed):
 
 
 @both_nets
-@pytest.mark.parametrize("sizes", [(12, 9), (12, 6, 9), (12, 9, 14, 10)])
-def test_every_covered_entry_except_the_last_bias_comes_from_one_client(name, sizes):
-    fed = fed_of(name, sizes)
-    state = start(fed, a_model(fed))
-    new, notes = FedPeWSFixed(tau=1.0).round(fed, state, everyone(fed), 0)
-    active = fed.layout.chain.expand(split_neurons(fed.layout.chain.sizes, (1 / len(sizes),) * len(sizes)))
-    last, count = fed.layout.mask(lambda f: f.name == "head.bias"), active.sum(0)
-    assert torch.equal(count == len(sizes), last)
-    assert (count[~last] <= 1).all()
-    for row, own in zip(notes["trained"], active & ~last, strict=True):
-        assert torch.equal(new.shared[own], row[own])
-    assert ((new.shared != state.shared) & active.any(0)).sum() > 20
-    torch.testing.assert_close(new.shared[last], notes["trained"][:, last].mean(0))
-
-
-@both_nets
-@pytest.mark.parametrize("rate", [0.0, 0.1, 0.7, 1.0, 1.7])
-@pytest.mark.parametrize("clients", [[0, 1, 2, 3], [1, 3]])
-def test_server_step_changes_covered_entries_only(name, rate, clients):
-    fed = fed_of(name)
-    state = start(fed, a_model(fed))
-    new, notes = FedPeWSFixed(tau=1.0, lr_server=rate).round(fed, state, torch.tensor(clients), 0)
-    active = fed.layout.chain.expand(split_neurons(fed.layout.chain.sizes, (0.25,) * 4)[clients])
-    count = active.sum(0)
-    assert (count == 0).sum() >= 15
-    assert torch.equal(new.shared[count == 0], state.shared[count == 0])
-    mean = torch.where(count > 0, notes["trained"].sum(0) / count.clamp(min=1), state.shared)
-    torch.testing.assert_close(new.shared, (1 - rate) * state.shared + rate * mean)
-    assert rate != 0 or torch.equal(new.shared, state.shared)
-
-
-@both_nets
 @pytest.mark.parametrize("rate", [0.3, 1.0])
 def test_weights_between_groups_are_unchanged_until_the_warm_up_ends(name, rate):
     fed = fed_of(name, rounds=4)
@@ -284,40 +251,12 @@ def test_entries_outside_the_mask_are_unchanged(name, stacked, rule, base):
         assert (new.shared[active[k]] != state.shared[active[k]]).any()
 
 
-@both_nets
-def test_the_proximal_term_acts_inside_the_mask(name):
-    """A large mu keeps the covered entries close to x_g."""
-    fed = fed_of(name, epochs=5)
-
-    def distance(mu):
-        new, _ = FedPeWSFixed(tau=1.0, base="fedprox", base_options={"mu": mu}).round(fed, start(fed), everyone(fed), 0)
-        return (new.shared - fed.theta0).norm()
-
-    assert distance(5.0) < 0.7 * distance(0.0)
-
-
 # ---- shares ---------------------------------------------------------------------------------------------------------
-
-
-def test_group_i_belongs_to_client_i_with_partial_participation():
-    fed = fed_of()
-    algorithm = FedPeWSFixed(tau=1.0, shares=(0.1, 0.2, 0.3, 0.4))
-    neurons = split_neurons(fed.layout.chain.sizes, algorithm.shares)
-    assert torch.equal(algorithm.neurons(fed), neurons)
-    for t, clients in enumerate([[3, 1], [2], [0, 1, 2, 3]]):
-        _, notes = algorithm.round(fed, start(fed), torch.tensor(clients), t)
-        assert notes["selected"].tolist() == pytest.approx(neurons[clients].float().mean(1).tolist())
-
-
-def test_equal_shares_are_the_default():
-    fed = fed_of()
-    one, other = (run(FedPeWSFixed(tau=1.0, shares=shares), fed, Schedule(2)) for shares in (None, (0.25,) * 4))
-    assert same_bits(one[0], other[0])
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.4), (0.5, 0.6), (1.5, -0.5), (50.0, 50.0), (), (float("nan"), 0.5)])
 def test_invalid_shares_are_refused(shares):
-    with pytest.raises(ValueError, match=re.compile(r"\A(?=.*sum to 1)[^\n]+\Z")):
+    with one_line("sum to 1"):
         FedPeWSFixed(shares=shares)
 
 
@@ -325,7 +264,7 @@ def test_invalid_shares_are_refused(shares):
 def test_a_wrong_number_of_shares_is_refused(num):
     fed = fed_of()
     algorithm = FedPeWSFixed(tau=1.0, shares=(1 / num,) * num)
-    with pytest.raises(ValueError, match=re.compile(rf"\A(?=.*{num} shares for 4 clients)[^\n]+\Z")):
+    with one_line(f"{num} shares for 4 clients"):
         algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)
 
 

@@ -1,7 +1,6 @@
 """FedPeWS: the end of the warm-up, runs without a warm-up, runs that share one, and settings that are refused."""
 
 import math
-import re
 import sys
 
 import pytest
@@ -16,11 +15,11 @@ from pfl_core.algorithms.fedpews.method import FedPeWS
 from pfl_core.engine import History
 from pfl_core.runs import RunSpec, Store, execute, sweep
 from pfl_core.training import Training
-from tests.algorithms.fedpews.plain import F64, both_nets, fed_of, middle, some_scores, states, with_scores
-from tests.helpers import cnn, everyone, federation, same_bits
+from tests.algorithms.fedpews.plain import F64, both_nets, fed_of, some_scores, states, with_scores
+from tests.algorithms.two_nets import both_backends
+from tests.helpers import cnn, everyone, federation, one_line, same_bits
 from tests.runs.outside import HERE
 
-both_backends = pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "one by one"])
 BASES = [  # (base, its options): every method that differs from FedAvg only in its local step or its server step
     ("fedavg", {}),
     ("fedavg", {"keep_momentum": True}),
@@ -161,33 +160,6 @@ def test_a_run_does_not_depend_on_tau_before_its_warm_up_ends(warmup, base):
     assert (trunk, shared) == (warmup(base=base, tau=1.0), 2)
 
 
-@both_nets
-@pytest.mark.parametrize("t", [0, 1, 2, 3])
-@pytest.mark.parametrize("warmup", [FedPeWS(base="scaffold", tau=0.5), FedPeWSFixed(base="moon", tau=0.5)])
-def test_a_round_does_not_change_the_old_state(name, t, warmup):
-    fed = fed_of(name, rounds=4)
-    state = states(warmup, fed, 4)[t]
-    kept = [x.clone() for x in _tensors(state)]
-    first = warmup.round(fed, state, torch.tensor([0, 3, 2]), t)
-    assert all(torch.equal(x, y) for x, y in zip(_tensors(state), kept, strict=True))
-    assert same_bits(first[0], warmup.round(fed, state, torch.tensor([0, 3, 2]), t)[0])
-
-
-def _tensors(state):
-    own = (state.shared, state.score, state.mask_prob, *vars(state.base).values())
-    return [x for x in own if isinstance(x, torch.Tensor)]
-
-
-@both_nets
-def test_the_order_of_clients_matters_only_up_to_rounding(name):
-    fed = fed_of(name, dtype=F64)
-    algorithm = FedPeWS(tau=1.0)
-    state, order = middle(algorithm, fed), torch.tensor([2, 0, 3, 1])
-    one, other = (algorithm.round(fed, state, clients, 1)[0] for clients in (everyone(fed), order))
-    torch.testing.assert_close(one.shared, other.shared)
-    torch.testing.assert_close(one.score, other.score)
-
-
 # ---- whole runs -----------------------------------------------------------------------------------------------------
 
 
@@ -230,14 +202,6 @@ def test_the_version_of_the_base_is_part_of_a_runs_key(base, monkeypatch):
             assert (spec("fedpews", base=base).key() != before) == (name in counts), name
 
 
-@pytest.mark.parametrize("change", [{"base": "fedprox"}, {"base": "moon"}, {"tau": 0.5}, {"lam": 4.0}])
-def test_another_base_is_another_run(change):
-    assert spec("fedpews", **change).key() != spec("fedpews").key()
-    options = spec("fedpews", base="fedprox", base_options={"mu": 0.5})
-    assert options.key() != spec("fedpews", base="fedprox").key()
-    assert RunSpec.from_json(options.to_json()) == options
-
-
 # ---- what is refused ------------------------------------------------------------------------------------------------
 
 BAD = {  # options of fedpews -> what the line says
@@ -259,19 +223,15 @@ BAD = {  # options of fedpews -> what the line says
 }
 
 
-def raises_one_line(match):
-    return pytest.raises(ValueError, match=re.compile(rf"\A(?=.*{match})[^\n]+\Z"))
-
-
 @pytest.mark.parametrize("case", BAD)
 def test_bad_settings_are_refused_in_one_line(case):
     options, match = BAD[case]
-    with raises_one_line(match):
+    with one_line(match):
         FedPeWS(**options)
-    with raises_one_line(match):
+    with one_line(match):
         spec("fedpews", **options)
     if not {"score_init", "lam", "lr_mask"} & set(options):
-        with raises_one_line(match):
+        with one_line(match):
             FedPeWSFixed(**options)
 
 
@@ -314,7 +274,7 @@ def test_networks_that_are_not_a_chain_of_layers_are_refused(warmup):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         fed = federation(NoChain())
-    with raises_one_line("needs a plain chain"):
+    with one_line("needs a plain chain"):
         warmup(tau=0.5).init(fed, fed.theta0)
     state, _ = run(warmup(tau=0.0), fed, Schedule(2))
     assert torch.equal(state.shared, run(FedAvg(), fed, Schedule(2))[0].shared)
@@ -324,6 +284,6 @@ def test_networks_that_are_not_a_chain_of_layers_are_refused(warmup):
 def test_training_options_other_than_plain_sgd_are_refused(training):
     fed = fed_of(**training)
     for warmup in (FedPeWS, FedPeWSFixed):
-        with raises_one_line("plain SGD"):
+        with one_line("plain SGD"):
             warmup(tau=0.5).init(fed, fed.theta0)
         assert run(warmup(tau=0.0), fed, Schedule(2))[0].shared.isfinite().all()

@@ -15,7 +15,7 @@ from pfl_core.algorithm import build
 from pfl_core.algorithms.fedselect.method import FedSelect, grow_mask, num_new
 from pfl_core.layout import Layout
 from pfl_core.models import build as build_model
-from pfl_core.ops import masked_mean, round_half_up
+from pfl_core.ops import masked_mean
 from tests.helpers import (
     cnn,
     coin,
@@ -70,55 +70,36 @@ def test_a_capped_limit_is_met_exactly(p, alpha):
     assert counts[-1] == int(alpha * RESNET18 + 1e-9)
 
 
-def test_a_capped_limit_tolerates_rounding():
-    """0.29 * 100 < 29 in floating point."""
-    assert growth(FedSelect(p=0.07, alpha=0.29, limit_policy="cap"), 100)[-1] == 29
+INCLUSIVE, CAP = {"limit_comparison": "inclusive"}, {"limit_policy": "cap"}
+COUNTS = [  # settings, size, personal entries after each update
+    ({"p": 0.25, "alpha": 0.3}, 100, [0, 25, 44]),
+    ({"p": 0.25, "alpha": 0.3} | CAP, 100, [0, 25, 30]),
+    ({"p": 0.25, "alpha": 0.25}, 100, [0, 25]),
+    ({"p": 0.25, "alpha": 0.25} | INCLUSIVE, 100, [0, 25, 44]),
+    ({"p": 0.25, "alpha": 0.25} | INCLUSIVE | CAP, 100, [0, 25]),
+    ({"p": 0.25, "alpha": 0.0}, 100, [0]),
+    ({"p": 0.25, "alpha": 0.0} | INCLUSIVE, 100, [0, 25]),
+    ({"p": 0.0, "alpha": 1.0} | INCLUSIVE, 100, [0]),
+    ({"p": 0.25, "alpha": 0.5}, 100, [0, 25, 44, 58]),  # of the entries that are still shared
+    ({"p": 0.25, "alpha": 1.0, "rate_basis": "all"}, 100, [0, 25, 50, 75, 100]),
+    ({"p": 0.3, "alpha": 1.0, "rate_basis": "all"}, 100, [0, 30, 60, 90, 100]),
+    ({"p": 0.5, "alpha": 1.0, "rate_basis": "all"} | INCLUSIVE, 20, [0, 10, 20]),  # never more than there are
+    ({"p": 1.0, "alpha": 1.0} | INCLUSIVE, 20, [0, 20]),
+    ({"p": 0.001, "alpha": 1.0}, 20, list(range(21))),  # at least one
+    ({"p": 0.07, "alpha": 0.07}, 100, [0, 7]),  # in floating point 0.07 * 100 > 7: compare counts, not shares
+    ({"p": 0.29, "alpha": 0.29}, 100, [0, 29]),  # and 0.29 * 100 < 29
+    ({"p": 0.2, "alpha": 0.29} | CAP, 100, [0, 20, 29]),
+]
 
 
-def test_a_share_equal_to_the_limit_stops_growth():
-    """p = α: in floating point 0.07 * 100 > 7, so a comparison of shares would let the mask grow twice."""
-    assert growth(FedSelect(p=0.07, alpha=0.07), 100) == [0, 7]
-    assert growth(FedSelect(p=0.29, alpha=0.29), 100) == [0, 29]
-
-
-def test_at_least_one_entry_is_added_and_never_more_than_there_are():
-    rule = FedSelect(p=0.001, alpha=1.0)
-    assert growth(rule, 20) == list(range(21))
-    assert num_new(19, 20, FedSelect(p=1.0, alpha=1.0)) == 1
-    assert num_new(20, 20, FedSelect(p=1.0, alpha=1.0, limit_comparison="inclusive")) == 0
-    assert num_new(20, 20, FedSelect(p=0.5, alpha=1.0, rate_basis="all", limit_comparison="inclusive")) == 0
-
-
-def test_counts_are_rounded_half_up():
-    assert [num_new(0, size, FedSelect(p=0.5, alpha=1.0)) for size in (1, 3, 5, 7)] == [1, 2, 3, 4]
-
-
-def test_alpha_0_grows_once_with_the_inclusive_comparison_only():
-    assert growth(FedSelect(p=0.25, alpha=0.0), 100) == [0]
-    assert growth(FedSelect(p=0.25, alpha=0.0, limit_comparison="inclusive"), 100) == [0, 25]
-    assert growth(FedSelect(p=0.0, alpha=1.0, limit_comparison="inclusive"), 100) == [0]
-
-
-def test_option_limit_comparison():
-    assert growth(FedSelect(p=0.25, alpha=0.25), 100) == [0, 25]
-    assert growth(FedSelect(p=0.25, alpha=0.25, limit_comparison="inclusive"), 100) == [0, 25, 44]
-
-
-def test_option_limit_policy():
-    assert growth(FedSelect(p=0.25, alpha=0.3), 100) == [0, 25, 44]
-    assert growth(FedSelect(p=0.25, alpha=0.3, limit_policy="cap"), 100) == [0, 25, 30]
-    assert growth(FedSelect(p=0.25, alpha=0.25, limit_policy="cap", limit_comparison="inclusive"), 100) == [0, 25]
-
-
-def test_option_rate_basis():
-    """Of the still shared entries: 25, 19, 14; of all of them: 25 each time."""
-    assert growth(FedSelect(p=0.25, alpha=1.0), 100)[:4] == [0, 25, 44, 58]
-    assert growth(FedSelect(p=0.25, alpha=1.0, rate_basis="all"), 100) == [0, 25, 50, 75, 100]
-    assert growth(FedSelect(p=0.3, alpha=1.0, rate_basis="all"), 100) == [0, 30, 60, 90, 100]
+@pytest.mark.parametrize(("settings", "size", "counts"), COUNTS)
+def test_counts_of_personal_entries(settings, size, counts):
+    assert growth(FedSelect(**settings), size) == counts
 
 
 def test_option_count_rounding():
     """7.5 of 10 stay shared, rounded to even 8; 2.5 become personal, rounded up 3. At least one, as everywhere."""
+    assert [num_new(0, size, FedSelect(p=0.5, alpha=1.0)) for size in (1, 3, 5, 7)] == [1, 2, 3, 4]
     text, code = (FedSelect(p=0.25, alpha=1.0, count_rounding=rule) for rule in ("half_up", "rest_half_even"))
     assert [num_new(0, size, text) for size in (2, 6, 10, 14)] == [1, 2, 3, 4]
     assert [num_new(0, size, code) for size in (2, 6, 10, 14)] == [1, 2, 2, 4]
@@ -224,35 +205,6 @@ def test_a_diverged_entry_does_not_stop_growth(tie_rule):
     assert grow_mask(torch.zeros(4, dtype=torch.bool), change, rule).int().tolist() == [0, 1, 1, 0]
 
 
-def test_option_selection_scope():
-    """One tensor changes far more than the other: ranked together it takes all, ranked apart each takes its share."""
-    fed = federation(mlp())
-    algorithm = FedSelect(p=0.25, alpha=0.9)
-    state = algorithm.init(fed, fed.theta0)
-    head = fed.layout.mask(fed.layout.in_head)
-    trained = state.local + torch.where(head, 1.0, 0.001) * (1 + torch.arange(fed.num_entries) / 1000)
-    together = algorithm.grad_select(fed, state, everyone(fed), trained, state.personal, 0)
-    apart = replace(algorithm, selection_scope="per_tensor")
-    apart = apart.grad_select(fed, state, everyone(fed), trained, state.personal, 0)
-    assert together.sum(1).tolist() == [round_half_up(0.25 * 53)] * 4
-    assert not together[:, ~head].any()
-    for f in fed.layout.params:
-        assert apart[:, f.start : f.stop].sum(1).tolist() == [max(1, round_half_up(0.25 * (f.stop - f.start)))] * 4
-
-
-@pytest.mark.parametrize("scope", ["global", "per_tensor"])
-def test_option_eligible_params(scope):
-    fed = federation(cnn(bn=True), **IMAGES)
-    weights = fed.layout.mask(lambda f: "weight" in f.name)[: fed.num_params]
-    assert fed.layout.mask(lambda f: f.name == "bn1.weight")[: fed.num_params][weights].any()
-    algorithm = FedSelect(p=1.0, alpha=0.9, eligible_params="weights_only", selection_scope=scope)
-    ((_, state, _),) = steps(algorithm, fed, 1)
-    assert torch.equal(state.personal[:, : fed.num_params], weights.expand(4, -1))
-    half = replace(algorithm, p=0.5, selection_scope="global")
-    ((_, state, _),) = steps(half, fed, 1)
-    assert state.personal[:, : fed.num_params].sum(1).tolist() == [round_half_up(int(weights.sum()) / 2)] * 4
-
-
 def test_eligible_entries_of_resnet18():
     """41 weight tensors with 11,176,832 scalars; globally they are one unit, else 41; biases and statistics never."""
     layout = Layout.of(build_model("resnet18", (3, 32, 32), 10, 0))
@@ -266,10 +218,6 @@ def test_eligible_entries_of_resnet18():
 
 
 # ---- readings -------------------------------------------------------------------------------------------------------
-
-
-def test_the_papers_reading_is_the_default():
-    assert FedSelect.reading("paper") == FedSelect()
 
 
 def test_the_authors_codes_reading():
@@ -520,13 +468,6 @@ def test_movable_entries_are_those_that_have_changed_on_some_client():
     assert (quarter["personal_share"].tolist(), quarter["movable_share"].tolist()) == ([0.25] * 2, [0.5] * 2)
 
 
-def test_an_entry_that_changes_on_one_client_is_movable_for_all():
-    fed = linear_federation([([[2, 0]], [0]), ([[1, 3]], [1])])
-    ((_, state, notes),) = steps(FedSelect(p=0.5, alpha=0.9), fed, 1)
-    assert state.movable.all()
-    assert notes["movable_share"].tolist() == [0.5, 0.5]
-
-
 def test_an_entry_that_changed_once_stays_movable():
     """Round 0 moves the first input's weights, at client 0; round 1 the second's, at client 1."""
     fed = linear_federation([([[2, 0]], [0]), ([[0, 3]], [1])])
@@ -566,6 +507,7 @@ STARTS = [  # settings, rounds that are the same as without a limit (of 8; D = 5
     ({"p": 0.25, "alpha": 0.7, "selection_scope": "per_tensor"}, 2),  # 1, 2 = floor(2.1) of 3
     ({"p": 0.25, "alpha": 0.0, "limit_comparison": "inclusive"}, 1),
     ({"p": 0.25, "alpha": 0.3, "eval_point": "after_local_update", "change_reference": "last_mask_update"}, 2),
+    *(({"p": 0.3, "alpha": 0.6, "ranking": r}, 3) for r in ("least_change", "random", "magnitude", "gradient")),
     ({"p": 0.05, "alpha": 0.9}, 8),
     ({"p": 0.0, "alpha": 0.3}, 8),
     ({"p": 0.05, "alpha": 0.9, "aggregate_last_round": False}, 7),
@@ -589,16 +531,6 @@ def test_prefix(settings, same):
         assert not torch.equal(one[0].personal, other[0].personal)
 
 
-def test_prefix_can_be_continued():
-    """The shared prefix, continued with the limit: the same bits as the whole run with the limit."""
-    algorithm, schedule = FedSelect(p=0.25, alpha=0.3), Schedule(6, eval_every=2)
-    free, same = algorithm.shared_prefix(federation(rounds=6))
-    trunk = run(free, federation(rounds=6), schedule, until=same)
-    branch, _ = run(algorithm, federation(rounds=6), schedule, start=(*trunk, same))
-    whole, _ = run(algorithm, federation(rounds=6), schedule)
-    assert same_bits(branch, whole)
-
-
 def test_prefix_holds_with_partial_participation():
     algorithm, schedule = FedSelect(p=0.25, alpha=0.3), Schedule(8, 0.5)
     free, same = algorithm.shared_prefix(federation(rounds=8))
@@ -606,7 +538,7 @@ def test_prefix_holds_with_partial_participation():
     assert same_bits(*ends)
 
 
-def test_prefix_is_the_same_for_all_limits_and_empty_if_counts_depend_on_data():
+def test_prefix_is_the_same_for_all_limits_and_empty_if_counts_depend_on_data_or_masks_are_fixed():
     fed = federation(rounds=8)
     shared = {FedSelect(p=0.1, alpha=a).shared_prefix(fed)[0] for a in (0.05, 0.3, 0.5, 0.8)}
     assert shared == {FedSelect(p=0.1, alpha=1.0)}
@@ -614,3 +546,5 @@ def test_prefix_is_the_same_for_all_limits_and_empty_if_counts_depend_on_data():
     assert free.shared_prefix(fed) == (free, 0)
     ties = FedSelect(tie_rule="threshold")
     assert ties.shared_prefix(fed) == (ties, 0)
+    fixed = FedSelect(p=0.3, alpha=0.6, masks="random")  # α decides about round 0
+    assert fixed.shared_prefix(fed)[1] == 0

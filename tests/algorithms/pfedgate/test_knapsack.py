@@ -48,13 +48,6 @@ def test_exact_is_the_brute_force_optimum(problem):
     assert exact(*problem).tolist() == best(*problem).tolist()
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_exact_with_fifteen_blocks(seed):
-    stream = np.random.default_rng(seed)
-    problem = stream.integers(0, 30, 15), stream.integers(1, 50, 15), 200
-    assert exact(*problem).tolist() == best(*problem).tolist()
-
-
 @settings(deadline=None, max_examples=200)
 @given(problems(sizes=4, values=2))
 def test_ties_go_to_the_smaller_size_then_to_the_lower_index(problem):

@@ -209,14 +209,6 @@ def test_artifacts_for_figures():
     torch.testing.assert_close(kept["gate_distances"][0, 1], (state.gate[0] - state.gate[1]).norm(), rtol=1e-3, atol=0)
 
 
-def test_readings():
-    authors = PFedGate.reading("authors_code")
-    assert (authors.reported, PFedGate().reported) == ("after_local_update", "after_merge")
-    assert Adapter.of(authors, fed_of()).gate.num_paths == 1
-    state, history = run(authors, fed_of(), Schedule(2))
-    assert state.shared.isfinite().all()
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -336,6 +328,8 @@ def test_averaged_over_everyone_absent_clients_count_with_the_current_model():
 def test_the_reading_has_the_server_of_the_released_code():
     coded = PFedGate.reading("authors_code")
     assert (coded.aggregation, coded.averaged_over) == ("whole_models", "everyone")
+    assert (coded.reported, PFedGate().reported) == ("after_local_update", "after_merge")
+    assert Adapter.of(coded, fed_of()).gate.num_paths == 1
     with pytest.raises(ValueError, match='averaged_over="everyone" needs'):
         PFedGate(averaged_over="everyone")
 

@@ -21,9 +21,8 @@ from pfl_core.algorithms.star_pfl.masks import (
     stability,
 )
 from pfl_core.seeding import generator
+from tests.algorithms.star_pfl.worked_example import KEEP, TABLE
 from tests.helpers import same_bits
-
-KEEP = "-"  # not active: nothing recorded
 
 
 def window_of(*updates, length=None):
@@ -59,43 +58,6 @@ def machine(updates, rule=None, length=4, start=None, **options):
 
 
 # ---- worked example -------------------------------------------------------------------------------------------------
-
-# entry: rounds of (score at the start, or None if not measured; M in training, dW, W, history from old to new, score',
-# L, F, M', M)
-TWO, P = [0.5, -0.5], [0.5, -0.5, 0.5]
-TABLE = {
-    "a": [
-        (None, 1, 0.5, 0.5, [0.5], 1, 0, 1, 0, 1),
-        (1, 1, -0.5, 0, TWO, 0, 0, 1, 0, 1),
-        (0, 0, KEEP, 0, TWO, 0, 0, 1, 1, 1),
-        (None, 1, 0.5, 0.5, P, 1 / 3, 0, 1, 0, 1),
-        (1 / 3, 1, -0.5, 0, TWO + TWO, 0, 0, 1, 0, 1),
-        (0, 0, KEEP, 0, TWO + TWO, 0, 0, 1, 1, 1),
-        (None, 1, 0.5, 0.5, [-0.5, 0.5, -0.5, 0.5], 0, 0, 2, 0, 1),
-        (0, 0, KEEP, 0.5, [-0.5, 0.5, -0.5, 0.5], 0, 1, 2, 0, 0),
-    ],
-    "b": [(1 if t else None, 1, 0.25, 0.25 * (t + 1), [0.25] * min(t + 1, 4), 1, 0, 1, 0, 1) for t in range(8)],
-    "c": [
-        (None, 1, 0.5, 0.5, [0.5], 1, 0, 1, 0, 1),
-        (1, 1, -0.5, 0, TWO, 0, 0, 1, 0, 1),
-        (0, 0, KEEP, 0, TWO, 0, 0, 1, 1, 1),
-        (None, 1, 1, 1, [*TWO, 1], 1 / 2, 0, 1, 0, 1),
-        (1 / 2, 1, 0.25, 1.25, [*TWO, 1, 0.25], 5 / 9, 0, 1, 0, 1),
-        (5 / 9, 1, -0.5, 0.75, [-0.5, 1, 0.25, -0.5], 1 / 9, 0, 1, 0, 1),
-        (1 / 9, 1, 0.5, 1.25, [1, 0.25, -0.5, 0.5], 5 / 9, 0, 1, 0, 1),
-        (5 / 9, 1, -0.25, 1, [0.25, -0.5, 0.5, -0.25], 0, 0, 1, 0, 1),
-    ],
-    "d": [
-        (None, 1, 0, 0, [0], 0, 0, 1, 0, 1),
-        (0, 0, KEEP, 0, [0], 0, 0, 1, 1, 1),
-        (None, 1, 0, 0, [0, 0], 0, 0, 2, 0, 1),
-        (0, 0, KEEP, 0, [0, 0], 0, 1, 2, 0, 0),
-        (None, 0, KEEP, 0, [0, 0], 0, 0, 2, 1, 1),
-        (None, 1, 0, 0, [0, 0, 0], 0, 0, 3, 0, 1),
-        (0, 0, KEEP, 0, [0, 0, 0], 0, 1, 3, 0, 0),
-        (None, 0, KEEP, 0, [0, 0, 0], 0, 2, 3, 0, 0),
-    ],
-}
 
 
 def recorded(window, j):
@@ -145,33 +107,6 @@ def test_the_score_lies_in_0_and_1_and_is_1_for_one_sign_only(updates, factor, s
 def test_rounding_does_not_leave_the_interval(updates):
     window = window_of(*updates)
     assert 0 <= stability(replace(window, values=window.values.float())).item() <= 1
-
-
-@pytest.mark.parametrize(("inclusive", "active"), [(False, False), (True, True)])
-def test_a_score_equal_to_the_threshold(inclusive, active):
-    window = window_of(3, -1)
-    assert stability(window).item() == 0.5
-    stable = StabilityRule(0.5, inclusive)(stability(window), window.count, torch.tensor([True]))
-    assert bool(~stable) is active
-
-
-@pytest.mark.parametrize("num", range(1, 11))
-def test_alternation_scores_0_or_one_over_n(num):
-    assert score_of(*[(-1.0) ** i for i in range(num)]) == pytest.approx(num % 2 / num)
-
-
-def test_an_alternating_entry_is_not_frozen_by_five_records():
-    alternating = torch.tensor([[(-1.0) ** i] for i in range(5)])
-    window = window_of(*alternating)
-    assert not StabilityRule(0.1)(stability(window), window.count, torch.tensor([True]))
-    assert StabilityRule(0.2)(stability(window), window.count, torch.tensor([True]))
-
-
-@given(seed=st.integers(0, 999), low=st.floats(-0.5, 1.5), more=st.floats(0, 1), inclusive=st.booleans())
-def test_the_frozen_set_grows_with_the_threshold(seed, low, more, inclusive):
-    window = window_of(*torch.randn(4, 50, generator=generator(seed, "history")))
-    given_ = stability(window), window.count, torch.ones(50, dtype=torch.bool)
-    assert not (StabilityRule(low, inclusive)(*given_) & ~StabilityRule(low + more, inclusive)(*given_)).any()
 
 
 # ---- the state machine ----------------------------------------------------------------------------------------------
@@ -372,12 +307,6 @@ def test_moving_averages_by_hand():
 
 
 # ---- freezing of random updates -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("num", "share"), [(2, 0.065), (3, 0.09), (5, 0.127), (10, 0.189), (20, 0.272), (50, 0.42)])
-def test_scores_of_noise(num, share):
-    window = window_of(*torch.randn(num, 40_000, generator=generator(0, "noise", num)))
-    assert float((stability(window) <= 0.1).double().mean()) == pytest.approx(share, abs=0.01)
 
 
 @pytest.mark.parametrize(("length", "fresh", "share"), [(10, 1, 0.27), (5, 5, 0.127)])

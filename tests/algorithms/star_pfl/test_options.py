@@ -29,40 +29,6 @@ def test_a2_dead_units_freeze_on_both_sides():
     assert (second.server.probe[dead] & second.clients[0].probe[dead]).all()
 
 
-def test_a12_frozen_biases_train_but_are_not_sent():
-    fed = fed_of("mlp")
-    weights = fed.layout.mask(lambda f: "weight" in f.name)
-    algorithm = StarPFL(**EAGER, **SHORT, train_mask_scope="weights")
-    frozen_biases = 0
-    for before, _, notes, clients in steps(algorithm, fed):
-        server, client = masks_of(algorithm, fed, before)
-        moved = notes["trained"] != before.shared
-        assert notes["upload"].tolist() == (server & client[clients]).sum(1).tolist()
-        for row, k in zip(moved, clients, strict=True):
-            assert not row[weights & ~client[k]].any()
-            frozen_biases += int(row[~weights & ~client[k]].sum())
-    assert frozen_biases
-
-
-def test_a13_after_check_thawed_entries_are_sent_untrained():
-    fed, more = fed_of("mlp"), 0
-    algorithm = StarPFL(**EAGER, **SHORT, upload_mask_timing="after_check")
-    for before, after, notes, clients in steps(algorithm, fed):
-        server, client = masks_of(algorithm, fed, before)
-        sent = torch.stack([server & after.clients[k].active for k in clients]).sum(1)
-        assert notes["upload"].tolist() == sent.tolist()
-        more += int((sent - (server & client[clients]).sum(1)).sum())
-    assert more > 0
-
-
-def test_a4_nothing_freezes_before_the_window_is_full():
-    algorithm = StarPFL(**EAGER, history_len_global=4, history_len_local=2, min_history="full")
-    for t, (before, _, _, _) in enumerate(steps(algorithm, fed_of("mlp"), PARTS[:1] * 7)):
-        server, client = masks_of(algorithm, fed_of("mlp"), before)
-        assert bool((~server).any()) == (t >= 4)
-        assert bool((~client).any()) == (t >= 1)
-
-
 def test_a16_no_more_than_a_share_is_frozen():
     fed = fed_of("mlp")
     free, capped = StarPFL(**EAGER, **SHORT), StarPFL(**EAGER, **SHORT, max_frozen_fraction=0.1)

@@ -7,13 +7,6 @@ from pfl_core.papers.pfedgate.experiments import controls
 from pfl_core.papers.pfedgate.paper import PAPER
 
 
-def test_runs_of_a_notebook_are_unique():
-    for notebook in PAPER.experiments:
-        for preset in ("ci", "quick", "real"):
-            specs = PAPER.specs(notebook, preset, [0])
-            assert len({str(spec.identity()) for spec in specs}) == len(specs), (notebook, preset)
-
-
 def test_searched_runs_are_runs_of_the_comparison():
     """So the chosen run is not computed again."""
     for (preset, setting), searches in PAPER.searches.items():

@@ -8,6 +8,7 @@ import torch
 
 from pfl_core.papers.star_pfl.null_model import chance, noise, simulate, stable_chance
 from pfl_core.seeding import generator
+from tests.algorithms.star_pfl.worked_example import KEEP, TABLE
 
 
 def drawn(records, threshold, draws=200_000):
@@ -94,19 +95,12 @@ def test_with_threshold_one_an_entry_is_active_in_triangular_rounds():
 
 
 def test_the_worked_example():
-    """a oscillates, b drifts, c moves again after it was frozen, d never moves."""
-    steps = {"c": {0: 0.5, 1: -0.5, 3: 1.0, 4: 0.25, 5: -0.5, 6: 0.5, 7: -0.25}, "a": {0: 0.5, 1: -0.5, 3: 0.5}}
-    steps["a"] |= {4: -0.5, 6: 0.5}
-
     def updates(t, record, entries):
-        return torch.tensor([steps["a"].get(t, 0.0), 0.25, steps["c"].get(t, 0.0), 0.0])
+        return torch.tensor([0.0 if rows[t][2] == KEEP else rows[t][2] for rows in TABLE.values()])
 
     run = simulate(updates, 8, 0.1, 4, 1, 4)
-    assert run.active.int().T.tolist() == [
-        [1, 1, 0, 1, 1, 0, 1, 0],
-        [1] * 8,
-        [1, 1, 0, 1, 1, 1, 1, 1],
-        [1, 0, 1, 0, 0, 1, 0, 0],
-    ]
-    assert run.interval[-1].tolist() == [2, 1, 1, 3] and run.value[-1].tolist() == [0.5, 2.0, 1.0, 0.0]
-    assert run.score[3].tolist() == pytest.approx([1 / 3, 1, 1 / 2, 0])
+    for j, rows in enumerate(TABLE.values()):
+        assert run.active[:, j].int().tolist() == [row[1] for row in rows]
+        assert run.value[:, j].tolist() == [row[3] for row in rows]
+        assert run.score[:, j].tolist() == pytest.approx([row[5] for row in rows], abs=1e-6)
+        assert run.interval[:, j].tolist() == [row[7] for row in rows]
