@@ -11,6 +11,8 @@ from pfl_core import Schedule, State
 from pfl_core.algorithms.fedselect.method import FedSelect, num_new
 from pfl_core.algorithms.local import Local
 from pfl_core.engine import rounds
+from pfl_core.federation import federation as federation_module
+from pfl_core.seeding import generator
 from tests.helpers import (
     cnn,
     coin,
@@ -20,6 +22,7 @@ from tests.helpers import (
     mlp,
     module_of,
     same_bits,
+    samples,
     some_rows,
     steps,
 )
@@ -352,3 +355,54 @@ def test_a_subclass_that_predicts_otherwise_is_scored_with_the_new_state():
     seen, fed = [], federation(cnn(), **IMAGES, rounds=1)
     (snapshot,) = rounds(Rule(), fed, Schedule(1), Rule().init(fed, fed.theta0))
     assert all(state is snapshot.state for state in seen) and snapshot.notes["correct_trained"]
+
+
+def test_renumbering_the_clients_matters_only_through_rounding():
+    """Full batches, so that a client's number does not decide its batches."""
+    order = [2, 0, 3, 1]
+    parts = [samples(n, key=k) for k, n in enumerate((12, 9, 14, 10))]
+    split = federation_module.Split.of
+
+    def final(parts):
+        data = {"train": split(parts), "test": split(parts)}
+        train = federation().train
+        fed = federation_module.Federation(
+            mlp(), data, seed=0, rounds=4, train=replace(train, batch_size=100), dtype=F64
+        )
+        return steps(FedSelect(p=0.2, alpha=0.6), fed, 4)[-1][1]
+
+    one, other = final(parts), final([parts[k] for k in order])
+    torch.testing.assert_close(one.local[order], other.local, rtol=1e-6, atol=1e-12)
+    torch.testing.assert_close(one.shared, other.shared, rtol=1e-6, atol=1e-12)
+    assert torch.equal(one.personal[order], other.personal)
+
+
+@pytest.mark.parametrize(("policy", "alone"), [("local", True), ("average", False)])
+def test_statistics_do_not_depend_on_other_clients_data(policy, alone):
+    """A round in which client 0 has other images: the statistics of other clients are bitwise equal."""
+    fed = federation(cnn(bn=True), **IMAGES)
+    train = fed.splits["train"]
+    x = train.x.clone()
+    x[: train.bounds[1]] += 1.0
+    splits = {**fed.splits, "train": replace(train, x=x)}
+    changed = federation_module.Federation(cnn(bn=True), splits, seed=0, rounds=fed.rounds, train=fed.train)
+    rule, d = FedSelect(p=0.2, alpha=0.6, buffer_policy=policy), fed.num_params
+    ((_, state, _),) = steps(rule, fed, 1)
+    (one, _), (other, _) = (rule.round(each, state, everyone(each), 1) for each in (fed, changed))
+    assert torch.equal(one.local[1:, d:], other.local[1:, d:]) == alone
+    assert not torch.equal(one.local[0, d:], other.local[0, d:])
+    assert not torch.equal(one.local[1:, :d], other.local[1:, :d])  # the mean does bring them what client 0 learned
+
+
+def test_clients_with_equal_data_and_streams_stay_equal(monkeypatch):
+    """Two clients with the same data and the same random streams."""
+    monkeypatch.setattr(federation_module, "generator", lambda seed, *key: generator(seed, *key[:-2], key[-1]))
+    twin, third = samples(12, (1, 4, 4), key=0), samples(9, (1, 4, 4), key=1)
+    data = federation_module.Split.of([twin, third, twin])
+    training = replace(federation().train, epochs=2)
+    fed = federation_module.Federation(cnn(bn=True), {"train": data, "test": data}, seed=0, rounds=5, train=training)
+    for _, after, notes in steps(FedSelect(p=0.2, alpha=0.7), fed, 5):
+        assert same_bits(after.local[0], after.local[2])
+        assert same_bits(after.personal[0], after.personal[2])
+        assert not torch.equal(after.local[0], after.local[1])
+        assert same_bits(notes["trained"][0], notes["trained"][2])
