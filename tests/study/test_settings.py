@@ -174,7 +174,7 @@ def test_bad_overrides_are_one_line(changes, match):
     ("change", "match"),
     [
         ({"preset": "quik"}, "'quik'.*did you mean 'quick'"),
-        ({"preset": "ci", "dataset": "cifar100"}, "'cifar100'.*cifar10"),
+        ({"preset": "ci", "setting": "cifar100"}, "'cifar100'.*cifar10"),
         ({"method": "fedselekt"}, "'fedselekt'"),
         ({"aplha": 0.3}, "'aplha'.*did you mean 'alpha'"),
     ],
