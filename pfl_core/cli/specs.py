@@ -264,9 +264,9 @@ def spec_of(args: argparse.Namespace, method: str, chosen: dict[Any, Any], seed:
             sets[owner][field] = given
     changes |= sets["train"] | sets["run"]
     if args.paper:
-        dataset = _paper_dataset(args, changes)
+        setting = _paper_setting(args, changes)
         base = study(args.paper).settings.spec(
-            method, preset=args.preset or "quick", dataset=dataset, seed=seed, **sets["method"]
+            method, preset=args.preset or "quick", setting=setting, seed=seed, **sets["method"]
         )
     else:
         base = trial(method, sets["method"], seed)
@@ -297,7 +297,7 @@ def trial(name: str, given: dict[str, Any], seed: int) -> RunSpec:
     return override(spec, {**TRIAL_TRAINING, **(entry.trial_training if entry else {})})
 
 
-def _paper_dataset(args: argparse.Namespace, changes: dict[str, Any]) -> str | None:
+def _paper_setting(args: argparse.Namespace, changes: dict[str, Any]) -> str | None:
     """The paper's setting that --data names, removed from ``changes``; None for the paper's first setting."""
     from pfl_core.data import names
 

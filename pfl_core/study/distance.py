@@ -74,7 +74,7 @@ def _before_search(of_settings: Callable[[], PaperSettings]) -> PaperSettings:
 def _run(of_settings: Callable[..., RunSpec], preset: str, setting: str, method: str) -> RunSpec:
     """A run of a method with its fields (JSON) in a setting, by ``PaperSettings.spec``."""
     method_fields = json.loads(method)
-    return of_settings(method_fields.pop("name"), preset=preset, dataset=setting, **method_fields)
+    return of_settings(method_fields.pop("name"), preset=preset, setting=setting, **method_fields)
 
 
 def _written_out(spec: RunSpec, kind: str) -> object:

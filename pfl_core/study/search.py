@@ -47,12 +47,12 @@ class Search:
     asked: Mapping[str, Any] = field(default_factory=dict)  # fixed fields of the method
     each: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # fields whose values are all tried, see above
 
-    def spec(self, settings: PaperSettings, preset: str, dataset: str, values: Values) -> RunSpec:
+    def spec(self, settings: PaperSettings, preset: str, setting: str, values: Values) -> RunSpec:
         """The run with these values. Raises ValueError for a value that its field does not accept."""
         training = {name: value for name, value in values.items() if name in TRAINING}
         method_fields = {**self.asked, **{name: value for name, value in values.items() if name not in TRAINING}}
         spec = settings.spec(
-            self.method, preset=preset, dataset=dataset, seed=SEED, overrides=training, **method_fields
+            self.method, preset=preset, setting=setting, seed=SEED, overrides=training, **method_fields
         )
         return replace(spec, changed=True)  # becomes the preset's own run only if it is chosen
 
@@ -155,7 +155,7 @@ def run_search(
     search: Search,
     settings: PaperSettings,
     preset: str,
-    dataset: str,
+    setting: str,
     *,
     jobs: int | None = None,
     store: Store | None = None,
@@ -170,12 +170,12 @@ def run_search(
     record_of: dict[str, Record] = {}  # all runs of the search, by the key of their values
 
     def score(candidates: list[Values]) -> list[Score]:
-        specs = [search.spec(settings, preset, dataset, values) for values in candidates]
+        specs = [search.spec(settings, preset, setting, values) for values in candidates]
         records = sweep(specs, jobs=jobs, store=store, stop_when=diverged)
         record_of.update((_key(values), record) for values, record in zip(candidates, records, strict=True))
         return [WORST if record.partial else validation_score(record) for record in records]
 
-    first = search.spec(settings.before_search(), preset, dataset, {})
+    first = search.spec(settings.before_search(), preset, setting, {})
     method = first.build_method()
     start = {name: getattr(first.train if name in TRAINING else method, name) for name in search.grid}
     choices = []
@@ -190,7 +190,7 @@ def run_search(
     store.put(replace(best, spec=replace(best.spec, changed=False)))
     return {
         "preset": preset,
-        "setting": dataset,
+        "setting": setting,
         "method": search.method,
         "values": choice.values,
         "validation": round(choice.score.end, 2),

@@ -101,26 +101,25 @@ class PaperSettings:
         method: str,
         *,
         preset: str,
-        dataset: str | None = None,
+        setting: str | None = None,
         seed: int = 0,
         overrides: Mapping[str, Any] | None = None,
         **asked: Any,
     ) -> RunSpec:
-        """A run in one of the settings. Fields of the method: the paper's, replaced by those given as ``asked``.
+        """A run in a setting (default: the first). Fields of the method: the paper's, replaced by those ``asked``.
 
         ``overrides`` replaces fields of the setting (rounds, clients, participation, ...) or of its training (lr,
         epochs, ...) by name. A component is given as its name or a dictionary. Raises ValueError for unknown names.
         """
-        setting = self.setting(preset, dataset)
-        name = dataset or next(iter(self.settings[preset]))
+        values, name = self.setting(preset, setting), setting or next(iter(self.settings[preset]))
         requested = {"name": method} | dict(self.method_fields.get(method, {})) | asked
         suited = self.suited(requested, preset, name)
         changes = {k: v for k, v in suited.items() if k in TRAINING}
-        changes |= {kind: {**getattr(setting, kind), **suited[kind]} for kind in METHOD_DEPENDENT if kind in suited}
+        changes |= {kind: {**getattr(values, kind), **suited[kind]} for kind in METHOD_DEPENDENT if kind in suited}
         changes |= dict(overrides or {})
         return RunSpec(
             method={k: v for k, v in suited.items() if k not in NOT_OF_METHOD} | requested,
-            **{f.name: getattr(setting, f.name) for f in fields(setting)} | _overridden(setting.train, changes),
+            **{f.name: getattr(values, f.name) for f in fields(values)} | _overridden(values.train, changes),
             seed=seed,
             paper=self.paper,
             preset=preset,
@@ -132,7 +131,7 @@ class PaperSettings:
     ) -> list[RunSpec]:
         """The runs of several methods in one setting, each with every seed."""
         return [
-            self.spec(method, preset=preset, dataset=name, seed=seed, overrides=overrides, **asked)
+            self.spec(method, preset=preset, setting=name, seed=seed, overrides=overrides, **asked)
             for seed in seeds
             for method, asked in methods
         ]

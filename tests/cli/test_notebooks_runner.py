@@ -311,7 +311,7 @@ class TestWithoutKernels:
         assert parameters_of("00_start", args)["OVERRIDES"] == {"rounds": 3}
 
     def test_dry_run_names_the_data_that_are_not_here(self, capsys, monkeypatch):
-        runs = [PAPER.settings.spec("local", preset="paper", dataset="cifar10", seed=seed) for seed in (0, 1)]
+        runs = [PAPER.settings.spec("local", preset="paper", setting="cifar10", seed=seed) for seed in (0, 1)]
         asks_for(monkeypatch, *runs)
         assert main(["figures", "--dry-run", "--preset", "paper"]) == 0
         assert "2 runs cannot be computed: data set 'cifar10' " in capsys.readouterr().out

@@ -125,12 +125,12 @@ def test_a_short_run(name, folders, store, request):
     data_dir().mkdir()
     case.write(data_dir())
     settings = paper(case.paper).settings
-    whole = settings.spec(case.paper, preset="paper", dataset=case.setting)
+    whole = settings.spec(case.paper, preset="paper", setting=case.setting)
     small = {
         **{"rounds": 1, "eval_every": 1, "partition": {**whole.partition, **case.options}, **case.overrides},
         "data": {**whole.data, **case.overrides.get("data", {})},
     }
-    record = execute(settings.spec(case.paper, preset="paper", dataset=case.setting, overrides=small), store)
+    record = execute(settings.spec(case.paper, preset="paper", setting=case.setting, overrides=small), store)
     assert (record.spec.model, record.spec.train) == (whole.model, whole.train)
     assert record.rounds == small["rounds"]
     losses = record.values("loss").to_numpy()

@@ -46,14 +46,14 @@ def test_unfinished_runs_and_options_of_a_component():
 
 def test_strengths_that_a_search_chose_count():
     settings = paper("pfedgate").settings
-    spec = settings.spec("pfedgate", preset="real", dataset="fashion_mnist")
+    spec = settings.spec("pfedgate", preset="real", setting="fashion_mnist")
     assert "strengths" in differences(spec, spec.rounds, settings)
-    fedavg = settings.spec("fedavg", preset="real", dataset="fashion_mnist")
+    fedavg = settings.spec("fedavg", preset="real", setting="fashion_mnist")
     assert "strengths" not in differences(fedavg, fedavg.rounds, settings)
 
 
 def test_a_variant_is_compared_with_its_setting():
     settings = paper("fedpews").settings
-    spec = settings.spec("fedavg", preset="real", dataset="sensitivity, rates")
+    spec = settings.spec("fedavg", preset="real", setting="sensitivity, rates")
     assert "setting" not in differences(spec, spec.rounds, settings)
     assert differences(replace(spec, setting="nowhere"), spec.rounds, settings) == ["setting"]

@@ -30,7 +30,7 @@ UPLOAD = ((100, 50), (100, 30), (60, 20))
 
 def record(method="fedselect", seed=0, dataset="cifar10", done=None, **asked):
     """Two clients with two classes each, scored in three of five rounds."""
-    spec = PAPER.settings.spec(method, preset="ci", dataset=dataset, seed=seed, overrides={"clients": 2}, **asked)
+    spec = PAPER.settings.spec(method, preset="ci", setting=dataset, seed=seed, overrides={"clients": 2}, **asked)
     series = {"count": [[20, 20]] * 3, "loss": [[1.5, 0.5]] * 3, "correct": CORRECT, "upload": UPLOAD}
     series |= {"count_trained": [[20, 20]] * 3, "correct_trained": TRAINED, "loss_trained": [[1.0, 0.5]] * 3}
     series = {name: (list(ROUNDS), [list(row) for row in rows]) for name, rows in series.items()}

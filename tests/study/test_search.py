@@ -101,11 +101,11 @@ def test_on_runs(store, tmp_path):
     assert len(json.loads(path.read_text())) == 1
     chosen = SETTINGS.before_search()
     chosen = type(chosen)(**{**vars(chosen), "searched": read(path)})
-    spec = chosen.spec("ditto", preset="ci", dataset="cifar10")
+    spec = chosen.spec("ditto", preset="ci", setting="cifar10")
     assert store.get(spec.key()).spec.preset_label == "ci"
     assert sum(record.spec.preset_label == "ci" for record in store) == 1
-    assert chosen.spec("ditto", preset="ci", dataset="cifar10, novel").train.lr == row["values"]["lr"]
-    assert chosen.spec("ditto", preset="ci", dataset="cifar10", overrides={"lr": 7.0}).train.lr == 7.0
+    assert chosen.spec("ditto", preset="ci", setting="cifar10, novel").train.lr == row["values"]["lr"]
+    assert chosen.spec("ditto", preset="ci", setting="cifar10", overrides={"lr": 7.0}).train.lr == 7.0
     assert chosen.fields_of(spec)["lam"] == row["values"]["lam"]
 
 

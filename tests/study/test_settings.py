@@ -40,7 +40,7 @@ def test_every_setting_is_a_run_of_each_of_its_papers_methods():
     for own, preset, name in settings():
         for entry in methods_of(own.paper):
             case, method = (own.paper, preset, name, entry.name), entry.name
-            made = own.spec(method, preset=preset, dataset=name, seed=2)
+            made = own.spec(method, preset=preset, setting=name, seed=2)
             assert (made.paper, made.preset, made.seed, made.method["name"]) == (own.paper, preset, 2, method), case
             assert RunSpec.from_json(made.to_json()) == made, case
         assert set(made.data["name"].split("+")) <= set(data.names()), (own.paper, preset, name)
@@ -49,7 +49,7 @@ def test_every_setting_is_a_run_of_each_of_its_papers_methods():
 def test_small_presets_need_no_files_and_their_data_suffice():
     for own, preset, name in settings():
         if preset in ("ci", "quick"):
-            _, fed, dealt = build(own.spec("fedavg", preset=preset, dataset=name))
+            _, fed, dealt = build(own.spec("fedavg", preset=preset, setting=name))
             assert fed.num_clients == own.setting(preset, name).clients, (own.paper, preset, name)
             assert all(len(index) for index in (*dealt.train, *dealt.test)), (own.paper, preset, name)
 
@@ -65,7 +65,7 @@ COMPARISONS = {  # on which methods are compared at preset quick; FedPeWS's are 
 def test_quick_compares_on_few_clothes_and_each_client_has_its_own_in_every_part(paper):
     """Few, or all methods would solve them; of the classes that it is tested on it has trained on most."""
     for name in COMPARISONS[paper]:
-        made = papers.paper(paper).settings.spec("fedavg", preset="quick", dataset=name)
+        made = papers.paper(paper).settings.spec("fedavg", preset="quick", setting=name)
         data = load_data(made)
         dealt = assign(made, data)
         assert made.data == {"name": "fashion_small"}, name
@@ -107,7 +107,7 @@ def test_a_papers_own_settings_of_a_method_are_those_of_all_its_runs():
     for own, preset, name in settings():
         for method, fields in own.method_fields.items():
             assert own.paper in methods()[method].papers, (own.paper, method)
-            made = own.spec(method, preset=preset, dataset=name).build_method()
+            made = own.spec(method, preset=preset, setting=name).build_method()
             assert {k: getattr(made, k) for k in fields} == fields, (own.paper, preset, name, method)
 
 
@@ -118,7 +118,7 @@ def test_what_goes_with_a_method_are_fields_of_it_or_of_its_training():
             for options in ({}, *entry.variants.values()):
                 given = own.with_method({"name": entry.name, **options}, preset, name)
                 assert given.keys() <= NOT_OF_METHOD | fields, (own.paper, preset, name, entry.name, options)
-                own.spec(entry.name, preset=preset, dataset=name, **options)
+                own.spec(entry.name, preset=preset, setting=name, **options)
 
 
 # ---- overrides ------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_bad_overrides_are_one_line(changes, match):
     ("change", "match"),
     [
         ({"preset": "quik"}, "'quik'.*did you mean 'quick'"),
-        ({"preset": "ci", "dataset": "cifar100"}, "'cifar100'.*cifar10"),
+        ({"preset": "ci", "setting": "cifar100"}, "'cifar100'.*cifar10"),
         ({"method": "fedselekt"}, "'fedselekt'"),
         ({"aplha": 0.3}, "'aplha'.*did you mean 'alpha'"),
     ],

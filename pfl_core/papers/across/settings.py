@@ -65,14 +65,14 @@ PUBLIC: dict[str, dict[str, Any]] = {
 }
 
 
-def with_method(method: Mapping[str, Any], preset: str, dataset: str) -> dict[str, Any]:
+def with_method(method: Mapping[str, Any], preset: str, setting: str) -> dict[str, Any]:
     """The method's fields that differ from its defaults."""
     tables = [FIELDS]
     if preset in ("ci", "quick"):
         tables.append(SMALL)
     if preset == "ci":
         tables.append(SHORT)
-    tables.append({"fedmd": PUBLIC[dataset]})
+    tables.append({"fedmd": PUBLIC[setting]})
     return {field: value for table in tables for field, value in table.get(method["name"], {}).items()}
 
 

@@ -110,10 +110,10 @@ READINGS = {
 AT_ANY_SIZE = ("partition",)  # options of a reading at every preset; the others apply at preset paper only
 
 
-def with_method(method: Mapping[str, Any], preset: str, dataset: str) -> dict[str, Any]:
+def with_method(method: Mapping[str, Any], preset: str, setting: str) -> dict[str, Any]:
     """The partition of a method's reading, and at preset paper also its training and network."""
     options: dict[str, Any] = READINGS.get(method.get("reading", "paper"), {})
-    if dataset == "office_home":  # a client is a domain with all classes
+    if setting == "office_home":  # a client is a domain with all classes
         options = {name: value for name, value in options.items() if name != "partition"}
     return options if preset == "paper" else {k: v for k, v in options.items() if k in AT_ANY_SIZE}
 

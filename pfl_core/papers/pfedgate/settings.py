@@ -137,28 +137,28 @@ LR_MASK = 50.0  # of FedMask, not in the paper: at the rates of its grid the mas
 CI_GATE = {1.0: 1.5, 0.5: 1.5, 0.3: 0.05}  # s -> lr_gate at preset ci (not in the paper), with scale_bias_init = 3
 
 
-def with_method(method: Mapping[str, Any], preset: str, dataset: str) -> dict[str, Any]:
+def with_method(method: Mapping[str, Any], preset: str, setting: str) -> dict[str, Any]:
     """pFedGate's rates by Table 7 and FedMask's layers.
 
     A budget that Table 7 lacks has the rates of the nearest one (not in the paper). At the small presets evaluation
     batches are as large as in training, and at ci the gate has another rate and bias. The released code drops the last
     batch only on CIFAR, and two of its scripts use two gate paths.
     """
-    setting, _, way = dataset.partition(", ")
-    small, cifar = preset in ("quick", "ci"), setting.startswith("cifar")
+    base, _, way = setting.partition(", ")
+    small, cifar = preset in ("quick", "ci"), base.startswith("cifar")
     if method["name"] == "fedmask":
         return {"layers": 3 if small else 2 if cifar else 1, "lr_mask": LR_MASK}
     if method["name"] != "pfedgate":
         return {}
     budget = float(np.mean(method.get("keep_ratio", 0.5)))
-    rates, nearest = RATES.get(setting, GREY), min(GREY, key=lambda s: abs(s - budget))
+    rates, nearest = RATES.get(base, GREY), min(GREY, key=lambda s: abs(s - budget))
     if small:
         gate = {"lr_gate": CI_GATE[0.3 if way == "sampled" else nearest], "scale_bias_init": 3.0}
         return (gate if preset == "ci" else {}) | {"eval_batch_size": 32}
     if method.get("reading") != "authors_code":
         return dict(zip(("lr", "lr_gate"), rates[nearest], strict=True))
-    of_code = dict(zip(("lr", "lr_gate"), (rates | SCRIPTS.get(setting, {}))[nearest], strict=True))
-    two_paths = setting == "cifar100" or dataset == "femnist, sampled"
+    of_code = dict(zip(("lr", "lr_gate"), (rates | SCRIPTS.get(base, {}))[nearest], strict=True))
+    two_paths = base == "cifar100" or setting == "femnist, sampled"
     return of_code | ({} if cifar else {"last_batch": "kept"}) | ({"gate_paths": "two"} if two_paths else {})
 
 

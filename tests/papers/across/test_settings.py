@@ -56,7 +56,7 @@ def test_public_images_are_of_another_data_set():
     assert set(PUBLIC) == {setting.data["name"] for sets in SETTINGS.settings.values() for setting in sets.values()}
     for preset, sets in SETTINGS.settings.items():
         for name, setting in sets.items():
-            public = SETTINGS.spec("fedmd", preset=preset, dataset=name).build_method().public
+            public = SETTINGS.spec("fedmd", preset=preset, setting=name).build_method().public
             assert public == PUBLIC[name]["public"] != setting.data["name"]
 
 
@@ -70,7 +70,7 @@ def test_searched_values_are_those_of_the_runs():
     """A fixed value of a field must not win over the search."""
     for (preset, name), chosen in SETTINGS.searched.items():
         for method, values in chosen.items():
-            spec = SETTINGS.spec(method, preset=preset, dataset=name)
+            spec = SETTINGS.spec(method, preset=preset, setting=name)
             built = spec.build_method()
             found = {field: getattr(spec.train if field == "lr" else built, field) for field in values}
             assert found == values, method

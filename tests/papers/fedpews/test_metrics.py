@@ -14,7 +14,7 @@ from pfl_core.runs import Record
 
 def record(method="fedavg", setting="lr_server=1", correct=(5, 10), warm=0, arrays=None, **fields):
     """A run with one test client of ten samples; ``warm`` rounds of warm-up, in which seconds are 3 and else 1."""
-    spec = replace(SETTINGS.spec(method, preset="quick", dataset=setting, **fields), rounds=len(correct))
+    spec = replace(SETTINGS.spec(method, preset="quick", setting=setting, **fields), rounds=len(correct))
     at = list(range(1, len(correct) + 1))
     kept = {"correct": (at, [[n] for n in correct]), "count": (at, [[10]] * len(at))}
     kept |= {"seconds": (at, [3.0] * warm + [1.0] * (len(at) - warm))}

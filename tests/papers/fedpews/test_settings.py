@@ -99,7 +99,7 @@ def test_further_settings_of_the_figures_and_of_table_3():
         best = cells[cells["key"] == "fedpews"].sort_values("value")["variant"].iloc[-1]
         assert not more and parse_variant(best) == {"lambda": lam, "tau": tau}
     for method in ("fedpews", "fedpews_fixed", "fedprox"):
-        made = SETTINGS.spec(method, preset="paper", dataset="lr_server=1").build_method()
+        made = SETTINGS.spec(method, preset="paper", setting="lr_server=1").build_method()
         assert getattr(made, "lr_mask", 0.1) == 0.1 and getattr(made, "mu", 0.01) == 0.01
 
 

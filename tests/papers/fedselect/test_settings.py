@@ -55,8 +55,8 @@ def test_given_fields_win_over_the_papers_settings():
 @pytest.mark.parametrize("name", ["cifar10", "office_home"])
 def test_the_released_codes_reading_has_its_training_and_its_network(name):
     """At preset paper; at other presets only its assignment of classes. Other options stay those of the data set."""
-    code = SETTINGS.spec("fedselect", preset="paper", dataset=name, reading="authors_code")
-    text = SETTINGS.spec("fedselect", preset="paper", dataset=name)
+    code = SETTINGS.spec("fedselect", preset="paper", setting=name, reading="authors_code")
+    text = SETTINGS.spec("fedselect", preset="paper", setting=name)
     assert (code.train.epochs, code.train.lr, code.train.batch_size, code.train.augment) == (15, 0.05, 32, "crop_flip")
     assert code.model == {**text.model, "stem": "imagenet"}
     assert code.partition == {**text.partition, **({"allow_duplicate_classes": True} if name == "cifar10" else {})}

@@ -15,7 +15,7 @@ from tests.plots import drawn
 
 def record(dataset="cifar10", correct=((1, 2), (3, 4)), arrays=None, **options):
     """Five clients, and as many rounds as there are rows of correct predictions out of 10."""
-    spec = SETTINGS.spec("pfedgate", preset="quick", dataset=dataset, seed=0, overrides={"clients": 5}, **options)
+    spec = SETTINGS.spec("pfedgate", preset="quick", setting=dataset, seed=0, overrides={"clients": 5}, **options)
     rounds = list(range(1, len(correct) + 1))
     counts = [[10] * len(row) for row in correct]
     series = {"correct": (rounds, [list(row) for row in correct]), "count": (rounds, counts)}

@@ -15,7 +15,7 @@ SETS = {"EMNIST": "emnist", "FEMNIST": "femnist", "CIFAR10": "cifar10", "CIFAR10
 
 
 def gate(preset: str = "paper", dataset: str = "cifar10", **options):
-    return SETTINGS.spec("pfedgate", preset=preset, dataset=dataset, **options)
+    return SETTINGS.spec("pfedgate", preset=preset, setting=dataset, **options)
 
 
 def test_the_paper_preset_has_the_paper_values():
@@ -36,7 +36,7 @@ def test_at_real_every_budget_has_the_searched_rates_of_the_gate():
     rows = json.loads(PAPER.searched.read_text())
     (chosen,) = (row["values"] for row in rows if (row["preset"], row["method"]) == ("real", "pfedgate"))
     for s in (1.0, 0.5, 0.3, 0.1):
-        made = SETTINGS.spec("pfedgate", preset="real", dataset="fashion_mnist", keep_ratio=s)
+        made = SETTINGS.spec("pfedgate", preset="real", setting="fashion_mnist", keep_ratio=s)
         assert {"lr": made.train.lr} | {name: made.method[name] for name in ("lr_gate", "scale_bias_init")} == chosen
 
 
@@ -86,7 +86,7 @@ def test_scale_bias_at_ci_and_where_a_search_chose_it():
     )
 
     def made(preset, dataset, **options):
-        return settings.spec("pfedgate", preset=preset, dataset=dataset, **options)
+        return settings.spec("pfedgate", preset=preset, setting=dataset, **options)
 
     assert made("paper", "cifar10").build_method().scale_bias_init == 0
     assert made("ci", "cifar10").build_method().scale_bias_init == 3
@@ -100,7 +100,7 @@ def test_scale_bias_at_ci_and_where_a_search_chose_it():
 def test_baselines_weight_by_samples_and_layers_of_fedmask():
     for name in BASELINES[1:]:
         assert SETTINGS.spec(name, preset="paper").build_method().client_weighting == "samples"
-    layers = [SETTINGS.spec("fedmask", preset="paper", dataset=d).build_method().layers for d in SETS.values()]
+    layers = [SETTINGS.spec("fedmask", preset="paper", setting=d).build_method().layers for d in SETS.values()]
     assert layers == [1, 1, 2, 2]
 
 
@@ -128,7 +128,7 @@ def test_quick_has_ten_clients_with_validation_samples():
 def test_all_methods_keep_their_momentum():
     """In the released code the baselines keep it as well as pFedGate; pFedMe has none."""
     for name in {*BASELINES, *EXTRA, "fedmd"} - {"pfedme"}:
-        assert SETTINGS.spec(name, preset="paper", dataset="cifar10").build_method().keep_momentum, name
+        assert SETTINGS.spec(name, preset="paper", setting="cifar10").build_method().keep_momentum, name
     assert gate().build_method().keep_momentum and not gate(keep_momentum=False).build_method().keep_momentum
 
 
@@ -145,7 +145,7 @@ def test_rates_at_ci():
     settings = replace(SETTINGS, searched=searched)
     made = {s: settings.spec("pfedgate", preset="ci", keep_ratio=s) for s in (1.0, 0.5, 0.3, (0.5, 0.1))}
     assert [(one.train.lr, one.method["lr_gate"]) for one in made.values()] == [(0.3, 1.5)] * 2 + [(0.3, 0.05)] * 2
-    sampled = [settings.spec(name, preset="ci", dataset="cifar10, sampled") for name in ("pfedgate", "fedavg", "fedem")]
+    sampled = [settings.spec(name, preset="ci", setting="cifar10, sampled") for name in ("pfedgate", "fedavg", "fedem")]
     assert [one.train.lr for one in sampled] == [0.1] * 3 and sampled[0].method["lr_gate"] == 0.05
     assert settings.spec("fedavg", preset="ci").train.lr == 0.3
     assert gate("real", "fashion_mnist, sampled").train == gate("real", "fashion_mnist").train

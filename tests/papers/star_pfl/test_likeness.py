@@ -19,7 +19,7 @@ D = 44_555
 
 def similarity_record():
     """Two pairs of clients with a class each; three entries of the first tensor are stable, the same in each pair."""
-    spec = SETTINGS.spec(LIKENESS, preset="paper", dataset="labels")
+    spec = SETTINGS.spec(LIKENESS, preset="paper", setting="labels")
     within = np.kron(np.eye(2), np.ones((2, 2)))
     ranks, both = 0.2 + 0.8 * within, (3 * within).astype(int)
     names = [f.name for f in network(Record("key", spec, {}, clients={"train": [[0] * 11]}, num_params=D))[0].params]
