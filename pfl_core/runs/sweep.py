@@ -213,7 +213,7 @@ class Progress:
         """``runs``: how many runs the tasks are. ``seconds``: by the key of a run; {} for none."""
         each = {task.key: seconds[task.key] / task.spec.rounds for task in tasks if task.key in seconds}
         each = {task.prefix.key: each[task.key] for task in tasks if task.prefix and task.key in each} | each
-        self.each = {task.key: each.get(task.key, 1.0) for task in tasks}  # what a round counts
+        self.each = {task.key: each.get(task.key, 1) for task in tasks}  # what a round counts
         self.tasks = sorted(tasks, key=lambda task: (not task.saves, -self.each[task.key] * task.rounds if each else 0))
         self.done = dict.fromkeys(self.each, 0)
         total = sum(self.each[task.key] * task.rounds for task in tasks)
