@@ -84,8 +84,8 @@ class Algorithm(Generic[StateT]):
 
     ``round`` returns the next state and a dictionary of notes. ``trained`` holds the clients' rows [S, e] before
     aggregation, or their ``Scores`` as ``fed.average`` returns them. Every other note is a number or a tensor [S] that
-    is stored in the record: ``train_loss``, ``upload`` (values sent), ``upload_bits``, ``passes``, ... The engine sets
-    ``fed.score`` and ``fed.keep_trained`` for the time of a round, see ``Federation``.
+    is stored in the record: ``train_loss``, ``upload`` (values a client sends), ``upload_bits``, ``passes``, ... The
+    engine sets ``fed.score`` and ``fed.keep_trained`` for the time of a round, see ``Federation``.
     """
 
     # Part of a run's key. Raised when the results of stored runs change, see runs/versions.py.

@@ -80,6 +80,7 @@ class Snapshot:
     notes: dict[str, float | list[float]]
 
 
+SENT = {"upload", "upload_bits"}  # notes that are sums over the clients in summaries
 SCORES = {name + suffix for name in ("correct", "count", "loss") for suffix in ("", "_trained", "_val")}  # metrics
 
 
@@ -156,7 +157,7 @@ def rounds(
         finally:
             fed.score, fed.keep_trained = None, True
         seconds = perf_counter() - began - score.seconds  # without the time of evaluation
-        notes = {name: _per_client(value, clients, fed.num_clients) for name, value in _notes(info).items()}
+        notes = {name: _per_client(value, clients, fed.num_clients) for name, value in _notes(info, clients).items()}
         if due:
             # Before aggregation: sampled clients only. After aggregation: all clients.
             trained = info.get("trained")
@@ -277,9 +278,13 @@ def class_scores(
     return guarded(algorithm, fed, compute, "scores", t, "test")
 
 
-def _notes(info: dict) -> dict[str, float | Tensor]:
-    """The result of a round without its trained rows."""
-    return {name: value for name, value in info.items() if name != "trained"}
+def _notes(info: dict, clients: Tensor) -> dict[str, float | Tensor]:
+    """The result of a round without its trained rows. One number of SENT is what each of the clients [S] sends."""
+    notes = {name: value for name, value in info.items() if name != "trained"}
+    for name in SENT & notes.keys():
+        if not isinstance(notes[name], Tensor) or notes[name].dim() == 0:
+            notes[name] = torch.full((len(clients),), float(notes[name]), dtype=torch.float64)
+    return notes
 
 
 def _per_client(value: float | Tensor, clients: Tensor, num_clients: int) -> float | list[float]:

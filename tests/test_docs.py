@@ -85,8 +85,21 @@ def test_every_task_of_the_howto_page_runs(heading, folders, capsys, monkeypatch
         for command in commands(text):
             assert main([word.replace("tcp://HOST:8786", address) for word in made_small(command)]) == 0
             assert capsys.readouterr().out
-    for name in [name for name in sys.modules if name in ("my_data", "sets", "my_net", "my_method")]:
+    for name in [name for name in sys.modules if name in ("my_data", "sets", "my_net", "my_method", "my_head")]:
         del sys.modules[name]
+
+
+def test_the_method_with_personal_parts_is_fedper(folders, capsys):
+    """The one in CONTRIBUTING."""
+    run_blocks((DOCS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    answers = []
+    for name, option in (("my_head:OwnHead", []), ("fedper", ["--set", "client_weighting=samples"])):
+        assert main(["run", name, *option, *"--model mlp --rounds 2 --json".split()]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    own, fedper = answers
+    assert {name: own[name] for name in ("acc_mean", "loss", "upload_mb")} == pytest.approx(
+        {name: fedper[name] for name in ("acc_mean", "loss", "upload_mb")}
+    )
 
 
 @contextmanager

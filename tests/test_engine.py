@@ -128,6 +128,7 @@ class Spy(Algorithm):
             "flag": clients > 1,
             "one": torch.tensor(2.5),
             "number": 7,
+            "upload": 3,
         }
         return dataclasses.replace(state, shared=state.shared + 1), notes
 
@@ -163,7 +164,7 @@ def test_notes_have_one_value_per_client_and_nan_for_absent_clients():
     _, history = run(Spy(), fed, schedule)
     for t in range(2):
         clients = schedule.clients(10, 0, t).tolist()
-        for name, value in (("each", lambda k: 10.0 * k), ("flag", lambda k: float(k > 1))):
+        for name, value in (("each", lambda k: 10.0 * k), ("flag", lambda k: float(k > 1)), ("upload", lambda k: 3)):
             row = history.series[name][1][t]
             assert len(row) == 10
             assert [row[k] for k in clients] == [value(k) for k in clients]

@@ -262,10 +262,12 @@ def draw_all(tasks: Mapping[str, Drawing], root: Path, jobs: int | None, refresh
             raise
     written = [_short(path) for path, modified in sorted(_files(root).items()) if before.get(path) != modified]
     print("\n".join(f"    {path}" for path in written))
-    print(
-        f"{len(took)} of {len(tasks)} notebooks in {duration(perf_counter() - start)}; executed copies in "
-        f"{_short(data_dir() / 'notebooks')}"
-    )
+    folder = data_dir() / "notebooks"
+    copies = f"executed copies in {_short(folder)}"
+    if len(took) == len(tasks) == 1:
+        ((name, task),) = tasks.items()
+        copies = f"open it: {_short(folder / task.parameters['PRESET'] / f'{name}.ipynb')}"
+    print(f"{len(took)} of {len(tasks)} notebooks in {duration(perf_counter() - start)}; {copies}")
     if failed:
         print(f"failed: {', '.join(failed)}; see NAME.failed.ipynb in the folder of the copies")
     if len(took) + len(failed) < len(tasks):
