@@ -35,7 +35,7 @@ class SweepError(RuntimeError):
     """Some runs of a sweep failed; the others are stored. The message has a line for each failed run.
 
     Attributes:
-        errors: of the runs that failed.
+        errors: of the runs that failed in this process; those of workers are only in the message.
     """
 
     def __init__(self, text: str, errors: Iterable[BaseException] = ()) -> None:
@@ -101,6 +101,7 @@ def sweep(
         else:
             missing[key] = spec
     failures: dict[str, BaseException] = {}
+    here = False  # whether the runs are computed in this process
     if missing:
         tasks = [Task(spec, key) for key, spec in missing.items()] if until else plan(missing, store)
         address = None if executor else cluster.address(scheduler)
@@ -116,7 +117,8 @@ def sweep(
         ]
         note_waiting(store, tasks)
         with Progress(tasks, len(missing), dict(zip(keys, seconds, strict=True)) if seconds else {}) as progress:
-            if executor is None and address is None and jobs == 1:
+            here = executor is None and address is None and jobs == 1
+            if here:
                 failures = _sequentially(progress.tasks, store, progress, warn)
             else:
                 own = pool.Workers(jobs) if executor is None else pool.Pool(executor)
@@ -139,7 +141,7 @@ def sweep(
     if failures:
         lines = "\n".join(f"  {missing[key].label()}: {_error_line(error)}" for key, error in failures.items())
         text = f"{len(failures)} of {len(missing)} runs failed, the others are stored:\n{lines}"
-        raise SweepError(text, failures.values())
+        raise SweepError(text, failures.values() if here else ())
     if lost := [missing[key].label() for key in missing if key in unfinished]:
         raise SweepError(
             f"{len(lost)} runs are complete but not in {store.root}, first {lost[0]}; "

@@ -438,6 +438,7 @@ def test_a_failing_run_is_named_and_the_others_are_stored(pool, spec, store):
     assert head.startswith("1 of 3 runs failed")
     assert len(lines) == 1, "a line for each failed run, however long its message"
     assert all(part in lines[0] for part in (bad.label(), "RuntimeError", "first line"))
+    assert [type(error) for error in caught.value.errors] == ([RuntimeError] if pool == "here" else [])
     assert store.get(bad.key()) is None
     assert all(store.get(s.key()) is not None for s in good)
     assert leftovers(store) == []
