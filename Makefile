@@ -75,7 +75,7 @@ clean: ## remove caches and build leftovers; .venv/ and data/ stay
 $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -c 'import pip; $(FITS)' 2>/dev/null || { $(find_python); $$found -m venv --clear $(VENV); }
 	@echo "Installing torch and about 180 packages into $(VENV) (2 GB on disk; a minute or two)"
-	@$(dots); start=$$(date +%s); { $(by_uv) || $(by_pip); }; failed=$$?; kill $$dots; \
+	@$(dots); start=$$(date +%s); sh .ci/install $(VENV) $(WHAT); failed=$$?; kill $$dots; \
 	[ $$failed -eq 0 ] && echo " done in $$(( $$(date +%s) - start )) s"
 	@touch $@
 
@@ -92,19 +92,4 @@ endef
 # Prints a dot every two seconds until the shell that started it ends.
 define dots
 ( while sleep 2 && kill -0 $$$$; do printf .; done 2>/dev/null ) & dots=$$!
-endef
-
-# Three times as fast as pip. It does not read pip's settings, so the package index is passed on to it.
-define by_uv
-( setting() { $(BIN)/python -m pip config get "global.$$1" 2>/dev/null; }; \
-  links=$${PIP_FIND_LINKS:-$$(setting find-links)}; index=$${PIP_INDEX_URL:-$$(setting index-url)}; \
-  [ -z "$$links" ] || export UV_FIND_LINKS="$$links"; [ -z "$$index" ] || export UV_DEFAULT_INDEX="$$index"; \
-  $(BIN)/python -m pip install --retries 1 -c constraints.txt uv && \
-  $(BIN)/uv pip install --quiet --compile-bytecode --build-constraints constraints.txt --python $(BIN)/python $(WHAT) ) > $(VENV)/uv.log 2>&1
-endef
-
-# Quiet unless it fails: on many machines pip prints harmless warnings.
-define by_pip
-{ printf ' uv could not (see $(VENV)/uv.log), so pip does it '; \
-  $(BIN)/python -m pip install $(WHAT) > $(VENV)/pip.log 2>&1 || { echo; tail -n 20 $(VENV)/pip.log >&2; false; }; }
 endef

@@ -22,7 +22,7 @@ BINS = 15  # of the calibration error, as in Guo et al. 2017
 def check_installed() -> None:
     """Raise ValueError if torchmetrics is not installed."""
     if find_spec("torchmetrics") is None:
-        raise ValueError("metrics need torchmetrics, which is not installed; pip install 'pfl-companion[metrics]'")
+        raise ValueError("metrics need torchmetrics, which is not installed; pip install torchmetrics")
 
 
 def score(names: Sequence[str], outputs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, list[float]]:

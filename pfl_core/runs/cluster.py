@@ -60,7 +60,7 @@ class Cluster(Pool):
             from distributed import Client
         except ImportError:
             raise ConnectionError(
-                f"a scheduler ({address}) needs Dask, which is not installed: pip install 'pfl-companion[cluster]'"
+                f"a scheduler ({address}) needs Dask, which is not installed: pip install 'dask[distributed]'"
             ) from None
         for name in ("distributed", "distributed.client"):  # they print a traceback where one line will do
             logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -261,7 +261,7 @@ def _scale(cells: pd.DataFrame, line: float | None, cut: bool | float) -> tuple[
 
 
 def _marks(ax: Axes, cells: pd.DataFrame, labels: Sequence[str], look: Mapping[str, Look]) -> None:
-    """The marks of one panel; those beyond its limits are numbers at the edge."""
+    """The marks of one panel; those beyond its limits are numbers at the edge, and bars end there with an arrowhead."""
     edge, (left, right) = ax.get_yaxis_transform(), ax.get_xlim()
     for cell in cells.itertuples():
         y, of = -labels.index(cell.y), look[cell.y]
@@ -272,6 +272,9 @@ def _marks(ax: Axes, cells: pd.DataFrame, labels: Sequence[str], look: Mapping[s
                 bar = own is of and not np.isnan(cell.low)
                 if bar:
                     ax.plot([cell.low, cell.high], [y, y], color=of.color, linewidth=1.2, zorder=2)
+                    for end, tip, beyond in ((left, 4, cell.low < left), (right, 5, cell.high > right)):
+                        if beyond:  # 4 and 5 are Matplotlib's ◂ and ▸ with their points at the end
+                            ax.plot(end, y, marker=tip, markersize=3, color=of.color, clip_on=False)
                 face = of.color if bar else "w" if own is of else "none"
                 ax.plot(value, y, own.marker, color=own.color, mfc=face, clip_on=False, zorder=3 if own is of else 4)
             elif not np.isnan(value):
