@@ -51,5 +51,13 @@ PAPER = Paper(
         )
         for task, data in (("axial", "MNIST"), ("sagital", "Fashion-MNIST"))
         if number != 2 or task == "axial"  # runs of three values of α on MNIST alone
+    )
+    + (
+        (
+            9,
+            "traces",
+            "thresholds − nothing frozen, after aggregation > -0.5",
+            "with − without freezing, Fashion-MNIST",
+        ),
     ),
 )
