@@ -14,7 +14,7 @@ from pfl_core.federation import Federation
 from pfl_core.ops import ABSENT, ClientRows
 from pfl_core.options import checked, field_types, percent_hint
 from pfl_core.plugins import PACKAGE, find
-from pfl_core.registry import INSTRUMENTS, MODULES
+from pfl_core.registry import INSTRUMENTS, METHODS
 from pfl_core.training import Training
 
 IN_CHECKPOINTS: dict[str, type] = {}  # class name -> class of a state, or of an object inside a state
@@ -261,10 +261,10 @@ def name_of(cls: type[Algorithm]) -> str:
 
 def methods() -> dict[str, MethodEntry]:
     """All registered methods by name."""
-    for module in {**MODULES, **INSTRUMENTS}.values():
+    for module in {**METHODS, **INSTRUMENTS}.values():
         importlib.import_module(module)
-    # In the order of MODULES, whatever the order of imports.
-    return {name: _REGISTRY[name] for name in (*MODULES, *(_REGISTRY.keys() - MODULES.keys()))}
+    # In the order of METHODS, whatever the order of imports.
+    return {name: _REGISTRY[name] for name in (*METHODS, *(_REGISTRY.keys() - METHODS.keys()))}
 
 
 def method(name: str) -> type[Algorithm]:
@@ -272,7 +272,7 @@ def method(name: str) -> type[Algorithm]:
 
     Raises ValueError for an unknown name and for a class that is not an Algorithm.
     """
-    module = MODULES.get(name) or INSTRUMENTS.get(name)
+    module = METHODS.get(name) or INSTRUMENTS.get(name)
     if module:
         importlib.import_module(module)
     cls = find("method", name, _loaded() if module or ":" in name else registered())

@@ -3,7 +3,7 @@
 A new method needs a line here.
 """
 
-MODULES = {  # method -> module
+METHODS = {  # method -> module
     "ditto": "pfl_core.algorithms.ditto",
     "fedap": "pfl_core.algorithms.fedap",
     "fedavg": "pfl_core.algorithms.fedavg",

@@ -13,7 +13,7 @@ import pytest
 
 import pfl_core
 from pfl_core import notebooks
-from pfl_core.registry import MODULES
+from pfl_core.registry import METHODS
 
 for module in ("sphinx", "myst_nb", "sphinx_book_theme", "sphinx_copybutton", "sphinx-mathjax-offline"):
     pytest.importorskip(module, reason="the extra `site` is not installed; `make site` does it")
@@ -76,7 +76,7 @@ def browser() -> Iterator:
 def test_every_notebook_and_method_has_its_place(site, pages):
     assert [name for name in notebooks.names() if not (site / f"notebooks/{name}.html").exists()] == []
     modules = {name for page in pages.values() for name in page.ids if name.startswith("module-pfl_core.")}
-    assert {f"module-{module}" for module in MODULES.values()} <= modules
+    assert {f"module-{module}" for module in METHODS.values()} <= modules
 
 
 def test_the_list_of_pages_is_folded_by_paper(site):

@@ -37,7 +37,7 @@ from pfl_core.options import NonNegativeFloat, NonNegativeInt
 )
 @dataclass(frozen=True)
 class Ditto(FedAvg[MovingState]):
-    """``shared`` [e] is θ, ``local`` N rows [e] are the v_k. FedAvg's hooks of local training are not called."""
+    """``shared`` [e] is θ, ``local`` N rows [e] are the v_k. Of FedAvg it has the server's step and weights only."""
 
     lam: NonNegativeFloat = 0.1  # λ, weight of the distance to θ
     personal_epochs: NonNegativeInt | None = None  # of v_k; None: as many as for θ_k

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from pfl_core.deadline import now
 from pfl_core.options import choices, did_you_mean
-from pfl_core.registry import INSTRUMENTS, MODULES
+from pfl_core.registry import INSTRUMENTS, METHODS
 
 
 class BadArgument(argparse.ArgumentTypeError, ValueError):
@@ -33,7 +33,7 @@ def known(kind: str, names: Collection[str]) -> Callable[[str], str]:
 
 def method(text: str) -> str:
     """The name of a method. A user's own method, ``module:Class``, is checked when it is imported."""
-    names = MODULES | INSTRUMENTS
+    names = METHODS | INSTRUMENTS
     if ":" not in text and text not in names:
         raise BadArgument(
             f"unknown method {text!r}{did_you_mean(text, names)}; `pfl methods` lists all; "

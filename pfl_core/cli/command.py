@@ -1,6 +1,6 @@
 """Parses the command line, runs the command, and reports every error as one line on stderr.
 
-Each module of ``MODULES`` has ``add(commands)``, which declares the arguments of its commands. A command is a function
+Each module of ``COMMANDS`` has ``add(commands)``, which declares the arguments of its commands. A command is a function
 from the parsed arguments to the exit status.
 """
 
@@ -25,11 +25,10 @@ from pfl_core.cli.specs import unknown_option
 from pfl_core.data.registry import COMBINED, SINGLE, data_dir, npz_names
 from pfl_core.papers import PAPERS, STUDIES
 from pfl_core.plugins import text_of
-from pfl_core.registry import MODULES as METHODS
-from pfl_core.registry import PARTITIONS
+from pfl_core.registry import METHODS, PARTITIONS
 from pfl_core.study.presets import PRESETS
 
-MODULES = (figures, methods, data, compare, run, runs, search, report)
+COMMANDS = (figures, methods, data, compare, run, runs, search, report)
 FAILED, BAD_INPUT, TIME_UP = 1, 2, 3
 MAX_LINE = 600  # characters of the line of an error; --debug prints all
 MORE = " ... (--debug shows all)"
@@ -88,7 +87,7 @@ def parser() -> Parser:
     top = Parser(prog="pfl", description="Personalized federated learning, paper by paper.")
     top.add_argument("--version", action="version", version=f"pfl {_version()}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in MODULES:
+    for module in COMMANDS:
         module.add(commands)
     return top
 

@@ -12,7 +12,7 @@ from pfl_core.cli.specs import OPTIONS, add_run_options, variations
 from pfl_core.cli.sweeps import COSTS, frame_of, run_all, scores, show_plan
 from pfl_core.cli.tables import Cells, as_json, latex, table
 from pfl_core.papers import PAPERS, paper
-from pfl_core.registry import MODULES
+from pfl_core.registry import METHODS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +64,7 @@ def do_compare(args: argparse.Namespace) -> int:
 
 def compare_papers(args: argparse.Namespace) -> int:
     (name,) = args.names or (None,)
-    if name in MODULES and name not in PAPERS:
+    if name in METHODS and name not in PAPERS:
         raise ValueError(f"{name!r} is a method and no paper; give a second method to compare it with")
     selected = [known("paper", PAPERS)(name)] if name else list(PAPERS)
     from pfl_core.runs import Store

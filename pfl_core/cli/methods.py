@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pfl_core.cli.arguments import method
 from pfl_core.cli.fields import PACKAGE, Field, declared
 from pfl_core.cli.tables import as_json, table
-from pfl_core.registry import MODULES
+from pfl_core.registry import METHODS
 
 if TYPE_CHECKING:
     from pfl_core.algorithm import Algorithm
@@ -38,7 +38,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def do_methods(args: argparse.Namespace) -> int:
     if args.json:
-        print(as_json([described(name) for name in args.methods or sorted(MODULES)]))
+        print(as_json([described(name) for name in args.methods or sorted(METHODS)]))
     elif args.methods:
         print("\n\n".join(page(described(name)) for name in args.methods))
     else:
@@ -49,7 +49,7 @@ def do_methods(args: argparse.Namespace) -> int:
 
 def registered() -> Iterator[tuple[str, str, str, str]]:
     """Name, papers, what is shared, and file of each method, from the text of its ``register``; nothing is imported."""
-    for module in dict.fromkeys(MODULES.values()):
+    for module in dict.fromkeys(METHODS.values()):
         path = PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "register":

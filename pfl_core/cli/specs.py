@@ -33,7 +33,7 @@ from pfl_core.cli.fields import PACKAGE, declared
 from pfl_core.data.registry import check_name, data_dir
 from pfl_core.options import choices, did_you_mean
 from pfl_core.papers import STUDIES, study
-from pfl_core.registry import INSTRUMENTS, METRICS, MODULES, PARTITIONS
+from pfl_core.registry import INSTRUMENTS, METHODS, METRICS, PARTITIONS
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def setting(text: str) -> tuple[str, str, list[Any]]:
     """'partition.val=0.1,0.2' -> ("partition", "val", [0.1, 0.2]). A name without a dot is a field of the method."""
     name, equals, value_text = text.partition("=")
     owner, dot, field = name.rpartition(".")
-    is_known = owner in ("", *OWNERS[1:], *MODULES, *INSTRUMENTS) or ":" in owner
+    is_known = owner in ("", *OWNERS[1:], *METHODS, *INSTRUMENTS) or ":" in owner
     if not equals or not field or not is_known or bool(dot) != bool(owner):
         raise BadArgument(
             f"{text!r} is not FIELD=VALUE with a FIELD such as alpha, data.x, partition.x, train.x or METHOD.x"
@@ -288,7 +288,7 @@ def trial(name: str, given: dict[str, Any], seed: int) -> RunSpec:
     from pfl_core.runs import RunSpec
     from pfl_core.study.settings import override
 
-    entry = methods()[name] if name in MODULES else None
+    entry = methods()[name] if name in METHODS else None
     spec = None
     if entry and entry.trial:
         with suppress(ValueError):  # an error in the given fields themselves is raised below

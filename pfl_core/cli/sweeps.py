@@ -54,7 +54,7 @@ def show_plan(groups: Mapping[str, Sequence[RunSpec]], args: argparse.Namespace,
     cells = [(row["name"], row["stored"], row["missing"], *(_cost(row, name) for name in FORMS)) for row in rows]
     lines = [table((column, "runs stored", "missing", "time", "memory", "disk"), cells)]
     if total.runs:
-        lines.append(f"{jobs} parallel runs; time estimated {total.basis}")
+        lines.append(f"{min(jobs, total.runs)} parallel runs; time estimated {total.basis}")
     for name, found in surveys.items():
         lines += [f"{name}: {num} runs cannot be computed: {reason}" for reason, num in found.blocked.items()]
     print("\n".join(lines), flush=True)
@@ -74,7 +74,7 @@ def _cost(row: Mapping[str, Any], name: str) -> str:
 def run_all(specs: Sequence[RunSpec], store: Store, args: argparse.Namespace) -> tuple[list[Record], list[bool]]:
     """The records of the runs, missing ones computed in parallel, and whether each was stored already.
 
-    A single run tells its warnings, and its error is raised as it is.
+    Each warning is printed once. The error of a single run is raised as it is.
     """
     from tqdm import tqdm
 
@@ -91,10 +91,15 @@ def run_all(specs: Sequence[RunSpec], store: Store, args: argparse.Namespace) ->
     options: dict[str, Any] = {"jobs": args.jobs, "store": store, "log": args.log and args.log.resolve()}
     if "until" in args:
         options |= {"until": until, "keep_state": args.keep_state or bool(args.save_models)}
-    if len(specs) == 1:
-        options["warn"] = lambda text: tqdm.write(f"pfl: {text}", file=sys.stderr)
+    told: set[str] = set()
+
+    def warn(text: str) -> None:
+        if text not in told:
+            told.add(text)
+            tqdm.write(f"pfl: {text}", file=sys.stderr)
+
     try:
-        records = sweep(specs, **options)
+        records = sweep(specs, **options, warn=warn)
     except SweepError as error:
         raise error.errors[0] if len(specs) == 1 and error.errors else error from None
     complete_logs(args.log, records, stored)

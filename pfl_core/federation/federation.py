@@ -243,7 +243,7 @@ class Federation:
         whole_gradient = everyone.trainable is None or training.gradient is not None or function is not None
 
         def train(rows: slice | Tensor) -> None:
-            """Train the clients of one group: copy their rows in, a step for each batch, copy them back."""
+            """Train the clients of one group: a step for each batch, on views of their rows or on copies."""
             group, backend = everyone.take(rows, None if in_place else theta), self._backend
             self._net.set_mode(training.norm_mode)
             any_trainable = backend.set_trainable(len(group.numbers), True if whole_gradient else group.trainable)

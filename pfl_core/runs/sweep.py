@@ -81,7 +81,7 @@ def sweep(
         keep_state: keep the final states of the runs that are computed, see ``Task``.
         log: a folder in which each run that is computed writes its scores after every round, see ``RunLog``.
         seconds: estimate for each spec. The longest run then starts first, and the progress bar counts seconds.
-        warn: called with a line for the user, as in ``execute``, by runs that are computed in this process.
+        warn: called with a line for the user, as in ``execute``.
 
     Raises SweepError if some runs failed, after all others are done; TimeUpError if some were not completed because of
     ``stop_at``; ConnectionError if the scheduler does not answer or is lost; ValueError if one of its workers has other
@@ -123,7 +123,7 @@ def sweep(
             else:
                 own = pool.Workers(jobs) if executor is None else pool.Pool(executor)
                 with own if address is None else cluster.Cluster(address, store) as where:
-                    failures = _in_parallel(progress.tasks, store, progress, where)
+                    failures = _in_parallel(progress.tasks, store, progress, where, warn)
         records |= {task.key: record for task in tasks if task.record and (record := _ended(store, task)) is not None}
         stopped = [key for key in missing.keys() & records.keys() if records[key].partial]
         remove_unneeded(store, {*failures, *stopped})
@@ -179,29 +179,30 @@ def _with_checksums(task: Task) -> Task:
         return task
 
 
-def _job(task: Task, store: Store, module: str, check_parent: Callable[[], object] = lambda: None) -> str:
-    """Executed by a worker: compute the task and write its progress to a file.
+def _job(task: Task, store: Store, module: str, check_parent: Callable[[], object] = lambda: None) -> list[str]:
+    """Executed by a worker: compute the task and write its progress to a file. Returns the lines for the user.
 
     ``module`` registers the method. ``check_parent`` is called after each round and raises if the sweep has ended.
     Raises RunError for everything else that goes wrong.
     """
-    key, pool.is_running = task.key, True
+    pool.is_running = True
+    lines: list[str] = []
 
     def on_round(done: int) -> None:
         check_parent()
         with suppress(OSError):  # on a full disk the progress is unknown, but the run goes on
-            atomic_write(store.progress(key), str(done).encode())
+            atomic_write(store.progress(task.key), str(done).encode())
 
     try:
         importlib.import_module(module)
-        _execute(task, store, on_round)
+        _execute(task, store, on_round, warn=lines.append)
     except (TimeUpError, SweepEndedError):
         raise
     except BaseException as error:  # SystemExit would end the worker
         raise RunError(_error_line(error)) from None
     finally:
         pool.is_running = False
-    return key
+    return lines
 
 
 class Progress:
@@ -295,7 +296,9 @@ def _error_line(error: BaseException) -> str:
     )
 
 
-def _in_parallel(tasks: Sequence[Task], store: Store, progress: Progress, where: pool.Pool) -> dict[str, BaseException]:
+def _in_parallel(
+    tasks: Sequence[Task], store: Store, progress: Progress, where: pool.Pool, warn: Callable[[str], object]
+) -> dict[str, BaseException]:
     """Start each task as soon as the task that it depends on has ended and a worker is free.
 
     If a worker dies, the pool fails and all running tasks with it. These are tried once more at the end, one at a time,
@@ -326,6 +329,8 @@ def _in_parallel(tasks: Sequence[Task], store: Store, progress: Progress, where:
         for future in wait(running, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED).done:
             (task, was_retry), error = running.pop(future), where.error_of(future)
             key = task.key
+            for line in future.result() if error is None else ():
+                warn(line)
             if isinstance(error, BrokenProcessPool) and _ended(store, task) is not None:
                 error = None  # the worker died after it had stored the record
             if isinstance(error, BrokenProcessPool) and not was_retry:

@@ -429,6 +429,11 @@ class Judged:
     def _word_of(self, option: Any) -> str:
         return _word(found for found in self.effects if found.option == option)
 
+    def size(self, found: Found) -> str:
+        """ "smaller" or "larger" than printed; "" for one of two bounds on the same number, which has both sizes."""
+        same = (other for other in self.effects if (other.keys, other.mean) == (found.keys, found.mean))
+        return "" if any(other.side != found.side for other in same) else found.size
+
     @property
     def counts(self) -> str:
         """How many effects have which outcome: "reversed 5, not found 2"."""
@@ -626,7 +631,7 @@ def table(judged: Iterable[Judged]) -> pd.DataFrame:
             row = {"claim": claim.claim.number, "word": claim.word, "on": f"{found.setting} {option}".strip()}
             row |= {"effect": found.effect, "paper": span(found.printed, ".4g")}
             row |= {"here": found.mean, "from": found.low, "to": found.high, "seeds": found.seeds}
-            row |= {"preset": found.preset, "outcome": found.size or found.outcome, "why": found.reason}
+            row |= {"preset": found.preset, "outcome": claim.size(found) or found.outcome, "why": found.reason}
             rows.append(row)
     return pd.DataFrame(rows).set_index(["claim", "word", "on", "effect"])
 

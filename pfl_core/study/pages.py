@@ -86,7 +86,7 @@ def files(evidence: Evidence, draw: bool) -> dict[Path, bytes]:
     """All files of one paper: the page, the long tables as CSV, and with ``draw`` the pictures."""
     name, title, folder = evidence.paper.name, evidence.paper.title, ROOT / "figures"
     effects = pd.DataFrame(
-        {"claim": claim.claim.number, "word": claim.word} | _row(replace(found, size=pictures.size(claim, found)))
+        {"claim": claim.claim.number, "word": claim.word} | _row(replace(found, size=claim.size(found)))
         for claim in evidence.judged
         for found in claim.effects
     )
@@ -230,7 +230,7 @@ def verdict(claim: Judged) -> str:
 def effect_counts(claim: Judged) -> str:
     """How many of the effects that were run have which outcome: "option 0.3: reproduced 3 (2 smaller), open 2"."""
     effects = [found for found in pictures.of_nearest(claim) if found.outcome != NOT_RUN]
-    sizes = Counter(pictures.size(claim, found) for found in effects)
+    sizes = Counter(claim.size(found) for found in effects)
     shown = ", ".join(f"{sizes[size]} {size}" for size in ("smaller", "larger") if sizes[size])
     counts = Counter(found.outcome for found in effects)
     texts = {outcome: f"{outcome} {counts[outcome]}" for outcome in (*OUTCOMES, SHOWN) if counts[outcome]}
@@ -372,7 +372,7 @@ def report(study: Study, draw: bool = True) -> Report:
 def headline(evidence: Evidence) -> list[Found]:
     """The paper's main effects in words, each with its size. Raises KeyError for an effect that no claim has."""
     known = {
-        (claim.claim.number, found.setting, found.effect): replace(found, size=pictures.size(claim, found))
+        (claim.claim.number, found.setting, found.effect): replace(found, size=claim.size(found))
         for claim in evidence.judged
         for found in claim.effects
     }

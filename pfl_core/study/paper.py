@@ -113,7 +113,7 @@ class Study:
         """
         chosen, fields = parameters.seeds_of(seeds), parameters.overrides_of(overrides)
         wanted = self.specs(notebook, preset, chosen, fields)
-        found = self.frame(stored.read_or_compute(stored.available(wanted), parameters.truth_of(train)))
+        found = self.frame(stored.read_or_compute(wanted, parameters.truth_of(train)))
         own = self.preset_seeds(notebook, preset)
         by_hand = bool(fields) or chosen is not None and set(own) != set(chosen)
         return found.assign(by_hand=by_hand, overrides=", ".join(f"{name} = {value}" for name, value in fields.items()))

@@ -49,12 +49,6 @@ def of_nearest(claim: Judged) -> list[Found]:
     return [found for found in claim.effects if found.option == nearest]
 
 
-def size(claim: Judged, found: Found) -> str:
-    """ "smaller" or "larger" than printed; "" for one of two bounds on the same number, which has both sizes."""
-    same = (other for other in claim.effects if (other.keys, other.mean) == (found.keys, found.mean))
-    return "" if any(other.side != found.side for other in same) else found.size
-
-
 def data_of(effects: Iterable[Found]) -> str:
     """The data of the effects' runs, in short: "CIFAR-10 and Fashion-MNIST"."""
     names = (name for found in effects for name in short_data(found.setting, found.data).split(" and "))
@@ -98,7 +92,7 @@ def claims_figure(judged: Sequence[Judged], title: str) -> Figure:
                 named = [replace(f, effect=f"{f.setting}: {f.effect}" if f.setting else f.effect) for f in part]
             else:
                 named = part
-            _strip(_axes(fig, y, len(part)), named, [size(claim, found) for found in part])
+            _strip(_axes(fig, y, len(part)), named, [claim.size(found) for found in part])
             y -= ROW * len(part) + FOOT
     return _with_head(fig, title, _legend(), SMALL + 1, NOTE)
 

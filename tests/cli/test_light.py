@@ -7,7 +7,7 @@ import pytest
 
 from pfl_core import algorithm, registry
 from pfl_core.partition import PARTITIONS
-from pfl_core.registry import INSTRUMENTS, MODULES
+from pfl_core.registry import INSTRUMENTS, METHODS
 
 HEAVY = {
     *("torch", "torchvision", "numpy", "pandas", "scipy", "sklearn", "matplotlib", "seaborn", "medmnist", "PIL"),
@@ -103,6 +103,6 @@ def test_every_public_name_can_be_imported():
 
 
 def test_the_tables_of_names_are_those_of_the_registries():
-    assert {name: entry.cls.__module__ for name, entry in algorithm.methods().items()} == MODULES
-    assert algorithm.registered().keys() == {*MODULES, *INSTRUMENTS}
+    assert {name: entry.cls.__module__ for name, entry in algorithm.methods().items()} == METHODS
+    assert algorithm.registered().keys() == {*METHODS, *INSTRUMENTS}
     assert registry.PARTITIONS == tuple(PARTITIONS)

@@ -438,13 +438,14 @@ def compared(capsys) -> list[dict]:
     return json.loads(capsys.readouterr().out)
 
 
-def test_small_batches_with_batch_norm_give_a_warning(capsys, tmp_path, monkeypatch):
-    """20 images of each client in batches of 16 leave one of 4; the run continues."""
+@pytest.mark.parametrize("runs", ["--seed 0", "--seed 0,1 --jobs 2"])
+def test_small_batches_with_batch_norm_give_a_warning(runs, capsys, tmp_path, monkeypatch):
+    """20 images of each client in batches of 16 leave one of 4; the runs continue, and it is said once."""
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
     line = "run fedavg --model lenet_small --rounds 1 --batch-size 16 --set partition.train_per_class=10"
-    assert main(line.split()) == 0
+    assert main([*line.split(), *runs.split()]) == 0
     warning = "pfl: batch norm: the last batch of 10 of 10 clients has fewer than 8 samples (minimum 4"
-    assert warning in capsys.readouterr().err
+    assert capsys.readouterr().err.count(warning) == 1
 
 
 def spec_of(*command: str):

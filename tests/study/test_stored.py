@@ -9,7 +9,7 @@ import pytest
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.runs import execute, sweep, write_record
 from pfl_core.study.plots import caption
-from pfl_core.study.stored import available, read_or_compute
+from pfl_core.study.stored import read_or_compute
 from pfl_core.training import Training
 from tests.study.small_runs import specs
 
@@ -33,8 +33,11 @@ def test_it_trains_with_its_parameter_or_under_pfl_figures(store, monkeypatch):
     assert [record.spec.seed for record in read_or_compute(specs(), store=store)] == [0, 1]
 
 
-def test_small_presets_always_train(store, monkeypatch):
-    monkeypatch.delenv("PFL_TRAIN", raising=False)
+def test_small_presets_train_unless_nothing_may(store, monkeypatch):
+    monkeypatch.setenv("PFL_TRAIN", "0")
+    with pytest.raises(FileNotFoundError, match="none of these 2 runs is stored"):
+        read_or_compute(specs("ci"), store=store)
+    monkeypatch.delenv("PFL_TRAIN")
     assert len(read_or_compute(specs("ci"), store=store)) == 2
 
 
@@ -51,17 +54,17 @@ def test_a_partial_run_is_drawn_and_continued_on_request(store, monkeypatch):
     assert not whole.partial and whole.key == drawn.key
 
 
-def test_available_is_what_is_stored_or_has_its_data_here(store, tmp_path, monkeypatch, capsys):
+def test_runs_with_neither_record_nor_data_are_left_out(store, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
     wanted = [*specs(), *specs(data={"name": "cifar10"})]
-    assert available(wanted, store) == wanted[:2]
+    records = read_or_compute(wanted, train=True, store=store)
+    assert [record.spec for record in records] == wanted[:2]
     assert "left out, 2 runs: data set 'cifar10' is not here" in capsys.readouterr().out
-    (made,) = sweep(wanted[:1], jobs=1, store=store)
-    one = dataclasses.replace(made, key=wanted[2].key(), spec=wanted[2], data={"cifar10": "of a file elsewhere"})
+    one = dataclasses.replace(records[0], key=wanted[2].key(), spec=wanted[2], data={"cifar10": "of a file elsewhere"})
     write_record(one, store.results / "real" / f"{one.key}.json")
-    assert available(wanted, store) == wanted[:3]
+    assert [record.spec for record in read_or_compute(wanted, store=store)] == wanted[:3]
     with pytest.raises(FileNotFoundError, match="is not here"):
-        available(wanted[3:], store)
+        read_or_compute(wanted[3:], store=store)
 
 
 def test_runs_that_did_not_train_are_listed(store, capsys, monkeypatch):

@@ -7,7 +7,7 @@ are those of the papers' searches where they have one. Every search is on valida
 from __future__ import annotations
 
 from pfl_core.papers.across.settings import SETTINGS
-from pfl_core.registry import MODULES
+from pfl_core.registry import METHODS
 from pfl_core.study.search import Search
 
 Grid = dict[str, tuple[float, ...]]
@@ -33,7 +33,7 @@ EACH: dict[str, Grid] = {"pfedgate": {"scale_bias_init": (0.0, 3.0)}}
 
 def searches() -> tuple[Search, ...]:
     """A search for every method. FedMask trains scores of masks, so its only rate is that of the scores."""
-    grids = {name: {"lr": RATES, **STRENGTHS.get(name, {})} for name in MODULES}
+    grids = {name: {"lr": RATES, **STRENGTHS.get(name, {})} for name in METHODS}
     grids["fedmask"] = {"lr_mask": (5.0, 50.0, 500.0)}
     return tuple(Search(name, grid, each=EACH.get(name, {})) for name, grid in grids.items())
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pfl_core.papers.across.experiments import EXPERIMENTS, SEEDS
 from pfl_core.papers.across.searches import SEARCHES
 from pfl_core.papers.across.settings import SETTINGS
-from pfl_core.registry import MODULES
+from pfl_core.registry import METHODS
 from pfl_core.runs import Record
 from pfl_core.study.claims import Claims, Effect, Pick
 from pfl_core.study.paper import Study
@@ -33,7 +33,7 @@ claim = Claims()
 @claim(1, "not in a paper", on=ON)
 def better_than_alone(r: Pick) -> Iterator[Effect]:
     """Every method is more accurate after aggregation than training alone."""
-    for name in MODULES:
+    for name in METHODS:
         if name != REFERENCE:
             yield r(name) - r(REFERENCE) > 0
 
