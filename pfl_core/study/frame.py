@@ -29,6 +29,7 @@ from pfl_core.study.conditions import failed, flat, inert, late_change, validati
 from pfl_core.study.distance import differences
 from pfl_core.study.labels import data_name, method_fields, published_set, setting_label
 from pfl_core.study.mask_overlap import head_weight, masks, overlap_contrast
+from pfl_core.study.settings import PARTS
 
 if TYPE_CHECKING:
     from pfl_core.study.paper import Study
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 PROBES = ("probe", "probe_epochs", "probe_whole")  # fields that record more and change no result
-COMPONENTS = ("data", "partition", "model")
 PREFIXES = ("data_", "partition_", "model_", "train_")  # of options; not the column "data"
 OF_RUN = ("clients", "participation", "novel", "sampling", "eval_every", "seed", "setting")
 
@@ -69,7 +69,7 @@ def row_of(record: Record, study: Study | None) -> Row:
         "preset": spec.preset_label,
         "key": record.key,
     }
-    for part in (*COMPONENTS, "train"):
+    for part in (*PARTS, "train"):
         row |= {f"{part}_{name}": value for name, value in whole[part].items()}
     row |= {
         "dataset": published_set(record),
