@@ -1,9 +1,9 @@
 """nbval compares texts; here their numbers may differ as much as another processor makes them.
 
 Sums are rounded in another order on another kind of processor, so that now and then a mask takes another entry. (On one
-machine equal runs have equal bits; tests of the engine and of each method see to that.) Between the two processors that
-were at hand Star-PFL's notebooks, which differed most, did so by 3 % or 0.02 at most, and by 7 % against 8 % where no
-decimal is printed. Whole numbers below 7, such as those of seeds and rounds, must be the same.
+machine equal runs have equal bits; tests of the engine and of each method see to that.) Between the three processors
+that were at hand Star-PFL's notebooks, which differed most, did so by 3 % or 0.07 at most, and by 7 % against 8 % where
+no decimal is printed. Whole numbers below 7, such as those of seeds and rounds, must be the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from nbval.plugin import IPyNbCell
 
 NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
-RELATIVE, ABSOLUTE = 0.05, 0.02
+RELATIVE, ABSOLUTE = 0.05, 0.08
 RELATIVE_WHOLE = 0.15  # of numbers without decimals
 
 
