@@ -28,7 +28,7 @@ evidence: setup ## draw the committed evidence again from its records: no traini
 	@$(BIN)/pfl figures --evidence $(ARGS)
 
 test: setup ## the whole test suite on all cores, reference notebooks by nbval included
-	$(PYTEST) -n auto --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=300 $(ARGS)
+	$(PYTEST) -n auto --dist loadfile --no-loadscope-reorder --nbval --nbval-current-env --nbval-cell-timeout=300 $(ARGS)
 
 site: $(SITE_STAMP) ## build the site into site/: open site/index.html, no server or network needed
 	rm -rf build/site

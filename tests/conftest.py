@@ -30,6 +30,13 @@ hypothesis.settings.register_profile("same every time, however slow the machine"
 hypothesis.settings.load_profile("same every time, however slow the machine")
 
 
+LONG = ("test_site.py", "test_cluster.py")  # begun first, so that no process is left alone with them at the end
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty data folder, no committed results, and a separate working folder."""
