@@ -31,7 +31,8 @@ def convert(paragraph: list[str]) -> list[str]:
     """Formulas (indented) and columns are kept as they are; text flows; items stay a list."""
     indented = [line.startswith(" ") for line in paragraph]
     if all(indented) or any(COLUMNS.search(line) for line in paragraph):
-        return [".. code-block:: none", "   :class: formula", "", *(f"    {line}" for line in paragraph)]
+        lines = dedent("\n".join(paragraph)).splitlines()
+        return [".. code-block:: none", "   :class: formula", "", *(f"   {line}" for line in lines)]
     if paragraph[0] == "Args:":
         return ["Arguments:", "", *convert(dedent("\n".join(paragraph[1:])).splitlines())]
     if ENTRY.match(paragraph[0]) and any(indented):  # "name: text" with hanging lines
