@@ -1,8 +1,8 @@
 """Imports torchvision; works around CPU builds without compiled operators.
 
-With a CPU build of torch, torchvision may lack its compiled operators. Its import then fails with ``operator
-torchvision::nms does not exist``, although data sets, models and transforms do not need them. Declaring the two
-detection operators by name, without an implementation, makes the import succeed.
+With a CPU build of torch, torchvision may lack its compiled operators. Its import then fails with the error
+``operator torchvision::nms does not exist``, although data sets, models and transforms do not need them. Declaring the
+two detection operators by name, without an implementation, makes the import succeed.
 """
 
 import importlib

@@ -140,7 +140,7 @@ def test_a_docstring_is_plain_text(monkeypatch):
     text = "A *b* c_ of ``x_`` and `y`.\n\n    θ ← θ − η g\n\n- one\n- two\n\nArgs:\n    n: first\n        line."
     assert to_rst(text.splitlines()) == [
         *("A \\*b\\* c\\_ of ``x_`` and ``y``.", "", ""),
-        *("::", "", "        θ ← θ − η g", ""),
+        *(".. code-block:: none", "   :class: formula", "", "   θ ← θ − η g", ""),
         *("", "- one", "- two", ""),
         *("Arguments:", "", "- n: first", "      line.", ""),
     ]

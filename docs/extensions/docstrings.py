@@ -31,7 +31,8 @@ def convert(paragraph: list[str]) -> list[str]:
     """Formulas (indented) and columns are kept as they are; text flows; items stay a list."""
     indented = [line.startswith(" ") for line in paragraph]
     if all(indented) or any(COLUMNS.search(line) for line in paragraph):
-        return ["::", "", *(f"    {line}" for line in paragraph)]
+        lines = dedent("\n".join(paragraph)).splitlines()
+        return [".. code-block:: none", "   :class: formula", "", *(f"   {line}" for line in lines)]
     if paragraph[0] == "Args:":
         return ["Arguments:", "", *convert(dedent("\n".join(paragraph[1:])).splitlines())]
     if ENTRY.match(paragraph[0]) and any(indented):  # "name: text" with hanging lines
@@ -50,7 +51,8 @@ def escape(line: str) -> str:
 
 def process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     made_by_dataclass = what == "class" and lines[:1] and lines[0].startswith(f"{obj.__name__}(")
-    lines[:] = [] if made_by_dataclass else to_rst(lines)
+    of_value = what == "property" and lines[:1] == str.__doc__.splitlines()[:1]  # of the text that it overrides
+    lines[:] = [] if made_by_dataclass or of_value else to_rst(lines)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,11 +1,12 @@
 """Links of the pages to files and folders of the repository, as links to pages of the site.
 
 A module or package leads to its section of the API reference, a figure to its place in the gallery, a folder to its
-README. Other files, such as CITATION.cff, are downloads.
+README. Other files, such as CITATION.cff, are downloads. A picture leads to itself, at its full size.
 """
 
 from pathlib import Path
 
+from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
@@ -44,6 +45,14 @@ def page(name: str, anchor: str | None = None) -> dict[str, object]:
     return dict(refdomain="doc", reftype="myst", reftarget=name, reftargetid=anchor, refexplicit=True)
 
 
+def link_pictures(app: Sphinx, page: nodes.document) -> None:
+    """Sphinx links a picture to its file if the page gives it a size."""
+    for image in page.findall(nodes.image):
+        if "width" not in image:
+            image.setdefault("scale", 100)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_transform(RepositoryLinks)
+    app.connect("doctree-read", link_pictures)
     return {"parallel_read_safe": True}

@@ -2,7 +2,7 @@ r"""FedMask: weights stay at their initial values; each client learns a binary m
 
 Li, Sun, Li, Pan, Chen and Chen, "FedMask: Joint Computation and Communication-Efficient Personalized Federated Learning
 via Heterogeneous Masking", SenSys 2021. A baseline of pFedGate. Written without access to the authors' code: this is
-**one reading of the paper**, and other implementations aggregate differently.
+one reading of the paper, and other implementations aggregate differently.
 
     m_k = 1 on the share s of each masked layer with the largest scores a_k, else 0
     client    a_k ← a_k − η_a ∂L(θ ∘ m_k)/∂a_k        straight-through estimator: ∂m/∂a = σ'(a)

@@ -30,6 +30,7 @@ from pfl_core.study import claims, conditions, frame, pictures, plots, search
 from pfl_core.study.answers import answered
 from pfl_core.study.claims import NOT_RUN, OPEN, OUTCOMES, REPRODUCED, SHOWN, Found, Judged
 from pfl_core.study.compare import counts
+from pfl_core.study.drawings import drawn
 from pfl_core.study.frame import is_missing
 from pfl_core.study.methods import NAMES
 from pfl_core.study.names import plain
@@ -324,12 +325,13 @@ def _more_seeds(reason: str, seeds: int) -> int:
 
 
 def gallery(name: str) -> str:
-    """The committed figures of the paper at the deciding presets."""
+    """The committed figures of the paper at the deciding presets, by the notebook that draws them."""
     parts = []
-    for preset in PRESETS:
-        for path in sorted((ROOT / "figures" / preset / name).glob("*.png")):
-            link = Path(os.path.relpath(path, ROOT / "notebooks" / name)).as_posix()
-            parts.append(f"**{path.stem.replace('_', ' ')}** (preset `{preset}`)\n\n{_image(path.stem, link)}")
+    for notebook in drawn(name, PRESETS):
+        parts.append(f"### [{notebook.title}]({notebook.path.name})")
+        for path in notebook.figures:
+            link = Path(os.path.relpath(path, notebook.path.parent)).as_posix()
+            parts.append(_image(f"{path.stem.replace('_', ' ')}, preset {path.parts[-3]}", link))
     return paragraphs(parts) or "No figure is stored."
 
 

@@ -12,7 +12,7 @@ from pfl_core import papers
 from pfl_core.cli import main
 from pfl_core.files import atomic_write
 from pfl_core.runs.provenance import ROOT
-from pfl_core.study import answers, pages
+from pfl_core.study import answers, drawings, pages
 from pfl_core.study.claims import OPEN, Claim, Found, Judged, Values
 
 LONGEST = 20_000  # bytes of a results page
@@ -45,17 +45,26 @@ def test_the_pages_of_all_papers_are_current():
         assert pages.with_answer(text, filled) == text
 
 
+@pytest.mark.parametrize("name", papers.PAPERS)
+def test_a_results_page_shows_every_committed_figure_once(name):
+    """A figure of several presets is shown for the one with the best evidence."""
+    figures = [path for preset in pages.PRESETS for path in ROOT.glob(f"figures/{preset}/{name}/*.png")]
+    shown = [path for notebook in drawings.drawn(name, pages.PRESETS) for path in notebook.figures]
+    assert sorted({path.stem for path in figures}) == sorted(path.stem for path in shown)
+    assert all(path in shown for path in figures if "paper" in path.parts)
+
+
 def test_a_picture_is_drawn_anew_only_if_its_numbers_or_its_file_have_changed(tmp_path, monkeypatch):
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
-    path, drawings = tmp_path / "claims" / "x.png", []
+    path, drawn = tmp_path / "claims" / "x.png", []
 
     def draw():
-        drawings.append(1)
+        drawn.append(1)
         return plt.figure(figsize=(1, 1))
 
     def written(numbers: str) -> int:
         atomic_write(path, pages._picture(path, numbers, draw))
-        return len(drawings)
+        return len(drawn)
 
     assert [written("1"), written("1"), written("2"), written("2")] == [1, 1, 2, 2]
     path.write_bytes(b"of somebody else")
