@@ -150,9 +150,9 @@ def page(evidence: Evidence) -> str:
     missed = misses(evidence)
     parts = [
         f"# {evidence.paper.title}: results",
+        "## Answer\n\n" + paragraphs(evidence.answer),
         f"Written by `pfl report {name}` from the records in `data/results/`; settings, sources and deviations are on "
         "the [method page](README.md). What the words mean: [rule](../REPRODUCTION.md#the-rule).",
-        "## Answer\n\n" + paragraphs(evidence.answer),
         f"## Claims\n\n{tally(evidence.judged)} All effects, with the keys of their runs: "
         f"[{name}.csv](../../figures/claims/{name}.csv); [rates searched](../../figures/claims/{name}_rates.csv); "
         f"[did the mechanism act?](../../figures/claims/{name}_mechanism.csv)",
@@ -409,8 +409,9 @@ def _errata(evidence: Evidence) -> str:
 
 def overview(reports: Sequence[Report]) -> str:
     """REPRODUCTION.md: answer and picture of each study, the rule, and the table of all claims."""
-    parts = ["# Do the papers' claims hold?", "Written by `pfl report` from the records in `data/results/`."]
+    parts = ["# Do the papers' claims hold?"]
     parts.append(_image("the papers' main effects, printed and here", "../figures/claims/all.png"))
+    parts.append("Written by `pfl report` from the records in `data/results/`.")
     parts += [own.section for own in reports]
     parts.append("## The rule\n\n" + RULE.read_text(encoding="utf-8"))
     rows = [row for own in reports for row in own.rows]
