@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from pfl_core.study.claims import OPEN, Judged, Pick, Values, printed, stored
+from pfl_core.study.claims import OPEN, Judged, Pick, Values, by_standing, printed
 from pfl_core.study.statistics import Interval
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ def answered(study: Study, runs: pd.DataFrame, judged: Sequence[Judged] = ()) ->
     """
     from jinja2 import Environment, StrictUndefined
 
-    known = {source.preset: source for source in stored(study, runs)}  # the last at real: settings by their own names
+    known = {
+        source.preset: source for source in by_standing(study, runs)
+    }  # the last at real: settings by their own names
     environment = Environment(undefined=StrictUndefined)
     for name, preset in {"paper": "paper", "stopped": "paper, stopped", "real": "real"}.items():
         environment.globals[name] = partial(Pick, study, known[preset])

@@ -304,7 +304,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def stored(paper: Study, runs: pd.DataFrame) -> list[Source]:
+def by_standing(paper: Study, runs: pd.DataFrame) -> list[Source]:
     """The runs by standing, the best first. Those of the paper's setting that were stopped early count as ``real``."""
     standings: dict[str, list[Row]] = {"paper": [], "paper, stopped": [], "real": []}
     rows = fresh(runs.to_dict("records"))
@@ -464,7 +464,7 @@ def _word(effects: Iterable[Found]) -> str:
 
 def judge(paper: Study, runs: pd.DataFrame, numbers: Iterable[int] | None = None) -> list[Judged]:
     """The claims of the paper (with these numbers), judged by the runs of a frame."""
-    sources, chosen = stored(paper, runs), paper.claims if numbers is None else numbers
+    sources, chosen = by_standing(paper, runs), paper.claims if numbers is None else numbers
     return [judge_claim(paper, paper.claims[number], sources) for number in chosen]
 
 

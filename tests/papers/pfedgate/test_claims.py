@@ -19,8 +19,8 @@ from pfl_core.study.claims import (
     REPRODUCED,
     REVERSED,
     Pick,
+    by_standing,
     judge,
-    stored,
 )
 from pfl_core.study.claims import printed as numbers_of
 from pfl_core.study.frame import frame
@@ -320,7 +320,7 @@ def test_the_committed_measurements_decide_claims_7_and_8():
 
 
 def test_no_method_is_measured_twice_in_a_turn():
-    real = next(found for found in stored(PAPER, frame(committed_rows())) if found.preset == "real")
+    real = next(found for found in by_standing(PAPER, frame(committed_rows())) if found.preset == "real")
     for setting in BATCHES:
         pick = Pick(PAPER, real, setting)
         assert len(pick(metric="step_ratio", keep_ratio=0.5).by_seed) == 10  # not the other layouts of blocks
