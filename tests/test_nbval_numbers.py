@@ -1,6 +1,7 @@
 """Comparison of notebook outputs: equal text, and numbers that differ only as they may between processors."""
 
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -40,8 +41,14 @@ def test_what_is_another_result_is_not(one, other):
     assert Alike(one) != Alike(other) and not Alike(one) == Alike(other)
 
 
-def test_nbval_compares_so():
+@pytest.mark.parametrize(("folder", "value", "same"), [
+    ("fedselect", 88.9, True), ("fedselect", 98.9, False), ("star_pfl", 88.9, True), ("star_pfl", 98.9, False),
+])  # fmt: skip
+def test_nbval_compares_so(folder, value, same):
     cell = SimpleNamespace(parent=SimpleNamespace(sanitize_patterns={}, skip_compare=()), colors=None)
+    cell.path = Path(folder, "notebook.ipynb")
     cell.sanitize, cell.format_output_compare = partial(IPyNbCell.sanitize, cell), lambda *_: None
-    one, near, far = (new_output("stream", text=f"accuracy {value}") for value in (88.5, 88.9, 98.9))
-    assert IPyNbCell.compare_outputs(cell, [one], [near]) and not IPyNbCell.compare_outputs(cell, [one], [far])
+    one, other = (new_output("stream", text=f"accuracy {number}") for number in (88.5, value))
+    assert IPyNbCell.compare_outputs(cell, [one], [other]) == same
+    small, larger = (new_output("stream", text=f"frozen {number}") for number in (0.67, 0.74))  # 0.07 apart
+    assert IPyNbCell.compare_outputs(cell, [small], [larger]) == (folder == "star_pfl")

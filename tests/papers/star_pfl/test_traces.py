@@ -68,7 +68,7 @@ def test_frozen_shares_by_reason_add_up(records):
     shares = traces.frozen(records[0])
     by_reason = shares[shares["part"].isin(["never moved", "cancelled out"])]
     of_all = by_reason.groupby(["client", "round"])["percent"].sum().unstack("client")  # [rounds, 1 + clients]
-    assert np.allclose(of_all[0], 100 * (1 - records[0].array("active_share_global").ravel()), atol=1e-4)  # float32
+    assert np.allclose(of_all[0], 100 * (1 - records[0].array("active_share_global").ravel()), atol=1e-5)  # float32
     assert (
         np.allclose(of_all.drop(columns=0), 100 * (1 - records[0].array("active_share")))
         and of_all.to_numpy().max() > 0
