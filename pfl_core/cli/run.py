@@ -157,13 +157,9 @@ def _options(options: dict[str, Any]) -> str:
     return "  ".join(first + [f"{name}={given}" for name, given in rest.items()])
 
 
-def _range(values: list[int]) -> str:
-    low, high = min(values), max(values)
-    return f"{low} to {high}" if low < high else str(low)
-
-
 def summary(record: Record, was_stored: bool, store: Store) -> str:
     """The result as text: accuracies, communication, time, and the record's file."""
+    from pfl_core.study.claims import span
     from pfl_core.study.method_comparison import validation
 
     numbers = record.summary()
@@ -177,7 +173,7 @@ def summary(record: Record, was_stored: bool, store: Store) -> str:
     if not math.isnan(validated := validation(record)):
         lines.append(f"{'validation samples':<30}{validated:>8.2f}")
     train, test = ([sum(of) for of in record.clients[part]] for part in ("train", "test"))  # samples by client
-    lines.append(f"{len(train)} clients with {_range(train)} training and {_range(test)} test samples")
+    lines.append(f"{len(train)} clients with {span(train, 'd')} training and {span(test, 'd')} test samples")
     lines += [f"data: {record.about}"] if record.about else []
     lines += [f"stopped early: {record.length} rounds"] if record.partial else []
     upload = "not recorded" if math.isnan(numbers["upload_mb"]) else f"{numbers['upload_mb']:.2f} MB"
