@@ -252,6 +252,7 @@ METRICS = {  # metric -> its name in pictures and tables; others keep theirs, wi
     "personal_share": "personal share",
     "roughness": "spread of changes",
     "rounds_to_95": "rounds to 95 %",
+    "rounds_to_95_val": "rounds to 95 % in validation",
     "iou_raw": "overlap",
     "iou_chance": "overlap beyond chance",
     "iou_contrast": "overlap with minus without a common class",

@@ -51,7 +51,6 @@ OPTIONS = {  # parts of settings' and effects' names -> in words
     "masks = layers, group = ": "layer ",
     "E step = True": "E step",
     "E step = False": "no E step",
-    "rounds to 95 val": "rounds to 95 % in validation",
     "step ratio": "time of a step / FedAvg's",
     "peak ratio": "memory / FedAvg's",
 }

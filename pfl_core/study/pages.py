@@ -394,7 +394,7 @@ def _errata(evidence: Evidence) -> str:
     name = evidence.paper.name
     parts = [f"## {evidence.paper.title}\n\n" + _listed(item["text"] for item in facts(name).get("erratum", []))]
     if notes := remarks(name):
-        parts.append("Remarks on cells:\n\n" + _listed(re.sub("^table", "Table ", note) for note in notes))
+        parts.append("Remarks on cells:\n\n" + _listed(notes))
     rows = [
         (claim.claim.number, plain(found.effect), plain(found.setting), " ".join(f"{n:.4g}" for n in found.printed))
         for claim in evidence.judged

@@ -19,7 +19,14 @@ PRINTED_TABLES = Path(__file__).with_name("printed")  # in a wheel, see setup.py
 FOLDER = PRINTED_TABLES if PRINTED_TABLES.is_dir() else ROOT / "data" / "paper"
 CONTEXT = {"T", "batch_size", "target"}  # fields in a paper's tables that the setting determines
 SYMBOLS = {"eta_g": "η_g", "lambda": "λ", "tau": "τ", "alpha": "α"}  # fields of variants
-METRICS = {"acc_bottom_decile": "worst tenth", "acc_mean": "mean accuracy", "pct": " %", "_": " "}  # parts of names
+METRICS = {  # parts of names
+    "acc_bottom_decile": "worst tenth",
+    "acc_mean": "mean accuracy",
+    "comm_mb_per_client_per_round": "MiB sent in a round",
+    "flops_1e10_per_round": "operations in a round",
+    "pct": " %",
+    "_": " ",
+}
 COLUMNS = ["paper", "table", "dataset", "method", "key", "variant", "metric", "value", "std", "note"]
 
 
@@ -69,16 +76,21 @@ def method_of(cell: Any) -> str:
 
 def panel_of(cell: Any) -> str:
     """A cell's table and metric, as texts name them: "Table 1, worst tenth"."""
-    metric = cell.metric
+    return f"{titled(cell.table)}, {_in_words(cell.metric)}"
+
+
+def _in_words(metric: str) -> str:
     for code, words in METRICS.items():
         metric = metric.replace(code, words)
-    return f"{titled(cell.table)}, {metric}"
+    return metric
 
 
 def remarks(paper: str, *tables: str) -> list[str]:
-    """The notes on some tables (default: all) as lines, 'table3, CIFAR-10: ...'."""
+    """The notes on some tables (default: all) as lines, 'Table 3, CIFAR-10: ...'."""
+    shown: dict[str, Callable[[str], str]] = {"table": titled, "metric": _in_words}
     selected = [note for note in facts(paper).get("note", []) if not tables or note["table"] in tables]
-    return [f"{', '.join(note[c] for c in COLUMNS if c in note)}: {note['text']}" for note in selected]
+    cells = [", ".join(shown.get(name, str)(note[name]) for name in COLUMNS if name in note) for note in selected]
+    return [f"{cell}: {note['text']}" for cell, note in zip(cells, selected, strict=True)]
 
 
 @cache

@@ -48,8 +48,8 @@ def test_each_note_hits_a_cell(paper):
 
 def test_remarks_name_the_cells_that_they_are_about():
     lines = remarks("fedselect", "table3")
-    assert len(lines) == 3 and lines[0].startswith("table3, CIFAR-10: the six ablations")
-    assert lines[2].startswith("table3: the paper gives no limit") and len(remarks("fedselect")) == 4
+    assert len(lines) == 3 and lines[0].startswith("Table 3, CIFAR-10: the six ablations")
+    assert lines[2].startswith("Table 3: the paper gives no limit") and len(remarks("fedselect")) == 4
 
 
 def test_the_note_on_table_1_of_fedselect_is_on_its_row_only():

@@ -46,7 +46,7 @@ PAPER = Paper(
         for number, effect, words in (
             (2, "Star-PFL − mean of the baselines, as their code scores > 0", "Star-PFL − mean of the baselines"),
             (2, "Star-PFL − mean of the baselines, all after local training > 0", "the same, all after local training"),
-            (5, "rounds to 95 val: FedBN / Star-PFL > 1", "rounds to 95 %: FedBN / Star-PFL"),
+            (5, "rounds to 95 % in validation: FedBN / Star-PFL > 1", "rounds to 95 %: FedBN / Star-PFL"),
             (3, "MiB sent until 95 %: percent below the baselines' mean > 0", "MiB sent until 95 %: percent saved"),
         )
         for task, data in (("axial", "MNIST"), ("sagital", "Fashion-MNIST"))
