@@ -23,7 +23,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     search = commands.add_parser(
         "search",
         help="tune hyperparameters on validation images",
-        description="Grid search on validation images. The grid of each method is defined in the paper's criteria.py. "
+        description="Grid search on validation images. The grid of each method is defined in the paper's searches.py. "
         "The chosen values are written to the paper's searched.json, where the paper's settings read them. "
         "Stored runs are reused. A run whose validation loss is NaN for every client ends early.",
     )

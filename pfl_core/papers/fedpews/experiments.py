@@ -47,7 +47,7 @@ def sensitivity(preset: str, overrides: Overrides) -> Groups:
     lams, taus = small.get(preset, (LAMBDAS, TAUS))  # with FedAvg and fixed masks 56 cells in Table 7
     runs: Methods = [("fedavg", {}), *(("fedpews_fixed", {"tau": tau}) for tau in taus)]
     runs = [*runs, *(("fedpews", {"lam": lam, "tau": tau}) for lam in lams for tau in taus)]
-    for setting in {"real": ("sensitivity",), "paper": (*BEST, "sensitivity")}.get(preset, tuple(BEST)):
+    for setting in {"real": ("sensitivity", "cifar_mnist"), "paper": (*BEST, "sensitivity")}.get(preset, tuple(BEST)):
         yield Group(setting, runs)
     # The search chooses rates by final accuracy. The number of rounds needs FedAvg at the rates of the other methods.
     for lr in PLAIN_RATES if preset == "real" else ():
@@ -67,7 +67,7 @@ def heterogeneity(preset: str, overrides: Overrides) -> Groups:
     partition = SETTINGS.setting(preset, "dirichlet").partition
     plain: Methods = [("fedavg", {}), ("fedpews", {"lam": 5.0, "tau": 0.4})]
     prox: Methods = [("fedprox", {}), ("fedpews", {"base": "fedprox", "lam": 5.0, "tau": 0.2})]
-    few_alphas = {"ci": (0.1, 5.0), "quick": (0.1, 1.0, 5.0), "real": (0.1, 1.0, 5.0)}
+    few_alphas = {"ci": (0.1, 5.0), "quick": (0.1, 1.0, 5.0)}
     for alpha in few_alphas.get(preset, ALPHAS):
         yield Group("dirichlet", plain, changes={"partition": {**partition, "alpha": alpha}})
     for clients in (5, 10):
@@ -105,6 +105,7 @@ SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook ("": all others) ->
     "": {"ci": (0,), "quick": (0, 1), "real": (0,), "paper": (0, 1, 2)},
     "01_synthetic": {"real": (0, 1, 2, 3, 4), "paper": (0, 1, 2, 3, 4)},
     "02_sensitivity_heatmaps": {"real": (0, 1, 2)},
+    "03_baselines": {"real": (0, 1, 2)},
     "05_masks_and_activations": {"real": (0, 1, 2, 3, 4)},
     "06_readings": {"paper": (0, 1, 2, 3, 4)},
 }

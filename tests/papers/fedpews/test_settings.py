@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pfl_core.papers.fedpews.experiments import ALPHAS
 from pfl_core.papers.fedpews.paper import PAPER
 from pfl_core.papers.fedpews.settings import SETTINGS, TARGETS
 from pfl_core.study.published import parse_variant
@@ -111,4 +112,4 @@ def test_images_at_preset_real_have_validation_images():
     settings = {"cifar_mnist", "path_oct_tissue", "dirichlet", "classes of cifar10", "many clients"}
     assert {spec.setting for spec in images} == settings
     assert {spec.partition.get("val") for spec in images} == {0.1}
-    assert {spec.partition["alpha"] for spec in images if spec.setting == "dirichlet"} == {0.1, 1.0, 5.0}
+    assert {spec.partition["alpha"] for spec in images if spec.setting == "dirichlet"} == set(ALPHAS)
