@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pfl_core.algorithms.fedselect.method import FedSelect
-from pfl_core.papers.fedselect.settings import BASELINES, LAYERS, READINGS, SETTINGS, VALIDATED, WORKSHOP_BASELINES
+from pfl_core.papers.fedselect.settings import (
+    BASELINES,
+    CORRUPTED,
+    FEW_IMAGES,
+    LAYERS,
+    READINGS,
+    SETTINGS,
+    VALIDATED,
+    WORKSHOP_BASELINES,
+)
 from pfl_core.papers.plans import Group, Groups, Overrides, experiments
 from pfl_core.study.settings import PARTS, Methods
 
@@ -107,11 +116,11 @@ def main_comparison(preset: str, overrides: Overrides) -> Groups:
     """Table 1 and Figure 2: nine baselines, and FedSelect at two limits that are fixed in advance.
 
     Also Table 2's other limits, since Table 1's row is the best of the four. At preset real, CIFAR10-C is added, and
-    CIFAR-10 with validation images and searched rates. The files of the paper's other data sets are not available.
+    both with validation images and searched rates. The files of the paper's other data sets are not available.
     """
     other_limits = selects(preset, [alpha for alpha in LIMITS if alpha not in MAIN])
     runs = [*selects(preset, MAIN), *((name, {}) for name in BASELINES), *other_limits]
-    return (Group(name, runs) for name in datasets(preset, "cifar10_c", VALIDATED))
+    return (Group(name, runs) for name in datasets(preset, "cifar10_c", VALIDATED, CORRUPTED))
 
 
 def personalization_limit(preset: str, overrides: Overrides) -> Groups:
@@ -153,7 +162,10 @@ def ablations(preset: str, overrides: Overrides) -> Groups:
 
 
 def training_size(preset: str, overrides: Overrides) -> Groups:
-    """Figure 3: all methods with fewer and with more training images on each client."""
+    """Figure 3: all methods with fewer and with more training images on each client.
+
+    At preset real also with 20 images, validation images and searched rates.
+    """
     partition = SETTINGS.setting(preset, "cifar10").partition
     limits, methods = (MAIN[:1], FEW_BASELINES) if preset == "ci" else (MAIN, BASELINES)
     runs = [*selects(preset, limits), *((name, {}) for name in methods)]
@@ -161,6 +173,8 @@ def training_size(preset: str, overrides: Overrides) -> Groups:
         per_class = size // partition["classes_per_client"]
         note = "" if per_class == partition["train_per_class"] else f"{size} images"
         yield Group("cifar10", runs, note, {"partition": {**partition, "train_per_class": per_class}})
+    if preset == "real":
+        yield Group(FEW_IMAGES, runs)
 
 
 def mask_overlap(preset: str, overrides: Overrides) -> Groups:

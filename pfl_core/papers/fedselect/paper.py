@@ -5,7 +5,7 @@ from __future__ import annotations
 from pfl_core.papers.fedselect.claims import claim
 from pfl_core.papers.fedselect.experiments import EXPERIMENTS, SEEDS
 from pfl_core.papers.fedselect.searches import SEARCHES
-from pfl_core.papers.fedselect.settings import SETTINGS, VALIDATED
+from pfl_core.papers.fedselect.settings import SETTINGS, WITH_VALIDATION
 from pfl_core.papers.fedselect.tables import TABLES, with_group
 from pfl_core.study.paper import Paper
 
@@ -20,7 +20,7 @@ PAPER = Paper(
     claims=claim,
     tables=TABLES,
     renamed=with_group,
-    searched_first=(VALIDATED.removeprefix("cifar10"), ""),
+    searched_first=(WITH_VALIDATION, ""),
     symbols={"alpha": "α", "keep_rate": "p"},
     headline=(
         (3, "cifar10", "α = 0.3 − Local > 0", "FedSelect − training alone, CIFAR-10"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pfl_core.papers.fedselect.settings import BASELINES, VALIDATED
+from pfl_core.papers.fedselect.settings import BASELINES, CORRUPTED, FEW_IMAGES, VALIDATED
 from pfl_core.study.search import Search
 
 # The middle rate is that of FedSelect's released code; the paper names no strengths. Not in the paper: 50 validation
@@ -17,7 +17,10 @@ STRENGTHS: dict[str, dict[str, tuple[float, ...]]] = {
 METHODS: dict[str, dict] = {**dict.fromkeys(BASELINES, {}), "fedselect": {"alpha": 0.30}}  # used at all limits
 SEARCHES = {
     ("quick", "cifar10"): tuple(Search(name, {"lr": (0.03, 0.1, 0.3)}, fields) for name, fields in METHODS.items()),
-    ("real", VALIDATED): tuple(
-        Search(name, {"lr": RATES, **STRENGTHS.get(name, {})}, fields) for name, fields in METHODS.items()
-    ),
+    **{
+        ("real", setting): tuple(
+            Search(name, {"lr": RATES, **STRENGTHS.get(name, {})}, fields) for name, fields in METHODS.items()
+        )
+        for setting in (VALIDATED, CORRUPTED, FEW_IMAGES)
+    },
 }

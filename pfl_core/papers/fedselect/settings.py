@@ -64,15 +64,21 @@ _WORKSHOP = varied(_MAIN, model={"pretrained": True}, epochs=5, batch_size=20)
 _PAPER |= _workshop(_WORKSHOP, train_per_class=20)
 # Not in the paper: 50 validation images per class and client, as many as for training, which no client trains on.
 # Training is the same as without them.
-VALIDATED = "cifar10, with validation"
+WITH_VALIDATION = ", with validation"
+VALIDATED, CORRUPTED, FEW_IMAGES = (
+    f"{name}{WITH_VALIDATION}" for name in ("cifar10", "cifar10_c", "cifar10, 20 images")
+)
 _PAPER[VALIDATED] = varied(_MAIN, partition={"val_per_class": 50})
+_PAPER[CORRUPTED] = varied(_PAPER["cifar10_c"], partition={"val_per_class": 50})
+_PAPER[FEW_IMAGES] = varied(_PAPER[VALIDATED], partition={"train_per_class": 10}, batch_size=20)  # Figure 3
 # real: the paper's clients and images, a small network without batch norm and not pretrained, so the released code's
 # batches of 32 can be used. 40 rounds, every second scored; with validation images 100 rounds, every fifth scored.
 _REAL = {
     name: varied(_PAPER[name], model={"name": "cnn_small"}, batch_size=32, rounds=40, eval_every=2)
-    for name in ("cifar10", "cifar10_c", "workshop s=2", "workshop s=4", VALIDATED)
+    for name in ("cifar10", "cifar10_c", "workshop s=2", "workshop s=4", VALIDATED, CORRUPTED, FEW_IMAGES)
 }
-_REAL[VALIDATED] = varied(_REAL[VALIDATED], rounds=100, eval_every=5)
+for _name in (VALIDATED, CORRUPTED, FEW_IMAGES):
+    _REAL[_name] = varied(_REAL[_name], rounds=100, eval_every=5)
 # quick: Fashion-MNIST of 14x14 pixels, included in the package, and a small dense network, which trains in seconds. Ten
 # clients as in the paper, but four classes each with ten images (workshop: two or four with five), because with two
 # classes almost every baseline is right on 95 % or more. Chosen with Local, FedAvg, FedAvg + FT, FedPer, FedRep and
