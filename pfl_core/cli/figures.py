@@ -241,7 +241,7 @@ def draw_all(tasks: Mapping[str, Drawing], root: Path, jobs: int | None, refresh
         return duration(perf_counter() - began)
 
     presets = ", ".join(sorted({task.parameters["PRESET"] for task in tasks.values()}))
-    print(f"preset {presets}: {len(tasks)} notebooks", flush=True)
+    print(f"preset {presets}: {len(tasks)} notebook{'s' * (len(tasks) > 1)}", flush=True)
     with ThreadPoolExecutor(at_once) as threads:
         futures = {threads.submit(run, *item): item[0] for item in tasks.items()}
         try:

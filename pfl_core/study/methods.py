@@ -71,7 +71,7 @@ METHODS = {
 NAMES = {key: method.name for key, method in METHODS.items()}
 # A name in a paper, or at the start of a label -> the registered name. "FedProx+PeWS" is FedPeWS on another base.
 PRINTED = {name: key for key, method in METHODS.items() for name in (method.name, *method.printed)}
-COLORS = {key: method.look.color for key, method in METHODS.items()}
+COLORS = {key: method.look.color for key, method in METHODS.items()}  # a notebook may change them
 
 
 def method_of(label: str) -> str | None:
@@ -96,7 +96,8 @@ def label_looks(labels: Iterable[str], colors: Mapping[str, Any] | None = None) 
             look = Look(*(options[place % len(options)] for options in (free, MARKERS, DASHES)))
         else:
             own = METHODS[name].look
-            look = own._replace(dash=sorted(DASHES, key=lambda dash: dash != own.dash)[place % len(DASHES)])
+            dashes = sorted(DASHES, key=lambda dash: dash != own.dash)
+            look = own._replace(color=COLORS[name], dash=dashes[place % len(DASHES)])
         found[label] = look._replace(color=given.get(label, look.color))
         places[name] += 1
     return found

@@ -109,14 +109,12 @@ class Study:
         """A row per run of a notebook. Missing runs are computed or listed, see ``stored.read_or_compute``.
 
         The arguments are a notebook's parameters, in any form that papermill passes, see ``study.parameters``. Column
-        ``by_hand``: whether overrides are given, or other seeds than those of the preset. ``overrides``: these as text.
+        ``overrides``: the overrides as text, for the caption.
         """
         chosen, fields = parameters.seeds_of(seeds), parameters.overrides_of(overrides)
         wanted = self.specs(notebook, preset, chosen, fields)
         found = self.frame(stored.read_or_compute(wanted, parameters.truth_of(train)))
-        own = self.preset_seeds(notebook, preset)
-        by_hand = bool(fields) or chosen is not None and set(own) != set(chosen)
-        return found.assign(by_hand=by_hand, overrides=", ".join(f"{name} = {value}" for name, value in fields.items()))
+        return found.assign(overrides=", ".join(f"{name} = {value}" for name, value in fields.items()))
 
     def preset_seeds(self, notebook: str, preset: str) -> tuple[int, ...]:
         """The seeds that a preset has for a notebook."""
@@ -133,7 +131,7 @@ class Study:
     def committed(self, preset: str) -> pd.DataFrame:
         """A row per committed record of a preset, whatever notebook it was made for; nothing is computed."""
         rows = self.stored(Store(root=Path(os.devnull)))
-        return rows[rows["preset"] == preset].assign(by_hand=False)
+        return rows[rows["preset"] == preset]
 
     def variant(self, spec: RunSpec) -> str:
         """The fields in which a run's method differs from this study's settings, as text."""

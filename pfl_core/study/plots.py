@@ -159,7 +159,7 @@ def intervals(
     column with the printed value (black ◇). ``line``: a number, or the value of ``y`` whose mean gets a dashed line.
     ``col`` and ``row`` make panels; those of a row have one scale and one list of labels. ``cut``: marks this many
     quartile ranges (True: FAR_MARK) away from the others are numbers at the edge. Under LEAST_SEEDS seeds a mark is
-    hollow and has no interval.
+    hollow and has no interval. ``colors``: label -> a colour of Matplotlib, in place of the method's of COLORS.
     """
     cells = _cells(data, x, y, row, col, low, high, paper)
     counts = cells.groupby("row", sort=False)["y"].nunique()
@@ -303,7 +303,7 @@ def curves(
 
     The band is from the lowest to the highest seed; panels with more than MANY lines have none. ``col`` and ``row``
     make panels with one scale a row; ``paper``: a column with printed values (◇); ``log``: a logarithmic ``x``;
-    ``closer``: the scale of the second half of the rounds and of the printed values.
+    ``closer``: the scale of the second half of the rounds and of the printed values; ``colors`` as in ``intervals``.
     """
     table = _texts(data, row=row, col=col, label=hue).assign(round=data[x], value=data[y])
     labels, num_rows, num_cols = (table[name].nunique() for name in ("label", "row", "col"))
@@ -392,30 +392,24 @@ def _named(dataset: str, data: str) -> str:
     return plain(dataset) + (f" ({special[0].strip('()')})" if special and "(" not in dataset else "")
 
 
-def figures_dir(runs: pd.DataFrame | None = None) -> Path:
-    """The folder of figures: PFL_FIGURES_DIR of the environment; else figures/ in the data folder for ``runs`` that a
-    notebook's parameters chose by hand; else figures/ in the repository.
-    """
-    by_hand = runs is not None and _by_hand(runs)
-    return Path(os.environ.get("PFL_FIGURES_DIR") or (data_dir() / "figures" if by_hand else ROOT / "figures"))
-
-
-def _by_hand(runs: pd.DataFrame) -> bool:
-    """Whether runs are not a preset's own: those of a user, or those that a notebook's parameters chose."""
-    return bool(runs["by_hand"].any()) if "by_hand" in runs else True
+def figures_dir() -> Path:
+    """The folder of a preset's own figures: PFL_FIGURES_DIR of the environment, else figures/ in the repository."""
+    return Path(os.environ.get("PFL_FIGURES_DIR") or ROOT / "figures")
 
 
 @styled
 def save(fig: Figure, data: pd.DataFrame, name: str, runs: pd.DataFrame, note: str = "", about: str = "") -> None:
     """Finish a figure, write it as PNG with its ``data`` as CSV, and show it: figures/<preset>/<name>.
 
-    ``runs``: what it was drawn from, for the caption and the folder. ``about`` replaces the caption, for what no run
-    made. Runs chosen by hand (other seeds or overrides) are written to the data folder, see ``figures_dir``, and the
-    path is printed. PFL_FIGURE_FORMATS=pdf,svg adds formats.
+    ``runs``: what it was drawn from, for the caption and the preset. ``about`` replaces the caption, for what no run
+    made. `pfl figures` names the folder in PFL_FIGURES_DIR. Without it, as in an opened notebook, the figure goes to
+    figures/ in the data folder, so that no committed figure is replaced, and its path is printed.
+    PFL_FIGURE_FORMATS=pdf,svg adds formats.
     """
     captioned(fig, about or caption(runs), "; ".join(text for text in (str(fig.get_label()), note) if text))
     image = drawn(fig)
-    path = figures_dir(runs) / runs["preset"].iloc[0] / name
+    folder = os.environ.get("PFL_FIGURES_DIR")
+    path = Path(folder or data_dir() / "figures") / runs["preset"].iloc[0] / name
     atomic_write(path.with_suffix(".png"), packed(image))
     for kind in filter(None, os.environ.get("PFL_FIGURE_FORMATS", "").split(",")):
         file = io.BytesIO()
@@ -424,7 +418,7 @@ def save(fig: Figure, data: pd.DataFrame, name: str, runs: pd.DataFrame, note: s
         atomic_write(path.with_suffix(f".{kind}"), file.getvalue())
     numbers = data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     atomic_write(path.with_suffix(".csv"), numbers.encode())
-    if _by_hand(runs) and not os.environ.get("PFL_FIGURES_DIR"):  # else whoever set it knows the folder
+    if not folder:  # else whoever set it knows it
         print(f"written to {os.path.relpath(path.with_suffix('.png'))}")
     plt.close(fig)
     show(fig, image)

@@ -128,8 +128,15 @@ def test_a_word_names_its_data_and_what_is_not_run():
 
 def test_effects_are_counted_with_their_size_but_not_of_two_bounds():
     small, other = replace(RUN, size="smaller", keys=("a",)), replace(RUN, keys=("b",))
-    assert pages.effect_counts(claim(small, other, MISSING)) == "reproduced 2 (1 smaller)"
-    assert pages.effect_counts(claim(small, replace(small, side=-1, bound=2.0))) == "reproduced 2"
+    assert pages.effects_in_short(claim(small, other, other, MISSING)) == "reproduced 3 (1 smaller)"
+    assert pages.effects_in_short(claim(small, replace(small, side=-1, bound=2.0), other)) == "reproduced 3"
+
+
+def test_one_or_two_effects_are_told_with_their_numbers():
+    measured = replace(RUN, mean=-1.234, low=-2.0, high=-0.5, printed=[2.0], outcome="not found", keys=("a",))
+    told = "a > 0: −1.23 (−2 to −0.5), in the paper 2, not found"
+    assert pages.effects_in_short(claim(measured, MISSING)) == told
+    assert pages.effects_in_short(claim(measured, RUN)) == f"{told}; a > 0: 1, reproduced"
 
 
 def test_claims_that_are_not_the_papers_are_counted_and_listed_apart():

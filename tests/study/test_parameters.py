@@ -38,10 +38,7 @@ def test_train():
         truth_of("maybe")
 
 
-def test_runs_know_whether_they_were_chosen_by_hand(monkeypatch):
-    """The figure of more, fewer or other seeds would not be the preset's."""
+def test_seeds_in_any_form(monkeypatch):
     monkeypatch.setenv("PFL_TRAIN", "0")
-    name, seeds = "02_personalization_limit", (None, "0-2", "0-3", 0)
-    made = {given: set(PAPER.runs(name, "real", given)["by_hand"]) for given in seeds}
-    assert PAPER.preset_seeds(name, "real") == (0, 1, 2)
-    assert made == {None: {False}, "0-2": {False}, "0-3": {True}, 0: {True}}
+    name, seeds = "02_personalization_limit", {None: {0, 1, 2}, "0-2": {0, 1, 2}, "0-1": {0, 1}, 0: {0}}
+    assert {given: set(PAPER.runs(name, "real", given)["seed"]) for given in seeds} == seeds

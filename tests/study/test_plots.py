@@ -108,7 +108,7 @@ def test_matrices_name_the_clients_once_if_they_are_the_same():
 
 FRAME = pd.DataFrame(
     {"preset": "real", "dataset": "cifar10", "data": "cifar10", "clients": 10, "rounds": [40, 100], "seed": [0, 0],
-     "setting": ["a", "b"], "device": "cpu", "by_hand": False}
+     "setting": ["a", "b"], "device": "cpu"}
 )  # fmt: skip
 
 
@@ -152,18 +152,18 @@ def test_a_figure_is_saved_with_its_numbers_and_the_same_bytes_each_time(tmp_pat
     assert len(shown[0].data) < len(written[0]["name.png"])  # notebooks show half the resolution
 
 
-def test_runs_chosen_by_hand_leave_the_committed_figures_alone(tmp_path, monkeypatch, capsys):
+def test_an_opened_notebook_leaves_the_committed_figures_alone(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("PFL_FIGURES_DIR", raising=False)
     monkeypatch.setenv("PFL_DATA_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plots, "display", lambda image: None)
-    assert plots.figures_dir(FRAME) == plots.ROOT / "figures"
-    plots.save(plots.intervals(RUNS, "acc"), RUNS, "paper/name", FRAME.assign(by_hand=True))
+    assert plots.figures_dir() == plots.ROOT / "figures"  # where `pfl figures` writes
+    plots.save(plots.intervals(RUNS, "acc"), RUNS, "paper/name", FRAME)
     printed = capsys.readouterr().out
     assert (tmp_path / "figures/real/paper/name.csv").exists() and "figures/real/paper/name.png" in printed
     assert str(tmp_path) not in printed  # a relative path: executed notebooks are passed on
     monkeypatch.setenv("PFL_FIGURES_DIR", str(tmp_path))
-    plots.save(plots.intervals(RUNS, "acc"), RUNS, "paper/name", FRAME.assign(by_hand=True))
+    plots.save(plots.intervals(RUNS, "acc"), RUNS, "paper/name", FRAME)
     assert capsys.readouterr().out == ""
 
 
