@@ -277,6 +277,8 @@ def suited(config: Config) -> Config:
     coded = given("reading") == "authors_code"
     if name == "fedap" and not given("pretrain_epochs"):
         other = {"pretrain_epochs": 10}  # many more make much of rounding
+    elif name == "fedpews_fixed" and len(given("shares") or range(4)) != 4:
+        other = {"shares": (0.125, 0.125, 0.25, 0.5)}  # one for each of the four clients
     elif name == "fedmd" and given("public", "train") not in ("train", "public"):
         other = {"public": "tests.golden.methods:pictures", "public_normalise": "mnist"}
     elif name == "fedselect" and given("alpha") is not None and not given("p"):
