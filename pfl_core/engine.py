@@ -153,11 +153,17 @@ def rounds(
         fed.score, fed.keep_trained = score if due else None, False
         began = perf_counter()
         try:
-            state, info = guarded(algorithm, fed, partial(algorithm.round, fed, state, clients, t), "round", t)
+            made = guarded(algorithm, fed, partial(algorithm.round, fed, state, clients, t), "round", t)
         finally:
             fed.score, fed.keep_trained = None, True
         seconds = perf_counter() - began - score.seconds  # without the time of evaluation
-        notes = {name: _per_client(value, clients, fed.num_clients) for name, value in _notes(info, clients).items()}
+        if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], dict)):
+            raise ValueError(f"{type(algorithm).__name__}.round must return the next state and a dictionary of notes")
+        state, info = made
+        found = _notes(info, clients)
+        if wrong := [name for name, x in found.items() if isinstance(x, Tensor) and x.shape not in ((), clients.shape)]:
+            raise ValueError(f"{type(algorithm).__name__}.round: {wrong[0]} is neither a number nor [{len(clients)}]")
+        notes = {name: _per_client(value, clients, fed.num_clients) for name, value in found.items()}
         if due:
             # Before aggregation: sampled clients only. After aggregation: all clients.
             trained = info.get("trained")

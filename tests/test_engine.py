@@ -300,6 +300,51 @@ def test_a_run_resets_the_score_function():
     assert "trained" not in notes
 
 
+@pytest.mark.parametrize(
+    ("shared", "message"),
+    [
+        (lambda x: x.mean(), r"the shared model is \[\]; it must be \[e\]"),
+        (lambda x: x[:1], r"the shared model is \[1\]; it must be \[e\]"),
+        (lambda x: x.repeat(4, 1), r"the shared model is \[4, 53\]; it must be \[e\] = \[53\]"),
+    ],
+)
+def test_a_shared_model_of_another_shape_is_refused_in_one_line(shared, message):
+    @dataclasses.dataclass(frozen=True)
+    class Wrong(Algorithm):
+        def round(self, fed, state, clients, t):
+            return dataclasses.replace(state, shared=shared(state.shared)), {}
+
+    with pytest.raises(ValueError, match=message):
+        run(Wrong(), federation(), Schedule(1))
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda state: state, "must return the next state and a dictionary of notes"),
+        (lambda state: (state, {"loss": torch.ones(3)}), r"loss is neither a number nor \[4\]"),
+    ],
+)
+def test_what_a_round_returns_is_checked(returned, message):
+    @dataclasses.dataclass(frozen=True)
+    class Wrong(Algorithm):
+        def round(self, fed, state, clients, t):
+            return returned(state)
+
+    with pytest.raises(ValueError, match=f"Wrong.round.*{message}"):
+        run(Wrong(), federation(), Schedule(1))
+
+
+def test_models_to_evaluate_of_another_shape_are_refused_in_one_line():
+    @dataclasses.dataclass(frozen=True)
+    class Wrong(FedAvg):
+        def evaluation_models(self, fed, state, clients, t):
+            return state.shared
+
+    with pytest.raises(ValueError, match=r"the models to evaluate are \[53\]; they must be \[S, e\]"):
+        run(Wrong(), federation(), Schedule(1))
+
+
 def test_novel_clients_never_take_part_and_are_scored():
     schedule = Schedule(rounds=20, participation=0.5, novel=0.3)
     drawn = [schedule.clients(10, 0, t).tolist() for t in range(20)]

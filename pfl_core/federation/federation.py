@@ -210,7 +210,9 @@ class Federation:
     # ---- operations ---------------------------------------------------------------------------------------------
 
     def broadcast(self, shared: Tensor, clients: Tensor) -> Tensor:
-        """One row for each client: [e] -> [S, e], without a copy."""
+        """One row for each client: [e] -> [S, e], without a copy. Raises ValueError for another shape."""
+        if shared.shape != (self.num_entries,):
+            raise ValueError(f"the shared model is {list(shared.shape)}; it must be [e] = [{self.num_entries}]")
         return shared.expand(len(clients), -1)
 
     def sgd(
@@ -434,8 +436,12 @@ class Federation:
     def evaluate(self, theta: Tensor, clients: Tensor, split: str = "test", predict: Predict | None = None) -> Scores:
         """Evaluate each row [S, e] on its client's split. A broadcast row runs once on the data of all clients.
 
-        ``predict(k, theta_k, x)`` replaces the forward pass, e.g. for mixtures and gates.
+        ``predict(k, theta_k, x)`` replaces the forward pass, e.g. for mixtures and gates. Raises ValueError for rows of
+        another shape.
         """
+        if theta.shape != (len(clients), self.num_entries):
+            wanted = [len(clients), self.num_entries]
+            raise ValueError(f"the models to evaluate are {list(theta.shape)}; they must be [S, e] = {wanted}")
         data, numbers = self._split(split), clients.tolist()
         sizes = data.sizes[clients].tolist()
         one_model = predict is None and len(numbers) > 1 and theta.stride(0) == 0
