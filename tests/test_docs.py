@@ -13,17 +13,20 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from pfl_core.cli import main
+from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.runs import Store
 from pfl_core.vision import torchvision
 
 DOCS = Path(__file__).parents[1] / "docs"
 HOW_TO = (DOCS / "howto.md").read_text(encoding="utf-8")
 TINY = {"--rounds": "1", "--model": "mlp", "--clients": "5", "--jobs": "1"}
-OWN_TESTS = ("Take the models elsewhere", "Continue a run")  # sections whose commands depend on each other
+# sections whose commands depend on each other, or on a notebook
+OWN_TESTS = ("Take the models elsewhere", "Continue a run", "Change a figure", "Let somebody reproduce a run")
 
 
 def section(heading: str) -> str:
@@ -54,13 +57,18 @@ def made_small(command: list[str]) -> list[str]:
     return command
 
 
-def run_blocks(text: str) -> None:
-    """Write the Python blocks that begin with a file name, and run the others, with small networks."""
+def run_blocks(text: str, known: dict[str, object] | None = None) -> dict[str, object]:
+    """Write the Python blocks that begin with a file name, and run the others, with small networks.
+
+    ``known``: names that the blocks use. Returns these and the blocks' own.
+    """
+    names = known or {}
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         if file := re.match(r"# (\w+\.py)\n", block):
             Path(file[1]).write_text(block, encoding="utf-8")
         else:
-            exec(block.replace("rounds=3", "rounds=2, model={'name': 'mlp'}"), {})
+            exec(block.replace("rounds=3", "rounds=2, model={'name': 'mlp'}"), names if known else {})
+    return names
 
 
 def test_the_page_has_twenty_tasks_and_lists_them():
@@ -89,11 +97,27 @@ def test_every_task_of_the_howto_page_runs(heading, folders, capsys, monkeypatch
         del sys.modules[name]
 
 
+def test_one_more_method_joins_a_notebooks_runs(folders):
+    runs = PAPER.runs("01_main_comparison", "ci", [0], train=True)
+    more = run_blocks(section("Change a figure"), {"PAPER": PAPER, "pd": pd, "runs": runs[runs["method"] == "fedavg"]})
+    assert list(more["runs"]["method"]) == ["fedavg", "ditto"] and more["runs"]["train_lr"].nunique() == 1
+    for command in commands(section("Change a figure")):
+        assert main(made_small(command)) == 0
+
+
+def test_a_run_is_made_again_from_its_record(folders, capsys):
+    assert main(["run", "fedavg", *"--model mlp --rounds 2 --clients 5 --json".split()]) == 0
+    made = Store().get(json.loads(capsys.readouterr().out)["key"])
+    Path("KEY.json").write_bytes(Store().path(made.key).read_bytes())
+    spec = run_blocks(section("Let somebody reproduce a run"), {"once": True})["spec"]
+    assert Store(root=Path("again")).get(spec.key()).series["correct"] == made.series["correct"]
+
+
 def test_the_method_with_personal_parts_is_fedper(folders, capsys):
     """The one in CONTRIBUTING."""
     run_blocks((DOCS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     answers = []
-    for name, option in (("my_head:OwnHead", []), ("fedper", ["--set", "client_weighting=samples"])):
+    for name, option in (("my_head:OwnHead", []), ("fedper", [])):
         assert main(["run", name, *option, *"--model mlp --rounds 2 --json".split()]) == 0
         answers.append(json.loads(capsys.readouterr().out))
     own, fedper = answers

@@ -114,6 +114,7 @@ def do_figures(args: argparse.Namespace) -> int:
         return 0
     from pfl_core.study.plots import figures_dir
 
+    began = perf_counter()
     drawn = evidence(list(selected)) if args.write_notebooks else {}
     compute_missing([spec for name, specs in runs.items() if name not in drawn for spec in specs], args.jobs)
     env = {"PFL_TRAIN": "1"} | _formats(args)
@@ -121,7 +122,7 @@ def do_figures(args: argparse.Namespace) -> int:
     root = figures_dir()
     if NOT_PRESET & {name for name, _ in args.parameters} and "PFL_FIGURES_DIR" not in os.environ:
         root = data_dir() / "figures"  # figures/ holds the committed figures of the presets, which stay unchanged
-    return draw_all(tasks, root, args.jobs, refresh=args.write_notebooks)
+    return draw_all(tasks, root, args.jobs, refresh=args.write_notebooks, since=began)
 
 
 def compute_missing(specs: Sequence[RunSpec], jobs: int | None) -> None:
@@ -210,15 +211,18 @@ def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
     return given
 
 
-def draw_all(tasks: Mapping[str, Drawing], root: Path, jobs: int | None, refresh: bool = False) -> int:
+def draw_all(
+    tasks: Mapping[str, Drawing], root: Path, jobs: int | None, refresh: bool = False, since: float | None = None
+) -> int:
     """Run notebooks, ``jobs`` at the same time. Returns 1 if a notebook failed, else 0.
 
-    Figures are written below ``root``. ``refresh``: replace the notebook in notebooks/ by its executed copy. Raises
-    TimeUpError if the time is up before the last notebook is done.
+    Figures are written below ``root``. ``refresh``: replace the notebook in notebooks/ by its executed copy. ``since``:
+    the start of the time that is printed, by default now. Raises TimeUpError if the time is up before the
+    last notebook is done.
     """
     from pfl_core.runs.sweep import num_jobs
 
-    start, before, cores = perf_counter(), _files(root), num_jobs(jobs)
+    start, before, cores = since or perf_counter(), _files(root), num_jobs(jobs)
     at_once = max(1, min(cores, len(tasks)))
     own = {"PFL_FIGURES_DIR": str(root.resolve()), "PFL_JOBS": str(cores // at_once)}
     took: list[str] = []  # of the notebooks that are done
@@ -234,7 +238,9 @@ def draw_all(tasks: Mapping[str, Drawing], root: Path, jobs: int | None, refresh
             if refresh:
                 notebooks.rewrite(name, preset, notebooks.path_of(name), copies, env, task.parameters.get("SEEDS"))
             else:
-                notebooks.run_notebook(notebooks.path_of(name), copies / f"{name}.ipynb", task.parameters, env)
+                source, copy = notebooks.path_of(name), copies / f"{name}.ipynb"
+                notebooks.run_notebook(source, copy, task.parameters, env)
+                notebooks.relinked(copy, source)
         except TimeUpError:
             stopped.append(name)
             raise

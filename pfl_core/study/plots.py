@@ -192,7 +192,9 @@ def intervals(
 
 
 def _texts(data: pd.DataFrame, **columns: str | None) -> pd.DataFrame:
-    """The data, and further columns with the texts of others; empty for None."""
+    """The data, and further columns with the texts of others; empty for None. Raises ValueError for missing labels."""
+    if empty := [name for name in columns.values() if name and data[name].isna().any()]:
+        raise ValueError(f"{data[empty[0]].isna().sum()} of {len(data)} rows have no {empty[0]!r}")
     return data.assign(**{name: data[of].astype(str) if of else "" for name, of in columns.items()})
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -73,6 +74,20 @@ def no_kernels(monkeypatch):
     monkeypatch.setattr(runner, "_papermill", lambda *arguments: pytest.fail("a notebook was started"))
 
 
+def test_links_of_an_executed_copy_lead_where_those_of_the_notebook_lead(tmp_path):
+    text = "[a](../README.md#terms), [b](01_x.ipynb), [c](https://a.b/c), [d](#here), ![e](../figures/e.png)"
+    source = write("paper_a/03_links", new_markdown_cell(text))
+    copy = tmp_path / "data/notebooks/ci/paper_a/03_links.ipynb"
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(source.read_bytes())
+    notebooks.relinked(copy, source)
+    links = re.findall(r"\]\((.*?)\)", nbformat.read(copy, as_version=4).cells[-1].source)
+    folder = (source.parent / "..").resolve()
+    assert (copy.parent / links[0]).resolve() == folder / "README.md#terms"
+    assert (copy.parent / links[1]).resolve() == folder / "paper_a/01_x.ipynb"
+    assert links[2:4] == ["https://a.b/c", "#here"] and (copy.parent / links[4]).resolve() == folder / "figures/e.png"
+
+
 def test_figures_of_other_seeds_leave_those_of_the_preset_alone(capfd, tmp_path, monkeypatch):
     monkeypatch.delenv("PFL_FIGURES_DIR")
     asks_for(monkeypatch)
@@ -122,7 +137,7 @@ def test_the_runs_of_all_notebooks_are_computed_first_and_each_once(capfd, monke
 
     real = sweeping.execute
     monkeypatch.setattr(sweeping, "execute", execute)
-    monkeypatch.setattr(runner, "_papermill", lambda source, target, *rest: target.write_text(str(len(started))))
+    monkeypatch.setattr(runner, "_papermill", lambda source, target, *rest: nbformat.write(new_notebook(), target))
     assert main(["figures", "paper_a", "--preset", "ci", "--jobs", "1"]) == 0
     assert started[0] == long.key() and sorted(started) == sorted({run.key() for run in (short, long, bad)})
     assert "1 of 3 runs failed" in capfd.readouterr().err

@@ -179,3 +179,8 @@ def test_small_pictures_keep_the_colours_of_few_pixels():
         return max(np.abs(np.subtract(shown.getpixel((x + 1, 21)), color)).max() for x, color in dots.items())
 
     assert worst(small=True) <= 16 < worst(small=False)
+
+
+def test_rows_without_a_label_are_an_error_and_not_left_out():
+    with pytest.raises(ValueError, match="1 of .* rows have no 'label'"):
+        plots.intervals(RUNS.assign(label=RUNS["label"].where(RUNS.index > 0)), "acc")
