@@ -195,6 +195,8 @@ def _copy_to_folder(records: list[Record], store: Store, folder: Path, whose: st
         atomic_write(folder / f"{record.key}.csv", record.to_frame().to_csv(index=False, lineterminator="\n").encode())
     atomic_write(folder / "runs.csv", _index(records).encode())
     print(f"exported {len(records)} {whose}runs to {folder}: runs.csv, and KEY.json and KEY.csv (long format) of each")
+    if stale := [record.key for record in records if record.stale]:
+        print(f"stale, with settings at their default as the present code has them: {', '.join(stale)}")
     return 0
 
 
