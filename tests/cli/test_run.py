@@ -257,6 +257,14 @@ def test_a_search_stops_after_a_time(capsys, monkeypatch):
     assert line.startswith("pfl: the time is up: runs ended 0, at a checkpoint 0, not started ")
 
 
+def test_an_export_names_the_stale_runs(capsys, monkeypatch):
+    """Their settings that are not stored may have had another default."""
+    key = answer(capsys, "run", "local", *SMALL)["key"]
+    monkeypatch.setattr("pfl_core.runs.versions.ENGINE", 99)
+    assert main(["runs", "export", "out"]) == 0
+    assert capsys.readouterr().out.endswith(f"as the present code has them: {key}\n")
+
+
 def test_export_expects_the_folder_before_keys(capsys, tmp_path):
     key = answer(capsys, "run", "local", *SMALL)["key"]
     (tmp_path / "file").touch()
