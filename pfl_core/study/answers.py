@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from pfl_core.study.claims import OPEN, Judged, Pick, Values, by_standing, printed
+from pfl_core.study.claims import Judged, Pick, Values, by_standing, printed
 from pfl_core.study.statistics import Interval
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def mean(values: Values, digits: int = 1) -> str:
 
 
 def signed(values: Values, digits: int = 1) -> str:
-    return f"{_spread(values).mean:+.{digits}f}".replace("-", "−")
+    return f"{round(_spread(values).mean, digits) + 0.0:+.{digits}f}".replace("-", "−")
 
 
 def span(values: Values, digits: int = 1) -> str:
@@ -65,7 +65,8 @@ def span(values: Values, digits: int = 1) -> str:
     found = _spread(values)
     if math.isnan(found.low) or found.seeds < 2:
         return "one seed"
-    return f"{found.low:.{digits}f} to {found.high:.{digits}f}".replace("-", "−")
+    ends = (f"{round(end, digits) + 0.0:.{digits}f}" for end in (found.low, found.high))  # no "-0.0"
+    return " to ".join(ends).replace("-", "−")
 
 
 def seeds(values: Values) -> int:
@@ -91,7 +92,7 @@ def checked(judged: Sequence[Judged], word: str, values: Values, digits: int = 1
 
 
 def reasons_open(judged: Sequence[Judged], values: Values) -> set[str]:
-    """Why claims leave a difference from 0 open; they are found by its runs and its number, up to the sign."""
-    effects = [found for claim in judged for found in claim.effects if found.outcome == OPEN and found.bound == 0]
+    """Why claims do not decide a difference from 0; they are found by its runs and its number, up to the sign."""
+    effects = [found for claim in judged for found in claim.effects if found.reason and found.bound == 0]
     same = [found for found in effects if {*found.keys} == {*values.runs}]
     return {found.reason for found in same if math.isclose(abs(found.mean), abs(values.mean), abs_tol=1e-9)}

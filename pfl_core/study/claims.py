@@ -406,6 +406,11 @@ class Found:
     data: str = ""
     keys: tuple[str, ...] = ()
 
+    @property
+    def why(self) -> str:
+        """Why it is not decided: the condition that its runs do not meet, else the reason."""
+        return self.blocked or self.reason
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -614,12 +619,17 @@ def _still_improving(rows: Sequence[Row]) -> str:
 
 
 def _after_holm(effects: Sequence[Found]) -> list[Found]:
-    """The effects of a claim; a reversed one that Holm's method, over intervals of enough seeds, loses is open."""
+    """The effects of a claim, without the reversed ones that Holm's method, over intervals of enough seeds, loses.
+
+    These fall short of a printed effect, so they are not found; without a printed one they are open.
+    """
     enough = [f.outcome != SHOWN and f.seeds >= LEAST_SEEDS and not math.isnan(f.low) for f in effects]
     tested = [i for i, counts in enumerate(enough) if counts]
     kept = {i for i, significant in zip(tested, holm([effects[i].p for i in tested]), strict=True) if significant}
     lost = [found.outcome == REVERSED and not found.exact and i not in kept for i, found in enumerate(effects)]
-    return [replace(f, outcome=OPEN, reason="after Holm") if gone else f for f, gone in zip(effects, lost, strict=True)]
+    words = (NOT_FOUND if found.printed and not found.misses else OPEN for found in effects)
+    made = zip(effects, words, lost, strict=True)
+    return [replace(found, outcome=word, reason="after Holm") if gone else found for found, word, gone in made]
 
 
 def table(judged: Iterable[Judged]) -> pd.DataFrame:
@@ -631,7 +641,7 @@ def table(judged: Iterable[Judged]) -> pd.DataFrame:
             row = {"claim": claim.claim.number, "word": claim.word, "on": f"{found.setting} {option}".strip()}
             row |= {"effect": found.effect, "paper": span(found.printed, ".4g")}
             row |= {"here": found.mean, "from": found.low, "to": found.high, "seeds": found.seeds}
-            row |= {"preset": found.preset, "outcome": claim.size(found) or found.outcome, "why": found.reason}
+            row |= {"preset": found.preset, "outcome": claim.size(found) or found.outcome, "why": found.why}
             rows.append(row)
     return pd.DataFrame(rows).set_index(["claim", "word", "on", "effect"])
 

@@ -205,7 +205,7 @@ def claims_tables(judged: Sequence[Judged]) -> list[str]:
     rows = []
     for claim in judged:
         effects = pictures.of_nearest(claim)
-        reasons = Counter(f.blocked or f.reason.partition(":")[0] for f in effects if f.outcome == OPEN)
+        reasons = Counter(f.why.partition(":")[0] for f in effects if f.outcome == OPEN)
         why = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
         text = f"{claim.claim.text} [{claim.claim.source}]"
         rows.append((kind(claim), claim.claim.number, text, verdict(claim), effects_in_short(claim), why))

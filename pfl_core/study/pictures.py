@@ -58,7 +58,7 @@ def data_of(effects: Iterable[Found]) -> str:
 def drawn(claim: Judged) -> list[Found]:
     """The effects of a claim that the picture shows: those with an interval, or counted, of the nearest option."""
     having = (f for f in of_nearest(claim) if not math.isnan(f.low) or f.exact and f.seeds)
-    return [found for found in having if found.reason != UNSEARCHED]
+    return [found for found in having if found.why != UNSEARCHED]
 
 
 @styled
@@ -142,7 +142,7 @@ def _axes(fig: Figure, top: float, rows: int) -> Axes:
 def _row(ax: Axes, row: int, name: str, here: float, text: str, color: str, filled: bool) -> None:
     """A dot for the number here, the name on the left and the numbers on the right."""
     ax.plot(here, row, "o", color=color, mfc=color if filled else "white", ms=3.6, zorder=3)
-    sides = ((0, -4, "right", _short(name, 74), BLACK), (1, 4, "left", text, color))
+    sides = ((0, -4, "right", _short(name, 70), BLACK), (1, 4, "left", text, color))
     for x, shift, align, words, ink in sides:
         ax.annotate(
             words, (x, row), (shift, 0), ("axes fraction", "data"), "offset points",
@@ -185,7 +185,7 @@ def _strip(ax: Axes, effects: Sequence[Found], sizes: Sequence[str]) -> None:
             ax.plot([found.low, found.high], [row, row], color=color, lw=1.6, solid_capstyle="butt")
         ax.plot([found.bound, found.bound], [row - 0.42, row + 0.42], color=BLACK, lw=0.8, zorder=2)
         text = f"{round(found.mean, 9):.3g}" + (f" ({span(found.printed, '.3g')})" if found.printed else "")
-        text += f"  {its_size or found.reason.partition(':')[0]}"
+        text += f"  {its_size or found.why.partition(':')[0]}"
         _row(ax, row, plain(found.effect), found.mean, text, color, found.preset == PAPER_SETTING)
         missed = [number for number in found.printed if found.side * (number - found.bound) <= 0]
         _diamonds(ax, row, [number for number in found.printed if number not in missed])
@@ -207,7 +207,7 @@ def _limits(effects: Sequence[Found]) -> tuple[float, float]:
 
 def _left_out(claim: Judged, effects: Sequence[Found]) -> str:
     """Effects of the claim that are not drawn, and why; and on what the others were run."""
-    rest = Counter(f.reason or f.outcome for f in of_nearest(claim) if f not in effects)
+    rest = Counter(f.why or f.outcome for f in of_nearest(claim) if f not in effects)
     presets = dict.fromkeys(found.preset for found in effects)
     where = " and ".join(f"{preset}, {data_of(f for f in effects if f.preset == preset)}" for preset in presets)
     text = "; ".join([_short(where, 90), *(f"not drawn: {count} {reason}" for reason, count in rest.items())])
@@ -238,7 +238,7 @@ def cells_figure(cells: pd.DataFrame, title: str) -> Figure:
             ax.plot([cell.paper, cell.here], [row, row], color=color, lw=1)
             here = f", here {plain(cell.data.removesuffix(STAND_IN).strip())}" if STAND_IN in cell.data else ""
             label, text = f"{cell.dataset}{here}: {method_of(cell)}", f"{cell.here:.4g} ({cell.paper:.4g})"
-            _row(ax, row, label, cell.here, text, color, filled=cell.preset == PAPER_SETTING and not here)
+            _row(ax, row, label, cell.here, text, color, filled=cell.reproduced in (True, False))
             _diamonds(ax, row, [cell.paper])
         fig.text(0.01, (y - 0.18) / height, panel_of(part.iloc[0]), fontsize=7, fontweight="bold")
         y -= tall

@@ -31,7 +31,7 @@ PAPER = Paper(
                 2,
                 f"lr_server={rate:g}",
                 "with the warm-up − FedAvg > -1",
-                f"with the warm-up − FedAvg, server rate {rate:g}",
+                f"with the warm-up − FedAvg (claim: > −1), server rate {rate:g}",
             )
             for rate in (1, 0.5, 0.25, 0.1)
         ),
