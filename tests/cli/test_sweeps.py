@@ -40,6 +40,29 @@ def test_lists_keep_their_json_form_and_the_last_set_counts():
     assert [row.varied["model.hidden"] for row in two] == [[8], [9]]
 
 
+def test_training_fields_of_one_method_alone(tmp_path, monkeypatch):
+    """All rows name them. They replace what all methods are given; a field of the method itself has priority."""
+    (tmp_path / "own_rate.py").write_text(
+        "from dataclasses import dataclass\nfrom pfl_core.algorithms.fedavg import FedAvg\n\n"
+        "@dataclass(frozen=True)\nclass Own(FedAvg):\n    lr: float = 3.0\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    first, second, third = rows_of(
+        "compare fedavg ditto own_rate:Own --lr 0.3 --set fedavg.lr=0.1 --set own_rate:Own.lr=2"
+    )
+    assert [row.label for row in (first, second)] == ["fedavg, lr=0.1", "ditto, lr=0.3"]
+    assert [row.specs[0].train.lr for row in (first, second, third)] == [0.1, 0.3, 0.3]
+    assert third.specs[0].method["lr"] == 2 and "lr" not in first.specs[0].method
+    rows = rows_of("compare fedavg scaffold --set train.lr=0.3 --set fedavg.lr=0.1,0.2 --set scaffold.epochs=2")
+    assert [row.varied for row in rows] == [{"lr": lr, "epochs": 1} for lr in (0.1, 0.2)] + [{"lr": 0.3, "epochs": 2}]
+    paper = "--paper fedselect --preset ci --set fedavg.momentum=0.25"
+    assert [spec.train.momentum for row in rows_of(f"compare fedavg local {paper}") for spec in row.specs] == [
+        0.25,
+        0.0,
+    ]
+
+
 def test_a_setting_of_the_paper_may_have_a_comma_in_its_name():
     rows = rows_of("run fedselect --paper fedselect --preset ci --seed 0,1")
     assert [spec.paper for row in rows for spec in row.specs] == ["fedselect"] * 2
