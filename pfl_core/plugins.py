@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from pfl_core.files import fingerprint
-from pfl_core.options import choices
+from pfl_core.options import choices, did_you_mean
 
 PACKAGE = "pfl_core"
 INSTALLED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
@@ -46,7 +46,8 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
         raise ValueError(f"{kind} {name!r}: {module_name} cannot be imported ({reason}); {hint}") from error
     function = getattr(module, attribute, None)
     if not callable(function):
-        raise ValueError(f"{kind} {name!r}: module {module_name} has no function {attribute!r}")
+        alike = did_you_mean(attribute, [known for known, value in vars(module).items() if callable(value)])
+        raise ValueError(f"{kind} {name!r}: module {module_name} has no class or function {attribute!r}{alike}")
     return function
 
 
