@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pfl_core.cli.arguments import BadArgument, known, method
 from pfl_core.cli.specs import OPTIONS, add_run_options, variations
-from pfl_core.cli.sweeps import COSTS, frame_of, run_all, scores, show_plan
+from pfl_core.cli.sweeps import COSTS, frame_of, locate_all, run_all, scores, show_plan
 from pfl_core.cli.tables import Cells, as_json, latex, table
 from pfl_core.papers import PAPERS, paper
 from pfl_core.registry import METHODS
@@ -109,12 +109,14 @@ def compare_methods(args: argparse.Namespace) -> int:
         )
     rows = variations(args, args.names)
     if args.dry_run:
-        show_plan({row.label: row.specs for row in rows}, args, "runs")
+        show_plan({row.label: row.specs for row in rows}, args, "runs", must_compute=True)
         return 0
     from pfl_core.runs import Store
     from pfl_core.study.method_comparison import differences, remarks, summary
 
-    records, stored = run_all([spec for row in rows for spec in row.specs], Store(), args)
+    store, specs = Store(), [spec for row in rows for spec in row.specs]
+    _, stored = locate_all(specs, store, args)
+    records = run_all(specs, stored, store, args)
     runs = frame_of(rows, records)
     leads, first = differences(runs), rows[0].label
     if args.figure:

@@ -136,6 +136,37 @@ def test_a_dry_run_counts_and_computes_nothing(capsys):
     assert total[:3] == ["total", "1", "1"] and sorted(Store().root.glob("*.json")) == before
 
 
+def test_missing_data_are_named_once_before_any_run(capsys):
+    """A dry run fails as well if nothing can be computed."""
+    for command in (["compare", "fedavg", "local", *SMALL], ["run", "fedavg", *SMALL, "--seed", "3,4"]):
+        for options in ([], ["--dry-run"], ["--dry-run", "--json"]):
+            assert main([*command, "--data", "mnist", "--seed", "0,1", *options]) == 2
+            out, err = capsys.readouterr()
+            assert err.startswith("pfl: data set 'mnist' is not here") and err.count("\n") == 1
+            assert "mnist" not in out and bool(out) == bool(options)
+        assert main([*command, "--data", "digits,mnist", "--dry-run"]) == 0
+        out, err = capsys.readouterr()
+        assert (out.count("runs cannot be computed: data set 'mnist' is not here"), err) == (1, "")
+        assert main([*command, "--data", "digits,mnist"]) == 2 and not list(Store())
+        assert capsys.readouterr().err.count("\n") == 1
+    assert main(["run", "fedavg", *SMALL, "--data", "mnist"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_runs_that_are_stored_need_no_data(capsys, tmp_path):
+    write_npz(tmp_path / "data", "mnist", value=1)
+    command = ["compare", "fedavg", "local", "--data", "mnist", "--partition", "iid", *SMALL, "--clients", "2"]
+    assert main(command) == 0
+    (tmp_path / "data" / "mnist.npz").unlink()
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "2 of 2 runs were stored already" in capsys.readouterr().out
+    assert main([*command, "--dry-run"]) == 0
+    assert main([*command, "--seed", "0,1", "--dry-run"]) == 2
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].split()[:3] == ["total", "2", "2"] and "mnist" in err
+
+
 def test_a_log_is_written_for_stored_runs_too(capsys, tmp_path):
     for _ in range(2):
         assert main(["run", "fedavg", *SMALL, "--seed", "0,1", "--log", "logs"]) == 0
@@ -172,7 +203,8 @@ def test_methods_are_compared_with_the_first(capsys, tmp_path):
     command = ["compare", "local", "fedavg", "ditto", *SMALL, "--seed", "0-2", "--set", "ditto.lam=0.5"]
     assert main([*command, "--figure", "out/curves.pdf"]) == 0
     out = capsys.readouterr().out
-    assert "lead of local" in out and "Holm's correction for 2 comparisons" in out
+    assert "lead of local" in out
+    assert "at the 5 % level, with Holm's correction for 2 comparisons; the intervals are not corrected\n" in out
     assert [line.split()[0] for line in out.splitlines()[:4]] == ["method", "local", "fedavg", "ditto"]
     assert (tmp_path / "out" / "curves.pdf").read_bytes().startswith(b"%PDF")
     drawn = pd.read_csv(tmp_path / "out" / "curves.csv")
