@@ -26,14 +26,13 @@ def add(commands: argparse._SubParsersAction) -> None:
     compare = commands.add_parser(
         "compare",
         help="compare a paper's tables with the stored results, or several methods with each other",
-        description="With at most one name and no option of a run: the tables of this PAPER (default: of all) beside "
-        "the stored results. With two or more names, or with an option of a run: METHODs are trained with these "
-        "options and compared. So `pfl compare fedselect` is about the paper, and `pfl compare fedselect ditto` about "
-        "the methods. Differences are those of the first method, paired by seed. Options apply to every method; "
-        "--set METHOD.FIELD=VALUE applies to one.",
+        description="`pfl compare fedselect ditto` trains these methods and compares the first with each other one, "
+        "paired by seed. Options apply to every method; --set METHOD.FIELD=VALUE applies to one. "
+        "`pfl compare fedselect`, with one name and at most --json or --latex, trains nothing: it shows the tables of "
+        "this paper beside the stored results. `pfl compare` shows those of all papers.",
     )
     compare.add_argument(
-        "names", nargs="*", metavar="PAPER or METHOD", help=f"one of {', '.join(PAPERS)}; or two or more methods"
+        "names", nargs="*", metavar="NAME", help=f"two or more methods; or one paper: {', '.join(PAPERS)}"
     )
     add_run_options(compare)
     compare.add_argument(
@@ -137,7 +136,9 @@ def compare_methods(args: argparse.Namespace) -> int:
     print_remarks([f"lead of {first} in accuracy, points, paired by seed, with its 95 % interval"], args)
     lines = [(other, lead, "yes" if significant else "no") for other, (lead, significant) in leads.items()]
     print_table(["over", "lead", "significant"], lines, args)
-    significance = f"significant: at the 5 % level, with Holm's correction for {len(leads)} comparisons"
+    significance = "significant: at the 5 % level"
+    if len(leads) > 1:
+        significance += f", with Holm's correction for {len(leads)} comparisons; the intervals are not corrected"
     counted = f"{sum(stored)} of {len(records)} runs were stored already"
     print_remarks([significance, *remarks(runs), counted], args)
     return 0
