@@ -6,6 +6,7 @@ import argparse
 import gc
 import json
 import os
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -17,6 +18,7 @@ from pfl_core.cli.models import WHICH, folders_for, save
 from pfl_core.cli.specs import MAIN_OPTION, trial
 from pfl_core.cli.tables import as_json, duration, size, table
 from pfl_core.papers import STUDIES, study
+from pfl_core.plugins import MissingCodeWarning
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -67,6 +69,11 @@ def add(commands: argparse._SubParsersAction) -> None:
         "--stale", action="store_true", help="only stale records: the current code gives them another key"
     )
     kind.add_argument("--damaged", action="store_true", help="only files that were renamed because they are damaged")
+    kind.add_argument(
+        "--without-code",
+        action="store_true",
+        help="only records whose code, of your own, cannot be imported from this folder",
+    )
     kind.add_argument("--all", action="store_true", help="all records, and the checkpoints of unfinished runs")
     clean.set_defaults(do=delete_runs)
     manifest = actions.add_parser("manifest", help="write data/results/manifest.json, the best stored evidence")
@@ -318,12 +325,19 @@ def delete_runs(args: argparse.Namespace) -> int:
     from pfl_core.runs.prefix import remove_unneeded
 
     store = Store()
-    local = [record for record in store if store.path(record.key).exists()]
+    with warnings.catch_warnings():
+        if args.without_code or args.all:  # they are deleted
+            warnings.simplefilter("ignore", MissingCodeWarning)
+        local = [record for record in store if store.path(record.key).exists()]
     # without a flag: stale records, damaged files and leftovers; each flag selects one kind, or everything
-    stale = [store.path(record.key) for record in local if record.stale and not args.damaged]
-    damaged = store.own("*.damaged") if not args.stale else []
-    left = [] if args.stale or args.damaged else [*store.leftovers(), *passed_checkpoints(store)]
-    paths = list(dict.fromkeys([*(store.own() if args.all else stale + damaged), *left]))
+    chosen = args.stale or args.damaged or args.without_code
+    found = [path for path in store.without_code if path.parent == store.root] if args.without_code else []
+    if args.stale or not chosen:
+        found += [store.path(record.key) for record in local if record.stale]
+    if args.damaged or not chosen:
+        found += store.own("*.damaged")
+    left = [] if chosen else [*store.leftovers(), *passed_checkpoints(store)]
+    paths = list(dict.fromkeys([*(store.own() if args.all else found), *left]))
     for path in paths:
         file_size = size(path.stat().st_size)
         path.unlink()

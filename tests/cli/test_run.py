@@ -419,6 +419,23 @@ def test_a_diverged_run_and_a_run_without_upload_sizes_are_reported(capsys, tmp_
         assert "training diverged" in capsys.readouterr().out
 
 
+def test_records_whose_code_is_gone_are_named_in_one_line_and_can_be_deleted(capsys, tmp_path, monkeypatch):
+    (tmp_path / "gone_module.py").write_text(OUTSIDE, encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "gone_module", raising=False)
+    mine = answer(capsys, "run", "local", *SMALL)["key"]
+    assert main(["run", "gone_module:Mine", *SMALL, "--seed", "0-2", "--quiet"]) == 0
+    (tmp_path / "gone_module.py").unlink()
+    monkeypatch.delitem(sys.modules, "gone_module")
+    for command in (["runs", "list"], ["runs", "clean"], ["run", "local", *SMALL, "--dry-run"]):
+        assert main(command) == 0
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("pfl: skipped 3 stored runs, because the code cannot be imported here")
+        assert "`pfl runs clean --without-code` deletes them" in line and "has gone_module" in line
+    assert main(["runs", "clean", "--without-code"]) == 0
+    out, err = capsys.readouterr()
+    assert "deleted 3 files" in out and err == "" and [row["key"] for row in stored_runs(capsys)] == [mine]
+
+
 def test_clean_deletes_records_of_other_versions(capsys, monkeypatch):
     stale = answer(capsys, "run", "local", *SMALL)["key"]
     monkeypatch.setattr("pfl_core.runs.versions.ENGINE", 2)
