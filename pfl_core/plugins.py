@@ -15,16 +15,25 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from pfl_core.files import fingerprint
-from pfl_core.options import choices
+from pfl_core.options import choices, did_you_mean
 
 PACKAGE = "pfl_core"
 INSTALLED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 
 
+class MissingCodeError(ValueError):
+    """A user's module cannot be imported, or does not have the class or function."""
+
+
+class MissingCodeWarning(UserWarning):
+    """A stored run is skipped, because of a MissingCodeError."""
+
+
 def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
     """The function registered in ``table`` under ``name``, or imported from ``package.module:function``.
 
-    ``kind`` ("model", "partition", ...) is used in error messages. Raises ValueError for an unknown name.
+    ``kind`` ("model", "partition", ...) is used in error messages. Raises ValueError for an unknown name, and
+    MissingCodeError if the import fails.
     """
     if ":" not in name:
         if name in table:
@@ -43,10 +52,11 @@ def find(kind: str, name: str, table: Mapping[str, Callable]) -> Callable:
         top = module_name.partition(".")[0]
         missing = isinstance(error, ModuleNotFoundError) and error.name == top
         hint = f"start in the folder that has {top}, or add it to PYTHONPATH" if missing else "correct the module"
-        raise ValueError(f"{kind} {name!r}: {module_name} cannot be imported ({reason}); {hint}") from error
+        raise MissingCodeError(f"{kind} {name!r}: {module_name} cannot be imported ({reason}); {hint}") from error
     function = getattr(module, attribute, None)
     if not callable(function):
-        raise ValueError(f"{kind} {name!r}: module {module_name} has no function {attribute!r}")
+        alike = did_you_mean(attribute, [known for known, value in vars(module).items() if callable(value)])
+        raise MissingCodeError(f"{kind} {name!r}: module {module_name} has no class or function {attribute!r}{alike}")
     return function
 
 

@@ -237,7 +237,7 @@ def test_a_model_from_outside(monkeypatch, tmp_path):
     (tmp_path / "my_nets.py").write_text("\n".join(lines), encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     assert build("my_nets:tiny", (5,), 4, 0, width=3).weight.shape == (3, 5)
-    with pytest.raises(ValueError, match="'my_nets:huge': module my_nets has no function 'huge'"):
+    with pytest.raises(ValueError, match="'my_nets:huge': module my_nets has no class or function 'huge'"):
         build("my_nets:huge", (5,), 4, 0)
     with pytest.raises(ValueError, match="no_such_module cannot be imported"):
         build("no_such_module:tiny", (5,), 4, 0)

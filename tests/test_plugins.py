@@ -31,8 +31,9 @@ def test_find_prefers_the_table_and_takes_functions_from_modules():
     ("name", "message"),
     [
         ("yours", "unknown rule 'yours'; choose from mine, or package.module:function"),
-        ("math:pi", "module math has no function 'pi'"),
-        ("math:", "module math has no function ''"),
+        ("math:pi", "module math has no class or function 'pi'"),
+        ("math:", "module math has no class or function ''"),
+        ("fractions:Fracton", r"no class or function 'Fracton' \(did you mean 'Fraction'\?\)"),
         ("no_such_module:f", r"no_such_module cannot be imported .* start in the folder that has no_such_module"),
     ],
 )

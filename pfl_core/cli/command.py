@@ -24,7 +24,7 @@ from pfl_core.cli import compare, data, figures, methods, report, run, runs, sea
 from pfl_core.cli.specs import unknown_option
 from pfl_core.data.registry import COMBINED, SINGLE, data_dir, npz_names
 from pfl_core.papers import PAPERS, STUDIES
-from pfl_core.plugins import text_of
+from pfl_core.plugins import MissingCodeWarning, text_of
 from pfl_core.registry import METHODS, PARTITIONS
 from pfl_core.study.presets import PRESETS
 
@@ -106,7 +106,9 @@ def run_command(argv: Sequence[str] | None) -> int:
             sys.path.append(os.getcwd())  # finds the user's modules, given as my_module:Name
         with warnings.catch_warnings():
             warnings.filterwarnings("always", message="record .* is damaged", category=UserWarning)
-            warnings.showwarning = _show_warning
+            warnings.filterwarnings("always", category=MissingCodeWarning)
+            skipped: dict[str, None] = {}
+            warnings.showwarning = partial(_show_warning, skipped)
             top = parser()
             if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
                 import argcomplete
@@ -121,7 +123,10 @@ def run_command(argv: Sequence[str] | None) -> int:
             }
             silent = redirect_stdout(io.StringIO()) if quiet and not getattr(args, "json", False) else nullcontext()
             with _environment({name: str(value) for name, value in given.items() if value}), silent:
-                status = _without_exit(args)
+                try:
+                    status = _without_exit(args)
+                finally:
+                    _show_skipped(list(skipped))
         _flush()
         return status
     except BrokenPipeError as error:
@@ -232,6 +237,23 @@ def _version() -> str:
         return "unknown"
 
 
-def _show_warning(message: Warning | str, *where: object, **more: object) -> None:
-    """Replaces ``warnings.showwarning``: prints the message without its category and source line."""
-    print("pfl:", " ".join(str(message).split()), file=sys.stderr)
+def _show_warning(skipped: dict[str, None], message: Warning | str, *where: object, **more: object) -> None:
+    """Replaces ``warnings.showwarning``: prints the message without its category and source line.
+
+    Those of records whose code is missing are added to ``skipped``, for one line at the end.
+    """
+    text = " ".join(str(message).split())
+    if isinstance(message, MissingCodeWarning):
+        skipped[text] = None
+    else:
+        print("pfl:", text, file=sys.stderr)
+
+
+def _show_skipped(texts: list[str]) -> None:
+    if texts:
+        reason = texts[0].partition(": ")[2]  # "record 0123.json is skipped, it cannot be read here: model ..."
+        print(
+            f"pfl: skipped {len(texts)} stored run{'s'[: len(texts) - 1]}, because the code cannot be imported here "
+            f"(`pfl runs clean --without-code` deletes them); the first: {reason}",
+            file=sys.stderr,
+        )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pfl_core.cli.arguments import BadArgument, known, method
 from pfl_core.cli.specs import OPTIONS, add_run_options, variations
-from pfl_core.cli.sweeps import COSTS, frame_of, run_all, scores, show_plan
+from pfl_core.cli.sweeps import COSTS, frame_of, locate_all, run_all, scores, show_plan
 from pfl_core.cli.tables import Cells, as_json, latex, table
 from pfl_core.papers import PAPERS, paper
 from pfl_core.registry import METHODS
@@ -26,14 +26,13 @@ def add(commands: argparse._SubParsersAction) -> None:
     compare = commands.add_parser(
         "compare",
         help="compare a paper's tables with the stored results, or several methods with each other",
-        description="With at most one name and no option of a run: the tables of this PAPER (default: of all) beside "
-        "the stored results. With two or more names, or with an option of a run: METHODs are trained with these "
-        "options and compared. So `pfl compare fedselect` is about the paper, and `pfl compare fedselect ditto` about "
-        "the methods. Differences are those of the first method, paired by seed. Options apply to every method; "
-        "--set METHOD.FIELD=VALUE applies to one.",
+        description="`pfl compare fedselect ditto` trains these methods and compares the first with each other one, "
+        "paired by seed. Options apply to every method; --set METHOD.FIELD=VALUE applies to one. "
+        "`pfl compare fedselect`, with one name and at most --json or --latex, trains nothing: it shows the tables of "
+        "this paper beside the stored results. `pfl compare` shows those of all papers.",
     )
     compare.add_argument(
-        "names", nargs="*", metavar="PAPER or METHOD", help=f"one of {', '.join(PAPERS)}; or two or more methods"
+        "names", nargs="*", metavar="NAME", help=f"two or more methods; or one paper: {', '.join(PAPERS)}"
     )
     add_run_options(compare)
     compare.add_argument(
@@ -109,12 +108,14 @@ def compare_methods(args: argparse.Namespace) -> int:
         )
     rows = variations(args, args.names)
     if args.dry_run:
-        show_plan({row.label: row.specs for row in rows}, args, "runs")
+        show_plan({row.label: row.specs for row in rows}, args, "runs", must_compute=True)
         return 0
     from pfl_core.runs import Store
     from pfl_core.study.method_comparison import differences, remarks, summary
 
-    records, stored = run_all([spec for row in rows for spec in row.specs], Store(), args)
+    store, specs = Store(), [spec for row in rows for spec in row.specs]
+    _, stored = locate_all(specs, store, args)
+    records = run_all(specs, stored, store, args)
     runs = frame_of(rows, records)
     leads, first = differences(runs), rows[0].label
     if args.figure:
@@ -135,7 +136,9 @@ def compare_methods(args: argparse.Namespace) -> int:
     print_remarks([f"lead of {first} in accuracy, points, paired by seed, with its 95 % interval"], args)
     lines = [(other, lead, "yes" if significant else "no") for other, (lead, significant) in leads.items()]
     print_table(["over", "lead", "significant"], lines, args)
-    significance = f"significant: at the 5 % level, with Holm's correction for {len(leads)} comparisons"
+    significance = "significant: at the 5 % level"
+    if len(leads) > 1:
+        significance += f", with Holm's correction for {len(leads)} comparisons; the intervals are not corrected"
     counted = f"{sum(stored)} of {len(records)} runs were stored already"
     print_remarks([significance, *remarks(runs), counted], args)
     return 0

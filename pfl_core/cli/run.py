@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pfl_core.cli.arguments import method, positive
 from pfl_core.cli.models import WHICH, folders_for, keep_state, save
 from pfl_core.cli.specs import COMPONENTS, TRIAL_TRAINING, add_run_options, variations
-from pfl_core.cli.sweeps import frame_of, run_all, scores, show_plan
+from pfl_core.cli.sweeps import frame_of, locate_all, run_all, scores, show_plan
 from pfl_core.cli.tables import as_json, duration, table
 from pfl_core.files import remove
 from pfl_core.registry import METRICS
@@ -58,12 +58,12 @@ def do_run(args: argparse.Namespace) -> int:
     rows = variations(args, [args.method])
     specs = [spec for row in rows for spec in row.specs]
     if args.dry_run:
-        show_plan({row.label: row.specs for row in rows}, args, "runs")
+        show_plan({row.label: row.specs for row in rows}, args, "runs", must_compute=True)
         return 0
     from pfl_core.runs import Store
 
     store = Store()
-    keys = [store.key_of(spec) for spec in specs]
+    keys, stored = locate_all(specs, store, args)
     folders = folders_for(args.save_models, keys)
     if args.save_models:
         from pfl_core.runs.export import check as check_export
@@ -73,7 +73,7 @@ def do_run(args: argparse.Namespace) -> int:
     single = len(specs) == 1
     if single and not args.json:
         print(describe(specs[0], keys[0]))
-    records, stored = run_all(specs, store, args)
+    records = run_all(specs, stored, store, args)
     saved = {}  # key -> text about the models
     for record, was_stored in zip(records, stored, strict=True):
         if args.keep_state and was_stored:

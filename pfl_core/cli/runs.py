@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
+import warnings
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl_core.cli.arguments import known, positive
 from pfl_core.cli.models import WHICH, folders_for, save
+from pfl_core.cli.specs import MAIN_OPTION, trial
 from pfl_core.cli.tables import as_json, duration, size, table
 from pfl_core.papers import STUDIES, study
+from pfl_core.plugins import MissingCodeWarning
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
-    from pfl_core.runs import Record, Store
+    from pfl_core.runs import Record, RunSpec, Store
 
 
-COLUMNS = ("key", "paper", "preset", "method", "variant", "data", "rounds", "seed", "acc_mean")
+COLUMNS = ("key", "paper", "preset", "method", "variant", "data", "settings", "rounds", "seed", "acc_mean")
+IN_COLUMNS = ("method", "data", "rounds", "seed")  # parts of a run that other columns name
+LONGEST = 60  # characters of the column "settings"; --json has all
 FILTERS = ("paper", "preset", "method", "data")  # options that select runs by a column
 SELECTION = {**dict.fromkeys(FILTERS), "newest": None, "all": False}  # options of `list` and `export`
 
@@ -61,6 +69,11 @@ def add(commands: argparse._SubParsersAction) -> None:
         "--stale", action="store_true", help="only stale records: the current code gives them another key"
     )
     kind.add_argument("--damaged", action="store_true", help="only files that were renamed because they are damaged")
+    kind.add_argument(
+        "--without-code",
+        action="store_true",
+        help="only records whose code, of your own, cannot be imported from this folder",
+    )
     kind.add_argument("--all", action="store_true", help="all records, and the checkpoints of unfinished runs")
     clean.set_defaults(do=delete_runs)
     manifest = actions.add_parser("manifest", help="write data/results/manifest.json, the best stored evidence")
@@ -127,6 +140,7 @@ def _row(record: Record, path: Path) -> dict[str, Any]:
         "method": spec.method["name"],
         "variant": variant(spec),
         "data": spec.data["name"],
+        "settings": _settings(spec),
         "rounds": record.rounds,
         "rounds_planned": spec.rounds,
         "seed": spec.seed,
@@ -138,11 +152,61 @@ def _row(record: Record, path: Path) -> dict[str, Any]:
     }
 
 
+def _settings(spec: RunSpec) -> str:
+    """What the other columns leave open: "lr=0.1;model=mlp;partition=dirichlet:0.3".
+
+    That is the name of the paper's setting, if the data have another, and what differs from it; without a paper, what
+    differs from `pfl run METHOD`.
+    """
+    from pfl_core.study.frame import as_text, variant
+
+    setting, usual = _usual(spec.paper, spec.preset, spec.setting, json.dumps(spec.method))
+    given, data = _flat(spec.identity()), spec.data["name"]  # without defaults
+    changed = {
+        name: value
+        for name, value in _flat(spec.identity(written_out=True)).items()
+        if (value != usual[name] if name in usual else name in given)
+    }
+    main = f"partition.{MAIN_OPTION.get(spec.partition['name'])}"
+    if "partition" in changed and main in changed:
+        changed["partition"] += f":{as_text(changed.pop(main))}"
+    named = setting.removeprefix(f"{data}, ") if setting != data else ""
+    return ";".join(filter(None, (named, variant(changed))))
+
+
+@cache
+def _usual(paper: str, preset: str, setting: str, method: str) -> tuple[str, dict[str, Any]]:
+    """The paper's setting with which a run is compared, and its parts for this method (JSON), see ``_flat``.
+
+    A setting that only a notebook has, such as "cifar10, 20 images", is compared with "cifar10".
+    """
+    fields = json.loads(method)
+    name = fields.pop("name")
+    for of_paper in (setting, setting.partition(", ")[0]) if paper in STUDIES else ():
+        with suppress(ValueError):
+            spec = study(paper).settings.spec(name, preset=preset, setting=of_paper, **fields)
+            return of_paper, _flat(spec.identity(written_out=True))
+    return "", _flat(trial(name, fields, seed=0).identity(written_out=True))
+
+
+def _flat(identity: dict[str, Any]) -> dict[str, Any]:
+    """The parts of a run as `pfl run` takes them: {"model": "mlp", "model.width": 32, "lr": 0.1, "clients": 10}."""
+    out: dict[str, Any] = {}
+    for part, value in reversed(identity.items()):  # the shortest texts first
+        if isinstance(value, dict) and part not in ("method", "train"):
+            out |= {part if name == "name" else f"{part}.{name}": option for name, option in value.items()}
+        elif part != "method":
+            out |= value if part == "train" else {part: value}
+    return {name: value for name, value in out.items() if name not in IN_COLUMNS}
+
+
 def _cells(row: dict[str, Any]) -> list[object]:
     done, planned = row["rounds"], row["rounds_planned"]
     state = ["stale" if row["stale"] else "fresh"]
     state += ["committed"] if row["committed"] else []
+    settings = row["settings"] if len(row["settings"]) <= LONGEST else f"{row['settings'][: LONGEST - 3]}..."
     shown = row | {"rounds": f"{done} of {planned}" if done < planned else done, "acc_mean": f"{row['acc_mean']:.2f}"}
+    shown |= {"settings": settings}
     return [*(shown[name] for name in COLUMNS), duration(row["seconds"]), size(row["bytes"]), ", ".join(state)]
 
 
@@ -263,12 +327,19 @@ def delete_runs(args: argparse.Namespace) -> int:
     from pfl_core.runs.prefix import remove_unneeded
 
     store = Store()
-    local = [record for record in store if store.path(record.key).exists()]
+    with warnings.catch_warnings():
+        if args.without_code or args.all:  # they are deleted
+            warnings.simplefilter("ignore", MissingCodeWarning)
+        local = [record for record in store if store.path(record.key).exists()]
     # without a flag: stale records, damaged files and leftovers; each flag selects one kind, or everything
-    stale = [store.path(record.key) for record in local if record.stale and not args.damaged]
-    damaged = store.own("*.damaged") if not args.stale else []
-    left = [] if args.stale or args.damaged else [*store.leftovers(), *passed_checkpoints(store)]
-    paths = list(dict.fromkeys([*(store.own() if args.all else stale + damaged), *left]))
+    chosen = args.stale or args.damaged or args.without_code
+    found = [path for path in store.without_code if path.parent == store.root] if args.without_code else []
+    if args.stale or not chosen:
+        found += [store.path(record.key) for record in local if record.stale]
+    if args.damaged or not chosen:
+        found += store.own("*.damaged")
+    left = [] if chosen else [*store.leftovers(), *passed_checkpoints(store)]
+    paths = list(dict.fromkeys([*(store.own() if args.all else found), *left]))
     for path in paths:
         file_size = size(path.stat().st_size)
         path.unlink()

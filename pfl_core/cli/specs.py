@@ -33,7 +33,7 @@ from pfl_core.cli.fields import PACKAGE, declared
 from pfl_core.data.registry import check_name, data_dir
 from pfl_core.options import choices, did_you_mean
 from pfl_core.papers import STUDIES, study
-from pfl_core.registry import INSTRUMENTS, METHODS, METRICS, PARTITIONS
+from pfl_core.registry import METHODS, METRICS, PARTITIONS
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 COMPONENTS = ("data", "partition", "model")  # fields of a run that have a name and options
 # --lr, --rounds, ...: a flag for each field, with the comment behind it as help
-FIELDS = [*declared(PACKAGE / "engine.py", "Schedule"), *declared(PACKAGE / "training.py", "Training")]
+TRAINING = declared(PACKAGE / "training.py", "Training")
+FIELDS = [*declared(PACKAGE / "engine.py", "Schedule"), *TRAINING]
 FLAGS = ("clients", *(field.name for field in FIELDS))  # flags that set one field of a run or of its training
 LISTS = ("reading", *COMPONENTS, *FLAGS)  # flags that accept several values
 PARSERS: dict[str, Callable[[str], Any]] = {  # type of a field -> parser of one value
@@ -72,7 +73,7 @@ class Variation:
     """The runs of one method with one combination of the given values, a run for each seed."""
 
     method: str
-    varied: dict[str, Any]  # options with several values -> the value of these runs
+    varied: dict[str, Any]  # options with several values, or with a value of a method's own -> that of these runs
     specs: list[RunSpec]
 
     @property
@@ -109,7 +110,7 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
         type=setting,
         help="set a field of the method (alpha=0.5; `pfl methods METHOD` lists them), or an option of the data, "
         "partition or model (model.width=32); VALUE is JSON or plain text; METHOD.FIELD=VALUE sets a field of this "
-        "method only",
+        "method, or of its training (fedavg.lr=0.1), for this method only",
     )
     add(
         "--metrics",
@@ -167,8 +168,7 @@ def setting(text: str) -> tuple[str, str, list[Any]]:
     """'partition.val=0.1,0.2' -> ("partition", "val", [0.1, 0.2]). A name without a dot is a field of the method."""
     name, equals, value_text = text.partition("=")
     owner, dot, field = name.rpartition(".")
-    is_known = owner in ("", *OWNERS[1:], *METHODS, *INSTRUMENTS) or ":" in owner
-    if not equals or not field or not is_known or bool(dot) != bool(owner):
+    if not equals or not field or owner == "method" or bool(dot) != bool(owner):
         raise BadArgument(
             f"{text!r} is not FIELD=VALUE with a FIELD such as alpha, data.x, partition.x, train.x or METHOD.x"
         )
@@ -200,16 +200,23 @@ def variations(args: argparse.Namespace, methods: Sequence[str]) -> list[Variati
         check_name(name, data_dir())
     for owner, field, _ in args.set:
         if owner not in (*OWNERS, *methods):
-            raise ValueError(f"--set {owner}.{field}: {owner} is not a method of this command: {', '.join(methods)}")
+            full = next((name for name in methods if owner in name.split(":")), "")  # of a user's module:Class
+            hint = f" (did you mean {full}.{field}?)" if full else choices(owner, (*OWNERS[1:], *methods))
+            raise ValueError(f"--set {owner}.{field}: {owner} is not a method of this command{hint}")
         if owner == "method":
             _check_all_have(methods, field)
     flags = {name: given for name in LISTS if (given := getattr(args, name)) is not None}
     random_seeds = [0] if args.seed is None else args.seed
     axes_of: dict[str, dict[Any, list[Any]]] = {}  # method -> flag, or (owner, field) of --set -> values
     for method in methods:
-        general = {(owner, field): given for owner, field, given in args.set if owner not in methods}
-        own = {("method", field): given for owner, field, given in args.set if owner == method}
-        axes_of[method] = flags | general | own
+        in_order = sorted(args.set, key=lambda given: given[0] == method)  # what only this method is given counts last
+        axes_of[method] = flags | {
+            _axis(owner, field): given for owner, field, given in in_order if owner in (*OWNERS, method)
+        }
+    # training fields that some method is given for itself are named in all rows
+    own = {
+        axis: None for owner, field, _ in args.set if owner in methods and isinstance(axis := _axis(owner, field), str)
+    }
     total = len(random_seeds) * sum(math.prod(map(len, axes.values())) for axes in axes_of.values())
     if total > MAX_RUNS:
         raise ValueError(f"the given values make {total} runs; give at most {MAX_RUNS}")
@@ -217,23 +224,39 @@ def variations(args: argparse.Namespace, methods: Sequence[str]) -> list[Variati
     for method, axes in axes_of.items():
         for combination in product(*axes.values()):
             chosen = dict(zip(axes, combination, strict=True))
-            varied = {_axis_name(axis): _shown(chosen[axis]) for axis, given in axes.items() if len(given) > 1}
-            found.append(Variation(method, varied, [spec_of(args, method, chosen, seed) for seed in random_seeds]))
+            specs = [spec_of(args, method, chosen, seed) for seed in random_seeds]
+            varied = {name: getattr(specs[0].train, name) for name in own}
+            varied |= {_axis_name(axis): _shown(chosen[axis]) for axis, given in axes.items() if len(given) > 1}
+            found.append(Variation(method, varied, specs))
     return found
+
+
+def _axis(owner: str, field: str) -> str | tuple[str, str]:
+    """What a --set sets: the flag of a training field, or (owner, field). A method's own field of that name has
+    priority: ("fedavg", "lr") -> "lr", ("ditto", "lam") -> ("method", "lam").
+    """
+    if field in (f.name for f in TRAINING) and (owner == "train" or owner not in OWNERS and not _has(owner, field)):
+        return field
+    return (owner if owner in OWNERS else "method"), field
+
+
+def _has(method: str, field: str) -> bool:
+    """Whether a method has a field of this name."""
+    from pfl_core import algorithm
+
+    return field in {f.name for f in dataclasses.fields(algorithm.method(method))}
 
 
 def _check_all_have(methods: Sequence[str], field: str) -> None:
     """Raises ValueError if only some of the methods have this field. If none has it, the first run's check says so."""
-    from pfl_core.algorithm import method
-
-    having = [name for name in methods if field in {f.name for f in dataclasses.fields(method(name))}]
+    having = [name for name in methods if _has(name, field)]
     if having and (missing := [name for name in methods if name not in having]):
         alone = " ".join(f"--set {name}.{field}=VALUE" for name in having)
         raise ValueError(f"--set {field}: {', '.join(missing)} has no such setting; give {alone}")
 
 
 def _axis_name(axis: str | tuple[str, str]) -> str:
-    """("method", "alpha") -> "alpha", ("train", "momentum") -> "train.momentum"."""
+    """("method", "alpha") -> "alpha", ("model", "width") -> "model.width"."""
     return axis if isinstance(axis, str) else ".".join(axis).removeprefix("method.")
 
 

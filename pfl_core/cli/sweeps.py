@@ -31,10 +31,13 @@ COSTS = {"upload, MB": ("upload_mb", ".2f"), "TFLOP": ("train_tflop", ".3g"), "p
 FORMS = {"seconds": duration, "memory": size, "disk": size}  # estimated costs, and how they are shown
 
 
-def show_plan(groups: Mapping[str, Sequence[RunSpec]], args: argparse.Namespace, column: str) -> None:
+def show_plan(
+    groups: Mapping[str, Sequence[RunSpec]], args: argparse.Namespace, column: str, must_compute: bool = False
+) -> None:
     """Print stored and missing runs of each group, and the estimated cost of the missing ones.
 
-    Groups (name -> runs) may share runs; the row "total" counts these once. ``column``: title of the names.
+    Groups (name -> runs) may share runs; the row "total" counts these once. ``column``: title of the names. With
+    ``must_compute``, raises ValueError if runs are missing and none of them can be computed.
     """
     from pfl_core.runs import Store
     from pfl_core.runs.estimate import Survey, Timings, estimate
@@ -48,16 +51,17 @@ def show_plan(groups: Mapping[str, Sequence[RunSpec]], args: argparse.Namespace,
     total = estimate(together.missing.values(), timings)
     if len(rows) > 1:
         rows.append(_row("total", together, total, jobs))
-    if args.json:
-        print(as_json(rows), flush=True)
-        return
     cells = [(row["name"], row["stored"], row["missing"], *(_cost(row, name) for name in FORMS)) for row in rows]
     lines = [table((column, "runs stored", "missing", "time", "memory", "disk"), cells)]
     if total.runs:
         lines.append(f"{min(jobs, total.runs)} parallel runs; time estimated {total.basis}")
-    for name, found in surveys.items():
-        lines += [f"{name}: {num} runs cannot be computed: {reason}" for reason, num in found.blocked.items()]
-    print("\n".join(lines), flush=True)
+    failed = must_compute and together.blocked and not total.runs
+    for reason, num in together.blocked.items() if not failed else ():
+        names = ", ".join(name for name, found in surveys.items() if reason in found.blocked)
+        lines.append(f"{names}: {num} runs cannot be computed: {reason}")
+    print(as_json(rows) if args.json else "\n".join(lines), flush=True)
+    if failed:
+        raise ValueError("; ".join(together.blocked))
 
 
 def _row(name: str, found: Survey, cost: Cost, jobs: int) -> dict[str, Any]:
@@ -71,8 +75,22 @@ def _cost(row: Mapping[str, Any], name: str) -> str:
     return "-" if row[name] is None else FORMS[name](row[name])
 
 
-def run_all(specs: Sequence[RunSpec], store: Store, args: argparse.Namespace) -> tuple[list[Record], list[bool]]:
-    """The records of the runs, missing ones computed in parallel, and whether each was stored already.
+def locate_all(specs: Sequence[RunSpec], store: Store, args: argparse.Namespace) -> tuple[list[str], list[bool]]:
+    """The key of each run, and whether it is stored already. Raises FileNotFoundError if one that is not needs data
+    that are missing.
+    """
+    keys, stored, until = [], [], getattr(args, "until", None)
+    for spec in specs:
+        key, record = store.locate(spec)
+        keys.append(key)
+        stored.append(record is not None and record.rounds >= min(until or spec.rounds, spec.rounds))
+        if not stored[-1]:
+            spec.checksums()
+    return keys, stored
+
+
+def run_all(specs: Sequence[RunSpec], stored: Sequence[bool], store: Store, args: argparse.Namespace) -> list[Record]:
+    """The records of the runs, missing ones computed in parallel. ``stored``: see ``locate_all``.
 
     Each warning is printed once. The error of a single run is raised as it is.
     """
@@ -83,11 +101,6 @@ def run_all(specs: Sequence[RunSpec], store: Store, args: argparse.Namespace) ->
     if args.log:
         check_log(args.log)
     until = getattr(args, "until", None)
-    stored = [
-        record is not None and record.rounds >= min(until or spec.rounds, spec.rounds)
-        for spec in specs
-        for record in [store.locate(spec)[1]]
-    ]
     options: dict[str, Any] = {"jobs": args.jobs, "store": store, "log": args.log and args.log.resolve()}
     if "until" in args:
         options |= {"until": until, "keep_state": args.keep_state or bool(args.save_models)}
@@ -103,7 +116,7 @@ def run_all(specs: Sequence[RunSpec], store: Store, args: argparse.Namespace) ->
     except SweepError as error:
         raise error.errors[0] if len(specs) == 1 and error.errors else error from None
     complete_logs(args.log, records, stored)
-    return records, stored
+    return records
 
 
 def check_log(folder: Path) -> None:

@@ -19,6 +19,7 @@ import torch
 from pfl_core.data import data_dir
 from pfl_core.files import PART, atomic_write, checksum, fingerprint
 from pfl_core.options import checked
+from pfl_core.plugins import MissingCodeError, MissingCodeWarning
 from pfl_core.runs.packing import in_full, listed, packed, ranged, shortened, unpacked
 from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.record import Record, Series
@@ -45,6 +46,7 @@ class Store:
     def __init__(self, root: Path | None = None, results: Path | None = None) -> None:
         self.root = root or Path(os.environ.get("PFL_RUNS_DIR") or data_dir() / "runs")
         self.results = RESULTS if results is None else results
+        self.without_code: list[Path] = []  # records that could not be read because of a MissingCodeError
 
     def path(self, key: str) -> Path:
         """The file of a record."""
@@ -165,6 +167,7 @@ class Store:
 
         A damaged file in the store's own folder is renamed.
         """
+        kind: type[Warning] = UserWarning
         try:
             content = read_content(path)
             if (key := content.get("key", path.stem)) != path.stem:
@@ -181,7 +184,10 @@ class Store:
                 said = f"record {path.name} is damaged ({error}); renamed to {renamed.name}, the run counts as missing"
         except ValueError as error:
             said = f"record {path.name} is skipped, it cannot be read here: {error}"
-        warnings.warn(said, stacklevel=3)
+            if isinstance(error, MissingCodeError):
+                kind = MissingCodeWarning
+                self.without_code.append(path)
+        warnings.warn(said, kind, stacklevel=3)
         return None
 
 

@@ -12,6 +12,7 @@ import pytest
 from pfl_core import Training, load_models, methods, papers
 from pfl_core.cli import main
 from pfl_core.cli.command import parser
+from pfl_core.cli.runs import _settings
 from pfl_core.cli.specs import variations
 from pfl_core.cli.tables import size
 from pfl_core.runs import RunSpec, Store, execute, sweep
@@ -143,6 +144,7 @@ def test_list_export_and_clean(capsys, tmp_path):
     assert main(["runs"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert lines.keys() == {"key", mine, theirs} and "fresh" in lines[mine]
+    assert lines[mine].split()[6] == "clients=5;model=mlp" and "settings" in lines["key"]
     for selection in ("--paper fedselect --preset ci", "--method fedavg", "--data cifar_mnist", "--newest 1"):
         os.utime(Store().path(theirs))
         wanted = [] if "cifar" in selection else [theirs]
@@ -175,6 +177,32 @@ def test_list_export_and_clean(capsys, tmp_path):
         assert (tmp_path / f"committed{number}" / f"{theirs}.csv").exists()
     capsys.readouterr()
     assert answer(capsys, *"run fedavg --paper fedselect --preset ci".split())["stored"]
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        ("run fedavg --rounds 1 --seed 3", ""),
+        ("run scaffold --lr 0.02 --momentum 0.9", ""),
+        ("run scaffold --lr 0.05 --set data.resize=9", "lr=0.05;data.resize=9"),
+        ("run fedavg --lr 0.1 --model mlp --partition dirichlet:0.3", "lr=0.1;model=mlp;partition=dirichlet:0.3"),
+        (
+            "run local --set partition.val=0.2 --model mlp --set model.hidden=[9]",
+            "model=mlp;model.hidden=[9];partition.val=0.2",
+        ),
+        ("run fedavg --momentum 0 --set train.lr=0.05 --partition iid", "lr=0.05;partition=iid"),
+        ("run fedavg --paper fedselect --preset real --seed 7", ""),
+        ("run fedavg --paper fedselect --preset real --data cifar10_c --lr 0.07", "cifar10_c;lr=0.07"),
+        ("run fedavg --paper fedselect --preset quick --epochs 9", "cifar10;epochs=9"),
+    ],
+)
+def test_the_list_names_settings_that_are_not_the_default(command, wanted):
+    assert _settings(spec_of(*command.split()[1:])) == wanted
+
+
+def test_a_setting_that_only_a_notebook_has_is_compared_with_the_papers():
+    spec = papers.paper("fedselect").settings.spec("fedavg", preset="real", setting="cifar10", overrides={"epochs": 15})
+    assert _settings(dataclasses.replace(spec, setting="cifar10, epochs=15")) == "epochs=15"
 
 
 def test_clean_deletes_what_killed_processes_left(capsys):
@@ -397,6 +425,23 @@ def test_a_diverged_run_and_a_run_without_upload_sizes_are_reported(capsys, tmp_
     for rate in ("1e30", "1e5"):  # NaN, and a loss that is finite
         assert main(["run", "fedavg", *SMALL, "--lr", rate]) == 0
         assert "training diverged" in capsys.readouterr().out
+
+
+def test_records_whose_code_is_gone_are_named_in_one_line_and_can_be_deleted(capsys, tmp_path, monkeypatch):
+    (tmp_path / "gone_module.py").write_text(OUTSIDE, encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "gone_module", raising=False)
+    mine = answer(capsys, "run", "local", *SMALL)["key"]
+    assert main(["run", "gone_module:Mine", *SMALL, "--seed", "0-2", "--quiet"]) == 0
+    (tmp_path / "gone_module.py").unlink()
+    monkeypatch.delitem(sys.modules, "gone_module")
+    for command in (["runs", "list"], ["runs", "clean"], ["run", "local", *SMALL, "--dry-run"]):
+        assert main(command) == 0
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("pfl: skipped 3 stored runs, because the code cannot be imported here")
+        assert "`pfl runs clean --without-code` deletes them" in line and "has gone_module" in line
+    assert main(["runs", "clean", "--without-code"]) == 0
+    out, err = capsys.readouterr()
+    assert "deleted 3 files" in out and err == "" and [row["key"] for row in stored_runs(capsys)] == [mine]
 
 
 def test_clean_deletes_records_of_other_versions(capsys, monkeypatch):

@@ -40,6 +40,29 @@ def test_lists_keep_their_json_form_and_the_last_set_counts():
     assert [row.varied["model.hidden"] for row in two] == [[8], [9]]
 
 
+def test_training_fields_of_one_method_alone(tmp_path, monkeypatch):
+    """All rows name them. They replace what all methods are given; a field of the method itself has priority."""
+    (tmp_path / "own_rate.py").write_text(
+        "from dataclasses import dataclass\nfrom pfl_core.algorithms.fedavg import FedAvg\n\n"
+        "@dataclass(frozen=True)\nclass Own(FedAvg):\n    lr: float = 3.0\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    first, second, third = rows_of(
+        "compare fedavg ditto own_rate:Own --lr 0.3 --set fedavg.lr=0.1 --set own_rate:Own.lr=2"
+    )
+    assert [row.label for row in (first, second)] == ["fedavg, lr=0.1", "ditto, lr=0.3"]
+    assert [row.specs[0].train.lr for row in (first, second, third)] == [0.1, 0.3, 0.3]
+    assert third.specs[0].method["lr"] == 2 and "lr" not in first.specs[0].method
+    rows = rows_of("compare fedavg scaffold --set train.lr=0.3 --set fedavg.lr=0.1,0.2 --set scaffold.epochs=2")
+    assert [row.varied for row in rows] == [{"lr": lr, "epochs": 1} for lr in (0.1, 0.2)] + [{"lr": 0.3, "epochs": 2}]
+    paper = "--paper fedselect --preset ci --set fedavg.momentum=0.25"
+    assert [spec.train.momentum for row in rows_of(f"compare fedavg local {paper}") for spec in row.specs] == [
+        0.25,
+        0.0,
+    ]
+
+
 def test_a_setting_of_the_paper_may_have_a_comma_in_its_name():
     rows = rows_of("run fedselect --paper fedselect --preset ci --seed 0,1")
     assert [spec.paper for row in rows for spec in row.specs] == ["fedselect"] * 2
@@ -113,6 +136,37 @@ def test_a_dry_run_counts_and_computes_nothing(capsys):
     assert total[:3] == ["total", "1", "1"] and sorted(Store().root.glob("*.json")) == before
 
 
+def test_missing_data_are_named_once_before_any_run(capsys):
+    """A dry run fails as well if nothing can be computed."""
+    for command in (["compare", "fedavg", "local", *SMALL], ["run", "fedavg", *SMALL, "--seed", "3,4"]):
+        for options in ([], ["--dry-run"], ["--dry-run", "--json"]):
+            assert main([*command, "--data", "mnist", "--seed", "0,1", *options]) == 2
+            out, err = capsys.readouterr()
+            assert err.startswith("pfl: data set 'mnist' is not here") and err.count("\n") == 1
+            assert "mnist" not in out and bool(out) == bool(options)
+        assert main([*command, "--data", "digits,mnist", "--dry-run"]) == 0
+        out, err = capsys.readouterr()
+        assert (out.count("runs cannot be computed: data set 'mnist' is not here"), err) == (1, "")
+        assert main([*command, "--data", "digits,mnist"]) == 2 and not list(Store())
+        assert capsys.readouterr().err.count("\n") == 1
+    assert main(["run", "fedavg", *SMALL, "--data", "mnist"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_runs_that_are_stored_need_no_data(capsys, tmp_path):
+    write_npz(tmp_path / "data", "mnist", value=1)
+    command = ["compare", "fedavg", "local", "--data", "mnist", "--partition", "iid", *SMALL, "--clients", "2"]
+    assert main(command) == 0
+    (tmp_path / "data" / "mnist.npz").unlink()
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "2 of 2 runs were stored already" in capsys.readouterr().out
+    assert main([*command, "--dry-run"]) == 0
+    assert main([*command, "--seed", "0,1", "--dry-run"]) == 2
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].split()[:3] == ["total", "2", "2"] and "mnist" in err
+
+
 def test_a_log_is_written_for_stored_runs_too(capsys, tmp_path):
     for _ in range(2):
         assert main(["run", "fedavg", *SMALL, "--seed", "0,1", "--log", "logs"]) == 0
@@ -149,7 +203,8 @@ def test_methods_are_compared_with_the_first(capsys, tmp_path):
     command = ["compare", "local", "fedavg", "ditto", *SMALL, "--seed", "0-2", "--set", "ditto.lam=0.5"]
     assert main([*command, "--figure", "out/curves.pdf"]) == 0
     out = capsys.readouterr().out
-    assert "lead of local" in out and "Holm's correction for 2 comparisons" in out
+    assert "lead of local" in out
+    assert "at the 5 % level, with Holm's correction for 2 comparisons; the intervals are not corrected\n" in out
     assert [line.split()[0] for line in out.splitlines()[:4]] == ["method", "local", "fedavg", "ditto"]
     assert (tmp_path / "out" / "curves.pdf").read_bytes().startswith(b"%PDF")
     drawn = pd.read_csv(tmp_path / "out" / "curves.csv")

@@ -117,8 +117,8 @@ def test_a_users_data_set(outside):
     ("name", "options", "message"),
     [
         ("no_such_module:f", {}, "no_such_module cannot be imported"),
-        ("their_data:none", {}, "has no function 'none'"),
-        ("their_data:NUMBER", {}, "has no function 'NUMBER'"),
+        ("their_data:none", {}, "has no class or function 'none'"),
+        ("their_data:NUMBER", {}, "has no class or function 'NUMBER'"),
         ("their_data:points", {"sise": 3}, "has no option 'sise'"),
         ("their_data:points", {"shift": "far"}, "shift='far': input should be a valid number"),
         ("their_data:needs", {}, "missing a required argument: 'size'"),

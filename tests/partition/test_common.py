@@ -265,5 +265,5 @@ def test_a_users_partition_is_checked_too(pool, monkeypatch, tmp_path):
     }.items():
         with pytest.raises(ValueError, match=f"partition '?my_rules:halves'?:? {message}"):
             partition("my_rules:halves", data, 2, 0, **{option: True})
-    with pytest.raises(ValueError, match="has no function 'thirds'"):
+    with pytest.raises(ValueError, match="has no class or function 'thirds'"):
         partition("my_rules:thirds", data, 2, 0)
