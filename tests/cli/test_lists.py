@@ -102,7 +102,7 @@ def test_compare_without_a_paper_shows_all_four(capsys):
     assert main(["compare"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line in PAPERS] == list(PAPERS)
-    assert any(line.startswith("note: table1, FedSelect: ") for line in lines)
+    assert any(line.startswith("note: Table 1, FedSelect: ") for line in lines)
     assert main(["compare", "--latex"]) == 0
     tables = capsys.readouterr().out.split(r"\begin{tabular}")
     assert len(tables) == 1 + len(PAPERS)
