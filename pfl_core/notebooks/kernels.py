@@ -78,9 +78,12 @@ def _stop(process: subprocess.Popen, connection: TextIO) -> None:
         connection.close()
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def fork_server(env: frozenset[tuple[str, str]]) -> ForkServer:
-    """The server for this environment. A changed environment needs a new one: libraries read it when imported."""
+    """The server for this environment. Another environment needs another one: libraries read it when imported.
+
+    Two are kept, since kernels end with their server: stored evidence and presets are drawn side by side.
+    """
     return ForkServer(dict(env))
 
 

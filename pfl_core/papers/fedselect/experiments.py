@@ -164,7 +164,7 @@ def ablations(preset: str, overrides: Overrides) -> Groups:
 def training_size(preset: str, overrides: Overrides) -> Groups:
     """Figure 3: all methods with fewer and with more training images on each client.
 
-    At preset real also with 20 images, validation images and searched rates.
+    At preset real also 20 and 100 images with validation images and searched rates.
     """
     partition = SETTINGS.setting(preset, "cifar10").partition
     limits, methods = (MAIN[:1], FEW_BASELINES) if preset == "ci" else (MAIN, BASELINES)
@@ -174,7 +174,7 @@ def training_size(preset: str, overrides: Overrides) -> Groups:
         note = "" if per_class == partition["train_per_class"] else f"{size} images"
         yield Group("cifar10", runs, note, {"partition": {**partition, "train_per_class": per_class}})
     if preset == "real":
-        yield Group(FEW_IMAGES, runs)
+        yield from (Group(name, runs) for name in (FEW_IMAGES, VALIDATED))
 
 
 def mask_overlap(preset: str, overrides: Overrides) -> Groups:
