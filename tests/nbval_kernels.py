@@ -1,4 +1,4 @@
-"""Kernels for nbval, forked from a server with pre-imported libraries as those of `pfl figures`."""
+"""Kernels for nbval: like those of `pfl figures` they know the folder of figures; on Linux a server forks them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import nbval.kernel
 from jupyter_client.manager import KernelManager
 
 from pfl_core.notebooks.kernels import FORKS, fork_server
+from pfl_core.runs.provenance import ROOT
 
 
 class ForkedKernelManager(KernelManager):
@@ -16,6 +17,10 @@ class ForkedKernelManager(KernelManager):
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kw: Any) -> None:
         env = {name: value for name, value in kw["env"].items() if name != "PYTEST_CURRENT_TEST"}  # the same for all
+        env.setdefault("PFL_FIGURES_DIR", str(ROOT / "figures"))
+        if not FORKS:
+            await super()._async_launch_kernel(kernel_cmd, **{**kw, "env": env})
+            return
         provisioner: Any = self.provisioner
         with contextlib.chdir(kw["cwd"]):
             provisioner.process = fork_server(frozenset(env.items())).fork(kernel_cmd[kernel_cmd.index("-f") :])
@@ -23,5 +28,4 @@ class ForkedKernelManager(KernelManager):
 
 
 def install() -> None:
-    if FORKS:
-        nbval.kernel.KernelManager = ForkedKernelManager
+    nbval.kernel.KernelManager = ForkedKernelManager

@@ -238,9 +238,7 @@ def draw_all(
             if refresh:
                 notebooks.rewrite(name, preset, notebooks.path_of(name), copies, env, task.parameters.get("SEEDS"))
             else:
-                source, copy = notebooks.path_of(name), copies / f"{name}.ipynb"
-                notebooks.run_notebook(source, copy, task.parameters, env)
-                notebooks.relinked(copy, source)
+                notebooks.run_notebook(notebooks.path_of(name), copies / f"{name}.ipynb", task.parameters, env)
         except TimeUpError:
             stopped.append(name)
             raise

@@ -49,20 +49,6 @@ def rewrite(
     os.replace(partial, target)
 
 
-def relinked(copy: Path, source: Path) -> None:
-    """Point the relative links of a copy's Markdown cells to the files that the source points to."""
-    import nbformat
-
-    def moved(match: re.Match[str]) -> str:
-        return f"]({Path(os.path.relpath(source.parent / match[1], copy.parent)).as_posix()}{match[2] or ''})"
-
-    notebook = nbformat.read(copy, as_version=4)
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            cell.source = re.sub(r"\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)", moved, cell.source)
-    nbformat.write(notebook, copy)
-
-
 def with_preset(notebook: NotebookNode, preset: str, seeds: list[int] | None = None) -> NotebookNode:
     """Set PRESET and SEEDS in the notebook's parameters cell. Raises ValueError if the cell has no such lines."""
     cell = parameters_cell(notebook)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Mapping
@@ -36,7 +37,8 @@ def run_notebook(
     parameters: Mapping[str, Any] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a notebook and write it to ``target``. The kernel's stderr is shown immediately.
+    """Run a notebook and write it to ``target``, with the links of a file made to work there. The kernel's stderr is
+    shown immediately.
 
     A failed notebook is saved next to the target as ``NAME.failed.ipynb``. ``env`` is added to the kernel's
     environment. Raises NotebookError if a cell fails or the kernel dies, TimeUpError if the time is up (nothing is
@@ -59,12 +61,28 @@ def run_notebook(
                         os.replace(partial, failed)
                     raise NotebookError(str(error)) from None
         os.replace(partial, target)
+        if isinstance(source, Path):
+            _relink(target, source)
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
         raise OSError(f"{target} cannot be written: {error.strerror}") from None  # papermill does not name the file
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _relink(copy: Path, source: Path) -> None:
+    """Point the relative links of a copy's Markdown cells to the files that the source points to."""
+    import nbformat
+
+    def moved(match: re.Match[str]) -> str:
+        return f"]({Path(os.path.relpath(source.parent / match[1], copy.parent)).as_posix()}{match[2] or ''})"
+
+    notebook = nbformat.read(copy, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = re.sub(r"\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)", moved, cell.source)
+    nbformat.write(notebook, copy)
 
 
 def terminate() -> None:

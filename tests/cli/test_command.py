@@ -33,11 +33,6 @@ class Unusual(FedAvg):
     def round(self, fed, state, clients, t):
         raise BaseException("unusual")
 
-@dataclass(frozen=True)
-class Returns(FedAvg):
-    def round(self, fed, state, clients, t):
-        return 3
-
 class Silent(Exception):
     def __str__(self):
         raise KeyError
@@ -58,7 +53,6 @@ def net(in_shape, num_classes):
         ("run failing:Raises", "RuntimeError: first line second line"),
         ("run failing:Exits", "sys.exit('enough')"),
         ("run failing:Unusual", "BaseException: unusual"),
-        ("run failing:Returns", "TypeError"),
         ("run failing:RaisesSilent", "pfl: Silent"),
     ],
 )
