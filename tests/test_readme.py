@@ -21,7 +21,7 @@ PAGES = [path for path in sorted(ROOT.glob("**/*.md")) if not {".venv", "site", 
 def test_the_example_of_a_custom_method_runs_and_its_models_load(folders, tmp_path, capsys):
     """On a small network, for one round; the name and the option as in the command below the block."""
     (block,) = re.findall(r"```python\n(# mine\.py\n.*?)```", README, re.DOTALL)
-    (command,) = re.findall(r"^pfl (run mine:.*)$", README, re.MULTILINE)
+    (command,) = re.findall(r"`pfl (run mine:.*?)`", README)
     (load,) = re.findall(r"`(net\.load_state_dict\(.*?\))`", README)
     (tmp_path / "mine.py").write_text(block, encoding="utf-8")
     arguments = [*shlex.split(command, comments=True), *"--rounds 1 --model mlp --clients 5 --json".split()]
