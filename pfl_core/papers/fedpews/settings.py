@@ -60,13 +60,14 @@ _PAPER = {
         eval_every=1,  # Figure 13 is a running mean over rounds
     ),
 }
-# real: the paper's network on a quarter of the images, 150 rounds at three times the rate. Chosen by trials with seed 0 at
-# rates 0.03 and 0.1 before the grid was run: FedAvg's validation accuracy stays between 64 and 67 % from round 65 on;
-# FedPeWS's at λ = 2 still swings by 5 points in the last fifth (on 200 images; over it, by a line, -1.4 at τ = 0.5 and
-# +2.2 at τ = 0.8, so one seed cannot say whether it still rises). Many clients: all images, 100 rounds; classes of CIFAR-10: 200 / 100 images each, 40 rounds. The medical
-# files are not available: three clients with one real source each are the stand-in. Table 2's settings are the paper's.
-# Not in the paper: a tenth of each client's training images or points for validation, on which no run trains, to show
-# whether training converged.
+# real: the paper's network on a quarter of the images, 150 rounds at three times the rate, chosen by trials of seed 0
+# at rates 0.03 and 0.1 before the grid was run. FedAvg's validation accuracy then stays between 64 and 68 % from
+# round 65 on; FedPeWS's at λ = 2 still swings by 5 points in the last fifth (200 images; a line through it changes by
+# -1.4 points at τ = 0.5 and +2.2 at τ = 0.8, so one seed cannot say whether it still rises). Many clients: all
+# images, 100 rounds; classes of CIFAR-10: 200 / 100 images each, 40 rounds. The medical files are not available:
+# three clients with one real source each are the stand-in. Table 2's settings are the paper's. Not in the paper: a
+# tenth of each client's training images or points for validation, on which no run trains, to show whether training
+# converged.
 _VAL: dict[str, Any] = {"val": 0.1}
 _REAL = _PAPER | {
     name: varied(
