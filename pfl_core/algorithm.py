@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, cast, get_args, get_origin
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 from torch import Tensor
 
 from pfl_core.federation import Federation
 from pfl_core.ops import ABSENT, ClientRows
-from pfl_core.options import checked, field_types, percent_hint
+from pfl_core.options import check_fields, checked
 from pfl_core.plugins import PACKAGE, find
 from pfl_core.registry import INSTRUMENTS, METHODS
 from pfl_core.training import Training
@@ -95,6 +95,10 @@ class Algorithm(Generic[StateT]):
     usage: ClassVar[str] = "A client's file is the state dict of the network; the network's outputs are the logits."
     # The score to report: "after_merge" or "after_local_update". Both are always stored.
     reported: ClassVar[str] = "after_merge"
+
+    def __post_init__(self) -> None:
+        """Converts the fields to their types. Raises ValueError for a value of another type or out of bounds."""
+        check_fields(self, type(self).__name__)
 
     def init(self, fed: Federation, theta0: Tensor) -> StateT:
         """The state before round 0; theta0 [e]."""
@@ -285,28 +289,3 @@ def build(name: str, options: Mapping[str, Any], reading: str = "paper") -> Algo
     """A method from plain data; types are checked and converted. Raises ValueError for bad options."""
     cls = method(name)
     return cls.reading(reading, **checked(cls, options, f"method {name}"))
-
-
-def check_choices(algorithm: Algorithm) -> None:
-    """Raise ValueError if a field of type ``Literal`` has a value that is not listed."""
-    for name, hint in field_types(type(algorithm)).items():
-        value = getattr(algorithm, name)
-        if get_origin(hint) is Literal and value not in get_args(hint):
-            raise ValueError(f"{type(algorithm).__name__}: {name}={value!r} is none of {', '.join(get_args(hint))}")
-
-
-def check_minimum(algorithm: Algorithm, **minimum: float) -> None:
-    """Raise ValueError for a field below its minimum; None is accepted."""
-    for name, low in minimum.items():
-        value = getattr(algorithm, name)
-        if value is not None and not value >= low:  # also for NaN
-            raise ValueError(f"{type(algorithm).__name__}: {name}={value} is below {low}; give at least {low}")
-
-
-def check_shares(algorithm: Algorithm, *names: str, zero: bool = True) -> None:
-    """Raise ValueError for a field outside [0, 1], or outside (0, 1] if not ``zero``; None is accepted."""
-    for name in names:
-        value = getattr(algorithm, name)
-        if value is not None and not (0 <= value <= 1 and (zero or value)):  # also for NaN
-            interval = "[0, 1]" if zero else "(0, 1]"
-            raise ValueError(f"{type(algorithm).__name__}: {name}={value} is outside {interval}{percent_hint(value)}")

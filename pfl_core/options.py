@@ -15,7 +15,7 @@ from functools import cache, lru_cache, partial
 from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Gt, Le
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -25,6 +25,7 @@ NonNegativeFloat = Annotated[float, Ge(0)]  # learning rates, weights of a penal
 NonNegativeInt = Annotated[int, Ge(0)]  # numbers of epochs
 PositiveInt = Annotated[int, Ge(1)]  # widths of layers
 Fraction = Annotated[float, Ge(0), Le(1)]
+Share = Annotated[float, Gt(0), Le(1)]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -176,7 +177,8 @@ def _validated(owner: str, name: str, value: Any, validate: Callable[[Any], Any]
     except ValidationError as error:
         first = error.errors()[0]
         at = "".join(f"item {place}: " for place in first["loc"] if isinstance(place, int))
-        raise ValueError(f"{owner}: {name}={shown(value)}: {at}{first['msg'].lower()}") from None
+        hint = percent_hint(float(first["input"])) if first.get("ctx") == {"le": 1.0} else ""
+        raise ValueError(f"{owner}: {name}={shown(value)}: {at}{first['msg'].lower()}{hint}") from None
 
 
 def shown(value: Any) -> str:

@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import check_minimum, register
+from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.ops import put, server_step, take
-from pfl_core.options import NonNegativeFloat, NonNegativeInt
+from pfl_core.options import NonNegativeFloat, PositiveInt
 
 
 @register(
@@ -40,11 +40,7 @@ class Ditto(FedAvg[MovingState]):
     """``shared`` [e] is θ, ``local`` N rows [e] are the v_k. Of FedAvg it has the server's step and weights only."""
 
     lam: NonNegativeFloat = 0.1  # λ, weight of the distance to θ
-    personal_epochs: NonNegativeInt | None = None  # of v_k; None: as many as for θ_k
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum(self, lam=0, personal_epochs=1)
+    personal_epochs: PositiveInt | None = None  # of v_k; None: as many as for θ_k
 
     def warnings(self, fed: Federation) -> list[str]:
         return [] if self.lam else ["Ditto: lam=0, so every client trains its model alone, as with Local"]

@@ -26,12 +26,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import ABSENT, Algorithm, State, check_choices, check_minimum, check_shares, register
+from pfl_core.algorithm import ABSENT, Algorithm, State, register
 from pfl_core.algorithms.fedbn import FedBN
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.layout import NORM, WEIGHT
 from pfl_core.ops import count_true, mix, put, round_half_up, select, take
-from pfl_core.options import NonNegativeFloat, NonNegativeInt
+from pfl_core.options import NonNegativeInt, Share
 from pfl_core.seeding import permutation
 
 ZERO_DISTANCE = 1e14  # 1 / d of two clients with d = 0
@@ -55,16 +55,11 @@ class APState(State):
 class FedAP(Algorithm[APState]):
     """The mixing matrix W is computed before round 0."""
 
-    lam: NonNegativeFloat = 0.5  # λ, weight of a client's own model; default of the paper's code, whose example has 0.3
+    lam: Share = 0.5  # λ, weight of a client's own model; default of the paper's code, whose example has 0.3
     pretrain: Literal["pooled", "fedbn"] = "pooled"
-    pretrain_share: float = 0.3  # of each client's training data, for "pooled"
+    pretrain_share: Share = 0.3  # of each client's training data, for "pooled"
     pretrain_epochs: NonNegativeInt = 150  # for "pooled"
-    pretrain_rounds: int = 5  # for "fedbn"; not in the paper
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        check_shares(self, "lam", "pretrain_share", zero=False)
-        check_minimum(self, pretrain_epochs=0, pretrain_rounds=0)
+    pretrain_rounds: NonNegativeInt = 5  # for "fedbn"; not in the paper
 
     @property
     def inner_algorithms(self) -> tuple[Algorithm, ...]:

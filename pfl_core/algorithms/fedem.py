@@ -26,13 +26,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
-from pfl_core.algorithm import ABSENT, ClientModel, check_minimum, register
+from pfl_core.algorithm import ABSENT, ClientModel, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Output, Scores, Trained
 from pfl_core.layout import WEIGHT
 from pfl_core.ops import accumulate, normalised, put, server_step
-from pfl_core.options import NonNegativeFloat
+from pfl_core.options import NonNegativeFloat, PositiveInt
 from pfl_core.seeding import generator
 
 
@@ -60,13 +60,9 @@ class FedEM(Momentum[MixtureState]):
         "mixture[m] * softmax(component_m(x))."
     )
 
-    components: int = 3  # M
+    components: PositiveInt = 3  # M
     client_weighting: Literal["uniform", "samples"] = "samples"
     lr_server: NonNegativeFloat = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum(self, components=1)
 
     def warnings(self, fed: Federation) -> list[str]:
         return ["FedEM: components=1, so all clients have one model, as with FedAvg"] if self.components == 1 else []

@@ -24,14 +24,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import check_minimum, check_shares, register
+from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.algorithms.partial import top_layers
 from pfl_core.federation import DerivedWeights, Federation, LocalTraining, Trained
 from pfl_core.layout import WEIGHT, Field
 from pfl_core.ops import counts_true, masked_mean, put, round_half_up, take, top_count
-from pfl_core.options import NonNegativeFloat
+from pfl_core.options import NonNegativeFloat, PositiveInt, Share
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class FedMaskState(MovingState):
 class FedMask(Momentum[FedMaskState]):
     """``shared`` [e] is θ; only its batch-norm statistics change."""
 
-    keep_ratio: float = 0.5  # s, share of each masked layer's weights that is kept
-    layers: int = 1  # number of masked layers, the last ones; pFedGate: 1 (EMNIST, FEMNIST), 2 (CIFAR)
+    keep_ratio: Share = 0.5  # s, share of each masked layer's weights that is kept
+    layers: PositiveInt = 1  # number of masked layers, the last ones; pFedGate: 1 (EMNIST, FEMNIST), 2 (CIFAR)
     lr_mask: NonNegativeFloat | None = None  # η_a; None: the federation's rate
     cut: Literal["top", "threshold"] = "top"
     tau: float = 0.5  # τ, for cut="threshold"
@@ -65,10 +65,8 @@ class FedMask(Momentum[FedMaskState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_shares(self, "keep_ratio", zero=False)
         if not 0 < self.tau < 1:
             raise ValueError(f"FedMask: tau={self.tau} is outside (0, 1); it is compared with the sigmoid of a score")
-        check_minimum(self, layers=1, lr_mask=0)
 
     def masked(self, fed: Federation) -> list[Field]:
         """The fields of the masked weights."""

@@ -31,12 +31,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from pfl_core.algorithm import check_minimum, register
+from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Output, Trained
 from pfl_core.ops import normalised, put, take
-from pfl_core.options import NonNegativeInt
+from pfl_core.options import NonNegativeInt, PositiveInt
 from pfl_core.seeding import permutation
 
 if TYPE_CHECKING:
@@ -64,13 +64,9 @@ class FedMD(Momentum[MovingState]):
 
     public: str = "public"  # a split of the federation, or a data set
     public_normalise: str = "unit"  # normalisation of a public data set; should be that of the clients' data
-    public_samples: int = 5000  # per round; all of them if there are fewer
+    public_samples: PositiveInt = 5000  # per round; all of them if there are fewer
     digest_epochs: NonNegativeInt = 1
     client_weighting: Literal["uniform", "samples"] = "samples"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum(self, public_samples=1, digest_epochs=0)
 
     def init(self, fed: Federation, theta0: Tensor) -> MovingState:
         """Raises ValueError or FileNotFoundError if the public samples are missing or do not fit the network."""

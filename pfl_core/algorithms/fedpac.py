@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss, one_hot
 
-from pfl_core.algorithm import ABSENT, check_minimum, register
+from pfl_core.algorithm import ABSENT, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.partial import Partial, PartialState, select_entries
 from pfl_core.federation import Federation, LocalTraining, Output, Trained
@@ -79,7 +79,6 @@ class FedPAC(Partial[PacState]):
         super().__post_init__()
         if self.keep_momentum:
             raise ValueError("FedPAC: momentum starts at zero in every round; leave keep_momentum out")
-        check_minimum(self, lam=0, lr_head=0)
 
     def init(self, fed: Federation, theta0: Tensor) -> PacState:
         fed.check_features("FedPAC")

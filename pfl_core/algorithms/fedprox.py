@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pfl_core.algorithm import check_minimum, register
+from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Federation, LocalTraining
@@ -26,10 +26,6 @@ class FedProx(FedAvg[MovingState]):
     """FedAvg with a proximal term; mu = 0 is bitwise equal to FedAvg."""
 
     mu: NonNegativeFloat = 0.01  # μ, weight of the proximal term
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum(self, mu=0)
 
     def local_training(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> LocalTraining:
         anchor = state.shared[: fed.num_params]

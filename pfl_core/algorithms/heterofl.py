@@ -31,12 +31,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pfl_core.algorithm import ABSENT, check_shares, register
+from pfl_core.algorithm import ABSENT, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import DerivedWeights, Federation, LocalTraining, Output, Trained
 from pfl_core.layout import WEIGHT, Chain, Layout
 from pfl_core.ops import bits, counts_true, keep_, round_half_up
+from pfl_core.options import Fraction, Share
 from pfl_core.seeding import permutation
 
 
@@ -66,17 +67,12 @@ class HeteroFL(Momentum[HeteroState]):
         "authors_code": {"client_weighting": "uniform", "absent_labels": "zero", "scaler": True},
     }
 
-    full_share: float = 0.1  # share of the clients that have the whole network
-    small: float = 0.5  # share of the network that the other clients have
+    full_share: Fraction = 0.1  # share of the clients that have the whole network
+    small: Share = 0.5  # share of the network that the other clients have
     half: Literal["params", "width"] = "params"  # whether ``small`` is a share of the parameters, or the width r
     client_weighting: Literal["uniform", "samples"] = "samples"
     absent_labels: Literal["keep", "zero"] = "keep"
     scaler: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_shares(self, "full_share")
-        check_shares(self, "small", zero=False)
 
     def init(self, fed: Federation, theta0: Tensor) -> HeteroState:
         """Raises ValueError for a network that is not a plain chain of layers."""

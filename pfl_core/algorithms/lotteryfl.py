@@ -31,12 +31,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import ABSENT, Algorithm, State, check_choices, check_shares, register
+from pfl_core.algorithm import ABSENT, Algorithm, State, register
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.federation.types import Samples
 from pfl_core.layout import NORM, Field
 from pfl_core.ops import ClientRows, count_true, counts_true, masked_mean, put, round_half_up, select, take
+from pfl_core.options import Fraction
 from pfl_core.seeding import permutation
 
 HELD_OUT = 0.1  # share of a client's training data on which its accuracy is measured
@@ -59,15 +60,11 @@ class LotteryState(State):
 class LotteryFL(Algorithm[LotteryState]):
     """Iterative magnitude pruning with resets, per client. Defaults: those of the public code for CIFAR-10."""
 
-    prune_rate: float = 0.2  # share of the remaining weights dropped in one pruning step
-    acc_threshold: float = 0.2  # accuracy in [0, 1] above which a client prunes
-    target_density: float = 0.5  # pruning stops at or below this density; public code: 0.1 for MNIST
+    prune_rate: Fraction = 0.2  # share of the remaining weights dropped in one pruning step
+    acc_threshold: Fraction = 0.2  # accuracy in [0, 1] above which a client prunes
+    target_density: Fraction = 0.5  # pruning stops at or below this density; public code: 0.1 for MNIST
     prune_norms: bool = True  # whether batch norm's scales are pruned, as in the public code
     client_weighting: Literal["uniform", "samples"] = "uniform"
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        check_shares(self, "prune_rate", "acc_threshold", "target_density")
 
     def init(self, fed: Federation, theta0: Tensor) -> LotteryState:
         return LotteryState(

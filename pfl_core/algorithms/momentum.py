@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, State, check_choices
+from pfl_core.algorithm import Algorithm, State
 from pfl_core.federation import Federation
 from pfl_core.ops import ClientRows, put, take
 
@@ -32,9 +32,6 @@ class Momentum(Algorithm[MovingStateT]):
     """A method whose clients can keep their velocity. Fine-tuning for evaluation always starts with zero velocity."""
 
     keep_momentum: bool = field(default=False, kw_only=True)
-
-    def __post_init__(self) -> None:
-        check_choices(self)
 
     def init(self, fed: Federation, theta0: Tensor) -> MovingStateT:
         return cast(MovingStateT, MovingState(shared=theta0))  # a method with a richer state overrides this

@@ -38,13 +38,13 @@ from typing import Literal, TypeVar, cast
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import check_minimum, register
+from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg, client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Trained
 from pfl_core.layout import STATISTIC, WEIGHT, Field, Layout
 from pfl_core.ops import count_true, put, select
-from pfl_core.options import NonNegativeFloat, NonNegativeInt
+from pfl_core.options import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 
 def select_entries(row: Tensor, slices: Sequence[slice]) -> Tensor:
@@ -190,11 +190,7 @@ class Partial(Momentum[PartialStateT]):
 class FedPer(Partial[PartialState]):
     """Personal top layers. With none of them and averaged statistics it is bitwise equal to FedAvg."""
 
-    personal_layers: int = 1  # counted from the head down
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum(self, personal_layers=0)
+    personal_layers: NonNegativeInt = 1  # counted from the head down
 
     def local_layers(self, layout: Layout) -> set[str]:
         return top_layers(layout, self.personal_layers)
@@ -214,13 +210,9 @@ class FedPer(Partial[PartialState]):
 class FedRep(Partial[PartialState]):
     """With one epoch each it is FedSelect whose mask is fixed to the head on every client."""
 
-    head_epochs: NonNegativeInt = 2  # as a baseline of pFedGate: 1
-    body_epochs: NonNegativeInt = 1
+    head_epochs: PositiveInt = 2  # as a baseline of pFedGate: 1
+    body_epochs: PositiveInt = 1
     lr_head: NonNegativeFloat | None = None  # None: the federation's rate, as for the body
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum(self, head_epochs=1, body_epochs=1, lr_head=0)
 
     def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
         head = self.personal_mask(fed)
@@ -257,10 +249,6 @@ class FedBABU(Partial[PartialState]):
     finetune_epochs: NonNegativeInt = 5
     finetune_part: Literal["all", "head", "body"] = "all"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum(self, finetune_epochs=0)
-
     def train(self, fed: Federation, theta: Tensor, clients: Tensor, t: int, velocity: Tensor | None) -> Trained:
         return fed.sgd(theta, clients, LocalTraining(trainable=~self.personal_mask(fed)), key=t, velocity=velocity)
 
@@ -285,12 +273,8 @@ class FedBABU(Partial[PartialState]):
 class LGFedAvg(Partial[PartialState]):
     """Shared top layers. With none of them it is bitwise equal to Local."""
 
-    shared_layers: int = 1  # counted from the head down
-    warm_start_rounds: int = 0  # first rounds of plain FedAvg; every client's body then starts from that model
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum(self, shared_layers=0, warm_start_rounds=0)
+    shared_layers: NonNegativeInt = 1  # counted from the head down
+    warm_start_rounds: NonNegativeInt = 0  # first rounds of plain FedAvg, with whose model every client's body starts
 
     def local_layers(self, layout: Layout) -> set[str]:
         return {f.layer for f in layout.params} - top_layers(layout, self.shared_layers)

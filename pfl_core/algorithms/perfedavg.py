@@ -29,11 +29,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import check_minimum, register
+from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Batch, Federation, Grad, LocalTraining, Trained
 from pfl_core.federation.local_step import TrainingGroup
+from pfl_core.options import NonNegativeFloat
 
 Pair = tuple[Batch, Batch | None]
 
@@ -53,13 +54,9 @@ class PerFedAvg(FedAvg[MovingState]):
     version = 2  # 1 clipped the step before a score, though not that of the training
 
     client_weighting: Literal["uniform", "samples"] = "samples"
-    alpha: float | None = None  # α; None: the federation's rate, as for β
+    alpha: NonNegativeFloat | None = None  # α; None: the federation's rate, as for β
     order: Literal["first_order", "hessian"] = "first_order"
     adaptation: Literal["step", "epoch"] = "step"  # of the copy used for evaluation
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum(self, alpha=0)
 
     def round(self, fed: Federation, state: MovingState, clients: Tensor, t: int) -> tuple[MovingState, dict]:
         new, notes = super().round(fed, state, clients, t)

@@ -28,12 +28,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import check_minimum, register
+from pfl_core.algorithm import register
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Batch, Federation, Trained
 from pfl_core.ops import put, server_step, take
-from pfl_core.options import NonNegativeFloat
+from pfl_core.options import NonNegativeFloat, PositiveInt
 from pfl_core.seeding import Key
 
 
@@ -51,16 +51,15 @@ class PFedMe(FedAvg[MovingState]):
 
     client_weighting: Literal["uniform", "samples"] = "samples"
     lam: NonNegativeFloat = 1.0  # λ, weight of the proximal term; pFedGate searched 0.0001 to 10
-    inner_steps: int = 5  # K
+    inner_steps: PositiveInt = 5  # K
     lr_personal: NonNegativeFloat | None = None  # η_v; None: the federation's rate
-    personal_decay: float = 0.0  # added to the federation's weight decay in the inner gradient
+    personal_decay: NonNegativeFloat = 0.0  # added to the federation's weight decay in the inner gradient
     algorithm: Literal["paper", "fedem_code"] = "paper"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.keep_momentum:
             raise ValueError("pFedMe: its steps have no momentum to keep; leave keep_momentum out")
-        check_minimum(self, lam=0, inner_steps=1, personal_decay=0, lr_personal=0)
 
     def warnings(self, fed: Federation) -> list[str]:
         return [] if self.lam else ["pFedMe: lam=0, so the shared model does not change"]

@@ -41,9 +41,6 @@ from pfl_core.algorithm import (
     MechanismCheck,
     State,
     build,
-    check_choices,
-    check_minimum,
-    check_shares,
     method,
     register,
 )
@@ -52,7 +49,7 @@ from pfl_core.algorithms.momentum import MovingState
 from pfl_core.federation import Batch, DerivedWeights, Federation, LocalTraining
 from pfl_core.layout import Chain
 from pfl_core.ops import counts_true, masked_mean, put, round_half_up, server_step, take
-from pfl_core.options import NonNegativeFloat
+from pfl_core.options import Fraction, NonNegativeFloat
 from pfl_core.seeding import generator
 from pfl_core.training import Training
 
@@ -89,14 +86,13 @@ class Warmup(Algorithm[WarmStateT]):
 
     base: str = "fedavg"
     base_options: Mapping[str, Any] = field(default_factory=dict)
-    tau: float = 0.125  # τ = W / T
+    tau: Fraction = 0.125  # τ = W / T
     lr_server: NonNegativeFloat = 1.0  # η_g
     client_weighting: Literal["uniform", "samples"] = "uniform"  # client weights in the mean (A7)
     expand_rule: Literal["both_ends", "row"] = "both_ends"  # which parameters belong to a neuron (A1)
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        check_shares(self, "tau")
+        super().__post_init__()
         _ = self.inner
 
     @cached_property
@@ -289,10 +285,6 @@ class FedPeWS(Warmup[WarmState]):
     straight_through: Literal["draw", "draw_and_sigmoid"] = "draw"  # what the backward pass skips (A4)
     draws: Literal["every", "one_per_step", "one_per_round"] = "every"  # how often a mask is drawn (A5)
     score_gradient: Literal["gate", "product"] = "gate"  # "product" is Eq. 6; see above
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum(self, lam=0, lr_mask=0)
 
     def init(self, fed: Federation, theta0: Tensor) -> WarmState:
         base = self.init_base(fed, theta0)

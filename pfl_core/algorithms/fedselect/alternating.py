@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import ABSENT, Algorithm, MechanismCheck, State, check_choices
+from pfl_core.algorithm import ABSENT, Algorithm, MechanismCheck, State
 from pfl_core.algorithms.fedavg import client_weight
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.ops import count_true, counts_true, differ, masked_mean, put, select, take
@@ -64,9 +64,6 @@ class Alternating(Algorithm[MaskStateT]):
     bn_mode: Literal["train", "eval_after_round_0"] = "train"
     buffer_policy: Literal["local", "average"] = "local"
     client_weighting: Literal["uniform", "samples"] = "uniform"
-
-    def __post_init__(self) -> None:
-        check_choices(self)
 
     def init(self, fed: Federation, theta0: Tensor) -> MaskStateT:
         local = theta0.repeat(fed.num_clients, 1)

@@ -29,11 +29,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import MechanismCheck, check_minimum, check_shares, register
+from pfl_core.algorithm import MechanismCheck, register
 from pfl_core.algorithms.fedselect.alternating import NOTES, Alternating, MaskState, loss_checks, part_check
 from pfl_core.federation import Federation, LocalTraining
 from pfl_core.ops import count_true, counts_true, put, round_half_up, take, top_count
-from pfl_core.options import NonNegativeInt
+from pfl_core.options import Fraction, NonNegativeInt
 from pfl_core.training import Training
 
 
@@ -54,17 +54,12 @@ from pfl_core.training import Training
 class FedSelectGradLTN(Alternating[MaskState]):
     """Algorithm 2. All epochs default to the federation's local epochs; the paper has five everywhere."""
 
-    keep_rate: float = 0.50  # p, share of the active entries that stays in the mask per iteration
-    num_search_iters: int = 5  # L
+    keep_rate: Fraction = 0.50  # p, share of the active entries that stays in the mask per iteration
+    num_search_iters: NonNegativeInt = 5  # L
     search_epochs: NonNegativeInt | None = None  # E
     local_alt_epochs: NonNegativeInt | None = None
     rate_basis: Literal["active", "all"] = "active"  # what keep_rate is a share of; with "all" only iteration 1 acts
     return_trained: bool = False  # start LocalAlt from the trained subnetwork (the paper: future work)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_shares(self, "keep_rate")
-        check_minimum(self, num_search_iters=0)
 
     def round(self, fed: Federation, state: MaskState, clients: Tensor, t: int) -> tuple[MaskState, dict]:
         start = take(state.local, clients)  # [S, e]

@@ -30,12 +30,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, MechanismCheck, check_minimum, check_shares, register
+from pfl_core.algorithm import Algorithm, MechanismCheck, register
 from pfl_core.algorithms.fedselect.ablation import fixed_masks, ranking_scores, tie_order
 from pfl_core.algorithms.fedselect.alternating import NOTES, Alternating, MaskState, loss_checks, part_check
 from pfl_core.federation import Federation
 from pfl_core.layout import Layout
 from pfl_core.ops import ClientRows, count_true, counts_true, put, round_half_up, take, top_count
+from pfl_core.options import Fraction, NonNegativeInt, PositiveInt
 from pfl_core.training import Training
 
 
@@ -71,8 +72,8 @@ class SelectState(MaskState):
 class FedSelect(Alternating[SelectState]):
     """Algorithm 1. Fields: p and α, then choices that the paper leaves open; see notebooks/fedselect/README.md."""
 
-    p: float = 0.05  # p, share of the still shared entries that becomes personal per update; value not in the paper
-    alpha: float = 0.30  # α, personalization limit
+    p: Fraction = 0.05  # p, share of the still shared entries that becomes personal per update; value not in the paper
+    alpha: Fraction = 0.30  # α, personalization limit
     selection_scope: Literal["global", "per_tensor"] = "global"
     eligible_params: Literal["all", "weights_only"] = "all"
     rate_basis: Literal["shared", "all"] = "shared"
@@ -81,8 +82,8 @@ class FedSelect(Alternating[SelectState]):
     share_precision: Literal["exact", "float32"] = "exact"  # of the share that is compared with α
     count_rounding: Literal["half_up", "rest_half_even"] = "half_up"  # rounds p n, or the (1 − p) n that stay shared
     tie_rule: Literal["index", "threshold"] = "index"
-    mask_update_every: int = 1
-    mask_update_start: int = 0
+    mask_update_every: PositiveInt = 1
+    mask_update_start: NonNegativeInt = 0
     change_reference: Literal["round_start", "last_mask_update"] = "round_start"
     aggregate_last_round: bool = True
     eval_point: Literal["after_merge", "after_local_update"] = "after_merge"  # which of the two scores is reported
@@ -115,8 +116,6 @@ class FedSelect(Alternating[SelectState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_shares(self, "p", "alpha")
-        check_minimum(self, mask_update_every=1, mask_update_start=0)
         if bool(self.layers) != (self.masks == "layers"):
             raise ValueError(
                 f"FedSelect: masks={self.masks!r} with layers={self.layers}; give both or none, such as "

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
+from annotated_types import Ge
 
-from pfl_core.algorithm import Algorithm, MechanismCheck, check_choices, check_minimum
+from pfl_core.algorithm import Algorithm, MechanismCheck
 from pfl_core.algorithms.pfedgate.gate import NORMAL_NODES, NORMAL_WEIGHTS, activate
 from pfl_core.federation.federation import EVAL_BATCH
 from pfl_core.options import NonNegativeFloat, NonNegativeInt
@@ -29,7 +30,7 @@ class PFedGateOptions(Algorithm):
     """Fields of pFedGate. ``notebooks/pfedgate/README.md`` compares options with the paper and the released code."""
 
     keep_ratio: float | tuple[float, ...] = 0.5  # s; several: one for each client, or assigned at random in equal parts
-    blocks_per_tensor: int = 5  # B
+    blocks_per_tensor: Annotated[int, Ge(2)] = 5  # B
     lr_gate: NonNegativeFloat = 0.1  # η; Table 7 gives it by data set and s
     # Blocks and selection
     block_layout: Literal["first_min_ratio", "equal", "balanced", "output_rows"] = "first_min_ratio"
@@ -84,7 +85,7 @@ class PFedGateOptions(Algorithm):
     }
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        super().__post_init__()
         ratios = self.keep_ratio if isinstance(self.keep_ratio, tuple) else (self.keep_ratio,)
         if not ratios or not all(0 < s <= 1 for s in ratios):
             raise ValueError(
@@ -95,7 +96,6 @@ class PFedGateOptions(Algorithm):
                 f"PFedGate: min_keep_ratio={self.min_keep_ratio} is outside (0, s] with s={min(ratios)}; give a value "
                 "in this range, or None to use min_keep_rule"
             )
-        check_minimum(self, blocks_per_tensor=2, novel_epochs=0, lr_gate=0)
         if self.eval_batch_size < 1 or EVAL_BATCH % self.eval_batch_size:
             raise ValueError(
                 f"PFedGate: eval_batch_size={self.eval_batch_size} does not divide {EVAL_BATCH}, the number of samples "

@@ -25,7 +25,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from torch import Tensor
 
-from pfl_core.algorithm import Algorithm, MechanismCheck, check_choices, check_minimum, check_shares
+from pfl_core.algorithm import Algorithm, MechanismCheck
 from pfl_core.algorithms.star_pfl.masks import (
     LONGEST,
     Entries,
@@ -37,7 +37,7 @@ from pfl_core.algorithms.star_pfl.masks import (
     stability,
 )
 from pfl_core.federation import Federation
-from pfl_core.options import NonNegativeInt
+from pfl_core.options import Fraction, NonNegativeInt, PositiveInt
 from pfl_core.training import Training
 
 NOISE = {  # reading -> side -> frozen share
@@ -56,8 +56,8 @@ SIDES = {"global": "server", "local": "clients"}
 class StarPFLOptions(Algorithm):
     """Fields of Star-PFL. Ambiguities A1, A2, A9, A11, A14 and A17 have one reading only and no field."""
 
-    threshold_global: float | None = 0.1  # T of the server; None: it freezes nothing
-    threshold_local: float | None = 0.1  # T of the clients; None: they freeze nothing
+    threshold_global: Fraction | None = 0.1  # T of the server; None: it freezes nothing
+    threshold_local: Fraction | None = 0.1  # T of the clients; None: they freeze nothing
     history_len_global: int = 10  # |R| of the server, in rounds
     history_len_local: int = 5  # |R| of a client, in local epochs
     threshold_rule: Literal["strict", "inclusive"] = "strict"  # active if score > T, or if score >= T (A3)
@@ -70,13 +70,13 @@ class StarPFLOptions(Algorithm):
     train_mask_scope: Literal["all", "weights"] = "all"  # what masks freeze in training: "weights" leaves biases (A12)
     record_scope: Literal["active", "trained"] = "active"  # "trained" also records frozen biases that still train (A12)
     upload_mask_timing: Literal["before_check", "after_check"] = "before_check"  # the client's mask of the upload (A13)
-    record_epochs: NonNegativeInt | None = None  # number of first epochs to record; None: history_len_local (A15)
-    stability_floor_quantile: float | None = None  # clients freeze about this lowest share of a tensor (A16)
+    record_epochs: PositiveInt | None = None  # number of first epochs to record; None: history_len_local (A15)
+    stability_floor_quantile: Fraction | None = None  # clients freeze about this lowest share of a tensor (A16)
     stability_floor_check: bool = True  # False: the floor applies in Measure, not in Check (A16)
     stability_floor_cap: Literal["unmeasured", "frozen"] = "unmeasured"  # the entries that lower the quantile (A16)
-    max_frozen_fraction: float | None = None  # largest frozen share of server and clients: probably A16's intention
+    max_frozen_fraction: Fraction | None = None  # largest frozen share of server and clients: probably A16's intention
     stability_measure: Literal["window", "ema"] = "window"  # "ema": APF's moving averages instead of windows
-    ema_decay: float = 0.99  # decay of the moving averages; value of APF's code
+    ema_decay: Fraction = 0.99  # decay of the moving averages; value of APF's code
     thaw: bool = True  # not in the paper: False is an ablation in which frozen entries stay frozen
     probe: NonNegativeInt = 0  # number of entries recorded for the stability traces (``probe.py``); results unchanged
     probe_epochs: bool = False  # also record their values in client 0 after each local epoch; results unchanged
@@ -102,12 +102,9 @@ class StarPFLOptions(Algorithm):
     reported: ClassVar[str] = "after_local_update"  # A11
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        check_shares(self, "threshold_global", "threshold_local", "stability_floor_quantile")
-        check_shares(self, "max_frozen_fraction", "ema_decay")
+        super().__post_init__()
         if self.probe_epochs and not self.probe:
             raise ValueError("StarPFL: probe_epochs=True without probe; set a number of entries, such as probe=200")
-        check_minimum(self, probe=0, history_len_global=1, history_len_local=1, record_epochs=1)
         shorter = min(self.history_len_global, self.history_len_local)
         for name, high in (("history_len_global", LONGEST), ("history_len_local", LONGEST), ("min_history", shorter)):
             given = getattr(self, name)

@@ -207,7 +207,7 @@ def test_the_version_of_the_base_is_part_of_a_runs_key(base, monkeypatch):
 BAD = {  # options of fedpews -> what the line says
     "tau below": ({"tau": -0.1}, "tau=-0.1"),
     "tau above": ({"tau": 1.1}, "tau=1.1"),
-    "tau in percent": ({"tau": 12.5}, r"tau=12.5 is outside \[0, 1\]"),
+    "tau in percent": ({"tau": 12.5}, "tau=12.5: input should be less than or equal to 1; for 12.5 percent give 0.125"),
     "tau not a number": ({"tau": float("nan")}, "tau=nan"),
     "no FedAvg": ({"base": "local"}, "base='local' is not built on FedAvg"),
     "personal": ({"base": "fedselect"}, "base='fedselect' is not built on FedAvg"),
