@@ -1,4 +1,4 @@
-"""Files that several processes and machines may write at once: atomic writing, and small caches in JSON."""
+"""Files that several processes and machines may write at once, small caches in JSON, and environment variables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,21 @@ def remove(path: Path) -> None:
     """Delete a temporary file if possible: on Windows, deleting fails while another process has the file open."""
     with suppress(OSError):
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for the processes that are started meanwhile."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def parsed(content: bytes | str) -> Any:

@@ -15,6 +15,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+import pfl_core
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 CONDA_NAMES = {"pytorch": "torch"}
@@ -90,7 +92,7 @@ def test_one_version_number_everywhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
     newest = next(line for line in changes if line.startswith("## "))
-    assert {str(citation["version"]), newest.split()[1]} == {PROJECT["version"]}
+    assert {str(citation["version"]), newest.split()[1], pfl_core.__version__} == {PROJECT["version"]}
     assert PROJECT["license"] == f"{citation['license']} AND MIT"  # MIT: the images that the package carries
 
 

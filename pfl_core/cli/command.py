@@ -13,16 +13,16 @@ import select
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
-from importlib import metadata
 from typing import Any, NoReturn
 
-from pfl_core import deadline, notebooks
+from pfl_core import __version__, deadline, notebooks
 from pfl_core.cli import compare, data, figures, methods, report, run, runs, search, signals
 from pfl_core.cli.specs import unknown_option
 from pfl_core.data.registry import COMBINED, SINGLE, data_dir, npz_names
+from pfl_core.files import environment
 from pfl_core.papers import PAPERS, STUDIES
 from pfl_core.plugins import MissingCodeWarning, text_of
 from pfl_core.registry import METHODS, PARTITIONS
@@ -85,7 +85,7 @@ def _completed(names: Callable[[], Iterable[str]], prefix: str, **context: Any) 
 def parser() -> Parser:
     """The parser of the whole command line."""
     top = Parser(prog="pfl", description="Personalized federated learning, paper by paper.")
-    top.add_argument("--version", action="version", version=f"pfl {_version()}")
+    top.add_argument("--version", action="version", version=f"pfl {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in COMMANDS:
         module.add(commands)
@@ -122,7 +122,7 @@ def run_command(argv: Sequence[str] | None) -> int:
                 deadline.VARIABLE: getattr(args, "stop_at", None),
             }
             silent = redirect_stdout(io.StringIO()) if quiet and not getattr(args, "json", False) else nullcontext()
-            with _environment({name: str(value) for name, value in given.items() if value}), silent:
+            with environment({name: str(value) for name, value in given.items() if value}), silent:
                 try:
                     status = _without_exit(args)
                 finally:
@@ -212,29 +212,6 @@ def _drop_output() -> None:
     """What is still buffered for stdout cannot be written; Python would report that when it exits."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-@contextmanager
-def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables set for one command; notebook kernels inherit them."""
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def _version() -> str:
-    """The installed version, or "unknown" if the package is not installed."""
-    try:
-        return metadata.version("pfl-companion")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _show_warning(skipped: dict[str, None], message: Warning | str, *where: object, **more: object) -> None:

@@ -97,9 +97,10 @@ def run_all(specs: Sequence[RunSpec], stored: Sequence[bool], store: Store, args
     from tqdm import tqdm
 
     from pfl_core.runs import SweepError, sweep
+    from pfl_core.runs.log import check_folder
 
     if args.log:
-        check_log(args.log)
+        check_folder(args.log)
     until = getattr(args, "until", None)
     options: dict[str, Any] = {"jobs": args.jobs, "store": store, "log": args.log and args.log.resolve()}
     if "until" in args:
@@ -117,13 +118,6 @@ def run_all(specs: Sequence[RunSpec], stored: Sequence[bool], store: Store, args
         raise error.errors[0] if len(specs) == 1 and error.errors else error from None
     complete_logs(args.log, records, stored)
     return records
-
-
-def check_log(folder: Path) -> None:
-    """Raise OSError if the folder of ``--log`` cannot be written."""
-    from pfl_core.runs.log import check_folder
-
-    check_folder(folder)
 
 
 def complete_logs(folder: Path | None, records: Sequence[Record], stored: Sequence[bool]) -> None:

@@ -115,10 +115,10 @@ def _uneven_columns(x: Tensor) -> str:
 
 
 def _prepare(spec: RunSpec, dataset: Dataset, split: str, k: int, index: Tensor) -> Tensor:
-    """Client k's preprocessed samples of one split. With ``corrupt``, clients get the corruptions in turn."""
+    """Client k's preprocessed samples of one split. With ``corrupt``, clients get in turn the corruptions that suit."""
     x = dataset.x[index]
     if spec.data.get("corrupt"):
-        kinds = list(data.CORRUPTIONS)
+        kinds = [kind for kind in data.CORRUPTIONS if kind != "saturate" or x.shape[1] == 3]
         stream = generator(spec.seed, "corrupt", split, k)
         x = data.corrupt(x, kinds[k % len(kinds)], spec.data.get("corrupt_severity", 3), stream)
     return dataset.prepare(x)

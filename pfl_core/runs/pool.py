@@ -8,13 +8,13 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from typing import Any, Self
 
 from pfl_core import plugins
+from pfl_core.files import environment
 
 # A worker starts without the working folder on its path, where a random.py would take the place of the library's. It
 # then gets the path of this process.
@@ -75,7 +75,7 @@ class Workers(Pool):
         # loky stops idle workers. If it needs one just then, it warns and starts another; where warnings are errors,
         # the warning would end loky's own thread, and the sweep would wait for ever.
         warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor", UserWarning)
-        with _environment(SAFE_PATH, "1"):  # for loky's resource tracker
+        with environment({SAFE_PATH: "1"}):  # for loky's resource tracker
             return get_reusable_executor(
                 max_workers=self.jobs,
                 env={"OMP_NUM_THREADS": "1", SAFE_PATH: "1"},
@@ -97,20 +97,6 @@ class Workers(Pool):
                 wait(begun, timeout=SAVE_SECONDS)
             finally:
                 pool.shutdown(wait=False, kill_workers=True)
-
-
-@contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    """An environment variable for the processes that are started meanwhile."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _start_worker(parent: int, reloads: int) -> None:

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from types import MappingProxyType
@@ -257,17 +258,11 @@ def defaults(owner: Callable) -> dict[str, Any]:
         values |= {f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING}
     else:
         values = {name: parameter.default for name, parameter in inspect.signature(owner).parameters.items()}
-    known = {k: v for k, v in values.items() if v is not dataclasses.MISSING and v is not inspect.Parameter.empty}
-    return plain({k: v for k, v in known.items() if _is_json(v)})
-
-
-def _is_json(value: Any) -> bool:
-    """Whether a default can be written as JSON. A default of a user's function may be anything, e.g. a class."""
-    try:
-        plain_value(value)
-    except ValueError:
-        return False
-    return True
+    known: dict[str, Any] = {}
+    for name, value in values.items():
+        with suppress(ValueError):  # a default of a user's function may be anything, e.g. a class
+            known[name] = plain_value(value)
+    return known
 
 
 def plain(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,9 +28,9 @@ from pfl_core.runs.store import RESULTS
 def once(name: str, measure: Callable[[], pd.DataFrame], version: int, committed: str = "") -> pd.DataFrame:
     """The result of ``measure()``, cached on disk for this machine and this ``version`` of the measured code.
 
-    The cache is a JSON file ``<name>-<hash>.measured`` in the folder of the runs; ``pfl runs clean --all`` deletes it,
-    and a damaged file is measured again. ``committed``: a folder in data/results/; its ``<name>.measured`` of any
-    machine is returned if it exists. Index and columns must have one level, of text or numbers.
+    The cache is a JSON file ``<name>-<hash>.measured`` in the folder of the runs; one that is damaged or deleted is
+    measured again. ``committed``: a folder in data/results/; its ``<name>.measured`` of any machine is returned if it
+    exists. Index and columns must have one level, of text or numbers.
     """
     if committed and (stored := read(RESULTS / committed / f"{name}.measured")) is not None:
         return stored

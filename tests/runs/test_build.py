@@ -96,6 +96,10 @@ def test_clients_get_different_corruptions(spec):
                 assert torch.equal(seen, pool.prepare(by_hand)), kind
 
 
+def test_grey_images_have_no_kind_for_colours(spec):
+    build(spec(data={"name": "digits", "corrupt": True}, clients=11, partition={"name": "iid"}))
+
+
 def test_corruption_depends_on_the_seed_alone(spec):
     def noisy(seed: int) -> torch.Tensor:
         return (
