@@ -114,8 +114,6 @@ def test_unknown_methods_are_refused_in_one_line(name, message):
         ("fedselect", {"p": -0.1}, "paper", r"p=-0\.1 is outside \[0, 1\]$"),
         ("fedselect", {"p": 300}, "paper", r"p=300\.0 is outside \[0, 1\]$"),
         ("fedap", {"lam": 0}, "paper", r"lam=0\.0 is outside \(0, 1\]$"),
-        ("lotteryfl", {"prune_rate": -20}, "paper", r"prune_rate=-20\.0 is outside \[0, 1\]$"),
-        ("star_pfl", {"threshold_local": -1}, "paper", r"threshold_local=-1\.0 is outside \[0, 1\]$"),
         ("fedselect", {"p": float("nan")}, "paper", "p=nan: input should be a finite number"),
         ("fedselect", {"mask_update_every": 0}, "paper", "mask_update_every=0 is below 1; give at least 1"),
         ("fedselect", {}, "authors", "no reading 'authors'; choose from paper, authors_code"),

