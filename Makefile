@@ -37,7 +37,7 @@ site: $(SITE_STAMP) ## build the site into site/: open site/index.html, no serve
 
 site-packages: $(SITE_STAMP) ## install what `make site` needs
 
-fuzz: setup ## random faults (kills, damaged files, bad input), a few minutes; ARGS="--scale 10", --write, --help
+fuzz: setup ## random faults (kills, damaged files, bad input), a few minutes; ARGS="--scale 10", --help
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz $(ARGS)
 
 golden: setup ## rewrite tests/golden/*.json, the stored numbers that the tests compare with

@@ -8,6 +8,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 import torch
@@ -160,6 +161,11 @@ def plain_sgd(
 def one_line(match: str, error: type[Exception] = ValueError) -> AbstractContextManager:
     """Expects this error; its message is one line in which ``match`` is found."""
     return pytest.raises(error, match=re.compile(rf"\A(?=.*(?:{match}))[^\n]+\Z"))
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Content of every file below a folder."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def leaves(value: object, at: str = "state") -> Iterator[tuple[str, object]]:

@@ -119,13 +119,6 @@ def test_unknown_methods_are_refused_in_one_line(name, message):
         ("fedselect", {"p": -0.1}, "paper", r"p=-0\.1: input should be greater than or equal to 0$"),
         ("fedselect", {"p": 300}, "paper", "p=300: input should be less than or equal to 1$"),
         ("fedap", {"lam": 0}, "paper", "lam=0: input should be greater than 0$"),
-        ("lotteryfl", {"prune_rate": -20}, "paper", "prune_rate=-20: input should be greater than or equal to 0$"),
-        (
-            "star_pfl",
-            {"threshold_local": -1},
-            "paper",
-            "threshold_local=-1: input should be greater than or equal to 0$",
-        ),
         ("fedselect", {"p": float("nan")}, "paper", "p=nan: input should be a finite number"),
         (
             "fedselect",

@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 
 from pfl_core.files import PART, atomic_write, cached, remove
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
+from tests.helpers import tree
 
 # ---- atomic writing -------------------------------------------------------------------------------------------------
 

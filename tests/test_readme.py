@@ -59,9 +59,3 @@ def test_links_within_the_project_lead_to_files_and_headings(page):
 def slug(heading: str) -> str:
     """The anchor that GitHub makes of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_no_line_is_a_wall_of_text(page):
-    lines = page.read_text(encoding="utf-8").splitlines()
-    assert not [i for i, line in enumerate(lines, 1) if len(line) > 600], "lines of over 600 characters"

@@ -11,7 +11,7 @@ from pfl_core.algorithms.heterofl import HeteroFL, nested, width_for
 from pfl_core.layout import Layout
 from pfl_core.models import build
 from tests.algorithms.fedpews.plain import deep
-from tests.algorithms.two_nets import F64, SOME, both_nets, fed_of, net_of
+from tests.algorithms.two_nets import F64, SOME, NoChain, both_nets, fed_of, net_of
 from tests.helpers import after, cnn, everyone, federation, mlp, module_of
 
 # ---- widths ---------------------------------------------------------------------------------------------------------
@@ -144,14 +144,6 @@ def test_a_client_is_scored_with_its_sub_network(net):
 
 
 def test_a_network_that_is_no_plain_chain_is_refused():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc1, self.head = nn.Linear(6, 4), nn.Linear(4, 3)
-
-        def forward(self, x):
-            return self.head(self.fc1(x).relu())
-
-    fed = federation(Net())
+    fed = federation(NoChain())
     with pytest.raises(ValueError, match="plain chain"):
         HeteroFL().init(fed, fed.theta0)

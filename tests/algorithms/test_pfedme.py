@@ -5,9 +5,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from pfl_core import Schedule, run
-from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.pfedme import PFedMe
-from tests.algorithms.two_nets import F64, SOME, both_backends, both_nets, fed_of, net_of, wrong
+from tests.algorithms.two_nets import F64, SOME, both_nets, fed_of, net_of, wrong
 from tests.helpers import after, linear_federation, module_of, same_bits
 
 
@@ -51,19 +50,6 @@ def test_a_round_of_the_released_code_by_hand():
 
 
 # ---- where it is FedAvg ---------------------------------------------------------------------------------------------
-
-
-@both_nets
-@both_backends
-def test_with_one_inner_step_and_eta_lam_1_it_is_bitwise_fedavg(net, stacked):
-    """K = 1 and eta lam = 1: w is v after every batch, so v is never pulled."""
-    if net == "cnn" and stacked:
-        pytest.skip("batch norm goes one by one")
-    fed = fed_of(net, lr=0.125, stacked=stacked)
-    runs = (after(a, fed, SOME) for a in (PFedMe(lam=8.0, inner_steps=1), FedAvg("samples")))
-    for (state, notes), (want, of_fedavg) in zip(*runs, strict=True):
-        assert torch.equal(state.shared, want.shared)
-        torch.testing.assert_close(notes["train_loss"], of_fedavg["train_loss"])
 
 
 @both_nets

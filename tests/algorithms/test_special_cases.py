@@ -25,6 +25,7 @@ SPECIAL = [
     ("fedselect", {"p": 0.0, "alpha": 0.3}, "fedavg", {}, {}, False),
     ("fedselect", {"alpha": 0.0, "buffer_policy": "average"}, "fedavg", {}, {"epochs": 3}, True),
     ("fedselect", {"alpha": 0.0, "buffer_policy": "average", **BY_SAMPLES}, "fedavg", BY_SAMPLES, {}, True),
+    ("fedselect", {"masks": "layers", "layers": ("fc1", "head")}, "local", {}, {}, False),
     ("fedselect_gradltn", {"keep_rate": 0.0}, "fedavg", {}, {}, False),
     ("fedselect_gradltn", {"keep_rate": 1.0}, "local", {}, {}, True),
     ("heterofl", {"full_share": 1.0}, "fedavg", BY_SAMPLES, MOVING, True),
@@ -42,12 +43,14 @@ SPECIAL = [
         True,
     ),
     ("perfedavg", {"alpha": 0.0, "order": "hessian", **SERVER}, "fedavg", SERVER, {"batch_size": 20}, True),
+    ("pfedme", {"lam": 8.0, "inner_steps": 1}, "fedavg", BY_SAMPLES, {"lr": 0.125}, True),  # lr lam = 1
 ]
 OTHER_METRICS = {
     "fedselect": {"train_loss"},  # over the last of its passes
     "fedselect_gradltn": {"train_loss"},
     "lg_fedavg": {"correct"},  # a client that never took part adapts
     "perfedavg": {"correct", "train_loss"},  # adapts the model for evaluation
+    "pfedme": {"correct"},  # scores the personal models
 }
 CASES = [(net, *case[:-1]) for case in SPECIAL for net in ("mlp", "cnn") if net == "mlp" or case[-1]]
 
@@ -61,7 +64,7 @@ def test_with_these_settings_it_is_the_other_method(net, name, options, other, o
     pair = build(name, options), build(other, others)
     (state, history), (want, expected) = (run(algorithm, fed, schedule) for algorithm in pair)
     models = [a.evaluation_models(fed, s, everyone(fed), 2) for a, s in zip(pair, (state, want), strict=True)]
-    if name == "perfedavg":
+    if name in ("perfedavg", "pfedme"):
         models = [state.shared, want.shared]
     assert torch.equal(*models)
     for metric in {"correct", "correct_trained", "loss_trained", "train_loss"} - OTHER_METRICS.get(name, set()):

@@ -25,6 +25,17 @@ every_net = pytest.mark.parametrize("name", NETS)
 simplest_and_fullest = pytest.mark.parametrize("name", ["mlp, stacked", "cnn with batch norm"])
 
 
+class NoChain(nn.Module):
+    """A chain of layers that is not written as ``nn.Sequential``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.head = nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.fc1(x).relu())
+
+
 def net_of(net: str, bn: bool = True) -> nn.Module:
     return mlp() if net == "mlp" else cnn(bn=bn)
 

@@ -13,52 +13,17 @@ from pfl_core.runs.provenance import ROOT
 
 pytestmark = pytest.mark.usefixtures("folders")
 
-FAILING = """
-import sys
-from dataclasses import dataclass
-from pfl_core.algorithms.fedavg import FedAvg
-
-@dataclass(frozen=True)
-class Raises(FedAvg):
-    def round(self, fed, state, clients, t):
-        raise RuntimeError("first line\\nsecond line")
-
-@dataclass(frozen=True)
-class Exits(FedAvg):
-    def round(self, fed, state, clients, t):
-        sys.exit("enough")
-
-@dataclass(frozen=True)
-class Unusual(FedAvg):
-    def round(self, fed, state, clients, t):
-        raise BaseException("unusual")
-
-class Silent(Exception):
-    def __str__(self):
-        raise KeyError
-
-@dataclass(frozen=True)
-class RaisesSilent(FedAvg):
-    def round(self, fed, state, clients, t):
-        raise Silent
-
-def net(in_shape, num_classes):
-    return {}["layer"]
-"""
-
 
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("run failing:Raises", "RuntimeError: first line second line"),
-        ("run failing:Exits", "sys.exit('enough')"),
-        ("run failing:Unusual", "BaseException: unusual"),
-        ("run failing:RaisesSilent", "pfl: Silent"),
+        ("run tests.fuzz.users:Raises", "RuntimeError: first line second line"),
+        ("run tests.fuzz.users:Exits", "sys.exit('enough')"),
+        ("run tests.fuzz.users:Unusual", "BaseException: unusual"),
+        ("run tests.fuzz.users:RaisesSilent", "pfl: Silent"),
     ],
 )
-def test_an_error_of_the_users_code_is_one_line_and_status_1(command, words, capsys, tmp_path, monkeypatch):
-    (tmp_path / "failing.py").write_text(FAILING, encoding="utf-8")
-    monkeypatch.delitem(sys.modules, "failing", raising=False)
+def test_an_error_of_the_users_code_is_one_line_and_status_1(command, words, capsys, tmp_path):
     assert main(command.split()) == 1
     err = capsys.readouterr().err
     assert err.startswith("pfl: ") and words in err and err.count("\n") == 1 and "--debug" in err

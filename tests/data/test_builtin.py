@@ -145,14 +145,6 @@ def test_the_optimal_classifier_makes_no_error():
     assert torch.equal(torch.stack(scores).argmax(0), y)
 
 
-def test_version_1_of_the_generator_has_not_changed():
-    """Made by this generator on 2026-11-21 (torch 2.13). A change on purpose raises `version` in builtin.ENTRIES."""
-    large, small = load("synthetic_32k"), load("synthetic_3200")
-    got = torch.stack([large.x[0, :2], large.x[-1, :2], small.x[0, :2]])
-    expected = torch.tensor([[-4.53256, -4.43232], [4.15558, 3.80756], [-4.72176, -4.39845]])
-    torch.testing.assert_close(got, expected, atol=1e-4, rtol=0)
-
-
 @pytest.mark.parametrize("name", ["digits", "fashion_small", "synthetic_32k"])
 def test_the_seed_of_a_run_does_not_change_the_data(name):
     with pytest.raises(ValueError, match=f"data set '{name}' has no option 'seed'"):

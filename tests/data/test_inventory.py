@@ -178,15 +178,18 @@ def test_listing_does_not_mind_damaged_files(write_npz, folder):
 def test_other_images_than_the_published_ones_are_marked(write_npz, folder, capsys):
     write_npz("mnist", classes=10, train=10, shape=(28, 28))
     write_npz("cifar10", classes=10, train=10, shape=(3, 32, 32))
+    write_npz("breastmnist", shape=(28, 28))
     write_npz("mine")
     rows = {row["name"]: row for row in fetch()}
     assert (rows["mnist"]["status"], rows["mine"]["status"]) == ("not official", "here")
+    assert rows["breastmnist"]["status"] == "not official"
     assert rows["mnist"]["note"] == "mnist is not the official file: 14 images"
     assert rows["cifar_mnist"]["status"] == "not official"
     assert rows["cifar_mnist"]["note"].count("not the official file: 14 images") == 2
-    (row,) = fetch(["mnist"], offline=True)
-    assert row["status"] == "not official"
+    row, medical = fetch(["mnist", "breastmnist"], offline=True)
+    assert row["status"] == medical["status"] == "not official"
     assert row["note"] == "not the official file: 14 images; 10 + 4 samples 1x28x28"
+    assert medical["note"] == "not the official file: 10 images; 6 + 4 samples 1x28x28"
     for chosen in ((), ("mnist",)):
         assert main(["data", *chosen, "--dir", str(folder)]) == 0
         assert "not the official file: 14 images" in capsys.readouterr().out

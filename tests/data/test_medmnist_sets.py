@@ -81,13 +81,6 @@ def test_download_and_verify(folder, online):
     assert load("breastmnist", offline=False).x.shape == (10, 1, 28, 28)  # not fetched a second time
 
 
-def test_another_file_of_the_same_name_is_marked(write_npz):
-    write_npz("breastmnist", shape=(28, 28))
-    row = fetch(["breastmnist"], offline=True)[0]
-    assert row["status"] == "not official" and row["note"].startswith("not the official file: 10 images; ")
-    assert {row["status"] for row in fetch() if row["name"] == "breastmnist"} == {"not official"}
-
-
 def test_a_download_with_a_wrong_checksum_leaves_nothing(folder, online):
     online.write_bytes(b"something else")
     row = fetch(["breastmnist"])[0]

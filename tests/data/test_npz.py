@@ -1,6 +1,7 @@
 """Files in MedMNIST's layout, intact and damaged."""
 
 import pickle
+import re
 import tracemalloc
 import warnings
 import zipfile
@@ -104,9 +105,8 @@ def test_a_damaged_file_gives_one_line_with_its_name(write_npz, folder, damage):
     else:
         flipped = content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
         path.write_bytes({"cut": content[:middle], "empty": b"", "text": b"<html>", "flipped": flipped}[damage])
-    with pytest.raises(ValueError) as caught:
+    with one_line(f"{re.escape(str(path))}.*damaged"):
         load("mine")
-    assert str(path) in str(caught.value) and "damaged" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_labels_beyond_the_known_classes_are_refused(write_npz):

@@ -434,14 +434,6 @@ def test_neither_the_order_nor_the_number_of_clients_matters():
     assert same_bits(some.loss, all_rows.loss[order])
 
 
-def test_nothing_is_drawn_from_the_global_generator():
-    fed = federation(cnn(), shape=(1, 4, 4), augment="crop_flip")
-    torch.manual_seed(0)
-    before = torch.random.get_rng_state()
-    train(fed)
-    assert torch.equal(before, torch.random.get_rng_state())
-
-
 def test_a_client_may_take_part_twice():
     """FedEM: several models of one client, each with its own row, on the same batches."""
     fed = federation(mlp(bn=True))

@@ -7,13 +7,10 @@ import os
 import secrets
 import sys
 import time
-from pathlib import Path
 
 from tests.fuzz.cases import OUTCOMES, TRACEBACK, WRONG
 from tests.fuzz.suites import SUITES, Count, run, run_case
 
-README = Path(__file__).parents[1] / "README.md"
-BEGIN, END = "<!-- fuzz table: make fuzz ARGS=--write -->", "<!-- end of the fuzz table -->"
 MAX_FAULTS = 8  # shown of a suite
 
 
@@ -37,10 +34,7 @@ def main() -> int:
         for fault in sorted(count.faults)[: None if args.all else MAX_FAULTS]:
             print(f"{name}, {fault}"[:400], file=sys.stderr)
     minutes = (time.monotonic() - began) / 60
-    text = table(counts) + f"\n\nSeed {args.seed}, {minutes:.1f} minutes with {args.jobs} processes."
-    print(text)
-    if args.write:
-        write(text)
+    print(f"{table(counts)}\n\nSeed {args.seed}, {minutes:.1f} minutes with {args.jobs} processes.")
     return int(any(count.outcomes[bad] for count in counts.values() for bad in (WRONG, TRACEBACK)))
 
 
@@ -59,13 +53,6 @@ def table(counts: dict[str, Count]) -> str:
     return "\n".join(lines)
 
 
-def write(text: str) -> None:
-    """Replace the table in tests/README.md."""
-    page = README.read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN)
-    README.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests.fuzz", description="Random faults, counted by their outcome."
@@ -76,7 +63,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--case", type=int, help="run this case of the first suite alone")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of processes")
     parser.add_argument("--all", action="store_true", help=f"show all faults, not only {MAX_FAULTS} of each suite")
-    parser.add_argument("--write", action="store_true", help="write the table to tests/README.md")
     return parser
 
 

@@ -21,8 +21,7 @@ from typing import Any
 
 from pfl_core.runs import Record, RunSpec, Store, execute
 from pfl_core.runs.store import read_content, write_record
-from pfl_core.training import Training
-from tests.runs.outside import HERE
+from tests.runs.conftest import SMALL
 
 SURVIVED = "survived"  # the same result as without the disturbance, or bad input refused with one line
 NOTICED = "noticed"  # the fault was named, and only what it damaged was computed again, with the same result
@@ -39,14 +38,6 @@ class Wrong(AssertionError):
     """Another result, damage that nobody noticed, a message of several lines, or a file that was left behind."""
 
 
-SMALL = {
-    "data": {"name": f"{HERE}:blobs"},
-    "partition": {"name": "shards", "classes_per_client": 2},
-    "model": {"name": "mlp", "hidden": [6]},
-    "train": Training(lr=0.1, epochs=1, batch_size=8),
-    "clients": 4,
-    "rounds": 4,
-}
 METHODS = (
     {"name": "fedavg"},
     {"name": "ditto"},

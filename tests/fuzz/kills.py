@@ -13,8 +13,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from random import Random
 
-from joblib.externals.loky import get_reusable_executor
-
 from pfl_core.runs import Store, execute, sweep
 from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.sweep import SweepError
@@ -67,24 +65,6 @@ def worker_is_killed(rng: Random, folder: Path) -> str:
         pool.shutdown()
     _finish(store, numbers)
     return outcome
-
-
-def reusable_worker_is_killed(rng: Random, folder: Path) -> str:
-    """A worker process of the pool that `sweep` makes itself: its runs are tried again, and none is lost."""
-    store, numbers = store_in(folder), rng.sample(range(len(METHODS)), 4)
-    pool = get_reusable_executor(max_workers=2, env={"OMP_NUM_THREADS": "1"})
-    pool.submit(os.getpid).result()
-    timer = threading.Timer(
-        rng.uniform(0, 3), lambda: _send(rng.choice(sorted(_workers()) or [0]), signal.SIGKILL) if _workers() else None
-    )
-    timer.start()
-    try:
-        records = sweep([specs()[n] for n in numbers], jobs=2, store=store)
-    finally:
-        timer.join()
-    for record, number in zip(records, numbers, strict=True):
-        check_record(record, number)
-    return SURVIVED
 
 
 def command_gets_a_signal(rng: Random, folder: Path) -> str:
@@ -144,7 +124,3 @@ def _send(pid: int, number: int) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         pass
-
-
-def _workers() -> list[int]:
-    return list(get_reusable_executor(max_workers=2, env={"OMP_NUM_THREADS": "1"})._processes)

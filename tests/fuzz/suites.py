@@ -43,7 +43,6 @@ SUITES = [
     Suite("kill run", "the process of a run is killed, up to three times", kills.run_is_killed, 120, 8),
     Suite("kill sweep", "the process of a sweep is killed", kills.sweep_is_killed, 60, 3),
     Suite("kill worker", "one of two worker processes is killed", kills.worker_is_killed, 30, 2),
-    Suite("kill own worker", "the same, in the pool that a sweep starts itself", kills.reusable_worker_is_killed, 4, 0),
     Suite(
         "signal",
         "`pfl run` gets SIGINT, SIGTERM or SIGKILL, from its first moment on",

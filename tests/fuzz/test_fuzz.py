@@ -13,7 +13,6 @@ import pytest
 if sys.platform != "linux":
     pytest.skip("the fuzz suite forks processes", allow_module_level=True)
 
-from tests.fuzz.__main__ import BEGIN, END, README, table  # noqa: E402
 from tests.fuzz.cases import TRACEBACK, WRONG  # noqa: E402
 from tests.fuzz.suites import SUITES, Count, Result  # noqa: E402
 
@@ -46,9 +45,3 @@ def test_nothing_is_wrong_and_nothing_ends_in_a_traceback(suite, counts):
     assert count.outcomes.total() == suite.short
     bad = count.outcomes[WRONG] + count.outcomes[TRACEBACK]
     assert not bad, f"seed {SEED}, {bad} of {suite.short}:\n" + "\n".join(sorted(count.faults))
-
-
-def test_the_table_has_its_place_in_the_readme():
-    page = README.read_text(encoding="utf-8")
-    assert page.index(BEGIN) < page.index(END)
-    assert table({suite.name: Count() for suite in SUITES}).splitlines()[0] in page

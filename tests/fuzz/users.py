@@ -28,6 +28,23 @@ class Exits(FedAvg):
 
 
 @dataclass(frozen=True)
+class Unusual(FedAvg):
+    def round(self, fed, state, clients, t):
+        raise BaseException("unusual")
+
+
+class Silent(Exception):
+    def __str__(self):
+        raise KeyError
+
+
+@dataclass(frozen=True)
+class RaisesSilent(FedAvg):
+    def round(self, fed, state, clients, t):
+        raise Silent
+
+
+@dataclass(frozen=True)
 class Nothing(FedAvg):
     def round(self, fed, state, clients, t):
         return None

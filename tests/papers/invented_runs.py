@@ -78,3 +78,11 @@ def judged(
     suffix = paper.searched_first[0] if preset == "real" else ""
     source = Invented(score, seeds, spread, preset, suffix, preset in ("paper", "real"), row_fields)
     return judge_claim(paper, paper.claims[number], [source])  # type: ignore[list-item]
+
+
+def printed(paper: Paper, number: int) -> dict[str, list[float]]:
+    """The printed numbers of a claim's effects, by setting."""
+    found: dict[str, list[float]] = {}
+    for effect in judged(paper, number, lambda *pick: None).effects:
+        found.setdefault(effect.setting, []).extend(round(value, 2) for value in effect.printed)
+    return found

@@ -47,7 +47,22 @@ def test_each_claim_can_be_reproduced_and_can_fail(name, number):
         assert words == {REPRODUCED, REVERSED}
     else:
         assert not claim.follows
-        assert words == {REPRODUCED, REVERSED, OPEN} | ({NOT_FOUND} if claim.margin is not None else set())
+        assert words - {OPEN} == {REPRODUCED, REVERSED} | ({NOT_FOUND} if claim.margin is not None else set())
+
+
+ACTING = {"fedselect": {12, 13, 14, 15, 16, 23}, "star_pfl": {9, 10}}  # claims about a mechanism
+NOISY = {("star_pfl", 1), ("star_pfl", 5), ("star_pfl", 12)}  # noise gives other words, in rows of their own
+INEXACT = [claim for claim in ALL_CLAIMS if claim[0] != "pfedgate" and not exact(*claim)]  # its cases have both
+
+
+@pytest.mark.parametrize(("name", "number"), INEXACT)
+def test_noise_and_an_idle_mechanism_leave_a_claim_open(name, number):
+    paper = papers.paper(name)
+    score, options = reproduced(name, number)
+    if (name, number) not in NOISY:
+        assert word(paper, number, score, **options | {"spread": 1000 * options.get("spread", 0.1)}) == OPEN
+    acting = number in ACTING.get(name, ())
+    assert word(paper, number, score, **options | {"inert": 1.0}) == (OPEN if acting else REPRODUCED)
 
 
 @pytest.mark.parametrize(("name", "number"), ALL_CLAIMS)
@@ -58,9 +73,3 @@ def test_few_seeds_missing_runs_and_small_runs_decide_nothing(name, number):
     assert few == (REPRODUCED if exact(name, number) else OPEN)
     assert word(paper, number, lambda *pick: None) == NOT_RUN
     assert word(paper, number, score, **options | {"preset": "quick"}) == SHOWN
-
-
-@pytest.mark.parametrize(("name", "number"), ALL_CLAIMS)
-def test_the_text_is_a_sentence(name, number):
-    claim = papers.paper(name).claims[number]
-    assert claim.text.endswith(".") and claim.source

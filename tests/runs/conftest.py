@@ -1,12 +1,13 @@
-"""A small run that takes a few hundredths of a second, and an empty store."""
+"""A small run that takes a few hundredths of a second, and what must be equal of two runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
+from torch import Tensor
 
-from pfl_core.runs import RunSpec
+from pfl_core.runs import Record, RunSpec
 from pfl_core.training import Training
 from tests.runs.outside import HERE
 
@@ -18,6 +19,13 @@ SMALL = {
     "clients": 4,
     "rounds": 4,
 }
+
+
+def bits(record: Record) -> tuple:
+    """All but times and the machine; numbers as text, so that NaN equals itself."""
+    series = {name: str(pair) for name, pair in record.series.items() if name != "seconds"}
+    arrays = {name: str(x.tolist() if isinstance(x, Tensor) else x) for name, x in record.arrays.items()}
+    return record.key, record.state, series, arrays, record.clients
 
 
 @pytest.fixture

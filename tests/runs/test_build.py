@@ -9,7 +9,7 @@ import torch
 
 from pfl_core import data
 from pfl_core.runs import assign, build, load_data
-from tests.helpers import same_bits
+from tests.helpers import one_line, same_bits
 from tests.runs.outside import CLASSES, HERE, TEST, TRAIN, blobs, write_npz
 
 COLOUR = {"name": f"{HERE}:blobs", "colours": 3}
@@ -143,12 +143,10 @@ def test_options_of_the_data_may_be_lists(spec, tmp_path, monkeypatch):
 
 
 def test_what_does_not_fit_together_is_one_line(spec):
-    with pytest.raises(ValueError, match="lenet_star.*1x28x28") as caught:
+    with one_line("lenet_star.*1x28x28"):
         build(spec(model={"name": "lenet_star"}))
-    assert "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match="multiple of 4") as caught:
+    with one_line("multiple of 4"):
         build(spec(clients=3))
-    assert "\n" not in str(caught.value)
 
 
 def test_a_users_network_has_an_output_for_each_class(spec, tmp_path, monkeypatch):

@@ -24,8 +24,9 @@ from pfl_core.runs import Store, SweepError, cluster, sweep
 from pfl_core.runs.cluster import RefusedError, check, source, watch
 from pfl_core.runs.sweep import _job
 from pfl_core.runs.task import SweepEndedError, Task
+from tests.runs.conftest import bits
 from tests.runs.outside import HERE, write_npz
-from tests.runs.test_sweep import beside, bits, mixed
+from tests.runs.test_sweep import beside, mixed
 
 distributed = pytest.importorskip("distributed", reason="dask is not installed")
 ROOT = Path(pfl_core.__file__).parents[1]

@@ -24,7 +24,7 @@ import torch
 from pfl_core import State, engine, methods
 from pfl_core import algorithm as algorithm_module
 from pfl_core.algorithms.momentum import MovingState
-from pfl_core.data import Dataset, load
+from pfl_core.data import Dataset
 from pfl_core.deadline import TimeUpError
 from pfl_core.partition import Partition
 from pfl_core.runs import Record, RunSpec, Store, build, execute, read_record
@@ -33,6 +33,8 @@ from pfl_core.runs.prefix import path_of
 from pfl_core.runs.task import Prefix
 from pfl_core.study.labels import published_set
 from pfl_core.training import Training
+from tests.helpers import one_line
+from tests.runs.conftest import bits
 from tests.runs.outside import HERE, write_npz
 
 execute_module = sys.modules[execute.__module__]
@@ -55,14 +57,6 @@ def interrupt_at(rounds: int) -> Callable[[int], None]:
             raise Interrupted
 
     return on_round
-
-
-def bits(record: Record) -> tuple[str, str]:
-    """What must be equal: the state's hash, and all that the rounds noted but their times."""
-    series = {name: pair for name, pair in record.series.items() if name != "seconds"}
-    return record.state, json.dumps(
-        [series, {k: str(v) for k, v in record.arrays.items()}, record.clients], default=list
-    )
 
 
 def alone(spec: RunSpec, store: Store) -> Record:
@@ -578,9 +572,8 @@ def test_a_record_that_cannot_be_written_is_one_line_with_its_path(spec, store, 
         return write(path, content)
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match=rf"{made.key()}\.json .*No space") as caught:
+    with one_line(rf"{made.key()}\.json .*No space", OSError):
         execute(made, store)
-    assert "\n" not in str(caught.value)
 
 
 # ---- the count of FLOPs ---------------------------------------------------------------------------------------------
@@ -659,12 +652,6 @@ def test_the_hash_sees_every_bit_shape_and_type():
 def test_the_hash_does_not_depend_on_how_a_tensor_lies_in_memory():
     block = torch.arange(12.0).view(3, 4)
     assert state_hash(Nested(block.T)) == state_hash(Nested(block.T.contiguous()))
-
-
-def test_blobs_are_what_these_tests_think():
-    """The tests above would pass on empty data."""
-    pool = load(f"{HERE}:blobs")
-    assert pool.x.shape == (128, 1, 4, 4) and pool.is_test.sum() == 32
 
 
 def test_a_field_that_a_state_got_later_does_not_count_while_it_is_none():

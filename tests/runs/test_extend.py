@@ -9,7 +9,8 @@ from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.runs import execute
 from pfl_core.runs.extend import horizon_dependence
 from pfl_core.training import Training
-from tests.runs.test_execute import alone, bits
+from tests.runs.conftest import bits
+from tests.runs.test_execute import alone
 
 
 class Mine(FedAvg):

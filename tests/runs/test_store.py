@@ -21,6 +21,7 @@ from pfl_core.runs.store import SCHEMA, read_content
 from pfl_core.runs.sweep import SweepError
 from pfl_core.study import plots
 from pfl_core.study.frame import frame, row_of
+from tests.helpers import tree
 from tests.runs.outside import write_npz
 from tests.runs.test_record import NAN, record
 
@@ -266,10 +267,6 @@ def test_a_record_of_a_method_that_cannot_be_imported_stays(store, tmp_path, mon
 
 
 # ---- where records lie ----------------------------------------------------------------------------------------------
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def test_committed_results_are_read_and_never_written(spec, store):

@@ -13,9 +13,10 @@ import torch
 
 from pfl_core.runs import assign, build, execute, load_data
 from pfl_core.runs.build import run_warnings
-from tests.helpers import same_bits
+from tests.helpers import one_line, same_bits
 from tests.runs import drawing
-from tests.runs.test_execute import Interrupted, bits, interrupt_at
+from tests.runs.conftest import bits
+from tests.runs.test_execute import Interrupted, interrupt_at
 
 HERE = drawing.__name__
 execute_module = sys.modules[execute.__module__]
@@ -82,7 +83,7 @@ def test_the_data_set_in_memory_is_not_changed_by_a_partition(spec):
 
 def test_a_prediction_rule_gets_copies(spec, store):
     made = spec(f"{HERE}:PredictsInPlace")
-    assert bits(execute(made, store))[1] == bits(execute(spec("fedavg"), store))[1]
+    assert bits(execute(made, store))[1:] == bits(execute(spec("fedavg"), store))[1:]
 
 
 @pytest.mark.parametrize(
@@ -94,9 +95,8 @@ def test_a_prediction_rule_gets_copies(spec, store):
     ],
 )
 def test_what_cannot_be_repeated_is_refused_in_one_line(change, message, spec, store):
-    with pytest.raises(ValueError, match=message) as caught:
+    with one_line(message):
         execute(spec(**change), store)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_run_whose_flops_cannot_be_counted_is_stored(spec, store):

@@ -1,4 +1,4 @@
-"""Data frames from records: identical final states, standings, names of data."""
+"""Names of data sets in figures."""
 
 from types import SimpleNamespace
 

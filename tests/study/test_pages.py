@@ -119,7 +119,7 @@ MISSING = Found("a > 0", "emnist", None, 1, 0.0, False)
 def test_a_word_names_its_data_and_what_is_not_run():
     assert pages.verdict(claim(RUN)) == "**reproduced** on CIFAR-10"
     assert pages.verdict(claim(RUN, MISSING)) == "**reproduced** on CIFAR-10; 1 of 2 not run"
-    assert pages.verdict(claim(MISSING)) == "not run"
+    assert MISSING.outcome == pages.verdict(claim(MISSING)) == "not run"
     elsewhere = replace(RUN, setting="x", data="generated here: points and colours and cifar10: CIFAR-10 (copy)")
     assert pages.verdict(claim(elsewhere)) == "**reproduced** on data generated here and CIFAR-10"
     reverse = replace(RUN, setting="mnist", outcome="reversed")
@@ -154,16 +154,12 @@ def test_numbers_of_answers():
         answers.mean(Values({}, text="x"))
 
 
-def test_more_seeds_are_what_an_open_effect_lacks():
-    assert pages._more_seeds("one seed", 1) == 2 and pages._more_seeds("two seeds", 2) == 1
-    assert pages._more_seeds("too wide: about 12 seeds", 4) == 8 and pages._more_seeds("mechanism inert", 3) == 0
-    assert Found("x", "", None, 1, 0.0, False).outcome == "not run"
-
-
 @pytest.mark.parametrize(
     ("fields", "lacks"),
     [
+        ({"outcome": OPEN, "reason": "one seed", "seeds": 1}, "2 more seeds (1)"),
         ({"outcome": OPEN, "reason": "two seeds", "seeds": 2}, "1 more seed (1)"),
+        ({"outcome": OPEN, "reason": "too wide: about 12 seeds", "seeds": 4}, "8 more seeds (1)"),
         ({"outcome": OPEN, "reason": "two seeds", "seeds": 2, "blocked": "still improving"}, "still improving (1)"),
         ({"outcome": OPEN, "reason": "too wide: over 100 seeds", "seeds": 3}, "over 100 seeds (1)"),
         ({"setting": "cifar10, sampled"}, "runs of CIFAR-10, sampled (1)"),

@@ -189,6 +189,23 @@ def test_every_choice_lies_in_a_stated_search(name):
             assert values.keys() == search.grid.keys() | search.each.keys(), (place, method)
 
 
+COMPARED = {"fedselect": ["01_main_comparison", "04_training_size"], "pfedgate": ["01_main_comparison"]}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_searched_runs_are_runs_of_the_notebooks(name):
+    """Of these notebooks, or of any: so the chosen run is not computed again."""
+    own = study(name)
+    for (preset, setting), searches in own.searches.items():
+        made = [run for notebook in COMPARED.get(name, own.experiments) for run in own.specs(notebook, preset, [0])]
+        for search in searches:
+            values = {field: grid[0] for field, grid in search.grid.items()}
+            tried = search.spec(own.settings, preset, setting, values).method
+            methods = [tried, *(run.method for run in made if run.setting == setting)]
+            same, *others = ({k: v for k, v in method.items() if k not in search.grid} for method in methods)
+            assert same in others, (preset, setting, search.method)
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_grids_with_a_choice_at_an_end_cannot_be_extended_further(name):
     """They were extended as often as is allowed, or their field refuses the next value."""

@@ -6,7 +6,6 @@ from itertools import product
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import cross_entropy
 
 from pfl_core import Schedule, models, run
@@ -15,11 +14,13 @@ from pfl_core.algorithms.fedpews.fixed import FedPeWSFixed, split_neurons
 from pfl_core.algorithms.fedpews.method import expand
 from pfl_core.layout import Layout
 from pfl_core.seeding import generator
-from tests.algorithms.fedpews.plain import F64, both_nets, expanded, fed_of, gated, net
+from tests.algorithms.fedpews.plain import F64, both_nets, expanded, fed_of, gated, net, plain_steps
 from tests.algorithms.two_nets import both_backends
 from tests.helpers import after, cnn, coin, everyone, federation, module_of, one_line, some_rows
 
 SHARES = [(0.5, 0.5), (0.25, 0.75), (1 / 3,) * 3, (0.1, 0.2, 0.3, 0.4), (0.2,) * 5, (0.9, 0.1), (1.0, 0.0), (1.0,)]
+EQUAL = [(1 / num,) * num for num in (2, 3, 4, 5, 10, 20)]
+ROUNDED = (0.3, 0.35, 0.35)  # 0.3 + 0.35 falls short of 0.65 in floating point, and 10 * 0.65 would be rounded down
 
 
 def start(fed, shared=None):
@@ -34,45 +35,18 @@ def a_model(fed):
 
 
 def test_fixed_masks_partition_the_neurons():
-    """Contiguous blocks in every layer, with sizes rounded half up; the last block takes the rest."""
-    for sizes, shares in product([(32, 64, 128, 32), (32, 64, 128), (5, 4), (3, 4), (1, 7)], SHARES):
+    """Contiguous blocks in every layer; their ends are exact fractions rounded half up, and the last takes the rest."""
+    layers = [(32, 64, 128, 32), (32, 64, 128), (5, 4), (3, 4), (1, 7), (10,)]
+    for sizes, shares in product(layers, [*SHARES, *EQUAL, ROUNDED]):
+        exact = [Fraction(share).limit_denominator(20) for share in shares]
         neurons = split_neurons(sizes, shares)
         assert neurons.shape == (len(shares), sum(sizes)), (sizes, shares)
         assert (neurons.sum(0) == 1).all(), (sizes, shares)
         for layer, n in zip(neurons.split(sizes, 1), sizes, strict=True):
-            ends = [math.floor(n * sum(shares[:i]) + 0.5) for i in range(len(shares))] + [n]
+            ends = [math.floor(n * sum(exact[:i]) + Fraction(1, 2)) for i in range(len(shares))] + [n]
             assert layer.sum(1).tolist() == [b - a for a, b in zip(ends, ends[1:], strict=False)], (sizes, shares, n)
             owner = layer.int().argmax(0)
             assert (owner.diff() >= 0).all(), (sizes, shares, n)
-
-
-def test_equal_shares_round_as_fractions_do():
-    """In the papers' networks, rounding errors of 1/N + 1/N + ... change no bound."""
-    for num, n in product((2, 3, 4, 5, 10, 20), (32, 64, 128)):
-        ends = [math.floor(Fraction(n * i, num) + Fraction(1, 2)) for i in range(num)] + [n]
-        got = split_neurons((n,), (1 / num,) * num).sum(1)
-        assert got.tolist() == [b - a for a, b in zip(ends, ends[1:], strict=False)], (num, n)
-
-
-def test_shares_are_converted_to_exact_fractions():
-    """0.3 + 0.35 falls short of 0.65 in floating point, so that 10 * 0.65 would not be rounded up."""
-    assert split_neurons((10,), (0.3, 0.35, 0.35)).sum(1).tolist() == [3, 4, 3]
-
-
-@pytest.mark.parametrize(
-    ("name", "shares", "sizes"),
-    [
-        ("fc_pews", (0.5, 0.5), [[16, 32, 64, 16]] * 2),
-        ("fc_pews", (0.25,) * 4, [[8, 16, 32, 8]] * 4),
-        ("conv_pews", (0.5, 0.5), [[16, 32, 64]] * 2),
-        ("conv_pews", (1 / 3,) * 3, [[11, 21, 43], [10, 22, 42], [11, 21, 43]]),
-        ("conv_pews", (0.25, 0.75), [[8, 16, 32], [24, 48, 96]]),
-    ],
-)
-def test_sizes_of_fixed_masks_in_the_papers_networks(name, shares, sizes):
-    chain = chain_of(name)
-    layers = split_neurons(chain.sizes, shares).split(chain.sizes, 1)
-    assert torch.stack([layer.sum(1) for layer in layers], 1).tolist() == sizes
 
 
 def chain_of(name, num_classes=4):
@@ -120,18 +94,16 @@ def test_expansion_layer_by_layer(name):
 
 def plain_fixed(fed, model, shared, on, k, t, *, mu=0.0, epochs=1, momentum=0.0):
     """theta [d] after training the network with gates [h] on its activations; no mask is applied to the weights."""
-    plain = module_of(fed, model, shared)
-    params = list(plain.parameters())
-    anchor, moving = ([p.detach().clone() * (1 - zero) for p in params] for zero in (0, 1))
-    active = fed.layout.unflatten(expanded(model, on))
-    for batch in fed.batches(torch.tensor([k]), t, epochs=epochs):
-        value = cross_entropy(gated(plain, batch.x[0], on), batch.y[0])
-        gradients = torch.autograd.grad(value, params)
-        with torch.no_grad():
-            for p, g, a, v, mask in zip(params, gradients, anchor, moving, active.values(), strict=True):
-                v.mul_(momentum).add_((g + mu * (p - a)) * mask)
-                p -= 0.1 * v
-    return nn.utils.parameters_to_vector(params).detach()
+    active, velocity = expanded(model, on), torch.zeros_like(shared)
+
+    def change(g, theta):
+        velocity.mul_(momentum).add_((g + mu * (theta - shared)) * active)
+        return velocity
+
+    def loss(plain, x, y):
+        return cross_entropy(gated(plain, x, on), y)
+
+    return plain_steps(fed, model, shared, k, t, change=change, loss=loss, epochs=epochs)[0]
 
 
 CASES = [

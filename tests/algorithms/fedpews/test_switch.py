@@ -5,7 +5,6 @@ import sys
 
 import pytest
 import torch
-from torch import nn
 
 from pfl_core import Schedule, methods, run
 from pfl_core.algorithm import build, method
@@ -14,11 +13,10 @@ from pfl_core.algorithms.fedpews.fixed import FedPeWSFixed
 from pfl_core.algorithms.fedpews.method import FedPeWS
 from pfl_core.engine import History
 from pfl_core.runs import RunSpec, Store, execute, sweep
-from pfl_core.training import Training
 from tests.algorithms.fedpews.plain import F64, both_nets, fed_of, some_scores, states, with_scores
-from tests.algorithms.two_nets import both_backends
+from tests.algorithms.two_nets import NoChain, both_backends
 from tests.helpers import cnn, everyone, federation, one_line, same_bits
-from tests.runs.outside import HERE
+from tests.runs.conftest import SMALL
 
 BASES = [  # (base, its options): every method that differs from FedAvg only in its local step or its server step
     ("fedavg", {}),
@@ -165,12 +163,8 @@ def test_a_run_does_not_depend_on_tau_before_its_warm_up_ends(warmup, base):
 
 def spec(method, **changes):
     fields = {k: changes.pop(k) for k in list(changes) if k in RunSpec.__dataclass_fields__}
-    parts = {
-        "data": {"name": f"{HERE}:blobs"},
-        "model": {"name": "mlp", "hidden": [6, 5]},
-        "train": Training(lr=0.1, epochs=1, batch_size=8),
-    }
-    return RunSpec(**{"clients": 4, "rounds": 4, **parts, "method": {"name": method, **changes}, **fields})
+    parts = {**SMALL, "model": {"name": "mlp", "hidden": [6, 5]}, "method": {"name": method, **changes}}
+    return RunSpec(**parts | fields)
 
 
 @pytest.mark.parametrize("options", [{}, {"base": "scaffold", "participation": 0.5}, {"base": "moon"}], ids=str)
@@ -216,6 +210,8 @@ BAD = {  # options of fedpews -> what the line says
     "base's option": ({"base": "fedprox", "base_options": {"muh": 1.0}}, "muh"),
     "base's value": ({"base": "fedprox", "base_options": {"mu": -1.0}}, "mu=-1"),
     "base's type": ({"base": "fedprox", "base_options": {"mu": "much"}}, "mu='much'"),
+    "base's lr_server": ({"base_options": {"lr_server": 0.5}}, "lr_server cannot be set here"),
+    "base's weighting": ({"base_options": {"client_weighting": "samples"}}, "client_weighting cannot be set here"),
     "option of another base": ({"base_options": {"mu": 0.1}}, "mu"),
     "choice": ({"score_init": "ones"}, "score_init='ones'"),
     "lam": ({"lam": -1.0}, "lam=-1"),
@@ -233,40 +229,6 @@ def test_bad_settings_are_refused_in_one_line(case):
     if not {"score_init", "lam", "lr_mask"} & set(options):
         with one_line(match):
             FedPeWSFixed(**options)
-
-
-@pytest.mark.parametrize("options", [{"lr_server": 0.5}, {"client_weighting": "samples"}], ids=str)
-def test_base_options_that_the_warm_up_sets_itself_are_not_ignored(options):
-    """``lr_server`` and ``client_weighting`` are fields of the method: in ``base_options`` they act or are refused."""
-    try:
-        inner = FedPeWS(base_options=options).inner
-    except ValueError:
-        return
-    assert inner == FedAvg(**options)
-
-
-@pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
-def test_a_base_with_other_evaluation_models_is_refused_or_scored_with_them(warmup):
-    """FedAvg-FT is built on FedAvg and scores fine-tuned copies."""
-    fed = fed_of()
-    try:
-        algorithm = warmup(base="fedavg_ft", tau=0.0)
-    except ValueError:
-        return
-    state, _ = run(algorithm, fed, Schedule(2))
-    want = build("fedavg_ft", {}).evaluation_models(fed, state.base, everyone(fed), 1)
-    assert torch.equal(algorithm.evaluation_models(fed, state, everyone(fed), 1), want)
-
-
-class NoChain(nn.Module):
-    """A chain of layers that is not written as ``nn.Sequential``."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc1, self.head = nn.Linear(6, 5), nn.Linear(5, 3)
-
-    def forward(self, x):
-        return self.head(self.fc1(x).relu())
 
 
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])

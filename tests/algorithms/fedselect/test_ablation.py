@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pfl_core import Schedule, run
+from pfl_core import Schedule
 from pfl_core.algorithms.fedselect.ablation import chosen_layers, gradients, ranking_scores
 from pfl_core.algorithms.fedselect.method import FedSelect, num_new
-from pfl_core.algorithms.local import Local
 from pfl_core.engine import rounds
 from tests.helpers import cnn, everyone, federation, linear_federation, mlp, module_of, same_bits, some_rows
 
@@ -151,13 +150,6 @@ def test_random_masks_per_tensor_have_their_share_in_each():
     start = masks_of(rule, fed, 1)[0]
     for unit in rule.units(fed.layout):
         assert start[:, unit].sum(1).tolist() == [len(start[0, unit]) // 2] * 4
-
-
-def test_all_layers_personal_is_local_training():
-    fed = federation(rounds=3)
-    state, _ = run(FedSelect(masks="layers", layers=("fc1", "head")), fed, Schedule(3))
-    local, _ = run(Local(), federation(rounds=3), Schedule(3))
-    assert same_bits(state.local, local.local)
 
 
 @pytest.mark.parametrize("bn", [False, True], ids=["no norm", "batch norm"])

@@ -247,39 +247,6 @@ def test_local_alt_against_plain_modules(epochs, bn):
         torch.testing.assert_close(got[s], want, rtol=1e-6, atol=1e-7)
 
 
-def fedrep(fed, model, num_rounds):
-    """FedRep in plain PyTorch: a head epoch, then a body epoch on the same batches, then the mean of the bodies."""
-    modules = [module_of(fed, model, fed.theta0) for _ in range(fed.num_clients)]
-    for t in range(num_rounds):
-        for k, module in enumerate(modules):
-            batches = list(fed.batches(torch.tensor([k]), t))
-            for part in ([module.head], [m for name, m in module.named_children() if name != "head"]):
-                optimizer = torch.optim.SGD([p for m in part for p in m.parameters()], lr=0.1)
-                for batch in batches:
-                    module.zero_grad()
-                    cross_entropy(module(batch.x[0]), batch.y[0]).backward()
-                    optimizer.step()
-        for name, _ in modules[0].named_parameters():
-            if not name.startswith("head"):
-                mean = torch.stack([m.get_parameter(name).data for m in modules]).mean(0)
-                for module in modules:
-                    module.get_parameter(name).data.copy_(mean)
-    return torch.stack([fed.layout.flatten(dict(m.state_dict())) for m in modules])
-
-
-@pytest.mark.parametrize("bn", [False, True], ids=["no norm", "batch norm"])
-def test_with_the_heads_mask_and_no_growth_it_is_fedrep(bn):
-    model = cnn(bn)
-    fed = federation(model, **IMAGES, dtype=F64)
-    fixed = FedSelect(p=0.0)
-    head = fed.layout.mask(fed.layout.in_head)[: fed.num_params]
-    state = with_masks(fixed, fed, head.repeat(4, 1))
-    for t in range(3):
-        state, _ = fixed.round(fed, state, everyone(fed), t)
-    torch.testing.assert_close(state.local, fedrep(fed, model, 3), rtol=1e-6, atol=1e-7)
-    assert not torch.allclose(state.local[0, -18:], state.local[1, -18:])
-
-
 # ---- invariants: clients, streams, statistics, counts ---------------------------------------------------------------
 
 

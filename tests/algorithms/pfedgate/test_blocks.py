@@ -5,12 +5,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from pfl_core.algorithms.pfedgate.gate import balanced, build_blocks, equal, first_min_ratio, output_rows
 from pfl_core.layout import Layout
 from pfl_core.models import build
 from pfl_core.seeding import generator
+from tests.algorithms.two_nets import NoChain
 from tests.helpers import cnn, mlp
 
 MODES = ["first_min_ratio", "equal", "balanced", "output_rows"]
@@ -117,13 +117,8 @@ def test_a_group_of_neurons_has_all_parameters_that_feed_it(bn):
 
 
 def test_groups_of_neurons_need_a_chain():
-    class Odd(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc1, self.head = nn.Linear(6, 4), nn.Linear(4, 3)
-
     with pytest.raises(ValueError, match=r"\A[^\n]*output_rows[^\n]*first_min_ratio[^\n]*\Z"):
-        build_blocks(Layout.of(Odd()), 5, 0.2, "output_rows")
+        build_blocks(Layout.of(NoChain()), 5, 0.2, "output_rows")
 
 
 @pytest.mark.parametrize("mode", MODES)

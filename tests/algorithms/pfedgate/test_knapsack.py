@@ -42,15 +42,10 @@ def best(value, size, capacity):
     return max(inside, key=lambda o: (value[o].sum(), -size[o].sum(), tuple(o)))
 
 
-@settings(deadline=None, max_examples=300)
-@given(problems())
+@settings(deadline=None, max_examples=500)
+@given(st.one_of(problems(), problems(sizes=4, values=2)))
 def test_exact_is_the_brute_force_optimum(problem):
-    assert exact(*problem).tolist() == best(*problem).tolist()
-
-
-@settings(deadline=None, max_examples=200)
-@given(problems(sizes=4, values=2))
-def test_ties_go_to_the_smaller_size_then_to_the_lower_index(problem):
+    """The second kind has many ties."""
     assert exact(*problem).tolist() == best(*problem).tolist()
 
 
@@ -130,16 +125,6 @@ def test_the_released_code_keeps_the_papers_shares_for_any_importances(name, s, 
     assert made.blocks.share(np.stack(masks)) == pytest.approx(np.full(300, share), abs=0.0006)
     distinct = len({kept.tobytes() for kept in masks})
     assert distinct == (16 if s == 0.5 else 1)
-
-
-def test_an_exact_knapsack_on_the_whole_model_chooses_little():
-    """EMNIST's model has one possible mask at s = 0.3 and four at s = 0.5."""
-    rng = np.random.default_rng(2)
-    for s, share, num in ((0.3, 0.264, 1), (0.5, 0.448, 4)):
-        made = adapter("emnist", s, block_layout="equal")
-        masks = [made.select(rng.uniform(0.2, 1, 40), 0) for _ in range(60)]
-        assert len({kept.tobytes() for kept in masks}) == num
-        assert made.blocks.share(masks[0]) == pytest.approx(share, abs=0.0006)
 
 
 def test_importances_may_be_nan_or_huge():

@@ -304,25 +304,3 @@ def test_moving_averages_by_hand():
     assert average_stability(window).tolist() == [pytest.approx(1 / 3), 1.0]
     assert window.count.tolist() == [2, 1]
     assert window.values.tolist() == [[-0.25, 0.5], [0.75, 0.5]]  # scoring writes nothing
-
-
-# ---- freezing of random updates -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("length", "fresh", "share"), [(10, 1, 0.27), (5, 5, 0.127)])
-def test_frozen_share_of_the_state_machine_on_noise(length, fresh, share):
-    """Windows of 5 with five new records a round, and windows of 10 with one.
-
-    For the first, the share is P(score <= 0.1) of five records. For the second, it was computed by an independent
-    simulation with Python lists.
-    """
-    entries, window = Entries.start(torch.zeros(4000)), Window.empty(torch.zeros(4000), length)
-    stream, frozen = generator(0, "noise"), []
-    for _ in range(200):
-        active = measure(entries, StabilityRule(0.1))
-        for _ in range(fresh):
-            push_(window, torch.randn(4000, generator=stream), active)
-        score = torch.where(active, stability(window), entries.score)
-        entries = check(replace(entries, score=score, count=window.count.clone()), active, StabilityRule(0.1))
-        frozen.append(float((~active).double().mean()))
-    assert sum(frozen[100:]) / 100 == pytest.approx(share, abs=0.008)

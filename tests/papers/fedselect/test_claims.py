@@ -8,12 +8,9 @@ from pfl_core.papers.fedselect.settings import BASELINES
 from pfl_core.study.claims import NOT_FOUND, NOT_RUN, OPEN, REPRODUCED, REVERSED
 from tests.papers.invented_runs import judged
 
-WIDE, VERY_WIDE = {"spread": 20.0}, {"spread": 60.0}  # points
 CLOSE = {"spread": 0.02}
 EXACT = {"spread": 0.0}
 SHARE = {"spread": 0.005}
-WIDE_SHARE = {"spread": 0.5}
-INERT = {"inert": 1.0}
 FEW = "cifar10, 20 images"
 
 
@@ -125,7 +122,6 @@ CASES = {
         (NOT_FOUND, scores(70.0), {}),
         (REVERSED, scores(80.0, lg_fedavg=82.0), {}),  # one rival, everywhere
         (REVERSED, scores(80.0, ditto=by_set({"office_home": 82.0}, 70.0)), {}),  # one rival on one set
-        (OPEN, scores(75.0), VERY_WIDE),  # FedAvg is far behind in print
         (REPRODUCED, scores(80.0, ditto=None), {}),  # the missing rival does not enter
         (NOT_RUN, scores(lambda setting, fields: None if fields["alpha"] == 0.05 else 80.0), {}),
     ],
@@ -135,7 +131,6 @@ CASES = {
         (NOT_FOUND, scores(72.4), {}),
         (REVERSED, scores(72.0), {}),
         (REVERSED, scores(80.0, ditto=78.0), {}),  # above the best baseline, not above their mean
-        (OPEN, scores(75.0), WIDE),
         (NOT_RUN, scores(by_set({"office_home": None}, 80.0)), {}),
     ],
     3: [
@@ -147,19 +142,16 @@ CASES = {
             {},
         ),  # half of the sets each
         (REVERSED, scores(only_on(TABLES, 0.80)), {}),  # another limit
-        (OPEN, scores(75.0), VERY_WIDE),
     ],
     4: [
         (REPRODUCED, scores(by_alpha(70.0, 80.0, 80.0, 70.0)), {}),
         (NOT_FOUND, scores(by_alpha(70.0, 80.0, 80.0, 80.0)), {}),
         (REVERSED, scores(by_alpha(70.0, 80.0, 72.0, 75.0)), {}),  # each of the two is asked
-        (OPEN, scores(by_alpha(70.0, 80.0, 80.0, 70.0)), WIDE),
     ],
     5: [
         (REPRODUCED, scores(by_alpha(70.0, 60.0, 80.0, 70.0)), {}),
         (NOT_FOUND, scores(70.0), {}),
         (REVERSED, scores(by_alpha(70.0, 80.0, 80.0, 82.0)), {}),
-        (OPEN, scores(by_alpha(70.0, 75.0, 75.0, 70.0)), WIDE),
         (NOT_RUN, scores(by_alpha(None, 80.0, 80.0, 70.0)), {}),
     ],
     6: [
@@ -178,7 +170,6 @@ CASES = {
         (REVERSED, scores(70.0, fedavg=by_set(LABEL_SHIFT | {"mini_imagenet": 65.0}, 65.0)), {}),
         (REVERSED, scores(70.0, fedavg=30.0), {}),  # also on OfficeHome
         (REVERSED, scores(70.0, fedavg=by_set(LABEL_SHIFT, 65.0), fedbabu=by_set({"cifar10": 35.0}, 70.0)), {}),
-        (OPEN, scores(70.0, fedavg=by_set(LABEL_SHIFT, 65.0)), VERY_WIDE),
     ],
     8: [
         (REPRODUCED, scores(80.0, fedavg_ft=by_set({"mini_imagenet": 60.0}, 68.0)), {}),
@@ -187,7 +178,6 @@ CASES = {
         (NOT_FOUND, scores(80.0, fedavg_ft=by_set({"mini_imagenet": 67.0}, 68.0)), {}),
         (REVERSED, scores(80.0, fedavg_ft=60.0), {}),
         (REVERSED, scores(80.0, fedavg_ft=68.0), {}),
-        (OPEN, scores(80.0, fedavg_ft=by_set({"mini_imagenet": 60.0}, 68.0)), WIDE),
     ],
     9: [
         (REPRODUCED, losses(own=1.0, rivals=10.0), {}),
@@ -196,57 +186,44 @@ CASES = {
         (NOT_FOUND, losses(own=10.0, rivals=10.0), CLOSE),
         (REVERSED, losses(own=1.0, rivals=3.0), {}),
         (REVERSED, losses(own=12.0, rivals=10.0), {}),
-        (OPEN, losses(own=1.0, rivals=10.0), WIDE),
     ],
     10: [  # no margin: it cannot be not found
         (REPRODUCED, curves(own=1.0, others=2.0), {}),
         (REVERSED, curves(own=2.0, others=1.0), {}),
         (REVERSED, lambda s, m, k, f: (k == "roughness") == (m == "fedselect"), {}),  # smoothest or first, not both
         (OPEN, curves(own=1.0, others=1.0), {}),
-        (OPEN, curves(own=1.0, others=2.0), WIDE),
     ],
     11: [
         (REPRODUCED, with_few_images(own=70.0, rivals=50.0), {}),
         (NOT_FOUND, with_few_images(own=70.0, rivals=65.0), {}),
         (REVERSED, with_few_images(own=70.0, rivals=68.0), {}),
-        (OPEN, with_few_images(own=70.0, rivals=50.0), WIDE),
     ],
     12: [
         (REPRODUCED, ablation(), {}),
         (REPRODUCED, ablation(growing=90.0, fixed=90.0, A=90.0), {}),  # other rules are not asked
         (NOT_FOUND, ablation(least=80.0), {}),
         (REVERSED, ablation(least=82.0), {}),
-        (OPEN, ablation(), WIDE),
-        (OPEN, ablation(), INERT),
     ],
     13: [
         (REPRODUCED, ablation(), {}),
         (NOT_FOUND, ablation(C=80.0), {}),
         *((REVERSED, ablation(**{rule: 82.0}), {}) for rule in ("least", "fixed", *"ABCD")),
-        (OPEN, ablation(), WIDE),
-        (OPEN, ablation(), INERT),
     ],
     14: [
         (REPRODUCED, ablation(), {}),
         (REPRODUCED, ablation(least=90.0), {}),
         (NOT_FOUND, ablation(growing=80.0), {}),
         *((REVERSED, ablation(**{rule: 82.0}), {}) for rule in ("fixed", "growing")),
-        (OPEN, ablation(), WIDE),
-        (OPEN, ablation(), INERT),
     ],
     15: [
         (REPRODUCED, metrics(iou_contrast=0.2), SHARE),
         (NOT_FOUND, metrics(iou_contrast=0.0), SHARE),
         (REVERSED, scores(by_alpha(0.2, 0.2, 0.2, -0.2)), SHARE),
-        (OPEN, metrics(iou_contrast=0.2), WIDE_SHARE),
-        (OPEN, metrics(iou_contrast=0.2), SHARE | INERT),
     ],
     16: [
         (REPRODUCED, metrics(iou_raw=lambda fields: fields["alpha"]), SHARE),
         (NOT_FOUND, metrics(iou_raw=0.5), SHARE),
         (REVERSED, metrics(iou_raw=lambda fields: 1 - fields["alpha"]), SHARE),
-        (OPEN, metrics(iou_raw=lambda fields: fields["alpha"]), {"spread": 2.0}),
-        (OPEN, metrics(iou_raw=lambda fields: fields["alpha"]), SHARE | INERT),
         (NOT_RUN, scores(by_alpha(0.1, 0.3, None, 0.8)), SHARE),
     ],
     17: [
@@ -259,7 +236,6 @@ CASES = {
         (NOT_FOUND, workshop([70.0] * 3, [70.0] * 3), {}),
         (REVERSED, workshop((60.0, 80.0, 60.0), (60.0, 60.0, 80.0)), {}),  # the same p for both
         (REVERSED, scores(80.0, fedrep=lambda setting, fields: 70.0 + 3 * fields["head_epochs"]), {}),
-        (OPEN, workshop([80.0] * 3, [80.0] * 3), WIDE),
     ],
     19: [
         (REPRODUCED, workshop((71.0, 70.0, 70.0), (70.0, 72.0, 71.0)), {}),
@@ -267,7 +243,6 @@ CASES = {
         (NOT_FOUND, workshop((70.0, 70.0, 72.0), (70.0, 72.0, 70.0)), {}),
         (REVERSED, workshop((70.0, 70.0, 73.0), (70.0, 72.0, 70.0)), {}),
         (REVERSED, workshop((70.0, 70.0, 70.0), (73.0, 72.0, 70.0)), {}),
-        (OPEN, workshop((70.0, 70.0, 70.0), (70.0, 72.0, 70.0)), WIDE),
     ],
     20: [
         (REPRODUCED, fewer_classes(personal=-5.0), {}),
@@ -276,13 +251,11 @@ CASES = {
         (REVERSED, fewer_classes(personal=-5.0, shared=7.0), {}),
         (REVERSED, fewer_classes(personal=-5.0, lg_fedavg=3.0), {}),
         (REVERSED, fewer_classes(personal=-5.0, fedavg=-5.0), {}),
-        (OPEN, fewer_classes(personal=-5.0), WIDE),
     ],
     21: [
         (REPRODUCED, metrics(iou_chance=0.2), SHARE),
         (NOT_FOUND, metrics(iou_chance=0.5), SHARE),
         (REVERSED, metrics(iou_chance=0.7), SHARE),
-        (OPEN, metrics(iou_chance=0.2), WIDE_SHARE),
     ],
     22: [
         (REPRODUCED, metrics(uplink_fraction=lambda fields: 1 - fields["keep_rate"] ** 5), EXACT | {"seeds": 1}),
@@ -293,8 +266,6 @@ CASES = {
         (REPRODUCED, metrics(iou_contrast=lambda fields: 1 - fields["alpha"]), SHARE),
         (NOT_FOUND, metrics(iou_contrast=0.2), SHARE),
         (REVERSED, metrics(iou_contrast=lambda fields: fields["alpha"]), SHARE),
-        (OPEN, metrics(iou_contrast=lambda fields: 1 - fields["alpha"]), {"spread": 2.0}),
-        (OPEN, metrics(iou_contrast=lambda fields: 1 - fields["alpha"]), SHARE | INERT),
     ],
 }
 

@@ -34,17 +34,10 @@ def test_the_real_comparison_has_the_corrupted_set_with_every_seed():
     assert {(spec.seed, spec.data["corrupt"]) for spec in corrupted} == {(0, True), (1, True)}
 
 
-def test_the_search_trains_on_the_images_of_the_comparison_and_has_other_validation_images():
-    for (preset, setting), searches in PAPER.searches.items():
-        frame = PAPER.settings.setting(preset, setting).partition
-        assert frame["val_per_class"] >= frame["train_per_class"], (preset, setting)
-        both = [spec for name in (MAIN, "04_training_size") for spec in PAPER.specs(name, preset, [0])]
-        asked = [spec for spec in both if spec.setting == setting]
-        for search in searches:
-            values = {name: grid[0] for name, grid in search.grid.items()}
-            tried = search.spec(PAPER.settings, preset, setting, values)
-            same = {k: v for k, v in tried.method.items() if k not in search.grid}
-            assert same in [{k: v for k, v in spec.method.items() if k not in search.grid} for spec in asked]
+def test_the_search_has_at_least_as_many_validation_as_training_images():
+    for place in PAPER.searches:
+        frame = PAPER.settings.setting(*place).partition
+        assert frame["val_per_class"] >= frame["train_per_class"], place
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -137,12 +130,11 @@ def shown(preset):
 
 
 @pytest.mark.parametrize(("preset", "alone"), [("ci", 1), ("quick", 2), ("real", 3), ("paper", 5)])
-def test_the_runs_of_the_readings_are_unique(preset, alone):
+def test_which_options_of_the_released_code_a_preset_runs_alone(preset, alone):
     """Smaller presets have the options that their data and networks allow: classes, epochs, and crops on 32x32."""
     made = PAPER.specs(CODE, preset, [0])
-    assert len({str(spec.identity()) for spec in made}) == len(made)
     own = {spec.setting for spec in made if spec.method == {"name": "fedselect"}}
-    assert len(own) == 1 + alone and own == set(list(ALONE)[: 1 + alone])
+    assert own == set(list(ALONE)[: 1 + alone])
 
 
 SCOPED = ["01_main_comparison", "02_personalization_limit", "03_ablations", "04_training_size", "05_mask_overlap"]

@@ -7,18 +7,6 @@ from pfl_core.papers.pfedgate.experiments import controls
 from pfl_core.papers.pfedgate.paper import PAPER
 
 
-def test_searched_runs_are_runs_of_the_comparison():
-    """So the chosen run is not computed again."""
-    for (preset, setting), searches in PAPER.searches.items():
-        specs = [spec for spec in PAPER.specs("01_main_comparison", preset, [0]) if spec.setting == setting]
-        for search in searches:
-            values = {name: grid[0] for name, grid in search.grid.items()}
-            tried = search.spec(PAPER.settings, preset, setting, values).method
-            same = {k: v for k, v in tried.items() if k not in search.grid}
-            candidates = [{k: v for k, v in spec.method.items() if k not in search.grid} for spec in specs]
-            assert same in candidates, search.method
-
-
 def test_controls_cross_masks_with_scales_at_equal_shares():
     """Each mask with learned scales and with scales of 1, on blocks of one size; and the paper's gate."""
     methods = [build(name, fields) for name, fields in controls()]

@@ -118,9 +118,12 @@ def test_variants_contain_changed_fields():
 
 
 def test_number_of_possible_masks():
-    """One mask at s = 0.3 on the EMNIST network, in both readings; many with blocks of one size."""
+    """One mask at s = 0.3 on the EMNIST network, in both readings, and few at s = 0.5; many with blocks of one size."""
     half, third = masks_possible("EMNIST", "leaf_cnn", (1, 28, 28), 62)
     assert third["masks, paper"] == third["masks, authors_code"] == 1
+    assert half["masks, paper"] == 4
+    assert half["s', paper"] == pytest.approx(0.448, abs=5e-4)
+    assert third["s', paper"] == pytest.approx(0.264, abs=5e-4)
     assert half["masks, balanced"] == third["masks, balanced"] == 20 and third["s', balanced"] > third["s', paper"]
     assert third["s', authors_code"] == pytest.approx(0.246, abs=5e-4)
     assert half["s', authors_code"] == pytest.approx(0.434, abs=5e-4) and half["blocks L"] == 40

@@ -89,11 +89,6 @@ def test_drift_keeps_entries_active():
     assert chance(5, threshold_global=None, threshold_local=None, entries=50).upload.tolist() == [1.0] * 5
 
 
-def test_with_threshold_one_an_entry_is_active_in_triangular_rounds():
-    run = simulate(noise(0.0, 0, "t"), 21, 1.0, 4)
-    assert (run.active[:, 0].nonzero().squeeze(1) + 1).tolist() == [1, 3, 6, 10, 15, 21]
-
-
 def test_the_worked_example():
     def updates(t, record, entries):
         return torch.tensor([0.0 if rows[t][2] == KEEP else rows[t][2] for rows in TABLE.values()])
