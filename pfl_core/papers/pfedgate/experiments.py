@@ -143,13 +143,15 @@ def gate_ablation(preset: str, overrides: Overrides) -> Groups:
 def participation(preset: str, overrides: Overrides) -> Groups:
     """Tables 3 and 8: all clients; a fifth of them in each round; a fifth of them never.
 
-    FedAvg-FT's run has the same model as FedAvg's, and novel clients that fine-tune it for an epoch.
+    FedAvg-FT's run has the same model as FedAvg's, and novel clients that fine-tune it for an epoch. Not in the paper:
+    novel clients that train their gate for ten epochs.
     """
     runs = [("fedavg", {}), ("fedem", {}), *gates((0.5,) if preset == "ci" else BUDGETS)]
+    longer = [] if preset == "ci" else gates((0.5,), novel_epochs=10)
     for name in sets(preset, "femnist", "cifar10"):
         yield Group(name, runs)
         yield Group(f"{name}, sampled", runs)
-        yield Group(f"{name}, novel", [*runs, ("fedavg_ft", {})])
+        yield Group(f"{name}, novel", [*runs, ("fedavg_ft", {}), *longer])
 
 
 def structure(preset: str, overrides: Overrides) -> Groups:
