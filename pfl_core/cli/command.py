@@ -18,7 +18,8 @@ from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 from typing import Any, NoReturn
 
-from pfl_core import __version__, deadline, notebooks
+import pfl_core
+from pfl_core import deadline, notebooks
 from pfl_core.cli import compare, data, figures, methods, report, run, runs, search, signals
 from pfl_core.cli.specs import unknown_option
 from pfl_core.data.registry import COMBINED, SINGLE, data_dir, npz_names
@@ -85,7 +86,7 @@ def _completed(names: Callable[[], Iterable[str]], prefix: str, **context: Any) 
 def parser() -> Parser:
     """The parser of the whole command line."""
     top = Parser(prog="pfl", description="Personalized federated learning, paper by paper.")
-    top.add_argument("--version", action="version", version=f"pfl {__version__}")
+    top.add_argument("--version", action="version", version=f"pfl {pfl_core.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in COMMANDS:
         module.add(commands)

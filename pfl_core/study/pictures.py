@@ -23,6 +23,7 @@ from pfl_core.study.style import BLACK, BLUE, DOUBLE, GREEN, GREY, ORANGE, SKY, 
 
 COLORS = {REPRODUCED: GREEN, NOT_FOUND: ORANGE, REVERSED: VERMILLION, OPEN: GREY, SHOWN: SKY}
 UNSEARCHED = "rates not searched"
+MANY = 8  # effects of a claim
 ROW, HEAD, FOOT = 0.135, 0.36, 0.16  # inches: an effect, the heading of a claim, the numbers below its axis
 LINE = 0.12  # inches: each further line of a claim's text
 LABELS = 0.43  # share of the width that the names of the effects take
@@ -56,9 +57,13 @@ def data_of(effects: Iterable[Found]) -> str:
 
 
 def drawn(claim: Judged) -> list[Found]:
-    """The effects of a claim that the picture shows: those with an interval, or counted, of the nearest option."""
+    """The effects of a claim that the picture shows: those with an interval, or counted, of the nearest option.
+
+    Of a claim with many, only those whose runs can decide.
+    """
     having = (f for f in of_nearest(claim) if not math.isnan(f.low) or f.exact and f.seeds)
-    return [found for found in having if found.why != UNSEARCHED]
+    searched = [found for found in having if found.why != UNSEARCHED]
+    return searched if len(searched) <= MANY else [found for found in searched if not found.blocked]
 
 
 @styled
