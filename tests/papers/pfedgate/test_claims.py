@@ -76,7 +76,7 @@ def novel(x, p):
 
 
 def rounds(x, p):
-    """In the claimed order, x rounds after each other."""
+    """In the claimed order, x percent of the rounds after each other."""
     return 100.0 + x * (2 if p.method == "fedavg" else {1.0: 0, 0.5: 1, 0.3: 3}[p.s])
 
 
