@@ -9,7 +9,7 @@ import pytest
 from pfl_core import notebooks
 from pfl_core.runs.provenance import ROOT
 
-LARGEST, WIDEST = 400_000, 1_600  # bytes and pixels of a file in figures/
+LARGEST, WIDEST = 300_000, 1_600  # bytes and pixels of a file in figures/
 LARGEST_SHOWN, WIDEST_SHOWN = 150_000, 800  # of a picture in a notebook
 FOLDERS = ("paper", "real", "claims", "cells")
 

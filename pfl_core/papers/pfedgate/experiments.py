@@ -143,8 +143,8 @@ def gate_ablation(preset: str, overrides: Overrides) -> Groups:
 def participation(preset: str, overrides: Overrides) -> Groups:
     """Tables 3 and 8: all clients; a fifth of them in each round; a fifth of them never.
 
-    FedAvg-FT's run has the same model as FedAvg's, and novel clients that fine-tune it for an epoch. Not in the paper:
-    novel clients that train their gate for ten epochs.
+    FedAvg-FT's run has the same model as FedAvg's, and novel clients that fine-tune it for an epoch. The paper
+    does not say for how long novel clients train their gate: once more with ten epochs.
     """
     runs = [("fedavg", {}), ("fedem", {}), *gates((0.5,) if preset == "ci" else BUDGETS)]
     longer = [] if preset == "ci" else gates((0.5,), novel_epochs=10)
