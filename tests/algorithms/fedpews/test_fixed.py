@@ -228,7 +228,7 @@ def test_entries_outside_the_mask_are_unchanged(name, stacked, rule, base):
 
 @pytest.mark.parametrize("shares", [(0.5, 0.4), (0.5, 0.6), (1.5, -0.5), (50.0, 50.0), (), (float("nan"), 0.5)])
 def test_invalid_shares_are_refused(shares):
-    with one_line("sum to 1|finite number"):
+    with one_line("finite number" if any(map(math.isnan, shares)) else "sum to 1"):
         FedPeWSFixed(shares=shares)
 
 
