@@ -31,8 +31,10 @@ def activations(record: Record, of: str = "activations") -> pd.DataFrame:
 def own_groups(record: Record) -> dict[str, float]:
     """How far each client's group of neurons dominates a layer; empty without recorded activations.
 
-    ``own_group_warm``, ``own_group_later``: the share of a client's group in its summed activations of a layer, as the
-    mean over the rounds of the warm-up and over those after it, for the client and layer with the lowest share.
+    The share of a client's group in its summed activations of a layer is averaged over the rounds of the warm-up, and
+    over those after it. ``own_group_warm``: the first of these, of the client and layer with the lowest. The second:
+    ``own_group_CLIENT_LAYER`` of each client and layer (from 0), and ``own_group_mean`` over them; without groups its
+    lowest would be below one half by chance.
     ``activation_rise``: a layer's activations in the first round without masks over those in the last round with masks,
     for the client and layer with the lowest ratio.
     """
@@ -54,7 +56,9 @@ def own_groups(record: Record) -> dict[str, float]:
         if warm:
             metrics["own_group_warm"] = float(share[:warm].mean(0).min())
         if warm < len(sums):
-            metrics["own_group_later"] = float(share[warm:].mean(0).min())
+            later = share[warm:].mean(0)  # [N, layers]
+            metrics |= {f"own_group_{k}_{j}": float(value) for (k, j), value in np.ndenumerate(later)}
+            metrics["own_group_mean"] = float(later.mean())
         if 0 < warm < len(sums):
             metrics["activation_rise"] = float((total[warm] / total[warm - 1]).min())
     return metrics

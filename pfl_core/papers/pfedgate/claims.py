@@ -92,16 +92,16 @@ def fedem_takes_three_times(r: Pick, counted: str) -> Iterator[Effect]:
     yield time < 3.5
 
 
-@claim(9, "Section 4", on=SETS)
+@claim(9, "Section 4", on=SETS, margin=0.01)
 def sends_more_than_a_batch_uses(r: Pick) -> Iterator[Effect]:
     """The share of the model that a client sends in a round is larger than the share that it uses in one batch, smaller
     than 1, and grows with the number of batches."""
     sent, used = (r(metric=metric, keep_ratio=0.5) for metric in ("upload_ratio", "kept_ratio"))
     yield (sent - used).named("sent in a round − used in a batch").exact > 0
     yield sent.exact < 1
-    for epochs in EPOCHS[1:]:
+    for epochs in EPOCHS[1:]:  # trained anew each, so seeds differ
         more = r.at(f"{r.setting}, epochs={epochs}")(metric="upload_ratio", keep_ratio=0.5) - sent
-        yield more.named(f"sent with {epochs} epochs − with one").exact > 0
+        yield more.named(f"sent with {epochs} epochs − with one") > 0
 
 
 @claim(10, "Table 4", on=PARTS, printed=(4,), mechanism=True)

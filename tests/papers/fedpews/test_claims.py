@@ -130,12 +130,13 @@ def ahead(points):
 
 
 def own_group(before, after, rise, plain):
-    """The share of activations in a client's own group in the warm-up and later, their rise, and without warm-up."""
+    """The share of activations in a client's own group in the warm-up, later in one layer, their rise, with FedAvg."""
 
     def score(setting, method, metric, fields):
         if fields["tau"] == 0:
-            return plain if metric == "own_group_later" else None
-        return {"own_group_warm": before, "own_group_later": after, "activation_rise": rise}[metric]
+            return plain if metric == "own_group_mean" else None
+        known = {"own_group_warm": before, "own_group_1_2": after, "activation_rise": rise}
+        return known.get(metric, 0.8)
 
     return score
 
@@ -235,10 +236,11 @@ CASES = {
         (REVERSED, ahead(-1), {}),
     ],
     14: [
-        (REPRODUCED, own_group(1.0, 0.8, 1.8, 0.4), {"spread": 0.01}),
-        (NOT_FOUND, own_group(1.0, 0.5, 1.8, 0.4), {"spread": 0.01}),
-        (REVERSED, own_group(1.0, 0.4, 1.8, 0.4), {"spread": 0.01}),
-        (REVERSED, own_group(1.0, 0.8, 0.9, 0.4), {"spread": 0.01}),
+        (REPRODUCED, own_group(1.0, 0.8, 1.8, 0.5), {"spread": 0.01}),
+        (NOT_FOUND, own_group(1.0, 0.5, 1.8, 0.5), {"spread": 0.01}),
+        (REVERSED, own_group(1.0, 0.4, 1.8, 0.5), {"spread": 0.01}),
+        (REVERSED, own_group(1.0, 0.8, 0.9, 0.5), {"spread": 0.01}),
+        (REVERSED, own_group(1.0, 0.8, 1.8, 0.4), {"spread": 0.01}),
         (REVERSED, own_group(1.0, 0.8, 1.8, 0.7), {"spread": 0.01}),
     ],
     15: [

@@ -55,5 +55,6 @@ def test_the_share_of_the_own_group():
     assert table["value"].tolist() == sums.ravel().tolist() and set(table["layer"]) == {"FC1"}
     assert table["group"].tolist() == [0, 1] * 4 and table["client"].tolist() == [0, 0, 1, 1] * 2
     found = activations.own_groups(run)
-    assert found == {"own_group_warm": 1.0, "own_group_later": 0.5, "activation_rise": 4.0}
+    later = {"own_group_0_0": 0.75, "own_group_1_0": 0.5, "own_group_mean": 0.625}
+    assert found == {"own_group_warm": 1.0, **later, "activation_rise": 4.0}
     assert activations.own_groups(record()) == {}

@@ -111,6 +111,11 @@ def skew(x, p):
     return 80.0 - x * (0.4, 0.2, 0.1, 0.01).index(variant(p.setting, "alpha", 0.4))
 
 
+def sent(x, p):
+    """x more of the model with each further epoch."""
+    return 0.5 + x * (variant(p.setting, "epochs", 1) - 1) if p.metric == "upload_ratio" else 0.3
+
+
 # claim -> score by x, spread, x of what is reproduced, not found and reversed
 EFFECTS = {
     1: (lambda x, p: lead(x, p) if p.metric == MEAN else 0.0, 0.05, 10, 0, -5),
@@ -120,6 +125,7 @@ EFFECTS = {
     6: (mixed, 0.1, 3, 0, -3),
     7: (lambda x, p: 1 - x if p.metric == "step_ratio" else 0.5, 0.01, 0.3, 0, -0.3),
     8: (lambda x, p: x, 0.05, 3, 2.5, 4.5),
+    9: (sent, 0.001, 0.05, 0, -0.02),
     10: (parts, 0.1, 2, 0, -2),
     11: (client_wise, 0.1, 3, 0, -3),
     12: (few, 0.02, 1, 0, -3),
@@ -138,7 +144,6 @@ EFFECTS = {
 COUNTS = {  # claim -> score by x, x of what is reproduced and reversed
     3: (lambda x, p: p.s - x, 0.05, -0.05),
     7: (lambda x, p: 1 - x if p.metric == "peak_ratio" else 0.5, 0.3, -0.3),
-    9: (lambda x, p: 0.4 + x * (p.metric == "upload_ratio") * variant(p.setting, "epochs", 1), 0.05, -0.05),
     22: (lambda x, p: 1 - x, 0, -1),
     25: (lambda x, p: 0.5 - x if p.metric == "gate_smallest" else 0.5 + x, 0.5, 0.6),
 }
@@ -147,7 +152,7 @@ COUNTS = {  # claim -> score by x, x of what is reproduced and reversed
 def cases_of_effects(number):
     score, spread, *levels = EFFECTS[number]
     score = picks(score)
-    wide = {"seeds": 2} if number in (7, *ONE_RUN) else {"spread": 1000 * spread}  # 7: counts have no noise
+    wide = {"seeds": 2} if number in (7, 9, *ONE_RUN) else {"spread": 1000 * spread}  # 7, 9: counts have no noise
     words = zip((REPRODUCED, NOT_FOUND, REVERSED), levels, strict=True)
     return [*((expected, score(x), {"spread": spread}) for expected, x in words), (OPEN, score(levels[0]), wide)]
 
