@@ -100,7 +100,7 @@ _SMALL = varied(
     lr=0.1,
     batch_size=32,
     clients=10,
-    rounds=40,
+    rounds=20,
     eval_every=2,
 )
 _QUICK = _with_studies({"cifar10": _SMALL}, times=5)
