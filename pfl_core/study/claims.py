@@ -85,6 +85,7 @@ class Values:
     __sub__ = _operator(operator.sub, "{} − {}")
     __mul__ = _operator(operator.mul, "{} × {}")
     __truediv__ = _operator(lambda a, b: a / b if b else math.nan, "{} / {}")
+    __radd__ = _operator(operator.add, "{} + {}", swapped=True)
     __rsub__ = _operator(operator.sub, "{} − {}", swapped=True)
     __rmul__ = _operator(operator.mul, "{} × {}", swapped=True)
     __abs__ = _operator(abs, "|{}|")
