@@ -136,7 +136,7 @@ def counts(rows: pd.DataFrame) -> dict[str, str]:
         text += f" ({stand_in})" if stand_in else ""
         within = stored[stored["reproduced"].notna()]
         if len(within):
-            text += f", {len(within)} of them at the paper's setting"
+            text += f", {len(within)} of them judged, at the paper's setting"
             early = ("rounds" in differs.split(", ") for differs in within["differs"])
             parts = [
                 _part(early, "stopped early when accuracy no longer changed"),

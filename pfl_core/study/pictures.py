@@ -41,7 +41,10 @@ HEADLINE_NOTE = (
     "A few main effects of each paper, in all settings with an interval; all others are on the results pages.\n"
     "Differences of accuracies in percentage points. Several diamonds: the paper's data sets that this one stands for."
 )
-CELLS_NOTE = "Lines join the printed number and the one here."
+CELLS_NOTE = (
+    "Lines join the printed number and the one here. [real]: fewer rounds or a smaller network, see the results page;\n"
+    "numbers of different presets cannot be compared with each other."
+)
 
 
 def of_nearest(claim: Judged) -> list[Found]:
@@ -233,7 +236,7 @@ def cells_figure(cells: pd.DataFrame, title: str) -> Figure:
     have = cells[cells["here"].notna() & cells["paper"].notna()]
     panels = list(have.groupby(["table", "metric"], sort=False))
     heights = [0.34 + ROW * len(part) + FOOT for _, part in panels]
-    height = sum(heights) + 0.7
+    height = sum(heights) + 0.7 + 0.1 * CELLS_NOTE.count("\n")
     fig = plt.figure(figsize=(DOUBLE, height))
     y = height - 0.6
     for (_, part), tall in zip(panels, heights, strict=True):
@@ -242,7 +245,8 @@ def cells_figure(cells: pd.DataFrame, title: str) -> Figure:
             color = {True: GREEN, False: VERMILLION}.get(cell.reproduced, BLUE)
             ax.plot([cell.paper, cell.here], [row, row], color=color, lw=1)
             here = f", here {plain(cell.data.removesuffix(STAND_IN).strip())}" if STAND_IN in cell.data else ""
-            label, text = f"{cell.dataset}{here}: {method_of(cell)}", f"{cell.here:.4g} ({cell.paper:.4g})"
+            size = "" if cell.preset == "paper" else f" [{cell.preset}]"
+            label, text = f"{cell.dataset}{here}: {method_of(cell)}{size}", f"{cell.here:.4g} ({cell.paper:.4g})"
             _row(ax, row, label, cell.here, text, color, filled=cell.reproduced in (True, False))
             _diamonds(ax, row, [cell.paper])
         fig.text(0.01, (y - 0.18) / height, panel_of(part.iloc[0]), fontsize=7, fontweight="bold")

@@ -35,8 +35,13 @@ PAPER = Paper(
             )
             for rate in (1, 0.5, 0.25, 0.1)
         ),
-        (3, "four clients", "FedAvg, mean of the last ten rounds < 75", "accuracy: FedAvg, four clients"),
-        (3, "four clients", "λ = 0, mean of the last ten rounds > 75", "accuracy: with the warm-up, four clients"),
+        (3, "four clients", "FedAvg, mean of the last ten rounds < 75", "accuracy: FedAvg, four clients (claim < 75)"),
+        (
+            3,
+            "four clients",
+            "λ = 0, mean of the last ten rounds > 75",
+            "accuracy: with warm-up, four clients (claim > 75)",
+        ),
         (5, "cifar_mnist", "with the warm-up − FedAvg > 0", "with the warm-up − FedAvg, CIFAR-MNIST"),
         *(
             (

@@ -199,9 +199,9 @@ def p_matters_little(r: Pick) -> Iterator[Effect]:
     search step keeps; with 4 classes, p = 0.50 is slightly better than 0.25 and 0.75."""
     two, four = r.at(TWO), r.at(FOUR)
     for a, b in ((0.50, 0.25), (0.50, 0.75), (0.75, 0.25)):
-        yield from within(gradltn(two, a) - gradltn(two, b), 2.0)
+        yield from within((gradltn(two, a) - gradltn(two, b)).named(f"2 classes, p = {a} − p = {b}"), 2.0)
     for p in (0.25, 0.75):
-        yield gradltn(four, 0.50) - gradltn(four, p) > 0
+        yield (gradltn(four, 0.50) - gradltn(four, p)).named(f"4 classes, p = 0.5 − p = {p}") > 0
 
 
 @claim(20, "workshop, Table 1")
@@ -225,7 +225,7 @@ def who_suffers_from_fewer_classes(r: Pick) -> Iterator[Effect]:
 def masks_differ(r: Pick) -> Iterator[Effect]:
     """Workshop version: the last-layer masks of two clients differ strongly: their overlap, corrected for chance, is
     far from complete."""
-    yield gradltn(r, 0.50, "iou_chance") < 0.5
+    yield gradltn(r, 0.50, "iou_chance").named("overlap beyond chance, p = 0.5") < 0.5
 
 
 @claim(22, "workshop, text", on=WORKSHOP, follows=True)
