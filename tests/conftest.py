@@ -33,11 +33,6 @@ hypothesis.settings.load_profile("same every time, however slow the machine")
 LONG = ("test_site.py", "test_cluster.py")  # begun first, so that no process is left alone with them at the end
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """For ``-n auto``, one process more than cores: the tests of clusters and signals wait for other processes."""
-    return (os.cpu_count() or 1) + 1
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONG)
 
