@@ -281,9 +281,8 @@ class Source:
         return Values(values, {row["key"]: row for row in rows.values()}, censored=frozenset([1] * late))
 
     def every(self, metric: str) -> Values:
-        """The metric of every run that decides and whose training did not fail, by key."""
-        trained = [row for row in self.all_rows if not row.get("failed", 0) > 0]
-        having = {row["key"]: row for row in trained if not is_missing(row.get(metric))}
+        """The metric of every run that decides, by key."""
+        having = {row["key"]: row for row in self.all_rows if not is_missing(row.get(metric))}
         return Values({key: float(row[metric]) for key, row in having.items()}, having)
 
 
@@ -375,7 +374,7 @@ class Pick:
         return replace(self, setting=setting)
 
     def every(self, metric: str) -> Values:
-        """The metric of every run that trained, in any setting, by run and not by seed. For bounds and identities."""
+        """The metric of every run, whatever its setting, by run and not by seed. For bounds and identities."""
         values = self.source.every(metric)
         return replace(values, text=in_words(metric), metrics=frozenset({metric}), counted=True, is_named=True)
 

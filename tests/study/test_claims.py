@@ -601,7 +601,6 @@ def test_a_metric_with_another_unit_has_its_own_margin():
 def test_every_run_of_any_setting():
     runs = rows("own", 80.0, bytes=1.0), rows("own", 80.0, "set, few", bytes=3.0), rows("rival", 80.0, bytes=9.0)
     runs = (*runs, rows("rival", 80.0, "other"))  # without the metric
-    runs = (*runs, rows("own", 80.0, "lost", bytes=99.0, failed=True))
 
     def about(bound):
         return only(paper(lambda r: [r.every("bytes") <= bound]), *runs)
