@@ -41,6 +41,7 @@ NETWORKS = {
 }
 SPELLED = {"sagital": "sagittal"}  # settings keep the spelling of the stored runs
 OPTIONS = {  # parts of settings' and effects' names -> in words
+    ", with validation": ", rates searched",
     "lr_server=": "η_g = ",
     "lr_gate=": "gate's rate ",
     "augment=crop_flip": "crops and flips",
