@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from pfl_core.files import atomic_write, parsed
@@ -18,6 +20,7 @@ PRESETS = ("paper", "real")
 MAX_SEEDS = 10
 LEAST = 1 / 3  # of a notebook's runs
 NAME = "manifest.json"
+Stored = Callable[[str], Record | None]  # a store's record of a key
 HEAD = ("notebook", "preset", "seeds", "runs", "missing")
 
 
@@ -46,50 +49,33 @@ def best(store: Store) -> list[Evidence]:
     what it asks.
     """
     evidence = []
-    records = _Records(store)
+    get = cache(store.get)
     for notebook in (f"{name}/{section}" for name in STUDIES for section in study(name).experiments):
         presets = [preset for preset in PRESETS if has_preset(notebook, preset)]
-        entries = [entry for preset in presets if (entry := _complete_seeds(notebook, preset, records)) is not None]
+        entries = [entry for preset in presets if (entry := _complete_seeds(notebook, preset, get)) is not None]
         if entries:
             evidence.append(max(entries, key=lambda entry: len(entry.seeds)))
         else:
-            entry = max(
-                (_incomplete(notebook, preset, records) for preset in presets), key=lambda entry: len(entry.keys)
-            )
+            entry = max((_incomplete(notebook, preset, get) for preset in presets), key=lambda entry: len(entry.keys))
             evidence += [entry] if len(entry.keys) >= LEAST * (len(entry.keys) + entry.missing) else []
     return evidence
 
 
-class _Records:
-    """The records of a store by key and by spec; each is read once. No data set is looked at."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.files = store.files()
-        self.known: dict[str, Record | None] = {}  # those that were read
-
-    def get(self, key: str) -> Record | None:
-        """The record with this key; of two files, that with more rounds."""
-        if key not in self.known:
-            records = [record for path in self.files.get(key, ()) if (record := self.store.read(path)) is not None]
-            self.known[key] = max(records, key=lambda record: record.rounds, default=None)
-        return self.known[key]
-
-    def find(self, spec: RunSpec) -> Record | None:
-        """The record of a spec, of its device or another one, that is neither missing nor stale."""
-        for device in dict.fromkeys((spec.device_kind, *DEVICES)):
-            record = self.get((spec if device == spec.device_kind else replace(spec, device=device)).key())
-            if record is not None:
-                return None if record.stale else record
-        return None
+def _find(spec: RunSpec, get: Stored) -> Record | None:
+    """The record of a spec, of its device or another one, that is neither missing nor stale. No data set is read."""
+    for device in dict.fromkeys((spec.device_kind, *DEVICES)):
+        record = get((spec if device == spec.device_kind else replace(spec, device=device)).key())
+        if record is not None:
+            return None if record.stale else record
+    return None
 
 
-def _complete_seeds(notebook: str, preset: str, records: _Records) -> Evidence | None:
+def _complete_seeds(notebook: str, preset: str, get: Stored) -> Evidence | None:
     best = None
     for num_seeds in range(1, MAX_SEEDS + 1):
         seeds, keys = list(range(num_seeds)), []
         for spec in specs(notebook, preset, seeds):
-            record = records.find(spec)
+            record = _find(spec, get)
             if record is None or record.partial:
                 return best
             keys.append(record.key)
@@ -99,9 +85,9 @@ def _complete_seeds(notebook: str, preset: str, records: _Records) -> Evidence |
     return best
 
 
-def _incomplete(notebook: str, preset: str, records: _Records) -> Evidence:
+def _incomplete(notebook: str, preset: str, get: Stored) -> Evidence:
     wanted = specs(notebook, preset)
-    found = [record for spec in wanted if (record := records.find(spec)) is not None]
+    found = [record for spec in wanted if (record := _find(spec, get)) is not None]
     keys = list(dict.fromkeys(record.key for record in found))
     whole = len({record.key for record in found if not record.partial})
     seeds = sorted({spec.seed for spec in wanted})
@@ -115,9 +101,8 @@ def check(entry: Evidence, store: Store) -> None:
         raise ValueError(
             f"{entry.notebook}: the manifest has other runs than the notebook; update it with `pfl runs manifest`"
         )
-    records = _Records(store)
     for key in entry.keys:
-        record = records.get(key)
+        record = store.get(key)
         if record is None or record.stale or record.partial and not entry.missing:
             raise ValueError(
                 f"{entry.notebook}: record {key} of the manifest is missing in {store.results}, or incomplete; "

@@ -8,7 +8,6 @@ import torch
 
 from pfl_core.papers.star_pfl.null_model import chance, noise, simulate, stable_chance
 from pfl_core.seeding import generator
-from tests.algorithms.star_pfl.worked_example import KEEP, TABLE
 
 
 def drawn(records, threshold, draws=200_000):
@@ -87,15 +86,3 @@ def test_drift_keeps_entries_active():
     shares = [chance(60, drift=drift, entries=2000).upload[20:].mean() for drift in (0.0, 0.5, 1.0, 2.0)]
     assert sorted(shares) == shares and shares[-1] > 0.995
     assert chance(5, threshold_global=None, threshold_local=None, entries=50).upload.tolist() == [1.0] * 5
-
-
-def test_the_worked_example():
-    def updates(t, record, entries):
-        return torch.tensor([0.0 if rows[t][2] == KEEP else rows[t][2] for rows in TABLE.values()])
-
-    run = simulate(updates, 8, 0.1, 4, 1, 4)
-    for j, rows in enumerate(TABLE.values()):
-        assert run.active[:, j].int().tolist() == [row[1] for row in rows]
-        assert run.value[:, j].tolist() == [row[3] for row in rows]
-        assert run.score[:, j].tolist() == pytest.approx([row[5] for row in rows], abs=1e-6)
-        assert run.interval[:, j].tolist() == [row[7] for row in rows]
