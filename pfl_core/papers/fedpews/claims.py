@@ -10,13 +10,16 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from pfl_core.papers.fedpews.experiments import ALPHAS, LAMBDAS, TAUS
+from pfl_core.papers.fedpews.experiments import ALPHAS, TAUS
 from pfl_core.papers.fedpews.settings import BEST, COLUMNS, TAU_FIGURE_5
 from pfl_core.study.claims import Claims, Effect, Pick, Values, best, combined, count, mean, share, slope, within
 
 claim = Claims()
 
 IMAGES = ("cifar_mnist", "path_oct_tissue")  # Tables 3, 7 and 8
+# Not in the paper: of the 50 cells with learned masks claims 6 to 9 compare these 15, and with fixed masks these τ. At
+# `real` they have three seeds, the others one. Chosen before seeds 1 and 2 were run (criteria.md).
+JUDGED_LAMBDAS, JUDGED_TAUS = (0.0, 0.5, 2.0, 10.0, 100.0), (0.2, 0.5, 0.8)
 BEST_LAMBDAS = (2.0, 5.0, 10.0)
 BEST_TAUS = {"cifar_mnist": (0.4, 0.5), "path_oct_tissue": (0.2, 0.4)}
 CLIENTS = {"classes of cifar10": (5, 10), "classes of cifar100": (20,)}  # Figure 12
@@ -47,9 +50,9 @@ def warm(r: Pick, column: str, metric: str | None = None, base: str = "fedavg") 
     return r.at(column)(metric=metric, lam=lam, tau=tau, lr_server=rate, base=base)
 
 
-def learned(r: Pick, lams: Sequence[float] = LAMBDAS, taus: Sequence[float] = TAUS) -> Cells:
-    """The cells of Tables 7 and 8 with learned masks."""
-    return {(lam, tau): r(lam=lam, tau=tau) for lam in lams for tau in taus}
+def learned(r: Pick, taus: Sequence[float] = JUDGED_TAUS) -> Cells:
+    """The cells of Tables 7 and 8 with learned masks that are compared."""
+    return {(lam, tau): r(lam=lam, tau=tau) for lam in JUDGED_LAMBDAS for tau in taus}
 
 
 @claim(1, "Table 2", on=tuple(COLUMNS), printed=(2,), margin=5.0)
@@ -103,34 +106,35 @@ def only_the_warm_up_helps(r: Pick) -> Iterator[Effect]:
 @claim(6, "Figure 6, Tables 7 and 8", on=IMAGES, printed=(7, 8), margin=0.1)
 def depends_little_on_the_fields(r: Pick) -> Iterator[Effect]:
     """FedPeWS's accuracy depends little on the diversity weight λ and the warm-up share τ: for most pairs it is above
-    FedAvg's."""
+    FedAvg's (read here: for most of 15 of the 50 pairs)."""
     yield share([cell - r("fedavg") for cell in learned(r).values()], "share of the cells above FedAvg") > 0.5
 
 
 @claim(7, "Tables 7 and 8", on=IMAGES, printed=(7, 8))
 def best_region(r: Pick) -> Iterator[Effect]:
     """FedPeWS is most accurate with λ from 2 to 10 and, on CIFAR-MNIST, τ = 0.4 or 0.5, on the medical set τ = 0.2 or
-    0.4: on average, these cells are above the others."""
-    inside = learned(r, BEST_LAMBDAS, BEST_TAUS[r.setting])
-    outside = [cell for fields, cell in learned(r).items() if fields not in inside]
-    yield mean(list(inside.values()), "mean of the named cells") - mean(outside, "mean of the others") > 0
+    0.4: on average, these cells are above the others (of 15 of the 50 cells)."""
+    sides: dict[bool, list[Values]] = {True: [], False: []}
+    for (lam, tau), cell in learned(r).items():
+        sides[lam in BEST_LAMBDAS and tau in BEST_TAUS[r.setting]].append(cell)
+    yield mean(sides[True], "mean of the named cells") - mean(sides[False], "mean of the others") > 0
 
 
 @claim(8, "Table 7", on=IMAGES[:1], printed=(7,))
 def harm_without_diversity(r: Pick) -> Iterator[Effect]:
     """On CIFAR-MNIST, a warm-up without diversity reward (λ = 0) does harm: at each τ it ends less accurate than FedAvg
-    and than larger λ on average."""
+    and, at three of them, than larger λ on average."""
     for tau in TAUS:
-        unrewarded = r(lam=0.0, tau=tau)
-        rewarded = learned(r, [lam for lam in LAMBDAS if lam > 0], [tau])
-        yield r("fedavg") - unrewarded > 0
-        yield mean(list(rewarded.values()), "mean of λ > 0") - unrewarded > 0
+        yield r("fedavg") - r(lam=0.0, tau=tau) > 0
+    for tau in JUDGED_TAUS:
+        rewarded = [cell for (lam, _), cell in learned(r, [tau]).items() if lam > 0]
+        yield mean(rewarded, "mean of λ > 0") - r(lam=0.0, tau=tau) > 0
 
 
 @claim(9, "Tables 7 and 8", on=IMAGES, printed=(7, 8))
 def fixed_masks_as_good(r: Pick) -> Iterator[Effect]:
     """Fixed masks, which split the neurons among the clients, end as accurate as the best learned masks."""
-    yield best(list(learned(r).values())) - best([r("fedpews_fixed", tau=tau) for tau in TAUS]) < AS_GOOD
+    yield best(list(learned(r).values())) - best([r("fedpews_fixed", tau=tau) for tau in JUDGED_TAUS]) < AS_GOOD
 
 
 @claim(10, "Figure 8", on=("dirichlet",), margin=0.5)
