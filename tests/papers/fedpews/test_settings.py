@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pfl_core.data.combine import RECIPES
 from pfl_core.papers.fedpews.experiments import ALPHAS
 from pfl_core.papers.fedpews.paper import PAPER
 from pfl_core.papers.fedpews.settings import SETTINGS, TARGETS
@@ -102,6 +103,17 @@ def test_further_settings_of_the_figures_and_of_table_3():
     for method in ("fedpews", "fedpews_fixed", "fedprox"):
         made = SETTINGS.spec(method, preset="paper", setting="lr_server=1").build_method()
         assert getattr(made, "lr_mask", 0.1) == 0.1 and getattr(made, "mu", 0.01) == 0.01
+
+
+@pytest.mark.parametrize("setting", ["cifar_mnist", "dirichlet"])
+def test_fewer_steps_at_preset_real_have_a_higher_mask_rate(setting):
+    """The rate of the scores times the images of a class and the rounds is the paper's."""
+    made = {preset: SETTINGS.spec("fedpews", preset=preset, setting=setting) for preset in ("real", "paper")}
+    images = {"real": made["real"].data["samples_per_class"][0], "paper": RECIPES["cifar_mnist"].samples_per_class[0]}
+    steps = {preset: images[preset] * made[preset].rounds for preset in made}
+    rates = {preset: made[preset].build_method().lr_mask for preset in made}
+    assert rates["real"] * steps["real"] == pytest.approx(rates["paper"] * steps["paper"])
+    assert SETTINGS.spec("fedpews", preset="real", setting="many clients").build_method().lr_mask == 0.1
 
 
 def test_images_at_preset_real_have_validation_images():
