@@ -64,7 +64,6 @@ class Values:
     counted: bool = False
     is_named: bool = False  # the text stands alone, without the metric in front
     censored: frozenset[int] = frozenset()  # the true numbers can be larger (1) or smaller (-1): a target was missed
-    pools: frozenset[frozenset[str]] = frozenset()  # keys of the runs behind each mean or share
 
     def __bool__(self) -> bool:
         return bool(self.by_seed)
@@ -122,7 +121,6 @@ def combined(function: Callable[..., float], text: str, *parts: Values | float) 
         any(v.counted for v in values),
         any(v.is_named for v in values),
         frozenset(1 if end > number else -1 for end, number in ends if end != number),
-        frozenset().union(*(v.pools for v in values)),
     )
 
 
@@ -135,13 +133,7 @@ def _name(part: Values | float, first: bool) -> str:
 
 def mean(values: Sequence[Values], text: str = "") -> Values:
     """The mean of several numbers, seed by seed."""
-    return replace(_pooled(lambda *n: fmean(n), values), text=text or f"mean of {_few(values)}")
-
-
-def _pooled(function: Callable[..., float], values: Sequence[Values]) -> Values:
-    """``combined``, with its runs as one pool."""
-    found = combined(function, "{}", *values)
-    return replace(found, pools=frozenset([frozenset(found.runs)]))
+    return replace(combined(lambda *n: fmean(n), "{}", *values), text=text or f"mean of {_few(values)}")
 
 
 def best(values: Sequence[Values], lowest: bool = False) -> Values:
@@ -166,7 +158,7 @@ def rank(own: Values, others: Sequence[Values]) -> Values:
 
 def share(values: Sequence[Values], text: str) -> Values:
     """The share of the numbers that are above 0, seed by seed."""
-    return _pooled(lambda *n: fmean(x > 0 for x in n), values).named(text)
+    return combined(lambda *n: fmean(x > 0 for x in n), "{}", *values).named(text)
 
 
 def count(values: Sequence[Values], text: str) -> Values:
@@ -602,7 +594,7 @@ def _obstacle(paper: Study, claim: Claim, values: Values) -> str:
     if len({row["method"] for row in rows}) > 1 and not all(searched):
         return "rates not searched"
     if any(name.startswith(LATE) for name in values.metrics):
-        return _still_improving(real, values.pools)
+        return _still_improving(real)
     return ""
 
 
@@ -612,20 +604,13 @@ def _unequal(values: Values) -> bool:
     return not values.counted and len(lengths) > len({setting for setting, _ in lengths})
 
 
-def _still_improving(rows: Sequence[Row], pools: frozenset[frozenset[str]] = frozenset()) -> str:
-    """Whether the accuracy of a configuration still rises, in the mean over seeds: by FLAT and by 2 standard errors.
-
-    The configurations of a method behind a mean or share count as one, by the mean of their changes: of many, one is
-    clearly above 0 by chance.
-    """
-    changes: dict[tuple, dict[Any, list[float]]] = {}
+def _still_improving(rows: Sequence[Row]) -> str:
+    """Whether the accuracy of a configuration still rises, in the mean over seeds: by FLAT and by 2 standard errors."""
+    changes: dict[tuple, list[float]] = {}
     for row in rows:
-        pool = next((pool for pool in pools if row["key"] in pool), None)
-        names = ("setting", "method", "partition_alpha", *(row["changed"] if pool is None else ()))
-        group = (pool, *((name, str(row.get(name))) for name in names))
-        by = row["key"] if pool is None else row["seed"]
-        changes.setdefault(group, {}).setdefault(by, []).append(row["late_change"])
-    for found in ([fmean(of) for of in by_run.values()] for by_run in changes.values()):
+        names = ("setting", "method", "partition_alpha", *row["changed"])
+        changes.setdefault(tuple((name, str(row.get(name))) for name in names), []).append(row["late_change"])
+    for found in changes.values():
         if any(map(math.isnan, found)):
             return "too few scored rounds"
         error = stdev(found) / math.sqrt(len(found)) if len(found) > 1 else 0.0

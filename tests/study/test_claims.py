@@ -735,14 +735,6 @@ def test_each_configuration_is_judged_for_itself():
     assert only(about, *runs).reason == "still improving"
 
 
-@pytest.mark.parametrize(("change", "expected"), [(-1.0, ""), (1.0, "still improving")])
-def test_the_configurations_of_a_mean_or_share_are_judged_together(change, expected):
-    for pooled in (mean, lambda values: share(values, "share")):
-        about = paper(lambda r, pooled=pooled: [pooled([r(), r(alpha=0.3)]) > 0])
-        others = rows("own", 70.0, preset="real", fields={"alpha": 0.3}, late_change=change)
-        assert only(about, rows("own", 80.0, preset="real", late_change=1.0), others).reason == expected
-
-
 def test_only_numbers_that_depend_on_the_end_of_training_must_have_settled():
     def reason(metric):
         about = paper(lambda r: [r(metric=metric) - r("rival", metric) > 0], searched=ALL_SEARCHED)
