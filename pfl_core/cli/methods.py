@@ -28,8 +28,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         "methods",
         help="list the methods, or show the fields of some of them",
         description="Without METHOD: each method's papers, what is shared, and its file. With METHOD: its fields with "
-        "default, type and meaning (the paper's symbol first, where it has one), its readings and variants, and where "
-        "its accuracy is scored. `--set FIELD=VALUE` of `pfl run` sets a field.",
+        "default, type and meaning (the paper's symbol first, where it has one), its readings and variants, where its "
+        "accuracy is scored, and what `pfl run` sets without --paper. `--set FIELD=VALUE` of `pfl run` sets a field.",
     )
     methods.add_argument("methods", nargs="*", type=method, metavar="METHOD", help="show these in detail")
     methods.add_argument("--json", action="store_true", help="print a JSON list of objects, with all fields")
@@ -72,6 +72,7 @@ def described(name: str) -> dict[str, Any]:
         "papers": list(entry.papers) if entry else [],
         "shares": entry.shares if entry else "",
         "reported": {r: cls.reading(r).reported for r in cls.readings} if complete else {},
+        "trial": {**entry.trial, **entry.trial_training} if entry else {},
         "variants": {variant: dict(given) for variant, given in entry.variants.items()} if entry else {},
         "readings": {reading: dict(given) for reading, given in cls.readings.items()},
         "fields": {f.name: _default(f) for f in fields if _default(f) is not dataclasses.MISSING},
@@ -103,6 +104,8 @@ def page(shown: dict[str, Any]) -> str:
         readings = [reading for reading, of_reading in shown["reported"].items() if of_reading == point]
         where = f"; with --reading {' or '.join(readings)} " if point != points[0] else ""
         facts["scored"] = facts.get("scored", "") + where + SCORED[point]
+    if shown["trial"]:
+        facts["run"] = f"without --paper: {_pairs(shown['trial'])}"
     readings = [reading for reading, given in shown["readings"].items() if given]
     rows = [
         (
@@ -117,13 +120,14 @@ def page(shown: dict[str, Any]) -> str:
     lines = [shown["name"], *(f"{name:<8}{text}" for name, text in facts.items() if text)]
     if rows:
         lines += ["", table(("field", "default", *readings, "type", "meaning"), rows)]
-    variants = [
-        (name, "  ".join(f"{field}={_text(value)}" for field, value in given.items()))
-        for name, given in shown["variants"].items()
-    ]
+    variants = [(name, _pairs(given)) for name, given in shown["variants"].items()]
     if variants:
         lines += ["", table(("variant", "fields"), variants)]
     return "\n".join(lines)
+
+
+def _pairs(given: dict[str, Any]) -> str:
+    return "  ".join(f"{field}={_text(value)}" for field, value in given.items())
 
 
 def _text(value: Any) -> str:

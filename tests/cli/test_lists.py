@@ -13,7 +13,7 @@ from pfl_core.algorithm import methods
 from pfl_core.cli import main
 from pfl_core.cli.arguments import BadArgument, moment, value, values
 from pfl_core.cli.methods import registered
-from pfl_core.cli.specs import partition, seeds, setting
+from pfl_core.cli.specs import partition, seeds, setting, trial
 from pfl_core.cli.tables import as_json, duration, latex, size, table
 from pfl_core.deadline import passed
 from pfl_core.papers import PAPERS
@@ -49,6 +49,19 @@ def test_the_page_of_a_method_has_every_field_with_default_and_comment(capsys):
             default = usual if isinstance(usual, str) else json.dumps(usual)
             assert default in lines[field.name] and lines[field.name].endswith(comments.get(field.name, ""))
         assert [line.split()[0] for part in variants for line in part.splitlines()[1:]] == list(entry.variants)
+
+
+def test_the_page_of_a_method_says_what_a_run_without_a_paper_sets(capsys):
+    """All that differs from the method's defaults and from the training of other methods."""
+    usual = dataclasses.asdict(trial("fedavg", {}, seed=0).train)
+    for name, entry in methods().items():
+        assert main(["methods", name]) == 0
+        told = re.findall(r"^run     without --paper: (.*)$", capsys.readouterr().out, re.MULTILINE)
+        pairs = dict(pair.split("=") for line in told for pair in line.split())
+        spec = trial(name, {}, seed=0)
+        training = {field: value for field, value in dataclasses.asdict(spec.train).items() if value != usual[field]}
+        fields = {field: value for field, value in spec.method.items() if field in entry.trial}
+        assert pairs == {f: v if isinstance(v, str) else json.dumps(v) for f, v in {**fields, **training}.items()}
 
 
 @pytest.mark.parametrize(
