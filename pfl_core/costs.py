@@ -73,11 +73,14 @@ def rounds_to(values: Sequence[float], target: float) -> int | None:
 
 
 def weight_uses(fed: Federation, theta: Tensor) -> Tensor:
-    """u [d] int32: how often one image uses each weight (convolution: pixels of the output map); bias, norms: 0."""
+    """u [d] int32: how often one image uses each weight (convolution: pixels of the output map); bias, norms: 0.
+
+    A layer that the network does not call has 0, too.
+    """
     x, y = fed.splits["train"].client(0)
     uses = torch.zeros(fed.num_params, dtype=torch.int32, device=theta.device)
     for f in fed.layout.params:
-        if f.kind == WEIGHT and len(f.shape) > 1:
+        if f.kind == WEIGHT and len(f.shape) > 1 and f.layer in fed.traced.inputs:
             (out,) = fed.forward(theta[None], torch.tensor([0]), [(x[:1], y[:1])], layer=f.layer)
-            uses[f.start : f.stop] = out[0, 0].numel()
+            uses[f.start : f.stop] = out[0].numel() // out.shape[1 if len(f.shape) > 2 else -1]
     return uses

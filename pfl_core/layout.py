@@ -195,7 +195,7 @@ class Chain:
     @classmethod
     def of(cls, model: nn.Sequential) -> Chain | None:
         """The neurons of a model; None for nested modules, grouped convolutions, frozen parameters, layers of a class
-        outside of torch and this package, or a hidden layer without its ReLU.
+        outside of torch and this package, a hidden layer without its ReLU, or a dense layer before a Flatten.
         """
         layers = [(n, m) for n, m in model.named_children() if any(True for _ in m.parameters(recurse=False))]
         weighted = [n for n, m in layers if isinstance(m, nn.Linear | nn.Conv2d)]
@@ -212,7 +212,9 @@ class Chain:
         grouped = any(isinstance(m, nn.Conv2d) and m.groups > 1 for _, m in layers)
         frozen = len(trainable_parameters(model)) < len(list(model.parameters()))
         own = any(map(is_users_own, model.children()))
-        if not weighted or not flat or grouped or frozen or own or len(activations) != len(sizes):
+        kinds = [type(m) for m in model.children() if isinstance(m, nn.Linear | nn.Flatten)]
+        rows = nn.Flatten in kinds[kinds.index(nn.Linear) :] if nn.Linear in kinds else False  # not one vector a sample
+        if not weighted or not flat or grouped or frozen or own or rows or len(activations) != len(sizes):
             return None
         return cls(tuple(activations), tuple(sizes), *_ends(model, weighted, sizes))
 

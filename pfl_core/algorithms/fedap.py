@@ -116,9 +116,9 @@ def stratified_sample(fed: Federation, k: int, share: float) -> tuple[Tensor, Te
 
 
 def norm_inputs(fed: Federation, theta: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """(mean, standard deviation), each [N, channels] float64, of the inputs of every norm layer; theta [N, e]."""
+    """(mean, standard deviation), each [N, channels] float64, of the inputs of the norm layers in use; theta [N, e]."""
     out = []
-    for layer in dict.fromkeys(f.layer for f in fed.layout.params if f.kind == NORM):
+    for layer in dict.fromkeys(f.layer for f in fed.layout.params if f.kind == NORM and f.layer in fed.traced.inputs):
         means, deviations = [], []
         for k, row in enumerate(theta):  # one client's activations at a time
             (inputs,) = fed.forward(row[None], torch.tensor([k]), "train", layer=f"{layer}:input")

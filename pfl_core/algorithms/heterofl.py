@@ -9,8 +9,8 @@ ICLR 2021, Algorithm 1. A baseline of pFedGate.
     scored        θ ∘ m_k
 
 As in pFedGate's comparison, a tenth of the clients, drawn once, have the whole network, and the others half of it. The
-half is the width whose number of parameters is nearest to ``small`` d; with ``half="width"``, r = ``small``. At least
-one client has the whole network (not in the papers).
+half is the width whose number of parameters is nearest to ``small`` d; with ``half="width"``, r = ``small``. Unless
+``full_share`` is 0, at least one client has the whole network (not in the papers).
 
 Differs from the paper, following pFedGate: w_k = n_k (in the paper and its code 1); no static batch norm; no scaler by
 default. ``scaler=True`` divides the outputs of hidden layers by r in training.

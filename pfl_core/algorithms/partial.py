@@ -24,8 +24,8 @@ Not in the papers:
 - Batches: epoch i of a pass has the round's i-th order, as with FedAvg, Local and FedSelect. FedRep's body pass starts
   again with the orders of its head pass.
 - Batch-norm statistics of all layers stay with a client that is scored with a personal model
-  (``buffer_policy="average"``: averaged like the body). With LG-FedAvg they belong to the local body in any case.
-  FedBABU averages them, as FedAvg does, since its copies start from one shared model.
+  (``buffer_policy="average"``: averaged). FedBABU averages them, as FedAvg does, since its copies start from one
+  shared model.
 - A client that never took part trains its personal part, with the shared part fixed, before it is scored.
 """
 
@@ -38,7 +38,7 @@ from typing import Literal, TypeVar, cast
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import register
+from pfl_core.algorithm import Algorithm, register
 from pfl_core.algorithms.fedavg import FedAvg, client_weight
 from pfl_core.algorithms.momentum import Momentum, MovingState
 from pfl_core.federation import Federation, LocalTraining, Trained
@@ -275,6 +275,10 @@ class LGFedAvg(Partial[PartialState]):
 
     shared_layers: NonNegativeInt = 1  # counted from the head down
     warm_start_rounds: NonNegativeInt = 0  # first rounds of plain FedAvg, with whose model every client's body starts
+
+    @property
+    def inner_algorithms(self) -> tuple[Algorithm, ...]:
+        return (FedAvg(),) if self.warm_start_rounds else ()
 
     def local_layers(self, layout: Layout) -> set[str]:
         return {f.layer for f in layout.params} - top_layers(layout, self.shared_layers)

@@ -210,12 +210,6 @@ def _cells(row: dict[str, Any]) -> list[object]:
     return [*(shown[name] for name in COLUMNS), duration(row["seconds"]), size(row["bytes"]), ", ".join(state)]
 
 
-def record_path(record: Record, store: Store) -> Path:
-    """The record's file: in the data folder, else among the committed results."""
-    local = store.path(record.key)
-    return local if local.exists() else next(store.results.glob(f"**/{record.key}.json"))
-
-
 def export_runs(args: argparse.Namespace) -> int:
     to_folder = not args.results and not args.models
     if to_folder and not args.where:
@@ -236,7 +230,7 @@ def export_runs(args: argparse.Namespace) -> int:
         committed = "" if args.all or keys else "; --all also takes the committed ones"
         raise ValueError(f"runs export: no stored run matches, nothing to write{committed}")
     if args.results:
-        return _copy_to_results(records, store)
+        return _copy_to_results(records)
     if args.models:
         return _export_models(records, store, args.models)
     return _copy_to_folder(records, store, Path(args.where[0]), "" if args.all or keys else "of your ")
@@ -253,9 +247,10 @@ def _check_target(folder: Path) -> None:
 
 def _copy_to_folder(records: list[Record], store: Store, folder: Path, whose: str) -> int:
     from pfl_core.files import atomic_write
+    from pfl_core.runs.store import write_record
 
     for record in records:
-        atomic_write(folder / f"{record.key}.json", record_path(record, store).read_bytes())
+        write_record(record, folder / f"{record.key}.json")
         atomic_write(folder / f"{record.key}.csv", record.to_frame().to_csv(index=False, lineterminator="\n").encode())
     atomic_write(folder / "runs.csv", _index(records).encode())
     print(f"exported {len(records)} {whose}runs to {folder}: runs.csv, and KEY.json and KEY.csv (long format) of each")
@@ -274,17 +269,15 @@ def _index(records: list[Record]) -> str:
     return runs.to_csv(index=False, lineterminator="\n")
 
 
-def _copy_to_results(records: list[Record], store: Store) -> int:
-    from pfl_core.files import atomic_write
+def _copy_to_results(records: list[Record]) -> int:
     from pfl_core.runs import Store
-    from pfl_core.runs.store import check_replaceable
+    from pfl_core.runs.store import write_record
 
     results = Store().results
     for record in records:
         preset = "other" if record.spec.changed or not record.spec.preset else record.spec.preset
         path = results / (record.spec.paper or "other") / preset / f"{record.key}.json"
-        check_replaceable(path)
-        atomic_write(path, record_path(record, store).read_bytes())
+        write_record(record, path)
         print(f"{path}  {record.spec.label()}{', STALE' if record.stale else ''}")
     return 0
 

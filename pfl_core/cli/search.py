@@ -50,8 +50,8 @@ def do_search(args: argparse.Namespace) -> int:
             preset, setting = location
             chosen = selected_study.settings.searched.get(location, {}).get(search.method)
             known_as = {"preset": preset, "setting": setting, "method": search.method}
-            objects.append({**known_as, "grid": search.grid, "chosen": chosen})
             tried = {**search.grid, **search.each}
+            objects.append({**known_as, "grid": tried, "chosen": chosen})
             grid = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in tried.items())
             rows.append((preset, setting, search.method, grid, values_text(chosen or {})))
         print(as_json(objects) if args.json else table(("preset", "setting", "method", "grid", "chosen"), rows))

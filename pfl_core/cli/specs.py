@@ -298,8 +298,9 @@ def spec_of(args: argparse.Namespace, method: str, chosen: dict[Any, Any], seed:
     spec = dataclasses.replace(spec, **components)
     if "partition" in changes and "clients" not in changes:
         spec = with_all_clients(spec)
-    changed = spec.identity() != base.identity()
-    return dataclasses.replace(spec, device=args.device or "cpu", metrics=tuple(args.metrics or ()), changed=changed)
+    changed = dataclasses.replace(spec, device=base.device).identity() != base.identity()
+    where, metrics = args.device or device(spec.device), tuple(args.metrics or ())
+    return dataclasses.replace(spec, device=where, metrics=metrics, changed=changed)
 
 
 def trial(name: str, given: dict[str, Any], seed: int) -> RunSpec:

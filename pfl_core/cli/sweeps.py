@@ -37,7 +37,8 @@ def show_plan(
     """Print stored and missing runs of each group, and the estimated cost of the missing ones.
 
     Groups (name -> runs) may share runs; the row "total" counts these once. ``column``: title of the names. With
-    ``must_compute``, raises ValueError if runs are missing and none of them can be computed.
+    ``must_compute``, a record of another device does not count as stored, and ValueError is raised if runs are missing
+    and none of them can be computed.
     """
     from pfl_core.runs import Store
     from pfl_core.runs.estimate import Survey, Timings, estimate
@@ -45,9 +46,9 @@ def show_plan(
 
     store, jobs = Store(), num_jobs(args.jobs)
     timings = Timings.of(store)
-    surveys = {name: Survey.of(specs, store) for name, specs in groups.items()}
+    surveys = {name: Survey.of(specs, store, not must_compute) for name, specs in groups.items()}
     rows = [_row(name, found, estimate(found.missing.values(), timings), jobs) for name, found in surveys.items()]
-    together = Survey.of([spec for specs in groups.values() for spec in specs], store)
+    together = Survey.of([spec for specs in groups.values() for spec in specs], store, not must_compute)
     total = estimate(together.missing.values(), timings)
     if len(rows) > 1:
         rows.append(_row("total", together, total, jobs))

@@ -13,7 +13,7 @@ from torch import Tensor
 from pfl_core.data.arrays import hold_out
 from pfl_core.data.dataset import Dataset, DatasetEntry
 from pfl_core.data.npz import read_npz
-from pfl_core.data.torchvision_sets import CLOTHES
+from pfl_core.data.torchvision_sets import CLOTHES, DIGITS
 from pfl_core.seeding import generator
 
 DATA_SEED = 0  # the data do not depend on the seed of a run
@@ -41,8 +41,7 @@ def digits(_folder: Path) -> Dataset:
     x = table[:, :-1].mul(255 / 16).round().to(torch.uint8).view(-1, 1, 8, 8)
     y = table[:, -1].to(torch.int64)
     is_test = hold_out(y[:, None], lambda n: round(TEST_SHARE * n), DATA_SEED, "digits")
-    names = tuple(str(c) for c in range(10))
-    return Dataset("digits", x, y, torch.zeros_like(y), is_test, num_classes=10, class_names=names)
+    return Dataset("digits", x, y, torch.zeros_like(y), is_test, num_classes=10, class_names=DIGITS)
 
 
 def fashion_small(_folder: Path) -> Dataset:
@@ -105,7 +104,7 @@ ENTRIES = {
         licence="CC BY 4.0",
         size="1,797 images 1x8x8, 10 classes",
         read=digits,
-        class_names=tuple(str(c) for c in range(10)),
+        class_names=DIGITS,
     ),
     "fashion_small": DatasetEntry(
         where="part of Zalando's Fashion-MNIST: the first images of each class, 14x14",

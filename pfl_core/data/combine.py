@@ -23,7 +23,7 @@ class Recipe:
     samples_per_class: Samples = None  # default of the option: (training, test) images of each class; None: all
 
 
-# FedPeWS's sets. The paper's main text and Figure 6 disagree on which client has MNIST; here it is client 1.
+# FedPeWS's sets. The paper's main text and Figure 6 disagree on which client has MNIST; here it is the first.
 RECIPES = {
     "cifar_mnist": Recipe(("mnist", "cifar10"), ("cifar10", "mnist"), size=32, samples_per_class=(400, 200)),
     "path_oct_tissue": Recipe(

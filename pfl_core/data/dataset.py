@@ -117,8 +117,9 @@ class Dataset:
         names of classes, mean, std and ``about``; training samples come before test samples. Equal data give equal
         bytes. ``folder``: default PFL_DATA_DIR, else data/.
 
-        Raises ValueError for a name that cannot be loaded or that is a known data set, and OSError if the file cannot
-        be written.
+        Raises ValueError for a name that cannot be loaded or that is a known data set, and for samples that the layout
+        does not have: no training samples, or numbers in other shapes than [n, f]. OSError if the file cannot be
+        written.
         """
         stem = file.removesuffix(".npz")
         if not is_name(stem):
@@ -127,10 +128,15 @@ class Dataset:
             )
         if stem in (*SINGLE, *COMBINED, *REFUSED):
             raise ValueError(f"{stem!r} is a known data set; choose another name for your own")
+        if self.is_test.all() or not (self.has_images or self.x.ndim == 2):
+            raise ValueError(
+                f"{file}: a file has training samples, as bytes (images) or as numbers [n, f]; these are "
+                f"{self.x.dtype} {list(self.x.shape)}, {int(self.is_test.sum())} of them for testing"
+            )
         path = data_dir(folder) / f"{stem}.npz"
         x = self.x.permute(0, 2, 3, 1) if self.has_images else self.x.to(torch.float32)  # [n, h, w, c] or [n, f]
         members: dict[str, Any] = {}
-        if self.class_names != tuple(map(str, range(self.num_classes))):
+        if self.class_names != tuple(map(str, range(int(self.y.max()) + 1))):  # what a file without names is read as
             members["class_names"] = np.array(self.class_names)
         if (self.mean, self.std) != PLAIN:
             members |= {"mean": np.array(self.mean), "std": np.array(self.std)}

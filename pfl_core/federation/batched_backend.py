@@ -161,7 +161,8 @@ class BatchedBackend:
 def is_plain(module: nn.Module) -> bool:
     """Whether ``Tape`` supports all settings of the layer."""
     if isinstance(module, nn.Conv2d):
-        return module.padding_mode == "zeros" and module.groups == 1 and module.bias is not None
+        plain = module.padding_mode == "zeros" and not isinstance(module.padding, str)
+        return plain and module.groups == 1 and module.bias is not None
     if isinstance(module, nn.MaxPool2d):  # windows must not overlap
         settings = (module.stride, module.padding, module.dilation, module.ceil_mode)
         return settings == (module.kernel_size, 0, 1, False)

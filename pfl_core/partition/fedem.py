@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from pfl_core.options import PositiveInt
 from pfl_core.partition.base import Partition, ordered
 from pfl_core.seeding import permutation, shuffled
 
@@ -75,17 +76,15 @@ def pathological(
     num_clients: int,
     seed: int,
     *,
-    shards: int = 2,
+    shards: PositiveInt = 2,
     data_fraction: float = 1.0,
 ) -> Partition:
     """Sort by label, cut into N x ``shards`` equal shards, assign ``shards`` random ones to each client (Figure 4).
 
     With all images of a balanced set, a client has at most ``shards`` labels; with ``data_fraction=0.9`` a shard may
     have two. The authors' code shuffles the shards without a seed; here the seed decides.
-    Raises ValueError if ``shards`` is below 1 or there are too few samples.
+    Raises ValueError if there are too few samples.
     """
-    if shards < 1:
-        raise ValueError(f"pathological: shards={shards} must be at least 1")
     order = shuffled(torch.arange(len(data.y)), seed, "partition", "pathological")
     subset = order[: _subset_size(len(order), data_fraction)]
     if len(subset) < num_clients * shards:

@@ -1,7 +1,5 @@
 """A user's partition: a CSV file that names the client of every sample."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 from collections.abc import Callable, Mapping
@@ -22,7 +20,7 @@ COLUMNS = ["index", "client"]
 
 
 def from_csv(
-    data: Dataset,
+    data: "Dataset",
     num_clients: int,
     seed: int,
     *,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pfl_core.options import PositiveInt
 from pfl_core.partition.base import Partition, assemble, capped, grouped, limited, per_class_limits, pools
 from pfl_core.seeding import shuffled
 
@@ -78,8 +79,8 @@ def by_class(
     seed: int,
     *,
     order: str = "cyclic",
-    clients_per_group: int = 1,
-    classes_per_group: int | None = None,
+    clients_per_group: PositiveInt = 1,
+    classes_per_group: PositiveInt | None = None,
     pool: str = "official",
     val: float = 0.0,
     test: float = 0.2,
@@ -94,14 +95,14 @@ def by_class(
     uses only so many classes of each group (None: all).
     Raises ValueError if clients or classes do not divide evenly.
     """
-    num_groups, rest = divmod(num_clients, max(clients_per_group, 1))
-    if clients_per_group < 1 or rest or num_groups > data.num_classes:
+    num_groups, rest = divmod(num_clients, clients_per_group)
+    if rest or num_groups > data.num_classes:
         raise ValueError(
             f"by_class: {num_clients} clients in groups of {clients_per_group} need full groups, at most "
             f"{data.num_classes} of them (one for each class)"
         )
     classes = [group[:classes_per_group] for group in _group_classes(data.num_classes, num_groups, order, seed)]
-    if classes_per_group is not None and min(map(len, classes)) < max(classes_per_group, 1):
+    if classes_per_group is not None and min(map(len, classes)) < classes_per_group:
         raise ValueError(
             f"by_class: {num_groups} groups cannot have {classes_per_group} of {data.num_classes} classes each"
         )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.data.dataset import subset
+from pfl_core.options import PositiveInt
 from pfl_core.partition.base import Partition, grouped, ordered
 from pfl_core.seeding import permutation, shuffled
 
@@ -83,9 +84,9 @@ def label_groups(
     num_clients: int,
     seed: int,
     *,
-    groups: int = 4,
-    labels_per_group: int = 1,
-    images: int | None = None,
+    groups: PositiveInt = 4,
+    labels_per_group: PositiveInt = 1,
+    images: PositiveInt | None = None,
 ) -> Partition:
     """Client k is in group k // (N / groups). The labels of the groups are disjoint; the clients of a group share them.
 

@@ -46,13 +46,14 @@ class Survey:
     blocked: dict[str, int] = field(default_factory=dict)  # reason -> number of these runs
 
     @classmethod
-    def of(cls, specs: Iterable[RunSpec], store: Store) -> Survey:
+    def of(cls, specs: Iterable[RunSpec], store: Store, drawn: bool = True) -> Survey:
+        """``drawn``: whether any record that a figure may show counts, else only what a run would not compute again."""
         keys = {spec.key(): spec for spec in specs}
         missing: dict[str, RunSpec] = {}
         blocked: Counter[str] = Counter()
         for key, spec in keys.items():
             try:
-                record = store.display_record(spec)
+                record = store.display_record(spec) if drawn else store.locate(spec)[1]
                 if record is None or record.partial:
                     spec.checksums()
                     missing[key] = spec

@@ -27,7 +27,6 @@ class Drawing:
 
     names: str  # pattern of the figures' names, "paper/figure"
     path: Path  # of the notebook
-    cell: int
 
 
 def drawn(paper: str, presets: Sequence[str]) -> list[Drawn]:
@@ -58,10 +57,10 @@ def heading(path: Path) -> tuple[str, str]:
 
 def read(path: Path) -> Iterator[Drawing]:
     """The places of a notebook that name figures: strings "paper/figure", with {...} for parts that vary."""
-    for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] == "code":
             for name in re.findall(rf'"({path.parent.name}/[^"]+)"', "".join(cell["source"])):
-                yield Drawing(re.sub(r"\\?\{[^}]*\}", r"\\w*", name), path, number)
+                yield Drawing(re.sub(r"\\?\{[^}]*\}", r"\\w*", name), path)
 
 
 def find(places: Sequence[Drawing], name: str) -> Drawing | None:

@@ -75,7 +75,7 @@ class Study:
         """The runs of a notebook ("01_main_comparison"). ``seeds``: default those of the preset.
 
         ``overrides`` are fields of the run or its training. Runs that differ from the preset's are marked as changed.
-        Raises ValueError for an unknown setting, and for a preset that the study does not have.
+        Raises ValueError for a notebook without runs, and for a preset that the study does not have.
         """
         self.settings.of(preset)
         if notebook not in self.experiments:

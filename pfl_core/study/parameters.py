@@ -28,6 +28,8 @@ def seeds_of(given: Seeds) -> list[int] | None:
         first, dash, last = str(part).partition("-")
         if isinstance(part, bool) or not first.isdecimal() or dash and not last.isdecimal():
             break
+        if int(last or first) < int(first):
+            break
         seeds += range(int(first), int(last or first) + 1)
     else:
         if seeds:

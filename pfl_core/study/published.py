@@ -196,7 +196,7 @@ class Tables:
 
 
 def cells(paper: str, tables: Tables) -> list[dict[str, Any]]:
-    """The printed numbers for ``claims.Tables``: table, setting, method, fields, metrics and value of each.
+    """The printed numbers for claims: table, setting, method, fields, metrics and value of each.
 
     Values have the frame's unit. A cell about several kinds of runs has a row for each. A target that the paper does
     not reach in its T rounds counts as T + 1 rounds, as in the runs.

@@ -112,13 +112,13 @@ class PaperSettings:
         epochs, ...) by name. A component is given as its name or a dictionary. Raises ValueError for unknown names.
         """
         values, name = self.setting(preset, setting), setting or next(iter(self.settings[preset]))
-        requested = {"name": method} | dict(self.method_fields.get(method, {})) | asked
-        suited = self.suited(requested, preset, name)
+        fixed = {"name": method, **self.method_fields.get(method, {})}
+        suited = self.suited(fixed | asked, preset, name)
         changes = {k: v for k, v in suited.items() if k in TRAINING}
         changes |= {kind: {**getattr(values, kind), **suited[kind]} for kind in METHOD_DEPENDENT if kind in suited}
         changes |= dict(overrides or {})
         return RunSpec(
-            method={k: v for k, v in suited.items() if k not in NOT_OF_METHOD} | requested,
+            method=fixed | {k: v for k, v in suited.items() if k not in NOT_OF_METHOD} | asked,
             **{f.name: getattr(values, f.name) for f in fields(values)} | _overridden(values.train, changes),
             seed=seed,
             paper=self.paper,

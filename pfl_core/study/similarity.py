@@ -82,7 +82,6 @@ def mantel(
     matrix: np.ndarray,
     other: np.ndarray,
     draws: int = DRAWS,
-    seed: int = 0,
     *,
     ranks: bool = False,
     two_sided: bool = False,
@@ -100,7 +99,7 @@ def mantel(
         second[i, j] = second[j, i] = ranks_of(other[i, j])
     usable = ~np.isnan(matrix[i, j])
     i, j = i[usable], j[usable]
-    orders = _permutations(len(matrix), draws, seed)
+    orders = _permutations(len(matrix), draws)
     values, permuted = matrix[i, j], second[orders[:, i], orders[:, j]]  # [pairs], [1 + draws, pairs]
     if len(i) < 2 or np.ptp(values) == 0 or np.ptp(permuted[0]) == 0:
         return np.nan, np.nan
@@ -113,7 +112,7 @@ def mantel(
     return float(correlation[0]), float((statistic >= statistic[0] - 1e-12).mean())
 
 
-def contrast(matrix: np.ndarray, common: np.ndarray, draws: int = DRAWS, seed: int = 0) -> tuple[float, float]:
+def contrast(matrix: np.ndarray, common: np.ndarray, draws: int = DRAWS) -> tuple[float, float]:
     """Mean over pairs with a common class minus mean over pairs without, and its permutation p-value (one-sided).
 
     ``common`` [N, N] bool. Clients are permuted ``draws`` times; the p-value includes the observed order. NaN if one of
@@ -122,7 +121,7 @@ def contrast(matrix: np.ndarray, common: np.ndarray, draws: int = DRAWS, seed: i
     i, j = np.triu_indices(len(matrix), 1)
     usable = ~np.isnan(matrix[i, j])
     i, j = i[usable], j[usable]
-    orders = _permutations(len(matrix), draws, seed)
+    orders = _permutations(len(matrix), draws)
     together = common[orders[:, i], orders[:, j]]  # [1 + draws, pairs]
     num_with, num_without = together.sum(1), (~together).sum(1)  # [1 + draws]
     if len(i) == 0 or min(num_with[0], num_without[0]) == 0:
@@ -140,22 +139,22 @@ def common_share(held: np.ndarray) -> np.ndarray:
     return iou_raw(held @ held.T)
 
 
-def neighbours(likeness: np.ndarray, draws: int = DRAWS, seed: int = 0) -> tuple[float, float, float]:
+def neighbours(likeness: np.ndarray, draws: int = DRAWS) -> tuple[float, float, float]:
     """Mean similarity of adjacent clients in the given order, mean over all pairs, and a one-sided p-value.
 
     ``likeness`` [N, N]: similarity of two clients. The p-value is the fraction of random orders, including the given
     one, whose adjacent clients are at least as similar.
     """
-    orders = _permutations(len(likeness), draws, seed)
+    orders = _permutations(len(likeness), draws)
     adjacent = likeness[orders[:, :-1], orders[:, 1:]].mean(1)  # [1 + draws]
     pairs = likeness[np.triu_indices(len(likeness), 1)]
     return float(adjacent[0]), float(pairs.mean()), float((adjacent >= adjacent[0] - 1e-12).mean())
 
 
 @cache
-def _permutations(clients: int, draws: int, seed: int) -> np.ndarray:
+def _permutations(clients: int, draws: int) -> np.ndarray:
     """[1 + draws, clients]: the identity, then random permutations; the same for all matrices of one size."""
-    stream = numpy_generator(seed, "overlap", "permutation")
+    stream = numpy_generator(0, "overlap", "permutation")
     return np.array([np.arange(clients), *(stream.permutation(clients) for _ in range(draws))])
 
 

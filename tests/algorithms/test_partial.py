@@ -169,6 +169,7 @@ def test_fedrep_is_fedselect_with_the_head_as_fixed_mask(net, options, training)
 def test_a_warm_start_is_fedavg_whose_model_every_client_takes(net):
     """Also a client that did not take part in those rounds."""
     fed, warm = fed_of(net), LGFedAvg("samples", warm_start_rounds=2)
+    assert warm.inner_algorithms == (FedAvg(),) and LGFedAvg().inner_algorithms == ()
     chosen = torch.tensor([0, 2, 3])
     state, of_fedavg = warm.init(fed, fed.theta0), FedAvg("samples")
     want = of_fedavg.init(fed, fed.theta0)

@@ -29,7 +29,7 @@ def test_aggregation_and_mask_growth_are_small_beside_a_round(share, federation,
 
     def project() -> None:
         masked_mean(trained, ~personal, None, fed.theta0)
-        algorithm.grad_select(fed, state, clients, trained, personal, 1)
+        algorithm.grad_select(fed, state, clients, state.local, trained, personal, 1)
 
     project()
     ratio = compare(
@@ -54,4 +54,7 @@ def test_aggregation_and_mask_growth_need_few_vectors(share, federation):
     vector, masks = 4 * RESNET18, CLIENTS * RESNET18
     shared = ~personal
     assert peak_extra(lambda: masked_mean(trained, shared, None, fed.theta0)) <= 2 * vector
-    assert peak_extra(lambda: algorithm.grad_select(fed, state, clients, trained, personal, 1)) <= masks + 4 * vector
+    assert (
+        peak_extra(lambda: algorithm.grad_select(fed, state, clients, state.local, trained, personal, 1))
+        <= masks + 4 * vector
+    )

@@ -82,6 +82,7 @@ BAD = [  # command line -> what the line must contain: the value, what was expec
     ("run fedavg_ft --set finetune_epochs=-1", "finetune_epochs=-1"),
     ("run fedavg --set ditto.lam=1", "ditto is not a method of this command; choose from"),
     # stopped runs, models, logs
+    ("run fedselect --set run.device=tpu", "'tpu' is not a device"),
     ("run fedselect --set run.eval_every=3 --until 2", "the first evaluation is after 3 rounds"),
     ("run local --save-models file", "file is a file; give a folder for the models"),
     ("run fedavg --log file/logs", "cannot be written"),

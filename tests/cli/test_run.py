@@ -161,6 +161,11 @@ def test_list_export_and_clean(capsys, tmp_path):
     kept = tmp_path / "results" / "fedselect" / "ci" / f"{theirs}.json"
     assert [*(tmp_path / "results").glob("**/*.json")] == [kept]
 
+    whole = kept.read_bytes()
+    Store().put(dataclasses.replace(Store().get(theirs), rounds_done=1))
+    assert main(["runs", "export", "--results", theirs]) == 0
+    assert kept.read_bytes() == whole, "a stopped run's record replaces no whole one"
+
     assert main(["runs", "clean"]) == 0
     assert "deleted 0 files" in capsys.readouterr().out
     (Store().root / "flops").mkdir(exist_ok=True)  # a cache beside the runs

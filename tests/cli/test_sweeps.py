@@ -134,6 +134,9 @@ def test_a_dry_run_counts_and_computes_nothing(capsys):
     assert main(["compare", "fedavg", "local", *SMALL, "--dry-run"]) == 0
     total = capsys.readouterr().out.splitlines()[3].split()
     assert total[:3] == ["total", "1", "1"] and sorted(Store().root.glob("*.json")) == before
+    assert main(["run", "fedavg", *SMALL, "--metrics", "f1", "--dry-run", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["stored"], row["missing"]) == (0, 1), "a record without these metrics is computed again"
 
 
 def test_missing_data_are_named_once_before_any_run(capsys):

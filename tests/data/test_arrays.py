@@ -1,5 +1,7 @@
 """A user's arrays as a data set: nothing is read in another way without a note, nothing is misread."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -171,6 +173,20 @@ def test_a_saved_data_set_is_read_as_it_was(folder):
             data.std,
         )
         assert torch.equal(read.prepare(read.x), data.prepare(data.x[order])) and torch.equal(read.y, data.y[order])
+
+
+def test_a_class_without_samples_is_kept_in_a_file(folder):
+    data = replace(table(), num_classes=4, class_names=("0", "1", "2", "3"))
+    data.save("mine")
+    assert load("mine").class_names == data.class_names
+
+
+def test_samples_that_a_file_cannot_hold_are_refused(folder):
+    data = table()
+    with one_line(r"mine.npz: a file has training samples.*float64 \[60, 1, 3\]"):
+        replace(data, x=data.x[:, None], mean=module.PLAIN[0], std=module.PLAIN[1]).save("mine.npz")
+    with one_line("60 of them for testing"):
+        replace(data, is_test=torch.ones(60, dtype=torch.bool)).save("mine.npz")
 
 
 @pytest.mark.parametrize(("normalise", "warned"), [("unit", True), ("standard", False)])

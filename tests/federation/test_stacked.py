@@ -13,6 +13,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from pfl_core import models
 from pfl_core.federation import DerivedWeights, Federation, LocalTraining
+from pfl_core.federation.batched_backend import BatchedBackend
 from pfl_core.layout import Layout
 from pfl_core.seeding import generator
 from tests.helpers import federation, samples, some_rows
@@ -173,12 +174,11 @@ def test_a_broadcast_row_and_other_rows_at_the_same_address():
     close(fed.grad(theta[:1].expand(2, -1), batch).theta, fed.grad(theta[:1].repeat(2, 1), batch).theta)
 
 
+def suits(model: nn.Module, device: str = "cpu") -> bool:
+    return BatchedBackend.suits(model, Layout.of(model), device)
+
+
 def test_the_backend_depends_on_network_device_and_training():
-    def suits(model: nn.Module, device: str = "cpu") -> bool:
-        return BatchedBackend.suits(model, Layout.of(model), device)
-
-    from pfl_core.federation.batched_backend import BatchedBackend
-
     dense, conv = (NETWORKS[name][1]() for name in ("dense", "conv"))
     assert suits(dense)
     assert not suits(conv)
@@ -189,6 +189,19 @@ def test_the_backend_depends_on_network_device_and_training():
     assert not suits(nn.Sequential(odd | {"head": nn.Linear(2, 2)}), "cuda")
     assert not suits(nn.Sequential(OrderedDict(fc1=nn.Linear(4, 3), act=nn.Tanh(), head=nn.Linear(3, 2))))
     assert not suits(nn.Sequential(OrderedDict(fc1=nn.Linear(4, 3, bias=False), relu1=nn.ReLU(), head=nn.Linear(3, 2))))
+
+
+def test_convolutions_padded_by_name_and_dense_layers_along_an_axis_train_one_by_one():
+    """The batched backend has no such layers."""
+    same = OrderedDict(conv1=nn.Conv2d(1, 2, 3, padding="same"), relu1=nn.ReLU(), flatten=nn.Flatten())
+    assert not suits(nn.Sequential(same | {"head": nn.Linear(32, 3)}), "cuda")
+    along = OrderedDict(fc1=nn.Linear(4, 5), relu1=nn.ReLU(), flatten=nn.Flatten(), head=nn.Linear(20, 3))
+    after = OrderedDict(conv1=nn.Conv2d(1, 3, 3, padding=1), relu1=nn.ReLU(), fc1=nn.Linear(4, 2), relu2=nn.ReLU())
+    after |= {"flatten": nn.Flatten(), "head": nn.Linear(24, 3)}
+    for layers in (along, after):
+        fed = federation(nn.Sequential(layers), shape=(1, 4, 4))
+        assert not fed.batched and fed.layout.chain is None
+        assert fed.sgd(fed.theta0.repeat(2, 1), torch.tensor([0, 1]), key=0).loss.isfinite().all()
 
 
 def test_an_unsupported_network_is_refused_and_not_trained_wrongly():

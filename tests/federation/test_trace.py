@@ -14,12 +14,15 @@ from torch import nn
 
 from pfl_core import Schedule
 from pfl_core.algorithms.ditto import Ditto
+from pfl_core.algorithms.fedap import FedAP
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedbn import FedBN
 from pfl_core.algorithms.fedpac import FedPAC
 from pfl_core.algorithms.local import Local
 from pfl_core.algorithms.moon import Moon
 from pfl_core.algorithms.partial import FedPer, FedRep, LGFedAvg
+from pfl_core.algorithms.star_pfl.method import StarPFL
+from pfl_core.costs import weight_uses
 from pfl_core.engine import run
 from tests.helpers import WIDTH, everyone, federation, one_line, same_bits, without_times
 
@@ -323,6 +326,33 @@ def test_the_head_is_the_last_linear_layer_that_the_logits_need(net, method, per
     fed = federation(net)
     chosen = {f.layer for f in fed.layout.params if method.is_personal(fed.layout)(f)}
     assert chosen == personal
+    run(method, fed, Schedule(rounds=1))
+
+
+class Attentive(nn.Module):
+    """Three positions of two features. The network calls neither ``unused`` nor the attention's own ``out_proj``."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Linear(2, 4), nn.Linear(4, 3)
+        self.attention = nn.MultiheadAttention(4, 1, batch_first=True)
+        self.norm, self.unused = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        h = self.embed(x.view(-1, WIDTH // 2, 2))
+        h = self.attention(h, h, h, need_weights=False)[0].mean(1)
+        return self.head(self.norm(h))
+
+
+@pytest.mark.parametrize("method", [StarPFL(), FedAP(pretrain_epochs=1)])
+def test_layers_that_are_not_called_are_no_obstacle(method):
+    fed = federation(Attentive())
+    uses = weight_uses(fed, fed.theta0)
+    assert {f.name: int(uses[f.start]) for f in fed.layout.params if uses[f.start]} == {
+        "embed.weight": WIDTH // 2,
+        "attention.in_proj_weight": WIDTH // 2,
+        "head.weight": 1,
+    }
     run(method, fed, Schedule(rounds=1))
 
 

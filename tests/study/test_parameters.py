@@ -17,7 +17,7 @@ def test_seeds(given, seeds):
     assert seeds_of(given) == seeds
 
 
-@pytest.mark.parametrize("given", ["one", -1, "0.5", 0.5, [], True, [True], {"a": 1}, "3-x", "2-1"])
+@pytest.mark.parametrize("given", ["one", -1, "0.5", 0.5, [], True, [True], {"a": 1}, "3-x", "2-1", "0,3-1"])
 def test_seeds_that_are_none_are_refused_in_one_line(given):
     with pytest.raises(ValueError, match="^SEEDS = .*give seeds such as [^\\n]*$"):
         seeds_of(given)

@@ -111,6 +111,15 @@ def test_a_papers_own_settings_of_a_method_are_those_of_all_its_runs():
             assert {k: getattr(made, k) for k in fields} == fields, (own.paper, preset, name, method)
 
 
+def test_a_searched_value_replaces_a_papers_own_setting():
+    """And what a run asks for replaces both."""
+    own = papers.paper("star_pfl").settings
+    found = replace(own, searched={("quick", "axial"): {"lotteryfl": {"target_density": 0.1}}})
+    spec = found.spec("lotteryfl", preset="quick")
+    assert spec.method["target_density"] == found.fields_of(spec)["target_density"] == 0.1
+    assert found.spec("lotteryfl", preset="quick", target_density=0.3).method["target_density"] == 0.3
+
+
 def test_what_goes_with_a_method_are_fields_of_it_or_of_its_training():
     for own, preset, name in settings():
         for entry in methods_of(own.paper):

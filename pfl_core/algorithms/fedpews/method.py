@@ -216,9 +216,9 @@ class Warmup(Algorithm[WarmStateT]):
 
 
 def neuron_chain(fed: Federation) -> Chain:
-    """The hidden neurons of the network. Raises ValueError if the network is not a plain chain of layers."""
-    if fed.layout.chain is None:
-        raise ValueError("FedPeWS selects neurons: it needs a plain chain of layers, each with its own ReLU module")
+    """The hidden neurons of the network. Raises ValueError if it has none, or is not a plain chain of layers."""
+    if fed.layout.chain is None or not fed.layout.chain.sizes:
+        raise ValueError("FedPeWS selects neurons: it needs a plain chain of layers, the hidden ones with a ReLU each")
     return fed.layout.chain
 
 

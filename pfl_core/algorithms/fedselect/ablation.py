@@ -52,7 +52,7 @@ def tie_order(fed: Federation, ranking: str, size: int, t: int, k: int) -> Tenso
 
 
 def gradients(fed: Federation, theta: Tensor, clients: Tensor, t: int) -> Tensor:
-    """[S, d] each client's gradient at its row of theta [S, e]: the mean over all of its training data."""
+    """[S, d] each client's gradient at its row of theta [S, e]: the mean over the samples of an epoch's batches."""
     out = torch.zeros_like(theta[:, : fed.num_params])
 
     def add_gradients(rows: slice | Tensor) -> None:

@@ -144,7 +144,7 @@ class FedSelect(Alternating[SelectState]):
         start, personal = take(state.local, clients), take(state.personal, clients)  # [S, e]
         trained, loss = self.local_alt(fed, start, personal, clients, t)
         movable = self.update_movable(fed, state, start, trained)
-        grown = self.grad_select(fed, state, clients, trained, personal, t)
+        grown = self.grad_select(fed, state, clients, start, trained, personal, t)
         scored, free = self.note_trained(fed, clients, start, trained)
         free = free and state.reference is None
         if t + 1 == fed.rounds and not self.aggregate_last_round:
@@ -167,12 +167,18 @@ class FedSelect(Alternating[SelectState]):
         }
 
     def grad_select(
-        self, fed: Federation, state: SelectState, clients: Tensor, trained: Tensor, personal: Tensor, t: int
+        self,
+        fed: Federation,
+        state: SelectState,
+        clients: Tensor,
+        start: Tensor,
+        trained: Tensor,
+        personal: Tensor,
+        t: int,
     ) -> Tensor:
-        """Algorithm 3 after local training: the next masks [S, e]."""
+        """Algorithm 3 after local training from ``start`` to ``trained``: the next masks; all [S, e]."""
         if not self.updates_masks(t):
             return personal
-        start = take(state.local, clients)
         reference = start if state.reference is None else take(state.reference, clients)
         grown = personal.clone()
         for s, score in enumerate(ranking_scores(fed, self.ranking, reference, start, trained, clients, t)):

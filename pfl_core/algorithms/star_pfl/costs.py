@@ -43,7 +43,7 @@ def traffic(method: str, layout: Layout, upload: float, upload_bits: float = 0.0
     ``upload`` is the number of parameters and ``upload_bits`` the number of mask bits that the round noted. Batch-norm
     statistics count in both directions for the methods that average them. Star-PFL downloads the whole model and the
     server's mask. LotteryFL downloads the entries that the client kept in the round before. Here ``upload`` of the same
-    round stands for them, which is too low in a round that prunes; the results of the study correct it (``sent``).
+    round stands for them, which is too low in a round that prunes; the study corrects it (``round_traffic``).
     """
     statistics = layout.num_statistics if method in AVERAGES_STATISTICS else 0
     norms = sum(f.stop - f.start for f in layout.params if f.kind == NORM)

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pfl_core.papers.fedselect.experiments import LIMITS, MAIN
+from pfl_core.papers.fedselect.experiments import DATASETS as TABLES
+from pfl_core.papers.fedselect.experiments import KEEP_RATES, LIMITS, MAIN, WORKSHOP
 from pfl_core.papers.fedselect.settings import BASELINES, WORKSHOP_BASELINES
 from pfl_core.study.claims import Claims, Effect, Pick, Values, best, mean, slope, within
 
 claim = Claims()
 
-CIFAR = ("cifar10", "cifar10_c")
-TABLES = (*CIFAR, "mini_imagenet", "office_home")  # Tables 1 to 3
+CIFAR = TABLES[:2]
 EXTREMES = (0.05, 0.80)
 FAR = 10.0  # points
 STRONG_FALL = 5.0  # points
-WORKSHOP = TWO, FOUR = "workshop s=2", "workshop s=4"
-KEEP_RATES = (0.25, 0.50, 0.75)  # p of the workshop version
+TWO, FOUR = WORKSHOP
 
 
 def best_limit(r: Pick, limits: tuple[float, ...] = LIMITS) -> Values:

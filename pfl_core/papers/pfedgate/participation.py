@@ -16,10 +16,8 @@ def novel(record: Record) -> dict[str, float]:
     if not spec.novel:
         return {}
     correct, count = record.last("correct"), record.last("count")
-    participating = np.zeros(len(count), dtype=bool)  # took part in some round
-    participating[np.concatenate([spec.schedule.clients(len(count), spec.seed, t) for t in range(record.rounds)])] = (
-        True
-    )
-    groups = {"acc_participating": participating, "acc_novel": ~participating}
+    absent = np.zeros(len(count), dtype=bool)
+    absent[spec.schedule.novel_clients(len(count), spec.seed).numpy()] = True
+    groups = {"acc_participating": ~absent, "acc_novel": absent}
     accuracy = {name: float(100 * correct[group].sum() / count[group].sum()) for name, group in groups.items()}
     return accuracy | {"novel_gap": accuracy["acc_participating"] - accuracy["acc_novel"]}

@@ -15,7 +15,7 @@ PROBED = {"keep_ratio": 0.5, "probe": True}  # the fields of the main comparison
 # pFedGate is searched at s = 0.5. All budgets use the result, so that a curve over s has one rate.
 _GATE = Search("pfedgate", {**_RATE, "lr_gate": (0.5, 1.5, 5.0)}, PROBED, {"scale_bias_init": (0.0, 3.0)})
 _MASKS = Search("fedmask", {"lr_mask": (5.0, 50.0, 500.0)})
-OTHERS = ("fedavg", "fedavg_ft", "local", "fedrep", "ditto", "heterofl", "lg_fedavg", "perfedavg", "fedem", "pfedme")
+OTHERS = tuple(name for name in (*BASELINES, "perfedavg") if name != "fedmask")
 STRENGTHS: dict[str, dict[str, tuple[float, ...]]] = {
     "fedrep": {"lr_head": (0.005, 0.01, 0.05, 0.1, 0.5)},
     "ditto": {"lam": (0.05, 0.1, 0.5, 0.8)},
@@ -26,7 +26,7 @@ SEARCHES = {
     ("quick", "cifar10"): (
         _GATE,
         _MASKS,
-        *(Search(name, _RATE) for name in (*BASELINES, "perfedavg") if name != "fedmask"),
+        *(Search(name, _RATE) for name in OTHERS),
     ),
     ("real", "fashion_mnist"): (
         _GATE,

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from pfl_core import Schedule, methods, run
+from pfl_core import Schedule, methods, models, run
 from pfl_core.algorithm import build, method
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.fedpews.fixed import FedPeWSFixed
@@ -231,11 +231,12 @@ def test_bad_settings_are_refused_in_one_line(case):
             FedPeWSFixed(**options)
 
 
+@pytest.mark.parametrize("net", [NoChain, lambda: models.build("linear", (6,), 3, 0)], ids=["no chain", "no hidden"])
 @pytest.mark.parametrize("warmup", [FedPeWS, FedPeWSFixed])
-def test_networks_that_are_not_a_chain_of_layers_are_refused(warmup):
+def test_networks_without_a_chain_of_hidden_neurons_are_refused(warmup, net):
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        fed = federation(NoChain())
+        fed = federation(net())
     with one_line("needs a plain chain"):
         warmup(tau=0.5).init(fed, fed.theta0)
     state, _ = run(warmup(tau=0.0), fed, Schedule(2))
