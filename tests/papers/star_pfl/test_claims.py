@@ -109,7 +109,6 @@ CASES = {
         (REPRODUCED, by_part(no_mask={"size_correlation": 0.05}), CLOSE),
         (OPEN, by_part(no_mask={"size_correlation": 0.1}), CLOSE),
         (REVERSED, by_part(no_mask={"size_correlation": 0.2}), CLOSE),
-        (REVERSED, by_part(no_mask={"size_correlation": -0.2}), CLOSE),
     ],
     7: [
         (REPRODUCED, by_metric({"stable_contrast": 0.1}), CLOSE),
