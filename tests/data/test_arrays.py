@@ -183,7 +183,7 @@ def test_a_class_without_samples_is_kept_in_a_file(folder):
 
 def test_samples_that_a_file_cannot_hold_are_refused(folder):
     data = table()
-    with one_line(r"mine.npz: a file has training samples.*float64 \[60, 1, 3\]"):
+    with one_line(r"mine.npz: a file has training samples.*float32 \[60, 1, 3\]"):
         replace(data, x=data.x[:, None], mean=module.PLAIN[0], std=module.PLAIN[1]).save("mine.npz")
     with one_line("60 of them for testing"):
         replace(data, is_test=torch.ones(60, dtype=torch.bool)).save("mine.npz")
