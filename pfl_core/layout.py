@@ -212,9 +212,9 @@ class Chain:
         grouped = any(isinstance(m, nn.Conv2d) and m.groups > 1 for _, m in layers)
         frozen = len(trainable_parameters(model)) < len(list(model.parameters()))
         own = any(map(is_users_own, model.children()))
-        kinds = [type(m) for m in model.children() if isinstance(m, nn.Linear | nn.Flatten)]
-        rows = nn.Flatten in kinds[kinds.index(nn.Linear) :] if nn.Linear in kinds else False  # not one vector a sample
-        if not weighted or not flat or grouped or frozen or own or rows or len(activations) != len(sizes):
+        dense = [isinstance(m, nn.Linear) for m in model.children() if isinstance(m, nn.Linear | nn.Flatten)]
+        along = dense != sorted(dense)  # a dense layer before a Flatten computes along an axis
+        if not weighted or not flat or grouped or frozen or own or along or len(activations) != len(sizes):
             return None
         return cls(tuple(activations), tuple(sizes), *_ends(model, weighted, sizes))
 

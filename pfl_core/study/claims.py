@@ -579,9 +579,9 @@ def _too_wide(numbers: Sequence[float], distance: float) -> str:
 
 
 def _obstacle(paper: Study, claim: Claim, values: Values) -> str:
-    """Why these runs cannot decide, or "", see rule.md. What follows from the algorithm holds in failed runs, too."""
+    """Why these runs cannot decide, or "". Counts need runs that did not fail; else see rule.md."""
     rows = list(values.runs.values())
-    if not claim.follows and any(row.get("failed", 0) > 0 for row in rows):
+    if any(row.get("failed", 0) > 0 for row in rows):
         return "training failed"
     if values.counted:
         return ""
