@@ -306,12 +306,11 @@ def _in_parallel(
     the others are dropped. Returns key -> error of the tasks that failed.
     """
     failures: dict[str, BaseException] = {}
-    ended: set[str] = set()
     waiting = {task.key: task for task in tasks}
     running: dict[Future, tuple[Task, bool]] = {}  # future -> task, whether it is a second attempt
     retry: dict[str, Task] = {}
     max_running, is_retry = where.size or len(tasks), False
-    rounds = {task.key: task.rounds for task in tasks}
+    progress.update({key: _rounds_done(store, key) for key in waiting})  # of an earlier sweep that was stopped
     while waiting or running or retry:
         if passed(tasks[0].stop_at):
             waiting, retry = {}, {}
@@ -336,11 +335,10 @@ def _in_parallel(
             if isinstance(error, BrokenProcessPool) and not was_retry:
                 retry[key] = task
             elif not isinstance(error, TimeUpError):
-                ended.add(key)
+                progress.update({key: task.rounds})
                 if error is not None:
                     failures[key] = error
-        # progress: all rounds of ended tasks, and those that the workers report for the others
-        progress.update({key: n if key in ended else _rounds_done(store, key) for key, n in rounds.items()})
+        progress.update({task.key: _rounds_done(store, task.key) for task, _ in running.values()})
     return failures
 
 
