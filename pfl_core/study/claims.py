@@ -137,11 +137,12 @@ def mean(values: Sequence[Values], text: str = "") -> Values:
 
 
 def best(values: Sequence[Values], lowest: bool = False) -> Values:
-    """The one with the largest (or lowest) mean over its seeds; empty if one of them is."""
+    """The one with the largest (or lowest) mean over the seeds that all of them have; empty if there are none."""
     name = "lowest" if lowest else "best"
-    if not all(values):
+    seeds = set.intersection(*(set(v.by_seed) for v in values))
+    if not seeds:
         return replace(values[0], by_seed={}, runs={}, text=f"{name} of {_few(values)}")
-    chosen = (min if lowest else max)(values, key=lambda v: v.mean)
+    chosen = (min if lowest else max)(values, key=lambda v: fmean(v.by_seed[seed] for seed in seeds))
     return replace(chosen, text=f"{name} ({chosen.text})")
 
 

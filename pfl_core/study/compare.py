@@ -143,7 +143,7 @@ def counts(rows: pd.DataFrame) -> dict[str, str]:
                 _part((data.startswith(GENERATED) for data in within["data"]), f"with data {GENERATED}"),
             ]
             text += f" ({', '.join(filter(None, parts))})" if any(parts) else ""
-            text += f"; {sum(within['reproduced'])} of {len(within)} within its spread or 2 points of it"
+            text += f"; {sum(within['reproduced'])} of {len(within)} within the printed spread or 2 accuracy points"
         texts[titled(name)] = text
     return texts
 

@@ -368,6 +368,7 @@ NOTHING = Values({})
         mean([A, NOTHING]),
         best([A, NOTHING]),
         best([NOTHING, A], lowest=True),
+        best([A, values(1.0, seeds=(7,))]),
         rank(A, [B, NOTHING]),
         rank(NOTHING, [A, B]),
         share([A, NOTHING], "share"),
@@ -387,6 +388,8 @@ def test_mean_best_rank_share_count_and_slope():
     c = values(9.0, 0.0, 4.0)
     assert mean([A, B]).by_seed == {1: 2.5, 2: 4.5}
     assert best([A, c]).by_seed == c.by_seed and best([A, c], lowest=True).by_seed == A.by_seed  # means 2.33 and 4.33
+    fewer = values(2.0, 2.5)  # 2.25, where A has 2.33 over its three seeds, and 1.5 over these two
+    assert best([A, fewer]).by_seed == fewer.by_seed and best([A, fewer], lowest=True).by_seed == A.by_seed
     assert rank(A, [c, B]).by_seed == {1: 2.0, 2: 2.0} and rank(A, [c]).by_seed == {0: 2.0, 1: 1.0, 2: 1.0}
     signs = [A - 1, c - 1, c - 3]
     assert share(signs, "share").by_seed == {0: pytest.approx(2 / 3), 1: pytest.approx(1 / 3), 2: 1.0}

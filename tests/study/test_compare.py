@@ -58,14 +58,17 @@ def test_a_printed_number_is_reproduced_only_at_its_own_setting(value, changed, 
 def test_a_tables_cells_are_counted():
     stored = results(dict(preset="paper", value=80.0))
     text = counts(as_frame(compare(PAPER, stored)))["Table 2"]
-    judged = "1 of them judged, at the paper's setting; 0 of 1 within its spread or 2 points of it"
+    judged = "1 of them judged, at the paper's setting; 0 of 1 within the printed spread or 2 accuracy points"
     assert text == f"1 of 16 cells have runs, {judged}"
     two = [
         dict(preset="paper", value=v, alpha=a, changed=("alpha",), differs=d)
         for v, a, d in ((80, 0.3, "rounds"), (82, 0.5, ""))
     ]
     text = counts(as_frame(compare(PAPER, results(*two))))["Table 2"]
-    assert "2 of them judged, at the paper's setting (1 stopped early" in text and "; 1 of 2 within its spread" in text
+    assert (
+        "2 of them judged, at the paper's setting (1 stopped early" in text
+        and "; 1 of 2 within the printed spread" in text
+    )
     made = stored.assign(data="generated here: its clusters are not published")
     assert "(with data generated here); 0 of 1" in counts(as_frame(compare(PAPER, made)))["Table 2"]
 
