@@ -119,7 +119,8 @@ def _best(paper: Paper, cell: Cell, other: str, runs: Runs) -> list[Row]:
         at_preset = defaultdict(list, {key: [row for row in of if row["preset"] == preset] for key, of in runs.items()})
         candidates = [_stored(paper, cell, variant, at_preset) for variant in variants]
         if all(candidates) and len({(found[0]["dataset"], found[0]["data"]) for found in candidates}) == 1:
-            return max(candidates, key=lambda found: fmean(row[metric] for row in found))
+            seeds = set.intersection(*({row["seed"] for row in found} for found in candidates))
+            return max(candidates, key=lambda found: fmean(r[metric] for r in found if r["seed"] in seeds or not seeds))
     return []
 
 

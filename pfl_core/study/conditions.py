@@ -94,8 +94,9 @@ def failed_line(records: Iterable[Record]) -> str:
 
 def _named(spec: RunSpec) -> str:
     """ "Ditto (lam=2) on CIFAR-10, a setting, seed 0"."""
+    data = spec.data["name"]
     fields = ", ".join(f"{name}={value}" for name, value in spec.method.items() if name != "name")
-    where = plain(f"{spec.data['name']}, {spec.setting}" if spec.setting else spec.data["name"])
+    where = plain(spec.setting if spec.setting.startswith(data) else f"{data}, {spec.setting}".removesuffix(", "))
     method = NAMES.get(spec.method["name"], spec.method["name"])
     return f"{method}{f' ({fields})' if fields else ''} on {where}, seed {spec.seed}"
 

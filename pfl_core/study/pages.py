@@ -295,10 +295,13 @@ def missing(evidence: Evidence) -> str:
             elif found.outcome == OPEN and (more := _more_seeds(found.reason, found.seeds)):
                 needs["1 more seed" if more == 1 else f"{more} more seeds"] += 1
                 for key in found.keys:
-                    hours[key] = more * seconds.get(key, 0.0) / 3600 / max(found.seeds, 1)
+                    hours[key] = max(hours.get(key, 0.0), more * seconds.get(key, 0.0) / 3600 / max(found.seeds, 1))
             elif found.outcome == OPEN:
                 needs[re.sub(".*: over", "over", found.reason)] += 1
-        lacks = [f"{need} ({count})" for need, count in needs.most_common(4)]
+        most = needs.most_common(4)
+        lacks = [f"{need} ({count})" for need, count in most]
+        if rest := needs.total() - sum(count for _, count in most):
+            lacks.append(f"others ({rest})")
         if absent:
             lacks.append(f"data not at hand: {', '.join(sorted(absent))}")
         cost = f"{max(sum(hours.values()), 0.1):.1f}" if hours else ""

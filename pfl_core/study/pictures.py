@@ -34,7 +34,7 @@ NOTE = (
     "Lines: 95 % intervals over seeds, cut at the frame. Accuracies in points. Grey diamond: misses the bound.\n"
     "Smaller, larger: than in the paper. Too wide: the interval holds the bound and reaches the paper's value.\n"
     "After Holm: reversed, but no more than chance gives in so many effects. A claim takes its worst word.\n"
-    "Left out: claims without runs, with one seed, or from the algorithm."
+    "Left out: claims without runs, with one seed, without searched rates, or from the algorithm."
 )
 HEADLINE_NOTE = (
     "Lines: 95 % intervals over seeds, cut at the frame. Short black line: what the claim must exceed, or stay below.\n"

@@ -189,7 +189,7 @@ def beside_noise(name: str, share: float, noise: float) -> MechanismCheck:
         share,
         noise,
         abs(share - noise) > NEAR_NOISE,
-        "random updates would freeze as much, so the masks do not reflect the data; train longer or change T",
+        "random updates would freeze as much; train longer or change T",
     )
 
 

@@ -6,6 +6,7 @@ Claims 7 and 8 are about measured steps, with turns in place of seeds, see ``ben
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from pfl_core.papers.pfedgate.experiments import ALPHAS, BUDGETS, EPOCHS, MIXED, WITH_TENTH
 from pfl_core.papers.pfedgate.settings import BASELINES
@@ -110,10 +111,11 @@ def sigmoid_then_first_norm_then_second(r: Pick) -> Iterator[Effect]:
     norm after it."""
     # The paper does not say what replaces the sigmoid. If a line with its value and slope at the start was run, it is
     # compared: a gate whose slope is many times as large learns too fast at the same rate.
-    sigmoid = r(sigmoid=False, without_sigmoid="tangent") or r(sigmoid=False)
-    without = {"sigmoid": sigmoid, "norm before": r(pre_norm=False), "norm after": r(post_norm=False)}
+    tangent = r(sigmoid=False, without_sigmoid="tangent")
+    sigmoid = {"sigmoid (but its tangent)": tangent} if tangent else {"sigmoid": r(sigmoid=False)}
+    without = sigmoid | {"norm before": r(pre_norm=False), "norm after": r(post_norm=False)}
     lost = {part: r(keep_ratio=0.5) - score for part, score in without.items()}
-    for more, less in (("sigmoid", "norm before"), ("norm before", "norm after")):
+    for more, less in pairwise(lost):
         yield (lost[more] - lost[less]).named(f"lost without {more} − without {less}") > 0
 
 
