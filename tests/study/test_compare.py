@@ -65,10 +65,8 @@ def test_a_tables_cells_are_counted():
         for v, a, d in ((80, 0.3, "rounds"), (82, 0.5, ""))
     ]
     text = counts(as_frame(compare(PAPER, results(*two))))["Table 2"]
-    assert (
-        "2 of them judged, at the paper's setting (1 stopped early" in text
-        and "; 1 of 2 within the printed spread" in text
-    )
+    assert "2 of them judged, at the paper's setting (1 stopped early" in text
+    assert "; 1 of 2 within the printed spread" in text
     made = stored.assign(data="generated here: its clusters are not published")
     assert "(with data generated here); 0 of 1" in counts(as_frame(compare(PAPER, made)))["Table 2"]
 
