@@ -234,19 +234,6 @@ def register(
     return add
 
 
-_INSTRUMENTS: dict[str, type[Algorithm]] = {}
-
-
-def instrument(name: str) -> Callable[[type[Algorithm]], type[Algorithm]]:
-    """Class decorator for an algorithm that runs can name, but that measures something and is not a method."""
-
-    def add(cls: type[Algorithm]) -> type[Algorithm]:
-        _INSTRUMENTS[name] = cls
-        return cls
-
-    return add
-
-
 def registered() -> dict[str, type[Algorithm]]:
     """The classes that a run can name: methods and instruments."""
     methods()
@@ -255,7 +242,7 @@ def registered() -> dict[str, type[Algorithm]]:
 
 def _loaded() -> dict[str, type[Algorithm]]:
     """The entries of ``registered`` whose modules are already imported."""
-    return {name: entry.cls for name, entry in _REGISTRY.items()} | _INSTRUMENTS
+    return {name: entry.cls for name, entry in _REGISTRY.items()}
 
 
 def name_of(cls: type[Algorithm]) -> str:
@@ -264,11 +251,11 @@ def name_of(cls: type[Algorithm]) -> str:
 
 
 def methods() -> dict[str, MethodEntry]:
-    """All registered methods by name."""
+    """All registered methods by name, without the instruments."""
     for module in {**METHODS, **INSTRUMENTS}.values():
         importlib.import_module(module)
     # In the order of METHODS, whatever the order of imports.
-    return {name: _REGISTRY[name] for name in (*METHODS, *(_REGISTRY.keys() - METHODS.keys()))}
+    return {name: _REGISTRY[name] for name in (*METHODS, *(_REGISTRY.keys() - METHODS.keys() - INSTRUMENTS.keys()))}
 
 
 def method(name: str) -> type[Algorithm]:

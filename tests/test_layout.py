@@ -148,22 +148,6 @@ def test_batch_norm_after_flattening_is_counted_by_channel():
     assert layout.unflatten(layout.chain.out)["bn1.weight"].tolist() == [0] * 4 + [1] * 4
 
 
-@pytest.mark.parametrize("active", [coin(7), torch.ones(7) > 0, torch.zeros(7) > 0], ids=["some", "all", "none"])
-def test_expand_keeps_an_entry_iff_all_its_neurons_are_selected(active):
-    layout = Layout.of(cnn(bn=False))
-    channels, neurons = active[:3], active[3:]
-    want = {
-        "conv1.weight": channels.view(3, 1, 1, 1).expand(3, 1, 3, 3),
-        "conv1.bias": channels,
-        "fc1.weight": neurons[:, None] & channels.repeat_interleave(4),
-        "fc1.bias": neurons,
-        "head.weight": neurons.expand(3, 4),
-        "head.bias": torch.ones(3, dtype=torch.bool),
-    }
-    got = layout.unflatten(layout.chain.expand(active))
-    assert all(torch.equal(got[name], want[name]) for name in want)
-
-
 def test_expand_takes_rows():
     chain = Layout.of(mlp()).chain
     masks = coin(4, 5)

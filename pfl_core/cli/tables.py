@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 Cells = Sequence[Sequence[object]]
@@ -22,15 +21,7 @@ LATEX = str.maketrans(
 
 def as_json(content: Any) -> str:
     """JSON on one line; NaN and infinities become null."""
-    return json.dumps(_finite(content), allow_nan=False)
-
-
-def _finite(content: Any) -> Any:
-    if isinstance(content, float) and not math.isfinite(content):
-        return None
-    if isinstance(content, Mapping):
-        return {name: _finite(part) for name, part in content.items()}
-    return [_finite(part) for part in content] if isinstance(content, list | tuple) else content
+    return json.dumps(json.loads(json.dumps(content), parse_constant=lambda name: None))
 
 
 def table(columns: Sequence[str], rows: Cells) -> str:

@@ -61,7 +61,9 @@ def _grouped_subset(data: "Dataset", groups: int, fraction: float, mixer: random
     """The shuffled samples of each group of classes; random draws in the order of the authors' code."""
     classes = list(range(data.num_classes))
     mixer.shuffle(classes)
-    group_of = {c: g for g, part in enumerate(_near_equal(classes, groups)) for c in part}
+    # groups of nearly equal size, the smaller ones first
+    parts = [part[::-1].tolist() for part in np.array_split(classes[::-1], groups)][::-1]
+    group_of = {c: g for g, part in enumerate(parts) for c in part}
     members: list[list[int]] = [[] for _ in range(groups)]
     labels = data.y.tolist()
     for i in mixer.sample(range(len(labels)), _subset_size(len(labels), fraction)):
@@ -114,13 +116,6 @@ def _held_out(indices: torch.Tensor, num: int, seed: int) -> tuple[torch.Tensor,
     """(``num`` random indices, the others), each in random order."""
     mixed = indices[torch.from_numpy(np.random.RandomState(seed).permutation(len(indices)))]
     return mixed[:num], mixed[num:]
-
-
-def _near_equal(items: list[int], num: int) -> list[list[int]]:
-    """``num`` consecutive pieces whose sizes differ by at most one, the shorter ones first."""
-    # The last len(items) % num pieces are longer by one.
-    bounds = [i * (len(items) // num) + max(0, i - (num - len(items) % num)) for i in range(num + 1)]
-    return [items[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]
 
 
 def _subset_size(num: int, fraction: float) -> int:

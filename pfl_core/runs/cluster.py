@@ -6,7 +6,6 @@ carries only small messages.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import socket
@@ -16,7 +15,6 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +22,7 @@ import numpy
 import torch
 
 from pfl_core.files import atomic_write, remove
+from pfl_core.runs.index import code_digest
 from pfl_core.runs.pool import Pool
 from pfl_core.runs.store import Store
 from pfl_core.runs.task import SweepEndedError
@@ -38,14 +37,9 @@ class RefusedError(ValueError):
     """A worker would not compute the same as the machine of the sweep. The message is one line."""
 
 
-@cache
 def source() -> str:
-    """16 hex digits of the package's source files, and the versions of what computes."""
-    digest = hashlib.sha256()
-    root = Path(__file__).parents[1]
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes().replace(b"\r\n", b"\n"))
-    return f"{digest.hexdigest()[:16]}, torch {torch.__version__}, numpy {numpy.__version__}"
+    """16 hex digits of the package's files, and the versions of what computes."""
+    return f"{code_digest()[:16]}, torch {torch.__version__}, numpy {numpy.__version__}"
 
 
 class Cluster(Pool):

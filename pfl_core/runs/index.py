@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from pfl_core.files import fingerprint, read_cache, write_cache
-from pfl_core.runs.provenance import ROOT
 from pfl_core.runs.record import Record
 from pfl_core.runs.store import Store
 
@@ -79,9 +78,9 @@ def _names_users_code(content: Any) -> bool:
 
 @cache
 def code_digest() -> str:
-    """SHA-256 (hex) of the package's modules and tables."""
-    digest, folder = hashlib.sha256(), ROOT / "pfl_core"
+    """SHA-256 (hex) of the package's modules and tables, the same for all kinds of line ends."""
+    digest, folder = hashlib.sha256(), Path(__file__).parents[1]
     for path in sorted(path for suffix in ("py", "json") for path in folder.rglob(f"*.{suffix}")):
-        digest.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode())
-        digest.update(path.read_bytes())
+        content = path.read_bytes().replace(b"\r\n", b"\n")
+        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
     return digest.hexdigest()

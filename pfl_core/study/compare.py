@@ -93,7 +93,7 @@ def _stored(paper: Paper, cell: Cell, variant: str, runs: Runs) -> list[Row]:
     """The runs for a cell, one for each seed, of one source: data set, preset, length and copy of the data."""
     tables, metric = paper.tables, paper.tables.metrics_of(cell)[0]
     datasets = (tables.datasets.get(cell.dataset), *tables.stand_ins.get(cell.dataset, ()))
-    settings = tables.settings.get(cell.dataset)
+    settings = tables.settings_of(cell.dataset)
 
     for about in tables.runs_of(cell, variant)[:1]:
         fields = {name: value for name, value in about.fields.items() if value is not ANY}
@@ -101,7 +101,7 @@ def _stored(paper: Paper, cell: Cell, variant: str, runs: Runs) -> list[Row]:
         found = []  # a key to sort by, the best first, and the row
         for row in runs[about.method]:
             base, comma, rest = row["setting"].partition(", ")
-            fits = (settings is None or base in settings) and comma + rest in suffixes and matches(row, fields)
+            fits = base in settings and comma + rest in suffixes and matches(row, fields)
             if fits and row["dataset"] in datasets and not is_missing(row.get(metric)):
                 standing = SHOWN.index(row["preset"]), suffixes.index(comma + rest), -row["rounds"]
                 found.append(((datasets.index(row["dataset"]), *standing, row["data"]), row))

@@ -170,7 +170,8 @@ class Tables:
     """What a paper's tables call data sets, metrics and fields, and the runs of each cell."""
 
     datasets: Mapping[str, str]  # as printed -> the column ``dataset`` of the frame
-    settings: Mapping[str, tuple[str, ...]]  # as printed -> settings whose runs belong to the tables
+    # as printed -> settings whose runs belong to the tables; default: the one with the data set's name
+    settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # as printed -> metrics of the frame, or a function of the cell; the first of several is compared
     metrics: Mapping[str, str | tuple[str, ...]] | Callable[[Any], str | tuple[str, ...]] = field(default_factory=dict)
     units: Mapping[str, float] = field(default_factory=dict)  # metric -> factor from the frame's unit to the paper's
@@ -183,6 +184,10 @@ class Tables:
     # (table, method) -> another table, whose best row is the cell's value
     best_of: Mapping[tuple[str, str], str] = field(default_factory=dict)
     figures: tuple[str, ...] = ()  # files with numbers that the text on a figure prints, for claims alone: "figure5"
+
+    def settings_of(self, dataset: str) -> tuple[str, ...]:
+        """The settings whose runs belong to the cells of a data set, the first one's for claims."""
+        return self.settings.get(dataset, (self.datasets.get(dataset, dataset),))
 
     def runs_of(self, cell: Any, variant: str | None = None) -> list[Runs]:
         """The runs that a cell (a row of ``table``) is about; none if no run has its number."""
@@ -208,11 +213,11 @@ def cells(paper: str, tables: Tables) -> list[dict[str, Any]]:
         if math.isnan(value) and cell.metric.startswith("rounds_to") and isinstance(length, float):
             value = length + 1
         value = value / tables.units.get(cell.metric, 1.0) / tables.relative_to(cell)
-        for setting in tables.settings.get(cell.dataset, (cell.dataset,))[:1]:
-            for runs in tables.runs_of(cell):
-                name = ", ".join(filter(None, (runs.setting or setting, runs.suffix)))
-                known = {"table": cell.table, "setting": name, "method": runs.method, "fields": dict(runs.fields)}
-                rows.append({**known, "metrics": tables.metrics_of(cell), "value": value})
+        setting = tables.settings_of(cell.dataset)[0]
+        for runs in tables.runs_of(cell):
+            name = ", ".join(filter(None, (runs.setting or setting, runs.suffix)))
+            known = {"table": cell.table, "setting": name, "method": runs.method, "fields": dict(runs.fields)}
+            rows.append({**known, "metrics": tables.metrics_of(cell), "value": value})
     return rows
 
 

@@ -32,7 +32,7 @@ def test_aggregation_and_mask_growth_are_small_beside_a_round(share, federation,
         algorithm.grad_select(fed, state, clients, state.local, trained, personal, 1)
 
     project()
-    ratio = compare(
+    compare(
         f"aggregation and mask growth, 10 x ResNet18, {share:.0%} personal",
         "a ResNet18 round",
         lambda: bare_round(model, start, fed),
@@ -41,7 +41,6 @@ def test_aggregation_and_mask_growth_are_small_beside_a_round(share, federation,
         bound=BOUND,
         warm_up=False,
     )
-    assert ratio <= BOUND
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8])

@@ -21,7 +21,7 @@ def test_scoring_costs_its_forward_passes(name, personal, federation, compare):
     test = fed.splits["test"]
     batches = [test.client(k)[0] for k in range(CLIENTS)] if personal else test.x.split(EVAL_BATCH)
     models = [network(name) for _ in batches] if personal else [network(name)] * len(batches)
-    ratio = compare(
+    compare(
         f"evaluation, {name}, {'a model each' if personal else 'one model'}",
         "forward passes",
         lambda: bare_forward(models, batches),
@@ -29,7 +29,6 @@ def test_scoring_costs_its_forward_passes(name, personal, federation, compare):
         turns=NETWORKS[name][1],
         bound=1.10,
     )
-    assert ratio <= 1.10
 
 
 @pytest.mark.parametrize(("name", "shape"), [("cnn_small", (1, 8, 8)), ("lenet_star", (1, 28, 28))])
@@ -39,7 +38,7 @@ def test_scoring_many_personal_models_on_few_samples_costs_their_forward_passes(
     fed, clients = random_federation(models[0], shape, CLASSES, 100, 20, Training()), torch.arange(100)
     theta = fed.broadcast(fed.theta0, clients).clone()
     batches = [fed.splits["test"].client(k)[0] for k in range(100)]
-    ratio = compare(
+    compare(
         f"evaluation, {name}, 100 models x 20 samples",
         "forward passes",
         lambda: bare_forward(models, batches),
@@ -47,4 +46,3 @@ def test_scoring_many_personal_models_on_few_samples_costs_their_forward_passes(
         turns=20,
         bound=1.15,
     )
-    assert ratio <= 1.15

@@ -48,7 +48,7 @@ def test_fedpacs_programmes_are_solved_together(compare):
         mix(algorithm.head_weights(A, V), heads)
         algorithm.prototypes(means, counts)
 
-    ratio = compare(
+    compare(
         f"FedPAC server step, {CLIENTS} clients",
         f"{CLIENTS} runs of SLSQP",
         lambda: [slsqp(each) for each in H],
@@ -56,5 +56,4 @@ def test_fedpacs_programmes_are_solved_together(compare):
         turns=20,
         bound=BOUND,
     )
-    assert ratio <= BOUND
     assert ROWS[-1].project <= SECONDS

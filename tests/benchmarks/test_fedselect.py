@@ -23,7 +23,7 @@ def test_a_fedselect_round_costs_its_passes(name, federation, compare):
     personal = torch.rand(CLIENTS, fed.num_entries, generator=generator(0, "personal")) < 1 / 3
     state = replace(algorithm.init(fed, fed.theta0), personal=personal)
     fed.keep_trained = False  # as under the engine
-    ratio = compare(
+    compare(
         f"FedSelect round, {name}",
         "two bare passes",
         lambda: bare_round(model, start, fed, passes=2),
@@ -32,4 +32,3 @@ def test_a_fedselect_round_costs_its_passes(name, federation, compare):
         bound=BOUND,
         warm_up=name != "resnet18",  # half a minute each, and long warm by the other benchmarks
     )
-    assert ratio <= BOUND

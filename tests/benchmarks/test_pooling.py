@@ -40,7 +40,7 @@ def test_a_round_is_not_slower_than_with_pytorchs_pooling(name, compare):
     slow, fast = federations(name)
     algorithm, clients = FedAvg(), torch.arange(CLIENTS)
     state, bound = algorithm.init(slow, slow.theta0), CASES[name][1]
-    ratio = compare(
+    compare(
         f"FedAvg round, {name}",
         "the round with nn.MaxPool2d",
         lambda: algorithm.round(slow, state, clients, 0),
@@ -48,14 +48,13 @@ def test_a_round_is_not_slower_than_with_pytorchs_pooling(name, compare):
         turns=9,
         bound=bound,
     )
-    assert ratio <= bound
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_evaluation_is_faster_than_with_pytorchs_pooling(name, compare):
     slow, fast = federations(name)
     theta, clients, bound = slow.broadcast(slow.theta0, torch.arange(CLIENTS)), torch.arange(CLIENTS), CASES[name][2]
-    ratio = compare(
+    compare(
         f"evaluation, {name}",
         "the evaluation with nn.MaxPool2d",
         lambda: slow.evaluate(theta, clients),
@@ -63,4 +62,3 @@ def test_an_evaluation_is_faster_than_with_pytorchs_pooling(name, compare):
         turns=9,
         bound=bound,
     )
-    assert ratio <= bound

@@ -45,5 +45,4 @@ def test_rows_of_a_small_conv_net_train_together_if_asked(clients, samples, batc
         return lambda: FedAvg().round(fed, start, everyone, 0)
 
     what = f"FedAvg round, cnn_small, 8x8, {clients} clients x {samples}, batched"
-    ratio = compare(what, "one client after the other", rounds(False), rounds(True), turns=15, bound=bound)
-    assert ratio <= bound
+    compare(what, "one client after the other", rounds(False), rounds(True), turns=15, bound=bound)

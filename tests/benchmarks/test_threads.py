@@ -35,5 +35,4 @@ def test_two_cores_finish_a_round_in_little_more_than_half_the_time(case, compar
         return lambda: algorithm.round(fed, start, everyone, 0)
 
     timer = time.perf_counter
-    ratio = compare(case + ", two cores", "one core", rounds(1), rounds(2), turns=turns, bound=bound, timer=timer)
-    assert ratio <= bound
+    compare(case + ", two cores", "one core", rounds(1), rounds(2), turns=turns, bound=bound, timer=timer)

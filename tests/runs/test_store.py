@@ -131,14 +131,6 @@ def test_a_damaged_record_is_renamed_and_counts_as_missing(kind, spec, store):
     assert list(store) == [] and store.put(record(made.key(), made)).exists()
 
 
-def test_a_damaged_run_is_computed_again(spec, store):
-    (first,) = sweep([spec(rounds=1)], jobs=1, store=store)
-    store.path(first.key).write_text("{", encoding="utf-8")
-    with pytest.warns(UserWarning, match="damaged"):
-        (again,) = sweep([spec(rounds=1)], jobs=1, store=store)
-    assert again.state == first.state and store.get(first.key) is not None
-
-
 def series(change) -> dict:
     return lambda content: content | {"series": content["series"] | change}
 

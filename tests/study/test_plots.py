@@ -7,17 +7,8 @@ import pandas as pd
 import PIL.Image
 import pytest
 
-from pfl_core import methods
-from pfl_core.papers import PAPERS
 from pfl_core.study import plots
 from tests.plots import data, drawn, named, texts
-
-
-def test_every_method_has_a_name_and_in_each_paper_a_colour_of_its_own():
-    assert set(plots.NAMES) == set(plots.COLORS) == set(methods())
-    for paper in PAPERS:
-        colors = [plots.COLORS[name] for name, entry in methods().items() if paper in entry.papers]
-        assert len(set(colors)) == len(colors)
 
 
 def test_who_got_what_has_a_dot_for_each_class_of_a_client():

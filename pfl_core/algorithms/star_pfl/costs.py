@@ -37,17 +37,20 @@ class Traffic:
         return self.upload_payload + self.upload_mask + self.download
 
 
-def traffic(method: str, layout: Layout, upload: float, upload_bits: float = 0.0) -> Traffic:
+def traffic(
+    method: str, layout: Layout, upload: float, upload_bits: float = 0.0, before: float | None = None
+) -> Traffic:
     """Upload and download of one client in one round, masks and statistics included.
 
     ``upload`` is the number of parameters and ``upload_bits`` the number of mask bits that the round noted. Batch-norm
     statistics count in both directions for the methods that average them. Star-PFL downloads the whole model and the
-    server's mask. LotteryFL downloads the entries that the client kept in the round before. Here ``upload`` of the same
-    round stands for them, which is too low in a round that prunes; the study corrects it (``round_traffic``).
+    server's mask. LotteryFL downloads the ``before`` entries that the client kept before the round (default: as many as
+    it uploads, which is too low in a round that prunes).
     """
     statistics = layout.num_statistics if method in AVERAGES_STATISTICS else 0
     norms = sum(f.stop - f.start for f in layout.params if f.kind == NORM)
-    down = {"local": 0, "fedbn": layout.num_params - norms, "fedap": layout.num_params - norms, "lotteryfl": upload}
+    kept = upload if before is None else before
+    down = {"local": 0, "fedbn": layout.num_params - norms, "fedap": layout.num_params - norms, "lotteryfl": kept}
     down_bits = layout.num_params if method == "star_pfl" else 0
     return Traffic(
         payload_bytes(upload + statistics),

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.algorithm import instrument
+from pfl_core.algorithm import register
 from pfl_core.algorithms.star_pfl.method import StarPFL, StarState
 from pfl_core.federation import Federation
 from pfl_core.ranks import rank_correlation
@@ -38,7 +38,7 @@ class LikenessState(StarState):
     both: tuple[Tensor, ...] = ()  # int64, number of entries that are stable for both clients
 
 
-@instrument("star_pfl_likeness")
+@register("star_pfl_likeness", papers=("star_pfl",), shares="as Star-PFL that freezes nothing")
 @dataclass(frozen=True)
 class Likeness(StarPFL):
     """Star-PFL that freezes nothing and records how similar its clients' scores are. Used with full participation."""

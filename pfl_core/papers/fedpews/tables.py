@@ -42,8 +42,6 @@ TABLES = Tables(
     settings={
         "Synthetic-32K": ("lr_server=1", "lr_server=0.5", "lr_server=0.25"),
         "Synthetic-3.2K": ("lr_server=0.1",),
-        "CIFAR-MNIST": ("cifar_mnist",),
-        "{Path-OCT-Tissue}MNIST": ("path_oct_tissue",),
     },
     # The shared model is scored on all test data, which is the pooled accuracy. Figure 5's text states no round.
     metrics={"final_accuracy": "acc_pooled", "accuracy": ("acc_late", "acc_pooled")},

@@ -41,12 +41,6 @@ TABLES = Tables(
         "Mini-ImageNet": "mini_imagenet",
         "OfficeHome": "office_home",
     },
-    settings={
-        "CIFAR-10": ("cifar10",),
-        "CIFAR10-C": ("cifar10_c",),
-        "Mini-ImageNet": ("mini_imagenet",),
-        "OfficeHome": ("office_home",),
-    },
     stand_ins={"CIFAR-10": ("fashion_small", "digits")},
     metrics={"mean_client_accuracy": "acc_mean", "final_accuracy": "acc_pooled"},
     runs=runs,

@@ -83,12 +83,7 @@ def _fedavg_costs() -> dict[tuple[str, float | str], float]:
 
 TABLES = Tables(
     datasets=DATASETS,
-    settings={
-        "CIFAR10": ("cifar10",),
-        "CIFAR100": ("cifar100",),
-        "EMNIST": ("emnist", "fashion_mnist", "mnist", "cifar10"),  # cifar10: of the small presets
-        "FEMNIST": ("femnist",),
-    },
+    settings={"EMNIST": ("emnist", "fashion_mnist", "mnist", "cifar10")},  # cifar10: of the small presets
     stand_ins={
         "CIFAR10": ("fashion_small", "digits"),
         "EMNIST": ("fashion_mnist", "mnist", "fashion_small", "digits"),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 
-from pfl_core.algorithms.star_pfl.costs import Traffic, as_paper_comm, paper_values, round_flops, traffic
+from pfl_core.algorithms.star_pfl.costs import as_paper_comm, paper_values, round_flops, traffic
 from pfl_core.costs import VALUE_BYTES
-from pfl_core.layout import Layout
 from pfl_core.papers.star_pfl.convergence import convergence, validation
 from pfl_core.runs import Record
 from pfl_core.study.network import network
@@ -29,7 +26,7 @@ def costs(record: Record) -> dict[str, float]:
     upload, bits = _mean(record, "upload"), _mean(record, "upload_bits")
     masked = method in ("star_pfl", "lotteryfl")
     comm = as_paper_comm(VALUE_BYTES * paper_values(method, layout, upload if masked else None))
-    bytes_ = round_traffic(method, layout, upload, bits, float(mask_size_before(record).mean()))
+    bytes_ = traffic(method, layout, upload, bits, float(mask_size_before(record).mean()))
     # FLOPs of each client: a mask saves multiply-adds of the weight gradients only; the rule is linear in these
     sizes, epochs = np.sum(record.clients["train"], axis=1), record.spec.train.epochs
     gradients = weight_macs(record, macs).mean(axis=0)
@@ -58,15 +55,6 @@ def weight_macs(record: Record, macs: int) -> np.ndarray:
     return np.full(record.array("correct").shape, float(macs))
 
 
-def round_traffic(method: str, layout: Layout, upload: float, upload_bits: float, before: float) -> Traffic:
-    """``traffic`` of a round with mask size ``before`` for the download.
-
-    LotteryFL's server sends the parameters that the client kept before the round. They are more than the uploaded ones
-    if the client prunes in this round.
-    """
-    return replace(traffic(method, layout, upload, upload_bits), download=traffic(method, layout, before).download)
-
-
 def mask_size_before(record: Record) -> np.ndarray:
     """[T, N] parameters in a client's mask before each round: those of its last upload, at first all.
 
@@ -86,6 +74,6 @@ def progress(record: Record) -> pd.DataFrame:
     upload, before = record.values("upload").mean(axis=1), mask_size_before(record).mean(axis=1)
     bits = record.values("upload_bits").mean(axis=1) if "upload_bits" in record.series else 0 * upload
     method = record.spec.method["name"]
-    total = [round_traffic(method, layout, *counts).total for counts in zip(upload, bits, before, strict=True)]
+    total = [traffic(method, layout, *counts).total for counts in zip(upload, bits, before, strict=True)]
     so_far = pd.Series(np.cumsum(total) / 1e6, index=upload.index)
     return pd.DataFrame({"round": curve.index, "value": curve.to_numpy(), "megabytes": so_far[curve.index].to_numpy()})

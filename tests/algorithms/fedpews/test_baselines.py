@@ -104,15 +104,6 @@ def test_scaffold_against_plain_autograd(name, stacked):
         torch.testing.assert_close(state.control, c)
 
 
-@both_nets
-def test_scaffold_c_is_the_mean_of_all_controls(name):
-    """With all clients c moves by their mean; with some, by 1/N of their sum, so that it stays the mean of all N."""
-    fed = fed_of(name, dtype=F64, epochs=2)
-    for clients in (3, [[0, 1, 2, 3], [2], [0, 3]], [[1], [2, 1], [3]]):
-        for state, _ in after(Scaffold(), fed, clients):
-            torch.testing.assert_close(state.control, state.controls.mean(0))
-
-
 def test_scaffold_follows_the_schedule_of_rates():
     """c_k+ divides by the rate of the round: after one plain step from rest it is the gradient, whatever the rate."""
     fed, slow = (fed_of(dtype=F64, batch_size=100, rounds=2, decay=d, milestones=(0.5,)) for d in (1.0, 0.1))

@@ -136,17 +136,6 @@ def test_a_larger_lambda_gives_a_larger_distance():
     assert found == sorted(found) and found[0] < found[-1]
 
 
-@pytest.mark.parametrize("clients", [[0, 1, 2, 3], [3, 1], [2]])
-def test_the_others_are_the_plain_mean_over_the_other_clients(clients):
-    fed = fed_of(dtype=F64)
-    algorithm = FedPeWS(tau=1.0)
-    state = with_scores(algorithm, fed, some_scores(fed))
-    got = algorithm.others(fed, state, torch.tensor(clients), 0)
-    want = [state.mask_prob[[i for i in range(4) if i != k]].mean(0) for k in clients]
-    torch.testing.assert_close(got, torch.stack(want))
-    assert ((got >= 0) & (got <= 1)).all()
-
-
 def test_a_single_client_is_pushed_from_its_own_probability():
     fed = fed_of(sizes=(12,))
     state = with_scores(FedPeWS(), fed, some_scores(fed))
