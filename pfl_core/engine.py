@@ -91,8 +91,11 @@ class History:
     series: dict[str, tuple[list[int], list]] = field(default_factory=dict)
 
     def add(self, snapshot: Snapshot) -> None:
+        """Raises ValueError for a note that changes between a number and one by client."""
         for metric, value in snapshot.notes.items():
             rounds, values = self.series.setdefault(metric, ([], []))
+            if values and isinstance(values[-1], list) is not isinstance(value, list):
+                raise ValueError(f"the note {metric} is a number in some rounds and one by client in others")
             rounds.append(snapshot.t + 1)
             values.append(value)
 
@@ -161,6 +164,8 @@ def rounds(
             raise ValueError(f"{type(algorithm).__name__}.round must return the next state and a dictionary of notes")
         state, info = made
         found = _notes(info, clients)
+        if taken := found.keys() & {*SCORES, "seconds"}:
+            raise ValueError(f"{type(algorithm).__name__}.round: {min(taken)} is the engine's name; rename the note")
         if wrong := [name for name, x in found.items() if isinstance(x, Tensor) and x.shape not in ((), clients.shape)]:
             raise ValueError(f"{type(algorithm).__name__}.round: {wrong[0]} is neither a number nor [{len(clients)}]")
         notes = {name: _per_client(value, clients, fed.num_clients) for name, value in found.items()}

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from pfl_core.layout import logits_of
-from pfl_core.options import PositiveInt, check_options
+from pfl_core.options import PositiveInt, check_options, parameters
 from pfl_core.plugins import find, users_code
 from pfl_core.pooling import MaxPool2x2
 from pfl_core.seeding import seeded
@@ -35,6 +35,8 @@ def build(name: str, in_shape: Shape, num_classes: int, seed: int, **options: An
     function of your own that fails or does not return a network of known size.
     """
     function = find("model", name, MODELS)
+    if taken := {"name", "seed"} & parameters(function, 2)[0].keys():
+        raise ValueError(f"model {name!r}: {min(taken)} cannot be an option; give it another name")
     check_options(f"model {name!r}", function, options, reserved=2)
     if num_classes < 1 or len(in_shape) not in (1, 3) or min(in_shape) < 1:
         raise ValueError(f"model {name!r}: no network has in_shape={tuple(in_shape)} and num_classes={num_classes}")
@@ -165,7 +167,9 @@ def resnet18(in_shape: Shape, num_classes: int, *, stem: str | None = None, pret
     """
     from pfl_core.vision import torchvision
 
-    if len(in_shape) != 3 or in_shape[0] != 3:
+    if len(in_shape) != 3:
+        raise ValueError(f"it needs images, not samples of shape {_text(in_shape)}; use mlp or linear")
+    if in_shape[0] != 3:
         raise ValueError(f"it needs images of 3 channels, not {_text(in_shape)}; load with channels=3")
     stem = stem or ("no_pool" if max(in_shape[1:]) <= SMALL else "imagenet")
     if stem not in ("imagenet", "no_pool", "cifar") or (pretrained and stem == "cifar"):

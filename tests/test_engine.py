@@ -310,7 +310,8 @@ def test_a_run_resets_the_score_function():
             r"is \[4, 53\]; it must be \[e\] = \[53\]",
         ),
         (lambda s: s, "Wrong.round.*must return the next state and a dictionary of notes"),
-        (lambda s: (s, {"loss": torch.ones(3)}), r"Wrong.round.*loss is neither a number nor \[4\]"),
+        (lambda s: (s, {"mine": torch.ones(3)}), r"Wrong.round.*mine is neither a number nor \[4\]"),
+        (lambda s: (s, {"loss": 5.0}), "Wrong.round: loss is the engine's name; rename the note"),
     ],
 )
 def test_what_a_round_returns_is_checked(returned, message):
@@ -321,6 +322,16 @@ def test_what_a_round_returns_is_checked(returned, message):
 
     with pytest.raises(ValueError, match=message):
         run(Wrong(), federation(), Schedule(1))
+
+
+def test_a_note_has_one_form_in_all_rounds():
+    @dataclasses.dataclass(frozen=True)
+    class Wrong(Algorithm):
+        def round(self, fed, state, clients, t):
+            return state, {"mine": 1.0 if t else torch.ones(4)}
+
+    with pytest.raises(ValueError, match="mine is a number in some rounds and one by client in others"):
+        run(Wrong(), federation(), Schedule(2))
 
 
 def test_models_to_evaluate_of_another_shape_are_refused_in_one_line():

@@ -118,6 +118,8 @@ def test_weights_depend_on_the_seed_alone(name):
         ("leaf_cnn", CIFAR, "samples of shape 1x28x28, not 3x32x32"),
         ("cnn_small", (1, 3, 8), "1x3x8 are too small"),
         ("cnn_small", (5,), "images, not samples of shape 5; use mlp or linear"),
+        ("resnet18", (5,), "images, not samples of shape 5; use mlp or linear"),
+        (f"{__name__}:with_seed", CIFAR, "seed cannot be an option; give it another name"),
         ("resnet18", (1, 32, 32), "3 channels, not 1x32x32; load with channels=3"),
         ("mlp", (8, 8), "no network has in_shape=\\(8, 8\\)"),
         ("alexnet", CIFAR, "unknown model 'alexnet'; choose from fc_pews, "),
@@ -126,6 +128,10 @@ def test_weights_depend_on_the_seed_alone(name):
 def test_refusals_are_one_clear_line(name, in_shape, message):
     with one_line(message):
         build(name, in_shape, 10, seed=0)
+
+
+def with_seed(in_shape, num_classes, seed=1):
+    """A network of a user."""
 
 
 def test_options_are_checked():

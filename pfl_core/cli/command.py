@@ -232,6 +232,6 @@ def _show_skipped(texts: list[str]) -> None:
         reason = texts[0].partition(": ")[2]  # "record 0123.json is skipped, it cannot be read here: model ..."
         print(
             f"pfl: skipped {len(texts)} stored run{'s'[: len(texts) - 1]}, because the code cannot be imported here "
-            f"(`pfl runs clean --without-code` deletes them); the first: {reason}",
+            f"(`pfl runs clean --without-code` deletes those of the data folder); the first: {reason}",
             file=sys.stderr,
         )

@@ -197,6 +197,8 @@ def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
     --device is added to the OVERRIDES of notebooks that have runs; walkthroughs have none.
     """
     given = {parameter: value(text) for parameter, text in args.parameters}
+    if "TRAIN" in given:
+        raise ValueError("-p TRAIN: `pfl figures` trains what is missing; --evidence draws without training")
     preset = given.setdefault("PRESET", args.preset or "quick")
     given.setdefault("SEEDS", None)  # committed notebooks have the seeds of their evidence
     if preset not in PRESETS or args.preset not in (None, preset):
@@ -206,6 +208,8 @@ def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
         raise ValueError(f"-p SEEDS {seeds!r}: give a list of integers such as [0, 1, 2]")
     if not isinstance(overrides, dict):
         raise ValueError(f"-p OVERRIDES {overrides!r}: give a JSON object such as " + '{"rounds": 5}')
+    if "device" in overrides:
+        device(str(overrides["device"]))
     if args.device and papers.has_runs(name):
         given["OVERRIDES"] = {**overrides, "device": args.device}
     return given

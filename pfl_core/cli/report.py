@@ -86,7 +86,9 @@ def _judge(args: argparse.Namespace) -> int:
     from pfl_core.study.frame import frame
 
     none = Path(os.devnull)
-    store = Store(root=none) if args.runs is None else Store(root=args.runs, results=none)
+    store = Store(root=none) if args.runs is None else Store(root=none, results=args.runs)
+    if args.runs is not None and not store.files():
+        raise ValueError(f"{args.runs} and its folders have no record, such as 0123456789abcdef.json")
     judged: list[claims.Judged] = []
     for own in map(paper, args.papers or PAPERS):
         rows = own.stored(store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,9 @@ def do_run(args: argparse.Namespace) -> int:
     if single and not args.json:
         print(describe(specs[0], keys[0]))
     records = run_all(specs, stored, store, args)
+    for record in records:
+        if args.until and record.rounds > args.until:
+            print(f"pfl: run {record.key} has {record.rounds} rounds already; they all count", file=sys.stderr)
     saved = {}  # key -> text about the models
     for record, was_stored in zip(records, stored, strict=True):
         if args.keep_state and was_stored:
@@ -99,19 +103,19 @@ def do_run(args: argparse.Namespace) -> int:
         print(table([*rows[0].varied, *columns], lines))
         print(*remarks(runs), f"{sum(stored)} of {len(records)} runs were stored already", sep="\n")
     if args.keep_state:
-        print(keeping(specs[0], args.until))
+        print(keeping(records[0]))
     if saved:
         print(*saved.values(), sep="\n")
     return 0
 
 
-def keeping(spec: RunSpec, until: int | None) -> str:
+def keeping(record: Record) -> str:
     """What a kept state is good for."""
     from pfl_core.runs.extend import horizon_dependence
 
-    if until and until < spec.rounds:
+    if record.partial:
         return "the state is kept: the same command without --until continues from it"
-    if reason := horizon_dependence(spec):
+    if reason := horizon_dependence(record.spec):
         return f"the state is kept, but a run with more rounds cannot continue from it: {reason}"
     return "the state is kept: the same command with more --rounds continues from it"
 
@@ -131,12 +135,23 @@ def inert(check: MechanismCheck) -> str:
     return f"a check of the mechanism failed, so this run does not show the method; {measured}; {check.otherwise}"
 
 
+def warnings_of(record: Record) -> list[str]:
+    """Why the run's numbers may not mean what they seem to."""
+    loss, lines = record.summary()["loss"], [inert(check) for check in record.mechanism if not check.acts]
+    diverged = f"training diverged: the loss of the last round is {loss:.2g}, so accuracies mean nothing"
+    return lines if loss < DIVERGED else [diverged, *lines]
+
+
 def result(record: Record, was_stored: bool) -> dict[str, Any]:
     """The object that ``--json`` prints."""
+    from pfl_core.study.method_comparison import validation
+
     spec = record.spec
     context = {"data": spec.data["name"], "about": record.about, "rounds": record.rounds, "seed": spec.seed}
     context |= {"rounds_planned": spec.rounds} if record.partial else {}
-    return {"method": spec.method["name"], **record.summary(), "key": record.key, **context, "stored": was_stored}
+    context |= {"warnings": told} if (told := warnings_of(record)) else {}
+    numbers = {"method": spec.method["name"], **record.summary(), "acc_val": validation(record)}
+    return numbers | {"key": record.key, **context, "stored": was_stored}
 
 
 def describe(spec: RunSpec, key: str) -> str:
@@ -178,10 +193,6 @@ def summary(record: Record, was_stored: bool, store: Store) -> str:
     lines += [f"stopped early: {record.length} rounds"] if record.partial else []
     upload = "not recorded" if math.isnan(numbers["upload_mb"]) else f"{numbers['upload_mb']:.2f} MB"
     lines.append(f"upload of all clients: {upload}; run time {duration(record.seconds)}")
-    if not numbers["loss"] < DIVERGED:
-        loss = f"{numbers['loss']:.2g}"
-        lines.append(f"training diverged: the loss of the last round is {loss}, so accuracies mean nothing")
-    lines += per_client(record)
-    lines += [inert(check) for check in record.mechanism if not check.acts]
+    lines += per_client(record) + warnings_of(record)
     lines.append("read from the store, nothing was computed" if was_stored else f"stored in {store.path(record.key)}")
     return "\n".join(lines)

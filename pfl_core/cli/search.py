@@ -79,9 +79,9 @@ def selected_searches(study: Study, args: argparse.Namespace) -> list[tuple[Loca
         if args.preset in (None, location[0]) and args.setting in (None, location[1])
         if not args.methods or search.method in args.methods
     ]
-    if not selected:
-        names = {search.method for searches in study.searches.values() for search in searches}
-        wrong = next((name for name in args.methods if name not in names), "")
+    names = {search.method for searches in study.searches.values() for search in searches}
+    wrong = next((name for name in args.methods if name not in names), "")
+    if wrong or not selected:
         about = f" of {wrong!r}{did_you_mean(wrong, names)}" if wrong else " with this preset and setting"
         raise ValueError(f"{study.name} has no search{about}; `pfl search {study.name} --list` lists all")
     return selected

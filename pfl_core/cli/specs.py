@@ -206,6 +206,8 @@ def variations(args: argparse.Namespace, methods: Sequence[str]) -> list[Variati
         if owner == "method":
             _check_all_have(methods, field)
     flags = {name: given for name in LISTS if (given := getattr(args, name)) is not None}
+    if twice := flags.keys() & {_axis(owner, field) for owner, field, _ in args.set if owner in OWNERS}:
+        raise ValueError(f"{min(twice)} is given twice; leave out the flag or the --set")
     random_seeds = [0] if args.seed is None else args.seed
     axes_of: dict[str, dict[Any, list[Any]]] = {}  # method -> flag, or (owner, field) of --set -> values
     for method in methods:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,9 +47,10 @@ def show_plan(
 
     store, jobs = Store(), num_jobs(args.jobs)
     timings = Timings.of(store)
-    surveys = {name: Survey.of(specs, store, not must_compute) for name, specs in groups.items()}
+    survey = partial(Survey.of, store=store, drawn=not must_compute, until=getattr(args, "until", None))
+    surveys = {name: survey(specs) for name, specs in groups.items()}
     rows = [_row(name, found, estimate(found.missing.values(), timings), jobs) for name, found in surveys.items()]
-    together = Survey.of([spec for specs in groups.values() for spec in specs], store, not must_compute)
+    together = survey([spec for specs in groups.values() for spec in specs])
     total = estimate(together.missing.values(), timings)
     if len(rows) > 1:
         rows.append(_row("total", together, total, jobs))

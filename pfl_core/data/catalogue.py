@@ -113,6 +113,8 @@ def _plugin(name: str, options: dict[str, Any]) -> Dataset:
     Raises ValueError if the function fails or returns something else.
     """
     make = find("data set", name, {})
+    if taken := parameters(load, 0)[0].keys() & parameters(make, 0)[0].keys():
+        raise ValueError(f"data set {name!r}: each data set has the option {min(taken)}; give yours another name")
     check_options(f"data set {name!r}", make, options, reserved=0)
     try:
         inspect.signature(make).bind(**options)

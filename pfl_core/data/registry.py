@@ -49,7 +49,7 @@ def is_name(name: str) -> bool:
 
 def npz_names(folder: Path) -> list[str]:
     """Names of the .npz files in the data folder that can be loaded as data sets."""
-    stems = sorted(path.stem for path in folder.glob("*.npz"))
+    stems = sorted(path.stem for path in folder.glob("*.npz") if path.is_file())
     return [stem for stem in stems if is_name(stem) and stem not in (*REFUSED, *COMBINED)]
 
 

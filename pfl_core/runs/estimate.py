@@ -46,17 +46,21 @@ class Survey:
     blocked: dict[str, int] = field(default_factory=dict)  # reason -> number of these runs
 
     @classmethod
-    def of(cls, specs: Iterable[RunSpec], store: Store, drawn: bool = True) -> Survey:
-        """``drawn``: whether any record that a figure may show counts, else only what a run would not compute again."""
+    def of(cls, specs: Iterable[RunSpec], store: Store, drawn: bool = True, until: int | None = None) -> Survey:
+        """``drawn``: whether any record that a figure may show counts, else only what a run would not compute again.
+
+        ``until``: the rounds that are wanted of each run, default all.
+        """
         keys = {spec.key(): spec for spec in specs}
         missing: dict[str, RunSpec] = {}
         blocked: Counter[str] = Counter()
         for key, spec in keys.items():
             try:
                 record = store.display_record(spec) if drawn else store.locate(spec)[1]
-                if record is None or record.partial:
+                wanted = min(until or spec.rounds, spec.rounds)
+                if record is None or record.rounds < wanted:
                     spec.checksums()
-                    missing[key] = spec
+                    missing[key] = dataclasses.replace(spec, rounds=wanted)
             except (FileNotFoundError, ValueError) as error:
                 blocked[str(error)] += 1
         return cls(len(keys) - len(missing) - blocked.total(), missing, blocked.total(), dict(blocked))

@@ -135,6 +135,8 @@ def _compute(
     def after_round(snapshot: Snapshot, history: History) -> bool:
         """Returns whether the run ends here because of ``stop_when``."""
         nonlocal last_saved, last
+        if last[0] is None:
+            _packed(snapshot.state)  # a state that no checkpoint can hold ends the run here, not after hours
         done, last = snapshot.t + 1, (snapshot, history)
         on_round(done)
         watch(history.series)
@@ -376,13 +378,20 @@ def _rounds_in(saved: Mapping[str, Any] | None) -> int:
 
 
 def _packed(value: Any) -> Any:
-    """A state as dicts, lists and tensors. A dataclass becomes a dict with its class name under CLASS."""
+    """A state as dicts, lists and tensors. A dataclass becomes a dict with its class name under CLASS.
+
+    Raises ValueError for a value of another type, which could not be read again.
+    """
     if dataclasses.is_dataclass(value):
         cls = type(value)
         in_package = cls.__module__.partition(".")[0] == PACKAGE
         fields = {f.name: _packed(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {CLASS: cls.__name__ if in_package else f"{cls.__module__}:{cls.__qualname__}", **fields}
-    return [_packed(v) for v in value] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [_packed(v) for v in value]
+    if not isinstance(value, torch.Tensor | bool | int | float | str | None):
+        raise ValueError(f"the state has a {type(value).__name__}; use tensors, numbers, texts, tuples and dataclasses")
+    return value
 
 
 def _unpacked(packed: Any) -> Any:

@@ -170,7 +170,8 @@ class RunSpec:
             "model": without_defaults(options(self.model), defaults(network)),
         }
         current = {
-            **{kind: {"name": getattr(self, kind)["name"], **values} for kind, values in chosen.items()},
+            # the name stands first, and counts also where an option has that name
+            **{kind: (of := {"name": getattr(self, kind)["name"]}) | values | of for kind, values in chosen.items()},
             "train": without_defaults(_fields(self.train), defaults(Training)),
             **without_defaults(run_fields, run_defaults),
         }

@@ -162,9 +162,11 @@ def num_jobs(jobs: int | None) -> int:
 
 
 def _ended(store: Store, task: Task) -> Record | None:
-    """The stored record of a task, if it has all rounds that the sweep wants."""
+    """The stored record of a task, if it has all rounds and metrics that the sweep wants."""
     record = store.get(task.key)
-    return record if record is not None and _has_ended(record, task.rounds, task.stop_when) else None
+    if record is None or not set(task.spec.metrics) <= record.series.keys():
+        return None
+    return record if _has_ended(record, task.rounds, task.stop_when) else None
 
 
 def _has_ended(record: Record, rounds: int, stop_when: StopWhen | None) -> bool:

@@ -92,10 +92,14 @@ def changed_fields(spec: RunSpec, own: Mapping[str, Any]) -> dict[str, Any]:
     ``own``: the fields that the settings of the run's study give its method; others stand at the reading's values.
     """
     reading = spec.method.get("reading", "paper")
-    usual = dataclasses.asdict(type(spec.build_method()).reading(reading)) | dict(own)
+    method = spec.build_method()
+    fields = dataclasses.fields(method)  # not an instance: a user's method may have fields without a valid default
+    usual = {f.name: f.default for f in fields}
+    usual |= {f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING}
+    usual |= {**method.readings[reading], **own}
     changed: dict[str, Any] = {} if reading == "paper" else {"reading": reading}
-    fields = method_fields(spec).items()
-    return changed | {name: value for name, value in fields if value != usual[name] and name not in PROBES}
+    given = method_fields(spec).items()
+    return changed | {name: value for name, value in given if value != usual[name] and name not in PROBES}
 
 
 def variant(changed: Mapping[str, Any]) -> str:

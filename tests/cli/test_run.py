@@ -59,7 +59,19 @@ def test_json_contract_and_a_second_call_reads_the_store(capsys):
     assert 0 <= first["acc_bottom_decile"] <= first["acc_mean"] <= 100
     assert Store().get(first["key"]).spec.method == {"name": "fedselect", "alpha": 0.5}
     again = answer(capsys, "run", "fedselect", *SMALL, "--set", "alpha=0.5", "--seed", "3")
-    assert again == first | {"stored": True}
+    assert again == first | {"stored": True} and first["acc_val"] is None and "warnings" not in first
+
+
+def test_a_stored_run_gets_the_metrics_that_it_lacks(capsys):
+    without = answer(capsys, "run", "local", *SMALL, "--seed", "1")
+    assert main(["run", "local", *SMALL, "--seed", "0-1", "--metrics", "f1", "--jobs", "1"]) == 0
+    again = answer(capsys, "run", "local", *SMALL, "--seed", "1", "--metrics", "f1")
+    assert again["stored"] and again["key"] == without["key"] and 0 <= again["f1"] <= 1
+
+
+def test_json_has_the_validation_accuracy_and_what_is_wrong_with_a_run(capsys):
+    found = answer(capsys, "run", "fedavg", *SMALL, "--set", "partition.val=0.2", "--lr", "1e30")
+    assert 0 <= found["acc_val"] <= 100 and "training diverged" in found["warnings"][0]
 
 
 def test_text_output_has_settings_scores_and_their_origin(capsys):
@@ -328,7 +340,11 @@ def test_a_run_can_stop_early_and_continue(capsys):
     assert (half["rounds"], half["key"], half["stored"]) == (4, whole.key, False)
     record = Store().get(whole.key)
     assert record.partial and record.length == "4 of 6" and not record.stale
-    assert answer(capsys, *LONG, "--until", "3")["stored"], "it is further than that"
+    assert main([*LONG, "--until", "3", "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[1:3] == ["1", "0"]
+    assert main([*LONG, "--until", "3", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["stored"] and "has 4 rounds already" in err
     main(["runs", "list"])
     assert " 4 of 6 " in capsys.readouterr().out
     assert main([*LONG, "--until", "4"]) == 0
@@ -443,7 +459,7 @@ def test_records_whose_code_is_gone_are_named_in_one_line_and_can_be_deleted(cap
         assert main(command) == 0
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("pfl: skipped 3 stored runs, because the code cannot be imported here")
-        assert "`pfl runs clean --without-code` deletes them" in line and "has gone_module" in line
+        assert "`pfl runs clean --without-code` deletes those of the data folder" in line and "has gone_module" in line
     assert main(["runs", "clean", "--without-code"]) == 0
     out, err = capsys.readouterr()
     assert "deleted 3 files" in out and err == "" and [row["key"] for row in stored_runs(capsys)] == [mine]

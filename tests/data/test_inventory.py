@@ -28,9 +28,10 @@ def test_names_lists_available_sets(write_npz):
         assert info.licence and info.where and info.size
 
 
-def test_files_that_have_no_usable_name_are_left_out(write_npz):
+def test_files_that_have_no_usable_name_are_left_out(write_npz, folder):
     for name in ("two words", "a+b", "chestmnist", "cifar_mnist", ".hidden"):
         write_npz(name)
+    (folder / "a_folder.npz").mkdir()
     assert set(names()) == set(names("nowhere"))
 
 

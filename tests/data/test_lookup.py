@@ -21,6 +21,9 @@ def points(size=4, *, shift: float = 0.0):
 def needs(size):
     return points(size)
 
+def resized(resize=2):
+    return points(resize)
+
 def wrong():
     return [1, 2, 3]
 
@@ -125,6 +128,7 @@ def test_a_users_data_set(outside):
         ("their_data:wrong", {}, "returned a list; return a pfl_core.data.Dataset"),
         ("their_data:exits", {}, r"'their_data:exits' failed \(SystemExit: 2\); correct the function"),
         ("their_data:fails", {}, r"failed \(AttributeError: 'Dataset' object has no attribute 'missing'\)"),
+        ("their_data:resized", {}, "each data set has the option resize; give yours another name"),
         ("their_data:points", {"size": 0}, r"x is \[0, 1\]; give at least one sample"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +146,21 @@ class Part:
 class NestedState(State):
     parts: tuple[Part, ...] = ()
     last: Part | None = None  # None until the first round has ended
+
+
+@dataclass(frozen=True)
+class DictState(State):
+    """A state that no checkpoint can hold."""
+
+    more: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class KeepsADict(Local):
+    strength: float  # without default: each run names it
+
+    def init(self, fed: Federation, theta0: Tensor) -> DictState:
+        return DictState(local=super().init(fed, theta0).local)
 
 
 @dataclass(frozen=True)

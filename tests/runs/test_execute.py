@@ -201,6 +201,13 @@ def test_a_state_that_grows_comes_back_as_it_was(spec, store, always_saving):
     assert bits(execute(made, store)) == bits(alone(made, store))
 
 
+def test_a_state_that_no_checkpoint_can_hold_is_refused_in_the_first_round(spec, store):
+    rounds_done: list[int] = []
+    with pytest.raises(ValueError, match="the state has a dict; use tensors"):
+        execute(spec(f"{HERE}:KeepsADict", strength=1.0), store, on_round=rounds_done.append)
+    assert rounds_done == []
+
+
 def test_a_state_of_a_class_that_is_gone_is_set_aside(spec, store, always_saving, monkeypatch):
     made = spec(f"{HERE}:Nested", rounds=3)
     with pytest.raises(Interrupted):

@@ -21,6 +21,7 @@ from pfl_core.study.frame import (
     row_of,
     variant,
 )  # fmt: skip
+from tests.runs.outside import HERE
 
 ROUNDS = (1, 3, 5)
 CORRECT = ((5, 10), (10, 15), (15, 20))  # of 20 test images, by round and client
@@ -89,6 +90,11 @@ def test_a_row_is_json_data_and_the_frame_has_tuples_in_place_of_lists():
 )
 def test_changed_are_the_fields_that_differ_from_the_studys(method, asked, changed):
     assert sorted(row(method=method, **asked)["changed"]) == sorted(changed)
+
+
+def test_a_field_without_default_counts_as_changed():
+    spec = replace(record().spec, method={"name": f"{HERE}:KeepsADict", "strength": 2.0})
+    assert changed_fields(spec, {}) == {"strength": 2.0}
 
 
 def test_changed_fields_by_name_and_as_text():

@@ -1,6 +1,7 @@
 """The results pages, their answers, and `pfl report`."""
 
 import json
+import shutil
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from pfl_core import papers
 from pfl_core.cli import main
 from pfl_core.files import atomic_write
 from pfl_core.runs.provenance import ROOT
+from pfl_core.runs.store import RESULTS
 from pfl_core.study import answers, drawings, pages
 from pfl_core.study.claims import OPEN, Claim, Found, Judged, Values
 
@@ -72,9 +74,20 @@ def test_a_picture_is_drawn_anew_only_if_its_numbers_or_its_file_have_changed(tm
 
 
 def test_report_of_a_folder_judges_these_runs_and_writes_nothing(capsys, tmp_path):
-    assert main(["report", "star_pfl", "--runs", str(tmp_path), "--json"]) == 0
-    judged = json.loads(capsys.readouterr().out)
-    assert {claim["word"] for claim in judged} == {"not run"} and len(judged) == len(papers.paper("star_pfl").claims)
+    (tmp_path / "real").mkdir()
+    assert main(["report", "star_pfl", "--runs", str(tmp_path)]) == 2
+    assert "and its folders have no record" in capsys.readouterr().err
+    of_fedpews = next((RESULTS / "fedpews" / "paper").glob("*.json"))
+    shutil.copy(of_fedpews, tmp_path / "real")
+    (tmp_path / "real" / f"{'0' * 16}.json").write_bytes(of_fedpews.read_bytes()[:-9])
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["report", "star_pfl", "fedpews", "--runs", str(tmp_path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    judged = json.loads(out)
+    assert "is damaged" in err
+    assert {key for claim in judged for effect in claim["effects"] for key in effect["keys"]} == {of_fedpews.stem}
+    assert {claim["paper"] for claim in judged} == {"star_pfl", "fedpews"}
+    assert sorted(tmp_path.rglob("*")) == before
     assert main(["report", "--runs", str(tmp_path / "nothing")]) == 2
     assert "is no folder" in capsys.readouterr().err
 
