@@ -10,16 +10,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from pfl_core.papers.fedpews.experiments import ALPHAS, TAUS
+from pfl_core.papers.fedpews.experiments import ALPHAS, JUDGED_LAMBDAS, JUDGED_TAUS, TAUS
 from pfl_core.papers.fedpews.settings import BEST, COLUMNS, TAU_FIGURE_5
 from pfl_core.study.claims import Claims, Effect, Pick, Values, best, combined, count, mean, share, slope, within
 
 claim = Claims()
 
 IMAGES = ("cifar_mnist", "path_oct_tissue")  # Tables 3, 7 and 8
-# Not in the paper: of the 50 cells with learned masks claims 6 to 9 compare these 15 (8 also λ = 0 at τ = 0.5), and of
-# those with fixed masks these τ: three seeds of all cells are expensive. When and why they were chosen: criteria.md.
-JUDGED_LAMBDAS, JUDGED_TAUS = (0.0, 0.5, 2.0, 10.0, 100.0), (0.2, 0.4, 0.6)
 BEST_LAMBDAS = (2.0, 5.0, 10.0)
 BEST_TAUS = {"cifar_mnist": (0.4, 0.5), "path_oct_tissue": (0.2, 0.4)}
 CLIENTS = {"classes of cifar10": (5, 10), "classes of cifar100": (20,)}  # Figure 12
