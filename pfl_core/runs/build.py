@@ -90,7 +90,7 @@ def run_warnings(spec: RunSpec, algorithm: Algorithm, fed: Federation) -> list[s
     ]
     if spec.train.precision == "bf16" and not has_bf16(spec.device_kind):
         texts.append("training: this processor has no bfloat16 arithmetic, so precision=bf16 can be 30 times slower")
-    if spec.novel and not int(spec.novel * fed.num_clients):
+    if spec.novel and not len(spec.schedule.novel_clients(fed.num_clients, spec.seed)):
         texts.append(f"novel={spec.novel:g}: none of {fed.num_clients} clients, so nothing changes; give more")
     if fed.num_clients > 1 and len(spec.schedule.clients(fed.num_clients, spec.seed, 0)) == 1:
         texts.append(

@@ -126,6 +126,7 @@ def test_a_record_has_the_engines_results(spec, store):
         ("fedavg", {"train": Training(lr=0, clip_norm=0)}, ["training: lr=0,", "training: clip_norm=0,"]),
         ("fedavg", {"participation": 0.5}, []),
         ("fedavg", {"participation": 0.3}, ["participation=0.3: 1 of 4"]),
+        ("fedavg", {"novel": 0.2}, ["novel=0.2: none of 4 clients"]),
         ("pfedgate", {"keep_ratio": 0.5}, []),
         (
             "pfedgate",
