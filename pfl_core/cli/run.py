@@ -67,10 +67,10 @@ def do_run(args: argparse.Namespace) -> int:
     keys, stored = locate_all(specs, store, args)
     folders = folders_for(args.save_models, keys)
     if args.save_models:
-        from pfl_core import exports
+        from pfl_core.runs.export import check as check_export
 
         for spec, key in zip(specs, keys, strict=True):
-            exports.check(folders[key], key, spec.build_method())
+            check_export(spec, key, folders[key])
     single = len(specs) == 1
     if single and not args.json:
         print(describe(specs[0], keys[0]))

@@ -283,11 +283,11 @@ def _copy_to_results(records: list[Record]) -> int:
 
 
 def _export_models(records: list[Record], store: Store, folder: Path) -> int:
-    from pfl_core import exports
+    from pfl_core.runs.export import check as check_export
 
     folders = folders_for(folder, [record.key for record in records])
     for record in records:
-        exports.check(folders[record.key], record.key, record.spec.build_method())
+        check_export(record.spec, record.key, folders[record.key])
     for record in records:
         print(save(record, store, folders[record.key]))
     return 0

@@ -34,7 +34,7 @@ def export_models(
     machine are not those of the record; TimeUpError because of ``stop_at``; OSError if a file cannot be written.
     """
     spec, path = record.spec, store.checkpoint(record.key)
-    exports.check(folder, record.key, spec.build_method())
+    check(spec, record.key, folder)
     was_kept = restore_state(record, store, stop_at=stop_at, on_round=on_round)
     saved = read_usable(path, spec.rounds, record.data)
     if saved is None:
@@ -82,6 +82,11 @@ def restore_state(
         on_round=on_round,
     )
     return False
+
+
+def check(spec: RunSpec, key: str, folder: Path) -> None:
+    """Raise ValueError if models of this run cannot be written to this folder; for a check before training."""
+    exports.check(folder, key, spec.build_method())
 
 
 def describe(spec: RunSpec, key: str, rounds: int) -> dict[str, Any]:

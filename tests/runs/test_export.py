@@ -16,10 +16,9 @@ from torch import Tensor, nn
 import pfl_core
 from pfl_core import methods, models
 from pfl_core.algorithms.fedavg import FedAvg
-from pfl_core.exports import check
 from pfl_core.files import atomic_write, checksum
 from pfl_core.runs import Record, RunSpec, Store, assign, execute, load_data
-from pfl_core.runs.export import describe, export_models
+from pfl_core.runs.export import check, describe, export_models
 from pfl_core.training import Training
 from tests.runs.outside import HERE
 
@@ -166,7 +165,7 @@ def test_a_folder_has_the_models_of_one_run(spec, store, tmp_path):
         export_models(other, store, tmp_path / "models")
     assert {path.name: path.read_bytes() for path in (tmp_path / "models").iterdir()} == files
     with pytest.raises(ValueError, match="models.json is a file"):
-        check(tmp_path / "models" / "models.json", one.key, one.spec.build_method())
+        check(one.spec, one.key, tmp_path / "models" / "models.json")
 
 
 @dataclass(frozen=True)
@@ -180,7 +179,7 @@ class Voting(FedAvg):
 def test_a_method_that_predicts_in_its_own_way_says_how_it_is_saved(spec, store, tmp_path):
     made = spec(f"{__name__}:Voting", rounds=1)
     with pytest.raises(ValueError, match="Voting.client_model .*Voting.predict_exported"):
-        check(tmp_path / "models", made.key(), made.build_method())
+        check(made, made.key(), tmp_path / "models")
 
 
 class Tied(nn.Module):
@@ -335,7 +334,7 @@ def test_a_folder_with_other_files_is_refused_and_an_empty_one_is_used(spec, sto
     export_models(record, store, tmp_path / "empty")
     (tmp_path / "empty" / "notes.txt").touch()
     with pytest.raises(ValueError, match="notes.txt"):
-        check(tmp_path / "empty", record.key, record.spec.build_method())
+        check(record.spec, record.key, tmp_path / "empty")
 
 
 @pytest.mark.parametrize("name", ["digits", "synthetic_3200"])
