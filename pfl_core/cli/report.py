@@ -34,7 +34,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "--runs",
         type=Path,
         metavar="FOLDER",
-        help="judge the records in this folder in place of the committed ones; write no page",
+        help="judge the records in this folder and below in place of the committed ones; write nothing",
     )
     report.set_defaults(do=do_report)
 

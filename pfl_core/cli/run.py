@@ -135,9 +135,9 @@ def inert(check: MechanismCheck) -> str:
     return f"a check of the mechanism failed, so this run does not show the method; {measured}; {check.otherwise}"
 
 
-def warnings_of(record: Record) -> list[str]:
-    """Why the run's numbers may not mean what they seem to."""
-    loss, lines = record.summary()["loss"], [inert(check) for check in record.mechanism if not check.acts]
+def warnings_of(record: Record, loss: float) -> list[str]:
+    """Why the numbers of a run with this loss may not mean what they seem to."""
+    lines = [inert(check) for check in record.mechanism if not check.acts]
     diverged = f"training diverged: the loss of the last round is {loss:.2g}, so accuracies mean nothing"
     return lines if loss < DIVERGED else [diverged, *lines]
 
@@ -149,9 +149,9 @@ def result(record: Record, was_stored: bool) -> dict[str, Any]:
     spec = record.spec
     context = {"data": spec.data["name"], "about": record.about, "rounds": record.rounds, "seed": spec.seed}
     context |= {"rounds_planned": spec.rounds} if record.partial else {}
-    context |= {"warnings": told} if (told := warnings_of(record)) else {}
-    numbers = {"method": spec.method["name"], **record.summary(), "acc_val": validation(record)}
-    return numbers | {"key": record.key, **context, "stored": was_stored}
+    numbers = record.summary() | {"acc_val": validation(record)}
+    context |= {"warnings": told} if (told := warnings_of(record, numbers["loss"])) else {}
+    return {"method": spec.method["name"], **numbers, "key": record.key, **context, "stored": was_stored}
 
 
 def describe(spec: RunSpec, key: str) -> str:
@@ -193,6 +193,6 @@ def summary(record: Record, was_stored: bool, store: Store) -> str:
     lines += [f"stopped early: {record.length} rounds"] if record.partial else []
     upload = "not recorded" if math.isnan(numbers["upload_mb"]) else f"{numbers['upload_mb']:.2f} MB"
     lines.append(f"upload of all clients: {upload}; run time {duration(record.seconds)}")
-    lines += per_client(record) + warnings_of(record)
+    lines += per_client(record) + warnings_of(record, numbers["loss"])
     lines.append("read from the store, nothing was computed" if was_stored else f"stored in {store.path(record.key)}")
     return "\n".join(lines)

@@ -170,8 +170,8 @@ class RunSpec:
             "model": without_defaults(options(self.model), defaults(network)),
         }
         current = {
-            # the name stands first, and counts also where an option has that name
-            **{kind: (of := {"name": getattr(self, kind)["name"]}) | values | of for kind, values in chosen.items()},
+            # the name stands first, and wins over an option that is called so
+            **{kind: {"name": ""} | values | {"name": getattr(self, kind)["name"]} for kind, values in chosen.items()},
             "train": without_defaults(_fields(self.train), defaults(Training)),
             **without_defaults(run_fields, run_defaults),
         }

@@ -56,7 +56,7 @@ def test_deciding_items_by_a_bound_changes_nothing(problem):
     assert exact(value, size, capacity).tolist() == _by_value(value, size, capacity).tolist()
 
 
-@given(problems(most=15))
+@given(problems(most=45, sizes=5000, values=1000) | problems(most=15))
 def test_fill_and_greedy_equal_a_loop_over_items(problem):
     value, size, capacity = problem
     order, taken = np.argsort(-value, kind="stable"), []
