@@ -129,13 +129,8 @@ def test_the_method_with_personal_parts_is_fedper(folders, capsys):
 @contextmanager
 def cluster():
     """The address of a Dask scheduler with one worker."""
-    dask = pytest.importorskip("dask", reason="Dask is not installed")
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
-    slow_memory = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"  # see docs/cluster.md
-    with (
-        dask.config.set({slow_memory: None}),
-        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as made,
-    ):
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as made:
         yield made.scheduler_address
 
 
@@ -200,19 +195,6 @@ def test_the_slurm_script_writes_a_job_and_starts_the_command(tmp_path, monkeypa
     assert workers[0] == 16
     assert job.startswith("#!") and "#SBATCH -t 04:00:00" in job and "#SBATCH --mem=4G" in job
     assert "export PFL_DATA_DIR=/shared/pfl-data OMP_NUM_THREADS=1" in job
-    assert "PRE_SPAWN_ENVIRON=\"{'MALLOC_TRIM_THRESHOLD_': None}\"" in job and "--nthreads 1" in job
+    assert "--nthreads 1" in job
     ((command, env),) = started
     assert command[:2] == ["pfl", "figures"] and env["DASK_SCHEDULER_ADDRESS"].startswith("tcp://")
-
-
-def test_the_recipes_environment_leaves_the_allocator_alone(monkeypatch):
-    """What dask reads from the recipe's variable removes the setting from what its nannies give to workers."""
-    dask_config = pytest.importorskip("dask.config", reason="dask is not installed")
-    pytest.importorskip("distributed", reason="dask is not installed")
-    text = (DOCS / "cluster.md").read_text(encoding="utf-8")
-    (value,) = re.findall(r'^export DASK_DISTRIBUTED__NANNY__PRE_SPAWN_ENVIRON="(.*)"$', text, re.MULTILINE)
-    environment = dask_config.collect_env({"DASK_DISTRIBUTED__NANNY__PRE_SPAWN_ENVIRON": value})
-    merged = dask_config.merge(
-        dask_config.defaults[-1] if dask_config.defaults else {}, dask_config.config, environment
-    )
-    assert merged["distributed"]["nanny"]["pre-spawn-environ"]["MALLOC_TRIM_THRESHOLD_"] is None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import hashlib
 import io
 import json
 import math
 import os
+import platform
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -73,6 +75,7 @@ def execute(
     if passed(task.stop_at):
         raise time_up(0, 0, 1)
     torch.set_num_threads(1)
+    keep_freed_memory()
     key, spec, current = task.key or store.key_of(task.spec), task.spec, task.spec.checksums()
     if key not in (spec.key(), spec.key(current)) or task.checksums not in (None, current):
         name = spec.data["name"]
@@ -92,6 +95,19 @@ def execute(
         return _compute(task, store, current, on_round, watch, warn)
     finally:
         remove(store.progress(key))
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Let this process reuse the memory that it frees, where the C library is glibc.
+
+    glibc gives blocks of 32 MB and more back to the system at once, so each training step on a large batch would touch
+    all of its pages anew.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-4, 0)  # M_MMAP_MAX: no block has a mapping of its own
+        libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: the heap does not shrink
 
 
 def _check_end(task: Task) -> None:

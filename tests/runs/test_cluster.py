@@ -44,9 +44,9 @@ class Machines:
     def add_worker(self, **env: str) -> subprocess.Popen:
         options = ["--nthreads", "1", "--nworkers", "1", "--no-dashboard", "--no-nanny"]
         command = [sys.executable, "-P", "-m", "distributed.cli.dask_worker", self.address, *options]
-        clean = {name: value for name, value in os.environ.items() if name != "MALLOC_TRIM_THRESHOLD_"}
-        clean["PYTHONPATH"] = os.pathsep.join([*env.pop("path", "").split(), str(ROOT)])
-        worker = subprocess.Popen(command, env={**clean, "OMP_NUM_THREADS": "1", **env}, stderr=subprocess.DEVNULL)
+        path = os.pathsep.join([*env.pop("path", "").split(), str(ROOT)])
+        own = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **env}
+        worker = subprocess.Popen(command, env=own, stderr=subprocess.DEVNULL)
         self.workers.append(worker)
         return worker
 
