@@ -99,14 +99,13 @@ def execute(
 
 @cache
 def keep_freed_memory() -> None:
-    """Let this process reuse the memory that it frees, where the C library is glibc.
+    """Let this process reuse the memory that it frees, in blocks of up to 32 MiB, where the C library is glibc.
 
-    glibc gives blocks of 32 MB and more back to the system at once, so each training step on a large batch would touch
-    all of its pages anew.
+    glibc gives it back to the system in part, so each training step on a large batch would touch its pages anew.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
-        libc.mallopt(-4, 0)  # M_MMAP_MAX: no block has a mapping of its own
+        libc.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD: larger blocks have mappings of their own, which are given back
         libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: the heap does not shrink
 
 
