@@ -41,7 +41,7 @@ class BatchedBackend:
     def suits(model: nn.Module, layout: Layout, device: str) -> bool:
         """Whether this backend is used by default: for plain chains without batch norm; on a CPU, dense layers only.
 
-        (On a CPU, a grouped convolution is slower than training one client after the other.)
+        (On a CPU, a grouped convolution is slower than one client after the other, but for tiny images.)
         """
         dense = not any(isinstance(m, nn.Conv2d | nn.MaxPool2d) for m in model.children())
         return (dense or device != "cpu") and BatchedBackend.supports(model, layout)
