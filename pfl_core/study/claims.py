@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 REPRODUCED, NOT_FOUND, REVERSED, OPEN, NOT_RUN = OUTCOMES = ("reproduced", "not found", "reversed", "open", "not run")
 SHOWN = "shown"  # runs at presets quick and ci, or with changed settings, decide nothing
 MOST_SEEDS = 100
-LATE = ("acc_", "rounds_to", "roughness")  # metrics that depend on where training ends
+# Metrics that depend on where training ends: accuracies and their differences, rounds to a target.
+LATE = ("acc_", "rounds_to", "roughness", "client_spread", "local_gain", "order_range", "sorted_change")
 FAR = 1e6  # rounds, more than any run has
 PRINTED = "printed"  # in place of a seed
 
