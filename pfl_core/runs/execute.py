@@ -75,7 +75,7 @@ def execute(
     if passed(task.stop_at):
         raise time_up(0, 0, 1)
     torch.set_num_threads(1)
-    keep_freed_memory()
+    _keep_freed_memory()
     key, spec, current = task.key or store.key_of(task.spec), task.spec, task.spec.checksums()
     if key not in (spec.key(), spec.key(current)) or task.checksums not in (None, current):
         name = spec.data["name"]
@@ -98,7 +98,7 @@ def execute(
 
 
 @cache
-def keep_freed_memory() -> None:
+def _keep_freed_memory() -> None:
     """Let this process reuse the memory that it frees, in blocks of up to 32 MiB, where the C library is glibc.
 
     glibc gives it back to the system in part, so each training step on a large batch would touch its pages anew.

@@ -745,8 +745,10 @@ def test_only_numbers_that_depend_on_the_end_of_training_must_have_settled():
         runs = rows("own", 80.0, preset="real", **RISING) + rows("rival", 70.0, preset="real", **RISING)
         return only(about, [row | column for row, column in zip(runs, columns, strict=True)]).reason
 
-    late = ("acc_mean", "acc_pooled", "acc_mean_merged", "rounds_to_95", "roughness", "client_spread", "order_range")
-    assert {reason(name) for name in late} == {"still improving"} and reason("iou_raw") == reason("upload") == ""
+    late = ("acc_mean", "acc_pooled", "acc_mean_merged", "rounds_to_95", "roughness")
+    differences = ("client_spread", "local_gain", "order_range", "sorted_change")
+    assert {reason(name) for name in (*late, *differences)} == {"still improving"}
+    assert reason("iou_raw") == reason("upload") == ""
 
 
 def test_stopped_runs_at_the_papers_setting_count_as_real():
