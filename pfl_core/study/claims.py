@@ -410,6 +410,11 @@ class Found:
     keys: tuple[str, ...] = ()
 
     @property
+    def theirs(self) -> list[float]:
+        """The printed numbers that meet the bound."""
+        return [number for number in self.printed if self.side * (number - self.bound) > 0]
+
+    @property
     def why(self) -> str:
         """Why it is not decided: the condition that its runs do not meet, else the reason."""
         return self.blocked or self.reason
@@ -521,9 +526,8 @@ def _found(paper: Study, claim: Claim, blank: Found, which: Source, effect: Effe
     if values.counted:
         word, size, reason = REPRODUCED if all(map(effect.holds, numbers)) else REVERSED, "", ""
     else:
-        theirs = [number for number in blank.printed if side * (number - bound) > 0]
         margin = next((claim.margins[name] for name in values.metrics if name in claim.margins), claim.margin)
-        word, size, reason = outcome(numbers, side, bound, theirs, margin)
+        word, size, reason = outcome(numbers, side, bound, blank.theirs, margin)
         if (-side if word == REPRODUCED else side) in values.censored and word != OPEN:
             word, size, reason = OPEN, "", "not reached"
         size = "" if values.censored else size
@@ -630,7 +634,7 @@ def _after_holm(effects: Sequence[Found]) -> list[Found]:
     tested = [i for i, counts in enumerate(enough) if counts]
     kept = {i for i, significant in zip(tested, holm([effects[i].p for i in tested]), strict=True) if significant}
     lost = [found.outcome == REVERSED and not found.exact and i not in kept for i, found in enumerate(effects)]
-    words = (NOT_FOUND if found.printed and not found.misses else OPEN for found in effects)
+    words = (NOT_FOUND if found.theirs else OPEN for found in effects)
     made = zip(effects, words, lost, strict=True)
     return [replace(found, outcome=word, reason="after Holm") if gone else found for found, word, gone in made]
 

@@ -31,10 +31,9 @@ def activations(record: Record, of: str = "activations") -> pd.DataFrame:
 def own_groups(record: Record) -> dict[str, float]:
     """How far each client's group of neurons dominates a layer; empty without recorded activations.
 
-    The share of a client's group in its summed activations of a layer is averaged over the rounds of the warm-up, and
-    over those after it. ``own_group_warm``: the first of these, of the client and layer with the lowest. The second:
-    ``own_group_CLIENT_LAYER`` of each client and layer (from 0), and ``own_group_mean`` over them; without groups its
-    lowest would be below one half by chance.
+    ``own_group_CLIENT_LAYER``: the share of a client's group in its summed activations of a layer (both from 0), mean
+    of the rounds after the warm-up (during it the share is 1 by construction). ``own_group_mean``: mean over these;
+    without groups the lowest would be below one half by chance.
     ``activation_rise``: a layer's activations in the first round without masks over those in the last round with masks,
     for the client and layer with the lowest ratio.
     """
@@ -50,11 +49,9 @@ def own_groups(record: Record) -> dict[str, float]:
     # Sums per layer: reduceat adds up the neurons from each layer's start to the next one's.
     starts = np.cumsum([0, *sizes[:-1]])
     total = np.add.reduceat(sums, starts, axis=2)  # [T, N, layers]
-    warm, metrics = len(warmup_rounds(record)), {}
+    warm, metrics = len(warmup_rounds(record)), dict[str, float]()
     with np.errstate(divide="ignore", invalid="ignore"):  # all activations of a layer may be 0
         share = np.add.reduceat(sums * groups, starts, axis=2) / total
-        if warm:
-            metrics["own_group_warm"] = float(share[:warm].mean(0).min())
         if warm < len(sums):
             later = share[warm:].mean(0)  # [N, layers]
             metrics |= {f"own_group_{k}_{j}": float(value) for (k, j), value in np.ndenumerate(later)}

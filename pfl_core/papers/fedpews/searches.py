@@ -37,4 +37,9 @@ SEARCHES = {
         Search("fedavg", _ON_IMAGES),
         Search("fedpews", _ON_IMAGES, {"lam": 5.0, "tau": 0.4}),
     ),
+    # At Figure 12's base, λ and τ and five clients, for ten clients, too.
+    ("real", "classes of cifar10"): (
+        Search("fedprox", _ON_IMAGES),
+        Search("fedpews", _ON_IMAGES, {"base": "fedprox", "lam": 5.0, "tau": 0.2}),
+    ),
 }

@@ -264,7 +264,7 @@ def smaller_budgets_overfit_less(r: Pick) -> Iterator[Effect]:
     yield slope({s: r(metric="loss_gap", keep_ratio=s) for s in BUDGETS}, "s") > 0
 
 
-@claim(25, "Proposition 1", on=SETS)
+@claim(25, "Proposition 1", on=SETS, follows=True)
 def gates_are_bounded(r: Pick) -> Iterator[Effect]:
     """Proposition 1, as far as stored values show it: the gate's values M lie between 0 and 1."""
     yield r(metric="gate_smallest", keep_ratio=0.5).exact >= 0

@@ -117,11 +117,12 @@ def test_fewer_steps_at_preset_real_have_a_higher_mask_rate(setting):
 
 
 def test_images_at_preset_real_have_validation_images():
-    """Convergence is judged by them: every run on images keeps a tenth of the training images for validation."""
+    """Convergence is judged by them: every run on images keeps a tenth of the training images, but for many clients,
+    where the paper's own setting is run."""
     images = [
         spec for name in PAPER.experiments for spec in PAPER.specs(name, "real") if spec.model["name"] == "conv_pews"
     ]
     settings = {"cifar_mnist", "path_oct_tissue", "dirichlet", "classes of cifar10", "many clients"}
     assert {spec.setting for spec in images} == settings
-    assert {spec.partition.get("val") for spec in images} == {0.1}
+    assert {spec.partition.get("val") for spec in images if spec.setting != "many clients"} == {0.1}
     assert {spec.partition["alpha"] for spec in images if spec.setting == "dirichlet"} == set(ALPHAS)
