@@ -89,7 +89,7 @@ def test_the_real_preset_keeps_the_papers_clients_and_training():
             real, full = own.setting("real", name), own.setting("paper", name)
             assert real.rounds * real.participation <= full.rounds, (own.paper, name)  # in which a client takes part
             train = replace(full.train, batch_size=real.train.batch_size) if own.paper == "fedselect" else full.train
-            if real.data != full.data:  # a stand-in, or a part of the images, has its own rate
+            if real.data != full.data or "train_per_class" in real.partition:  # a stand-in, or a part of the images
                 train = replace(train, lr=real.train.lr)
             assert real.train == train, (own.paper, name)  # FedSelect's network has no batch norm there
             for field in ("clients", "participation", "sampling"):
