@@ -227,7 +227,7 @@ def verdict(claim: Judged) -> str:
     missing = sum(found.outcome == NOT_RUN for found in effects)
     if not data:
         return word
-    return f"{word} on {data}" + (f"; {missing} of {len(effects)} not run" if missing else "")
+    return f"{word} on {data}" + (f"; {missing} of {len(effects)} effects not run" if missing else "")
 
 
 def effects_in_short(claim: Judged) -> str:

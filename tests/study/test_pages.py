@@ -132,7 +132,7 @@ MISSING = Found("a > 0", "emnist", None, 1, 0.0, False)
 
 def test_a_word_names_its_data_and_what_is_not_run():
     assert pages.verdict(claim(RUN)) == "**reproduced** on CIFAR-10"
-    assert pages.verdict(claim(RUN, MISSING)) == "**reproduced** on CIFAR-10; 1 of 2 not run"
+    assert pages.verdict(claim(RUN, MISSING)) == "**reproduced** on CIFAR-10; 1 of 2 effects not run"
     assert MISSING.outcome == pages.verdict(claim(MISSING)) == "not run"
     elsewhere = replace(RUN, setting="x", data="generated here: points and colours and cifar10: CIFAR-10 (copy)")
     assert pages.verdict(claim(elsewhere)) == "**reproduced** on data generated here and CIFAR-10"
