@@ -1,4 +1,4 @@
-"""Ditto: by hand, in plain PyTorch, and with lam = 0 FedAvg and Local side by side."""
+"""Ditto: in plain PyTorch, and with lam = 0 FedAvg and Local side by side."""
 
 from dataclasses import replace
 
@@ -10,35 +10,8 @@ from pfl_core import LocalTraining, Schedule, run
 from pfl_core.algorithms.ditto import Ditto
 from pfl_core.algorithms.fedavg import FedAvg
 from pfl_core.algorithms.local import Local
-from tests.algorithms.two_nets import F64, both_nets, fed_of, net_of, wrong
-from tests.helpers import after, linear_federation, module_of, plain_sgd, same_bits
-
-
-@pytest.mark.parametrize("lam", [0.0, 0.1, 2.0])
-def test_two_rounds_by_hand(lam):
-    """Logits W x, W = 0, rate 1, one sample a client: x = (2, 1), y = 0 and x = (1, 3), y = 1.
-
-    Round 0: everything starts at 0, so v_k and theta_k are A = (1, .5; -1, -.5) and B = (-.5, -1.5; .5, 1.5) (+x/2 on
-    the label's row, -x/2 on the other); theta = M = (A + B) / 2.
-
-    Round 1: v_0 is at A with margin 2 (2 * 1 + 1 * .5) = 5, wrong class q = 1 / (1 + e^5), gradient -2 q A, anchor M,
-    as received: A + 2 q A - lam (A - M). v_1: margin 10, r = 1 / (1 + e^10). theta: margins 0 and 2.5 at M, so it
-    becomes M + A / 2 + B / (1 + e^2.5).
-    """
-    fed = linear_federation([([[2, 1]], [0]), ([[1, 3]], [1])])
-    (first, _), (second, notes) = after(Ditto(lam=lam), fed, [[0, 1]] * 2)
-    a, b = torch.tensor([[1, 0.5, -1, -0.5], [-0.5, -1.5, 0.5, 1.5]], dtype=F64)
-    mean = (a + b) / 2
-    torch.testing.assert_close(first.shared, mean)
-    torch.testing.assert_close(torch.stack(first.local), torch.stack([a, b]))
-    q, r = wrong(5.0), wrong(10.0)
-    want = torch.stack([a + 2 * q * a - lam * (a - mean), b + 2 * r * b - lam * (b - mean)])
-    torch.testing.assert_close(torch.stack(second.local), want)
-    torch.testing.assert_close(second.shared, mean + a / 2 + wrong(2.5) * b)
-    torch.testing.assert_close(notes["train_loss"], -torch.stack([1 - q, 1 - r]).log().float())
-    assert notes["upload"].tolist() == [4, 4]
-    assert notes["passes"] == 2
-
+from tests.algorithms.two_nets import F64, both_nets, fed_of, net_of
+from tests.helpers import after, module_of, plain_sgd, same_bits
 
 # ---- lam = 0 --------------------------------------------------------------------------------------------------------
 
@@ -70,15 +43,17 @@ def test_scores_are_those_of_the_personal_models(net):
 
 
 def plain_pulled(fed, model, v, anchor, k, t, lam, epochs):
-    """Steps on cross-entropy plus lam / 2 |v - anchor|^2, written as a loss."""
+    """Steps on cross-entropy plus lam / 2 |v - anchor|^2, written as a loss: the model, and the mean cross-entropy."""
     plain, still = module_of(fed, model, v), dict(module_of(fed, model, anchor).named_parameters())
-    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    optimizer, losses = torch.optim.SGD(plain.parameters(), lr=0.1), []
     for batch in fed.batches(torch.tensor([k]), t, epochs=epochs):
         apart = sum((p - still[name].detach()).square().sum() for name, p in plain.named_parameters())
         optimizer.zero_grad()
-        (cross_entropy(plain(batch.x[0]), batch.y[0]) + lam / 2 * apart).backward()
+        loss = cross_entropy(plain(batch.x[0]), batch.y[0])
+        (loss + lam / 2 * apart).backward()
         optimizer.step()
-    return fed.layout.flatten(dict(plain.state_dict()))
+        losses += [loss.detach()] * len(batch.y[0])
+    return fed.layout.flatten(dict(plain.state_dict())), torch.stack(losses).mean()
 
 
 @both_nets
@@ -89,11 +64,15 @@ def test_rounds_against_plain_modules(net, personal_epochs):
     v, theta, chosen = fed.theta0.repeat(3, 1), fed.theta0, [[0, 1, 2], [2, 0], [1, 2]]
     rounds = after(Ditto(lam=0.5, personal_epochs=personal_epochs), fed, chosen)
     for t, (state, notes) in enumerate(rounds):
+        losses = []
         for k in chosen[t]:
-            v[k] = plain_pulled(fed, model, v[k], theta, k, t, 0.5, personal_epochs or 2)
+            v[k], loss = plain_pulled(fed, model, v[k], theta, k, t, 0.5, personal_epochs or 2)
+            losses.append(loss)
         theta = torch.stack([plain_sgd(fed, model, theta, k, t, lr=0.1, epochs=2)[0] for k in chosen[t]]).mean(0)
         torch.testing.assert_close(torch.stack(state.local), v)
         torch.testing.assert_close(state.shared, theta)
+        torch.testing.assert_close(notes["train_loss"], torch.stack(losses).float())
+        assert notes["upload"].tolist() == [fed.num_params] * len(chosen[t])
         assert notes["passes"] == 2 + (personal_epochs or 2)
 
 

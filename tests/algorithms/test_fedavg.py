@@ -1,85 +1,48 @@
-"""FedAvg and FedAvg-FT: by hand, against plain PyTorch, and their weights, steps and statistics."""
+"""FedAvg and FedAvg-FT: against plain PyTorch, fine-tuning by hand, and their weights, steps and statistics."""
 
 import pytest
 import torch
 
 from pfl_core import Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg, FedAvgFT
-from tests.helpers import cnn, everyone, federation, linear_federation, mlp, plain_sgd, same_bits
+from tests.helpers import after, cnn, everyone, federation, linear_federation, mlp, plain_sgd, same_bits
 
 F64 = torch.float64
 
 
-def by_hand():
-    """Client 0 has one sample, client 1 three equal ones; one full batch, logits = W x, W = 0, rate 1."""
-    return linear_federation([([[2, 1]], [0]), ([[1, 3]] * 3, [1] * 3)])
-
-
-A = torch.tensor([1, 0.5, -1, -0.5], dtype=F64)  # what client 0 trains from 0: +x/2 on its class, -x/2 on the other
-B = torch.tensor([-0.5, -1.5, 0.5, 1.5], dtype=F64)  # client 1: three equal samples have the gradient of one
-
-
-@pytest.mark.parametrize(
-    ("weighting", "lr_server", "shared"),
-    [
-        ("uniform", 1.0, [0.25, -0.5, -0.25, 0.5]),
-        ("samples", 1.0, [-0.125, -1.0, 0.125, 1.0]),
-        ("uniform", 0.5, [0.125, -0.25, -0.125, 0.25]),
-        ("samples", 2.0, [-0.25, -2.0, 0.25, 2.0]),
-        ("samples", 0.0, [0.0, 0.0, 0.0, 0.0]),
-    ],
-)
-def test_a_round_by_hand(weighting, lr_server, shared):
-    """At W = 0 both classes have probability 1/2, so client k trains W_y += x/2, W_other -= x/2: A and B above.
-
-    uniform: (A + B) / 2 = (0.25, -0.5, -0.25, 0.5); samples: (A + 3 B) / 4 = (-0.125, -1, 0.125, 1).
-    A server step of g from 0 multiplies by g.
-    """
-    fed, algorithm = by_hand(), FedAvg(weighting, lr_server)
-    state, notes = algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)
-    torch.testing.assert_close(state.shared, torch.tensor(shared, dtype=F64))
-    torch.testing.assert_close(notes["train_loss"], torch.full((2,), 2.0).log())
-    assert notes["upload"].tolist() == [4, 4]
-    assert notes["passes"] == 1
-
-
-def test_a_second_round_by_hand():
-    """From w = (0.25, -0.5; -0.25, 0.5), logits' difference z = (0.5, -1).x.
-
-    Client 0: z = 1 - 1 = 0, so its class has p = 1/2 again and it trains w + A.
-    Client 1: z = 0.5 - 3 = -2.5 towards its class 1, the wrong class has r = 1 / (1 + e^2.5): w + 2 r B.
-    Mean: w + A/2 + r B.
-    """
-    fed = by_hand()
-    state, _ = run(FedAvg(), fed, Schedule(2))
-    r = 1 / (1 + torch.tensor(2.5, dtype=F64).exp())
-    torch.testing.assert_close(state.shared, (A + B) / 2 + A / 2 + r * B)
-
-
 def test_fine_tuning_by_hand():
-    """After one round every client takes one more step of its own from the mean (see the second round above)."""
-    fed, algorithm = by_hand(), FedAvgFT(finetune_epochs=1)
+    """Logits W x, W = 0, rate 1, one full batch. Client 0 has one sample, client 1 three equal ones.
+
+    At W = 0 both classes have probability 1/2, so a client trains +x/2 on its class and -x/2 on the other: A and B. At
+    their mean w = (0.25, -0.5; -0.25, 0.5) client 0 has equal logits again and takes the step A; client 1's differ by
+    2.5 towards the wrong class, which has r = 1 / (1 + e^2.5) of its own, so its step is 2 r B.
+    """
+    fed = linear_federation([([[2, 1]], [0]), ([[1, 3]] * 3, [1] * 3)])
+    a, b = torch.tensor([[1, 0.5, -1, -0.5], [-0.5, -1.5, 0.5, 1.5]], dtype=F64)
+    algorithm = FedAvgFT(finetune_epochs=1)
     state, _ = algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)
     r = 1 / (1 + torch.tensor(2.5, dtype=F64).exp())
-    mean = (A + B) / 2
+    mean = (a + b) / 2
     torch.testing.assert_close(
-        algorithm.evaluation_models(fed, state, everyone(fed), 0), torch.stack([mean + A, mean + 2 * r * B])
+        algorithm.evaluation_models(fed, state, everyone(fed), 0), torch.stack([mean + a, mean + 2 * r * b])
     )
     torch.testing.assert_close(state.shared, mean)
 
 
+@pytest.mark.parametrize("lr_server", [1.0, 0.5])
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-def test_rounds_against_plain_modules(weighting):
+def test_rounds_against_plain_modules(weighting, lr_server):
     """Batch-norm statistics are averaged with the same weights."""
     model = cnn(bn=True)
     fed = federation(model, sizes=(12, 8, 20), shape=(1, 4, 4), dtype=F64, epochs=2)
-    state, _ = run(FedAvg(weighting), fed, Schedule(2))
     share = torch.tensor([12, 8, 20]) / 40 if weighting == "samples" else torch.full((3,), 1 / 3, dtype=F64)
     theta = fed.theta0
-    for t in range(2):
-        trained = torch.stack([plain_sgd(fed, model, theta, k, t, lr=0.1, epochs=2)[0] for k in range(3)])
-        theta = share.double() @ trained
-    torch.testing.assert_close(state.shared, theta, rtol=1e-6, atol=1e-7)
+    for t, (state, notes) in enumerate(after(FedAvg(weighting, lr_server), fed, 2)):
+        trained, losses = zip(*(plain_sgd(fed, model, theta, k, t, lr=0.1, epochs=2) for k in range(3)), strict=True)
+        theta = theta + lr_server * (share.double() @ torch.stack(trained) - theta)
+        torch.testing.assert_close(state.shared, theta, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(notes["train_loss"], torch.tensor([sum(row) / len(row) for row in losses]))
+        assert notes["passes"] == 2
 
 
 def test_only_participants_count():

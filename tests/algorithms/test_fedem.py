@@ -1,4 +1,4 @@
-"""FedEM: a round by hand, against plain autograd, and where it is FedAvg."""
+"""FedEM: against plain autograd, and its predictions and start."""
 
 from dataclasses import replace
 
@@ -8,34 +8,8 @@ from torch.nn.functional import cross_entropy
 
 from pfl_core import Schedule, run
 from pfl_core.algorithms.fedem import FedEM
-from tests.algorithms.two_nets import F64, SIZES, SOME, both_nets, fed_of, net_of, wrong
-from tests.helpers import after, linear_federation, module_of, same_bits
-
-
-def test_a_round_by_hand():
-    """Logits W x, two components: 0 and A = (1, .5; -1, -.5); rate 1, one full batch.
-
-    Client 0, x = (2, 1), y = 0: its losses are log 2 and log(1 + e^-5), so its responsibilities go as 1 / 2 to
-    1 - wrong(5); call them p and 1 - p. The gradients are -A at 0 and -2 wrong(5) A at A, times the responsibility.
-    Client 1, twice x = (1, 3), y = 1: A gives it the margin -5; responsibilities r and 1 - r as 1 / 2 to wrong(5);
-    gradients -B, B = (-.5, -1.5; .5, 1.5), and -2 (1 - wrong(5)) B. It weighs twice as much.
-    """
-    fed, algorithm = linear_federation([([[2, 1]], [0]), ([[1, 3]] * 2, [1] * 2)]), FedEM(components=2)
-    a, b = torch.tensor([[1, 0.5, -1, -0.5], [-0.5, -1.5, 0.5, 1.5]], dtype=F64)
-    start = replace(algorithm.init(fed, fed.theta0), components=torch.stack([0 * a, a]))
-    state, notes = algorithm.round(fed, start, torch.tensor([0, 1]), 0)
-    w = wrong(5.0)
-    p, r = 0.5 / (0.5 + 1 - w), 0.5 / (0.5 + w)
-    torch.testing.assert_close(state.mixture, torch.stack([torch.stack([p, 1 - p]), torch.stack([r, 1 - r])]))
-    torch.testing.assert_close(state.components[0], (p * a + 2 * r * b) / 3)
-    second = a + (1 - p) * 2 * w * a, a + (1 - r) * 2 * (1 - w) * b
-    torch.testing.assert_close(state.components[1], (second[0] + 2 * second[1]) / 3)
-    loss = [p * -torch.log(wrong(0)) - (1 - p) * torch.log(1 - w), r * -torch.log(wrong(0)) - (1 - r) * torch.log(w)]
-    torch.testing.assert_close(notes["train_loss"], torch.stack(loss).float())
-    assert notes["upload"].tolist() == [8, 8]
-
-
-# ---- against plain autograd -----------------------------------------------------------------------------------------
+from tests.algorithms.two_nets import F64, SIZES, SOME, both_nets, fed_of, net_of
+from tests.helpers import after, module_of, same_bits
 
 
 def plain_losses(fed, model, theta, k):
@@ -44,15 +18,17 @@ def plain_losses(fed, model, theta, k):
 
 
 def plain_component(fed, model, theta, k, t, duty):
-    """Two epochs on the loss with every sample's weight [n_k]."""
+    """Two epochs on the loss with every sample's weight [n_k]: the model, and the mean of this loss."""
     plain = module_of(fed, model, theta)
-    optimizer = torch.optim.SGD(plain.parameters(), 0.1)
+    optimizer, losses = torch.optim.SGD(plain.parameters(), 0.1), []
     for batch in fed.batches(torch.tensor([k]), t):
         each = cross_entropy(plain(batch.x[0]), batch.y[0], reduction="none")
         optimizer.zero_grad()
-        ((duty[batch.index[0]] * each).sum() / len(each)).backward()
+        weighted = duty[batch.index[0]] * each
+        (weighted.sum() / len(each)).backward()
         optimizer.step()
-    return fed.layout.flatten(dict(plain.state_dict()))
+        losses.append(weighted.detach())
+    return fed.layout.flatten(dict(plain.state_dict())), torch.cat(losses).mean()
 
 
 @pytest.mark.parametrize(("net", "stacked"), [("mlp", True), ("mlp", False), ("cnn", False)])
@@ -61,20 +37,22 @@ def test_rounds_against_plain_modules(net, stacked, options):
     fed, model, algorithm = fed_of(net, dtype=F64, stacked=stacked), net_of(net), FedEM(**options)
     start, num = algorithm.init(fed, fed.theta0), algorithm.components
     components, mixture = start.components, torch.full((4, num), 1 / num, dtype=F64)
-    for t, (state, _) in enumerate(after(algorithm, fed, SOME)):
-        own = []
+    for t, (state, notes) in enumerate(after(algorithm, fed, SOME)):
+        own, losses = [], []
         for k in SOME[t]:
             likely = torch.stack([plain_losses(fed, model, c, k).neg().exp() for c in components], 1) * mixture[k]
             duty = likely / likely.sum(1, keepdim=True)
             mixture[k] = duty.mean(0)
-            own.append(
-                torch.stack([plain_component(fed, model, c, k, t, duty[:, m]) for m, c in enumerate(components)])
-            )
+            trained = [plain_component(fed, model, c, k, t, duty[:, m]) for m, c in enumerate(components)]
+            own.append(torch.stack([theta for theta, _ in trained]))
+            losses.append(sum(loss for _, loss in trained))
         n = torch.tensor([SIZES[k] if algorithm.client_weighting == "samples" else 1 for k in SOME[t]], dtype=F64)
         mean = ((n / n.sum())[:, None, None] * torch.stack(own)).sum(0)
         components = components + algorithm.lr_server * (mean - components)
         torch.testing.assert_close(state.mixture, mixture, rtol=1e-6, atol=1e-8)
         torch.testing.assert_close(state.components, components, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(notes["train_loss"], torch.stack(losses).float())
+        assert notes["upload"].tolist() == [num * fed.num_params] * len(SOME[t])
 
 
 # ---- prediction, the start, the absent ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""FedMask: a round by hand, against plain autograd, and which entries never change."""
+"""FedMask: against plain autograd, the server's step by hand, and which entries never change."""
 
 import pytest
 import torch
@@ -11,36 +11,7 @@ from pfl_core import Schedule, run
 from pfl_core.algorithms.fedmask import FedMask, first_scores, largest
 from pfl_core.seeding import generator
 from tests.algorithms.two_nets import F64, SIZES, SOME, both_nets, fed_of, net_of
-from tests.helpers import after, everyone, linear_federation, module_of, same_bits
-
-
-def test_a_round_by_hand():
-    """W = (4, 1; 2, 3), half of it kept, x = (1, 1) for both clients, y = 0 and y = 1 (twice), rate 1.
-
-    Kept at first: 4 and 3, cut at 2.5, the mean of |W| is 2.5: scores (.6, -.6, -.2, .2). Logits (4, 3), so with q = 1
-    / (1 + e) the gradients of the logits are (-q, q) for client 0 and (1 - q, q - 1) for client 1; those of the mask
-    are W times them, row by row, those of the scores sigma' times that.
-    """
-    fed = linear_federation([([[1, 1]], [0]), ([[1, 1]] * 2, [1] * 2)])
-    algorithm, theta = FedMask(lr_mask=1.0), torch.tensor([4.0, 1, 2, 3], dtype=F64)
-    start = algorithm.init(fed, theta)
-    first = torch.tensor([0.6, -0.6, -0.2, 0.2], dtype=F64)
-    torch.testing.assert_close(torch.stack(start.scores), first.expand(2, -1))
-    state, notes = algorithm.round(fed, start, everyone(fed), 0)
-    q = 1 / (1 + torch.e)
-    soft = torch.sigmoid(first)
-    own = []
-    for gradient in (torch.tensor([-q, q]), torch.tensor([1 - q, q - 1])):
-        own.append(first - soft * (1 - soft) * theta * gradient.to(F64).repeat_interleave(2))
-    kept = [set(row.argsort(descending=True)[:2].tolist()) for row in own]
-    assert kept == [{0, 3}, {2, 3}]
-    for k in range(2):
-        for j in range(4):
-            both = j in kept[0] and j in kept[1]
-            want = (own[0][j] + 2 * own[1][j]) / 3 if both else own[k][j]
-            torch.testing.assert_close(state.scores[k][j], want)
-    assert torch.equal(state.shared, theta)
-    assert notes["upload"].tolist() == [2, 2] and notes["upload_bits"].tolist() == [4, 4]
+from tests.helpers import after, everyone, module_of, same_bits
 
 
 def test_the_server_step_by_hand():
@@ -87,6 +58,11 @@ def test_initial_scores_are_zero_at_the_cut(seed, n, share):
     scores = first_scores(theta, share)
     assert torch.equal(scores > 0, largest(theta.abs(), share))
     assert torch.equal(largest(scores, share), largest(theta.abs(), share))
+
+
+def test_initial_scores_by_hand():
+    """Half of them kept: 4 and 3, cut at 2.5; the mean of |W| is 2.5."""
+    torch.testing.assert_close(first_scores(torch.tensor([4.0, 1, -2, 3]), 0.5), torch.tensor([0.6, -0.6, -0.2, 0.2]))
 
 
 # ---- against plain autograd -----------------------------------------------------------------------------------------
@@ -143,13 +119,15 @@ def test_rounds_against_plain_modules(net, stacked, options):
     split = [fed.layout.field(n).stop - fed.layout.field(n).start for n in names]
     own = [dict(zip(names, row.split(split), strict=True)) for row in algorithm.init(fed, fed.theta0).scores]
     moved = False
-    for t, (state, _) in enumerate(after(algorithm, fed, SOME)):
+    for t, (state, notes) in enumerate(after(algorithm, fed, SOME)):
         theta = torch.cat([fed.theta0[:d], statistics])
         trained = {k: plain_client(algorithm, fed, model, theta, own[k], k, t) for k in SOME[t]}
         n = {k: SIZES[k] if algorithm.client_weighting == "samples" else 1 for k in SOME[t]}
         statistics = sum(n[k] * trained[k][1] for k in SOME[t]) / sum(n.values())
+        upload = 0
         for name in names:
             kept = {k: plain_mask(algorithm, trained[k][0][name]) for k in SOME[t]}
+            upload = upload + torch.stack([*kept.values()]).sum(1)
             moved |= any(not torch.equal(m, plain_mask(algorithm, own[k][name])) for k, m in kept.items())
             new = {k: trained[k][0][name].clone() for k in SOME[t]}
             for j in range(len(new[SOME[t][0]])):
@@ -161,6 +139,8 @@ def test_rounds_against_plain_modules(net, stacked, options):
         want = torch.stack([torch.cat([row[name] for name in names]) for row in own])
         torch.testing.assert_close(torch.stack(state.scores), want, rtol=1e-6, atol=1e-8)
         torch.testing.assert_close(state.shared[d:], statistics)
+        assert torch.equal(notes["upload"], upload)
+        assert notes["upload_bits"].tolist() == [sum(split)] * len(SOME[t])
     assert moved
 
 

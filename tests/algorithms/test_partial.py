@@ -1,19 +1,17 @@
-"""FedPer, FedRep, FedBABU and LG-FedAvg: by hand, in plain PyTorch, and where they equal other methods bitwise."""
+"""FedPer, FedRep, FedBABU and LG-FedAvg: in plain PyTorch, and where they equal other methods bitwise."""
 
-from collections import OrderedDict
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
-from pfl_core import Federation, LocalTraining, Schedule, Split, Training, run
+from pfl_core import LocalTraining, Schedule, run
 from pfl_core.algorithms.fedavg import FedAvg, client_weight
 from pfl_core.algorithms.fedselect.method import FedSelect
 from pfl_core.algorithms.partial import FedBABU, FedPer, FedRep, LGFedAvg, select_entries, top_layers
 from pfl_core.engine import rounds
-from tests.algorithms.two_nets import F64, both_nets, fed_of, head_of, wrong
-from tests.helpers import cnn, everyone, mlp, one_line, plain_sgd, same_bits
+from tests.algorithms.two_nets import F64, both_nets, fed_of, head_of, net_of
+from tests.helpers import everyone, one_line, plain_sgd, same_bits
 
 ALL = [FedPer(), FedRep(), FedBABU(finetune_epochs=1), LGFedAvg()]
 every_method = pytest.mark.parametrize("algorithm", ALL, ids=lambda a: type(a).__name__)
@@ -26,96 +24,23 @@ def models_of(algorithm, fed, num=3, **schedule):
     return [algorithm.evaluation_models(fed, s.state, everyone(fed), s.t) for s in after]
 
 
-# ---- by hand --------------------------------------------------------------------------------------------------------
-
-
-def by_hand(head=(0.0, 0.0), **training):
-    """Logits h w x of one number x: body w = 1, head h [2]; client 0: x = 2, y = 0; client 1: x = 1, y = 1; rate 1."""
-    model = nn.Sequential(OrderedDict(body=nn.Linear(1, 1, bias=False), head=nn.Linear(1, 2, bias=False)))
-    model.body.weight.data.fill_(1.0)
-    model.head.weight.data = torch.tensor(head).view(2, 1)
-    data = Split.of([(torch.tensor([[2.0]]), torch.tensor([0])), (torch.tensor([[1.0]]), torch.tensor([1]))])
-    train = Training(lr=1.0, **training)
-    return Federation(model, {"train": data, "test": data}, seed=0, rounds=5, train=train, dtype=F64)
-
-
-def test_fedrep_by_hand():
-    """Margin z = (h_y - h_o) w x, wrong class q = 1 / (1 + e^z): h_y += q w x, h_o -= q w x, w += q (h_y - h_o) x.
-
-    Head pass at h = 0: q = 1/2, so h = (1, -1) and (-1/2, 1/2). Body pass: margins 2 * 2 = 4 and 1, so w = 1 + 4 q and
-    1 + r with q = 1 / (1 + e^4), r = 1 / (1 + e). Mean: 1 + 2 q + r / 2; the heads stay personal.
-    """
-    fed, algorithm = by_hand(), FedRep(head_epochs=1)
-    state, notes = algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)
-    w = 1 + 2 * wrong(4.0) + wrong(1.0) / 2
-    torch.testing.assert_close(state.shared, torch.stack([w, *torch.zeros(2, dtype=F64)]))
-    torch.testing.assert_close(torch.stack(state.own), torch.tensor([[1, -1], [-0.5, 0.5]], dtype=F64))
-    models = algorithm.evaluation_models(fed, state, torch.tensor([1, 0]), 0)
-    torch.testing.assert_close(models, torch.tensor([[w, -0.5, 0.5], [w, 1, -1]], dtype=F64))
-    assert notes["upload"].tolist() == [1, 1]
-    assert notes["passes"] == 2
-    torch.testing.assert_close(notes["train_loss"], -torch.stack([1 - wrong(4.0), 1 - wrong(1.0)]).log().float())
-
-
-def test_fedper_by_hand():
-    """Both at once: in round 0 the head is 0, so that the body does not move; then FedRep's body step and a head step.
-
-    Round 1, client 0: z = 4, h = (1, -1) + 2 q (1, -1), w = 1 + 4 q; client 1: z = 1, h = (1 + 2 r) (-1/2, 1/2), 1 + r.
-    """
-    fed, algorithm = by_hand(), FedPer()
-    state, _ = run(algorithm, fed, Schedule(2))
-    q, r = wrong(4.0), wrong(1.0)
-    torch.testing.assert_close(state.shared[0], 1 + 2 * q + r / 2)
-    rows = (1 + 2 * q) * torch.tensor([1, -1], dtype=F64), (1 + 2 * r) * torch.tensor([-0.5, 0.5], dtype=F64)
-    torch.testing.assert_close(torch.stack(state.own), torch.stack(rows))
-
-
-def test_lg_fedavg_by_hand():
-    """Round 0 as above; mean head (1/4, -1/4), bodies 1.
-
-    Round 1, client 0: z = 1, r as above: h = (1/4 + 2 r, ...), w = 1 + r. Client 1: z = -1/2, s = 1 / (1 + e^-1/2):
-    h = (1/4 - s, ...), w = 1 - s / 2. Mean: h_0 = 1/4 + r - s / 2 = -h_1; the bodies stay personal.
-    """
-    fed = by_hand()
-    state, history = run(LGFedAvg(), fed, Schedule(2))
-    r, s = wrong(1.0), wrong(-0.5)
-    h = 0.25 + r - s / 2
-    torch.testing.assert_close(state.shared[1:], torch.stack([h, -h]))
-    torch.testing.assert_close(torch.cat(state.own), torch.stack([1 + r, 1 - s / 2]))
-    assert history.series["upload"][1] == [[2.0, 2.0]] * 2
-    assert history.series["personal_share"][1] == [pytest.approx(1 / 3)] * 2
-
-
-def test_fedbabu_by_hand():
-    """Head (1, 0), never trained: margins 2 and -1, w = 1 + 2 q and 1 - s with q = 1 / (1 + e^2), s = 1 / (1 + e^-1).
-
-    Fine-tuning from their mean m is one step on both parts, or on one: client 0 has z = 2 m, wrong class u.
-    """
-    fed = by_hand(head=(1.0, 0.0))
-    algorithm = FedBABU(finetune_epochs=1)
-    state, notes = algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)
-    m = 1 + wrong(2.0) - wrong(-1.0) / 2
-    torch.testing.assert_close(state.shared, torch.tensor([m, 1, 0], dtype=F64))
-    assert notes["upload"].tolist() == [1, 1]
-    u = wrong(2 * m)
-    head, body = (1 + 2 * u * m, -2 * u * m), m + 2 * u
-    for part, want in {"all": (body, *head), "head": (m, *head), "body": (body, 1.0, 0.0)}.items():
-        tuned = replace(algorithm, finetune_part=part).evaluation_models(fed, state, torch.tensor([0]), 0)[0]
-        torch.testing.assert_close(tuned, torch.tensor(want, dtype=F64))
-
-
 # ---- plain PyTorch --------------------------------------------------------------------------------------------------
 
 
-def plain_local(algorithm, fed, model, theta_k, k, t):
-    """One client's round with ``torch.optim.SGD``."""
+def parts_of(fed):
+    """Names of the parameters: the head's, and all others."""
     names = [f.name for f in fed.layout.params]
-    head, body = (set(filter(lambda n, of=of: n.startswith("head") == of, names)) for of in (True, False))
+    return [{n for n in names if n.startswith("head") == of_head} for of_head in (True, False)]
+
+
+def plain_local(algorithm, fed, model, theta_k, k, t):
+    """One client's round with ``torch.optim.SGD``: the model, and the losses of all samples of the last pass."""
+    head, body = parts_of(fed)
     if isinstance(algorithm, FedRep):
         theta_k, _ = plain_sgd(fed, model, theta_k, k, t, lr=0.3, epochs=2, only=head)
-        return plain_sgd(fed, model, theta_k, k, t, lr=0.1, epochs=1, only=body)[0]
+        return plain_sgd(fed, model, theta_k, k, t, lr=0.1, epochs=1, only=body)
     only = body if isinstance(algorithm, FedBABU) else None
-    return plain_sgd(fed, model, theta_k, k, t, lr=0.1, epochs=2, only=only)[0]
+    return plain_sgd(fed, model, theta_k, k, t, lr=0.1, epochs=2, only=only)
 
 
 @both_nets
@@ -123,21 +48,36 @@ def plain_local(algorithm, fed, model, theta_k, k, t):
 @pytest.mark.parametrize("method", [FedPer, FedRep, FedBABU, LGFedAvg])
 def test_rounds_against_plain_modules(method, net, policy):
     """Two rounds, the second without client 1, weights by samples; statistics local or averaged."""
-    fed = fed_of(net, sizes=(12, 8, 20), dtype=F64)
-    model = mlp() if net == "mlp" else cnn(bn=True)
+    fed, model = fed_of(net, sizes=(12, 8, 20), dtype=F64), net_of(net)
     rate = {"lr_head": 0.3} if method is FedRep else {}
     algorithm = method("samples", policy, **rate)
     own = ~head_of(fed) if method is LGFedAvg else head_of(fed)
     own[fed.num_params :] = policy == "local"
     theta, state = fed.theta0.repeat(3, 1), algorithm.init(fed, fed.theta0)
     for t, chosen in enumerate(([0, 1, 2], [2, 0])):
-        state, _ = algorithm.round(fed, state, torch.tensor(chosen), t)
-        for k in chosen:
-            theta[k] = plain_local(algorithm, fed, model, theta[k], k, t)
+        state, notes = algorithm.round(fed, state, torch.tensor(chosen), t)
+        for s, k in enumerate(chosen):
+            theta[k], losses = plain_local(algorithm, fed, model, theta[k], k, t)
+            assert float(notes["train_loss"][s]) == pytest.approx(sum(losses) / len(losses))
         weight = torch.tensor([12.0, 8, 20], dtype=F64)[chosen]
         mean = (weight / weight.sum()) @ theta[chosen]
         theta[:, ~own] = mean[~own]
         torch.testing.assert_close(algorithm.client_models(fed, state, everyone(fed)), theta)
+        sent = int((~own)[: fed.num_params].sum())
+        assert notes["upload"].tolist() == [sent] * len(chosen)
+        assert notes["personal_share"] == pytest.approx(1 - sent / fed.num_params)
+        assert notes["passes"] == (3 if method is FedRep else 2)
+
+
+@both_nets
+@pytest.mark.parametrize("part", ["all", "head", "body"])
+def test_fedbabus_fine_tuning_against_plain_modules(net, part):
+    fed, model, algorithm = fed_of(net, dtype=F64), net_of(net), FedBABU(finetune_epochs=3, finetune_part=part)
+    state, _ = algorithm.round(fed, algorithm.init(fed, fed.theta0), everyone(fed), 0)
+    head, body = parts_of(fed)
+    only = {"all": head | body, "head": head, "body": body}[part]
+    want = [plain_sgd(fed, model, state.shared, k, (0, "finetune"), lr=0.1, epochs=3, only=only)[0] for k in (2, 0)]
+    torch.testing.assert_close(algorithm.evaluation_models(fed, state, torch.tensor([2, 0]), 0), torch.stack(want))
 
 
 # ---- where they are other methods, bit for bit ----------------------------------------------------------------------
