@@ -36,11 +36,6 @@ DATA_DEFAULTS = {
     **CORRUPT,
 }
 
-# Renamed and removed fields and options, needed to read specs that were stored earlier:
-# (owner, old name) -> new name, or None if it was removed. The owner is "run", "training", or a kind and a name such as
-# "method fedselect".
-RENAMED: dict[tuple[str, str], str | None] = {}
-
 
 @dataclass(frozen=True)
 class RunSpec:
@@ -96,13 +91,10 @@ class RunSpec:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> RunSpec:
-        """The spec that ``to_json`` wrote. Field names from before a change in RENAMED are accepted.
-
-        Raises ValueError for unknown or wrong fields.
-        """
+        """The spec that ``to_json`` wrote. Raises ValueError for unknown or wrong fields."""
         if not isinstance(stored, Mapping) or "method" not in stored:
             raise ValueError(f"run {stored!r} has no method; give e.g. {{'method': {{'name': 'fedavg'}}}}")
-        given = _renamed(stored, RENAMED)
+        given = dict(stored)
         train = given.pop("train", {})
         if not isinstance(train, Mapping):
             raise ValueError(f"run: train={train!r} is not a dictionary; give e.g. {{'lr': 0.05}}")
@@ -136,10 +128,9 @@ class RunSpec:
     def identity(self, written_out: bool = False) -> dict[str, Any]:
         """What determines the run's results, as plain data: all fields that differ from their defaults, without tags.
 
-        Defaults are left out so that adding a field or option does not change the keys of stored runs. For the same
-        reason, renamed fields have their old names here (RENAMED). Of the device only the kind counts ("cuda", not
-        "cuda:1"). The data folder, downloading and the path of a partition's file do not count. ``written_out``:
-        include the defaults, under current names.
+        Defaults are left out so that adding a field or option does not change the keys of stored runs. Of the device
+        only the kind counts ("cuda", not "cuda:1"). The data folder, downloading and the path of a partition's file do
+        not count. ``written_out``: include the defaults.
         """
         return self._written(True) if written_out else json.loads(self._identity)
 
@@ -169,16 +160,12 @@ class RunSpec:
             "partition": without_defaults(options(self.partition, *_place(self.partition)), defaults(assign)),
             "model": without_defaults(options(self.model), defaults(network)),
         }
-        current = {
+        return {
             # the name stands first, and wins over an option that is called so
             **{kind: {"name": ""} | values | {"name": getattr(self, kind)["name"]} for kind, values in chosen.items()},
             "train": without_defaults(_fields(self.train), defaults(Training)),
             **without_defaults(run_fields, run_defaults),
         }
-        if written_out:
-            return current
-        old_names: dict[tuple[str, str], str | None] = {(of, new): old for (of, old), new in RENAMED.items() if new}
-        return _renamed(current, old_names)
 
     @property
     def device_kind(self) -> str:
@@ -295,19 +282,6 @@ def plain_value(given: Any) -> Any:
         reason = str(error).partition(":")[0]
         raise ValueError(f"not possible in a run ({reason}); give finite numbers, text, lists, dictionaries") from None
     return json.loads(text, parse_float=_number)
-
-
-def _renamed(spec: Mapping[str, Any], names: Mapping[tuple[str, str], str | None]) -> dict[str, Any]:
-    """A spec with renamed fields. ``names``: (owner, name) -> new name, or None to leave the field out."""
-    out = dict(spec)
-    for kind in (*_COMPONENTS, "train", "run") if names else ():
-        fields = out if kind == "run" else out.get(kind)
-        if isinstance(fields, Mapping):
-            owner = {"train": "training", "run": "run"}.get(kind, f"{kind} {fields.get('name')}")
-            pairs = [(names.get((owner, name), name), value) for name, value in fields.items()]
-            renamed = {name: value for name, value in pairs if name is not None}
-            out = renamed if kind == "run" else {**out, kind: renamed}
-    return out
 
 
 def _number(text: str) -> float | int:

@@ -9,7 +9,6 @@ from torch import nn
 
 from pfl_core import algorithm, data, models, partition
 from pfl_core.runs import RunSpec, versions
-from pfl_core.runs.spec import RENAMED
 from tests.runs.outside import HERE
 
 FEDAVG = {"name": "fedavg"}
@@ -102,19 +101,6 @@ def test_no_data_are_read_for_a_key(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError):
         spec.checksums()
     assert spec.key() != spec.key({"cifar10": "of another file"})
-
-
-def test_old_names_of_fields_are_read(monkeypatch):
-    monkeypatch.setitem(RENAMED, ("method fedselect", "limit"), "alpha")
-    monkeypatch.setitem(RENAMED, ("training", "nesterov"), None)
-    monkeypatch.setitem(RENAMED, ("run", "turns"), "rounds")
-    plain = {"method": {"name": "fedselect", "limit": 0.5}, "train": {"lr": 0.1, "nesterov": False}, "turns": 7}
-    spec = RunSpec.from_json(plain)
-    assert (spec.method["alpha"], spec.train.lr, spec.rounds) == (0.5, 0.1, 7)
-    own = spec.identity()
-    assert (own["method"], own["train"], own["turns"]) == ({"name": "fedselect", "limit": 0.5}, {"lr": 0.1}, 7)
-    assert "rounds" not in own, "a run keeps the key that it was stored under"
-    assert spec.identity(written_out=True)["method"]["alpha"] == 0.5
 
 
 class Net(nn.Module):
