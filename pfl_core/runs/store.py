@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 
 from pfl_core.data import data_dir
-from pfl_core.files import PART, atomic_write, checksum, fingerprint
+from pfl_core.files import PART, atomic_write, checksum
 from pfl_core.options import checked
 from pfl_core.plugins import MissingCodeError, MissingCodeWarning
 from pfl_core.runs.packing import in_full, listed, packed, ranged, shortened, unpacked
@@ -41,12 +42,24 @@ class DamagedError(ValueError):
 
 
 class Store:
-    """Records in PFL_RUNS_DIR (default: ``runs/`` in the data folder) and, read only, in ``data/results/``."""
+    """Records in PFL_RUNS_DIR (default: ``runs/`` in the data folder) and, read only, in ``data/results/``.
+
+    The committed records are listed once; a new Store sees those that were added or removed since.
+    """
 
     def __init__(self, root: Path | None = None, results: Path | None = None) -> None:
         self.root = root or Path(os.environ.get("PFL_RUNS_DIR") or data_dir() / "runs")
         self.results = RESULTS if results is None else results
         self.without_code: list[Path] = []  # records that could not be read because of a MissingCodeError
+
+    @cached_property
+    def committed(self) -> dict[str, list[Path]]:
+        """The files in ``data/results/`` by their keys."""
+        files: dict[str, list[Path]] = {}
+        for folder, _, names in os.walk(self.results):
+            for name in filter(_RECORD.fullmatch, sorted(names)):
+                files.setdefault(name.removesuffix(".json"), []).append(Path(folder) / name)
+        return files
 
     def path(self, key: str) -> Path:
         """The file of a record."""
@@ -106,7 +119,7 @@ class Store:
             candidate = spec if device == spec.device_kind else replace(spec, device=device)
             _, record = self.locate(candidate)
             if record is None:
-                record = self._longest(_listed(self.results).get(candidate.key(), ()))
+                record = self._longest(self.committed.get(candidate.key(), ()))
             if record is not None:
                 return replace(record, spec=candidate)
         return None
@@ -114,7 +127,7 @@ class Store:
     def get(self, key: str) -> Record | None:
         """The record of that key, or None. A damaged file is renamed with a warning and counts as missing."""
         own = self.path(key)
-        return self._longest([*([own] if own.exists() else []), *_listed(self.results).get(key, ())])
+        return self._longest([*([own] if own.exists() else []), *self.committed.get(key, ())])
 
     def put(self, record: Record) -> Path:
         """Write a record atomically. Raises as ``check_replaceable``."""
@@ -136,7 +149,7 @@ class Store:
     def files(self) -> dict[str, list[Path]]:
         """The files of each key, the store's own first."""
         paths_of = {name.removesuffix(".json"): [self.root / name] for name in sorted(self.names())}
-        for key, paths in _listed(self.results).items():
+        for key, paths in self.committed.items():
             paths_of.setdefault(key, []).extend(paths)
         return paths_of
 
@@ -189,29 +202,6 @@ class Store:
                 self.without_code.append(path)
         warnings.warn(said, kind, stacklevel=3)
         return None
-
-
-_listings: dict[Path, tuple[dict[Path, tuple[int, ...] | None], dict[str, list[Path]]]] = {}
-
-
-def _listed(results: Path) -> dict[str, list[Path]]:
-    """The record files below a folder by their keys; listed again only if a folder has changed."""
-    states, files = _listings.get(results, ({}, {}))
-    if not states or any(state is None or _state(folder) != state for folder, state in states.items()):
-        states, files = {}, {}
-        for folder, _, names in os.walk(results):
-            states[Path(folder)] = _state(Path(folder))
-            for name in filter(_RECORD.fullmatch, sorted(names)):
-                files.setdefault(name.removesuffix(".json"), []).append(Path(folder) / name)
-        _listings[results] = states, files
-    return files
-
-
-def _state(folder: Path) -> tuple[int, ...] | None:
-    """The fingerprint of a folder; None if it changed just now or is gone."""
-    with suppress(OSError):
-        return fingerprint(folder)
-    return None
 
 
 def write_record(record: Record, path: Path) -> Path:

@@ -10,7 +10,7 @@ import pytest
 
 from pfl_core import algorithm
 from pfl_core.papers.fedselect.settings import SETTINGS
-from pfl_core.runs import RESULTS, execute, write_record
+from pfl_core.runs import RESULTS, Store, execute, write_record
 from pfl_core.runs.estimate import STEP_SECONDS, Cost, Survey, Timings, _peak_memory, _timing, estimate
 
 
@@ -115,6 +115,7 @@ def test_committed_runs_are_used_where_none_is_stored_here(store):
     record = dataclasses.replace(execute(small(), store), seconds=10.0)
     write_record(record, store.results / f"{record.key}.json")
     store.path(record.key).unlink()
+    store = Store(store.root, store.results)  # one that lists what was committed since
     assert cost_of([small(seed=1)], store).seconds == 10.0
     assert "and the speed of committed runs (" in cost_of([small(method="fedavg")], store).basis
 

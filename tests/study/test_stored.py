@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from pfl_core.papers.fedselect.paper import PAPER
-from pfl_core.runs import execute, sweep, write_record
+from pfl_core.runs import Store, execute, sweep, write_record
 from pfl_core.study.plots import caption
 from pfl_core.study.stored import read_or_compute
 from pfl_core.training import Training
@@ -62,6 +62,7 @@ def test_runs_with_neither_record_nor_data_are_left_out(store, tmp_path, monkeyp
     assert "left out, 2 runs: data set 'cifar10' is not here" in capsys.readouterr().out
     one = dataclasses.replace(records[0], key=wanted[2].key(), spec=wanted[2], data={"cifar10": "of a file elsewhere"})
     write_record(one, store.results / "real" / f"{one.key}.json")
+    store = Store(store.root, store.results)  # one that lists what was committed since
     assert [record.spec for record in read_or_compute(wanted, store=store)] == wanted[:3]
     with pytest.raises(FileNotFoundError, match="is not here"):
         read_or_compute(wanted[3:], store=store)
