@@ -1,9 +1,13 @@
-"""A time at which computation stops, given once for a command (``--stop-after``) and obeyed by all its processes."""
+"""A time at which computation stops, given once for a command (``--stop-after``) and obeyed by all its processes.
+
+Also the error of a sweep: the command tells both errors from others without importing torch.
+"""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 
 VARIABLE = "PFL_DEADLINE"  # environment variable: seconds since 1970; notebook kernels inherit it
 
@@ -12,6 +16,18 @@ _STARTED = time.time() - time.monotonic()
 
 class TimeUpError(RuntimeError):
     """Computation stopped because the time was up. The message is one line; the same command continues."""
+
+
+class SweepError(RuntimeError):
+    """Some runs of a sweep failed; the others are stored. The message has a line for each failed run.
+
+    Attributes:
+        errors: of the runs that failed in this process; those of workers are only in the message.
+    """
+
+    def __init__(self, text: str, errors: Iterable[BaseException] = ()) -> None:
+        super().__init__(text)
+        self.errors = tuple(errors)
 
 
 def deadline() -> float | None:

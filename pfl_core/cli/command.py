@@ -164,7 +164,7 @@ def print_error(error: BaseException, debug: bool) -> int:
         traceback.print_exception(error)
     bad_input = isinstance(error, ValueError | OSError)
     text, name = text_of(error), type(error).__name__
-    message = text if text and (bad_input or _is_sweep_error(error)) else f"{name}: {text}".rstrip(": ")
+    message = text if text and (bad_input or isinstance(error, deadline.SweepError)) else f"{name}: {text}".rstrip(": ")
     line = f"pfl: {' '.join(message.split())}"
     if not debug and len(line) > MAX_LINE:
         line = line[: MAX_LINE - len(MORE)] + MORE
@@ -176,12 +176,6 @@ def print_error(error: BaseException, debug: bool) -> int:
     except OSError:
         _drop_output()
     return BAD_INPUT if bad_input else FAILED
-
-
-def _is_sweep_error(error: BaseException) -> bool:
-    """Whether some runs of a sweep failed. The class is known if a sweep was started."""
-    sweep = sys.modules.get("pfl_core.runs.sweep")
-    return sweep is not None and isinstance(error, sweep.SweepError)
 
 
 def _without_exit(args: argparse.Namespace) -> int:

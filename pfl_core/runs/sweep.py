@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext, suppress
@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from tqdm import tqdm
 
-from pfl_core.deadline import TimeUpError, deadline, passed, time_up
+from pfl_core.deadline import SweepError, TimeUpError, deadline, passed, time_up
 from pfl_core.files import atomic_write
 from pfl_core.plugins import text_of
 from pfl_core.runs import cluster, pool
@@ -29,18 +29,6 @@ from pfl_core.runs.store import Store
 from pfl_core.runs.task import StopWhen, SweepEndedError, Task
 
 POLL_SECONDS = 0.5
-
-
-class SweepError(RuntimeError):
-    """Some runs of a sweep failed; the others are stored. The message has a line for each failed run.
-
-    Attributes:
-        errors: of the runs that failed in this process; those of workers are only in the message.
-    """
-
-    def __init__(self, text: str, errors: Iterable[BaseException] = ()) -> None:
-        super().__init__(text)
-        self.errors = tuple(errors)
 
 
 class RunError(RuntimeError):

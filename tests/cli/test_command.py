@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pfl_core.cli import main
+from pfl_core.deadline import SweepError
 from pfl_core.runs.provenance import ROOT
 
 pytestmark = pytest.mark.usefixtures("folders")
@@ -63,8 +64,6 @@ def test_a_warning_of_several_lines_is_printed_as_one(capsys, monkeypatch):
 
 
 def test_failed_runs_of_a_sweep_give_status_1(capsys, monkeypatch):
-    from pfl_core.runs.sweep import SweepError
-
     def fails(*args, **options):
         raise SweepError("2 of 3 runs failed, the others are stored:\n  a: ValueError: b\n  c: ValueError: d")
 

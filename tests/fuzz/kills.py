@@ -13,9 +13,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from random import Random
 
-from pfl_core.runs import Store, execute, sweep
+from pfl_core.runs import Store, SweepError, execute, sweep
 from pfl_core.runs.provenance import ROOT
-from pfl_core.runs.sweep import SweepError
 from tests.fuzz.cases import METHODS, NOTICED, SURVIVED, Wrong, check_record, end, specs, start, store_in
 from tests.fuzz.cases import undisturbed as _undisturbed
 

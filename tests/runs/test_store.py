@@ -15,9 +15,8 @@ import torch
 from pfl_core.algorithm import method
 from pfl_core.cli import main
 from pfl_core.files import atomic_write, checksum
-from pfl_core.runs import Record, RunSpec, Store, execute, read_record, sweep, write_record
+from pfl_core.runs import Record, RunSpec, Store, SweepError, execute, read_record, sweep, write_record
 from pfl_core.runs.store import SCHEMA, read_content
-from pfl_core.runs.sweep import SweepError
 from pfl_core.study import plots
 from pfl_core.study.frame import frame, row_of
 from tests.helpers import tree
