@@ -17,6 +17,7 @@ from pfl_core.cli.sweeps import show_plan
 from pfl_core.cli.tables import as_json, duration, table
 from pfl_core.data.registry import data_dir
 from pfl_core.deadline import TimeUpError, deadline, passed
+from pfl_core.study.parameters import overrides_of, seeds_of
 from pfl_core.study.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -200,14 +201,10 @@ def parameters_of(name: str, args: argparse.Namespace) -> Parameters:
     if "TRAIN" in given:
         raise ValueError("-p TRAIN: `pfl figures` trains what is missing; --evidence draws without training")
     preset = given.setdefault("PRESET", args.preset or "quick")
-    given.setdefault("SEEDS", None)  # committed notebooks have the seeds of their evidence
+    given["SEEDS"] = seeds_of(given.get("SEEDS"))  # committed notebooks have the seeds of their evidence
     if preset not in PRESETS or args.preset not in (None, preset):
         raise ValueError(f"-p PRESET {preset}: choose from {', '.join(PRESETS)}; it must not contradict --preset")
-    seeds, overrides = given.get("SEEDS"), given.get("OVERRIDES", {})
-    if seeds is not None and not (isinstance(seeds, list) and seeds and all(type(seed) is int for seed in seeds)):
-        raise ValueError(f"-p SEEDS {seeds!r}: give a list of integers such as [0, 1, 2]")
-    if not isinstance(overrides, dict):
-        raise ValueError(f"-p OVERRIDES {overrides!r}: give a JSON object such as " + '{"rounds": 5}')
+    overrides = overrides_of(given.get("OVERRIDES"))
     if "device" in overrides:
         device(str(overrides["device"]))
     if args.device and papers.has_runs(name):
