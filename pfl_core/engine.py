@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from time import perf_counter
-from typing import TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -18,11 +18,12 @@ from pfl_core.federation import Federation, Scores
 from pfl_core.federation.federation import EVAL_BATCH
 from pfl_core.federation.types import Predict
 from pfl_core.layout import is_users_own
-from pfl_core.options import check_fields
+from pfl_core.options import Part, PositiveInt, Share, check_fields
 from pfl_core.plugins import PACKAGE
 from pfl_core.seeding import Key, generator, seeded
 
 Result = TypeVar("Result")
+Sampling = Literal["each_round", "once"]
 
 
 @dataclass(frozen=True)
@@ -32,22 +33,14 @@ class Schedule:
     Raises ValueError for a wrong type and for a value out of range.
     """
 
-    rounds: int  # communication rounds
-    participation: float = 1.0  # fraction of the clients in a round, e.g. 0.1
-    sampling: str = "each_round"  # "each_round" (uniform, without replacement) | "once" (one draw for all rounds)
-    eval_every: int = 1  # evaluate every so many rounds, and always after the last round
-    novel: float = 0.0  # fraction of the clients that never take part; they are evaluated after adaptation
+    rounds: PositiveInt  # communication rounds
+    participation: Share = 1.0  # fraction of the clients in a round, e.g. 0.1
+    sampling: Sampling = "each_round"  # "each_round" (uniform, without replacement) | "once" (one draw for all rounds)
+    eval_every: PositiveInt = 1  # evaluate every so many rounds, and always after the last round
+    novel: Part = 0.0  # fraction of the clients that never take part; they are evaluated after adaptation
 
     def __post_init__(self) -> None:
         check_fields(self, "run")
-        if self.rounds < 1 or self.eval_every < 1:
-            raise ValueError(f"rounds={self.rounds}, eval_every={self.eval_every}: both must be at least 1")
-        if not 0 < self.participation <= 1:
-            raise ValueError(f"participation={self.participation} is outside (0, 1]; for 10 percent give 0.1")
-        if not 0 <= self.novel < 1:
-            raise ValueError(f"novel={self.novel} is outside [0, 1); for 20 percent give 0.2")
-        if self.sampling not in ("each_round", "once"):
-            raise ValueError(f"sampling={self.sampling!r} is unknown; choose each_round or once")
 
     def clients(self, num_clients: int, seed: int, t: int) -> Tensor:
         """The clients of round t, ascending: max(1, floor(participation N)) of the N that are not novel."""

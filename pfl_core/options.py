@@ -15,7 +15,7 @@ from functools import cache, lru_cache, partial
 from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -26,6 +26,8 @@ NonNegativeInt = Annotated[int, Ge(0)]  # numbers of epochs
 PositiveInt = Annotated[int, Ge(1)]  # widths of layers
 Fraction = Annotated[float, Ge(0), Le(1)]
 Share = Annotated[float, Gt(0), Le(1)]
+Part = Annotated[float, Ge(0), Lt(1)]  # what is held out; something is left
+PositiveFloat = Annotated[float, Gt(0)]  # concentrations of a Dirichlet draw
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -177,7 +179,7 @@ def _validated(owner: str, name: str, value: Any, validate: Callable[[Any], Any]
     except ValidationError as error:
         first = error.errors()[0]
         at = "".join(f"item {place}: " for place in first["loc"] if isinstance(place, int))
-        hint = percent_hint(float(first["input"])) if first.get("ctx") == {"le": 1.0} else ""
+        hint = percent_hint(float(first["input"])) if first.get("ctx") in ({"le": 1.0}, {"lt": 1.0}) else ""
         raise ValueError(f"{owner}: {name}={shown(value)}: {at}{first['msg'].lower()}{hint}") from None
 
 

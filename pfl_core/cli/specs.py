@@ -51,7 +51,8 @@ PARSERS: dict[str, Callable[[str], Any]] = {  # type of a field -> parser of one
     "PositiveInt": positive,
     "float": number,
     "NonNegativeFloat": number,
-    "str": str,
+    **dict.fromkeys(("Share", "Part"), number),
+    **dict.fromkeys(("Sampling", "str"), str),
 }
 OPTIONS = ("paper", "preset", *LISTS, "seed", "device", "set", "metrics", "jobs", "log", "dry_run")
 OWNERS = ("method", *COMPONENTS, "train", "run")  # what --set can set a field of

@@ -14,6 +14,7 @@ import torch
 from pfl_core.data.dataset import Dataset, DatasetEntry, subset
 from pfl_core.data.torchvision_sets import BY_CLASS
 from pfl_core.files import parsed
+from pfl_core.options import Share
 from pfl_core.seeding import shuffled
 
 
@@ -59,13 +60,11 @@ def _users(path: Path) -> list[tuple[str, np.ndarray, list[int]]]:
         ) from error
 
 
-def keep_writers(data: Dataset, *, writer_share: float = 1.0, min_images: int = 3, seed: int = 0) -> Dataset:
+def keep_writers(data: Dataset, *, writer_share: Share = 1.0, min_images: int = 3, seed: int = 0) -> Dataset:
     """Keep a random fraction of the writers with at least `min_images` images (pFedGate: 0.15, i.e. 539 writers).
 
     Raises ValueError if no writer is left.
     """
-    if not 0 < writer_share <= 1:
-        raise ValueError(f"femnist: writer_share={writer_share} is outside (0, 1]; pFedGate uses 0.15")
     writers = torch.nonzero(data.source.bincount() >= min_images)[:, 0]
     count = math.floor(writer_share * len(writers))
     if count == 0:

@@ -8,9 +8,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+from annotated_types import Gt, Lt
 from torch import Tensor
 
 from pfl_core.data.arrays import hold_out
@@ -90,10 +92,8 @@ def hold_out_count(data: Dataset, *, test_per_class: int = 100, seed: int = 0) -
     return _hold_out(data, lambda _size: test_per_class, seed)
 
 
-def hold_out_share(data: Dataset, *, test_share: float = 0.5, seed: int = 0) -> Dataset:
+def hold_out_share(data: Dataset, *, test_share: Annotated[float, Gt(0), Lt(1)] = 0.5, seed: int = 0) -> Dataset:
     """Mark a fraction of each class of each domain, rounded down, as test (FedSelect gives no split; here one half)."""
-    if not 0 < test_share < 1:
-        raise ValueError(f"{data.name}: test_share={test_share} is outside (0, 1); the default is 0.5")
     return _hold_out(data, lambda size: math.floor(test_share * size), seed)
 
 

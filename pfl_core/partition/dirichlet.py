@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_core.options import check_options
+from pfl_core.options import Part, PositiveFloat, PositiveInt, check_options
 from pfl_core.partition.base import Partition, assemble, grouped, limited, pools
 from pfl_core.partition.fedem import fedem
 from pfl_core.partition.star_pfl import split_by_class
@@ -32,13 +32,13 @@ def min_size(
     num_clients: int,
     seed: int,
     *,
-    alpha: float = 0.5,
+    alpha: PositiveFloat = 0.5,
     min_size: int = 10,
     pool: str = "official",
-    val: float = 0.0,
-    test: float = 0.2,
-    train_per_class: int | None = None,
-    test_per_class: int | None = None,
+    val: Part = 0.0,
+    test: Part = 0.2,
+    train_per_class: PositiveInt | None = None,
+    test_per_class: PositiveInt | None = None,
 ) -> Partition:
     """Each class is divided by its own p ~ Dir(α 1_N), drawn again until every client has ``min_size`` samples.
 
@@ -57,7 +57,9 @@ def min_size(
     return assemble(data, seed, samples, assign, val, test)
 
 
-def per_class(data: "Dataset", num_clients: int, seed: int, *, alpha: float = 0.1, min_size: int = 10) -> Partition:
+def per_class(
+    data: "Dataset", num_clients: int, seed: int, *, alpha: PositiveFloat = 0.1, min_size: int = 10
+) -> Partition:
     """Each class divided over all N clients by a Dirichlet draw, pooled and split 60 / 20 / 20 as in Star-PFL.
 
     Not in the paper: a different, harsher setting than ``paired_dirichlet``; state this beside its results.
@@ -76,8 +78,6 @@ def draw_shares(
     data: "Dataset", samples: dict[str, Tensor], least: dict[str, int], num_clients: int, alpha: float, seed: int
 ) -> np.ndarray:
     """p [num_classes, N], rows sum to 1, drawn until every client has ``least`` samples of every pool."""
-    if alpha <= 0:
-        raise ValueError(f"dirichlet: alpha={alpha} must be above 0")
     rng = numpy_generator(seed, "partition", "dirichlet")
     per_class = {n: torch.bincount(data.y[i], minlength=data.num_classes).numpy() for n, i in samples.items()}
     for name, sizes in per_class.items():

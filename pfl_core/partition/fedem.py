@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pfl_core.options import PositiveInt
+from pfl_core.options import PositiveFloat, PositiveInt, Share
 from pfl_core.partition.base import Partition, ordered
 from pfl_core.seeding import permutation, shuffled
 
@@ -24,9 +24,9 @@ def fedem(
     num_clients: int,
     seed: int,
     *,
-    alpha: float = 0.4,
+    alpha: PositiveFloat = 0.4,
     groups: int | None = None,
-    data_fraction: float = 1.0,
+    data_fraction: Share = 1.0,
     min_size: int = 10,
     split_seed: int | None = None,
 ) -> Partition:
@@ -34,14 +34,12 @@ def fedem(
 
     ``groups=None``: one group per class. Clients with fewer than ``min_size`` samples are dropped and counted.
     ``split_seed`` fixes the partition for all seeds of a run (authors' code: 12345).
-    Raises ValueError for values out of range, or if every client is dropped.
+    Raises ValueError for ``groups`` out of range, or if every client is dropped.
     """
     data_seed = seed if split_seed is None else split_seed
     num_groups = data.num_classes if groups is None else groups
     if not 1 <= num_groups <= data.num_classes:
         raise ValueError(f"dirichlet: groups={groups} is outside 1..{data.num_classes}, the number of classes")
-    if alpha <= 0:
-        raise ValueError(f"dirichlet: alpha={alpha} must be above 0")
     mixer, sampler = random.Random(data_seed), np.random.RandomState(data_seed)
     members = _grouped_subset(data, num_groups, data_fraction, mixer)
     clients: list[list[int]] = [[] for _ in range(num_clients)]
@@ -66,7 +64,7 @@ def _grouped_subset(data: "Dataset", groups: int, fraction: float, mixer: random
     group_of = {c: g for g, part in enumerate(parts) for c in part}
     members: list[list[int]] = [[] for _ in range(groups)]
     labels = data.y.tolist()
-    for i in mixer.sample(range(len(labels)), _subset_size(len(labels), fraction)):
+    for i in mixer.sample(range(len(labels)), int(len(labels) * fraction)):
         members[group_of[labels[i]]].append(i)
     for group in members:
         mixer.shuffle(group)
@@ -79,7 +77,7 @@ def pathological(
     seed: int,
     *,
     shards: PositiveInt = 2,
-    data_fraction: float = 1.0,
+    data_fraction: Share = 1.0,
 ) -> Partition:
     """Sort by label, cut into N x ``shards`` equal shards, assign ``shards`` random ones to each client (Figure 4).
 
@@ -88,7 +86,7 @@ def pathological(
     Raises ValueError if there are too few samples.
     """
     order = shuffled(torch.arange(len(data.y)), seed, "partition", "pathological")
-    subset = order[: _subset_size(len(order), data_fraction)]
+    subset = order[: int(len(order) * data_fraction)]
     if len(subset) < num_clients * shards:
         raise ValueError(f"pathological: {len(subset)} samples cannot fill {num_clients} clients x {shards} shards")
     pieces = subset[data.y[subset].argsort(stable=True)].tensor_split(num_clients * shards)
@@ -116,9 +114,3 @@ def _held_out(indices: torch.Tensor, num: int, seed: int) -> tuple[torch.Tensor,
     """(``num`` random indices, the others), each in random order."""
     mixed = indices[torch.from_numpy(np.random.RandomState(seed).permutation(len(indices)))]
     return mixed[:num], mixed[num:]
-
-
-def _subset_size(num: int, fraction: float) -> int:
-    if not 0 < fraction <= 1:
-        raise ValueError(f"data_fraction={fraction} is outside (0, 1]")
-    return int(num * fraction)

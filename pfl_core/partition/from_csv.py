@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.data.registry import data_dir
+from pfl_core.options import Part
 from pfl_core.partition.base import Partition, assemble, grouped, pools
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ def from_csv(
     file: str,
     sha256: str = "",
     pool: str = "official",
-    val: float = 0.0,
-    test: float = 0.2,
+    val: Part = 0.0,
+    test: Part = 0.2,
 ) -> Partition:
     """Each sample goes to the client that ``file`` names: a CSV file with the columns ``index`` and ``client``.
 

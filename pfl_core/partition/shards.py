@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pfl_core.options import Part, PositiveInt
 from pfl_core.partition.base import Partition, assemble, grouped, ordered, per_class_limits, pools
 from pfl_core.seeding import generator, shuffled
 
@@ -20,13 +21,13 @@ def shards(
     seed: int,
     *,
     classes_per_client: int = 2,
-    train_per_class: int | None = None,
-    test_per_class: int | None = None,
+    train_per_class: PositiveInt | None = None,
+    test_per_class: PositiveInt | None = None,
     allow_duplicate_classes: bool = False,
     pool: str = "official",
-    val: float = 0.0,
-    test: float = 0.2,
-    val_per_class: int | None = None,
+    val: Part = 0.0,
+    test: Part = 0.2,
+    val_per_class: PositiveInt | None = None,
 ) -> Partition:
     """Each client has s distinct classes, each class has s N / C clients.
 
@@ -41,10 +42,9 @@ def shards(
     Raises ValueError if s N / C is not an integer, a shard has too few images, or both ``val`` and ``val_per_class``
     are given.
     """
-    if val_per_class is not None and (val or train_per_class is None or val_per_class < 1):
+    if val_per_class is not None and (val or train_per_class is None):
         raise ValueError(
-            f"shards: val_per_class={val_per_class} counts the images after those of train_per_class; give both, at "
-            "least 1, and no val"
+            f"shards: val_per_class={val_per_class} counts the images after those of train_per_class; give both, no val"
         )
     holders = _holders(data.num_classes, num_clients, classes_per_client)
     assign_classes = _assign_any if allow_duplicate_classes else _assign_distinct

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pfl_core.options import PositiveInt
+from pfl_core.options import Part, PositiveInt
 from pfl_core.partition.base import Partition, assemble, capped, grouped, limited, per_class_limits, pools
 from pfl_core.seeding import shuffled
 
@@ -20,10 +20,10 @@ def iid(
     seed: int,
     *,
     pool: str = "official",
-    val: float = 0.0,
-    test: float = 0.2,
-    train_per_class: int | None = None,
-    test_per_class: int | None = None,
+    val: Part = 0.0,
+    test: Part = 0.2,
+    train_per_class: PositiveInt | None = None,
+    test_per_class: PositiveInt | None = None,
 ) -> Partition:
     """Random parts of equal size, up to one sample (the IID case of McMahan et al. 2017).
 
@@ -43,10 +43,10 @@ def by_source(
     *,
     order: Sequence[int] | None = None,
     pool: str = "official",
-    val: float = 0.0,
-    test: float = 0.2,
-    train_per_class: int | None = None,
-    test_per_class: int | None = None,
+    val: Part = 0.0,
+    test: Part = 0.2,
+    train_per_class: PositiveInt | None = None,
+    test_per_class: PositiveInt | None = None,
 ) -> Partition:
     """Client k has one source (source set, domain or writer): the k-th of ``order``, by default 0, 1, ...
 
@@ -82,10 +82,10 @@ def by_class(
     clients_per_group: PositiveInt = 1,
     classes_per_group: PositiveInt | None = None,
     pool: str = "official",
-    val: float = 0.0,
-    test: float = 0.2,
-    train_per_class: int | None = None,
-    test_per_class: int | None = None,
+    val: Part = 0.0,
+    test: Part = 0.2,
+    train_per_class: PositiveInt | None = None,
+    test_per_class: PositiveInt | None = None,
 ) -> Partition:
     """Disjoint classes for each client, or for each of G groups of clients that share their classes evenly.
 

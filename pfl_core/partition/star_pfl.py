@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pfl_core.data.dataset import subset
-from pfl_core.options import PositiveInt
+from pfl_core.options import PositiveFloat, PositiveInt
 from pfl_core.partition.base import Partition, grouped, ordered
 from pfl_core.seeding import permutation, shuffled
 
@@ -25,7 +25,7 @@ def paired_dirichlet(
     num_clients: int,
     seed: int,
     *,
-    alpha: float = 0.1,
+    alpha: PositiveFloat = 0.1,
     split_seed: int | None = None,
 ) -> Partition:
     """Cut the data into N / 2 random slices; divide each slice's classes among two lists by Dir(alpha, alpha).
@@ -37,8 +37,6 @@ def paired_dirichlet(
     """
     if num_clients < 2 or num_clients % 2:
         raise ValueError(f"paired_dirichlet: {num_clients} clients cannot be paired; give an even number")
-    if alpha <= 0:
-        raise ValueError(f"paired_dirichlet: alpha={alpha} must be above 0")
     rng = np.random.RandomState(seed if split_seed is None else split_seed)
     labels, num = data.y.numpy(), len(data.y)
     rows = np.arange(num)
@@ -58,7 +56,7 @@ def paired_sample(
     seed: int,
     *,
     images: int,
-    alpha: float = 0.1,
+    alpha: PositiveFloat = 0.1,
     split_seed: int | None = None,
 ) -> Partition:
     """Not in the paper: ``paired_dirichlet`` on N x ``images`` random images.

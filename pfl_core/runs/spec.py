@@ -18,7 +18,7 @@ import torch
 from annotated_types import Ge, Le
 
 from pfl_core import algorithm, data, models, partition
-from pfl_core.engine import Schedule
+from pfl_core.engine import Sampling, Schedule
 from pfl_core.files import checksum
 from pfl_core.options import PositiveInt, check_options, checked, choices, field_types, shown
 from pfl_core.plugins import find
@@ -54,7 +54,7 @@ class RunSpec:
     clients: PositiveInt = 10
     rounds: int = 20
     participation: float = 1.0
-    sampling: str = "each_round"
+    sampling: Sampling = "each_round"
     eval_every: int = 1
     novel: float = 0.0
     seed: int = 0
