@@ -114,8 +114,7 @@ SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook ("": all others) ->
     "": {"ci": (0,), "quick": (0,), "real": (0,), "paper": (0, 1, 2)},
     "01_synthetic": {"real": (0, 1, 2, 3, 4), "paper": (0, 1, 2, 3, 4)},
     "02_sensitivity_heatmaps": {"real": (0, 1, 2)},
-    "03_baselines": {"quick": (0, 1), "real": (0, 1, 2)},  # nothing better shows its figures, nor those of 04
-    "04_heterogeneity_and_scale": {"quick": (0, 1)},
+    "03_baselines": {"quick": (0, 1), "real": (0, 1, 2)},  # nothing better shows its figures
     "05_masks_and_activations": {"real": (0, 1, 2, 3, 4)},
     "06_readings": {"paper": (0, 1, 2, 3, 4)},
 }
