@@ -50,7 +50,7 @@ def choices(name: str, known: Iterable[str]) -> str:
 
 def percent_hint(value: float) -> str:
     """The end of an error message on a fraction out of range, if the value can be a percentage."""
-    return f"; for {value} percent give {value / 100:g}" if 1 < value <= 100 else ""
+    return f"; for {value:g} percent give {value / 100:g}" if 1 < value <= 100 else ""
 
 
 def field_types(cls: type) -> dict[str, Any]:

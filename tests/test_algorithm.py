@@ -114,7 +114,7 @@ def test_unknown_methods_are_refused_in_one_line(name, message):
             "fedselect",
             {"alpha": 30},
             "paper",
-            r"alpha=30: input should be less than or equal to 1; for 30\.0 percent give 0\.3",
+            r"alpha=30: input should be less than or equal to 1; for 30 percent give 0\.3",
         ),
         ("fedselect", {"p": -0.1}, "paper", r"p=-0\.1: input should be greater than or equal to 0$"),
         ("fedselect", {"p": 300}, "paper", "p=300: input should be less than or equal to 1$"),

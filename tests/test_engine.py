@@ -69,7 +69,7 @@ def test_drawing_once_keeps_the_same_clients():
         ({"rounds": 1, "participation": 0.0}, r"participation=0\.0: input should be greater than 0"),
         (
             {"rounds": 1, "participation": 10.0},
-            r"participation=10\.0: .* or equal to 1; for 10\.0 percent give 0\.1",
+            r"participation=10\.0: .* or equal to 1; for 10 percent give 0\.1",
         ),
         ({"rounds": 1, "participation": math.nan}, "participation=nan: input should be a finite number"),
         ({"rounds": 1.5}, "run: rounds=1.5: input should be a valid integer"),

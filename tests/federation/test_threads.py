@@ -7,8 +7,15 @@ import time
 import pytest
 import torch
 
+from pfl_core import LocalTraining
 from pfl_core.federation.threads import ClientThreads, StoppedError
-from tests.helpers import cnn, everyone, federation
+from tests.helpers import cnn, everyone, federation, same_bits
+
+IMAGES = {"shape": (1, 4, 4)}
+
+
+def conv_fed(threads, **options):
+    return federation(cnn(), threads=threads, **IMAGES, **options)
 
 
 def test_results_come_in_the_order_of_the_items_and_large_items_start_first():
@@ -115,7 +122,7 @@ def test_an_interrupt_while_the_threads_are_started_ends_those_that_run(monkeypa
 
 
 def test_threads_end_with_their_federation():
-    fed = federation(cnn(), threads=4, shape=(1, 4, 4))
+    fed = conv_fed(4)
     fed.sgd(fed.broadcast(fed.theta0, everyone(fed)), everyone(fed), key=0)
     started = list(fed.threads._pool._threads)
     assert started
@@ -124,6 +131,27 @@ def test_threads_end_with_their_federation():
     for thread in started:
         thread.join(timeout=10)
     assert not any(thread.is_alive() for thread in started)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_sgd_with_hooks_masks_and_momentum_has_the_same_bits_with_any_number_of_threads(masked):
+    def trained(threads):
+        fed = conv_fed(threads, momentum=0.9, weight_decay=0.01, epochs=3)
+        clients = torch.tensor([2, 0, 3, 1, 0])
+        theta = fed.broadcast(fed.theta0, clients)
+        mask = torch.rand(5, fed.num_params, generator=torch.Generator().manual_seed(0)) < 0.5
+        training = LocalTraining(
+            trainable=mask if masked else None, gradient=lambda g, theta_k, s: g + 0.1 * (s + 1) * theta_k
+        )
+        out = fed.sgd(theta, clients, training, key=0, velocity=torch.zeros(5, fed.num_params))
+        scores = fed.evaluate(out.theta, clients)
+        features = fed.forward(out.theta, clients, layer="features")
+        return out, scores, features
+
+    one = trained(1)
+    for threads in (2, 5, 8):
+        other = trained(threads)
+        assert all(same_bits(a, b) for a, b in zip(one, other, strict=True)), threads
 
 
 def test_networks_that_train_in_one_computation_use_one_thread():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import random
 import sys
 from pathlib import Path
 
@@ -211,6 +212,19 @@ def test_a_key_whose_place_is_taken_is_refused_before_it_is_computed(spec, store
         with pytest.raises(ValueError, match="is not replaced"):
             execute(spec(), store, on_round=lambda done: pytest.fail("computed"))
         assert list(store) == []
+
+
+def test_every_flipped_bit_is_detected(tmp_path):
+    path = write_record(full_record(), tmp_path / "r.json")
+    whole, content = read_record(path), path.read_bytes()
+    stream = random.Random(0)
+    for at in stream.sample(range(len(content)), 300):
+        path.write_bytes(content[:at] + bytes([content[at] ^ (1 << stream.randrange(8))]) + content[at + 1 :])
+        try:
+            read = read_record(path)
+        except ValueError:
+            continue
+        assert same(read, whole), f"byte {at}"
 
 
 def test_a_record_under_another_runs_name_is_renamed(store):

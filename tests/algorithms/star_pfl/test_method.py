@@ -67,15 +67,6 @@ def test_frozen_entries_are_bitwise_unchanged(name, training):
     assert min(held) > 20
 
 
-@pytest.mark.parametrize("thaw", [True, False])
-def test_frozen_entries_train_again_only_with_thaw(thaw):
-    """On the server and on the clients."""
-    after = [state for _, state, *_ in steps(StarPFL(**EAGER, **SHORT, thaw=thaw), fed_of())]
-    clients = torch.stack([torch.stack([entries.trained for entries in state.clients]) for state in after])  # [T, N, d]
-    for trained in (torch.stack([state.server.trained for state in after]), clients):
-        assert (trained[:-1] & ~trained[1:]).any() and (~trained[:-1] & trained[1:]).any() == thaw
-
-
 @pytest.mark.parametrize("options", [{}, {"zero_update_policy": "skip"}, {"stability_measure": "ema"}], ids=str)
 def test_records_of_frozen_entries_stay_as_they_are(options):
     """On the server too. With one local epoch and two records, a client's window is kept between rounds."""
