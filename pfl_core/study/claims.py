@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -537,6 +538,8 @@ def _found(paper: Study, claim: Claim, blank: Found, which: Source, effect: Effe
         word, size, reason = OPEN, "", obstacle
     spread = Interval.of(numbers, bound)
     described, sets = ({str(row.get(name)): None for row in values.runs.values()} for name in ("data", "dataset"))
+    if len(sets) == 1:  # of a joined set only some parts are described: "cifar10: CIFAR-10 (JPEG copy)"
+        described = {re.sub(r"^\w+: .*", rf"{next(iter(sets))} (\g<0>)", text): None for text in described}
     data = " and ".join(sets if len(described) == 1 < len(sets) else described)
     known: dict[str, Any] = {"mean": spread.mean, "seeds": len(numbers), "preset": which.preset, "data": data}
     known |= {} if values.counted else {"low": spread.low, "high": spread.high, "p": spread.p}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import stdtrit
 
 from pfl_core import papers
-from pfl_core.study import claims
+from pfl_core.study import claims, pictures
 from pfl_core.study.claims import (
     NOT_FOUND,
     NOT_RUN,
@@ -318,6 +318,27 @@ def test_only_reversed_effects_with_an_interval_can_be_lost():
     effects = [blank(outcome=name, **wide) for name in (REVERSED, REPRODUCED, NOT_FOUND, OPEN)]
     effects.append(blank(outcome=REVERSED, exact=True))
     assert [f.outcome for f in claims._after_holm(effects)] == [OPEN, REPRODUCED, NOT_FOUND, OPEN, REVERSED]
+
+
+@pytest.mark.parametrize(
+    ("printed", "word"), [((), OPEN), ((3.0,), NOT_FOUND), ((-3.0,), OPEN), ((-3.0, 3.0), NOT_FOUND)]
+)
+def test_a_lost_effect_is_not_found_if_a_printed_number_meets_the_bound(printed, word):
+    (lost,) = claims._after_holm([blank(outcome=REVERSED, low=-2.0, high=-1.0, p=0.06, printed=printed)])
+    assert lost.outcome == word
+
+
+@pytest.mark.parametrize(
+    ("dataset", "data", "shown"),
+    [
+        ("cifar_mnist", "cifar10: CIFAR-10 (JPEG copy)", "CIFAR-MNIST"),
+        ("cifar10", "CIFAR-10 (JPEG copy)", "CIFAR-10"),
+        ("synthetic_32k", "generated here: the paper does not publish it", "data generated here"),
+    ],
+)
+def test_the_data_of_an_effect_are_named_as_a_whole(dataset, data, shown):
+    found = only(paper(), *leads(2, 2.1, 1.9, dataset=dataset, data=data))
+    assert pictures.data_of([found]) == shown
 
 
 def test_a_quick_effect_takes_nothing_from_a_reversed_one():
