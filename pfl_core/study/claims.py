@@ -495,7 +495,7 @@ def judge_claim(paper: Study, claim: Claim, ours: Sequence[Source]) -> Judged:
             if len(set(map(len, columns))) != 1:
                 raise ValueError(f"{paper.name}, claim {claim.number}: the number of effects depends on the runs")
             for row in zip(*columns, strict=True):
-                which, effect = _chosen(ours, row[: len(ours)])
+                which, effect = _chosen(paper, ours, row[: len(ours)])
                 numbers = [number for e in row[len(ours) :] for number in e.values.by_seed.values()]
                 misses = not all(map(effect.holds, numbers))
                 text, exact = effect.text(paper.score), effect.values.counted
@@ -507,14 +507,18 @@ def judge_claim(paper: Study, claim: Claim, ours: Sequence[Source]) -> Judged:
     return Judged(paper.name, claim, tuple(effects))
 
 
-def _chosen(sources: Sequence[Source], effects: Sequence[Effect]) -> tuple[Source, Effect]:
-    """The first source with enough seeds for the effect, else the one with the most; those that can decide first."""
+def _chosen(paper: Study, sources: Sequence[Source], effects: Sequence[Effect]) -> tuple[Source, Effect]:
+    """The first source with enough seeds for the effect, else the one with the most; those that can decide first.
 
-    def worth(pair: tuple[Source, Effect]) -> tuple[bool, bool, int]:
+    Of several with enough seeds one whose rates were searched, where that is asked.
+    """
+
+    def worth(pair: tuple[Source, Effect]) -> tuple[bool, bool, int, bool]:
         source, values = pair[0], pair[1].values
         seeds = len(values.by_seed)
         decides = source.decides and seeds > 0
-        return decides, decides and not _unequal(values), min(seeds, 1 if values.counted else LEAST_SEEDS)
+        enough = min(seeds, 1 if values.counted else LEAST_SEEDS)
+        return decides, decides and not _unequal(values), enough, values.counted or not _unsearched(paper, values)
 
     return max(zip(sources, effects, strict=True), key=worth)
 
@@ -598,13 +602,23 @@ def _obstacle(paper: Study, claim: Claim, values: Values) -> str:
         return "unequal rounds"
     if claim.mechanism and any(row.get("inert", 0) > 0 and not paper.removed(row) for row in rows):
         return "mechanism inert"
-    real = [row for row in rows if row["preset"] == "real" or row["partial"]]  # else the paper's rates are the protocol
-    searched = [searched_values(paper.settings.searched, row["preset"], row["setting"], row["method"]) for row in real]
-    if len({row["method"] for row in rows}) > 1 and not all(searched):
+    if _unsearched(paper, values):
         return "rates not searched"
     if any(name.startswith(LATE) for name in values.metrics):
-        return _still_improving(real)
+        return _still_improving(_real(values))
     return ""
+
+
+def _real(values: Values) -> list[Row]:
+    """The runs whose rates and rounds are not the paper's protocol: at preset real, or stopped early."""
+    return [row for row in values.runs.values() if row["preset"] == "real" or row["partial"]]
+
+
+def _unsearched(paper: Study, values: Values) -> bool:
+    """Whether methods are compared at rates that neither the paper nor a search chose."""
+    compared = len({row["method"] for row in values.runs.values()}) > 1
+    of = [(row["preset"], row["setting"], row["method"]) for row in _real(values)] if compared else []
+    return not all(searched_values(paper.settings.searched, *known) for known in of)
 
 
 def _unequal(values: Values) -> bool:

@@ -780,6 +780,18 @@ def test_stopped_runs_at_the_papers_setting_count_as_real():
     assert only(paper(), stopped[0], whole[1]).outcome == NOT_RUN, "one of them went on"
 
 
+def test_of_runs_that_count_as_real_those_at_searched_rates_come_first():
+    stopped, real = leads(2, 2.1, 1.9, partial=True, rounds=60), leads(-2, -2.1, -1.9, preset="real")
+    of = paper(searched={("real", "set"): ALL_SEARCHED["real", "set"]})
+    assert (only(of, *stopped, *real).preset, only(of, *stopped, *real).outcome) == ("real", REVERSED)
+    two = leads(-2, -2.1, preset="real")
+    assert (only(of, *stopped, *two).preset, only(of, *stopped, *two).reason) == ("paper, stopped", "rates not searched")
+    one_method = paper(lambda r: [r() - r(alpha=0.3) > 0], searched=of.settings.searched)
+    runs = [rows("own", score, fields=fields, **of_run) for of_run in ({"partial": True}, {"preset": "real"})
+            for score, fields in ((80.0, {}), (70.0, {"alpha": 0.3}))]  # fmt: skip
+    assert only(one_method, *runs).preset == "paper, stopped", "a comparison that needs no search"
+
+
 def test_an_obstacle_does_not_hide_that_an_interval_is_too_wide():
     found = only(paper(), *leads(9, -9, 3, preset="real"))
     assert found.reason.startswith("too wide") and found.blocked == "rates not searched"
