@@ -787,7 +787,8 @@ def test_of_runs_that_count_as_real_those_at_searched_rates_come_first():
     two = leads(-2, -2.1, preset="real")
     assert only(of, *stopped, *two).preset == "paper, stopped", "fewer seeds"
     one_method = paper(lambda r: [r() - r(alpha=0.3) > 0], searched=of.settings.searched)
-    runs = [[rows("own", 80.0, **of), rows("own", 70.0, fields={"alpha": 0.3}, **of)] for of in ({"partial": True}, {"preset": "real"})]
+    standings = {"partial": True}, {"preset": "real"}
+    runs = [[rows("own", 80.0, **of_run), rows("own", 70.0, fields={"alpha": 0.3}, **of_run)] for of_run in standings]
     assert only(one_method, *runs[0], *runs[1]).preset == "paper, stopped", "a comparison that needs no search"
 
 
