@@ -97,9 +97,14 @@ def test_every_task_of_the_howto_page_runs(heading, folders, capsys, monkeypatch
         del sys.modules[name]
 
 
-def test_one_more_method_joins_a_notebooks_runs(folders):
+def test_one_more_method_joins_a_notebooks_runs_and_ones_own_claim_is_judged(folders):
     runs = PAPER.runs("01_main_comparison", "ci", [0], train=True)
-    more = run_blocks(section("Change a figure"), {"PAPER": PAPER, "pd": pd, "runs": runs[runs["method"] == "fedavg"]})
+    known = {"PAPER": PAPER, "pd": pd, "runs": runs[runs["method"] == "fedavg"], "TRAIN": False}
+    try:
+        more = run_blocks(section("Change a figure"), known)
+        assert set(PAPER.judge(runs, [101])["outcome"]) == {"shown"}
+    finally:
+        PAPER.claims.pop(101)
     assert list(more["runs"]["method"]) == ["fedavg", "ditto"] and more["runs"]["train_lr"].nunique() == 1
     for command in commands(section("Change a figure")):
         assert main(made_small(command)) == 0

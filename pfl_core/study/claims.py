@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from pfl_core.options import choices
 from pfl_core.study.conditions import FLAT
 from pfl_core.study.frame import Row, fresh, in_words, is_missing
 from pfl_core.study.published import ANY
@@ -234,11 +235,15 @@ class Claims(dict[int, Claim]):
     """The claims of a paper by number. Calling it gives the decorator that adds one."""
 
     def __call__(self, number: int, source: str, **form: Any) -> Callable[[Function], Function]:
-        """``form``: see ``Claim``; the function's docstring is the claim's text. A number that is taken: ValueError."""
-        if number in self:
-            raise ValueError(f"there are two claims with number {number}")
+        """``form``: see ``Claim``; the function's docstring is the claim's text.
+
+        A number that another function has raises ValueError; a cell of a notebook can be executed again.
+        """
 
         def add(function: Function) -> Function:
+            known = self[number].effects if number in self else function
+            if (known.__module__, known.__qualname__) != (function.__module__, function.__qualname__):
+                raise ValueError(f"there are two claims with number {number}")
             self[number] = Claim(number, source, " ".join((function.__doc__ or "").split()), function, **form)
             return function
 
@@ -478,7 +483,9 @@ def _word(effects: Iterable[Found]) -> str:
 
 def judge(paper: Study, runs: pd.DataFrame, numbers: Iterable[int] | None = None) -> list[Judged]:
     """The claims of the paper (with these numbers), judged by the runs of a frame."""
-    sources, chosen = by_standing(paper, runs), paper.claims if numbers is None else numbers
+    sources, chosen = by_standing(paper, runs), list(paper.claims if numbers is None else numbers)
+    if unknown := [number for number in chosen if number not in paper.claims]:
+        raise ValueError(f"{paper.name} has no claim {unknown[0]}{choices(str(unknown[0]), map(str, paper.claims))}")
     return [judge_claim(paper, paper.claims[number], sources) for number in chosen]
 
 

@@ -97,7 +97,7 @@ def _named(spec: RunSpec) -> str:
     data = spec.data["name"]
     fields = ", ".join(f"{name}={value}" for name, value in spec.method.items() if name != "name")
     where = plain(spec.setting if spec.setting.startswith(data) else f"{data}, {spec.setting}".removesuffix(", "))
-    method = NAMES.get(spec.method["name"], spec.method["name"])
+    method = NAMES[spec.method["name"]]
     return f"{method}{f' ({fields})' if fields else ''} on {where}, seed {spec.seed}"
 
 

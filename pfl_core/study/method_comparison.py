@@ -96,6 +96,6 @@ def accuracy_figure(runs: pd.DataFrame) -> Figure:
 
     data = curves(runs)
     pairs = zip(data["label"], data["method"], strict=True)
-    data["label"] = [plots.NAMES.get(method, method) + label.removeprefix(method) for label, method in pairs]
+    data["label"] = [plots.NAMES[method] + label.removeprefix(method) for label, method in pairs]
     fig = plots.curves(data)
     return plots.captioned(fig, plots.caption(runs), str(fig.get_label()))

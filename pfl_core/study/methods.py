@@ -32,6 +32,13 @@ class Method(NamedTuple):
     printed: tuple[str, ...] = ()  # other names in the papers' tables
 
 
+class Names(dict[str, str]):
+    """Registered name -> display name; a class of one's own ("mine:HalfStep") has its own name."""
+
+    def __missing__(self, method: str) -> str:
+        return str(method).rpartition(":")[2]
+
+
 SOLID: Any = "-"
 DASHED, DOTTED, DASHDOT, LONG = (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2))
 DASHES: Any = (SOLID, DASHED, DOTTED, DASHDOT, LONG, (0, (3, 1, 1, 1, 1, 1)))  # of settings of one method
@@ -68,7 +75,7 @@ METHODS = {
     "fedmask": Method("FedMask (as read here)", Look(TEAL, "H", DOTTED), ("FedMask",)),
     "fedmd": Method("FedMD", Look(BROWN, "8", DASHDOT)),
 }
-NAMES = {key: method.name for key, method in METHODS.items()}
+NAMES = Names({key: method.name for key, method in METHODS.items()})
 # A name in a paper, or at the start of a label -> the registered name. "FedProx+PeWS" is FedPeWS on another base.
 PRINTED = {name: key for key, method in METHODS.items() for name in (method.name, *method.printed)}
 COLORS = {key: method.look.color for key, method in METHODS.items()}  # a notebook may change them

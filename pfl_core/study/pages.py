@@ -139,7 +139,7 @@ def _picture(path: Path, numbers: str, draw: Callable[[], Figure]) -> bytes:
 
 def _run_name(record: Record) -> str:
     spec = record.spec
-    method = NAMES.get(spec.method["name"], spec.method["name"])
+    method = NAMES[spec.method["name"]]
     return f"{spec.preset_label}: {plain(spec.setting)}, {method}"
 
 

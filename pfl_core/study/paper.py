@@ -106,14 +106,15 @@ class Study:
         overrides: Mapping[str, Any] | str | None = None,
         train: bool | str = False,
     ) -> pd.DataFrame:
-        """A row per run of a notebook. Missing runs are computed or listed, see ``stored.read_or_compute``.
+        """A row per run of a notebook; its columns are listed in ``pfl_core.study.frame``.
 
-        The arguments are a notebook's parameters, in any form that papermill passes, see ``study.parameters``. Column
-        ``overrides``: the overrides as text, for the caption.
+        Missing runs are computed or listed, see ``stored.read_or_compute``. The arguments are a notebook's parameters,
+        in any form that papermill passes, see ``study.parameters``. Column ``overrides``: for the caption, as text.
         """
         chosen, fields = parameters.seeds_of(seeds), parameters.overrides_of(overrides)
         wanted = self.specs(notebook, preset, chosen, fields)
-        found = self.frame(stored.read_or_compute(wanted, parameters.truth_of(train)))
+        records = stored.read_or_compute(wanted, parameters.truth_of(train), notebook=f"{self.name}/{notebook}")
+        found = self.frame(records)
         return found.assign(overrides=", ".join(f"{name} = {value}" for name, value in fields.items()))
 
     def preset_seeds(self, notebook: str, preset: str) -> tuple[int, ...]:
@@ -173,7 +174,7 @@ class Study:
     def label(self, method: str, fields: Mapping[str, Any]) -> str:
         """What a claim picks, in short: "Ditto", "α = 0.3"."""
         shown = [f"{self.symbols.get(n, n)} = {frame.as_text(value)}" for n, value in fields.items() if n not in HIDDEN]
-        return ", ".join([*([NAMES.get(method, method)] if method != self.name or not shown else []), *shown])
+        return ", ".join([*([NAMES[method]] if method != self.name or not shown else []), *shown])
 
 
 @dataclass(frozen=True)

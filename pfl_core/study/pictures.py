@@ -41,6 +41,7 @@ HEADLINE_NOTE = (
     "A few main effects of each paper, in all settings with an interval; all others are on the results pages.\n"
     "Differences of accuracies in percentage points. Several diamonds: the paper's data sets that this one stands for."
 )
+FEW_SEEDS = {1: ", one seed", 2: ", two seeds"}
 CELLS_NOTE = (
     "Lines join the printed number and the one here. [real]: fewer rounds or a smaller network, see the results page;\n"
     "numbers of different presets cannot be compared with each other."
@@ -245,8 +246,10 @@ def cells_figure(cells: pd.DataFrame, title: str) -> Figure:
             color = {True: GREEN, False: VERMILLION}.get(cell.reproduced, BLUE)
             ax.plot([cell.paper, cell.here], [row, row], color=color, lw=1)
             here = f", here {plain(cell.data.removesuffix(STAND_IN).strip())}" if STAND_IN in cell.data else ""
-            size = "" if cell.preset == "paper" else f" [{cell.preset}]"
-            label, text = f"{cell.dataset}{here}: {method_of(cell)}{size}", f"{cell.here:.4g} ({cell.paper:.4g})"
+            stopped = "rounds" in cell.differs.split(", ")
+            size = f" [{cell.preset}]" if cell.preset != "paper" else " [stopped early]" if stopped else ""
+            few = FEW_SEEDS.get(len(cell.seeds), "")
+            label, text = f"{cell.dataset}{here}: {method_of(cell)}{size}", f"{cell.here:.4g} ({cell.paper:.4g}){few}"
             _row(ax, row, label, cell.here, text, color, filled=cell.reproduced in (True, False))
             _diamonds(ax, row, [cell.paper])
         fig.text(0.01, (y - 0.18) / height, panel_of(part.iloc[0]), fontsize=7, fontweight="bold")

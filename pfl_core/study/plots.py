@@ -21,6 +21,7 @@ from IPython.display import Image, display
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
@@ -63,14 +64,18 @@ def who_got_what(counts: np.ndarray, title: str = "") -> Figure:
     return captioned(fig, f"area: number of samples; largest dot: {counts.max()}")
 
 
-def curves_note(runs: pd.DataFrame, banded: bool = True) -> str:
-    """What the lines and bands of a figure are. Columns: seed, and label if lines have different seeds."""
-    seeds = runs.groupby("label")["seed"].nunique() if "label" in runs else pd.Series(runs["seed"].nunique())
+def curves_note(runs: pd.DataFrame, banded: bool | str = True) -> str:
+    """What the lines and bands of a figure are: "" without bands, a text that tells where they are.
+
+    Columns: seed, and those of row, col, label and round that tell points apart.
+    """
+    point = [name for name in ("row", "col", "label", "round") if name in runs]
+    seeds = runs.groupby(point)["seed"].nunique() if point else pd.Series(runs["seed"].nunique())
     if seeds.max() == 1:
         return "lines: one seed"
-    hollow = "; hollow: one seed" if seeds.min() == 1 else ""
-    bands = "bands: lowest to highest seed" if banded else "no bands: many lines"
-    return f"lines: mean over {_numbers(seeds[seeds > 1])} seeds{hollow}; {bands}"
+    hollow = f"; hollow: under {LEAST_SEEDS} seeds" if seeds.min() < LEAST_SEEDS else ""
+    bands = f"bands{banded if isinstance(banded, str) else ''}: lowest to highest seed" if banded else "no bands"
+    return f"lines: mean over {_numbers(seeds)} seeds{hollow}; {bands}"
 
 
 def wrapped(title: str, columns: float) -> str:
@@ -83,10 +88,13 @@ def wrapped(title: str, columns: float) -> str:
     return "\n".join(fill(line, width, break_on_hyphens=False, break_long_words=False) for line in lines)
 
 
-def legend_above(fig: Figure, axes: Iterable[Axes] = (), handles: Sequence[Any] = ()) -> None:
-    """One legend above all panels, in as many columns as fit. It has the axes' labels, each once, then ``handles``."""
+def legend_above(fig: Figure, axes: Iterable[Axes] | None = None, handles: Sequence[Any] = ()) -> None:
+    """One legend above all panels, in as many columns as fit. It has the axes' labels, each once, then ``handles``.
+
+    ``axes``: default all, or none if there are ``handles``.
+    """
     entries: dict[str, Any] = {}
-    for ax in axes:
+    for ax in axes if axes is not None else () if handles else fig.axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(in_figure(label), handle)
     entries |= {in_figure(handle.get_label()): handle for handle in handles}
@@ -99,17 +107,22 @@ def legend_above(fig: Figure, axes: Iterable[Axes] = (), handles: Sequence[Any] 
 def lines(ax: Axes, runs: pd.DataFrame, look: Mapping[str, Look], banded: bool = True) -> None:
     """A line for each label: the mean over seeds, and with several seeds a band from minimum to maximum.
 
-    Columns: label, seed, round, value. Markers of different lines stand at different rounds. One seed: hollow markers.
+    Columns: label, seed, round, value. Markers of different lines stand at different rounds. Under LEAST_SEEDS seeds
+    they are hollow, each by itself.
     """
     for shift, (name, group) in enumerate(runs.groupby("label", sort=False)):
-        of, several = look[str(name)], group["seed"].nunique() > 1
-        by_round = group.groupby("round")["value"].agg(["mean", "min", "max"])
+        of, by_round = look[str(name)], group.groupby("round")["value"].agg(["mean", "min", "max"])
+        few = group.groupby("round")["seed"].nunique() < LEAST_SEEDS
         every = max(1, len(by_round) // MARKS)
+        mark = {"color": of.color, "marker": of.marker, "markersize": 3.5}
         ax.plot(
-            by_round["mean"], label=str(name), color=of.color, linestyle=of.dash, marker=of.marker, markersize=3.5,
-            markerfacecolor=of.color if several else "w", markevery=(shift % every, every),
+            by_round["mean"], label=str(name), linestyle=of.dash, markevery=(shift % every, every), **mark,
+            markerfacecolor="w" if few.all() else of.color,
         )  # fmt: skip
-        if banded and several:
+        marked = by_round["mean"].iloc[shift % every :: every]
+        if not few.all():
+            ax.plot(marked[few], linestyle="none", markerfacecolor="w", **mark)
+        if banded and group["seed"].nunique() > 1:
             ax.fill_between(by_round.index, by_round["min"], by_round["max"], color=of.color, alpha=0.15, linewidth=0)
     if pd.api.types.is_integer_dtype(runs["round"]):
         ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -121,6 +134,8 @@ def captioned(fig: Figure, caption: str, note: str = "") -> Figure:
 
     ``caption``: preset, data, seeds; ``note``: what the marks are, omitted if there is no caption.
     """
+    if not isinstance(fig.get_layout_engine(), ConstrainedLayoutEngine):  # seaborn's leaves no room for the caption
+        fig.set_layout_engine("constrained")
     panels = [ax for ax in fig.axes if ax.axison and ax.get_label() != "<colorbar>"]
     for letter, ax in zip(ascii_lowercase, panels if len(panels) > 1 else (), strict=False):
         ax.set_title(letter, loc="left", x=-0.02, ha="right", fontweight="bold")
@@ -168,19 +183,20 @@ def intervals(
     size = (width, max(least, sum(0.16 * counts + 0.5) + 0.3))
     fig, panels = _panels(cells, size, 0.5, sharex="row", height_ratios=counts + 1.5)
     look = label_looks(cells["y"], colors)
+    beyond = False
     for ax, in_row, here in panels:
         labels = list(dict.fromkeys(in_row["y"]))
         ax.set_xlim(_scale(in_row, line if isinstance(line, float | int) else None, cut))
         at = here.loc[here["y"] == line, "mean"] if isinstance(line, str) else [] if line is None else [line]
         for place in at:
             ax.axvline(place, color="0.6", linewidth=0.8, linestyle="--" if isinstance(line, str) else "-")
-        _marks(ax, here, labels, look)
+        beyond = _marks(ax, here, labels, look) or beyond
         ax.set_yticks(range(0, -len(labels), -1), [in_figure(label) for label in labels])
         ax.set_ylim(-len(labels) + 0.4, 0.6)
         ax.grid(axis="y", color="0.93", linewidth=0.6)
         ax.set_axisbelow(True)
         ax.set_xlabel(wrapped(xlabel, cells["col"].nunique() + 0.5))
-    notes = ["black ◇: the paper"] if cells["paper"].notna().any() else []
+    notes = [f"black ◇{', or number in brackets' * beyond}: the paper"] if cells["paper"].notna().any() else []
     if (several := cells.loc[cells["low"].notna(), "seeds"]).size:
         notes.append(f"bars: 95\N{NO-BREAK SPACE}% interval over {_numbers(several)} seeds")
     if cells.loc[cells["mean"].notna(), "low"].isna().any():
@@ -194,7 +210,9 @@ def intervals(
 def _texts(data: pd.DataFrame, **columns: str | None) -> pd.DataFrame:
     """The data, and further columns with the texts of others; empty for None. Raises ValueError for missing labels."""
     if empty := [name for name in columns.values() if name and data[name].isna().any()]:
-        raise ValueError(f"{data[empty[0]].isna().sum()} of {len(data)} rows have no {empty[0]!r}")
+        lacking = data[data[empty[0]].isna()]
+        of = f", those of {', '.join(lacking['method'].unique())}" if "method" in data else ""
+        raise ValueError(f"{len(lacking)} of {len(data)} rows have no {empty[0]!r}{of}")
     return data.assign(**{name: data[of].astype(str) if of else "" for name, of in columns.items()})
 
 
@@ -262,27 +280,34 @@ def _scale(cells: pd.DataFrame, line: float | None, cut: bool | float) -> tuple[
     return left - pad, right + pad
 
 
-def _marks(ax: Axes, cells: pd.DataFrame, labels: Sequence[str], look: Mapping[str, Look]) -> None:
-    """The marks of one panel; those beyond its limits are numbers at the edge, and bars end there with an arrowhead."""
-    edge, (left, right) = ax.get_yaxis_transform(), ax.get_xlim()
+def _marks(ax: Axes, cells: pd.DataFrame, labels: Sequence[str], look: Mapping[str, Look]) -> bool:
+    """The marks of one panel; those beyond its limits are numbers at the edge, and bars end there with an arrowhead.
+
+    Printed numbers at the edge are in brackets. Returns whether there are any.
+    """
+    edge, (left, right), any_printed = ax.get_yaxis_transform(), ax.get_xlim(), False
     for cell in cells.itertuples():
         y, of = -labels.index(cell.y), look[cell.y]
         if len(cell.each) > 1:
             ax.plot(cell.each, [y] * len(cell.each), ".", color=of.color, markersize=3, alpha=0.45, zorder=2)
-        for value, own in ((cell.paper, PAPER), (cell.mean, of)):
-            if left <= value <= right:
-                bar = own is of and not np.isnan(cell.low)
-                if bar:
-                    ax.plot([cell.low, cell.high], [y, y], color=of.color, linewidth=1.2, zorder=2)
-                    for end, tip, beyond in ((left, 4, cell.low < left), (right, 5, cell.high > right)):
-                        if beyond:  # 4 and 5 are Matplotlib's ◂ and ▸ with their points at the end
-                            ax.plot(end, y, marker=tip, markersize=3, color=of.color, clip_on=False)
-                face = of.color if bar else "w" if own is of else "none"
-                ax.plot(value, y, own.marker, color=own.color, mfc=face, clip_on=False, zorder=3 if own is of else 4)
-            elif not np.isnan(value):
-                text, shift = f"{'◇ ' * (own is PAPER)}{value:.1f}", 0.2 * (own is PAPER)
-                text, at, side = (f" ◂ {text}", shift, "left") if value < left else (f"{text} ▸ ", 1 - shift, "right")
-                ax.annotate(text, (at, y), xycoords=edge, va="center", ha=side, fontsize=7, color=own.color)
+        if left <= cell.paper <= right:
+            ax.plot(cell.paper, y, PAPER.marker, color=PAPER.color, mfc="none", clip_on=False, zorder=4)
+        if left <= cell.mean <= right:
+            bar = not np.isnan(cell.low)
+            if bar:
+                ax.plot([cell.low, cell.high], [y, y], color=of.color, linewidth=1.2, zorder=2)
+                for end, tip, past in ((left, 4, cell.low < left), (right, 5, cell.high > right)):
+                    if past:  # 4 and 5 are Matplotlib's ◂ and ▸ with their points at the end
+                        ax.plot(end, y, marker=tip, markersize=3, color=of.color, clip_on=False)
+            ax.plot(cell.mean, y, of.marker, color=of.color, mfc=of.color if bar else "w", clip_on=False, zorder=3)
+        for at, side in ((0, "left"), (1, "right")):
+            own, printed = (bool(v < left if at == 0 else v > right) for v in (cell.mean, cell.paper))
+            text = " ".join([f"{cell.mean:.1f}"] * own + [f"({cell.paper:.1f})"] * printed)
+            any_printed |= printed
+            if text:
+                text, color = f"{text} ▸ " if at else f" ◂ {text}", of.color if own else PAPER.color
+                ax.annotate(text, (at, y), xycoords=edge, va="center", ha=side, fontsize=7, color=color)
+    return any_printed
 
 
 @styled
@@ -310,7 +335,10 @@ def curves(
     table = _texts(data, row=row, col=col, label=hue).assign(round=data[x], value=data[y])
     labels, num_rows, num_cols = (table[name].nunique() for name in ("label", "row", "col"))
     look = label_looks(table["label"], colors)
-    banded = bool((table.groupby(["row", "col"])["label"].nunique() <= MANY).any())
+    seeds = table.groupby(["row", "col", "label"])["seed"].nunique().rename("seeds").reset_index()
+    several = seeds.groupby(["row", "col"])["seeds"].agg(lambda of: of.max() > 1)  # panels that could have bands
+    few = several & (seeds.groupby(["row", "col"]).size() <= MANY)
+    banded = " in panels with few lines" if few.any() and (several & ~few).any() else bool(few.any())
     size = (DOUBLE if num_cols > 1 or labels > 4 else SINGLE, 2.0 * num_rows + 0.5)
     fig, panels = _panels(table, size, sharex="col")
     for ax, in_row, here in panels:
@@ -329,7 +357,7 @@ def curves(
             ax.set_ylim(shown.min() - 1, shown.max() + 1)
         ax.set(xlabel=wrapped(xlabel, num_cols), ylabel=ylabel)
         ax.label_outer()
-    legend_above(fig, fig.axes)
+    legend_above(fig)
     fig.set_label(curves_note(table, banded) + ("; ◇: the paper" if paper else ""))
     return fig
 

@@ -11,7 +11,9 @@ from pfl_core.study.conditions import failed_line
 from pfl_core.study.methods import NAMES
 
 
-def read_or_compute(specs: Sequence[RunSpec], train: bool = False, store: Store | None = None) -> list[Record]:
+def read_or_compute(
+    specs: Sequence[RunSpec], train: bool = False, store: Store | None = None, notebook: str = ""
+) -> list[Record]:
     """The stored records of these runs, for a notebook. At presets ci and quick, missing runs are computed.
 
     At real and paper, missing runs are listed. They are computed only with ``train`` or if the environment has
@@ -19,6 +21,8 @@ def read_or_compute(specs: Sequence[RunSpec], train: bool = False, store: Store 
     is computed. Committed records are used even if they were computed from other data files than those on this machine,
     see ``Store.display_record``. Runs without record whose data are not on this machine are left out, with a line. Runs
     whose training failed are listed, too. Raises FileNotFoundError if there is no record.
+
+    ``notebook``: of the command that computes missing runs.
     """
     store, slow = store or Store(), any(spec.preset in ("real", "paper") for spec in specs)
     asked = os.environ.get("PFL_TRAIN")
@@ -33,6 +37,7 @@ def read_or_compute(specs: Sequence[RunSpec], train: bool = False, store: Store 
             stored.append((spec, record))
         except (FileNotFoundError, ValueError) as error:  # ValueError: the user's own data file was deleted
             unusable[str(error)] += 1
+    command = f"`pfl figures {notebook} --preset {specs[0].preset}`" if notebook else "`pfl figures`"
     if not stored:
         raise FileNotFoundError(next(iter(unusable), "there are no runs to show"))
     for reason, left_out in unusable.items():
@@ -45,12 +50,12 @@ def read_or_compute(specs: Sequence[RunSpec], train: bool = False, store: Store 
             found[i] = record
     elif missing:
         of_method = Counter(stored[i][0].method["name"] for i in missing)
-        named = ", ".join(f"{NAMES.get(name, name)} {count}" for name, count in of_method.items())
-        print(f"not stored, so not drawn: {len(missing)} of {len(stored)} runs ({named}); compute with `pfl figures`")
+        named = ", ".join(f"{NAMES[name]} {count}" for name, count in of_method.items())
+        print(f"not stored, so not drawn: {len(missing)} of {len(stored)} runs ({named}); compute with {command}")
     records = [record for record in found if record is not None]
     if not records:
         raise FileNotFoundError(
-            f"none of these {len(stored)} runs is stored; compute them with `pfl figures`, or set TRAIN = True here"
+            f"none of these {len(stored)} runs is stored; compute them with {command}, or set TRAIN = True here"
         )
     if lines := failed_line(records):
         print(lines)

@@ -1018,8 +1018,12 @@ def test_numbers_of_claims_are_unique_and_texts_are_docstrings():
 
     assert (known[3].text, known[3].source, known[3].on) == ("It leads everywhere.", "Table 1", ("",))
     assert (known[3].margin, known[3].follows, known[3].mechanism) == (2.0, True, False)
+    known(3, "Table 2")(effects)  # a cell is executed again
+    assert known[3].source == "Table 2"
     with pytest.raises(ValueError, match="two claims with number 3"):
-        known(3, "Table 2")
+        known(3, "Table 2")(lead)
+    with pytest.raises(ValueError, match="no claim 2"):
+        claims.judge(paper(), pd.DataFrame(leads(1)[0]), [2])
 
 
 def test_no_runs_at_all():

@@ -77,13 +77,14 @@ def heterogeneity(preset: str, overrides: Overrides) -> Groups:
     plain: Methods = [("fedavg", {}), ("fedpews", {"lam": 5.0, "tau": 0.4})]
     prox: Methods = [("fedprox", {}), ("fedpews", {"base": "fedprox", "lam": 5.0, "tau": 0.2})]
     few_alphas = {"ci": (0.1, 5.0), "quick": (0.1, 1.0, 5.0)}
+    one_seed = preset == "real"  # to save time
     for alpha in few_alphas.get(preset, ALPHAS):
-        yield Group("dirichlet", plain, changes={"partition": {**partition, "alpha": alpha}})
+        yield Group("dirichlet", plain, changes={"partition": {**partition, "alpha": alpha}}, one_seed=one_seed)
     for clients in (5, 10):
         yield Group("classes of cifar10", prox, changes={"clients": clients})
     if preset == "paper":
         yield Group("classes of cifar100", prox)
-    yield Group("many clients", [("fedavg", {}), ("fedpews", {"lam": 0.5, "tau": 0.05})])
+    yield Group("many clients", [("fedavg", {}), ("fedpews", {"lam": 0.5, "tau": 0.05})], one_seed=one_seed)
 
 
 def masks(preset: str, overrides: Overrides) -> Groups:
@@ -115,6 +116,7 @@ SEEDS: dict[str, dict[str, tuple[int, ...]]] = {  # notebook ("": all others) ->
     "01_synthetic": {"real": (0, 1, 2, 3, 4), "paper": (0, 1, 2, 3, 4)},
     "02_sensitivity_heatmaps": {"real": (0, 1, 2)},
     "03_baselines": {"quick": (0, 1), "real": (0, 1, 2)},  # nothing better shows its figures
+    "04_heterogeneity_and_scale": {"real": (0, 1, 2)},
     "05_masks_and_activations": {"real": (0, 1, 2, 3, 4)},
     "06_readings": {"paper": (0, 1, 2, 3, 4)},
 }
