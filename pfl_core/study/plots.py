@@ -119,9 +119,9 @@ def lines(ax: Axes, runs: pd.DataFrame, look: Mapping[str, Look], banded: bool =
             by_round["mean"], label=str(name), linestyle=of.dash, markevery=(shift % every, every), **mark,
             markerfacecolor="w" if few.all() else of.color,
         )  # fmt: skip
-        marked = by_round["mean"].iloc[shift % every :: every]
-        if not few.all():
-            ax.plot(marked[few], linestyle="none", markerfacecolor="w", **mark)
+        hollow = by_round["mean"].iloc[shift % every :: every][few]
+        if len(hollow) and not few.all():
+            ax.plot(hollow, linestyle="none", markerfacecolor="w", **mark)
         if banded and group["seed"].nunique() > 1:
             ax.fill_between(by_round.index, by_round["min"], by_round["max"], color=of.color, alpha=0.15, linewidth=0)
     if pd.api.types.is_integer_dtype(runs["round"]):
