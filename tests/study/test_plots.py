@@ -57,6 +57,9 @@ def test_intervals_far_from_the_others_are_numbers_at_the_edge():
     whole = drawn(plots.intervals(table, "acc", paper="paper", cut=False))
     assert not whole.axes[0].texts and whole.axes[0].get_xlim()[0] < 5
     assert "hollow: under 3 seeds" in fig.get_label() and "the paper" in fig.get_label()
+    both = drawn(plots.intervals(table.assign(paper=[1.0, *[70.0] * 5, 2.0]), "acc", paper="paper"))
+    assert {text.strip(" ◂") for text in texts(both.axes[0].texts)} == {"(1.0)", "5.0 (2.0)"}
+    assert "black ◇, or number in brackets: the paper" in both.get_label() and "bracket" not in whole.get_label()
 
 
 def test_intervals_of_one_label_have_room_above_their_caption_and_all_of_its_bar():
@@ -80,6 +83,18 @@ def test_curves_take_any_columns_and_mark_the_papers_values():
     assert data(line) == ([0, 1, 2], [71.0, 72.0, 73.0]) and line.get_color() == plots.COLORS["local"]
     assert fig.axes[1].get_xlabel() == "images" and "◇: the paper" in fig.get_label()
     assert sum(line.get_marker() == "D" and line.get_markerfacecolor() == "none" for line in fig.axes[0].lines) == 3
+
+
+def test_points_of_few_seeds_are_hollow_and_the_note_counts_seeds_by_point():
+    of = [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1)]  # seed and round: the second round has two seeds
+    by_round = pd.DataFrame(of, columns=["seed", "round"]).assign(label="Local", value=1.0)
+    fig = drawn(plots.curves(by_round))
+    (hollow,) = (line for line in fig.axes[0].lines if line.get_markerfacecolor() == "w")
+    assert list(hollow.get_xdata()) == [2] and "mean over 2 to 3 seeds; hollow: under 3" in fig.get_label()
+    many = pd.concat([by_round.assign(label=str(k), where="many") for k in range(6)])
+    assert "no bands" in plots.curves(many).get_label()
+    both = plots.curves(pd.concat([many, by_round.assign(where="few")]), col="where")
+    assert "bands in panels with few lines" in drawn(both).get_label()
 
 
 def test_closer_curves_have_the_scale_of_the_second_half():
