@@ -36,7 +36,7 @@ class Names(dict[str, str]):
     """Registered name -> display name; a class of one's own ("mine:HalfStep") has its own name."""
 
     def __missing__(self, method: str) -> str:
-        return str(method).rpartition(":")[2]
+        return method.rpartition(":")[2] if isinstance(method, str) else method  # NaN stays NaN
 
 
 SOLID: Any = "-"

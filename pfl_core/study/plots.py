@@ -65,7 +65,7 @@ def who_got_what(counts: np.ndarray, title: str = "") -> Figure:
 
 
 def curves_note(runs: pd.DataFrame, banded: bool | str = True) -> str:
-    """What the lines and bands of a figure are: "" without bands, a text that tells where they are.
+    """What the lines and bands of a figure are. ``banded``: whether there are bands, or where (" in panel a").
 
     Columns: seed, and those of row, col, label and round that tell points apart.
     """

@@ -37,7 +37,7 @@ def read_or_compute(
             stored.append((spec, record))
         except (FileNotFoundError, ValueError) as error:  # ValueError: the user's own data file was deleted
             unusable[str(error)] += 1
-    command = f"`pfl figures {notebook} --preset {specs[0].preset}`" if notebook else "`pfl figures`"
+    command = f"`pfl figures {notebook} --preset {specs[0].preset}`" if notebook and specs else "`pfl figures`"
     if not stored:
         raise FileNotFoundError(next(iter(unusable), "there are no runs to show"))
     for reason, left_out in unusable.items():
