@@ -52,6 +52,10 @@ OPTIONS = {  # parts of settings' and effects' names -> in words
     "masks = layers, group = ": "layer ",
     "E step = True": "E step",
     "E step = False": "no E step",
+    "gate per = ": "gate by ",
+    "model = local": "gated",
+    "model = global": "global model",
+    "rounds to 80:": "rounds to 80 %:",
     "step ratio": "time of a step / FedAvg's",
     "peak ratio": "memory / FedAvg's",
 }

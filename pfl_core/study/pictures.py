@@ -26,8 +26,8 @@ UNSEARCHED = "rates not searched"
 MANY = 8  # effects of a claim
 ROW, HEAD, FOOT = 0.135, 0.36, 0.16  # inches: an effect, the heading of a claim, the numbers below its axis
 LINE = 0.12  # inches: each further line of a claim's text
-LABELS = 0.43  # share of the width that the names of the effects take
-NUMBERS = 0.21  # share for the numbers on the right
+LABELS = 0.42  # share of the width that the names of the effects take
+NUMBERS = 0.23  # share for the numbers on the right
 SMALL = 5.5  # font size
 PAPER_SETTING = "paper"
 NOTE = (
@@ -151,7 +151,7 @@ def _axes(fig: Figure, top: float, rows: int) -> Axes:
 def _row(ax: Axes, row: int, name: str, here: float, text: str, color: str, filled: bool) -> None:
     """A dot for the number here, the name on the left and the numbers on the right."""
     ax.plot(here, row, "o", color=color, mfc=color if filled else "white", ms=3.6, zorder=3)
-    sides = ((0, -4, "right", _short(name, 70), BLACK), (1, 4, "left", text, color))
+    sides = ((0, -4, "right", _short(name, 66), BLACK), (1, 4, "left", text, color))
     for x, shift, align, words, ink in sides:
         ax.annotate(
             words, (x, row), (shift, 0), ("axes fraction", "data"), "offset points",
@@ -193,8 +193,8 @@ def _strip(ax: Axes, effects: Sequence[Found], sizes: Sequence[str]) -> None:
         if not found.exact:
             ax.plot([found.low, found.high], [row, row], color=color, lw=1.6, solid_capstyle="butt")
         ax.plot([found.bound, found.bound], [row - 0.42, row + 0.42], color=BLACK, lw=0.8, zorder=2)
-        text = f"{round(found.mean, 9):.3g}" + (f" ({span(found.printed, '.3g')})" if found.printed else "")
-        text += f"  {its_size or found.why.partition(':')[0]}"
+        text = f"{round(found.mean, 9) + 0.0:.3g}" + (f" ({span(found.printed, '.3g')})" if found.printed else "")
+        text = f"{text}  {its_size or found.why.partition(':')[0]}".replace("-", "−")
         _row(ax, row, plain(found.effect), found.mean, text, color, found.preset == PAPER_SETTING)
         missed = [number for number in found.printed if found.side * (number - found.bound) <= 0]
         _diamonds(ax, row, [number for number in found.printed if number not in missed])
