@@ -90,9 +90,11 @@ def label_looks(labels: Iterable[str], colors: Mapping[str, Any] | None = None) 
     """The look of each label: that of the method whose name it begins with, else the next colour, marker and dash.
 
     Further labels of a method have its marker and the next free dashes. ``colors`` gives some labels colours of their
-    own.
+    own, or whole looks, as another figure has them.
     """
-    given, method = colors or {}, {label: method_of(label) for label in map(str, labels)}
+    whole = {label: look for label, look in (colors or {}).items() if isinstance(look, Look)}
+    given = {**(colors or {}), **{label: look.color for label, look in whole.items()}}
+    method = {label: method_of(label) for label in map(str, labels)}
     taken = {COLORS[name] for name in method.values() if name} | set(given.values())
     free = [color for color in dict.fromkeys(COLORS.values()) if color not in taken] or list(COLORS.values())
     found: dict[str, Look] = {}
@@ -105,6 +107,6 @@ def label_looks(labels: Iterable[str], colors: Mapping[str, Any] | None = None) 
             own = METHODS[name].look
             dashes = sorted(DASHES, key=lambda dash: dash != own.dash)
             look = own._replace(color=COLORS[name], dash=dashes[place % len(DASHES)])
-        found[label] = look._replace(color=given.get(label, look.color))
+        found[label] = whole.get(label, look._replace(color=given.get(label, look.color)))
         places[name] += 1
     return found

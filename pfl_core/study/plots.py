@@ -174,7 +174,7 @@ def intervals(
     column with the printed value (black ◇). ``line``: a number, or the value of ``y`` whose mean gets a dashed line.
     ``col`` and ``row`` make panels; those of a row have one scale and one list of labels. ``cut``: marks this many
     quartile ranges (True: FAR_MARK) away from the others are numbers at the edge. Under LEAST_SEEDS seeds a mark is
-    hollow and has no interval. ``colors``: label -> a colour of Matplotlib, in place of the method's of COLORS.
+    hollow and has no interval. ``colors``: label -> a colour of Matplotlib, or a `Look`, in place of the method's.
     """
     cells = _cells(data, x, y, row, col, low, high, paper)
     counts = cells.groupby("row", sort=False)["y"].nunique()

@@ -77,3 +77,9 @@ def test_alternative_text_has_titles_axes_rows_legend_and_caption():
         "Figure. 2 panels: CIFAR-10. Horizontal: round. Vertical: accuracy. Rows: Local; Ditto. Legend: FedAvg. "
         "Caption: two lines."
     )
+
+
+def test_labels_keep_the_look_that_another_figure_gave_them():
+    first = label_looks(["a", "b", "c"])
+    assert label_looks(["c", "b"], first) == {"c": first["c"], "b": first["b"]}
+    assert label_looks(["d"], {"c": first["a"]})["d"].color != first["a"].color
