@@ -92,10 +92,9 @@ def label_looks(labels: Iterable[str], colors: Mapping[str, Any] | None = None) 
     Further labels of a method have its marker and the next free dashes. ``colors`` gives some labels colours of their
     own, or whole looks, as another figure has them.
     """
-    whole = {label: look for label, look in (colors or {}).items() if isinstance(look, Look)}
-    given = {**(colors or {}), **{label: look.color for label, look in whole.items()}}
-    method = {label: method_of(label) for label in map(str, labels)}
-    taken = {COLORS[name] for name in method.values() if name} | set(given.values())
+    given, method = colors or {}, {label: method_of(label) for label in map(str, labels)}
+    taken = {COLORS[name] for name in method.values() if name}
+    taken |= {own.color if isinstance(own, Look) else own for own in given.values()}
     free = [color for color in dict.fromkeys(COLORS.values()) if color not in taken] or list(COLORS.values())
     found: dict[str, Look] = {}
     places: Counter[str | None] = Counter()
@@ -104,9 +103,10 @@ def label_looks(labels: Iterable[str], colors: Mapping[str, Any] | None = None) 
         if name is None:
             look = Look(*(options[place % len(options)] for options in (free, MARKERS, DASHES)))
         else:
-            own = METHODS[name].look
-            dashes = sorted(DASHES, key=lambda dash: dash != own.dash)
-            look = own._replace(color=COLORS[name], dash=dashes[place % len(DASHES)])
-        found[label] = whole.get(label, look._replace(color=given.get(label, look.color)))
+            usual = METHODS[name].look
+            dashes = sorted(DASHES, key=lambda dash: dash != usual.dash)
+            look = usual._replace(color=COLORS[name], dash=dashes[place % len(DASHES)])
+        own = given.get(label, look.color)
+        found[label] = own if isinstance(own, Look) else look._replace(color=own)
         places[name] += 1
     return found

@@ -183,19 +183,19 @@ def intervals(
     size = (width, max(least, sum(0.16 * counts + 0.5) + 0.3))
     fig, panels = _panels(cells, size, 0.5, sharex="row", height_ratios=counts + 1.5)
     look = label_looks(cells["y"], colors)
-    beyond = False
     for ax, in_row, here in panels:
         labels = list(dict.fromkeys(in_row["y"]))
         ax.set_xlim(_scale(in_row, line if isinstance(line, float | int) else None, cut))
         at = here.loc[here["y"] == line, "mean"] if isinstance(line, str) else [] if line is None else [line]
         for place in at:
             ax.axvline(place, color="0.6", linewidth=0.8, linestyle="--" if isinstance(line, str) else "-")
-        beyond = _marks(ax, here, labels, look) or beyond
+        _marks(ax, here, labels, look)
         ax.set_yticks(range(0, -len(labels), -1), [in_figure(label) for label in labels])
         ax.set_ylim(-len(labels) + 0.4, 0.6)
         ax.grid(axis="y", color="0.93", linewidth=0.6)
         ax.set_axisbelow(True)
         ax.set_xlabel(wrapped(xlabel, cells["col"].nunique() + 0.5))
+    beyond = any("(" in text.get_text() for ax in fig.axes for text in ax.texts)
     notes = [f"black ◇{', or number in brackets' * beyond}: the paper"] if cells["paper"].notna().any() else []
     if (several := cells.loc[cells["low"].notna(), "seeds"]).size:
         notes.append(f"bars: 95\N{NO-BREAK SPACE}% interval over {_numbers(several)} seeds")
@@ -280,12 +280,12 @@ def _scale(cells: pd.DataFrame, line: float | None, cut: bool | float) -> tuple[
     return left - pad, right + pad
 
 
-def _marks(ax: Axes, cells: pd.DataFrame, labels: Sequence[str], look: Mapping[str, Look]) -> bool:
+def _marks(ax: Axes, cells: pd.DataFrame, labels: Sequence[str], look: Mapping[str, Look]) -> None:
     """The marks of one panel; those beyond its limits are numbers at the edge, and bars end there with an arrowhead.
 
-    Printed numbers at the edge are in brackets. Returns whether there are any.
+    Printed numbers at the edge are in brackets.
     """
-    edge, (left, right), any_printed = ax.get_yaxis_transform(), ax.get_xlim(), False
+    edge, (left, right) = ax.get_yaxis_transform(), ax.get_xlim()
     for cell in cells.itertuples():
         y, of = -labels.index(cell.y), look[cell.y]
         if len(cell.each) > 1:
@@ -303,11 +303,9 @@ def _marks(ax: Axes, cells: pd.DataFrame, labels: Sequence[str], look: Mapping[s
         for at, side in ((0, "left"), (1, "right")):
             own, printed = (bool(v < left if at == 0 else v > right) for v in (cell.mean, cell.paper))
             text = " ".join([f"{cell.mean:.1f}"] * own + [f"({cell.paper:.1f})"] * printed)
-            any_printed |= printed
             if text:
                 text, color = f"{text} ▸ " if at else f" ◂ {text}", of.color if own else PAPER.color
                 ax.annotate(text, (at, y), xycoords=edge, va="center", ha=side, fontsize=7, color=color)
-    return any_printed
 
 
 @styled
