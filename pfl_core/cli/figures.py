@@ -18,7 +18,7 @@ from pfl_core.cli.tables import as_json, duration, table
 from pfl_core.data.registry import data_dir
 from pfl_core.deadline import TimeUpError, deadline, passed
 from pfl_core.study.parameters import overrides_of, seeds_of
-from pfl_core.study.presets import PRESETS
+from pfl_core.study.presets import DECIDING, PRESETS
 
 if TYPE_CHECKING:
     from pfl_core.runs import RunSpec
@@ -163,7 +163,7 @@ def draw_evidence(args: argparse.Namespace) -> int:
         print(as_json(objects) if args.json else table(manifest.HEAD, [entry.row for entry in entries]))
         return 0
     root = figures_dir()
-    before = {path: time for preset in manifest.PRESETS for path, time in _files(root / preset).items()}
+    before = {path: time for preset in DECIDING for path, time in _files(root / preset).items()}
     tasks = {name: Drawing(task.parameters, {**task.env, **_formats(args)}) for name, task in tasks.items()}
     status = draw_all(tasks, root, args.jobs)
     left = [path for path, time in before.items() if path.exists() and path.stat().st_mtime_ns == time]

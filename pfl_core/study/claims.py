@@ -29,6 +29,7 @@ import pandas as pd
 from pfl_core.options import choices
 from pfl_core.study.conditions import FLAT
 from pfl_core.study.frame import Row, fresh, in_words, is_missing
+from pfl_core.study.presets import DECIDING
 from pfl_core.study.published import ANY
 from pfl_core.study.settings import searched_values
 from pfl_core.study.statistics import ALIKE, LEAST_SEEDS, LEVEL, Interval, holm
@@ -317,9 +318,9 @@ def by_standing(paper: Study, runs: pd.DataFrame) -> list[Source]:
     """The runs by standing, the best first. Those of the paper's setting that were stopped early count as ``real``."""
     standings: dict[str, list[Row]] = {"paper": [], "paper, stopped": [], "real": []}
     rows = fresh(runs.to_dict("records"))
-    deciding = [row for row in rows if row["preset"] in ("paper", "real")]
+    deciding = [row for row in rows if row["preset"] in DECIDING]
     for row in rows:
-        stopped = row["preset"] in ("paper", "real") and row["partial"]
+        stopped = row["preset"] in DECIDING and row["partial"]
         standings.setdefault(f"{row['preset']}, stopped" if stopped else row["preset"], []).append(row)
     standings.pop("real, stopped", None)
     sources = []

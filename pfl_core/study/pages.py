@@ -36,10 +36,10 @@ from pfl_core.study.frame import is_missing
 from pfl_core.study.methods import NAMES
 from pfl_core.study.names import plain
 from pfl_core.study.paper import Paper, Study
+from pfl_core.study.presets import DECIDING
 from pfl_core.study.published import Miss, facts, method_of, panel_of, remarks
 
 PAGE, OVERVIEW, ERRATA = "RESULTS.md", "REPRODUCTION.md", "ERRATA.md"
-PRESETS = ("paper", "real")  # in the order in which they decide
 FEW = 2  # effects of a claim that are told with their numbers
 KINDS = ("", "what follows from the algorithm and only tests this code", "what is not in the paper")  # of claims
 BLOCK = re.compile(r"(<!-- answer(?: (?P<paper>\w+))? -->\n?).*?(\n?<!-- /answer -->)", re.DOTALL)
@@ -96,7 +96,7 @@ def files(evidence: Evidence, draw: bool) -> dict[Path, bytes]:
     tables = {
         f"claims/{name}": effects,
         f"cells/{name}": evidence.cells,
-        f"claims/{name}_rates": search.table(name).query("preset in @PRESETS").drop(columns="hours"),
+        f"claims/{name}_rates": search.table(name).query("preset in @DECIDING").drop(columns="hours"),
         f"claims/{name}_mechanism": conditions.mechanism(evidence.records, _run_name),
     }
     made = {ROOT / "notebooks" / name / PAGE: page(evidence).encode()}
@@ -317,7 +317,7 @@ def missing(evidence: Evidence) -> str:
 
 def _not_at_hand(paper: Paper, setting: str) -> str:
     """The data set of a setting if no committed run of any study has it, at no preset that decides; else ""."""
-    known = [paper.settings.settings[preset] for preset in PRESETS if preset in paper.settings.settings]
+    known = [paper.settings.settings[preset] for preset in DECIDING if preset in paper.settings.settings]
     base = setting.partition(", ")[0]
     names = [settings[base].data["name"] for settings in known if base in settings]
     at_hand = any(set(name.split("+")) <= _data_at_hand() for name in names)
@@ -346,7 +346,7 @@ def _more_seeds(reason: str, seeds: int) -> int:
 def gallery(name: str) -> str:
     """The committed figures of the paper at the deciding presets, by the notebook that draws them."""
     parts = []
-    for notebook in drawn(name, PRESETS):
+    for notebook in drawn(name, DECIDING):
         parts.append(f"### [{notebook.title}]({notebook.path.name})")
         for path in notebook.figures:
             link = Path(os.path.relpath(path, notebook.path.parent)).as_posix()
@@ -405,7 +405,7 @@ def committed(name: str) -> list[Record]:
     store = Store(root=Path(os.devnull))
     paths = [path for paths in store.files().values() for path in paths if path.parent.parent.name == name]
     records = [record for path in paths if (record := store.read(path)) is not None]
-    return [record for record in records if record.spec.preset_label in PRESETS]
+    return [record for record in records if record.spec.preset_label in DECIDING]
 
 
 def _errata(evidence: Evidence) -> str:

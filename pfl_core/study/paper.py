@@ -21,7 +21,7 @@ from pfl_core.runs.index import indexed
 from pfl_core.study import claims, frame, parameters, published, stored
 from pfl_core.study.compare import as_frame, compare
 from pfl_core.study.methods import NAMES
-from pfl_core.study.presets import PRESETS
+from pfl_core.study.presets import DECIDING, PRESETS
 from pfl_core.study.search import Search, searched_path
 from pfl_core.study.settings import PaperSettings
 
@@ -129,10 +129,19 @@ class Study:
         """A row per record of this study in the store, read through the store's index."""
         return frame.frame(indexed(store, "frame", lambda record, _: frame.row_of(record, self), self.name))
 
-    def committed(self, preset: str) -> pd.DataFrame:
-        """A row per committed record of a preset, whatever notebook it was made for; nothing is computed."""
+    def committed(self, *presets: str) -> pd.DataFrame:
+        """A row per committed record of these presets, whatever notebook it was made for; nothing is computed."""
         rows = self.stored(Store(root=Path(os.devnull)))
-        return rows[rows["preset"] == preset]
+        return rows[rows["preset"].isin(presets)]
+
+    def with_committed(self, runs: pd.DataFrame) -> pd.DataFrame:
+        """These runs and all committed ones that can decide, by which the results page judges.
+
+        Runs at presets ci and quick, and runs with overrides, stand alone.
+        """
+        if not runs["preset"].isin(DECIDING).all():
+            return runs
+        return pd.concat([runs, self.committed(*DECIDING)], ignore_index=True).drop_duplicates("key")
 
     def variant(self, spec: RunSpec) -> str:
         """The fields in which a run's method differs from this study's settings, as text."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pfl_core.runs import Record, RunSpec, Store, sweep
 from pfl_core.study.conditions import failed_line
 from pfl_core.study.methods import NAMES
+from pfl_core.study.presets import DECIDING
 
 
 def read_or_compute(
@@ -24,7 +25,7 @@ def read_or_compute(
 
     ``notebook``: of the command that computes missing runs.
     """
-    store, slow = store or Store(), any(spec.preset in ("real", "paper") for spec in specs)
+    store, slow = store or Store(), any(spec.preset in DECIDING for spec in specs)
     asked = os.environ.get("PFL_TRAIN")
     train = asked != "0" and (train or asked == "1" or not slow)
     stored: list[tuple[RunSpec, Record | None]] = []

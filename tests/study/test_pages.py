@@ -1,12 +1,14 @@
 """The results pages, their answers, and `pfl report`."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 
 from pfl_core import papers
@@ -48,10 +50,28 @@ def test_the_pages_of_all_papers_are_current():
 
 
 @pytest.mark.parametrize("name", papers.PAPERS)
+def test_notebooks_show_the_words_of_the_results_page(name):
+    """If this fails after new records, draw these notebooks again: `pfl figures --write-notebooks`."""
+    table = pd.read_csv(ROOT / "figures" / "claims" / f"{name}.csv", dtype=str)
+    words = dict(zip(table["claim"], table["word"], strict=True))
+    found = []
+    for path in sorted((ROOT / "notebooks" / name).glob("*.ipynb")):
+        cells = json.loads(path.read_bytes())["cells"]
+        if any("".join(cell["source"]).startswith('PRESET = "quick"') for cell in cells):
+            continue
+        for cell in cells:
+            if ".judge(" in "".join(cell["source"]):
+                html = "".join(cell["outputs"][-1]["data"]["text/html"])
+                rows = re.findall(r"<th[^>]*>(\d+)</th>\s*<th[^>]*>([a-z ]+)</th>", html)
+                found += [(path.stem, *row) for row in rows]
+    assert found and [row for row in found if words[row[1]] != row[2]] == []
+
+
+@pytest.mark.parametrize("name", papers.PAPERS)
 def test_a_results_page_shows_every_committed_figure_once(name):
     """A figure of several presets is shown for the one with the best evidence."""
-    figures = [path for preset in pages.PRESETS for path in ROOT.glob(f"figures/{preset}/{name}/*.png")]
-    shown = [path for notebook in drawings.drawn(name, pages.PRESETS) for path in notebook.figures]
+    figures = [path for preset in pages.DECIDING for path in ROOT.glob(f"figures/{preset}/{name}/*.png")]
+    shown = [path for notebook in drawings.drawn(name, pages.DECIDING) for path in notebook.figures]
     assert sorted({path.stem for path in figures}) == sorted(path.stem for path in shown)
     assert all(path in shown for path in figures if "paper" in path.parts)
 

@@ -40,3 +40,14 @@ def test_runs_that_overrides_change_are_no_results_of_the_preset():
 def test_what_a_run_is_cannot_be_overridden(name):
     with pytest.raises(ValueError, match=f"overrides cannot set '{name}'"):
         PAPER.specs(NAME, "ci", overrides={name: "fedavg"})
+
+
+def test_only_runs_that_can_decide_are_judged_beside_the_committed_ones():
+    committed = PAPER.committed("paper", "real")
+    assert set(committed["preset"]) == {"paper", "real"} and len(committed) > len(PAPER.committed("real"))
+    own = committed.head(3).assign(key=["a", "b", committed["key"].iloc[0]], acc_mean=1.0)
+    beside = PAPER.with_committed(own)
+    assert len(beside) == len(committed) + 2 and beside["key"].is_unique and list(beside["acc_mean"][:3]) == [1.0] * 3
+    for preset in ("quick", "real, changed"):
+        small = own.assign(preset=["real", "real", preset])
+        assert PAPER.with_committed(small) is small

@@ -24,6 +24,7 @@ from pfl_core.runs import RESULTS, provenance
 from pfl_core.seeding import generator
 from pfl_core.study import profiling
 from pfl_core.study.frame import Row
+from pfl_core.study.presets import DECIDING
 from pfl_core.training import Training
 
 M_STEP = "FedEM, without its E step"
@@ -90,7 +91,7 @@ def measured(name: str) -> Callable[[Measurement], Measurement]:
     def cached(measure: Measurement) -> Measurement:
         @wraps(measure)
         def of_preset(preset: str) -> pd.DataFrame:
-            committed = f"pfedgate/{preset}" if preset in ("real", "paper") else ""
+            committed = f"pfedgate/{preset}" if preset in DECIDING else ""
             return profiling.once(f"{name}-{preset}", partial(measure, preset), VERSION, committed)
 
         return of_preset
@@ -210,7 +211,7 @@ def measured_rows(times: pd.DataFrame, memory: pd.DataFrame, preset: str) -> Ite
 def committed_rows() -> list[Row]:
     """The rows of the committed times and peaks of all presets."""
     rows: list[Row] = []
-    for preset in ("real", "paper"):
+    for preset in DECIDING:
         files = (RESULTS / "pfedgate" / preset / f"{name}-{preset}.measured" for name in ("gate-times", "gate-memory"))
         times, memory = map(profiling.read, files)
         if times is not None and memory is not None:
