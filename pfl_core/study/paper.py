@@ -109,11 +109,15 @@ class Study:
         """A row per run of a notebook; its columns are listed in ``pfl_core.study.frame``.
 
         Missing runs are computed or listed, see ``stored.read_or_compute``. The arguments are a notebook's parameters,
-        in any form that papermill passes, see ``study.parameters``. Column ``overrides``: for the caption, as text.
+        in any form that papermill passes, see ``study.parameters``; raises BadParameter, a ValueError, for others.
+        Column ``overrides``: for the caption, as text.
         """
-        chosen, fields = parameters.seeds_of(seeds), parameters.overrides_of(overrides)
-        wanted = self.specs(notebook, preset, chosen, fields)
-        records = stored.read_or_compute(wanted, parameters.truth_of(train), notebook=f"{self.name}/{notebook}")
+        try:
+            chosen, fields = parameters.seeds_of(seeds), parameters.overrides_of(overrides)
+            wanted, trains = self.specs(notebook, preset, chosen, fields), parameters.truth_of(train)
+        except ValueError as error:
+            raise parameters.BadParameter(str(error)) from None
+        records = stored.read_or_compute(wanted, trains, notebook=f"{self.name}/{notebook}")
         found = self.frame(records)
         return found.assign(overrides=", ".join(f"{name} = {value}" for name, value in fields.items()))
 

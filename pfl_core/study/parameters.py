@@ -13,6 +13,13 @@ Seeds = int | str | Sequence[int] | None
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "none", "")
 
 
+class BadParameter(ValueError):
+    """A parameter that cannot be used. A notebook shows one line, without traceback."""
+
+    def _render_traceback_(self) -> list[str]:  # what IPython prints
+        return [str(self)]
+
+
 def seeds_of(given: Seeds) -> list[int] | None:
     """SEEDS as a list: 3, "3", [3], "[3]", "0,2", "0-2". None, "None" and "" are the seeds of the preset.
 

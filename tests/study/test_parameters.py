@@ -1,6 +1,7 @@
 """A notebook's parameters in the forms that papermill's -p, -y and -r pass."""
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from pfl_core.papers.fedselect.paper import PAPER
 from pfl_core.study.parameters import overrides_of, seeds_of, truth_of
@@ -42,3 +43,19 @@ def test_seeds_in_any_form(monkeypatch):
     monkeypatch.setenv("PFL_TRAIN", "0")
     name, seeds = "02_personalization_limit", {None: {0, 1, 2}, "0-2": {0, 1, 2}, "0-1": {0, 1}, 0: {0}}
     assert {given: set(PAPER.runs(name, "real", given)["seed"]) for given in seeds} == seeds
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ('"reel"', "fedselect has no preset 'reel' (did you mean 'real'?)"),
+        ('"ci", overrides={"lrr": 1}', "overrides cannot set 'lrr' (did you mean 'lr'?)"),
+        ('"ci", train="maybe"', "TRAIN = 'maybe': give True or False"),
+    ],
+)
+def test_a_notebook_shows_one_line(capsys, given, line):
+    shell = InteractiveShell()
+    shell.history_manager.enabled = False
+    shell.user_ns["PAPER"] = PAPER
+    shell.run_cell(f'PAPER.runs("02_personalization_limit", {given})')
+    assert capsys.readouterr().out.strip() == line
