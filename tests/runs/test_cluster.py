@@ -109,6 +109,12 @@ def slow(spec, rounds: int):
     return spec(f"{HERE}:Slow", rounds=rounds)
 
 
+def at_once(spec, store: Store, **settings: int):
+    """The bits of such a run without pauses, but for its key."""
+    (record,) = sweep([spec("local", **settings)], jobs=1, store=beside(store, "alone"))
+    return bits(record)[1:]
+
+
 # ---- the same as on one machine -------------------------------------------------------------------------------------
 
 
@@ -173,8 +179,7 @@ def test_a_killed_workers_run_continues_on_another(machines, spec, store):
 
     with in_background(kill):
         (record,) = sweep([slow(spec, 6)], scheduler=machines.address, store=store)
-    (alone,) = sweep([slow(spec, 6)], jobs=1, store=beside(store, "alone"))
-    assert bits(record) == bits(alone)
+    assert bits(record)[1:] == at_once(spec, store, rounds=6)
 
 
 def test_a_sweep_waits_while_there_is_no_worker(machines, spec, store):
@@ -190,8 +195,7 @@ def test_a_sweep_waits_while_there_is_no_worker(machines, spec, store):
 
     with in_background(replace), pytest.warns(UserWarning, match="no workers"):
         (record,) = sweep([made], scheduler=machines.address, store=store)
-    (alone,) = sweep([made], jobs=1, store=beside(store, "alone"))
-    assert bits(record) == bits(alone)
+    assert bits(record)[1:] == at_once(spec, store, rounds=4)
 
 
 def test_the_loss_of_all_workers_is_reported_once(two_workers, store, monkeypatch):
@@ -244,8 +248,7 @@ def test_runs_on_a_cluster_stop_when_the_time_is_up(two_workers, spec, store):
     assert sorted({path.suffix for path in store.root.iterdir()}) == [".ckpt"]
     until(lambda: not two_workers.busy(), "the workers are idle")
     records = sweep(specs[:2], scheduler=two_workers.address, store=store)
-    fast = sweep([spec("local", rounds=80, seed=seed) for seed in range(2)], jobs=1, store=beside(store, "alone"))
-    assert [bits(r)[1:] for r in records] == [bits(r)[1:] for r in fast], "all but the key"
+    assert [bits(r)[1:] for r in records] == [at_once(spec, store, rounds=80, seed=seed) for seed in range(2)]
 
 
 def test_a_sweep_without_workers_ends_when_the_time_is_up(machines, spec, store, monkeypatch):
