@@ -309,8 +309,9 @@ def missing(evidence: Evidence) -> str:
     if not rows:
         return "Nothing: all are decided."
     intro = (
-        "What each claim still lacks; in brackets, for how many effects of all its options. Core hours: of the further "
-        "seeds, estimated from the stored runs; `pfl figures PAPER/NOTEBOOK --preset P --dry-run` estimates missing runs."
+        "What each claim still lacks; in brackets, for how many effects of all its options. Core hours: of the "
+        "further seeds, estimated from the stored runs; `pfl figures PAPER/NOTEBOOK --preset P --dry-run` estimates "
+        "missing runs."
     )
     return f"{intro}\n\n{markdown(('claim', 'here', 'lacks', 'core hours'), rows)}"
 
