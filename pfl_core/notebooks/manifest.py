@@ -15,8 +15,8 @@ from pfl_core.files import atomic_write, parsed
 from pfl_core.papers import STUDIES, has_preset, specs, study
 from pfl_core.runs import Record, RunSpec, Store
 from pfl_core.runs.store import DEVICES
-from pfl_core.study.presets import DECIDING
 
+PRESETS = ("paper", "real")
 MAX_SEEDS = 10
 LEAST = 1 / 3  # of a notebook's runs
 NAME = "manifest.json"
@@ -51,7 +51,7 @@ def best(store: Store) -> list[Evidence]:
     evidence = []
     get = cache(store.get)
     for notebook in (f"{name}/{section}" for name in STUDIES for section in study(name).experiments):
-        presets = [preset for preset in DECIDING if has_preset(notebook, preset)]
+        presets = [preset for preset in PRESETS if has_preset(notebook, preset)]
         entries = [entry for preset in presets if (entry := _complete_seeds(notebook, preset, get)) is not None]
         if entries:
             evidence.append(max(entries, key=lambda entry: len(entry.seeds)))

@@ -43,11 +43,12 @@ def test_what_a_run_is_cannot_be_overridden(name):
 
 
 def test_only_runs_that_can_decide_are_judged_beside_the_committed_ones():
-    committed = PAPER.committed("paper", "real")
-    assert set(committed["preset"]) == {"paper", "real"} and len(committed) > len(PAPER.committed("real"))
+    paper = papers.paper("pfedgate")
+    committed = paper.committed("paper", "real")
+    assert set(committed["preset"]) == {"paper", "real"} and set(paper.committed("real")["preset"]) == {"real"}
     own = committed.head(3).assign(key=["a", "b", committed["key"].iloc[0]], acc_mean=1.0)
-    beside = PAPER.with_committed(own)
+    beside = paper.with_committed(own)
     assert len(beside) == len(committed) + 2 and beside["key"].is_unique and list(beside["acc_mean"][:3]) == [1.0] * 3
     for preset in ("quick", "real, changed"):
         small = own.assign(preset=["real", "real", preset])
-        assert PAPER.with_committed(small) is small
+        assert paper.with_committed(small) is small
