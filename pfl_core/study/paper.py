@@ -139,13 +139,14 @@ class Study:
         return rows[rows["preset"].isin(presets)]
 
     def with_committed(self, runs: pd.DataFrame) -> pd.DataFrame:
-        """These runs and all committed ones that can decide, by which the results page judges.
+        """All committed runs that can decide, by which the results page judges, if these are among them; else these.
 
-        Runs at presets ci and quick, and runs with overrides, stand alone.
+        So smaller runs, runs with overrides and your own, which may be on other files of the data, stand alone.
         """
         if not runs["preset"].isin(DECIDING).all():
             return runs
-        return pd.concat([runs, self.committed(*DECIDING)], ignore_index=True).drop_duplicates("key")
+        committed = self.committed(*DECIDING)
+        return committed if runs["key"].isin(committed["key"]).all() else runs
 
     def variant(self, spec: RunSpec) -> str:
         """The fields in which a run's method differs from this study's settings, as text."""
