@@ -85,9 +85,8 @@ def inert(record: Record) -> float:
 
 
 def failed_line(records: Iterable[Record]) -> str:
-    """The runs whose training failed, with their accuracies, as lines for a notebook; "" if there are none."""
-    lost = [record for record in records if failed(record)]
-    lines = [f"   {_named(run.spec)}: {run.reported_curve()['acc_mean'].iloc[-1]:.2f} %" for run in lost]
+    """The runs whose training failed, as lines for a notebook; "" if there are none."""
+    lines = [f"   {_named(record.spec)}" for record in records if failed(record)]
     head = "did not train (diverged, or one answer to all images), so no fair rivals:"
     return "\n".join([head, *lines]) if lines else ""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from pfl_core.papers.pfedgate.gate_tree import gate_rank, label_tree, paper_leaves
+from pfl_core.papers.pfedgate.gate_tree import gate_rank
 from pfl_core.papers.pfedgate.participation import novel
 from pfl_core.papers.pfedgate.settings import SETTINGS
 from pfl_core.runs import Record
 from pfl_core.study import similarity as overlap
-from tests.plots import drawn
+from pfl_core.study.published import FOLDER
 
 
 def record(dataset="cifar10", correct=((1, 2), (3, 4)), arrays=None, **options):
@@ -47,18 +48,8 @@ def test_gates_and_labels():
     assert gate_rank(record(arrays={"gate_distances": distance})) == {}  # only in the setting of Figure 4
 
 
-def test_a_tree_has_a_row_for_each_leaf():
-    held = np.eye(10, dtype=bool) | np.eye(10, k=1, dtype=bool)
-    place = np.arange(10.0)
-    tree = overlap.ward(np.abs(place[:, None] - place))
-    branches, here, theirs = drawn(label_tree(tree, held, "here")).axes
-    assert len(branches.lines) == 9
-    assert [t.get_text() for t in here.get_yticklabels()] == [f"client {k}" for k in tree["leaves"]]
-    assert theirs.get_yticklabels()[0].get_text() == "client 3"
-    assert len(here.collections[0].get_offsets()) == held.sum()
-    assert len(theirs.collections[0].get_offsets()) == paper_leaves()[1].sum() == 26
-
-
 def test_neighbouring_leaves_of_the_paper():
-    neighbours, pairs, _ = overlap.neighbours(overlap.common_share(paper_leaves()[1]))
+    leaves = pd.read_csv(FOLDER / "pfedgate_figure4.csv", dtype={"labels": str})["labels"].str.get_dummies(" ")
+    assert leaves.shape == (10, 10) and leaves.to_numpy().sum() == 26
+    neighbours, pairs, _ = overlap.neighbours(overlap.common_share(leaves.to_numpy(bool)))
     assert [round(neighbours, 3), round(pairs, 3)] == [0.296, 0.12]
