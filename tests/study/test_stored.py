@@ -75,5 +75,5 @@ def test_runs_that_did_not_train_are_listed(store, capsys, monkeypatch):
     read_or_compute(diverging, train=True, store=store)
     out = capsys.readouterr().out
     assert "did not train" in out and all(
-        f"FedAvg on tests.runs.outside:blobs, seed {spec.seed}: " in out for spec in diverging
+        f"FedAvg on tests.runs.outside:blobs, seed {spec.seed}\n" in out for spec in diverging
     )
