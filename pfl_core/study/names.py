@@ -12,7 +12,7 @@ DATA_SETS = {
     "mnist": "MNIST",
     "fashion_mnist": "Fashion-MNIST",
     "cifar10": "CIFAR-10",
-    "cifar10_c": "CIFAR-10-C",
+    "cifar10_c": "CIFAR10-C",
     "cifar100": "CIFAR-100",
     "emnist": "EMNIST",
     "femnist": "FEMNIST",

@@ -40,7 +40,7 @@ def marks(ax):
 def test_intervals_have_means_bars_and_seeds_and_one_scale_a_row():
     fig = drawn(plots.intervals(RUNS, "acc", col="where", line="Local"))
     left, right = fig.axes
-    assert [ax.get_title() for ax in fig.axes] == ["CIFAR-10", "CIFAR-10-C"] and left.get_xlim() == right.get_xlim()
+    assert [ax.get_title() for ax in fig.axes] == ["CIFAR-10", "CIFAR10-C"] and left.get_xlim() == right.get_xlim()
     assert texts(left.get_yticklabels()) == ["FedSelect, α = 0.3", "Local", "FedAvg"]
     assert marks(left)[0] == (71.0, plots.COLORS["fedselect"]) and marks(right)[-1][0] == 75.0
     bars = [line for line in left.lines if len(set(line.get_xdata())) == 2 and line.get_ydata()[0] == 0]

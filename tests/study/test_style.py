@@ -58,7 +58,7 @@ def test_a_label_has_the_look_of_its_method():
 
 def test_code_names_become_display_names():
     text = "cifar10_c and cifar10, resnet18; lr_server=0.5, mnist_like, my.mnist"
-    assert plain(text) == "CIFAR-10-C and CIFAR-10, ResNet18; η_g = 0.5, mnist_like, my.mnist"
+    assert plain(text) == "CIFAR10-C and CIFAR-10, ResNet18; η_g = 0.5, mnist_like, my.mnist"
     assert plain(plain(text)) == plain(text)
 
 

@@ -24,9 +24,9 @@ PAPER = Paper(
     symbols={"alpha": "α", "keep_rate": "p"},
     headline=(
         (3, "cifar10", "α = 0.3 − Local > 0", "FedSelect − training alone, CIFAR-10"),
-        (3, "cifar10_c", "α = 0.3 − Local > 0", "FedSelect − training alone, CIFAR-10-C"),
+        (3, "cifar10_c", "α = 0.3 − Local > 0", "FedSelect − training alone, CIFAR10-C"),
         (3, "cifar10", "α = 0.3 − (FedAvg + FT) > 0", "FedSelect − FedAvg with fine-tuning, CIFAR-10"),
-        (3, "cifar10_c", "α = 0.3 − (FedAvg + FT) > 0", "FedSelect − FedAvg with fine-tuning, CIFAR-10-C"),
+        (3, "cifar10_c", "α = 0.3 − (FedAvg + FT) > 0", "FedSelect − FedAvg with fine-tuning, CIFAR10-C"),
         (
             13,
             "cifar10",
